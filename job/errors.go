@@ -1,0 +1,82 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code is the stable name of an error. It survives the wire: clients may switch on it.
+type Code string
+
+// The codes. They are part of the API; do not rename one.
+const (
+	CodeInvalid          Code = "invalid"                // 400: a field is wrong; Field names it
+	CodeUnknownField     Code = "unknown_field"          // 400
+	CodeMalformed        Code = "malformed"              // 400: not JSON, not msgpack, trailing data
+	CodeTooLarge         Code = "too_large"              // 413
+	CodeNotFound         Code = "not_found"              // 404
+	CodeDuplicateName    Code = "duplicate_name"         // 409
+	CodeVersionConflict  Code = "version_conflict"       // 409 (412 with If-Match)
+	CodeOverlap          Code = "overlap"                // 409: a manual run of a job that may not overlap
+	CodeState            Code = "wrong_state"            // 409: the job or run is not in a state that allows this
+	CodeKeyReused        Code = "idempotency_key_reused" // 422: the same Idempotency-Key with another request
+	CodeStale            Code = "stale"                  // 409: an old fence, term or session
+	CodeNotLeader        Code = "not_leader"             // 421
+	CodeNoLeader         Code = "no_leader"              // 503: nobody leads right now; nothing was changed
+	CodeNotReady         Code = "not_ready"              // 503: this node is starting, stopping or holding
+	CodeOutcomeUnknown   Code = "outcome_unknown"        // 503: it may or may not have been done; repeat with the same key
+	CodeUnavailable      Code = "unavailable"            // 503: overloaded or a dependency is missing; nothing was changed
+	CodeStorageFull      Code = "storage_full"           // 507
+	CodeUnauthorized     Code = "unauthorized"           // 401
+	CodeForbidden        Code = "forbidden"              // 403
+	CodeMethodNotAllowed Code = "method_not_allowed"     // 405
+	CodeUnsupportedMedia Code = "unsupported_media"      // 415
+	CodePrecondition     Code = "precondition_failed"    // 412
+	CodeInternal         Code = "internal"               // 500
+	CodeSessionUnknown   Code = "session_unknown"        // 409: the leader does not know this session; register again
+	CodeWorkerNameInUse  Code = "worker_name_in_use"     // 409: a living worker has that name
+)
+
+// Error is what every layer says when something is refused: a stable code, the field at fault and the way out of it.
+type Error struct {
+	Code    Code   `json:"code" codec:"c"`
+	Field   string `json:"field,omitempty" codec:"f,omitempty"`
+	Message string `json:"detail" codec:"m"`
+	Remedy  string `json:"remedy,omitempty" codec:"r,omitempty"`
+}
+
+func (e *Error) Error() string {
+	s := e.Message
+	if e.Field != "" {
+		s = e.Field + ": " + s
+	}
+	if e.Remedy != "" {
+		s += " (" + e.Remedy + ")"
+	}
+	return s
+}
+
+// Is makes errors.Is compare by code, so that an error that crossed the wire is still recognised.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code && (t.Field == "" || t.Field == e.Field)
+}
+
+// Errorf makes an error without a field.
+func Errorf(code Code, remedy, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// Invalid makes the error for a field with a wrong value.
+func Invalid(field, remedy, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// CodeOf is the code of an error, CodeInternal if it carries none.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}

@@ -1,0 +1,132 @@
+package job
+
+import "encoding/json"
+
+// What a worker and the leader say to each other: register, poll, heartbeat, report. On the leader's own node it is a function
+// call, elsewhere HTTP; the words are the same.
+
+// SessionRef names a session: a worker, its incarnation and the leader's term.
+type SessionRef struct {
+	Worker      string `json:"worker"`
+	Incarnation uint64 `json:"incarnation"`
+	Term        uint64 `json:"term"`
+}
+
+// Register opens a session. Incarnation 0 means a new process: the leader issues a number and releases what an older
+// incarnation of the worker held. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
+type Register struct {
+	Worker      string            `json:"worker"`
+	Secret      string            `json:"secret"` // proves that a registration over a living session comes from the same worker
+	Incarnation uint64            `json:"incarnation,omitempty"`
+	Types       []Type            `json:"types"`
+	Tags        map[string]string `json:"tags,omitempty"`
+	Slots       int               `json:"slots"`
+	Held        []Held            `json:"held,omitempty"`
+	Version     string            `json:"version,omitempty"`
+}
+
+// Session is the answer to Register.
+type Session struct {
+	SessionRef
+	TTL Duration `json:"ttl"`
+}
+
+// Held is one assignment in a worker's set: received, and its result not yet acknowledged as committed.
+type Held struct {
+	Run       RunKey  `json:"run"`
+	Fence     uint64  `json:"fence"`
+	StartedAt Instant `json:"started_at,omitzero"` // zero: prefetched, not started
+}
+
+// Poll asks for work. Acked is the number of the last assignment received; the leader re-sends later ones.
+type Poll struct {
+	Session SessionRef `json:"session"`
+	Acked   uint64     `json:"acked"`
+	Free    int        `json:"free"`
+	Wait    Duration   `json:"wait,omitempty"`
+}
+
+// PollReply carries assignments, in order of their numbers, and the fences of attempts that are to stop.
+type PollReply struct {
+	Assignments []Assignment `json:"assignments,omitempty"`
+	Cancel      []uint64     `json:"cancel,omitempty"`
+}
+
+// Assignment is a committed claim on its way to its worker.
+type Assignment struct {
+	Number      uint64          `json:"number"` // grows by one on a session
+	Term        uint64          `json:"term"`
+	Run         RunKey          `json:"run"`
+	JobName     string          `json:"job_name,omitempty"`
+	Attempt     int             `json:"attempt"`
+	Fence       uint64          `json:"fence"`
+	Key         string          `json:"idempotency_key"`
+	Type        Type            `json:"type"`
+	Payload     json.RawMessage `json:"payload"`
+	Timeout     Duration        `json:"timeout"`
+	Delivery    string          `json:"delivery"`
+	Traceparent string          `json:"traceparent,omitempty"`
+	ClaimedAt   Instant         `json:"claimed_at"`
+}
+
+// Heartbeat extends the lease of a session without a Raft write. Held is the worker's whole set; absence from it counts only
+// for assignments up to Acked.
+type Heartbeat struct {
+	Session SessionRef `json:"session"`
+	Acked   uint64     `json:"acked"`
+	Free    int        `json:"free"`
+	Held    []Held     `json:"held,omitempty"`
+}
+
+// HeartbeatReply names attempts that are to stop.
+type HeartbeatReply struct {
+	Cancel []uint64 `json:"cancel,omitempty"`
+}
+
+// Outcome is how an attempt ended, as its worker saw it.
+type Outcome uint8
+
+// The outcomes.
+const (
+	OutcomeSucceeded Outcome = 1
+	OutcomeFailed    Outcome = 2
+	OutcomeCanceled  Outcome = 3 // stopped because the leader said so
+	OutcomeReturned  Outcome = 4 // never started; does not use up an attempt
+)
+
+// Result is the end of one attempt.
+type Result struct {
+	Run        RunKey   `json:"run"`
+	Fence      uint64   `json:"fence"`
+	Outcome    Outcome  `json:"outcome"`
+	Permanent  bool     `json:"permanent,omitempty"`
+	TimedOut   bool     `json:"timed_out,omitempty"`
+	RetryAfter Duration `json:"retry_after,omitempty"`
+	Error      string   `json:"error,omitempty"`
+	Output     string   `json:"output,omitempty"`
+	StartedAt  Instant  `json:"started_at,omitzero"`
+	FinishedAt Instant  `json:"finished_at,omitzero"`
+}
+
+// Report hands in results. It is answered once they are committed.
+type Report struct {
+	Session SessionRef `json:"session"`
+	Results []Result   `json:"results"`
+}
+
+// Ack answers one result: committed, or refused because its fence is old. Either way the worker forgets the assignment.
+type Ack struct {
+	Fence uint64 `json:"fence"`
+	Stale bool   `json:"stale,omitempty"`
+}
+
+// ReportReply answers a Report; results that it does not name are to be reported again.
+type ReportReply struct {
+	Acks []Ack `json:"acks"`
+}
+
+// The caps on what a result may carry: it goes into the replicated log.
+const (
+	MaxErrorBytes  = 2 << 10
+	MaxOutputBytes = 4 << 10
+)

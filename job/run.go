@@ -1,0 +1,147 @@
+package job
+
+import "fmt"
+
+// RunStatus is the state of a run, or the end of an attempt. Numbers are part of the stored format.
+type RunStatus uint8
+
+// The run states. The open ones come first.
+const (
+	RunNone      RunStatus = 0
+	RunPending   RunStatus = 1 // in the due index: a manual, backfill, redriven or released run
+	RunWaiting   RunStatus = 2 // behind another run of its job, or its job is paused
+	RunClaimed   RunStatus = 3 // given to a worker
+	RunRunning   RunStatus = 4 // never stored: claimed, and a heartbeat said it has started
+	RunRetrying  RunStatus = 5 // in the due index, after a failed attempt
+	RunCanceling RunStatus = 6 // claimed, and its worker is being told to stop
+
+	RunSucceeded RunStatus = 16
+	RunFailed    RunStatus = 17 // an attempt failed; the run goes on
+	RunDead      RunStatus = 18 // the last attempt failed
+	RunSkipped   RunStatus = 19
+	RunMissed    RunStatus = 20
+	RunExpired   RunStatus = 21
+	RunCanceled  RunStatus = 22
+	RunLost      RunStatus = 23
+)
+
+var runStatusNames = map[RunStatus]string{
+	RunPending: "pending", RunWaiting: "waiting", RunClaimed: "claimed", RunRunning: "running", RunRetrying: "retrying",
+	RunCanceling: "canceling", RunSucceeded: "succeeded", RunFailed: "failed", RunDead: "dead", RunSkipped: "skipped",
+	RunMissed: "missed", RunExpired: "expired", RunCanceled: "canceled", RunLost: "lost",
+}
+
+func (s RunStatus) String() string { return runStatusNames[s] }
+
+// Open says whether a run in this state still has something to happen.
+func (s RunStatus) Open() bool { return s > RunNone && s < RunSucceeded }
+
+// MarshalText makes a RunStatus a string in JSON.
+func (s RunStatus) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *RunStatus) UnmarshalText(b []byte) error {
+	v, err := ParseRunStatus(string(b))
+	if err == nil {
+		*s = v
+	}
+	return err
+}
+
+// ParseRunStatus reads the name of a state.
+func ParseRunStatus(name string) (RunStatus, error) {
+	if name == "" {
+		return RunNone, nil
+	}
+	for s, n := range runStatusNames {
+		if n == name {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown run status %q", name)
+}
+
+// Reason says why a run ended as it did, or why an occurrence did not run. Numbers are part of the stored format.
+type Reason uint8
+
+// The reasons.
+const (
+	ReasonNone        Reason = 0
+	ReasonOverlap     Reason = 1  // skipped: an earlier run was open
+	ReasonQueueFull   Reason = 2  // skipped: too many runs of the job wait already
+	ReasonOutage      Reason = 3  // missed: nobody led at the time
+	ReasonPaused      Reason = 4  // skipped: the job was paused
+	ReasonBlackout    Reason = 5  // skipped: a calendar forbids it
+	ReasonDeadline    Reason = 6  // expired: not started within the job's deadline
+	ReasonReplaced    Reason = 7  // canceled: a newer occurrence took its place
+	ReasonCanceled    Reason = 8  // canceled: somebody asked for it
+	ReasonDeleted     Reason = 9  // canceled: the job was deleted
+	ReasonEdited      Reason = 10 // skipped: an edit of the schedule dropped it
+	ReasonWorkerLost  Reason = 11 // failed, lost or dead: its worker fell silent
+	ReasonExhausted   Reason = 12 // dead: no retries left
+	ReasonPermanent   Reason = 13 // dead: the target said that trying again is useless
+	ReasonTimeout     Reason = 14 // failed or dead: the attempt took longer than the job's timeout
+	ReasonQuarantined Reason = 15 // skipped: the job was in quarantine
+	ReasonAlreadyRan  Reason = 16 // skipped: a backfill found that it ran already
+	ReasonRestored    Reason = 17 // missed: before the release of a restored cluster
+)
+
+var reasonNames = map[Reason]string{
+	ReasonNone: "", ReasonOverlap: "overlap", ReasonQueueFull: "queue_full", ReasonOutage: "outage", ReasonPaused: "paused",
+	ReasonBlackout: "blackout", ReasonDeadline: "deadline", ReasonReplaced: "replaced", ReasonCanceled: "canceled",
+	ReasonDeleted: "job_deleted", ReasonEdited: "job_edited", ReasonWorkerLost: "worker_lost",
+	ReasonExhausted: "retries_exhausted", ReasonPermanent: "permanent_failure", ReasonTimeout: "timeout",
+	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
+}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// MarshalText makes a Reason a string in JSON.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Reason) UnmarshalText(b []byte) error {
+	for k, n := range reasonNames {
+		if n == string(b) {
+			*r = k
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown reason %q", b)
+}
+
+// Run is a run, a finished attempt of one, or an interval of occurrences that did not run, as the API returns it.
+type Run struct {
+	RunID       string    `json:"run_id,omitempty"`
+	JobID       ID        `json:"job_id"`
+	JobName     string    `json:"job_name,omitempty"`
+	ScheduledAt Instant   `json:"scheduled_at,omitzero"`
+	Origin      Origin    `json:"origin,omitempty"`
+	ClaimedAt   Instant   `json:"claimed_at,omitzero"`
+	StartedAt   Instant   `json:"started_at,omitzero"`
+	FinishedAt  Instant   `json:"finished_at,omitzero"`
+	ReadyAt     Instant   `json:"ready_at,omitzero"` // of a pending or retrying run: when it may be claimed
+	Attempt     int       `json:"attempt,omitempty"`
+	Status      RunStatus `json:"status"`
+	Reason      Reason    `json:"reason,omitempty"`
+	Error       string    `json:"error,omitempty"`
+	Output      string    `json:"output,omitempty"`
+	Worker      string    `json:"worker,omitempty"`
+	Fence       uint64    `json:"fence,omitempty"`
+	LagMS       *int64    `json:"lag_ms,omitempty"` // started (or claimed) minus scheduled
+	Key         string    `json:"idempotency_key,omitempty"`
+
+	// An interval of occurrences that did not run has these instead of a run id.
+	First        Instant `json:"first,omitzero"`
+	Last         Instant `json:"last,omitzero"`
+	Count        int64   `json:"count,omitempty"`
+	CountAtLeast bool    `json:"count_at_least,omitempty"` // counting stopped at Count
+
+	Seq uint64 `json:"seq,omitempty"` // its place in the history log; 0 while it is open
+}
+
+// DeadLetter is a run whose last attempt failed.
+type DeadLetter struct {
+	Seq uint64 `json:"dead_id"`
+	Run
+}

@@ -1,0 +1,196 @@
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Type says how an attempt of the job is carried out.
+type Type string
+
+// The types.
+const (
+	TypeHTTP    Type = "http"
+	TypeShell   Type = "shell"
+	TypeMessage Type = "message"
+	TypeQueue   Type = "queue"
+)
+
+// The values of the policies, as they stand in a job.
+const (
+	OverlapSkip    = "skip"
+	OverlapQueue   = "queue"
+	OverlapAllow   = "allow"
+	OverlapReplace = "replace"
+
+	DeliverAtLeastOnce = "at_least_once"
+	DeliverAtMostOnce  = "at_most_once"
+
+	MissedSkip    = "skip"
+	MissedRunOnce = "run_once"
+	MissedRunAll  = "run_all"
+
+	BackoffImmediate   = "immediate"
+	BackoffLinear      = "linear"
+	BackoffExponential = "exponential"
+
+	WindowAuto = "auto"
+)
+
+// Lane is a priority as a number: 0 is served first. It is the first byte of the due index.
+type Lane uint8
+
+// Lanes is how many priorities there are.
+const Lanes = 4
+
+var laneNames = [Lanes]string{"critical", "high", "normal", "low"}
+
+func (l Lane) String() string {
+	if int(l) < len(laneNames) {
+		return laneNames[l]
+	}
+	return "lane?"
+}
+
+// LaneOf is the lane of a priority name.
+func LaneOf(priority string) (Lane, bool) {
+	for i, n := range laneNames {
+		if n == priority {
+			return Lane(i), true
+		}
+	}
+	return 0, false
+}
+
+// Spec is a job as its owner writes it: what to do and when. Only its owner edits it.
+//
+// The codec tags are the names in the stored definition: short, because ten million of them are kept.
+type Spec struct {
+	Name           string            `json:"name,omitempty" codec:"n,omitempty"`
+	Type           Type              `json:"type" codec:"t"`
+	Schedule       string            `json:"schedule" codec:"s"`
+	Timezone       string            `json:"timezone,omitempty" codec:"z,omitempty"`
+	Payload        json.RawMessage   `json:"payload" codec:"p"`
+	Retry          Retry             `json:"retry" codec:"r"`
+	Timeout        Duration          `json:"timeout,omitempty" codec:"to,omitempty"`
+	Deadline       Duration          `json:"deadline,omitempty" codec:"dl,omitempty"`
+	Missed         Missed            `json:"missed" codec:"m"`
+	Overlap        string            `json:"overlap,omitempty" codec:"o,omitempty"`
+	Delivery       string            `json:"delivery,omitempty" codec:"d,omitempty"`
+	Priority       string            `json:"priority,omitempty" codec:"pr,omitempty"`
+	Concurrency    int               `json:"concurrency,omitempty" codec:"c,omitempty"`
+	Jitter         Duration          `json:"jitter,omitempty" codec:"j,omitempty"`
+	StartAt        Instant           `json:"start_at,omitzero" codec:"sa,omitempty"`
+	EndAt          Instant           `json:"end_at,omitzero" codec:"ea,omitempty"`
+	MaxRuns        int               `json:"max_runs,omitempty" codec:"mr,omitempty"`
+	Calendars      []string          `json:"calendars,omitempty" codec:"ca,omitempty"`
+	Tags           map[string]string `json:"tags,omitempty" codec:"tg,omitempty"`
+	Workers        map[string]string `json:"workers,omitempty" codec:"w,omitempty"`
+	IdempotencyKey string            `json:"idempotency_key,omitempty" codec:"ik,omitempty"`
+	Retention      Duration          `json:"retention,omitempty" codec:"re,omitempty"`
+	DSTGap         string            `json:"dst_gap,omitempty" codec:"dg,omitempty"`
+	DSTOverlap     string            `json:"dst_overlap,omitempty" codec:"do,omitempty"`
+}
+
+// OneOff says whether the job runs at one instant only. It is decided by the form of the expression alone, so that every
+// replica decides alike.
+func (s *Spec) OneOff() bool {
+	_, err := time.Parse(time.RFC3339Nano, s.Schedule)
+	return err == nil
+}
+
+// Manual says whether the job has no schedule of its own.
+func (s *Spec) Manual() bool { return s.Schedule == ScheduleManual }
+
+// ScheduleManual is the schedule of a job that runs only when triggered.
+const ScheduleManual = "@manual"
+
+// Retry says what happens after a failed attempt.
+type Retry struct {
+	MaxRetries *int     `json:"max_retries,omitempty" codec:"n,omitempty"`
+	Backoff    string   `json:"backoff,omitempty" codec:"b,omitempty"`
+	Base       Duration `json:"base,omitempty" codec:"s,omitempty"`
+	Cap        Duration `json:"cap,omitempty" codec:"c,omitempty"`
+	Jitter     *float64 `json:"jitter,omitempty" codec:"j,omitempty"` // fraction of the delay that is random, 0 to 1
+}
+
+// Limit is how many retries there may be.
+func (r Retry) Limit() int {
+	if r.MaxRetries == nil {
+		return 0
+	}
+	return *r.MaxRetries
+}
+
+// Missed says what happens to occurrences that fell into an outage.
+type Missed struct {
+	Policy string   `json:"policy,omitempty" codec:"p,omitempty"`
+	Window string   `json:"window,omitempty" codec:"w,omitempty"` // "auto" or a duration
+	Max    int      `json:"max,omitempty" codec:"m,omitempty"`
+	Grace  Duration `json:"grace,omitempty" codec:"g,omitempty"`
+}
+
+// HTTPPayload is the payload of an http job.
+type HTTPPayload struct {
+	URL          string            `json:"url"`
+	Method       string            `json:"method,omitempty"`
+	Headers      map[string]string `json:"headers,omitempty"`
+	Body         json.RawMessage   `json:"body,omitempty"` // a JSON string is sent as it is, anything else as JSON
+	ExpectStatus StatusSet         `json:"expect_status,omitempty"`
+	// RetryClientErrors makes every 4xx a failure that is retried; without it 4xx other than 408, 425 and 429 is permanent.
+	RetryClientErrors bool `json:"retry_client_errors,omitempty"`
+	// InsecureSkipVerify accepts any certificate.
+	InsecureSkipVerify bool `json:"insecure_skip_verify,omitempty"`
+}
+
+// ShellPayload is the payload of a shell job: a script for /bin/sh, or an argv that no shell touches.
+type ShellPayload struct {
+	Command string            `json:"command,omitempty"`
+	Argv    []string          `json:"argv,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Dir     string            `json:"dir,omitempty"`
+}
+
+// QueuePayload is the payload of a queue job, handed to whoever takes the run.
+type QueuePayload struct {
+	Queue string          `json:"queue"`
+	Data  json.RawMessage `json:"data,omitempty"`
+}
+
+// MessagePayload is the payload of a message job.
+type MessagePayload struct {
+	Broker  string            `json:"broker"`
+	Subject string            `json:"subject,omitempty"`
+	Topic   string            `json:"topic,omitempty"`
+	Key     string            `json:"key,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Data    json.RawMessage   `json:"data,omitempty"`
+}
+
+// Status is the state of a job as its owner sees it.
+type Status string
+
+// The job states.
+const (
+	StatusScheduled   Status = "scheduled"
+	StatusPaused      Status = "paused"
+	StatusCompleted   Status = "completed"
+	StatusFailed      Status = "failed"
+	StatusQuarantined Status = "quarantined"
+)
+
+// Job is a job as the API returns it.
+type Job struct {
+	ID     ID     `json:"job_id"`
+	Status Status `json:"status"`
+	Spec
+	NextRunAt     Instant   `json:"next_run_at"`
+	LastRunAt     Instant   `json:"last_run_at"`
+	LastRunStatus RunStatus `json:"last_run_status,omitempty"`
+	OpenRuns      int       `json:"open_runs"`
+	RunsStarted   int       `json:"runs_started"`
+	WaitReason    string    `json:"wait_reason,omitempty"` // why a due job is not running, or why it is quarantined
+	Version       uint64    `json:"version"`
+	CreatedAt     Instant   `json:"created_at"`
+	UpdatedAt     Instant   `json:"updated_at"`
+}

@@ -1,0 +1,80 @@
+package job
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// keyFields are the placeholders of an idempotency key template.
+var keyFields = []string{"job_id", "job_name", "scheduled_at", "scheduled_at_unix", "scheduled_at_unix_ms", "origin", "run_id"}
+
+// DefaultKeyTemplate gives scheduled runs their idempotency key.
+const DefaultKeyTemplate = "{job_id}:{scheduled_at_unix}"
+
+// maxKeyBytes bounds a key: it travels as a header and sits in every open run that has a template of its own.
+const maxKeyBytes = 256
+
+// IdempotencyKey is the key of a run: the same for every attempt of it, and of no other run. A run that was not made by the
+// schedule carries its origin and its milliseconds, because two manual runs may fall into one second.
+func IdempotencyKey(template, name string, k RunKey) string {
+	if template == "" {
+		template = DefaultKeyTemplate
+	}
+	at := time.UnixMilli(k.At).UTC()
+	key := strings.NewReplacer(
+		"{job_id}", k.Job.String(),
+		"{job_name}", name,
+		"{scheduled_at}", at.Format(time.RFC3339),
+		"{scheduled_at_unix}", strconv.FormatInt(at.Unix(), 10),
+		"{scheduled_at_unix_ms}", strconv.FormatInt(k.At, 10),
+		"{origin}", k.Origin.String(),
+		"{run_id}", k.String(),
+	).Replace(template)
+	if k.Origin != OriginSchedule && !strings.Contains(template, "{run_id}") {
+		key += ":" + k.Origin.String() + ":" + strconv.FormatInt(k.At, 10)
+	}
+	return key
+}
+
+// checkKeyTemplate refuses a template whose key would not tell two occurrences apart.
+func checkKeyTemplate(template string) *Error {
+	const field = "idempotency_key"
+	if template == "" {
+		return nil
+	}
+	if len(template) > maxKeyBytes {
+		return Invalid(field, "shorten it", "the template has %d bytes, at most %d are allowed", len(template), maxKeyBytes)
+	}
+	usesTime := false
+	rest := template
+	for {
+		i := strings.IndexAny(rest, "{}")
+		if i < 0 {
+			break
+		}
+		end := strings.IndexByte(rest[i:], '}')
+		if rest[i] == '}' || end < 0 {
+			return Invalid(field, "write placeholders as {"+strings.Join(keyFields, "}, {")+"}", "unbalanced braces in the template %q", template)
+		}
+		name := rest[i+1 : i+end]
+		known := false
+		for _, f := range keyFields {
+			known = known || f == name
+		}
+		if !known {
+			return Invalid(field, "use "+strings.Join(keyFields, ", "), "the template %q has the unknown placeholder {%s}%s", template, name, suggest(name, keyFields))
+		}
+		usesTime = usesTime || strings.HasPrefix(name, "scheduled_at") || name == "run_id"
+		rest = rest[i+end+1:]
+	}
+	for i := 0; i < len(template); i++ {
+		if template[i] < 0x20 || template[i] > 0x7e {
+			return Invalid(field, "use printable ASCII", "the template %q cannot be sent as a header", template)
+		}
+	}
+	if !usesTime {
+		return Invalid(field, "add {scheduled_at_unix} or {run_id}", "with the template %q every occurrence would have the same key", template)
+	}
+	return nil
+}

@@ -1,0 +1,367 @@
+package job
+
+import (
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"time"
+)
+
+// The limits of a job. They keep a Raft entry far below the size at which it would endanger leadership.
+const (
+	MaxPayload  = 128 << 10
+	MaxName     = 200
+	MaxTags     = 64
+	MaxTagBytes = 256
+	// MaxWaiting is how many runs of one job may wait behind an open one under overlap "queue".
+	MaxWaiting = 100
+	// MaxBackfill is how many runs one backfill may make.
+	MaxBackfill = 1000
+
+	maxDuration = Duration(10 * 365 * 24 * time.Hour)
+)
+
+// The defaults of a job.
+const (
+	DefaultRetries   = 3
+	DefaultBase      = Duration(time.Second)
+	DefaultCap       = Duration(5 * time.Minute)
+	DefaultJitter    = 0.2
+	DefaultTimeout   = Duration(5 * time.Minute)
+	DefaultGrace     = Duration(time.Minute)
+	DefaultMissedMax = 10
+	DefaultRetention = Duration(24 * time.Hour)
+)
+
+// Normalize fills in the defaults, so that what is stored and shown says everything. It is idempotent.
+func (s *Spec) Normalize() {
+	s.Name = strings.TrimSpace(s.Name)
+	s.Schedule = strings.TrimSpace(s.Schedule)
+	def := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	defd := func(p *Duration, v Duration) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&s.Timezone, "UTC")
+	def(&s.Overlap, OverlapSkip)
+	def(&s.Delivery, DeliverAtLeastOnce)
+	def(&s.Priority, "normal")
+	def(&s.DSTGap, "run_after")
+	def(&s.Missed.Policy, MissedRunOnce)
+	def(&s.Missed.Window, WindowAuto)
+	if s.Missed.Max == 0 {
+		s.Missed.Max = DefaultMissedMax
+	}
+	defd(&s.Missed.Grace, DefaultGrace)
+	defd(&s.Timeout, DefaultTimeout)
+	defd(&s.Retention, DefaultRetention)
+	if s.Retry.MaxRetries == nil {
+		n := DefaultRetries
+		if s.Delivery == DeliverAtMostOnce {
+			n = 0
+		}
+		s.Retry.MaxRetries = &n
+	}
+	def(&s.Retry.Backoff, BackoffExponential)
+	defd(&s.Retry.Base, DefaultBase)
+	defd(&s.Retry.Cap, max(DefaultCap, s.Retry.Base))
+	if s.Retry.Jitter == nil {
+		j := DefaultJitter
+		s.Retry.Jitter = &j
+	}
+}
+
+// Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
+func (s *Spec) Validate() error {
+	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels, checkPayload} {
+		if err := check(s); err != nil {
+			return err
+		}
+	}
+	if err := checkKeyTemplate(s.IdempotencyKey); err != nil {
+		return err
+	}
+	return nil
+}
+
+func checkName(s *Spec) *Error {
+	if s.Name == "" {
+		return nil
+	}
+	if len(s.Name) > MaxName {
+		return Invalid("name", "shorten it", "the name has %d bytes, at most %d are allowed", len(s.Name), MaxName)
+	}
+	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
+		return Invalid("name", "choose another beginning", "a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
+	}
+	for _, r := range s.Name {
+		if r <= ' ' || r == 0x7f || strings.ContainsRune(`/\?#%:"`, r) {
+			return Invalid("name", "use letters, digits, - _ . @ +", "the name %q contains %q", s.Name, r)
+		}
+	}
+	return nil
+}
+
+func oneOf(field, value string, allowed ...string) *Error {
+	for _, a := range allowed {
+		if a == value {
+			return nil
+		}
+	}
+	return Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value, suggest(value, allowed))
+}
+
+func checkPolicies(s *Spec) *Error {
+	checks := []*Error{
+		oneOf("type", string(s.Type), string(TypeHTTP), string(TypeShell), string(TypeMessage), string(TypeQueue)),
+		oneOf("overlap", s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow, OverlapReplace),
+		oneOf("delivery", s.Delivery, DeliverAtLeastOnce, DeliverAtMostOnce),
+		oneOf("priority", s.Priority, laneNames[:]...),
+		oneOf("missed.policy", s.Missed.Policy, MissedSkip, MissedRunOnce, MissedRunAll),
+		oneOf("retry.backoff", s.Retry.Backoff, BackoffImmediate, BackoffLinear, BackoffExponential),
+		oneOf("dst_gap", s.DSTGap, "run_after", "skip"),
+		oneOf("dst_overlap", s.DSTOverlap, "", "first", "both"),
+	}
+	for _, err := range checks {
+		if err != nil {
+			return err
+		}
+	}
+	if s.Schedule == "" {
+		return Invalid("schedule", `use a cron expression, "@every 90s", an RRULE, an RFC 3339 time or "@manual"`, "a job needs a schedule")
+	}
+	if s.Delivery == DeliverAtMostOnce && s.Retry.Limit() != 0 {
+		return Invalid("retry.max_retries", "set it to 0, or use delivery at_least_once", "delivery at_most_once never repeats a run")
+	}
+	return nil
+}
+
+func checkDurations(s *Spec) *Error {
+	for _, d := range []struct {
+		field string
+		value Duration
+	}{
+		{"timeout", s.Timeout}, {"deadline", s.Deadline}, {"jitter", s.Jitter}, {"retention", s.Retention},
+		{"missed.grace", s.Missed.Grace}, {"retry.base", s.Retry.Base}, {"retry.cap", s.Retry.Cap},
+	} {
+		if d.value < 0 {
+			return Invalid(d.field, `use a positive duration such as "90s"`, "%s is negative", d.value)
+		}
+		if d.value > maxDuration {
+			return Invalid(d.field, "use at most ten years", "%s is too long", d.value)
+		}
+	}
+	if s.Retry.Cap < s.Retry.Base {
+		return Invalid("retry.cap", "make it at least retry.base", "the cap %s is below the base %s", s.Retry.Cap, s.Retry.Base)
+	}
+	if s.Missed.Window != WindowAuto {
+		w, err := time.ParseDuration(s.Missed.Window)
+		if err != nil || w <= 0 || Duration(w) > maxDuration {
+			return Invalid("missed.window", `use "auto" or a positive duration such as "2h"`, "%q is not a window", s.Missed.Window)
+		}
+	}
+	return nil
+}
+
+func checkBounds(s *Spec) *Error {
+	for _, b := range []struct {
+		field      string
+		value, max int
+	}{
+		{"retry.max_retries", s.Retry.Limit(), 1000}, {"missed.max", s.Missed.Max, 10000},
+		{"concurrency", s.Concurrency, 10000}, {"max_runs", s.MaxRuns, 1 << 30},
+	} {
+		if b.value < 0 || b.value > b.max {
+			return Invalid(b.field, "", "%d is not between 0 and %d", b.value, b.max)
+		}
+	}
+	if j := *s.Retry.Jitter; !(j >= 0 && j <= 1) {
+		return Invalid("retry.jitter", "use a fraction such as 0.2", "%v is not between 0 and 1", j)
+	}
+	if s.Concurrency > 1 && s.Overlap != OverlapAllow {
+		return Invalid("concurrency", "set overlap to allow, or leave concurrency out", "overlap %s already means one run at a time", s.Overlap)
+	}
+	if s.StartAt != 0 && s.EndAt != 0 && s.EndAt < s.StartAt {
+		return Invalid("end_at", "make it later than start_at", "the job would end (%s) before it starts (%s)", s.EndAt, s.StartAt)
+	}
+	return nil
+}
+
+func checkLabels(s *Spec) *Error {
+	for field, m := range map[string]map[string]string{"tags": s.Tags, "workers": s.Workers} {
+		if len(m) > MaxTags {
+			return Invalid(field, "", "%d entries, at most %d are allowed", len(m), MaxTags)
+		}
+		for k, v := range m {
+			if k == "" || len(k)+len(v) > MaxTagBytes || strings.ContainsAny(k, "=,\x00") || strings.ContainsAny(v, ",\x00") {
+				return Invalid(field, "use short keys without = or comma", "%q: %q is not a valid entry", k, v)
+			}
+		}
+	}
+	if len(s.Calendars) > 16 {
+		return Invalid("calendars", "", "%d calendars, at most 16 are allowed", len(s.Calendars))
+	}
+	for _, c := range s.Calendars {
+		if c == "" {
+			return Invalid("calendars", "", "a calendar needs a name")
+		}
+	}
+	return nil
+}
+
+var (
+	methodRE = regexp.MustCompile(`^[A-Z]{1,20}$`)
+	envRE    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	tokenRE  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+	queueRE  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+)
+
+func checkPayload(s *Spec) *Error {
+	if len(s.Payload) > MaxPayload {
+		return Invalid("payload", "keep the data elsewhere and send a reference", "the payload has %d bytes, at most %d are allowed", len(s.Payload), MaxPayload)
+	}
+	if len(s.Payload) == 0 {
+		return Invalid("payload", "", "a job needs a payload")
+	}
+	var err *Error
+	switch s.Type {
+	case TypeHTTP:
+		err = checkHTTP(s.Payload)
+	case TypeShell:
+		err = checkShell(s.Payload)
+	case TypeQueue:
+		var p QueuePayload
+		if err = decodePayload(s.Payload, &p); err == nil && !queueRE.MatchString(p.Queue) {
+			err = Invalid("payload.queue", "use letters, digits, - _ .", "%q is not a queue name", p.Queue)
+		}
+	case TypeMessage:
+		var p MessagePayload
+		if err = decodePayload(s.Payload, &p); err != nil {
+			break
+		}
+		if p.Broker == "" {
+			err = Invalid("payload.broker", "use a URL such as nats://host:4222 or kafka://host:9092", "a message needs a broker")
+		} else if (p.Subject == "") == (p.Topic == "") {
+			err = Invalid("payload.subject", "set subject (NATS) or topic (Kafka), not both", "a message needs a subject or a topic")
+		}
+	}
+	return err
+}
+
+func decodePayload(data []byte, v any) *Error {
+	if err := DecodeStrict(data, v); err != nil {
+		e := err.(*Error)
+		if e.Field != "" {
+			e.Field = "payload." + e.Field
+		} else {
+			e.Field = "payload"
+		}
+		return e
+	}
+	return nil
+}
+
+func checkHTTP(data []byte) *Error {
+	var p HTTPPayload
+	if err := decodePayload(data, &p); err != nil {
+		return err
+	}
+	u, err := url.Parse(p.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return Invalid("payload.url", "use a full URL such as https://example.com/hook", "%q is not an http or https URL", p.URL)
+	}
+	if p.Method != "" && !methodRE.MatchString(p.Method) {
+		return Invalid("payload.method", "use GET, POST, PUT, …", "%q is not an HTTP method", p.Method)
+	}
+	names := make([]string, 0, len(p.Headers))
+	for name := range p.Headers {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		canonical := http.CanonicalHeaderKey(name)
+		reserved := strings.HasPrefix(canonical, "Carillon-") || canonical == "Idempotency-Key" || canonical == "Traceparent" ||
+			canonical == "Content-Length" || canonical == "Transfer-Encoding"
+		if reserved {
+			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon", canonical)
+		}
+		if !tokenRE.MatchString(name) || strings.ContainsAny(p.Headers[name], "\r\n\x00") {
+			return Invalid("payload.headers", "", "%q: %q is not a valid header", name, p.Headers[name])
+		}
+	}
+	return nil
+}
+
+func checkShell(data []byte) *Error {
+	var p ShellPayload
+	if err := decodePayload(data, &p); err != nil {
+		return err
+	}
+	if (p.Command == "") == (len(p.Argv) == 0) {
+		return Invalid("payload.command", "set command (a script for /bin/sh) or argv, not both", "a shell job needs a command or an argv")
+	}
+	if len(p.Argv) > 0 && p.Argv[0] == "" {
+		return Invalid("payload.argv", "", "the program is empty")
+	}
+	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
+		return Invalid("payload.dir", "use an absolute path", "%q is relative", p.Dir)
+	}
+	for k, v := range p.Env {
+		if !envRE.MatchString(k) || strings.HasPrefix(k, "CARILLON_") || strings.ContainsRune(v, 0) {
+			return Invalid("payload.env", "use letters, digits and _; CARILLON_… is set by Carillon", "%q is not a usable variable", k)
+		}
+	}
+	if strings.ContainsRune(p.Command, 0) {
+		return Invalid("payload.command", "", "the command contains a zero byte")
+	}
+	return nil
+}
+
+// Class is what decides which workers can take a run and in which line it stands: its type, queue and selector. Jobs of one
+// class are interchangeable to the matcher.
+func (s *Spec) Class() string {
+	var b strings.Builder
+	b.WriteString(string(s.Type))
+	b.WriteByte(0)
+	if s.Type == TypeQueue {
+		var p QueuePayload
+		if DecodeStrict(s.Payload, &p) == nil {
+			b.WriteString(p.Queue)
+		}
+	}
+	keys := make([]string, 0, len(s.Workers))
+	for k := range s.Workers {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	for _, k := range keys {
+		b.WriteByte(0)
+		b.WriteString(k + "=" + s.Workers[k])
+	}
+	return b.String()
+}
+
+// ParseClass takes a class apart again.
+func ParseClass(class string) (t Type, queue string, selector map[string]string) {
+	parts := strings.Split(class, "\x00")
+	t = Type(parts[0])
+	if len(parts) > 1 {
+		queue = parts[1]
+	}
+	for _, p := range parts[min(2, len(parts)):] {
+		k, v, _ := strings.Cut(p, "=")
+		if selector == nil {
+			selector = map[string]string{}
+		}
+		selector[k] = v
+	}
+	return t, queue, selector
+}
