@@ -1,0 +1,8 @@
+//go:build !linux
+
+package executor
+
+import "time"
+
+// bootTime is not known here: the lease is measured on monotonic time alone.
+func bootTime() time.Duration { return 0 }

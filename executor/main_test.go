@@ -1,0 +1,36 @@
+//go:build unix
+
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// TestMain also lends the test binary to tests that need a process of their own to kill.
+func TestMain(m *testing.M) {
+	if os.Getenv("EXECUTOR_TEST_HELPER") != "" {
+		helperProcess()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// helperProcess is a node that runs one shell job and will be killed: see TestKillLeftovers.
+func helperProcess() {
+	s, err := NewShell(ShellOptions{Dir: os.Getenv("EXECUTOR_TEST_HELPER")})
+	if err != nil {
+		panic(err)
+	}
+	payload, _ := json.Marshal(job.ShellPayload{Command: os.Getenv("EXECUTOR_TEST_SCRIPT")})
+	r := s.Run(context.Background(), job.Assignment{Run: job.RunKey{Job: 3, At: 1000, Origin: job.OriginSchedule}, Fence: 12,
+		Type: job.TypeShell, Payload: payload})
+	fmt.Println(r.Outcome, r.Error, r.Output)
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package executor
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func notesIn(t *testing.T, dir string) (out []groupNote) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		var n groupNote
+		if err != nil || json.Unmarshal(b, &n) != nil {
+			continue // being replaced
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// A node is killed while its job, and a child of that, ignore SIGTERM. The kernel ends the job with the node; the child lives on until the
+// next node comes.
+func TestKillLeftovers(t *testing.T) {
+	dir, notes := t.TempDir(), t.TempDir()
+	child := "trap \"\" TERM; echo $$ > DIR/child; while :; do sleep 0.05; done"
+	script := strings.ReplaceAll("trap '' TERM; sh -c '"+child+"' & echo $$ > DIR/leader; while :; do sleep 0.05; done", "DIR", dir)
+	node := exec.Command(os.Args[0])
+	node.Env = append(os.Environ(), "EXECUTOR_TEST_HELPER="+notes, "EXECUTOR_TEST_SCRIPT="+script)
+	node.Stdout, node.Stderr = os.Stdout, os.Stderr
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reaped := false
+	t.Cleanup(func() {
+		if !reaped {
+			node.Process.Kill()
+			node.Wait()
+		}
+	})
+	leaderPID, childPID := pidIn(t, filepath.Join(dir, "leader")), pidIn(t, filepath.Join(dir, "child"))
+	eventually(t, "the second note", func() bool {
+		n := notesIn(t, notes)
+		return len(n) == 1 && n[0].PGID == leaderPID && n[0].Start != 0 && n[0].Fence == 12
+	})
+	if err := node.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	node.Wait()
+	reaped = true
+	eventually(t, "the end of the job with its node", func() bool { return !alive(leaderPID) })
+	if !alive(childPID) {
+		t.Fatal("the child is gone: this test tests nothing")
+	}
+	n, err := KillLeftovers(notes)
+	if n != 1 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if alive(childPID) {
+		t.Fatal("the child is still there")
+	}
+	if left, _ := os.ReadDir(notes); len(left) != 0 {
+		t.Fatalf("notes: %v", left)
+	}
+	if n, err := KillLeftovers(notes); n != 0 || err != nil {
+		t.Fatalf("the second time: %d, %v", n, err)
+	}
+}
+
+// bystander starts a process group with these variables, whose leader waits.
+func bystander(t *testing.T, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "echo ready; exec sleep 1000")
+	cmd.Env = append([]string{"PATH=" + defaultPath}, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// Who is ended, and who is not: above all not somebody who has the number by chance.
+func TestKillLeftoversKnowsWhom(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	marked := []string{"CARILLON_FENCE=12", "CARILLON_RUN=r_3.v8.s", "TRACEPARENT=" + trace}
+	note := groupNote{Boot: bootID(), Fence: 12, Run: "r_3.v8.s", Trace: trace}
+	for name, c := range map[string]struct {
+		env    []string
+		change func(n *groupNote, pid int, start uint64)
+		killed bool
+	}{
+		"the leader lives":             {nil, func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start }, true},
+		"another process, same number": {nil, func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, false},
+		"a member carries the marks":   {marked[:2], func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, true},
+		"the marks of another run": {[]string{"CARILLON_FENCE=12", "CARILLON_RUN=r_4.v8.s"},
+			func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, false},
+		"a longer fence":             {[]string{"CARILLON_FENCE=123", marked[1]}, func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, false},
+		"before the second note":     {marked, func(*groupNote, int, uint64) {}, true},
+		"another cluster's same run": {append(marked[:2:2], "TRACEPARENT=00-1"+trace[4:]), func(*groupNote, int, uint64) {}, false},
+		"another boot":               {marked, func(n *groupNote, pid int, start uint64) { n.Boot, n.PGID, n.Start = "another", pid, start }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := bystander(t, c.env...)
+			p, err := readProcess(cmd.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := note
+			n.path = filepath.Join(dir, "12.json")
+			c.change(&n, p.pid, p.start)
+			if err := n.write(); err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			if c.killed {
+				want = 1
+			}
+			got, err := KillLeftovers(dir)
+			if err != nil || got != want || alive(p.pid) == c.killed {
+				t.Fatalf("%d groups, %v; alive: %v", got, err, alive(p.pid))
+			}
+			if left, _ := os.ReadDir(dir); len(left) != 0 {
+				t.Fatalf("notes: %v", left)
+			}
+		})
+	}
+}
+
+func TestKillLeftoversOddFiles(t *testing.T) {
+	if n, err := KillLeftovers(filepath.Join(t.TempDir(), "none")); n != 0 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if n, err := KillLeftovers(""); n != 0 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	dir := t.TempDir()
+	own := groupNote{Boot: bootID(), PGID: unix.Getpgrp(), path: filepath.Join(dir, "1.json")}
+	if p, err := readProcess(own.PGID); err == nil {
+		own.Start = p.start
+	}
+	if err := own.write(); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"2.json": "", "3.json.tmp": "{", "README": "not a note"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := KillLeftovers(dir); n != 0 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	left, _ := os.ReadDir(dir)
+	if len(left) != 1 || left[0].Name() != "README" {
+		t.Fatalf("left %v", left)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	p, err := parseStat(5, []byte("5 (a) b) (c) S 1 77 5 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 123456 9 10\n"))
+	if err != nil || p.state != 'S' || p.group != 77 || p.start != 123456 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, bad := range []string{"", "5 x", "5 (x) S 1 2", "5 (x) S 1 g 5 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 123456 9"} {
+		if _, err := parseStat(5, []byte(bad)); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// maxRetryAfter bounds what a target may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+// shape makes what a runner returned fit for the log: an attempt that was stopped says why, and nothing is too long or not text. A
+// success stands even if its context ended meanwhile: the work is done.
+func shape(ctx context.Context, r job.Result, timeout time.Duration) job.Result {
+	if r.Outcome != job.OutcomeSucceeded {
+		if r.Outcome != job.OutcomeFailed && r.Error == "" {
+			r.Error = fmt.Sprintf("the runner returned the outcome %d", r.Outcome)
+		}
+		r.Outcome = job.OutcomeFailed
+		if cause := context.Cause(ctx); cause != nil {
+			r = stopped(r, cause, timeout)
+		}
+	}
+	r.RetryAfter = min(max(r.RetryAfter, 0), job.Duration(maxRetryAfter))
+	r.Error, r.Output = head(r.Error, job.MaxErrorBytes), tail(r.Output, job.MaxOutputBytes)
+	return r
+}
+
+// stopped turns the failure of an attempt that was stopped into one that says so.
+func stopped(r job.Result, cause error, timeout time.Duration) job.Result {
+	detail := r.Error
+	r.Permanent, r.RetryAfter = false, 0
+	r.Error = cause.Error()
+	switch {
+	case errors.Is(cause, ErrTimeout):
+		r.TimedOut = true
+		r.Error += " after " + timeout.String()
+	case errors.Is(cause, ErrCanceled):
+		r.Outcome = job.OutcomeCanceled
+	case errors.Is(cause, ErrLeaseLost):
+		return r
+	}
+	if detail != "" && !strings.Contains(detail, cause.Error()) {
+		r.Error += ": " + detail
+	}
+	return r
+}
+
+// head is the beginning of a text, at most n bytes of valid UTF-8.
+func head(s string, n int) string {
+	s = text(s)
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// tail is the end of a text, at most n bytes of valid UTF-8.
+func tail(s string, n int) string {
+	s = text(s)
+	if len(s) <= n {
+		return s
+	}
+	i := len(s) - n
+	for i < len(s) && !utf8.RuneStart(s[i]) {
+		i++
+	}
+	return s[i:]
+}
+
+// text replaces what is not UTF-8. A rune that was cut in two at either end is dropped instead: it was fine where it came from.
+func text(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	for i := 0; i < utf8.UTFMax && len(s) > 0 && !utf8.RuneStart(s[0]); i++ {
+		s = s[1:]
+	}
+	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
+		if c := s[len(s)-i]; utf8.RuneStart(c) {
+			if !utf8.FullRuneInString(s[len(s)-i:]) {
+				s = s[:len(s)-i]
+			}
+			break
+		}
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

@@ -1,0 +1,212 @@
+//go:build unix
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+const (
+	defaultGrace = 5 * time.Second
+	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// pipeDelay is how long the output is waited for once the command and its group are gone: only a process that left the group
+	// can still hold the pipe.
+	pipeDelay = 500 * time.Millisecond
+)
+
+// ShellOptions describe a Shell runner.
+type ShellOptions struct {
+	// Dir is where the process groups that live are noted, for KillLeftovers. Empty: they are not.
+	Dir string
+	// Grace is the time between SIGTERM and SIGKILL. 0: 5 s.
+	Grace time.Duration
+}
+
+// Shell runs shell jobs: each in a process group of its own, which does not outlive the attempt.
+type Shell struct {
+	o     ShellOptions
+	home  string
+	boot  string
+	spawn *spawner
+}
+
+// NewShell makes a Shell runner. Close it when no attempt is running.
+func NewShell(o ShellOptions) (*Shell, error) {
+	if o.Grace <= 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("executor: notes of process groups: %w", err)
+		}
+	}
+	home := os.Getenv("HOME")
+	if st, err := os.Stat(home); err != nil || !st.IsDir() {
+		home = "/"
+	}
+	return &Shell{o: o, home: home, boot: bootID(), spawn: newSpawner()}, nil
+}
+
+// Close ends what the runner needs to start commands.
+func (s *Shell) Close() { s.spawn.close() }
+
+// Run runs the command to its end, or stops its group when ctx ends.
+func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
+	var p job.ShellPayload
+	if err := job.DecodeStrict(a.Payload, &p); err != nil {
+		return permanent("payload: %v", err)
+	}
+	if (p.Command == "") == (len(p.Argv) == 0) {
+		return permanent("payload: a shell job needs a command or an argv")
+	}
+	out := newTailBuffer(job.MaxOutputBytes)
+	trace := traceparent(a.Traceparent)
+	cmd, err := s.command(p, a, trace)
+	if err != nil {
+		return failure("%v", err)
+	}
+	cmd.Stdout, cmd.Stderr = out, out // the same writer: one pipe, so the order of writes is kept
+
+	note, err := s.note(a, trace)
+	if err != nil {
+		return failure("%v", err)
+	}
+	defer note.remove()
+	if ctx.Err() != nil {
+		return failure("not started")
+	}
+	if err := s.spawn.start(cmd); err != nil {
+		return failure("%v", err)
+	}
+	note.started(cmd.Process.Pid)
+	err = s.wait(ctx, cmd)
+	r := job.Result{Outcome: job.OutcomeSucceeded, Output: tail(string(out.Bytes()), job.MaxOutputBytes)}
+	if err != nil {
+		r.Outcome, r.Error = job.OutcomeFailed, err.Error()
+	}
+	return r
+}
+
+// command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets are.
+func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string) (*exec.Cmd, error) {
+	env := []string{"PATH=" + defaultPath, "HOME=" + s.home}
+	path := defaultPath
+	for _, k := range sortedKeys(p.Env) {
+		env = append(env, k+"="+p.Env[k])
+		if k == "PATH" {
+			path = p.Env[k]
+		}
+	}
+	env = append(env,
+		"CARILLON_JOB="+a.Run.Job.String(), "CARILLON_JOB_NAME="+a.JobName, envRun+a.Run.String(),
+		"CARILLON_SCHEDULED_AT="+scheduledAt(a), "CARILLON_ATTEMPT="+strconv.Itoa(a.Attempt),
+		envFence+strconv.FormatUint(a.Fence, 10), "CARILLON_IDEMPOTENCY_KEY="+a.Key, envTrace+trace)
+	argv := p.Argv
+	if len(argv) == 0 {
+		argv = []string{"/bin/sh", "-c", p.Command}
+	}
+	program, err := lookPath(argv[0], path)
+	if err != nil {
+		return nil, err
+	}
+	dir := p.Dir
+	if dir == "" {
+		dir = s.home
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err // else the error would name the program
+	}
+	return &exec.Cmd{Path: program, Args: argv, Env: env, Dir: dir, WaitDelay: pipeDelay,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}, nil
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// lookPath finds a program on the job's PATH; exec.LookPath would use the node's.
+func lookPath(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		full := filepath.Join(dir, name)
+		if st, err := os.Stat(full); err == nil && !st.IsDir() && st.Mode()&0o111 != 0 {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("%q was not found on PATH", name)
+}
+
+// wait waits for the command, stops its group when ctx ends, and ends what is left of the group afterwards.
+func (s *Shell) wait(ctx context.Context, cmd *exec.Cmd) error {
+	pid := cmd.Process.Pid
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		awaitExit(pid)
+	}()
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		signalGroup(pid, unix.SIGTERM)
+		t := time.NewTimer(s.o.Grace)
+		select {
+		case <-exited:
+		case <-t.C:
+			signalGroup(pid, unix.SIGKILL)
+			<-exited
+		}
+		t.Stop()
+	}
+	// The command is dead but not reaped: its pid, and with it the number of the group, cannot be anybody else's yet.
+	signalGroup(pid, unix.SIGKILL)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		return nil
+	case errors.As(err, &exit):
+		return exitError(exit.ProcessState)
+	}
+	return err
+}
+
+// signalGroup signals a group, and its leader should it have moved to another.
+func signalGroup(pid int, sig unix.Signal) {
+	_ = unix.Kill(-pid, sig)
+	_ = unix.Kill(pid, sig)
+}
+
+func exitError(st *os.ProcessState) error {
+	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		name := unix.SignalName(ws.Signal())
+		if name == "" {
+			name = "signal " + strconv.Itoa(int(ws.Signal()))
+		}
+		return errors.New("killed by " + name)
+	}
+	return fmt.Errorf("exit status %d", st.ExitCode())
+}

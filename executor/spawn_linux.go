@@ -1,0 +1,69 @@
+package executor
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// spawner starts commands so that they die with this process, however it dies: Pdeathsig. The kernel sends that signal when the
+// *thread* that forked ends, not the process. A Go thread ends when a goroutine locked to it ends, and any goroutine may be on any
+// thread before; a command could so be killed by a stranger's clean-up. Hence one thread starts them all and never ends: its
+// goroutine is locked to it, and unlocks before it returns, which gives the thread back to the runtime instead of ending it.
+// Starting them one by one costs nothing: package syscall holds a lock over fork anyway.
+//
+// Pdeathsig reaches the command only, not its children; KillLeftovers deals with those.
+type spawner struct {
+	work   chan func()
+	closed chan struct{}
+	once   sync.Once
+	ended  chan struct{}
+}
+
+func newSpawner() *spawner {
+	s := &spawner{work: make(chan func()), closed: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for {
+			select {
+			case f := <-s.work:
+				f()
+			case <-s.closed:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+func (s *spawner) start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	result := make(chan error, 1)
+	select {
+	case s.work <- func() { result <- cmd.Start() }:
+		return <-result
+	case <-s.closed:
+		return errors.New("the runner is closed")
+	}
+}
+
+func (s *spawner) close() {
+	s.once.Do(func() { close(s.closed) })
+	<-s.ended
+}
+
+// awaitExit waits until a child has exited and leaves it unreaped.
+func awaitExit(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
