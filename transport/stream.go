@@ -1,0 +1,273 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// StreamOptions are the settings of a StreamLayer.
+type StreamOptions struct {
+	// Advertise is the host:port peers reach this node at, usually a name. If
+	// empty it is the listener's own address, which must then be a real one.
+	Advertise string
+
+	// Handshake is required, with Local and Check.
+	Handshake Handshake
+
+	// TLS, if set, is the client's side of Options.TLS. ServerName defaults to
+	// the host dialled.
+	TLS *tls.Config
+
+	// Timeout bounds the handshake of an arriving connection, and a Dial that
+	// was given no timeout; 0 means 5 s.
+	Timeout time.Duration
+
+	// MaxPending bounds the arriving connections in a handshake; 0 means 64.
+	MaxPending int
+
+	// OnError is told why an arriving connection was refused or dropped. A
+	// *RefusedError names the peer. It is called from several goroutines and
+	// must not call Close.
+	// Errors of dialling are returned to Raft, which logs them.
+	OnError func(remote net.Addr, err error)
+}
+
+// StreamLayer is a raft.StreamLayer over one side of a Mux. Every connection it
+// returns, from Accept or Dial, is to a node that passed the handshake.
+type StreamLayer struct {
+	ln        net.Listener
+	opts      StreamOptions
+	advertise net.Addr
+	gate      *gate
+	ready     *queue
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	accepting chan struct{} // closed when accept has returned
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]struct{} // what Close must close: raft does not
+	rounds map[string]uint64     // by address, see redialConn
+}
+
+// NewStreamLayer starts to accept on ln, which is Mux.Raft(), and owns it from
+// now on.
+func NewStreamLayer(ln net.Listener, opts StreamOptions) (*StreamLayer, error) {
+	if opts.Handshake.Local == nil || opts.Handshake.Check == nil {
+		return nil, errors.New("transport: handshake without Local or Check")
+	}
+	if opts.Advertise == "" {
+		opts.Advertise = ln.Addr().String()
+	}
+	if err := checkAdvertise(opts.Advertise); err != nil {
+		return nil, err
+	}
+	if opts.Timeout <= 0 {
+		opts.Timeout = 5 * time.Second
+	}
+	if opts.MaxPending <= 0 {
+		opts.MaxPending = 64
+	}
+	if opts.OnError == nil {
+		opts.OnError = func(net.Addr, error) {}
+	}
+	s := &StreamLayer{
+		ln:        ln,
+		opts:      opts,
+		advertise: namedAddr(opts.Advertise),
+		gate:      newGate(opts.MaxPending, opts.OnError),
+		ready:     newQueue(namedAddr(opts.Advertise)),
+		conns:     make(map[net.Conn]struct{}),
+		rounds:    make(map[string]uint64),
+		accepting: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	go s.accept()
+	return s, nil
+}
+
+// checkAdvertise refuses what no peer could dial. Raft would take it, hand it
+// to every member, and lose the node with its next restart.
+func checkAdvertise(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("transport: advertised address: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() || port == "" || port == "0" {
+		return fmt.Errorf("transport: %q cannot be advertised: peers need a host and a port to dial", addr)
+	}
+	return nil
+}
+
+// Addr returns the advertised address, not the one listened on.
+func (s *StreamLayer) Addr() net.Addr { return s.advertise }
+
+// Accept returns the next connection of a peer that passed the handshake.
+func (s *StreamLayer) Accept() (net.Conn, error) { return s.ready.Accept() }
+
+// accept runs the handshakes, each in its own goroutine, so that Accept never
+// waits for a slow peer.
+func (s *StreamLayer) accept() {
+	defer close(s.accepting)
+	// When the mux was closed below us, Accept must end as well.
+	defer s.ready.Close()
+	for s.gate.wait() {
+		conn, err := s.ln.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				s.opts.OnError(nil, err)
+			}
+			return
+		}
+		s.gate.admit(conn, func(t *ticket) {
+			conn.SetDeadline(time.Now().Add(s.opts.Timeout))
+			err := receive(conn, s.opts.Handshake)
+			if !s.gate.leave(t) {
+				return // the gate has closed it, and said so
+			}
+			if err != nil {
+				conn.Close()
+				s.opts.OnError(conn.RemoteAddr(), err)
+				return
+			}
+			conn.SetDeadline(time.Time{})
+			ac := &acceptedConn{Conn: conn, layer: s}
+			if !s.track(ac) {
+				return
+			}
+			if err := s.ready.put(ac); err != nil && err != net.ErrClosed {
+				s.opts.OnError(conn.RemoteAddr(), err)
+			}
+		})
+	}
+}
+
+// Close stops accepting, ends handshakes and dials, and closes every connection
+// the layer has made or accepted: raft keeps idle ones in a pool and leaves
+// their other ends waiting in a read. It does not close the mux.
+func (s *StreamLayer) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+
+	s.cancel()
+	err := s.ln.Close()
+	s.gate.close()
+	s.ready.Close()
+	for c := range conns {
+		c.Close()
+	}
+	<-s.accepting
+	s.gate.serving.Wait()
+	return err
+}
+
+// track notes a connection for Close; after Close it closes it at once.
+func (s *StreamLayer) track(c net.Conn) bool {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		c.Close()
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	return true
+}
+
+func (s *StreamLayer) untrack(c net.Conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// Dial connects to a peer. A name is resolved now, on every dial: a peer that
+// comes back with another address is found again (dkron#1001). The timeout
+// covers everything up to the end of the handshake.
+func (s *StreamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if timeout <= 0 {
+		timeout = s.opts.Timeout
+	}
+	c := &redialConn{layer: s, address: string(address), timeout: timeout}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	if err := c.dial(time.Time{}); err != nil {
+		c.cancel()
+		return nil, err
+	}
+	if !s.track(c) {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// dial makes one connection, handshake included.
+func (s *StreamLayer) dial(ctx context.Context, address string, deadline time.Time) (net.Conn, error) {
+	dialer := net.Dialer{Deadline: deadline}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	peer, err := s.introduce(ctx, conn, address)
+	if !stop() {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return peer, nil
+}
+
+func (s *StreamLayer) introduce(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
+	if s.opts.TLS == nil {
+		return conn, greet(conn, []byte{RaftByte}, address, s.opts.Handshake)
+	}
+	tc, err := dialTLS(ctx, conn, address, s.opts.TLS)
+	if err != nil {
+		return nil, err
+	}
+	return tc, greet(tc, nil, address, s.opts.Handshake)
+}
+
+// namedAddr is a net.Addr that need not be an IP address.
+type namedAddr string
+
+func (namedAddr) Network() string  { return "tcp" }
+func (a namedAddr) String() string { return string(a) }
+
+// acceptedConn is a connection that raft answers requests on.
+type acceptedConn struct {
+	net.Conn
+	layer *StreamLayer
+}
+
+// Read reports the layer's own Close as the end of the stream: raft logs every
+// other error, and a node's orderly stop is none.
+func (c *acceptedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && c.layer.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (c *acceptedConn) Close() error {
+	c.layer.untrack(c)
+	return c.Conn.Close()
+}

@@ -1,0 +1,327 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// node is one end of the tests: a mux and a stream layer.
+type node struct {
+	mux    *Mux
+	layer  *StreamLayer
+	errors *errorLog
+	hello  Hello
+}
+
+func (n *node) addr() raft.ServerAddress { return raft.ServerAddress(n.layer.Addr().String()) }
+
+var errOtherCluster = errors.New("another cluster")
+
+// startNode starts a node of cluster "c" that talks to nodes of its cluster.
+func startNode(t *testing.T, id, addr string, change func(*Options, *StreamOptions)) *node {
+	t.Helper()
+	n := &node{errors: &errorLog{}, hello: Hello{ClusterID: "c", Epoch: 7, NodeID: id, InstanceID: "i-" + id}}
+	mo := Options{OnError: n.errors.add}
+	so := StreamOptions{
+		OnError: n.errors.add,
+		Handshake: Handshake{
+			Local: func() Hello { return n.hello },
+			Check: func(h Hello) error {
+				if h.ClusterID != n.hello.ClusterID {
+					return errOtherCluster
+				}
+				return nil
+			},
+		},
+	}
+	if change != nil {
+		change(&mo, &so)
+	}
+	n.mux = startMux(t, addr, mo)
+	layer, err := NewStreamLayer(n.mux.Raft(), so)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.layer = layer
+	t.Cleanup(func() { layer.Close() })
+	return n
+}
+
+func (n *node) stop() {
+	n.layer.Close()
+	n.mux.Close()
+}
+
+func dial(t *testing.T, from *node, to raft.ServerAddress) net.Conn {
+	t.Helper()
+	c, err := from.layer.Dial(to, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestHandshakeThenBytes(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plain", true: "TLS"}[secure], func(t *testing.T) {
+			server, client := certs(t)
+			seen := make(chan Hello, 2)
+			change := func(mo *Options, so *StreamOptions) {
+				if secure {
+					mo.TLS, so.TLS = server, client
+				}
+				so.Handshake.Check = func(h Hello) error { seen <- h; return nil }
+			}
+			a, b := startNode(t, "a", "127.0.0.1:0", change), startNode(t, "b", "127.0.0.1:0", change)
+			c := dial(t, a, b.addr())
+			if first, second := <-seen, <-seen; first != a.hello || second != b.hello {
+				t.Errorf("seen %+v and %+v", first, second)
+			}
+			io.WriteString(c, "ping")
+			s, err := b.layer.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			buf := make([]byte, 4)
+			if _, err := io.ReadFull(s, buf); err != nil || string(buf) != "ping" {
+				t.Fatalf("read %q, %v", buf, err)
+			}
+			io.WriteString(s, "pong")
+			if _, err := io.ReadFull(c, buf); err != nil || string(buf) != "pong" {
+				t.Fatalf("read %q, %v", buf, err)
+			}
+		})
+	}
+}
+
+func refused(byPeer bool, reason string) func(error) bool {
+	return func(err error) bool {
+		var r *RefusedError
+		return errors.As(err, &r) && r.ByPeer == byPeer && strings.Contains(r.Reason, reason)
+	}
+}
+
+// Both sides can say why, whoever refused.
+func TestHandshakeRefused(t *testing.T) {
+	t.Run("by the acceptor", func(t *testing.T) {
+		a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)
+		a.hello.ClusterID = "other"
+		_, err := a.layer.Dial(b.addr(), long)
+		if !refused(true, errOtherCluster.Error())(err) || !strings.Contains(err.Error(), `node "b"`) {
+			t.Errorf("Dial: %v", err)
+		}
+		err = b.errors.wait(t, refused(false, errOtherCluster.Error()))
+		if !errors.Is(err, errOtherCluster) || !strings.Contains(err.Error(), `node "a"`) {
+			t.Errorf("acceptor: %v", err)
+		}
+	})
+	t.Run("by the dialler", func(t *testing.T) {
+		errWiped := errors.New("wiped")
+		a := startNode(t, "a", "127.0.0.1:0", func(_ *Options, so *StreamOptions) {
+			so.Handshake.Check = func(Hello) error { return errWiped }
+		})
+		b := startNode(t, "b", "127.0.0.1:0", nil)
+		if _, err := a.layer.Dial(b.addr(), long); !errors.Is(err, errWiped) {
+			t.Errorf("Dial: %v", err)
+		}
+		b.errors.wait(t, refused(true, "wiped"))
+	})
+	t.Run("another node at that address", func(t *testing.T) {
+		a := startNode(t, "a", "127.0.0.1:0", func(_ *Options, so *StreamOptions) {
+			so.Handshake.Expect = func(string) string { return "z" }
+		})
+		b := startNode(t, "b", "127.0.0.1:0", nil)
+		if _, err := a.layer.Dial(b.addr(), long); !refused(false, `should be node "z"`)(err) {
+			t.Errorf("Dial: %v", err)
+		}
+		b.errors.wait(t, refused(true, `should be node "z"`))
+	})
+	t.Run("later version", func(t *testing.T) {
+		b := startNode(t, "b", "127.0.0.1:0", nil)
+		c := dialTCP(t, b.mux.Addr())
+		c.Write(appendMessage([]byte{RaftByte}, []byte{helloVersion + 1, 1, 2, 3}))
+		if _, err := readMessage(c); err != nil {
+			t.Fatal(err)
+		}
+		msg, err := readMessage(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if no, reason, err := decodeVerdict(msg); !no || err != nil || !strings.Contains(reason, "version 2") {
+			t.Errorf("verdict %v %q %v", no, reason, err)
+		}
+	})
+}
+
+func TestNonsenseAndSlowPeers(t *testing.T) {
+	n := startNode(t, "n", "127.0.0.1:0", func(_ *Options, so *StreamOptions) { so.Timeout = 200 * time.Millisecond })
+	for name, bytes := range map[string]string{
+		"nothing":        "",
+		"half a length":  "\x00",
+		"huge":           "\xff\xff",
+		"empty":          "\x00\x00",
+		"cut off":        "\x00\x20\x01abc",
+		"malformed":      "\x00\x04\x01abc",
+		"HTTP after all": "GET / HTTP/1.1\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dialTCP(t, n.mux.Addr())
+			c.Write(append([]byte{RaftByte}, bytes...))
+			wantClosed(t, c)
+		})
+	}
+	n.errors.wait(t, func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) })
+	n.errors.wait(t, func(err error) bool { return errors.Is(err, errMalformed) })
+	if len(n.layer.ready.conns) > 0 {
+		t.Error("one of them was let in")
+	}
+}
+
+// A peer that does not answer must cost a Dial its timeout and no more, and
+// Close must not wait for it.
+func TestDialSilentPeer(t *testing.T) {
+	n := startNode(t, "n", "127.0.0.1:0", nil)
+	ln := listen(t, "127.0.0.1:0") // accepts in the kernel, answers nothing
+	defer ln.Close()
+	addr := raft.ServerAddress(ln.Addr().String())
+
+	if _, err := n.layer.Dial(addr, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Dial: %v", err)
+	}
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := n.layer.Dial(addr, time.Hour)
+		dialled <- err
+	}()
+	if c, err := ln.Accept(); err == nil {
+		defer c.Close()
+	}
+	n.layer.Close()
+	if err := receiveErr(t, dialled); err == nil {
+		t.Error("Dial succeeded")
+	}
+	if _, err := n.layer.Dial(addr, time.Second); err == nil {
+		t.Error("Dial after Close succeeded")
+	}
+}
+
+// The address is looked up when it is dialled, so a name is as good as a number
+// and stays good when the number changes.
+func TestAdvertisedNameIsResolvedAtDial(t *testing.T) {
+	var asked []string
+	a := startNode(t, "a", "127.0.0.1:0", func(_ *Options, so *StreamOptions) {
+		so.Handshake.Expect = func(address string) string { asked = append(asked, address); return "b" }
+	})
+	ln := listen(t, "localhost:0")
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	addr := ln.Addr().String()
+	ln.Close()
+	name := "localhost:" + port
+	b := startNode(t, "b", addr, func(_ *Options, so *StreamOptions) { so.Advertise = name })
+	if got := b.layer.Addr(); got.String() != name || got.Network() != "tcp" {
+		t.Errorf("Addr = %v", got)
+	}
+	dial(t, a, b.addr())
+	dial(t, a, b.addr())
+	// Raft's configuration knows the node by its name, so that is what is asked.
+	if !slices.Equal(asked, []string{name, name}) {
+		t.Errorf("Expect was asked for %q", asked)
+	}
+}
+
+func TestAdvertise(t *testing.T) {
+	hs := Handshake{Local: func() Hello { return Hello{} }, Check: func(Hello) error { return nil }}
+	ln := listen(t, "127.0.0.1:0")
+	defer ln.Close()
+	for addr, ok := range map[string]bool{
+		"n1.example:7400": true, "10.0.0.1:7400": true, "[::1]:7400": true,
+		"0.0.0.0:7400": false, "[::]:7400": false, ":7400": false, "n1:0": false, "n1": false, "n1:": false,
+	} {
+		s, err := NewStreamLayer(ln, StreamOptions{Advertise: addr, Handshake: hs})
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", addr, err)
+		}
+		if err == nil {
+			s.Close()
+		}
+	}
+	if _, err := NewStreamLayer(ln, StreamOptions{Advertise: "n1:1"}); err == nil {
+		t.Error("a layer without a handshake")
+	}
+}
+
+func TestLayerCloseUnblocksAndClosesConnections(t *testing.T) {
+	a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)
+	c := dial(t, a, b.addr())
+	s, err := b.layer.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial(t, a, b.addr()) // left in the queue
+	errs := make(chan error, 2)
+	go func() {
+		_, err := s.Read(make([]byte, 1))
+		errs <- err
+	}()
+	b.layer.Close()
+	if err := receiveErr(t, errs); err != io.EOF {
+		t.Errorf("read on an accepted connection: %v", err)
+	}
+	wantClosed(t, c)
+	if _, err := b.layer.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+
+	go func() {
+		_, err := a.layer.Accept()
+		errs <- err
+	}()
+	a.mux.Close() // below the layer
+	if err := receiveErr(t, errs); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+}
+
+func FuzzHello(f *testing.F) {
+	seed, _ := appendHello(nil, Hello{"cluster", 3, "n1", "instance"})
+	f.Add(seed)
+	f.Add([]byte{})
+	f.Add([]byte{verdictRefused, 'n', 'o'})
+	f.Add([]byte{verdictWelcome})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		decodeVerdict(data)
+		h, err := decodeHello(data)
+		if err != nil {
+			return
+		}
+		again, err := appendHello(nil, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What follows is a later version's.
+		if string(again) != string(data[:len(again)]) {
+			t.Errorf("%x became %x", data, again)
+		}
+	})
+}
+
+func TestVerdict(t *testing.T) {
+	long := errors.New("bad\n" + strings.Repeat("é", maxReason))
+	no, reason, err := decodeVerdict(appendVerdict(nil, long))
+	if !no || err != nil || len(reason) > maxReason || !strings.HasPrefix(reason, "bad é") {
+		t.Errorf("%v %q %v", no, reason, err)
+	}
+	if _, err := appendHello(nil, Hello{NodeID: strings.Repeat("x", 256)}); err == nil {
+		t.Error("an id of 256 bytes was encoded")
+	}
+}
