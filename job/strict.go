@@ -90,6 +90,9 @@ func fieldNames(t reflect.Type, out []string) []string {
 
 // suggest names the known word nearest to a wrong one, or nothing if none is near.
 func suggest(word string, known []string) string {
+	if len(word) > 64 {
+		return "" // nothing known is that long, and the comparison costs as much as the word is long
+	}
 	best, bestAt := "", 1+len(word)/2
 	if bestAt > 4 {
 		bestAt = 4

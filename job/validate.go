@@ -50,7 +50,9 @@ func (s *Spec) Normalize() {
 			*p = v
 		}
 	}
-	def(&s.Timezone, "UTC")
+	if !zoneInSchedule.MatchString(s.Schedule) {
+		def(&s.Timezone, "UTC")
+	}
 	def(&s.Overlap, OverlapSkip)
 	def(&s.Delivery, DeliverAtLeastOnce)
 	def(&s.Priority, "normal")
@@ -218,6 +220,9 @@ func checkLabels(s *Spec) *Error {
 }
 
 var (
+	// zoneInSchedule finds an expression that names its zone itself, as RRULE and some crontabs do.
+	zoneInSchedule = regexp.MustCompile(`(?i)(^\s*(CRON_)?TZ=|;TZID=|DTSTART:\d{8}T\d{6}Z)`)
+
 	methodRE = regexp.MustCompile(`^[A-Z]{1,20}$`)
 	envRE    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	tokenRE  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")

@@ -1,0 +1,159 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Options tunes the handler. The zero value works.
+type Options struct {
+	Logger         *slog.Logger
+	Version        string        // shown in the Server header
+	MaxBody        int64         // of everything but a bulk create; default 1 MiB
+	RequestTimeout time.Duration // default 30 s; a bulk create or an export has it per chunk
+	Bulk           BulkLimits
+	Metrics        http.Handler // serves /metrics; nil: 404
+	DebugPprof     bool         // serves /debug/pprof/
+}
+
+// BulkLimits bounds one bulk create. Zero means the default.
+type BulkLimits struct {
+	Bytes      int64 // of the whole request; default 256 MiB
+	Lines      int   // of the whole request; default 1,000,000
+	LineBytes  int   // default 256 KiB
+	ChunkLines int   // what goes to the backend at once; default 1,000
+	ChunkBytes int   // default 256 KiB
+}
+
+func (o *Options) defaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxBody <= 0 {
+		o.MaxBody = 1 << 20
+	}
+	if o.RequestTimeout <= 0 {
+		o.RequestTimeout = 30 * time.Second
+	}
+	def := func(p *int, v int) {
+		if *p <= 0 {
+			*p = v
+		}
+	}
+	if o.Bulk.Bytes <= 0 {
+		o.Bulk.Bytes = 256 << 20
+	}
+	def(&o.Bulk.Lines, 1_000_000)
+	def(&o.Bulk.LineBytes, 256<<10)
+	def(&o.Bulk.ChunkLines, 1000)
+	def(&o.Bulk.ChunkBytes, 256<<10)
+}
+
+type handler struct {
+	backend Backend
+	opts    Options
+	mux     *http.ServeMux
+}
+
+// New makes the handler of a node's HTTP port.
+func New(b Backend, o Options) http.Handler {
+	o.defaults()
+	h := &handler{backend: b, opts: o, mux: http.NewServeMux()}
+	h.register(routes())
+	if o.DebugPprof {
+		h.mux.HandleFunc("/debug/pprof/", pprof.Index)
+		h.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		h.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		h.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		h.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	h.mux.HandleFunc("/", h.noRoute)
+
+	// A page that somebody happens to have open must not be able to submit a shell job to a node on the same machine: a browser
+	// can send a body without a content type across origins.
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.fail(w, r, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser", "cross-origin requests may not change anything"))
+	}))
+	return h.outer(guard.Handler(h.mux))
+}
+
+// outer is around everything: common headers, the request log, and no panic leaves it.
+func (h *handler) outer(next http.Handler) http.Handler {
+	server := "carillon"
+	if h.opts.Version != "" {
+		server += "/" + strings.ReplaceAll(h.opts.Version, " ", "_")
+	}
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w := &responseWriter{ResponseWriter: rw}
+		begin := time.Now()
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler { // a stream broken off on purpose
+					panic(p)
+				}
+				h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				if w.status != 0 {
+					panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+				}
+				h.fail(w, r, errors.New("panic"))
+			}
+			h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status, "took", time.Since(begin))
+		}()
+		header := w.Header()
+		header.Set("Server", server)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store")
+		if r.RequestURI == "*" || !strings.HasPrefix(r.URL.Path, "/") {
+			h.noRoute(w, r) // ServeMux would answer these in its own words
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (h *handler) noRoute(w http.ResponseWriter, r *http.Request) {
+	h.fail(w, r, job.Errorf(job.CodeNotFound, "GET "+prefix+"/openapi.json lists the routes", "there is nothing at %s", r.URL.Path))
+}
+
+// responseWriter remembers whether an answer has begun.
+type responseWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *responseWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type replayKey struct{}
+
+// MarkReplay is for a Backend that answers a mutating request from the stored outcome of the same request: the answer then says
+// so in the header Idempotent-Replay. CreateJob may use its result instead.
+func MarkReplay(ctx context.Context) {
+	if mark, ok := ctx.Value(replayKey{}).(func()); ok {
+		mark()
+	}
+}

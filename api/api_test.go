@@ -1,0 +1,477 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+var noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+
+const spec = `{"name":"hello","type":"http","schedule":"@every 2s","payload":{"url":"http://127.0.0.1:1/"}}`
+
+// world is a backend with one of everything: jobs j_1 "daily" and j_2 "hourly", an open run, history, a dead letter, a calendar.
+func world(t testing.TB) *apitest.Fake {
+	t.Helper()
+	f := apitest.New()
+	f.Now = func() time.Time { return noon }
+	ctx := t.Context()
+	for _, s := range []job.Spec{
+		{Name: "daily", Type: job.TypeHTTP, Schedule: "0 9 * * *", Payload: json.RawMessage(`{"url":"https://example.com/?a=1&b=2","body":{"n":12345678901234567890}}`), Tags: map[string]string{"team": "a"}},
+		{Name: "hourly", Type: job.TypeShell, Schedule: "@hourly", Payload: json.RawMessage(`{"command":"date"}`)},
+	} {
+		if _, _, err := f.CreateJob(ctx, s, api.Request{Key: s.Name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}
+	lag := int64(3)
+	f.AddOpen(job.Run{RunID: key.String(), JobID: 1, JobName: "daily", ScheduledAt: job.At(noon), Origin: job.OriginSchedule, Status: job.RunRunning, Attempt: 1, Fence: 7, Worker: "n1", LagMS: &lag})
+	for i := range 3 {
+		k := job.RunKey{Job: 1, At: noon.AddDate(0, 0, -i-1).UnixMilli(), Origin: job.OriginSchedule}
+		f.AddHistory(job.Run{RunID: k.String(), JobID: 1, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunSucceeded, Attempt: 1, LagMS: &lag})
+	}
+	f.AddHistory(job.Run{JobID: 1, Status: job.RunSkipped, Reason: job.ReasonOverlap, First: job.At(noon.Add(-time.Hour)), Last: job.At(noon), Count: 12, CountAtLeast: true})
+	f.AddDead(job.Run{RunID: key.String(), JobID: 1, Status: job.RunDead, Reason: job.ReasonExhausted, Error: "status 500"})
+	f.AddDead(job.Run{RunID: key.String(), JobID: 2, Status: job.RunDead, Reason: job.ReasonPermanent})
+	serve(t, f, "PUT", "/api/v1/calendars/xmas", nil, `{"dates":["12-25"]}`)
+	return f
+}
+
+func serve(t testing.TB, b api.Backend, method, path string, header map[string]string, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	return serveWith(t, b, api.Options{}, method, path, header, body)
+}
+
+func serveWith(t testing.TB, b api.Backend, o api.Options, method, path string, header map[string]string, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	for k, v := range header {
+		r.Header.Set(k, v)
+	}
+	w := httptest.NewRecorder()
+	api.New(b, o).ServeHTTP(w, r)
+	return w
+}
+
+func TestRoutes(t *testing.T) {
+	run := job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String()
+	long := strings.Repeat("x", 256)
+	type header = map[string]string
+	tests := []struct {
+		name   string
+		method string
+		path   string // after /api/v1 unless it is one of the probes
+		header header
+		body   string
+		status int
+		code   job.Code // of an error
+		want   string   // somewhere in the body
+	}{
+		{"create", "POST", "/jobs", nil, spec, 201, "", `"version":1`},
+		{"create with media type", "POST", "/jobs", header{"Content-Type": "application/json; charset=utf-8"}, spec, 201, "", `"job_id":"j_3"`},
+		{"create with other media type", "POST", "/jobs", header{"Content-Type": "application/x-www-form-urlencoded"}, spec, 415, job.CodeUnsupportedMedia, "application/json"},
+		{"create with latin-1", "POST", "/jobs", header{"Content-Type": "application/json; charset=latin1"}, spec, 415, job.CodeUnsupportedMedia, ""},
+		{"create, empty", "POST", "/jobs", nil, "", 400, job.CodeMalformed, "empty"},
+		{"create, not JSON", "POST", "/jobs", nil, "{", 400, job.CodeMalformed, ""},
+		{"create, two values", "POST", "/jobs", nil, spec + spec, 400, job.CodeMalformed, ""},
+		{"create, not an object", "POST", "/jobs", nil, "[]", 400, job.CodeInvalid, ""},
+		{"create, null", "POST", "/jobs", nil, "null", 400, job.CodeInvalid, ""},
+		{"create, unknown field", "POST", "/jobs", nil, `{"nam":"x"}`, 400, job.CodeUnknownField, `did you mean`},
+		{"create, read-only field", "POST", "/jobs", nil, `{"job_id":"j_1","type":"http"}`, 400, job.CodeUnknownField, `for Carillon to say`},
+		{"create, unknown zone", "POST", "/jobs", nil, strings.Replace(spec, `"type"`, `"timezone":"Mars/Olympus","type"`, 1), 400, job.CodeInvalid, `"field":"timezone"`},
+		{"create, impossible date", "POST", "/jobs", nil, strings.Replace(spec, "@every 2s", "0 0 31 2 *", 1), 400, job.CodeInvalid, `"field":"schedule"`},
+		{"create, past one-off", "POST", "/jobs", nil, strings.Replace(spec, "@every 2s", "2020-01-01T00:00:00Z", 1), 201, "", ""},
+		{"create, negative timeout", "POST", "/jobs", nil, strings.Replace(spec, `"type"`, `"timeout":"-1s","type"`, 1), 400, job.CodeInvalid, `"field":"timeout"`},
+		{"create, invalid template", "POST", "/jobs", nil, strings.Replace(spec, `"type"`, `"idempotency_key":"{nope}","type"`, 1), 400, job.CodeInvalid, `"field":"idempotency_key"`},
+		{"create, duplicate name", "POST", "/jobs", nil, strings.Replace(spec, "hello", "daily", 1), 409, job.CodeDuplicateName, `"field":"name"`},
+		{"create, 2 MB", "POST", "/jobs", nil, `{"name":"` + strings.Repeat("x", 2<<20) + `"}`, 413, job.CodeTooLarge, "1048576"},
+		{"create, payload above its limit", "POST", "/jobs", nil, `{"name":"x","type":"queue","schedule":"@hourly","payload":{"queue":"q","data":"` + strings.Repeat("x", 200<<10) + `"}}`, 400, job.CodeInvalid, `"field":"payload"`},
+		{"create, key", "POST", "/jobs", header{"Idempotency-Key": "k 1"}, spec, 201, "", ""},
+		{"create, empty key", "POST", "/jobs", header{"Idempotency-Key": ""}, spec, 400, job.CodeInvalid, "Idempotency-Key"},
+		{"create, long key", "POST", "/jobs", header{"Idempotency-Key": long}, spec, 400, job.CodeInvalid, "Idempotency-Key"},
+		{"create, key not ASCII", "POST", "/jobs", header{"Idempotency-Key": "ä"}, spec, 400, job.CodeInvalid, "Idempotency-Key"},
+		{"create, cross-origin", "POST", "/jobs", header{"Sec-Fetch-Site": "cross-site"}, spec, 403, job.CodeForbidden, ""},
+
+		{"list", "GET", "/jobs", nil, "", 200, "", `"next_cursor":""`},
+		{"list, page", "GET", "/jobs?limit=1", nil, "", 200, "", `"next_cursor":"1"`},
+		{"list, next page", "GET", "/jobs?limit=1&cursor=1&stale=true", nil, "", 200, "", `"hourly"`},
+		{"list, filters", "GET", "/jobs?status=scheduled&type=http&prefix=da&tag=team=a", nil, "", 200, "", `"daily"`},
+		{"list, nothing", "GET", "/jobs?prefix=zzz", nil, "", 200, "", `"jobs":[]`},
+		{"list, unknown parameter", "GET", "/jobs?statsu=paused", nil, "", 400, job.CodeUnknownField, `did you mean \"status\"`},
+		{"list, unknown status", "GET", "/jobs?status=pausd", nil, "", 400, job.CodeInvalid, `did you mean \"paused\"`},
+		{"list, unknown type", "GET", "/jobs?type=htp", nil, "", 400, job.CodeInvalid, `\"http\"`},
+		{"list, bad limit", "GET", "/jobs?limit=0", nil, "", 400, job.CodeInvalid, `"field":"limit"`},
+		{"list, large limit", "GET", "/jobs?limit=1001", nil, "", 400, job.CodeInvalid, `1000`},
+		{"list, bad cursor", "GET", "/jobs?cursor=x", nil, "", 400, job.CodeInvalid, `"field":"cursor"`},
+		{"list, bad tag", "GET", "/jobs?tag=team", nil, "", 400, job.CodeInvalid, `"field":"tag"`},
+		{"list, contradicting tags", "GET", "/jobs?tag=a=1&tag=a=2", nil, "", 400, job.CodeInvalid, `"field":"tag"`},
+		{"list, status twice", "GET", "/jobs?status=paused&status=failed", nil, "", 400, job.CodeInvalid, `"field":"status"`},
+		{"list, bad stale", "GET", "/jobs?stale=maybe", nil, "", 400, job.CodeInvalid, `"field":"stale"`},
+		{"list, bad query", "GET", "/jobs?a=%zz", nil, "", 400, job.CodeMalformed, ""},
+
+		{"get by name", "GET", "/jobs/daily", nil, "", 200, "", `"url":"https://example.com/?a=1&b=2"`},
+		{"get by id", "GET", "/jobs/j_1?stale=true", nil, "", 200, "", `"daily"`},
+		{"get, unknown", "GET", "/jobs/nope", nil, "", 404, job.CodeNotFound, ""},
+		{"get, a verb that is none", "GET", "/jobs/daily:explode", nil, "", 404, job.CodeNotFound, "resume"},
+		{"get of a verb", "GET", "/jobs/daily:run", nil, "", 405, job.CodeMethodNotAllowed, ""},
+
+		{"put", "PUT", "/jobs/daily", nil, spec, 200, "", `"version":2`},
+		{"put what get gave", "PUT", "/jobs/j_1", nil, `{"job_id":"j_1","status":"scheduled","type":"shell","schedule":"@hourly","payload":{"command":"date"},"next_run_at":null,"last_run_at":null,"open_runs":0,"runs_started":0,"version":1,"created_at":null,"updated_at":null}`, 200, "", `"version":2`},
+		{"put another job's", "PUT", "/jobs/j_1", nil, `{"job_id":"j_2","type":"http"}`, 400, job.CodeInvalid, `"field":"job_id"`},
+		{"put, old version in body", "PUT", "/jobs/daily", nil, strings.Replace(spec, `"type"`, `"version":9,"type"`, 1), 409, job.CodeVersionConflict, ""},
+		{"put, If-Match", "PUT", "/jobs/daily", header{"If-Match": `"1"`}, spec, 200, "", ""},
+		{"put, If-Match any", "PUT", "/jobs/daily", header{"If-Match": `*`}, spec, 200, "", ""},
+		{"put, old If-Match", "PUT", "/jobs/daily", header{"If-Match": `"9"`}, spec, 412, job.CodeVersionConflict, ""},
+		{"put, bad If-Match", "PUT", "/jobs/daily", header{"If-Match": `9`}, spec, 400, job.CodeInvalid, `If-Match`},
+		{"put, weak If-Match", "PUT", "/jobs/daily", header{"If-Match": `W/"1"`}, spec, 400, job.CodeInvalid, `If-Match`},
+		{"put, two versions", "PUT", "/jobs/daily", header{"If-Match": `"1"`}, strings.Replace(spec, `"type"`, `"version":9,"type"`, 1), 400, job.CodeInvalid, `"field":"version"`},
+		{"put, unknown job", "PUT", "/jobs/nope", nil, spec, 404, job.CodeNotFound, ""},
+		{"put, unknown field", "PUT", "/jobs/daily", nil, `{"zone":"UTC"}`, 400, job.CodeUnknownField, ""},
+
+		{"patch", "PATCH", "/jobs/daily", header{"Content-Type": "application/merge-patch+json"}, `{"timeout":"7s","retry":{"max_retries":0},"tags":null}`, 200, "", `"timeout":"7s"`},
+		{"patch keeps big numbers", "PATCH", "/jobs/daily", nil, `{"payload":{"method":"PUT"}}`, 200, "", `12345678901234567890`},
+		{"patch, version", "PATCH", "/jobs/daily", nil, `{"version":1,"timeout":"7s"}`, 200, "", ""},
+		{"patch, old version", "PATCH", "/jobs/daily", nil, `{"version":2,"timeout":"7s"}`, 409, job.CodeVersionConflict, ""},
+		{"patch, old If-Match", "PATCH", "/jobs/daily", header{"If-Match": `"3"`}, `{"timeout":"7s"}`, 412, job.CodeVersionConflict, ""},
+		{"patch, bad version", "PATCH", "/jobs/daily", nil, `{"version":"x"}`, 400, job.CodeInvalid, `"field":"version"`},
+		{"patch, wrong case", "PATCH", "/jobs/daily", nil, `{"Timeout":"7s"}`, 400, job.CodeUnknownField, `did you mean \"timeout\"`},
+		{"patch, wrong case inside", "PATCH", "/jobs/daily", nil, `{"retry":{"Base":"7s"}}`, 400, job.CodeUnknownField, `did you mean \"retry.base\"`},
+		{"patch, unknown field", "PATCH", "/jobs/daily", nil, `{"timeot":"7s"}`, 400, job.CodeUnknownField, `timeout`},
+		{"patch, read-only field", "PATCH", "/jobs/daily", nil, `{"status":"paused"}`, 400, job.CodeUnknownField, `for Carillon to say`},
+		{"patch, null", "PATCH", "/jobs/daily", nil, `null`, 400, job.CodeMalformed, ``},
+		{"patch, list", "PATCH", "/jobs/daily", nil, `[]`, 400, job.CodeInvalid, ``},
+		{"patch, unknown job", "PATCH", "/jobs/nope", nil, `{}`, 404, job.CodeNotFound, ``},
+		{"patch, media type", "PATCH", "/jobs/daily", header{"Content-Type": "text/plain"}, `{}`, 415, job.CodeUnsupportedMedia, `merge-patch`},
+
+		{"delete", "DELETE", "/jobs/daily", nil, "", 204, "", ""},
+		{"delete, If-Match", "DELETE", "/jobs/daily", header{"If-Match": `"2"`}, "", 412, job.CodeVersionConflict, ""},
+		{"delete, unknown", "DELETE", "/jobs/nope", nil, "", 404, job.CodeNotFound, ""},
+		{"delete all", "DELETE", "/jobs", nil, "", 405, job.CodeMethodNotAllowed, ""},
+
+		{"job runs", "GET", "/jobs/daily/runs", nil, "", 200, "", `"count":12`},
+		{"job runs, page", "GET", "/jobs/daily/runs?limit=2&status=succeeded,running", nil, "", 200, "", `"next_cursor":"2"`},
+		{"job runs, none", "GET", "/jobs/hourly/runs", nil, "", 200, "", `"runs":[]`},
+		{"job runs, bad status", "GET", "/jobs/daily/runs?status=succeded", nil, "", 400, job.CodeInvalid, `\"succeeded\"`},
+		{"job runs, unknown", "GET", "/jobs/nope/runs", nil, "", 404, job.CodeNotFound, ""},
+
+		{"run", "POST", "/jobs/daily:run", nil, "", 200, "", `"origin":"manual"`},
+		{"run, empty object", "POST", "/jobs/daily:run", nil, " {} ", 200, "", ``},
+		{"run, a body", "POST", "/jobs/daily:run", nil, `{"x":1}`, 400, job.CodeMalformed, ``},
+		{"run, unknown", "POST", "/jobs/nope:run", nil, "", 404, job.CodeNotFound, ``},
+		{"run, no job", "POST", "/jobs/:run", nil, "", 404, job.CodeNotFound, ``},
+		{"pause", "POST", "/jobs/daily:pause", nil, "", 200, "", `"status":"paused"`},
+		{"pause, unknown", "POST", "/jobs/nope:pause", nil, "", 404, job.CodeNotFound, ``},
+		{"resume, not paused", "POST", "/jobs/daily:resume", nil, "", 409, job.CodeState, ``},
+		{"cancel", "POST", "/jobs/j_1:cancel", nil, "", 200, "", `"canceled":1`},
+		{"backfill", "POST", "/jobs/daily:backfill", nil, `{"from":"2026-10-01T00:00:00Z","to":"2026-10-03T23:00:00Z","dry_run":true}`, 200, "", `"times":["2026-10-01T09:00:00Z"`},
+		{"backfill, nothing", "POST", "/jobs/daily:backfill", nil, `{"from":"2026-10-01T00:00:00Z","to":"2026-10-01T01:00:00Z"}`, 200, "", `"times":[],"skipped":[]`},
+		{"backfill, no from", "POST", "/jobs/daily:backfill", nil, `{"to":"2026-10-01T01:00:00Z"}`, 400, job.CodeInvalid, `"field":"from"`},
+		{"backfill, no to", "POST", "/jobs/daily:backfill", nil, `{"from":"2026-10-01T01:00:00Z"}`, 400, job.CodeInvalid, `"field":"to"`},
+		{"backfill, backwards", "POST", "/jobs/daily:backfill", nil, `{"from":"2026-10-02T00:00:00Z","to":"2026-10-01T01:00:00Z"}`, 400, job.CodeInvalid, `"field":"to"`},
+		{"backfill, too many", "POST", "/jobs/daily:backfill", nil, `{"from":"2026-10-02T00:00:00Z","to":"2026-10-03T01:00:00Z","max":1001}`, 400, job.CodeInvalid, `"field":"max"`},
+		{"backfill, above max", "POST", "/jobs/daily:backfill", nil, `{"from":"2026-01-01T00:00:00Z","to":"2026-10-03T01:00:00Z"}`, 400, job.CodeInvalid, `"field":"max"`},
+		{"backfill, bad time", "POST", "/jobs/daily:backfill", nil, `{"from":"yesterday"}`, 400, job.CodeInvalid, `RFC 3339`},
+
+		{"bulk", "POST", "/jobs:bulk", header{"Content-Type": "application/x-ndjson"}, spec + "\n", 200, "", `"created"`},
+		{"bulk, nothing", "POST", "/jobs:bulk", nil, "\n\n", 200, "", ``},
+		{"bulk, media type", "POST", "/jobs:bulk", header{"Content-Type": "text/csv"}, spec, 415, job.CodeUnsupportedMedia, ``},
+
+		{"runs", "GET", "/runs?job=daily&status=running", nil, "", 200, "", run},
+		{"runs, finished", "GET", "/runs?status=succeeded", nil, "", 200, "", `"seq":3`},
+		{"runs, unknown job", "GET", "/runs?job=nope", nil, "", 404, job.CodeNotFound, ``},
+		{"run detail", "GET", "/runs/" + run, nil, "", 200, "", `"attempts":[]`},
+		{"run detail, unknown", "GET", "/runs/r_1.1.s", nil, "", 404, job.CodeNotFound, ``},
+		{"run detail, a job's name", "GET", "/runs/daily", nil, "", 404, job.CodeNotFound, `not a run id`},
+		{"run cancel", "POST", "/runs/" + run + ":cancel", nil, "", 200, "", `canceling`},
+		{"run cancel, unknown", "POST", "/runs/r_1.1.s:cancel", nil, "", 404, job.CodeNotFound, ``},
+		{"export", "GET", "/runs:export?after=1", nil, "", 200, "", `"seq":2`},
+		{"export, limit", "GET", "/runs:export?limit=1", nil, "", 200, "", `"seq":1`},
+		{"export, end", "GET", "/runs:export?after=99", nil, "", 200, "", ``},
+		{"export, bad after", "GET", "/runs:export?after=-1", nil, "", 400, job.CodeInvalid, `"field":"after"`},
+
+		{"dead", "GET", "/dead?job=daily&limit=5", nil, "", 200, "", `"dead_id":1`},
+		{"dead one", "GET", "/dead/1", nil, "", 200, "", `status 500`},
+		{"dead one, unknown", "GET", "/dead/77", nil, "", 404, job.CodeNotFound, ``},
+		{"dead one, no number", "GET", "/dead/x", nil, "", 404, job.CodeNotFound, ``},
+		{"redrive", "POST", "/dead:redrive", nil, `{"ids":[1]}`, 200, "", `"count":1`},
+		{"redrive, query", "POST", "/dead:redrive?all=true", nil, ``, 200, "", `"count":2`},
+		{"redrive, nothing", "POST", "/dead:redrive", nil, ``, 400, job.CodeInvalid, `nothing is selected`},
+		{"redrive, empty object", "POST", "/dead:redrive", nil, `{}`, 400, job.CodeInvalid, `nothing is selected`},
+		{"redrive, two selections", "POST", "/dead:redrive", nil, `{"all":true,"job":"daily"}`, 400, job.CodeInvalid, `ambiguous`},
+		{"redrive, query and body", "POST", "/dead:redrive?all=true", nil, `{"all":true}`, 400, job.CodeInvalid, `both`},
+		{"redrive, unknown job", "POST", "/dead:redrive", nil, `{"job":"nope"}`, 404, job.CodeNotFound, ``},
+		{"purge", "DELETE", "/dead?ids=1,2", nil, ``, 200, "", `"count":2`},
+		{"purge, body", "DELETE", "/dead", nil, `{"job":"hourly"}`, 200, "", `"count":1`},
+		{"purge, nothing", "DELETE", "/dead", nil, ``, 400, job.CodeInvalid, `nothing is selected`},
+		{"purge, all=false", "DELETE", "/dead?all=false", nil, ``, 400, job.CodeInvalid, `nothing is selected`},
+		{"purge, bad id", "DELETE", "/dead?ids=x", nil, ``, 400, job.CodeInvalid, `"field":"ids"`},
+		{"purge, too many", "DELETE", "/dead?ids=1" + strings.Repeat(",1", 1000), nil, ``, 400, job.CodeInvalid, `"field":"ids"`},
+
+		{"preview", "POST", "/schedule:preview", nil, `{"schedule":"30 2 * * *","timezone":"America/New_York","from":"2027-03-13T12:00:00Z","count":2}`, 200, "", `"at":"2027-03-14T03:00:00-04:00"`},
+		{"preview with a calendar", "POST", "/schedule:preview", nil, `{"schedule":"0 0 25 12 *","calendars":["xmas"]}`, 200, "", `"fires":false`},
+		{"preview, unknown calendar", "POST", "/schedule:preview", nil, `{"schedule":"@daily","calendars":["nope"]}`, 400, job.CodeInvalid, `"field":"calendars"`},
+		{"preview, empty", "POST", "/schedule:preview", nil, `{}`, 400, job.CodeInvalid, `"field":"schedule"`},
+		{"preview, count", "POST", "/schedule:preview", nil, `{"schedule":"@daily","count":1001}`, 400, job.CodeInvalid, `"field":"count"`},
+		{"preview, zone", "POST", "/schedule:preview", nil, `{"schedule":"@daily","timezone":"Nope"}`, 400, job.CodeInvalid, `"field":"timezone"`},
+
+		{"calendars", "GET", "/calendars", nil, "", 200, "", `"xmas"`},
+		{"calendar", "GET", "/calendars/xmas", nil, "", 200, "", `12-25`},
+		{"calendar, unknown", "GET", "/calendars/nope", nil, "", 404, job.CodeNotFound, ``},
+		{"calendar put", "PUT", "/calendars/nights", nil, `{"daily":["22:00-06:00"],"windows":[{"from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"}]}`, 200, "", `"name":"nights"`},
+		{"calendar put, other name", "PUT", "/calendars/nights", nil, `{"name":"days"}`, 400, job.CodeInvalid, `"field":"name"`},
+		{"calendar put, bad", "PUT", "/calendars/nights", nil, `{"daily":["25:00-06:00"]}`, 400, job.CodeInvalid, `"field":"daily"`},
+		{"calendar put, unknown field", "PUT", "/calendars/nights", nil, `{"nightly":[]}`, 400, job.CodeUnknownField, ``},
+		{"calendar delete", "DELETE", "/calendars/xmas", nil, ``, 204, "", ``},
+		{"calendar delete, unknown", "DELETE", "/calendars/nope", nil, ``, 404, job.CodeNotFound, ``},
+
+		{"clock reset", "POST", "/cluster:clock-reset", nil, "", 204, "", ""},
+		{"status", "GET", "/status", nil, "", 200, "", `"state":"leader"`},
+		{"openapi", "GET", "/openapi.json", nil, "", 200, "", `"3.1.0"`},
+		{"healthz", "GET", "/healthz", nil, "", 200, "", `ok`},
+		{"readyz", "GET", "/readyz", nil, "", 200, "", `ok`},
+		{"metrics", "GET", "/metrics?name[]=x", nil, "", 200, "", `carillon_leader`},
+		{"no route", "GET", "/nothing", nil, "", 404, job.CodeNotFound, `openapi.json`},
+		{"no route deeper", "GET", "/jobs/a/b/c", nil, "", 404, job.CodeNotFound, ``},
+		{"trailing slash", "GET", "/jobs/", nil, "", 404, job.CodeNotFound, ``},
+	}
+	// Resume needs a paused job, which the table's fresh worlds do not have.
+	reached := map[string]bool{"POST /api/v1/jobs/{ref}:resume": true}
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprintln(w, "carillon_leader 1")
+	})
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := tt.path
+			if path != "/healthz" && path != "/readyz" && !strings.HasPrefix(path, "/metrics") {
+				path = "/api/v1" + path
+			}
+			w := serveWith(t, world(t), api.Options{Metrics: metrics}, tt.method, path, tt.header, tt.body)
+			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+				t.Fatalf("%d, want %d with %q:\n%s", w.Code, tt.status, tt.want, w.Body)
+			}
+			media, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
+			if tt.code != "" {
+				checkProblem(t, w, tt.code)
+			}
+			route := api.RouteOf(tt.method, path)
+			if route == "" {
+				return
+			}
+			if tt.code == "" {
+				reached[tt.method+" "+route] = true
+			}
+			if err := api.Conforms(t, tt.method, route, w.Code, media, w.Body.Bytes()); err != nil {
+				t.Errorf("the OpenAPI document says otherwise: %v\n%s", err, w.Body)
+			}
+		})
+	}
+	for _, rt := range api.RoutePaths() {
+		if !reached[rt[0]+" "+rt[1]] {
+			t.Errorf("no test reaches %s %s", rt[0], rt[1])
+		}
+	}
+}
+
+func checkProblem(t testing.TB, w *httptest.ResponseRecorder, code job.Code) {
+	t.Helper()
+	var p client.Problem
+	if err := job.DecodeStrict(w.Body.Bytes(), &p); err != nil {
+		t.Fatalf("not a problem: %v\n%s", err, w.Body)
+	}
+	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q", got)
+	}
+	if p.Status != w.Code || p.Message == "" || p.Title == "" || p.Type != "urn:carillon:error:"+string(p.Code) {
+		t.Errorf("an incomplete problem: %+v", p)
+	}
+	if code != "" && p.Code != code {
+		t.Errorf("code %q, want %q", p.Code, code)
+	}
+}
+
+func TestPauseResumeAndHeaders(t *testing.T) {
+	f := world(t)
+	h := map[string]string{}
+	if w := serve(t, f, "POST", "/api/v1/jobs/daily:pause", h, ""); w.Code != 200 || w.Header().Get("ETag") != `"2"` {
+		t.Fatal(w.Code, w.Header())
+	}
+	if w := serve(t, f, "POST", "/api/v1/jobs/daily:resume", h, ""); w.Code != 200 || w.Header().Get("ETag") != `"3"` {
+		t.Fatal(w.Code, w.Header())
+	}
+	w := serve(t, f, "POST", "/api/v1/jobs", h, spec)
+	if w.Header().Get("Location") != "/api/v1/jobs/j_3" || w.Header().Get("ETag") != `"1"` {
+		t.Error(w.Header())
+	}
+	if w := serve(t, f, "PATCH", "/api/v1/jobs", h, ""); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD, OPTIONS, POST" {
+		t.Error(w.Code, w.Header())
+	}
+	if w := serve(t, f, "OPTIONS", "/api/v1/jobs/daily:run", h, ""); w.Code != 204 || w.Header().Get("Allow") != "OPTIONS, POST" {
+		t.Error(w.Code, w.Header())
+	}
+}
+
+// GET, edit, PUT: what one answers the other takes, and a second PUT of the same text is refused.
+func TestGetEditPut(t *testing.T) {
+	f := world(t)
+	got := serve(t, f, "GET", "/api/v1/jobs/daily", nil, "").Body.String()
+	edited := strings.Replace(got, `"0 9 * * *"`, `"0 10 * * *"`, 1)
+	if w := serve(t, f, "PUT", "/api/v1/jobs/daily", nil, edited); w.Code != 200 || !strings.Contains(w.Body.String(), "0 10 * * *") {
+		t.Fatal(w.Code, w.Body)
+	}
+	w := serve(t, f, "PUT", "/api/v1/jobs/daily", nil, edited)
+	checkProblem(t, w, job.CodeVersionConflict)
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	f := world(t)
+	h := map[string]string{"Idempotency-Key": "once"}
+	first := serve(t, f, "POST", "/api/v1/jobs", h, spec)
+	if first.Header().Get("Idempotent-Replay") != "" {
+		t.Error("the first answer is no replay")
+	}
+	again := serve(t, f, "POST", "/api/v1/jobs", h, spec)
+	if again.Code != 201 || again.Body.String() != first.Body.String() || again.Header().Get("Idempotent-Replay") != "true" {
+		t.Error(again.Code, again.Header(), again.Body)
+	}
+	checkProblem(t, serve(t, f, "POST", "/api/v1/jobs", h, strings.Replace(spec, "hello", "other", 1)), job.CodeKeyReused)
+	checkProblem(t, serve(t, f, "DELETE", "/api/v1/dead?all=true", h, ""), job.CodeKeyReused)
+
+	h["Idempotency-Key"] = "twice"
+	serve(t, f, "POST", "/api/v1/jobs/hello:run", h, "")
+	if w := serve(t, f, "POST", "/api/v1/jobs/hello:run", h, ""); w.Header().Get("Idempotent-Replay") != "true" {
+		t.Error("a replayed run does not say so")
+	}
+	serve(t, f, "POST", "/api/v1/jobs/daily:pause", nil, "")
+	serve(t, f, "POST", "/api/v1/jobs/daily:resume", nil, "")
+	rqs := f.Requests()
+	a, b := rqs[len(rqs)-2], rqs[len(rqs)-1]
+	if a.Client || a.Key == "" || a.Key == b.Key || a.Fingerprint == b.Fingerprint {
+		t.Errorf("%+v and %+v", a, b)
+	}
+	if r := rqs[2]; !r.Client && r.Key == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A fingerprint is stored for a day and may be compared by another version of the binary.
+func TestFingerprintIsStable(t *testing.T) {
+	f := apitest.New()
+	serve(t, f, "POST", "/api/v1/jobs/x:pause", map[string]string{"Idempotency-Key": "k"}, "")
+	if got, want := f.Requests()[0], (api.Request{Key: "k", Client: true, Fingerprint: 0xf586c24db4649bf4}); got != want {
+		t.Errorf("%#v, want %#v", got, want)
+	}
+}
+
+// A patch without a version is put onto the job as it stands, however often that changes; one with a version is not.
+func TestPatchRace(t *testing.T) {
+	f := world(t)
+	races := 0
+	f.Hook = func(ctx context.Context, method string) error {
+		if method != "UpdateJob" || races == 3 {
+			return nil
+		}
+		races++ // somebody else is faster
+		var err error
+		if races%2 == 1 {
+			_, err = f.PauseJob(ctx, "daily", api.Request{Key: "p"})
+		} else {
+			_, err = f.ResumeJob(ctx, "daily", api.Request{Key: "p"})
+		}
+		return err
+	}
+	if w := serve(t, f, "PATCH", "/api/v1/jobs/daily", nil, `{"timeout":"9s"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"timeout":"9s"`) {
+		t.Error(w.Code, w.Body)
+	}
+	checkProblem(t, serve(t, f, "PATCH", "/api/v1/jobs/daily", nil, `{"timeout":"8s","version":2}`), job.CodeVersionConflict)
+}
+
+func TestBackendErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		method string
+		status int
+		code   job.Code
+	}{
+		{job.Errorf(job.CodeNoLeader, "", "nobody leads"), "GET", 503, job.CodeNoLeader},
+		{fmt.Errorf("wrapped: %w", job.Errorf(job.CodeStorageFull, "", "full")), "PUT", 507, job.CodeStorageFull},
+		{job.Errorf(job.CodeNotLeader, "", "not me"), "PUT", 421, job.CodeNotLeader},
+		{errors.New("secret detail"), "GET", 500, job.CodeInternal},
+		{context.DeadlineExceeded, "GET", 503, job.CodeUnavailable},
+		{context.DeadlineExceeded, "PUT", 503, job.CodeOutcomeUnknown},
+		{job.Errorf("new_code", "", "from the future"), "GET", 500, "new_code"},
+	} {
+		f := world(t)
+		f.Hook = func(context.Context, string) error { return tt.err }
+		w := serve(t, f, tt.method, "/api/v1/jobs/daily", nil, spec)
+		if w.Code != tt.status {
+			t.Errorf("%v: %d", tt.err, w.Code)
+		}
+		checkProblem(t, w, tt.code)
+		if strings.Contains(w.Body.String(), "secret") {
+			t.Error("an internal error tells what it should not")
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	f := apitest.New()
+	f.ReadyErr = errors.New("the scheduling loop has not moved for 9s")
+	f.LiveErr = job.Errorf(job.CodeInternal, "", "the store is gone")
+	for _, path := range []string{"/readyz", "/healthz"} {
+		w := serve(t, f, "GET", path, nil, "")
+		if w.Code != 503 {
+			t.Error(path, w.Code)
+		}
+		checkProblem(t, w, job.CodeNotReady)
+	}
+	if w := serve(t, f, "GET", "/readyz", nil, ""); !strings.Contains(w.Body.String(), "has not moved for 9s") {
+		t.Error(w.Body)
+	}
+	if w := serve(t, f, "GET", "/metrics", nil, ""); w.Code != 404 {
+		t.Error(w.Code)
+	}
+	if w := serve(t, f, "GET", "/debug/pprof/", nil, ""); w.Code != 404 {
+		t.Error("pprof is on without being asked for")
+	}
+	if w := serveWith(t, f, api.Options{DebugPprof: true}, "GET", "/debug/pprof/", nil, ""); w.Code != 200 {
+		t.Error(w.Code)
+	}
+}
+
+func TestPanic(t *testing.T) {
+	f := world(t)
+	f.Hook = func(context.Context, string) error { panic("boom") }
+	w := serve(t, f, "GET", "/api/v1/jobs/daily", nil, "")
+	if w.Code != 500 {
+		t.Fatal(w.Code)
+	}
+	checkProblem(t, w, job.CodeInternal)
+}
+
+func TestExportStreamsInChunks(t *testing.T) {
+	f := apitest.New()
+	for range 1234 {
+		f.AddHistory(job.Run{JobID: 1, Status: job.RunSucceeded})
+	}
+	w := serve(t, f, "GET", "/api/v1/runs:export?after=3", nil, "")
+	if n := strings.Count(w.Body.String(), "\n"); n != 1231 {
+		t.Errorf("%d lines", n)
+	}
+	w = serve(t, f, "GET", "/api/v1/runs:export?limit=777", nil, "")
+	if n := strings.Count(w.Body.String(), "\n"); n != 777 {
+		t.Errorf("%d lines", n)
+	}
+}

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+// Request identifies a mutating request, so that a repeat is answered with the first outcome.
+type Request struct {
+	Key         string // the client's Idempotency-Key, or one that the receiving node stamped; never empty
+	Client      bool   // the key is the client's: keep its outcome for 24 hours
+	Fingerprint uint64 // of method, path and body: the same key with another request is refused
+}
+
+// Read says how fresh a read must be.
+type Read struct {
+	Stale bool // answer from this node's own state, whoever leads
+}
+
+// Backend is what the routes stand on; package node implements it. Every error it returns is a *job.Error or is treated as
+// internal. A job reference is an id (j_…) or a name.
+type Backend interface {
+	// CreateJob normalizes, validates and creates. replay: the request was answered before.
+	CreateJob(ctx context.Context, spec job.Spec, rq Request) (j job.Job, replay bool, err error)
+	// BulkCreate creates many; each line has its own result, in order. rq.Key may be empty here: named lines are safe to repeat by
+	// their name, unnamed ones by their content.
+	BulkCreate(ctx context.Context, lines []client.BulkLine, rq Request) ([]client.BulkResult, error)
+	GetJob(ctx context.Context, ref string, rd Read) (job.Job, error)
+	ListJobs(ctx context.Context, q client.JobQuery, rd Read) (client.JobPage, error)
+	// UpdateJob replaces the spec. version 0 means any; otherwise a mismatch is CodeVersionConflict.
+	UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq Request) (job.Job, error)
+	DeleteJob(ctx context.Context, ref string, version uint64, rq Request) error
+	PauseJob(ctx context.Context, ref string, rq Request) (job.Job, error)
+	ResumeJob(ctx context.Context, ref string, rq Request) (job.Job, error)
+	// RunJob makes a manual run now.
+	RunJob(ctx context.Context, ref string, rq Request) (job.Run, error)
+	// CancelJob cancels every open run of the job and says how many.
+	CancelJob(ctx context.Context, ref string, rq Request) (int, error)
+	Backfill(ctx context.Context, ref string, b client.BackfillRequest, rq Request) (client.BackfillResult, error)
+
+	// JobRuns is a job's open runs and then its history, newest first.
+	JobRuns(ctx context.Context, ref string, q client.RunQuery, rd Read) (client.RunPage, error)
+	// Runs is the open runs of all jobs (q.Statuses filters); with a finished status among q.Statuses it is the history.
+	Runs(ctx context.Context, q client.RunQuery, rd Read) (client.RunPage, error)
+	GetRun(ctx context.Context, runID string, rd Read) (client.RunDetail, error)
+	CancelRun(ctx context.Context, runID string, rq Request) (job.Run, error)
+	// ExportHistory returns up to limit records with a sequence number above after, oldest first.
+	ExportHistory(ctx context.Context, after uint64, limit int, rd Read) ([]job.Run, error)
+
+	DeadLetters(ctx context.Context, q client.DeadQuery, rd Read) (client.DeadPage, error)
+	Redrive(ctx context.Context, q client.DeadQuery, rq Request) (int, error)
+	PurgeDead(ctx context.Context, q client.DeadQuery, rq Request) (int, error)
+
+	Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error)
+	PutCalendar(ctx context.Context, c schedule.Calendar, rq Request) (schedule.Calendar, error)
+	Calendars(ctx context.Context, rd Read) ([]schedule.Calendar, error)
+	DeleteCalendar(ctx context.Context, name string, rq Request) error
+
+	// ClockReset lowers the clock mark to the leader's clock after a clock that ran ahead was put right.
+	ClockReset(ctx context.Context, rq Request) error
+
+	Status(ctx context.Context, rd Read) (client.Status, error)
+	// Live says whether the process should be restarted, Ready whether it should get traffic.
+	Live() error
+	Ready() error
+}

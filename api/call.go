@@ -1,0 +1,221 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// call is one request on its way through its route.
+type call struct {
+	h       *handler
+	w       http.ResponseWriter
+	r       *http.Request
+	ctx     context.Context
+	route   route
+	query   url.Values
+	body    []byte
+	ifMatch bool // the version came from If-Match: a mismatch is 412
+	started bool // a stream's answer has begun
+}
+
+func (c *call) ref() string { return c.r.PathValue("ref") }
+
+func (c *call) markReplay() { c.w.Header().Set("Idempotent-Replay", "true") }
+
+// readQuery refuses parameters that the route does not know: a filter with a typing error must not list everything.
+func (c *call) readQuery() error {
+	if c.r.URL.RawQuery == "" {
+		return nil
+	}
+	q, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return job.Errorf(job.CodeMalformed, "percent-encode special characters", "the query string cannot be read: %v", err)
+	}
+	if slices.Contains(c.route.query, anyQuery) {
+		return nil
+	}
+	var unknown []string
+	for name := range q {
+		if !slices.Contains(c.route.query, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		name := slices.Min(unknown)
+		remedy := "this route has no parameters"
+		if len(c.route.query) > 0 {
+			remedy = "the parameters are " + strings.Join(c.route.query, ", ")
+		}
+		return &job.Error{Code: job.CodeUnknownField, Field: name, Message: "there is no such query parameter" + suggest(name, c.route.query), Remedy: remedy}
+	}
+	c.query = q
+	return nil
+}
+
+var mediaTypes = map[bodyKind][]string{
+	jsonBody:  {"application/json"},
+	jsonMaybe: {"application/json"},
+	patchBody: {"application/merge-patch+json", "application/json"},
+	linesBody: {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
+}
+
+func (c *call) checkContentType() error {
+	given := c.r.Header.Get("Content-Type")
+	want := mediaTypes[c.route.body]
+	if given == "" || want == nil || c.r.ContentLength == 0 {
+		return nil
+	}
+	media, params, err := mime.ParseMediaType(given)
+	charset := strings.ToLower(params["charset"])
+	if err != nil || !slices.Contains(want, media) || (charset != "" && charset != "utf-8") {
+		return job.Errorf(job.CodeUnsupportedMedia, "send it with -H 'Content-Type: "+want[0]+"'", "%q is not a content type that this route reads", given)
+	}
+	return nil
+}
+
+// readBody reads what is not a stream, up to the limit.
+func (c *call) readBody() error {
+	kind := c.route.body
+	if kind == linesBody || kind == streamBody || c.route.method == http.MethodGet {
+		return nil
+	}
+	limit := c.h.opts.MaxBody
+	if c.r.ContentLength > limit {
+		return c.tooLarge(limit)
+	}
+	rc := http.NewResponseController(c.w)
+	deadline(rc.SetReadDeadline, c.h.opts.RequestTimeout)
+	body, err := io.ReadAll(io.LimitReader(c.r.Body, limit+1))
+	if err != nil {
+		// The deadline stays: net/http would otherwise wait for the rest before it sends the answer.
+		c.w.Header().Set("Connection", "close")
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return job.Errorf(job.CodeMalformed, "send it faster", "the body did not arrive within %s", c.h.opts.RequestTimeout)
+		}
+		return job.Errorf(job.CodeMalformed, "", "the body broke off: %v", err)
+	}
+	if int64(len(body)) > limit {
+		return c.tooLarge(limit)
+	}
+	deadline(rc.SetReadDeadline, 0)
+	c.body = body
+	empty := len(bytes.TrimSpace(body)) == 0
+	switch {
+	case empty && (kind == jsonBody || kind == patchBody):
+		return job.Errorf(job.CodeMalformed, "send one JSON object", "the body is empty")
+	case kind == noBody && !empty && string(bytes.TrimSpace(body)) != "{}":
+		return job.Errorf(job.CodeMalformed, "send no body", "this route takes no body")
+	}
+	return nil
+}
+
+// tooLarge refuses a body without reading the rest of it. The connection is given up: what is left on it is not a request.
+func (c *call) tooLarge(limit int64) error {
+	c.w.Header().Set("Connection", "close")
+	return job.Errorf(job.CodeTooLarge, fmt.Sprintf("stay below %d bytes; many jobs go to %s/jobs:bulk", limit, prefix), "the body is larger than %d bytes", limit)
+}
+
+// deadline sets a deadline on the connection, none for 0. A connection that has no deadlines (a test's) goes without.
+func deadline(set func(time.Time) error, d time.Duration) {
+	t := time.Time{}
+	if d > 0 {
+		t = time.Now().Add(d)
+	}
+	_ = set(t) //nolint:errcheck // unsupported is fine
+}
+
+// request is the identity of a mutating request.
+func (c *call) request() (Request, error) {
+	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body)}
+	keys := c.r.Header.Values("Idempotency-Key")
+	if len(keys) == 0 {
+		rq.Key = rand.Text()
+		return rq, nil
+	}
+	rq.Key, rq.Client = keys[0], true
+	ok := len(keys) == 1 && len(rq.Key) >= 1 && len(rq.Key) <= 255
+	for i := 0; ok && i < len(rq.Key); i++ {
+		ok = rq.Key[i] >= 0x20 && rq.Key[i] <= 0x7e
+	}
+	if !ok {
+		return Request{}, job.Invalid("Idempotency-Key", "send one header of 1 to 255 printable ASCII characters", "this is not a usable key")
+	}
+	return rq, nil
+}
+
+// fingerprint tells two requests under one key apart. It is stored for a day and compared on other nodes, so it may not change.
+func fingerprint(method, path, query string, body []byte) uint64 {
+	f := fnv.New64a()
+	for _, s := range []string{method, path, query} {
+		io.WriteString(f, s) //nolint:errcheck // a hash takes everything
+		f.Write([]byte{0})
+	}
+	f.Write(body)
+	return f.Sum64()
+}
+
+// matchVersion is the version that the caller insists on, 0 for any; inBody is the one that the body named.
+func (c *call) matchVersion(inBody uint64) (uint64, error) {
+	values := c.r.Header.Values("If-Match")
+	if len(values) == 0 {
+		return inBody, nil
+	}
+	v := strings.TrimSpace(values[0])
+	if len(values) == 1 && v == "*" {
+		return inBody, nil
+	}
+	n, err := strconv.ParseUint(strings.Trim(v, `"`), 10, 64)
+	if len(values) > 1 || err != nil || n == 0 || len(v) < 3 || v[0] != '"' || v[len(v)-1] != '"' {
+		return 0, job.Invalid("If-Match", `send the ETag of the job, such as "3" with its quotes`, "%q is not a version", strings.Join(values, ", "))
+	}
+	if inBody != 0 && inBody != n {
+		return 0, job.Invalid("version", "leave one of them out", "the body says version %d and If-Match says %d", inBody, n)
+	}
+	c.ifMatch = true
+	return n, nil
+}
+
+// reply writes a JSON answer.
+func (c *call) reply(status int, v any) error {
+	var buf bytes.Buffer
+	if err := encode(&buf, v); err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.WriteHeader(status)
+	c.w.Write(buf.Bytes()) //nolint:errcheck // the client hung up; the request is done all the same
+	return nil
+}
+
+func (c *call) replyJob(status int, j job.Job) error {
+	c.w.Header().Set("ETag", `"`+strconv.FormatUint(j.Version, 10)+`"`)
+	return c.reply(status, j)
+}
+
+func (c *call) noContent() error {
+	c.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// encode writes one line of JSON without the escapes that only HTML needs: URLs with & stay readable.
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

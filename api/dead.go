@@ -1,0 +1,125 @@
+package api
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (c *call) listDead() error {
+	var q client.DeadQuery
+	var rd Read
+	var err error
+	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
+		return err
+	}
+	if q.Job, err = c.one("job"); err != nil {
+		return err
+	}
+	page, err := c.h.backend.DeadLetters(c.ctx, q, rd)
+	if err != nil {
+		return err
+	}
+	page.Dead = list(page.Dead)
+	return c.reply(http.StatusOK, page)
+}
+
+func (c *call) getDead() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	id, err := strconv.ParseUint(c.ref(), 10, 64)
+	if err != nil {
+		return job.Errorf(job.CodeNotFound, "GET "+prefix+"/dead lists them", "%q is not the number of a dead letter", c.ref())
+	}
+	page, err := c.h.backend.DeadLetters(c.ctx, client.DeadQuery{IDs: []uint64{id}, Limit: 1}, rd)
+	if err != nil {
+		return err
+	}
+	if len(page.Dead) == 0 {
+		return job.Errorf(job.CodeNotFound, "GET "+prefix+"/dead lists them", "there is no dead letter %d", id)
+	}
+	return c.reply(http.StatusOK, page.Dead[0])
+}
+
+const maxDeadIDs = 1000
+
+// selection is what a redrive or a purge is about: in the query or in the body, but never nothing, and never two things at once
+// whose combination a reader could take either way.
+func (c *call) selection() (client.DeadQuery, error) {
+	var q client.DeadQuery
+	if len(bytes.TrimSpace(c.body)) > 0 {
+		if len(c.query) > 0 {
+			return q, job.Errorf(job.CodeInvalid, "use one of them", "the selection is both in the query and in the body")
+		}
+		if err := job.DecodeStrict(c.body, &q); err != nil {
+			return q, err
+		}
+	} else {
+		for _, w := range c.words("ids") {
+			id, err := strconv.ParseUint(w, 10, 64)
+			if err != nil {
+				return q, job.Invalid("ids", "use the dead_id of the list", "%q is not the number of a dead letter", w)
+			}
+			q.IDs = append(q.IDs, id)
+		}
+		var err error
+		if q.Job, err = c.one("job"); err != nil {
+			return q, err
+		}
+		if q.All, err = c.flag("all"); err != nil {
+			return q, err
+		}
+	}
+	n := 0
+	for _, given := range []bool{len(q.IDs) > 0, q.Job != "", q.All} {
+		if given {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return q, job.Errorf(job.CodeInvalid, "give ids, job or all=true", "nothing is selected")
+	case n > 1:
+		return q, job.Errorf(job.CodeInvalid, "give one of ids, job and all", "the selection is ambiguous")
+	case len(q.IDs) > maxDeadIDs:
+		return q, job.Invalid("ids", "select by job, or in several steps", "%d ids, at most %d are allowed", len(q.IDs), maxDeadIDs)
+	}
+	return q, nil
+}
+
+func (c *call) redriveDead() error {
+	q, err := c.selection()
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	n, err := c.h.backend.Redrive(c.ctx, q, rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, client.DeadResult{Count: n})
+}
+
+func (c *call) purgeDead() error {
+	q, err := c.selection()
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	n, err := c.h.backend.PurgeDead(c.ctx, q, rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, client.DeadResult{Count: n})
+}

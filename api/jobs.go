@@ -1,0 +1,266 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// readOnly are the fields that answers have and a spec has not.
+var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs", "runs_started", "wait_reason",
+	"version", "created_at", "updated_at"}
+
+// decodeSpec reads a job as its owner writes it.
+func decodeSpec(data []byte) (job.Spec, error) {
+	var s job.Spec
+	err := job.DecodeStrict(data, &s)
+	var e *job.Error
+	if errors.As(err, &e) && e.Code == job.CodeUnknownField && slices.Contains(readOnly, e.Field) {
+		e.Message, e.Remedy = "this is for Carillon to say", "remove it"
+	}
+	return s, err
+}
+
+func (c *call) createJob() error {
+	spec, err := decodeSpec(c.body)
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	j, replay, err := c.h.backend.CreateJob(c.ctx, spec, rq)
+	if err != nil {
+		return err
+	}
+	if replay {
+		c.markReplay()
+	}
+	c.w.Header().Set("Location", prefix+"/jobs/"+j.ID.String())
+	return c.replyJob(http.StatusCreated, j)
+}
+
+func (c *call) listJobs() error {
+	q, rd, err := c.jobQuery()
+	if err != nil {
+		return err
+	}
+	page, err := c.h.backend.ListJobs(c.ctx, q, rd)
+	if err != nil {
+		return err
+	}
+	if page.Jobs == nil {
+		page.Jobs = []job.Job{}
+	}
+	return c.reply(http.StatusOK, page)
+}
+
+func (c *call) getJob() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	j, err := c.h.backend.GetJob(c.ctx, c.ref(), rd)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, j)
+}
+
+// putJob takes what getJob gave: GET, edit, PUT is the natural way, so what Carillon itself says is read past. Only the version in
+// it counts.
+func (c *call) putJob() error {
+	var j job.Job
+	if err := job.DecodeStrict(c.body, &j); err != nil {
+		return err
+	}
+	if id, err := job.ParseID(c.ref()); err == nil && j.ID != 0 && j.ID != id {
+		return job.Invalid("job_id", "send it to the job it came from", "the body is job %s", j.ID)
+	}
+	version, err := c.matchVersion(j.Version)
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	j, err = c.h.backend.UpdateJob(c.ctx, c.ref(), j.Spec, version, rq)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, j)
+}
+
+// patchAttempts is how often a patch without a version is put onto a job that keeps changing under it.
+const patchAttempts = 8
+
+// patchJob merges over the job as it stands. The update names the version that was merged over, so nobody else's edit is lost; who
+// named no version gets the merge repeated.
+func (c *call) patchJob() error {
+	patch, err := readPatch(c.body)
+	if err != nil {
+		return err
+	}
+	want, err := c.matchVersion(patch.version)
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{})
+		if err != nil {
+			return err
+		}
+		spec, err := patch.apply(current.Spec)
+		if err != nil {
+			return err
+		}
+		version := want
+		if version == 0 {
+			version = current.Version
+		}
+		j, err := c.h.backend.UpdateJob(c.ctx, c.ref(), spec, version, rq)
+		if err == nil {
+			return c.replyJob(http.StatusOK, j)
+		}
+		if want != 0 || job.CodeOf(err) != job.CodeVersionConflict || attempt == patchAttempts {
+			return err
+		}
+	}
+}
+
+func (c *call) deleteJob() error {
+	version, err := c.matchVersion(0)
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	if err := c.h.backend.DeleteJob(c.ctx, c.ref(), version, rq); err != nil {
+		return err
+	}
+	return c.noContent()
+}
+
+func (c *call) pauseJob() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	j, err := c.h.backend.PauseJob(c.ctx, c.ref(), rq)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, j)
+}
+
+func (c *call) resumeJob() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	j, err := c.h.backend.ResumeJob(c.ctx, c.ref(), rq)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, j)
+}
+
+func (c *call) runJob() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	run, err := c.h.backend.RunJob(c.ctx, c.ref(), rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, run)
+}
+
+func (c *call) cancelJob() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	n, err := c.h.backend.CancelJob(c.ctx, c.ref(), rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, client.CancelResult{Canceled: n})
+}
+
+const defaultBackfill = 100
+
+func (c *call) backfill() error {
+	var b client.BackfillRequest
+	if err := job.DecodeStrict(c.body, &b); err != nil {
+		return err
+	}
+	switch {
+	case b.From == 0:
+		return job.Invalid("from", `send {"from": …, "to": …} in RFC 3339`, "a backfill needs a beginning")
+	case b.To == 0:
+		return job.Invalid("to", `send {"from": …, "to": …} in RFC 3339`, "a backfill needs an end")
+	case b.To < b.From:
+		return job.Invalid("to", "make it later than from", "the interval ends (%s) before it begins (%s)", b.To, b.From)
+	case b.Max < 0 || b.Max > job.MaxBackfill:
+		return job.Invalid("max", "backfill in several steps", "%d is not between 1 and %d", b.Max, job.MaxBackfill)
+	case b.Max == 0:
+		b.Max = defaultBackfill
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	res, err := c.h.backend.Backfill(c.ctx, c.ref(), b, rq)
+	if err != nil {
+		return err
+	}
+	res.Times, res.Skipped = list(res.Times), list(res.Skipped)
+	return c.reply(http.StatusOK, res)
+}
+
+// list makes sure that a list is never null in JSON.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func (c *call) jobRuns() error {
+	q, rd, err := c.runQuery()
+	if err != nil {
+		return err
+	}
+	page, err := c.h.backend.JobRuns(c.ctx, c.ref(), q, rd)
+	if err != nil {
+		return err
+	}
+	page.Runs = list(page.Runs)
+	return c.reply(http.StatusOK, page)
+}
+
+// fieldOf reads one field of a JSON object that is known to be one.
+func fieldOf(m map[string]json.RawMessage, name string, v any) error {
+	raw, ok := m[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return job.Invalid(name, "", "%s is not a usable value", raw)
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+type dict = map[string]any
+
+var parsed = sync.OnceValues(func() (dict, error) {
+	var doc dict
+	err := json.Unmarshal(openapiJSON, &doc)
+	return doc, err
+})
+
+func document(t testing.TB) dict {
+	t.Helper()
+	doc, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func at(v any, path ...string) any {
+	for _, p := range path {
+		m, ok := v.(dict)
+		if !ok {
+			return nil
+		}
+		v = m[p]
+	}
+	return v
+}
+
+func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
+	doc := document(t)
+	documented := map[string]bool{}
+	for path, item := range at(doc, "paths").(dict) {
+		for method := range item.(dict) {
+			documented[strings.ToUpper(method)+" "+path] = true
+		}
+	}
+	for _, rt := range routes() {
+		name := rt.method + " " + rt.path
+		if !documented[name] {
+			t.Errorf("%s is not in the document", name)
+			continue
+		}
+		delete(documented, name)
+		checkParameters(t, doc, rt)
+	}
+	for name := range documented {
+		t.Errorf("%s is in the document but is no route", name)
+	}
+}
+
+func TestDocsHaveEveryRoute(t *testing.T) {
+	text, err := os.ReadFile("../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rt := range routes() {
+		if name := "`" + rt.method + " " + strings.TrimPrefix(rt.path, prefix) + "`"; !strings.Contains(string(text), name) {
+			t.Errorf("docs/api.md does not mention %s", name)
+		}
+	}
+}
+
+func checkParameters(t *testing.T, doc dict, rt route) {
+	op := at(doc, "paths", rt.path, strings.ToLower(rt.method))
+	params, _ := at(op, "parameters").([]any)
+	var query, inPath []string
+	key := false
+	for _, p := range params {
+		if ref, ok := at(p, "$ref").(string); ok {
+			p = resolve(doc, ref)
+		}
+		name := at(p, "name").(string)
+		switch at(p, "in") {
+		case "query":
+			query = append(query, name)
+		case "path":
+			inPath = append(inPath, name)
+		case "header":
+			key = key || name == "Idempotency-Key"
+		}
+	}
+	want := rt.query
+	if slices.Contains(want, anyQuery) {
+		want = nil
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(query)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("%s %s: the document has the parameters %q, the route %q", rt.method, rt.path, query, want)
+	}
+	for _, m := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(rt.path, -1) {
+		if !slices.Contains(inPath, m[1]) {
+			t.Errorf("%s %s: the path parameter %s is not described", rt.method, rt.path, m[1])
+		}
+	}
+	if mutates := rt.method != "GET" && rt.path != prefix+"/schedule:preview"; mutates != key {
+		t.Errorf("%s %s: Idempotency-Key documented: %v, want %v", rt.method, rt.path, key, mutates)
+	}
+	if hasBody := at(op, "requestBody") != nil; hasBody != (rt.body != noBody && rt.body != streamBody) {
+		t.Errorf("%s %s: requestBody documented: %v", rt.method, rt.path, hasBody)
+	}
+}
+
+func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
+	doc := document(t)
+	for name, typ := range map[string]any{
+		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Error": job.Error{},
+		"HTTPPayload": job.HTTPPayload{}, "ShellPayload": job.ShellPayload{}, "QueuePayload": job.QueuePayload{}, "MessagePayload": job.MessagePayload{},
+		"JobPage": client.JobPage{}, "RunPage": client.RunPage{}, "RunDetail": client.RunDetail{}, "DeadLetter": job.DeadLetter{}, "DeadPage": client.DeadPage{},
+		"DeadQuery": client.DeadQuery{}, "DeadResult": client.DeadResult{}, "CancelResult": client.CancelResult{}, "BulkResult": client.BulkResult{},
+		"BackfillRequest": client.BackfillRequest{}, "BackfillResult": client.BackfillResult{}, "PreviewRequest": client.PreviewRequest{},
+		"PreviewTime": client.PreviewTime{}, "PreviewResult": client.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},
+		"CalendarList": client.CalendarList{}, "Status": client.Status{}, "Member": client.Member{}, "WorkerStatus": client.WorkerStatus{},
+		"HistoryStatus": client.HistoryStatus{}, "Problem": client.Problem{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			props, _ := at(doc, "components", "schemas", name, "properties").(dict)
+			have := jsonFields(reflect.TypeOf(typ))
+			for field, typ := range have {
+				p, ok := props[field]
+				if !ok {
+					t.Errorf("the field %s is not in the document", field)
+					continue
+				}
+				if got, want := at(p, "type"), jsonType(typ); want != "" && got != nil && got != want && !reflect.DeepEqual(got, []any{want, "null"}) {
+					t.Errorf("%s: the document says %v, the code %s", field, got, want)
+				}
+				if at(p, "description") == nil && at(p, "$ref") == nil {
+					t.Errorf("%s has no description", field)
+				}
+			}
+			for field := range props {
+				if _, ok := have[field]; !ok {
+					t.Errorf("the document has %s, the code has not", field)
+				}
+			}
+		})
+	}
+}
+
+// jsonFields are the fields of a struct as encoding/json sees them.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
+	out := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			for k, v := range jsonFields(f.Type) {
+				if _, shadowed := out[k]; !shadowed {
+					out[k] = v
+				}
+			}
+		case name != "-":
+			out[name] = f.Type
+		}
+	}
+	return out
+}
+
+func jsonType(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t {
+	case reflect.TypeFor[job.Instant](), reflect.TypeFor[job.Duration](), reflect.TypeFor[job.ID](), reflect.TypeFor[job.Origin](),
+		reflect.TypeFor[job.RunStatus](), reflect.TypeFor[job.Reason](), reflect.TypeFor[time.Time]():
+		return "string"
+	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[job.StatusSet]():
+		return ""
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Slice:
+		return "array"
+	case reflect.Map, reflect.Struct:
+		return "object"
+	case reflect.Float64:
+		return "number"
+	}
+	return "integer"
+}
+
+func TestOpenAPIEnums(t *testing.T) {
+	doc := document(t)
+	enum := func(path ...string) []string {
+		var out []string
+		list, _ := at(doc, append([]string{"components", "schemas"}, path...)...).([]any)
+		for _, v := range list {
+			out = append(out, v.(string))
+		}
+		return slices.Sorted(slices.Values(out))
+	}
+	var codes []string
+	for c := range statuses {
+		codes = append(codes, string(c))
+	}
+	if got := enum("Problem", "properties", "code", "enum"); !slices.Equal(got, slices.Sorted(slices.Values(codes))) {
+		t.Errorf("codes: %q", got)
+	}
+	var states, reasons []string
+	for i := range 256 {
+		if s := job.RunStatus(i).String(); s != "" {
+			states = append(states, s)
+		}
+		if s := job.Reason(i).String(); s != "" {
+			reasons = append(reasons, s)
+		}
+	}
+	if got := enum("Run", "properties", "status", "enum"); !slices.Equal(got, slices.Sorted(slices.Values(states))) {
+		t.Errorf("run states: %q", got)
+	}
+	if got := enum("Run", "properties", "reason", "enum"); !slices.Equal(got, slices.Sorted(slices.Values(reasons))) {
+		t.Errorf("reasons: %q", got)
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(runStatuses)), slices.Sorted(slices.Values(states))) {
+		t.Errorf("the query knows %q", runStatuses)
+	}
+}
+
+func TestReadOnlyIsWhatAJobHasAndASpecHasNot(t *testing.T) {
+	var want []string
+	spec := jsonFields(reflect.TypeFor[job.Spec]())
+	for name := range jsonFields(reflect.TypeFor[job.Job]()) {
+		if _, ok := spec[name]; !ok {
+			want = append(want, name)
+		}
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(readOnly)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("readOnly is %q, want %q", readOnly, want)
+	}
+}
+
+func resolve(doc dict, ref string) any {
+	return at(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+}
+
+// conform checks a decoded value against a schema of the document. It knows the keywords that the document uses.
+func conform(doc dict, schema, v any, where string) error {
+	s, ok := schema.(dict)
+	if !ok {
+		return fmt.Errorf("%s: there is no schema", where)
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		return conform(doc, resolve(doc, ref), v, where)
+	}
+	if any, ok := s["anyOf"].([]any); ok {
+		var last error
+		for _, one := range any {
+			if last = conform(doc, one, v, where); last == nil {
+				return nil
+			}
+		}
+		return last
+	}
+	if !typeFits(s["type"], v) {
+		return fmt.Errorf("%s: %v is not %v", where, v, s["type"])
+	}
+	if enum, ok := s["enum"].([]any); ok && v != nil && !slices.Contains(enum, v) {
+		return fmt.Errorf("%s: %v is not one of %v", where, v, enum)
+	}
+	if text, ok := v.(string); ok {
+		if p, ok := s["pattern"].(string); ok && !regexp.MustCompile(p).MatchString(text) {
+			return fmt.Errorf("%s: %q does not match %s", where, text, p)
+		}
+		if _, err := time.Parse(time.RFC3339Nano, text); s["format"] == "date-time" && err != nil {
+			return fmt.Errorf("%s: %v", where, err)
+		}
+	}
+	if list, ok := v.([]any); ok && s["items"] != nil {
+		for i, e := range list {
+			if err := conform(doc, s["items"], e, fmt.Sprintf("%s[%d]", where, i)); err != nil {
+				return err
+			}
+		}
+	}
+	if m, ok := v.(dict); ok {
+		return conformObject(doc, s, m, where)
+	}
+	return nil
+}
+
+func conformObject(doc, s, m dict, where string) error {
+	props, _ := s["properties"].(dict)
+	required, _ := s["required"].([]any)
+	for _, r := range required {
+		if _, ok := m[r.(string)]; !ok {
+			return fmt.Errorf("%s: %s is missing", where, r)
+		}
+	}
+	for k, e := range m {
+		p, ok := props[k]
+		if !ok {
+			if s["additionalProperties"] == false {
+				return fmt.Errorf("%s: %s is not documented", where, k)
+			}
+			if p, ok = s["additionalProperties"].(dict); !ok {
+				continue
+			}
+		}
+		if err := conform(doc, p, e, where+"."+k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func typeFits(want, v any) bool {
+	if list, ok := want.([]any); ok {
+		return slices.ContainsFunc(list, func(w any) bool { return typeFits(w, v) })
+	}
+	switch want {
+	case nil:
+		return true
+	case "null":
+		return v == nil
+	case "string":
+		_, ok := v.(string)
+		return ok
+	case "boolean":
+		_, ok := v.(bool)
+		return ok
+	case "array":
+		_, ok := v.([]any)
+		return ok
+	case "object":
+		_, ok := v.(dict)
+		return ok
+	case "number":
+		_, ok := v.(float64)
+		return ok
+	case "integer":
+		f, ok := v.(float64)
+		return ok && f == math.Trunc(f)
+	}
+	return false
+}

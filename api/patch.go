@@ -1,0 +1,118 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// patch is an RFC 7386 merge patch of a job's spec, and the version it insists on.
+type patch struct {
+	raw     map[string]json.RawMessage
+	version uint64
+}
+
+func readPatch(body []byte) (patch, error) {
+	var p patch
+	if err := job.DecodeStrict(body, &p.raw); err != nil {
+		return p, err
+	}
+	if p.raw == nil { // RFC 7386 lets null stand for "nothing is left"; a job cannot be nothing
+		return p, job.Errorf(job.CodeMalformed, "send an object with the fields to change", "null is not a patch of a job")
+	}
+	if err := fieldOf(p.raw, "version", &p.version); err != nil {
+		return p, err
+	}
+	delete(p.raw, "version")
+	return p, nil
+}
+
+// apply gives the patched spec.
+func (p patch) apply(current job.Spec) (job.Spec, error) {
+	before, err := marshal(current)
+	if err != nil {
+		return job.Spec{}, err
+	}
+	change, err := marshal(p.raw)
+	if err != nil {
+		return job.Spec{}, err
+	}
+	if err := checkCase(before, change, ""); err != nil {
+		return job.Spec{}, err
+	}
+	after, err := merge(before, change)
+	if err != nil {
+		return job.Spec{}, err
+	}
+	return decodeSpec(after)
+}
+
+// merge works on raw values, so numbers and the inside of payloads come through exactly as they were written.
+func merge(target, change []byte) ([]byte, error) {
+	members, ok := object(change)
+	if !ok {
+		return change, nil
+	}
+	merged, ok := object(target)
+	if !ok {
+		merged = map[string]json.RawMessage{}
+	}
+	for k, v := range members {
+		if isNull(v) {
+			delete(merged, k)
+			continue
+		}
+		inner, err := merge(merged[k], v)
+		if err != nil {
+			return nil, err
+		}
+		merged[k] = inner
+	}
+	return marshal(merged)
+}
+
+// marshal is json.Marshal without the escapes that only HTML needs: a patch must not rewrite the & of a payload it does not touch.
+func marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := encode(&buf, v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// checkCase refuses "Name" where the job has "name". Decoding ignores case, so both would stand in the merged object and the old
+// one might win: the patch would be answered with 200 and have changed nothing.
+func checkCase(target, change []byte, path string) error {
+	members, ok := object(change)
+	if !ok {
+		return nil
+	}
+	have, _ := object(target)
+	for k, v := range members {
+		if _, exact := have[k]; !exact {
+			for h := range have {
+				if strings.EqualFold(h, k) {
+					return &job.Error{Code: job.CodeUnknownField, Field: path + k, Message: `there is no such field; did you mean "` + path + h + `"?`, Remedy: "write it in lower case"}
+				}
+			}
+		}
+		if path == "" && (k == "retry" || k == "missed" || k == "payload") {
+			if err := checkCase(have[k], v, k+"."); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func object(b []byte) (map[string]json.RawMessage, bool) {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(b, &m) != nil || m == nil {
+		return nil, false
+	}
+	return m, true
+}
+
+func isNull(b json.RawMessage) bool { return string(b) == "null" }

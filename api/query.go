@@ -1,0 +1,152 @@
+package api
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// one is a parameter that may be given once.
+func (c *call) one(name string) (string, error) {
+	v := c.query[name]
+	if len(v) > 1 {
+		return "", job.Invalid(name, "give it once", "the parameter is given %d times", len(v))
+	}
+	if len(v) == 0 {
+		return "", nil
+	}
+	return v[0], nil
+}
+
+func (c *call) flag(name string) (bool, error) {
+	s, err := c.one(name)
+	if err != nil || s == "" && !c.query.Has(name) {
+		return false, err
+	}
+	switch s {
+	case "true", "1", "":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, job.Invalid(name, "use true or false", "%q is neither true nor false", s)
+}
+
+func (c *call) read() (Read, error) {
+	stale, err := c.flag("stale")
+	return Read{Stale: stale}, err
+}
+
+// page is the part that all lists have in common.
+func (c *call) page() (limit int, cursor string, rd Read, err error) {
+	limit, err = c.limit(defaultPage, maxPage)
+	if err != nil {
+		return 0, "", rd, err
+	}
+	if cursor, err = c.one("cursor"); err != nil {
+		return 0, "", rd, err
+	}
+	rd, err = c.read()
+	return limit, cursor, rd, err
+}
+
+func (c *call) limit(def, most int) (int, error) {
+	s, err := c.one("limit")
+	if err != nil || s == "" {
+		return def, err
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > most {
+		return 0, job.Invalid("limit", "", "%q is not a number between 1 and %d", s, most)
+	}
+	return n, nil
+}
+
+// words are the values of a parameter that may be repeated or hold a list.
+func (c *call) words(name string) []string {
+	var out []string
+	for _, v := range c.query[name] {
+		for w := range strings.SplitSeq(v, ",") {
+			if w = strings.TrimSpace(w); w != "" {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+func (c *call) jobQuery() (q client.JobQuery, rd Read, err error) {
+	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
+		return q, rd, err
+	}
+	status, err := c.one("status")
+	if err == nil {
+		err = known("status", status, string(job.StatusScheduled), string(job.StatusPaused), string(job.StatusCompleted), string(job.StatusFailed), string(job.StatusQuarantined))
+	}
+	if err != nil {
+		return q, rd, err
+	}
+	kind, err := c.one("type")
+	if err == nil {
+		err = known("type", kind, string(job.TypeHTTP), string(job.TypeShell), string(job.TypeMessage), string(job.TypeQueue))
+	}
+	if err != nil {
+		return q, rd, err
+	}
+	q.Status, q.Type = job.Status(status), job.Type(kind)
+	if q.Prefix, err = c.one("prefix"); err != nil {
+		return q, rd, err
+	}
+	for _, pair := range c.query["tag"] {
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok || k == "" {
+			return q, rd, job.Invalid("tag", "write tag=team=billing; repeat it for several", "%q is not a tag", pair)
+		}
+		if old, twice := q.Tags[k]; twice && old != v {
+			return q, rd, job.Invalid("tag", "give one value for each tag", "no job has %s=%s and %s=%s", k, old, k, v)
+		}
+		if q.Tags == nil {
+			q.Tags = map[string]string{}
+		}
+		q.Tags[k] = v
+	}
+	return q, rd, nil
+}
+
+func known(field, value string, allowed ...string) error {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return job.Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value, suggest(value, allowed))
+}
+
+var runStatuses = []string{"pending", "waiting", "claimed", "running", "retrying", "canceling", "succeeded", "failed", "dead",
+	"skipped", "missed", "expired", "canceled", "lost"}
+
+func (c *call) runQuery() (q client.RunQuery, rd Read, err error) {
+	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
+		return q, rd, err
+	}
+	for _, w := range c.words("status") {
+		if err := known("status", w, runStatuses...); err != nil {
+			return q, rd, err
+		}
+		s, err := job.ParseRunStatus(w)
+		if err != nil {
+			return q, rd, job.Invalid("status", "", "%v", err)
+		}
+		if !slices.Contains(q.Statuses, s) {
+			q.Statuses = append(q.Statuses, s)
+		}
+	}
+	q.Job, err = c.one("job")
+	return q, rd, err
+}

@@ -1,0 +1,131 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (c *call) listRuns() error {
+	q, rd, err := c.runQuery()
+	if err != nil {
+		return err
+	}
+	page, err := c.h.backend.Runs(c.ctx, q, rd)
+	if err != nil {
+		return err
+	}
+	page.Runs = list(page.Runs)
+	return c.reply(http.StatusOK, page)
+}
+
+// runRef is the run in the path; what cannot be one is answered here, so that a job's name in this place is explained.
+func (c *call) runRef() (string, error) {
+	if _, err := job.ParseRunKey(c.ref()); err != nil {
+		return "", job.Errorf(job.CodeNotFound, "GET "+prefix+"/jobs/{job}/runs lists the runs of a job", "%q is not a run id: %v", c.ref(), err)
+	}
+	return c.ref(), nil
+}
+
+func (c *call) getRun() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	id, err := c.runRef()
+	if err != nil {
+		return err
+	}
+	detail, err := c.h.backend.GetRun(c.ctx, id, rd)
+	if err != nil {
+		return err
+	}
+	detail.Attempts = list(detail.Attempts)
+	return c.reply(http.StatusOK, detail)
+}
+
+func (c *call) cancelRun() error {
+	id, err := c.runRef()
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	run, err := c.h.backend.CancelRun(c.ctx, id, rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, run)
+}
+
+const exportChunk = 500
+
+// exportRuns streams the history, oldest first. The seq of the last line is the `after` of the next export.
+func (c *call) exportRuns() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	after, err := c.after()
+	if err != nil {
+		return err
+	}
+	left, err := c.limit(1<<62, 1<<62)
+	if err != nil {
+		return err
+	}
+	rc := http.NewResponseController(c.w)
+	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
+	var buf bytes.Buffer
+	for left > 0 {
+		runs, err := c.exportChunk(after, min(left, exportChunk), rd)
+		if err != nil {
+			return err
+		}
+		if !c.started {
+			c.started = true
+			c.w.Header().Set("Content-Type", "application/x-ndjson")
+			c.w.WriteHeader(http.StatusOK)
+		}
+		buf.Reset()
+		for i := range runs {
+			if err := encode(&buf, &runs[i]); err != nil {
+				return err
+			}
+			after = max(after, runs[i].Seq)
+		}
+		// A client that stops reading must not hold a handler for ever.
+		deadline(rc.SetWriteDeadline, c.h.opts.RequestTimeout)
+		if _, err := c.w.Write(buf.Bytes()); err != nil {
+			return err
+		}
+		if len(runs) < min(left, exportChunk) {
+			break
+		}
+		left -= len(runs)
+	}
+	return nil
+}
+
+func (c *call) exportChunk(after uint64, n int, rd Read) ([]job.Run, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.h.opts.RequestTimeout)
+	defer cancel()
+	return c.h.backend.ExportHistory(ctx, after, n, rd)
+}
+
+func (c *call) after() (uint64, error) {
+	s, err := c.one("after")
+	if err != nil || s == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, job.Invalid("after", "use the seq of the last line you have", "%q is not a sequence number", s)
+	}
+	return n, nil
+}

@@ -1,0 +1,98 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+const (
+	defaultPreview = 10
+	maxPreview     = 1000
+)
+
+func (c *call) preview() error {
+	var p client.PreviewRequest
+	if err := job.DecodeStrict(c.body, &p); err != nil {
+		return err
+	}
+	switch {
+	case strings.TrimSpace(p.Schedule) == "":
+		return job.Invalid("schedule", `use a cron expression, "@every 90s", an RRULE, an RFC 3339 time or "@manual"`, "there is nothing to preview")
+	case p.Count < 0 || p.Count > maxPreview:
+		return job.Invalid("count", "", "%d is not between 1 and %d", p.Count, maxPreview)
+	case p.Count == 0:
+		p.Count = defaultPreview
+	}
+	res, err := c.h.backend.Preview(c.ctx, p)
+	if err != nil {
+		return err
+	}
+	res.Times = list(res.Times)
+	return c.reply(http.StatusOK, res)
+}
+
+func (c *call) listCalendars() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	all, err := c.h.backend.Calendars(c.ctx, rd)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, client.CalendarList{Calendars: list(all)})
+}
+
+func (c *call) getCalendar() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	all, err := c.h.backend.Calendars(c.ctx, rd)
+	if err != nil {
+		return err
+	}
+	name := c.r.PathValue("name")
+	for _, cal := range all {
+		if cal.Name == name {
+			return c.reply(http.StatusOK, cal)
+		}
+	}
+	return job.Errorf(job.CodeNotFound, "GET "+prefix+"/calendars lists them", "there is no calendar %q", name)
+}
+
+func (c *call) putCalendar() error {
+	var cal schedule.Calendar
+	if err := job.DecodeStrict(c.body, &cal); err != nil {
+		return err
+	}
+	name := c.r.PathValue("name")
+	if cal.Name != "" && cal.Name != name {
+		return job.Invalid("name", "leave it out, or use the same name", "the body names %q and the path %q", cal.Name, name)
+	}
+	cal.Name = name
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	cal, err = c.h.backend.PutCalendar(c.ctx, cal, rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, cal)
+}
+
+func (c *call) deleteCalendar() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	if err := c.h.backend.DeleteCalendar(c.ctx, c.r.PathValue("name"), rq); err != nil {
+		return err
+	}
+	return c.noContent()
+}

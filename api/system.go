@@ -1,0 +1,73 @@
+package api
+
+import (
+	_ "embed" // the OpenAPI document
+	"errors"
+	"net/http"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+//go:embed openapi.json
+var openapiJSON []byte
+
+func (c *call) openapi() error {
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.Write(openapiJSON) //nolint:errcheck // the client hung up
+	return nil
+}
+
+func (c *call) status() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	s, err := c.h.backend.Status(c.ctx, rd)
+	if err != nil {
+		return err
+	}
+	s.Members, s.Workers = list(s.Members), list(s.Workers)
+	for i := range s.Workers {
+		s.Workers[i].Types = list(s.Workers[i].Types)
+	}
+	if s.Raft == nil {
+		s.Raft = map[string]string{}
+	}
+	return c.reply(http.StatusOK, s)
+}
+
+func (c *call) clockReset() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	if err := c.h.backend.ClockReset(c.ctx, rq); err != nil {
+		return err
+	}
+	return c.noContent()
+}
+
+func (c *call) healthz() error { return c.health(c.h.backend.Live()) }
+
+func (c *call) readyz() error { return c.health(c.h.backend.Ready()) }
+
+// health answers probes. They look at the status only, so whatever the error is, it is 503; the body is for the person who looks.
+func (c *call) health(err error) error {
+	if err == nil {
+		return c.reply(http.StatusOK, map[string]string{"status": "ok"})
+	}
+	e := &job.Error{}
+	if !errors.As(err, &e) || StatusOf(e.Code) != http.StatusServiceUnavailable {
+		e = job.Errorf(job.CodeNotReady, "", "%v", err)
+	}
+	return e
+}
+
+func (c *call) metrics() error {
+	if c.h.opts.Metrics == nil {
+		c.h.noRoute(c.w, c.r)
+		return nil
+	}
+	c.h.opts.Metrics.ServeHTTP(c.w, c.r)
+	return nil
+}

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// One request of a bulk create. They are kept in memory until they are answered, so that they can be repeated, and small enough that
+// no buffer on the way fills up before the answers are read.
+const (
+	bulkLines = 10_000
+	bulkBytes = 4 << 20
+	bulkLine  = 256 << 10
+)
+
+// BulkCreate creates a job for every line of NDJSON and calls fn with each line's result, in order. It returns an error when lines
+// remain unanswered; sending the same input again is safe.
+func (c *Client) BulkCreate(ctx context.Context, r io.Reader, fn func(BulkResult) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	first := 0 // lines before this request
+	for {
+		body, lines, err := cutLines(in)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return job.Errorf(job.CodeMalformed, "", "the input broke off after line %d: %v", first+lines, err)
+		}
+		if len(bytes.TrimSpace(body)) > 0 {
+			if err := c.bulk(ctx, body, first, fn); err != nil {
+				return err
+			}
+		}
+		first += lines
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// cutLines takes the lines of one request off the input.
+func cutLines(in *bufio.Reader) (body []byte, lines int, err error) {
+	for lines < bulkLines && len(body) < bulkBytes {
+		part, err := in.ReadSlice('\n')
+		body = append(body, part...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			if len(body) > bulkBytes+2*bulkLine {
+				return body, lines, errors.New("a line is far too long")
+			}
+			continue
+		}
+		if err != nil {
+			return body, lines, err
+		}
+		lines++
+	}
+	return body, lines, nil
+}
+
+// bulk sends one request. When it breaks off it is sent again as a whole, and what was answered already is not reported twice.
+func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkResult) error) error {
+	reported := 0
+	for attempt := 1; ; attempt++ {
+		answered := 0
+		var callerErr error
+		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body, media: "application/x-ndjson", noKey: true, stream: func(r io.Reader) error {
+			dec := json.NewDecoder(r)
+			for {
+				var res BulkResult
+				if err := dec.Decode(&res); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return readError{err}
+				}
+				if answered++; answered <= reported {
+					continue
+				}
+				reported++
+				res.Line += first
+				if callerErr = fn(res); callerErr != nil {
+					return callerErr
+				}
+			}
+		}})
+		if err == nil || callerErr != nil || job.CodeOf(err) != job.CodeOutcomeUnknown || attempt >= c.attempts || ctx.Err() != nil {
+			return err
+		}
+	}
+}

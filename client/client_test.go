@@ -1,0 +1,356 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+func start(t *testing.T, opts ...client.Option) (*apitest.Fake, *client.Client) {
+	t.Helper()
+	f := apitest.New()
+	srv := httptest.NewServer(api.New(f, api.Options{}))
+	t.Cleanup(srv.Close)
+	opts = append([]client.Option{client.WithBackoff(time.Millisecond), client.WithHTTPClient(srv.Client())}, opts...)
+	return f, client.New(srv.URL, opts...)
+}
+
+func spec(name string) job.Spec {
+	return job.Spec{Name: name, Type: job.TypeShell, Schedule: "0 9 * * *", Payload: json.RawMessage(`{"command":"date"}`), Tags: map[string]string{"a": "b c&d"}}
+}
+
+// Every method reaches its route and understands the answer.
+func TestEveryMethod(t *testing.T) {
+	f, c := start(t)
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, err := c.CreateJob(ctx, spec("nightly@ä"))
+	must(err)
+	got, err := c.GetJob(ctx, "nightly@ä")
+	must(err)
+	if got.ID != j.ID || got.Version != 1 {
+		t.Errorf("%+v", got)
+	}
+	j, err = c.UpdateJob(ctx, j.ID.String(), spec("renamed"), 1)
+	must(err)
+	if _, err := c.UpdateJob(ctx, j.ID.String(), spec("renamed"), 1); !errors.Is(err, &job.Error{Code: job.CodeVersionConflict}) {
+		t.Errorf("%v", err)
+	}
+	j, err = c.PatchJob(ctx, "renamed", client.Patch(`{"timeout":"9s"}`), j.Version)
+	must(err)
+	if time.Duration(j.Timeout) != 9*time.Second {
+		t.Error(j.Timeout)
+	}
+	page, err := c.ListJobs(ctx, client.JobQuery{Status: job.StatusScheduled, Type: job.TypeShell, Prefix: "ren", Tags: j.Tags, Limit: 5})
+	must(err)
+	if len(page.Jobs) != 1 {
+		t.Errorf("%+v", page)
+	}
+	_, err = c.PauseJob(ctx, "renamed")
+	must(err)
+	_, err = c.ResumeJob(ctx, "renamed")
+	must(err)
+	run, err := c.RunJob(ctx, "renamed")
+	must(err)
+	runs, err := c.JobRuns(ctx, "renamed", client.RunQuery{Statuses: []job.RunStatus{job.RunPending}, Limit: 3})
+	must(err)
+	if len(runs.Runs) != 1 || runs.Runs[0].RunID != run.RunID {
+		t.Errorf("%+v", runs)
+	}
+	runs, err = c.Runs(ctx, client.RunQuery{Job: "renamed"})
+	must(err)
+	if len(runs.Runs) != 1 {
+		t.Errorf("%+v", runs)
+	}
+	detail, err := c.GetRun(ctx, run.RunID)
+	must(err)
+	if detail.RunID != run.RunID {
+		t.Errorf("%+v", detail)
+	}
+	_, err = c.CancelRun(ctx, run.RunID)
+	must(err)
+	n, err := c.CancelJob(ctx, "renamed")
+	must(err)
+	if n != 1 {
+		t.Error(n)
+	}
+	back, err := c.Backfill(ctx, "renamed", client.BackfillRequest{From: job.At(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), To: job.At(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)), DryRun: true})
+	must(err)
+	if len(back.Times) != 1 || !back.DryRun {
+		t.Errorf("%+v", back)
+	}
+	for i := range 3 {
+		f.AddHistory(job.Run{JobID: j.ID, Status: job.RunSucceeded, Attempt: i})
+		f.AddDead(job.Run{JobID: j.ID, Status: job.RunDead})
+	}
+	var seqs []uint64
+	must(c.ExportHistory(ctx, 1, 0, func(r job.Run, raw json.RawMessage) error {
+		seqs = append(seqs, r.Seq)
+		return nil
+	}))
+	if fmt.Sprint(seqs) != "[2 3]" {
+		t.Error(seqs)
+	}
+	dead, err := c.DeadLetters(ctx, client.DeadQuery{Job: "renamed", Limit: 2})
+	must(err)
+	if len(dead.Dead) != 2 || dead.NextCursor == "" {
+		t.Errorf("%+v", dead)
+	}
+	d, err := c.GetDead(ctx, 2)
+	must(err)
+	if d.Seq != 2 {
+		t.Errorf("%+v", d)
+	}
+	if n, err = c.Redrive(ctx, client.DeadQuery{IDs: []uint64{1}}); n != 1 {
+		t.Error(n, err)
+	}
+	if n, err = c.PurgeDead(ctx, client.DeadQuery{IDs: []uint64{2, 3}}); n != 2 {
+		t.Error(n, err)
+	}
+	if _, err = c.PurgeDead(ctx, client.DeadQuery{}); job.CodeOf(err) != job.CodeInvalid {
+		t.Error(err)
+	}
+	_, err = c.PutCalendar(ctx, schedule.Calendar{Name: "x mas", Dates: []string{"12-25"}})
+	must(err)
+	cal, err := c.GetCalendar(ctx, "x mas")
+	must(err)
+	if len(cal.Dates) != 1 {
+		t.Errorf("%+v", cal)
+	}
+	cals, err := c.Calendars(ctx)
+	must(err)
+	if len(cals) != 1 {
+		t.Errorf("%+v", cals)
+	}
+	must(c.DeleteCalendar(ctx, "x mas"))
+	prev, err := c.Preview(ctx, client.PreviewRequest{Schedule: "@daily", Count: 2})
+	must(err)
+	if len(prev.Times) != 2 {
+		t.Errorf("%+v", prev)
+	}
+	must(c.ClockReset(ctx))
+	st, err := c.Status(ctx)
+	must(err)
+	if st.Leader != "n1" {
+		t.Errorf("%+v", st)
+	}
+	doc, err := c.OpenAPI(ctx)
+	must(err)
+	if !json.Valid(doc) {
+		t.Error("not JSON")
+	}
+	if _, err := c.Metrics(ctx); job.CodeOf(err) != job.CodeNotFound {
+		t.Error(err)
+	}
+	must(c.Live(ctx))
+	must(c.Ready(ctx))
+	must(c.DeleteJob(ctx, "renamed", 0))
+	for _, r := range f.Requests() {
+		if !r.Client || r.Key == "" {
+			t.Errorf("%+v: every mutating request has a key", r)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	c := client.New(addr, client.WithBackoff(time.Millisecond))
+	_, err = c.CreateJob(t.Context(), spec("x"))
+	want := job.Error{Code: job.CodeUnavailable, Message: "cannot reach carillon at http://" + addr + ": connection refused", Remedy: "start one with `carillon dev`, or set --addr or CARILLON_ADDR"}
+	var e *job.Error
+	if !errors.As(err, &e) || *e != want {
+		t.Errorf("%+v, want %+v", err, want)
+	}
+	for _, addr := range []string{"ftp://x", "http://", "a b", "http://x?y=z"} {
+		if _, err := client.New(addr).Status(t.Context()); job.CodeOf(err) != job.CodeInvalid {
+			t.Errorf("%q: %v", addr, err)
+		}
+	}
+	if got := client.New("").Addr(); got != "http://127.0.0.1:7400" {
+		t.Error(got)
+	}
+}
+
+// What may pass is repeated under one key; what will not pass is not.
+func TestRetries(t *testing.T) {
+	for _, tt := range []struct {
+		code  job.Code
+		tries int
+	}{{job.CodeNoLeader, 4}, {job.CodeNotReady, 4}, {job.CodeOutcomeUnknown, 4}, {job.CodeUnavailable, 1}, {job.CodeInvalid, 1}, {job.CodeStorageFull, 1}} {
+		f, c := start(t)
+		tries := 0
+		f.Hook = func(context.Context, string) error {
+			tries++
+			return job.Errorf(tt.code, "wait", "no")
+		}
+		_, err := c.CreateJob(t.Context(), spec("x"))
+		if job.CodeOf(err) != tt.code || tries != tt.tries {
+			t.Errorf("%s: %d tries, %v", tt.code, tries, err)
+		}
+	}
+	f, c := start(t)
+	tries := 0
+	f.Hook = func(context.Context, string) error {
+		if tries++; tries < 3 {
+			return job.Errorf(job.CodeNoLeader, "", "no")
+		}
+		return nil
+	}
+	replayed := true
+	if _, err := c.CreateJob(client.WithReplay(client.WithIdempotencyKey(t.Context(), "mine"), &replayed), spec("x")); err != nil || f.Requests()[0].Key != "mine" || replayed {
+		t.Error(err, f.Requests(), replayed)
+	}
+	if _, err := c.CreateJob(client.WithReplay(client.WithIdempotencyKey(t.Context(), "mine"), &replayed), spec("x")); err != nil || !replayed {
+		t.Error(err, replayed)
+	}
+}
+
+// A connection that breaks after the request was sent leaves open whether it was done; the key makes a repeat safe.
+func TestBrokenConnection(t *testing.T) {
+	f := apitest.New()
+	inner := api.New(f, api.Options{})
+	var n atomic.Int32
+	var keys [2]string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i := n.Add(1)
+		if i <= 2 {
+			keys[i-1] = r.Header.Get("Idempotency-Key")
+		}
+		if i == 1 {
+			inner.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	c := client.New(srv.URL, client.WithBackoff(time.Millisecond))
+	j, err := c.CreateJob(t.Context(), spec("x"))
+	if err != nil || j.ID != 1 || keys[0] == "" || keys[0] != keys[1] {
+		t.Errorf("%v, %v, keys %q", j.ID, err, keys)
+	}
+
+	n.Store(0)
+	one := client.New(srv.URL, client.WithAttempts(1))
+	if _, err := one.CreateJob(t.Context(), spec("y")); job.CodeOf(err) != job.CodeOutcomeUnknown {
+		t.Error(err)
+	}
+}
+
+func TestNotACarillon(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		body   string
+		code   job.Code
+	}{{200, "<html>", job.CodeMalformed}, {404, "nope", job.CodeNotFound}, {502, "", job.CodeUnavailable}, {500, `{"x":1}`, job.CodeInternal}} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tt.status)
+			w.Write([]byte(tt.body)) //nolint:errcheck // a test
+		}))
+		_, err := client.New(srv.URL).Status(t.Context())
+		srv.Close()
+		if job.CodeOf(err) != tt.code || !strings.Contains(err.Error(), "address of a carillon") {
+			t.Errorf("%d: %v", tt.status, err)
+		}
+	}
+}
+
+func TestBulk(t *testing.T) {
+	f, c := start(t)
+	var in strings.Builder
+	for i := range 12_000 {
+		fmt.Fprintf(&in, `{"nam":"%d"}`+"\n", i)
+	}
+	in.WriteString("\n" + `{"name":"good","type":"shell","schedule":"@daily","payload":{"command":"date"}}`)
+	n, requests := 0, 0
+	f.Hook = func(context.Context, string) error {
+		if requests++; requests == 5 {
+			return job.Errorf(job.CodeNoLeader, "", "no")
+		}
+		return nil
+	}
+	err := c.BulkCreate(t.Context(), strings.NewReader(in.String()), func(r client.BulkResult) error {
+		n++
+		if n <= 12_000 && r.Line != n || n == 12_001 && (r.Line != 12_002 || r.Status != "created") {
+			t.Fatalf("answer %d: %+v", n, r)
+		}
+		return nil
+	})
+	if err != nil || n != 12_001 {
+		t.Error(n, err)
+	}
+	stop := errors.New("enough")
+	if err := c.BulkCreate(t.Context(), strings.NewReader(in.String()), func(client.BulkResult) error { return stop }); !errors.Is(err, stop) {
+		t.Error(err)
+	}
+}
+
+// A bulk create whose answer breaks off is sent again, and no line is reported twice.
+func TestBulkBreaksOff(t *testing.T) {
+	f := apitest.New()
+	inner := api.New(f, api.Options{Bulk: api.BulkLimits{ChunkLines: 1}})
+	var n atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1) == 1 {
+			fmt.Fprintln(w, `{"line":1,"status":"created","job_id":"j_1"}`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	var lines []int
+	in := strings.Repeat(`{"type":"shell","schedule":"@daily","payload":{"command":"date"}}`+"\n", 3)
+	err := client.New(srv.URL, client.WithBackoff(time.Millisecond)).BulkCreate(t.Context(), strings.NewReader(in), func(r client.BulkResult) error {
+		lines = append(lines, r.Line)
+		return nil
+	})
+	if err != nil || fmt.Sprint(lines) != "[1 2 3]" {
+		t.Error(lines, err)
+	}
+}
+
+func TestStaleAndRaw(t *testing.T) {
+	var query string
+	f := apitest.New()
+	inner := api.New(f, api.Options{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.RawQuery
+		inner.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	c := client.New(srv.URL, client.WithStale())
+	var raw []byte
+	if _, err := c.ListJobs(client.WithRaw(t.Context(), func(b []byte) { raw = b }), client.JobQuery{}); err != nil || query != "stale=true" {
+		t.Error(err, query)
+	}
+	if string(raw) != `{"jobs":[],"next_cursor":""}`+"\n" {
+		t.Errorf("%q", raw)
+	}
+	if err := c.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+// LocalPreview answers a PreviewRequest without a node: the CLI does so for `schedule next`, and a node for its route. From 0 means
+// now; the first time is after it. Count must be set.
+func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar) (PreviewResult, error) {
+	zone := p.Timezone
+	o := schedule.Options{
+		Zone: zone, Gap: p.DSTGap, Overlap: p.DSTOverlap, Jitter: time.Duration(p.Jitter),
+		StartAt: p.StartAt.Time(), EndAt: p.EndAt.Time(),
+	}
+	if p.JobID != nil {
+		o.Seed = uint64(*p.JobID)
+	}
+	s, err := schedule.Parse(p.Schedule, o)
+	if err != nil {
+		return PreviewResult{}, ScheduleError(err)
+	}
+	text, err := schedule.Describe(p.Schedule, zone)
+	if err != nil {
+		return PreviewResult{}, ScheduleError(err)
+	}
+	blackouts, err := compile(p.Calendars, calendars)
+	if err != nil {
+		return PreviewResult{}, err
+	}
+	from := now
+	if p.From != 0 {
+		from = p.From.Time()
+	}
+	if zone == "" {
+		zone = "UTC"
+	}
+	res := PreviewResult{Schedule: p.Schedule, Timezone: zone, Description: text, Times: []PreviewTime{}}
+	for _, f := range s.Preview(from, p.Count) {
+		at := f.At.Add(s.Delay())
+		t := PreviewTime{At: at.Format("2006-01-02T15:04:05.999Z07:00"), UTC: job.At(at), Note: f.Note, Fires: true}
+		for i, b := range blackouts {
+			if b.Contains(f.At) {
+				t.Fires = false
+				t.Note = strings.TrimPrefix(t.Note+"; not run: calendar "+p.Calendars[i], "; ")
+			}
+		}
+		res.Times = append(res.Times, t)
+	}
+	return res, nil
+}
+
+func compile(names []string, all []schedule.Calendar) ([]*schedule.Blackout, error) {
+	var out []*schedule.Blackout
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(c schedule.Calendar) bool { return c.Name == name })
+		if i < 0 {
+			return nil, job.Invalid("calendars", "create it with `carillon calendars set`", "there is no calendar %q", name)
+		}
+		b, err := all[i].Compile()
+		if err != nil {
+			return nil, ScheduleError(err)
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// ScheduleError turns an error of package schedule into the one that travels.
+func ScheduleError(err error) error {
+	var e *schedule.Error
+	if errors.As(err, &e) {
+		field := e.Field
+		if field == "" {
+			field = "schedule"
+		}
+		return job.Invalid(field, e.Remedy, "%s", e.Msg)
+	}
+	return err
+}

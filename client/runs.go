@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func runPath(id string) string { return prefix + "/runs/" + url.PathEscape(id) }
+
+// Runs reads one page of the open runs of all jobs, or of one; with a finished status in the query, of the history.
+func (c *Client) Runs(ctx context.Context, q RunQuery) (p RunPage, err error) {
+	v := page(q.Limit, q.Cursor)
+	for _, s := range q.Statuses {
+		v.Add("status", s.String())
+	}
+	set(v, "job", q.Job)
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs", query: v, out: &p})
+	return p, err
+}
+
+// GetRun reads one run with its attempts.
+func (c *Client) GetRun(ctx context.Context, id string) (r RunDetail, err error) {
+	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id), out: &r})
+	return r, err
+}
+
+// CancelRun cancels an open run.
+func (c *Client) CancelRun(ctx context.Context, id string) (r job.Run, err error) {
+	err = c.do(ctx, request{method: http.MethodPost, path: runPath(id) + ":cancel", out: &r})
+	return r, err
+}
+
+// ExportHistory calls fn with every history record above after, oldest first. limit 0 means all. An export that broke off goes on
+// from the Seq of the last record.
+func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int, fn func(job.Run, json.RawMessage) error) error {
+	v := page(limit, "")
+	if after > 0 {
+		v.Set("after", strconv.FormatUint(after, 10))
+	}
+	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, stream: func(r io.Reader) error {
+		dec := json.NewDecoder(r)
+		for {
+			var raw json.RawMessage
+			if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return readError{err}
+			}
+			var run job.Run
+			if err := json.Unmarshal(raw, &run); err != nil {
+				return job.Errorf(job.CodeMalformed, "", "a line of the export cannot be read: %v", err)
+			}
+			if err := fn(run, raw); err != nil {
+				return err
+			}
+		}
+	}})
+}
+
+// DeadLetters reads one page of dead letters.
+func (c *Client) DeadLetters(ctx context.Context, q DeadQuery) (p DeadPage, err error) {
+	v := page(q.Limit, q.Cursor)
+	set(v, "job", q.Job)
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead", query: v, out: &p})
+	return p, err
+}
+
+// GetDead reads one dead letter.
+func (c *Client) GetDead(ctx context.Context, id uint64) (d job.DeadLetter, err error) {
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead/" + strconv.FormatUint(id, 10), out: &d})
+	return d, err
+}
+
+// Redrive puts dead letters back to work: by id, by job, or all.
+func (c *Client) Redrive(ctx context.Context, q DeadQuery) (int, error) {
+	var r DeadResult
+	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/dead:redrive", body: q, out: &r})
+	return r.Count, err
+}
+
+// PurgeDead removes dead letters: by id, by job, or all.
+func (c *Client) PurgeDead(ctx context.Context, q DeadQuery) (int, error) {
+	v := url.Values{}
+	for _, id := range q.IDs {
+		v.Add("ids", strconv.FormatUint(id, 10))
+	}
+	set(v, "job", q.Job)
+	if q.All {
+		v.Set("all", "true")
+	}
+	var r DeadResult
+	err := c.do(ctx, request{method: http.MethodDelete, path: prefix + "/dead", query: v, out: &r})
+	return r.Count, err
+}

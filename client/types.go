@@ -1,0 +1,192 @@
+package client
+
+import (
+	"encoding/json"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+// JobQuery filters and pages the list of jobs. Cursor is the next_cursor of the page before.
+type JobQuery struct {
+	Status job.Status
+	Type   job.Type
+	Prefix string            // of the name
+	Tags   map[string]string // all of them
+	Limit  int
+	Cursor string
+}
+
+// JobPage is one page of jobs.
+type JobPage struct {
+	Jobs       []job.Job `json:"jobs"`
+	NextCursor string    `json:"next_cursor"`
+}
+
+// RunQuery filters and pages runs. Statuses empty means all.
+type RunQuery struct {
+	Statuses []job.RunStatus
+	Job      string // reference; empty for all jobs
+	Limit    int
+	Cursor   string
+}
+
+// RunPage is one page of runs, newest first.
+type RunPage struct {
+	Runs       []job.Run `json:"runs"`
+	NextCursor string    `json:"next_cursor"`
+}
+
+// RunDetail is one run: as it stands, and its attempts so far, newest first.
+type RunDetail struct {
+	job.Run
+	Attempts []job.Run `json:"attempts"`
+}
+
+// DeadQuery selects dead letters: by job, by id, or all.
+type DeadQuery struct {
+	IDs    []uint64 `json:"ids,omitempty"`
+	Job    string   `json:"job,omitempty"`
+	All    bool     `json:"all,omitempty"` // redrive and purge want to be told explicitly
+	Limit  int      `json:"-"`
+	Cursor string   `json:"-"`
+}
+
+// DeadPage is one page of dead letters, newest first.
+type DeadPage struct {
+	Dead       []job.DeadLetter `json:"dead"`
+	NextCursor string           `json:"next_cursor"`
+}
+
+// DeadResult says how many dead letters a redrive or purge took.
+type DeadResult struct {
+	Count int `json:"count"`
+}
+
+// BulkLine is one line of a bulk create.
+type BulkLine struct {
+	Line int
+	Spec job.Spec
+	Err  *job.Error // the line could not be read; it is answered in its place
+	Raw  []byte     // the line as it came: an unnamed job's identity for a rerun
+}
+
+// BulkResult answers one line: "created", "exists" (the same job is there already) or "error".
+type BulkResult struct {
+	Line   int        `json:"line"`
+	Status string     `json:"status"`
+	JobID  *job.ID    `json:"job_id,omitempty"`
+	Name   string     `json:"name,omitempty"`
+	Error  *job.Error `json:"error,omitempty"`
+}
+
+// BackfillRequest asks for runs of the occurrences in [From, To]. Force repeats those that ran already, with a new key.
+type BackfillRequest struct {
+	From   job.Instant `json:"from"`
+	To     job.Instant `json:"to"`
+	Max    int         `json:"max,omitempty"` // refuse rather than make more than this; default 100, at most job.MaxBackfill
+	DryRun bool        `json:"dry_run,omitempty"`
+	Force  bool        `json:"force,omitempty"`
+}
+
+// BackfillResult says what a backfill did, or with dry_run would do.
+type BackfillResult struct {
+	DryRun  bool          `json:"dry_run"`
+	Times   []job.Instant `json:"times"`   // the occurrences that (would) run
+	Skipped []job.Instant `json:"skipped"` // ran already or are open
+}
+
+// PreviewRequest asks for fire times of an expression before a job is saved.
+type PreviewRequest struct {
+	Schedule   string       `json:"schedule"`
+	Timezone   string       `json:"timezone,omitempty"`
+	From       job.Instant  `json:"from,omitzero"`
+	Count      int          `json:"count,omitempty"`
+	DSTGap     string       `json:"dst_gap,omitempty"`
+	DSTOverlap string       `json:"dst_overlap,omitempty"`
+	StartAt    job.Instant  `json:"start_at,omitzero"`
+	EndAt      job.Instant  `json:"end_at,omitzero"`
+	Calendars  []string     `json:"calendars,omitempty"`
+	JobID      *job.ID      `json:"job_id,omitempty"` // H, @every and jitter depend on it
+	Jitter     job.Duration `json:"jitter,omitempty"`
+}
+
+// PreviewTime is one fire time.
+type PreviewTime struct {
+	At    string      `json:"at"` // RFC 3339 with the zone's offset
+	UTC   job.Instant `json:"utc"`
+	Note  string      `json:"note,omitempty"` // what daylight saving or a calendar does to it
+	Fires bool        `json:"fires"`          // false: a calendar forbids it
+}
+
+// PreviewResult answers a PreviewRequest.
+type PreviewResult struct {
+	Schedule    string        `json:"schedule"`
+	Timezone    string        `json:"timezone"`
+	Description string        `json:"description"`
+	Times       []PreviewTime `json:"times"`
+}
+
+// CalendarList is all blackout calendars.
+type CalendarList struct {
+	Calendars []schedule.Calendar `json:"calendars"`
+}
+
+// Status is what a node knows of itself and its cluster.
+type Status struct {
+	Node        string            `json:"node"`
+	Version     string            `json:"version"`
+	ClusterID   string            `json:"cluster_id"`
+	State       string            `json:"state"` // leader, follower, candidate
+	Leader      string            `json:"leader"`
+	Term        uint64            `json:"term"`
+	Ready       bool              `json:"ready"`
+	NotReady    string            `json:"not_ready,omitempty"` // why
+	Now         job.Instant       `json:"now"`
+	StartedAt   job.Instant       `json:"started_at"`
+	Members     []Member          `json:"members"`
+	Workers     []WorkerStatus    `json:"workers"`
+	Jobs        uint64            `json:"jobs"`
+	OpenRuns    int               `json:"open_runs"`
+	Backlog     int64             `json:"backlog"` // due and not claimed; counting stops at 10,000
+	BacklogMore bool              `json:"backlog_more,omitempty"`
+	DeadLetters uint64            `json:"dead_letters"`
+	NextDueAt   job.Instant       `json:"next_due_at,omitzero"`
+	History     HistoryStatus     `json:"history"`
+	Raft        map[string]string `json:"raft"`
+}
+
+// Member is one server of the cluster.
+type Member struct {
+	ID       string `json:"id"`
+	Address  string `json:"address"`
+	Suffrage string `json:"suffrage"`
+	Leader   bool   `json:"leader"`
+}
+
+// WorkerStatus is one worker's session as the leader sees it.
+type WorkerStatus struct {
+	Worker    string            `json:"worker"`
+	Types     []job.Type        `json:"types"`
+	Tags      map[string]string `json:"tags,omitempty"`
+	Slots     int               `json:"slots"`
+	Busy      int               `json:"busy"`
+	LastHeard job.Instant       `json:"last_heard"`
+}
+
+// HistoryStatus is the extent of the history log.
+type HistoryStatus struct {
+	First uint64 `json:"first_seq"`
+	Last  uint64 `json:"last_seq"`
+}
+
+// Problem is an error as it travels: RFC 9457 with the code, field and remedy of job.Error.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	job.Error
+}
+
+// Patch is an RFC 7386 merge patch of a job.
+type Patch = json.RawMessage

@@ -1,0 +1,104 @@
+package cmd
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) deadCmd() *cobra.Command {
+	c := a.deadListCmd("dead", "List dead letters (runs whose last attempt failed), redrive or purge them")
+	c.AddCommand(a.deadListCmd("list", "List dead letters"), a.deadGetCmd(), a.deadRedriveCmd(), a.deadPurgeCmd())
+	return c
+}
+
+func (a *app) deadListCmd(use, short string) *cobra.Command {
+	var q client.DeadQuery
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	c.Flags().StringVar(&q.Job, "job", "", "of one job")
+	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
+	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var page client.DeadPage
+		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			page, err = c.DeadLetters(ctx, q)
+			return err
+		}, func(p *printer) { p.dead(page) })
+	}
+	return c
+}
+
+func (p *printer) dead(page client.DeadPage) {
+	if len(page.Dead) == 0 {
+		p.printf("no dead letters\n")
+		return
+	}
+	var t table
+	t.row("ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")
+	for _, d := range page.Dead {
+		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.when(d.ScheduledAt), p.when(d.FinishedAt), dash(number(d.Attempt)), why(d.Run))
+	}
+	p.table(t)
+	p.more(page.NextCursor)
+}
+
+func (a *app) deadGetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "get ID", Short: "Show one dead letter", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := deadIDs(args)
+			if err != nil {
+				return err
+			}
+			var d job.DeadLetter
+			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+				d, err = c.GetDead(ctx, ids[0])
+				return err
+			}, func(p *printer) { p.run(d.Run) })
+		},
+	}
+}
+
+func deadIDs(args []string) ([]uint64, error) {
+	var ids []uint64
+	for _, s := range args {
+		id, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return nil, usage("`carillon dead` lists them", "%q is not the number of a dead letter", s)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// deadAction is a command that takes some dead letters, and never all of them by accident.
+func (a *app) deadAction(name, short, done string, call func(context.Context, *client.Client, client.DeadQuery) (int, error)) *cobra.Command {
+	var q client.DeadQuery
+	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
+	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
+	c.Flags().BoolVar(&q.All, "all", false, "all there are")
+	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if q.IDs, err = deadIDs(args); err != nil {
+			return err
+		}
+		given := 0
+		for _, g := range []bool{len(args) > 0, q.Job != "", q.All} {
+			if g {
+				given++
+			}
+		}
+		if given != 1 {
+			return usage("give the numbers, --job or --all", "it is not clear which dead letters are meant")
+		}
+		var n int
+		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			n, err = call(ctx, c, q)
+			return err
+		}, func(p *printer) { p.printf("%s %s\n", done, plural(n, "dead letter")) })
+	}
+	return c
+}

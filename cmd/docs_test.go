@@ -1,0 +1,80 @@
+package cmd
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Every field of a job is in the description of the job file.
+func TestDocsHaveEveryField(t *testing.T) {
+	text := read(t, "../docs/jobs.md")
+	var fields func(prefix string, typ reflect.Type)
+	fields = func(prefix string, typ reflect.Type) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if !strings.Contains(text, "`"+prefix+name+"`") {
+				t.Errorf("docs/jobs.md does not mention `%s%s`", prefix, name)
+			}
+			if f.Type.Kind() == reflect.Struct {
+				fields(prefix+name+".", f.Type)
+			}
+		}
+	}
+	fields("", reflect.TypeFor[job.Spec]())
+	for _, p := range []any{job.HTTPPayload{}, job.ShellPayload{}, job.QueuePayload{}, job.MessagePayload{}} {
+		fields("", reflect.TypeOf(p))
+	}
+}
+
+// Every command and every flag is in the description of the command line.
+func TestDocsHaveEveryCommand(t *testing.T) {
+	text := read(t, "../docs/cli.md")
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			if sub.Hidden || sub.Name() == "help" {
+				continue
+			}
+			if path := sub.CommandPath(); !strings.Contains(text, "`"+path+"`") && !strings.Contains(text, "`"+path+" ") {
+				t.Errorf("docs/cli.md does not mention `%s`", path)
+			}
+			sub.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+				if f.Name != "help" && !strings.Contains(text, "--"+f.Name) {
+					t.Errorf("docs/cli.md does not mention --%s of %s", f.Name, sub.CommandPath())
+				}
+			})
+			walk(sub)
+		}
+	}
+	walk(newApp().root())
+}
+
+// Every error code is in the description of the API.
+func TestDocsHaveEveryCode(t *testing.T) {
+	text := read(t, "../docs/api.md")
+	for _, code := range []job.Code{job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeNotFound, job.CodeDuplicateName, job.CodeVersionConflict,
+		job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale, job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
+		job.CodeStorageFull, job.CodeUnauthorized, job.CodeForbidden, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia, job.CodePrecondition, job.CodeInternal,
+		job.CodeSessionUnknown, job.CodeWorkerNameInUse} {
+		if !strings.Contains(text, "`"+string(code)+"`") {
+			t.Errorf("docs/api.md does not mention %s", code)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package cmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) jobsCmd() *cobra.Command {
+	c := a.jobsListCmd("jobs", "List jobs, and look at or change one")
+	list := a.jobsListCmd("list", "List jobs")
+	c.AddCommand(list, a.jobsGetCmd(), a.jobsEditCmd(), a.jobsPauseCmd(), a.jobsResumeCmd(), a.jobsRunCmd(), a.jobsCancelCmd(),
+		a.jobsBackfillCmd(), a.jobsDeleteCmd())
+	return c
+}
+
+func (a *app) jobsListCmd(use, short string) *cobra.Command {
+	var q client.JobQuery
+	var status, kind string
+	var tags []string
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, Aliases: map[string][]string{"list": {"ls"}, "jobs": {"job"}}[use]}
+	c.Flags().StringVar(&status, "status", "", "scheduled, paused, completed, failed or quarantined")
+	c.Flags().StringVar(&kind, "type", "", "http, shell, message or queue")
+	c.Flags().StringVar(&q.Prefix, "prefix", "", "beginning of the name")
+	c.Flags().StringArrayVar(&tags, "tag", nil, "label k=v; repeatable")
+	c.Flags().IntVar(&q.Limit, "limit", 100, "how many, at most 1000")
+	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		q.Status, q.Type = job.Status(status), job.Type(kind)
+		if q.Tags, err = pairs("--tag", tags); err != nil {
+			return err
+		}
+		var page client.JobPage
+		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			page, err = c.ListJobs(ctx, q)
+			return err
+		}, func(p *printer) { p.jobs(page) })
+	}
+	return c
+}
+
+func (p *printer) jobs(page client.JobPage) {
+	if len(page.Jobs) == 0 {
+		p.printf("no jobs\n")
+		return
+	}
+	var t table
+	t.row("NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "SCHEDULE", "NEXT RUN", "LAST RUN")
+	for _, j := range page.Jobs {
+		schedule := j.Schedule
+		if j.Timezone != "" && j.Timezone != "UTC" {
+			schedule += " " + j.Timezone
+		}
+		last := p.when(j.LastRunAt)
+		if j.LastRunStatus != job.RunNone && j.LastRunAt != 0 {
+			last = j.LastRunStatus.String() + " " + last
+		}
+		t.row(dash(j.Name), j.ID.String(), string(j.Type), p.jobStatus(j.Status), short(schedule, 40), p.when(j.NextRunAt), last)
+	}
+	p.table(t)
+	p.more(page.NextCursor)
+}
+
+// completeJobs completes the names of jobs.
+func (a *app) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	// A shell waits for this at every tab: answer quickly or not at all.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completionTimeout)
+	defer cancel()
+	page, err := client.New(a.addr, client.WithAttempts(1)).ListJobs(ctx, client.JobQuery{Prefix: prefix, Limit: 50})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, j := range page.Jobs {
+		if j.Name != "" {
+			names = append(names, j.Name+"\t"+j.Schedule)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// jobCmd is a command about one job.
+func (a *app) jobCmd(name, short string, run func(cmd *cobra.Command, ref string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " JOB", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) },
+	}
+}

@@ -1,0 +1,147 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+func (a *app) jobsGetCmd() *cobra.Command {
+	var asYAML bool
+	c := a.jobCmd("get", "Show one job", func(cmd *cobra.Command, ref string) error {
+		var j job.Job
+		var failed error
+		err := a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			j, err = c.GetJob(ctx, ref)
+			return err
+		}, func(p *printer) {
+			if !asYAML {
+				p.job(j)
+				return
+			}
+			var text []byte
+			if text, failed = specYAML(j.Spec); failed == nil {
+				p.printf("%s", text)
+			}
+		})
+		if err == nil {
+			err = failed
+		}
+		return err
+	})
+	c.Flags().BoolVar(&asYAML, "yaml", false, "print a job file, ready to be submitted elsewhere")
+	return c
+}
+
+// specYAML is a spec as a job file, its fields in their usual order.
+func specYAML(s job.Spec) ([]byte, error) {
+	raw, err := compactJSON(s)
+	if err != nil {
+		return nil, err
+	}
+	return toYAML(raw)
+}
+
+func (p *printer) job(j job.Job) {
+	zone := j.Timezone
+	if zone == "" {
+		zone = "UTC"
+	}
+	description, err := schedule.Describe(j.Schedule, j.Timezone)
+	if err != nil {
+		description = ""
+	}
+	last := p.when(j.LastRunAt)
+	if j.LastRunStatus != job.RunNone {
+		last = j.LastRunStatus.String() + " " + last
+	}
+	p.fields(
+		"name", j.Name,
+		"id", j.ID.String(),
+		"status", p.jobStatus(j.Status),
+		"waiting", j.WaitReason,
+		"type", string(j.Type),
+		"schedule", j.Schedule+" ("+zone+")",
+		"", description,
+		"next run", p.when(j.NextRunAt),
+		"last run", last,
+		"runs", fmt.Sprintf("%d started, %d open", j.RunsStarted, j.OpenRuns),
+		"payload", short(string(j.Payload), 200),
+		"timeout", span(j.Timeout),
+		"deadline", span(j.Deadline),
+		"retry", retryText(j.Retry),
+		"missed", missedText(j.Missed),
+		"overlap", j.Overlap,
+		"delivery", j.Delivery,
+		"priority", j.Priority,
+		"concurrency", number(j.Concurrency),
+		"jitter", span(j.Jitter),
+		"start at", p.when(j.StartAt),
+		"end at", p.when(j.EndAt),
+		"max runs", number(j.MaxRuns),
+		"calendars", strings.Join(j.Calendars, ", "),
+		"tags", labels(j.Tags),
+		"workers", labels(j.Workers),
+		"key", j.IdempotencyKey,
+		"retention", span(j.Retention),
+		"dst gap", j.DSTGap,
+		"dst overlap", j.DSTOverlap,
+		"version", strconv.FormatUint(j.Version, 10),
+		"created", p.when(j.CreatedAt),
+		"updated", p.when(j.UpdatedAt),
+	)
+}
+
+func span(d job.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return coarse(time.Duration(d))
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func labels(m map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+m[k])
+	}
+	return strings.Join(out, ", ")
+}
+
+func retryText(r job.Retry) string {
+	if r.Limit() == 0 {
+		return "none"
+	}
+	text := fmt.Sprintf("%d times, %s", r.Limit(), r.Backoff)
+	if r.Backoff != job.BackoffImmediate {
+		text += fmt.Sprintf(" from %s to %s", coarse(time.Duration(r.Base)), coarse(time.Duration(r.Cap)))
+	}
+	return text
+}
+
+func missedText(m job.Missed) string {
+	if m.Policy == "" {
+		return ""
+	}
+	text := m.Policy
+	if m.Policy == job.MissedRunAll {
+		text += fmt.Sprintf(" (at most %d)", m.Max)
+	}
+	return text + ", window " + m.Window + ", grace " + coarse(time.Duration(m.Grace))
+}

@@ -1,0 +1,143 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// withNode puts something in place of a node.
+func withNode(t *testing.T, start func(context.Context, ServerConfig, func(string)) error) {
+	t.Helper()
+	old := startNode
+	startNode = start
+	t.Cleanup(func() { startNode = old })
+}
+
+func TestDev(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var got ServerConfig
+	withNode(t, func(_ context.Context, cfg ServerConfig, ready func(string)) error {
+		got = cfg
+		if _, err := os.Stat(cfg.DataDir); err != nil {
+			t.Error(err)
+		}
+		ready("127.0.0.1:9999")
+		return context.Canceled
+	})
+	s := newShell(t)
+	out, errOut, code := s.run("", "dev")
+	if code != 0 {
+		t.Fatal(errOut)
+	}
+	if _, err := os.Stat(got.DataDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there", got.DataDir)
+	}
+	if got.Listen != "127.0.0.1:7400" || !got.Bootstrap || !got.Dev || !reflect.DeepEqual(got.Executors, []string{"http", "shell"}) {
+		t.Errorf("%+v", got)
+	}
+	golden(t, strings.ReplaceAll(out, got.DataDir, "DIR"))
+
+	dir := filepath.Join(t.TempDir(), "kept")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, code := s.run("", "dev", "--data-dir", dir, "--listen", "127.0.0.1:0"); code != 0 || got.DataDir != dir || got.Listen != "127.0.0.1:0" || !strings.Contains(out, "(kept)") {
+		t.Error(out, code, got)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServer(t *testing.T) {
+	var got ServerConfig
+	withNode(t, func(_ context.Context, cfg ServerConfig, ready func(string)) error {
+		got = cfg
+		ready("127.0.0.1:1")
+		return job.Errorf(job.CodeInvalid, "stop the other node", "the data directory is in use")
+	})
+	s := newShell(t)
+	_, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--bootstrap", "--listen", "10.0.0.1:7400", "--advertise", "n1:7400", "--executors", "http,shell",
+		"--slots", "8", "--tags", "zone=a,disk=ssd", "--history-max-age", "1h", "--history-max-count", "5", "--log-format", "json", "--log-level", "debug", "--pprof")
+	got.SnapshotInterval, got.SnapshotThreshold = 0, 0
+	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true, Executors: []string{"http", "shell"}, Slots: 8,
+		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json", LogLevel: "debug", Pprof: true}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if code != exitUsage || errOut != "carillon n1 serves on http://127.0.0.1:1\nerror: the data directory is in use\nhint: stop the other node\n" {
+		t.Error(errOut, code)
+	}
+	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--executors", "none")
+	if len(got.Executors) != 0 {
+		t.Error(got.Executors)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	old := checkData
+	t.Cleanup(func() { checkData = old })
+	problems := 0
+	checkData = func(dir string, out io.Writer) (int, error) {
+		if dir == "missing" {
+			return 0, job.Errorf(job.CodeNotFound, "", "there is no data in %s", dir)
+		}
+		for i := range problems {
+			fmt.Fprintf(out, "problem %d\n", i)
+		}
+		return problems, nil
+	}
+	s := newShell(t)
+	if out, _, code := s.run("", "check", "d"); code != 0 || out != "d is sound\n" {
+		t.Error(out, code)
+	}
+	problems = 2
+	if out, errOut, code := s.run("", "check", "d"); code != exitFailure || out != "problem 0\nproblem 1\n" || !strings.Contains(errOut, "2 problems") {
+		t.Error(out, errOut, code)
+	}
+	out, _, code := s.run("", "check", "d", "--json")
+	var r checkResult
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure || r.Problems != 2 || len(r.Findings) != 2 {
+		t.Error(out, code, err)
+	}
+	if _, _, code := s.run("", "check", "missing"); code != exitNotFound {
+		t.Error(code)
+	}
+}
+
+// A watch goes on over errors and ends well when it is interrupted.
+func TestWatch(t *testing.T) {
+	s := newShell(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	n := 0
+	s.fake.Hook = func(context.Context, string) error {
+		if n++; n == 2 {
+			return job.Errorf(job.CodeUnavailable, "", "for a moment")
+		}
+		if n == 3 {
+			cancel()
+		}
+		return nil
+	}
+	a := s.app()
+	root := a.root()
+	var out, errOut strings.Builder
+	root.SetOut(&out)
+	root.SetErr(&errOut)
+	root.SetArgs([]string{"status", "--watch", "--interval", "100ms"})
+	if code := a.execute(ctx, root, &errOut); code != 0 || !strings.Contains(errOut.String(), "for a moment") || !strings.Contains(out.String(), "n1 (leader)") {
+		t.Error(code, out.String(), errOut.String())
+	}
+}

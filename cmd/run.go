@@ -1,0 +1,97 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
+)
+
+// ServerConfig is what `server` and `dev` know about the node they start.
+type ServerConfig struct {
+	NodeID, Listen, Advertise, DataDir string
+	Bootstrap                          bool
+	Executors                          []string
+	Slots                              int
+	Tags                               map[string]string
+	Dev                                bool
+	LogLevel, LogFormat                string
+	HistoryMaxAge                      time.Duration
+	HistoryMaxCount                    uint64
+	SnapshotInterval                   time.Duration
+	SnapshotThreshold                  uint64
+	Pprof                              bool
+}
+
+// startNode and checkData are how tests put something in place of a node.
+var (
+	startNode = runServer
+	checkData = runCheck
+)
+
+// runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
+func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) error {
+	types := make([]job.Type, len(cfg.Executors))
+	for i, e := range cfg.Executors {
+		types[i] = job.Type(e)
+	}
+	n, err := node.Open(node.Config{
+		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap,
+		Executors: types, Slots: cfg.Slots, Tags: cfg.Tags, Version: version().Version, Logger: cfg.logger(),
+		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
+		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
+		Store: node.StoreConfig{NoSync: noSync},
+	})
+	if err != nil {
+		return err
+	}
+	if ready != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go announce(ctx, n, ready)
+	}
+	return n.Run(ctx)
+}
+
+// announce calls ready as soon as the node takes work.
+func announce(ctx context.Context, n *node.Node, ready func(addr string)) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n.Ready() != nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	ready(n.Addr())
+}
+
+func (c *ServerConfig) logger() *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		level = slog.LevelInfo
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+// runCheck verifies the invariants of a data directory that no node has open, and writes what is wrong to out.
+func runCheck(dir string, out io.Writer) (problems int, err error) {
+	res, err := node.Check(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range res.Problems {
+		fmt.Fprintln(out, p)
+	}
+	return len(res.Problems), nil
+}

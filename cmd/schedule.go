@@ -1,0 +1,164 @@
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// The commands of this file need no node.
+func (a *app) scheduleCmd() *cobra.Command {
+	return group("schedule", "Try schedule expressions, without a node", a.scheduleNextCmd(), a.scheduleDescribeCmd(), a.scheduleCheckCmd())
+}
+
+// scheduleFlags are what a schedule depends on beside its expression.
+type scheduleFlags struct {
+	p                client.PreviewRequest
+	from, start, end string
+	jitter, job      string
+}
+
+func (f *scheduleFlags) register(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.p.Timezone, "tz", "", "IANA time zone (default UTC)")
+	fl.StringVar(&f.p.DSTGap, "dst-gap", "", "run_after or skip (default run_after)")
+	fl.StringVar(&f.p.DSTOverlap, "dst-overlap", "", "first or both")
+	fl.StringVar(&f.start, "start-at", "", "no occurrence before this time")
+	fl.StringVar(&f.end, "end-at", "", "no occurrence after this time")
+	fl.StringVar(&f.jitter, "jitter", "", "spread by up to this")
+	fl.StringVar(&f.job, "job-id", "", "H, @every and jitter depend on it")
+}
+
+func (f *scheduleFlags) preview(a *app, args []string, count int) (client.PreviewResult, error) {
+	p := f.p
+	p.Schedule, p.Count = strings.Join(args, " "), count
+	loc := time.UTC
+	if l, err := time.LoadLocation(p.Timezone); err == nil && p.Timezone != "" {
+		loc = l
+	}
+	for _, t := range []struct {
+		flag, text string
+		to         *job.Instant
+	}{{"--from", f.from, &p.From}, {"--start-at", f.start, &p.StartAt}, {"--end-at", f.end, &p.EndAt}} {
+		if t.text == "" {
+			continue
+		}
+		at, err := instant(t.flag, t.text, a.now(), loc)
+		if err != nil {
+			return client.PreviewResult{}, err
+		}
+		*t.to = job.At(at)
+	}
+	var err error
+	if p.Jitter, err = duration("--jitter", f.jitter); err != nil {
+		return client.PreviewResult{}, err
+	}
+	if f.job != "" {
+		id, err := job.ParseID(f.job)
+		if err != nil {
+			return client.PreviewResult{}, job.Invalid("--job-id", "", "%v", err)
+		}
+		p.JobID = &id
+	}
+	return client.LocalPreview(p, a.now(), nil)
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func (a *app) scheduleNextCmd() *cobra.Command {
+	var f scheduleFlags
+	var count int
+	c := &cobra.Command{
+		Use: "next EXPR", Short: "Print the next fire times, with what daylight saving does to them", Args: cobra.MinimumNArgs(1),
+		Example: "  carillon schedule next '30 2 * * *' --tz America/New_York --from 2027-03-13T00:00:00Z --count 3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if count < 1 || count > 10000 {
+				return job.Invalid("--count", "", "%d is not between 1 and 10000", count)
+			}
+			r, err := f.preview(a, args, count)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			if len(r.Times) == 0 { // not where a program reads times
+				fmt.Fprintf(cmd.ErrOrStderr(), "it does not fire: %s\n", r.Description)
+				return nil
+			}
+			p := a.printer(cmd)
+			p.times(r)
+			return p.err
+		},
+	}
+	f.register(c)
+	c.Flags().StringVar(&f.from, "from", "", "times after this: RFC 3339, or date and time in the zone (default now)")
+	c.Flags().IntVar(&count, "count", 10, "how many")
+	return c
+}
+
+func (p *printer) times(r client.PreviewResult) {
+	for _, t := range r.Times {
+		if t.Note == "" {
+			p.printf("%s\n", t.At)
+		} else {
+			p.printf("%s  %s\n", t.At, t.Note)
+		}
+	}
+}
+
+func (a *app) scheduleDescribeCmd() *cobra.Command {
+	var f scheduleFlags
+	c := &cobra.Command{
+		Use: "describe EXPR", Short: "Say in plain English when an expression fires", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := f.preview(a, args, 0)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			p := a.printer(cmd)
+			p.printf("%s\n", r.Description)
+			return p.err
+		},
+	}
+	f.register(c)
+	return c
+}
+
+func (a *app) scheduleCheckCmd() *cobra.Command {
+	var f scheduleFlags
+	c := &cobra.Command{
+		Use: "check EXPR", Short: "Say whether an expression is valid (exit code 2 if not)", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := f.preview(a, args, 1)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			p := a.printer(cmd)
+			p.printf("ok: %s\n", r.Description)
+			if len(r.Times) > 0 {
+				p.printf("next: %s\n", r.Times[0].At)
+			}
+			return p.err
+		},
+	}
+	f.register(c)
+	return c
+}

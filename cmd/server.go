@@ -1,0 +1,96 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// knownExecutors are what a node's own worker can carry out.
+var knownExecutors = []string{string(job.TypeHTTP), string(job.TypeShell)}
+
+func (a *app) serverCmd() *cobra.Command {
+	var cfg ServerConfig
+	var tags []string
+	c := &cobra.Command{
+		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
+		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if cfg.Tags, err = pairs("--tags", tags); err != nil {
+				return err
+			}
+			if err := cfg.validate(); err != nil {
+				return err
+			}
+			return runNode(cmd, cfg, func(addr string) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "carillon %s serves on http://%s\n", cfg.NodeID, addr)
+			})
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&cfg.NodeID, "node-id", "", "name of the node, unique in its cluster and for ever")
+	fl.StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port of the one port for everything")
+	fl.StringVar(&cfg.Advertise, "advertise", "", "name:port under which others reach it (default --listen)")
+	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
+	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, or none")
+	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
+	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
+	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
+	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
+	fl.DurationVar(&cfg.HistoryMaxAge, "history-max-age", 7*24*time.Hour, "how long finished runs are kept")
+	fl.Uint64Var(&cfg.HistoryMaxCount, "history-max-count", 1_000_000, "how many finished runs are kept")
+	fl.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 0, "how often to look whether the log should be compacted (default 15s)")
+	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0, "after how many entries the log is compacted (default 16384)")
+	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
+	return c
+}
+
+func (c *ServerConfig) validate() error {
+	if slices.Equal(c.Executors, []string{"none"}) {
+		c.Executors = nil
+	}
+	for _, e := range c.Executors {
+		if !slices.Contains(knownExecutors, e) {
+			return job.Invalid("--executors", "use "+strings.Join(knownExecutors, ", ")+" or none", "there is no executor %q", e)
+		}
+	}
+	switch {
+	case c.NodeID == "":
+		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
+	case c.DataDir == "":
+		return job.Invalid("--data-dir", "give it a directory; `carillon dev` needs none", "a node needs a place for its state")
+	case c.Slots < 1:
+		return job.Invalid("--slots", "use at least 1; --executors none has no worker", "%d slots", c.Slots)
+	case c.HistoryMaxAge <= 0:
+		return job.Invalid("--history-max-age", "use a duration such as 168h", "%s is not a time to keep history", c.HistoryMaxAge)
+	case c.HistoryMaxCount == 0:
+		return job.Invalid("--history-max-count", "use at least 1", "no history at all")
+	case !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel):
+		return job.Invalid("--log-level", "use debug, info, warn or error", "there is no level %q", c.LogLevel)
+	case !slices.Contains([]string{"text", "json"}, c.LogFormat):
+		return job.Invalid("--log-format", "use text or json", "there is no format %q", c.LogFormat)
+	}
+	return nil
+}
+
+// runNode runs a node until somebody asks for its end, which is then a success.
+func runNode(cmd *cobra.Command, cfg ServerConfig, ready func(addr string)) error {
+	quiet := context.AfterFunc(cmd.Context(), func() {
+		fmt.Fprintln(cmd.ErrOrStderr(), "stopping: what runs is finished first; interrupt again to stop at once")
+	})
+	defer quiet()
+	err := startNode(cmd.Context(), cfg, ready)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) statusCmd() *cobra.Command {
+	var watch bool
+	var every time.Duration
+	c := &cobra.Command{Use: "status", Short: "Show the node, its cluster and its work", Args: cobra.NoArgs}
+	c.Flags().BoolVar(&watch, "watch", false, "show it again and again until interrupted")
+	c.Flags().DurationVar(&every, "interval", time.Second, "with --watch: how often")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !watch {
+			return a.status(cmd)
+		}
+		if every < 100*time.Millisecond {
+			return usage("use at least 100ms", "--interval %s is too short", every)
+		}
+		return a.watchStatus(cmd, every)
+	}
+	return c
+}
+
+func (a *app) status(cmd *cobra.Command) error {
+	var s client.Status
+	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		s, err = c.Status(ctx)
+		return err
+	}, func(p *printer) { p.status(s) })
+}
+
+// watchStatus goes on over errors: a node that is being restarted is what one watches for.
+func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
+	ctx := cmd.Context()
+	for {
+		if a.color { // a terminal
+			fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+		}
+		if err := a.status(cmd); err != nil && ctx.Err() == nil {
+			report(cmd.ErrOrStderr(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+		if !a.color && !a.json {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+	}
+}
+
+func (p *printer) status(s client.Status) {
+	ready := p.paint(green, "yes")
+	if !s.Ready {
+		ready = p.paint(red, "no") + ": " + s.NotReady
+	}
+	up := ""
+	if s.StartedAt != 0 && s.Now > s.StartedAt {
+		up = ", up " + coarse(s.Now.Time().Sub(s.StartedAt.Time()))
+	}
+	leader := s.Leader
+	if leader == "" {
+		leader = p.paint(red, "nobody")
+	}
+	backlog := strconv.FormatInt(s.Backlog, 10)
+	if s.BacklogMore {
+		backlog = "≥" + backlog
+	}
+	skew := ""
+	if d := s.Now.Time().Sub(p.now); s.Now != 0 && d.Abs() > 2*time.Second {
+		skew = "the node's clock is " + fine(d) + " from this machine's"
+	}
+	p.fields(
+		"node", fmt.Sprintf("%s (%s), version %s%s", s.Node, s.State, s.Version, up),
+		"cluster", fmt.Sprintf("%s, led by %s in term %d", s.ClusterID, leader, s.Term),
+		"ready", ready,
+		"clock", skew,
+		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog, plural(int(s.DeadLetters), "dead letter")),
+		"next due", p.when(s.NextDueAt),
+		"history", fmt.Sprintf("records %d to %d", s.History.First, s.History.Last),
+	)
+	if len(s.Members) > 0 {
+		var t table
+		t.row("MEMBER", "ADDRESS", "SUFFRAGE", "")
+		for _, m := range s.Members {
+			t.row(m.ID, m.Address, m.Suffrage, map[bool]string{true: "leader"}[m.Leader])
+		}
+		p.printf("\n")
+		p.table(t)
+	}
+	if len(s.Workers) > 0 {
+		var t table
+		t.row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS")
+		for _, w := range s.Workers {
+			heard := "-"
+			if w.LastHeard != 0 && s.Now != 0 { // against the node's clock: ours may differ
+				heard = relative(w.LastHeard.Time().Sub(s.Now.Time()))
+			}
+			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)))
+		}
+		p.printf("\n")
+		p.table(t)
+	}
+}
+
+func joinTypes(types []job.Type) string {
+	var out []string
+	for _, t := range types {
+		out = append(out, string(t))
+	}
+	return dash(strings.Join(out, ","))
+}

@@ -1,0 +1,317 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// submitFlags are a job as flags. They are named like the fields of the job file where that is not too long to type.
+type submitFlags struct {
+	name, schedule, at, tz                       string
+	http, method, body, expect                   string
+	header                                       []string
+	shell, dir                                   string
+	env                                          []string
+	queue, data                                  string
+	priority, overlap, delivery                  string
+	timeout, deadline, retention, jitter         string
+	maxRetries                                   int
+	backoff, base, cap                           string
+	missed, missedWindow                         string
+	maxRuns, concurrency                         int
+	startAt, endAt                               string
+	calendars, tags, workers                     []string
+	dstGap, dstOverlap, keyTemplate, requestsKey string
+}
+
+func (a *app) submitCmd() *cobra.Command {
+	var f submitFlags
+	c := &cobra.Command{
+		Use:   "submit [FILE|-]",
+		Short: "Submit a job from flags, or jobs from a file",
+		Long: `Submit a job described by flags, or the jobs of a JSON, NDJSON or YAML file ("-" for standard input). A YAML file may hold
+several documents and an NDJSON file any number of lines; submitting the same file again is safe.`,
+		Example: `  carillon submit --name hello --schedule '@every 2s' --http http://127.0.0.1:8080/
+  carillon submit --at +5s --shell 'date'
+  carillon submit --name report --schedule '0 9 * * MON-FRI' --tz Europe/Berlin --http https://example.com/report --body '{"day":"today"}'
+  carillon submit jobs.yaml`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	f.register(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			if name := f.firstJobFlag(cmd); name != "" {
+				return usage("put it into the file, or leave the file out", "--%s says something about the job, and so does the file", name)
+			}
+			return a.submitFile(cmd, args[0], f.requestsKey)
+		}
+		spec, err := f.spec(a, cmd)
+		if err != nil {
+			return err
+		}
+		return a.submitOne(cmd, spec, f.requestsKey)
+	}
+	return c
+}
+
+func (f *submitFlags) register(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.name, "name", "", "name of the job; without one it is known by its id")
+	fl.StringVar(&f.schedule, "schedule", "", "cron expression, \"@every 90s\", RRULE, RFC 3339 instant or @manual")
+	fl.StringVar(&f.at, "at", "", "run once: RFC 3339, \"+90s\" or \"in 10m\"")
+	fl.StringVar(&f.tz, "tz", "", "IANA time zone of the schedule (default UTC)")
+	fl.StringVar(&f.http, "http", "", "call this URL")
+	fl.StringVar(&f.method, "method", "", "HTTP method (default POST with a body, else GET)")
+	fl.StringArrayVar(&f.header, "header", nil, "HTTP header \"Name: value\"; repeatable")
+	fl.StringVar(&f.body, "body", "", "HTTP body: JSON, text, or @FILE")
+	fl.StringVar(&f.expect, "expect-status", "", "statuses that mean success, e.g. 200,204 or 2xx")
+	fl.StringVar(&f.shell, "shell", "", "run this script with /bin/sh")
+	fl.StringArrayVar(&f.env, "env", nil, "environment variable k=v of a shell job; repeatable")
+	fl.StringVar(&f.dir, "dir", "", "working directory of a shell job")
+	fl.StringVar(&f.queue, "queue", "", "put runs into this queue for pull workers")
+	fl.StringVar(&f.data, "data", "", "data of a queue job: JSON, text, or @FILE")
+	fl.StringVar(&f.priority, "priority", "", "critical, high, normal or low (default normal)")
+	fl.StringVar(&f.overlap, "overlap", "", "while an earlier run is open: skip, queue, allow or replace (default skip)")
+	fl.IntVar(&f.concurrency, "concurrency", 0, "with --overlap allow: how many runs at once")
+	fl.StringVar(&f.delivery, "delivery", "", "at_least_once or at_most_once (default at_least_once)")
+	fl.StringVar(&f.timeout, "timeout", "", "of one attempt (default 5m)")
+	fl.StringVar(&f.deadline, "deadline", "", "start within this time or not at all")
+	fl.IntVar(&f.maxRetries, "max-retries", 0, "attempts after the first (default 3)")
+	fl.StringVar(&f.backoff, "backoff", "", "immediate, linear or exponential (default exponential)")
+	fl.StringVar(&f.base, "backoff-base", "", "first delay between attempts (default 1s)")
+	fl.StringVar(&f.cap, "backoff-cap", "", "longest delay between attempts (default 5m)")
+	fl.StringVar(&f.jitter, "jitter", "", "spread the job by up to this, always the same")
+	fl.StringVar(&f.missed, "missed", "", "after an outage: skip, run_once or run_all (default run_once)")
+	fl.StringVar(&f.missedWindow, "missed-window", "", "how old a missed occurrence may be (default auto)")
+	fl.IntVar(&f.maxRuns, "max-runs", 0, "complete the job after this many runs")
+	fl.StringVar(&f.startAt, "start-at", "", "no occurrence before this time")
+	fl.StringVar(&f.endAt, "end-at", "", "no occurrence after this time")
+	fl.StringArrayVar(&f.calendars, "calendar", nil, "blackout calendar; repeatable")
+	fl.StringArrayVar(&f.tags, "tag", nil, "label k=v; repeatable")
+	fl.StringArrayVar(&f.workers, "worker", nil, "tag k=v that a worker must have; repeatable")
+	fl.StringVar(&f.retention, "retention", "", "how long a finished one-off job is kept (default 24h)")
+	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
+	fl.StringVar(&f.dstOverlap, "dst-overlap", "", "first or both")
+	fl.StringVar(&f.keyTemplate, "key-template", "", "template of the idempotency key that the target receives")
+	fl.StringVar(&f.requestsKey, "idempotency-key", "", "key of this request: submitting again with it gives the same job")
+}
+
+// firstJobFlag is a flag that was given and that describes the job.
+func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
+	name := ""
+	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "queue", "data",
+		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base", "backoff-cap", "jitter", "missed",
+		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "dst-gap", "dst-overlap", "key-template"} {
+		if name == "" && cmd.Flags().Changed(n) {
+			name = n
+		}
+	}
+	return name
+}
+
+// spec is the job that the flags describe. The node checks it; here is only what it cannot see.
+func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
+	s := job.Spec{Name: f.name, Schedule: f.schedule, Timezone: f.tz, Priority: f.priority, Overlap: f.overlap, Delivery: f.delivery,
+		Concurrency: f.concurrency, MaxRuns: f.maxRuns, Calendars: f.calendars, DSTGap: f.dstGap, DSTOverlap: f.dstOverlap, IdempotencyKey: f.keyTemplate}
+	s.Retry.Backoff, s.Missed.Policy, s.Missed.Window = f.backoff, f.missed, f.missedWindow
+	if cmd.Flags().Changed("max-retries") {
+		s.Retry.MaxRetries = &f.maxRetries
+	}
+	var err error
+	if s.Tags, err = pairs("--tag", f.tags); err != nil {
+		return s, err
+	}
+	if s.Workers, err = pairs("--worker", f.workers); err != nil {
+		return s, err
+	}
+	for _, d := range []struct {
+		flag, text string
+		to         *job.Duration
+	}{
+		{"--timeout", f.timeout, &s.Timeout}, {"--deadline", f.deadline, &s.Deadline}, {"--jitter", f.jitter, &s.Jitter},
+		{"--retention", f.retention, &s.Retention}, {"--backoff-base", f.base, &s.Retry.Base}, {"--backoff-cap", f.cap, &s.Retry.Cap},
+	} {
+		if *d.to, err = duration(d.flag, d.text); err != nil {
+			return s, err
+		}
+	}
+	for _, t := range []struct {
+		flag, text string
+		to         *job.Instant
+	}{{"--start-at", f.startAt, &s.StartAt}, {"--end-at", f.endAt, &s.EndAt}} {
+		if t.text != "" {
+			at, err := instant(t.flag, t.text, a.now(), nil)
+			if err != nil {
+				return s, err
+			}
+			*t.to = job.At(at)
+		}
+	}
+	switch {
+	case f.schedule != "" && f.at != "":
+		return s, usage("give one of them", "--schedule and --at are both given")
+	case f.at != "":
+		at, err := instant("--at", f.at, a.now(), nil)
+		if err != nil {
+			return s, err
+		}
+		s.Schedule = job.At(at).String()
+	case f.schedule == "":
+		return s, usage("give --schedule or --at; --schedule @manual runs only when triggered", "the job has no schedule")
+	}
+	s.Type, s.Payload, err = f.payload()
+	return s, err
+}
+
+func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
+	n := 0
+	for _, s := range []string{f.http, f.shell, f.queue} {
+		if s != "" {
+			n++
+		}
+	}
+	if n != 1 {
+		return "", nil, usage("give one of --http, --shell and --queue, or a file", "%s", map[bool]string{true: "the job has nothing to do", false: "the job has several things to do"}[n == 0])
+	}
+	other := func(kind string, given ...string) error {
+		for _, name := range given {
+			if name != "" {
+				return usage("leave it out", "this flag is not for a %s job: %s", kind, name)
+			}
+		}
+		return nil
+	}
+	when := func(flag string, given bool) string {
+		if given {
+			return flag
+		}
+		return ""
+	}
+	var p any
+	var t job.Type
+	var err error
+	switch {
+	case f.http != "":
+		t = job.TypeHTTP
+		if err = other("http", when("--env", f.env != nil), when("--dir", f.dir != ""), when("--data", f.data != "")); err != nil {
+			break
+		}
+		h := job.HTTPPayload{URL: f.http, Method: strings.ToUpper(f.method)}
+		if h.Headers, err = headers(f.header); err != nil {
+			break
+		}
+		if h.Body, err = value("--body", f.body); err != nil {
+			break
+		}
+		if f.expect != "" {
+			list, _ := json.Marshal(strings.Split(f.expect, ","))
+			if err := json.Unmarshal(list, &h.ExpectStatus); err != nil {
+				return t, nil, job.Invalid("--expect-status", "", "%v", err)
+			}
+		}
+		p = h
+	case f.shell != "":
+		t = job.TypeShell
+		if err = other("shell", when("--method", f.method != ""), when("--header", f.header != nil), when("--body", f.body != ""), when("--expect-status", f.expect != ""), when("--data", f.data != "")); err != nil {
+			break
+		}
+		sh := job.ShellPayload{Command: f.shell, Dir: f.dir}
+		sh.Env, err = pairs("--env", f.env)
+		p = sh
+	default:
+		t = job.TypeQueue
+		if err = other("queue", when("--method", f.method != ""), when("--header", f.header != nil), when("--body", f.body != ""), when("--expect-status", f.expect != ""), when("--env", f.env != nil), when("--dir", f.dir != "")); err != nil {
+			break
+		}
+		q := job.QueuePayload{Queue: f.queue}
+		q.Data, err = value("--data", f.data)
+		p = q
+	}
+	if err != nil {
+		return t, nil, err
+	}
+	raw, err := compactJSON(p)
+	return t, raw, err
+}
+
+// value is a flag's JSON, or its text as a JSON string; @FILE is what is in a file.
+func value(flag, s string) (json.RawMessage, error) {
+	if s == "" {
+		return nil, nil
+	}
+	if path, ok := strings.CutPrefix(s, "@"); ok {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, job.Invalid(flag, "give @FILE with a file that can be read", "%v", err)
+		}
+		s = string(data)
+	}
+	// A bare number or word is more likely text than JSON.
+	if t := strings.TrimSpace(s); json.Valid([]byte(t)) && strings.ContainsAny(t[:1], "{[\"") {
+		return json.RawMessage(t), nil
+	}
+	return compactJSON(s)
+}
+
+// compactJSON is json.Marshal without the escapes that only HTML needs.
+func compactJSON(v any) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	if err := printJSON(&buf, v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(buf.Bytes()), nil
+}
+
+// submitOne creates one job and says when it runs.
+func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, key string) error {
+	var j job.Job
+	var replayed bool
+	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		if key != "" {
+			ctx = client.WithIdempotencyKey(ctx, key)
+		}
+		j, err = c.CreateJob(client.WithReplay(ctx, &replayed), spec)
+		return err
+	}, func(p *printer) {
+		done := "submitted"
+		if replayed {
+			done = "already submitted"
+		}
+		p.printf("%s %s%s\n", done, nameAndID(j), nextRun(p, j))
+	})
+}
+
+func nameAndID(j job.Job) string {
+	if j.Name == "" {
+		return j.ID.String()
+	}
+	return j.Name + " (" + j.ID.String() + ")"
+}
+
+func nextRun(p *printer, j job.Job) string {
+	switch {
+	case j.Status == job.StatusPaused:
+		return ", paused"
+	case j.NextRunAt != 0:
+		return ", next run " + p.when(j.NextRunAt)
+	case strings.EqualFold(j.Schedule, "@manual"):
+		return ", runs when triggered: carillon jobs run " + ref(j)
+	}
+	return ", no further run"
+}
+
+// ref is how one calls a job.
+func ref(j job.Job) string {
+	if j.Name != "" {
+		return j.Name
+	}
+	return j.ID.String()
+}

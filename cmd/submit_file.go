@@ -1,0 +1,97 @@
+package cmd
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// submitFile submits what is in a file: one job as one request, several as a bulk create.
+func (a *app) submitFile(cmd *cobra.Command, path, key string) error {
+	f, name, err := a.openFile(path, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in := bufio.NewReaderSize(f, 512<<10)
+	if looksLikeLines(in) {
+		return a.submitBulk(cmd, in, key, func(r client.BulkResult) error { return fmt.Errorf("%s:%d: %w", name, r.Line, r.Error) })
+	}
+	docs, err := readDocuments(in, name)
+	if err != nil {
+		return err
+	}
+	if len(docs) == 1 {
+		var s job.Spec
+		if err := job.DecodeStrict(docs[0].json, &s); err != nil {
+			return docs[0].at(err)
+		}
+		return docs[0].at(a.submitOne(cmd, s, key))
+	}
+	var lines bytes.Buffer
+	for _, d := range docs {
+		if err := json.Compact(&lines, d.json); err != nil {
+			return d.at(err)
+		}
+		lines.WriteByte('\n')
+	}
+	return a.submitBulk(cmd, &lines, key, func(r client.BulkResult) error {
+		if r.Line > len(docs) {
+			return r.Error
+		}
+		return docs[r.Line-1].at(r.Error)
+	})
+}
+
+// submitBulk reports every line that failed where it stands, and then how many did what.
+func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, key string, place func(client.BulkResult) error) error {
+	ctx := cmd.Context()
+	if key != "" {
+		ctx = client.WithIdempotencyKey(ctx, key)
+	}
+	created, exists, failed := 0, 0, 0
+	var first *job.Error
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetEscapeHTML(false)
+	err := a.client().BulkCreate(ctx, in, func(r client.BulkResult) error {
+		switch {
+		case r.Status == "created":
+			created++
+		case r.Status == "exists":
+			exists++
+		default:
+			failed++
+			if r.Error == nil {
+				r.Error = job.Errorf(job.CodeInternal, "", "the node did not say why")
+			}
+			if first == nil {
+				first = r.Error
+			}
+		}
+		if a.json {
+			return enc.Encode(r)
+		}
+		if r.Error != nil {
+			report(cmd.ErrOrStderr(), place(r))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		p := a.printer(cmd)
+		p.printf("%d created, %d already there, %d failed\n", created, exists, failed)
+	}
+	if failed > 0 {
+		return &job.Error{Code: first.Code, Message: fmt.Sprintf("%d of %d jobs were not created", failed, created+exists+failed), Remedy: "correct them and submit the file again: the others are left as they are"}
+	}
+	return nil
+}
