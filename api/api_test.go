@@ -81,7 +81,8 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"create", "POST", "/jobs", nil, spec, 201, "", `"version":1`},
 		{"create with media type", "POST", "/jobs", header{"Content-Type": "application/json; charset=utf-8"}, spec, 201, "", `"job_id":"j_3"`},
-		{"create with other media type", "POST", "/jobs", header{"Content-Type": "application/x-www-form-urlencoded"}, spec, 415, job.CodeUnsupportedMedia, "application/json"},
+		{"create by curl -d", "POST", "/jobs", header{"Content-Type": "application/x-www-form-urlencoded"}, spec, 201, "", ""},
+		{"create with other media type", "POST", "/jobs", header{"Content-Type": "text/xml"}, spec, 415, job.CodeUnsupportedMedia, "application/json"},
 		{"create with latin-1", "POST", "/jobs", header{"Content-Type": "application/json; charset=latin1"}, spec, 415, job.CodeUnsupportedMedia, ""},
 		{"create, empty", "POST", "/jobs", nil, "", 400, job.CodeMalformed, "empty"},
 		{"create, not JSON", "POST", "/jobs", nil, "{", 400, job.CodeMalformed, ""},

@@ -87,9 +87,9 @@ func (o *Origin) UnmarshalText(b []byte) error {
 
 // RunKey is the identity of a run: it stays the same over all its attempts.
 type RunKey struct {
-	Job    ID
-	At     int64 // scheduled time in milliseconds since 1970
-	Origin Origin
+	Job    ID     `json:"job_id" codec:"j"`
+	At     int64  `json:"scheduled_at_ms" codec:"a"` // milliseconds since 1970
+	Origin Origin `json:"origin" codec:"o"`
 }
 
 // String is the run id as people and programs see it: r_<job>.<scheduled ms>.<origin letter>.
