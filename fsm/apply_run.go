@@ -1,0 +1,442 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// maxLosses is how often a run may lose its worker before it is taken to be the cause.
+const maxLosses = 5
+
+// row reads an open run that the index says is there.
+func (a *applier) row(k job.RunKey) (store.Row, error) {
+	r, ok, err := a.b.Run(k)
+	if err == nil && !ok {
+		err = fmt.Errorf("fsm: the index knows the open run %s, the state does not", k)
+	}
+	return r, err
+}
+
+// closeRun ends an open run with a record. s is nil if the job is gone. The caller writes the state.
+func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *store.Record) (uint64, error) {
+	if err := a.b.DeleteRun(k, r); err != nil {
+		return 0, err
+	}
+	if s != nil {
+		if r.Status == job.RunWaiting && r.Held == job.RunNone {
+			s.Waiting--
+		} else {
+			s.Active--
+		}
+		s.LastStatus, s.LastAt = rec.Status, a.now
+	}
+	return a.b.Append(rec, s)
+}
+
+// record begins the history record of an attempt of a run.
+func (a *applier) record(k job.RunKey, r *store.Row, status job.RunStatus, reason job.Reason) *store.Record {
+	return &store.Record{Job: k.Job, At: k.At, Origin: k.Origin, Status: status, Reason: reason, Recorded: a.now,
+		Attempt: r.Attempt, Fence: r.Fence, ClaimedAt: r.ClaimedAt, Worker: r.Worker}
+}
+
+// stop cancels one open run: at once if nobody has it in hand, otherwise by telling its worker.
+func (a *applier) stop(k job.RunKey, s *store.State, reason job.Reason) error {
+	r, err := a.row(k)
+	if err != nil {
+		return err
+	}
+	switch r.Status {
+	case job.RunCanceling:
+		return nil
+	case job.RunClaimed:
+		next := r
+		next.Status, next.Cancel = job.RunCanceling, reason
+		a.reply.Canceling = append(a.reply.Canceling, Canceling{Run: k, Fence: r.Fence, Worker: r.Worker, Incarnation: r.Incarnation})
+		return a.b.PutRun(k, &r, &next)
+	}
+	_, err = a.closeRun(k, &r, s, a.record(k, &r, job.RunCanceled, reason))
+	return err
+}
+
+func (a *applier) stopAll(id job.ID, s *store.State, reason job.Reason) error {
+	for _, ref := range a.b.Open(id) {
+		if err := a.stop(job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}, s, reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *applier) claim(c *Claim) error {
+	for i := range c.Jobs {
+		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
+			Kind: store.Kind(c.Kind[i] >> 4), Origin: job.Origin(c.Kind[i] & 15), At: c.At[i]}
+		var o Outcome
+		var err error
+		w := c.Workers[c.Worker[i]]
+		if w.Name == "" {
+			a.outcome(Outcome{Code: CodeRefused, Text: "a claim is for somebody"})
+			continue
+		}
+		if key.Kind == store.KindOccurrence {
+			o, err = a.claimOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, w, at(c.Keys, i))
+		} else {
+			o, err = a.claimOpen(key, w)
+		}
+		if err != nil {
+			return err
+		}
+		a.outcome(o)
+	}
+	return nil
+}
+
+func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w WorkerRef, idem string) (Outcome, error) {
+	id := key.Job
+	s, p, ok, err := a.b.State(id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
+		return Outcome{Code: CodeStale}, nil
+	}
+	if why := wrong(next, Gap{}); why != "" {
+		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
+	}
+	serial := key.At <= s.CatchupUntil
+	v, err := a.overlap(id, &s, serial)
+	if err != nil {
+		return Outcome{}, err
+	}
+	k := key.Run()
+	to := place(&s, next)
+	o := Outcome{Run: k, Key: idem}
+	row := store.Row{Serial: serial, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: idem}
+	switch v {
+	case refuse, refuseFull:
+		reason := job.ReasonOverlap
+		if v == refuseFull {
+			reason = job.ReasonQueueFull
+		}
+		o.Code = CodeSkipped
+		err = a.notRun(id, &s, store.Interval{First: key.At, Last: key.At, Count: 1, Status: job.RunSkipped, Reason: reason})
+	case wait:
+		o.Code = CodeQueued
+		row.Status = job.RunWaiting
+		s.Waiting++
+		s.Runs++
+		err = a.b.PutRun(k, nil, &row)
+	case start:
+		o.Code = CodeClaimed
+		a.give(&row, w, &o)
+		s.Active++
+		s.Runs++
+		err = a.b.PutRun(k, nil, &row)
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	// What did not run before this one is written out when one runs, and when nothing follows that would write it out.
+	if o.Code != CodeSkipped || to.Parked {
+		if err := a.flush(id, &s); err != nil {
+			return Outcome{}, err
+		}
+	}
+	s.LastNominal = key.At
+	if s.CatchupUntil != 0 && (next.At == 0 || next.At > s.CatchupUntil) {
+		s.CatchupUntil = 0
+	}
+	if err := a.settle(id, &s, to); err != nil {
+		return Outcome{}, err
+	}
+	return o, a.b.PutState(id, &s, to)
+}
+
+// give makes a row a claim: a new fence, higher than any before it.
+func (a *applier) give(row *store.Row, w WorkerRef, o *Outcome) {
+	a.b.C.Fence++
+	row.Status, row.Held = job.RunClaimed, job.RunNone
+	row.Attempt++
+	row.Fence = a.b.C.Fence
+	row.ClaimedAt = a.now
+	row.Worker, row.Incarnation = w.Name, w.Incarnation
+	o.Fence, o.Attempt = row.Fence, row.Attempt
+}
+
+// claimOpen claims a run that is open already: a retry, or a manual, backfill, redriven or released one. The job's own state
+// does not change: the run was counted when it was opened.
+func (a *applier) claimOpen(key store.DueKey, w WorkerRef) (Outcome, error) {
+	k := key.Run()
+	row, ok, err := a.b.Run(k)
+	if err != nil {
+		return Outcome{}, err
+	}
+	due, has := row.Due(k)
+	if !ok || !has || due != key {
+		return Outcome{Code: CodeStale}, nil
+	}
+	o := Outcome{Code: CodeClaimed, Run: k, Key: row.Key}
+	next := row
+	a.give(&next, w, &o)
+	return o, a.b.PutRun(k, &row, &next)
+}
+
+func (a *applier) complete(c *Complete) error {
+	for i := range c.Jobs {
+		k := job.RunKey{Job: job.ID(c.Jobs[i]), At: c.At[i], Origin: job.Origin(c.Origin[i])}
+		row, s, p, err := a.held(k, c.Fence[i])
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			a.outcome(Outcome{Code: CodeStale, Run: k})
+			continue
+		}
+		if res := Result(c.Result[i]); res < ResultSucceeded || res > ResultReturned {
+			a.outcome(Outcome{Code: CodeRefused, Run: k, Text: "there is no such result"})
+			continue
+		}
+		rec := a.record(k, row, job.RunSucceeded, job.Reason(c.Reason[i]))
+		rec.StartedAt, rec.EndedAt = c.Started[i], c.Ended[i]
+		rec.Error, rec.Output = at(c.Error, i), at(c.Output, i)
+		if err := a.end(k, row, s, rec, Result(c.Result[i]), c.RetryAt[i]); err != nil {
+			return err
+		}
+		if err := a.after(k.Job, s, p); err != nil {
+			return err
+		}
+		a.outcome(Outcome{Code: CodeOK, Run: k})
+	}
+	return nil
+}
+
+// held finds the run that a worker has under a fence; a nil row means that it has not. s is nil if the job is gone.
+func (a *applier) held(k job.RunKey, fence uint64) (*store.Row, *store.State, store.Place, error) {
+	row, ok, err := a.b.Run(k)
+	if err != nil || !ok || row.Fence != fence || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
+		return nil, nil, store.Place{}, err
+	}
+	s, p, ok, err := a.b.State(k.Job)
+	if err != nil || !ok {
+		return &row, nil, p, err
+	}
+	return &row, &s, p, nil
+}
+
+// after writes a job's state once one of its runs moved on.
+func (a *applier) after(id job.ID, s *store.State, p store.Place) error {
+	if s == nil {
+		return nil
+	}
+	if err := a.release(id, s); err != nil {
+		return err
+	}
+	if err := a.settle(id, s, p); err != nil {
+		return err
+	}
+	return a.b.PutState(id, s, p)
+}
+
+// end does what the end of an attempt means for its run.
+func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.Record, res Result, retryAt int64) error {
+	if row.Status == job.RunCanceling && res != ResultSucceeded { // a late success counts as success
+		rec.Status, rec.Reason = job.RunCanceled, row.Cancel
+		_, err := a.closeRun(k, row, s, rec)
+		return err
+	}
+	if s == nil && res != ResultSucceeded {
+		rec.Status, rec.Reason = job.RunCanceled, job.ReasonDeleted
+		_, err := a.closeRun(k, row, s, rec)
+		return err
+	}
+	if row.AtMostOnce && res == ResultRetry {
+		res = ResultDead
+	}
+	switch res {
+	case ResultRetry:
+		rec.Status = job.RunFailed
+		if _, err := a.b.Append(rec, s); err != nil {
+			return err
+		}
+		next := *row
+		next.Failures++
+		return a.again(k, row, next, s, job.RunRetrying, retryAt)
+	case ResultReturned:
+		next := *row
+		next.Attempt--
+		status := job.RunPending
+		if row.Failures > 0 || row.Losses > 0 {
+			status = job.RunRetrying
+		}
+		return a.again(k, row, next, s, status, a.now)
+	case ResultDead:
+		return a.die(k, row, s, rec)
+	case ResultCanceled:
+		rec.Status = job.RunCanceled
+		if rec.Reason == job.ReasonNone {
+			rec.Reason = job.ReasonCanceled
+		}
+	}
+	_, err := a.closeRun(k, row, s, rec)
+	return err
+}
+
+// again puts a run back into the due index, or holds it if its job is paused.
+func (a *applier) again(k job.RunKey, old *store.Row, next store.Row, s *store.State, status job.RunStatus, ready int64) error {
+	next.Status, next.Ready = status, min(max(ready, 0), maxTime)
+	next.Worker, next.Incarnation = "", 0
+	next.Lane, next.Class, next.AtMostOnce = s.Lane, s.Class, s.AtMostOnce // an edit may have come since the claim
+	if s.Paused || s.Quarantined {
+		next.Held, next.Status = status, job.RunWaiting
+	}
+	return a.b.PutRun(k, old, &next)
+}
+
+// die ends a run in the dead letters.
+func (a *applier) die(k job.RunKey, row *store.Row, s *store.State, rec *store.Record) error {
+	rec.Status = job.RunDead
+	seq, err := a.closeRun(k, row, s, rec)
+	if err != nil {
+		return err
+	}
+	s.Dead++
+	return a.b.PutDead(seq, &store.Dead{Run: k, Row: *row, Reason: rec.Reason, DiedAt: a.now, Error: rec.Error, Output: rec.Output})
+}
+
+func (a *applier) expire(c *Expire) error {
+	for i := range c.Jobs {
+		k := job.RunKey{Job: job.ID(c.Jobs[i]), At: c.At[i], Origin: job.Origin(c.Origin[i])}
+		row, s, p, err := a.held(k, c.Fence[i])
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			a.outcome(Outcome{Code: CodeStale, Run: k})
+			continue
+		}
+		if err := a.lose(k, row, s); err != nil {
+			return err
+		}
+		if err := a.after(k.Job, s, p); err != nil {
+			return err
+		}
+		a.outcome(Outcome{Code: CodeOK, Run: k})
+	}
+	return nil
+}
+
+// lose is the end of an attempt whose worker fell silent.
+func (a *applier) lose(k job.RunKey, row *store.Row, s *store.State) error {
+	rec := a.record(k, row, job.RunFailed, job.ReasonWorkerLost)
+	rec.EndedAt = a.now
+	rec.Error = "the worker " + row.Worker + " was lost"
+	switch {
+	case row.Status == job.RunCanceling:
+		rec.Status, rec.Reason = job.RunCanceled, row.Cancel
+	case s == nil:
+		rec.Status, rec.Reason = job.RunCanceled, job.ReasonDeleted
+	case row.AtMostOnce:
+		rec.Status = job.RunLost
+	case row.Losses+1 >= maxLosses:
+		return a.die(k, row, s, rec)
+	default:
+		if _, err := a.b.Append(rec, s); err != nil {
+			return err
+		}
+		next := *row
+		next.Losses++
+		return a.again(k, row, next, s, job.RunRetrying, a.now)
+	}
+	_, err := a.closeRun(k, row, s, rec)
+	return err
+}
+
+func (a *applier) advance(c *Advance) error {
+	for i := range c.Jobs {
+		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
+			Kind: store.Kind(c.Kind[i] >> 4), Origin: job.Origin(c.Kind[i] & 15), At: c.At[i]}
+		var o Outcome
+		var err error
+		if key.Kind == store.KindOccurrence {
+			o, err = a.advanceOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, c.Gaps[i], c.Catchup[i])
+		} else {
+			o, err = a.expireOpen(key, c.Gaps[i])
+		}
+		if err != nil {
+			return err
+		}
+		a.outcome(o)
+	}
+	return nil
+}
+
+func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g Gap, catchup int64) (Outcome, error) {
+	id := key.Job
+	s, p, ok, err := a.b.State(id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || next.At != 0 && next.At <= s.LastNominal {
+		return Outcome{Code: CodeStale}, nil
+	}
+	why := wrong(next, g)
+	if why == "" && next.At != key.At && !g.covers(key.At) && (g.Count != 0 || next.At != 0) {
+		why = "the occurrence would be dropped without a record"
+	}
+	if why == "" && catchup != 0 && (catchup < 0 || catchup > maxTime) {
+		why = "the end of the catch-up is out of range"
+	}
+	if why != "" {
+		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
+	}
+	gap := g.interval()
+	if err := a.notRun(id, &s, gap); err != nil {
+		return Outcome{}, err
+	}
+	if catchup != 0 {
+		s.CatchupUntil = catchup
+	}
+	to := place(&s, next)
+	if to.Parked {
+		if err := a.flush(id, &s); err != nil { // nothing follows that would write it out
+			return Outcome{}, err
+		}
+		if !gap.Empty() {
+			s.LastStatus, s.LastAt = gap.Status, a.now
+		}
+	}
+	if err := a.settle(id, &s, to); err != nil {
+		return Outcome{}, err
+	}
+	a.b.Touch(to) // a catch-up may begin with the very entry that was there
+	return Outcome{Code: CodeOK, Job: id}, a.b.PutState(id, &s, to)
+}
+
+// expireOpen closes a pending run that may no longer start.
+func (a *applier) expireOpen(key store.DueKey, gap Gap) (Outcome, error) {
+	k := key.Run()
+	row, ok, err := a.b.Run(k)
+	if err != nil {
+		return Outcome{}, err
+	}
+	due, has := row.Due(k)
+	if !ok || !has || due != key {
+		return Outcome{Code: CodeStale}, nil
+	}
+	if !notRun(gap.Status) {
+		return Outcome{Code: CodeRefused, Run: k, Text: "that is not how a run ends that may no longer start"}, nil
+	}
+	s, p, ok, err := a.b.State(k.Job)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !ok {
+		return Outcome{}, fmt.Errorf("fsm: %s is due and its job has no state", k)
+	}
+	if _, err := a.closeRun(k, &row, &s, a.record(k, &row, gap.Status, gap.Reason)); err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Code: CodeOK, Run: k}, a.after(k.Job, &s, p)
+}

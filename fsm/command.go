@@ -1,0 +1,481 @@
+// Package fsm is the deterministic heart: the commands that travel through the log, what each does to the state, and how the
+// state becomes a snapshot and back. It reads no clock, no zone and no random number; what depends on those is computed by
+// the proposer and stands in the command.
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Type is the first byte of an entry. Numbers are never reused.
+type Type uint8
+
+// The commands.
+const (
+	TypeCreate     Type = 1
+	TypeUpdate     Type = 2
+	TypeDelete     Type = 3
+	TypePause      Type = 4
+	TypeResume     Type = 5
+	TypeTrigger    Type = 6
+	TypeBackfill   Type = 7
+	TypeClaim      Type = 8
+	TypeComplete   Type = 9
+	TypeExpire     Type = 10
+	TypeAdvance    Type = 11
+	TypeCancel     Type = 12
+	TypeRedrive    Type = 13
+	TypePurge      Type = 14
+	TypeTrim       Type = 15
+	TypeStamp      Type = 16
+	TypeCalendar   Type = 17
+	TypeQuarantine Type = 18
+	TypeClockReset Type = 19
+	TypeCleanup    Type = 20
+	TypeInit       Type = 21
+)
+
+// MaxEntry is the largest entry that may be proposed: larger ones endanger leadership (pitfalls 22).
+const MaxEntry = 512 << 10
+
+// Head is in every command.
+type Head struct {
+	Now  int64  `codec:"w"` // the proposer's stamp, ms
+	Term uint64 `codec:"t"` // the proposer's term; refused unless it is the entry's own
+}
+
+// Request identifies a mutating request of a client.
+type Request struct {
+	ID          string `codec:"i,omitempty"`
+	Fingerprint uint64 `codec:"f,omitempty"`
+	Expires     int64  `codec:"e,omitempty"` // ms; when its outcome may be forgotten
+}
+
+// When is the place of a job's next occurrence as the proposer computed it. At 0: there is none.
+type When struct {
+	At    int64 `codec:"a,omitempty"`
+	Ready int64 `codec:"r,omitempty"` // At plus jitter
+}
+
+// Gap is an interval of occurrences that do not run, as the proposer counted it. Count 0: none.
+type Gap struct {
+	First   int64         `codec:"f,omitempty"`
+	Last    int64         `codec:"l,omitempty"`
+	Count   int64         `codec:"c,omitempty"`
+	AtLeast bool          `codec:"m,omitempty"`
+	Status  job.RunStatus `codec:"s,omitempty"`
+	Reason  job.Reason    `codec:"r,omitempty"`
+}
+
+// Seen is where the proposer saw a job's state: a command that names another place or generation is answered CodeMoved and
+// recomputed.
+type Seen struct {
+	Gen    uint32 `codec:"g"`
+	Parked bool   `codec:"p,omitempty"`
+	At     int64  `codec:"a,omitempty"`
+	Ready  int64  `codec:"r,omitempty"`
+}
+
+// Create makes jobs. The leader picks the numbers, because H, jitter and @every depend on them: they must exceed every number
+// given out before, in order.
+type Create struct {
+	Head  Head         `codec:"h"`
+	Items []CreateItem `codec:"i"`
+}
+
+// CreateItem is one new job.
+type CreateItem struct {
+	Job     uint64  `codec:"j"`
+	Def     []byte  `codec:"d"` // store.Definition, encoded
+	Next    When    `codec:"n"`
+	Request Request `codec:"q"`
+}
+
+// Update replaces a job's definition. Next is where its next occurrence is to be afterwards (for a paused job: where it would
+// be); Dropped is what the edit takes away.
+type Update struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+	Version uint64  `codec:"v"` // the version it was made from; it must still be that one
+	Seen    Seen    `codec:"s"`
+	Def     []byte  `codec:"d"`
+	Next    When    `codec:"n"`
+	Dropped Gap     `codec:"x"`
+}
+
+// Delete removes a job. Version 0: whichever.
+type Delete struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+	Version uint64  `codec:"v"`
+}
+
+// Pause stops a job's occurrences and holds its pending retries.
+type Pause struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+}
+
+// Resume starts a paused or quarantined job again. NotRun is what passed meanwhile.
+type Resume struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+	Seen    Seen    `codec:"s"`
+	Next    When    `codec:"n"`
+	NotRun  Gap     `codec:"x"`
+}
+
+// Trigger makes a manual run. Its time is the stamp, moved to the next free millisecond.
+type Trigger struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+	Key     string  `codec:"k,omitempty"` // idempotency key template of the job, if it has one; the key is made from it in apply
+	Name    string  `codec:"m,omitempty"`
+}
+
+// Backfill makes runs of past occurrences. History newer than SeenHead is looked through again in apply; what is older was
+// looked through by the proposer.
+type Backfill struct {
+	Head     Head     `codec:"h"`
+	Request  Request  `codec:"q"`
+	Job      uint64   `codec:"j"`
+	At       []int64  `codec:"a"`
+	Keys     []string `codec:"k,omitempty"` // empty: default keys
+	SeenHead uint64   `codec:"s"`
+	Force    bool     `codec:"f,omitempty"`
+}
+
+// WorkerRef names the worker that a claim is for.
+type WorkerRef struct {
+	Name        string `codec:"n"`
+	Incarnation uint64 `codec:"i"`
+}
+
+// Claim gives runs to workers. Columns: item i is (Lane[i], Ready[i], Jobs[i], Kind[i], At[i]), a key of the due index.
+type Claim struct {
+	Head      Head        `codec:"h"`
+	Workers   []WorkerRef `codec:"w"`
+	Lane      []byte      `codec:"l"`
+	Kind      []byte      `codec:"k"` // store.Kind<<4 | job.Origin
+	Ready     []int64     `codec:"r"`
+	Jobs      []uint64    `codec:"j"`
+	At        []int64     `codec:"a"`
+	Gen       []uint32    `codec:"g"` // occurrences: the generation that Next was computed from
+	Next      []int64     `codec:"n"` // occurrences: the next nominal time; 0 = none
+	NextReady []int64     `codec:"x"`
+	Worker    []uint16    `codec:"o"` // index into Workers
+	Keys      []string    `codec:"e"` // empty, or one a run: its idempotency key where that is not the default
+}
+
+// Result says how an attempt ended, after the proposer applied the job's retry rule.
+type Result uint8
+
+// The results.
+const (
+	ResultSucceeded Result = 1
+	ResultRetry     Result = 2 // failed; the next attempt is at RetryAt
+	ResultDead      Result = 3 // failed for good
+	ResultCanceled  Result = 4
+	ResultReturned  Result = 5 // never started
+)
+
+// Complete records the ends of attempts.
+type Complete struct {
+	Head    Head     `codec:"h"`
+	Jobs    []uint64 `codec:"j"`
+	At      []int64  `codec:"a"`
+	Origin  []byte   `codec:"o"`
+	Fence   []uint64 `codec:"f"`
+	Result  []byte   `codec:"r"`
+	Reason  []byte   `codec:"x"`
+	RetryAt []int64  `codec:"y"`
+	Started []int64  `codec:"s"`
+	Ended   []int64  `codec:"e"`
+	Error   []string `codec:"m"` // empty, or one an item
+	Output  []string `codec:"u"` // empty, or one an item
+}
+
+// Expire takes runs from workers that fell silent or came back as another incarnation.
+type Expire struct {
+	Head   Head     `codec:"h"`
+	Jobs   []uint64 `codec:"j"`
+	At     []int64  `codec:"a"`
+	Origin []byte   `codec:"o"`
+	Fence  []uint64 `codec:"f"`
+}
+
+// Advance moves occurrences on without running them (missed, blackout, expired), or closes a pending run that expired.
+type Advance struct {
+	Head      Head     `codec:"h"`
+	Lane      []byte   `codec:"l"`
+	Kind      []byte   `codec:"k"`
+	Ready     []int64  `codec:"r"`
+	Jobs      []uint64 `codec:"j"`
+	At        []int64  `codec:"a"`
+	Gen       []uint32 `codec:"g"`
+	Next      []int64  `codec:"n"`
+	NextReady []int64  `codec:"x"`
+	Gaps      []Gap    `codec:"p"` // what does not run; Count 0: nothing (the run at Next is the same occurrence moved)
+	Catchup   []int64  `codec:"c"` // 0, or: occurrences up to here are catch-up
+}
+
+// Cancel stops a run: one that nobody has started closes at once, a claimed one is marked canceling.
+type Cancel struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+	At      int64   `codec:"a"`
+	Origin  byte    `codec:"o"`
+	All     bool    `codec:"l,omitempty"` // every open run of the job
+}
+
+// Redrive puts dead letters back to work: same key, higher fence, attempts go on counting.
+type Redrive struct {
+	Head    Head     `codec:"h"`
+	Request Request  `codec:"q"`
+	Seqs    []uint64 `codec:"s"`
+}
+
+// Purge forgets dead letters.
+type Purge struct {
+	Head    Head     `codec:"h"`
+	Request Request  `codec:"q"`
+	Seqs    []uint64 `codec:"s"`
+}
+
+// Trim removes old history and expired requests, a bounded number at a time.
+type Trim struct {
+	Head     Head   `codec:"h"`
+	Before   int64  `codec:"b"` // history recorded before this goes
+	MaxCount uint64 `codec:"m"` // and what exceeds this count
+	Limit    int    `codec:"l"`
+}
+
+// Stamp commits the leader's clock. With Takeover it also records the outage since the last stamp.
+type Stamp struct {
+	Head     Head `codec:"h"`
+	Takeover bool `codec:"o,omitempty"`
+}
+
+// Calendar writes a blackout calendar; empty Data removes it.
+type Calendar struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Name    string  `codec:"n"`
+	Data    []byte  `codec:"d"`
+}
+
+// Quarantine parks a job that the scheduler cannot handle, with the reason.
+type Quarantine struct {
+	Head Head   `codec:"h"`
+	Job  uint64 `codec:"j"`
+	Gen  uint32 `codec:"g"`
+	Why  string `codec:"y"`
+}
+
+// ClockReset lowers the mark to the stamp.
+type ClockReset struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+}
+
+// Cleanup removes one-off jobs whose retention is over; entries are clean-up keys of the due index. One that still has open
+// runs or dead letters is put off to Later.
+type Cleanup struct {
+	Head  Head     `codec:"h"`
+	Lane  []byte   `codec:"l"`
+	Ready []int64  `codec:"r"`
+	Jobs  []uint64 `codec:"j"`
+	Later int64    `codec:"a"`
+}
+
+// Init names a new cluster.
+type Init struct {
+	Head      Head   `codec:"h"`
+	ClusterID string `codec:"c"`
+}
+
+// Code is the outcome of one item.
+type Code uint8
+
+// The outcomes. A stale item changed nothing.
+const (
+	CodeOK        Code = 1  // done
+	CodeClaimed   Code = 2  // claimed: Fence and Attempt are set
+	CodeSkipped   Code = 3  // the overlap policy skipped it, with a record
+	CodeQueued    Code = 4  // it waits behind another run of its job
+	CodeStale     Code = 5  // the entry, generation, fence or term is no longer that one
+	CodeExists    Code = 6  // create: the same job is there already
+	CodeDuplicate Code = 7  // create, update: another job has that name
+	CodeNotFound  Code = 8  // no such job or run
+	CodeMoved     Code = 9  // the state moved since it was read; recompute and propose again
+	CodeConflict  Code = 10 // the version is another
+	CodeRefused   Code = 11 // not in this state; Text says why
+	CodeKeyReused Code = 12 // the request id belongs to another request
+)
+
+// Outcome is what became of one item.
+type Outcome struct {
+	Code    Code       `codec:"c"`
+	Replay  bool       `codec:"-"` // answered from requests
+	Job     job.ID     `codec:"j,omitempty"`
+	Version uint64     `codec:"v,omitempty"`
+	Run     job.RunKey `codec:"r,omitempty"`
+	Fence   uint64     `codec:"f,omitempty"`
+	Attempt uint16     `codec:"a,omitempty"`
+	Key     string     `codec:"k,omitempty"` // claim: the run's idempotency key if it is not the default
+	Count   int        `codec:"n,omitempty"`
+	Times   []int64    `codec:"t,omitempty"` // backfill: what was made
+	Skipped []int64    `codec:"s,omitempty"` // backfill: what was there already
+	Text    string     `codec:"x,omitempty"`
+}
+
+// Reply is the answer to a command: one outcome an item (a command about one thing has one item). Commands that cancel claimed
+// runs name them in Canceling, so that their workers can be told.
+type Reply struct {
+	Items     []Outcome
+	Canceling []Canceling
+}
+
+// Canceling is a claimed run whose worker is to be told to stop.
+type Canceling struct {
+	Run         job.RunKey
+	Fence       uint64
+	Worker      string
+	Incarnation uint64
+}
+
+// commandVersion is the version byte that this binary writes. Versions of a type are decoded for as long as logs may hold them.
+const commandVersion = 1
+
+var handle = func() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.Canonical = true
+	return h
+}()
+
+var commandTypes = map[Type]func() any{
+	TypeCreate: func() any { return new(Create) }, TypeUpdate: func() any { return new(Update) },
+	TypeDelete: func() any { return new(Delete) }, TypePause: func() any { return new(Pause) },
+	TypeResume: func() any { return new(Resume) }, TypeTrigger: func() any { return new(Trigger) },
+	TypeBackfill: func() any { return new(Backfill) }, TypeClaim: func() any { return new(Claim) },
+	TypeComplete: func() any { return new(Complete) }, TypeExpire: func() any { return new(Expire) },
+	TypeAdvance: func() any { return new(Advance) }, TypeCancel: func() any { return new(Cancel) },
+	TypeRedrive: func() any { return new(Redrive) }, TypePurge: func() any { return new(Purge) },
+	TypeTrim: func() any { return new(Trim) }, TypeStamp: func() any { return new(Stamp) },
+	TypeCalendar: func() any { return new(Calendar) }, TypeQuarantine: func() any { return new(Quarantine) },
+	TypeClockReset: func() any { return new(ClockReset) }, TypeCleanup: func() any { return new(Cleanup) },
+	TypeInit: func() any { return new(Init) },
+}
+
+func typeOf(cmd any) (Type, bool) {
+	switch cmd.(type) {
+	case *Create:
+		return TypeCreate, true
+	case *Update:
+		return TypeUpdate, true
+	case *Delete:
+		return TypeDelete, true
+	case *Pause:
+		return TypePause, true
+	case *Resume:
+		return TypeResume, true
+	case *Trigger:
+		return TypeTrigger, true
+	case *Backfill:
+		return TypeBackfill, true
+	case *Claim:
+		return TypeClaim, true
+	case *Complete:
+		return TypeComplete, true
+	case *Expire:
+		return TypeExpire, true
+	case *Advance:
+		return TypeAdvance, true
+	case *Cancel:
+		return TypeCancel, true
+	case *Redrive:
+		return TypeRedrive, true
+	case *Purge:
+		return TypePurge, true
+	case *Trim:
+		return TypeTrim, true
+	case *Stamp:
+		return TypeStamp, true
+	case *Calendar:
+		return TypeCalendar, true
+	case *Quarantine:
+		return TypeQuarantine, true
+	case *ClockReset:
+		return TypeClockReset, true
+	case *Cleanup:
+		return TypeCleanup, true
+	case *Init:
+		return TypeInit, true
+	}
+	return 0, false
+}
+
+// ErrTooLarge means that an entry may not be proposed; split it.
+var ErrTooLarge = errors.New("fsm: the command is larger than a log entry may be")
+
+// Encode makes a log entry of a command (a pointer to one of the structs above).
+func Encode(cmd any) ([]byte, error) {
+	t, ok := typeOf(cmd)
+	if !ok {
+		return nil, fmt.Errorf("fsm: %T is not a command", cmd)
+	}
+	var buf bytes.Buffer
+	buf.WriteByte(byte(t))
+	buf.WriteByte(commandVersion)
+	if err := codec.NewEncoder(&buf, handle).Encode(cmd); err != nil {
+		return nil, err
+	}
+	if buf.Len() > MaxEntry {
+		return nil, ErrTooLarge
+	}
+	return buf.Bytes(), nil
+}
+
+// UnknownCommandError stops a node: an entry that it cannot read was written by a newer binary.
+type UnknownCommandError struct{ Type, Version uint8 }
+
+func (e *UnknownCommandError) Error() string {
+	return fmt.Sprintf("fsm: unknown command %d version %d in the log: it was written by a newer carillon; start this node with that binary", e.Type, e.Version)
+}
+
+// Decode reads a log entry.
+func Decode(data []byte) (any, error) {
+	if len(data) < 2 {
+		return nil, errors.New("fsm: a command has at least two bytes")
+	}
+	mk, ok := commandTypes[Type(data[0])]
+	if !ok || data[1] != commandVersion {
+		return nil, &UnknownCommandError{data[0], data[1]}
+	}
+	cmd := mk()
+	dec := codec.NewDecoderBytes(data[2:], handle)
+	if err := dec.Decode(cmd); err != nil {
+		return nil, fmt.Errorf("fsm: command %d: %w", data[0], err)
+	}
+	if n := dec.NumBytesRead(); n != len(data)-2 {
+		return nil, fmt.Errorf("fsm: command %d: %d bytes follow it", data[0], len(data)-2-n)
+	}
+	if c, ok := cmd.(interface{ columns() error }); ok {
+		if err := c.columns(); err != nil {
+			return nil, err
+		}
+	}
+	return cmd, nil
+}

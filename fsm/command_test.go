@@ -1,0 +1,171 @@
+package fsm
+
+import (
+	"encoding/hex"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// everyCommand is one command of each type with everything in it set, by the name of its golden file.
+func everyCommand() map[string]any {
+	h := Head{Now: T(1), Term: 3}
+	q := Request{ID: "req-1", Fingerprint: 0xfeed, Expires: T(86400)}
+	spec := testSpec(func(s *job.Spec) { s.Name, s.Tags = "nightly", map[string]string{"b": "2", "a": "1"} })
+	def := store.Definition{Spec: spec, Version: 2, CreatedAt: T(0), UpdatedAt: T(1)}
+	d, err := def.Encode()
+	if err != nil {
+		panic(err)
+	}
+	seen := Seen{Gen: 4, Parked: true, At: T(5), Ready: T(6)}
+	when := When{At: T(7), Ready: T(8)}
+	g := Gap{First: T(1), Last: T(3), Count: 3, AtLeast: true, Status: job.RunMissed, Reason: job.ReasonOutage}
+	kind := byte(store.KindOccurrence)<<4 | byte(job.OriginSchedule)
+	return map[string]any{
+		"create":   &Create{h, []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
+		"update":   &Update{h, q, 1, 1, seen, d, when, g},
+		"delete":   &Delete{h, q, 1, 2},
+		"pause":    &Pause{h, q, 1},
+		"resume":   &Resume{h, q, 1, seen, when, g},
+		"trigger":  &Trigger{h, q, 1, "{job_id}-{run_id}", "nightly"},
+		"backfill": &Backfill{h, q, 1, []int64{T(1), T(2)}, []string{"a", "b"}, 9, true},
+		"claim": &Claim{Head: h, Workers: []WorkerRef{{"w1", 1}, {"w2", 2}}, Lane: []byte{2, 0}, Kind: []byte{kind, 0x22}, Ready: []int64{T(1), T(2)},
+			Jobs: []uint64{1, 1 << 44}, At: []int64{T(1), T(0)}, Gen: []uint32{1, 0}, Next: []int64{T(61), 0}, NextReady: []int64{T(62), 0},
+			Worker: []uint16{0, 1}, Keys: []string{"", "k"}},
+		"complete": &Complete{Head: h, Jobs: []uint64{1}, At: []int64{T(1)}, Origin: []byte{1}, Fence: []uint64{77}, Result: []byte{2}, Reason: []byte{14},
+			RetryAt: []int64{T(9)}, Started: []int64{T(1)}, Ended: []int64{T(2)}, Error: []string{"timeout"}, Output: []string{"…"}},
+		"expire": &Expire{h, []uint64{1}, []int64{T(1)}, []byte{2}, []uint64{78}},
+		"advance": &Advance{Head: h, Lane: []byte{2}, Kind: []byte{kind}, Ready: []int64{T(1)}, Jobs: []uint64{1}, At: []int64{T(1)}, Gen: []uint32{1},
+			Next: []int64{T(61)}, NextReady: []int64{T(62)}, Gaps: []Gap{g}, Catchup: []int64{T(50)}},
+		"cancel":      &Cancel{h, q, 1, T(1), 2, true},
+		"redrive":     &Redrive{h, q, []uint64{5, 6}},
+		"purge":       &Purge{h, q, []uint64{5, 6}},
+		"trim":        &Trim{h, T(0), 1000, 50},
+		"stamp":       &Stamp{h, true},
+		"calendar":    &Calendar{h, q, "holidays", []byte(`{"days":[]}`)},
+		"quarantine":  &Quarantine{h, 1, 4, "bad schedule"},
+		"clock_reset": &ClockReset{h, q},
+		"cleanup":     &Cleanup{h, []byte{3}, []int64{T(1)}, []uint64{1}, T(99)},
+		"init":        &Init{h, "cluster-1"},
+	}
+}
+
+// The bytes of a command are in logs for as long as those are kept: a binary that writes or reads them differently has another
+// command version.
+func TestCommandsHaveGoldenBytes(t *testing.T) {
+	all := everyCommand()
+	if len(all) != len(commandTypes) {
+		t.Fatalf("%d commands have an example, there are %d", len(all), len(commandTypes))
+	}
+	for name, cmd := range all {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("..", "testdata", "commands", name+".golden")
+			data := mustEncode(t, cmd)
+			if *update {
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(fold(hex.EncodeToString(data))), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatalf("%v; run go test ./fsm -run Golden -update", err)
+			}
+			golden, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equalBytes(t, name, data, golden)
+			back, err := Decode(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(back, cmd) {
+				t.Errorf("read back:\n got %+v\nwant %+v", back, cmd)
+			}
+		})
+	}
+}
+
+func fold(s string) string {
+	var b strings.Builder
+	for len(s) > 96 {
+		b.WriteString(s[:96] + "\n")
+		s = s[96:]
+	}
+	return b.String() + s + "\n"
+}
+
+// Unset columns and fields survive as well.
+func TestEmptyCommandsRoundTrip(t *testing.T) {
+	for typ, mk := range commandTypes {
+		cmd := mk()
+		if got, ok := typeOf(cmd); !ok || got != typ {
+			t.Errorf("%T has type %d, want %d", cmd, got, typ)
+		}
+		back, err := Decode(mustEncode(t, cmd))
+		if err != nil || !reflect.DeepEqual(mustEncode(t, back), mustEncode(t, cmd)) {
+			t.Errorf("%T: %v %+v", cmd, err, back)
+		}
+		if _, n := headOf(cmd); n > 1 {
+			t.Errorf("%T has %d items", cmd, n)
+		}
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	if _, err := Encode(&Calendar{Name: "x", Data: make([]byte, MaxEntry)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Encode(Pause{}); err == nil {
+		t.Error("a command is a pointer")
+	}
+	if _, err := Encode(nil); err == nil {
+		t.Error("nil is no command")
+	}
+}
+
+// Columns are read by index in the middle of an apply: their lengths are checked before.
+func TestColumnsOfDifferentLengthsAreRefused(t *testing.T) {
+	for name, cmd := range everyCommand() {
+		v := reflect.ValueOf(cmd).Elem()
+		if _, ok := cmd.(interface{ columns() error }); !ok {
+			continue
+		}
+		for i := range v.NumField() {
+			f, field := v.Field(i), v.Type().Field(i).Name
+			if f.Kind() != reflect.Slice || f.Len() == 0 || field == "Workers" {
+				continue
+			}
+			short, long := f.Slice(0, f.Len()-1), reflect.Append(f, f.Index(0))
+			whole := reflect.ValueOf(f.Interface())
+			for _, other := range []reflect.Value{short, long} {
+				f.Set(other)
+				// The optional columns may be left out as a whole.
+				optional := other.Len() == 0 && (field == "Keys" || field == "Error" || field == "Output")
+				if _, err := Decode(mustEncode(t, cmd)); (err == nil) != optional {
+					t.Errorf("%s: column %s with %d of %d: %v", name, field, other.Len(), whole.Len(), err)
+				}
+			}
+			f.Set(whole)
+		}
+	}
+	if _, err := Decode(mustEncode(t, &Claim{Workers: []WorkerRef{{"w", 1}}, Lane: []byte{0}, Kind: []byte{0}, Ready: []int64{0}, Jobs: []uint64{0},
+		At: []int64{0}, Gen: []uint32{0}, Next: []int64{0}, NextReady: []int64{0}, Worker: []uint16{1}})); err == nil {
+		t.Error("a worker that is not in the list")
+	}
+	if _, err := Decode(append(mustEncode(t, &Pause{Job: 1}), 0)); err == nil {
+		t.Error("bytes after the command")
+	}
+}

@@ -1,0 +1,134 @@
+package fsm
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Options are what an FSM needs beside its store.
+type Options struct {
+	Logger *slog.Logger
+	// Fatal is called with an error after which the process must end: the state could not be written, or an entry could not be
+	// read. It does not return in production.
+	Fatal func(error)
+	// Applied, if set, is told how long each batch took and how many entries it had.
+	Applied func(entries int, took time.Duration)
+	// Skip are entries to pass over (`carillon cluster recover --skip`): for one that cannot be applied. Every node must be given the
+	// same ones.
+	Skip []uint64
+}
+
+// FSM applies committed entries to the store: one bbolt transaction a batch, with the applied index inside it.
+type FSM struct {
+	st     *store.Store
+	o      Options
+	broken atomic.Pointer[error]
+}
+
+var (
+	_ raft.FSM         = (*FSM)(nil)
+	_ raft.BatchingFSM = (*FSM)(nil)
+)
+
+// New makes the state machine of a store.
+func New(st *store.Store, o Options) *FSM {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(err error) { panic(err) }
+	}
+	os.Remove(restoreFile(st.Path())) // of a restore that did not get to its end
+	return &FSM{st: st, o: o}
+}
+
+// Applied is the last entry that is in the state. Barriers and no-ops never get here, so raft's own index may be higher.
+func (f *FSM) Applied() (index, term uint64) {
+	c := f.st.Counters()
+	return c.Index, c.Term
+}
+
+// errReplayed answers an entry that the state already contains. Nobody waits for it: it comes from the log at start.
+var errReplayed = errors.New("fsm: already applied")
+
+// errSkipped answers an entry that was passed over.
+var errSkipped = errors.New("fsm: passed over by order")
+
+// Apply applies one entry.
+func (f *FSM) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch applies entries in one transaction. Each response is a *Reply, or an error.
+func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
+	started := time.Now() // how long it took, for the metrics; nothing that is applied depends on it
+	out := make([]any, len(logs))
+	if p := f.broken.Load(); p != nil {
+		return fill(out, *p)
+	}
+	if err := f.applyAll(logs, out); err != nil {
+		return fill(out, f.fail(err))
+	}
+	if f.o.Applied != nil {
+		f.o.Applied(len(logs), time.Since(started))
+	}
+	return out
+}
+
+// fail ends the process. Where it does not (tests), nothing is applied any more.
+func (f *FSM) fail(err error) error {
+	f.broken.Store(&err)
+	f.o.Logger.Error("the state could not be changed; this process ends so that log, state and memory stay together", "error", err)
+	f.o.Fatal(err)
+	return err
+}
+
+func fill(out []any, err error) []any {
+	for i := range out {
+		out[i] = err
+	}
+	return out
+}
+
+func (f *FSM) applyAll(logs []*raft.Log, out []any) error {
+	b, err := f.st.Begin()
+	if err != nil {
+		return err
+	}
+	changed := false
+	for i, l := range logs {
+		if l.Index <= b.C.Index {
+			out[i] = errReplayed
+			continue
+		}
+		changed = true
+		b.C.Index, b.C.Term = l.Index, l.Term
+		if l.Type != raft.LogCommand {
+			continue // configuration entries come along in a batch; only their index matters here
+		}
+		if slices.Contains(f.o.Skip, l.Index) {
+			f.o.Logger.Error("AN ENTRY OF THE LOG IS PASSED OVER because this node was told to", "index", l.Index, "term", l.Term)
+			out[i] = errSkipped
+			continue
+		}
+		cmd, err := Decode(l.Data)
+		if err == nil {
+			out[i], err = apply(b, cmd, l.Term)
+		}
+		if err != nil {
+			b.Rollback()
+			return err
+		}
+	}
+	if !changed {
+		b.Rollback()
+		return nil
+	}
+	return b.Commit()
+}

@@ -1,0 +1,198 @@
+package fsm
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// model is told commands and outcomes and knows nothing of how they come about.
+type model struct {
+	w        *world
+	fence    uint64
+	live     map[job.RunKey]uint64  // the fence of the one live claim of a run
+	runs     map[job.RunKey]bool    // every run of a schedule that was made
+	passed   map[job.ID][]int64     // occurrences that were due and are no longer before their job
+	before   map[job.ID]int64       // the occurrence that each job has before it
+	policies map[job.ID]store.State // policy of jobs that were never edited
+}
+
+func newModel(w *world) *model {
+	return &model{w: w, live: map[job.RunKey]uint64{}, runs: map[job.RunKey]bool{}, passed: map[job.ID][]int64{}, before: map[job.ID]int64{}, policies: map[job.ID]store.State{}}
+}
+
+// saw holds the outcomes of one command against the promises.
+func (m *model) saw(cmd any, r *Reply) {
+	m.w.Helper()
+	switch c := cmd.(type) {
+	case *Claim:
+		for i, o := range r.Items {
+			m.claimed(store.Kind(c.Kind[i]>>4), o)
+		}
+	case *Complete, *Expire:
+		for _, o := range r.Items {
+			if o.Code == CodeOK {
+				delete(m.live, o.Run)
+			}
+		}
+	case *Update:
+		delete(m.policies, job.ID(c.Job))
+	}
+	m.look(cmd)
+}
+
+func (m *model) claimed(kind store.Kind, o Outcome) {
+	m.w.Helper()
+	if kind == store.KindOccurrence && (o.Code == CodeClaimed || o.Code == CodeQueued || o.Code == CodeSkipped) {
+		if m.runs[o.Run] {
+			m.w.Fatalf("%s was decided twice", o.Run)
+		}
+		m.runs[o.Run] = o.Code != CodeSkipped
+	}
+	if o.Code != CodeClaimed {
+		return
+	}
+	if old, ok := m.live[o.Run]; ok {
+		m.w.Fatalf("%s has two live claims, %d and %d", o.Run, old, o.Fence)
+	}
+	if o.Fence <= m.fence {
+		m.w.Fatalf("the fence %d was given out after %d", o.Fence, m.fence)
+	}
+	m.fence, m.live[o.Run] = o.Fence, o.Fence
+}
+
+// look goes over the whole state after a command.
+func (m *model) look(cmd any) {
+	m.w.Helper()
+	l := m.w.look()
+	active, serial := map[job.ID]int{}, map[job.ID]int{}
+	for k, row := range l.rows {
+		inHand := row.Status == job.RunClaimed || row.Status == job.RunCanceling
+		if fence, ok := m.live[k]; inHand != ok || ok && fence != row.Fence {
+			m.w.Fatalf("%s is in hand: %v (fence %d); claims say %v (fence %d)", k, inHand, row.Fence, ok, fence)
+		}
+		if row.Status != job.RunWaiting || row.Held != job.RunNone {
+			active[k.Job]++
+			if row.Serial {
+				serial[k.Job]++
+			}
+		}
+	}
+	for k := range m.live {
+		if _, ok := l.rows[k]; !ok {
+			m.w.Fatalf("%s was claimed and is gone without an end", k)
+		}
+	}
+	for _, id := range l.jobs {
+		if _, known := m.before[id]; !known {
+			m.policies[id] = l.states[id]
+		}
+		if p, ok := m.policies[id]; ok {
+			limit := 1
+			if p.Overlap == store.OverlapAllow {
+				if limit = int(p.Concurrency); limit == 0 {
+					limit = 1 << 20
+				}
+			}
+			if active[id] > limit {
+				m.w.Fatalf("%s has %d active runs, its policy allows %d", id, active[id], limit)
+			}
+		}
+		if serial[id] > 1 {
+			m.w.Fatalf("%s has %d catch-up or backfill runs at once", id, serial[id])
+		}
+	}
+	m.follow(l, cmd)
+}
+
+// follow notes which occurrences are no longer before their jobs. One that was still to come was a plan, and may be changed.
+func (m *model) follow(l look, cmd any) {
+	for id, at := range m.before {
+		s, p := l.states[id], l.places[id]
+		if now := waiting(&s, p); now != at || len(l.defs) == 0 {
+			_, past := m.runs[scheduled(id, at)]
+			if h, _ := headOf(cmd); at != 0 && (at <= h.Now || past) && !beyondMaxRuns(cmd) {
+				m.passed[id] = append(m.passed[id], at)
+			}
+		}
+		delete(m.before, id)
+	}
+	for _, id := range l.jobs {
+		s, p := l.states[id], l.places[id]
+		m.before[id] = waiting(&s, p)
+	}
+}
+
+// beyondMaxRuns says that a command ends a job whose last run was claimed when it could still have been skipped.
+func beyondMaxRuns(cmd any) bool {
+	a, ok := cmd.(*Advance)
+	return ok && len(a.Jobs) == 1 && a.Gaps[0].Count == 0 && a.Next[0] == 0
+}
+
+// account holds every occurrence that passed against history and open runs: it became one run, or is in one interval, and not both.
+func (m *model) account() {
+	m.w.Helper()
+	type interval struct{ first, last int64 }
+	intervals := map[job.ID][]interval{}
+	ran := map[job.RunKey]bool{}
+	err := m.w.st.View(func(v *store.View) error {
+		return v.EachRecord(0, func(_ uint64, r store.Record) bool {
+			if r.Interval.Empty() {
+				ran[r.Run()] = true
+			} else if r.Reason != job.ReasonAlreadyRan {
+				intervals[r.Job] = append(intervals[r.Job], interval{r.Interval.First, r.Interval.Last})
+			}
+			return true
+		})
+	})
+	if err != nil {
+		m.w.Fatal(err)
+	}
+	l := m.w.look()
+	for id, s := range l.states {
+		if !s.NotRun.Empty() {
+			intervals[id] = append(intervals[id], interval{s.NotRun.First, s.NotRun.Last})
+		}
+	}
+	for id, times := range m.passed {
+		for _, at := range times {
+			n := 0
+			if _, open := l.rows[scheduled(id, at)]; open || ran[scheduled(id, at)] {
+				n++
+			}
+			for _, i := range intervals[id] {
+				if i.first <= at && at <= i.last {
+					n++
+				}
+			}
+			if n != 1 {
+				m.w.Fatalf("the occurrence %d of %s is accounted for %d times", at, id, n)
+			}
+		}
+	}
+}
+
+// Random commands, nonsense among them, keep every promise and every invariant (world.do checks those after each batch).
+func TestModel(t *testing.T) {
+	dir := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		w := newWorldAt(rt, filepath.Join(dir, fmt.Sprint(n)))
+		defer w.st.Close()
+		m := newModel(w)
+		g := &gen{w: w, noTrim: true, n: func(k int) int { return rapid.IntRange(0, k-1).Draw(rt, "d") }}
+		for range rapid.IntRange(25, 150).Draw(rt, "steps") {
+			cmd := g.next()
+			r := w.do(cmd)[0]
+			rt.Logf("%T %+v: %+v", cmd, cmd, r)
+			m.saw(cmd, r)
+		}
+		m.account()
+	})
+}

@@ -1,0 +1,311 @@
+package fsm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Snapshots is raft's snapshot store. A snapshot that this node took is metadata only: the fsynced state file is the snapshot,
+// at or past that index. One that came from another node is a file until it is restored. Opening the former makes a pinned
+// copy, because a read transaction must not wait for a slow follower (pitfalls 8, 11).
+type Snapshots struct {
+	dir string
+	st  *store.Store
+	mu  sync.Mutex // guards the files in dir, for short work only: a copy is made without it
+}
+
+const (
+	metaFile    = "snapshot.json"
+	receivedExt = ".snap"
+)
+
+// record is what metaFile holds.
+type record struct {
+	raft.SnapshotMeta
+	// State is the last entry in the state that goes with the snapshot. It is lower than Index where no-ops and barriers follow it, which
+	// no state machine is shown (pitfalls 3).
+	State uint64 `json:"state"`
+}
+
+// NewSnapshots opens the snapshot store in dir and removes what a crash left half-written.
+func NewSnapshots(dir string, st *store.Store) (*Snapshots, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &Snapshots{dir: dir, st: st}
+	if err := s.remove(".tmp", func(string) bool { return true }); err != nil {
+		return nil, err
+	}
+	if err := s.collect(); err != nil {
+		return nil, err
+	}
+	m, err := s.read()
+	if err != nil || m == nil {
+		return s, err
+	}
+	if _, err := os.Stat(s.received(m.ID)); errors.Is(err, os.ErrNotExist) && st.Counters().Index < m.State {
+		return nil, fmt.Errorf("the state file ends at entry %d, but the newest snapshot contains entry %d: a file was lost or put back from another time; restore the whole data directory, or remove it and let the node rejoin", st.Counters().Index, m.State)
+	}
+	return s, nil
+}
+
+func (s *Snapshots) received(id string) string { return filepath.Join(s.dir, id+receivedExt) }
+
+// Pending is a snapshot that was received but not yet restored when the process ended (pitfalls 1): the caller restores it
+// before it starts raft. Nil if there is none.
+func (s *Snapshots) Pending() (io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.read()
+	if err != nil || m == nil || m.State <= s.st.Counters().Index {
+		return nil, err
+	}
+	f, err := os.Open(s.received(m.ID))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// StateIndex is the last entry in the state that goes with the newest snapshot; entries after it up to the snapshot's own index never
+// reach a state machine. 0 if there is no snapshot.
+func (s *Snapshots) StateIndex() (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.read()
+	if err != nil || m == nil {
+		return 0, err
+	}
+	return m.State, nil
+}
+
+// collect removes received files that are not the newest snapshot, and that one too once the state has caught up with it.
+func (s *Snapshots) collect() error {
+	m, err := s.read()
+	if err != nil {
+		return err
+	}
+	return s.remove(receivedExt, func(id string) bool { return m == nil || m.ID != id || m.State <= s.st.Counters().Index })
+}
+
+// supersede removes every received file but that of the newest snapshot, which is about to be restored even if the state is further on:
+// somebody may be putting an older one back.
+func (s *Snapshots) supersede(newest string) error {
+	return s.remove(receivedExt, func(id string) bool { return id != newest })
+}
+
+func (s *Snapshots) remove(ext string, unneeded func(name string) bool) error {
+	names, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if name, ok := strings.CutSuffix(n.Name(), ext); ok && unneeded(name) {
+			if err := os.Remove(filepath.Join(s.dir, n.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Snapshots) read() (*record, error) {
+	path := filepath.Join(s.dir, metaFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var m record
+	if err := json.Unmarshal(data, &m); err != nil || m.ID == "" {
+		return nil, fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and let the node rejoin", path, err)
+	}
+	return &m, nil
+}
+
+// write makes m the newest snapshot.
+func (s *Snapshots) write(m *record) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, metaFile)
+	err = writeSynced(path+".tmp", func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// List is the newest snapshot, if there is one; older ones say nothing that it does not.
+func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.read()
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return []*raft.SnapshotMeta{&m.SnapshotMeta}, nil
+}
+
+// Create begins a snapshot.
+func (s *Snapshots) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	if version != 1 {
+		return nil, fmt.Errorf("fsm: snapshot version %d", version)
+	}
+	id := fmt.Sprintf("%d-%d", term, index)
+	return &sink{s: s, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term, Configuration: conf, ConfigurationIndex: confIndex}}, nil
+}
+
+// Open is the state that goes with a snapshot.
+func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	m, f, err := s.open(id)
+	if err != nil || f != nil {
+		return m, f, err
+	}
+	_, size, rc, err := Stream(s.st, s.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.Size = size
+	return m, rc, nil
+}
+
+// open finds the snapshot, and its file if it was received.
+func (s *Snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.read()
+	if err != nil {
+		return nil, nil, err
+	}
+	if m == nil || m.ID != id {
+		return nil, nil, fmt.Errorf("fsm: there is no snapshot %q", id)
+	}
+	f, err := os.Open(s.received(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return &m.SnapshotMeta, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &m.SnapshotMeta, f, nil
+}
+
+// sink receives a snapshot. Nothing written means: the state file is the snapshot.
+type sink struct {
+	s    *Snapshots
+	meta raft.SnapshotMeta
+	f    *os.File
+	done bool
+}
+
+func (k *sink) ID() string { return k.meta.ID }
+
+func (k *sink) Write(p []byte) (int, error) {
+	if k.f == nil {
+		f, err := os.OpenFile(k.s.received(k.meta.ID)+".tmp", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+		if err != nil {
+			return 0, err
+		}
+		k.f = f
+	}
+	n, err := k.f.Write(p)
+	k.meta.Size += int64(n)
+	return n, err
+}
+
+// Close makes the snapshot durable: first the file, then the metadata that names it. The other way round a crash would leave
+// metadata that says "the state file is the snapshot", which it is not.
+func (k *sink) Close() error {
+	if k.done {
+		return nil
+	}
+	m := &record{SnapshotMeta: k.meta, State: k.s.st.Counters().Index}
+	if k.f != nil {
+		h, err := k.verify()
+		if err != nil {
+			k.Cancel()
+			return err
+		}
+		m.State = h.Index
+	}
+	k.done = true
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if k.f != nil {
+		if err := os.Rename(k.f.Name(), k.s.received(k.meta.ID)); err != nil {
+			os.Remove(k.f.Name())
+			return err
+		}
+		if err := syncDir(k.s.dir); err != nil {
+			return err
+		}
+	}
+	if err := k.s.write(m); err != nil {
+		return err
+	}
+	if k.f != nil {
+		return k.s.supersede(k.meta.ID)
+	}
+	return k.s.collect()
+}
+
+// verify reads back what was received, syncs and closes it: a snapshot that cannot be restored must not become the newest one.
+func (k *sink) verify() (Header, error) {
+	_, err := k.f.Seek(0, io.SeekStart)
+	if err != nil {
+		return Header{}, err
+	}
+	h, err := ReadHeader(k.f)
+	if err == nil {
+		err = h.readBody(io.Discard, k.f)
+	}
+	if err == nil {
+		err = k.f.Sync()
+	}
+	if cerr := k.f.Close(); err == nil {
+		err = cerr
+	}
+	return h, err
+}
+
+// Cancel drops the snapshot.
+func (k *sink) Cancel() error {
+	if k.done {
+		return nil
+	}
+	k.done = true
+	if k.f != nil {
+		k.f.Close()
+		return os.Remove(k.f.Name())
+	}
+	return nil
+}

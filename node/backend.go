@@ -1,0 +1,259 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// backend answers the API. Its methods are spread over files by theme.
+type backend struct {
+	n *Node
+	g *group
+}
+
+var _ api.Backend = (*backend)(nil)
+
+const (
+	// leaderWait is how long a request waits for an election to end.
+	leaderWait = 5 * time.Second
+	// movedLimit is how often a change is computed again because the job moved under it.
+	movedLimit = 10
+	// keepClient and keepStamped are how long the outcome of a request is kept: as promised for a client's key, and long enough for
+	// our own repetition after an ambiguous error otherwise.
+	keepClient  = 24 * time.Hour
+	keepStamped = 10 * time.Minute
+)
+
+// leader is the current leadership of this node, waited for a little. Forwarding to another node's will come in here.
+func (b *backend) leader(ctx context.Context) (*epoch, error) {
+	if b.n.stopping.Load() {
+		return nil, job.Errorf(job.CodeNotReady, "use another node, or wait until this one is back", "this node is stopping")
+	}
+	return b.g.lead.await(ctx, leaderWait)
+}
+
+// read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged before the call:
+// the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader acknowledges nothing that
+// is not in its state; and a quorum just confirmed that there is no later leader.
+func (b *backend) read(ctx context.Context, rd api.Read, fn func(*reader) error) error {
+	if !rd.Stale {
+		if err := b.verify(ctx); err != nil {
+			return err
+		}
+	}
+	return b.view(fn)
+}
+
+// view looks at this node's own state.
+func (b *backend) view(fn func(*reader) error) error {
+	return b.g.store.View(func(v *store.View) error { return fn(b.g.reader(v)) })
+}
+
+func (b *backend) verify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for {
+		e, err := b.leader(ctx)
+		if err != nil {
+			return err
+		}
+		if err := e.prop.VerifyLeader(ctx); err == nil {
+			return nil
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return errNoLeader()
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// requestID is the identity of a request in the state.
+func requestID(rq api.Request) string {
+	if rq.Key == "" {
+		return ""
+	}
+	if rq.Client {
+		return "k:" + rq.Key
+	}
+	return "s:" + rq.Key
+}
+
+func requestOf(rq api.Request, now int64) fsm.Request {
+	keep := keepStamped
+	if rq.Client {
+		keep = keepClient
+	}
+	return fsm.Request{ID: requestID(rq), Fingerprint: rq.Fingerprint, Expires: now + keep.Milliseconds()}
+}
+
+// attempt is what a change is computed from.
+type attempt struct {
+	*epoch
+	now  int64
+	head fsm.Head
+	req  fsm.Request
+}
+
+// change proposes what build makes, and keeps at it: the command is built again when the job moved under it, and proposed again when
+// the leadership changed. Repeating after an ambiguous error is safe because the request id makes the second one an echo of the first.
+func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt) (any, error)) (fsm.Outcome, error) {
+	deadline := time.Now().Add(leaderWait)
+	var unknown error // a try ended without anybody knowing how
+	moved := 0
+	for tries := 0; ; tries++ {
+		e, now, err := b.stamp(ctx)
+		if err != nil {
+			return fsm.Outcome{}, cmp.Or(unknown, err)
+		}
+		a := attempt{epoch: e, now: now, head: fsm.Head{Now: now, Term: e.term}, req: requestOf(rq, now)}
+		cmd, refusal := build(a)
+		if refusal != nil {
+			if unknown == nil {
+				return fsm.Outcome{}, refusal
+			}
+			// The earlier try may have succeeded and be the reason for the refusal: the job that it deleted is gone.
+			cmd = &fsm.Pause{Head: a.head, Request: a.req}
+		}
+		o, err := e.propose(ctx, cmd)
+		switch code := job.CodeOf(err); {
+		case err == nil && refusal != nil && !o.Replay:
+			return fsm.Outcome{}, refusal
+		case err == nil && o.Code == fsm.CodeMoved:
+			if moved++; moved < movedLimit {
+				continue
+			}
+			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again", "the job changes faster than it can be edited; nothing was changed")
+		case err == nil && o.Code != fsm.CodeStale: // stale: the entry came into another term
+			if o.Replay && unknown == nil {
+				api.MarkReplay(ctx)
+			}
+			return o, nil
+		case code == job.CodeOutcomeUnknown:
+			if unknown = err; requestID(rq) == "" {
+				return fsm.Outcome{}, err
+			}
+		case err != nil && code != job.CodeNoLeader && code != job.CodeNotLeader:
+			return fsm.Outcome{}, err
+		}
+		if time.Now().After(deadline) || !pause(ctx, min(10*time.Millisecond<<min(tries, 5), 250*time.Millisecond)) {
+			return fsm.Outcome{}, cmp.Or(unknown, errNoLeader())
+		}
+	}
+}
+
+// propose enters a command about one thing.
+func (e *epoch) propose(ctx context.Context, cmd any) (fsm.Outcome, error) {
+	reply, err := e.sched.Propose(ctx, cmd)
+	if err != nil {
+		return fsm.Outcome{}, err
+	}
+	if len(reply.Items) != 1 {
+		return fsm.Outcome{}, fmt.Errorf("node: %T had %d outcomes", cmd, len(reply.Items))
+	}
+	return reply.Items[0], nil
+}
+
+// stamp is the current leadership and a time to put into a command. One that is just taking over is waited for; one that has held
+// for longer does not trust its clock, and the caller should know.
+func (b *backend) stamp(ctx context.Context) (*epoch, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for {
+		e, err := b.leader(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		now, err := e.sched.Stamp()
+		if err == nil {
+			return e, now, nil
+		}
+		if job.CodeOf(err) == job.CodeNotReady && time.Since(e.began) > leaderWait || !pause(ctx, 10*time.Millisecond) {
+			return nil, 0, err
+		}
+	}
+}
+
+// echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is gone, and
+// the version that it named is old. Any command will do to fetch it, as long as it changes nothing on its own.
+func (b *backend) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
+	if !rq.Client {
+		return fsm.Outcome{}, false, nil
+	}
+	if err := b.verify(ctx); err != nil {
+		return fsm.Outcome{}, false, err
+	}
+	known := false
+	err := b.view(func(r *reader) error {
+		known = r.Request(requestID(rq)) != nil
+		return nil
+	})
+	if err != nil || !known {
+		return fsm.Outcome{}, false, err
+	}
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) { return &fsm.Pause{Head: a.head, Request: a.req}, nil })
+	if err != nil {
+		return o, false, err
+	}
+	if o.Code == fsm.CodeKeyReused {
+		return o, false, errKeyReused()
+	}
+	return o, o.Replay, nil
+}
+
+func errKeyReused() error {
+	return job.Errorf(job.CodeKeyReused, "use a new key for a new request", "this Idempotency-Key belongs to another request")
+}
+
+// outcomeError is what an outcome that changed nothing means; ref is how the caller named the thing.
+func outcomeError(o fsm.Outcome, ref string) error {
+	switch o.Code {
+	case fsm.CodeOK, fsm.CodeQueued, fsm.CodeClaimed, fsm.CodeSkipped:
+		return nil
+	case fsm.CodeNotFound:
+		return noJob(ref)
+	case fsm.CodeDuplicate, fsm.CodeExists:
+		return &job.Error{Code: job.CodeDuplicateName, Field: "name", Message: "the job " + o.Job.String() + " has that name already", Remedy: "choose another name, or update that job"}
+	case fsm.CodeConflict:
+		return job.Errorf(job.CodeVersionConflict, "read the job again and repeat the change", "the job is at version %d by now", o.Version)
+	case fsm.CodeKeyReused:
+		return errKeyReused()
+	case fsm.CodeRefused:
+		return job.Errorf(job.CodeState, "", "%s", o.Text)
+	}
+	return job.Errorf(job.CodeUnavailable, "try again", "the state moved; nothing was changed (%d)", o.Code)
+}
+
+// show is the job after a change, as this node's state has it.
+func (b *backend) show(id job.ID) (job.Job, error) {
+	var j job.Job
+	err := b.view(func(r *reader) (err error) {
+		j, err = r.job(id, b.why())
+		return err
+	})
+	return j, err
+}
+
+// why is the leader's word on why a class of jobs waits, if this node leads.
+func (b *backend) why() func(class string) string {
+	if e := b.g.lead.current(); e != nil {
+		return e.sched.ClassReason
+	}
+	return nil
+}

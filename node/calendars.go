@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+// maxCalendar keeps a calendar far below the size of a log entry.
+const maxCalendar = 64 << 10
+
+// PutCalendar implements api.Backend.
+func (b *backend) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
+	if c.Name == "" || len(c.Name) > job.MaxName || strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
+		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
+	}
+	if _, err := c.Compile(); err != nil {
+		return c, scheduleError(err)
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return c, err
+	}
+	if len(data) > maxCalendar {
+		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16", "the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
+	}
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		return &fsm.Calendar{Head: a.head, Request: a.req, Name: c.Name, Data: data}, nil
+	})
+	if err == nil {
+		err = outcomeError(o, c.Name)
+	}
+	return c, err
+}
+
+// Calendars implements api.Backend.
+func (b *backend) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calendar, error) {
+	var out []schedule.Calendar
+	err := b.read(ctx, rd, func(r *reader) error {
+		var bad error
+		err := r.EachCalendar(func(name string, data []byte) {
+			var c schedule.Calendar
+			if err := json.Unmarshal(data, &c); err != nil {
+				bad = err
+				return
+			}
+			out = append(out, c)
+		})
+		if err == nil {
+			err = bad
+		}
+		return err
+	})
+	return out, err
+}
+
+// DeleteCalendar implements api.Backend. Jobs that name it fire on its days from now on.
+func (b *backend) DeleteCalendar(ctx context.Context, name string, rq api.Request) error {
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		return &fsm.Calendar{Head: a.head, Request: a.req, Name: name}, nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case o.Code == fsm.CodeNotFound:
+		return job.Errorf(job.CodeNotFound, "GET /api/v1/calendars lists them", "there is no calendar %q", name)
+	}
+	return outcomeError(o, name)
+}
+
+// Preview implements api.Backend. It needs the leader only for its calendars, and those may be a moment old.
+func (b *backend) Preview(_ context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
+	spec := job.Spec{Schedule: p.Schedule, Timezone: p.Timezone, DSTGap: p.DSTGap, DSTOverlap: p.DSTOverlap, StartAt: p.StartAt, EndAt: p.EndAt,
+		Jitter: p.Jitter, Calendars: p.Calendars}
+	id := job.ID(1)
+	if p.JobID != nil {
+		id = *p.JobID
+	}
+	res := client.PreviewResult{Schedule: p.Schedule, Times: []client.PreviewTime{}}
+	sched, err := compile(&spec, id)
+	if err != nil {
+		return res, err
+	}
+	if res.Description, err = schedule.Describe(p.Schedule, p.Timezone); err != nil {
+		return res, scheduleError(err)
+	}
+	from := p.From.Time()
+	if p.From == 0 {
+		from = time.UnixMilli(b.g.now())
+	}
+	var forbidden []*schedule.Blackout
+	if len(p.Calendars) > 0 {
+		err := b.view(func(r *reader) (err error) {
+			if err := r.checkCalendars(&spec); err != nil {
+				return err
+			}
+			forbidden, err = r.blackouts(p.Calendars)
+			return err
+		})
+		if err != nil {
+			return res, err
+		}
+	}
+	res.Timezone = zoneOf(sched, p.Timezone)
+	for _, f := range sched.Preview(from, p.Count) {
+		at := f.At.Add(sched.Delay())
+		t := client.PreviewTime{At: at.Format(time.RFC3339), UTC: job.At(at), Note: f.Note, Fires: true}
+		if contains(forbidden, f.At) {
+			t.Fires = false
+			t.Note = strings.TrimPrefix(t.Note+"; a calendar forbids it", "; ")
+		}
+		res.Times = append(res.Times, t)
+	}
+	return res, nil
+}
+
+// zoneOf is the zone that a schedule is in: the job's, or the one that the expression itself names.
+func zoneOf(s *schedule.Schedule, zone string) string {
+	if zone != "" {
+		return zone
+	}
+	if fires := s.Preview(time.Unix(0, 0), 1); len(fires) == 1 {
+		return fires[0].At.Location().String()
+	}
+	return "UTC"
+}

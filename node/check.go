@@ -1,0 +1,109 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// CheckResult is what a look at a data directory found.
+type CheckResult struct {
+	NodeID, Instance string
+	Stats            store.Stats
+	Index, Term      uint64 // the last entry in the state
+	Problems         []string
+}
+
+// Check verifies a data directory without changing it: the invariants of the state, and that log, snapshot and state fit together.
+// It refuses one that is in use.
+func Check(dir string) (CheckResult, error) {
+	var res CheckResult
+	if fi, err := os.Stat(dir); err != nil {
+		return res, dirError(dir, err)
+	} else if !fi.IsDir() {
+		return res, fmt.Errorf("%s is not a directory: give the --data-dir of a node", dir)
+	}
+	d := &dataDir{path: dir}
+	data, err := os.ReadFile(d.file(fileNode))
+	if errors.Is(err, fs.ErrNotExist) {
+		return res, fmt.Errorf("%s holds no %s: give the --data-dir of a node", dir, fileNode)
+	}
+	if err == nil {
+		err = d.adopt(data, "")
+	}
+	if err != nil {
+		return res, err
+	}
+	res.NodeID, res.Instance = d.NodeID, d.Instance
+	lock, err := acquire(d.file(fileLock), 0, false)
+	switch {
+	case err == nil:
+		defer lock.Close()
+	case errors.Is(err, errLocked):
+		return res, fmt.Errorf("data directory %s is in use by another process: stop that one first", dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return res, err
+	}
+	for _, name := range []string{fileRaft, fileState} {
+		if _, err := os.Stat(d.file(name)); err != nil {
+			return res, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
+		}
+		if err := store.VerifyPages(d.file(name)); err != nil {
+			res.Problems = append(res.Problems, err.Error())
+		}
+	}
+	if len(res.Problems) > 0 {
+		return res, nil // there is nothing to look into
+	}
+	problems, stats, err := store.CheckFile(d.file(fileState))
+	if err != nil {
+		return res, err
+	}
+	res.Problems, res.Stats = append(res.Problems, problems...), stats
+	return res, d.checkReach(&res)
+}
+
+// checkReach holds the state against the log and the newest snapshot.
+func (d *dataDir) checkReach(res *CheckResult) error {
+	log, err := openLog(d.file(fileRaft), StoreConfig{LockTimeout: time.Second}, true)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	st, err := store.Open(d.file(fileState), store.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	snap, err := d.snapshotMeta()
+	if err != nil {
+		return err
+	}
+	c := st.Counters()
+	res.Index, res.Term = c.Index, c.Term
+	if err := reach(log, snap, c.Index, c.Term); err != nil {
+		res.Problems = append(res.Problems, err.Error())
+	}
+	return nil
+}
+
+// snapshotMeta is the newest snapshot's metadata. Opening the snapshot store would tidy it up, and a check changes nothing.
+func (d *dataDir) snapshotMeta() (s snapshot, err error) {
+	path := filepath.Join(d.file(dirSnapshot), "snapshot.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		if err = json.Unmarshal(data, &s); err != nil {
+			err = damaged(path, err)
+		}
+	}
+	return s, err
+}

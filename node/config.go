@@ -1,0 +1,161 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// Config says what a node is. Zero values take the defaults.
+type Config struct {
+	NodeID    string
+	Listen    string // host:port of the one port; port 0 picks a free one
+	Advertise string // how others reach it; empty: the address it listens on
+	DataDir   string
+	Bootstrap bool // begin a cluster of one if the directory holds none; ignored otherwise
+
+	Executors []job.Type // what the local worker carries out; empty: no local worker
+	Slots     int        // how many runs it works on at once
+	Tags      map[string]string
+	Version   string
+	Logger    *slog.Logger
+
+	HistoryMaxAge   time.Duration
+	HistoryMaxCount uint64
+	DrainTimeout    time.Duration // how long a stop waits for attempts in progress
+
+	Clock scheduler.Clock
+	TTL   time.Duration // of a worker's lease
+	Raft  RaftConfig
+	Store StoreConfig
+
+	// Fatal ends the process after a storage error: memory, log and state must not drift apart. It must not return; tests
+	// replace it.
+	Fatal func(error)
+
+	DebugPprof bool
+}
+
+// RaftConfig are the timings of the Raft group. Zero values take the defaults of design §7.
+type RaftConfig struct {
+	Heartbeat         time.Duration
+	Election          time.Duration
+	LeaderLease       time.Duration
+	CommitTimeout     time.Duration
+	SnapshotInterval  time.Duration
+	SnapshotThreshold uint64
+	TrailingLogs      uint64
+	CompactBytes      uint64 // compact the log after this many bytes, and keep about as many behind a snapshot
+	MaxAppendEntries  int
+	ApplyTimeout      time.Duration // how long a proposal may wait to be taken in
+}
+
+// StoreConfig is about the files.
+type StoreConfig struct {
+	MmapSize    int  // initial memory map of the state file; 0: 64 GiB
+	NoSync      bool // no fsync: for tests only
+	LockTimeout time.Duration
+
+	wrapLog func(logStore) logStore // tests put a failing disk in between
+}
+
+const (
+	defaultHistoryAge   = 7 * 24 * time.Hour
+	defaultHistoryCount = 1_000_000
+	defaultSlots        = 256
+	defaultDrain        = 30 * time.Second
+	exitStorage         = 70 // EX_SOFTWARE: the supervisor should restart us and look at the disk
+)
+
+func (c *Config) defaults() {
+	setDefault(&c.Listen, "127.0.0.1:7400")
+	setDefault(&c.HistoryMaxAge, defaultHistoryAge)
+	setDefault(&c.HistoryMaxCount, defaultHistoryCount)
+	setDefault(&c.DrainTimeout, defaultDrain)
+	setDefault(&c.Slots, defaultSlots)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = scheduler.NewClock()
+	}
+	r := &c.Raft
+	setDefault(&r.Heartbeat, 500*time.Millisecond)
+	setDefault(&r.Election, r.Heartbeat)
+	setDefault(&r.LeaderLease, r.Heartbeat/2)
+	setDefault(&r.CommitTimeout, 5*time.Millisecond)
+	// Entries pile up at thousands a second; the default interval of minutes deletes them in one huge transaction (pitfalls 8).
+	setDefault(&r.SnapshotInterval, 15*time.Second)
+	setDefault(&r.SnapshotThreshold, 16384)
+	setDefault(&r.TrailingLogs, r.SnapshotThreshold*5/4)
+	setDefault(&r.CompactBytes, 64<<20)
+	setDefault(&r.MaxAppendEntries, 512)
+	setDefault(&r.ApplyTimeout, 5*time.Second)
+	setDefault(&c.Store.LockTimeout, time.Second)
+	if c.Fatal == nil {
+		logger := c.Logger
+		c.Fatal = func(err error) {
+			logger.Error("the process ends: its storage failed, and going on would let memory, log and state drift apart", "error", err)
+			fmt.Fprintln(os.Stderr, "carillon: storage failed:", err)
+			os.Exit(exitStorage)
+		}
+	}
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+func (c *Config) validate() error {
+	if c.DataDir == "" {
+		return fmt.Errorf("no data directory: set --data-dir")
+	}
+	if c.NodeID == "" {
+		return fmt.Errorf("no node id: set --node-id, such as n1")
+	}
+	if len(c.NodeID) > 64 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
+		return fmt.Errorf("node id %q: use at most 64 letters, digits, dots and dashes", c.NodeID)
+	}
+	if c.Slots < 1 || c.Slots > 65536 {
+		return fmt.Errorf("slots %d: use 1 to 65536", c.Slots)
+	}
+	if c.Raft.TrailingLogs < c.Raft.SnapshotThreshold*5/4 {
+		// Fewer make a slow follower go from snapshot to snapshot for ever (pitfalls 8).
+		return fmt.Errorf("trailing logs %d: keep at least 1.25 times the snapshot threshold (%d)", c.Raft.TrailingLogs, c.Raft.SnapshotThreshold)
+	}
+	return nil
+}
+
+// raftConfig is what raft wants to know. The timeouts are a trace longer than asked for; see campaignAlone.
+func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
+	rc := raft.DefaultConfig()
+	rc.LocalID = raft.ServerID(c.NodeID)
+	rc.HeartbeatTimeout = c.Raft.Heartbeat + time.Millisecond
+	rc.ElectionTimeout = c.Raft.Election + time.Millisecond
+	rc.LeaderLeaseTimeout = c.Raft.LeaderLease
+	rc.CommitTimeout = c.Raft.CommitTimeout
+	rc.MaxAppendEntries = c.Raft.MaxAppendEntries
+	rc.SnapshotInterval = c.Raft.SnapshotInterval
+	rc.SnapshotThreshold = c.Raft.SnapshotThreshold
+	rc.TrailingLogs = c.Raft.TrailingLogs
+	// One proposer pipelines its entries instead of waiting for the disk at each. What it breaks is the enqueue timeout: an
+	// entry may sit in the channel for longer, and then it is refused or its term no longer matches. Both are safe.
+	rc.BatchApplyCh = true
+	rc.NotifyCh = notify
+	rc.NoSnapshotRestoreOnStart = true // the state file is the state (design §7)
+	rc.ShutdownOnRemove = false        // removal is a state, not an end (pitfalls 25)
+	rc.PreVoteDisabled = false
+	rc.NoLegacyTelemetry = true
+	rc.Logger = newRaftLogger(c.Logger)
+	return rc
+}

@@ -1,0 +1,223 @@
+package node
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// letter is a dead letter as the API shows it.
+func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
+	run, err := r.openRun(d.Run, &d.Row)
+	if err != nil {
+		return job.DeadLetter{}, err
+	}
+	run.Status, run.Reason, run.FinishedAt, run.ReadyAt = job.RunDead, d.Reason, job.Instant(d.DiedAt), 0
+	run.Error, run.Output, run.Seq = d.Error, d.Output, seq
+	rec, ok, err := r.Record(seq)
+	if err != nil {
+		return job.DeadLetter{}, err
+	}
+	if ok {
+		run.StartedAt = job.Instant(rec.StartedAt)
+		if rec.EndedAt != 0 {
+			run.FinishedAt = job.Instant(rec.EndedAt)
+		}
+	}
+	run.LagMS = lag(&run)
+	return job.DeadLetter{Seq: seq, Run: run}, nil
+}
+
+// DeadLetters implements api.Backend.
+func (b *backend) DeadLetters(ctx context.Context, q client.DeadQuery, rd api.Read) (client.DeadPage, error) {
+	page := client.DeadPage{Dead: []job.DeadLetter{}}
+	var below uint64
+	if q.Cursor != "" {
+		var err error
+		if below, err = strconv.ParseUint(q.Cursor, 10, 64); err != nil || below == 0 {
+			return page, badCursor(errPageFull)
+		}
+	}
+	var id job.ID
+	err := b.read(ctx, rd, func(r *reader) (err error) {
+		if q.Job != "" {
+			id, err = r.findDead(q.Job)
+		}
+		return err
+	})
+	if err != nil {
+		return page, err
+	}
+	if len(q.IDs) > 0 {
+		err := b.view(func(r *reader) error {
+			for _, seq := range q.IDs {
+				d, ok, err := r.Dead(seq)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					continue
+				}
+				l, err := r.letter(seq, &d)
+				if err != nil {
+					return err
+				}
+				page.Dead = append(page.Dead, l)
+			}
+			return nil
+		})
+		return page, err
+	}
+	for looked := 0; looked < runsLimit; looked += viewRuns {
+		if err := ctx.Err(); err != nil {
+			return page, err
+		}
+		end := true
+		err := b.view(func(r *reader) error {
+			var inner error
+			n := 0
+			err := r.EachDead(below, func(seq uint64, d store.Dead) bool {
+				if n == viewRuns || len(page.Dead) >= q.Limit {
+					end = false
+					return false
+				}
+				n++
+				below = seq
+				if id != 0 && d.Run.Job != id {
+					return true
+				}
+				l, err := r.letter(seq, &d)
+				if err != nil {
+					inner = err
+					return false
+				}
+				page.Dead = append(page.Dead, l)
+				return true
+			})
+			if err == nil {
+				err = inner
+			}
+			return err
+		})
+		if err != nil || end {
+			return page, err
+		}
+		if len(page.Dead) >= q.Limit {
+			break
+		}
+	}
+	page.NextCursor = strconv.FormatUint(below, 10)
+	return page, nil
+}
+
+// findDead resolves a reference to a job that may be gone: its dead letters are not.
+func (r *reader) findDead(ref string) (job.ID, error) {
+	if id, err := job.ParseID(ref); err == nil {
+		return id, nil
+	}
+	return r.find(ref)
+}
+
+// deadChunk is how many dead letters one command is about.
+const deadChunk = 256
+
+// Redrive implements api.Backend.
+func (b *backend) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (int, error) {
+	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
+		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs}
+	})
+}
+
+// PurgeDead implements api.Backend.
+func (b *backend) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (int, error) {
+	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
+		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs}
+	})
+}
+
+// eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own under the client's
+// key: a repetition is answered from those that were done, and goes on where the first try ended.
+func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request, command func(attempt, []uint64) any) (int, error) {
+	if err := b.verify(ctx); err != nil {
+		return 0, err
+	}
+	var id job.ID
+	if q.Job != "" {
+		err := b.view(func(r *reader) (err error) {
+			id, err = r.findDead(q.Job)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	total := 0
+	var below uint64
+	for chunk := 0; ; chunk++ {
+		seqs, next, err := b.deadSeqs(ctx, q, id, below, chunk)
+		if err != nil {
+			return total, err
+		}
+		part := rq
+		part.Key += ":" + strconv.Itoa(chunk)
+		o, err := b.change(ctx, part, func(a attempt) (any, error) { return command(a, seqs), nil })
+		if err == nil {
+			err = outcomeError(o, "")
+		}
+		if err != nil {
+			return total, err
+		}
+		total += o.Count
+		if o.Replay {
+			continue // what was collected is still there for the next chunk
+		}
+		if len(seqs) < deadChunk {
+			return total, nil
+		}
+		below = next
+	}
+}
+
+// deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the walk goes on below it.
+func (b *backend) deadSeqs(ctx context.Context, q client.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64, uint64, error) {
+	if len(q.IDs) > 0 {
+		from := min(chunk*deadChunk, len(q.IDs))
+		return q.IDs[from:min(from+deadChunk, len(q.IDs))], 0, nil
+	}
+	var seqs []uint64
+	if below == 1 {
+		return nil, 1, nil
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, below, err
+		}
+		end := true
+		err := b.view(func(r *reader) error {
+			n := 0
+			return r.EachDead(below, func(seq uint64, d store.Dead) bool {
+				if n == viewRuns || len(seqs) == deadChunk {
+					end = false
+					return false
+				}
+				n++
+				below = seq
+				if id == 0 || d.Run.Job == id {
+					seqs = append(seqs, seq)
+				}
+				return true
+			})
+		})
+		if end && err == nil {
+			below = 1 // nothing is below it
+		}
+		if err != nil || end || len(seqs) == deadChunk {
+			return seqs, below, err
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"context"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// look reads a job for a change that is computed from it.
+func (b *backend) look(ref string) (h held, err error) {
+	err = b.view(func(r *reader) error {
+		id, err := r.find(ref)
+		if err == nil {
+			h, err = r.held(id)
+		}
+		return err
+	})
+	return h, err
+}
+
+// changeJob proposes a change of one job. It is built from what the job is at each try.
+func (b *backend) changeJob(ctx context.Context, ref string, rq api.Request, build func(attempt, held) (any, error)) (fsm.Outcome, error) {
+	if o, ok, err := b.echo(ctx, rq); err != nil || ok {
+		return o, err
+	}
+	// The job must be there before anything is proposed about it, and this node's word counts only while it leads.
+	if err := b.verify(ctx); err != nil {
+		return fsm.Outcome{}, err
+	}
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		h, err := b.look(ref)
+		if err != nil {
+			return nil, err
+		}
+		return build(a, h)
+	})
+	if err != nil {
+		return o, err
+	}
+	return o, outcomeError(o, ref)
+}
+
+// UpdateJob implements api.Backend.
+func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job, error) {
+	if err := b.check(&spec); err != nil {
+		return job.Job{}, err
+	}
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+		if version != 0 && version != h.def.Version {
+			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.def.Version}, ref)
+		}
+		p, err := planEdit(&h, &spec, a.now)
+		if err != nil {
+			return nil, err
+		}
+		def := store.Definition{Spec: spec, Version: h.def.Version + 1, CreatedAt: h.def.CreatedAt, UpdatedAt: a.now}
+		data, err := def.Encode()
+		if err != nil {
+			return nil, err
+		}
+		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(), Def: data, Next: p.next, Dropped: p.gap}, nil
+	})
+	if err != nil {
+		return job.Job{}, err
+	}
+	return b.show(o.Job)
+}
+
+// DeleteJob implements api.Backend.
+func (b *backend) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
+	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version}, nil
+	})
+	return err
+}
+
+// PauseJob implements api.Backend.
+func (b *backend) PauseJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+		return &fsm.Pause{Head: a.head, Request: a.req, Job: uint64(h.id)}, nil
+	})
+	if err != nil {
+		return job.Job{}, err
+	}
+	return b.show(o.Job)
+}
+
+// ResumeJob implements api.Backend.
+func (b *backend) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+		cmd := &fsm.Resume{Head: a.head, Request: a.req, Job: uint64(h.id), Seen: h.seen()}
+		if !h.stopped() {
+			return cmd, nil // nothing to do, and the state machine says so
+		}
+		p, err := planResume(&h, a.now)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Next, cmd.NotRun = p.next, p.gap
+		return cmd, nil
+	})
+	if err != nil {
+		return job.Job{}, err
+	}
+	return b.show(o.Job)
+}
+
+// RunJob implements api.Backend.
+func (b *backend) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey, Name: h.def.Spec.Name}, nil
+	})
+	if err != nil {
+		if e, ok := err.(*job.Error); ok && e.Code == job.CodeState {
+			e.Code, e.Remedy = job.CodeOverlap, "wait for it, cancel it, or set overlap to queue or allow"
+		}
+		return job.Run{}, err
+	}
+	return b.showRun(o.Run)
+}
+
+// CancelJob implements api.Backend.
+func (b *backend) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(h.id), All: true}, nil
+	})
+	return o.Count, err
+}

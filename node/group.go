@@ -1,0 +1,202 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// group is one Raft group on this node: its log, its state and, while it leads, its scheduler. A node runs one today.
+type group struct {
+	cfg    *Config
+	log    *slog.Logger
+	store  *store.Store
+	logs   *durableLog
+	snaps  *fsm.Snapshots
+	fsm    *fsm.FSM
+	raft   *raft.Raft
+	lead   *leadership
+	flight *flight
+	meters *meters
+}
+
+// openGroup opens the files of the group and holds them against each other. Raft is not running yet.
+func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
+	g := &group{cfg: cfg, log: cfg.Logger, flight: &flight{}, meters: m}
+	defer func() {
+		if err != nil {
+			g.closeFiles()
+		}
+	}()
+	if err := store.VerifyPages(dir.file(fileRaft)); err != nil { // of the state file the store does it
+		return nil, err
+	}
+	logs, err := openLog(dir.file(fileRaft), cfg.Store, false)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Store.wrapLog != nil {
+		logs = cfg.Store.wrapLog(logs)
+	}
+	g.logs = &durableLog{logStore: logs, fatal: cfg.Fatal}
+	o := store.Options{MmapSize: cfg.Store.MmapSize, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout}
+	if g.store, err = store.Open(dir.file(fileState), o); err != nil {
+		return nil, err
+	}
+	g.fsm = fsm.New(g.store, fsm.Options{Logger: cfg.Logger, Fatal: cfg.Fatal, Applied: m.applied})
+	if g.snaps, err = fsm.NewSnapshots(dir.file(dirSnapshot), g.store); err != nil {
+		return nil, err
+	}
+	if err := g.restorePending(); err != nil {
+		return nil, err
+	}
+	return g, g.checkReach()
+}
+
+// restorePending takes over a snapshot that was received whole when the process ended, but not restored (pitfalls 1).
+func (g *group) restorePending() error {
+	rc, err := g.snaps.Pending()
+	if err != nil || rc == nil {
+		return err
+	}
+	g.log.Info("restoring a snapshot that was received before the last stop")
+	return g.fsm.Restore(rc)
+}
+
+func (g *group) checkReach() error {
+	meta, err := newest(g.snaps)
+	if err != nil {
+		return err
+	}
+	var snap snapshot
+	if meta != nil {
+		snap.Index, snap.Term = meta.Index, meta.Term
+		if snap.State, err = g.snaps.StateIndex(); err != nil {
+			return err
+		}
+	}
+	index, term := g.fsm.Applied()
+	return reach(g.logs, snap, index, term)
+}
+
+func newest(s raft.SnapshotStore) (*raft.SnapshotMeta, error) {
+	list, err := s.List()
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// hasState says whether the group is part of a cluster already.
+func (g *group) hasState() (bool, error) {
+	last, err := g.logs.LastIndex()
+	if err != nil {
+		return false, err
+	}
+	snap, err := newest(g.snaps)
+	return last > 0 || snap != nil, err
+}
+
+// bootstrap begins a cluster of one.
+func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
+	// Raft writes the term first and the configuration after it. A crash between the two leaves a directory that is neither empty nor a
+	// cluster, and raft would refuse it for ever.
+	if err := g.logs.SetUint64(keyTerm, 0); err != nil {
+		return err
+	}
+	return raft.BootstrapCluster(rc, g.logs, g.logs, g.snaps, trans, raft.Configuration{Servers: []raft.Server{
+		{Suffrage: raft.Voter, ID: rc.LocalID, Address: trans.LocalAddr()},
+	}})
+}
+
+// start runs raft.
+func (g *group) start(trans raft.Transport) (err error) {
+	defer func() { // raft panics on a hole in its log
+		if r := recover(); r != nil {
+			err = fmt.Errorf("raft could not start: %v", r)
+		}
+	}()
+	g.lead = newLeadership(g)
+	rc := g.cfg.raftConfig(g.lead.notify)
+	has, err := g.hasState()
+	if err != nil {
+		return err
+	}
+	if !has {
+		if !g.cfg.Bootstrap {
+			return errNoCluster(g.cfg.DataDir)
+		}
+		if err := g.bootstrap(rc, trans); err != nil {
+			return fmt.Errorf("begin a cluster: %w", err)
+		}
+	}
+	if g.raft, err = raft.NewRaft(rc, g.fsm, g.logs, g.logs, g.snaps, trans); err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	return g.campaignAlone()
+}
+
+func errNoCluster(dir string) error {
+	return fmt.Errorf("data directory %s holds no cluster: begin one with --bootstrap, or join one with --join HOST:PORT", dir)
+}
+
+// campaignAlone makes a server that is the only voter stand for election at once instead of waiting up to a second for the heartbeats
+// of a leader that cannot exist. Raft has no call for that, but a follower whose heartbeat timeout is lowered looks at its
+// timer immediately; so raft starts with timeouts a millisecond longer than configured, and they are put right here.
+func (g *group) campaignAlone() error {
+	servers := g.raft.GetConfiguration().Configuration().Servers
+	voters := 0
+	for _, s := range servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	if voters != 1 {
+		return nil
+	}
+	rc := g.raft.ReloadableConfig()
+	rc.HeartbeatTimeout, rc.ElectionTimeout = g.cfg.Raft.Heartbeat, g.cfg.Raft.Election
+	return g.raft.ReloadConfig(rc)
+}
+
+func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
+	return scheduler.New(scheduler.Options{
+		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL, Metrics: g.meters.hooks(),
+		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount,
+	})
+}
+
+func (g *group) now() int64 {
+	return g.cfg.Clock.Now().UnixMilli()
+}
+
+// shutdown ends raft. Nothing may be on its way to it any more.
+func (g *group) shutdown() error {
+	if g.raft == nil {
+		return nil
+	}
+	if !g.flight.land(landTimeout) {
+		g.log.Warn("raft is shut down with questions unanswered")
+	}
+	return g.raft.Shutdown().Error()
+}
+
+const landTimeout = 5 * time.Second
+
+func (g *group) closeFiles() error {
+	var errs []error
+	if g.store != nil {
+		errs = append(errs, g.store.Close())
+	}
+	if g.logs != nil {
+		errs = append(errs, g.logs.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,257 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testNode is a node of its own, served over a real port, with methods that speak its API.
+type testNode struct {
+	*Node
+	t      *testing.T
+	client *http.Client
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func testConfig(t *testing.T, dir string) Config {
+	level := slog.LevelWarn
+	if testing.Verbose() && os.Getenv("CARILLON_TEST_LOG") != "" {
+		level = slog.LevelDebug
+	}
+	return Config{
+		NodeID: "n1", Listen: "127.0.0.1:0", DataDir: dir, Bootstrap: true, Version: "test", Slots: 32,
+		Executors: []job.Type{job.TypeHTTP, job.TypeShell},
+		Logger:    slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: level})),
+		Raft:      RaftConfig{Heartbeat: 50 * time.Millisecond, SnapshotInterval: time.Hour},
+		Store:     StoreConfig{MmapSize: 16 << 20, NoSync: true, LockTimeout: 200 * time.Millisecond},
+		Fatal:     func(err error) { t.Errorf("fatal: %v", err) },
+		TTL:       3 * time.Second,
+	}
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Helper()
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// start opens a node in dir and waits until it is ready.
+func start(t *testing.T, dir string, change ...func(*Config)) *testNode {
+	t.Helper()
+	cfg := testConfig(t, dir)
+	for _, f := range change {
+		f(&cfg)
+	}
+	n, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	go func() { tn.done <- n.Run(ctx) }()
+	t.Cleanup(tn.stop)
+	tn.eventually("ready", func() bool { return n.backend.Ready() == nil })
+	return tn
+}
+
+// stop ends the node and waits. It may be called twice.
+func (n *testNode) stop() {
+	n.cancel()
+	if n.done == nil {
+		return
+	}
+	select {
+	case err := <-n.done:
+		if err != nil {
+			n.t.Errorf("Run: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		n.t.Error("the node does not stop")
+	}
+	n.done = nil
+	n.client.CloseIdleConnections()
+}
+
+func (n *testNode) eventually(what string, cond func() bool) {
+	n.t.Helper()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if cond() {
+			return
+		}
+	}
+	n.t.Fatalf("never: %s", what)
+}
+
+// answer is what the API said.
+type apiAnswer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a apiAnswer) problem() client.Problem {
+	var p client.Problem
+	_ = json.Unmarshal(a.body, &p)
+	return p
+}
+
+func (n *testNode) call(method, path string, body any, headers ...string) apiAnswer {
+	n.t.Helper()
+	a, err := n.try(method, path, body, headers...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return a
+}
+
+func (n *testNode) try(method, path string, body any, headers ...string) (apiAnswer, error) {
+	var in io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		in = strings.NewReader(b)
+	default:
+		data, err := json.Marshal(b)
+		if err != nil {
+			return apiAnswer{}, err
+		}
+		in = bytes.NewReader(data)
+	}
+	r, err := http.NewRequest(method, "http://"+n.Addr()+path, in)
+	if err != nil {
+		return apiAnswer{}, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := n.client.Do(r)
+	if err != nil {
+		return apiAnswer{}, err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	return apiAnswer{res.StatusCode, res.Header, data}, err
+}
+
+// ok calls and reads the answer, which must be a success.
+func ok[T any](n *testNode, method, path string, body any, headers ...string) T {
+	n.t.Helper()
+	a := n.call(method, path, body, headers...)
+	var v T
+	if a.status/100 != 2 {
+		n.t.Fatalf("%s %s: %d %s", method, path, a.status, a.body)
+	}
+	if len(a.body) > 0 {
+		if err := json.Unmarshal(a.body, &v); err != nil {
+			n.t.Fatalf("%s %s: %v in %s", method, path, err, a.body)
+		}
+	}
+	return v
+}
+
+func (n *testNode) create(body any, headers ...string) job.Job {
+	n.t.Helper()
+	return ok[job.Job](n, "POST", "/api/v1/jobs", body, headers...)
+}
+
+func (n *testNode) get(ref string) job.Job {
+	n.t.Helper()
+	return ok[job.Job](n, "GET", "/api/v1/jobs/"+ref, nil)
+}
+
+// runs is everything the job's history says, newest first.
+func (n *testNode) runs(ref string) []job.Run {
+	n.t.Helper()
+	var all []job.Run
+	cursor := ""
+	for {
+		p := ok[client.RunPage](n, "GET", "/api/v1/jobs/"+ref+"/runs?limit=50&cursor="+cursor, nil)
+		all = append(all, p.Runs...)
+		if cursor = p.NextCursor; cursor == "" {
+			return all
+		}
+	}
+}
+
+func (n *testNode) count(ref string, status job.RunStatus) int {
+	n.t.Helper()
+	c := 0
+	for _, r := range n.runs(ref) {
+		if r.Status == status {
+			c++
+		}
+	}
+	return c
+}
+
+// target is an HTTP server that counts what it is asked, by idempotency key.
+type target struct {
+	*httptest.Server
+	mu     sync.Mutex
+	keys   map[string]int
+	last   http.Header
+	status int
+	delay  time.Duration
+}
+
+func newTarget(t *testing.T) *target {
+	tg := &target{keys: map[string]int{}, status: 200}
+	tg.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tg.mu.Lock()
+		tg.keys[r.Header.Get("Idempotency-Key")]++
+		tg.last = r.Header.Clone()
+		status, delay := tg.status, tg.delay
+		tg.mu.Unlock()
+		time.Sleep(delay)
+		w.WriteHeader(status)
+		fmt.Fprintln(w, "seen")
+	}))
+	t.Cleanup(tg.Close)
+	return tg
+}
+
+func (tg *target) set(status int) {
+	tg.mu.Lock()
+	defer tg.mu.Unlock()
+	tg.status = status
+}
+
+func (tg *target) seen() map[string]int {
+	tg.mu.Lock()
+	defer tg.mu.Unlock()
+	return maps.Clone(tg.keys)
+}
+
+// spec makes a job that calls the target.
+func (tg *target) spec(name, schedule string, more ...any) map[string]any {
+	m := map[string]any{"name": name, "type": "http", "schedule": schedule, "payload": map[string]any{"url": tg.URL}}
+	if name == "" {
+		delete(m, "name")
+	}
+	for i := 0; i < len(more); i += 2 {
+		m[more[i].(string)] = more[i+1]
+	}
+	return m
+}

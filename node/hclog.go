@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// raftLogger hands raft's log lines to slog. What raft calls info is news only to somebody who debugs raft.
+type raftLogger struct {
+	to   *slog.Logger
+	args []any
+	name string
+}
+
+func newRaftLogger(to *slog.Logger) hclog.Logger {
+	return &raftLogger{to: to.With("part", "raft")}
+}
+
+func slogLevel(l hclog.Level) slog.Level {
+	switch l {
+	case hclog.Error:
+		return slog.LevelError
+	case hclog.Warn:
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+func (l *raftLogger) enabled(v hclog.Level) bool {
+	return l.to.Enabled(context.Background(), slogLevel(v))
+}
+
+// electionMsg comes as a warning at every start of a cluster of one. Who leads in the end is said elsewhere.
+const electionMsg = "heartbeat timeout reached, starting election"
+
+func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
+	v := slogLevel(level)
+	if msg == electionMsg {
+		v = slog.LevelDebug
+	}
+	if !l.to.Enabled(context.Background(), v) {
+		return
+	}
+	for i, a := range args {
+		if f, ok := a.(hclog.Format); ok && len(f) > 0 { // hclog.Fmt("%+v", x)
+			args[i] = f[len(f)-1]
+		}
+	}
+	l.to.Log(context.Background(), v, msg, args...)
+}
+
+func (l *raftLogger) Trace(msg string, args ...any) { l.Log(hclog.Trace, msg, args...) }
+func (l *raftLogger) Debug(msg string, args ...any) { l.Log(hclog.Debug, msg, args...) }
+func (l *raftLogger) Info(msg string, args ...any)  { l.Log(hclog.Info, msg, args...) }
+func (l *raftLogger) Warn(msg string, args ...any)  { l.Log(hclog.Warn, msg, args...) }
+func (l *raftLogger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
+
+func (l *raftLogger) IsTrace() bool { return l.enabled(hclog.Trace) }
+func (l *raftLogger) IsDebug() bool { return l.enabled(hclog.Debug) }
+func (l *raftLogger) IsInfo() bool  { return l.enabled(hclog.Info) }
+func (l *raftLogger) IsWarn() bool  { return l.enabled(hclog.Warn) }
+func (l *raftLogger) IsError() bool { return l.enabled(hclog.Error) }
+
+func (l *raftLogger) ImpliedArgs() []any { return l.args }
+
+func (l *raftLogger) With(args ...any) hclog.Logger {
+	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name}
+}
+
+func (l *raftLogger) Name() string { return l.name }
+
+func (l *raftLogger) Named(name string) hclog.Logger {
+	if l.name != "" {
+		name = l.name + "." + name
+	}
+	return l.ResetNamed(name)
+}
+
+func (l *raftLogger) ResetNamed(name string) hclog.Logger {
+	return &raftLogger{to: l.to, args: l.args, name: name}
+}
+
+func (l *raftLogger) SetLevel(hclog.Level) {}
+
+func (l *raftLogger) GetLevel() hclog.Level {
+	for _, v := range []hclog.Level{hclog.Debug, hclog.Warn} {
+		if l.enabled(v) {
+			return v
+		}
+	}
+	return hclog.Error
+}
+
+func (l *raftLogger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
+	return slog.NewLogLogger(l.to.Handler(), slog.LevelDebug)
+}
+
+func (l *raftLogger) StandardWriter(o *hclog.StandardLoggerOptions) io.Writer {
+	return l.StandardLogger(o).Writer()
+}

@@ -1,0 +1,390 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// check normalizes and validates a job. The id matters to H, jitter and @every but not to whether a schedule is right.
+func (b *backend) check(spec *job.Spec) error {
+	if err := b.checkFields(spec); err != nil {
+		return err
+	}
+	_, err := compile(spec, 1)
+	return err
+}
+
+// checkFields is check without the schedule, which the batcher reads anyway.
+func (b *backend) checkFields(spec *job.Spec) error {
+	if spec.Timezone == "" && strings.Contains(spec.Schedule, "TZ") {
+		// The expression may name the zone itself. Without this the default would contradict it.
+		if s, err := compile(spec, 1); err == nil {
+			spec.Timezone = zoneOf(s, "")
+		}
+	}
+	spec.Normalize()
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	if len(spec.Calendars) == 0 {
+		return nil
+	}
+	return b.view(func(r *reader) error { return r.checkCalendars(spec) })
+}
+
+// CreateJob implements api.Backend.
+func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
+	if err := b.check(&spec); err != nil {
+		return job.Job{}, false, err
+	}
+	var group sync.WaitGroup
+	c := &creation{spec: &spec, size: sizeOf(&spec), group: &group}
+	if err := b.create(ctx, []*creation{c}, func(now int64) { c.request = requestOf(rq, now) }); err != nil {
+		return job.Job{}, false, err
+	}
+	if c.err != nil {
+		return job.Job{}, false, explain(c.err)
+	}
+	if err := outcomeError(c.outcome, spec.Name); err != nil {
+		return job.Job{}, false, err
+	}
+	if !c.outcome.Replay && len(spec.Calendars) == 0 {
+		return c.job(), false, nil
+	}
+	j, err := b.show(c.outcome.Job)
+	if job.CodeOf(err) == job.CodeNotFound && c.outcome.Replay {
+		err = job.Errorf(job.CodeNotFound, "use a new key to create it again", "this request created %s, which has been removed since", c.outcome.Job)
+	}
+	return j, c.outcome.Replay, err
+}
+
+// job is the job as it was created, which is what a create is answered with: by now it may have run.
+func (c *creation) job() job.Job {
+	j := job.Job{ID: c.outcome.Job, Status: job.StatusScheduled, Spec: *c.spec, NextRunAt: job.Instant(c.next.Ready), Version: c.outcome.Version,
+		CreatedAt: job.Instant(c.now), UpdatedAt: job.Instant(c.now)}
+	if c.next.At == 0 && !c.spec.Manual() {
+		j.Status = job.StatusCompleted
+	}
+	return j
+}
+
+// sizeOf is about how much of a log entry a job takes.
+func sizeOf(s *job.Spec) int {
+	n := 400 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.IdempotencyKey)
+	for k, v := range s.Tags {
+		n += len(k) + len(v) + 4
+	}
+	for k, v := range s.Workers {
+		n += len(k) + len(v) + 4
+	}
+	return n
+}
+
+// create puts jobs through the batcher, again under the next leadership if this one ended first. stamp is called with the time before
+// each try. The error is about all of them; each has its own beside it.
+func (b *backend) create(ctx context.Context, items []*creation, stamp func(now int64)) error {
+	deadline := time.Now().Add(leaderWait)
+	open := items
+	for {
+		e, now, err := b.stamp(ctx)
+		if err != nil {
+			leftOver(open, err)
+			return nil
+		}
+		stamp(now)
+		for _, c := range open {
+			c.group.Add(1)
+		}
+		done := make(chan struct{})
+		group := open[0].group
+		go func() {
+			group.Wait()
+			close(done)
+		}()
+		e.creates.submit(open)
+		select {
+		case <-done:
+		case <-ctx.Done():
+			// The batcher goes on and writes into the creations; nobody may read them any more.
+			return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "no answer in time: it may or may not have been done")
+		}
+		var again []*creation
+		for _, c := range open {
+			// An ambiguous one is repeated as well: its request id, or its name, makes that an echo.
+			if c.err != nil && !isFinal(c.err) {
+				again = append(again, c)
+			}
+		}
+		if len(again) == 0 {
+			return nil
+		}
+		if open = again; time.Now().After(deadline) || !pause(ctx, 20*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// isFinal says that trying again would not help.
+func isFinal(err error) bool {
+	var known *job.Error
+	return errors.As(err, &known) || errors.Is(err, fsm.ErrTooLarge)
+}
+
+// leftOver answers those for which there is nobody to try with. One whose earlier try ended in the dark keeps that error.
+func leftOver(open []*creation, err error) {
+	for _, c := range open {
+		if c.err == nil || errors.Is(c.err, scheduler.ErrNotApplied) {
+			c.err = err
+		}
+	}
+}
+
+// BulkCreate implements api.Backend. A named line is safe to repeat by its name; an unnamed one by its content and its place.
+func (b *backend) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult, error) {
+	out := make([]client.BulkResult, len(lines))
+	var group sync.WaitGroup
+	var items []*creation
+	var at []int // the line of each item
+	for i := range lines {
+		l := &lines[i]
+		out[i] = client.BulkResult{Line: l.Line, Name: l.Spec.Name}
+		if l.Err != nil {
+			fail(&out[i], l.Err)
+			continue
+		}
+		if err := b.checkFields(&l.Spec); err != nil {
+			fail(&out[i], err)
+			continue
+		}
+		out[i].Name = l.Spec.Name
+		items = append(items, &creation{spec: &l.Spec, size: sizeOf(&l.Spec), group: &group})
+		at = append(at, i)
+	}
+	if len(items) == 0 {
+		return out, nil
+	}
+	err := b.create(ctx, items, func(now int64) {
+		for k, c := range items {
+			if c.spec.Name == "" {
+				c.request = fsm.Request{ID: bulkID(&lines[at[k]], rq), Expires: now + keepClient.Milliseconds()}
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k, c := range items {
+		answer(&out[at[k]], c)
+	}
+	return out, nil
+}
+
+// bulkID identifies an unnamed line of a bulk create.
+func bulkID(l *client.BulkLine, rq api.Request) string {
+	h := sha256.New()
+	h.Write([]byte(rq.Key + "\x00"))
+	h.Write(l.Raw)
+	return "bulk:" + hex.EncodeToString(h.Sum(nil)[:16]) + ":" + strconv.Itoa(l.Line)
+}
+
+func fail(r *client.BulkResult, err error) {
+	var known *job.Error
+	if !errors.As(err, &known) {
+		known = job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
+	}
+	r.Status, r.Error = "error", known
+}
+
+// answer puts what became of a line into its result.
+func answer(r *client.BulkResult, c *creation) {
+	if c.err != nil {
+		fail(r, explain(c.err))
+		return
+	}
+	id := c.outcome.Job
+	switch {
+	case c.outcome.Code == fsm.CodeExists, c.outcome.Code == fsm.CodeOK && c.outcome.Replay:
+		r.Status, r.JobID = "exists", &id
+	case c.outcome.Code == fsm.CodeOK:
+		r.Status, r.JobID = "created", &id
+	default:
+		fail(r, outcomeError(c.outcome, r.Name))
+	}
+}
+
+// GetJob implements api.Backend.
+func (b *backend) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
+	var j job.Job
+	err := b.read(ctx, rd, func(r *reader) error {
+		id, err := r.find(ref)
+		if err == nil {
+			j, err = r.job(id, b.why())
+		}
+		return err
+	})
+	return j, err
+}
+
+const (
+	// viewJobs is how many jobs one view looks at: commits wait for views.
+	viewJobs = 256
+	// listLimit is how many jobs one request looks at. A filter that matches few gets a short page with a cursor, not a long wait.
+	listLimit = 20_000
+)
+
+// ListJobs implements api.Backend: by name if a prefix is given, by id otherwise.
+func (b *backend) ListJobs(ctx context.Context, q client.JobQuery, rd api.Read) (client.JobPage, error) {
+	page := client.JobPage{Jobs: []job.Job{}}
+	from, err := parseJobCursor(q)
+	if err != nil {
+		return page, err
+	}
+	if !rd.Stale {
+		if err := b.verify(ctx); err != nil {
+			return page, err
+		}
+	}
+	why := b.why()
+	for looked := 0; looked < listLimit; {
+		if err := ctx.Err(); err != nil {
+			return page, err
+		}
+		var ids []job.ID
+		end := false
+		err := b.view(func(r *reader) error {
+			var err error
+			if ids, from, end, err = r.jobsFrom(q, from, viewJobs); err != nil {
+				return err
+			}
+			for i, id := range ids {
+				ok, err := r.matches(id, q)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					continue
+				}
+				j, err := r.job(id, why)
+				if err != nil {
+					return err
+				}
+				if q.Status != "" && j.Status != q.Status {
+					continue
+				}
+				page.Jobs = append(page.Jobs, j)
+				if len(page.Jobs) == q.Limit {
+					from, end = jobCursor{id: id, name: j.Name}, end && i == len(ids)-1
+					return errPageFull
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errPageFull) {
+			return page, err
+		}
+		if end {
+			return page, nil
+		}
+		if err != nil {
+			break
+		}
+		looked += len(ids)
+	}
+	page.NextCursor = from.String(q)
+	return page, nil
+}
+
+var errPageFull = errors.New("page full")
+
+// jobCursor is where a list of jobs goes on: behind this job.
+type jobCursor struct {
+	id   job.ID
+	name string
+}
+
+func (c jobCursor) String(q client.JobQuery) string {
+	if q.Prefix != "" {
+		return "n" + base64.RawURLEncoding.EncodeToString([]byte(c.name))
+	}
+	return c.id.String()
+}
+
+func parseJobCursor(q client.JobQuery) (c jobCursor, err error) {
+	if q.Cursor == "" {
+		return c, nil
+	}
+	if rest, ok := strings.CutPrefix(q.Cursor, "n"); ok && q.Prefix != "" {
+		name, err := base64.RawURLEncoding.DecodeString(rest)
+		c.name = string(name)
+		return c, badCursor(err)
+	}
+	if q.Prefix == "" {
+		c.id, err = job.ParseID(q.Cursor)
+		return c, badCursor(err)
+	}
+	return c, badCursor(errPageFull)
+}
+
+func badCursor(err error) error {
+	if err == nil {
+		return nil
+	}
+	return job.Invalid("cursor", "use the next_cursor of the page before, with the same filters", "this is not a cursor of this list")
+}
+
+// jobsFrom takes up to n jobs behind a cursor.
+func (r *reader) jobsFrom(q client.JobQuery, from jobCursor, n int) (ids []job.ID, next jobCursor, end bool, err error) {
+	next, end = from, true
+	if q.Prefix != "" {
+		err = r.EachName(q.Prefix, from.name, func(name string, id job.ID) bool {
+			if len(ids) == n {
+				end = false
+				return false
+			}
+			ids, next = append(ids, id), jobCursor{id: id, name: name}
+			return true
+		})
+		return ids, next, end, err
+	}
+	err = r.EachJob(from.id, func(id job.ID, d store.Definition) bool {
+		if len(ids) == n {
+			end = false
+			return false
+		}
+		r.defs[id] = &d
+		ids, next = append(ids, id), jobCursor{id: id}
+		return true
+	})
+	return ids, next, end, err
+}
+
+// matches applies the filters that a definition decides.
+func (r *reader) matches(id job.ID, q client.JobQuery) (bool, error) {
+	def, err := r.definition(id)
+	if err != nil || def == nil {
+		return false, err
+	}
+	if q.Type != "" && def.Spec.Type != q.Type {
+		return false, nil
+	}
+	for k, v := range q.Tags {
+		if have, ok := def.Spec.Tags[k]; !ok || have != v {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,221 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// reader looks things up in one view and remembers what it decoded: a page of runs names few jobs many times.
+type reader struct {
+	*store.View
+	g         *group
+	defs      map[job.ID]*store.Definition
+	calendars map[string]*schedule.Blackout
+}
+
+func (g *group) reader(v *store.View) *reader {
+	return &reader{View: v, g: g, defs: map[job.ID]*store.Definition{}, calendars: map[string]*schedule.Blackout{}}
+}
+
+// find resolves a reference: an id (j_…) or a name.
+func (r *reader) find(ref string) (job.ID, error) {
+	id, err := job.ParseID(ref)
+	if err != nil {
+		var ok bool
+		if id, ok = r.Named(ref); !ok {
+			return 0, noJob(ref)
+		}
+		return id, nil
+	}
+	def, err := r.definition(id)
+	if err != nil {
+		return 0, err
+	}
+	if def == nil {
+		return 0, noJob(ref)
+	}
+	return id, nil
+}
+
+func noJob(ref string) error {
+	return job.Errorf(job.CodeNotFound, "GET /api/v1/jobs lists the jobs", "there is no job %q", ref)
+}
+
+// definition is a job's definition, nil if it is gone.
+func (r *reader) definition(id job.ID) (*store.Definition, error) {
+	if d, ok := r.defs[id]; ok {
+		return d, nil
+	}
+	d, ok, err := r.Definition(id)
+	if err != nil {
+		return nil, err
+	}
+	var p *store.Definition
+	if ok {
+		p = &d
+	}
+	r.defs[id] = p
+	return p, nil
+}
+
+// snapshot of a job: everything that an edit, a resume or an answer is computed from.
+type held struct {
+	id    job.ID
+	def   store.Definition
+	state store.State
+	place store.Place
+}
+
+func (r *reader) held(id job.ID) (held, error) {
+	def, err := r.definition(id)
+	if err != nil {
+		return held{}, err
+	}
+	if def == nil {
+		return held{}, noJob(id.String())
+	}
+	st, p, ok, err := r.State(id)
+	if err != nil {
+		return held{}, err
+	}
+	if !ok {
+		return held{}, errors.New("node: " + id.String() + " has a definition but no state")
+	}
+	return held{id, *def, st, p}, nil
+}
+
+// job is a job as the API shows it. why is the leader's word on why a class of jobs waits; nil if this node does not lead.
+func (r *reader) job(id job.ID, why func(class string) string) (job.Job, error) {
+	h, err := r.held(id)
+	if err != nil {
+		return job.Job{}, err
+	}
+	j := job.Job{
+		ID: id, Status: h.status(), Spec: h.def.Spec,
+		NextRunAt: job.Instant(r.nextRun(&h)), LastRunAt: job.Instant(h.state.LastAt), LastRunStatus: h.state.LastStatus,
+		OpenRuns: len(r.Open(id)), RunsStarted: int(h.state.Runs),
+		Version: h.def.Version, CreatedAt: job.Instant(h.def.CreatedAt), UpdatedAt: job.Instant(h.def.UpdatedAt),
+	}
+	switch {
+	case h.state.Quarantined:
+		j.WaitReason = r.Note(id)
+	case why != nil && r.waits(&h):
+		j.WaitReason = why(h.def.Spec.Class())
+	}
+	return j, nil
+}
+
+// waits says that something of the job is due and not claimed.
+func (r *reader) waits(h *held) bool {
+	if h.stopped() {
+		return false
+	}
+	if !h.place.Parked && h.place.Ready <= r.g.now() {
+		return true
+	}
+	for _, ref := range r.Open(h.id) {
+		if ref.Status == job.RunPending {
+			return true
+		}
+	}
+	return false
+}
+
+// status is the job's state as its owner sees it. A job whose last run is still open is not yet completed.
+func (h *held) status() job.Status {
+	s := &h.state
+	switch {
+	case s.Quarantined:
+		return job.StatusQuarantined
+	case s.Paused:
+		return job.StatusPaused
+	case !h.place.Parked, s.Manual, s.Active > 0, s.Waiting > 0:
+		return job.StatusScheduled
+	case s.OneOff && (s.LastStatus == job.RunDead || s.LastStatus == job.RunLost):
+		return job.StatusFailed
+	}
+	return job.StatusCompleted
+}
+
+// maxBlackoutWalk bounds how many occurrences are looked at for one that no calendar forbids.
+const maxBlackoutWalk = 500
+
+// nextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its jitter.
+// A paused job shows none: nothing will happen until somebody resumes it.
+func (r *reader) nextRun(h *held) int64 {
+	if h.place.Parked {
+		return 0
+	}
+	spec := &h.def.Spec
+	if len(spec.Calendars) == 0 {
+		return h.place.Ready
+	}
+	at := time.UnixMilli(h.place.At)
+	forbidden, err := r.blackouts(spec.Calendars)
+	if err != nil || !contains(forbidden, at) {
+		return h.place.Ready
+	}
+	sched, err := compile(spec, h.id)
+	if err != nil {
+		return h.place.Ready
+	}
+	for range maxBlackoutWalk {
+		next, ok := sched.Next(at)
+		if !ok {
+			return 0
+		}
+		if at = next; !contains(forbidden, at) {
+			return at.UnixMilli() + sched.Delay().Milliseconds()
+		}
+	}
+	return 0
+}
+
+func contains(all []*schedule.Blackout, t time.Time) bool {
+	for _, b := range all {
+		if b.Contains(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// blackouts are the calendars of a job. One that does not exist forbids nothing here; create and edit refuse it.
+func (r *reader) blackouts(names []string) ([]*schedule.Blackout, error) {
+	var out []*schedule.Blackout
+	for _, name := range names {
+		b, ok := r.calendars[name]
+		if !ok {
+			data := r.Calendar(name)
+			if data == nil {
+				continue
+			}
+			var c schedule.Calendar
+			if err := json.Unmarshal(data, &c); err != nil {
+				return nil, err
+			}
+			var err error
+			if b, err = c.Compile(); err != nil {
+				return nil, err
+			}
+			r.calendars[name] = b
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// checkCalendars refuses a job that names a calendar which is not there: it would fire on the days that it was meant to keep clear.
+func (r *reader) checkCalendars(spec *job.Spec) error {
+	for _, name := range spec.Calendars {
+		if r.Calendar(name) == nil {
+			return job.Invalid("calendars", "create it first with PUT /api/v1/calendars/"+name, "there is no calendar %q", name)
+		}
+	}
+	return nil
+}

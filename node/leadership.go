@@ -1,0 +1,274 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	crand "crypto/rand"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// epoch is one leadership of this node: everything that may be done only by the leader of its term. It ends as a whole.
+type epoch struct {
+	term    uint64
+	began   time.Time
+	sched   *scheduler.Scheduler
+	prop    *proposer
+	creates *batcher
+
+	cancel context.CancelFunc
+	done   chan struct{} // closed when everything of it has ended
+}
+
+// leadership follows raft: it starts an epoch when this node leads and ends it when it no longer does.
+//
+// It is level-triggered. NotifyCh says that something changed; what counts is what raft says its state and term are now. "true,
+// true" (lost and regained) is then simply another term (pitfalls 16), and a word that was missed or came late does no harm.
+type leadership struct {
+	g      *group
+	notify chan bool
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	cur     *epoch
+	changed chan struct{} // closed and replaced whenever cur changes
+}
+
+func newLeadership(g *group) *leadership {
+	return &leadership{g: g, notify: make(chan bool, 16), wake: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+const (
+	retryFirst = 50 * time.Millisecond
+	retryLimit = 2 * time.Second
+	// stepDownAfter is how many times in a row an epoch may fail before another node should get its chance.
+	stepDownAfter = 5
+	// steady is how long an epoch must have lasted for its end not to count as another failure to begin.
+	steady = 10 * time.Second
+)
+
+// run follows raft until ctx ends.
+func (l *leadership) run(ctx context.Context) {
+	var pump sync.WaitGroup
+	// Raft blocks on NotifyCh, so somebody must always read it, also while an epoch takes its time to end.
+	pump.Go(func() {
+		for {
+			select {
+			case <-l.notify:
+				select {
+				case l.wake <- struct{}{}:
+				default:
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer pump.Wait()
+	defer l.end()
+
+	failures := 0
+	var retry <-chan time.Time
+	for {
+		var ended <-chan struct{}
+		if e := l.current(); e != nil {
+			ended = e.done
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		case <-retry:
+		case <-ended: // by itself: the scheduler gave up while we lead
+		}
+		retry = nil
+		term, leads := l.g.leads()
+		if e := l.current(); e != nil {
+			gaveUp := isClosed(e.done)
+			if leads && e.term == term && !gaveUp {
+				continue // the word is about an earlier change
+			}
+			l.end()
+			switch {
+			case !gaveUp || time.Since(e.began) > steady:
+				failures = 0
+			case leads:
+				failures++
+				retry = l.again(term, failures, errGaveUp)
+				continue
+			}
+		}
+		if !leads {
+			failures = 0
+			continue
+		}
+		if err := l.begin(ctx, term); err != nil && ctx.Err() == nil {
+			failures++
+			retry = l.again(term, failures, err)
+		}
+	}
+}
+
+var errGaveUp = errors.New("the scheduler stopped by itself")
+
+// again plans another try to take up a leadership, and lets another node have it after too many. It is never given up in silence.
+func (l *leadership) again(term uint64, failures int, err error) <-chan time.Time {
+	delay := min(retryFirst<<min(failures, 10), retryLimit)
+	l.g.log.Error("could not take up the leadership", "term", term, "error", err, "failures", failures, "again_in", delay)
+	if failures >= stepDownAfter {
+		l.stepDown()
+	}
+	return time.After(delay)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// stepDown gives another node its chance. A cluster of one has none to give it to, and goes on trying.
+func (l *leadership) stepDown() {
+	if err := l.g.raft.LeadershipTransfer().Error(); err != nil {
+		l.g.log.Debug("leadership was not handed over", "error", err)
+	}
+}
+
+// begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
+func (l *leadership) begin(ctx context.Context, term uint64) error {
+	g := l.g
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight}
+	if err := g.barrier(ctx); err != nil {
+		return fmt.Errorf("barrier: %w", err)
+	}
+	if now, leads := g.leads(); !leads || now != term {
+		return errors.New("lost again")
+	}
+	if err := g.ensureClusterID(prop, term); err != nil {
+		return err
+	}
+	sched := g.newScheduler(prop, term)
+	ectx, cancel := context.WithCancel(ctx)
+	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, cancel: cancel, done: make(chan struct{})}
+	e.creates = newBatcher(e, g.store.Counters().NextJob)
+	var parts sync.WaitGroup
+	parts.Go(func() {
+		defer cancel() // one without the other is not a leadership
+		if err := sched.Run(ectx); err != nil && ectx.Err() == nil {
+			g.log.Error("the scheduler stopped", "term", term, "error", err)
+		}
+	})
+	parts.Go(func() { e.creates.run(ectx) })
+	go func() {
+		parts.Wait()
+		close(e.done)
+	}()
+	l.set(e)
+	g.log.Info("leading", "term", term)
+	return nil
+}
+
+// end stops everything of the current epoch and waits for it.
+func (l *leadership) end() {
+	e := l.current()
+	if e == nil {
+		return
+	}
+	l.set(nil)
+	e.prop.ended.Store(true)
+	e.cancel()
+	<-e.done
+	l.g.log.Info("no longer leading", "term", e.term)
+}
+
+func (l *leadership) current() *epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cur
+}
+
+func (l *leadership) set(e *epoch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cur = e
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// await is the current epoch, waited for a little if there is none: an election takes less than a second, and an answer a moment later
+// is better than an error now.
+func (l *leadership) await(ctx context.Context, limit time.Duration) (*epoch, error) {
+	timer := time.NewTimer(limit*3/4 + rand.N(limit/4+1)) // spread, so that those who waited do not come back together
+	defer timer.Stop()
+	for {
+		l.mu.Lock()
+		e, changed := l.cur, l.changed
+		l.mu.Unlock()
+		if e != nil {
+			return e, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil, errNoLeader()
+		case <-ctx.Done():
+			return nil, errNoLeader()
+		}
+	}
+}
+
+func errNoLeader() error {
+	return job.Errorf(job.CodeNoLeader, "try again in a moment", "nobody leads right now; nothing was changed")
+}
+
+// leads is the term in which this node leads right now. The term is read on both sides of the state: terms only grow, so two equal
+// ones mean that the state belongs to it.
+func (g *group) leads() (uint64, bool) {
+	before := g.raft.CurrentTerm()
+	state := g.raft.State()
+	return before, state == raft.Leader && g.raft.CurrentTerm() == before
+}
+
+// barrier waits until everything committed so far is in the state.
+func (g *group) barrier(ctx context.Context) error {
+	if !g.flight.enter() {
+		return raft.ErrRaftShutdown
+	}
+	f := g.raft.Barrier(g.cfg.Raft.ApplyTimeout)
+	done := make(chan error, 1)
+	go func() {
+		defer g.flight.leave()
+		done <- f.Error()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ensureClusterID names a new cluster. The first leader does it, once.
+func (g *group) ensureClusterID(prop *proposer, term uint64) error {
+	if g.store.Info().ClusterID != "" {
+		return nil
+	}
+	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: strings.ToLower(crand.Text())}
+	if _, err := prop.Propose(cmd).Wait(); err != nil {
+		return fmt.Errorf("name the cluster: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package node
+
+import "os"
+
+// lockFile does nothing here: bbolt's own locks on its files, taken a moment later, have to do.
+func lockFile(*os.File) (bool, error) { return true, nil }

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// meters are the node's metrics, in a registry of their own: several nodes may live in one process.
+type meters struct {
+	n        *Node
+	registry *prometheus.Registry
+
+	lag      prometheus.Histogram
+	duration prometheus.Histogram
+	runs     *prometheus.CounterVec
+	notRun   *prometheus.CounterVec
+	claims   *prometheus.CounterVec
+	apply    prometheus.Histogram
+	propose  prometheus.Histogram
+
+	deadLetters, backlog, jobs, openRuns *prometheus.Desc
+	slots, leader, skew                  *prometheus.Desc
+}
+
+var (
+	// lagBuckets resolve the goals: p50 10 ms, p99 50 ms.
+	lagBuckets      = []float64{.001, .0025, .005, .01, .02, .035, .05, .075, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
+	commitBuckets   = []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5}
+)
+
+func newMeters(n *Node) *meters {
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "carillon_" + name, Help: help, Buckets: buckets})
+	}
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carillon_" + name, Help: help}, []string{label})
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("carillon_"+name, help, labels, nil)
+	}
+	m := &meters{
+		n: n, registry: prometheus.NewRegistry(),
+		lag:      histogram("schedule_lag_seconds", "How long after it was ready an occurrence was claimed.", lagBuckets),
+		duration: histogram("run_duration_seconds", "How long attempts took, from their start to their end as their workers saw it.", durationBuckets),
+		runs:     counter("runs_total", "Ends of attempts that were committed, by status.", "status"),
+		notRun:   counter("not_run_total", "Occurrences that were recorded as not run, by reason.", "reason"),
+		claims:   counter("claims_total", "Claims that were proposed, by outcome.", "outcome"),
+		apply:    histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.", commitBuckets),
+		propose:  histogram("commit_seconds", "How long it took from proposing a command to its answer.", commitBuckets),
+
+		deadLetters: desc("dead_letters", "Dead letters that wait to be redriven or purged."),
+		backlog:     desc("backlog", "Entries that are due and not claimed; counting stops at 10,000. On the leader."),
+		jobs:        desc("jobs", "Jobs."),
+		openRuns:    desc("open_runs", "Open runs: pending, waiting, claimed or retrying."),
+		slots:       desc("worker_slots", "Slots of all registered workers, by state. On the leader.", "state"),
+		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
+		skew:        desc("clock_skew_seconds", "How far this node's clock is from the majority's."),
+	}
+	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.apply, m.propose, m,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *meters) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// hooks are what the scheduler calls.
+func (m *meters) hooks() scheduler.Metrics {
+	return scheduler.Metrics{
+		Lag:       func(d time.Duration) { m.lag.Observe(d.Seconds()) },
+		Claims:    func(outcome string, n int) { m.claims.WithLabelValues(outcome).Add(float64(n)) },
+		Completed: func(s job.RunStatus, n int) { m.runs.WithLabelValues(s.String()).Add(float64(n)) },
+		NotRun:    func(r job.Reason, n int64) { m.notRun.WithLabelValues(r.String()).Add(float64(n)) },
+	}
+}
+
+// applied is told by the state machine of every batch.
+func (m *meters) applied(_ int, took time.Duration) { m.apply.Observe(took.Seconds()) }
+
+// observe sees every command that was answered.
+func (m *meters) observe(cmd any, reply *fsm.Reply, took time.Duration) {
+	m.propose.Observe(took.Seconds())
+	c, ok := cmd.(*fsm.Complete)
+	if !ok {
+		return
+	}
+	for i := range reply.Items {
+		if reply.Items[i].Code == fsm.CodeOK && c.Started[i] != 0 && c.Ended[i] >= c.Started[i] {
+			m.duration.Observe(float64(c.Ended[i]-c.Started[i]) / 1000)
+		}
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *meters) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.slots, m.leader, m.skew} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector: what is a state and not an event is read when it is asked for.
+func (m *meters) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	g := m.n.group
+	c := g.store.Counters()
+	gauge(m.deadLetters, float64(c.Dead))
+	gauge(m.jobs, float64(c.Jobs))
+	gauge(m.openRuns, float64(g.store.OpenRunCount()))
+	gauge(m.skew, 0) // a cluster of one agrees with itself
+	if g.raft.State() != raft.Leader {
+		gauge(m.leader, 0)
+		return
+	}
+	gauge(m.leader, 1)
+	_ = m.n.backend.view(func(r *reader) error { // the node is closing: there is nothing to say
+		n, _, err := dueWork(r.View, g.now())
+		if err == nil {
+			gauge(m.backlog, float64(n))
+		}
+		return err
+	})
+	busy, slots := 0, 0
+	if e := g.lead.current(); e != nil {
+		for _, w := range e.sched.Workers() {
+			busy += w.Busy
+			slots += w.Slots
+		}
+	}
+	gauge(m.slots, float64(busy), "busy")
+	gauge(m.slots, float64(max(0, slots-busy)), "free")
+}

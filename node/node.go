@@ -1,0 +1,289 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// Node is a running node.
+type Node struct {
+	cfg     Config
+	dir     *dataDir
+	lock    *os.File
+	mux     *transport.Mux
+	trans   *raft.NetworkTransport
+	group   *group
+	meters  *meters
+	backend *backend
+	handler http.Handler
+	worker  *localWorker
+	started time.Time
+
+	stopping atomic.Bool
+	broken   chan error // something ended that must not
+
+	mu     sync.Mutex
+	cancel context.CancelFunc
+	ran    chan struct{} // closed when Run has returned; nil before it began
+	closed bool
+}
+
+// Open opens the data directory and the port and starts raft. Nothing is served before Run. An error names what is wrong and what to
+// do about it, and a directory that was refused is as it was.
+func Open(cfg Config) (_ *Node, err error) {
+	cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4)}
+	defer func() {
+		if err != nil {
+			n.release()
+		}
+	}()
+	if n.dir, err = openDir(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
+		return nil, err
+	}
+	if n.dir.fresh && !cfg.Bootstrap {
+		return nil, errNoCluster(n.dir.path)
+	}
+	if n.lock, err = lockDir(n.dir, cfg.Store.LockTimeout); err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
+	}
+	n.mux = transport.NewMux(ln, transport.Options{OnError: n.connError})
+	if err := n.dir.claim(); err != nil {
+		return nil, err
+	}
+	n.meters = newMeters(n)
+	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
+		return nil, err
+	}
+	if n.trans, err = n.newTransport(); err != nil {
+		return nil, err
+	}
+	if err := n.group.start(n.trans); err != nil {
+		return nil, err
+	}
+	n.backend = &backend{n: n, g: n.group}
+	n.handler = api.New(n.backend, api.Options{Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof})
+	if n.worker, err = newLocalWorker(n); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func lockDir(d *dataDir, wait time.Duration) (*os.File, error) {
+	f, err := acquire(d.file(fileLock), wait, true)
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, errLocked):
+		return nil, inUse("data directory " + d.path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, dirError(d.path, err)
+	}
+	return nil, err
+}
+
+// newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
+func (n *Node) newTransport() (*raft.NetworkTransport, error) {
+	advertise := n.cfg.Advertise
+	if advertise == "" {
+		advertise = defaultAdvertise(n.mux.Addr().String())
+	}
+	layer, err := transport.NewStreamLayer(n.mux.Raft(), transport.StreamOptions{
+		Advertise: advertise,
+		Handshake: transport.Handshake{Local: n.hello, Check: n.checkPeer},
+		OnError:   n.connError,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
+	}
+	return transport.NewRaftTransport(layer, newRaftLogger(n.cfg.Logger)), nil
+}
+
+// defaultAdvertise is the address listened on, or this machine's name if that is no address that others could dial.
+func defaultAdvertise(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil && name != "" {
+			host = name
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (n *Node) hello() transport.Hello {
+	info := n.group.store.Info()
+	return transport.Hello{ClusterID: info.ClusterID, Epoch: info.Epoch, NodeID: n.cfg.NodeID, InstanceID: n.dir.Instance}
+}
+
+// checkPeer lets in only nodes of this cluster and epoch. Which instances belong to it is the business of joining.
+func (n *Node) checkPeer(h transport.Hello) error {
+	info := n.group.store.Info()
+	if h.ClusterID != info.ClusterID || h.Epoch != info.Epoch {
+		return fmt.Errorf("this is cluster %q, epoch %d", info.ClusterID, info.Epoch)
+	}
+	return nil
+}
+
+func (n *Node) connError(remote net.Addr, err error) {
+	n.cfg.Logger.Debug("connection dropped", "remote", remote, "error", err)
+}
+
+// Addr is the address listened on.
+func (n *Node) Addr() string { return n.mux.Addr().String() }
+
+// Handler serves the node's HTTP port.
+func (n *Node) Handler() http.Handler { return n.handler }
+
+// fail ends Run: a part ended that must not.
+func (n *Node) fail(err error) {
+	select {
+	case n.broken <- err:
+	default:
+	}
+}
+
+const (
+	httpDrain         = 5 * time.Second
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+)
+
+// Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: HTTP, workers, leadership, raft,
+// listener, files (pitfalls 28).
+func (n *Node) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n.mu.Lock()
+	if n.closed || n.ran != nil {
+		n.mu.Unlock()
+		return errors.New("node: Run was called before, or after Close")
+	}
+	n.cancel, n.ran = cancel, make(chan struct{})
+	n.mu.Unlock()
+	defer close(n.ran)
+
+	var serving, leading, working sync.WaitGroup
+	serving.Go(func() {
+		if err := n.mux.Serve(); err != nil {
+			n.fail(fmt.Errorf("listener: %w", err))
+		}
+	})
+	srv := &http.Server{
+		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
+	}
+	serving.Go(func() {
+		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
+			n.fail(fmt.Errorf("http: %w", err))
+		}
+	})
+	leadCtx, endLead := context.WithCancel(context.Background())
+	defer endLead()
+	leading.Go(func() { n.group.lead.run(leadCtx) })
+	leading.Go(func() { n.group.compact(leadCtx) })
+	workCtx, endWork := context.WithCancel(context.Background())
+	defer endWork()
+	working.Go(func() { n.worker.run(workCtx) })
+
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-n.broken:
+		n.cfg.Logger.Error("stopping", "error", failure)
+	}
+
+	n.stopping.Store(true)
+	n.cfg.Logger.Info("stopping", "attempts_in_progress", n.worker.busy())
+	stopHTTP(srv)
+	endWork()
+	working.Wait()
+	endLead()
+	leading.Wait()
+	err := n.release()
+	serving.Wait()
+	n.cfg.Logger.Info("stopped")
+	return errors.Join(failure, err)
+}
+
+// stopHTTP lets requests finish for a while.
+func stopHTTP(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), httpDrain)
+	defer cancel()
+	if srv.Shutdown(ctx) != nil {
+		srv.Close()
+	}
+}
+
+// release ends raft and gives back port and files. It works on a node that was opened in part.
+func (n *Node) release() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	n.mu.Unlock()
+	if n.worker != nil {
+		n.worker.close()
+	}
+	var errs []error
+	if n.group != nil && n.group.raft != nil {
+		errs = append(errs, n.group.shutdown()) // closes the transport
+	} else if n.trans != nil {
+		errs = append(errs, n.trans.Close())
+	}
+	if n.mux != nil {
+		errs = append(errs, ignoreClosed(n.mux.Close()))
+	}
+	if n.group != nil {
+		errs = append(errs, n.group.closeFiles())
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close stops the node as the end of Run's context does, and waits.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	cancel, ran := n.cancel, n.ran
+	n.mu.Unlock()
+	if ran == nil {
+		return n.release()
+	}
+	cancel()
+	<-ran
+	return nil
+}

@@ -1,0 +1,156 @@
+package node
+
+import (
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// What an edit or a resume means for a job's next occurrence. Everything here is computed from one view and proposed with the
+// place that was seen, so that a claim in between makes it be computed again instead of being wrong.
+
+// countLimit is how far occurrences that did not run are counted; beyond it a record says "at least".
+const countLimit = 10_000
+
+// plan is where a job's next occurrence goes and what is dropped on the way.
+type plan struct {
+	next fsm.When
+	gap  fsm.Gap
+}
+
+func compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
+	s, err := scheduler.Compile(spec, id)
+	return s, scheduleError(err)
+}
+
+// scheduleError puts what package schedule says into the words of the API.
+func scheduleError(err error) error {
+	var e *schedule.Error
+	if errors.As(err, &e) {
+		return job.Invalid(e.Field, e.Remedy, "%s", e.Msg)
+	}
+	return err
+}
+
+// firstRun is the next occurrence of a new job. A one-off in the past is accepted: it is due at once.
+func firstRun(spec *job.Spec, s *schedule.Schedule, now int64) fsm.When {
+	if s.Kind() == schedule.Instant {
+		now = -1
+	}
+	return scheduler.NextAfter(spec, s, 0, now)
+}
+
+// due is the occurrence that waits: in the due index, or parked in the state of a paused job.
+func (h *held) due() fsm.When {
+	if h.place.Parked {
+		return fsm.When{At: h.state.ParkedAt, Ready: h.state.ParkedReady}
+	}
+	return fsm.When{At: h.place.At, Ready: h.place.Ready}
+}
+
+func (h *held) seen() fsm.Seen {
+	s := fsm.Seen{Gen: h.state.Gen, Parked: h.place.Parked}
+	if !s.Parked {
+		s.At, s.Ready = h.place.At, h.place.Ready
+	}
+	return s
+}
+
+// scheduleChanged says whether an edit touches when the job runs.
+func scheduleChanged(a, b *job.Spec) bool {
+	return a.Schedule != b.Schedule || a.Timezone != b.Timezone || a.Jitter != b.Jitter || a.StartAt != b.StartAt ||
+		a.EndAt != b.EndAt || a.MaxRuns != b.MaxRuns || a.DSTGap != b.DSTGap || a.DSTOverlap != b.DSTOverlap
+}
+
+// planEdit is what an edit makes of the next occurrence (design §4).
+//
+// Without a change of the schedule the due place stays. Otherwise the new schedule is followed from just before the occurrence that is
+// due, so that one which is due but not yet claimed is neither lost nor repeated, and never from before the last one claimed. What lies in
+// the future is the old schedule's plan and binds nobody: if the due time is still to come, the new schedule counts from now.
+func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
+	cur := h.due()
+	if !scheduleChanged(&h.def.Spec, spec) {
+		return plan{next: cur}, nil
+	}
+	sched, err := compile(spec, h.id)
+	if err != nil {
+		return plan{}, err
+	}
+	from, reason := now, job.ReasonEdited
+	if h.stopped() {
+		reason = h.stopReason() // what passed meanwhile did not run, whatever the schedule becomes
+	} else if cur.At != 0 {
+		from = min(cur.At-1, now)
+	}
+	if sched.Kind() == schedule.Instant {
+		from = -1 // one occurrence: it runs at its time, or now if that has passed, unless it ran already
+	}
+	p := plan{next: scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, from))}
+	if cur.At == 0 || cur.At > now {
+		return p, nil
+	}
+	// The occurrence that was due, and those of the old schedule after it, up to now or to where the new one goes on.
+	until := now
+	if p.next.At != 0 {
+		until = min(until, p.next.At-1)
+	}
+	old, err := compile(&h.def.Spec, h.id)
+	if err != nil {
+		until = min(until, cur.At) // it is in quarantine for that: what was due is all that can be said
+	}
+	p.gap = gapOf(old, cur.At, until, reason)
+	return p, nil
+}
+
+func (h *held) stopped() bool { return h.state.Paused || h.state.Quarantined }
+
+func (h *held) stopReason() job.Reason {
+	if h.state.Quarantined {
+		return job.ReasonQuarantined
+	}
+	return job.ReasonPaused
+}
+
+// planResume is what starting a stopped job again makes of its next occurrence. Those that passed meanwhile did not run and are
+// recorded; a one-off whose time passed runs now. An occurrence whose jitter is still to come has not passed.
+func planResume(h *held, now int64) (plan, error) {
+	spec := &h.def.Spec
+	sched, err := compile(spec, h.id)
+	if err != nil {
+		return plan{}, err
+	}
+	cur := h.due()
+	if cur.At == 0 {
+		return plan{}, nil // nothing waited: it was completed, or has no occurrences
+	}
+	if sched.Kind() == schedule.Instant {
+		return plan{next: cur}, nil
+	}
+	passed := now - sched.Delay().Milliseconds()
+	if cur.At > passed {
+		return plan{next: cur}, nil
+	}
+	next := scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, passed))
+	return plan{next: next, gap: gapOf(sched, cur.At, passed, h.stopReason())}, nil
+}
+
+// gapOf counts the occurrences from first, which is one by itself, to until that will not run.
+func gapOf(s *schedule.Schedule, first, until int64, reason job.Reason) fsm.Gap {
+	if until < first {
+		return fsm.Gap{}
+	}
+	g := fsm.Gap{First: first, Last: first, Count: 1, Status: job.RunSkipped, Reason: reason}
+	if until == first {
+		return g
+	}
+	n, more := s.Count(time.UnixMilli(first), time.UnixMilli(until), countLimit-1)
+	if n > 0 {
+		last, _ := s.Prev(time.UnixMilli(until))
+		g.Last, g.Count, g.AtLeast = last.UnixMilli(), int64(n)+1, more
+	}
+	return g
+}

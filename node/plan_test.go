@@ -1,0 +1,189 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+func clock(s string) int64 {
+	if s == "" {
+		return 0
+	}
+	t, err := time.Parse("15:04:05", s)
+	if err != nil {
+		panic(err)
+	}
+	return time.Date(2027, 3, 1, t.Hour(), t.Minute(), t.Second(), 0, time.UTC).UnixMilli()
+}
+
+func at(s string) fsm.When { return fsm.When{At: clock(s), Ready: clock(s)} }
+
+func dropped(first, last string, n int64, reason job.Reason) fsm.Gap {
+	return fsm.Gap{First: clock(first), Last: clock(last), Count: n, Status: job.RunSkipped, Reason: reason}
+}
+
+// heldJob is a job whose next occurrence is due at a time.
+func heldJob(schedule, due, last string) held {
+	h := held{id: 7, def: store.Definition{Spec: job.Spec{Schedule: schedule}}}
+	h.state.LastNominal = clock(last)
+	if due == "" {
+		h.place.Parked = true
+	} else {
+		h.place = store.Place{At: clock(due), Ready: clock(due)}
+	}
+	return h
+}
+
+func paused(h held) held {
+	h.state.Paused = true
+	h.state.ParkedAt, h.state.ParkedReady = h.place.At, h.place.Ready
+	h.place = store.Place{Parked: true}
+	return h
+}
+
+func TestPlanEdit(t *testing.T) {
+	const hourly, quarter = "0 * * * *", "*/15 * * * *"
+	for _, tc := range []struct {
+		name string
+		h    held
+		spec job.Spec
+		now  string
+		next fsm.When
+		gap  fsm.Gap
+	}{
+		{"no schedule field changed: the due place stays",
+			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: hourly, Timeout: 5}, "11:20:00", at("12:00:00"), fsm.Gap{}},
+		{"no schedule field changed, and it is due already",
+			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: hourly, Priority: "high"}, "12:20:00", at("12:00:00"), fsm.Gap{}},
+		{"denser, due later: it counts from now",
+			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: quarter}, "11:20:00", at("11:30:00"), fsm.Gap{}},
+		{"never at or before the last one claimed",
+			heldJob(hourly, "12:00:00", "11:30:00"), job.Spec{Schedule: quarter}, "11:20:00", at("11:45:00"), fsm.Gap{}},
+		{"due and not claimed, in both schedules: kept",
+			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: quarter}, "12:20:00", at("12:00:00"), fsm.Gap{}},
+		{"due and not claimed, in the old schedule only: dropped with a record",
+			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: "30 * * * *"}, "12:20:00", at("12:30:00"),
+			dropped("12:00:00", "12:00:00", 1, job.ReasonEdited)},
+		{"several due and dropped",
+			heldJob(quarter, "12:00:00", "11:45:00"), job.Spec{Schedule: "0 18 * * *"}, "12:40:00", at("18:00:00"),
+			dropped("12:00:00", "12:30:00", 3, job.ReasonEdited)},
+		{"the new schedule has one among those that are due: it runs, those before it are dropped",
+			heldJob(quarter, "12:00:00", "11:45:00"), job.Spec{Schedule: "20 * * * *"}, "12:40:00", at("12:20:00"),
+			dropped("12:00:00", "12:15:00", 2, job.ReasonEdited)},
+		{"a one-off moved to an earlier time",
+			heldJob("2027-03-01T12:00:00Z", "12:00:00", ""), job.Spec{Schedule: "2027-03-01T11:30:00Z"}, "11:00:00", at("11:30:00"), fsm.Gap{}},
+		{"a one-off moved into the past runs now",
+			heldJob("2027-03-01T12:00:00Z", "12:00:00", ""), job.Spec{Schedule: "2027-03-01T08:00:00Z"}, "11:00:00", at("08:00:00"), fsm.Gap{}},
+		{"a one-off that ran gets another time",
+			heldJob("2027-03-01T12:00:00Z", "", "12:00:00"), job.Spec{Schedule: "2027-03-01T15:00:00Z"}, "13:00:00", at("15:00:00"), fsm.Gap{}},
+		{"a one-off that ran and keeps its time",
+			heldJob("2027-03-01T12:00:00Z", "", "12:00:00"), job.Spec{Schedule: "2027-03-01T12:00:00Z", Jitter: job.Duration(time.Millisecond)}, "13:00:00", fsm.When{}, fsm.Gap{}},
+		{"manual from now on",
+			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: "@manual"}, "12:10:00", fsm.When{}, dropped("12:00:00", "12:00:00", 1, job.ReasonEdited)},
+		{"scheduled from now on",
+			heldJob("@manual", "", ""), job.Spec{Schedule: hourly}, "12:10:00", at("13:00:00"), fsm.Gap{}},
+		{"paused: what passed is recorded as paused, the next one waits",
+			paused(heldJob(hourly, "12:00:00", "11:00:00")), job.Spec{Schedule: quarter}, "14:20:00", at("14:30:00"),
+			dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
+		{"max_runs below what ran",
+			func() held { h := heldJob(hourly, "12:00:00", "11:00:00"); h.state.Runs = 5; return h }(),
+			job.Spec{Schedule: hourly, MaxRuns: 5}, "11:20:00", fsm.When{}, fsm.Gap{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := planEdit(&tc.h, &tc.spec, clock(tc.now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.next != tc.next {
+				t.Errorf("next %v, want %v", job.Instant(p.next.At), job.Instant(tc.next.At))
+			}
+			if p.gap != tc.gap {
+				t.Errorf("gap %+v, want %+v", p.gap, tc.gap)
+			}
+		})
+	}
+}
+
+// Pitfall 38: an edit between an occurrence's time and its jittered start must not lose it.
+func TestEditInsideTheJitterGap(t *testing.T) {
+	h := heldJob("0 * * * *", "12:00:00", "11:00:00")
+	h.def.Spec.Jitter = job.Duration(30 * time.Minute)
+	h.place.Ready += 20 * 60_000
+	p, err := planEdit(&h, &job.Spec{Schedule: "0 * * * *", Jitter: job.Duration(40 * time.Minute)}, clock("12:10:00"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.next.At != clock("12:00:00") || p.next.Ready < p.next.At {
+		t.Errorf("the occurrence at 12:00 became %v", p.next)
+	}
+}
+
+func TestPlanResume(t *testing.T) {
+	const hourly = "0 * * * *"
+	for _, tc := range []struct {
+		name string
+		h    held
+		now  string
+		next fsm.When
+		gap  fsm.Gap
+	}{
+		{"nothing passed", paused(heldJob(hourly, "12:00:00", "11:00:00")), "11:30:00", at("12:00:00"), fsm.Gap{}},
+		{"three passed", paused(heldJob(hourly, "12:00:00", "11:00:00")), "14:30:00", at("15:00:00"), dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
+		{"at the very time of one", paused(heldJob(hourly, "12:00:00", "11:00:00")), "12:00:00", at("13:00:00"), dropped("12:00:00", "12:00:00", 1, job.ReasonPaused)},
+		{"a one-off whose time passed runs now", paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:00:00", at("12:00:00"), fsm.Gap{}},
+		{"a manual job has none", paused(heldJob("@manual", "", "")), "14:00:00", fsm.When{}, fsm.Gap{}},
+		{"quarantined", func() held {
+			h := paused(heldJob(hourly, "12:00:00", "11:00:00"))
+			h.state.Quarantined = true
+			return h
+		}(),
+			"12:30:00", at("13:00:00"), dropped("12:00:00", "12:00:00", 1, job.ReasonQuarantined)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := planResume(&tc.h, clock(tc.now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.next != tc.next || p.gap != tc.gap {
+				t.Errorf("got %+v, want %+v %+v", p, tc.next, tc.gap)
+			}
+		})
+	}
+}
+
+// An occurrence whose jitter is still to come has not passed.
+func TestResumeInsideTheJitterGap(t *testing.T) {
+	h := heldJob("0 * * * *", "12:00:00", "11:00:00")
+	h.def.Spec.Jitter = job.Duration(50 * time.Minute)
+	sched, err := compile(&h.def.Spec, h.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.place.Ready = h.place.At + sched.Delay().Milliseconds()
+	if sched.Delay() < time.Minute {
+		t.Fatalf("the delay %s is too short for this test", sched.Delay())
+	}
+	h = paused(h)
+	p, err := planResume(&h, h.state.ParkedReady-30_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.next != (fsm.When{At: h.state.ParkedAt, Ready: h.state.ParkedReady}) || p.gap.Count != 0 {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestGapIsCountedToALimit(t *testing.T) {
+	h := paused(heldJob("* * * * * *", "12:00:00", ""))
+	p, err := planResume(&h, clock("12:00:00")+1_000_000*1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.gap.Count != countLimit || !p.gap.AtLeast {
+		t.Errorf("got %+v", p.gap)
+	}
+}

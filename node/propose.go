@@ -1,0 +1,211 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// proposer puts commands into the log for one leadership. After its end it proposes nothing: a goroutine of an old leadership must
+// not be able to write under a new one.
+type proposer struct {
+	raft    *raft.Raft
+	timeout time.Duration
+	observe func(cmd any, reply *fsm.Reply, took time.Duration)
+	flight  *flight
+	ended   atomic.Bool
+
+	verifying sync.Mutex
+	under     *verification // asked of raft already
+	next      *verification // waits for that; whoever comes now is answered by it
+}
+
+// proposal is a command on its way. It is resolved by a goroutine of its own, because raft's futures can be waited for but not
+// given up, and one that was handed to a state machine that then shut down is never answered.
+type proposal struct {
+	done  chan struct{}
+	reply *fsm.Reply
+	err   error
+}
+
+// Wait blocks until the command is applied, or is known not to be, or nothing can be known.
+func (p *proposal) Wait() (*fsm.Reply, error) {
+	<-p.done
+	return p.reply, p.err
+}
+
+func refused(err error) *proposal {
+	p := &proposal{done: make(chan struct{}), err: fmt.Errorf("%w: %w", scheduler.ErrNotApplied, err)}
+	close(p.done)
+	return p
+}
+
+var errEnded = errors.New("this leadership has ended")
+
+// Propose enters a command into the log. Commands of one goroutine are in the log in the order of its calls.
+func (p *proposer) Propose(cmd any) scheduler.Future {
+	data, err := fsm.Encode(cmd)
+	if err != nil {
+		return refused(err)
+	}
+	if p.ended.Load() {
+		return refused(errEnded)
+	}
+	if !p.flight.enter() {
+		return refused(raft.ErrRaftShutdown)
+	}
+	began := time.Now()
+	future := p.raft.Apply(data, p.timeout)
+	out := &proposal{done: make(chan struct{})}
+	go func() {
+		defer p.flight.leave()
+		defer close(out.done)
+		out.reply, out.err = resolve(future)
+		if out.err == nil && p.observe != nil {
+			p.observe(cmd, out.reply, time.Since(began))
+		}
+	}()
+	return out
+}
+
+// resolve waits for raft's answer and says what it means. Only these three errors mean that the entry is not, and will not be, in
+// the log; after any other one it may still be committed (pitfalls 17).
+func resolve(f raft.ApplyFuture) (*fsm.Reply, error) {
+	switch err := f.Error(); {
+	case err == nil:
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return nil, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, err)
+	default:
+		return nil, err
+	}
+	switch r := f.Response().(type) {
+	case *fsm.Reply:
+		return r, nil
+	case error:
+		return nil, r
+	default:
+		return nil, fmt.Errorf("the state machine answered with %T", r)
+	}
+}
+
+// verification is one question to raft whether this node still leads, on behalf of everybody who asked before it was put.
+type verification struct {
+	done chan struct{}
+	err  error
+}
+
+// VerifyLeader asks a quorum whether this node still leads. Raft's own call has no time limit and queues behind its main loop
+// (pitfalls 40), so concurrent callers share: at most one question is on its way and one waits.
+func (p *proposer) VerifyLeader(ctx context.Context) error {
+	p.verifying.Lock()
+	v := p.next
+	if v == nil {
+		v = &verification{done: make(chan struct{})}
+		if p.under == nil {
+			p.under = v
+			p.ask(v)
+		} else {
+			p.next = v // the one under way may have been answered before this caller came
+		}
+	}
+	p.verifying.Unlock()
+	select {
+	case <-v.done:
+		return v.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ask runs with the lock held.
+func (p *proposer) ask(v *verification) {
+	if p.ended.Load() || !p.flight.enter() {
+		v.err = errEnded
+		p.under = nil
+		close(v.done)
+		return
+	}
+	go func() {
+		defer p.flight.leave()
+		v.err = p.raft.VerifyLeader().Error()
+		close(v.done)
+		p.verifying.Lock()
+		defer p.verifying.Unlock()
+		p.under, p.next = p.next, nil
+		if p.under != nil {
+			p.ask(p.under)
+		}
+	}()
+}
+
+// flight counts what raft has been asked and has not answered. Raft is shut down only when it is empty: a future that is in one of
+// its channels at that moment is never answered.
+type flight struct {
+	mu     sync.Mutex
+	n      int
+	closed bool
+	empty  chan struct{} // made by land
+}
+
+func (f *flight) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return false
+	}
+	f.n++
+	return true
+}
+
+func (f *flight) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n--
+	if f.n == 0 && f.closed {
+		close(f.empty)
+	}
+}
+
+// land lets nothing more in and waits for what is out, for a while.
+func (f *flight) land(limit time.Duration) bool {
+	f.mu.Lock()
+	if !f.closed {
+		f.closed = true
+		f.empty = make(chan struct{})
+		if f.n == 0 {
+			close(f.empty)
+		}
+	}
+	f.mu.Unlock()
+	select {
+	case <-f.empty:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// explain turns the error of a proposal into what a client is told.
+func explain(err error) error {
+	var known *job.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, fsm.ErrTooLarge):
+		return job.Errorf(job.CodeTooLarge, "make it smaller", "the request is larger than a log entry may be")
+	case errors.Is(err, scheduler.ErrNotApplied):
+		return job.Errorf(job.CodeNoLeader, "try again", "this node lost its leadership; nothing was changed")
+	}
+	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "it may or may not have been done: %v", err)
+}

@@ -1,0 +1,311 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// viewRuns is how many runs or records one view looks at, runsLimit how many one request does.
+	viewRuns  = 512
+	runsLimit = 50_000
+	// chainSlack is how far, in ms, the times in a job's chain may be out of order: stamps are taken before their commands get
+	// their places in the log.
+	chainSlack = 10_000
+)
+
+// runCursor is where a list of runs goes on: below an open run, or below a history record.
+type runCursor struct {
+	history bool
+	below   job.RunKey
+	seq     uint64
+}
+
+func (c runCursor) String() string {
+	if c.history {
+		return "h" + strconv.FormatUint(c.seq, 32)
+	}
+	return c.below.String()
+}
+
+func parseRunCursor(s string) (c runCursor, err error) {
+	if s == "" {
+		return c, nil
+	}
+	if rest, ok := strings.CutPrefix(s, "h"); ok {
+		c.history = true
+		c.seq, err = strconv.ParseUint(rest, 32, 64)
+		return c, badCursor(err)
+	}
+	c.below, err = job.ParseRunKey(s)
+	return c, badCursor(err)
+}
+
+// lister walks runs, newest first, in short views: the open ones and then the history, of all jobs or of one.
+type lister struct {
+	b        *backend
+	q        client.RunQuery
+	id       job.ID // 0: all jobs
+	open     bool   // list open runs
+	finished bool   // list the history
+	page     client.RunPage
+}
+
+func (l *lister) wants(s job.RunStatus) bool {
+	if len(l.q.Statuses) == 0 {
+		return true
+	}
+	return slices.Contains(l.q.Statuses, s)
+}
+
+// run fills the page.
+func (l *lister) run(ctx context.Context, cur runCursor) (client.RunPage, error) {
+	l.page.Runs = []job.Run{}
+	if !cur.history && !l.open {
+		cur = runCursor{history: true}
+	}
+	for looked := 0; looked < runsLimit; looked += viewRuns {
+		if err := ctx.Err(); err != nil {
+			return l.page, err
+		}
+		end := false
+		err := l.b.view(func(r *reader) (err error) {
+			if !cur.history {
+				var last bool
+				if cur, last, err = l.openRuns(r, cur); err != nil || !last {
+					return err
+				}
+				if end = !l.finished; end {
+					return nil
+				}
+				cur = runCursor{history: true}
+			}
+			if l.full() {
+				return nil
+			}
+			cur, end, err = l.records(r, cur)
+			return err
+		})
+		if err != nil || end {
+			return l.page, err
+		}
+		if l.full() {
+			break
+		}
+	}
+	l.page.NextCursor = cur.String()
+	return l.page, nil
+}
+
+func (l *lister) full() bool { return len(l.page.Runs) >= l.q.Limit }
+
+// openRuns adds open runs below the cursor; last says that there are no more.
+func (l *lister) openRuns(r *reader, cur runCursor) (next runCursor, last bool, err error) {
+	next, last = cur, true
+	var inner error
+	n := 0
+	each := func(k job.RunKey, row store.Row) bool {
+		if n == viewRuns || l.full() {
+			last = false
+			return false
+		}
+		n++
+		next.below = k
+		run, err := r.openRun(k, &row)
+		if err != nil {
+			inner = err
+			return false
+		}
+		if l.wants(run.Status) {
+			l.page.Runs = append(l.page.Runs, run)
+		}
+		return true
+	}
+	if l.id == 0 {
+		err = r.EachRunBack(cur.below, each)
+	} else {
+		refs := r.Open(l.id)
+		for i := len(refs) - 1; i >= 0; i-- {
+			k := job.RunKey{Job: l.id, At: refs[i].At, Origin: refs[i].Origin}
+			if cur.below != (job.RunKey{}) && !before(k, cur.below) {
+				continue
+			}
+			row, ok, rerr := r.Run(k)
+			if rerr != nil {
+				return next, last, rerr
+			}
+			if ok && !each(k, row) {
+				break
+			}
+		}
+	}
+	if err == nil {
+		err = inner
+	}
+	return next, last, err
+}
+
+// before is the order of the runs bucket.
+func before(a, b job.RunKey) bool {
+	if a.At != b.At {
+		return a.At < b.At
+	}
+	if a.Job != b.Job {
+		return a.Job < b.Job
+	}
+	return a.Origin < b.Origin
+}
+
+// records adds history below the cursor; end says that there is no more.
+func (l *lister) records(r *reader, cur runCursor) (next runCursor, end bool, err error) {
+	next, end = cur, true
+	var inner error
+	n := 0
+	each := func(seq uint64, rec store.Record) bool {
+		if n == viewRuns || l.full() {
+			end = false
+			return false
+		}
+		n++
+		next.seq = seq
+		if !l.wants(rec.Status) {
+			return true
+		}
+		run, err := r.record(seq, &rec)
+		if err != nil {
+			inner = err
+			return false
+		}
+		l.page.Runs = append(l.page.Runs, run)
+		return true
+	}
+	if l.id == 0 {
+		err = r.EachRecordBack(cur.seq, each)
+	} else {
+		from, ferr := r.chainFrom(l.id, cur.seq)
+		if ferr != nil {
+			return next, true, ferr
+		}
+		err = r.EachOfJob(from, each)
+	}
+	if err == nil {
+		err = inner
+	}
+	return next, end, err
+}
+
+// chainFrom is the record of a job's chain below a sequence number; 0: its head.
+func (r *reader) chainFrom(id job.ID, below uint64) (uint64, error) {
+	if below == 0 {
+		st, _, ok, err := r.State(id)
+		if err != nil || !ok {
+			return 0, err
+		}
+		return st.HistHead, nil
+	}
+	rec, ok, err := r.Record(below)
+	if err != nil || !ok || rec.Job != id {
+		return 0, err // trimmed meanwhile: everything older is gone, too
+	}
+	return rec.Prev, nil
+}
+
+// JobRuns implements api.Backend.
+func (b *backend) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+	cur, err := parseRunCursor(q.Cursor)
+	if err != nil {
+		return client.RunPage{}, err
+	}
+	l := &lister{b: b, q: q, open: true, finished: true}
+	err = b.read(ctx, rd, func(r *reader) (err error) {
+		l.id, err = r.find(ref)
+		return err
+	})
+	if err != nil {
+		return client.RunPage{}, err
+	}
+	return l.run(ctx, cur)
+}
+
+// Runs implements api.Backend.
+func (b *backend) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+	if q.Job != "" {
+		return b.JobRuns(ctx, q.Job, q, rd)
+	}
+	cur, err := parseRunCursor(q.Cursor)
+	if err != nil {
+		return client.RunPage{}, err
+	}
+	if !rd.Stale {
+		if err := b.verify(ctx); err != nil {
+			return client.RunPage{}, err
+		}
+	}
+	l := &lister{b: b, q: q, open: len(q.Statuses) == 0}
+	for _, s := range q.Statuses {
+		l.open = l.open || s.Open()
+		l.finished = l.finished || !s.Open()
+	}
+	return l.run(ctx, cur)
+}
+
+// CancelRun implements api.Backend.
+func (b *backend) CancelRun(ctx context.Context, runID string, rq api.Request) (job.Run, error) {
+	k, err := job.ParseRunKey(runID)
+	if err != nil {
+		return job.Run{}, noRun(runID)
+	}
+	if _, ok, err := b.echo(ctx, rq); err != nil || ok {
+		if err != nil {
+			return job.Run{}, err
+		}
+		return b.showRun(k)
+	}
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(k.Job), At: k.At, Origin: byte(k.Origin)}, nil
+	})
+	if err != nil {
+		return job.Run{}, err
+	}
+	if o.Code == fsm.CodeNotFound {
+		run, err := b.showRun(k) // it may have ended already, which is another thing than never having been
+		if err != nil {
+			return job.Run{}, err
+		}
+		return job.Run{}, job.Errorf(job.CodeState, "", "the run has ended already: %s", run.Status)
+	}
+	if err := outcomeError(o, runID); err != nil {
+		return job.Run{}, err
+	}
+	return b.showRun(k)
+}
+
+// ExportHistory implements api.Backend.
+func (b *backend) ExportHistory(ctx context.Context, after uint64, limit int, rd api.Read) ([]job.Run, error) {
+	var out []job.Run
+	err := b.read(ctx, rd, func(r *reader) error {
+		var inner error
+		err := r.EachRecord(after, func(seq uint64, rec store.Record) bool {
+			run, err := r.record(seq, &rec)
+			if err != nil {
+				inner = err
+				return false
+			}
+			out = append(out, run)
+			return len(out) < limit
+		})
+		if err == nil {
+			err = inner
+		}
+		return err
+	})
+	return out, err
+}

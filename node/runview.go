@@ -1,0 +1,197 @@
+package node
+
+import (
+	"context"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// openRun is an open run as the API shows it.
+func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
+	run := job.Run{
+		RunID: k.String(), JobID: k.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+		ClaimedAt: job.Instant(row.ClaimedAt), Attempt: int(row.Attempt), Status: row.Status, Reason: row.Cancel,
+		Worker: row.Worker, Fence: row.Fence, Key: row.Key,
+	}
+	switch row.Status {
+	case job.RunClaimed, job.RunCanceling:
+		// Whether it has started is known from heartbeats only.
+		if e := r.g.lead.current(); e != nil {
+			if started, ok := e.sched.Started(row.Worker, row.Incarnation, row.Fence); ok {
+				run.StartedAt = started
+				if row.Status == job.RunClaimed {
+					run.Status = job.RunRunning
+				}
+			}
+		}
+		run.LagMS = lag(&run)
+	case job.RunPending, job.RunRetrying:
+		run.ReadyAt = job.Instant(row.Ready)
+	}
+	def, err := r.definition(k.Job)
+	if err != nil {
+		return run, err
+	}
+	name := ""
+	if def != nil {
+		name = def.Spec.Name
+	}
+	run.JobName = name
+	if run.Key == "" {
+		run.Key = job.IdempotencyKey("", name, k)
+	}
+	return run, nil
+}
+
+// lag is how late a run started, or was claimed if its start is not known.
+func lag(run *job.Run) *int64 {
+	at := run.StartedAt
+	if at == 0 {
+		at = run.ClaimedAt
+	}
+	if at == 0 || run.ScheduledAt == 0 {
+		return nil
+	}
+	ms := int64(at - run.ScheduledAt)
+	return &ms
+}
+
+// record is a line of the history as the API shows it.
+func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
+	run := job.Run{JobID: rec.Job, Status: rec.Status, Reason: rec.Reason, Seq: seq}
+	def, err := r.definition(rec.Job)
+	if err != nil {
+		return run, err
+	}
+	template := ""
+	if def != nil {
+		run.JobName, template = def.Spec.Name, def.Spec.IdempotencyKey
+	}
+	if i := rec.Interval; !i.Empty() {
+		run.First, run.Last, run.Count, run.CountAtLeast = job.Instant(i.First), job.Instant(i.Last), i.Count, i.AtLeast
+		run.FinishedAt = job.Instant(rec.Recorded)
+		return run, nil
+	}
+	k := rec.Run()
+	run.RunID, run.ScheduledAt, run.Origin = k.String(), job.Instant(k.At), k.Origin
+	run.ClaimedAt, run.StartedAt, run.FinishedAt = job.Instant(rec.ClaimedAt), job.Instant(rec.StartedAt), job.Instant(rec.EndedAt)
+	if run.FinishedAt == 0 {
+		run.FinishedAt = job.Instant(rec.Recorded)
+	}
+	run.Attempt, run.Worker, run.Fence, run.Error, run.Output = int(rec.Attempt), rec.Worker, rec.Fence, rec.Error, rec.Output
+	run.LagMS = lag(&run)
+	// The key is not kept with the record. It is known where it could not have been another one.
+	if template == "" && k.Origin == job.OriginSchedule {
+		run.Key = job.IdempotencyKey("", run.JobName, k)
+	}
+	return run, nil
+}
+
+func noRun(id string) error {
+	return job.Errorf(job.CodeNotFound, "GET /api/v1/jobs/{job}/runs lists the runs of a job; old ones are trimmed", "there is no run %q", id)
+}
+
+// GetRun implements api.Backend.
+func (b *backend) GetRun(ctx context.Context, runID string, rd api.Read) (client.RunDetail, error) {
+	k, err := job.ParseRunKey(runID)
+	if err != nil {
+		return client.RunDetail{}, noRun(runID)
+	}
+	if !rd.Stale {
+		if err := b.verify(ctx); err != nil {
+			return client.RunDetail{}, err
+		}
+	}
+	return b.runDetail(ctx, k)
+}
+
+// showRun is a run after a change.
+func (b *backend) showRun(k job.RunKey) (job.Run, error) {
+	d, err := b.runDetail(context.Background(), k)
+	return d.Run, err
+}
+
+// maxAttempts is how many attempts of a run are shown.
+const maxAttempts = 100
+
+// runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older than the run.
+// Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
+func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail, error) {
+	d := client.RunDetail{Attempts: []job.Run{}}
+	found := false
+	cur, chained := uint64(0), true
+	for looked := 0; looked < runsLimit; looked += viewRuns {
+		if err := ctx.Err(); err != nil {
+			return d, err
+		}
+		done := true
+		err := b.view(func(r *reader) error {
+			if looked == 0 {
+				row, ok, err := r.Run(k)
+				if err != nil {
+					return err
+				}
+				if found = ok; ok {
+					if d.Run, err = r.openRun(k, &row); err != nil {
+						return err
+					}
+				}
+				_, _, chained, err = r.State(k.Job)
+				if err != nil {
+					return err
+				}
+			}
+			var inner error
+			n := 0
+			each := func(seq uint64, rec store.Record) bool {
+				if n == viewRuns {
+					done = false
+					return false
+				}
+				n++
+				cur = seq
+				if rec.Recorded+chainSlack < k.At {
+					return false
+				}
+				if rec.Interval.Empty() && rec.Run() == k && len(d.Attempts) < maxAttempts {
+					run, err := r.record(seq, &rec)
+					if err != nil {
+						inner = err
+						return false
+					}
+					d.Attempts = append(d.Attempts, run)
+				}
+				return true
+			}
+			var err error
+			if chained {
+				var from uint64
+				if from, err = r.chainFrom(k.Job, cur); err == nil {
+					err = r.EachOfJob(from, each)
+				}
+			} else {
+				err = r.EachRecordBack(cur, each)
+			}
+			if err == nil {
+				err = inner
+			}
+			return err
+		})
+		if err != nil {
+			return d, err
+		}
+		if done {
+			break
+		}
+	}
+	if !found {
+		if len(d.Attempts) == 0 {
+			return d, noRun(k.String())
+		}
+		d.Run = d.Attempts[0]
+	}
+	return d, nil
+}

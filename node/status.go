@@ -1,0 +1,148 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// backlogLimit is where counting the backlog stops.
+const backlogLimit = 10_000
+
+// Status implements api.Backend. It answers whoever leads, and also when nobody does: that is when it is asked.
+func (b *backend) Status(_ context.Context, _ api.Read) (client.Status, error) {
+	n, g := b.n, b.g
+	now := g.now()
+	_, leader := g.raft.LeaderWithID()
+	s := client.Status{
+		Node: n.cfg.NodeID, Version: n.cfg.Version, State: stateName(g.raft.State()), Leader: string(leader), Term: g.raft.CurrentTerm(),
+		Now: job.Instant(now), StartedAt: job.At(n.started), Raft: raftStats(g),
+		Members: []client.Member{}, Workers: []client.WorkerStatus{},
+	}
+	if err := b.Ready(); err != nil {
+		s.NotReady = err.Error()
+	} else {
+		s.Ready = true
+	}
+	for _, m := range g.raft.GetConfiguration().Configuration().Servers {
+		addr := string(m.Address)
+		if string(m.ID) == n.cfg.NodeID {
+			addr = string(n.trans.LocalAddr()) // where it is now, not where it was when it joined
+		}
+		s.Members = append(s.Members, client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader})
+	}
+	if e := g.lead.current(); e != nil {
+		for _, w := range e.sched.Workers() {
+			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard)})
+		}
+	}
+	err := b.view(func(r *reader) error {
+		s.ClusterID, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.C.Jobs, r.C.Dead
+		s.History = client.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
+		if r.C.HistSeq == 0 {
+			s.History.First = 0
+		}
+		var err error
+		s.Backlog, s.NextDueAt, err = dueWork(r.View, now)
+		return err
+	})
+	s.BacklogMore = s.Backlog >= backlogLimit
+	s.OpenRuns = g.store.OpenRunCount()
+	return s, err
+}
+
+// dueWork counts what is due and not claimed, and finds the time of what comes next.
+func dueWork(v *store.View, now int64) (backlog int64, next job.Instant, err error) {
+	at := int64(math.MaxInt64)
+	for lane := job.Lane(0); lane < job.Lanes; lane++ {
+		err := v.ScanDue(store.DueKey{Lane: lane}, now, func(e store.DueEntry) bool {
+			if e.Kind != store.KindCleanup {
+				backlog++
+			}
+			return backlog < backlogLimit
+		})
+		if err != nil {
+			return 0, 0, err
+		}
+		if t, ok := v.NextDue(lane, now); ok {
+			at = min(at, t)
+		}
+	}
+	if at == math.MaxInt64 {
+		at = 0
+	}
+	return backlog, job.Instant(at), nil
+}
+
+func stateName(s raft.RaftState) string {
+	switch s {
+	case raft.Leader:
+		return "leader"
+	case raft.Candidate:
+		return "candidate"
+	case raft.Follower:
+		return "follower"
+	}
+	return "stopped"
+}
+
+func suffrage(s raft.ServerSuffrage) string {
+	if s == raft.Voter {
+		return "voter"
+	}
+	return "nonvoter"
+}
+
+// raftStats is raft's own view, without what is shown elsewhere.
+func raftStats(g *group) map[string]string {
+	stats := maps.Clone(g.raft.Stats())
+	delete(stats, "latest_configuration")
+	return stats
+}
+
+// Live implements api.Backend: a process that is up and whose parts run should not be restarted, whoever leads.
+func (b *backend) Live() error {
+	if b.g.raft.State() == raft.Shutdown && !b.n.stopping.Load() {
+		return errors.New("raft has stopped")
+	}
+	return nil
+}
+
+// Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling loop itself
+// (pitfalls 37).
+func (b *backend) Ready() error {
+	if b.n.stopping.Load() {
+		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
+	}
+	if e := b.g.lead.current(); e != nil {
+		return e.sched.Ready()
+	}
+	if _, id := b.g.raft.LeaderWithID(); id != "" && string(id) != b.n.cfg.NodeID {
+		return nil
+	}
+	return errNoLeader()
+}
+
+// ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be able to do this.
+func (b *backend) ClockReset(ctx context.Context, rq api.Request) error {
+	e, err := b.leader(ctx)
+	if err != nil {
+		return err
+	}
+	now := e.sched.ResetStamp()
+	b.g.log.Warn("clock reset: the mark is lowered to this node's clock", "now", job.Instant(now).String())
+	o, err := e.propose(ctx, &fsm.ClockReset{Head: fsm.Head{Now: now, Term: e.term}, Request: requestOf(rq, now)})
+	if err != nil {
+		return err
+	}
+	return outcomeError(o, "")
+}

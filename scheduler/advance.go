@@ -1,0 +1,252 @@
+package scheduler
+
+import (
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// maxWaitingAdvances stops claims while this many entries wait to be moved on: after an outage of hours every entry may be.
+	maxWaitingAdvances = 4 * maxBatch
+	maxQuarantines     = 8
+	// triageChunk is how many entries of groups that do not run are looked at in a second.
+	triageChunk = 2048
+	// cleanupLater is when a one-off job with dead letters or open runs is looked at again.
+	cleanupLater = time.Hour
+)
+
+// advance is an entry that is moved on without a run.
+type advance struct {
+	key store.DueKey
+	gen uint32
+	f   fate
+}
+
+// quarantine is a job that the scheduler cannot handle.
+type quarantine struct {
+	key store.DueKey
+	gen uint32
+	why string
+}
+
+// triage looks at entries that wait for a slot: their deadline may have passed, or they fell into an outage or a blackout. None
+// of that needs a worker.
+func (l *loop) triage() {
+	left := triageChunk
+	for _, g := range l.groups {
+		if served := g.served; served || g.head.len() == 0 || left <= 0 {
+			g.served = false // it moves: its entries are looked at when their turn comes
+			continue
+		}
+		if g.expires > 0 && l.now > g.expires {
+			l.expireHead(g)
+		}
+		items := g.head.all()
+		for i := 0; i < len(items) && left > 0; i++ {
+			if !items[i].looked {
+				left -= l.triageGroup(g, left)
+				break
+			}
+		}
+	}
+}
+
+// expireHead makes triage look again at the entries of a group whose deadline has passed.
+func (l *loop) expireHead(g *group) {
+	g.expires = 0
+	items := g.head.all()
+	for i := range items {
+		if items[i].expires > 0 {
+			items[i].looked = l.now <= items[i].expires
+			if items[i].looked && (g.expires == 0 || items[i].expires < g.expires) {
+				g.expires = items[i].expires
+			}
+		}
+	}
+}
+
+// triageGroup looks at up to limit entries of a group that were not looked at, and takes out those that will not run.
+func (l *loop) triageGroup(g *group, limit int) int {
+	var picks []pick
+	items := g.head.all()
+	var at []int
+	for i := range items {
+		if len(picks) == limit {
+			break
+		}
+		if !items[i].looked {
+			picks, at = append(picks, pick{item: items[i], g: g}), append(at, i)
+		}
+	}
+	out := map[int]bool{}
+	for start := 0; start < len(picks); start += buildChunk {
+		end := min(start+buildChunk, len(picks))
+		if err := l.load(picks[start:end]); err != nil {
+			l.noteScan(err)
+			break
+		}
+		for i := start; i < end; i++ {
+			if len(l.advances) >= maxWaitingAdvances {
+				break
+			}
+			p := &picks[i]
+			if !l.judge(p) {
+				out[at[i]] = true
+				continue
+			}
+			items[at[i]] = p.item
+			if p.expires > 0 && (g.expires == 0 || p.expires < g.expires) {
+				g.expires = p.expires
+			}
+		}
+	}
+	if len(out) > 0 {
+		kept := items[:0]
+		for i := range items {
+			if !out[i] {
+				kept = append(kept, items[i])
+			}
+		}
+		l.ready -= len(items) - len(kept)
+		g.head.items = g.head.items[:g.head.first+len(kept)]
+		l.feedGroup(g)
+	}
+	return len(picks)
+}
+
+// sendAdvances proposes what is to be moved on.
+func (l *loop) sendAdvances() {
+	for len(l.advances) > 0 && l.advancing < maxFlying && (l.advancing == 0 || len(l.advances) >= worthwhile) {
+		n := min(maxBatch, len(l.advances))
+		batch := append([]advance(nil), l.advances[:n]...)
+		l.advances = append(l.advances[:0], l.advances[n:]...)
+		cmd := &fsm.Advance{Head: l.s.head(l.now)}
+		for i := range batch {
+			a := &batch[i]
+			cmd.Lane = append(cmd.Lane, byte(a.key.Lane))
+			cmd.Kind = append(cmd.Kind, byte(a.key.Kind)<<4|byte(a.key.Origin))
+			cmd.Ready = append(cmd.Ready, a.key.Ready)
+			cmd.Jobs = append(cmd.Jobs, uint64(a.key.Job))
+			cmd.At = append(cmd.At, a.key.At)
+			cmd.Gen = append(cmd.Gen, a.gen)
+			cmd.Next = append(cmd.Next, a.f.next.At)
+			cmd.NextReady = append(cmd.NextReady, a.f.next.Ready)
+			cmd.Gaps = append(cmd.Gaps, a.f.gap)
+			cmd.Catchup = append(cmd.Catchup, a.f.catchup)
+		}
+		l.advancing++
+		l.s.submit(cmd, func(reply *fsm.Reply, err error) {
+			l.s.post(func() {
+				l.advancing--
+				l.advanced(batch, reply, err)
+			})
+		})
+	}
+}
+
+func (l *loop) advanced(batch []advance, reply *fsm.Reply, err error) {
+	if err == nil && len(reply.Items) != len(batch) {
+		err = errors.New("the reply has another number of items")
+	}
+	if err != nil {
+		l.lostProposal(len(batch), "advance", err)
+		if errors.Is(err, ErrNotApplied) {
+			for i := range batch {
+				l.forget(batch[i].key)
+			}
+		}
+		return
+	}
+	l.accepted()
+	for i := range batch {
+		a := &batch[i]
+		if reply.Items[i].Code != fsm.CodeOK {
+			l.refused(a.key)
+			continue
+		}
+		l.settled(a.key)
+		if f := l.s.o.Metrics.NotRun; f != nil && a.f.gap.Count > 0 {
+			f(a.f.gap.Reason, a.f.gap.Count)
+		}
+		if a.f.next.At != 0 {
+			l.mark(store.DueMark{Lane: a.key.Lane, Ready: a.f.next.Ready})
+		}
+	}
+}
+
+// lostProposal notes a proposal that failed. After an ambiguous error the entries stay as they are: the log will show.
+func (l *loop) lostProposal(n int, what string, err error) {
+	l.refusedAll(err)
+	if errors.Is(err, ErrNotApplied) {
+		return
+	}
+	l.s.log.Error("the outcome of a proposal is unknown", "proposal", what, "items", n, "error", err)
+	l.s.mu.Lock()
+	l.s.unknown += n
+	l.s.mu.Unlock()
+}
+
+func (l *loop) sendQuarantines() {
+	for len(l.bad) > 0 && l.quarantined < maxQuarantines {
+		q := l.bad[0]
+		l.bad = l.bad[1:]
+		l.quarantined++
+		l.s.log.Warn("a job goes into quarantine", "job", q.key.Job, "why", q.why)
+		cmd := &fsm.Quarantine{Head: l.s.head(l.now), Job: uint64(q.key.Job), Gen: q.gen, Why: headOf(q.why, job.MaxErrorBytes)}
+		l.s.submit(cmd, func(reply *fsm.Reply, err error) {
+			l.s.post(func() {
+				l.quarantined--
+				switch {
+				case errors.Is(err, ErrNotApplied):
+					l.refusedAll(err)
+					l.forget(q.key)
+				case err != nil:
+					l.lostProposal(1, "quarantine", err)
+				case reply.Items[0].Code == fsm.CodeOK:
+					l.settled(q.key)
+				default:
+					l.refused(q.key)
+				}
+			})
+		})
+	}
+}
+
+// sendCleanups removes one-off jobs whose retention is over.
+func (l *loop) sendCleanups() {
+	if len(l.cleanups) == 0 || l.cleaning {
+		return
+	}
+	n := min(maxBatch, len(l.cleanups))
+	batch := append([]store.DueKey(nil), l.cleanups[:n]...)
+	l.cleanups = append(l.cleanups[:0], l.cleanups[n:]...)
+	cmd := &fsm.Cleanup{Head: l.s.head(l.now), Later: l.now + cleanupLater.Milliseconds()}
+	for _, k := range batch {
+		cmd.Lane = append(cmd.Lane, byte(k.Lane))
+		cmd.Ready = append(cmd.Ready, k.Ready)
+		cmd.Jobs = append(cmd.Jobs, uint64(k.Job))
+	}
+	l.cleaning = true
+	l.s.submit(cmd, func(reply *fsm.Reply, err error) {
+		l.s.post(func() {
+			l.cleaning = false
+			if err != nil {
+				l.lostProposal(len(batch), "cleanup", err)
+				if errors.Is(err, ErrNotApplied) {
+					for _, k := range batch {
+						l.forget(k)
+					}
+				}
+				return
+			}
+			l.accepted()
+			for _, k := range batch {
+				l.settled(k)
+			}
+		})
+	})
+}

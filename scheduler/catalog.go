@@ -1,0 +1,192 @@
+package scheduler
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Compile reads a job's schedule. What a schedule's H, jitter and @every mean depends on the job's number.
+func Compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
+	return schedule.Parse(spec.Schedule, schedule.Options{
+		Zone: spec.Timezone, Gap: spec.DSTGap, Overlap: spec.DSTOverlap,
+		Seed: uint64(id), Jitter: time.Duration(spec.Jitter),
+		StartAt: spec.StartAt.Time(), EndAt: spec.EndAt.Time(),
+	})
+}
+
+// NextAfter is the first occurrence after a nominal time, for a job that has run runs times. The zero When means that there is
+// none: the schedule has ended, or max_runs is reached.
+func NextAfter(spec *job.Spec, sched *schedule.Schedule, runs uint32, after int64) fsm.When {
+	if spec.MaxRuns > 0 && int64(runs) >= int64(spec.MaxRuns) {
+		return fsm.When{}
+	}
+	t, ok := sched.Next(time.UnixMilli(after))
+	if !ok {
+		return fsm.When{}
+	}
+	return when(sched, t.UnixMilli())
+}
+
+func when(sched *schedule.Schedule, at int64) fsm.When {
+	return fsm.When{At: at, Ready: at + sched.Delay().Milliseconds()}
+}
+
+// info is what the scheduler knows of a job. Batches in flight point to its definition, which does not change once it is read; the
+// schedule is the loop's.
+type info struct {
+	gen   uint32 // the definition is that of this generation, or of a later one if no entry of this one exists any more
+	id    job.ID
+	def   store.Definition
+	bad   string // why the job cannot be handled
+	sched *schedule.Schedule
+}
+
+// catalog keeps recently used jobs. It has two generations: when the young one is full it becomes the old one, and what was used
+// from neither is gone. That is as good as LRU here and costs two map look-ups.
+type catalog struct {
+	young, old map[job.ID]*info
+	calendars  map[string]*calendar
+}
+
+// catalogSize bounds a generation. A catalog helps jobs that fire often; half a million that fire once pass through it.
+const catalogSize = 4096
+
+func newCatalog() *catalog {
+	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}}
+}
+
+func (c *catalog) get(id job.ID) *info {
+	if i := c.young[id]; i != nil {
+		return i
+	}
+	if i := c.old[id]; i != nil {
+		c.put(i)
+		return i
+	}
+	return nil
+}
+
+func (c *catalog) put(i *info) {
+	if len(c.young) >= catalogSize {
+		c.old, c.young = c.young, make(map[job.ID]*info, catalogSize)
+	}
+	c.young[i.id] = i
+}
+
+func (c *catalog) forget(ids []job.ID) {
+	for _, id := range ids {
+		delete(c.young, id)
+		delete(c.old, id)
+	}
+}
+
+func (c *catalog) forgetAll() { c.young, c.old = map[job.ID]*info{}, nil }
+
+// occurrence finds the job of an occurrence entry of a generation.
+//
+// The definition is read later than the entry was. If it belongs to a newer generation then the entry is gone and the claim that
+// names the entry's generation is refused; so whatever is claimed was computed from the definition that it belongs to.
+func (c *catalog) occurrence(v *store.View, id job.ID, gen uint32) (*info, error) {
+	if i := c.get(id); i != nil && i.gen == gen {
+		return i, nil
+	}
+	return c.read(v, id, gen)
+}
+
+// open finds the job of a retry or extra entry, nil if it is gone. Those entries name no generation, so the current one counts.
+func (c *catalog) open(v *store.View, id job.ID) (*info, error) {
+	st, _, ok, err := v.State(id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if i := c.get(id); i != nil && i.gen == st.Gen {
+		return i, nil
+	}
+	return c.read(v, id, st.Gen)
+}
+
+func (c *catalog) read(v *store.View, id job.ID, gen uint32) (*info, error) {
+	i := &info{id: id, gen: gen}
+	var ok bool
+	var err error
+	i.def, ok, err = v.Definition(id)
+	switch {
+	case err != nil:
+		i.bad = fmt.Sprintf("the definition cannot be read: %v", err)
+	case !ok:
+		if _, _, has, err := v.State(id); err != nil || !has {
+			return nil, err // deleted since the entry was read
+		}
+		i.bad = "the definition is missing"
+	}
+	c.put(i)
+	return i, nil
+}
+
+// compile makes the job's schedule. A job that cannot be compiled is in quarantine soon; it never stops the loop.
+func (i *info) compile() (bad string) {
+	if i.bad != "" || i.sched != nil {
+		return i.bad
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			bad = fmt.Sprintf("the schedule %q made the scheduler panic: %v", i.def.Spec.Schedule, r)
+		}
+	}()
+	s, err := Compile(&i.def.Spec, i.id)
+	if err != nil {
+		return fmt.Sprintf("the schedule %q cannot be used: %v", i.def.Spec.Schedule, err)
+	}
+	i.sched = s
+	return ""
+}
+
+type calendar struct {
+	raw      []byte
+	blackout *schedule.Blackout // nil: it cannot be read
+}
+
+// blackouts are the job's calendars as they are now. The store tells nobody when a calendar changes, so the bytes are compared.
+func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
+	var out []*schedule.Blackout
+	for _, name := range spec.Calendars {
+		raw := v.Calendar(name)
+		k := c.calendars[name]
+		if k == nil || !bytes.Equal(k.raw, raw) {
+			k = &calendar{raw: raw}
+			var err error
+			if k.blackout, err = compileCalendar(raw); err != nil {
+				complain(name, err.Error())
+			}
+			c.calendars[name] = k
+		}
+		if k.blackout != nil {
+			out = append(out, k.blackout)
+		}
+	}
+	return out
+}
+
+func compileCalendar(raw []byte) (b *schedule.Blackout, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			b, err = nil, fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	if raw == nil {
+		return nil, fmt.Errorf("it does not exist")
+	}
+	var c schedule.Calendar
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, err
+	}
+	return c.Compile()
+}

@@ -1,0 +1,379 @@
+package scheduler
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	maxClaimBytes = 256 << 10
+	claimOverhead = 80 // of an item in a claim
+	// buildChunk is how many definitions are read in one view.
+	buildChunk = 128
+	// buildLimit bounds how long one batch may be in the making: counting what an outage swallowed can take milliseconds a job.
+	buildLimit = 50 * time.Millisecond
+)
+
+// pick is a ready entry matched with a session that has a slot for it.
+type pick struct {
+	item
+	g *group
+	x *session
+
+	job       *info
+	blackouts []*schedule.Blackout
+	attempts  uint16 // of an extra entry with a deadline
+	key       string
+	next      fsm.When
+}
+
+// claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another one.
+func (l *loop) claim() bool {
+	s := l.s
+	s.mu.Lock()
+	if s.flying >= maxFlying || l.ready == 0 || len(l.advances) >= maxWaitingAdvances || s.flying > 0 && !l.worthwhileLocked() {
+		s.mu.Unlock()
+		return false
+	}
+	picks := l.match(maxBatch)
+	s.mu.Unlock()
+	if len(picks) == 0 {
+		return false
+	}
+	claims := l.build(picks)
+	if len(claims) == 0 {
+		return true
+	}
+	slices.SortFunc(claims, func(a, b pick) int {
+		if less(&a.DueKey, &b.DueKey) {
+			return -1
+		}
+		return 1
+	})
+	l.propose(claims)
+	return true
+}
+
+// worthwhileLocked says whether there are enough slots and entries for another batch while one is in flight.
+func (l *loop) worthwhileLocked() bool {
+	if l.ready < worthwhile {
+		return false
+	}
+	free := 0
+	for _, x := range l.s.sessions {
+		if free += x.free(); free >= worthwhile {
+			return true
+		}
+	}
+	return false
+}
+
+// build computes what each pick's claim says. What is not to be claimed after all goes its own way and gives its slot back. It
+// returns a slice of its own: the batch in flight keeps it.
+func (l *loop) build(picks []pick) []pick {
+	began := l.s.o.Clock.Mono()
+	claims := make([]pick, 0, len(picks))
+	size := 0
+	for start := 0; start < len(picks); start += buildChunk {
+		chunk := picks[start:min(start+buildChunk, len(picks))]
+		if err := l.load(chunk); err != nil {
+			l.noteScan(err)
+			l.giveBack(picks[start:])
+			return claims
+		}
+		for i := range chunk {
+			p := &chunk[i]
+			switch {
+			case size > maxClaimBytes || l.s.o.Clock.Mono()-began > buildLimit:
+				l.giveBack(picks[start+i:])
+				return claims
+			case l.judge(p):
+				claims = append(claims, *p)
+				size += claimOverhead + len(p.key)
+			default:
+				l.release(p.x)
+			}
+		}
+	}
+	return claims
+}
+
+// load reads the jobs of some picks.
+func (l *loop) load(picks []pick) error {
+	return l.s.st.View(func(v *store.View) error {
+		for i := range picks {
+			p := &picks[i]
+			if err := l.lookUp(v, p); err != nil {
+				// Nothing can be done about it through the log: apply would stop at the same record. The others go on.
+				l.s.log.Error("an entry cannot be handled; run `carillon check`", "job", p.Job, "error", err)
+				p.job = nil
+			}
+		}
+		return nil
+	})
+}
+
+func (l *loop) lookUp(v *store.View, p *pick) (err error) {
+	if p.Kind == store.KindOccurrence {
+		p.job, err = l.catalog.occurrence(v, p.Job, p.gen)
+	} else {
+		p.job, err = l.catalog.open(v, p.Job)
+	}
+	if err != nil || p.job == nil || p.job.bad != "" {
+		return err
+	}
+	spec := &p.job.def.Spec
+	switch {
+	case p.Kind == store.KindOccurrence && len(spec.Calendars) > 0:
+		p.blackouts = l.catalog.blackouts(v, spec, func(name, why string) {
+			l.s.log.Warn("a calendar cannot be used; the job fires as if it did not exist", "job", p.Job, "calendar", name, "error", why)
+		})
+	case p.Kind == store.KindExtra && spec.Deadline > 0:
+		row, ok, err := v.Run(p.Run())
+		if err != nil {
+			return err
+		}
+		if ok {
+			p.attempts = row.Attempt
+		}
+	}
+	return nil
+}
+
+// judge says whether an entry is to be claimed now. If not, it has been put where it belongs.
+func (l *loop) judge(p *pick) bool {
+	if p.job == nil {
+		l.refused(p.DueKey) // its job is gone, and so is the entry
+		return false
+	}
+	bad := p.job.bad
+	if bad == "" && (p.Kind == store.KindOccurrence || p.job.def.Spec.Deadline > 0) {
+		bad = p.job.compile()
+	}
+	var f fate
+	if bad == "" {
+		f, bad = l.fateOf(p)
+	}
+	if bad != "" {
+		l.bad = append(l.bad, quarantine{p.DueKey, p.job.gen, bad})
+		return false
+	}
+	if !f.claim {
+		l.advances = append(l.advances, advance{p.DueKey, p.gen, f})
+		return false
+	}
+	p.next = f.next
+	if spec := &p.job.def.Spec; spec.IdempotencyKey != "" && p.Kind == store.KindOccurrence {
+		p.key = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, p.Run())
+	}
+	return true
+}
+
+// fateOf decides about an entry, and notes when it may no longer start.
+func (l *loop) fateOf(p *pick) (fate, string) {
+	spec := &p.job.def.Spec
+	p.looked = true
+	if p.Kind != store.KindOccurrence {
+		if spec.Deadline > 0 {
+			p.expires = expiry(spec, p.job.sched.Delay(), p.DueKey, p.attempts)
+		}
+		if p.expires > 0 && l.now > p.expires {
+			return fate{gap: fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}, ""
+		}
+		return fate{claim: true}, ""
+	}
+	if d := time.Duration(spec.Deadline); d > 0 {
+		p.expires = p.Ready + d.Milliseconds()
+	}
+	return decideSafely(&occurrence{
+		spec: spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
+		at: p.At, ready: p.Ready, runs: p.runs, active: p.active, catchup: p.catchup,
+	}, l.now, l.outages)
+}
+
+// giveBack puts picks back where they came from, first ones first, and frees their slots.
+func (l *loop) giveBack(picks []pick) {
+	for i := len(picks) - 1; i >= 0; i-- {
+		p := &picks[i]
+		p.g.head.unpop(p.item)
+		l.ready++
+		l.list(p.g)
+		l.release(p.x)
+	}
+}
+
+func (l *loop) release(x *session) {
+	l.s.mu.Lock()
+	x.reserved--
+	l.s.mu.Unlock()
+}
+
+// propose sends a batch. Its slots stay reserved until its fate is known; if that stays unknown, until the epoch ends.
+func (l *loop) propose(claims []pick) {
+	s := l.s
+	cmd := claimCommand(s.head(l.now), claims)
+	s.mu.Lock()
+	s.flying++
+	s.mu.Unlock()
+	s.submit(cmd, func(reply *fsm.Reply, err error) {
+		if err == nil && len(reply.Items) != len(claims) {
+			err = errors.New("the reply has another number of items")
+		}
+		if err == nil {
+			s.dispatch(cmd.Head.Now, claims, reply)
+		}
+		s.mu.Lock()
+		s.flying--
+		if s.flying == 0 {
+			clear(s.early)
+		}
+		s.mu.Unlock()
+		s.post(func() { l.claimed(cmd.Head.Now, claims, reply, err) })
+	})
+}
+
+func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
+	n := len(claims)
+	c := &fsm.Claim{Head: h, Lane: make([]byte, n), Kind: make([]byte, n), Ready: make([]int64, n), Jobs: make([]uint64, n),
+		At: make([]int64, n), Gen: make([]uint32, n), Next: make([]int64, n), NextReady: make([]int64, n), Worker: make([]uint16, n)}
+	workers := map[*session]uint16{}
+	for i := range claims {
+		p := &claims[i]
+		w, ok := workers[p.x]
+		if !ok {
+			w = uint16(len(c.Workers)) // a batch is far smaller than 65,536
+			workers[p.x] = w
+			c.Workers = append(c.Workers, fsm.WorkerRef{Name: p.x.key.worker, Incarnation: p.x.key.incarnation})
+		}
+		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
+		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.gen
+		c.Next[i], c.NextReady[i], c.Worker[i] = p.next.At, p.next.Ready, w
+		if p.key != "" {
+			if c.Keys == nil {
+				c.Keys = make([]string, n)
+			}
+			c.Keys[i] = p.key
+		}
+	}
+	return c
+}
+
+// dispatch hands committed claims to their sessions. It is the only place where a worker learns of a run.
+func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return // the next leader hands them to their workers
+	}
+	touched := map[*session]struct{}{}
+	for i := range claims {
+		p, o := &claims[i], &reply.Items[i]
+		p.x.reserved--
+		if o.Code != fsm.CodeClaimed {
+			continue
+		}
+		c := &claim{run: o.Run, fence: o.Fence, attempt: o.Attempt, claimedAt: now, unsent: true}
+		p.x.add(c)
+		if p.x.gone {
+			s.takeAwayLocked(c)
+			continue
+		}
+		c.assignment = assignment(s.o.Term, c, o.Key, &p.job.def.Spec)
+		p.x.waiting = append(p.x.waiting, c)
+		touched[p.x] = struct{}{}
+		if _, ok := s.early[c.fence]; ok {
+			delete(s.early, c.fence)
+			s.cancelLocked(c)
+		}
+	}
+	for x := range touched {
+		x.rouse()
+	}
+}
+
+func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignment {
+	if key == "" {
+		key = job.IdempotencyKey("", spec.Name, c.run)
+	}
+	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Attempt: int(c.attempt), Fence: c.fence, Key: key,
+		Type: spec.Type, Payload: spec.Payload, Timeout: spec.Timeout, Delivery: spec.Delivery,
+		Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
+}
+
+func traceparent() string {
+	var id [24]byte
+	for i := 0; i < len(id); i += 8 {
+		n := rand.Uint64() | 1 // all zeros would be invalid
+		for j := range 8 {
+			id[i+j] = byte(n >> (8 * j))
+		}
+	}
+	out := make([]byte, 0, 55)
+	out = append(out, "00-"...)
+	out = hex.AppendEncode(out, id[:16])
+	out = append(out, '-')
+	out = hex.AppendEncode(out, id[16:])
+	return string(append(out, "-01"...))
+}
+
+// claimed does the loop's books after a batch.
+func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
+	m := &l.s.o.Metrics
+	if err != nil {
+		outcome := "unknown"
+		if errors.Is(err, ErrNotApplied) {
+			outcome = "not_applied"
+			l.refusedAll(err)
+			l.giveBack(claims)
+		} else {
+			// It may still be committed. Telling a worker now could make two of them run it; not telling costs at most the rest of
+			// this leadership.
+			l.s.log.Error("the outcome of claims is unknown; they wait for the next leadership", "claims", len(claims), "error", err)
+			l.s.mu.Lock()
+			l.s.unknown += len(claims)
+			l.s.mu.Unlock()
+		}
+		if m.Claims != nil {
+			m.Claims(outcome, len(claims))
+		}
+		return
+	}
+	l.accepted()
+	l.progress = l.s.o.Clock.Mono()
+	var count [fsm.CodeKeyReused + 1]int
+	for i := range claims {
+		p, code := &claims[i], reply.Items[i].Code
+		count[min(code, fsm.CodeKeyReused)]++
+		switch code {
+		case fsm.CodeClaimed:
+			l.settled(p.DueKey)
+			if p.Kind == store.KindOccurrence && m.Lag != nil {
+				m.Lag(time.Duration(now-p.Ready) * time.Millisecond)
+			}
+		case fsm.CodeSkipped, fsm.CodeQueued:
+			l.settled(p.DueKey)
+		default:
+			l.refused(p.DueKey)
+			continue
+		}
+		if p.next.At != 0 {
+			l.mark(store.DueMark{Lane: p.Lane, Ready: p.next.Ready}) // announced as well; but that is only a hint
+		}
+	}
+	if m.Claims == nil {
+		return
+	}
+	for code, name := range map[fsm.Code]string{fsm.CodeClaimed: "claimed", fsm.CodeSkipped: "skipped", fsm.CodeQueued: "queued", fsm.CodeStale: "stale"} {
+		if count[code] > 0 {
+			m.Claims(name, count[code])
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package scheduler
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Clock is what the leader reads. Waiting is done with package time.
+type Clock interface {
+	Now() time.Time      // wall
+	Mono() time.Duration // monotonic, since some start
+}
+
+type machineClock struct{ start time.Time }
+
+// NewClock is the machine's clock.
+func NewClock() Clock { return machineClock{time.Now()} }
+
+func (c machineClock) Now() time.Time      { return time.Now().Round(0) }
+func (c machineClock) Mono() time.Duration { return time.Since(c.start) }
+
+// maxJump is how far wall and monotonic time may drift apart between two looks. A clock that is slewed stays far below it.
+const maxJump = time.Second
+
+// clockState says whether the leader may stamp.
+type clockState uint8
+
+const (
+	clockResuming clockState = iota // fit to stamp, once a takeover stamp is committed
+	clockRunning
+	clockJumped // wall and monotonic time disagreed; wait until they agree again for a while
+	clockBehind // the wall clock is behind what was committed
+	clockSkewed // the majority's clocks say something else
+)
+
+// stamper gives out stamps: the wall clock, never decreasing, and only while it can be trusted. A stamp that is wrong by hours
+// would fire or skip everything in between, and nothing can take that back.
+type stamper struct {
+	src       Clock
+	steadyFor time.Duration
+	mark      func() int64 // the committed mark; read by the loop only, because it waits for the store
+	skew      func() time.Duration
+
+	mu     sync.Mutex
+	state  clockState
+	wall   time.Time // at the last look
+	mono   time.Duration
+	last   int64         // the last stamp given out
+	since  time.Duration // jumped: when it last did
+	jump   time.Duration // jumped: by how much in total
+	behind time.Duration // behind: by how much, when the loop last looked
+}
+
+func newStamper(src Clock, steadyFor time.Duration, mark func() int64, skew func() time.Duration) *stamper {
+	c := &stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew, wall: src.Now(), mono: src.Mono()}
+	c.last = mark()
+	return c
+}
+
+// look reads both clocks and stops the stamps if they cannot be trusted. It is called at least once a second.
+func (c *stamper) look() {
+	wall, mono := c.src.Now(), c.src.Mono()
+	off := wall.Sub(c.wall) - (mono - c.mono)
+	c.wall, c.mono = wall, mono
+	if off > maxJump || off < -maxJump {
+		if c.state != clockJumped {
+			c.state, c.jump = clockJumped, 0
+		}
+		c.jump += off
+		c.since = mono
+	}
+	if c.state != clockRunning {
+		return
+	}
+	if c.isSkewed() {
+		c.state = clockSkewed
+	} else if behind := c.last - wall.UnixMilli(); behind > maxJump.Milliseconds() { // set back in small steps
+		c.state, c.behind = clockBehind, time.Duration(behind)*time.Millisecond
+	}
+}
+
+// settle says what a clock is fit for that was told not to stamp.
+func (c *stamper) settle(mark int64) {
+	if c.state == clockRunning || c.state == clockJumped && c.mono-c.since < c.steadyFor {
+		return
+	}
+	floor := max(mark, c.last)
+	behind := floor - c.wall.UnixMilli()
+	switch {
+	case c.isSkewed():
+		c.state = clockSkewed
+	case behind > 0:
+		c.state, c.behind = clockBehind, time.Duration(behind)*time.Millisecond
+	default:
+		c.state = clockResuming
+		c.last = floor
+	}
+}
+
+// reset forgets stamps above one that an operator committed with `carillon cluster clock-reset`.
+func (c *stamper) reset(to int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = min(c.last, to)
+}
+
+func (c *stamper) isSkewed() bool {
+	if c.skew == nil {
+		return false
+	}
+	d := c.skew()
+	return d > MaxSkew || d < -MaxSkew
+}
+
+func (c *stamper) next() int64 {
+	c.last = max(c.last, c.wall.UnixMilli())
+	return c.last
+}
+
+// now is a stamp, or why there is none.
+func (c *stamper) now() (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	if c.state != clockRunning {
+		return 0, notReady(c.why())
+	}
+	return c.next(), nil
+}
+
+// resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which nobody
+// stamped counts as an outage. Only the loop calls it.
+func (c *stamper) resume() (int64, bool) {
+	mark := c.mark() // outside the lock: whoever asks for the state of the clock may have the store open
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	c.settle(mark)
+	if c.state != clockResuming {
+		return 0, false
+	}
+	return c.next(), true
+}
+
+// resumed says that the takeover stamp is committed. It says false if the clock has got into trouble meanwhile.
+func (c *stamper) resumed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	if c.state != clockResuming {
+		return false
+	}
+	c.state = clockRunning
+	return true
+}
+
+// forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what the
+// clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up after a reset.
+func (c *stamper) forReport() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	if c.state == clockRunning {
+		return c.next()
+	}
+	return min(c.last, c.wall.UnixMilli())
+}
+
+// holding is why there are no stamps, empty if there are.
+func (c *stamper) holding() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	return c.why()
+}
+
+func (c *stamper) why() string {
+	switch c.state {
+	case clockJumped:
+		sign := "+"
+		if c.jump < 0 {
+			sign = ""
+		}
+		return fmt.Sprintf("the leader holds: its clock jumped by %s%s; it goes on when the clock was steady for %s",
+			sign, c.jump.Round(time.Millisecond), c.steadyFor)
+	case clockBehind:
+		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark; wait, or run `carillon cluster clock-reset` if the clock is right",
+			c.behind.Round(time.Millisecond))
+	case clockSkewed:
+		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's; set the clocks right", c.skew().Round(time.Millisecond))
+	case clockResuming:
+		return "the leader is taking over"
+	}
+	return ""
+}

@@ -1,0 +1,222 @@
+package scheduler
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	minAutoWindow = 30 * time.Minute
+	// maxCount bounds how far occurrences that did not run are counted; beyond it the record says "at least".
+	maxCount = 10_000
+	// maxBack bounds how far back a run is looked for that no calendar forbids.
+	maxBack = 1000
+)
+
+// occurrence is what decides the fate of an occurrence whose time has come. All of it is committed state, the clock excepted,
+// and outages are committed too: a second leader that looks at the same occurrence decides the same.
+type occurrence struct {
+	spec             *job.Spec
+	sched            *schedule.Schedule
+	blackouts        []*schedule.Blackout
+	created, updated int64
+	at, ready        int64
+	runs             uint32
+	active           bool  // a run of the job is open, so the overlap policy may skip this one
+	catchup          int64 // occurrences up to here are catch-up: their fate was decided before
+}
+
+// fate is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
+type fate struct {
+	claim   bool
+	next    fsm.When
+	gap     fsm.Gap
+	catchup int64
+}
+
+// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, missed windows, deadline, blackouts.
+func decide(o *occurrence, now int64, outages []store.Outage) fate {
+	if o.spec.MaxRuns > 0 && int64(o.runs) >= int64(o.spec.MaxRuns) {
+		return fate{} // the last run was claimed when it could still have been skipped
+	}
+	if w, ok := o.missedIn(outages); ok {
+		if f := o.missed(w); !f.claim {
+			return f
+		}
+	}
+	if d := time.Duration(o.spec.Deadline).Milliseconds(); d > 0 && now > o.ready+d {
+		last := o.prev(now - d - o.delay() - 1)
+		return o.past(last, job.RunExpired, job.ReasonDeadline)
+	}
+	if o.forbidden(o.at) {
+		return o.past(o.at, job.RunSkipped, job.ReasonBlackout)
+	}
+	runs := o.runs + 1
+	if o.active {
+		// Apply may skip it, and a skipped occurrence does not count towards max_runs: there must be a next one then.
+		runs = o.runs
+	}
+	return fate{claim: true, next: NextAfter(o.spec, o.sched, runs, o.at)}
+}
+
+func (o *occurrence) delay() int64 { return o.sched.Delay().Milliseconds() }
+
+// prev is the last nominal time at or before ms, but never before this occurrence.
+func (o *occurrence) prev(ms int64) int64 {
+	t, ok := o.sched.Prev(time.UnixMilli(ms))
+	if !ok {
+		return o.at
+	}
+	return max(o.at, t.UnixMilli())
+}
+
+func (o *occurrence) forbidden(at int64) bool {
+	for _, b := range o.blackouts {
+		if b.Contains(time.UnixMilli(at)) {
+			return true
+		}
+	}
+	return false
+}
+
+// past moves on to the first occurrence after last and records those from this one to last.
+func (o *occurrence) past(last int64, status job.RunStatus, reason job.Reason) fate {
+	return fate{next: NextAfter(o.spec, o.sched, o.runs, last), gap: o.gap(last, status, reason)}
+}
+
+func (o *occurrence) gap(last int64, status job.RunStatus, reason job.Reason) fsm.Gap {
+	if last < o.at {
+		return fsm.Gap{}
+	}
+	n, more := o.sched.Count(time.UnixMilli(o.at), time.UnixMilli(last), maxCount-1)
+	// This occurrence is counted by itself: an edit may have left it where the schedule no longer has one.
+	return fsm.Gap{First: o.at, Last: last, Count: int64(n) + 1, AtLeast: more, Status: status, Reason: reason}
+}
+
+// missedIn is the outage that this occurrence was missed in. Waiting for a slot or a worker is backlog, and backlog is never
+// missed: only what was due while nobody led, and was older than the job's grace when somebody did again.
+func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
+	if o.catchup >= o.at {
+		return store.Outage{}, false
+	}
+	grace := time.Duration(o.spec.Missed.Grace).Milliseconds()
+	for _, w := range outages {
+		if w.From >= o.ready || o.ready > w.To || w.To-o.ready <= grace {
+			continue
+		}
+		if o.created >= w.To || o.sched.Kind() == schedule.Instant && o.updated >= w.To {
+			continue // somebody asked for a time in the past: it was not there to be missed
+		}
+		return w, true
+	}
+	return store.Outage{}, false
+}
+
+// missed applies the missed rule. Everything is measured at the end of the outage, not at the time of looking, so that backlog
+// after the takeover changes nothing.
+func (o *occurrence) missed(w store.Outage) fate {
+	delay := o.delay()
+	last := o.prev(w.To - delay) // the last one whose start fell into the outage
+	inWindow := func(at int64) bool { return w.To-(at+delay) <= o.window(last) }
+
+	switch o.spec.Missed.Policy {
+	case job.MissedSkip:
+	case job.MissedRunAll:
+		if first, ok := o.oldestAllowed(last, w.To-delay); ok {
+			if first == o.at && first == last {
+				return fate{claim: true}
+			}
+			return fate{next: when(o.sched, first), gap: o.gapBefore(first), catchup: last}
+		}
+	default: // run_once
+		for i, at := 0, last; i < maxBack && inWindow(at); i++ {
+			if !o.forbidden(at) {
+				if at == o.at {
+					return fate{claim: true}
+				}
+				return fate{next: when(o.sched, at), gap: o.gapBefore(at)}
+			}
+			if at == o.at {
+				break
+			}
+			at = o.prev(at - 1)
+		}
+	}
+	return o.past(last, job.RunMissed, job.ReasonOutage)
+}
+
+// gapBefore records the missed occurrences from this one up to, and without, the one that will run.
+func (o *occurrence) gapBefore(at int64) fsm.Gap {
+	if at == o.at {
+		return fsm.Gap{}
+	}
+	return o.gap(o.prev(at-1), job.RunMissed, job.ReasonOutage)
+}
+
+// oldestAllowed is the first of the missed occurrences that run_all may run: inside the window, and not more than max.
+func (o *occurrence) oldestAllowed(last, end int64) (int64, bool) {
+	first := o.at
+	if w := o.window(last); w < end-first {
+		t, ok := o.sched.Next(time.UnixMilli(end - w - 1))
+		if !ok || t.UnixMilli() > last {
+			return 0, false
+		}
+		first = max(first, t.UnixMilli())
+	}
+	limit := max(o.spec.Missed.Max, 1)
+	if _, more := o.sched.Count(time.UnixMilli(first), time.UnixMilli(last), limit-1); !more {
+		return first, true
+	}
+	at := last
+	for range limit - 1 {
+		at = o.prev(at - 1)
+	}
+	return at, true
+}
+
+// window is how far back a missed occurrence may lie to be run, in ms.
+func (o *occurrence) window(last int64) int64 {
+	if o.spec.Missed.Window != job.WindowAuto {
+		if d, err := time.ParseDuration(o.spec.Missed.Window); err == nil {
+			return d.Milliseconds()
+		}
+	}
+	next, ok := o.sched.Next(time.UnixMilli(last))
+	if !ok {
+		return math.MaxInt64 // a one-off, or the last of its kind: late is better than never
+	}
+	return max(minAutoWindow.Milliseconds(), (next.UnixMilli()-last)/2)
+}
+
+// decideSafely is decide for a job that may be broken in a way nobody thought of.
+func decideSafely(o *occurrence, now int64, outages []store.Outage) (f fate, bad string) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, bad = fate{}, fmt.Sprintf("the schedule %q made the scheduler panic: %v", o.spec.Schedule, r)
+		}
+	}()
+	return decide(o, now, outages), ""
+}
+
+// expiry is when a run that is open already (manual, backfill, released from waiting) may no longer start for the first time;
+// 0 if it always may.
+func expiry(spec *job.Spec, delay time.Duration, k store.DueKey, attempts uint16) int64 {
+	d := time.Duration(spec.Deadline)
+	if d <= 0 || attempts > 0 || k.Kind != store.KindExtra {
+		return 0
+	}
+	from := k.At
+	switch k.Origin {
+	case job.OriginSchedule:
+		from += delay.Milliseconds()
+	case job.OriginBackfill:
+		from = k.Ready // its nominal time is long past on purpose
+	}
+	return from + d.Milliseconds()
+}

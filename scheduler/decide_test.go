@@ -1,0 +1,222 @@
+package scheduler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+func ms(s string) int64 {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		panic(err)
+	}
+	return t.UnixMilli()
+}
+
+// hm is a time on the day of the tests.
+func hm(s string) int64 {
+	if len(s) == 5 {
+		s += ":00"
+	}
+	return ms("2027-03-01T" + s + "Z")
+}
+
+func testSpec(sched string, edit func(*job.Spec)) *job.Spec {
+	s := &job.Spec{Type: job.TypeShell, Schedule: sched, Payload: []byte(`{"command":"true"}`)}
+	if edit != nil {
+		edit(s)
+	}
+	s.Normalize()
+	return s
+}
+
+func missedAs(policy, window string, limit int) func(*job.Spec) {
+	return func(s *job.Spec) { s.Missed = job.Missed{Policy: policy, Window: window, Max: limit} }
+}
+
+var blackout11 = []*schedule.Blackout{func() *schedule.Blackout {
+	b, err := schedule.Calendar{Daily: []string{"11:00-13:00"}}.Compile()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}()}
+
+func TestMissedRule(t *testing.T) {
+	outage := []store.Outage{{From: hm("10:00"), To: hm("12:00:30")}}
+	gap := func(first, last string, n int64) fsm.Gap {
+		return fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunMissed, Reason: job.ReasonOutage}
+	}
+	claim := func(next string) fate { return fate{claim: true, next: fsm.When{At: hm(next), Ready: hm(next)}} }
+	move := func(to string, g fsm.Gap, catchup string) fate {
+		f := fate{next: fsm.When{At: hm(to), Ready: hm(to)}, gap: g}
+		if catchup != "" {
+			f.catchup = hm(catchup)
+		}
+		return f
+	}
+	tests := []struct {
+		name string
+		spec *job.Spec
+		at   string
+		edit func(*occurrence)
+		now  string
+		want fate
+	}{
+		{"on time is claimed", testSpec("0 * * * *", nil), "13:00", nil, "13:00", claim("14:00")},
+		{"backlog without an outage is claimed, however old", testSpec("0 * * * *", nil), "09:00", nil, "12:01", claim("10:00")},
+		{"backlog after the takeover is claimed", testSpec("* * * * *", missedAs(job.MissedSkip, "auto", 0)), "12:01", nil, "12:59", claim("12:02")},
+		{"due at the last stamp of the old leader is claimed", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "10:00", nil, "12:01", claim("11:00")},
+		{"within grace is claimed", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "12:00", nil, "12:01", claim("13:00")},
+		{"a longer grace makes nothing missed", testSpec("0 * * * *", func(s *job.Spec) {
+			s.Missed.Policy, s.Missed.Grace = job.MissedSkip, job.Duration(2*time.Hour)
+		}), "11:00", nil, "12:01", claim("12:00")},
+
+		{"skip records all and goes on after the outage", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00", nil, "12:01",
+			move("13:00", gap("11:00", "12:00", 2), "")},
+		{"skip of the past does not swallow what came after the takeover", testSpec("*/10 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:50", nil, "12:25",
+			move("12:10", gap("11:50", "12:00", 2), "")},
+
+		{"run_once moves to the latest", testSpec("*/10 * * * *", nil), "10:10", nil, "12:01", move("12:00", gap("10:10", "11:50", 11), "")},
+		{"run_once claims the latest", testSpec("55 * * * *", nil), "11:55", nil, "12:01", claim("12:55")},
+		{"run_once of the only one inside the window", testSpec("55 11 * * *", nil), "11:55", nil, "12:01",
+			fate{claim: true, next: fsm.When{At: ms("2027-03-02T11:55:00Z"), Ready: ms("2027-03-02T11:55:00Z")}}},
+		{"auto window is half the distance for rare jobs", testSpec("30 10 * * *", nil), "10:30", nil, "12:01",
+			fate{claim: true, next: fsm.When{At: ms("2027-03-02T10:30:00Z"), Ready: ms("2027-03-02T10:30:00Z")}}},
+		{"run_once outside the window records all", testSpec("15 10,11 * * *", missedAs(job.MissedRunOnce, "30m", 0)), "10:15", nil, "12:01",
+			fate{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
+		{"run_once looks behind a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "10:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+			move("10:50", gap("10:10", "10:40", 4), "")},
+		{"run_once finds nothing but blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+			move("12:10", gap("11:00", "12:00", 7), "")},
+
+		{"run_all within max and window", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 100)), "11:10", nil, "12:01",
+			move("11:10", fsm.Gap{}, "12:00")},
+		{"run_all is cut by the window", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 100)), "10:10", nil, "12:01",
+			move("11:10", gap("10:10", "11:00", 6), "12:00")},
+		{"run_all is cut by max", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "10:10", nil, "12:01",
+			move("11:40", gap("10:10", "11:30", 9), "12:00")},
+		{"run_all of one", testSpec("55 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "11:55", nil, "12:01", claim("12:55")},
+		{"run_all outside the window", testSpec("15 10,11 * * *", missedAs(job.MissedRunAll, "30m", 5)), "10:15", nil, "12:01",
+			fate{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
+		{"catch-up is decided already", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 2)), "10:10", func(o *occurrence) { o.catchup = hm("12:00") }, "12:01", claim("10:20")},
+
+		{"a one-off has no limit", testSpec("2027-03-01T10:30:00Z", nil), "10:30", nil, "12:01", fate{claim: true}},
+		{"a one-off with skip is recorded", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30", nil, "12:01",
+			fate{gap: gap("10:30", "10:30", 1)}},
+		{"a one-off created in the past simply runs", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
+			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", fate{claim: true}},
+		{"a one-off moved into the past simply runs", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
+			func(o *occurrence) { o.updated = hm("12:00:31") }, "12:01", fate{claim: true}},
+
+		{"deadline expires everything too old at once", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:05", nil, "12:30",
+			fate{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:05"), Last: hm("12:19"), Count: 15, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+		{"deadline is met", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:20", nil, "12:30", claim("12:21")},
+		{"blackout skips one", testSpec("*/10 * * * *", nil), "12:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:10",
+			fate{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:10"), Last: hm("12:10"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
+		{"max_runs ends with the last run", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00", func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true}},
+		{"max_runs keeps a next one for a run that may be skipped", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00",
+			func(o *occurrence) { o.runs, o.active = 2, true }, "13:00", claim("14:00")},
+		{"max_runs reached", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00", func(o *occurrence) { o.runs = 3 }, "13:00", fate{}},
+		{"end_at ends the series", testSpec("0 * * * *", func(s *job.Spec) { s.EndAt = job.Instant(hm("13:30")) }), "13:00", nil, "13:00", fate{claim: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			sched, err := Compile(tt.spec, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := &occurrence{spec: tt.spec, sched: sched, at: hm(tt.at), ready: hm(tt.at), created: hm("00:00"), updated: hm("00:00")}
+			if tt.edit != nil {
+				tt.edit(o)
+			}
+			got := decide(o, hm(tt.now), outage)
+			if got != tt.want {
+				t.Fatalf("got  %+v\nwant %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// A decision that moves an occurrence is followed by a second look; it must end in a claim or at a time after the outage, and a
+// second failover in between must not change it.
+func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
+	first := store.Outage{From: hm("10:00"), To: hm("12:00:30")}
+	both := []store.Outage{first, {From: hm("12:00:40"), To: hm("12:20")}}
+	for _, policy := range []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll} {
+		for _, expr := range []string{"* * * * *", "*/7 * * * *", "0 * * * *", "30 10 * * *", "2027-03-01T10:30:00Z", "@every 90s"} {
+			for _, jitter := range []time.Duration{0, 20 * time.Minute} {
+				spec := testSpec(expr, missedAs(policy, "auto", 5))
+				spec.Jitter = job.Duration(jitter)
+				sched, err := Compile(spec, 7)
+				if err != nil {
+					t.Fatal(err)
+				}
+				run := func(outages []store.Outage, now int64) (claims []int64) {
+					w := NextAfter(spec, sched, 0, hm("10:00"))
+					var catchup, accounted int64
+					for steps := 0; w.At != 0 && w.Ready <= first.To; steps++ {
+						if steps > 1000 {
+							t.Fatalf("%s %s: no end", policy, expr)
+						}
+						f := decide(&occurrence{spec: spec, sched: sched, at: w.At, ready: w.Ready, catchup: catchup}, now, outages)
+						if f.gap.Count > 0 && f.gap.Last <= accounted {
+							t.Fatalf("%s %s: %d recorded twice", policy, expr, f.gap.Last)
+						}
+						if f.claim {
+							claims = append(claims, w.At)
+							accounted = w.At
+						} else if f.gap.Count > 0 {
+							accounted = f.gap.Last
+						}
+						if f.catchup != 0 {
+							catchup = f.catchup
+						}
+						if !f.claim && f.next == w && f.catchup == 0 {
+							t.Fatalf("%s %s: moved nowhere", policy, expr)
+						}
+						w = f.next
+					}
+					return claims
+				}
+				a, b := run([]store.Outage{first}, hm("12:00:31")), run(both, hm("12:20:01"))
+				if len(a) != len(b) {
+					t.Errorf("%s %s: one leader claims %v, a second one %v", policy, expr, a, b)
+				}
+				// The sequence begins inside the outage, so skip runs only what is within grace of its end.
+				switch n := len(a); {
+				case policy == job.MissedRunOnce && n > 1, policy == job.MissedRunAll && n > 5:
+					t.Errorf("%s %s: %d claims", policy, expr, n)
+				}
+			}
+		}
+	}
+}
+
+func TestExpiryOfOpenRuns(t *testing.T) {
+	spec := testSpec("0 * * * *", func(s *job.Spec) { s.Deadline = job.Duration(time.Minute) })
+	k := store.DueKey{Kind: store.KindExtra, Origin: job.OriginManual, At: 1000, Ready: 5000}
+	if got := expiry(spec, 0, k, 0); got != 61_000 {
+		t.Errorf("manual: %d", got)
+	}
+	k.Origin = job.OriginBackfill
+	if got := expiry(spec, 0, k, 0); got != 65_000 {
+		t.Errorf("backfill counts from when it may start: %d", got)
+	}
+	k.Origin = job.OriginSchedule
+	if got := expiry(spec, 2*time.Second, k, 0); got != 63_000 {
+		t.Errorf("released: %d", got)
+	}
+	if got := expiry(spec, 0, k, 1); got != 0 {
+		t.Errorf("a run that started before has no deadline: %d", got)
+	}
+	k.Kind = store.KindRetry
+	if got := expiry(spec, 0, k, 0); got != 0 {
+		t.Errorf("a retry has no deadline: %d", got)
+	}
+}

@@ -1,0 +1,266 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	verifyTimeout = 5 * time.Second
+	stampEvery    = 10 * time.Second
+	trimEvery     = 10 * time.Second
+	trimAnyway    = time.Minute // expired requests cannot be looked for, so they are trimmed now and then
+	trimLimit     = 2000
+)
+
+// tick is what happens once a second.
+func (l *loop) tick(mono time.Duration, stamping bool) {
+	late := mono-l.lastTick > 2*maxSleep
+	l.lastTick = mono
+	l.lookAtLeases(mono, late, stamping)
+	l.watch(mono, stamping)
+	if stamping {
+		l.idleStamp()
+		l.trim(mono)
+	}
+	for k, w := range l.wary {
+		if l.now-w.until > 10*60_000 {
+			delete(l.wary, k)
+		}
+	}
+}
+
+// lookAtLeases ends the sessions of workers that fell silent.
+func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
+	s := l.s
+	s.mu.Lock()
+	s.againLocked()
+	silent := false
+	for _, x := range s.sessions {
+		switch {
+		case late:
+			// We did not listen ourselves: heartbeats may be waiting to be heard. Nobody loses a run for that.
+			x.heard = mono
+		case mono-x.heard <= s.o.TTL:
+			s.takeBackLocked(x, mono)
+		case len(x.claims) == 0 && x.reserved == 0:
+			s.removeLocked(x)
+		default:
+			silent = true
+		}
+	}
+	s.mu.Unlock()
+	if late {
+		s.log.Warn("the scheduling loop was late; all leases are extended")
+	}
+	if !silent || !stamping || l.verifying {
+		return
+	}
+	// A leader that was cut off does not hear its workers either. It asks before it blames them, and not in this goroutine: the
+	// question may take as long as the trouble lasts.
+	l.verifying = true
+	s.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(l.ctx, verifyTimeout)
+		defer cancel()
+		err := s.o.Proposer.VerifyLeader(ctx)
+		s.post(func() {
+			l.verifying = false
+			if err != nil {
+				s.log.Warn("could not verify the leadership; no lease is ended", "error", err)
+				return
+			}
+			l.endSilent()
+		})
+	})
+}
+
+// takeBackLocked looks at a worker that sends heartbeats but no longer asks for work: what it was given and never collected
+// goes to somebody else.
+func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
+	if !x.registered || x.polling > 0 || mono-x.polled <= s.o.TTL {
+		return
+	}
+	x.withheld = x.slots // until it polls again
+	if len(x.waiting)+len(x.sent) == 0 {
+		return
+	}
+	s.log.Warn("a worker does not collect its runs; they are taken back", "worker", x.key.worker, "runs", len(x.waiting)+len(x.sent))
+	for _, c := range append(append([]*claim(nil), x.waiting...), x.sent...) {
+		if c.unsent || c.beat != x.beats { // its heartbeats do not name it: the answer did not arrive
+			s.takeAwayLocked(c)
+		}
+	}
+}
+
+// endSilent ends the sessions that are still silent now that the leadership is confirmed.
+func (l *loop) endSilent() {
+	s := l.s
+	mono := s.o.Clock.Mono()
+	if mono-l.lastTick > 2*maxSleep {
+		return // late again; the next tick extends the leases
+	}
+	s.mu.Lock()
+	for _, x := range s.sessions {
+		if mono-x.heard > s.o.TTL {
+			s.log.Warn("a worker fell silent; its runs are taken from it", "worker", x.key.worker, "incarnation", x.key.incarnation,
+				"runs", len(x.claims), "silent", mono-x.heard)
+			s.removeLocked(x)
+		}
+	}
+	s.mu.Unlock()
+	l.sendExpired()
+}
+
+// removeLocked ends a session; what it has in hand is taken from it.
+func (s *Scheduler) removeLocked(x *session) {
+	if x.gone {
+		return
+	}
+	x.gone = true
+	if s.sessions[x.key] == x {
+		delete(s.sessions, x.key)
+	}
+	s.version++
+	for _, c := range x.claims {
+		s.takeAwayLocked(c)
+	}
+	x.rouse()
+	kick(s.wake)
+}
+
+// takeAwayLocked plans to take a run from its worker. One whose result is on its way is left alone: that is about to close it.
+func (s *Scheduler) takeAwayLocked(c *claim) {
+	switch {
+	case c.expiring || c.pending != nil:
+	case c.unsent:
+		// Its worker was never told of it, so it cannot have started: nothing is lost, not even with at_most_once.
+		c.x.waiting = without(c.x.waiting, c)
+		c.assignment, c.unsent = nil, false
+		s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeReturned}, nil)
+	default:
+		c.expiring = true
+		s.expireQ = append(s.expireQ, c)
+		kick(s.wake)
+	}
+}
+
+// sendExpired takes runs from workers that are lost, a batch at a time.
+func (l *loop) sendExpired() {
+	s := l.s
+	if l.expiring {
+		return
+	}
+	now, err := s.stamp.now()
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	n := min(maxBatch, len(s.expireQ))
+	batch := append([]*claim(nil), s.expireQ[:n]...)
+	s.expireQ = append(s.expireQ[:0], s.expireQ[n:]...)
+	s.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	cmd := &fsm.Expire{Head: s.head(now)}
+	for _, c := range batch {
+		cmd.Jobs = append(cmd.Jobs, uint64(c.run.Job))
+		cmd.At = append(cmd.At, c.run.At)
+		cmd.Origin = append(cmd.Origin, byte(c.run.Origin))
+		cmd.Fence = append(cmd.Fence, c.fence)
+	}
+	l.expiring = true
+	s.submit(cmd, func(reply *fsm.Reply, err error) {
+		taken := 0
+		s.mu.Lock()
+		for i, c := range batch {
+			switch {
+			case err != nil:
+				s.expireQ = append(s.expireQ, c) // doing it twice is harmless: the fence tells
+			default:
+				c.x.drop(c)
+				if i < len(reply.Items) && reply.Items[i].Code == fsm.CodeOK {
+					taken++
+				}
+			}
+		}
+		s.mu.Unlock()
+		if f := s.o.Metrics.Expired; f != nil && taken > 0 {
+			f(taken)
+		}
+		s.post(func() {
+			l.expiring = false
+			if err != nil {
+				l.refusedAll(err)
+			} else {
+				l.accepted()
+			}
+		})
+	})
+}
+
+// idleStamp commits the clock when nothing else has for a while, so that an outage is known to a few seconds.
+func (l *loop) idleStamp() {
+	if l.stamping || l.now-l.s.st.Counters().Mark < stampEvery.Milliseconds() {
+		return
+	}
+	l.stamping = true
+	l.s.submit(&fsm.Stamp{Head: l.s.head(l.now)}, func(_ *fsm.Reply, err error) {
+		l.s.post(func() {
+			l.stamping = false
+			if err != nil {
+				l.refusedAll(err)
+			}
+		})
+	})
+}
+
+// trim removes old history and expired requests, a bounded number at a time.
+func (l *loop) trim(mono time.Duration) {
+	s := l.s
+	if l.trimming || mono-l.lastTrim < trimEvery {
+		return
+	}
+	var before int64
+	if s.o.HistoryMaxAge > 0 {
+		before = l.now - s.o.HistoryMaxAge.Milliseconds()
+	}
+	due := mono-l.lastTrim >= trimAnyway
+	err := s.st.View(func(v *store.View) error {
+		if n := s.o.HistoryMaxCount; n > 0 && v.C.HistSeq-v.C.HistFloor > n {
+			due = true
+		}
+		if due || before <= 0 {
+			return nil
+		}
+		return v.EachRecord(v.C.HistFloor, func(_ uint64, r store.Record) bool {
+			due = r.Recorded < before
+			return false
+		})
+	})
+	if err != nil || !due {
+		return
+	}
+	l.trimming = true
+	floor := s.st.Counters().HistFloor
+	cmd := &fsm.Trim{Head: s.head(l.now), Before: before, MaxCount: s.o.HistoryMaxCount, Limit: trimLimit}
+	s.submit(cmd, func(reply *fsm.Reply, err error) {
+		s.post(func() {
+			l.trimming = false
+			l.lastTrim = s.o.Clock.Mono()
+			if err != nil {
+				s.log.Warn("history could not be trimmed", "error", err)
+				return
+			}
+			if s.st.Counters().HistFloor-floor >= trimLimit/2 || len(reply.Items) > 0 && reply.Items[0].Count >= trimLimit {
+				// There was more than fits into one step. At full load ten seconds make a hundred times as much.
+				l.lastTrim -= trimEvery
+				l.trim(s.o.Clock.Mono())
+			}
+		})
+	})
+}

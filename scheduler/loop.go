@@ -1,0 +1,233 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/wheel"
+)
+
+const (
+	// maxSleep bounds every sleep: the wall clock is read again after it, because it may have been set.
+	maxSleep  = time.Second
+	maxFlying = 4 // batches of one kind in flight
+	// worthwhile is how many items make a batch worth sending while another one is on its way: below it, waiting for that one
+	// costs a commit's time and saves an entry in the log.
+	worthwhile = 256
+	maxBatch   = 1024
+	// pauseFirst and pauseLimit bound how long nothing is proposed after a proposal was refused (a leadership transfer, a full
+	// queue).
+	pauseFirst = 20 * time.Millisecond
+	pauseLimit = time.Second
+)
+
+// loop is the scheduling loop. One goroutine owns all of it.
+type loop struct {
+	s   *Scheduler
+	ctx context.Context
+	now int64 // the stamp of this turn
+
+	wheel   *wheel.Wheel
+	lanes   [job.Lanes]lane
+	groups  map[groupKey]*group
+	classes map[uint32]*class
+	known   map[store.DueKey]struct{} // entries in memory or in flight
+	wary    map[store.DueKey]wary
+	hungry  []*group
+	ready   int // entries in heads
+	round   uint64
+	version uint64
+	picks   []pick
+
+	catalog *catalog
+	outages []store.Outage
+
+	advances    []advance
+	bad         []quarantine
+	cleanups    []store.DueKey
+	advancing   int // batches in flight
+	quarantined int
+	cleaning    bool
+	expiring    bool
+
+	resuming, stamping, verifying, trimming bool
+
+	lastTick time.Duration
+	edges    time.Duration // when the left edges were last read
+	lastTrim time.Duration
+	progress time.Duration // when a claim was last committed, or nothing waited
+	pause    time.Duration // after a refusal
+	pauseEnd time.Duration
+	scanErr  string
+	unset    bool // alarms that the wheel should have are missing
+}
+
+func newLoop(s *Scheduler) *loop {
+	l := &loop{s: s, wheel: wheel.New(0), groups: map[groupKey]*group{}, classes: map[uint32]*class{},
+		known: map[store.DueKey]struct{}{}, wary: map[store.DueKey]wary{}, catalog: newCatalog()}
+	for i := range l.lanes {
+		n := job.Lane(i)
+		l.lanes[i] = lane{n: n, cursor: store.DueKey{Lane: n}, sweep: store.DueKey{Lane: n}, points: map[int64]struct{}{}}
+	}
+	mono := s.o.Clock.Mono()
+	l.lastTick, l.progress, l.lastTrim = mono, mono, mono
+	l.edges = mono - maxSleep
+	return l
+}
+
+func (l *loop) run(ctx context.Context) error {
+	l.ctx = ctx
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		sleep := l.turn()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if sleep > 0 {
+			timer.Reset(sleep)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-l.s.wake:
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+// turn does what there is to do and says how long the loop may sleep.
+func (l *loop) turn() time.Duration {
+	s := l.s
+	mono := s.o.Clock.Mono()
+	s.lastTurn.Store(int64(mono))
+	for _, fn := range s.takePosts() {
+		fn()
+	}
+	more := false
+	now, err := s.stamp.now()
+	if err == nil {
+		more = l.work(now, mono)
+	} else {
+		l.resume()
+	}
+	if mono-l.lastTick >= maxSleep {
+		l.tick(mono, err == nil)
+	}
+	if f := s.o.Metrics.Loop; f != nil {
+		f(s.o.Clock.Mono()-mono, len(l.known))
+	}
+	if (more || l.unset) && mono >= l.pauseEnd && err == nil {
+		return 0
+	}
+	return l.sleep(now, mono)
+}
+
+// work is a turn of a leader that may stamp.
+func (l *loop) work(now int64, mono time.Duration) (more bool) {
+	s := l.s
+	if now < l.now {
+		l.rewind(now)
+	}
+	l.now = now
+	n := s.feed.take()
+	if n.forget {
+		l.catalog.forgetAll()
+	} else {
+		l.catalog.forget(n.jobs)
+	}
+	for _, m := range n.marks {
+		l.mark(m)
+	}
+	if n.lost {
+		l.lostEvents()
+	}
+	l.wheel.Advance(now, func(int64, uint64) {}) // an alarm only wakes the loop; the scan finds what is due
+	more, err := l.scan()
+	if mono-l.edges >= maxSleep {
+		l.edges = mono
+		err = errors.Join(err, l.readEdges(), l.setAlarms())
+		l.triage()
+	} else if l.unset && !more {
+		err = errors.Join(err, l.setAlarms())
+	}
+	l.noteScan(err)
+	if mono < l.pauseEnd {
+		return more
+	}
+	for i := 0; i < maxFlying && l.claim(); i++ {
+		more = true
+	}
+	l.sendAdvances()
+	l.sendQuarantines()
+	l.sendCleanups()
+	l.sendExpired()
+	return more
+}
+
+// noteScan keeps an error of the store for readiness. The loop goes on: what can be read is served.
+func (l *loop) noteScan(err error) {
+	text := ""
+	if err != nil {
+		text = "the due index cannot be read: " + err.Error()
+	}
+	if text != l.scanErr {
+		l.scanErr = text
+		if err != nil {
+			l.s.log.Error("the due index cannot be read", "error", err)
+		}
+	}
+}
+
+// sleep is how long there is nothing to do, at most a second.
+func (l *loop) sleep(now int64, mono time.Duration) time.Duration {
+	d := l.lastTick + maxSleep - mono
+	if mono < l.pauseEnd {
+		d = min(d, l.pauseEnd-mono)
+	}
+	if now > 0 {
+		if at, ok := l.wheel.Next(); ok {
+			d = min(d, time.UnixMilli(at).Sub(l.s.o.Clock.Now()))
+		}
+	}
+	// Never zero: a clock that stands still must not turn this into a spin.
+	return min(max(d, 100*time.Microsecond), maxSleep)
+}
+
+// refusedAll slows the loop down after a proposal that was not taken in.
+func (l *loop) refusedAll(err error) {
+	l.pause = min(max(2*l.pause, pauseFirst), pauseLimit)
+	l.pauseEnd = l.s.o.Clock.Mono() + l.pause
+	l.s.log.Debug("a proposal was refused", "error", err, "pause", l.pause)
+}
+
+// accepted ends the pause.
+func (l *loop) accepted() { l.pause = 0 }
+
+// resume ends a hold: the time in which nobody stamped is committed as an outage, as after a takeover.
+func (l *loop) resume() {
+	if l.resuming {
+		return
+	}
+	now, ok := l.s.stamp.resume()
+	if !ok {
+		return
+	}
+	l.resuming = true
+	l.s.submit(&fsm.Stamp{Head: l.s.head(now), Takeover: true}, func(_ *fsm.Reply, err error) {
+		l.s.post(func() {
+			l.resuming = false
+			if err != nil {
+				l.refusedAll(err)
+				return
+			}
+			if l.s.stamp.resumed() {
+				l.s.log.Info("the leader goes on after a hold")
+			}
+		})
+	})
+}

@@ -1,0 +1,245 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+const (
+	// quantum is how many runs a group may claim before it is the next one's turn. Over time groups get equal shares.
+	quantum = 16
+	// floor: of this many slots that higher lanes take, a lane with work gets one.
+	floor = 63
+)
+
+// class is a kind of work: what it needs of a worker, and who has it.
+type class struct {
+	typ      job.Type
+	queue    string
+	selector map[string]string
+
+	version  uint64 // of Scheduler.sessions that the list was made from
+	sessions []*session
+	nobody   bool // no session can take it
+	round    uint64
+	heap     []candidate // sessions with free slots in this round, least loaded first
+}
+
+// candidate is a session with its load when it was last looked at. Loads only grow within a round, so it is a lower bound.
+type candidate struct {
+	x    *session
+	busy int
+}
+
+func newClass(text string) *class {
+	c := &class{}
+	c.typ, c.queue, c.selector = job.ParseClass(text)
+	return c
+}
+
+// queueTag is the worker tag that lists the queues a worker takes runs from, separated by commas; without it, all of them.
+const queueTag = "queue"
+
+func takesType(x *session, c *class) bool { return slices.Contains(x.types, c.typ) }
+
+func takesQueue(x *session, c *class) bool {
+	if c.typ != job.TypeQueue {
+		return true
+	}
+	list, ok := x.tags[queueTag]
+	if !ok {
+		return true
+	}
+	for q := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(q) == c.queue {
+			return true
+		}
+	}
+	return false
+}
+
+func hasTags(x *session, c *class) bool {
+	for k, v := range c.selector {
+		if w, ok := x.tags[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *class) takenBy(x *session) bool { return takesType(x, c) && takesQueue(x, c) && hasTags(x, c) }
+
+// prepare makes the class ready for a round of matching.
+func (c *class) prepare(l *loop) {
+	s := l.s
+	if c.version != s.version {
+		c.version = s.version
+		c.sessions = c.sessions[:0]
+		for _, x := range s.sessions {
+			if x.registered && !x.gone && c.takenBy(x) {
+				c.sessions = append(c.sessions, x)
+			}
+		}
+		c.nobody = len(c.sessions) == 0
+	}
+	if c.round == l.round {
+		return
+	}
+	c.round = l.round
+	c.heap = c.heap[:0]
+	for _, x := range c.sessions {
+		if x.free() > 0 {
+			c.heap = append(c.heap, candidate{x, x.busy()})
+		}
+	}
+	for i := len(c.heap)/2 - 1; i >= 0; i-- {
+		c.sift(i)
+	}
+}
+
+func lighter(a, b candidate) bool { return a.busy*b.x.slots < b.busy*a.x.slots }
+
+func (c *class) sift(i int) {
+	for {
+		j := 2*i + 1
+		if j >= len(c.heap) {
+			return
+		}
+		if j+1 < len(c.heap) && lighter(c.heap[j+1], c.heap[j]) {
+			j++
+		}
+		if !lighter(c.heap[j], c.heap[i]) {
+			return
+		}
+		c.heap[i], c.heap[j] = c.heap[j], c.heap[i]
+		i = j
+	}
+}
+
+// least is the least loaded session with a free slot, nil if there is none. Other classes may have given it work meanwhile.
+func (c *class) least() *session {
+	for len(c.heap) > 0 {
+		top := &c.heap[0]
+		switch busy := top.x.busy(); {
+		case top.x.free() == 0:
+			last := len(c.heap) - 1
+			c.heap[0] = c.heap[last]
+			c.heap = c.heap[:last]
+			c.sift(0)
+		case busy != top.busy:
+			top.busy = busy
+			c.sift(0)
+		default:
+			return top.x
+		}
+	}
+	return nil
+}
+
+// next is the group of a lane whose turn it is, nil if none of them can run. A group that finds no free slot keeps what is left of
+// its share; a new round begins when no group that can run has any left.
+func (l *loop) next(n *lane) *group {
+	spent := false // a group without credit could run
+	for i := 0; i < len(n.ring); {
+		j := (n.turn + i) % len(n.ring)
+		g := n.ring[j]
+		g.class.prepare(l)
+		if g.class.nobody || g.head.len() == 0 {
+			// Off the list: a session that comes, or work, brings it back.
+			g.listed = false
+			n.ring = slices.Delete(n.ring, j, j+1)
+			if j < n.turn {
+				n.turn--
+			}
+			continue
+		}
+		if g.class.least() != nil {
+			if g.credit > 0 {
+				return g
+			}
+			spent = true
+		}
+		i++
+	}
+	if !spent {
+		return nil
+	}
+	for _, g := range n.ring {
+		if g.credit == 0 {
+			g.credit = quantum
+		}
+	}
+	return l.next(n)
+}
+
+// match gives free slots to ready work, up to limit of it: the highest lane first, but of 64 slots each lower lane that has work
+// gets at least one; within a lane the groups take turns. It is called with Scheduler.mu held.
+func (l *loop) match(limit int) []pick {
+	l.round++
+	l.relist()
+	picks := l.picks[:0]
+	for len(picks) < limit {
+		g := l.choose()
+		if g == nil {
+			break
+		}
+		x := g.class.least()
+		x.reserved++
+		picks = append(picks, pick{item: g.head.pop(), g: g, x: x})
+		l.ready--
+		l.feedGroup(g)
+		g.served = true
+		if g.credit--; g.credit == 0 {
+			g.lane.turn = (slices.Index(g.lane.ring, g) + 1) % len(g.lane.ring)
+		}
+	}
+	l.picks = picks
+	return picks
+}
+
+// choose is the group that gets the next slot.
+func (l *loop) choose() *group {
+	var best *group
+	owed := false // best is a lower lane that is given its share
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		if len(n.ring) == 0 {
+			n.debt = 0
+			continue
+		}
+		g := l.next(n)
+		switch {
+		case g == nil:
+		case best == nil:
+			best = g
+		default:
+			if n.debt = min(n.debt+1, 2*floor); n.debt > floor {
+				best, owed = g, true
+			}
+		}
+	}
+	switch {
+	case best == nil:
+	case owed:
+		best.lane.debt -= floor + 1
+	default:
+		best.lane.debt = 0
+	}
+	return best
+}
+
+// relist brings groups back that nobody could serve, once the sessions changed.
+func (l *loop) relist() {
+	if l.version == l.s.version {
+		return
+	}
+	l.version = l.s.version
+	for _, c := range l.classes {
+		c.prepare(l)
+	}
+	for _, g := range l.groups {
+		l.list(g)
+	}
+}

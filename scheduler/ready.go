@@ -1,0 +1,301 @@
+package scheduler
+
+import (
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// headCap bounds how many entries of a group are in memory; the rest wait in the store.
+	headCap = 4096
+	// smallCap is the bound once very many groups have work, so that memory stays bounded too.
+	smallCap   = 64
+	manyInHeap = 1 << 20
+
+	scanChunk   = 4096 // entries read in one view: a view holds up commits, so it is short
+	edgeChunk   = 256  // of each lane's left edge, every second
+	sweepChunk  = 1024 // of the rest of the ready part, every second
+	pointChunk  = 4096
+	wheelChunk  = 1024
+	aheadMillis = 10 * 60 * 1000 // how far ahead the wheel knows alarms
+	maxAlarms   = 1 << 20
+)
+
+// item is a due entry in memory, with what of its job's state a claim needs.
+type item struct {
+	store.DueKey
+	gen     uint32
+	runs    uint32
+	active  bool
+	looked  bool  // triaged: it is not to be moved on, as far as is known
+	catchup int64 // State.CatchupUntil
+	expires int64 // once triaged: when it may no longer start; 0: never
+}
+
+func itemOf(e *store.DueEntry) item {
+	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs, active: e.State.Active > 0, catchup: e.State.CatchupUntil}
+}
+
+// queue is a FIFO that can take back what it gave out.
+type queue struct {
+	items []item
+	first int
+}
+
+func (q *queue) len() int { return len(q.items) - q.first }
+
+func (q *queue) push(it item) { q.items = append(q.items, it) }
+
+func (q *queue) pop() item {
+	it := q.items[q.first]
+	q.first++
+	if q.first == len(q.items) {
+		q.items, q.first = q.items[:0], 0
+	} else if q.first >= 1024 && q.first*2 >= len(q.items) {
+		q.items = append(q.items[:0], q.items[q.first:]...)
+		q.first = 0
+	}
+	return it
+}
+
+func (q *queue) unpop(it item) {
+	if q.first > 0 {
+		q.first--
+		q.items[q.first] = it
+		return
+	}
+	q.items = append(q.items, item{})
+	copy(q.items[1:], q.items)
+	q.items[0] = it
+}
+
+func (q *queue) all() []item { return q.items[q.first:] }
+
+// group is the ready work of one class in one lane: its oldest part is in memory.
+type group struct {
+	class *class
+	lane  *lane
+	head  queue
+	// more says that the store has ready entries of the group from key resume on that are not in memory.
+	more    bool
+	resume  store.DueKey
+	hungry  bool // a refill is planned
+	listed  bool // it is in its lane's ring
+	credit  int  // of the current round
+	served  bool // it got a slot since the last triage
+	expires int64
+}
+
+// lane is one priority.
+type lane struct {
+	n job.Lane
+	// Every entry before cursor was seen once: it is known, or it is behind its group's resume key, or it came later and was
+	// announced, or the read of the left edge finds it.
+	cursor  store.DueKey
+	points  map[int64]struct{} // times behind the cursor at which something may be new
+	again   store.DueKey       // a rescan of what is behind the cursor goes on here
+	rescan  bool
+	sweep   store.DueKey
+	horizon int64 // alarms up to this time are in the wheel
+	ring    []*group
+	turn    int // of the ring
+	debt    int // slots that higher lanes took while this one had work
+}
+
+type groupKey struct {
+	class uint32
+	lane  job.Lane
+}
+
+// wary is about an entry whose claim was refused although it is still there. Something is odd about it, and it must not be tried
+// in a tight loop.
+type wary struct {
+	times int
+	until int64
+}
+
+// less orders keys as the due index does.
+func less(a, b *store.DueKey) bool {
+	switch {
+	case a.Lane != b.Lane:
+		return a.Lane < b.Lane
+	case a.Ready != b.Ready:
+		return a.Ready < b.Ready
+	case a.Job != b.Job:
+		return a.Job < b.Job
+	case a.Kind != b.Kind:
+		return a.Kind < b.Kind
+	case a.Origin != b.Origin:
+		return a.Origin < b.Origin
+	}
+	return a.At < b.At
+}
+
+func (l *loop) capacity() int {
+	if len(l.known) > manyInHeap {
+		return smallCap
+	}
+	return headCap
+}
+
+// offer considers an entry that was read from the ready part of the index.
+func (l *loop) offer(v *store.View, e *store.DueEntry) {
+	if !l.isNew(e.DueKey) {
+		return
+	}
+	if e.Kind == store.KindCleanup {
+		if len(l.cleanups) < headCap {
+			l.known[e.DueKey] = struct{}{}
+			l.cleanups = append(l.cleanups, e.DueKey)
+		}
+		return
+	}
+	g := l.group(v, groupKey{e.Class, e.Lane})
+	if g.more && !less(&e.DueKey, &g.resume) {
+		return // its refill gets there
+	}
+	if g.head.len() >= l.capacity() {
+		g.more, g.resume = true, e.DueKey
+		return
+	}
+	l.take(g, e)
+}
+
+// feedGroup plans a refill if a group runs low and the store has more of it.
+func (l *loop) feedGroup(g *group) {
+	if g.more && !g.hungry && g.head.len() < l.capacity()/2 {
+		g.hungry = true
+		l.hungry = append(l.hungry, g)
+	}
+}
+
+// isNew says whether an entry is to be taken up.
+func (l *loop) isNew(k store.DueKey) bool {
+	if _, ok := l.known[k]; ok {
+		return false
+	}
+	if len(l.wary) > 0 {
+		if w, ok := l.wary[k]; ok && l.now < w.until {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *loop) take(g *group, e *store.DueEntry) {
+	l.known[e.DueKey] = struct{}{}
+	g.head.push(itemOf(e))
+	l.ready++
+	l.list(g)
+}
+
+func (l *loop) group(v *store.View, k groupKey) *group {
+	g := l.groups[k]
+	if g == nil {
+		c := l.classes[k.class]
+		if c == nil {
+			c = newClass(v.Class(k.class))
+			l.classes[k.class] = c
+		}
+		g = &group{class: c, lane: &l.lanes[k.lane]}
+		l.groups[k] = g
+	}
+	return g
+}
+
+// list puts a group into its lane's ring if it has work and somebody might do it.
+func (l *loop) list(g *group) {
+	if !g.listed && g.head.len() > 0 && !g.class.nobody {
+		g.listed, g.credit = true, quantum
+		g.lane.ring = append(g.lane.ring, g)
+	}
+}
+
+// forget drops an entry that turned out not to be what it was, so that a look at the store finds what is true now.
+func (l *loop) forget(k store.DueKey) {
+	delete(l.known, k)
+	l.mark(store.DueMark{Lane: k.Lane, Ready: k.Ready})
+}
+
+// refused is forget for an entry whose command was stale. The first time that is a race; after that it is looked at more and
+// more rarely.
+func (l *loop) refused(k store.DueKey) {
+	w := l.wary[k]
+	w.times++
+	if w.times > 1 {
+		w.until = l.now + min(int64(1000)<<min(w.times-2, 6), 60_000)
+		delete(l.known, k)
+	} else {
+		l.forget(k)
+	}
+	l.wary[k] = w
+}
+
+// settled is for an entry that is no longer in the index.
+func (l *loop) settled(k store.DueKey) {
+	delete(l.known, k)
+	if len(l.wary) > 0 {
+		delete(l.wary, k)
+	}
+}
+
+// mark notes that a lane has something at a time.
+func (l *loop) mark(m store.DueMark) {
+	if int(m.Lane) >= len(l.lanes) {
+		return
+	}
+	n := &l.lanes[m.Lane]
+	switch {
+	case m.Ready < n.cursor.Ready || m.Ready == n.cursor.Ready && n.cursor.Job != 0:
+		if len(n.points) < maxFed {
+			n.points[m.Ready] = struct{}{}
+		} else {
+			l.rescanFrom(n, store.DueKey{Lane: n.n})
+		}
+	case m.Ready <= n.horizon:
+		l.alarm(n, m.Ready)
+	}
+}
+
+// alarm makes the loop look at a lane at a time. A full wheel refuses, and knows less far ahead then.
+func (l *loop) alarm(n *lane, at int64) {
+	if l.wheel.Len() >= maxAlarms {
+		n.horizon = min(n.horizon, at-1)
+		return
+	}
+	l.wheel.Add(at, uint64(n.n))
+}
+
+func (l *loop) rescanFrom(n *lane, k store.DueKey) {
+	if !n.rescan || less(&k, &n.again) {
+		n.rescan, n.again = true, k
+	}
+}
+
+// rewind begins anew at an earlier time, after `carillon cluster clock-reset`: what is in memory is ready by a clock that was
+// wrong. What is in flight stays.
+func (l *loop) rewind(now int64) {
+	for _, g := range l.groups {
+		for _, it := range g.head.all() {
+			delete(l.known, it.DueKey)
+		}
+		g.head, g.more, g.expires = queue{}, false, 0
+	}
+	l.ready = 0
+	for i := range l.lanes {
+		n := job.Lane(i)
+		l.lanes[i] = lane{n: n, cursor: store.DueKey{Lane: n}, sweep: store.DueKey{Lane: n}, points: map[int64]struct{}{}, ring: l.lanes[i].ring}
+	}
+	l.wheel.Reset(now)
+	l.unset = true
+}
+
+// lostEvents makes the loop look at everything again, a piece at a time.
+func (l *loop) lostEvents() {
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		l.rescanFrom(n, store.DueKey{Lane: n.n})
+		n.horizon = l.now
+	}
+	l.unset = true
+}

@@ -1,0 +1,291 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	maxCompleteBytes = 256 << 10
+	completeOverhead = 96 // of an item in a complete
+)
+
+// pending is a result on its way into the log.
+type pending struct {
+	c      *claim
+	result job.Result
+	calls  []*reportCall // those who wait for it; a result that is reported twice is proposed once
+	end    ending
+}
+
+// reportCall is a Report that waits for its results. It is guarded by Scheduler.mu.
+type reportCall struct {
+	left int
+	acks []job.Ack
+	done chan struct{}
+}
+
+func (r *reportCall) answered(ack *job.Ack) {
+	if ack != nil {
+		r.acks = append(r.acks, *ack)
+	}
+	if r.left--; r.left == 0 {
+		close(r.done)
+	}
+}
+
+// Report takes results in. It is answered once they are committed; the slots are free at once.
+func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
+	call := &reportCall{left: 1, done: make(chan struct{})}
+	s.mu.Lock()
+	x, err := s.sessionLocked(r.Session)
+	if err != nil {
+		s.mu.Unlock()
+		return job.ReportReply{}, err
+	}
+	for i := range r.Results {
+		res := &r.Results[i]
+		c := x.claims[res.Fence]
+		if c == nil {
+			// Every open claim of the session is in the table, so this one is closed: committed before, or taken away.
+			call.acks = append(call.acks, job.Ack{Fence: res.Fence, Stale: true})
+			continue
+		}
+		s.queueLocked(c, *res, call)
+	}
+	call.answered(nil)
+	s.mu.Unlock()
+	kick(s.wake)
+
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(call.acks) == 0 && s.ended && len(r.Results) > 0 {
+		return job.ReportReply{}, s.servingLocked()
+	}
+	// Results that are not named are reported again; that is harmless, because the fence tells.
+	return job.ReportReply{Acks: append([]job.Ack(nil), call.acks...)}, nil
+}
+
+// queueLocked puts a result in line. call is nil for one that the leader made itself.
+func (s *Scheduler) queueLocked(c *claim, r job.Result, call *reportCall) {
+	if c.pending == nil {
+		c.pending = &pending{c: c, result: r}
+		s.results = append(s.results, c.pending)
+		if !c.reported {
+			c.reported = true
+			c.x.open--
+		}
+		kick(s.completeWake)
+	}
+	if call != nil {
+		call.left++
+		c.pending.calls = append(c.pending.calls, call)
+	}
+}
+
+// againLocked tries the leader's own results again. Doing one twice is harmless: the fence tells.
+func (s *Scheduler) againLocked() {
+	for _, p := range s.own {
+		if p.c.x.claims[p.c.fence] == p.c {
+			s.queueLocked(p.c, p.result, nil)
+		}
+	}
+	s.own = nil
+}
+
+// completer commits results until the epoch ends.
+func (s *Scheduler) completer(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.completeWake:
+		}
+		for batch := s.nextResults(); len(batch) > 0; batch = s.nextResults() {
+			s.complete(batch)
+		}
+	}
+}
+
+// nextResults is the next batch to commit, empty if there is none or it is better to wait for one that is in flight.
+func (s *Scheduler) nextResults() []*pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reports >= maxFlying || len(s.results) == 0 || s.reports > 0 && len(s.results) < worthwhile {
+		return nil
+	}
+	n, size := 0, 0
+	for ; n < len(s.results) && n < maxBatch; n++ {
+		r := &s.results[n].result
+		size += completeOverhead + min(len(r.Error), job.MaxErrorBytes) + min(len(r.Output), job.MaxOutputBytes)
+		if size > maxCompleteBytes && n > 0 {
+			break
+		}
+	}
+	batch := append([]*pending(nil), s.results[:n]...)
+	rest := copy(s.results, s.results[n:])
+	clear(s.results[rest:])
+	s.results = s.results[:rest]
+	s.reports++
+	return batch
+}
+
+// complete proposes a batch of results.
+func (s *Scheduler) complete(batch []*pending) {
+	now := s.stamp.forReport()
+	if err := s.applyRetryRule(batch, now); err != nil {
+		s.log.Error("results cannot be judged", "error", err)
+		s.completed(batch, nil, err)
+		return
+	}
+	cmd := completeCommand(s.head(now), batch)
+	s.submit(cmd, func(reply *fsm.Reply, err error) {
+		if err == nil && len(reply.Items) != len(batch) {
+			err = errors.New("the reply has another number of items")
+		}
+		s.completed(batch, reply, err)
+	})
+}
+
+// applyRetryRule decides what each result means. A success needs nothing from the store.
+func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
+	for start := 0; start < len(batch); {
+		n := 0 // reads in this view
+		err := s.st.View(func(v *store.View) error {
+			for ; start < len(batch) && n < buildChunk; start++ {
+				p := batch[start]
+				if p.result.Outcome == job.OutcomeSucceeded {
+					p.end = ending{result: fsm.ResultSucceeded}
+					continue
+				}
+				n++
+				var spec *job.Spec
+				def, ok, err := v.Definition(p.c.run.Job)
+				switch {
+				case err != nil:
+					// A definition that cannot be read has no retry rule. The default keeps the run alive until somebody looks.
+					s.log.Error("the definition of a failed run cannot be read; the default retry rule applies", "run", p.c.run, "error", err)
+					spec = &job.Spec{}
+					spec.Normalize()
+				case ok:
+					spec = &def.Spec
+				}
+				var row *store.Row
+				r, ok, err := v.Run(p.c.run)
+				if err != nil {
+					return err
+				}
+				if ok && r.Fence == p.c.fence {
+					row = &r
+				}
+				p.end = endOf(&p.result, spec, row, now)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func completeCommand(h fsm.Head, batch []*pending) *fsm.Complete {
+	n := len(batch)
+	c := &fsm.Complete{Head: h, Jobs: make([]uint64, n), At: make([]int64, n), Origin: make([]byte, n), Fence: make([]uint64, n),
+		Result: make([]byte, n), Reason: make([]byte, n), RetryAt: make([]int64, n), Started: make([]int64, n), Ended: make([]int64, n)}
+	for i, p := range batch {
+		r, cl := &p.result, p.c
+		c.Jobs[i], c.At[i], c.Origin[i], c.Fence[i] = uint64(cl.run.Job), cl.run.At, byte(cl.run.Origin), cl.fence
+		c.Result[i], c.Reason[i], c.RetryAt[i] = byte(p.end.result), byte(p.end.reason), p.end.retryAt
+		// The worker's clock is not ours: what it says is kept between the claim and now.
+		c.Ended[i] = h.Now
+		if r.FinishedAt != 0 {
+			c.Ended[i] = min(max(int64(r.FinishedAt), cl.claimedAt), h.Now)
+		}
+		if r.StartedAt != 0 {
+			c.Started[i] = min(max(int64(r.StartedAt), cl.claimedAt), c.Ended[i])
+		}
+		text := r.Error
+		if text == "" {
+			text = p.end.note
+		}
+		if text != "" {
+			if c.Error == nil {
+				c.Error = make([]string, n)
+			}
+			c.Error[i] = headOf(text, job.MaxErrorBytes)
+		}
+		if r.Output != "" {
+			if c.Output == nil {
+				c.Output = make([]string, n)
+			}
+			c.Output[i] = tailOf(r.Output, job.MaxOutputBytes)
+		}
+	}
+	return c
+}
+
+// completed closes the claims whose results are in the log and answers those who reported them.
+func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
+	counts := map[fsm.Result]int{}
+	s.mu.Lock()
+	s.reports--
+	for i, p := range batch {
+		c := p.c
+		c.pending = nil
+		var ack *job.Ack
+		switch {
+		case err == nil:
+			ok := reply.Items[i].Code == fsm.CodeOK
+			ack = &job.Ack{Fence: c.fence, Stale: !ok}
+			if ok {
+				counts[p.end.result]++
+			}
+			c.x.drop(c)
+		case s.ended:
+		case len(p.calls) == 0:
+			s.own = append(s.own, p) // nobody else would try again; the loop does, with its next tick
+		case c.x.gone:
+			s.takeAwayLocked(c)
+		}
+		for _, call := range p.calls {
+			call.answered(ack)
+		}
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.log.Warn("results were not committed; their workers report them again", "results", len(batch), "error", err)
+	}
+	kick(s.completeWake)
+	kick(s.wake)
+	f := s.o.Metrics.Completed
+	if f == nil {
+		return
+	}
+	for r, n := range counts {
+		f(statusOf(r), n)
+	}
+}
+
+func statusOf(r fsm.Result) job.RunStatus {
+	switch r {
+	case fsm.ResultRetry:
+		return job.RunFailed
+	case fsm.ResultDead:
+		return job.RunDead
+	case fsm.ResultCanceled:
+		return job.RunCanceled
+	case fsm.ResultReturned:
+		return job.RunPending
+	}
+	return job.RunSucceeded
+}

@@ -1,0 +1,304 @@
+// Package scheduler is what only the leader does: it watches the due index, gives runs to workers through claims that are
+// committed before anybody is told, keeps the workers' sessions and leases, and decides what becomes of occurrences that
+// fell into an outage.
+//
+// One leadership is one Scheduler. DESIGN.md says how it works and why.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// ErrNotApplied means that a command certainly was not and will not be applied. Any other error of a proposal leaves that open.
+var ErrNotApplied = errors.New("the command was not applied")
+
+// Proposer enters commands into the log.
+type Proposer interface {
+	// Propose encodes and enqueues; it does not wait for the commit. The order of one goroutine's calls is the order in the log.
+	Propose(cmd any) Future
+	// VerifyLeader asks a quorum whether this node still leads.
+	VerifyLeader(ctx context.Context) error
+}
+
+// Future is a command on its way. Every future resolves: after the end of a leadership with an error at the latest.
+type Future interface {
+	// Wait returns the reply, or an error: one that wraps ErrNotApplied if the command certainly has no effect, any other if
+	// it may have.
+	Wait() (*fsm.Reply, error)
+}
+
+// Options describe one leadership. Store, Proposer and Term must be set.
+type Options struct {
+	Store    *store.Store
+	Proposer Proposer
+	Term     uint64
+	Clock    Clock        // nil: the machine's
+	Logger   *slog.Logger // nil: silent
+	Metrics  Metrics      // zero value: none
+
+	TTL     time.Duration // of a session's lease; 0: 30 s
+	HoldFor time.Duration // how long a clock must be steady after a jump; 0: 10 s
+	// Skew, if set, is how far this node's clock is from the majority's. Above MaxSkew the leader holds. It must not block.
+	Skew func() time.Duration
+
+	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
+	HistoryMaxCount uint64        // and what exceeds this count; 0: never
+
+	noEvents bool // tests: as if the store never told us of a change
+}
+
+const (
+	defaultTTL     = 30 * time.Second
+	defaultHoldFor = 10 * time.Second
+	// MaxSkew is how far a leader's clock may be from the majority's.
+	MaxSkew = 5 * time.Second
+)
+
+// Metrics are hooks; each may be nil and none may block.
+type Metrics struct {
+	Lag       func(d time.Duration)              // an occurrence was claimed this long after it was ready
+	Claims    func(outcome string, n int)        // claimed, skipped, queued, stale, not_applied, unknown
+	Completed func(result job.RunStatus, n int)  // results that were committed, by what they mean for the run
+	NotRun    func(reason job.Reason, n int64)   // occurrences that were recorded as not run
+	Expired   func(n int)                        // runs taken from workers that were lost
+	Loop      func(took time.Duration, busy int) // a turn of the loop, and how many entries are in memory
+}
+
+// Scheduler is one leadership at work. It is never restarted.
+type Scheduler struct {
+	o     Options
+	log   *slog.Logger
+	st    *store.Store
+	stamp *stamper
+	feed  *feed
+
+	wake         chan struct{} // the loop should turn
+	completeWake chan struct{} // the completer should look
+	done         chan struct{} // closed when the epoch has ended
+	wg           sync.WaitGroup
+
+	postMu sync.Mutex
+	posts  []func()
+
+	lastTurn atomic.Int64 // Clock.Mono of the loop's last turn
+
+	// mu guards everything below. It is held for short, bounded work only, and never while the store is read.
+	mu       sync.Mutex
+	serving  bool
+	ended    bool
+	stuck    string // why readiness fails although the loop turns
+	unknown  int    // proposals whose outcome is not known
+	sessions map[sessionKey]*session
+	version  uint64 // of sessions; moves when one comes, goes or changes what it takes
+	nextInc  uint64
+	expireQ  []*claim // to be taken from their workers
+	flying   int      // claim batches in flight
+	early    map[uint64]struct{}
+	results  []*pending
+	own      []*pending // results that the leader made itself and could not commit
+	reports  int        // complete batches in flight
+}
+
+// New makes the scheduler of one leadership; Run starts it.
+func New(o Options) *Scheduler {
+	if o.Clock == nil {
+		o.Clock = NewClock()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.TTL <= 0 {
+		o.TTL = defaultTTL
+	}
+	if o.HoldFor <= 0 {
+		o.HoldFor = defaultHoldFor
+	}
+	s := &Scheduler{
+		o: o, log: o.Logger.With("term", o.Term), st: o.Store,
+		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
+		sessions: map[sessionKey]*session{}, version: 1, early: map[uint64]struct{}{},
+	}
+	s.stamp = newStamper(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
+	s.feed = &feed{wake: s.wake}
+	s.lastTurn.Store(int64(o.Clock.Mono()))
+	return s
+}
+
+// Term is the term of this leadership.
+func (s *Scheduler) Term() uint64 { return s.o.Term }
+
+// Run takes over and serves until ctx ends. The caller has passed a barrier: the store holds everything that was committed before
+// this leadership. When it returns, every goroutine of this leadership has ended.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if !s.o.noEvents {
+		s.st.Listen(s.feed.changed)
+	}
+	defer s.feed.stop()
+	err := s.takeover(ctx)
+	if err == nil {
+		s.wg.Go(func() { s.completer(ctx) })
+		err = newLoop(s).run(ctx)
+	}
+	s.mu.Lock()
+	s.ended, s.serving = true, false
+	close(s.done)
+	s.mu.Unlock()
+	s.wg.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// begin counts a piece of work that Run waits for; it says false once the epoch has ended. Its owner calls s.wg.Done.
+func (s *Scheduler) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.wg.Add(1)
+	return true
+}
+
+// post makes the loop run fn in its own goroutine, soon.
+func (s *Scheduler) post(fn func()) {
+	s.postMu.Lock()
+	s.posts = append(s.posts, fn)
+	s.postMu.Unlock()
+	kick(s.wake)
+}
+
+func (s *Scheduler) takePosts() []func() {
+	s.postMu.Lock()
+	defer s.postMu.Unlock()
+	p := s.posts
+	s.posts = nil
+	return p
+}
+
+// kick sets a latch of size one: "look again".
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its fate is known. It is
+// called from goroutines of the epoch only, so the epoch's end waits for it.
+func (s *Scheduler) submit(cmd any, then func(*fsm.Reply, error)) {
+	f := s.o.Proposer.Propose(cmd)
+	s.wg.Go(func() {
+		reply, err := f.Wait()
+		if err == nil && len(reply.Canceling) > 0 {
+			s.tellCanceling(reply.Canceling)
+		}
+		then(reply, err)
+	})
+}
+
+func (s *Scheduler) head(now int64) fsm.Head { return fsm.Head{Now: now, Term: s.o.Term} }
+
+// Stamp is a time that may go into a command now. A leader that is starting or does not trust its clock has none.
+func (s *Scheduler) Stamp() (int64, error) {
+	s.mu.Lock()
+	err := s.servingLocked()
+	s.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return s.stamp.now()
+}
+
+// ResetStamp is what a ClockReset carries: the wall clock as it is, held or not.
+func (s *Scheduler) ResetStamp() int64 { return s.o.Clock.Now().UnixMilli() }
+
+// servingLocked is nil while calls are answered.
+func (s *Scheduler) servingLocked() error {
+	switch {
+	case s.ended:
+		return job.Errorf(job.CodeNotLeader, "ask any node; it knows the leader", "this node no longer leads")
+	case !s.serving:
+		if why := s.stamp.holding(); why != "" {
+			return notReady(why)
+		}
+		return notReady("the leader is taking over")
+	}
+	return nil
+}
+
+func notReady(why string) error {
+	return job.Errorf(job.CodeNotReady, "try again in a moment", "%s", why)
+}
+
+// Propose enters a command of the API into the log and waits for its reply. Workers that have runs in hand which it cancels
+// are told.
+func (s *Scheduler) Propose(ctx context.Context, cmd any) (*fsm.Reply, error) {
+	if !s.begin() {
+		return nil, job.Errorf(job.CodeNoLeader, "try again in a moment", "this node no longer leads; nothing was changed")
+	}
+	type answer struct {
+		reply *fsm.Reply
+		err   error
+	}
+	f := s.o.Proposer.Propose(cmd)
+	ch := make(chan answer, 1)
+	go func() {
+		defer s.wg.Done()
+		reply, err := f.Wait()
+		if err == nil && len(reply.Canceling) > 0 {
+			s.tellCanceling(reply.Canceling)
+		}
+		if c, ok := cmd.(*fsm.ClockReset); ok && err == nil {
+			s.stamp.reset(c.Head.Now)
+			kick(s.wake)
+		}
+		ch <- answer{reply, err}
+	}()
+	select {
+	case a := <-ch:
+		switch {
+		case a.err == nil:
+			return a.reply, nil
+		case errors.Is(a.err, fsm.ErrTooLarge):
+			return nil, job.Errorf(job.CodeTooLarge, "split it", "%v", a.err)
+		case errors.Is(a.err, ErrNotApplied):
+			return nil, job.Errorf(job.CodeNoLeader, "try again in a moment", "nothing was changed: %v", a.err)
+		}
+		return nil, outcomeUnknown(a.err)
+	case <-ctx.Done():
+		return nil, outcomeUnknown(ctx.Err())
+	}
+}
+
+func outcomeUnknown(err error) error {
+	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "it may or may not have been done: %v", err)
+}
+
+// tellCanceling tells the workers of runs that are to stop.
+func (s *Scheduler) tellCanceling(list []fsm.Canceling) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range list {
+		if x := s.sessions[sessionKey{c.Worker, c.Incarnation}]; x != nil {
+			if cl := x.claims[c.Fence]; cl != nil {
+				s.cancelLocked(cl)
+				continue
+			}
+		}
+		if s.flying > 0 {
+			// The claim is committed, but its batch has not been handed to the sessions yet.
+			s.early[c.Fence] = struct{}{}
+		}
+	}
+}

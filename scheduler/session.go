@@ -1,0 +1,202 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+type sessionKey struct {
+	worker      string
+	incarnation uint64
+}
+
+// session is a worker's registration with this leader. All of it is guarded by Scheduler.mu.
+type session struct {
+	key     sessionKey
+	secret  string
+	version string
+	types   []job.Type
+	tags    map[string]string
+	slots   int
+
+	// A session in waiting is one whose worker has runs in hand from before this leadership and has not come yet.
+	registered bool
+	gone       bool // expired, replaced or left; what it still has is in the queue of what is to be taken from it
+
+	heard   time.Duration // Clock.Mono at the last registration or heartbeat; the lease counts from here
+	heardAt time.Time
+	beats   uint64
+
+	claims map[uint64]*claim // by fence: every claim whose result is not committed
+	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what the
+	// worker does not offer although we would count it as free (it drains, or limits itself).
+	open, reserved, withheld int
+
+	waiting []*claim // assignments that were in no answer yet, in order
+	sent    []*claim // those that were and are not acknowledged, by number
+	number  uint64   // of the last one sent
+
+	polling   int           // polls under way
+	polled    time.Duration // Clock.Mono at the end of the last one
+	canceling int           // claims that are to stop
+	wake      chan struct{} // closed, and replaced, when there is something for a poll
+}
+
+// claim is a committed claim of a living session.
+type claim struct {
+	run       job.RunKey
+	fence     uint64
+	x         *session
+	attempt   uint16
+	claimedAt int64
+
+	assignment *job.Assignment // until the worker has it
+	unsent     bool            // it was in no answer: its worker cannot know of it
+	number     uint64          // of the answer; 0: in none yet, or the worker brought it along
+	started    job.Instant
+	beat       uint64 // the heartbeat that last named it
+	absent     int    // heartbeats in a row that did not name it although its worker had it
+
+	canceling  bool
+	cancelSent bool
+	reported   bool     // its slot is free
+	pending    *pending // its result is on its way
+	expiring   bool     // it is in the queue of what is taken from workers
+}
+
+func newSession(k sessionKey, now time.Duration) *session {
+	return &session{key: k, heard: now, claims: map[uint64]*claim{}, wake: make(chan struct{})}
+}
+
+// free is how many runs the session can be given now.
+func (x *session) free() int {
+	if !x.registered || x.gone {
+		return 0
+	}
+	return max(0, x.slots-x.open-x.reserved-x.withheld)
+}
+
+// busy is what the matcher compares.
+func (x *session) busy() int { return x.open + x.reserved }
+
+func (x *session) rouse() {
+	close(x.wake)
+	x.wake = make(chan struct{})
+}
+
+func (x *session) add(c *claim) {
+	c.x = x
+	x.claims[c.fence] = c
+	x.open++
+	if c.canceling {
+		x.canceling++
+	}
+}
+
+// drop forgets a claim that is closed or taken away.
+func (x *session) drop(c *claim) {
+	if x.claims[c.fence] != c {
+		return
+	}
+	delete(x.claims, c.fence)
+	if !c.reported {
+		x.open--
+		c.reported = true
+	}
+	if c.canceling {
+		x.canceling--
+	}
+	if c.assignment != nil {
+		x.waiting = without(x.waiting, c)
+		x.sent = without(x.sent, c)
+		c.assignment = nil
+	}
+}
+
+func without(list []*claim, c *claim) []*claim {
+	for i, y := range list {
+		if y == c {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// acknowledge notes that the worker has every assignment up to a number. A number that was never sent is not believed: it comes
+// from a call of an earlier registration.
+func (x *session) acknowledge(n uint64) uint64 {
+	if n > x.number {
+		return 0
+	}
+	i := 0
+	for ; i < len(x.sent) && x.sent[i].number <= n; i++ {
+		x.sent[i].assignment = nil
+	}
+	if i > 0 {
+		x.sent = append(x.sent[:0], x.sent[i:]...)
+	}
+	return n
+}
+
+// offer notes how many free slots the worker says it has. What it has not received yet it does not count, and results that we
+// have not acknowledged it still does.
+func (x *session) offer(free int) {
+	mine := x.slots - (len(x.claims) - len(x.waiting) - len(x.sent))
+	x.withheld = max(0, mine-max(free, 0))
+}
+
+const (
+	maxPollAssignments = 1024
+	maxPollBytes       = 1 << 20
+)
+
+// collect is what a poll is answered with: first what was sent before and is not acknowledged, then what is new. Numbers are given
+// at the first sending, so that they have no gaps whatever becomes of an assignment that waits.
+func (x *session) collect(acked uint64) job.PollReply {
+	var out job.PollReply
+	size := 0
+	fits := func(c *claim) bool {
+		size += 256 + len(c.assignment.Payload)
+		return len(out.Assignments) == 0 || len(out.Assignments) < maxPollAssignments && size <= maxPollBytes
+	}
+	for _, c := range x.sent {
+		if c.number <= acked {
+			continue
+		}
+		if !fits(c) {
+			return out
+		}
+		out.Assignments = append(out.Assignments, *c.assignment)
+	}
+	n := 0
+	for ; n < len(x.waiting) && fits(x.waiting[n]); n++ {
+		c := x.waiting[n]
+		x.number++
+		c.number = x.number
+		c.assignment.Number = c.number
+		c.unsent = false
+		out.Assignments = append(out.Assignments, *c.assignment)
+		x.sent = append(x.sent, c)
+	}
+	if n > 0 {
+		x.waiting = append(x.waiting[:0], x.waiting[n:]...)
+	}
+	return out
+}
+
+// cancels are the attempts that are to stop. A poll names each once, or it would return at once for ever; every heartbeat names
+// them all until they are closed.
+func (x *session) cancels(all bool) []uint64 {
+	if x.canceling == 0 {
+		return nil
+	}
+	var out []uint64
+	for f, c := range x.claims {
+		if c.canceling && c.pending == nil && (all || !c.cancelSent) {
+			c.cancelSent = true
+			out = append(out, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,220 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// lateLimit is how late the loop, or a claim that could be made, may be before this node is not ready.
+	lateLimit  = 5 * time.Second
+	maxBacklog = 10_000
+)
+
+// Ready is nil while runs are given out as they should be.
+func (s *Scheduler) Ready() error {
+	if why := s.stamp.holding(); why != "" {
+		return notReady(why)
+	}
+	still := s.o.Clock.Mono() - time.Duration(s.lastTurn.Load())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.servingLocked(); err != nil {
+		return err
+	}
+	switch {
+	case still > lateLimit:
+		return notReady(fmt.Sprintf("the scheduling loop has not turned for %s", still.Round(time.Millisecond)))
+	case s.stuck != "":
+		return notReady(s.stuck)
+	case s.unknown > 0:
+		return notReady(fmt.Sprintf("the outcome of %d proposals is unknown", s.unknown))
+	}
+	return nil
+}
+
+// watch looks for work that could be claimed and is not.
+func (l *loop) watch(mono time.Duration, stamping bool) {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = l.scanErr
+	if !stamping {
+		l.progress = mono
+		return
+	}
+	l.round++
+	oldest, found := int64(0), false
+	for _, g := range l.groups {
+		if g.head.len() == 0 {
+			continue
+		}
+		g.class.prepare(l)
+		if at := g.head.all()[0].Ready; g.class.least() != nil && (!found || at < oldest) {
+			oldest, found = at, true
+		}
+	}
+	if !found {
+		l.progress = mono
+		return
+	}
+	// A backlog that is being worked off is old and healthy: what counts is that claims are committed.
+	if age := time.Duration(l.now-oldest) * time.Millisecond; age > lateLimit && mono-l.progress > lateLimit && s.stuck == "" {
+		s.stuck = fmt.Sprintf("a run that is ready for %s and has a free worker is not being claimed", age.Round(time.Second))
+	}
+}
+
+// WaitReason says why a job that is due does not run, empty if it does or is not due. It opens a view of the store.
+func (s *Scheduler) WaitReason(id job.ID) string {
+	class, due := "", false
+	now := s.o.Clock.Now().UnixMilli()
+	err := s.st.View(func(v *store.View) error {
+		st, p, ok, err := v.State(id)
+		if err != nil || !ok {
+			return err
+		}
+		class = v.Class(st.Class)
+		due = !p.Parked && p.Ready <= now
+		for _, ref := range v.Open(id) {
+			due = due || ref.Status == job.RunPending
+		}
+		return nil
+	})
+	if err != nil || !due {
+		return ""
+	}
+	return s.ClassReason(class)
+}
+
+// ClassReason says why runs of a class (job.Spec.Class) that are due would not be claimed now, empty if they would. It does not
+// read the store.
+func (s *Scheduler) ClassReason(text string) string {
+	if why := s.stamp.holding(); why != "" {
+		return why
+	}
+	c := newClass(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	typed, queued, tagged := false, false, false
+	for _, x := range s.sessions {
+		if !x.registered || !takesType(x, c) {
+			continue
+		}
+		typed = true
+		if !takesQueue(x, c) {
+			continue
+		}
+		queued = true
+		if !hasTags(x, c) {
+			continue
+		}
+		tagged = true
+		if x.free() > 0 {
+			return ""
+		}
+	}
+	switch {
+	case !typed:
+		return "no worker takes type " + string(c.typ)
+	case !queued:
+		return "no worker takes queue " + c.queue
+	case !tagged:
+		var want []string
+		for _, k := range slices.Sorted(maps.Keys(c.selector)) {
+			want = append(want, k+"="+c.selector[k])
+		}
+		return "no worker has " + strings.Join(want, ",")
+	}
+	return "all matching slots are busy"
+}
+
+// WorkerInfo is a session as the leader sees it.
+type WorkerInfo struct {
+	Worker      string
+	Incarnation uint64
+	Version     string
+	Types       []job.Type
+	Tags        map[string]string
+	Slots       int
+	Busy        int
+	LastHeard   time.Time
+	Waiting     bool // it has runs in hand from before this leadership and has not come yet
+}
+
+// Workers are the sessions, by name.
+func (s *Scheduler) Workers() []WorkerInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]WorkerInfo, 0, len(s.sessions))
+	for k, x := range s.sessions {
+		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version, Types: x.types, Tags: x.tags,
+			Slots: x.slots, Busy: x.open, LastHeard: x.heardAt, Waiting: !x.registered})
+	}
+	slices.SortFunc(out, func(a, b WorkerInfo) int {
+		if a.Worker != b.Worker {
+			return strings.Compare(a.Worker, b.Worker)
+		}
+		return int(min(max(int64(a.Incarnation)-int64(b.Incarnation), -1), 1))
+	})
+	return out
+}
+
+// Started says when an attempt began, as its worker told; the run is claimed and not running if it is not known.
+func (s *Scheduler) Started(worker string, incarnation, fence uint64) (job.Instant, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.sessions[sessionKey{worker, incarnation}]; x != nil {
+		if c := x.claims[fence]; c != nil && c.started != 0 {
+			return c.started, true
+		}
+	}
+	return 0, false
+}
+
+// Backlog counts what is due and not claimed, up to 10,000; more says that there is more.
+func (s *Scheduler) Backlog() (n int64, more bool, err error) {
+	now := s.o.Clock.Now().UnixMilli()
+	err = s.st.View(func(v *store.View) error {
+		for lane := range job.Lane(job.Lanes) {
+			err := v.ScanDue(store.DueKey{Lane: lane}, now, func(e store.DueEntry) bool {
+				if e.Kind == store.KindCleanup {
+					return true
+				}
+				if n == maxBacklog {
+					more = true
+					return false
+				}
+				n++
+				return true
+			})
+			if err != nil || more {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, more, err
+}
+
+// ClockState says whether the leader trusts its clock, and why not.
+type ClockState struct {
+	Holding bool
+	Why     string
+	Skew    time.Duration // from the majority's clocks, if that is known
+}
+
+// Clock is the state of the leader's clock.
+func (s *Scheduler) Clock() ClockState {
+	c := ClockState{Why: s.stamp.holding()}
+	c.Holding = c.Why != ""
+	if s.o.Skew != nil {
+		c.Skew = s.o.Skew()
+	}
+	return c
+}

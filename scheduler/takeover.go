@@ -1,0 +1,103 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const takeoverChunk = 4096
+
+// takeover commits the first stamp of this leadership, which records the outage before it, and makes a session in waiting of
+// every worker that has runs in hand. Calls are answered after it.
+func (s *Scheduler) takeover(ctx context.Context) error {
+	if err := s.firstStamp(ctx); err != nil {
+		return err
+	}
+	claims, err := s.loadClaims()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mono := s.o.Clock.Mono()
+	for _, x := range claims {
+		x.heard, x.heardAt = mono, s.o.Clock.Now() // a full lease: what its worker did lately we cannot know
+		s.sessions[x.key] = x
+	}
+	s.version++
+	s.serving = true
+	s.log.Info("the scheduler serves", "sessions_in_waiting", len(claims))
+	return nil
+}
+
+// firstStamp waits until the clock is fit and its stamp is committed.
+func (s *Scheduler) firstStamp(ctx context.Context) error {
+	pause := pauseFirst
+	said := ""
+	for ctx.Err() == nil {
+		s.lastTurn.Store(int64(s.o.Clock.Mono()))
+		if now, ok := s.stamp.resume(); ok {
+			_, err := s.o.Proposer.Propose(&fsm.Stamp{Head: s.head(now), Takeover: true}).Wait()
+			if err == nil && s.stamp.resumed() {
+				return nil
+			}
+			if err != nil && !errors.Is(err, ErrNotApplied) {
+				// Whether it is in the log or not, another one is right: it records at most an outage of a moment.
+				s.log.Warn("the outcome of the takeover stamp is unknown", "error", err)
+			}
+			pause = min(2*pause, pauseLimit)
+		} else if why := s.stamp.holding(); why != said {
+			s.log.Warn("cannot take over yet", "why", why)
+			said = why
+		}
+		wait(ctx, min(pause, maxSleep))
+	}
+	return ctx.Err()
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet.
+func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
+	out := map[sessionKey]*session{}
+	var from job.RunKey
+	for more := true; more; {
+		more = false
+		n := 0
+		err := s.st.View(func(v *store.View) error {
+			return v.EachRun(from, func(k job.RunKey, r store.Row) bool {
+				if n++; n > takeoverChunk {
+					from, more = k, true
+					return false
+				}
+				if r.Status != job.RunClaimed && r.Status != job.RunCanceling {
+					return true
+				}
+				key := sessionKey{r.Worker, r.Incarnation}
+				x := out[key]
+				if x == nil {
+					x = newSession(key, 0)
+					out[key] = x
+				}
+				x.add(&claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt, canceling: r.Status == job.RunCanceling})
+				return true
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,296 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// incarnationBits follow the term in an incarnation, so that numbers grow over leaderships.
+	incarnationBits = 20
+	maxPollWait     = time.Minute
+	maxSlots        = 1 << 20
+)
+
+// Register opens a session: of a new process (Incarnation 0), or of one that comes from another leader or lost its session.
+func (s *Scheduler) Register(_ context.Context, r job.Register) (job.Session, error) {
+	if err := checkRegister(&r); err != nil {
+		return job.Session{}, err
+	}
+	mono := s.o.Clock.Mono()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.servingLocked(); err != nil {
+		return job.Session{}, err
+	}
+	x, err := s.sessionForLocked(&r, mono)
+	if err != nil {
+		return job.Session{}, err
+	}
+	x.registered = true
+	x.secret, x.version, x.types, x.tags, x.slots = r.Secret, r.Version, r.Types, r.Tags, r.Slots
+	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
+	x.withheld = 0
+	s.version++
+	kick(s.wake)
+	s.log.Info("a worker registered", "worker", r.Worker, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
+	return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: x.key.incarnation, Term: s.o.Term}, TTL: job.Duration(s.o.TTL)}, nil
+}
+
+func checkRegister(r *job.Register) error {
+	switch {
+	case r.Worker == "" || len(r.Worker) > job.MaxName:
+		return job.Invalid("worker", "use a name that is unique in the cluster", "a worker needs a name of at most %d bytes", job.MaxName)
+	case r.Slots < 1 || r.Slots > maxSlots:
+		return job.Invalid("slots", "", "%d is not between 1 and %d", r.Slots, maxSlots)
+	case len(r.Types) == 0:
+		return job.Invalid("types", "name the types of runs it can carry out", "a worker needs at least one type")
+	}
+	return nil
+}
+
+// sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
+func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
+	if r.Incarnation>>incarnationBits > s.o.Term {
+		return nil, job.Errorf(job.CodeStale, "register as a new process", "incarnation %d was not issued in this cluster's history", r.Incarnation)
+	}
+	var older []*session
+	for k, x := range s.sessions {
+		if k.worker != r.Worker {
+			continue
+		}
+		alive := x.registered && mono-x.heard <= s.o.TTL
+		switch {
+		case alive && x.secret != r.Secret:
+			return nil, job.Errorf(job.CodeWorkerNameInUse, "give this worker another name, or wait until the other one's lease has ended",
+				"a living worker has the name %q", r.Worker)
+		case r.Incarnation == 0 || k.incarnation < r.Incarnation:
+			older = append(older, x)
+		case k.incarnation > r.Incarnation:
+			return nil, job.Errorf(job.CodeStale, "register as a new process", "a newer process of the worker %q has registered", r.Worker)
+		}
+	}
+	key := sessionKey{r.Worker, r.Incarnation}
+	if r.Incarnation == 0 {
+		if s.nextInc++; s.nextInc >= 1<<incarnationBits {
+			return nil, job.Errorf(job.CodeUnavailable, "transfer the leadership", "this leadership has given out all its incarnations")
+		}
+		key.incarnation = s.o.Term<<incarnationBits | s.nextInc
+	}
+	for _, x := range older {
+		if len(x.claims) > 0 {
+			s.log.Warn("a worker was restarted; the runs of its old process are released", "worker", r.Worker, "incarnation", x.key.incarnation, "runs", len(x.claims))
+		}
+		s.removeLocked(x) // without waiting for the lease: the new process is the proof that the old one is gone
+	}
+	x := s.sessions[key]
+	if x == nil {
+		x = newSession(key, mono)
+		s.sessions[key] = x
+	} else {
+		s.adoptLocked(x, r.Held)
+	}
+	return x, nil
+}
+
+// adoptLocked goes on with a session whose worker comes with what it holds. A worker's set is every assignment it received and
+// has no acknowledged result of, so what it does not hold it never received: that is sent again, same claim, same fence.
+func (s *Scheduler) adoptLocked(x *session, held []job.Held) {
+	has := make(map[uint64]bool, len(held))
+	for _, h := range held {
+		has[h.Fence] = true
+		if c := x.claims[h.Fence]; c != nil {
+			c.started, c.assignment, c.unsent = h.StartedAt, nil, false
+		}
+	}
+	line := append(x.sent, x.waiting...)
+	x.sent, x.waiting, x.number = nil, nil, 0
+	for _, c := range line {
+		if c.assignment != nil {
+			c.unsent = true
+			x.waiting = append(x.waiting, c)
+		}
+	}
+	var unknown []*claim
+	for _, c := range x.claims {
+		c.number, c.absent, c.cancelSent = 0, 0, false
+		if x.registered || has[c.fence] {
+			continue
+		}
+		c.unsent = true // claimed under an earlier leader, and its worker was never told
+		if c.canceling {
+			s.cancelLocked(c)
+		} else {
+			unknown = append(unknown, c)
+		}
+	}
+	if len(unknown) > 0 {
+		s.wg.Go(func() { s.resend(x, unknown) })
+	}
+}
+
+// resend sends the assignments of claims that an earlier leader made. Their definitions are in the store, which is not read under
+// the lock.
+func (s *Scheduler) resend(x *session, claims []*claim) {
+	for start := 0; start < len(claims); start += buildChunk {
+		chunk := claims[start:min(start+buildChunk, len(claims))]
+		out := make([]*job.Assignment, len(chunk))
+		err := s.st.View(func(v *store.View) error {
+			for i, c := range chunk {
+				row, ok, err := v.Run(c.run)
+				if err != nil || !ok || row.Fence != c.fence {
+					continue
+				}
+				if def, ok, err := v.Definition(c.run.Job); err == nil && ok {
+					out[i] = assignment(s.o.Term, c, row.Key, &def.Spec)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			s.log.Error("assignments cannot be sent again", "worker", x.key.worker, "error", err)
+		}
+		s.mu.Lock()
+		for i, c := range chunk {
+			switch {
+			case s.ended || x.gone || x.claims[c.fence] != c || c.pending != nil || !c.unsent:
+			case out[i] == nil:
+				s.takeAwayLocked(c)
+			case c.canceling:
+				s.cancelLocked(c)
+			default:
+				c.assignment = out[i]
+				x.waiting = append(x.waiting, c)
+			}
+		}
+		x.rouse()
+		s.mu.Unlock()
+	}
+}
+
+// sessionLocked finds the session of a call.
+func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
+	if err := s.servingLocked(); err != nil {
+		return nil, err
+	}
+	x := s.sessions[sessionKey{ref.Worker, ref.Incarnation}]
+	if x == nil || !x.registered || ref.Term != s.o.Term {
+		return nil, job.Errorf(job.CodeSessionUnknown, "register again", "the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
+	}
+	return x, nil
+}
+
+// Poll waits for assignments, or for attempts that are to stop, and returns empty-handed after a while.
+func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	wait := min(max(time.Duration(p.Wait), 0), maxPollWait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	var polling *session
+	defer func() {
+		if polling != nil {
+			s.mu.Lock()
+			polling.polling--
+			polling.polled = s.o.Clock.Mono()
+			s.mu.Unlock()
+		}
+	}()
+	for first := true; ; first = false {
+		s.mu.Lock()
+		x, err := s.sessionLocked(p.Session)
+		if err != nil {
+			s.mu.Unlock()
+			return job.PollReply{}, err
+		}
+		if first {
+			polling = x
+			x.polling++
+			p.Acked = x.acknowledge(p.Acked)
+			before := x.free()
+			x.offer(p.Free)
+			if x.free() > before {
+				kick(s.wake)
+			}
+		}
+		reply := x.collect(p.Acked)
+		reply.Cancel = x.cancels(false)
+		wake := x.wake
+		s.mu.Unlock()
+		if len(reply.Assignments) > 0 || len(reply.Cancel) > 0 || wait == 0 {
+			return reply, nil
+		}
+		select {
+		case <-wake:
+		case <-timer.C:
+			return reply, nil
+		case <-ctx.Done():
+			return reply, ctx.Err()
+		case <-s.done:
+		}
+	}
+}
+
+// Heartbeat extends a session's lease and compares what the worker holds with what it was given.
+func (s *Scheduler) Heartbeat(_ context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+	mono := s.o.Clock.Mono()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, err := s.sessionLocked(h.Session)
+	if err != nil {
+		return job.HeartbeatReply{}, err
+	}
+	x.heard, x.heardAt = mono, s.o.Clock.Now()
+	acked := x.acknowledge(h.Acked)
+	before := x.free()
+	x.offer(h.Free)
+	if x.free() > before {
+		kick(s.wake)
+	}
+	var stop []uint64
+	x.beats++
+	for _, held := range h.Held {
+		c := x.claims[held.Fence]
+		if c == nil {
+			stop = append(stop, held.Fence) // it was taken away, or its result is committed
+			continue
+		}
+		c.beat = x.beats
+		if held.StartedAt != 0 {
+			c.started = held.StartedAt
+		}
+	}
+	for _, c := range x.claims {
+		// What the worker had not received when it sent this cannot be missing from it, and a result that is on its way may have
+		// crossed it. A run is given up only if a worker twice in a row does not know of it.
+		if c.beat == x.beats || c.pending != nil || c.unsent || c.number > acked {
+			c.absent = 0
+			continue
+		}
+		if c.absent++; c.absent >= 2 && !c.expiring {
+			s.log.Warn("a worker lost a run", "worker", x.key.worker, "run", c.run, "fence", c.fence)
+			s.takeAwayLocked(c)
+		}
+	}
+	return job.HeartbeatReply{Cancel: append(stop, x.cancels(true)...)}, nil
+}
+
+// cancelLocked makes a claim's worker stop it. If the worker has not been told of it yet, it never is.
+func (s *Scheduler) cancelLocked(c *claim) {
+	x := c.x
+	if !c.canceling {
+		c.canceling = true
+		x.canceling++
+	}
+	if c.pending != nil || x.gone {
+		return
+	}
+	if c.unsent {
+		x.waiting = without(x.waiting, c)
+		c.assignment, c.unsent = nil, false
+		s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
+		return
+	}
+	x.rouse()
+}

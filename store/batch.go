@@ -1,0 +1,422 @@
+package store
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Batch is one write transaction. What it changes of the index is staged and published after the commit, so that a batch that
+// fails leaves memory as it was. It sees its own changes.
+//
+// Any error from a batch means that the file could not be read or written: the process ends, because memory, log and state
+// must not drift apart.
+type Batch struct {
+	reads
+	s *Store
+	C Counters // move these; they are written at Commit
+
+	info    Info
+	infoSet bool
+	spots   map[job.ID]spot
+	open    map[job.ID][]OpenRef
+	classes []string // new ones
+	changes Changes
+}
+
+// Begin starts a batch. There is one at a time.
+func (s *Store) Begin() (*Batch, error) {
+	s.mu.RLock()
+	db, idx, count, info := s.db, s.idx, s.count, s.info
+	s.mu.RUnlock()
+	if db == nil {
+		return nil, ErrClosed
+	}
+	tx, err := db.Begin(true)
+	if err != nil {
+		return nil, err
+	}
+	tx.Bucket(bucketHistory).FillPercent = 0.95 // append-only
+	return &Batch{reads: reads{tx: tx, idx: idx}, s: s, C: count, info: info, spots: map[job.ID]spot{}, open: map[job.ID][]OpenRef{}}, nil
+}
+
+// Rollback drops the batch.
+func (b *Batch) Rollback() { b.tx.Rollback() }
+
+// Commit writes the counters, syncs, publishes the index and tells the listeners. A batch that fails to commit is rolled back.
+func (b *Batch) Commit() error {
+	if err := b.putMeta(); err != nil {
+		b.Rollback()
+		return err
+	}
+	s := b.s
+	s.mu.Lock()
+	if err := b.tx.Commit(); err != nil {
+		s.mu.Unlock()
+		b.Rollback() // where bbolt has not done so itself
+		return err
+	}
+	for id, sp := range b.spots {
+		b.idx.set(id, sp)
+	}
+	for id, refs := range b.open {
+		b.idx.setOpen(id, refs)
+	}
+	for _, c := range b.classes {
+		b.idx.classOf[c] = uint32(len(b.idx.classes))
+		b.idx.classes = append(b.idx.classes, c)
+	}
+	s.count, s.info = b.C, b.info
+	s.mu.Unlock()
+	s.notify(&b.changes)
+	return nil
+}
+
+func (b *Batch) putMeta() error {
+	meta := b.tx.Bucket(bucketMeta)
+	if b.infoSet {
+		v, err := json.Marshal(b.info)
+		if err != nil {
+			return err
+		}
+		if err := meta.Put(keyInfo, v); err != nil {
+			return err
+		}
+	}
+	return meta.Put(keyCounters, b.C.encode())
+}
+
+// Info is the slow meta data; SetInfo replaces it.
+func (b *Batch) Info() Info { return b.info }
+
+// SetInfo replaces the slow meta data.
+func (b *Batch) SetInfo(i Info) { b.info, b.infoSet = i, true }
+
+func (b *Batch) spot(id job.ID) spot {
+	if sp, ok := b.spots[id]; ok {
+		return sp
+	}
+	return b.idx.get(id)
+}
+
+// State reads a job's runtime state and where it is.
+func (b *Batch) State(id job.ID) (State, Place, bool, error) {
+	p, ok := b.spot(id).place()
+	if !ok {
+		return State{}, Place{}, false, nil
+	}
+	s, err := b.stateAt(id, p)
+	return s, p, err == nil, err
+}
+
+// PutState writes a job's state at a place and removes it from where it was.
+func (b *Batch) PutState(id job.ID, s *State, p Place) error {
+	if p.Parked {
+		p = Place{Parked: true}
+	}
+	old, had := b.spot(id).place()
+	if had && old != p {
+		if err := b.dropPlace(id, old); err != nil {
+			return err
+		}
+	}
+	if p.Parked {
+		if err := b.tx.Bucket(bucketParked).Put(u64(uint64(id)), s.Encode()); err != nil {
+			return err
+		}
+	} else {
+		if err := b.tx.Bucket(bucketDue).Put(p.Due(id).Append(nil), s.Encode()); err != nil {
+			return err
+		}
+		if !had || old != p {
+			b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
+		}
+	}
+	b.spots[id] = packSpot(p)
+	return nil
+}
+
+// Touch tells the listeners about an entry again, although it did not move.
+func (b *Batch) Touch(p Place) {
+	if !p.Parked {
+		b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
+	}
+}
+
+func (b *Batch) dropPlace(id job.ID, p Place) error {
+	if p.Parked {
+		return b.tx.Bucket(bucketParked).Delete(u64(uint64(id)))
+	}
+	return b.tx.Bucket(bucketDue).Delete(p.Due(id).Append(nil))
+}
+
+// DeleteState removes a job's state, and with it the history record that was kept beyond its time for the state's sake.
+func (b *Batch) DeleteState(id job.ID) error {
+	s, p, ok, err := b.State(id)
+	if err != nil || !ok {
+		return err
+	}
+	if s.HistHead != 0 && s.HistHead <= b.C.HistFloor {
+		if err := b.tx.Bucket(bucketHistory).Delete(u64(s.HistHead)); err != nil {
+			return err
+		}
+	}
+	b.spots[id] = spot{}
+	return b.dropPlace(id, p)
+}
+
+// PutDefinition writes a job. encoded is what Definition.Encode gave.
+func (b *Batch) PutDefinition(id job.ID, encoded []byte) error {
+	b.changes.Jobs = append(b.changes.Jobs, id)
+	return b.tx.Bucket(bucketJobs).Put(u64(uint64(id)), encoded)
+}
+
+// DeleteDefinition removes a job and its quarantine note.
+func (b *Batch) DeleteDefinition(id job.ID) error {
+	b.changes.Jobs = append(b.changes.Jobs, id)
+	if err := b.tx.Bucket(bucketNotes).Delete(u64(uint64(id))); err != nil {
+		return err
+	}
+	return b.tx.Bucket(bucketJobs).Delete(u64(uint64(id)))
+}
+
+// PutName gives a name to a job; DeleteName takes it away.
+func (b *Batch) PutName(name string, id job.ID) error {
+	return b.tx.Bucket(bucketNames).Put([]byte(name), u64(uint64(id)))
+}
+
+// DeleteName frees a name.
+func (b *Batch) DeleteName(name string) error { return b.tx.Bucket(bucketNames).Delete([]byte(name)) }
+
+// PutNote says why a job is in quarantine; an empty text removes the note.
+func (b *Batch) PutNote(id job.ID, text string) error {
+	if text == "" {
+		return b.tx.Bucket(bucketNotes).Delete(u64(uint64(id)))
+	}
+	return b.tx.Bucket(bucketNotes).Put(u64(uint64(id)), []byte(text))
+}
+
+// Class is the number of a class, given out on first use. Numbers depend only on the order of commands.
+func (b *Batch) Class(text string) (uint32, error) {
+	if n, ok := b.idx.classOf[text]; ok {
+		return n, nil
+	}
+	for i, c := range b.classes {
+		if c == text {
+			return uint32(len(b.idx.classes) + i), nil
+		}
+	}
+	n := uint32(len(b.idx.classes) + len(b.classes))
+	b.classes = append(b.classes, text)
+	return n, b.tx.Bucket(bucketClasses).Put(appendClass(n), []byte(text))
+}
+
+// ClassCount is how many classes there are.
+func (b *Batch) ClassCount() int { return len(b.idx.classes) - 1 + len(b.classes) }
+
+// KnownClass says whether a class has a number already.
+func (b *Batch) KnownClass(text string) bool {
+	if _, ok := b.idx.classOf[text]; ok {
+		return true
+	}
+	for _, c := range b.classes {
+		if c == text {
+			return true
+		}
+	}
+	return false
+}
+
+// Open are the open runs of a job, by scheduled time, in the batch's own copy.
+func (b *Batch) Open(id job.ID) []OpenRef {
+	if refs, ok := b.open[id]; ok {
+		return refs
+	}
+	return b.idx.open[id]
+}
+
+// PutRun writes an open run; its entry in the due index follows from its status. old is what was there, nil if nothing.
+func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
+	if err := b.tx.Bucket(bucketRuns).Put(appendRunKey(nil, k), row.encode()); err != nil {
+		return err
+	}
+	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial})
+	due, has := row.Due(k)
+	if old != nil {
+		if was, had := old.Due(k); had && (!has || was != due) {
+			if err := b.tx.Bucket(bucketDue).Delete(was.Append(nil)); err != nil {
+				return err
+			}
+		}
+	}
+	if has {
+		b.changes.Due = append(b.changes.Due, DueMark{due.Lane, due.Ready})
+		return b.tx.Bucket(bucketDue).Put(due.Append(nil), appendClass(row.Class))
+	}
+	return nil
+}
+
+// DeleteRun closes an open run.
+func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
+	if due, has := old.Due(k); has {
+		if err := b.tx.Bucket(bucketDue).Delete(due.Append(nil)); err != nil {
+			return err
+		}
+	}
+	b.stageOpen(k, OpenRef{})
+	return b.tx.Bucket(bucketRuns).Delete(appendRunKey(nil, k))
+}
+
+// stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so it always copies.
+func (b *Batch) stageOpen(k job.RunKey, ref OpenRef) {
+	old := b.Open(k.Job)
+	refs := make([]OpenRef, 0, len(old)+1)
+	done := ref.Status == job.RunNone
+	for _, r := range old {
+		if r.At == k.At && r.Origin == k.Origin {
+			continue
+		}
+		if !done && (r.At > k.At || r.At == k.At && r.Origin > k.Origin) {
+			refs, done = append(refs, ref), true
+		}
+		refs = append(refs, r)
+	}
+	if !done {
+		refs = append(refs, ref)
+	}
+	b.open[k.Job] = refs
+}
+
+// PutCleanup and DeleteCleanup keep the entry that ends a one-off job's retention.
+func (b *Batch) PutCleanup(k DueKey) error {
+	b.changes.Due = append(b.changes.Due, DueMark{k.Lane, k.Ready})
+	return b.tx.Bucket(bucketDue).Put(k.Append(nil), []byte{1}) // bbolt cannot tell an empty value from none
+}
+
+// HasDue says whether a due entry is there.
+func (b *Batch) HasDue(k DueKey) bool { return b.tx.Bucket(bucketDue).Get(k.Append(nil)) != nil }
+
+// DeleteDue removes an entry that is not part of a run or a state: a clean-up.
+func (b *Batch) DeleteDue(k DueKey) error { return b.tx.Bucket(bucketDue).Delete(k.Append(nil)) }
+
+// Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone). A head that
+// survived trimming only because it was the newest of its job is removed now that it no longer is.
+func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
+	b.C.HistSeq++
+	seq := b.C.HistSeq
+	hist := b.tx.Bucket(bucketHistory)
+	if s != nil {
+		rec.Prev = s.HistHead
+		if rec.Prev != 0 && rec.Prev <= b.C.HistFloor {
+			if err := hist.Delete(u64(rec.Prev)); err != nil {
+				return 0, err
+			}
+			rec.Prev = 0
+		}
+		s.HistHead = seq
+	}
+	return seq, hist.Put(u64(seq), rec.encode())
+}
+
+// TrimHistory removes up to limit records from the old end that keep says nothing for, moves the floor and says how many it
+// looked at.
+func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (int, error) {
+	hist := b.tx.Bucket(bucketHistory)
+	var doomed []uint64
+	seen, floor := 0, b.C.HistFloor
+	c := hist.Cursor()
+	for k, v := c.Seek(u64(b.C.HistFloor + 1)); k != nil && seen < limit; k, v = c.Next() {
+		seq := parseU64(k)
+		rec, err := decodeRecord(v)
+		if err != nil {
+			return 0, err
+		}
+		if !old(seq, &rec) {
+			break
+		}
+		seen++
+		floor = seq
+		s, _, ok, err := b.State(rec.Job)
+		if err != nil {
+			return 0, err
+		}
+		if ok && s.HistHead == seq {
+			continue // the newest record of a job is kept
+		}
+		doomed = append(doomed, seq)
+	}
+	// Keys first, deletes after: deleting under a cursor skips keys (pitfalls 13).
+	for _, seq := range doomed {
+		if err := hist.Delete(u64(seq)); err != nil {
+			return 0, err
+		}
+	}
+	b.C.HistFloor = floor
+	return seen, nil
+}
+
+// PutDead writes a dead letter under the number of its last history record.
+func (b *Batch) PutDead(seq uint64, d *Dead) error {
+	b.C.Dead++
+	return b.tx.Bucket(bucketDead).Put(u64(seq), d.encode())
+}
+
+// DeleteDead removes a dead letter.
+func (b *Batch) DeleteDead(seq uint64) error {
+	b.C.Dead--
+	return b.tx.Bucket(bucketDead).Delete(u64(seq))
+}
+
+// PutRequest keeps the outcome of a request until it expires.
+func (b *Batch) PutRequest(id string, outcome []byte, expires int64) error {
+	if err := b.tx.Bucket(bucketRequests).Put([]byte(id), outcome); err != nil {
+		return err
+	}
+	return b.tx.Bucket(bucketRequestExp).Put(append(appendTime(nil, expires), id...), []byte{})
+}
+
+// TrimRequests forgets up to limit requests that expired before now.
+func (b *Batch) TrimRequests(now int64, limit int) (int, error) {
+	exp := b.tx.Bucket(bucketRequestExp)
+	var keys [][]byte
+	c := exp.Cursor()
+	for k, _ := c.First(); k != nil && len(keys) < limit; k, _ = c.Next() {
+		if len(k) < 8 {
+			return 0, errCorrupt
+		}
+		if parseTime(k) > now {
+			break
+		}
+		keys = append(keys, append([]byte(nil), k...))
+	}
+	for _, k := range keys {
+		if err := b.tx.Bucket(bucketRequests).Delete(k[8:]); err != nil {
+			return 0, err
+		}
+		if err := exp.Delete(k); err != nil {
+			return 0, err
+		}
+	}
+	return len(keys), nil
+}
+
+// PutCalendar writes a blackout calendar; nil removes it.
+func (b *Batch) PutCalendar(name string, data []byte) error {
+	if data == nil {
+		return b.tx.Bucket(bucketCalendars).Delete([]byte(name))
+	}
+	return b.tx.Bucket(bucketCalendars).Put([]byte(name), data)
+}
+
+// LeftEdge is the earliest time of any due entry, or the end of time.
+func (b *Batch) LeftEdge() int64 {
+	edge := int64(math.MaxInt64)
+	c := b.tx.Bucket(bucketDue).Cursor()
+	for lane := job.Lane(0); lane < job.Lanes; lane++ {
+		if k, _ := c.Seek([]byte{byte(lane)}); k != nil && k[0] == byte(lane) && len(k) == dueKeyLen {
+			edge = min(edge, parseTime(k[1:]))
+		}
+	}
+	return edge
+}

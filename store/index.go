@@ -1,0 +1,160 @@
+package store
+
+import (
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// OpenRef is an open run as the index knows it.
+type OpenRef struct {
+	At     int64
+	Origin job.Origin
+	Status job.RunStatus
+	Held   bool // waiting because its job is paused; counted as active, not as waiting
+	Serial bool // catch-up or backfill
+}
+
+// index is what is derived from the file and kept in memory: where each job's state is, the open runs by job, and the
+// classes. It is rebuilt by one scan at open and never the truth: what it says is looked up in the file before it is used.
+type index struct {
+	chunks  map[uint64]*chunk // by job number / chunkSize; a chunk whose jobs are all gone is freed
+	open    map[job.ID][]OpenRef
+	openLen int
+	classes []string // by class number
+	classOf map[string]uint32
+}
+
+const chunkSize = 1024
+
+type chunk struct {
+	used  int
+	where [chunkSize]spot
+}
+
+// spot packs a place into 16 bytes: ten million of them are kept.
+type spot struct {
+	ready int64 // ready time << 8 | lane << 2 | parked << 1 | present
+	at    int64
+}
+
+func packSpot(p Place) spot {
+	s := spot{ready: p.Ready<<8 | int64(p.Lane)<<2 | 1, at: p.At}
+	if p.Parked {
+		s = spot{ready: 1<<1 | 1}
+	}
+	return s
+}
+
+func (s spot) place() (Place, bool) {
+	if s.ready&1 == 0 {
+		return Place{}, false
+	}
+	if s.ready&2 != 0 {
+		return Place{Parked: true}, true
+	}
+	return Place{Ready: s.ready >> 8, Lane: job.Lane(s.ready >> 2 & 0x3f), At: s.at}, true
+}
+
+func newIndex() *index {
+	return &index{chunks: map[uint64]*chunk{}, open: map[job.ID][]OpenRef{}, classes: []string{""}, classOf: map[string]uint32{}}
+}
+
+func (x *index) get(id job.ID) spot {
+	if c := x.chunks[uint64(id)/chunkSize]; c != nil {
+		return c.where[uint64(id)%chunkSize]
+	}
+	return spot{}
+}
+
+func (x *index) set(id job.ID, s spot) {
+	n := uint64(id) / chunkSize
+	c := x.chunks[n]
+	if c == nil {
+		if s == (spot{}) {
+			return
+		}
+		c = &chunk{}
+		x.chunks[n] = c
+	}
+	old := &c.where[uint64(id)%chunkSize]
+	switch {
+	case *old == (spot{}) && s != (spot{}):
+		c.used++
+	case *old != (spot{}) && s == (spot{}):
+		c.used--
+	}
+	*old = s
+	if c.used == 0 {
+		delete(x.chunks, n)
+	}
+}
+
+// jobs is how many jobs have a state.
+func (x *index) jobs() int {
+	n := 0
+	for _, c := range x.chunks {
+		n += c.used
+	}
+	return n
+}
+
+func (x *index) setOpen(id job.ID, refs []OpenRef) {
+	x.openLen += len(refs) - len(x.open[id])
+	if len(refs) == 0 {
+		delete(x.open, id)
+		return
+	}
+	x.open[id] = refs
+}
+
+// buildIndex scans the file once.
+func buildIndex(tx *bolt.Tx) (*index, error) {
+	x := newIndex()
+	c := tx.Bucket(bucketDue).Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		d, err := parseDueKey(k)
+		if err != nil {
+			return nil, err
+		}
+		if d.Kind != KindOccurrence {
+			continue
+		}
+		if x.get(d.Job) != (spot{}) {
+			return nil, fmt.Errorf("%w: %s has two occurrence entries", errCorrupt, d.Job)
+		}
+		x.set(d.Job, packSpot(Place{Lane: d.Lane, Ready: d.Ready, At: d.At}))
+	}
+	c = tx.Bucket(bucketParked).Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if len(k) != 8 {
+			return nil, errCorrupt
+		}
+		id := job.ID(parseU64(k))
+		if x.get(id) != (spot{}) {
+			return nil, fmt.Errorf("%w: %s is both parked and due", errCorrupt, id)
+		}
+		x.set(id, packSpot(Place{Parked: true}))
+	}
+	c = tx.Bucket(bucketRuns).Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		rk, err := parseRunKey(k)
+		if err != nil || len(v) < 3 {
+			return nil, errCorrupt
+		}
+		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0, Serial: v[2]&rowSerial != 0}
+		x.open[rk.Job] = append(x.open[rk.Job], ref)
+		x.openLen++
+	}
+	c = tx.Bucket(bucketClasses).Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		if len(k) != 4 || int(parseU32(k)) != len(x.classes) {
+			return nil, errCorrupt
+		}
+		x.classOf[string(v)] = uint32(len(x.classes))
+		x.classes = append(x.classes, string(v))
+	}
+	return x, nil
+}

@@ -1,0 +1,377 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Definition is a job as its owner wrote it, with what an edit changes. Only an edit rewrites it.
+type Definition struct {
+	Spec      job.Spec `codec:"s"`
+	Version   uint64   `codec:"v"`
+	CreatedAt int64    `codec:"c"`
+	UpdatedAt int64    `codec:"u"`
+}
+
+var handle = func() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.Canonical = true // map order must not differ between nodes
+	return h
+}()
+
+// Encode is the stored form.
+func (d *Definition) Encode() ([]byte, error) {
+	var b []byte
+	err := codec.NewEncoderBytes(&b, handle).Encode(d)
+	return b, err
+}
+
+// DecodeDefinition reads what Encode wrote.
+func DecodeDefinition(b []byte) (Definition, error) {
+	var d Definition
+	if err := codec.NewDecoderBytes(b, handle).Decode(&d); err != nil {
+		return d, fmt.Errorf("%w: definition: %w", errCorrupt, err)
+	}
+	return d, nil
+}
+
+// reads are the look-ups that views and batches share.
+type reads struct {
+	tx  *bolt.Tx
+	idx *index
+}
+
+// Definition reads a job.
+func (r reads) Definition(id job.ID) (Definition, bool, error) {
+	v := r.tx.Bucket(bucketJobs).Get(u64(uint64(id)))
+	if v == nil {
+		return Definition{}, false, nil
+	}
+	d, err := DecodeDefinition(v)
+	return d, err == nil, err
+}
+
+// Named finds a job by its name.
+func (r reads) Named(name string) (job.ID, bool) {
+	v := r.tx.Bucket(bucketNames).Get([]byte(name))
+	if len(v) != 8 {
+		return 0, false
+	}
+	return job.ID(parseU64(v)), true
+}
+
+// Run reads an open run.
+func (r reads) Run(k job.RunKey) (Row, bool, error) {
+	v := r.tx.Bucket(bucketRuns).Get(appendRunKey(nil, k))
+	if v == nil {
+		return Row{}, false, nil
+	}
+	row, err := decodeRow(v)
+	return row, err == nil, err
+}
+
+// Record reads a line of the history.
+func (r reads) Record(seq uint64) (Record, bool, error) {
+	if seq == 0 {
+		return Record{}, false, nil
+	}
+	v := r.tx.Bucket(bucketHistory).Get(u64(seq))
+	if v == nil {
+		return Record{}, false, nil
+	}
+	rec, err := decodeRecord(v)
+	return rec, err == nil, err
+}
+
+// Dead reads a dead letter.
+func (r reads) Dead(seq uint64) (Dead, bool, error) {
+	v := r.tx.Bucket(bucketDead).Get(u64(seq))
+	if v == nil {
+		return Dead{}, false, nil
+	}
+	d, err := decodeDead(v)
+	return d, err == nil, err
+}
+
+// EachDead calls fn for dead letters with a number below before (0: all), newest first, until it says false.
+func (r reads) EachDead(before uint64, fn func(seq uint64, d Dead) bool) error {
+	c := r.tx.Bucket(bucketDead).Cursor()
+	for k, v := lastBelow(c, before); k != nil; k, v = c.Prev() {
+		d, err := decodeDead(v)
+		if err != nil {
+			return err
+		}
+		if !fn(parseU64(k), d) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// lastBelow seeks the last key below a number; 0 means the last of all.
+func lastBelow(c *bolt.Cursor, before uint64) (k, v []byte) {
+	if before == 0 {
+		return c.Last()
+	}
+	if k, _ = c.Seek(u64(before)); k == nil {
+		return c.Last()
+	}
+	return c.Prev()
+}
+
+// Note is why a job is in quarantine.
+func (r reads) Note(id job.ID) string { return string(r.tx.Bucket(bucketNotes).Get(u64(uint64(id)))) }
+
+// Request is the stored outcome of a mutating request.
+func (r reads) Request(id string) []byte {
+	return bytes.Clone(r.tx.Bucket(bucketRequests).Get([]byte(id)))
+}
+
+// Calendar reads a blackout calendar, as JSON.
+func (r reads) Calendar(name string) []byte {
+	return bytes.Clone(r.tx.Bucket(bucketCalendars).Get([]byte(name)))
+}
+
+// stateAt reads a job's state at a place, which must be right: the index and the file have drifted apart otherwise, and
+// nothing built on either can be trusted.
+func (r reads) stateAt(id job.ID, p Place) (State, error) {
+	var v []byte
+	if p.Parked {
+		v = r.tx.Bucket(bucketParked).Get(u64(uint64(id)))
+	} else {
+		v = r.tx.Bucket(bucketDue).Get(p.Due(id).Append(nil))
+	}
+	if v == nil {
+		return State{}, fmt.Errorf("%w: the state of %s is not where the index says", errCorrupt, id)
+	}
+	return DecodeState(v)
+}
+
+// View is a short, consistent look at the store.
+type View struct {
+	reads
+	C    Counters
+	Info Info
+}
+
+// State reads a job's runtime state and where it is.
+func (v *View) State(id job.ID) (State, Place, bool, error) {
+	p, ok := v.idx.get(id).place()
+	if !ok {
+		return State{}, Place{}, false, nil
+	}
+	s, err := v.stateAt(id, p)
+	return s, p, err == nil, err
+}
+
+// Open are the open runs of a job, by scheduled time. The slice is shared: do not change it.
+func (v *View) Open(id job.ID) []OpenRef { return v.idx.open[id] }
+
+// Class is the text of a class number.
+func (v *View) Class(n uint32) string {
+	if int(n) < len(v.idx.classes) {
+		return v.idx.classes[n]
+	}
+	return ""
+}
+
+// DueEntry is one entry of the due index. State is set for occurrences; Class for all but clean-ups.
+type DueEntry struct {
+	DueKey
+	Class uint32
+	State State
+}
+
+// ScanDue calls fn for the entries of a lane from key from (inclusive; the zero DueKey with the lane set is the left edge) with
+// Ready <= until, in order, until it says false.
+func (v *View) ScanDue(from DueKey, until int64, fn func(DueEntry) bool) error {
+	c := v.tx.Bucket(bucketDue).Cursor()
+	start := []byte{byte(from.Lane)}
+	if from != (DueKey{Lane: from.Lane}) {
+		start = from.Append(nil)
+	}
+	for k, val := c.Seek(start); k != nil && k[0] == byte(from.Lane); k, val = c.Next() {
+		d, err := parseDueKey(k)
+		if err != nil {
+			return err
+		}
+		if d.Ready > until {
+			return nil
+		}
+		e := DueEntry{DueKey: d}
+		switch d.Kind {
+		case KindOccurrence:
+			if e.State, err = DecodeState(val); err != nil {
+				return err
+			}
+			e.Class = e.State.Class
+		case KindRetry, KindExtra:
+			if len(val) != 4 {
+				return errCorrupt
+			}
+			e.Class = parseU32(val)
+		}
+		if !fn(e) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// NextDue is the time of a lane's first entry after a time.
+func (v *View) NextDue(lane job.Lane, after int64) (int64, bool) {
+	if after == math.MaxInt64 {
+		return 0, false
+	}
+	k, _ := v.tx.Bucket(bucketDue).Cursor().Seek(appendTime([]byte{byte(lane)}, after+1))
+	if k == nil || k[0] != byte(lane) || len(k) != dueKeyLen {
+		return 0, false
+	}
+	return parseTime(k[1:]), true
+}
+
+// EachRun calls fn for open runs by scheduled time from key from (inclusive; zero: all) until it says false.
+func (v *View) EachRun(from job.RunKey, fn func(job.RunKey, Row) bool) error {
+	c := v.tx.Bucket(bucketRuns).Cursor()
+	var start []byte
+	if from != (job.RunKey{}) {
+		start = appendRunKey(nil, from)
+	}
+	for k, val := c.Seek(start); k != nil; k, val = c.Next() {
+		rk, err := parseRunKey(k)
+		if err != nil {
+			return err
+		}
+		row, err := decodeRow(val)
+		if err != nil {
+			return err
+		}
+		if !fn(rk, row) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// EachRunBack is EachRun from the newest scheduled time down, starting below a key (zero: all).
+func (v *View) EachRunBack(below job.RunKey, fn func(job.RunKey, Row) bool) error {
+	c := v.tx.Bucket(bucketRuns).Cursor()
+	k, val := c.Last()
+	if below != (job.RunKey{}) {
+		if k, _ = c.Seek(appendRunKey(nil, below)); k == nil {
+			k, val = c.Last()
+		} else {
+			k, val = c.Prev()
+		}
+	}
+	for ; k != nil; k, val = c.Prev() {
+		rk, err := parseRunKey(k)
+		if err != nil {
+			return err
+		}
+		row, err := decodeRow(val)
+		if err != nil {
+			return err
+		}
+		if !fn(rk, row) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// EachJob calls fn for jobs with a number above after, in order, until it says false.
+func (v *View) EachJob(after job.ID, fn func(job.ID, Definition) bool) error {
+	c := v.tx.Bucket(bucketJobs).Cursor()
+	for k, val := c.Seek(u64(uint64(after) + 1)); k != nil; k, val = c.Next() {
+		d, err := DecodeDefinition(val)
+		if err != nil {
+			return err
+		}
+		if !fn(job.ID(parseU64(k)), d) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// EachName calls fn for names that begin with prefix and sort after a name, in order, until it says false.
+func (v *View) EachName(prefix, after string, fn func(name string, id job.ID) bool) error {
+	c := v.tx.Bucket(bucketNames).Cursor()
+	start := prefix
+	if after >= prefix && after != "" {
+		start = after + "\x00"
+	}
+	for k, val := c.Seek([]byte(start)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, val = c.Next() {
+		if len(val) != 8 {
+			return errCorrupt
+		}
+		if !fn(string(k), job.ID(parseU64(val))) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// EachRecord calls fn for history records with a number above after, oldest first, until it says false.
+func (v *View) EachRecord(after uint64, fn func(seq uint64, r Record) bool) error {
+	c := v.tx.Bucket(bucketHistory).Cursor()
+	for k, val := c.Seek(u64(after + 1)); k != nil; k, val = c.Next() {
+		rec, err := decodeRecord(val)
+		if err != nil {
+			return err
+		}
+		if !fn(parseU64(k), rec) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// EachRecordBack calls fn for history records with a number below before (0: all), newest first, until it says false.
+func (v *View) EachRecordBack(before uint64, fn func(seq uint64, r Record) bool) error {
+	c := v.tx.Bucket(bucketHistory).Cursor()
+	for k, val := lastBelow(c, before); k != nil; k, val = c.Prev() {
+		rec, err := decodeRecord(val)
+		if err != nil {
+			return err
+		}
+		if !fn(parseU64(k), rec) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// EachOfJob walks a job's own history, newest first, from record seq on, until fn says false or the chain meets the trimmed
+// part of the log.
+func (v *View) EachOfJob(seq uint64, fn func(seq uint64, r Record) bool) error {
+	for seq != 0 {
+		rec, ok, err := v.Record(seq)
+		if err != nil || !ok || !fn(seq, rec) {
+			return err
+		}
+		if rec.Prev >= seq {
+			return errCorrupt // a chain only leads back; anything else would walk for ever
+		}
+		seq = rec.Prev
+	}
+	return nil
+}
+
+// EachCalendar calls fn for every blackout calendar, as JSON, by name.
+func (v *View) EachCalendar(fn func(name string, data []byte)) error {
+	return v.tx.Bucket(bucketCalendars).ForEach(func(k, val []byte) error {
+		fn(string(k), bytes.Clone(val))
+		return nil
+	})
+}
+
+func appendClass(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }

@@ -1,0 +1,254 @@
+package store
+
+import (
+	"math"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Overlap is job.Spec.Overlap as a number.
+type Overlap uint8
+
+// The overlap policies. Numbers are part of the stored format.
+const (
+	OverlapSkip    Overlap = 0
+	OverlapQueue   Overlap = 1
+	OverlapAllow   Overlap = 2
+	OverlapReplace Overlap = 3
+)
+
+// OverlapOf converts the name of a policy.
+func OverlapOf(name string) Overlap {
+	switch name {
+	case job.OverlapQueue:
+		return OverlapQueue
+	case job.OverlapAllow:
+		return OverlapAllow
+	case job.OverlapReplace:
+		return OverlapReplace
+	}
+	return OverlapSkip
+}
+
+// State is a job's runtime state. It rides in the job's occurrence entry in the due index, or in its parked entry, so that
+// firing a job touches no page of its own: that is what makes claim and complete independent of the number of jobs.
+type State struct {
+	Gen         uint32 // bumped by every edit, pause and resume; a claim that names another one is stale
+	Class       uint32 // what kind of worker it needs, see job.Spec.Class
+	Lane        job.Lane
+	Overlap     Overlap
+	Concurrency uint16 // under overlap allow: how many runs may be active; 0 = no limit
+	Retention   uint32 // seconds; of a one-off job
+
+	Paused      bool
+	Quarantined bool
+	OneOff      bool
+	Manual      bool // @manual: has no occurrences
+	AtMostOnce  bool
+
+	LastNominal int64  // the last nominal time that was claimed, skipped or otherwise accounted for
+	HistHead    uint64 // newest history record of the job
+	Runs        uint32 // occurrences of the schedule that became runs; counts towards max_runs
+	LastStatus  job.RunStatus
+	LastAt      int64 // when it ended
+
+	Active  uint32 // open runs other than waiting ones
+	Waiting uint32 // runs that wait behind those; a redrive of many dead letters makes many
+	Dead    uint32 // dead letters of the job
+
+	LastManual   int64 // the last manual time given out: manual times never repeat
+	CatchupUntil int64 // occurrences up to here are catch-up: serialised, and not subject to overlap skip
+	NotRun       Interval
+
+	// Of a paused job: the occurrence that waits. Zero if there was none.
+	ParkedAt, ParkedReady int64
+}
+
+// Interval is a run of occurrences that did not happen, for one reason. Consecutive ones coalesce.
+type Interval struct {
+	First, Last int64
+	Count       int64
+	AtLeast     bool // counting stopped at Count
+	Status      job.RunStatus
+	Reason      job.Reason
+}
+
+// Empty says that nothing is in it.
+func (i Interval) Empty() bool { return i.Count == 0 }
+
+// Add joins another interval that follows this one. It says false, and does nothing, if they are of different kinds.
+func (i *Interval) Add(n Interval) bool {
+	if n.Empty() {
+		return true
+	}
+	if i.Empty() {
+		*i = n
+		return true
+	}
+	if i.Status != n.Status || i.Reason != n.Reason {
+		return false
+	}
+	i.First = min(i.First, n.First)
+	i.Last = max(i.Last, n.Last)
+	if i.Count > math.MaxInt64-n.Count {
+		i.Count = math.MaxInt64
+	} else {
+		i.Count += n.Count
+	}
+	i.AtLeast = i.AtLeast || n.AtLeast
+	return true
+}
+
+const (
+	flagPaused = 1 << iota
+	flagQuarantined
+	flagOneOff
+	flagManual
+	flagAtMostOnce
+	flagNotRun
+	flagCatchup
+	flagLastManual
+	flagParked
+	flagOverlapLow
+	flagOverlapHigh
+	flagConcurrency
+)
+
+// Encode is the stored form; optional parts are there only if they say something.
+func (s *State) Encode() []byte {
+	var flags uint16
+	set := func(on bool, f uint16) {
+		if on {
+			flags |= f
+		}
+	}
+	set(s.Paused, flagPaused)
+	set(s.Quarantined, flagQuarantined)
+	set(s.OneOff, flagOneOff)
+	set(s.Manual, flagManual)
+	set(s.AtMostOnce, flagAtMostOnce)
+	set(!s.NotRun.Empty(), flagNotRun)
+	set(s.CatchupUntil != 0, flagCatchup)
+	set(s.LastManual != 0, flagLastManual)
+	set(s.ParkedAt != 0 || s.ParkedReady != 0, flagParked)
+	set(s.Overlap&1 != 0, flagOverlapLow)
+	set(s.Overlap&2 != 0, flagOverlapHigh)
+	set(s.Concurrency != 0, flagConcurrency)
+
+	w := writer{b: make([]byte, 0, 64)}
+	w.u16(flags)
+	w.u32(s.Gen)
+	w.u32(s.Class)
+	w.u8(uint8(s.Lane))
+	w.i64(s.LastNominal)
+	w.u64(s.HistHead)
+	w.u32(s.Runs)
+	w.u8(uint8(s.LastStatus))
+	w.i64(s.LastAt)
+	w.u32(s.Active)
+	w.u32(s.Waiting)
+	w.u32(s.Dead)
+	if s.OneOff {
+		w.u32(s.Retention)
+	}
+	if s.Concurrency != 0 {
+		w.u16(s.Concurrency)
+	}
+	if s.LastManual != 0 {
+		w.i64(s.LastManual)
+	}
+	if s.CatchupUntil != 0 {
+		w.i64(s.CatchupUntil)
+	}
+	if flags&flagParked != 0 {
+		w.i64(s.ParkedAt)
+		w.i64(s.ParkedReady)
+	}
+	if !s.NotRun.Empty() {
+		s.NotRun.encode(&w)
+	}
+	return w.b
+}
+
+func (i Interval) encode(w *writer) {
+	w.ivar(i.First)
+	w.ivar(i.Last - i.First)
+	w.uvar(uint64(i.Count))
+	w.flag(i.AtLeast)
+	w.u8(uint8(i.Status))
+	w.u8(uint8(i.Reason))
+}
+
+func decodeInterval(r *reader) (i Interval) {
+	i.First = r.ivar()
+	i.Last = i.First + r.ivar()
+	i.Count = int64(r.uvar())
+	i.AtLeast = r.flag()
+	i.Status = job.RunStatus(r.u8())
+	i.Reason = job.Reason(r.u8())
+	return i
+}
+
+// DecodeState reads what Encode wrote.
+func DecodeState(b []byte) (State, error) {
+	r := reader{b: b}
+	var s State
+	flags := r.u16()
+	s.Gen = r.u32()
+	s.Class = r.u32()
+	s.Lane = job.Lane(r.u8())
+	s.LastNominal = r.i64()
+	s.HistHead = r.u64()
+	s.Runs = r.u32()
+	s.LastStatus = job.RunStatus(r.u8())
+	s.LastAt = r.i64()
+	s.Active = r.u32()
+	s.Waiting = r.u32()
+	s.Dead = r.u32()
+	s.Paused = flags&flagPaused != 0
+	s.Quarantined = flags&flagQuarantined != 0
+	s.OneOff = flags&flagOneOff != 0
+	s.Manual = flags&flagManual != 0
+	s.AtMostOnce = flags&flagAtMostOnce != 0
+	if flags&flagOverlapLow != 0 {
+		s.Overlap |= 1
+	}
+	if flags&flagOverlapHigh != 0 {
+		s.Overlap |= 2
+	}
+	if s.OneOff {
+		s.Retention = r.u32()
+	}
+	if flags&flagConcurrency != 0 {
+		s.Concurrency = r.u16()
+	}
+	if flags&flagLastManual != 0 {
+		s.LastManual = r.i64()
+	}
+	if flags&flagCatchup != 0 {
+		s.CatchupUntil = r.i64()
+	}
+	if flags&flagParked != 0 {
+		s.ParkedAt = r.i64()
+		s.ParkedReady = r.i64()
+	}
+	if flags&flagNotRun != 0 {
+		if s.NotRun = decodeInterval(&r); s.NotRun.Empty() {
+			return s, errCorrupt
+		}
+	}
+	return s, r.end()
+}
+
+// Place is where a job's state is kept: in the due index at (Lane, Ready, At), or parked.
+type Place struct {
+	Parked bool
+	Lane   job.Lane
+	Ready  int64
+	At     int64
+}
+
+// Due is the key of an occurrence entry at this place.
+func (p Place) Due(id job.ID) DueKey {
+	return DueKey{Lane: p.Lane, Ready: p.Ready, Job: id, Kind: KindOccurrence, Origin: job.OriginSchedule, At: p.At}
+}

@@ -1,0 +1,329 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Options say how to open a state file.
+type Options struct {
+	// MmapSize is the initial size of the memory map. Growing it waits for all readers, so it is large (pitfalls 11); it
+	// reserves addresses, not memory. 0 means 64 GiB.
+	MmapSize int
+	// NoSync leaves out fsync. It exists for tests that show that the durability test would notice.
+	NoSync bool
+	// ReadOnly opens the file for `carillon check`: nothing is written, and another reader may have it too.
+	ReadOnly bool
+	// LockTimeout is how long to wait for a process that has the file open. 0 means one second.
+	LockTimeout time.Duration
+}
+
+// Store is one group's state. One goroutine writes (Begin, Commit); any number read.
+type Store struct {
+	path string
+	opts Options
+
+	// mu is held for reading by every view for as long as it lasts and for writing while a batch commits and the index is
+	// published: a view never sees a file and an index of different moments. Views are short for that reason.
+	mu    sync.RWMutex
+	db    *bolt.DB
+	idx   *index
+	count Counters
+	info  Info
+
+	closing sync.WaitGroup // files that were replaced and whose readers finish
+
+	listenMu  sync.Mutex
+	listeners []*listener
+}
+
+type listener struct{ fn func(*Changes) }
+
+// Open opens or makes the state file at path. A damaged file, one that another process has open and one that a newer binary
+// wrote are errors that say what to do.
+func Open(path string, o Options) (*Store, error) {
+	s := &Store{path: path, opts: o}
+	db, err := openFile(path, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.adopt(db); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openFile(path string, o Options) (db *bolt.DB, err error) {
+	defer func() { // what VerifyPages does not look at: the order of keys
+		if r := recover(); r != nil {
+			err = damaged(path, r)
+		}
+	}()
+	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
+		// Opened for reading bbolt looks at the header only, and holds the lock under which the pages can be verified.
+		ro, err := boltOpen(path, o, true)
+		if err != nil {
+			return nil, err
+		}
+		verr := VerifyPages(path)
+		if o.ReadOnly && verr == nil {
+			return ro, nil
+		}
+		if err := ro.Close(); err != nil || verr != nil {
+			return nil, errors.Join(verr, err)
+		}
+	}
+	return boltOpen(path, o, o.ReadOnly)
+}
+
+func boltOpen(path string, o Options, readOnly bool) (*bolt.DB, error) {
+	size := o.MmapSize
+	if size == 0 {
+		size = 64 << 30
+	}
+	if readOnly {
+		size = 0
+	}
+	timeout := o.LockTimeout
+	if timeout == 0 {
+		timeout = time.Second
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:         timeout,
+		FreelistType:    bolt.FreelistMapType,
+		NoFreelistSync:  true,
+		InitialMmapSize: size,
+		NoSync:          o.NoSync,
+		ReadOnly:        readOnly,
+	})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%s is in use by another process: stop that one, or choose another --data-dir", path)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return nil, damaged(path, err)
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return db, nil
+}
+
+// adopt makes db the store's file: it creates the buckets of a new one and builds the index.
+func (s *Store) adopt(db *bolt.DB) (err error) {
+	// bbolt panics on pages that make no sense. At open that is a damaged file, and it deserves an error.
+	defer func() {
+		if r := recover(); r != nil {
+			err = damaged(s.path, r)
+		}
+	}()
+	if !s.opts.ReadOnly {
+		if err := db.Update(initFile); err != nil {
+			return err
+		}
+	}
+	return db.View(func(tx *bolt.Tx) error {
+		for _, name := range allBuckets {
+			if tx.Bucket(name) == nil {
+				return fmt.Errorf("%s is not a Carillon state file: bucket %q is missing", s.path, name)
+			}
+		}
+		count, info, err := readMeta(tx)
+		if err != nil {
+			return err
+		}
+		if info.Format > Format {
+			return formatError(s.path, info.Format)
+		}
+		idx, err := buildIndex(tx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+		s.db, s.idx, s.count, s.info = db, idx, count, info
+		return nil
+	})
+}
+
+func formatError(path string, format int) error {
+	return fmt.Errorf("%s has format %d and this binary knows formats up to %d: start it with a newer carillon, which wrote it", path, format, Format)
+}
+
+func initFile(tx *bolt.Tx) error {
+	if b := tx.Bucket(bucketMeta); b != nil {
+		if _, info, err := readMeta(tx); err == nil && info.Format > Format {
+			return formatError("the state file", info.Format)
+		}
+	}
+	for _, name := range allBuckets {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(bucketMeta)
+	if meta.Get(keyInfo) != nil {
+		return nil
+	}
+	v, err := json.Marshal(Info{Format: Format, Level: 1})
+	if err != nil {
+		return err
+	}
+	return meta.Put(keyInfo, v)
+}
+
+// Close closes the file. It waits for views and copies.
+func (s *Store) Close() error {
+	defer s.closing.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		return nil
+	}
+	err := s.db.Close()
+	s.db = nil
+	return err
+}
+
+// ErrClosed is returned by a view of a closed store.
+var ErrClosed = errors.New("store: closed")
+
+// View calls fn with a consistent picture of the file and the index. Commits wait for it, so fn reads little and blocks on
+// nothing; it must not open another view.
+func (s *Store) View(fn func(*View) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return ErrClosed
+	}
+	return s.db.View(func(tx *bolt.Tx) error {
+		return fn(&View{reads: reads{tx: tx, idx: s.idx}, C: s.count, Info: s.info})
+	})
+}
+
+// Counters are the committed counters.
+func (s *Store) Counters() Counters {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.count
+}
+
+// Info is the committed slow meta data.
+func (s *Store) Info() Info {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.info
+}
+
+// OpenRunCount is how many runs are open.
+func (s *Store) OpenRunCount() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.idx.openLen
+}
+
+// Size is the size of the file in bytes.
+func (s *Store) Size() int64 {
+	fi, err := os.Stat(s.path)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
+
+// Listen calls fn after every commit with what changed, until stop is called. fn must not block, must not read the store and must
+// not call Listen or stop.
+func (s *Store) Listen(fn func(*Changes)) (stop func()) {
+	s.listenMu.Lock()
+	defer s.listenMu.Unlock()
+	l := &listener{fn}
+	s.listeners = append(s.listeners, l)
+	return func() {
+		s.listenMu.Lock()
+		defer s.listenMu.Unlock()
+		s.listeners = slices.DeleteFunc(s.listeners, func(x *listener) bool { return x == l })
+	}
+}
+
+func (s *Store) notify(c *Changes) {
+	s.listenMu.Lock()
+	defer s.listenMu.Unlock()
+	for _, l := range s.listeners {
+		l.fn(c)
+	}
+}
+
+// Changes are what a batch did, for listeners. They are hints: whoever acts on one looks at the store first.
+type Changes struct {
+	Due   []DueMark // new due entries, by lane and time
+	Jobs  []job.ID  // jobs whose definition changed or went away
+	Reset bool      // everything may have changed: the file was replaced
+}
+
+// DueMark says that a lane has something at a time.
+type DueMark struct {
+	Lane  job.Lane
+	Ready int64
+}
+
+// ErrSwapped wraps an error of Replace after which the new file is in place, but it is not certain to be there after a power cut:
+// the process must end.
+var ErrSwapped = errors.New("store: the state file was replaced")
+
+// Replace swaps the state file for the one at path, which must be complete and synced; check, if not nil, looks at it first. The
+// old file stays if anything fails before the swap; after it, readers of the old one finish undisturbed while it closes in the
+// background. No batch may be open.
+func (s *Store) Replace(path string, check func(Counters, Info) error) error {
+	fresh := &Store{path: path, opts: s.opts}
+	db, err := openFile(path, s.opts)
+	if err != nil {
+		return err
+	}
+	// The rename comes after the new file was opened and read in full: a bad file never takes the place of a good one.
+	err = fresh.adopt(db)
+	if err == nil && check != nil {
+		err = check(fresh.count, fresh.info)
+	}
+	if err == nil {
+		s.mu.Lock()
+		if err = os.Rename(path, s.path); err != nil {
+			s.mu.Unlock()
+		}
+	}
+	if err != nil {
+		db.Close()
+		return err
+	}
+	// From here on the name leads to the new file, so memory goes with it whatever happens.
+	old := s.db
+	s.db, s.idx, s.count, s.info = db, fresh.idx, fresh.count, fresh.info
+	s.mu.Unlock()
+	if old != nil {
+		s.closing.Go(func() { old.Close() })
+	}
+	s.notify(&Changes{Reset: true})
+	if err := syncDir(filepath.Dir(s.path)); err != nil {
+		return fmt.Errorf("%w: %w", ErrSwapped, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Path is where the file is.
+func (s *Store) Path() string { return s.path }
