@@ -40,6 +40,9 @@ func (g *group) compact(ctx context.Context) {
 		// Recent entries count most: a load of new jobs is over at some time.
 		recent := float64(b-seenBytes) / float64(e-seenEntries)
 		weight := min(1, float64(e-seenEntries)/1024)
+		if average == 0 {
+			weight = 1 // nothing is known yet but this
+		}
 		average += (recent - average) * max(weight, 0.05)
 		seenEntries, seenBytes = e, b
 		g.setTrailing(average)

@@ -63,7 +63,7 @@ func (r *reader) definition(id job.ID) (*store.Definition, error) {
 	return p, nil
 }
 
-// snapshot of a job: everything that an edit, a resume or an answer is computed from.
+// held is a job as one view showed it: everything that an edit, a resume or an answer is computed from.
 type held struct {
 	id    job.ID
 	def   store.Definition
