@@ -152,16 +152,7 @@ func (s *Snapshots) write(m *record) error {
 	if err := os.Rename(path+".tmp", path); err != nil {
 		return err
 	}
-	return syncDir(s.dir)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return store.SyncDir(s.dir)
 }
 
 // List is the newest snapshot, if there is one; older ones say nothing that it does not.
@@ -265,7 +256,7 @@ func (k *sink) Close() error {
 			os.Remove(k.f.Name())
 			return err
 		}
-		if err := syncDir(k.s.dir); err != nil {
+		if err := store.SyncDir(k.s.dir); err != nil {
 			return err
 		}
 	}

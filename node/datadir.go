@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // dirFormat is the layout of the data directory. A higher one was written by a newer binary and is refused.
@@ -141,16 +143,7 @@ func writeFile(path string, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return store.SyncDir(filepath.Dir(path))
 }
 
 // workerSecret proves to the leader that a worker which registers again is the one it knew.
@@ -196,4 +189,16 @@ func acquire(path string, wait time.Duration, create bool) (*os.File, error) {
 			return nil, errLocked
 		}
 	}
+}
+
+// checkLogLost refuses a state without a log before an empty log is put beside it. The log is made first, so that no crash leaves this
+// behind: somebody removed the file.
+func (d *dataDir) checkLogLost() error {
+	if _, err := os.Stat(d.file(fileRaft)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Stat(d.file(fileState)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("data directory %s has lost its %s: put the file back, restore a backup, or remove the directory and let the node rejoin", d.path, fileRaft)
 }

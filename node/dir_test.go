@@ -108,7 +108,7 @@ func TestBadDirectories(t *testing.T) {
 		{name: "log overwritten", spoil: mangle(fileRaft, garbage(0)), want: []string{"raft.db is damaged", "backup"}},
 		{name: "log with bad pages", spoil: mangle(fileRaft, garbage(4096*2)), want: []string{"raft.db is damaged", "backup"}},
 		{name: "log cut off", spoil: mangle(fileRaft, half), want: []string{"raft.db is damaged", "cut off"}},
-		{name: "log lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fileRaft)) }, want: []string{"does not fit together", "raft.db is at term 0"}},
+		{name: "log lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fileRaft)) }, want: []string{"has lost its raft.db"}},
 		{name: "log from earlier", spoil: func(t *testing.T, dir string) {
 			copyFile(t, filepath.Join(early, fileRaft), filepath.Join(dir, fileRaft))
 		},

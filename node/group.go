@@ -25,6 +25,7 @@ type group struct {
 	lead   *leadership
 	flight *flight
 	meters *meters
+	skew   func() time.Duration // how far this node's clock is from the majority's
 }
 
 // openGroup opens the files of the group and holds them against each other. Raft is not running yet.
@@ -35,6 +36,9 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 			g.closeFiles()
 		}
 	}()
+	if err := dir.checkLogLost(); err != nil {
+		return nil, err
+	}
 	if err := store.VerifyPages(dir.file(fileRaft)); err != nil { // of the state file the store does it
 		return nil, err
 	}
@@ -55,6 +59,11 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 		return nil, err
 	}
 	if err := g.restorePending(); err != nil {
+		return nil, err
+	}
+	// The names of new files are safe only once their directory is: a power loss could otherwise take files whose contents were
+	// synced, and everything acknowledged with them.
+	if err := store.SyncDir(dir.path); err != nil {
 		return nil, err
 	}
 	return g, g.checkReach()
@@ -111,9 +120,11 @@ func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
 	if err := g.logs.SetUint64(keyTerm, 0); err != nil {
 		return err
 	}
-	return raft.BootstrapCluster(rc, g.logs, g.logs, g.snaps, trans, raft.Configuration{Servers: []raft.Server{
-		{Suffrage: raft.Voter, ID: rc.LocalID, Address: trans.LocalAddr()},
-	}})
+	servers := g.cfg.hooks.servers
+	if servers == nil {
+		servers = []raft.Server{{Suffrage: raft.Voter, ID: rc.LocalID, Address: trans.LocalAddr()}}
+	}
+	return raft.BootstrapCluster(rc, g.logs, g.logs, g.snaps, trans, raft.Configuration{Servers: servers})
 }
 
 // start runs raft.
@@ -169,7 +180,7 @@ func (g *group) campaignAlone() error {
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL, Metrics: g.meters.hooks(),
-		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount,
+		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.skew,
 	})
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +44,10 @@ type Store struct {
 	info  Info
 
 	closing sync.WaitGroup // files that were replaced and whose readers finish
+
+	// Of the last batch, for the next one: only the writer touches them.
+	spareSpots map[job.ID]spot
+	spareOpen  map[job.ID][]OpenRef
 
 	listenMu  sync.Mutex
 	listeners []*listener
@@ -134,7 +139,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 	}
 	return db.View(func(tx *bolt.Tx) error {
 		for _, name := range allBuckets {
-			if tx.Bucket(name) == nil {
+			if tx.Bucket(name) == nil && !isLater(name) {
 				return fmt.Errorf("%s is not a Carillon state file: bucket %q is missing", s.path, name)
 			}
 		}
@@ -152,6 +157,10 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 		s.db, s.idx, s.count, s.info = db, idx, count, info
 		return nil
 	})
+}
+
+func isLater(name []byte) bool {
+	return slices.ContainsFunc(laterBuckets, func(b []byte) bool { return bytes.Equal(b, name) })
 }
 
 func formatError(path string, format int) error {
@@ -205,7 +214,7 @@ func (s *Store) View(fn func(*View) error) error {
 		return ErrClosed
 	}
 	return s.db.View(func(tx *bolt.Tx) error {
-		return fn(&View{reads: reads{tx: tx, idx: s.idx}, C: s.count, Info: s.info})
+		return fn(&View{reads: newReads(tx, s.idx), C: s.count, Info: s.info})
 	})
 }
 
@@ -310,13 +319,14 @@ func (s *Store) Replace(path string, check func(Counters, Info) error) error {
 		s.closing.Go(func() { old.Close() })
 	}
 	s.notify(&Changes{Reset: true})
-	if err := syncDir(filepath.Dir(s.path)); err != nil {
+	if err := SyncDir(filepath.Dir(s.path)); err != nil {
 		return fmt.Errorf("%w: %w", ErrSwapped, err)
 	}
 	return nil
 }
 
-func syncDir(dir string) error {
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -1,0 +1,326 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+)
+
+// Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again at Ready.
+type Outage struct {
+	Sent, Dead, Ready time.Time
+	Why               string
+}
+
+// Node is one carillon process on a fixed port and data directory, through all its lives.
+type Node struct {
+	ID, Addr, Dir string
+	Binary        string
+	Flags         []string // beside those that every start needs
+	Wrap          []string // put before the command, such as strace
+	Client        *client.Client
+	Lives         int
+
+	tb      testing.TB
+	logPath string
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	exited  chan struct{}
+	outages []Outage
+}
+
+// ReadyLimit is how long a start may take before it counts as failed. It is far above what a start takes, because the tests share
+// their machine.
+const ReadyLimit = 30 * time.Second
+
+// NewNode prepares a node; Start starts it. It is killed at the end of the test, and its log shown if the test failed.
+func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
+	tb.Helper()
+	n := &Node{ID: "n1", Addr: FreeAddr(tb), Dir: dir, Binary: binary, Flags: flags, tb: tb, logPath: filepath.Join(tb.TempDir(), "node.log")}
+	// Without keep-alive a request never meets a connection of a process that is dead, and one attempt is one attempt.
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	n.Client = client.New(n.Addr, client.WithHTTPClient(hc), client.WithAttempts(1))
+	tb.Cleanup(func() {
+		for _, sign := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
+			if bytes.Contains(n.Log(), []byte(sign)) {
+				tb.Errorf("the log contains %q", sign)
+			}
+		}
+		if tb.Failed() {
+			n.explain()
+		}
+		n.Destroy()
+	})
+	return n
+}
+
+// explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still runs.
+func (n *Node) explain() {
+	n.tb.Logf("log of %s:\n%s", n.Addr, n.LogTail(80))
+	n.mu.Lock()
+	cmd, exited := n.cmd, n.exited
+	n.mu.Unlock()
+	if cmd != nil && cmd.Process.Signal(syscall.SIGQUIT) == nil {
+		select {
+		case <-exited:
+		case <-time.After(3 * time.Second):
+		}
+	}
+	f, err := os.CreateTemp("", "carillon-proof-failed-*.log")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if _, err := f.Write(n.Log()); err == nil {
+		n.tb.Logf("the whole log, with the stacks of a process that was still there, is in %s", f.Name())
+	}
+}
+
+// FreeAddr finds a free port outside the range from which the kernel takes ports for outgoing connections: the port is free while the
+// node is dead, and a connection from it must not take it away.
+func FreeAddr(tb testing.TB) string {
+	tb.Helper()
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
+	}
+	tb.Fatal("no free port")
+	return ""
+}
+
+// Launch starts the process and does not wait for anything.
+func (n *Node) Launch() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd != nil {
+		return errors.New("it runs already")
+	}
+	log, err := os.OpenFile(n.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	n.Lives++
+	fmt.Fprintf(log, "--- life %d, %s\n", n.Lives, time.Now().UTC().Format("15:04:05.000"))
+	args := append([]string{}, n.Wrap...)
+	args = append(args, n.Binary, "server", "--node-id", n.ID, "--listen", n.Addr, "--data-dir", n.Dir, "--bootstrap")
+	args = append(args, n.Flags...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: whatever the process leaves behind cannot hold up Wait
+	if err := start(cmd); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	n.cmd, n.exited = cmd, exited
+	return nil
+}
+
+// Start starts the process and waits until it is ready.
+func (n *Node) Start() {
+	n.tb.Helper()
+	if err := n.TryStart(); err != nil {
+		n.tb.Fatalf("%v\n%s", err, n.LogTail(60))
+	}
+}
+
+// TryStart is Start for a caller who wants to judge a failure himself.
+func (n *Node) TryStart() error {
+	if err := n.Launch(); err != nil {
+		return err
+	}
+	return n.AwaitReady()
+}
+
+// AwaitReady waits until the process answers /readyz, or has ended.
+func (n *Node) AwaitReady() error {
+	var last error
+	began := time.Now()
+	for end := time.Now().Add(ReadyLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if state := n.Ended(); state != nil {
+			return fmt.Errorf("the process ended before it was ready: %s", state)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		last = n.Client.Ready(ctx)
+		cancel()
+		if last == nil {
+			n.mu.Lock()
+			if k := len(n.outages); k > 0 && n.outages[k-1].Ready.IsZero() {
+				n.outages[k-1].Ready = time.Now()
+			}
+			n.mu.Unlock()
+			if took := time.Since(began); took > 3*time.Second {
+				n.tb.Logf("life %d was ready only after %s:\n%s", n.Lives, took, n.LogTail(20))
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("not ready after %s: %w", ReadyLimit, last)
+}
+
+// Ended is the state of a process that ended by itself, nil while it lives.
+func (n *Node) Ended() *os.ProcessState {
+	n.mu.Lock()
+	cmd, exited := n.cmd, n.exited
+	n.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	select {
+	case <-exited:
+		return cmd.ProcessState
+	default:
+		return nil
+	}
+}
+
+// AwaitEnd waits until the process ended by itself.
+func (n *Node) AwaitEnd(limit time.Duration) (*os.ProcessState, error) {
+	n.mu.Lock()
+	cmd, exited := n.cmd, n.exited
+	n.mu.Unlock()
+	select {
+	case <-exited:
+		n.forget()
+		return cmd.ProcessState, nil
+	case <-time.After(limit):
+		return nil, fmt.Errorf("the process still runs after %s", limit)
+	}
+}
+
+func (n *Node) forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cmd = nil
+}
+
+// Kill ends the process with SIGKILL and keeps the time of it. It is an error if it had ended before.
+func (n *Node) Kill(why string) Outage {
+	n.tb.Helper()
+	if state := n.Ended(); state != nil {
+		n.tb.Fatalf("the process ended by itself: %s\n%s", state, n.LogTail(60))
+	}
+	n.mu.Lock()
+	cmd, exited := n.cmd, n.exited
+	n.mu.Unlock()
+	o := Outage{Sent: time.Now(), Why: why}
+	killGroup(cmd)
+	<-exited
+	o.Dead = time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cmd = nil
+	n.outages = append(n.outages, o)
+	return o
+}
+
+// StopAndKill asks the process to end, and kills it if it has not ended after a while. What it had in hand may be finished or not.
+func (n *Node) StopAndKill(why string, after time.Duration) Outage {
+	n.tb.Helper()
+	n.mu.Lock()
+	cmd, exited := n.cmd, n.exited
+	n.mu.Unlock()
+	o := Outage{Sent: time.Now(), Why: why}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.tb.Fatal(err)
+	}
+	select {
+	case <-exited:
+	case <-time.After(after):
+		killGroup(cmd)
+		<-exited
+	}
+	o.Dead = time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cmd = nil
+	n.outages = append(n.outages, o)
+	return o
+}
+
+// Destroy makes sure that nothing of the process is left. It does not count as an outage.
+func (n *Node) Destroy() {
+	n.mu.Lock()
+	cmd, exited := n.cmd, n.exited
+	n.cmd = nil
+	n.mu.Unlock()
+	if cmd != nil {
+		killGroup(cmd)
+		<-exited
+	}
+}
+
+// Outages are the kills so far.
+func (n *Node) Outages() []Outage {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]Outage(nil), n.outages...)
+}
+
+// Stop asks the process to end and waits for it.
+func (n *Node) Stop() {
+	n.tb.Helper()
+	n.mu.Lock()
+	cmd := n.cmd
+	n.mu.Unlock()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.tb.Fatal(err)
+	}
+	state, err := n.AwaitEnd(45 * time.Second)
+	if err != nil || !state.Success() {
+		n.tb.Fatalf("after SIGTERM: %v, %v\n%s", state, err, n.LogTail(60))
+	}
+}
+
+// PID is the process of the current life.
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd.Process.Pid
+}
+
+// Log is everything the process said in all its lives.
+func (n *Node) Log() []byte {
+	b, err := os.ReadFile(n.logPath)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return b
+}
+
+// LogTail is the last lines of the log.
+func (n *Node) LogTail(lines int) []byte {
+	b := n.Log()
+	all := bytes.SplitAfter(b, []byte("\n"))
+	return bytes.Join(all[max(0, len(all)-lines):], nil)
+}
+
+// Check runs `carillon check` on a data directory that no process has open. The error carries what it said.
+func Check(binary, dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, "check", dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("carillon check: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,18 @@
+package proof
+
+import (
+	"os"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/proof/harness"
+)
+
+func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+
+// heavy marks a test that starts processes.
+func heavy(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts the real binary; left out with -short")
+	}
+}
