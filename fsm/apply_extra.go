@@ -5,6 +5,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// What a trigger is refused with: what to do about it differs.
+const (
+	TextOverlap = "a run of this job is open and its overlap policy is skip"
+	TextFull    = "too many runs of this job are waiting already"
+)
+
 // trigger makes a manual run. Two in one millisecond get different times, also after the first is long finished.
 func (a *applier) trigger(c *Trigger) (Outcome, error) {
 	id := job.ID(c.Job)
@@ -22,9 +28,9 @@ func (a *applier) trigger(c *Trigger) (Outcome, error) {
 	}
 	switch v {
 	case refuse:
-		return Outcome{Code: CodeRefused, Job: id, Text: "a run of this job is open and its overlap policy is skip"}, nil
+		return Outcome{Code: CodeRefused, Job: id, Text: TextOverlap}, nil
 	case refuseFull:
-		return Outcome{Code: CodeRefused, Job: id, Text: "too many runs of this job are waiting already"}, nil
+		return Outcome{Code: CodeRefused, Job: id, Text: TextFull}, nil
 	}
 	k := job.RunKey{Job: id, At: max(a.now, s.LastManual+1), Origin: job.OriginManual}
 	s.LastManual = k.At

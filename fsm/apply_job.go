@@ -33,7 +33,7 @@ func (a *applier) createOne(it *CreateItem) (Outcome, error) {
 	if it.Job <= a.b.C.NextJob {
 		return Outcome{Code: CodeStale, Text: "the number was given out before"}, nil
 	}
-	if why := wrong(it.Next, Gap{}); why != "" {
+	if why := wrong(it.Next, Gap{}, 0); why != "" {
 		return Outcome{Code: CodeRefused, Text: why}, nil
 	}
 	if why := a.unfit(&def.Spec); why != "" {
@@ -145,7 +145,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if !seen(&s, p, c.Seen) || def.Version != c.Version+1 || c.Next.At != 0 && c.Next.At <= s.LastNominal {
 		return Outcome{Code: CodeMoved, Job: id}, nil
 	}
-	if why := wrong(c.Next, c.Dropped); why != "" {
+	if why := wrong(c.Next, c.Dropped, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	if def.Spec.Name != old.Spec.Name && def.Spec.Name != "" {
@@ -249,8 +249,12 @@ func (a *applier) delete(c *Delete) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if at := waiting(&s, p); at != 0 && at <= a.now {
-		// Those after it that have passed as well are not known here: at least this one.
-		due := store.Interval{First: at, Last: at, Count: 1, AtLeast: !s.OneOff, Status: job.RunCanceled, Reason: job.ReasonDeleted}
+		// Those after it that have passed as well are not known here, unless the proposer saw the same one: at least this one.
+		due := store.Interval{First: at, Last: at, Count: 1, AtLeast: !s.OneOff}
+		if g := c.NotRun; g.Count > 0 && g.First == at && g.Last >= at && g.Last <= a.now {
+			due.Last, due.Count, due.AtLeast = g.Last, g.Count, g.AtLeast
+		}
+		due.Status, due.Reason = job.RunCanceled, job.ReasonDeleted
 		if s.Paused || s.Quarantined {
 			due.Status, due.Reason = job.RunSkipped, stopReason(&s)
 		}
@@ -331,7 +335,7 @@ func (a *applier) resume(c *Resume) (Outcome, error) {
 	if !seen(&s, p, c.Seen) || c.Next.At != 0 && c.Next.At <= s.LastNominal {
 		return Outcome{Code: CodeMoved, Job: id}, nil
 	}
-	if why := wrong(c.Next, c.NotRun); why != "" {
+	if why := wrong(c.Next, c.NotRun, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	if err := a.account(id, &s, s.ParkedAt, c.Next, c.NotRun, stopReason(&s)); err != nil {

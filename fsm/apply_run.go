@@ -37,8 +37,9 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 
 // record begins the history record of an attempt of a run.
 func (a *applier) record(k job.RunKey, r *store.Row, status job.RunStatus, reason job.Reason) *store.Record {
-	return &store.Record{Job: k.Job, At: k.At, Origin: k.Origin, Status: status, Reason: reason, Recorded: a.now,
+	a.scratch.record = store.Record{Job: k.Job, At: k.At, Origin: k.Origin, Status: status, Reason: reason, Recorded: a.now,
 		Attempt: r.Attempt, Fence: r.Fence, ClaimedAt: r.ClaimedAt, Worker: r.Worker}
+	return &a.scratch.record
 }
 
 // stop cancels one open run: at once if nobody has it in hand, otherwise by telling its worker.
@@ -102,7 +103,7 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
 		return Outcome{Code: CodeStale}, nil
 	}
-	if why := wrong(next, Gap{}); why != "" {
+	if why := wrong(next, Gap{}, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	serial := key.At <= s.CatchupUntil
@@ -214,15 +215,19 @@ func (a *applier) complete(c *Complete) error {
 
 // held finds the run that a worker has under a fence; a nil row means that it has not. s is nil if the job is gone.
 func (a *applier) held(k job.RunKey, fence uint64) (*store.Row, *store.State, store.Place, error) {
-	row, ok, err := a.b.Run(k)
+	var p store.Place
+	var ok bool
+	var err error
+	row, s := &a.scratch.row, &a.scratch.state
+	*row, ok, err = a.b.Run(k)
 	if err != nil || !ok || row.Fence != fence || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
-		return nil, nil, store.Place{}, err
+		return nil, nil, p, err
 	}
-	s, p, ok, err := a.b.State(k.Job)
+	*s, p, ok, err = a.b.State(k.Job)
 	if err != nil || !ok {
-		return &row, nil, p, err
+		s = nil
 	}
-	return &row, &s, p, nil
+	return row, s, p, err
 }
 
 // after writes a job's state once one of its runs moved on.
@@ -381,7 +386,7 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || next.At != 0 && next.At <= s.LastNominal {
 		return Outcome{Code: CodeStale}, nil
 	}
-	why := wrong(next, g)
+	why := wrong(next, g, s.LastNominal)
 	if why == "" && next.At != key.At && !g.covers(key.At) && (g.Count != 0 || next.At != 0) {
 		why = "the occurrence would be dropped without a record"
 	}

@@ -4,13 +4,8 @@
 package fsm
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-
-	"github.com/hashicorp/go-msgpack/v2/codec"
-
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // Type is the first byte of an entry. Numbers are never reused.
@@ -39,6 +34,9 @@ const (
 	TypeClockReset Type = 19
 	TypeCleanup    Type = 20
 	TypeInit       Type = 21
+	TypePutNode    Type = 22
+	TypeRemoveNode Type = 23
+	TypeSetLevel   Type = 24
 )
 
 // MaxEntry is the largest entry that may be proposed: larger ones endanger leadership (pitfalls 22).
@@ -110,12 +108,14 @@ type Update struct {
 	Dropped Gap     `codec:"x"`
 }
 
-// Delete removes a job. Version 0: whichever.
+// Delete removes a job. Version 0: whichever. NotRun are the occurrences from the one that was due up to now, as the proposer counted
+// them; it counts only if that one is still the one that is due.
 type Delete struct {
 	Head    Head    `codec:"h"`
 	Request Request `codec:"q"`
 	Job     uint64  `codec:"j"`
 	Version uint64  `codec:"v"`
+	NotRun  Gap     `codec:"x"`
 }
 
 // Pause stops a job's occurrences and holds its pending retries.
@@ -168,13 +168,13 @@ type Claim struct {
 	Workers   []WorkerRef `codec:"w"`
 	Lane      []byte      `codec:"l"`
 	Kind      []byte      `codec:"k"` // store.Kind<<4 | job.Origin
-	Ready     []int64     `codec:"r"`
-	Jobs      []uint64    `codec:"j"`
-	At        []int64     `codec:"a"`
-	Gen       []uint32    `codec:"g"` // occurrences: the generation that Next was computed from
-	Next      []int64     `codec:"n"` // occurrences: the next nominal time; 0 = none
-	NextReady []int64     `codec:"x"`
-	Worker    []uint16    `codec:"o"` // index into Workers
+	Ready     Times       `codec:"r"`
+	Jobs      Numbers     `codec:"j"`
+	At        Times       `codec:"a"`
+	Gen       Gens        `codec:"g"` // occurrences: the generation that Next was computed from
+	Next      Times       `codec:"n"` // occurrences: the next nominal time; 0 = none
+	NextReady Times       `codec:"x"`
+	Worker    Indexes     `codec:"o"` // index into Workers
 	Keys      []string    `codec:"e"` // empty, or one a run: its idempotency key where that is not the default
 }
 
@@ -193,41 +193,41 @@ const (
 // Complete records the ends of attempts.
 type Complete struct {
 	Head    Head     `codec:"h"`
-	Jobs    []uint64 `codec:"j"`
-	At      []int64  `codec:"a"`
+	Jobs    Numbers  `codec:"j"`
+	At      Times    `codec:"a"`
 	Origin  []byte   `codec:"o"`
-	Fence   []uint64 `codec:"f"`
+	Fence   Numbers  `codec:"f"`
 	Result  []byte   `codec:"r"`
 	Reason  []byte   `codec:"x"`
-	RetryAt []int64  `codec:"y"`
-	Started []int64  `codec:"s"`
-	Ended   []int64  `codec:"e"`
+	RetryAt Times    `codec:"y"`
+	Started Times    `codec:"s"`
+	Ended   Times    `codec:"e"`
 	Error   []string `codec:"m"` // empty, or one an item
 	Output  []string `codec:"u"` // empty, or one an item
 }
 
 // Expire takes runs from workers that fell silent or came back as another incarnation.
 type Expire struct {
-	Head   Head     `codec:"h"`
-	Jobs   []uint64 `codec:"j"`
-	At     []int64  `codec:"a"`
-	Origin []byte   `codec:"o"`
-	Fence  []uint64 `codec:"f"`
+	Head   Head    `codec:"h"`
+	Jobs   Numbers `codec:"j"`
+	At     Times   `codec:"a"`
+	Origin []byte  `codec:"o"`
+	Fence  Numbers `codec:"f"`
 }
 
 // Advance moves occurrences on without running them (missed, blackout, expired), or closes a pending run that expired.
 type Advance struct {
-	Head      Head     `codec:"h"`
-	Lane      []byte   `codec:"l"`
-	Kind      []byte   `codec:"k"`
-	Ready     []int64  `codec:"r"`
-	Jobs      []uint64 `codec:"j"`
-	At        []int64  `codec:"a"`
-	Gen       []uint32 `codec:"g"`
-	Next      []int64  `codec:"n"`
-	NextReady []int64  `codec:"x"`
-	Gaps      []Gap    `codec:"p"` // what does not run; Count 0: nothing (the run at Next is the same occurrence moved)
-	Catchup   []int64  `codec:"c"` // 0, or: occurrences up to here are catch-up
+	Head      Head    `codec:"h"`
+	Lane      []byte  `codec:"l"`
+	Kind      []byte  `codec:"k"`
+	Ready     Times   `codec:"r"`
+	Jobs      Numbers `codec:"j"`
+	At        Times   `codec:"a"`
+	Gen       Gens    `codec:"g"`
+	Next      Times   `codec:"n"`
+	NextReady Times   `codec:"x"`
+	Gaps      []Gap   `codec:"p"` // what does not run; Count 0: nothing (the run at Next is the same occurrence moved)
+	Catchup   Times   `codec:"c"` // 0, or: occurrences up to here are catch-up
 }
 
 // Cancel stops a run: one that nobody has started closes at once, a claimed one is marked canceling.
@@ -293,17 +293,36 @@ type ClockReset struct {
 // Cleanup removes one-off jobs whose retention is over; entries are clean-up keys of the due index. One that still has open
 // runs or dead letters is put off to Later.
 type Cleanup struct {
-	Head  Head     `codec:"h"`
-	Lane  []byte   `codec:"l"`
-	Ready []int64  `codec:"r"`
-	Jobs  []uint64 `codec:"j"`
-	Later int64    `codec:"a"`
+	Head  Head    `codec:"h"`
+	Lane  []byte  `codec:"l"`
+	Ready Times   `codec:"r"`
+	Jobs  Numbers `codec:"j"`
+	Later int64   `codec:"a"`
 }
 
 // Init names a new cluster.
 type Init struct {
 	Head      Head   `codec:"h"`
 	ClusterID string `codec:"c"`
+}
+
+// PutNode writes a member's row. Index and JoinedAt are set in apply.
+type PutNode struct {
+	Head Head       `codec:"h"`
+	Node store.Node `codec:"n"`
+}
+
+// RemoveNode marks a member as removed. Instance "": whichever.
+type RemoveNode struct {
+	Head     Head   `codec:"h"`
+	ID       string `codec:"i"`
+	Instance string `codec:"n,omitempty"`
+}
+
+// SetLevel commits a feature level: from here on every member may be sent what that level added.
+type SetLevel struct {
+	Head  Head `codec:"h"`
+	Level int  `codec:"l"`
 }
 
 // Code is the outcome of one item.
@@ -354,128 +373,4 @@ type Canceling struct {
 	Fence       uint64
 	Worker      string
 	Incarnation uint64
-}
-
-// commandVersion is the version byte that this binary writes. Versions of a type are decoded for as long as logs may hold them.
-const commandVersion = 1
-
-var handle = func() *codec.MsgpackHandle {
-	h := &codec.MsgpackHandle{WriteExt: true}
-	h.Canonical = true
-	return h
-}()
-
-var commandTypes = map[Type]func() any{
-	TypeCreate: func() any { return new(Create) }, TypeUpdate: func() any { return new(Update) },
-	TypeDelete: func() any { return new(Delete) }, TypePause: func() any { return new(Pause) },
-	TypeResume: func() any { return new(Resume) }, TypeTrigger: func() any { return new(Trigger) },
-	TypeBackfill: func() any { return new(Backfill) }, TypeClaim: func() any { return new(Claim) },
-	TypeComplete: func() any { return new(Complete) }, TypeExpire: func() any { return new(Expire) },
-	TypeAdvance: func() any { return new(Advance) }, TypeCancel: func() any { return new(Cancel) },
-	TypeRedrive: func() any { return new(Redrive) }, TypePurge: func() any { return new(Purge) },
-	TypeTrim: func() any { return new(Trim) }, TypeStamp: func() any { return new(Stamp) },
-	TypeCalendar: func() any { return new(Calendar) }, TypeQuarantine: func() any { return new(Quarantine) },
-	TypeClockReset: func() any { return new(ClockReset) }, TypeCleanup: func() any { return new(Cleanup) },
-	TypeInit: func() any { return new(Init) },
-}
-
-func typeOf(cmd any) (Type, bool) {
-	switch cmd.(type) {
-	case *Create:
-		return TypeCreate, true
-	case *Update:
-		return TypeUpdate, true
-	case *Delete:
-		return TypeDelete, true
-	case *Pause:
-		return TypePause, true
-	case *Resume:
-		return TypeResume, true
-	case *Trigger:
-		return TypeTrigger, true
-	case *Backfill:
-		return TypeBackfill, true
-	case *Claim:
-		return TypeClaim, true
-	case *Complete:
-		return TypeComplete, true
-	case *Expire:
-		return TypeExpire, true
-	case *Advance:
-		return TypeAdvance, true
-	case *Cancel:
-		return TypeCancel, true
-	case *Redrive:
-		return TypeRedrive, true
-	case *Purge:
-		return TypePurge, true
-	case *Trim:
-		return TypeTrim, true
-	case *Stamp:
-		return TypeStamp, true
-	case *Calendar:
-		return TypeCalendar, true
-	case *Quarantine:
-		return TypeQuarantine, true
-	case *ClockReset:
-		return TypeClockReset, true
-	case *Cleanup:
-		return TypeCleanup, true
-	case *Init:
-		return TypeInit, true
-	}
-	return 0, false
-}
-
-// ErrTooLarge means that an entry may not be proposed; split it.
-var ErrTooLarge = errors.New("fsm: the command is larger than a log entry may be")
-
-// Encode makes a log entry of a command (a pointer to one of the structs above).
-func Encode(cmd any) ([]byte, error) {
-	t, ok := typeOf(cmd)
-	if !ok {
-		return nil, fmt.Errorf("fsm: %T is not a command", cmd)
-	}
-	var buf bytes.Buffer
-	buf.WriteByte(byte(t))
-	buf.WriteByte(commandVersion)
-	if err := codec.NewEncoder(&buf, handle).Encode(cmd); err != nil {
-		return nil, err
-	}
-	if buf.Len() > MaxEntry {
-		return nil, ErrTooLarge
-	}
-	return buf.Bytes(), nil
-}
-
-// UnknownCommandError stops a node: an entry that it cannot read was written by a newer binary.
-type UnknownCommandError struct{ Type, Version uint8 }
-
-func (e *UnknownCommandError) Error() string {
-	return fmt.Sprintf("fsm: unknown command %d version %d in the log: it was written by a newer carillon; start this node with that binary", e.Type, e.Version)
-}
-
-// Decode reads a log entry.
-func Decode(data []byte) (any, error) {
-	if len(data) < 2 {
-		return nil, errors.New("fsm: a command has at least two bytes")
-	}
-	mk, ok := commandTypes[Type(data[0])]
-	if !ok || data[1] != commandVersion {
-		return nil, &UnknownCommandError{data[0], data[1]}
-	}
-	cmd := mk()
-	dec := codec.NewDecoderBytes(data[2:], handle)
-	if err := dec.Decode(cmd); err != nil {
-		return nil, fmt.Errorf("fsm: command %d: %w", data[0], err)
-	}
-	if n := dec.NumBytesRead(); n != len(data)-2 {
-		return nil, fmt.Errorf("fsm: command %d: %d bytes follow it", data[0], len(data)-2-n)
-	}
-	if c, ok := cmd.(interface{ columns() error }); ok {
-		if err := c.columns(); err != nil {
-			return nil, err
-		}
-	}
-	return cmd, nil
 }

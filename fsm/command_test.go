@@ -33,7 +33,7 @@ func everyCommand() map[string]any {
 	return map[string]any{
 		"create":   &Create{h, []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
 		"update":   &Update{h, q, 1, 1, seen, d, when, g},
-		"delete":   &Delete{h, q, 1, 2},
+		"delete":   &Delete{h, q, 1, 2, g},
 		"pause":    &Pause{h, q, 1},
 		"resume":   &Resume{h, q, 1, seen, when, g},
 		"trigger":  &Trigger{h, q, 1, "{job_id}-{run_id}", "nightly"},
@@ -56,6 +56,10 @@ func everyCommand() map[string]any {
 		"clock_reset": &ClockReset{h, q},
 		"cleanup":     &Cleanup{h, []byte{3}, []int64{T(1)}, []uint64{1}, T(99)},
 		"init":        &Init{h, "cluster-1"},
+		"put_node": &PutNode{h, store.Node{ID: "n1", Instance: "i1", Address: "n1.example:7400", Version: "1.2.3", Level: 1, Slots: 256,
+			Tags: map[string]string{"b": "2", "a": "1"}, Standby: true, JoinedAt: T(0), Index: 7, Removed: true}},
+		"remove_node": &RemoveNode{h, "n1", "i1"},
+		"set_level":   &SetLevel{h, 2},
 	}
 }
 

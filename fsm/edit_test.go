@@ -311,6 +311,38 @@ func TestDeletedJobsRunsMayStillEnd(t *testing.T) {
 	}
 }
 
+// The proposer counts what was due, and its word counts if it saw the occurrence that is due now.
+func TestDeleteRecordsWhatWasDue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gap     Gap
+		pause   bool
+		count   int64
+		last    int64
+		atLeast bool
+		reason  job.Reason
+	}{
+		"counted":        {Gap{First: T(10), Last: T(490), Count: 9, Status: job.RunCanceled, Reason: job.ReasonDeleted}, false, 9, T(490), false, job.ReasonDeleted},
+		"paused":         {Gap{First: T(10), Last: T(490), Count: 9, Status: job.RunSkipped, Reason: job.ReasonPaused}, true, 9, T(490), false, job.ReasonPaused},
+		"at least":       {Gap{First: T(10), Last: T(490), Count: 5, AtLeast: true}, false, 5, T(490), true, job.ReasonDeleted},
+		"another one":    {Gap{First: T(9), Last: T(490), Count: 9}, false, 1, T(10), true, job.ReasonDeleted},
+		"not passed yet": {Gap{First: T(10), Last: T(501), Count: 9}, false, 1, T(10), true, job.ReasonDeleted},
+		"nonsense":       {Gap{First: T(10), Last: T(9), Count: 9}, false, 1, T(10), true, job.ReasonDeleted},
+		"not counted":    {Gap{}, false, 1, T(10), true, job.ReasonDeleted},
+	} {
+		w := newWorld(t)
+		id := w.create(T(10), nil)
+		if tt.pause {
+			w.want(CodeOK, &Pause{Job: uint64(id)})
+		}
+		w.now = T(500)
+		w.want(CodeOK, &Delete{Job: uint64(id), NotRun: tt.gap})
+		h := w.history(id)
+		if len(h) != 1 || h[0].Reason != tt.reason || h[0].Interval.First != T(10) || h[0].Interval.Last != tt.last || h[0].Interval.Count != tt.count || h[0].Interval.AtLeast != tt.atLeast {
+			t.Errorf("%s: %+v", name, h)
+		}
+	}
+}
+
 func TestDeleteOfAPausedJobRecordsWhatPassed(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(10), nil)
@@ -325,7 +357,7 @@ func TestDeleteOfAPausedJobRecordsWhatPassed(t *testing.T) {
 
 func TestQuarantine(t *testing.T) {
 	w := newWorld(t)
-	id := w.create(T(10), nil)
+	id := w.create(T(10), overlap(job.OverlapAllow))
 	retrying := w.claim(id, T(70))
 	w.complete(retrying, ResultRetry, T(20))
 	s, _ := w.state(id)

@@ -325,3 +325,18 @@ func TestAOneOffThatNeverRunsIsRemoved(t *testing.T) {
 		t.Fatal("nothing will ever remove it")
 	}
 }
+
+// Somebody asked for it: a newer occurrence waits for a redriven run instead of replacing it.
+func TestRedriveIsNotReplaced(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(10), overlap(job.OverlapReplace))
+	w.complete(w.claim(id, T(70)), ResultDead, 0)
+	s, _ := w.state(id)
+	w.want(CodeOK, &Redrive{Seqs: []uint64{s.HistHead}})
+	next := w.claim(id, T(130))
+	if row, ok := w.row(scheduled(id, T(10))); next.Code != CodeQueued || !ok || row.Status != job.RunPending {
+		t.Fatalf("%+v %+v", next, row)
+	}
+	w.complete(w.claimRun(scheduled(id, T(10))), ResultSucceeded, 0)
+	w.claimRun(next.Run)
+}

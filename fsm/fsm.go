@@ -24,6 +24,8 @@ type Options struct {
 	// Skip are entries to pass over (`carillon cluster recover --skip`): for one that cannot be applied. Every node must be given the
 	// same ones.
 	Skip []uint64
+	// Level is the feature level that this process supports; 0: that of the binary.
+	Level int
 }
 
 // FSM applies committed entries to the store: one bbolt transaction a batch, with the applied index inside it.
@@ -45,6 +47,9 @@ func New(st *store.Store, o Options) *FSM {
 	}
 	if o.Fatal == nil {
 		o.Fatal = func(err error) { panic(err) }
+	}
+	if o.Level == 0 {
+		o.Level = Level
 	}
 	os.Remove(restoreFile(st.Path())) // of a restore that did not get to its end
 	return &FSM{st: st, o: o}
@@ -120,6 +125,9 @@ func (f *FSM) applyAll(logs []*raft.Log, out []any) error {
 		cmd, err := Decode(l.Data)
 		if err == nil {
 			out[i], err = apply(b, cmd, l.Term)
+		}
+		if err == nil {
+			err = CheckLevel(b.Info().Level, f.o.Level)
 		}
 		if err != nil {
 			b.Rollback()

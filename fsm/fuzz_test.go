@@ -110,7 +110,7 @@ func FuzzApply(f *testing.F) {
 				t.Fatalf("%+v has %d items and %d outcomes", cmd, n, len(reply.Items))
 			}
 			if _, failed := r.(error); failed {
-				if !unreadable(cmd) {
+				if !mayEnd(cmd) {
 					t.Fatalf("%+v ended the process: %v", cmd, r)
 				}
 				break
@@ -120,10 +120,13 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// unreadable says that a command carries a definition that cannot be read: that, and nothing else, may end the process.
-func unreadable(cmd any) bool {
+// mayEnd says that a command is one of the few that may end the process: it carries a definition that cannot be read, or raises the
+// feature level above what the process supports.
+func mayEnd(cmd any) bool {
 	var defs [][]byte
 	switch c := cmd.(type) {
+	case *SetLevel:
+		return c.Level > Level
 	case *Create:
 		for _, it := range c.Items {
 			defs = append(defs, it.Def)

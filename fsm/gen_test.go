@@ -197,10 +197,18 @@ func (g *gen) plausible(l look) any {
 }
 
 func (g *gen) meta() any {
-	if g.chance(50) {
+	node := fmt.Sprint("n", g.n(3))
+	switch g.n(5) {
+	case 0:
 		return &ClockReset{Request: g.request()}
+	case 1:
+		return &Init{ClusterID: "c"}
+	case 2:
+		return &RemoveNode{ID: node, Instance: pick(g, []string{"", "i0", "i1"})}
+	case 3:
+		return &SetLevel{Level: g.n(2)}
 	}
-	return &Init{ClusterID: "c"}
+	return &PutNode{Node: store.Node{ID: node, Instance: fmt.Sprint("i", g.n(2)), Address: fmt.Sprint("h:", g.n(3)), Level: 1}}
 }
 
 func (g *gen) some(seqs []uint64) (out []uint64) {
@@ -389,6 +397,9 @@ func (g *gen) spoil(cmd any) {
 		f.SetUint(uint64(uint8(odd)))
 	case reflect.Bool:
 		f.SetBool(!f.Bool())
+	}
+	if c, ok := cmd.(*SetLevel); ok { // a level that this binary does not know ends the process, as it should
+		c.Level = min(c.Level, Level)
 	}
 	if c, ok := cmd.(*Create); ok { // a number near the end of all numbers leaves none for later
 		c.Items = slices.DeleteFunc(c.Items, func(it CreateItem) bool { return it.Job > 1<<39 })

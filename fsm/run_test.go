@@ -259,6 +259,7 @@ func TestAdvance(t *testing.T) {
 	if s, p := w.state(id); p.At != T(120) || s.LastNominal != T(60) || s.NotRun.Count != 2 || s.Runs != 0 {
 		t.Fatalf("%+v %+v", s, p)
 	}
+	w.unchanged(CodeRefused, w.advanceOf(id, T(180), gap(T(60), T(120), 2, job.RunMissed, 0), 0)) // one of them is accounted for already
 	// Beyond max_runs there is no occurrence to account for.
 	w.want(CodeOK, w.advanceOf(id, 0, Gap{}, 0))
 	if _, p := w.state(id); !p.Parked {

@@ -106,7 +106,10 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	tmp := restoreFile(f.st.Path())
 	err = writeSynced(tmp, func(w io.Writer) error { return h.readBody(w, r) })
 	if err == nil {
-		err = f.st.Replace(tmp, func(c store.Counters, _ store.Info) error {
+		err = f.st.Replace(tmp, func(c store.Counters, info store.Info) error {
+			if err := CheckLevel(info.Level, f.o.Level); err != nil {
+				return err
+			}
 			if c.Index != h.Index || c.Term != h.Term {
 				return fmt.Errorf("the state is at %d/%d and its header says %d/%d", c.Index, c.Term, h.Index, h.Term)
 			}

@@ -57,7 +57,7 @@ func (w *world) open() {
 		w.Fatal(err)
 	}
 	w.st = st
-	w.f = New(st, Options{Fatal: func(err error) { w.fatal = append(w.fatal, err) }})
+	w.f = New(st, Options{Fatal: func(err error) { w.fatal = append(w.fatal, err) }, Level: 1 << 30})
 	w.Cleanup(func() { st.Close() })
 }
 

@@ -46,7 +46,7 @@ func ParseID(s string) (ID, error) {
 		return 0, fmt.Errorf("a job id begins with %q", idPrefix)
 	}
 	n, err := strconv.ParseUint(rest, 32, 64)
-	if err != nil || n == 0 || rest[0] == '+' || strings.ToLower(rest) != rest {
+	if err != nil || n == 0 || ID(n).String() != s { // one id has one spelling
 		return 0, fmt.Errorf("%q is not a job id", s)
 	}
 	return ID(n), nil

@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -93,9 +94,12 @@ type Spec struct {
 }
 
 // OneOff says whether the job runs at one instant only. It is decided by the form of the expression alone, so that every
-// replica decides alike.
+// replica decides alike, and as package schedule does: RFC 3339 allows t and z in lower case.
 func (s *Spec) OneOff() bool {
-	_, err := time.Parse(time.RFC3339Nano, s.Schedule)
+	if len(s.Schedule) < len("2027-03-01T09:00:00Z") || s.Schedule[4] != '-' {
+		return false // before the parser makes an error that nobody reads: apply asks for every new job
+	}
+	_, err := time.Parse(time.RFC3339Nano, strings.ToUpper(s.Schedule))
 	return err == nil
 }
 
@@ -137,7 +141,7 @@ type HTTPPayload struct {
 	Headers      map[string]string `json:"headers,omitempty"`
 	Body         json.RawMessage   `json:"body,omitempty"` // a JSON string is sent as it is, anything else as JSON
 	ExpectStatus StatusSet         `json:"expect_status,omitempty"`
-	// RetryClientErrors makes every 4xx a failure that is retried; without it 4xx other than 408, 425 and 429 is permanent.
+	// RetryClientErrors makes every 3xx and 4xx a failure that is retried; without it they are permanent, except 408, 425 and 429.
 	RetryClientErrors bool `json:"retry_client_errors,omitempty"`
 	// InsecureSkipVerify accepts any certificate.
 	InsecureSkipVerify bool `json:"insecure_skip_verify,omitempty"`

@@ -1,46 +1,119 @@
 package job
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
-// DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), values of the wrong
-// kind and anything after the value. Nothing the caller can see has changed unless it returns nil.
-func DecodeStrict(data []byte, v any) error {
-	if !json.Valid(data) {
-		var x any
-		err := json.Unmarshal(data, &x)
-		return Errorf(CodeMalformed, "send one JSON object", "this is not JSON: %v", err)
+// DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), fields that are given twice or
+// in another case, values of the wrong kind and anything after the value. Nothing the caller can see has changed unless it returns nil.
+func DecodeStrict(data []byte, v any) error { return decodeStrict(data, v, "") }
+
+// decodeStrict is DecodeStrict of a value whose own field is called prefix.
+func decodeStrict(data []byte, v any, prefix string) error {
+	// The decoder writes what it has read before it finds what it refuses, so it gets a value of its own first.
+	target := reflect.ValueOf(v).Elem()
+	scratch := reflect.New(target.Type())
+	err := json.Unmarshal(data, scratch.Interface())
+	if errors.As(err, new(*json.SyntaxError)) && !json.Valid(data) { // not one from inside a type that reads itself
+		return &Error{Code: CodeMalformed, Field: prefix, Message: fmt.Sprintf("this is not JSON: %v", err), Remedy: "send one JSON object"}
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return explain(err, v)
+	// It also takes a field whose name differs in case, and the last of two: only a look at the text itself tells.
+	if bad := checkFields(data, target.Type(), prefix); bad != nil {
+		return bad
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Errorf(CodeMalformed, "send one JSON object", "there is something after the JSON value")
+	if err == nil && !target.IsZero() {
+		err = json.Unmarshal(data, v) // what is there already and is not mentioned stays
+	} else if err == nil {
+		target.Set(scratch.Elem())
+	}
+	if err != nil {
+		return explain(err, data, target.Type(), prefix)
 	}
 	return nil
 }
 
-func explain(err error, v any) *Error {
-	msg := err.Error()
-	if _, name, ok := strings.Cut(msg, "json: unknown field "); ok {
-		name = strings.Trim(name, `"`)
-		known := fieldNames(reflect.TypeOf(v), nil)
-		return &Error{Code: CodeUnknownField, Field: name, Message: "there is no such field" + suggest(name, known),
-			Remedy: "remove it; the fields are " + strings.Join(known, ", ")}
+// CheckFields refuses what DecodeStrict would refuse because of the names of fields alone, as if data were to be read into v.
+func CheckFields(data []byte, v any) error {
+	if !json.Valid(data) {
+		return DecodeStrict(data, v)
 	}
+	if err := checkFields(data, reflect.TypeOf(v), ""); err != nil {
+		return err
+	}
+	return nil
+}
+
+func explain(err error, data []byte, t reflect.Type, prefix string) *Error {
+	at := blame(data, t)
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return Invalid(wrong.Field, "", "want %s, not a JSON %s", kindName(wrong.Type), wrong.Value)
+		if at == "" {
+			at = wrong.Field
+		}
+		remedy := ""
+		if wrong.Type.Kind() == reflect.String && wrong.Value != "object" && wrong.Value != "array" {
+			remedy = "put it in quotes"
+		}
+		return Invalid(join(prefix, at), remedy, "want %s, not %s", kindName(wrong.Type), valueName(wrong.Value))
 	}
-	return Errorf(CodeInvalid, "", "%s", strings.TrimPrefix(msg, "json: "))
+	// A type that reads itself does not know which field it is the value of.
+	return Invalid(join(prefix, at), "", "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+func join(prefix, name string) string {
+	if prefix == "" || name == "" {
+		return prefix + name
+	}
+	return prefix + "." + name
+}
+
+// valueName says what package json found, for people who may have written YAML.
+func valueName(v string) string {
+	switch v {
+	case "object":
+		return "an object"
+	case "array":
+		return "a list"
+	case "bool":
+		return "true or false"
+	case "string", "number":
+		return "a " + v
+	}
+	return strings.TrimPrefix(v, "number ")
+}
+
+// blame finds the field whose value cannot be read, by its path from the root; "" if that is the value as a whole.
+func blame(data []byte, t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	var raw map[string]json.RawMessage
+	if (t.Kind() != reflect.Struct && t.Kind() != reflect.Map) || json.Unmarshal(data, &raw) != nil {
+		return ""
+	}
+	if t.Kind() == reflect.Map {
+		for _, key := range slices.Sorted(maps.Keys(raw)) {
+			if json.Unmarshal(raw[key], reflect.New(t.Elem()).Interface()) != nil {
+				return join(key, blame(raw[key], t.Elem()))
+			}
+		}
+		return ""
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		value, ok := raw[name]
+		if !ok || f.Anonymous || json.Unmarshal(value, reflect.New(f.Type).Interface()) == nil {
+			continue
+		}
+		return join(name, blame(value, f.Type))
+	}
+	return ""
 }
 
 func kindName(t reflect.Type) string {
@@ -88,15 +161,12 @@ func fieldNames(t reflect.Type, out []string) []string {
 	return out
 }
 
-// suggest names the known word nearest to a wrong one, or nothing if none is near.
+// suggest names the known word nearest to a wrong one, or nothing if none is near: one letter in three may be wrong.
 func suggest(word string, known []string) string {
 	if len(word) > 64 {
 		return "" // nothing known is that long, and the comparison costs as much as the word is long
 	}
-	best, bestAt := "", 1+len(word)/2
-	if bestAt > 4 {
-		bestAt = 4
-	}
+	best, bestAt := "", min(4, (len(word)+1)/3+1)
 	for _, k := range known {
 		last := k[strings.LastIndexByte(k, '.')+1:]
 		if d := distance(strings.ToLower(word), last); d < bestAt {
@@ -109,23 +179,27 @@ func suggest(word string, known []string) string {
 	return "; did you mean " + `"` + best + `"?`
 }
 
-// distance is the Levenshtein distance; words here are short.
+// distance is how many letters must be changed, added, dropped or swapped with their neighbour; words here are short.
 func distance(a, b string) int {
+	var before []int // the row before the last one
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		diag := row[0]
-		row[0] = i
+		next := make([]int, len(b)+1)
+		next[0] = i
 		for j := 1; j <= len(b); j++ {
-			cost := diag
+			cost := row[j-1]
 			if a[i-1] != b[j-1] {
 				cost++
 			}
-			diag = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
+			next[j] = min(cost, row[j]+1, next[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				next[j] = min(next[j], before[j-2]+1)
+			}
 		}
+		before, row = row, next
 	}
 	return row[len(b)]
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -12,8 +13,11 @@ var keyFields = []string{"job_id", "job_name", "scheduled_at", "scheduled_at_uni
 // DefaultKeyTemplate gives scheduled runs their idempotency key.
 const DefaultKeyTemplate = "{job_id}:{scheduled_at_unix}"
 
-// maxKeyBytes bounds a key: it travels as a header and sits in every open run that has a template of its own.
-const maxKeyBytes = 256
+// The bounds of a template and of the keys that it makes: a key travels as a header and sits in every open run of its job.
+const (
+	maxTemplateBytes = 256
+	maxKeyBytes      = 512
+)
 
 // IdempotencyKey is the key of a run: the same for every attempt of it, and of no other run. A run that was not made by the
 // schedule carries its origin and its milliseconds, because two manual runs may fall into one second.
@@ -37,14 +41,15 @@ func IdempotencyKey(template, name string, k RunKey) string {
 	return key
 }
 
-// checkKeyTemplate refuses a template whose key would not tell two occurrences apart.
-func checkKeyTemplate(template string) *Error {
+// checkKey refuses a template whose key would not tell two occurrences apart, or could not be sent.
+func checkKey(s *Spec) *Error {
 	const field = "idempotency_key"
+	template := s.IdempotencyKey
 	if template == "" {
 		return nil
 	}
-	if len(template) > maxKeyBytes {
-		return Invalid(field, "shorten it", "the template has %d bytes, at most %d are allowed", len(template), maxKeyBytes)
+	if len(template) > maxTemplateBytes {
+		return Invalid(field, "shorten it", "the template has %d bytes, at most %d are allowed", len(template), maxTemplateBytes)
 	}
 	usesTime := false
 	rest := template
@@ -66,6 +71,9 @@ func checkKeyTemplate(template string) *Error {
 			return Invalid(field, "use "+strings.Join(keyFields, ", "), "the template %q has the unknown placeholder {%s}%s", template, name, suggest(name, keyFields))
 		}
 		usesTime = usesTime || strings.HasPrefix(name, "scheduled_at") || name == "run_id"
+		if name == "job_name" && s.Name == "" {
+			return Invalid(field, "give the job a name, or use {job_id}", "the template %q has {job_name}, and the job has no name", template)
+		}
 		rest = rest[i+end+1:]
 	}
 	for i := 0; i < len(template); i++ {
@@ -75,6 +83,10 @@ func checkKeyTemplate(template string) *Error {
 	}
 	if !usesTime {
 		return Invalid(field, "add {scheduled_at_unix} or {run_id}", "with the template %q every occurrence would have the same key", template)
+	}
+	longest := RunKey{Job: math.MaxUint64, At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).UnixMilli(), Origin: OriginBackfill}
+	if n := len(IdempotencyKey(template, s.Name, longest)); n > maxKeyBytes {
+		return Invalid(field, "use fewer placeholders, or a shorter name", "a key may come to %d bytes, at most %d are allowed", n, maxKeyBytes)
 	}
 	return nil
 }

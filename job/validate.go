@@ -1,13 +1,17 @@
 package job
 
 import (
+	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // The limits of a job. They keep a Raft entry far below the size at which it would endanger leadership.
@@ -83,13 +87,10 @@ func (s *Spec) Normalize() {
 
 // Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
 func (s *Spec) Validate() error {
-	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels, checkPayload} {
+	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels, checkPayload, checkKey} {
 		if err := check(s); err != nil {
 			return err
 		}
-	}
-	if err := checkKeyTemplate(s.IdempotencyKey); err != nil {
-		return err
 	}
 	return nil
 }
@@ -104,8 +105,11 @@ func checkName(s *Spec) *Error {
 	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
 		return Invalid("name", "choose another beginning", "a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
 	}
+	if !utf8.ValidString(s.Name) {
+		return Invalid("name", "use letters, digits, - _ . @ +", "the name %q is not UTF-8", s.Name)
+	}
 	for _, r := range s.Name {
-		if r <= ' ' || r == 0x7f || strings.ContainsRune(`/\?#%:"`, r) {
+		if !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`/\?#%:"`, r) {
 			return Invalid("name", "use letters, digits, - _ . @ +", "the name %q contains %q", s.Name, r)
 		}
 	}
@@ -185,8 +189,8 @@ func checkBounds(s *Spec) *Error {
 			return Invalid(b.field, "", "%d is not between 0 and %d", b.value, b.max)
 		}
 	}
-	if j := *s.Retry.Jitter; !(j >= 0 && j <= 1) {
-		return Invalid("retry.jitter", "use a fraction such as 0.2", "%v is not between 0 and 1", j)
+	if j := s.Retry.Jitter; j != nil && !(*j >= 0 && *j <= 1) {
+		return Invalid("retry.jitter", "use a fraction such as 0.2", "%v is not between 0 and 1", *j)
 	}
 	if s.Concurrency > 1 && s.Overlap != OverlapAllow {
 		return Invalid("concurrency", "set overlap to allow, or leave concurrency out", "overlap %s already means one run at a time", s.Overlap)
@@ -198,13 +202,17 @@ func checkBounds(s *Spec) *Error {
 }
 
 func checkLabels(s *Spec) *Error {
-	for field, m := range map[string]map[string]string{"tags": s.Tags, "workers": s.Workers} {
-		if len(m) > MaxTags {
-			return Invalid(field, "", "%d entries, at most %d are allowed", len(m), MaxTags)
+	for _, labels := range []struct {
+		field string
+		m     map[string]string
+	}{{"tags", s.Tags}, {"workers", s.Workers}} {
+		if len(labels.m) > MaxTags {
+			return Invalid(labels.field, "", "%d entries, at most %d are allowed", len(labels.m), MaxTags)
 		}
-		for k, v := range m {
+		for _, k := range slices.Sorted(maps.Keys(labels.m)) {
+			v := labels.m[k]
 			if k == "" || len(k)+len(v) > MaxTagBytes || strings.ContainsAny(k, "=,\x00") || strings.ContainsAny(v, ",\x00") {
-				return Invalid(field, "use short keys without = or comma", "%q: %q is not a valid entry", k, v)
+				return Invalid(labels.field, "use short keys without = or comma", "%q: %q is not a valid entry", k, v)
 			}
 		}
 	}
@@ -262,14 +270,8 @@ func checkPayload(s *Spec) *Error {
 }
 
 func decodePayload(data []byte, v any) *Error {
-	if err := DecodeStrict(data, v); err != nil {
-		e := err.(*Error)
-		if e.Field != "" {
-			e.Field = "payload." + e.Field
-		} else {
-			e.Field = "payload"
-		}
-		return e
+	if err := decodeStrict(data, v, "payload"); err != nil {
+		return err.(*Error)
 	}
 	return nil
 }
@@ -286,12 +288,7 @@ func checkHTTP(data []byte) *Error {
 	if p.Method != "" && !methodRE.MatchString(p.Method) {
 		return Invalid("payload.method", "use GET, POST, PUT, …", "%q is not an HTTP method", p.Method)
 	}
-	names := make([]string, 0, len(p.Headers))
-	for name := range p.Headers {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
 		canonical := http.CanonicalHeaderKey(name)
 		reserved := strings.HasPrefix(canonical, "Carillon-") || canonical == "Idempotency-Key" || canonical == "Traceparent" ||
 			canonical == "Content-Length" || canonical == "Transfer-Encoding"
@@ -313,13 +310,14 @@ func checkShell(data []byte) *Error {
 	if (p.Command == "") == (len(p.Argv) == 0) {
 		return Invalid("payload.command", "set command (a script for /bin/sh) or argv, not both", "a shell job needs a command or an argv")
 	}
-	if len(p.Argv) > 0 && p.Argv[0] == "" {
-		return Invalid("payload.argv", "", "the program is empty")
+	if len(p.Argv) > 0 && (p.Argv[0] == "" || slices.ContainsFunc(p.Argv, func(a string) bool { return strings.ContainsRune(a, 0) })) {
+		return Invalid("payload.argv", "", "the program is empty, or there is a zero byte")
 	}
 	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
 		return Invalid("payload.dir", "use an absolute path", "%q is relative", p.Dir)
 	}
-	for k, v := range p.Env {
+	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
+		v := p.Env[k]
 		if !envRE.MatchString(k) || strings.HasPrefix(k, "CARILLON_") || strings.ContainsRune(v, 0) {
 			return Invalid("payload.env", "use letters, digits and _; CARILLON_… is set by Carillon", "%q is not a usable variable", k)
 		}
@@ -337,17 +335,15 @@ func (s *Spec) Class() string {
 	b.WriteString(string(s.Type))
 	b.WriteByte(0)
 	if s.Type == TypeQueue {
-		var p QueuePayload
-		if DecodeStrict(s.Payload, &p) == nil {
+		// Not strictly: a replica that runs an older binary must find the same class in a payload with a field that it does not know.
+		var p struct {
+			Queue string `json:"queue"`
+		}
+		if json.Unmarshal(s.Payload, &p) == nil {
 			b.WriteString(p.Queue)
 		}
 	}
-	keys := make([]string, 0, len(s.Workers))
-	for k := range s.Workers {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(s.Workers)) {
 		b.WriteByte(0)
 		b.WriteString(k + "=" + s.Workers[k])
 	}

@@ -23,6 +23,7 @@ type Batch struct {
 	open    map[job.ID][]OpenRef
 	classes []string // new ones
 	changes Changes
+	arena   []byte // where values are: bbolt wants each to stay until the end of the transaction
 }
 
 // Begin starts a batch. There is one at a time.
@@ -38,7 +39,57 @@ func (s *Store) Begin() (*Batch, error) {
 		return nil, err
 	}
 	tx.Bucket(bucketHistory).FillPercent = 0.95 // append-only
-	return &Batch{reads: reads{tx: tx, idx: idx}, s: s, C: count, info: info, spots: map[job.ID]spot{}, open: map[job.ID][]OpenRef{}}, nil
+	b := &Batch{reads: newReads(tx, idx), s: s, C: count, info: info, spots: s.spareSpots, open: s.spareOpen}
+	s.spareSpots, s.spareOpen = nil, nil
+	if b.spots == nil {
+		b.spots, b.open = map[job.ID]spot{}, map[job.ID][]OpenRef{}
+	}
+	return b, nil
+}
+
+// maxSpare bounds the maps that are kept for the next batch: clearing one costs as much as it has room.
+const maxSpare = 1 << 14
+
+// spare keeps the batch's maps, which have grown to the size that batches have.
+func (b *Batch) spare() {
+	if len(b.spots) <= maxSpare && len(b.open) <= maxSpare {
+		clear(b.spots)
+		clear(b.open)
+		b.s.spareSpots, b.s.spareOpen = b.spots, b.open
+	}
+	b.spots, b.open = nil, nil
+}
+
+// room is a writer for a value of at most size bytes, which is put with what taken gives. Not through an interface: the records would
+// all move to the heap.
+func (b *Batch) room(size int) writer {
+	if cap(b.arena)-len(b.arena) < size {
+		b.arena = make([]byte, 0, max(32<<10, size))
+	}
+	return writer{b: b.arena[len(b.arena):]}
+}
+
+func (b *Batch) taken(w *writer) []byte {
+	b.arena = b.arena[:min(len(b.arena)+len(w.b), cap(b.arena))]
+	return w.b[:len(w.b):len(w.b)]
+}
+
+func (b *Batch) state(s *State) []byte {
+	w := b.room(maxState)
+	s.encodeTo(&w)
+	return b.taken(&w)
+}
+
+func (b *Batch) row(r *Row) []byte {
+	w := b.room(r.size())
+	r.encodeTo(&w)
+	return b.taken(&w)
+}
+
+func (b *Batch) record(r *Record) []byte {
+	w := b.room(r.size())
+	r.encodeTo(&w)
+	return b.taken(&w)
 }
 
 // Rollback drops the batch.
@@ -69,6 +120,7 @@ func (b *Batch) Commit() error {
 	}
 	s.count, s.info = b.C, b.info
 	s.mu.Unlock()
+	b.spare()
 	s.notify(&b.changes)
 	return nil
 }
@@ -122,11 +174,11 @@ func (b *Batch) PutState(id job.ID, s *State, p Place) error {
 		}
 	}
 	if p.Parked {
-		if err := b.tx.Bucket(bucketParked).Put(u64(uint64(id)), s.Encode()); err != nil {
+		if err := b.tx.Bucket(bucketParked).Put(b.num(uint64(id)), b.state(s)); err != nil {
 			return err
 		}
 	} else {
-		if err := b.tx.Bucket(bucketDue).Put(p.Due(id).Append(nil), s.Encode()); err != nil {
+		if err := b.tx.Bucket(bucketDue).Put(b.dueKey(p.Due(id)), b.state(s)); err != nil {
 			return err
 		}
 		if !had || old != p {
@@ -146,9 +198,9 @@ func (b *Batch) Touch(p Place) {
 
 func (b *Batch) dropPlace(id job.ID, p Place) error {
 	if p.Parked {
-		return b.tx.Bucket(bucketParked).Delete(u64(uint64(id)))
+		return b.tx.Bucket(bucketParked).Delete(b.num(uint64(id)))
 	}
-	return b.tx.Bucket(bucketDue).Delete(p.Due(id).Append(nil))
+	return b.tx.Bucket(bucketDue).Delete(b.dueKey(p.Due(id)))
 }
 
 // DeleteState removes a job's state, and with it the history record that was kept beyond its time for the state's sake.
@@ -158,7 +210,7 @@ func (b *Batch) DeleteState(id job.ID) error {
 		return err
 	}
 	if s.HistHead != 0 && s.HistHead <= b.C.HistFloor {
-		if err := b.tx.Bucket(bucketHistory).Delete(u64(s.HistHead)); err != nil {
+		if err := b.tx.Bucket(bucketHistory).Delete(b.num(s.HistHead)); err != nil {
 			return err
 		}
 	}
@@ -169,16 +221,16 @@ func (b *Batch) DeleteState(id job.ID) error {
 // PutDefinition writes a job. encoded is what Definition.Encode gave.
 func (b *Batch) PutDefinition(id job.ID, encoded []byte) error {
 	b.changes.Jobs = append(b.changes.Jobs, id)
-	return b.tx.Bucket(bucketJobs).Put(u64(uint64(id)), encoded)
+	return b.tx.Bucket(bucketJobs).Put(b.num(uint64(id)), encoded)
 }
 
 // DeleteDefinition removes a job and its quarantine note.
 func (b *Batch) DeleteDefinition(id job.ID) error {
 	b.changes.Jobs = append(b.changes.Jobs, id)
-	if err := b.tx.Bucket(bucketNotes).Delete(u64(uint64(id))); err != nil {
+	if err := b.tx.Bucket(bucketNotes).Delete(b.num(uint64(id))); err != nil {
 		return err
 	}
-	return b.tx.Bucket(bucketJobs).Delete(u64(uint64(id)))
+	return b.tx.Bucket(bucketJobs).Delete(b.num(uint64(id)))
 }
 
 // PutName gives a name to a job; DeleteName takes it away.
@@ -192,9 +244,9 @@ func (b *Batch) DeleteName(name string) error { return b.tx.Bucket(bucketNames).
 // PutNote says why a job is in quarantine; an empty text removes the note.
 func (b *Batch) PutNote(id job.ID, text string) error {
 	if text == "" {
-		return b.tx.Bucket(bucketNotes).Delete(u64(uint64(id)))
+		return b.tx.Bucket(bucketNotes).Delete(b.num(uint64(id)))
 	}
-	return b.tx.Bucket(bucketNotes).Put(u64(uint64(id)), []byte(text))
+	return b.tx.Bucket(bucketNotes).Put(b.num(uint64(id)), []byte(text))
 }
 
 // Class is the number of a class, given out on first use. Numbers depend only on the order of commands.
@@ -238,21 +290,21 @@ func (b *Batch) Open(id job.ID) []OpenRef {
 
 // PutRun writes an open run; its entry in the due index follows from its status. old is what was there, nil if nothing.
 func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
-	if err := b.tx.Bucket(bucketRuns).Put(appendRunKey(nil, k), row.encode()); err != nil {
+	if err := b.tx.Bucket(bucketRuns).Put(b.runKey(k), b.row(row)); err != nil {
 		return err
 	}
 	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial})
 	due, has := row.Due(k)
 	if old != nil {
 		if was, had := old.Due(k); had && (!has || was != due) {
-			if err := b.tx.Bucket(bucketDue).Delete(was.Append(nil)); err != nil {
+			if err := b.tx.Bucket(bucketDue).Delete(b.dueKey(was)); err != nil {
 				return err
 			}
 		}
 	}
 	if has {
 		b.changes.Due = append(b.changes.Due, DueMark{due.Lane, due.Ready})
-		return b.tx.Bucket(bucketDue).Put(due.Append(nil), appendClass(row.Class))
+		return b.tx.Bucket(bucketDue).Put(b.dueKey(due), appendClass(row.Class))
 	}
 	return nil
 }
@@ -260,19 +312,23 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 // DeleteRun closes an open run.
 func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 	if due, has := old.Due(k); has {
-		if err := b.tx.Bucket(bucketDue).Delete(due.Append(nil)); err != nil {
+		if err := b.tx.Bucket(bucketDue).Delete(b.dueKey(due)); err != nil {
 			return err
 		}
 	}
 	b.stageOpen(k, OpenRef{})
-	return b.tx.Bucket(bucketRuns).Delete(appendRunKey(nil, k))
+	return b.tx.Bucket(bucketRuns).Delete(b.runKey(k))
 }
 
 // stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so it always copies.
 func (b *Batch) stageOpen(k job.RunKey, ref OpenRef) {
 	old := b.Open(k.Job)
-	refs := make([]OpenRef, 0, len(old)+1)
 	done := ref.Status == job.RunNone
+	if done && len(old) == 1 && old[0].At == k.At && old[0].Origin == k.Origin {
+		b.open[k.Job] = nil
+		return
+	}
+	refs := make([]OpenRef, 0, len(old)+1)
 	for _, r := range old {
 		if r.At == k.At && r.Origin == k.Origin {
 			continue
@@ -291,14 +347,14 @@ func (b *Batch) stageOpen(k job.RunKey, ref OpenRef) {
 // PutCleanup and DeleteCleanup keep the entry that ends a one-off job's retention.
 func (b *Batch) PutCleanup(k DueKey) error {
 	b.changes.Due = append(b.changes.Due, DueMark{k.Lane, k.Ready})
-	return b.tx.Bucket(bucketDue).Put(k.Append(nil), []byte{1}) // bbolt cannot tell an empty value from none
+	return b.tx.Bucket(bucketDue).Put(b.dueKey(k), []byte{1}) // bbolt cannot tell an empty value from none
 }
 
 // HasDue says whether a due entry is there.
-func (b *Batch) HasDue(k DueKey) bool { return b.tx.Bucket(bucketDue).Get(k.Append(nil)) != nil }
+func (b *Batch) HasDue(k DueKey) bool { return b.tx.Bucket(bucketDue).Get(b.dueKey(k)) != nil }
 
 // DeleteDue removes an entry that is not part of a run or a state: a clean-up.
-func (b *Batch) DeleteDue(k DueKey) error { return b.tx.Bucket(bucketDue).Delete(k.Append(nil)) }
+func (b *Batch) DeleteDue(k DueKey) error { return b.tx.Bucket(bucketDue).Delete(b.dueKey(k)) }
 
 // Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone). A head that
 // survived trimming only because it was the newest of its job is removed now that it no longer is.
@@ -309,14 +365,14 @@ func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
 	if s != nil {
 		rec.Prev = s.HistHead
 		if rec.Prev != 0 && rec.Prev <= b.C.HistFloor {
-			if err := hist.Delete(u64(rec.Prev)); err != nil {
+			if err := hist.Delete(b.num(rec.Prev)); err != nil {
 				return 0, err
 			}
 			rec.Prev = 0
 		}
 		s.HistHead = seq
 	}
-	return seq, hist.Put(u64(seq), rec.encode())
+	return seq, hist.Put(b.num(seq), b.record(rec))
 }
 
 // TrimHistory removes up to limit records from the old end that keep says nothing for, moves the floor and says how many it
@@ -348,7 +404,7 @@ func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (in
 	}
 	// Keys first, deletes after: deleting under a cursor skips keys (pitfalls 13).
 	for _, seq := range doomed {
-		if err := hist.Delete(u64(seq)); err != nil {
+		if err := hist.Delete(b.num(seq)); err != nil {
 			return 0, err
 		}
 	}
@@ -359,13 +415,13 @@ func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (in
 // PutDead writes a dead letter under the number of its last history record.
 func (b *Batch) PutDead(seq uint64, d *Dead) error {
 	b.C.Dead++
-	return b.tx.Bucket(bucketDead).Put(u64(seq), d.encode())
+	return b.tx.Bucket(bucketDead).Put(b.num(seq), d.encode())
 }
 
 // DeleteDead removes a dead letter.
 func (b *Batch) DeleteDead(seq uint64) error {
 	b.C.Dead--
-	return b.tx.Bucket(bucketDead).Delete(u64(seq))
+	return b.tx.Bucket(bucketDead).Delete(b.num(seq))
 }
 
 // PutRequest keeps the outcome of a request until it expires.

@@ -19,6 +19,7 @@ type Stats struct {
 	OpenRuns int
 	History  int
 	Dead     int
+	Nodes    int // without those that were removed
 }
 
 // CheckFile verifies the invariants of a state file, read-only. The problems are in words for a person.
@@ -48,10 +49,10 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 		if err != nil {
 			return err
 		}
-		c := checker{reads: reads{tx: tx, idx: idx}, count: s.count, active: map[job.ID]uint32{}, waiting: map[job.ID]uint32{},
+		c := checker{reads: newReads(tx, idx), count: s.count, active: map[job.ID]uint32{}, waiting: map[job.ID]uint32{},
 			dead: map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
 		c.stats.Counters, c.stats.Info = s.count, s.info
-		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests} {
+		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests, c.nodes} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -230,7 +231,7 @@ func (c *checker) runStatus(rk job.RunKey, row *Row, s *State) {
 	case job.RunPending, job.RunRetrying:
 		c.active[rk.Job]++
 		due, _ := row.Due(rk)
-		if c.tx.Bucket(bucketDue).Get(due.Append(nil)) == nil {
+		if c.tx.Bucket(bucketDue).Get(c.dueKey(due)) == nil {
 			c.bad("%s is %s but not in the due index", rk, row.Status)
 		}
 	case job.RunClaimed, job.RunCanceling:

@@ -25,7 +25,11 @@ func (s *Store) digest(counters bool) (string, error) {
 	err := s.db.View(func(tx *bolt.Tx) error {
 		for _, name := range allBuckets {
 			fmt.Fprintf(h, "bucket %s\n", name)
-			err := tx.Bucket(name).ForEach(func(k, v []byte) error {
+			bucket := tx.Bucket(name)
+			if bucket == nil { // as good as empty
+				continue
+			}
+			err := bucket.ForEach(func(k, v []byte) error {
 				if !counters && bytes.Equal(name, bucketMeta) && bytes.Equal(k, keyCounters) {
 					return nil
 				}

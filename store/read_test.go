@@ -135,6 +135,23 @@ func TestWalks(t *testing.T) {
 			}
 		}
 
+		var with []job.ID
+		some := func(id job.ID, d Definition) {
+			if !strings.Contains(d.Spec.Name, "web") {
+				t.Errorf("%s is %q", id, d.Spec.Name)
+			}
+			with = append(with, id)
+		}
+		looked := 0
+		for after, end := job.ID(0), false; !end; looked++ {
+			var err error
+			after, end, err = v.JobsWith("web-", after, 2, some)
+			must(t, err)
+		}
+		if len(with) != 3 || looked < 3 {
+			t.Errorf("%v in %d looks", with, looked)
+		}
+
 		var seqs []uint64
 		note := func(seq uint64, _ Record) bool { seqs = append(seqs, seq); return true }
 		must(t, v.EachRecord(1, note))

@@ -42,8 +42,11 @@ const (
 	rowAtMostOnce = 2
 )
 
+// size is at least what the stored form takes.
+func (r *Row) size() int { return 80 + len(r.Worker) + len(r.Key) }
+
 func (r *Row) encode() []byte {
-	w := writer{b: make([]byte, 0, 64+len(r.Worker)+len(r.Key))}
+	w := writer{b: make([]byte, 0, r.size())}
 	r.encodeTo(&w)
 	return w.b
 }
@@ -124,15 +127,23 @@ const (
 	recordInterval = 2
 )
 
+// size is at least what the stored form takes.
+func (r *Record) size() int { return 128 + len(r.Worker) + len(r.Error) + len(r.Output) }
+
 func (r *Record) encode() []byte {
-	w := writer{b: make([]byte, 0, 64+len(r.Worker)+len(r.Error)+len(r.Output))}
+	w := writer{b: make([]byte, 0, r.size())}
+	r.encodeTo(&w)
+	return w.b
+}
+
+func (r *Record) encodeTo(w *writer) {
 	w.uvar(r.Prev)
 	w.u64(uint64(r.Job))
 	w.i64(r.Recorded)
 	if !r.Interval.Empty() {
 		w.u8(recordInterval)
-		r.Interval.encode(&w)
-		return w.b
+		r.Interval.encode(w)
+		return
 	}
 	times := [3]int64{r.ClaimedAt, r.StartedAt, r.EndedAt}
 	kind := uint8(recordAttempt)
@@ -156,7 +167,6 @@ func (r *Record) encode() []byte {
 	w.str(r.Worker)
 	w.str(r.Error)
 	w.str(r.Output)
-	return w.b
 }
 
 func decodeRecord(b []byte) (Record, error) {

@@ -27,9 +27,13 @@ var (
 	bucketClasses    = []byte("classes")    // class(4) -> text of job.Spec.Class
 	bucketNotes      = []byte("notes")      // job(8) -> why it is in quarantine
 	bucketCalendars  = []byte("calendars")  // name -> JSON
+	bucketNodes      = []byte("nodes")      // node id -> Node, as JSON
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory, bucketDead,
-		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars}
+		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes}
+
+	// laterBuckets are not in files that an earlier binary wrote. Opening one for writing makes them.
+	laterBuckets = [][]byte{bucketNodes}
 )
 
 // Kind says what a due entry is.

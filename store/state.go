@@ -116,6 +116,15 @@ const (
 
 // Encode is the stored form; optional parts are there only if they say something.
 func (s *State) Encode() []byte {
+	w := writer{b: make([]byte, 0, maxState)}
+	s.encodeTo(&w)
+	return w.b
+}
+
+// maxState is at least what a state can take.
+const maxState = 160
+
+func (s *State) encodeTo(w *writer) {
 	var flags uint16
 	set := func(on bool, f uint16) {
 		if on {
@@ -135,7 +144,6 @@ func (s *State) Encode() []byte {
 	set(s.Overlap&2 != 0, flagOverlapHigh)
 	set(s.Concurrency != 0, flagConcurrency)
 
-	w := writer{b: make([]byte, 0, 64)}
 	w.u16(flags)
 	w.u32(s.Gen)
 	w.u32(s.Class)
@@ -165,9 +173,8 @@ func (s *State) Encode() []byte {
 		w.i64(s.ParkedReady)
 	}
 	if !s.NotRun.Empty() {
-		s.NotRun.encode(&w)
+		s.NotRun.encode(w)
 	}
-	return w.b
 }
 
 func (i Interval) encode(w *writer) {

@@ -1,0 +1,112 @@
+package fsm
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// maxNodeField bounds what becomes part of a row: it travels in every handshake.
+const maxNodeField = 255
+
+// putNode writes a member's row. Which data directory may speak under an id is decided here and nowhere else, so that two requests that
+// pass each other cannot both succeed: raft itself would take the second one's address and let a server that forgot its vote elect a
+// leader (design §7, pitfalls 41).
+func (a *applier) putNode(c *PutNode) error {
+	n := c.Node
+	refuse := func(format string, args ...any) error {
+		a.outcome(Outcome{Code: CodeRefused, Text: fmt.Sprintf(format, args...)})
+		return nil
+	}
+	for _, s := range []string{n.ID, n.Instance, n.Address} {
+		if s == "" || len(s) > maxNodeField {
+			return refuse("a node needs an id, an instance and an address of reasonable length")
+		}
+	}
+	if have := a.b.Info().Level; n.Level < have {
+		return refuse("the cluster is at feature level %d and this node supports levels up to %d: start it with the carillon that the others run", have, n.Level)
+	}
+	old, known, err := a.b.Node(n.ID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case known && old.Removed && old.Instance == n.Instance:
+		return refuse("node %s was removed from the cluster: empty its data directory, then it can join again", n.ID)
+	case known && !old.Removed && old.Instance != n.Instance:
+		return refuse("the cluster has a node %s with another data directory: if that one is gone, run `carillon cluster remove %s` first; otherwise choose another --node-id", n.ID, n.ID)
+	}
+	taken := ""
+	err = a.b.EachNode(func(o store.Node) {
+		if o.ID != n.ID && o.Address == n.Address && !o.Removed {
+			taken = o.ID
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if taken != "" {
+		return refuse("node %s has the address %s: set another --advertise, or remove that node", taken, n.Address)
+	}
+	n.Removed = false
+	if known && !old.Removed {
+		n.JoinedAt, n.Index = old.JoinedAt, old.Index
+		if n.Address != old.Address {
+			n.Index = a.b.C.Index
+		}
+		if sameNode(n, old) {
+			a.outcome(Outcome{Code: CodeOK})
+			return nil
+		}
+	} else {
+		n.JoinedAt, n.Index = a.now, a.b.C.Index
+	}
+	a.outcome(Outcome{Code: CodeOK, Count: 1})
+	return a.b.PutNode(n)
+}
+
+func sameNode(x, y store.Node) bool {
+	return maps.Equal(x.Tags, y.Tags) && x.ID == y.ID && x.Instance == y.Instance && x.Address == y.Address && x.Version == y.Version && x.Level == y.Level &&
+		x.Slots == y.Slots && x.Standby == y.Standby && x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
+}
+
+// removeNode keeps the row and marks it: the directory that lived under the id must not come back by itself.
+func (a *applier) removeNode(c *RemoveNode) error {
+	n, ok, err := a.b.Node(c.ID)
+	if err != nil {
+		return err
+	}
+	if !ok || n.Removed || c.Instance != "" && c.Instance != n.Instance {
+		a.outcome(Outcome{Code: CodeNotFound})
+		return nil
+	}
+	n.Removed, n.Index = true, a.b.C.Index
+	a.outcome(Outcome{Code: CodeOK, Count: 1})
+	return a.b.PutNode(n)
+}
+
+// setLevel commits a feature level. It only rises: what a higher one wrote stays in the log and in the state.
+func (a *applier) setLevel(c *SetLevel) error {
+	info := a.b.Info()
+	short := ""
+	err := a.b.EachNode(func(n store.Node) {
+		if !n.Removed && n.Level < c.Level && short == "" {
+			short = n.ID
+		}
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case short != "":
+		a.outcome(Outcome{Code: CodeRefused, Text: "node " + short + " does not support the level"})
+	case c.Level <= info.Level:
+		a.outcome(Outcome{Code: CodeStale})
+	default:
+		info.Level = c.Level
+		a.b.SetInfo(info)
+		a.outcome(Outcome{Code: CodeOK, Count: 1})
+	}
+	return nil
+}
