@@ -184,6 +184,44 @@ func (b *Blackout) Contains(t time.Time) bool {
 	if b.yearly == [13]uint32{} {
 		return false
 	}
+	return b.onYearly(d)
+}
+
+func (b *Blackout) onYearly(d int64) bool {
 	_, month, dom := civil(d)
 	return b.yearly[month]>>dom&1 != 0
+}
+
+// Until is a time after t before which no job may fire; t itself if one may fire then. More may be forbidden from there on: whoever
+// looks for the end asks again. Each answer leaves a window, a day or a stretch of one behind, except around a change of the clocks.
+func (b *Blackout) Until(t time.Time) time.Time {
+	end := t
+	i, found := slices.BinarySearchFunc(b.windows, t, func(w Window, t time.Time) int { return w.From.Compare(t) })
+	if found {
+		i++
+	}
+	if i > 0 && t.Before(b.windows[i-1].To) {
+		end = b.windows[i-1].To
+	}
+	unix := floorDiv(floorMilli(t), 1000)
+	wall := b.zone.wall(unix)
+	d, sod := splitDay(wall)
+	left := int64(0) // seconds of wall clock
+	for _, s := range b.daily {
+		if s.from <= sod && sod < s.to {
+			left = s.to - sod
+		}
+	}
+	_, dated := slices.BinarySearch(b.days, d)
+	if dated || b.weekday>>weekday(d)&1 != 0 || b.onYearly(d) {
+		left = day - sod
+	}
+	// If the clocks change on the way, the wall clock is not a measure: go only as far as it is.
+	for left > 1 && b.zone.wall(unix+left) != wall+left {
+		left /= 2
+	}
+	if to := time.Unix(unix+left, 0); left > 0 && to.After(end) {
+		end = to
+	}
+	return end
 }

@@ -78,3 +78,48 @@ func TestCalendarJSON(t *testing.T) {
 		t.Fatalf("%s, %v", out, err)
 	}
 }
+
+// Nothing before Until is free, and asking again and again leads to the first free second.
+func TestBlackoutUntil(t *testing.T) {
+	for _, c := range []Calendar{
+		{Weekdays: []string{"sun", "sat"}},
+		{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}},
+		{Timezone: "America/New_York", Daily: []string{"22:00-06:00", "12:00-13:00"}, Dates: []string{"03-14", "2027-11-08"}},
+		{Timezone: "Australia/Lord_Howe", Daily: []string{"01:00-03:00"}},
+		{Timezone: "America/Sao_Paulo", Dates: []string{"10-15"}},
+		{Windows: []Window{{parseTime(t, "2027-03-13T10:00:00Z"), parseTime(t, "2027-03-15T04:30:00.5Z")}}, Dates: []string{"03-15"}},
+		{},
+	} {
+		b, err := c.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []string{"2027-03-13T00:00:00Z", "2027-03-27T22:00:00Z", "2027-10-30T20:00:00Z", "2027-11-06T00:00:00Z", "2017-10-14T20:00:00Z", "2027-04-03T10:00:00Z"} {
+			start := parseTime(t, from)
+			for at := start; at.Before(start.Add(4 * 24 * time.Hour)); at = at.Add(7*time.Minute + 13*time.Second) {
+				end, steps := at, 0
+				for b.Contains(end) {
+					next := b.Until(end)
+					if !next.After(end) || steps > 40 {
+						t.Fatalf("%+v: from %s to %s in %d steps", c, at, end, steps)
+					}
+					end = next
+					steps++
+				}
+				if !b.Until(end).Equal(end) {
+					t.Fatalf("%+v: %s is free", c, end)
+				}
+				for x := at; x.Before(end); x = x.Add(10 * time.Minute) {
+					if !b.Contains(x) {
+						t.Fatalf("%+v: %s is free, and lies before %s", c, x, end)
+					}
+				}
+				if end.After(at) && !b.Contains(end.Add(-time.Millisecond)) {
+					t.Fatalf("%+v: %s is not the first free moment after %s", c, end, at)
+				}
+			}
+		}
+		b.Until(time.Time{})
+		b.Until(time.Unix(1<<60, 0))
+	}
+}

@@ -164,7 +164,11 @@ func (l *loop) advanced(batch []advance, reply *fsm.Reply, err error) {
 	l.accepted()
 	for i := range batch {
 		a := &batch[i]
-		if reply.Items[i].Code != fsm.CodeOK {
+		switch o := &reply.Items[i]; {
+		case o.Code == fsm.CodeRefused && a.key.Kind == store.KindOccurrence:
+			l.bad = append(l.bad, quarantine{a.key, a.gen, "moving an occurrence on was refused: " + o.Text})
+			continue
+		case o.Code != fsm.CodeOK:
 			l.refused(a.key)
 			continue
 		}

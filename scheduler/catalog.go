@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -54,13 +55,22 @@ type info struct {
 type catalog struct {
 	young, old map[job.ID]*info
 	calendars  map[string]*calendar
+	shared     map[sharedKey]*schedule.Schedule
 }
+
+// sharedKey is all that the schedule of most jobs depends on. A million jobs have a few dozen of them.
+type sharedKey struct {
+	expr, zone, gap, overlap string
+	start, end               job.Instant
+}
+
+const maxShared = 1024
 
 // catalogSize bounds a generation. A catalog helps jobs that fire often; half a million that fire once pass through it.
 const catalogSize = 4096
 
 func newCatalog() *catalog {
-	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}}
+	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}, shared: map[sharedKey]*schedule.Schedule{}}
 }
 
 func (c *catalog) get(id job.ID) *info {
@@ -132,7 +142,7 @@ func (c *catalog) read(v *store.View, id job.ID, gen uint32) (*info, error) {
 }
 
 // compile makes the job's schedule. A job that cannot be compiled is in quarantine soon; it never stops the loop.
-func (i *info) compile() (bad string) {
+func (c *catalog) compile(i *info) (bad string) {
 	if i.bad != "" || i.sched != nil {
 		return i.bad
 	}
@@ -141,11 +151,26 @@ func (i *info) compile() (bad string) {
 			bad = fmt.Sprintf("the schedule %q made the scheduler panic: %v", i.def.Spec.Schedule, r)
 		}
 	}()
-	s, err := Compile(&i.def.Spec, i.id)
+	spec := &i.def.Spec
+	// H, @every and jitter depend on the job's number.
+	common := spec.Jitter == 0 && !strings.ContainsAny(spec.Schedule, "Hh@")
+	key := sharedKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, spec.StartAt, spec.EndAt}
+	if common {
+		if i.sched = c.shared[key]; i.sched != nil {
+			return ""
+		}
+	}
+	s, err := Compile(spec, i.id)
 	if err != nil {
-		return fmt.Sprintf("the schedule %q cannot be used: %v", i.def.Spec.Schedule, err)
+		return fmt.Sprintf("the schedule %q cannot be used: %v", spec.Schedule, err)
 	}
 	i.sched = s
+	if common {
+		if len(c.shared) >= maxShared {
+			clear(c.shared)
+		}
+		c.shared[key] = s
+	}
 	return ""
 }
 

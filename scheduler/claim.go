@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -156,7 +157,7 @@ func (l *loop) judge(p *pick) bool {
 	}
 	bad := p.job.bad
 	if bad == "" && (p.Kind == store.KindOccurrence || p.job.def.Spec.Deadline > 0) {
-		bad = p.job.compile()
+		bad = l.catalog.compile(p.job)
 	}
 	var f fate
 	if bad == "" {
@@ -301,11 +302,20 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 
 func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignment {
 	if key == "" {
-		key = job.IdempotencyKey("", spec.Name, c.run)
+		key = defaultKey(c.run, spec.Name)
 	}
 	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Attempt: int(c.attempt), Fence: c.fence, Key: key,
 		Type: spec.Type, Payload: spec.Payload, Timeout: spec.Timeout, Delivery: spec.Delivery,
 		Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
+}
+
+// defaultKey is job.IdempotencyKey without a template. Almost every run has it, and a template engine costs as much as the rest of
+// the hand-over together.
+func defaultKey(k job.RunKey, name string) string {
+	if k.Origin != job.OriginSchedule {
+		return job.IdempotencyKey("", name, k)
+	}
+	return k.Job.String() + ":" + strconv.FormatInt(time.UnixMilli(k.At).Unix(), 10)
 }
 
 func traceparent() string {
@@ -356,10 +366,15 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)
 			if p.Kind == store.KindOccurrence && m.Lag != nil {
-				m.Lag(time.Duration(now-p.Ready) * time.Millisecond)
+				// A one-off for a time in the past is late only from when somebody asked for it.
+				m.Lag(time.Duration(now-max(p.Ready, p.job.def.CreatedAt)) * time.Millisecond)
 			}
 		case fsm.CodeSkipped, fsm.CodeQueued:
 			l.settled(p.DueKey)
+		case fsm.CodeRefused:
+			// What was computed for it makes no sense, and would not the next time: that must show on the job.
+			l.bad = append(l.bad, quarantine{p.DueKey, p.job.gen, "a claim was refused: " + reply.Items[i].Text})
+			continue
 		default:
 			l.refused(p.DueKey)
 			continue

@@ -40,10 +40,14 @@ type fate struct {
 	catchup int64
 }
 
-// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, missed windows, deadline, blackouts.
+// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, missed windows (a one-off
+// that was created too late counts as missed), deadline, blackouts.
 func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.spec.MaxRuns > 0 && int64(o.runs) >= int64(o.spec.MaxRuns) {
 		return fate{} // the last run was claimed when it could still have been skipped
+	}
+	if o.bornLate() && o.spec.Missed.Policy == job.MissedSkip {
+		return o.past(o.at, job.RunMissed, job.ReasonOutage)
 	}
 	if w, ok := o.missedIn(outages); ok {
 		if f := o.missed(w); !f.claim {
@@ -63,6 +67,12 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 		runs = o.runs
 	}
 	return fate{claim: true, next: NextAfter(o.spec, o.sched, runs, o.at)}
+}
+
+// bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an edit moves into
+// the past is the edit's business: an edit of something else must not make a backlog missed.
+func (o *occurrence) bornLate() bool {
+	return o.sched.Kind() == schedule.Instant && o.created-o.ready > time.Duration(o.spec.Missed.Grace).Milliseconds()
 }
 
 func (o *occurrence) delay() int64 { return o.sched.Delay().Milliseconds() }
@@ -111,7 +121,7 @@ func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 			continue
 		}
 		if o.created >= w.To || o.sched.Kind() == schedule.Instant && o.updated >= w.To {
-			continue // somebody asked for a time in the past: it was not there to be missed
+			continue // it was not there to be missed; a one-off for a time in the past was decided before
 		}
 		return w, true
 	}

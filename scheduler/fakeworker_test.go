@@ -25,6 +25,7 @@ type fakeWorker struct {
 	mu      sync.Mutex
 	set     map[uint64]*fakeHeld
 	acked   uint64
+	s       *Scheduler
 	ref     job.SessionRef
 	starts  []start
 	acks    []job.Ack
@@ -63,7 +64,7 @@ func (f *fakeWorker) join() error {
 		return err
 	}
 	f.mu.Lock()
-	f.ref, f.acked = session.SessionRef, 0
+	f.s, f.ref, f.acked = s, session.SessionRef, 0
 	f.reg.Incarnation = session.Incarnation
 	f.life, f.stopAll = context.WithCancel(context.Background())
 	life := f.life
@@ -141,7 +142,7 @@ func (f *fakeWorker) pollLoop(ctx context.Context, s *Scheduler) {
 			continue
 		}
 		for _, a := range r.Assignments {
-			f.takeLocked(s, a)
+			f.takeLocked(a)
 		}
 		for _, c := range r.Cancel {
 			if h := f.set[c]; h != nil {
@@ -152,7 +153,7 @@ func (f *fakeWorker) pollLoop(ctx context.Context, s *Scheduler) {
 	}
 }
 
-func (f *fakeWorker) takeLocked(s *Scheduler, a job.Assignment) {
+func (f *fakeWorker) takeLocked(a job.Assignment) {
 	if a.Number != f.acked+1 {
 		if a.Number > f.acked {
 			f.w.t.Errorf("assignment %d follows %d", a.Number, f.acked)
@@ -178,9 +179,9 @@ func (f *fakeWorker) takeLocked(s *Scheduler, a job.Assignment) {
 		r.Run, r.Fence, r.StartedAt, r.FinishedAt = a.Run, a.Fence, h.started, job.At(f.w.clock.Now())
 		f.mu.Lock()
 		h.result = &r
-		life := f.life
+		life, s := f.life, f.s // the session may be another one by now
 		f.mu.Unlock()
-		f.report(life, f.w.s, h)
+		f.report(life, s, h)
 	}()
 }
 

@@ -13,25 +13,19 @@ const maxFed = 1 << 16
 
 // feed collects what commits changed. It is called by the goroutine that applies the log, so it never waits; what it loses is
 // found by a rescan, and what it never hears of by the read of each lane's left edge.
-//
-// The store has no way to stop listening, so a feed whose epoch ended stays registered and does nothing.
 type feed struct {
 	wake chan struct{}
 
-	mu      sync.Mutex
-	stopped bool
-	marks   []store.DueMark
-	jobs    []job.ID
-	lost    bool // some marks are missing
-	forget  bool // some jobs are missing
+	mu     sync.Mutex
+	marks  []store.DueMark
+	jobs   []job.ID
+	lost   bool // some marks are missing
+	forget bool // some jobs are missing
 }
 
 func (f *feed) changed(c *store.Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopped {
-		return
-	}
 	for _, m := range c.Due {
 		if n := len(f.marks); n > 0 && f.marks[n-1] == m {
 			continue // five hundred thousand jobs of one second have one next time
@@ -73,11 +67,4 @@ func (f *feed) take() news {
 	})
 	n.marks = slices.Compact(n.marks)
 	return n
-}
-
-func (f *feed) stop() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stopped = true
-	f.marks, f.jobs = nil, nil
 }

@@ -58,4 +58,47 @@ func TestFiresWithAllEventsDropped(t *testing.T) {
 	})
 }
 
+// What lands behind everything that was read before, without a word, is found by the reads of the left edge, and behind a crowd
+// that nobody can run by the sweep.
+func TestUnannouncedEntriesInThePastAreFound(t *testing.T) {
+	for _, crowd := range []int{0, 3000} {
+		run(t, func(t *testing.T, w *world) {
+			w.opts.noEvents = true
+			w.lead()
+			f := w.worker("w1", 4, nil).mustJoin()
+			for range crowd {
+				w.create("1999-12-31T12:00:00Z", func(s *job.Spec) { s.Workers = map[string]string{"no": "such"} })
+			}
+			id := w.create("1999-12-31T12:00:00Z", nil)
+			time.Sleep(time.Duration(2+crowd/1000) * time.Second)
+			if n := len(f.ranOf(id)); n != 1 {
+				t.Errorf("behind %d others: %d runs", crowd, n)
+			}
+		})
+	}
+}
+
 func ptr[T any](v T) *T { return &v }
+
+// A one-off for a time in the past is late only from when somebody asked for it, and under skip it is missed.
+func TestOneOffsInThePast(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		var lags []time.Duration
+		w.opts.Metrics.Lag = func(d time.Duration) { lags = append(lags, d) }
+		w.lead()
+		f := w.worker("w1", 4, nil).mustJoin()
+		past := time.Now().Add(-30 * time.Minute).UTC().Format(time.RFC3339)
+		runs := w.create(past, nil)
+		skips := w.create(past, func(s *job.Spec) { s.Missed.Policy = job.MissedSkip })
+		time.Sleep(5 * time.Second)
+		if len(f.ranOf(runs)) != 1 || len(f.ranOf(skips)) != 0 {
+			t.Errorf("%d and %d runs", len(f.ranOf(runs)), len(f.ranOf(skips)))
+		}
+		if h := w.history(skips); len(h) != 1 || h[0].Interval.Status != job.RunMissed || h[0].Interval.Count != 1 {
+			t.Errorf("%+v", h)
+		}
+		if len(lags) != 1 || lags[0] > 2*time.Second {
+			t.Errorf("lags %v", lags)
+		}
+	})
+}

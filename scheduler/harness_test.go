@@ -53,7 +53,8 @@ type testLog struct {
 	// whether it takes effect all the same.
 	fault  func(cmd any) (err error, applied bool)
 	verify func(context.Context) error
-	seen   []any // every command that was applied
+	hear   func(cmd any) time.Duration // how long the answer to a command that was applied takes
+	seen   []any                       // every command that was applied
 }
 
 type testFuture struct {
@@ -120,7 +121,15 @@ func (l *testLog) run() {
 			}
 			l.mu.Lock()
 			l.seen = append(l.seen, f.cmd)
+			hear := l.hear
 			l.mu.Unlock()
+			if hear != nil {
+				go func() {
+					time.Sleep(hear(f.cmd))
+					close(f.done)
+				}()
+				continue
+			}
 		}
 		close(f.done)
 	}

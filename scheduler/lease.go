@@ -85,14 +85,16 @@ func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 		return
 	}
 	x.withheld = x.slots // until it polls again
-	if len(x.waiting)+len(x.sent) == 0 {
-		return
-	}
-	s.log.Warn("a worker does not collect its runs; they are taken back", "worker", x.key.worker, "runs", len(x.waiting)+len(x.sent))
+	n := 0
 	for _, c := range append(append([]*claim(nil), x.waiting...), x.sent...) {
-		if c.unsent || c.beat != x.beats { // its heartbeats do not name it: the answer did not arrive
+		// One that was sent, but that its heartbeats do not name, did not arrive.
+		if !c.expiring && c.pending == nil && (c.unsent || c.beat != x.beats) {
 			s.takeAwayLocked(c)
+			n++
 		}
+	}
+	if n > 0 {
+		s.log.Warn("a worker does not collect its runs; they are taken back", "worker", x.key.worker, "runs", n)
 	}
 }
 

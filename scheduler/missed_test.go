@@ -139,7 +139,7 @@ func TestPastOneOffSimplyRuns(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		w.stopFor(2 * time.Hour)
 		f := w.worker("w1", 1, nil).mustJoin()
-		id := w.create("2000-01-01T02:00:00Z", missedSpec(job.MissedSkip, "auto", 0)) // inside the outage, but asked for after it
+		id := w.create("2000-01-01T02:00:00Z", missedSpec(job.MissedRunOnce, "1m", 0)) // inside the outage, but asked for after it
 		time.Sleep(time.Second)
 		if n := len(f.ranOf(id)); n != 1 {
 			t.Errorf("ran %d times: %v", n, w.summary(id))

@@ -215,6 +215,31 @@ func TestCancelBeforeDelivery(t *testing.T) {
 	})
 }
 
+// A cancel may be heard of before the claim that it cancels.
+func TestCancelThatOvertakesItsClaim(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 2, nil).mustJoin()
+		id := w.create("@manual", nil)
+		w.log.mu.Lock()
+		w.log.hear = func(cmd any) time.Duration {
+			if _, ok := cmd.(*fsm.Claim); ok {
+				return time.Second
+			}
+			return 0
+		}
+		w.log.mu.Unlock()
+		o := w.trigger(id)
+		time.Sleep(500 * time.Millisecond) // claimed, but the leader has not heard of it
+		w.do(&fsm.Cancel{Head: w.head(), Job: uint64(id), At: o.Run.At, Origin: byte(o.Run.Origin)})
+		time.Sleep(2 * time.Second)
+		w.wantHistory(id, "canceled(canceled)")
+		if n := len(f.ran()); n != 0 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
 func TestOneBadJobIsQuarantined(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -89,6 +89,42 @@ func TestTruncationKeepsText(t *testing.T) {
 	}
 }
 
+// A schedule is shared between jobs only if it means the same for all of them.
+func TestSharedSchedulesMeanTheSame(t *testing.T) {
+	c := newCatalog()
+	after := time.UnixMilli(1_800_000_000_000)
+	for _, expr := range []string{"*/5 * * * *", "H * * * *", "H(0-29) 3 * * *", "0 9 * * THU", "@every 97s", "@hourly", "2027-03-01T09:00:00Z", "DTSTART:20270301T090000 RRULE:FREQ=DAILY"} {
+		for _, jitter := range []time.Duration{0, time.Hour} {
+			for id := job.ID(1); id < 50; id++ {
+				i := &info{id: id, def: store.Definition{Spec: *testSpec(expr, func(s *job.Spec) { s.Jitter = job.Duration(jitter) })}}
+				if bad := c.compile(i); bad != "" {
+					t.Fatal(bad)
+				}
+				own, err := Compile(&i.def.Spec, id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, ok1 := i.sched.Next(after)
+				b, ok2 := own.Next(after)
+				if ok1 != ok2 || !a.Equal(b) || i.sched.Delay() != own.Delay() {
+					t.Fatalf("%q of %s: %s+%s, alone %s+%s", expr, id, a, i.sched.Delay(), b, own.Delay())
+				}
+			}
+		}
+	}
+}
+
+func TestDefaultKeyIsTheOneOfPackageJob(t *testing.T) {
+	for _, at := range []int64{0, 1, 999, 1000, 1_800_000_000_123, -1, -1500} {
+		for _, o := range []job.Origin{job.OriginSchedule, job.OriginManual, job.OriginBackfill} {
+			k := job.RunKey{Job: 12345, At: at, Origin: o}
+			if got, want := defaultKey(k, "n"), job.IdempotencyKey("", "n", k); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	}
+}
+
 func TestQueueTakesBackWhatItGave(t *testing.T) {
 	var q queue
 	for i := range 5000 {

@@ -140,9 +140,8 @@ func (s *Scheduler) Term() uint64 { return s.o.Term }
 // this leadership. When it returns, every goroutine of this leadership has ended.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.o.noEvents {
-		s.st.Listen(s.feed.changed)
+		defer s.st.Listen(s.feed.changed)()
 	}
-	defer s.feed.stop()
 	err := s.takeover(ctx)
 	if err == nil {
 		s.wg.Go(func() { s.completer(ctx) })

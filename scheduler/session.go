@@ -32,6 +32,9 @@ type session struct {
 	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what the
 	// worker does not offer although we would count it as free (it drains, or limits itself).
 	open, reserved, withheld int
+	// draining: it asked for its last time. What frees up by results that are being committed is no offer, and neither is a heartbeat that
+	// was overtaken by that.
+	draining bool
 
 	waiting []*claim // assignments that were in no answer yet, in order
 	sent    []*claim // those that were and are not acknowledged, by number
@@ -71,7 +74,7 @@ func newSession(k sessionKey, now time.Duration) *session {
 
 // free is how many runs the session can be given now.
 func (x *session) free() int {
-	if !x.registered || x.gone {
+	if !x.registered || x.gone || x.draining {
 		return 0
 	}
 	return max(0, x.slots-x.open-x.reserved-x.withheld)

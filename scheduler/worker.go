@@ -13,6 +13,10 @@ const (
 	incarnationBits = 20
 	maxPollWait     = time.Minute
 	maxSlots        = 1 << 20
+	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the log, and
+	// drainLimit how long.
+	drainTick  = 5 * time.Millisecond
+	drainLimit = 500 * time.Millisecond
 )
 
 // Register opens a session: of a new process (Incarnation 0), or of one that comes from another leader or lost its session.
@@ -33,7 +37,7 @@ func (s *Scheduler) Register(_ context.Context, r job.Register) (job.Session, er
 	x.registered = true
 	x.secret, x.version, x.types, x.tags, x.slots = r.Secret, r.Version, r.Types, r.Tags, r.Slots
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
-	x.withheld = 0
+	x.withheld, x.draining = 0, false
 	s.version++
 	kick(s.wake)
 	s.log.Info("a worker registered", "worker", r.Worker, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
@@ -188,6 +192,10 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 	wait := min(max(time.Duration(p.Wait), 0), maxPollWait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	// A worker that has no capacity and does not wait for any is about to leave. It must not miss what is being claimed for it at this
+	// moment: that would stay with it, unknown, until its lease ends.
+	last := p.Free <= 0 && wait == 0
+	began := time.Now()
 	var polling *session
 	defer func() {
 		if polling != nil {
@@ -207,12 +215,23 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 		if first {
 			polling = x
 			x.polling++
+			x.draining = last
 			p.Acked = x.acknowledge(p.Acked)
 			before := x.free()
 			x.offer(p.Free)
 			if x.free() > before {
 				kick(s.wake)
 			}
+		}
+		if last && x.reserved > 0 && time.Since(began) < drainLimit {
+			s.mu.Unlock()
+			select {
+			case <-time.After(drainTick):
+			case <-ctx.Done():
+				return job.PollReply{}, ctx.Err()
+			case <-s.done:
+			}
+			continue
 		}
 		reply := x.collect(p.Acked)
 		reply.Cancel = x.cancels(false)

@@ -1,0 +1,80 @@
+package scheduler
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// A claim that is on its way through the log when its worker asks for the last time is in that answer: nobody would ever tell it.
+func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := w.create("@manual", nil)
+		w.setFault(func(cmd any) (error, bool) {
+			if _, ok := cmd.(*fsm.Claim); ok {
+				time.Sleep(200 * time.Millisecond)
+			}
+			return nil, true
+		})
+		w.trigger(id)
+		time.Sleep(100 * time.Millisecond)
+		r, err := s.Poll(context.Background(), job.Poll{Session: session.SessionRef})
+		if err != nil || len(r.Assignments) != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
+}
+
+// Results that are being committed free slots that a draining worker still counts as taken. They are not an offer.
+func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := session.SessionRef
+		first, second := w.create("@manual", nil), w.create("@manual", nil)
+		w.trigger(first)
+		time.Sleep(time.Second)
+		r, err := s.Poll(context.Background(), job.Poll{Session: ref, Free: 4})
+		if err != nil || len(r.Assignments) != 1 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		a := r.Assignments[0]
+		claims := len(applied[fsm.Claim](w))
+		w.setFault(func(cmd any) (error, bool) {
+			if _, ok := cmd.(*fsm.Complete); ok {
+				time.Sleep(time.Second)
+			}
+			return nil, true
+		})
+		done := make(chan error, 1)
+		w.trigger(second)
+		go func() {
+			_, err := s.Report(context.Background(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}})
+			done <- err
+		}()
+		if r, err := s.Poll(context.Background(), job.Poll{Session: ref, Acked: 1}); err != nil || len(r.Assignments) > 1 {
+			t.Fatalf("%+v %v", r, err)
+		} else {
+			claims += len(r.Assignments) // the second may have been claimed before the poll; then it was in its answer
+		}
+		beat(t, s, ref, 1)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(applied[fsm.Claim](w)); n != claims {
+			t.Errorf("%d claims instead of %d", n, claims)
+		}
+	})
+}
