@@ -23,6 +23,14 @@ type Options struct {
 	Bulk           BulkLimits
 	Metrics        http.Handler // serves /metrics; nil: 404
 	DebugPprof     bool         // serves /debug/pprof/
+	Workers        Workers      // serves the worker protocol; nil: 503
+	Cluster        Cluster      // serves membership; nil: 503
+	// Leader is where the HTTP port of the node that leads is, host:port; empty if nobody leads, or this node does. Workers that come
+	// to the wrong node are sent there; nil: they have to find it themselves.
+	Leader func() string
+	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides localhost and
+	// loopback addresses; see GuardHost.
+	Hosts []string
 }
 
 // BulkLimits bounds one bulk create. Zero means the default.
@@ -84,7 +92,7 @@ func New(b Backend, o Options) http.Handler {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser", "cross-origin requests may not change anything"))
 	}))
-	return h.outer(guard.Handler(h.mux))
+	return h.outer(GuardHost(guard.Handler(h.mux), o.Hosts...))
 }
 
 // outer is around everything: common headers, the request log, and no panic leaves it.
@@ -147,6 +155,20 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type (
+	stampKey struct{}
+	stamp    struct {
+		key    string
+		repeat bool
+	}
+)
+
+// WithRequestKey gives a mutating request the key that the node stamped it with which received it; the client's own counts for more.
+// repeat says that it was sent before, and that nobody knows how that ended.
+func WithRequestKey(ctx context.Context, key string, repeat bool) context.Context {
+	return context.WithValue(ctx, stampKey{}, stamp{key, repeat})
+}
 
 type replayKey struct{}
 

@@ -237,7 +237,37 @@ func TestRoutes(t *testing.T) {
 		{"calendar delete", "DELETE", "/calendars/xmas", nil, ``, 204, "", ``},
 		{"calendar delete, unknown", "DELETE", "/calendars/nope", nil, ``, 404, job.CodeNotFound, ``},
 
+		{"worker registers", "POST", "/workers:register", nil, `{"worker":"w2","secret":"s","types":["http"],"slots":1,"held":[],"later":1}`, 200, "", `"ttl":"30s"`},
+		{"worker polls", "POST", "/workers:poll", nil, `{"session":` + workerRef + `,"free":2,"wait":"10s"}`, 200, "", `"payload":{"url":"http://x/?a&b"}`},
+		{"worker heartbeats", "POST", "/workers:heartbeat", nil, `{"session":` + workerRef + `,"acked":2,"held":[{"run":{"job_id":"j_1","scheduled_at_ms":5,"origin":"manual"},"fence":7}]}`, 200, "", `{}`},
+		{"worker reports", "POST", "/workers:report", nil, `{"session":` + workerRef + `,"results":[{"run":{"job_id":"j_1","scheduled_at_ms":5,"origin":"manual"},"fence":7,"outcome":1}]}`, 200, "", `[{"fence":7}]`},
+		{"worker reports nothing", "POST", "/workers:report", nil, `{"session":` + workerRef + `}`, 200, "", `"acks":[]`},
+		{"worker unknown", "POST", "/workers:heartbeat", nil, `{"session":{"worker":"w","incarnation":9}}`, 409, job.CodeSessionUnknown, ``},
+		{"worker, empty", "POST", "/workers:poll", nil, ``, 400, job.CodeMalformed, ``},
+		{"worker, two values", "POST", "/workers:poll", nil, `{}{}`, 400, job.CodeMalformed, ``},
+		{"worker, wrong kind", "POST", "/workers:poll", nil, `{"session":{"term":"x"}}`, 400, job.CodeInvalid, `"field":"session.term"`},
+		{"worker, bad duration", "POST", "/workers:poll", nil, `{"wait":10}`, 400, job.CodeInvalid, ``},
+		{"worker, other media type", "POST", "/workers:poll", header{"Content-Type": "text/plain"}, `{}`, 415, job.CodeUnsupportedMedia, ``},
+		{"worker, JSON as msgpack", "POST", "/workers:poll", header{"Content-Type": "application/msgpack"}, `{}`, 400, job.CodeMalformed, `msgpack`},
+		{"worker, query", "POST", "/workers:poll?wait=1s", nil, `{}`, 400, job.CodeUnknownField, ``},
+		{"worker, GET", "GET", "/workers:poll", nil, ``, 405, job.CodeMethodNotAllowed, ``},
+
 		{"clock reset", "POST", "/cluster:clock-reset", nil, "", 204, "", ""},
+		{"join", "POST", "/cluster:join", nil, `{"node_id":"n2","instance_id":"i","address":"h:1","level":1,"later":1}`, 200, "", `"cluster_id":"c"`},
+		{"join, no id", "POST", "/cluster:join", nil, `{"instance_id":"i","address":"h:1","level":1}`, 400, job.CodeInvalid, `node_id`},
+		{"join, no instance", "POST", "/cluster:join", nil, `{"node_id":"n2","address":"h:1","level":1}`, 400, job.CodeInvalid, `instance_id`},
+		{"join, no address", "POST", "/cluster:join", nil, `{"node_id":"n2","instance_id":"i"}`, 400, job.CodeInvalid, `address`},
+		{"join, empty", "POST", "/cluster:join", nil, ``, 400, job.CodeMalformed, ``},
+		{"join, follower", "POST", "/cluster:join", nil, `{"node_id":"elsewhere","instance_id":"i","address":"h:1"}`, 421, job.CodeNotLeader, ``},
+		{"remove", "POST", "/cluster:remove", nil, `{"node_id":"n2"}`, 204, "", ""},
+		{"remove, nobody", "POST", "/cluster:remove", nil, `{}`, 400, job.CodeInvalid, `node_id`},
+		{"remove, unknown", "POST", "/cluster:remove", nil, `{"node_id":"nope"}`, 404, job.CodeNotFound, ``},
+		{"promote", "POST", "/cluster:promote", nil, `{"node_id":"n2"}`, 204, "", ""},
+		{"demote", "POST", "/cluster:demote", nil, `{"node_id":"n2"}`, 204, "", ""},
+		{"transfer", "POST", "/cluster:transfer", nil, ``, 204, "", ""},
+		{"transfer to", "POST", "/cluster:transfer", nil, `{"node_id":"n2"}`, 204, "", ""},
+		{"transfer, wrong kind", "POST", "/cluster:transfer", nil, `{"node_id":2}`, 400, job.CodeInvalid, `node_id`},
+		{"node", "GET", "/node", nil, "", 200, "", `"node_id":"n1"`},
 		{"status", "GET", "/status", nil, "", 200, "", `"state":"leader"`},
 		{"openapi", "GET", "/openapi.json", nil, "", 200, "", `"3.1.0"`},
 		{"healthz", "GET", "/healthz", nil, "", 200, "", `ok`},
@@ -259,7 +289,7 @@ func TestRoutes(t *testing.T) {
 			if path != "/healthz" && path != "/readyz" && !strings.HasPrefix(path, "/metrics") {
 				path = "/api/v1" + path
 			}
-			w := serveWith(t, world(t), api.Options{Metrics: metrics}, tt.method, path, tt.header, tt.body)
+			w := serveWith(t, world(t), api.Options{Metrics: metrics, Workers: busyWorkers(t), Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, tt.header, tt.body)
 			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
 				t.Fatalf("%d, want %d with %q:\n%s", w.Code, tt.status, tt.want, w.Body)
 			}

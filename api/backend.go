@@ -13,6 +13,8 @@ type Request struct {
 	Key         string // the client's Idempotency-Key, or one that the receiving node stamped; never empty
 	Client      bool   // the key is the client's: keep its outcome for 24 hours
 	Fingerprint uint64 // of method, path and body: the same key with another request is refused
+	// Repeat says that a node sent this before and does not know how that ended: what is stored about it comes first.
+	Repeat bool
 }
 
 // Read says how fresh a read must be.

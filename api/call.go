@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -73,6 +75,9 @@ var mediaTypes = map[bodyKind][]string{
 	jsonMaybe: {"application/json"},
 	patchBody: {"application/merge-patch+json", "application/json"},
 	linesBody: {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
+
+	workerBody: {client.MediaJSON, client.MediaMsgpack},
+	pollBody:   {client.MediaJSON, client.MediaMsgpack},
 }
 
 // curlDefault is what `curl -d` says of a body unless told otherwise. A browser's form from another site is refused before this,
@@ -103,6 +108,9 @@ func (c *call) readBody() error {
 		return nil
 	}
 	limit := c.h.opts.MaxBody
+	if kind == workerBody || kind == pollBody {
+		limit = maxWorkerBody
+	}
 	if c.r.ContentLength > limit {
 		return c.tooLarge(limit)
 	}
@@ -135,7 +143,11 @@ func (c *call) readBody() error {
 // tooLarge refuses a body without reading the rest of it. The connection is given up: what is left on it is not a request.
 func (c *call) tooLarge(limit int64) error {
 	c.w.Header().Set("Connection", "close")
-	return job.Errorf(job.CodeTooLarge, fmt.Sprintf("stay below %d bytes; many jobs go to %s/jobs:bulk", limit, prefix), "the body is larger than %d bytes", limit)
+	remedy := fmt.Sprintf("stay below %d bytes; many jobs go to %s/jobs:bulk", limit, prefix)
+	if kind := c.route.body; kind == workerBody || kind == pollBody {
+		remedy = "report in smaller parts, or hold fewer runs"
+	}
+	return job.Errorf(job.CodeTooLarge, remedy, "the body is larger than %d bytes", limit)
 }
 
 // deadline sets a deadline on the connection, none for 0. A connection that has no deadlines (a test's) goes without.
@@ -150,9 +162,11 @@ func deadline(set func(time.Time) error, d time.Duration) {
 // request is the identity of a mutating request.
 func (c *call) request() (Request, error) {
 	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body)}
+	stamped, _ := c.r.Context().Value(stampKey{}).(stamp)
+	rq.Repeat = stamped.repeat
 	keys := c.r.Header.Values("Idempotency-Key")
 	if len(keys) == 0 {
-		rq.Key = rand.Text()
+		rq.Key = cmp.Or(stamped.key, rand.Text())
 		return rq, nil
 	}
 	rq.Key, rq.Client = keys[0], true

@@ -2,9 +2,9 @@ package api
 
 import "strings"
 
-// suggest names the known word nearest to a wrong one, or nothing if none is near.
+// suggest names the known word nearest to a wrong one, or nothing if none is near: one letter in three may be wrong.
 func suggest(word string, known []string) string {
-	best, bestAt := "", min(4, 1+len(word)/2)
+	best, bestAt := "", min(4, (len(word)+1)/3+1)
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), k, bestAt); d < bestAt {
 			best, bestAt = k, d

@@ -87,6 +87,13 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, StatusOf(known.Code), known)
 }
 
+// WriteError answers with an error from outside of the routes.
+func WriteError(w http.ResponseWriter, err error) {
+	known := job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
+	_ = errors.As(err, &known)
+	writeProblem(w, StatusOf(known.Code), known)
+}
+
 func writeProblem(w http.ResponseWriter, status int, e *job.Error) {
 	p := client.Problem{Type: "urn:carillon:error:" + string(e.Code), Title: http.StatusText(status), Status: status, Error: *e}
 	body, err := json.Marshal(p)

@@ -21,6 +21,8 @@ const (
 	patchBody           // a merge patch
 	linesBody           // NDJSON; the route reads it itself
 	streamBody          // no body; the answer is a stream without a time limit of its own
+	workerBody          // a message of the worker protocol: JSON or msgpack, with a limit of its own
+	pollBody            // the same, and the route sets the time limit
 )
 
 // route is one method of one path. The table of them is also what the OpenAPI document is held against.
@@ -67,7 +69,18 @@ func routes() []route {
 		{"PUT", prefix + "/calendars/{name}", nil, jsonBody, (*call).putCalendar},
 		{"DELETE", prefix + "/calendars/{name}", nil, noBody, (*call).deleteCalendar},
 
+		{"POST", prefix + "/workers:register", nil, workerBody, (*call).workerRegister},
+		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll},
+		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat},
+		{"POST", prefix + "/workers:report", nil, workerBody, (*call).workerReport},
+
 		{"POST", prefix + "/cluster:clock-reset", nil, noBody, (*call).clockReset},
+		{"POST", prefix + "/cluster:join", nil, jsonBody, (*call).clusterJoin},
+		{"POST", prefix + "/cluster:remove", nil, jsonBody, (*call).clusterRemove},
+		{"POST", prefix + "/cluster:promote", nil, jsonBody, (*call).clusterPromote},
+		{"POST", prefix + "/cluster:demote", nil, jsonBody, (*call).clusterDemote},
+		{"POST", prefix + "/cluster:transfer", nil, jsonMaybe, (*call).clusterTransfer},
+		{"GET", prefix + "/node", []string{"stale"}, noBody, (*call).node},
 		{"GET", prefix + "/status", []string{"stale"}, noBody, (*call).status},
 		{"GET", prefix + "/openapi.json", nil, noBody, (*call).openapi},
 		{"GET", "/healthz", nil, noBody, (*call).healthz},
@@ -166,7 +179,7 @@ func (h *handler) wrongMethod(w http.ResponseWriter, r *http.Request, methods ma
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	c := &call{h: h, w: w, r: r, route: rt}
 	ctx := context.WithValue(r.Context(), replayKey{}, c.markReplay)
-	if rt.body != linesBody && rt.body != streamBody {
+	if rt.body != linesBody && rt.body != streamBody && rt.body != pollBody {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, h.opts.RequestTimeout)
 		defer cancel()

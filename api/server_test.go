@@ -50,7 +50,7 @@ func TestTenMegabytesExpectContinue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 10485760\r\nExpect: 100-continue\r\n\r\n")
+	fmt.Fprintf(conn, "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10485760\r\nExpect: 100-continue\r\n\r\n")
 	status, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.Contains(status, "413") {
 		t.Errorf("%q, %v", status, err)
@@ -115,7 +115,7 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	fmt.Fprintf(conn, "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the read tells
 	status, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.Contains(status, "400") {
@@ -186,10 +186,10 @@ func TestDeadlinesDoNotOutliveTheRequest(t *testing.T) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	for _, request := range []string{
-		"GET /api/v1/runs:export HTTP/1.1\r\nHost: x\r\n\r\n",
-		fmt.Sprintf("POST /api/v1/jobs:bulk HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(spec), spec),
-		fmt.Sprintf("POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(spec), spec),
-		"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /api/v1/runs:export HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		fmt.Sprintf("POST /api/v1/jobs:bulk HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(spec), spec),
+		fmt.Sprintf("POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(spec), spec),
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	} {
 		fmt.Fprint(conn, request)
 		resp, err := http.ReadResponse(in, nil)

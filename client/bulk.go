@@ -67,7 +67,7 @@ func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkR
 	for attempt := 1; ; attempt++ {
 		answered := 0
 		var callerErr error
-		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body, media: "application/x-ndjson", noKey: true, stream: func(r io.Reader) error {
+		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body, media: "application/x-ndjson", noKey: true, lines: true, stream: func(r io.Reader) error {
 			dec := json.NewDecoder(r)
 			for {
 				var res BulkResult

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	mrand "math/rand/v2"
+	"mime"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -75,7 +77,14 @@ func baseURL(addr string) (string, error) {
 	}
 	text := addr
 	if !strings.Contains(text, "://") {
+		if ip, err := netip.ParseAddr(text); err == nil && ip.Is6() {
+			text = "[" + text + "]"
+		}
 		text = "http://" + text
+		if u, err := url.Parse(text); err == nil && u.Port() == "" && u.Path == "" && !strings.HasSuffix(text, ":") {
+			_, port, _ := net.SplitHostPort(DefaultAddr)
+			text += ":" + port
+		}
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
@@ -119,7 +128,9 @@ type request struct {
 	media  string
 	match  uint64 // If-Match
 	out    any    // decoded into; nil: the answer's body is ignored
+	need   string // a member that every such answer of a node has
 	stream func(io.Reader) error
+	lines  bool // the stream is of JSON lines
 	noKey  bool // carries the caller's key or none
 }
 
@@ -208,6 +219,9 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	if p, ok := ctx.Value(replayContext{}).(*bool); ok {
 		*p = resp.Header.Get("Idempotent-Replay") == "true"
 	}
+	if !rq.ours(resp) {
+		return false, c.notOurs(resp)
+	}
 	if rq.stream != nil {
 		return false, c.broken(ctx, rq.stream(resp.Body))
 	}
@@ -215,17 +229,40 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	if err != nil {
 		return true, c.broken(ctx, readError{err})
 	}
+	if rq.out != nil {
+		// Not strict: a newer node may say more than this client knows.
+		if json.Unmarshal(data, rq.out) != nil || rq.need != "" && !bytes.Contains(data, []byte(`"`+rq.need+`"`)) {
+			return false, c.notOurs(resp)
+		}
+	}
 	if fn, ok := ctx.Value(rawContext{}).(func([]byte)); ok {
 		fn(data)
 	}
-	if rq.out == nil {
-		return false, nil
-	}
-	// Not strict: a newer node may say more than this client knows.
-	if err := json.Unmarshal(data, rq.out); err != nil {
-		return false, job.Errorf(job.CodeMalformed, "is this the address of a carillon node?", "%s gave an answer that cannot be read: %v", c.base, err)
-	}
 	return false, nil
+}
+
+// ours says whether an answer can be that of a node, as far as its beginning tells.
+func (rq request) ours(resp *http.Response) bool {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case rq.lines:
+		return media == "application/x-ndjson"
+	case rq.stream != nil:
+		return true
+	case rq.out != nil:
+		return media == "application/json"
+	}
+	return rq.method == http.MethodGet || resp.StatusCode == http.StatusNoContent
+}
+
+func (c *Client) notOurs(resp *http.Response) *job.Error { return notOurs(c.base, resp) }
+
+func notOurs(base string, resp *http.Response) *job.Error {
+	what := resp.Status
+	if media := resp.Header.Get("Content-Type"); media != "" {
+		what += ", " + media
+	}
+	return job.Errorf(job.CodeInternal, "check --addr or CARILLON_ADDR", "%s: this is not a Carillon server (it answered %s)", base, what)
 }
 
 // readError marks an error of the connection in the middle of an answer, as opposed to one of whoever takes the answer.
@@ -288,10 +325,13 @@ func readProblem(resp *http.Response) *job.Error {
 	}
 	code := job.CodeInternal
 	switch resp.StatusCode {
-	case http.StatusNotFound:
-		code = job.CodeNotFound
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		code = job.CodeUnavailable
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooManyRequests, http.StatusInternalServerError:
+		// Something between here and a node may say so.
+	default:
+		u := resp.Request.URL
+		return notOurs(u.Scheme+"://"+u.Host, resp)
 	}
 	return job.Errorf(code, "is this the address of a carillon node?", "%s answered %s without saying why", resp.Request.URL, resp.Status)
 }

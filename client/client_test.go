@@ -261,19 +261,52 @@ func TestBrokenConnection(t *testing.T) {
 }
 
 func TestNotACarillon(t *testing.T) {
+	const foreign, gateway = "this is not a Carillon server", "address of a carillon"
 	for _, tt := range []struct {
-		status int
-		body   string
-		code   job.Code
-	}{{200, "<html>", job.CodeMalformed}, {404, "nope", job.CodeNotFound}, {502, "", job.CodeUnavailable}, {500, `{"x":1}`, job.CodeInternal}} {
+		status      int
+		media, body string
+		code        job.Code
+		says        string
+	}{
+		{200, "text/html", "<html>", job.CodeInternal, foreign},
+		{200, "text/plain", `{"node":"n1","jobs":[]}`, job.CodeInternal, foreign},
+		{200, "application/json", "{}", job.CodeInternal, foreign},
+		{200, "application/json", `[]`, job.CodeInternal, foreign},
+		{404, "text/html", "nope", job.CodeInternal, foreign},
+		{501, "text/html", "nope", job.CodeInternal, foreign},
+		{502, "", "", job.CodeUnavailable, gateway},
+		{500, "application/json", `{"x":1}`, job.CodeInternal, gateway},
+	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", tt.media)
 			w.WriteHeader(tt.status)
 			w.Write([]byte(tt.body)) //nolint:errcheck // a test
 		}))
-		_, err := client.New(srv.URL).Status(t.Context())
+		c := client.New(srv.URL)
+		for name, call := range map[string]func(context.Context) error{
+			"status": func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+			"jobs":   func(ctx context.Context) error { _, err := c.ListJobs(ctx, client.JobQuery{}); return err },
+			"delete": func(ctx context.Context) error { return c.DeleteJob(ctx, "x", 0) },
+			"bulk": func(ctx context.Context) error {
+				return c.BulkCreate(ctx, strings.NewReader("{}"), func(client.BulkResult) error { return nil })
+			},
+		} {
+			err := call(client.WithRaw(t.Context(), func(b []byte) { t.Errorf("%s: %s was passed on", name, b) }))
+			if job.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%s, %d %s: %v", name, tt.status, tt.body, err)
+			}
+		}
 		srv.Close()
-		if job.CodeOf(err) != tt.code || !strings.Contains(err.Error(), "address of a carillon") {
-			t.Errorf("%d: %v", tt.status, err)
+	}
+}
+
+func TestAddr(t *testing.T) {
+	for addr, want := range map[string]string{
+		"": "http://127.0.0.1:7400", "127.0.0.1": "http://127.0.0.1:7400", "localhost": "http://localhost:7400", "::1": "http://[::1]:7400",
+		"[::1]": "http://[::1]:7400", "[::1]:80": "http://[::1]:80", "n1:99": "http://n1:99", "http://n1": "http://n1", "https://n1/x/": "https://n1/x",
+	} {
+		if got := client.New(addr).Addr(); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
 		}
 	}
 }
@@ -315,6 +348,7 @@ func TestBulkBreaksOff(t *testing.T) {
 	var n atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n.Add(1) == 1 {
+			w.Header().Set("Content-Type", "application/x-ndjson")
 			fmt.Fprintln(w, `{"line":1,"status":"created","job_id":"j_1"}`)
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)

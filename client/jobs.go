@@ -18,13 +18,13 @@ func jobPath(ref string) string { return prefix + "/jobs/" + url.PathEscape(ref)
 
 // CreateJob creates a job.
 func (c *Client) CreateJob(ctx context.Context, spec job.Spec) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs", body: spec, out: &j})
+	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs", body: spec, out: &j, need: "job_id"})
 	return j, err
 }
 
 // GetJob reads a job by id or name.
 func (c *Client) GetJob(ctx context.Context, ref string) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: jobPath(ref), out: &j})
+	err = c.do(ctx, request{method: http.MethodGet, path: jobPath(ref), out: &j, need: "job_id"})
 	return j, err
 }
 
@@ -37,19 +37,19 @@ func (c *Client) ListJobs(ctx context.Context, q JobQuery) (p JobPage, err error
 	for k, t := range q.Tags {
 		v.Add("tag", k+"="+t)
 	}
-	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/jobs", query: v, out: &p})
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/jobs", query: v, out: &p, need: "jobs"})
 	return p, err
 }
 
 // UpdateJob replaces a job's spec. Version 0 means whatever is there.
 func (c *Client) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPut, path: jobPath(ref), body: spec, match: version, out: &j})
+	err = c.do(ctx, request{method: http.MethodPut, path: jobPath(ref), body: spec, match: version, out: &j, need: "job_id"})
 	return j, err
 }
 
 // PatchJob changes the fields that an RFC 7386 merge patch names. Version 0 means whatever is there.
 func (c *Client) PatchJob(ctx context.Context, ref string, p Patch, version uint64) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPatch, path: jobPath(ref), raw: p, media: "application/merge-patch+json", match: version, out: &j})
+	err = c.do(ctx, request{method: http.MethodPatch, path: jobPath(ref), raw: p, media: "application/merge-patch+json", match: version, out: &j, need: "job_id"})
 	return j, err
 }
 
@@ -60,32 +60,32 @@ func (c *Client) DeleteJob(ctx context.Context, ref string, version uint64) erro
 
 // PauseJob stops a job from firing until it is resumed.
 func (c *Client) PauseJob(ctx context.Context, ref string) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":pause", out: &j})
+	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":pause", out: &j, need: "job_id"})
 	return j, err
 }
 
 // ResumeJob undoes a pause.
 func (c *Client) ResumeJob(ctx context.Context, ref string) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":resume", out: &j})
+	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":resume", out: &j, need: "job_id"})
 	return j, err
 }
 
 // RunJob makes a manual run now.
 func (c *Client) RunJob(ctx context.Context, ref string) (r job.Run, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":run", out: &r})
+	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":run", out: &r, need: "run_id"})
 	return r, err
 }
 
 // CancelJob cancels every open run of a job and says how many there were.
 func (c *Client) CancelJob(ctx context.Context, ref string) (int, error) {
 	var r CancelResult
-	err := c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":cancel", out: &r})
+	err := c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":cancel", out: &r, need: "canceled"})
 	return r.Canceled, err
 }
 
 // Backfill runs a job for the occurrences of a past interval.
 func (c *Client) Backfill(ctx context.Context, ref string, b BackfillRequest) (r BackfillResult, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":backfill", body: b, out: &r})
+	err = c.do(ctx, request{method: http.MethodPost, path: jobPath(ref) + ":backfill", body: b, out: &r, need: "times"})
 	return r, err
 }
 
@@ -95,7 +95,7 @@ func (c *Client) JobRuns(ctx context.Context, ref string, q RunQuery) (p RunPage
 	for _, s := range q.Statuses {
 		v.Add("status", s.String())
 	}
-	err = c.do(ctx, request{method: http.MethodGet, path: jobPath(ref) + "/runs", query: v, out: &p})
+	err = c.do(ctx, request{method: http.MethodGet, path: jobPath(ref) + "/runs", query: v, out: &p, need: "runs"})
 	return p, err
 }
 

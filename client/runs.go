@@ -21,19 +21,19 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) (p RunPage, err error) {
 		v.Add("status", s.String())
 	}
 	set(v, "job", q.Job)
-	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs", query: v, out: &p})
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs", query: v, out: &p, need: "runs"})
 	return p, err
 }
 
 // GetRun reads one run with its attempts.
 func (c *Client) GetRun(ctx context.Context, id string) (r RunDetail, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id), out: &r})
+	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id), out: &r, need: "run_id"})
 	return r, err
 }
 
 // CancelRun cancels an open run.
 func (c *Client) CancelRun(ctx context.Context, id string) (r job.Run, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: runPath(id) + ":cancel", out: &r})
+	err = c.do(ctx, request{method: http.MethodPost, path: runPath(id) + ":cancel", out: &r, need: "run_id"})
 	return r, err
 }
 
@@ -44,7 +44,7 @@ func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int, fn 
 	if after > 0 {
 		v.Set("after", strconv.FormatUint(after, 10))
 	}
-	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, stream: func(r io.Reader) error {
+	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, lines: true, stream: func(r io.Reader) error {
 		dec := json.NewDecoder(r)
 		for {
 			var raw json.RawMessage
@@ -68,20 +68,20 @@ func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int, fn 
 func (c *Client) DeadLetters(ctx context.Context, q DeadQuery) (p DeadPage, err error) {
 	v := page(q.Limit, q.Cursor)
 	set(v, "job", q.Job)
-	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead", query: v, out: &p})
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead", query: v, out: &p, need: "dead"})
 	return p, err
 }
 
 // GetDead reads one dead letter.
 func (c *Client) GetDead(ctx context.Context, id uint64) (d job.DeadLetter, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead/" + strconv.FormatUint(id, 10), out: &d})
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead/" + strconv.FormatUint(id, 10), out: &d, need: "dead_id"})
 	return d, err
 }
 
 // Redrive puts dead letters back to work: by id, by job, or all.
 func (c *Client) Redrive(ctx context.Context, q DeadQuery) (int, error) {
 	var r DeadResult
-	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/dead:redrive", body: q, out: &r})
+	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/dead:redrive", body: q, out: &r, need: "count"})
 	return r.Count, err
 }
 
@@ -96,6 +96,6 @@ func (c *Client) PurgeDead(ctx context.Context, q DeadQuery) (int, error) {
 		v.Set("all", "true")
 	}
 	var r DeadResult
-	err := c.do(ctx, request{method: http.MethodDelete, path: prefix + "/dead", query: v, out: &r})
+	err := c.do(ctx, request{method: http.MethodDelete, path: prefix + "/dead", query: v, out: &r, need: "count"})
 	return r.Count, err
 }

@@ -11,7 +11,7 @@ import (
 
 // Preview computes fire times of an expression that is not saved yet.
 func (c *Client) Preview(ctx context.Context, p PreviewRequest) (r PreviewResult, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/schedule:preview", body: p, out: &r})
+	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/schedule:preview", body: p, out: &r, need: "times"})
 	return r, err
 }
 
@@ -20,19 +20,19 @@ func calendarPath(name string) string { return prefix + "/calendars/" + url.Path
 // Calendars reads all blackout calendars.
 func (c *Client) Calendars(ctx context.Context) ([]schedule.Calendar, error) {
 	var l CalendarList
-	err := c.do(ctx, request{method: http.MethodGet, path: prefix + "/calendars", out: &l})
+	err := c.do(ctx, request{method: http.MethodGet, path: prefix + "/calendars", out: &l, need: "calendars"})
 	return l.Calendars, err
 }
 
 // GetCalendar reads one blackout calendar.
 func (c *Client) GetCalendar(ctx context.Context, name string) (cal schedule.Calendar, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: calendarPath(name), out: &cal})
+	err = c.do(ctx, request{method: http.MethodGet, path: calendarPath(name), out: &cal, need: "name"})
 	return cal, err
 }
 
 // PutCalendar creates or replaces a blackout calendar.
 func (c *Client) PutCalendar(ctx context.Context, cal schedule.Calendar) (out schedule.Calendar, err error) {
-	err = c.do(ctx, request{method: http.MethodPut, path: calendarPath(cal.Name), body: cal, out: &out})
+	err = c.do(ctx, request{method: http.MethodPut, path: calendarPath(cal.Name), body: cal, out: &out, need: "name"})
 	return out, err
 }
 
@@ -48,7 +48,7 @@ func (c *Client) ClockReset(ctx context.Context) error {
 
 // Status reads what the node knows of itself and its cluster.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/status", out: &s})
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/status", out: &s, need: "node"})
 	return s, err
 }
 

@@ -162,6 +162,22 @@ type Member struct {
 	Address  string `json:"address"`
 	Suffrage string `json:"suffrage"`
 	Leader   bool   `json:"leader"`
+
+	Instance string            `json:"instance_id,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Level    int               `json:"level,omitempty"`
+	Slots    int               `json:"slots,omitempty"`
+	Tags     map[string]string `json:"tags,omitempty"`
+	Standby  bool              `json:"standby,omitempty"` // stays without a vote until somebody promotes it
+	JoinedAt job.Instant       `json:"joined_at,omitzero"`
+
+	// As the leader sees it; empty elsewhere.
+	Applied   uint64      `json:"applied_index,omitempty"`
+	LastHeard job.Instant `json:"last_heard,omitzero"`
+	Problem   string      `json:"problem,omitempty"`
+	State     string      `json:"state,omitempty"`   // leader, follower, candidate, unreachable
+	Lag       *uint64     `json:"lag,omitempty"`     // log entries that it had not applied
+	SkewMS    *int64      `json:"skew_ms,omitempty"` // its clock against the majority's
 }
 
 // WorkerStatus is one worker's session as the leader sees it.

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Cluster is membership as the leader sees it. A node that does not lead answers CodeNotLeader or CodeNoLeader; Self answers on any.
+// Each of them may be repeated: doing what is done already is a success.
+type Cluster interface {
+	Join(context.Context, client.JoinRequest) (client.JoinReply, error)
+	Remove(ctx context.Context, id string) error
+	Promote(ctx context.Context, id string) error
+	Demote(ctx context.Context, id string) error
+	Transfer(ctx context.Context, id string) error // "": to whichever is furthest
+	Self() client.NodeInfo
+}
+
+func (c *call) cluster() (Cluster, error) {
+	if c.h.opts.Cluster == nil {
+		return nil, job.Errorf(job.CodeNotReady, "ask another node", "this node takes no part in a cluster")
+	}
+	return c.h.opts.Cluster, nil
+}
+
+func (c *call) clusterJoin() error {
+	m, err := c.cluster()
+	if err != nil {
+		return err
+	}
+	var rq client.JoinRequest
+	if _, err := c.readMessage(&rq); err != nil { // not strict: a newer node may say more
+		return err
+	}
+	switch {
+	case rq.NodeID == "":
+		return job.Invalid("node_id", "set --node-id", "a node needs an id")
+	case rq.InstanceID == "":
+		return job.Invalid("instance_id", "", "a data directory has an instance id")
+	case rq.Address == "":
+		return job.Invalid("address", "set --advertise", "a node needs an address that others reach it at")
+	}
+	r, err := m.Join(c.ctx, rq)
+	if err != nil {
+		return c.workerError(err)
+	}
+	return c.reply(http.StatusOK, r)
+}
+
+// member is an operation on one member.
+func (c *call) member(needed bool, do func(Cluster, context.Context, string) error) error {
+	m, err := c.cluster()
+	if err != nil {
+		return err
+	}
+	ident, err := c.request()
+	if err != nil {
+		return err
+	}
+	var rq client.NodeRequest
+	if len(c.body) > 0 {
+		if _, err := c.readMessage(&rq); err != nil {
+			return err
+		}
+	}
+	if rq.NodeID == "" && needed {
+		return job.Invalid("node_id", "name a member; GET "+prefix+"/status lists them", "which node?")
+	}
+	if rq.NodeID == "" && ident.Repeat {
+		// A node sends a request again because the leader that had it leads no more: that is what was asked for, and doing it again
+		// would undo it.
+		return c.noContent()
+	}
+	if err := do(m, c.ctx, rq.NodeID); err != nil {
+		return c.workerError(err)
+	}
+	return c.noContent()
+}
+
+func (c *call) clusterRemove() error   { return c.member(true, Cluster.Remove) }
+func (c *call) clusterPromote() error  { return c.member(true, Cluster.Promote) }
+func (c *call) clusterDemote() error   { return c.member(true, Cluster.Demote) }
+func (c *call) clusterTransfer() error { return c.member(false, Cluster.Transfer) }
+
+func (c *call) node() error {
+	m, err := c.cluster()
+	if err != nil {
+		return err
+	}
+	if _, err := c.read(); err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, m.Self())
+}

@@ -1,0 +1,58 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// someCluster is led by n1; whoever is called elsewhere is to ask another node, and nope is not a member.
+type someCluster struct{}
+
+func (someCluster) about(id string) error {
+	switch id {
+	case "elsewhere":
+		return job.Errorf(job.CodeNoLeader, "", "this node does not lead")
+	case "nope":
+		return job.Errorf(job.CodeNotFound, "", "no such node")
+	}
+	return nil
+}
+
+func (c someCluster) Join(_ context.Context, rq client.JoinRequest) (client.JoinReply, error) {
+	return client.JoinReply{ClusterID: "c", Leader: "n1"}, c.about(rq.NodeID)
+}
+func (c someCluster) Remove(_ context.Context, id string) error   { return c.about(id) }
+func (c someCluster) Promote(_ context.Context, id string) error  { return c.about(id) }
+func (c someCluster) Demote(_ context.Context, id string) error   { return c.about(id) }
+func (c someCluster) Transfer(_ context.Context, id string) error { return c.about(id) }
+func (c someCluster) Self() client.NodeInfo                       { return client.NodeInfo{NodeID: "n1"} }
+
+type twice struct{ someCluster }
+
+func (twice) Transfer(context.Context, string) error { return errors.New("called") }
+
+func TestClusterElsewhere(t *testing.T) {
+	o := api.Options{Cluster: someCluster{}, Leader: func() string { return "h:2" }}
+	w := serveWith(t, apitest.New(), o, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"elsewhere"}`)
+	if w.Code != 421 || w.Header().Get(client.LeaderHeader) != "h:2" {
+		t.Error(w.Code, w.Header(), w.Body)
+	}
+	if w := serveWith(t, apitest.New(), api.Options{}, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"n1"}`); w.Code != 503 {
+		t.Error(w.Code, w.Body)
+	}
+	r := httptest.NewRequestWithContext(api.WithRequestKey(t.Context(), "k", true), "POST", "/api/v1/cluster:transfer", nil)
+	rec := httptest.NewRecorder()
+	if api.New(apitest.New(), api.Options{Cluster: twice{}}).ServeHTTP(rec, r); rec.Code != 204 {
+		t.Error("a transfer to whoever was made twice", rec.Code, rec.Body)
+	}
+	if w := serveWith(t, apitest.New(), api.Options{}, "GET", "/api/v1/node", nil, ``); w.Code != 503 {
+		t.Error(w.Code, w.Body)
+	}
+}

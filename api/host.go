@@ -1,0 +1,48 @@
+package api
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// GuardHost refuses requests that came over the loopback interface under a name that is not this machine's. A page whose own name was
+// made to mean 127.0.0.1 (DNS rebinding) is of the same origin to the browser, and might read everything and submit shell jobs; only
+// the Host header gives it away. Every other header is in its power, so none makes an exception. hosts are names, with or without a
+// port, that are allowed besides.
+func GuardHost(next http.Handler, hosts ...string) http.Handler {
+	allowed := map[string]bool{"localhost": true, "": true} // HTTP/1.0 has none, and no browser speaks it
+	for _, h := range hosts {
+		allowed[hostname(h)] = true
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name := hostname(r.Host); !overLoopback(r) || allowed[name] || ownAddress(name) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		WriteError(w, job.Errorf(job.CodeForbidden, "use localhost, a loopback address or the name that the node advertises", "%q is not a name of this node on the loopback interface", r.Host))
+	})
+}
+
+func overLoopback(r *http.Request) bool {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}
+
+// ownAddress says whether a host is a loopback address, or the unspecified one, which as a destination means the same.
+func ownAddress(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.Unmap().IsLoopback() || ip.IsUnspecified())
+}
+
+// hostname is a host without its port, as names are compared.
+func hostname(hostport string) string {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

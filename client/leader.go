@@ -1,0 +1,244 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Leader is the leader of a cluster as a worker elsewhere sees it: register, poll, heartbeat and report over HTTP, with whichever
+// node leads. It is safe for concurrent use; the four calls do not wait for each other.
+//
+// Each call asks every address at most once, beginning with the node that answered last; a node that does not lead names the one
+// that does. When to try again is for the worker's loop to say.
+type Leader struct {
+	http     *http.Client
+	tls      *tls.Config
+	scheme   string // of addresses that name none
+	media    string
+	limits   leaderLimits
+	addrsErr error
+
+	mu      sync.Mutex
+	current string   // the node that answered last; it need not be one of nodes
+	nodes   []string // base URLs; those that last could not be reached are at the end
+}
+
+// leaderLimits are how long one try on one node may take.
+type leaderLimits struct {
+	dial, register, heartbeat, report time.Duration
+	poll                              time.Duration // beyond its wait
+}
+
+const (
+	maxPollWait   = time.Minute // what a node makes of a longer wait
+	maxReplyBytes = 64 << 20
+)
+
+// LeaderOption changes a Leader.
+type LeaderOption func(*Leader)
+
+// WithTLS makes the calls over TLS. A nil config trusts what the machine trusts.
+func WithTLS(cfg *tls.Config) LeaderOption {
+	return func(l *Leader) {
+		l.scheme, l.tls = "https", &tls.Config{}
+		if cfg != nil {
+			l.tls = cfg.Clone()
+		}
+		// The port is shared: under another name of the same config it would speak Raft.
+		l.tls.NextProtos = []string{"http/1.1"}
+	}
+}
+
+// WithJSON makes the calls in JSON instead of msgpack, for those who read along.
+func WithJSON() LeaderOption { return func(l *Leader) { l.media = MediaJSON } }
+
+// NewLeader finds the leader through any of the nodes at addrs, "host:port" or URLs. An address that is neither is reported by
+// every call.
+func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
+	l := &Leader{scheme: "http", media: MediaMsgpack,
+		limits: leaderLimits{dial: time.Second, register: 5 * time.Second, heartbeat: 5 * time.Second, report: 30 * time.Second, poll: 5 * time.Second}}
+	for _, o := range opts {
+		o(l)
+	}
+	if len(addrs) == 0 {
+		l.addrsErr = job.Invalid("addr", "name at least one node", "there is no address of a node")
+	}
+	for _, addr := range addrs {
+		if addr = cmp.Or(addr, DefaultAddr); !strings.Contains(addr, "://") {
+			addr = l.scheme + "://" + addr
+		}
+		base, err := baseURL(addr)
+		if err != nil {
+			l.addrsErr = err
+		} else if !slices.Contains(l.nodes, base) {
+			l.nodes = append(l.nodes, base)
+		}
+	}
+	http1 := new(http.Protocols)
+	http1.SetHTTP1(true) // over HTTP/2 all calls would share one connection, and hang with it
+	l.http = &http.Client{
+		Transport: &http.Transport{ // no proxy: what the environment names is for the targets of jobs
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return (&net.Dialer{Timeout: l.limits.dial, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+			},
+			TLSClientConfig: l.tls, TLSHandshakeTimeout: 5 * time.Second, Protocols: http1, DisableCompression: true,
+			MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, // below that of a node
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return l
+}
+
+// Close gives up idle connections. Calls may go on.
+func (l *Leader) Close() { l.http.CloseIdleConnections() }
+
+// Register opens a session.
+func (l *Leader) Register(ctx context.Context, r job.Register) (job.Session, error) {
+	return carry[job.Session](ctx, l, message{verb: "register", limit: l.limits.register, once: true}, &r)
+}
+
+// Poll asks for work.
+func (l *Leader) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	wait := min(max(time.Duration(p.Wait), 0), maxPollWait)
+	return carry[job.PollReply](ctx, l, message{verb: "poll", limit: wait + l.limits.poll}, &p)
+}
+
+// Heartbeat extends the lease.
+func (l *Leader) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+	return carry[job.HeartbeatReply](ctx, l, message{verb: "heartbeat", limit: l.limits.heartbeat}, &h)
+}
+
+// Report hands in results. It may reach the leader twice: when a connection that was in use before breaks off without an answer,
+// net/http sends the request again on another one. That is harmless, as is every report that is repeated because its answer was
+// lost: a fence is closed once, and the second time it is acknowledged as stale.
+func (l *Leader) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
+	return carry[job.ReportReply](ctx, l, message{verb: "report", limit: l.limits.report}, &r)
+}
+
+// message is one call on its way.
+type message struct {
+	verb  string
+	limit time.Duration // of one try
+	once  bool          // net/http may not send it again by itself
+	body  []byte
+}
+
+// carry brings a message to the leader and its answer back.
+func carry[A any](ctx context.Context, l *Leader, m message, in any) (A, error) {
+	var out A
+	err := l.addrsErr
+	if err == nil {
+		if m.body, err = l.marshal(in); err != nil {
+			err = job.Errorf(job.CodeMalformed, "", "cannot encode the request: %v", err)
+		}
+	}
+	if err == nil {
+		err = l.find(ctx, m, func(data []byte, media string) error {
+			var a A // a fresh one: what could be read of another node's answer must not stay in it
+			err := unmarshal(data, media, &a)
+			if err == nil {
+				out = a
+			}
+			return err
+		})
+	}
+	return out, err
+}
+
+func (l *Leader) marshal(v any) ([]byte, error) {
+	if l.media == MediaMsgpack {
+		return MarshalMsgpack(v)
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return buf.Bytes(), err
+}
+
+func unmarshal(data []byte, media string, v any) error {
+	switch media, _, _ := mime.ParseMediaType(media); media {
+	case MediaMsgpack:
+		return UnmarshalMsgpack(data, v)
+	case MediaJSON:
+		return json.Unmarshal(data, v)
+	}
+	return fmt.Errorf("its content type is %q", media)
+}
+
+// ask tries a message on one node.
+func (l *Leader) ask(ctx context.Context, m message, node string, take func(data []byte, media string) error) answer {
+	ctx, cancel := context.WithTimeout(ctx, m.limit)
+	defer cancel()
+	rq, err := http.NewRequestWithContext(ctx, http.MethodPost, node+prefix+"/workers:"+m.verb, bytes.NewReader(m.body))
+	if err != nil {
+		return answer{kind: silent, err: job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)}
+	}
+	rq.Header.Set("User-Agent", "carillon-worker")
+	rq.Header.Set("Content-Type", l.media)
+	rq.Header.Set("Accept", l.media)
+	if !m.once {
+		// To net/http this says that the request may be sent again; it is not sent itself. Without it, a node that closes an idle
+		// connection just as a call begins to use it would look like a node that is gone.
+		rq.Header["Idempotency-Key"] = []string{}
+	}
+	resp, err := l.http.Do(rq)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return answer{kind: silent, err: job.Errorf(job.CodeUnavailable, "", "cannot reach carillon at %s: %s", node, cause(err))}
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			l.http.CloseIdleConnections() // they may hang as well
+		}
+		return unknown(node, cause(err))
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReplyBytes+1))
+	switch {
+	case err != nil:
+		return unknown(node, cause(err))
+	case len(data) > maxReplyBytes:
+		return unknown(node, fmt.Sprintf("the answer is larger than %d bytes", maxReplyBytes))
+	case resp.StatusCode == http.StatusOK:
+		if err := take(data, resp.Header.Get("Content-Type")); err != nil {
+			return unknown(node, fmt.Sprintf("the answer cannot be read: %v", err))
+		}
+		return answer{kind: given, leads: true}
+	}
+	var p Problem
+	if json.Unmarshal(data, &p) != nil || p.Code == "" {
+		return unknown(node, resp.Status+", without saying why")
+	}
+	a := answer{kind: given, err: &p.Error}
+	switch p.Code {
+	case job.CodeNotLeader:
+		a.kind, a.hint = elsewhere, resp.Header.Get(LeaderHeader)
+	case job.CodeNoLeader:
+		a.kind = elsewhere
+	case job.CodeNotReady:
+		a.kind = notReady
+	case job.CodeSessionUnknown, job.CodeStale, job.CodeWorkerNameInUse: // only a leader can know
+		a.leads = true
+	}
+	return a
+}
+
+func unknown(node, why string) answer {
+	return answer{kind: silent, err: job.Errorf(job.CodeOutcomeUnknown, "send it again", "no answer from carillon at %s: %s", node, why)}
+}

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+)
+
+// The media types of the worker protocol. Msgpack has the names of JSON for all fields; in it times are milliseconds since 1970,
+// durations nanoseconds, job ids and origins their numbers and payloads binary, where JSON has strings.
+const (
+	MediaJSON    = "application/json"
+	MediaMsgpack = "application/msgpack"
+)
+
+// LeaderHeader is the header in which a node that does not lead names the one that does, as host:port.
+const LeaderHeader = "Carillon-Leader"
+
+// wire reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's business. Fields that
+// it does not know are passed over.
+var wire = func() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.TypeInfos = codec.NewTypeInfos([]string{"json"})
+	return h
+}()
+
+// MarshalMsgpack encodes a message of the worker protocol.
+func MarshalMsgpack(v any) ([]byte, error) {
+	var b []byte
+	err := codec.NewEncoderBytes(&b, wire).Encode(v)
+	return b, err
+}
+
+// UnmarshalMsgpack reads what MarshalMsgpack wrote, and nothing after it. The result shares no memory with data.
+func UnmarshalMsgpack(data []byte, v any) error {
+	dec := codec.NewDecoderBytes(data, wire)
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if n := dec.NumBytesRead(); n != len(data) {
+		return fmt.Errorf("%d bytes follow the message", len(data)-n)
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package client_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+var (
+	someRef = job.SessionRef{Worker: "wörker", Incarnation: 1<<40 + 1, Term: 3}
+	someRun = job.RunKey{Job: 1<<63 + 17, At: 1_793_620_800_123, Origin: job.OriginBackfill}
+	someAt  = job.Instant(1_793_620_800_123)
+)
+
+// messages are the messages of the worker protocol, with every field set and with as few as possible.
+func messages() []any {
+	held := []job.Held{{Run: someRun, Fence: math.MaxUint64, StartedAt: someAt}, {Run: job.RunKey{Job: 1, At: -5, Origin: job.OriginManual}, Fence: 1}}
+	return []any{
+		&job.Register{Worker: "w", Secret: "s\x00ecret", Incarnation: 5, Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 1280, Held: held, Version: "v1"},
+		&job.Register{Types: []job.Type{job.TypeQueue}},
+		&job.Session{SessionRef: someRef, TTL: job.Duration(30 * time.Second)},
+		&job.Poll{Session: someRef, Acked: 12, Free: 7, Wait: job.Duration(10*time.Second + 1)},
+		&job.Poll{Session: someRef},
+		&job.PollReply{Assignments: []job.Assignment{
+			{Number: 13, Term: 3, Run: someRun, JobName: "nightly", Attempt: 2, Fence: 99, Key: "j_1:1793620800", Type: job.TypeHTTP,
+				Payload: json.RawMessage(`{"url":"https://example.com/?a=1&b=<2>","body":{"n":12345678901234567890}}`), Timeout: job.Duration(time.Minute), Delivery: "at_least_once", Traceparent: "00-aa-bb-01", ClaimedAt: someAt},
+			{Number: 14, Run: job.RunKey{Job: 2, Origin: job.OriginSchedule}, Payload: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)},
+		}, Cancel: []uint64{1, math.MaxUint64}},
+		&job.PollReply{},
+		&job.Heartbeat{Session: someRef, Acked: 12, Free: 7, Held: held},
+		&job.Heartbeat{},
+		&job.HeartbeatReply{Cancel: []uint64{7}},
+		&job.HeartbeatReply{},
+		&job.Report{Session: someRef, Results: []job.Result{
+			{Run: someRun, Fence: 99, Outcome: job.OutcomeFailed, Permanent: true, TimedOut: true, RetryAfter: job.Duration(time.Hour), Error: "status 500: \"<boom>\"", Output: "a\nb\u2028ü\x1b[0m", StartedAt: someAt, FinishedAt: someAt + 1},
+			{Run: someRun, Fence: 100, Outcome: job.OutcomeReturned},
+		}},
+		&job.ReportReply{Acks: []job.Ack{{Fence: 99}, {Fence: 100, Stale: true}}},
+	}
+}
+
+// What goes in comes out, in msgpack as in JSON, and both use the same names.
+func TestEveryMessageRoundTrips(t *testing.T) {
+	for _, m := range messages() {
+		packed, err := client.MarshalMsgpack(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reflect.New(reflect.TypeOf(m).Elem()).Interface()
+		if err := client.UnmarshalMsgpack(packed, got); err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("msgpack: %v\n got %+v\nwant %+v", err, got, m)
+		}
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false) // as the API has it: a payload's & stays one
+		if err := enc.Encode(m); err != nil {
+			t.Fatal(err)
+		}
+		got = reflect.New(reflect.TypeOf(m).Elem()).Interface()
+		if err := json.Unmarshal(text.Bytes(), got); err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("JSON: %v\n got %+v\nwant %+v", err, got, m)
+		}
+		for _, name := range names(t, text.Bytes()) {
+			if !bytes.Contains(packed, []byte(name)) {
+				t.Errorf("%T: %q is in JSON but not in msgpack: %q", m, name, packed)
+			}
+		}
+		for cut := range min(len(packed), 500) {
+			if err := client.UnmarshalMsgpack(packed[:cut], reflect.New(reflect.TypeOf(m).Elem()).Interface()); err == nil {
+				t.Errorf("%T: the first %d of %d bytes are taken for a message", m, cut, len(packed))
+			}
+		}
+		if err := client.UnmarshalMsgpack(append(packed, 0xc0), got); err == nil {
+			t.Errorf("%T: what follows the message is not noticed", m)
+		}
+	}
+}
+
+// names are all names of fields in a JSON text, except inside of a payload and of tags.
+func names(t *testing.T, text []byte) []string {
+	t.Helper()
+	var out []string
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for k, e := range v {
+				out = append(out, k)
+				if k != "payload" && k != "tags" {
+					walk(e)
+				}
+			}
+		}
+	}
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	walk(v)
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
+
+// A newer worker may say more than this leader knows, and the other way round.
+func TestUnknownFieldsArePassedOver(t *testing.T) {
+	type newer struct {
+		job.Poll
+		More struct {
+			Deep []map[string]any `json:"deep"`
+		} `json:"more"`
+		Blob []byte `json:"blob"`
+	}
+	n := newer{Poll: job.Poll{Session: someRef, Free: 3}, Blob: make([]byte, 300)}
+	n.More.Deep = []map[string]any{{"a": []int{1, 2}}, nil}
+	data, err := client.MarshalMsgpack(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p job.Poll
+	if err := client.UnmarshalMsgpack(data, &p); err != nil || p != n.Poll {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// The reader of a body may use its buffer again.
+func TestDecodedSharesNoMemory(t *testing.T) {
+	for _, m := range messages() {
+		data, err := client.MarshalMsgpack(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reflect.New(reflect.TypeOf(m).Elem()).Interface()
+		if err := client.UnmarshalMsgpack(data, got); err != nil {
+			t.Fatal(err)
+		}
+		for i := range data {
+			data[i] = 0xff
+		}
+		if !reflect.DeepEqual(got, m) {
+			t.Errorf("%T shares memory with what it was read from", m)
+		}
+	}
+}
+
+// A depth that would exhaust the stack and lengths that would exhaust the memory are refused.
+func TestHostileMsgpack(t *testing.T) {
+	deep := bytes.Repeat([]byte{0x91}, 4<<20)
+	for name, data := range map[string][]byte{
+		"deep":              append([]byte{0x81, 0xa1, 'x'}, deep...),
+		"long list":         append([]byte{0x81, 0xa4, 'h', 'e', 'l', 'd', 0xdd}, 0xff, 0xff, 0xff, 0xff),
+		"long map":          {0xdf, 0xff, 0xff, 0xff, 0xff},
+		"long string":       append([]byte{0x81, 0xdb}, 0xff, 0xff, 0xff, 0xff),
+		"long unknown blob": append([]byte{0x81, 0xa1, 'x', 0xc6}, 0xff, 0xff, 0xff, 0xff),
+		"long extension":    append([]byte{0x81, 0xa1, 'x', 0xc9}, 0xff, 0xff, 0xff, 0xff, 1),
+		"a number":          {0x05},
+		"nothing":           {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := client.UnmarshalMsgpack(data, &job.Heartbeat{}); err == nil {
+				t.Error("taken for a message")
+			}
+		})
+	}
+}
+
+// FuzzMsgpack: nothing panics, and what was read is written and read again as the same.
+func FuzzMsgpack(f *testing.F) {
+	kinds := messages()
+	for i, m := range kinds {
+		data, err := client.MarshalMsgpack(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(i), data)
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
+		typ := reflect.TypeOf(kinds[int(kind)%len(kinds)]).Elem()
+		one, two := reflect.New(typ).Interface(), reflect.New(typ).Interface()
+		if len(data) > 1<<16 || client.UnmarshalMsgpack(data, one) != nil {
+			return
+		}
+		again, err := client.MarshalMsgpack(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.UnmarshalMsgpack(again, two); err != nil {
+			t.Fatalf("%v: %x", err, again)
+		}
+		third, err := client.MarshalMsgpack(two)
+		if err != nil || len(third) != len(again) { // the order of tags is free
+			t.Fatalf("%v\n%x\n%x", err, again, third)
+		}
+	})
+}
+
+func BenchmarkMessages(b *testing.B) {
+	reply, report := job.PollReply{}, job.Report{Session: someRef}
+	for i := range 1000 {
+		reply.Assignments = append(reply.Assignments, job.Assignment{Number: uint64(i), Term: 3, Run: someRun, JobName: "hot-0000001", Attempt: 1, Fence: uint64(i), Key: "j_1:1793620800",
+			Type: job.TypeQueue, Payload: json.RawMessage(`{"queue":"hot","data":{"n":1}}`), Timeout: job.Duration(time.Minute), Delivery: "at_least_once", ClaimedAt: someAt})
+		report.Results = append(report.Results, job.Result{Run: someRun, Fence: uint64(i), Outcome: job.OutcomeSucceeded, StartedAt: someAt, FinishedAt: someAt})
+	}
+	for name, m := range map[string]any{"poll-reply": &reply, "report": &report} {
+		fresh := func() any { return reflect.New(reflect.TypeOf(m).Elem()).Interface() }
+		packed, err := client.MarshalMsgpack(m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		text, err := json.Marshal(m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		loop := func(kind string, size int, f func() error) {
+			b.Run(name+"/"+kind, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					if err := f(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		loop("msgpack-write", len(packed), func() error { _, err := client.MarshalMsgpack(m); return err })
+		loop("msgpack-read", len(packed), func() error { return client.UnmarshalMsgpack(packed, fresh()) })
+		loop("json-write", len(text), func() error { _, err := json.Marshal(m); return err })
+		loop("json-read", len(text), func() error { return json.Unmarshal(text, fresh()) })
+	}
+}

@@ -1,0 +1,610 @@
+package client_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// leakCheck fails a test that leaves goroutines behind.
+func leakCheck(t *testing.T) {
+	t.Helper()
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+}
+
+// node is an HTTP server that counts its requests, with something in front of its API.
+type node struct {
+	addr  string // host:port
+	srv   *httptest.Server
+	calls atomic.Int64
+	front atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool] // true: answered
+}
+
+// before sets what is asked before the API; nil: nothing.
+func (n *node) before(f func(w http.ResponseWriter, r *http.Request) bool) { n.front.Store(&f) }
+
+func (n *node) serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.calls.Add(1)
+		if f := n.front.Load(); f != nil && *f != nil && (*f)(w, r) {
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// startNodes starts nodes that share a cluster in memory; the first one leads.
+func startNodes(t *testing.T, n int) (*apitest.Workers, []*node) {
+	t.Helper()
+	leakCheck(t)
+	cluster := apitest.NewWorkers()
+	nodes := make([]*node, n)
+	for i := range nodes {
+		nd := &node{}
+		nd.srv = httptest.NewUnstartedServer(nil)
+		nd.addr = nd.srv.Listener.Addr().String()
+		leader := func() string { // this node's knowledge is always of today
+			if l := cluster.Leader(); l != nd.addr {
+				return l
+			}
+			return ""
+		}
+		nd.srv.Config.Handler = nd.serve(api.New(apitest.New(), api.Options{Workers: cluster.On(nd.addr), Leader: leader}))
+		nd.srv.Start()
+		t.Cleanup(nd.srv.Close)
+		nodes[i] = nd
+	}
+	cluster.Lead(nodes[0].addr)
+	return cluster, nodes
+}
+
+func newLeader(t *testing.T, nodes []*node, opts ...client.LeaderOption) *client.Leader {
+	t.Helper()
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.addr)
+	}
+	l := client.NewLeader(addrs, opts...)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// deadAddr is an address where nobody listens.
+func deadAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func register(t *testing.T, l *client.Leader) job.SessionRef {
+	t.Helper()
+	s, err := l.Register(t.Context(), job.Register{Worker: "w", Types: []job.Type{job.TypeHTTP}, Slots: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.SessionRef
+}
+
+func wantCode(t *testing.T, err error, code job.Code) {
+	t.Helper()
+	if job.CodeOf(err) != code || err == nil {
+		t.Errorf("%v (%s), want %s", err, job.CodeOf(err), code)
+	}
+}
+
+func took(nodes []*node) (out []int64) {
+	for _, n := range nodes {
+		out = append(out, n.calls.Swap(0))
+	}
+	return out
+}
+
+// All four calls work, in both formats.
+func TestLeaderCalls(t *testing.T) {
+	for name, opts := range map[string][]client.LeaderOption{"msgpack": nil, "JSON": {client.WithJSON()}} {
+		t.Run(name, func(t *testing.T) {
+			cluster, nodes := startNodes(t, 1)
+			media := "application/" + strings.ToLower(name)
+			nodes[0].before(func(_ http.ResponseWriter, r *http.Request) bool {
+				if got := r.Header.Get("Content-Type"); got != media || r.ProtoMajor != 1 || r.Header["Idempotency-Key"] != nil {
+					t.Errorf("%s %q %v", r.Proto, got, r.Header)
+				}
+				return false
+			})
+			l := newLeader(t, nodes, opts...)
+			ref := register(t, l)
+			a := job.Assignment{Run: job.RunKey{Job: 3, At: 5, Origin: job.OriginManual}, Fence: 7, Type: job.TypeHTTP, Payload: json.RawMessage(`{"url":"http://x/?a&b"}`), Timeout: 5, ClaimedAt: 9}
+			cluster.Add(a)
+			reply, err := l.Poll(t.Context(), job.Poll{Session: ref, Free: 1, Wait: job.Duration(10 * time.Second)})
+			a.Number, a.Term = 1, ref.Term
+			if err != nil || len(reply.Assignments) != 1 || !reflect.DeepEqual(reply.Assignments[0], a) {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref, Acked: 1}); err != nil {
+				t.Error(err)
+			}
+			result := job.Result{Run: a.Run, Fence: 7, Outcome: job.OutcomeFailed, Error: "x", StartedAt: 5, FinishedAt: 6}
+			for _, stale := range []bool{false, true} {
+				acks, err := l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{result}})
+				if err != nil || len(acks.Acks) != 1 || acks.Acks[0] != (job.Ack{Fence: 7, Stale: stale}) {
+					t.Errorf("%+v, %v", acks, err)
+				}
+			}
+			if results, _ := cluster.Results(); !reflect.DeepEqual(results[7], result) {
+				t.Errorf("%+v", results)
+			}
+			if _, err := l.Poll(t.Context(), job.Poll{Session: ref, Acked: 1}); err != nil {
+				t.Error(err)
+			}
+			ref.Term++
+			_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+			wantCode(t, err, job.CodeSessionUnknown)
+		})
+	}
+}
+
+// The leader is found through any node, remembered, and found again when it moves.
+func TestLeaderMoves(t *testing.T) {
+	cluster, nodes := startNodes(t, 3)
+	l := newLeader(t, nodes[2:]) // knows one node only
+	ref := register(t, l)
+	if got := took(nodes); got[0] != 1 || got[1] != 0 || got[2] != 1 {
+		t.Errorf("the search took %v", got)
+	}
+	for range 3 {
+		if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := took(nodes); got[0] != 3 || got[2] != 0 {
+		t.Errorf("the leader is not remembered: %v", got)
+	}
+	cluster.Lead(nodes[1].addr)
+	_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+	wantCode(t, err, job.CodeSessionUnknown) // the new leader's word
+	if got := took(nodes); got[0] != 1 || got[1] != 1 || got[2] != 0 {
+		t.Errorf("the move took %v", got)
+	}
+	register(t, l)
+	if got := took(nodes); got[1] != 1 || got[0] != 0 {
+		t.Errorf("the new leader is not remembered: %v", got)
+	}
+	cluster.Lead("")
+	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+	wantCode(t, err, job.CodeNoLeader)
+	if got := took(nodes); got[1] != 1 || got[2] != 1 {
+		t.Errorf("%v", got)
+	}
+	cluster.Lead(nodes[2].addr)
+	register(t, l)
+}
+
+// A long poll ends when its leader steps down, with the news of it.
+func TestPollMeetsANewLeader(t *testing.T) {
+	cluster, nodes := startNodes(t, 2)
+	l := newLeader(t, nodes)
+	ref := register(t, l)
+	polling := make(chan struct{}, 1)
+	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { polling <- struct{}{}; return false })
+	go func() {
+		<-polling
+		cluster.Lead(nodes[1].addr)
+	}()
+	_, err := l.Poll(t.Context(), job.Poll{Session: ref, Free: 1, Wait: job.Duration(time.Minute)})
+	wantCode(t, err, job.CodeSessionUnknown)
+}
+
+func hintTo(addr string) func(w http.ResponseWriter, r *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		if addr != "" {
+			w.Header().Set("Carillon-Leader", addr)
+		}
+		problem(w, 421, job.CodeNotLeader)
+		return true
+	}
+}
+
+func problem(w http.ResponseWriter, status int, code job.Code) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"type":"t","title":"t","status":%d,"code":%q,"detail":"no"}`, status, code)
+}
+
+// A wrong hint costs one try; the others are asked all the same.
+func TestWrongHints(t *testing.T) {
+	_, nodes := startNodes(t, 3)
+	l := newLeader(t, []*node{nodes[1], nodes[2], nodes[0]})
+	for name, hint := range map[string]string{"nobody there": deadAddr(t), "itself": nodes[1].addr, "not an address": "::::", "a path": nodes[2].addr + "/x", "another": nodes[2].addr, "none": ""} {
+		t.Run(name, func(t *testing.T) {
+			nodes[1].before(hintTo(hint))
+			nodes[2].before(hintTo("")) // knows nothing
+			nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/api/v1/workers:register" {
+					problem(w, 421, job.CodeNotLeader) // so that the next search begins at the beginning
+					return true
+				}
+				return false
+			})
+			took(nodes)
+			register(t, l)
+			if got := took(nodes); got[0] != 1 || got[1] != 1 || got[2] != 1 {
+				t.Errorf("took %v", got)
+			}
+			if _, err := l.Heartbeat(t.Context(), job.Heartbeat{}); err == nil {
+				t.Error("nobody leads")
+			}
+		})
+	}
+}
+
+// Nodes that send a worker around in circles are each asked once, and a chain without end is given up.
+func TestHintLoopIsBounded(t *testing.T) {
+	_, nodes := startNodes(t, 3)
+	l := newLeader(t, nodes)
+	for i, n := range nodes {
+		n.before(hintTo(nodes[(i+1)%3].addr))
+	}
+	_, err := l.Heartbeat(t.Context(), job.Heartbeat{})
+	wantCode(t, err, job.CodeNotLeader)
+	if got := took(nodes); got[0] != 1 || got[1] != 1 || got[2] != 1 {
+		t.Errorf("took %v", got)
+	}
+
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8")
+	}
+	all, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(all.Addr().String())
+	var n atomic.Int64
+	nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
+		return hintTo(fmt.Sprintf("127.0.0.%d:%s", n.Add(1)+1, port))(w, r) // always a new one
+	})
+	srv := &http.Server{Handler: nodes[0].serve(http.NotFoundHandler())}
+	go srv.Serve(all) //nolint:errcheck // ends with the test
+	defer srv.Close()
+	took(nodes)
+	_, err = newLeader(t, nodes[:1]).Heartbeat(t.Context(), job.Heartbeat{})
+	wantCode(t, err, job.CodeNotLeader)
+	if got := took(nodes[:1]); got[0] != 4 {
+		t.Errorf("a chain was followed for %d steps", got[0])
+	}
+}
+
+// A node that is down is passed over, and is not the first to be asked the next time.
+func TestNodeDown(t *testing.T) {
+	cluster, nodes := startNodes(t, 3)
+	l := newLeader(t, nodes)
+	ref := register(t, l)
+	nodes[0].srv.Close()
+	// The others do not know yet.
+	_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+	wantCode(t, err, job.CodeUnavailable) // not "not_leader": the session goes on
+	if got := took(nodes); got[1] != 1 || got[2] != 1 {
+		t.Errorf("took %v", got)
+	}
+	cluster.Lead("")
+	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+	wantCode(t, err, job.CodeNoLeader)
+	cluster.Lead(nodes[2].addr)
+	register(t, l)
+	for _, n := range nodes[1:] {
+		n.srv.Close()
+	}
+	_, err = l.Report(t.Context(), job.Report{Session: ref})
+	wantCode(t, err, job.CodeUnavailable)
+	if !strings.Contains(err.Error(), "connection refused") {
+		t.Error(err)
+	}
+}
+
+// What a node says is what the worker's loop gets to see.
+func TestLeaderErrors(t *testing.T) {
+	_, nodes := startNodes(t, 2)
+	l := newLeader(t, nodes)
+	for _, tt := range []struct {
+		code  job.Code
+		asked int64 // nodes
+	}{
+		{job.CodeSessionUnknown, 1}, {job.CodeStale, 1}, {job.CodeWorkerNameInUse, 1}, {job.CodeInvalid, 1}, {job.CodeInternal, 1}, {job.CodeOutcomeUnknown, 1}, {job.CodeUnauthorized, 1},
+		{job.CodeNotLeader, 2}, {job.CodeNoLeader, 2}, {job.CodeNotReady, 2},
+	} {
+		t.Run(string(tt.code), func(t *testing.T) {
+			for _, n := range nodes {
+				n.before(func(w http.ResponseWriter, _ *http.Request) bool {
+					problem(w, api.StatusOf(tt.code), tt.code)
+					return true
+				})
+			}
+			_, err := l.Register(t.Context(), job.Register{})
+			wantCode(t, err, tt.code)
+			var e *job.Error
+			if !errors.As(err, &e) || e.Message != "no" {
+				t.Errorf("%#v", err)
+			}
+			if got := took(nodes); got[0]+got[1] != tt.asked {
+				t.Errorf("asked %v", got)
+			}
+		})
+	}
+	t.Run("a leader that takes over", func(t *testing.T) {
+		nodes[0].before(func(w http.ResponseWriter, _ *http.Request) bool { problem(w, 503, job.CodeNotReady); return true })
+		nodes[1].before(hintTo(nodes[0].addr))
+		_, err := l.Heartbeat(t.Context(), job.Heartbeat{})
+		wantCode(t, err, job.CodeNotReady)
+	})
+	for name, f := range map[string]http.HandlerFunc{
+		"something else": http.NotFound,
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+nodes[1].addr+"/x", http.StatusTemporaryRedirect)
+		},
+		"a proxy": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) },
+		"garbage": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/msgpack")
+			fmt.Fprint(w, "garbage")
+		},
+		"a page": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"half": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			fmt.Fprint(w, "x")
+		},
+		"a dead line": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeader(t, nodes)
+			nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool { f(w, r); return true })
+			nodes[1].before(hintTo(""))
+			took(nodes)
+			_, err := l.Register(t.Context(), job.Register{})
+			wantCode(t, err, job.CodeNotLeader)
+			if got := took(nodes); got[0] != 1 || got[1] != 1 {
+				t.Errorf("asked %v", got)
+			}
+			_, err = client.NewLeader([]string{nodes[0].addr}).Register(t.Context(), job.Register{})
+			wantCode(t, err, job.CodeOutcomeUnknown)
+		})
+	}
+	t.Run("addresses", func(t *testing.T) {
+		for _, addrs := range [][]string{nil, {"127.0.0.1:1", "ftp://x"}, {"a b"}} {
+			_, err := client.NewLeader(addrs).Poll(t.Context(), job.Poll{})
+			wantCode(t, err, job.CodeInvalid)
+		}
+	})
+}
+
+// hang keeps requests until the test is over, or their client gives up.
+func hang(t *testing.T) func(w http.ResponseWriter, r *http.Request) bool {
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	return func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+		return true
+	}
+}
+
+// A node that takes requests and does not answer is noticed, and the others are asked.
+func TestHungNode(t *testing.T) {
+	cluster, nodes := startNodes(t, 2)
+	l := newLeader(t, nodes)
+	l.Hurry(200 * time.Millisecond)
+	ref := register(t, l)
+	nodes[0].before(hang(t))
+	cluster.Lead(nodes[1].addr)
+	for name, call := range map[string]func(context.Context) error{
+		"heartbeat": func(ctx context.Context) error {
+			_, err := l.Heartbeat(ctx, job.Heartbeat{Session: ref})
+			return err
+		},
+		"report": func(ctx context.Context) error { _, err := l.Report(ctx, job.Report{Session: ref}); return err },
+		"poll": func(ctx context.Context) error {
+			_, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(50 * time.Millisecond)})
+			return err
+		},
+		"register": func(ctx context.Context) error { _, err := l.Register(ctx, job.Register{Worker: "w"}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes[1].before(hintTo(nodes[0].addr))
+			begin := time.Now()
+			err := call(t.Context())
+			wantCode(t, err, job.CodeOutcomeUnknown) // of the one that the other takes for the leader
+			if d := time.Since(begin); d < 200*time.Millisecond {
+				t.Errorf("gave up after %s", d)
+			}
+			nodes[1].before(nil)
+			took(nodes)
+			if err := call(t.Context()); err != nil {
+				wantCode(t, err, job.CodeSessionUnknown)
+			}
+			if got := took(nodes); got[0] != 0 {
+				t.Errorf("the hung node was asked first again: %v", got)
+			}
+
+			// The caller's own time limit counts too.
+			one := newLeader(t, nodes[:1])
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if _, err := one.Heartbeat(ctx, job.Heartbeat{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), nodes[0].addr) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A poll that its worker gives up says nothing about the node.
+func TestGivenUpPoll(t *testing.T) {
+	_, nodes := startNodes(t, 2)
+	l := newLeader(t, nodes)
+	ref := register(t, l)
+	polling := make(chan struct{}, 1)
+	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { polling <- struct{}{}; return false })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-polling; cancel() }()
+	if _, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(time.Minute)}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if got := l.Current(); got != "http://"+nodes[0].addr {
+		t.Errorf("the leader is %q", got)
+	}
+	if got := took(nodes); got[1] != 0 {
+		t.Errorf("another node was asked: %v", got)
+	}
+}
+
+// Polls that wait do not keep heartbeats and reports from getting through, and connections are used again.
+func TestCallsDoNotWaitForEachOther(t *testing.T) {
+	_, nodes := startNodes(t, 1)
+	var conns sync.Map
+	nodes[0].before(func(_ http.ResponseWriter, r *http.Request) bool { conns.Store(r.RemoteAddr, true); return false })
+	l := newLeader(t, nodes)
+	ref := register(t, l)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if _, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(time.Minute)}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	var quick sync.WaitGroup
+	for i := range 4 {
+		quick.Go(func() {
+			for n := range 50 {
+				if _, err := l.Heartbeat(ctx, job.Heartbeat{Session: ref}); err != nil {
+					t.Error(err)
+				}
+				if _, err := l.Report(ctx, job.Report{Session: ref, Results: []job.Result{{Fence: uint64(i*100 + n), Run: job.RunKey{Job: 1, Origin: job.OriginManual}}}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	quick.Wait()
+	cancel()
+	calls.Wait()
+	n := 0
+	conns.Range(func(any, any) bool { n++; return true })
+	if n > 6 {
+		t.Errorf("%d connections for 5 callers", n)
+	}
+}
+
+// A connection that breaks off after the leader took a report in: net/http, or the worker's loop, reports again, and the fence
+// tells that it is not new.
+func TestReportTwice(t *testing.T) {
+	cluster, nodes := startNodes(t, 1)
+	l := newLeader(t, nodes)
+	ref := register(t, l)
+	h := api.New(apitest.New(), api.Options{Workers: cluster.On(nodes[0].addr)})
+	var lose atomic.Int64
+	nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, ":report") && lose.Add(-1) >= 0 {
+			h.ServeHTTP(httptest.NewRecorder(), r) // done, but nobody is told
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	report := func(fence uint64) (job.ReportReply, error) {
+		run := job.RunKey{Job: 1, At: 1, Origin: job.OriginSchedule}
+		return l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{{Run: run, Fence: fence, Outcome: job.OutcomeSucceeded}}})
+	}
+	// On a connection that was in use before: net/http sends it again.
+	lose.Store(1)
+	reply, err := report(1)
+	if err != nil || len(reply.Acks) != 1 || reply.Acks[0] != (job.Ack{Fence: 1, Stale: true}) {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	// On a new one it does not; the worker's loop does.
+	l.Close()
+	lose.Store(1)
+	if _, err := report(2); job.CodeOf(err) != job.CodeOutcomeUnknown {
+		t.Error(err)
+	}
+	if reply, err = report(2); err != nil || reply.Acks[0] != (job.Ack{Fence: 2, Stale: true}) {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	results, reported := cluster.Results()
+	for _, fence := range []uint64{1, 2} {
+		if results[fence].Outcome != job.OutcomeSucceeded || reported[fence] != 2 {
+			t.Errorf("%d: %+v, reported %d times", fence, results[fence], reported[fence])
+		}
+	}
+}
+
+// A registration is not sent twice behind the worker's back: the second would release what the first was given.
+func TestRegisterOnce(t *testing.T) {
+	_, nodes := startNodes(t, 1)
+	l := newLeader(t, nodes)
+	register(t, l)
+	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
+	took(nodes)
+	_, err := l.Register(t.Context(), job.Register{Worker: "w"})
+	wantCode(t, err, job.CodeOutcomeUnknown)
+	if got := took(nodes); got[0] != 1 {
+		t.Errorf("sent %d times", got[0])
+	}
+}
+
+func TestLeaderTLS(t *testing.T) {
+	leakCheck(t)
+	cluster := apitest.NewWorkers()
+	var addrs []string
+	var trust *tls.Config
+	for range 2 {
+		srv := httptest.NewUnstartedServer(nil)
+		addr := srv.Listener.Addr().String()
+		srv.Config.Handler = api.New(apitest.New(), api.Options{Workers: cluster.On(addr), Leader: cluster.Leader})
+		srv.EnableHTTP2 = true
+		srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+		srv.StartTLS()
+		defer srv.Close()
+		addrs = append(addrs, addr)
+		trust = srv.Client().Transport.(*http.Transport).TLSClientConfig
+		srv.Client().CloseIdleConnections()
+	}
+	cluster.Lead(addrs[1])
+	trust.NextProtos = []string{"carillon-raft"} // a config that serves both
+	l := client.NewLeader(addrs[:1], client.WithTLS(trust))
+	defer l.Close()
+	ref := register(t, l) // the hint is followed under TLS too
+	if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref}); err != nil {
+		t.Error(err)
+	}
+	if trust.NextProtos[0] != "carillon-raft" {
+		t.Error("the caller's config was changed")
+	}
+	other := client.NewLeader(addrs, client.WithTLS(nil))
+	defer other.Close()
+	if _, err := other.Heartbeat(t.Context(), job.Heartbeat{}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("%v", err)
+	}
+}

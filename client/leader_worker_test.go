@@ -1,0 +1,133 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// counter is a runner that counts.
+type counter struct {
+	mu   sync.Mutex
+	runs map[uint64]int // by fence
+}
+
+func (c *counter) Run(ctx context.Context, a job.Assignment) job.Result {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(rand.IntN(3)) * time.Millisecond):
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs[a.Fence]++
+	return job.Result{Outcome: job.OutcomeSucceeded, Output: string(a.Payload)}
+}
+
+func (c *counter) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.runs)
+}
+
+// startWorker runs a worker over HTTP; stop drains it.
+func startWorker(t *testing.T, nodes []*node) (c *counter, stop func()) {
+	t.Helper()
+	c = &counter{runs: map[uint64]int{}}
+	w, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32, Runners: map[job.Type]executor.Runner{job.TypeQueue: c}, Leader: newLeader(t, nodes)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return c, stop
+}
+
+func addRuns(cluster *apitest.Workers, first, n int) {
+	var list []job.Assignment
+	for i := first; i < first+n; i++ {
+		list = append(list, job.Assignment{Run: job.RunKey{Job: job.ID(i), At: int64(i), Origin: job.OriginSchedule}, Attempt: 1, Fence: uint64(i), Type: job.TypeQueue,
+			Payload: json.RawMessage(`{"queue":"q"}`), Timeout: job.Duration(time.Minute), Delivery: "at_least_once"})
+	}
+	cluster.Add(list...)
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// A worker over HTTP carries every run out once and reports it, while the leadership moves and nodes break connections.
+func TestWorkerOverHTTP(t *testing.T) {
+	cluster, nodes := startNodes(t, 3)
+	c, stop := startWorker(t, nodes)
+	const rounds, each = 6, 200
+	for round := range rounds {
+		addRuns(cluster, 1+round*each, each)
+		await(t, "a part of the runs", func() bool { return c.count() > round*each+each/3 })
+		switch round % 3 {
+		case 0:
+			nodes[round%3].srv.CloseClientConnections()
+		case 1:
+			cluster.Lead("")
+			time.Sleep(5 * time.Millisecond)
+		}
+		cluster.Lead(nodes[(round+1)%3].addr)
+	}
+	await(t, "all results", func() bool { results, _ := cluster.Results(); return len(results) == rounds*each })
+	stop()
+	results, _ := cluster.Results()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for f := uint64(1); f <= rounds*each; f++ {
+		if r := results[f]; r.Outcome != job.OutcomeSucceeded || r.Output != `{"queue":"q"}` || c.runs[f] != 1 {
+			t.Errorf("run %d was carried out %d times: %+v", f, c.runs[f], r)
+		}
+	}
+}
+
+// Results that hang on their way to an old leader do not keep a worker from the new one, where it hands them in.
+func TestWorkerLeavesAHungLeader(t *testing.T) {
+	cluster, nodes := startNodes(t, 2)
+	c, stop := startWorker(t, nodes)
+	reporting := make(chan struct{}, 1)
+	held := hang(t)
+	nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ":report") {
+			return false
+		}
+		reporting <- struct{}{}
+		return held(w, r)
+	})
+	addRuns(cluster, 1, 40)
+	<-reporting
+	await(t, "the work to be done", func() bool { return c.count() == 40 })
+	cluster.Lead(nodes[1].addr)
+	await(t, "the results", func() bool { results, _ := cluster.Results(); return len(results) == 40 })
+	stop()
+	for f, n := range c.runs {
+		if n != 1 {
+			t.Errorf("run %d was carried out %d times", f, n)
+		}
+	}
+}
