@@ -31,13 +31,9 @@ const (
 	keepStamped = 10 * time.Minute
 )
 
-// leader is the current leadership of this node, waited for a little. Forwarding to another node's will come in here.
-func (b *backend) leader(ctx context.Context) (*epoch, error) {
-	if b.n.stopping.Load() {
-		return nil, job.Errorf(job.CodeNotReady, "use another node, or wait until this one is back", "this node is stopping")
-	}
-	return b.g.lead.await(ctx, leaderWait)
-}
+// leader is the current leadership of this node, waited for a little. If another node leads, the error says so, and the forwarder
+// carries the request there.
+func (b *backend) leader(ctx context.Context) (*epoch, error) { return b.n.await(ctx, leaderWait) }
 
 // read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged before the call:
 // the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader acknowledges nothing that
@@ -68,7 +64,7 @@ func (b *backend) verify(ctx context.Context) error {
 			return nil
 		}
 		if !pause(ctx, 20*time.Millisecond) {
-			return errNoLeader()
+			return b.n.noLeader(ctx)
 		}
 	}
 }
@@ -125,7 +121,7 @@ func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt
 		a := attempt{epoch: e, now: now, head: fsm.Head{Now: now, Term: e.term}, req: requestOf(rq, now)}
 		cmd, refusal := build(a)
 		if refusal != nil {
-			if unknown == nil {
+			if unknown == nil && !rq.Repeat {
 				return fsm.Outcome{}, refusal
 			}
 			// The earlier try may have succeeded and be the reason for the refusal: the job that it deleted is gone.
@@ -141,7 +137,7 @@ func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt
 			}
 			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again", "the job changes faster than it can be edited; nothing was changed")
 		case err == nil && o.Code != fsm.CodeStale: // stale: the entry came into another term
-			if o.Replay && unknown == nil {
+			if o.Replay && unknown == nil && !rq.Repeat {
 				api.MarkReplay(ctx)
 			}
 			return o, nil
@@ -193,7 +189,7 @@ func (b *backend) stamp(ctx context.Context) (*epoch, int64, error) {
 // echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is gone, and
 // the version that it named is old. Any command will do to fetch it, as long as it changes nothing on its own.
 func (b *backend) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
-	if !rq.Client {
+	if !rq.Client && !rq.Repeat {
 		return fsm.Outcome{}, false, nil
 	}
 	if err := b.verify(ctx); err != nil {

@@ -380,6 +380,7 @@ func TestCalendarsAndPreview(t *testing.T) {
 	if j := n.create(tg.spec("tz", "TZ=America/New_York 0 9 * * *")); j.Timezone != "America/New_York" {
 		t.Errorf("zone %q", j.Timezone)
 	}
+	n.call("DELETE", "/api/v1/jobs/w", nil)
 	if a := n.call("DELETE", "/api/v1/calendars/weekend", nil); a.status != 204 {
 		t.Errorf("%d %s", a.status, a.body)
 	}

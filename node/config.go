@@ -19,7 +19,8 @@ type Config struct {
 	Listen    string // host:port of the one port; port 0 picks a free one
 	Advertise string // how others reach it; empty: the address it listens on
 	DataDir   string
-	Bootstrap bool // begin a cluster of one if the directory holds none; ignored otherwise
+	Bootstrap bool     // begin a cluster of one if the directory holds none; ignored otherwise
+	Join      []string // addresses of nodes of the cluster to join if the directory holds none; ignored otherwise
 
 	Executors []job.Type // what the local worker carries out; empty: no local worker
 	Slots     int        // how many runs it works on at once
@@ -36,11 +37,16 @@ type Config struct {
 	Raft  RaftConfig
 	Store StoreConfig
 
+	Members MembersConfig
+
 	// Fatal ends the process after a storage error: memory, log and state must not drift apart. It must not return; tests
 	// replace it.
 	Fatal func(error)
 
 	DebugPprof bool
+
+	hooks hooks
+	level int // the feature level to support, for tests of upgrades; 0: that of the binary
 }
 
 // RaftConfig are the timings of the Raft group. Zero values take the defaults of design §7.
@@ -99,6 +105,7 @@ func (c *Config) defaults() {
 	setDefault(&r.MaxAppendEntries, 512)
 	setDefault(&r.ApplyTimeout, 5*time.Second)
 	setDefault(&c.Store.LockTimeout, time.Second)
+	c.Members.defaults()
 	if c.Fatal == nil {
 		logger := c.Logger
 		c.Fatal = func(err error) {
@@ -120,11 +127,16 @@ func (c *Config) validate() error {
 	if c.DataDir == "" {
 		return fmt.Errorf("no data directory: set --data-dir")
 	}
-	if c.NodeID == "" {
-		return fmt.Errorf("no node id: set --node-id, such as n1")
+	if err := checkNodeID(c.NodeID); err != nil {
+		return err
 	}
-	if len(c.NodeID) > 64 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
-		return fmt.Errorf("node id %q: use at most 64 letters, digits, dots and dashes", c.NodeID)
+	if c.Bootstrap && len(c.Join) > 0 {
+		return fmt.Errorf("both --bootstrap and --join: begin a cluster on one node, and let the others join it")
+	}
+	for _, a := range c.Join {
+		if err := checkAddress(a); err != nil {
+			return fmt.Errorf("--join %s: %w: use HOST:PORT of a node of the cluster", a, err)
+		}
 	}
 	if c.Slots < 1 || c.Slots > 65536 {
 		return fmt.Errorf("slots %d: use 1 to 65536", c.Slots)
@@ -132,6 +144,16 @@ func (c *Config) validate() error {
 	if c.Raft.TrailingLogs < c.Raft.SnapshotThreshold*5/4 {
 		// Fewer make a slow follower go from snapshot to snapshot for ever (pitfalls 8).
 		return fmt.Errorf("trailing logs %d: keep at least 1.25 times the snapshot threshold (%d)", c.Raft.TrailingLogs, c.Raft.SnapshotThreshold)
+	}
+	return nil
+}
+
+func checkNodeID(id string) error {
+	if id == "" {
+		return fmt.Errorf("no node id: set --node-id, such as n1")
+	}
+	if len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
+		return fmt.Errorf("node id %q: use at most 64 letters, digits, dots and dashes", id)
 	}
 	return nil
 }

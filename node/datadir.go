@@ -36,6 +36,7 @@ type identity struct {
 	NodeID   string `json:"node_id"`
 	Instance string `json:"instance"`
 	Created  string `json:"created"` // by which version
+	home
 }
 
 // dataDir is an opened data directory.
@@ -79,15 +80,29 @@ func (d *dataDir) claim() error {
 	if !d.fresh {
 		return nil
 	}
-	data, err := json.MarshalIndent(d.identity, "", "  ")
+	if err := d.write(d.identity); err != nil {
+		return err
+	}
+	d.fresh = false
+	return nil
+}
+
+func (d *dataDir) write(id identity) error {
+	data, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := writeFile(d.file(fileNode), append(data, '\n')); err != nil {
 		return dirError(d.path, err)
 	}
-	d.fresh = false
 	return nil
+}
+
+// saveHome replaces what node.json says about the cluster. What was read at open stays as it is in memory.
+func (d *dataDir) saveHome(h home) error {
+	id := d.identity
+	id.home = h
+	return d.write(id)
 }
 
 func (d *dataDir) adopt(data []byte, nodeID string) error {

@@ -156,6 +156,11 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 			return 0, err
 		}
 	}
+	if len(q.IDs) > 0 {
+		if err := b.anyDead(ctx, q.IDs, rq); err != nil {
+			return 0, err
+		}
+	}
 	total := 0
 	var below uint64
 	for chunk := 0; ; chunk++ {
@@ -163,8 +168,7 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 		if err != nil {
 			return total, err
 		}
-		part := rq
-		part.Key += ":" + strconv.Itoa(chunk)
+		part := chunkOf(rq, chunk)
 		o, err := b.change(ctx, part, func(a attempt) (any, error) { return command(a, seqs), nil })
 		if err == nil {
 			err = outcomeError(o, "")
@@ -181,6 +185,42 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 		}
 		below = next
 	}
+}
+
+func chunkOf(rq api.Request, chunk int) api.Request {
+	rq.Key += ":" + strconv.Itoa(chunk)
+	return rq
+}
+
+// anyDead refuses a selection of which nothing exists, unless it is a repetition: then the first one took them.
+func (b *backend) anyDead(ctx context.Context, ids []uint64, rq api.Request) error {
+	if _, done, err := b.echo(ctx, chunkOf(rq, 0)); err != nil || done {
+		return err
+	}
+	found := false
+	for i := 0; i < len(ids) && !found; i += viewRuns {
+		err := b.view(func(r *reader) error {
+			for _, seq := range ids[i:min(i+viewRuns, len(ids))] {
+				_, ok, err := r.Dead(seq)
+				if err != nil || ok {
+					found = ok
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if found {
+		return nil
+	}
+	text := "there is no dead letter " + strconv.FormatUint(ids[0], 10)
+	if len(ids) > 1 {
+		text = "none of these " + strconv.Itoa(len(ids)) + " dead letters exists"
+	}
+	return job.Errorf(job.CodeNotFound, "GET /api/v1/dead lists them", "%s", text)
 }
 
 // deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the walk goes on below it.

@@ -72,7 +72,7 @@ func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 // DeleteJob implements api.Backend.
 func (b *backend) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
 	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
-		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version}, nil
+		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version, NotRun: h.passed(a.now)}, nil
 	})
 	return err
 }
@@ -115,7 +115,12 @@ func (b *backend) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 	})
 	if err != nil {
 		if e, ok := err.(*job.Error); ok && e.Code == job.CodeState {
-			e.Code, e.Remedy = job.CodeOverlap, "wait for it, cancel it, or set overlap to queue or allow"
+			switch o.Text {
+			case fsm.TextOverlap:
+				e.Code, e.Remedy = job.CodeOverlap, "wait for it, cancel it, or set overlap to queue or allow"
+			case fsm.TextFull:
+				e.Code, e.Remedy = job.CodeOverlap, "wait for some to finish, or cancel them"
+			}
 		}
 		return job.Run{}, err
 	}

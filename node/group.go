@@ -15,17 +15,18 @@ import (
 
 // group is one Raft group on this node: its log, its state and, while it leads, its scheduler. A node runs one today.
 type group struct {
-	cfg    *Config
-	log    *slog.Logger
-	store  *store.Store
-	logs   *durableLog
-	snaps  *fsm.Snapshots
-	fsm    *fsm.FSM
-	raft   *raft.Raft
-	lead   *leadership
-	flight *flight
-	meters *meters
-	skew   func() time.Duration // how far this node's clock is from the majority's
+	cfg     *Config
+	log     *slog.Logger
+	store   *store.Store
+	logs    *durableLog
+	snaps   *fsm.Snapshots
+	fsm     *fsm.FSM
+	raft    *raft.Raft
+	lead    *leadership
+	flight  *flight
+	meters  *meters
+	members *members             // set before raft starts
+	skew    func() time.Duration // how far this node's clock is from the majority's
 }
 
 // openGroup opens the files of the group and holds them against each other. Raft is not running yet.
@@ -54,7 +55,10 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 	if g.store, err = store.Open(dir.file(fileState), o); err != nil {
 		return nil, err
 	}
-	g.fsm = fsm.New(g.store, fsm.Options{Logger: cfg.Logger, Fatal: cfg.Fatal, Applied: m.applied})
+	if err := fsm.CheckLevel(g.store.Info().Level, cfg.supports()); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", dir.path, err)
+	}
+	g.fsm = fsm.New(g.store, fsm.Options{Logger: cfg.Logger, Fatal: cfg.Fatal, Applied: m.applied, Level: cfg.supports()})
 	if g.snaps, err = fsm.NewSnapshots(dir.file(dirSnapshot), g.store); err != nil {
 		return nil, err
 	}
@@ -141,15 +145,26 @@ func (g *group) start(trans raft.Transport) (err error) {
 		return err
 	}
 	if !has {
-		if !g.cfg.Bootstrap {
+		joined := ""
+		if g.members != nil {
+			joined, _ = g.members.cluster()
+		}
+		switch {
+		case g.cfg.Bootstrap && joined != "" && g.cfg.hooks.clusterID == "":
+			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin another cluster", g.cfg.DataDir, joined)
+		case g.cfg.Bootstrap:
+			if err := g.bootstrap(rc, trans); err != nil {
+				return fmt.Errorf("begin a cluster: %w", err)
+			}
+		case len(g.cfg.Join) == 0 && joined == "":
 			return errNoCluster(g.cfg.DataDir)
-		}
-		if err := g.bootstrap(rc, trans); err != nil {
-			return fmt.Errorf("begin a cluster: %w", err)
-		}
+		} // otherwise raft starts without a configuration and waits for a leader's word
 	}
 	if g.raft, err = raft.NewRaft(rc, g.fsm, g.logs, g.logs, g.snaps, trans); err != nil {
 		return fmt.Errorf("start raft: %w", err)
+	}
+	if g.members != nil {
+		g.members.raft.Store(g.raft)
 	}
 	return g.campaignAlone()
 }

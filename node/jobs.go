@@ -69,7 +69,7 @@ func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 	if job.CodeOf(err) == job.CodeNotFound && c.outcome.Replay {
 		err = job.Errorf(job.CodeNotFound, "use a new key to create it again", "this request created %s, which has been removed since", c.outcome.Job)
 	}
-	return j, c.outcome.Replay, err
+	return j, c.outcome.Replay && !rq.Repeat, err
 }
 
 // job is the job as it was created, which is what a create is answered with: by now it may have run.
@@ -211,8 +211,11 @@ func fail(r *client.BulkResult, err error) {
 
 // answer puts what became of a line into its result.
 func answer(r *client.BulkResult, c *creation) {
-	if c.err != nil {
-		fail(r, explain(c.err))
+	if err := explain(c.err); err != nil {
+		if job.CodeOf(err) == job.CodeNotLeader {
+			err = errNoLeader() // whoever sent the stream cannot do anything with another node's address
+		}
+		fail(r, err)
 		return
 	}
 	id := c.outcome.Job

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -101,13 +102,39 @@ func (r *reader) job(id job.ID, why func(class string) string) (job.Job, error) 
 		OpenRuns: len(r.Open(id)), RunsStarted: int(h.state.Runs),
 		Version: h.def.Version, CreatedAt: job.Instant(h.def.CreatedAt), UpdatedAt: job.Instant(h.def.UpdatedAt),
 	}
-	switch {
-	case h.state.Quarantined:
+	if h.state.Quarantined {
 		j.WaitReason = r.Note(id)
-	case why != nil && r.waits(&h):
+		return j, nil
+	}
+	if why != nil && r.waits(&h) {
 		j.WaitReason = why(h.def.Spec.Class())
 	}
+	if j.WaitReason == "" {
+		j.WaitReason = h.turn()
+	}
 	return j, nil
+}
+
+// turn says that runs of the job wait behind others of its own; empty if none does.
+func (h *held) turn() string {
+	s := &h.state
+	if s.Waiting == 0 || s.Paused {
+		return ""
+	}
+	who, active := "1 run waits for its turn", "1 run is active"
+	if s.Waiting > 1 {
+		who = strconv.FormatUint(uint64(s.Waiting), 10) + " runs wait for their turn"
+	}
+	if s.Active != 1 {
+		active = strconv.FormatUint(uint64(s.Active), 10) + " runs are active"
+	}
+	switch {
+	case s.Overlap != store.OverlapAllow:
+		return who + ": " + active + " and overlap is " + h.def.Spec.Overlap
+	case s.Concurrency != 0 && s.Active >= uint32(s.Concurrency):
+		return who + ": concurrency " + strconv.Itoa(int(s.Concurrency)) + " is reached"
+	}
+	return who + ": backfill and catch-up runs go one by one"
 }
 
 // waits says that something of the job is due and not claimed.
@@ -142,7 +169,8 @@ func (h *held) status() job.Status {
 	return job.StatusCompleted
 }
 
-// maxBlackoutWalk bounds how many occurrences are looked at for one that no calendar forbids.
+// maxBlackoutWalk bounds how many occurrences are looked at for one that no calendar forbids. Each lies behind a day, a stretch of a day
+// or a window of the calendars, so that this is most of a year at least.
 const maxBlackoutWalk = 500
 
 // nextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its jitter.
@@ -165,13 +193,20 @@ func (r *reader) nextRun(h *held) int64 {
 		return h.place.Ready
 	}
 	for range maxBlackoutWalk {
-		next, ok := sched.Next(at)
+		until := at
+		for _, b := range forbidden {
+			if t := b.Until(at); t.After(until) {
+				until = t
+			}
+		}
+		if !until.After(at) {
+			return at.UnixMilli() + sched.Delay().Milliseconds()
+		}
+		next, ok := sched.Next(until.Add(-1)) // the first one at or after it
 		if !ok {
 			return 0
 		}
-		if at = next; !contains(forbidden, at) {
-			return at.UnixMilli() + sched.Delay().Milliseconds()
-		}
+		at = next
 	}
 	return 0
 }

@@ -1,10 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -160,6 +160,11 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	if err := g.ensureClusterID(prop, term); err != nil {
 		return err
 	}
+	if g.members != nil {
+		if err := g.members.enlist(prop, term); err != nil {
+			return err
+		}
+	}
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
 	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, cancel: cancel, done: make(chan struct{})}
@@ -172,6 +177,9 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 		}
 	})
 	parts.Go(func() { e.creates.run(ectx) })
+	if g.members != nil {
+		parts.Go(func() { g.members.lead(ectx, e) })
+	}
 	go func() {
 		parts.Wait()
 		close(e.done)
@@ -200,34 +208,19 @@ func (l *leadership) current() *epoch {
 	return l.cur
 }
 
+// watch is the current epoch and what is closed when that changes.
+func (l *leadership) watch() (*epoch, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cur, l.changed
+}
+
 func (l *leadership) set(e *epoch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cur = e
 	close(l.changed)
 	l.changed = make(chan struct{})
-}
-
-// await is the current epoch, waited for a little if there is none: an election takes less than a second, and an answer a moment later
-// is better than an error now.
-func (l *leadership) await(ctx context.Context, limit time.Duration) (*epoch, error) {
-	timer := time.NewTimer(limit*3/4 + rand.N(limit/4+1)) // spread, so that those who waited do not come back together
-	defer timer.Stop()
-	for {
-		l.mu.Lock()
-		e, changed := l.cur, l.changed
-		l.mu.Unlock()
-		if e != nil {
-			return e, nil
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			return nil, errNoLeader()
-		case <-ctx.Done():
-			return nil, errNoLeader()
-		}
-	}
 }
 
 func errNoLeader() error {
@@ -266,7 +259,7 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 	if g.store.Info().ClusterID != "" {
 		return nil
 	}
-	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: strings.ToLower(crand.Text())}
+	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.hooks.clusterID, strings.ToLower(crand.Text()))}
 	if _, err := prop.Propose(cmd).Wait(); err != nil {
 		return fmt.Errorf("name the cluster: %w", err)
 	}

@@ -64,7 +64,7 @@ func newMeters(n *Node) *meters {
 		openRuns:    desc("open_runs", "Open runs: pending, waiting, claimed or retrying."),
 		slots:       desc("worker_slots", "Slots of all registered workers, by state. On the leader.", "state"),
 		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
-		skew:        desc("clock_skew_seconds", "How far this node's clock is from the majority's."),
+		skew:        desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.", "node"),
 	}
 	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.apply, m.propose, m,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -119,7 +119,6 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.deadLetters, float64(c.Dead))
 	gauge(m.jobs, float64(c.Jobs))
 	gauge(m.openRuns, float64(g.store.OpenRunCount()))
-	gauge(m.skew, 0) // a cluster of one agrees with itself
 	if g.raft.State() != raft.Leader {
 		gauge(m.leader, 0)
 		return
@@ -139,6 +138,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 			slots += w.Slots
 		}
 	}
+	m.n.backend.eachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
 	gauge(m.slots, float64(busy), "busy")
 	gauge(m.slots, float64(max(0, slots-busy)), "free")
 }

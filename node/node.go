@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,18 @@ type Node struct {
 	backend *backend
 	handler http.Handler
 	worker  *localWorker
+	compass *compass
+	forward *forwarder
+	peers   *peers
+	members *members
 	started time.Time
 
+	advertise string // how others reach it
+
 	stopping atomic.Bool
-	broken   chan error // something ended that must not
+	yielded  atomic.Bool   // this node has put down its leadership, to stop
+	leaving  chan struct{} // closed when it no longer waits to hear who leads
+	broken   chan error    // something ended that must not
 
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -48,7 +57,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4)}
+	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4), leaving: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			n.release()
@@ -57,13 +66,16 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.dir, err = openDir(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
 		return nil, err
 	}
-	if n.dir.fresh && !cfg.Bootstrap {
+	if n.dir.fresh && !cfg.Bootstrap && len(cfg.Join) == 0 {
 		return nil, errNoCluster(n.dir.path)
+	}
+	if n.dir.Recovering {
+		return nil, fmt.Errorf("a recovery of data directory %s was cut off: run `carillon cluster recover` again", n.dir.path)
 	}
 	if n.lock, err = lockDir(n.dir, cfg.Store.LockTimeout); err != nil {
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", cfg.Listen)
+	ln, err := cfg.hooks.listener(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
@@ -75,14 +87,24 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
 		return nil, err
 	}
+	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
+	n.members = newMembers(n)
+	n.group.members = n.members
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err
 	}
-	if err := n.group.start(n.trans); err != nil {
+	n.peers = newPeers(n)
+	n.group.skew = n.peers.skew
+	if err := n.group.start(cfg.hooks.raftTransport(n.trans)); err != nil {
 		return nil, err
 	}
+	n.compass = newCompass(n.group, cfg.NodeID)
 	n.backend = &backend{n: n, g: n.group}
-	n.handler = api.New(n.backend, api.Options{Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof})
+	n.forward = newForwarder(n, api.New(n.backend, api.Options{
+		Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n}, Leader: n.leaderAddr,
+		Cluster: n.members,
+	}))
+	n.handler = n.forward
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -104,13 +126,11 @@ func lockDir(d *dataDir, wait time.Duration) (*os.File, error) {
 
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
 func (n *Node) newTransport() (*raft.NetworkTransport, error) {
-	advertise := n.cfg.Advertise
-	if advertise == "" {
-		advertise = defaultAdvertise(n.mux.Addr().String())
-	}
 	layer, err := transport.NewStreamLayer(n.mux.Raft(), transport.StreamOptions{
-		Advertise: advertise,
-		Handshake: transport.Handshake{Local: n.hello, Check: n.checkPeer},
+		Advertise: n.advertise,
+		Handshake: transport.Handshake{Local: n.members.hello, Check: n.members.check, Expect: n.members.expect},
+		AddressOf: n.members.addressOf,
+		OnRefused: n.members.onRefused,
 		OnError:   n.connError,
 	})
 	if err != nil {
@@ -131,20 +151,6 @@ func defaultAdvertise(listen string) string {
 		}
 	}
 	return net.JoinHostPort(host, port)
-}
-
-func (n *Node) hello() transport.Hello {
-	info := n.group.store.Info()
-	return transport.Hello{ClusterID: info.ClusterID, Epoch: info.Epoch, NodeID: n.cfg.NodeID, InstanceID: n.dir.Instance}
-}
-
-// checkPeer lets in only nodes of this cluster and epoch. Which instances belong to it is the business of joining.
-func (n *Node) checkPeer(h transport.Hello) error {
-	info := n.group.store.Info()
-	if h.ClusterID != info.ClusterID || h.Epoch != info.Epoch {
-		return fmt.Errorf("this is cluster %q, epoch %d", info.ClusterID, info.Epoch)
-	}
-	return nil
 }
 
 func (n *Node) connError(remote net.Addr, err error) {
@@ -172,8 +178,8 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
-// Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: HTTP, workers, leadership, raft,
-// listener, files (pitfalls 28).
+// Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains), leadership (it
+// is handed over), HTTP, raft, listener, files (pitfalls 28).
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,7 +192,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mu.Unlock()
 	defer close(n.ran)
 
-	var serving, leading, working sync.WaitGroup
+	var serving, following, leading, working sync.WaitGroup
 	serving.Go(func() {
 		if err := n.mux.Serve(); err != nil {
 			n.fail(fmt.Errorf("listener: %w", err))
@@ -201,6 +207,11 @@ func (n *Node) Run(ctx context.Context) error {
 			n.fail(fmt.Errorf("http: %w", err))
 		}
 	})
+	followCtx, endFollow := context.WithCancel(context.Background())
+	defer endFollow()
+	following.Go(func() { n.compass.run(followCtx) })
+	following.Go(func() { n.peers.run(followCtx) })
+	following.Go(func() { n.members.run(followCtx) })
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()
 	leading.Go(func() { n.group.lead.run(leadCtx) })
@@ -218,11 +229,18 @@ func (n *Node) Run(ctx context.Context) error {
 
 	n.stopping.Store(true)
 	n.cfg.Logger.Info("stopping", "attempts_in_progress", n.worker.busy())
-	stopHTTP(srv)
+	// The port is served until the end: this node may lead, and the workers of others report to it; and requests that come meanwhile
+	// are forwarded once somebody else leads.
 	endWork()
 	working.Wait()
+	n.yielded.Store(true)
 	endLead()
-	leading.Wait()
+	leading.Wait() // nothing is proposed any more (pitfalls 26)
+	n.yield()
+	close(n.leaving)
+	stopHTTP(srv)
+	endFollow()
+	following.Wait()
 	err := n.release()
 	serving.Wait()
 	n.cfg.Logger.Info("stopped")
@@ -249,6 +267,12 @@ func (n *Node) release() error {
 	n.mu.Unlock()
 	if n.worker != nil {
 		n.worker.close()
+	}
+	if n.forward != nil {
+		n.forward.close()
+	}
+	if n.members != nil {
+		n.members.close()
 	}
 	var errs []error
 	if n.group != nil && n.group.raft != nil {

@@ -91,6 +91,12 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	}
 	p := plan{next: scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, from))}
 	if cur.At == 0 || cur.At > now {
+		if late := now - p.next.Ready; p.next.At != 0 && sched.Kind() == schedule.Instant && spec.Missed.Policy == job.MissedSkip &&
+			late > time.Duration(spec.Missed.Grace).Milliseconds() {
+			// Moved into the past: like one that is created there, it is missed under this policy.
+			p.gap = fsm.Gap{First: p.next.At, Last: p.next.At, Count: 1, Status: job.RunMissed, Reason: job.ReasonOutage}
+			p.next = fsm.When{}
+		}
 		return p, nil
 	}
 	// The occurrence that was due, and those of the old schedule after it, up to now or to where the new one goes on.
@@ -136,6 +142,26 @@ func planResume(h *held, now int64) (plan, error) {
 	}
 	next := scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, passed))
 	return plan{next: next, gap: gapOf(sched, cur.At, passed, h.stopReason())}, nil
+}
+
+// passed are the occurrences of a stopped job that a resume would record, and of any other one those that are due and would go with it.
+func (h *held) passed(now int64) fsm.Gap {
+	first, reason := h.due().At, job.ReasonDeleted
+	if h.stopped() {
+		reason = h.stopReason()
+	}
+	sched, err := compile(&h.def.Spec, h.id)
+	switch {
+	case first == 0 || first > now:
+		return fsm.Gap{}
+	case err != nil: // it is in quarantine for that: what was due is all that can be said
+		g := gapOf(nil, first, first, reason)
+		g.AtLeast = true
+		return g
+	case h.stopped() && (sched.Kind() == schedule.Instant || first > now-sched.Delay().Milliseconds()):
+		return fsm.Gap{} // it would still run
+	}
+	return gapOf(sched, first, max(first, now-sched.Delay().Milliseconds()), reason)
 }
 
 // gapOf counts the occurrences from first, which is one by itself, to until that will not run.

@@ -78,6 +78,12 @@ func TestPlanEdit(t *testing.T) {
 			heldJob("2027-03-01T12:00:00Z", "12:00:00", ""), job.Spec{Schedule: "2027-03-01T11:30:00Z"}, "11:00:00", at("11:30:00"), fsm.Gap{}},
 		{"a one-off moved into the past runs now",
 			heldJob("2027-03-01T12:00:00Z", "12:00:00", ""), job.Spec{Schedule: "2027-03-01T08:00:00Z"}, "11:00:00", at("08:00:00"), fsm.Gap{}},
+		{"a one-off moved into the past is missed under skip",
+			heldJob("2027-03-01T12:00:00Z", "12:00:00", ""), job.Spec{Schedule: "2027-03-01T08:00:00Z", Missed: job.Missed{Policy: job.MissedSkip, Grace: job.Duration(time.Minute)}}, "11:00:00",
+			fsm.When{}, fsm.Gap{First: clock("08:00:00"), Last: clock("08:00:00"), Count: 1, Status: job.RunMissed, Reason: job.ReasonOutage}},
+		{"a one-off moved back within grace runs now",
+			heldJob("2027-03-01T12:00:00Z", "12:00:00", ""), job.Spec{Schedule: "2027-03-01T10:59:00Z", Missed: job.Missed{Policy: job.MissedSkip, Grace: job.Duration(time.Minute)}}, "11:00:00",
+			at("10:59:00"), fsm.Gap{}},
 		{"a one-off that ran gets another time",
 			heldJob("2027-03-01T12:00:00Z", "", "12:00:00"), job.Spec{Schedule: "2027-03-01T15:00:00Z"}, "13:00:00", at("15:00:00"), fsm.Gap{}},
 		{"a one-off that ran and keeps its time",
@@ -185,5 +191,32 @@ func TestGapIsCountedToALimit(t *testing.T) {
 	}
 	if p.gap.Count != countLimit || !p.gap.AtLeast {
 		t.Errorf("got %+v", p.gap)
+	}
+}
+
+func TestPassed(t *testing.T) {
+	jittered := heldJob("0 * * * *", "12:00:00", "11:00:00")
+	jittered.def.Spec.Jitter = job.Duration(time.Hour)
+	broken := paused(heldJob("nonsense", "12:00:00", "11:00:00"))
+	broken.state.Paused, broken.state.Quarantined = false, true
+	canceled := dropped("12:00:00", "14:00:00", 3, job.ReasonDeleted)
+	atLeast := dropped("12:00:00", "12:00:00", 1, job.ReasonQuarantined)
+	atLeast.AtLeast = true
+	for name, tc := range map[string]struct {
+		h    held
+		now  string
+		want fsm.Gap
+	}{
+		"to come":                      {heldJob("0 * * * *", "12:00:00", "11:00:00"), "11:30:00", fsm.Gap{}},
+		"nothing waits":                {heldJob("@manual", "", ""), "11:30:00", fsm.Gap{}},
+		"backlog":                      {heldJob("0 * * * *", "12:00:00", "11:00:00"), "14:20:00", canceled},
+		"paused":                       {paused(heldJob("0 * * * *", "12:00:00", "11:00:00")), "14:20:00", dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
+		"paused, a one-off still runs": {paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:20:00", fsm.Gap{}},
+		"paused, jitter to come":       {paused(jittered), "12:00:00", fsm.Gap{}},
+		"quarantined":                  {broken, "14:20:00", atLeast},
+	} {
+		if got := tc.h.passed(clock(tc.now)); got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
+		}
 	}
 }

@@ -22,16 +22,21 @@ const (
 	chainSlack = 10_000
 )
 
-// runCursor is where a list of runs goes on: below an open run, or below a history record.
+// runCursor is where a list of runs goes on: behind some of the intervals that are not in the history yet, below an open run, or below
+// a history record.
 type runCursor struct {
+	notRun  int
 	history bool
 	below   job.RunKey
 	seq     uint64
 }
 
 func (c runCursor) String() string {
-	if c.history {
+	switch {
+	case c.history:
 		return "h" + strconv.FormatUint(c.seq, 32)
+	case c.below == job.RunKey{}:
+		return "n" + strconv.Itoa(c.notRun)
 	}
 	return c.below.String()
 }
@@ -45,17 +50,25 @@ func parseRunCursor(s string) (c runCursor, err error) {
 		c.seq, err = strconv.ParseUint(rest, 32, 64)
 		return c, badCursor(err)
 	}
+	if rest, ok := strings.CutPrefix(s, "n"); ok {
+		n, err := strconv.ParseUint(rest, 10, 8)
+		c.notRun = int(n)
+		return c, badCursor(err)
+	}
 	c.below, err = job.ParseRunKey(s)
 	return c, badCursor(err)
 }
 
-// lister walks runs, newest first, in short views: the open ones and then the history, of all jobs or of one.
+// lister walks runs, newest first, in short views, of all jobs or of one: of one job first what did not run and is not in the history
+// yet, then the open ones, then the history.
 type lister struct {
 	b        *backend
 	q        client.RunQuery
 	id       job.ID // 0: all jobs
-	open     bool   // list open runs
-	finished bool   // list the history
+	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
+	notRun   []job.Run
+	open     bool // list open runs
+	finished bool // list the history
 	page     client.RunPage
 }
 
@@ -69,6 +82,17 @@ func (l *lister) wants(s job.RunStatus) bool {
 // run fills the page.
 func (l *lister) run(ctx context.Context, cur runCursor) (client.RunPage, error) {
 	l.page.Runs = []job.Run{}
+	if !cur.history && cur.below == (job.RunKey{}) {
+		for ; cur.notRun < len(l.notRun); cur.notRun++ {
+			if l.full() {
+				l.page.NextCursor = cur.String()
+				return l.page, nil
+			}
+			if run := l.notRun[cur.notRun]; l.wants(run.Status) {
+				l.page.Runs = append(l.page.Runs, run)
+			}
+		}
+	}
 	if !cur.history && !l.open {
 		cur = runCursor{history: true}
 	}
@@ -176,7 +200,7 @@ func (l *lister) records(r *reader, cur runCursor) (next runCursor, end bool, er
 		}
 		n++
 		next.seq = seq
-		if !l.wants(rec.Status) {
+		if l.gone && rec.Job != l.id || !l.wants(rec.Status) {
 			return true
 		}
 		run, err := r.record(seq, &rec)
@@ -187,7 +211,7 @@ func (l *lister) records(r *reader, cur runCursor) (next runCursor, end bool, er
 		l.page.Runs = append(l.page.Runs, run)
 		return true
 	}
-	if l.id == 0 {
+	if l.id == 0 || l.gone {
 		err = r.EachRecordBack(cur.seq, each)
 	} else {
 		from, ferr := r.chainFrom(l.id, cur.seq)
@@ -225,17 +249,35 @@ func (b *backend) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd
 		return client.RunPage{}, err
 	}
 	l := &lister{b: b, q: q, open: true, finished: true}
+	var h held
 	err = b.read(ctx, rd, func(r *reader) (err error) {
-		l.id, err = r.find(ref)
+		if l.id, l.gone, err = r.findRuns(ref); err == nil && !l.gone {
+			h, err = r.held(l.id)
+		}
 		return err
 	})
 	if err != nil {
 		return client.RunPage{}, err
 	}
+	if !l.gone {
+		l.notRun = h.notRunYet(b.g.now()) // outside of the view: counting may take a moment
+	}
 	return l.run(ctx, cur)
 }
 
-// Runs implements api.Backend.
+// findRuns resolves a reference to a job whose history is wanted. Of one that is gone the number is enough.
+func (r *reader) findRuns(ref string) (id job.ID, gone bool, err error) {
+	if id, err = r.find(ref); err == nil {
+		return id, false, nil
+	}
+	if n, perr := job.ParseID(ref); perr == nil && job.CodeOf(err) == job.CodeNotFound && n > 0 && uint64(n) <= r.C.NextJob {
+		return n, true, nil
+	}
+	return 0, false, err
+}
+
+// Runs implements api.Backend. With a job it lists what JobRuns does. Without one the intervals that are not in the history yet are not
+// in it: they sit in the states of their jobs, and finding them would need a scan of all jobs.
 func (b *backend) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
 	if q.Job != "" {
 		return b.JobRuns(ctx, q.Job, q, rd)

@@ -71,8 +71,8 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 		run.JobName, template = def.Spec.Name, def.Spec.IdempotencyKey
 	}
 	if i := rec.Interval; !i.Empty() {
-		run.First, run.Last, run.Count, run.CountAtLeast = job.Instant(i.First), job.Instant(i.Last), i.Count, i.AtLeast
-		run.FinishedAt = job.Instant(rec.Recorded)
+		run = intervalRun(rec.Job, run.JobName, i)
+		run.FinishedAt, run.Seq = job.Instant(rec.Recorded), seq
 		return run, nil
 	}
 	k := rec.Run()
@@ -83,11 +83,38 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 	}
 	run.Attempt, run.Worker, run.Fence, run.Error, run.Output = int(rec.Attempt), rec.Worker, rec.Fence, rec.Error, rec.Output
 	run.LagMS = lag(&run)
-	// The key is not kept with the record. It is known where it could not have been another one.
-	if template == "" && k.Origin == job.OriginSchedule {
-		run.Key = job.IdempotencyKey("", run.JobName, k)
+	// The key is not kept with the record: this is the one that the current definition makes. Whether a backfill was forced, which has
+	// another one, is not kept either.
+	if k.Origin != job.OriginBackfill {
+		run.Key = job.IdempotencyKey(template, run.JobName, k)
 	}
 	return run, nil
+}
+
+// intervalRun is an interval of occurrences that did not run as the API shows it.
+func intervalRun(id job.ID, name string, i store.Interval) job.Run {
+	return job.Run{JobID: id, JobName: name, Status: i.Status, Reason: i.Reason,
+		First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast}
+}
+
+// notRunYet are the occurrences that did not run and are not in the history yet, newest first: the interval that still grows, and of a
+// job that is stopped what passed since, which is recorded when it is resumed, edited or deleted.
+func (h *held) notRunYet(now int64) []job.Run {
+	all := []store.Interval{h.state.NotRun}
+	if h.stopped() {
+		g := h.passed(now)
+		i := store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast, Status: g.Status, Reason: g.Reason}
+		if !all[0].Add(i) {
+			all = []store.Interval{i, all[0]}
+		}
+	}
+	var out []job.Run
+	for _, i := range all {
+		if !i.Empty() {
+			out = append(out, intervalRun(h.id, h.def.Spec.Name, i))
+		}
+	}
+	return out
 }
 
 func noRun(id string) error {
@@ -123,6 +150,10 @@ func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 	d := client.RunDetail{Attempts: []job.Run{}}
 	found := false
 	cur, chained := uint64(0), true
+	var around store.Interval // an interval of occurrences that did not run, with this one's time in it
+	covers := func(i store.Interval) bool {
+		return !i.Empty() && k.Origin == job.OriginSchedule && i.First <= k.At && k.At <= i.Last
+	}
 	for looked := 0; looked < runsLimit; looked += viewRuns {
 		if err := ctx.Err(); err != nil {
 			return d, err
@@ -139,9 +170,12 @@ func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 						return err
 					}
 				}
-				_, _, chained, err = r.State(k.Job)
-				if err != nil {
+				var st store.State
+				if st, _, chained, err = r.State(k.Job); err != nil {
 					return err
+				}
+				if covers(st.NotRun) {
+					around = st.NotRun
 				}
 			}
 			var inner error
@@ -155,6 +189,9 @@ func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 				cur = seq
 				if rec.Recorded+chainSlack < k.At {
 					return false
+				}
+				if rec.Job == k.Job && covers(rec.Interval) && around.Empty() {
+					around = rec.Interval
 				}
 				if rec.Interval.Empty() && rec.Run() == k && len(d.Attempts) < maxAttempts {
 					run, err := r.record(seq, &rec)
@@ -188,10 +225,18 @@ func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 		}
 	}
 	if !found {
+		if len(d.Attempts) == 0 && !around.Empty() {
+			return d, job.Errorf(job.CodeNotFound, "GET /api/v1/jobs/"+k.Job.String()+"/runs shows what did not run",
+				"there is no run %q: from %s to %s nothing ran (%s: %s)", k.String(), job.Instant(around.First), job.Instant(around.Last), around.Status, around.Reason)
+		}
 		if len(d.Attempts) == 0 {
 			return d, noRun(k.String())
 		}
 		d.Run = d.Attempts[0]
+		return d, nil
+	}
+	for i := range d.Attempts {
+		d.Attempts[i].Key = d.Run.Key // all attempts of a run have the same, and that of an open run is known
 	}
 	return d, nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"net/http"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -19,7 +21,7 @@ import (
 const backlogLimit = 10_000
 
 // Status implements api.Backend. It answers whoever leads, and also when nobody does: that is when it is asked.
-func (b *backend) Status(_ context.Context, _ api.Read) (client.Status, error) {
+func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error) {
 	n, g := b.n, b.g
 	now := g.now()
 	_, leader := g.raft.LeaderWithID()
@@ -33,14 +35,22 @@ func (b *backend) Status(_ context.Context, _ api.Read) (client.Status, error) {
 	} else {
 		s.Ready = true
 	}
-	for _, m := range g.raft.GetConfiguration().Configuration().Servers {
+	if leader == "" {
+		if why := n.peers.whyNoLeader(ctx); why != "" {
+			s.NotReady = "nobody leads: " + why
+		}
+	}
+	for _, m := range n.servers() {
 		addr := string(m.Address)
 		if string(m.ID) == n.cfg.NodeID {
 			addr = string(n.trans.LocalAddr()) // where it is now, not where it was when it joined
 		}
-		s.Members = append(s.Members, client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader})
+		mb := client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
+		n.members.describe(&mb)
+		s.Members = append(s.Members, mb)
 	}
 	if e := g.lead.current(); e != nil {
+		b.describe(s.Members)
 		for _, w := range e.sched.Workers() {
 			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard)})
 		}
@@ -57,7 +67,52 @@ func (b *backend) Status(_ context.Context, _ api.Read) (client.Status, error) {
 	})
 	s.BacklogMore = s.Backlog >= backlogLimit
 	s.OpenRuns = g.store.OpenRunCount()
+	if p, other := n.compass.elsewhere(); other && !rd.Stale {
+		b.askLeader(ctx, p, &s)
+	}
 	return s, err
+}
+
+// describe adds what the leader knows of the members.
+func (b *backend) describe(members []client.Member) {
+	median, known := b.n.peers.median()
+	applied := b.g.store.Counters().Index
+	for i := range members {
+		m := &members[i]
+		var p sample
+		if m.ID == b.n.cfg.NodeID {
+			p = sample{at: time.Now(), applied: applied, state: "leader"}
+		} else {
+			var ok bool
+			if p, ok = b.n.peers.get(m.ID); !ok {
+				continue
+			}
+		}
+		if m.State = p.state; p.err != nil {
+			m.State = "unreachable"
+		}
+		if p.at.IsZero() {
+			continue
+		}
+		m.Applied, m.LastHeard = max(m.Applied, p.applied), max(m.LastHeard, job.At(p.at))
+		m.Lag = new(applied - min(m.Applied, applied))
+		if known || len(members) == 1 {
+			m.SkewMS = new((p.offset - median).Milliseconds())
+		}
+	}
+}
+
+// statusTimeout bounds how long a node asks the leader for what only that knows.
+const statusTimeout = time.Second
+
+// askLeader adds to a follower's status what the leader knows of members and workers, if it answers soon.
+func (b *backend) askLeader(ctx context.Context, p place, s *client.Status) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	c := client.New(p.addr, client.WithHTTPClient(&http.Client{Transport: b.n.forward.short}), client.WithAttempts(1), client.WithStale())
+	if far, err := c.Status(ctx); err == nil && far.State == "leader" {
+		s.Members, s.Workers = far.Members, far.Workers
+	}
 }
 
 // dueWork counts what is due and not claimed, and finds the time of what comes next.
@@ -126,6 +181,9 @@ func (b *backend) Ready() error {
 	if e := b.g.lead.current(); e != nil {
 		return e.sched.Ready()
 	}
+	if err := b.n.members.ready(); err != nil {
+		return err
+	}
 	if _, id := b.g.raft.LeaderWithID(); id != "" && string(id) != b.n.cfg.NodeID {
 		return nil
 	}
@@ -145,4 +203,17 @@ func (b *backend) ClockReset(ctx context.Context, rq api.Request) error {
 		return err
 	}
 	return outcomeError(o, "")
+}
+
+// eachSkew calls fn with how far each member's clock is from the majority's, as far as that is known.
+func (b *backend) eachSkew(fn func(node string, d time.Duration)) {
+	median, known := b.n.peers.median()
+	if known || b.n.alone() {
+		fn(b.n.cfg.NodeID, -median)
+	}
+	for _, m := range b.n.servers() {
+		if p, ok := b.n.peers.get(string(m.ID)); ok && known && !p.at.IsZero() && time.Since(p.at) < sampleAge {
+			fn(string(m.ID), p.offset-median)
+		}
+	}
 }

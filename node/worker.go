@@ -3,18 +3,18 @@ package node
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// localWorker is the node's own worker. It speaks the same protocol as all others; only the wire is missing.
+// localWorker is the node's own worker. It speaks the same protocol as all others; while this node leads, only the wire is missing.
 type localWorker struct {
 	n     *Node
 	w     *executor.Worker // nil: this node carries out nothing
 	http  *executor.HTTP
 	shell *executor.Shell
+	route *workerRoute
 }
 
 func newLocalWorker(n *Node) (_ *localWorker, err error) {
@@ -46,9 +46,14 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	if err != nil {
 		return nil, err
 	}
+	l.route = &workerRoute{n: n}
+	var leader executor.Leader = l.route
+	if n.cfg.hooks.worker != nil {
+		leader = n.cfg.hooks.worker(leader)
+	}
 	l.w, err = executor.New(executor.Options{
 		Name: n.cfg.NodeID, Secret: secret, Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
-		Leader: (*localLeader)(n.group.lead), Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout,
+		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout,
 	})
 	return l, err
 }
@@ -79,6 +84,9 @@ func (l *localWorker) close() {
 	if l.shell != nil {
 		l.shell.Close()
 	}
+	if l.route != nil {
+		l.route.close()
+	}
 }
 
 func (l *localWorker) busy() int {
@@ -87,54 +95,4 @@ func (l *localWorker) busy() int {
 	}
 	busy, _ := l.w.Stats()
 	return busy
-}
-
-// localLeader is the leader as the local worker sees it: this node's current leadership, whichever that is.
-type localLeader leadership
-
-// registerWait is how long a registration waits for somebody to lead.
-const registerWait = 2 * time.Second
-
-func (l *localLeader) epoch() (*epoch, error) {
-	if e := (*leadership)(l).current(); e != nil {
-		return e, nil
-	}
-	return nil, errNoLeader()
-}
-
-func (l *localLeader) Register(ctx context.Context, r job.Register) (job.Session, error) {
-	e, err := (*leadership)(l).await(ctx, registerWait)
-	if err != nil {
-		return job.Session{}, err
-	}
-	for { // an epoch that is just taking over needs a moment, and the worker would come back much later
-		s, err := e.sched.Register(ctx, r)
-		if job.CodeOf(err) != job.CodeNotReady || !pause(ctx, 20*time.Millisecond) {
-			return s, err
-		}
-	}
-}
-
-func (l *localLeader) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
-	e, err := l.epoch()
-	if err != nil {
-		return job.PollReply{}, err
-	}
-	return e.sched.Poll(ctx, p)
-}
-
-func (l *localLeader) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
-	e, err := l.epoch()
-	if err != nil {
-		return job.HeartbeatReply{}, err
-	}
-	return e.sched.Heartbeat(ctx, h)
-}
-
-func (l *localLeader) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
-	e, err := l.epoch()
-	if err != nil {
-		return job.ReportReply{}, err
-	}
-	return e.sched.Report(ctx, r)
 }

@@ -1,0 +1,592 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// link is what connects one node with the world, so that a test can cut it.
+type link struct {
+	noRaft atomic.Bool  // raft reaches nobody and hears nobody
+	dead   atomic.Bool  // as after kill -9: nothing comes out, nothing goes in
+	lose   atomic.Int64 // how many answers of HTTP are lost, with their connections
+	hung   atomic.Bool  // no answer of HTTP goes out
+
+	mu    sync.Mutex
+	ln    net.Listener
+	conns map[net.Conn]struct{}
+	done  chan struct{}
+}
+
+var errCut = errors.New("cut off by the test")
+
+// The listener: a dead node refuses connections, and those that it had are broken.
+
+func (l *link) Accept() (net.Conn, error) {
+	c, err := l.ln.Accept()
+	if err != nil {
+		if l.dead.Load() {
+			<-l.done // a process that is gone does not notice that its port is
+		}
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tc := &linkConn{c, l}
+	l.conns[tc] = struct{}{}
+	return tc, nil
+}
+
+func (l *link) Addr() net.Addr { return l.ln.Addr() }
+
+func (l *link) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.done:
+	default:
+		close(l.done)
+	}
+	err := l.ln.Close()
+	if l.dead.Load() {
+		return nil
+	}
+	return err
+}
+
+type linkConn struct {
+	net.Conn
+	l *link
+}
+
+func (c *linkConn) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte("HTTP/1.1 ")) {
+		for c.l.hung.Load() && !c.l.dead.Load() {
+			select {
+			case <-c.l.done:
+				return 0, errCut
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		if c.l.lose.Load() > 0 && c.l.lose.Add(-1) >= 0 {
+			c.Conn.Close()
+			return 0, errCut
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *linkConn) Close() error {
+	c.l.mu.Lock()
+	delete(c.l.conns, c)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// crash is kill -9 as far as others can tell.
+func (l *link) crash() {
+	l.dead.Store(true)
+	l.noRaft.Store(true)
+	l.mu.Lock()
+	conns := l.conns
+	l.conns = map[net.Conn]struct{}{}
+	l.ln.Close()
+	l.mu.Unlock()
+	for c := range conns {
+		c.(*linkConn).Conn.Close()
+	}
+}
+
+// linkTransport is raft's transport over a link.
+type linkTransport struct {
+	*raft.NetworkTransport
+	l  *link
+	ch chan raft.RPC
+}
+
+func newLinkTransport(l *link, t *raft.NetworkTransport) raft.Transport {
+	lt := &linkTransport{t, l, make(chan raft.RPC)}
+	go func() {
+		for {
+			select {
+			case rpc := <-t.Consumer():
+				if l.noRaft.Load() {
+					rpc.Respond(nil, errCut)
+					continue
+				}
+				select {
+				case lt.ch <- rpc:
+				case <-l.done:
+					return
+				}
+			case <-l.done:
+				return
+			}
+		}
+	}()
+	return lt
+}
+
+func (t *linkTransport) Consumer() <-chan raft.RPC { return t.ch }
+
+func (t *linkTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
+	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if t.l.noRaft.Load() {
+			rpc.Respond(nil, errCut)
+			return
+		}
+		cb(rpc)
+	})
+}
+
+func (t *linkTransport) cut(do func() error) error {
+	if t.l.noRaft.Load() {
+		return errCut
+	}
+	return do()
+}
+
+func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+func (t *linkTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
+	return t.cut(func() error { return t.NetworkTransport.AppendEntries(id, to, a, r) })
+}
+
+func (t *linkTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest, r *raft.RequestVoteResponse) error {
+	return t.cut(func() error { return t.NetworkTransport.RequestVote(id, to, a, r) })
+}
+
+func (t *linkTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
+	return t.cut(func() error { return t.NetworkTransport.RequestPreVote(id, to, a, r) })
+}
+
+func (t *linkTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest, r *raft.TimeoutNowResponse) error {
+	return t.cut(func() error { return t.NetworkTransport.TimeoutNow(id, to, a, r) })
+}
+
+// linkWorker is the leader as the worker behind a link sees it. That of a dead node gets no work, and its results go nowhere.
+type linkWorker struct {
+	executor.Leader
+	l *link
+}
+
+func (w linkWorker) Register(ctx context.Context, r job.Register) (job.Session, error) {
+	if w.l.dead.Load() {
+		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: 1 << 40}, TTL: job.Duration(time.Hour)}, nil
+	}
+	return w.Leader.Register(ctx, r)
+}
+
+func (w linkWorker) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	var a job.PollReply
+	var err error
+	if !w.l.dead.Load() {
+		a, err = w.Leader.Poll(ctx, p)
+	}
+	if w.l.dead.Load() {
+		if p.Wait > 0 {
+			<-ctx.Done()
+		}
+		return job.PollReply{}, ctx.Err()
+	}
+	return a, err
+}
+
+func (w linkWorker) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+	if w.l.dead.Load() {
+		return job.HeartbeatReply{}, nil
+	}
+	return w.Leader.Heartbeat(ctx, h)
+}
+
+func (w linkWorker) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
+	if !w.l.dead.Load() {
+		return w.Leader.Report(ctx, r)
+	}
+	var out job.ReportReply
+	for _, res := range r.Results {
+		out.Acks = append(out.Acks, job.Ack{Fence: res.Fence})
+	}
+	return out, nil
+}
+
+// member is a node of a cluster of several.
+type member struct {
+	*testNode
+	link *link
+	cfg  Config
+}
+
+func (m *member) id() string { return m.cfg.NodeID }
+
+type cluster struct {
+	t       *testing.T
+	members []*member
+}
+
+// startCluster begins a cluster of n nodes and waits until each can answer.
+func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
+	t.Helper()
+	c := &cluster{t: t}
+	var servers []raft.Server
+	for i := range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := fmt.Sprintf("n%d", i+1)
+		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(id), Address: raft.ServerAddress(ln.Addr().String())})
+		cfg := testConfig(t, t.TempDir())
+		cfg.NodeID, cfg.Listen = id, ln.Addr().String()
+		cfg.Raft.Heartbeat = 300 * time.Millisecond // three nodes and their load share the processors
+		cfg.Logger = slog.New(partFilter{cfg.Logger.With("node", id).Handler()})
+		for _, f := range change {
+			f(&cfg)
+		}
+		c.members = append(c.members, &member{cfg: cfg, link: &link{ln: ln}})
+	}
+	for _, m := range c.members {
+		m.cfg.hooks.servers, m.cfg.hooks.clusterID = servers, "test-cluster"
+		m.open(t)
+	}
+	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what nobody takes
+		var wg sync.WaitGroup
+		for _, m := range c.members {
+			wg.Go(m.stop)
+		}
+		wg.Wait()
+	})
+	for _, m := range c.members {
+		m.eventually(m.id()+" is ready", func() bool { return m.backend.Ready() == nil })
+	}
+	return c
+}
+
+func (m *member) open(t *testing.T) {
+	t.Helper()
+	l := &link{ln: m.link.ln, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
+	m.link = l
+	m.cfg.hooks.listen = func(addr string) (net.Listener, error) {
+		if l.ln == nil {
+			var err error
+			if l.ln, err = net.Listen("tcp", addr); err != nil {
+				return nil, err
+			}
+		}
+		return l, nil
+	}
+	m.cfg.hooks.transport = func(t *raft.NetworkTransport) raft.Transport { return newLinkTransport(l, t) }
+	m.cfg.hooks.worker = func(w executor.Leader) executor.Leader { return linkWorker{w, l} }
+	n, err := Open(m.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.testNode = &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	tn := m.testNode
+	go func() { tn.done <- n.Run(ctx) }()
+}
+
+// restart starts a node again that was stopped, on the port it had.
+func (m *member) restart() {
+	m.t.Helper()
+	m.link = &link{}
+	m.open(m.t)
+	m.eventually(m.id()+" is back", func() bool { return m.backend.Ready() == nil })
+}
+
+// crash kills a node abruptly. What is left of it in this process is cleared away in the background.
+func (m *member) crash() {
+	m.link.crash()
+	m.cancel()
+}
+
+func (c *cluster) leader() *member {
+	c.t.Helper()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, m := range c.members {
+			if !m.link.dead.Load() && m.group.lead.current() != nil && m.backend.Ready() == nil {
+				return m
+			}
+		}
+	}
+	c.t.Fatal("nobody leads")
+	return nil
+}
+
+func (c *cluster) others(than *member) []*member {
+	var out []*member
+	for _, m := range c.members {
+		if m != than {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// awaitWorkers waits until all living nodes' workers are registered.
+func (c *cluster) awaitWorkers(n int) {
+	c.t.Helper()
+	m := c.leader()
+	m.eventually("all workers are registered", func() bool {
+		e := c.leader().group.lead.current()
+		if e == nil {
+			return false
+		}
+		registered := 0
+		for _, w := range e.sched.Workers() {
+			if !w.Waiting {
+				registered++
+			}
+		}
+		return registered == n
+	})
+}
+
+// hit is one request that a target received.
+type hit struct {
+	key   string
+	fence uint64
+	at    time.Time
+}
+
+// recorder is a target that remembers everything.
+type recorder struct {
+	url   string
+	delay atomic.Int64
+	mu    sync.Mutex
+	hits  []hit
+}
+
+func newRecorder(t *testing.T) *recorder {
+	r := &recorder{}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		fence, err := strconv.ParseUint(q.Header.Get("Carillon-Fence"), 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		r.mu.Lock()
+		r.hits = append(r.hits, hit{q.Header.Get("Idempotency-Key"), fence, time.Now()})
+		r.mu.Unlock()
+		time.Sleep(time.Duration(r.delay.Load()))
+	})}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.url = "http://" + ln.Addr().String()
+	var wg sync.WaitGroup
+	wg.Go(func() { srv.Serve(ln) })
+	t.Cleanup(func() { srv.Close(); wg.Wait() })
+	return r
+}
+
+func (r *recorder) spec(name, schedule string) map[string]any {
+	return map[string]any{"name": name, "type": "http", "schedule": schedule, "payload": map[string]any{"url": r.url}}
+}
+
+func (r *recorder) all() []hit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]hit(nil), r.hits...)
+}
+
+// gap is the longest silence between from and to.
+func (r *recorder) gap(from, to time.Time) time.Duration {
+	last, longest := from, time.Duration(0)
+	for _, h := range r.all() {
+		if h.at.After(from) && h.at.Before(to) {
+			longest, last = max(longest, h.at.Sub(last)), h.at
+		}
+	}
+	return max(longest, to.Sub(last))
+}
+
+// load makes count jobs that fire every second, through different nodes.
+func (c *cluster) load(r *recorder, count int, overlap string) []job.ID {
+	c.t.Helper()
+	var ids []job.ID
+	for i := range count {
+		spec := r.spec(fmt.Sprintf("load-%d", i), "@every 1s")
+		spec["overlap"] = overlap
+		j := c.members[i%len(c.members)].create(spec)
+		ids = append(ids, j.ID)
+	}
+	return ids
+}
+
+// settle pauses all jobs and waits until nothing is open. A run that its worker gave back while its job was paused waits for the job to
+// be resumed, so that is done for a moment.
+func (c *cluster) settle(via *member, ids []job.ID) {
+	c.t.Helper()
+	do := func(id job.ID, verb string) {
+		ok[job.Job](via.testNode, "POST", "/api/v1/jobs/"+id.String()+":"+verb, nil)
+	}
+	for _, id := range ids {
+		do(id, "pause")
+	}
+	for end := time.Now().Add(15 * time.Second); c.leader().group.store.OpenRunCount() > 0; time.Sleep(10 * time.Millisecond) {
+		for _, run := range ok[client.RunPage](via.testNode, "GET", "/api/v1/runs", nil).Runs {
+			if run.Status == job.RunWaiting {
+				do(run.JobID, "resume")
+				time.Sleep(200 * time.Millisecond)
+				do(run.JobID, "pause")
+			}
+		}
+		if time.Now().After(end) {
+			l := c.leader()
+			for _, w := range l.group.lead.current().sched.Workers() {
+				c.t.Logf("%s knows %+v", l.id(), w)
+			}
+			c.t.Fatalf("still open: %s", l.call("GET", "/api/v1/runs", nil).body)
+		}
+	}
+}
+
+type tally struct {
+	ran, notRun, repeated int
+	retried               int // took more than one attempt
+	attempts              []string
+	why                   map[job.Reason]int
+}
+
+// account holds history and target against each other: every occurrence of every job exactly once, and at the target twice only if its
+// first worker was one of lost.
+func (c *cluster) account(via *member, r *recorder, ids []job.ID, lost ...string) tally {
+	c.t.Helper()
+	type end struct {
+		status  job.RunStatus
+		workers []string
+		notes   []string
+	}
+	runs := map[job.ID]map[int64]*end{}
+	final := map[job.ID]map[int64]int{}
+	for _, id := range ids {
+		runs[id], final[id] = map[int64]*end{}, map[int64]int{}
+	}
+	keys := map[string]*end{}
+	sum := tally{why: map[job.Reason]int{}}
+	answer := via.call("GET", "/api/v1/runs:export", nil)
+	for line := range strings.SplitSeq(strings.TrimSpace(string(answer.body)), "\n") {
+		var run job.Run
+		if err := json.Unmarshal([]byte(line), &run); err != nil {
+			c.t.Fatalf("%v in %q", err, line)
+		}
+		if runs[run.JobID] == nil {
+			continue
+		}
+		if run.RunID == "" {
+			for at := int64(run.First); at <= int64(run.Last); at += 1000 {
+				final[run.JobID][at]++
+				sum.notRun++
+				sum.why[run.Reason]++
+			}
+			continue
+		}
+		at := int64(run.ScheduledAt)
+		e := runs[run.JobID][at]
+		if e == nil {
+			e = &end{}
+			runs[run.JobID][at] = e
+			keys[run.Key] = e
+		}
+		e.status = run.Status
+		e.workers = append(e.workers, run.Worker)
+		e.notes = append(e.notes, fmt.Sprintf("%s %s %s", run.Status, run.Reason, run.Error))
+		if run.Status == job.RunSucceeded {
+			final[run.JobID][at]++
+			sum.ran++
+		}
+	}
+	for id, ends := range final {
+		first, last := int64(1<<62), int64(0)
+		for at, n := range ends {
+			if n != 1 {
+				c.t.Errorf("%s at %d is accounted for %d times: %+v", id, at, n, runs[id][at])
+			}
+			first, last = min(first, at), max(last, at)
+		}
+		for at := first; at <= last; at += 1000 {
+			if ends[at] == 0 {
+				c.t.Errorf("%s at %d is missing: %+v", id, at, runs[id][at])
+			}
+		}
+		for at, e := range runs[id] {
+			if e.status != job.RunSucceeded {
+				c.t.Errorf("%s at %d ended as %s", id, at, e.status)
+			}
+		}
+	}
+	seen := map[string][]hit{}
+	for _, h := range r.all() {
+		seen[h.key] = append(seen[h.key], h)
+	}
+	for key, e := range keys {
+		if len(e.workers) > 1 {
+			sum.retried++
+			sum.attempts = append(sum.attempts, fmt.Sprint(key, e.workers, e.notes))
+		}
+		switch hits := seen[key]; {
+		case len(hits) == 0:
+			c.t.Errorf("%s is in history and never came to the target", key)
+		case len(hits) > 1:
+			sum.repeated++
+			excused := false
+			for _, w := range lost {
+				excused = excused || len(e.workers) > 1 && e.workers[0] == w
+			}
+			if !excused || hits[0].fence >= hits[len(hits)-1].fence {
+				c.t.Errorf("the target got %s %d times: %+v, attempts by %v", key, len(hits), hits, e.workers)
+			}
+		}
+	}
+	return sum
+}
+
+func (m *member) status(query string) client.Status {
+	m.t.Helper()
+	return ok[client.Status](m.testNode, "GET", "/api/v1/status"+query, nil)
+}
+
+// partFilter drops raft's own lines: with a node missing it says so several times a second.
+type partFilter struct{ slog.Handler }
+
+func (p partFilter) WithAttrs(a []slog.Attr) slog.Handler {
+	for _, x := range a {
+		if x.Key == "part" && os.Getenv("CARILLON_TEST_LOG") == "" {
+			return slog.DiscardHandler
+		}
+	}
+	return partFilter{p.Handler.WithAttrs(a)}
+}
+
+// shiftedClock is the machine's clock, wrong by some time.
+type shiftedClock struct {
+	start time.Time
+	shift atomic.Int64
+}
+
+func (c *shiftedClock) Now() time.Time { return time.Now().Round(0).Add(time.Duration(c.shift.Load())) }
+
+func (c *shiftedClock) Mono() time.Duration { return time.Since(c.start) }

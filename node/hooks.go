@@ -1,0 +1,32 @@
+package node
+
+import (
+	"net"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/executor"
+)
+
+// hooks let tests begin a cluster of several and break it. All are nil or empty outside of tests.
+type hooks struct {
+	servers   []raft.Server // the whole cluster, begun on each of its nodes alike
+	clusterID string
+	listen    func(addr string) (net.Listener, error)
+	transport func(*raft.NetworkTransport) raft.Transport
+	worker    func(executor.Leader) executor.Leader
+}
+
+func (h *hooks) listener(addr string) (net.Listener, error) {
+	if h.listen != nil {
+		return h.listen(addr)
+	}
+	return net.Listen("tcp", addr)
+}
+
+func (h *hooks) raftTransport(t *raft.NetworkTransport) raft.Transport {
+	if h.transport != nil {
+		return h.transport(t)
+	}
+	return t
+}

@@ -1,0 +1,249 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Recovered says what a recovery did.
+type Recovered struct {
+	NodeID string
+	Alone  bool     // the node begins again without the others
+	Lost   []string // the members that are none any more
+	Epoch  uint64
+	Index  uint64 // the last log entry in the state
+	// Unsure is how many entries of the log were taken for committed without anybody knowing that they were.
+	Unsure uint64
+}
+
+// Recover mends a data directory that no node has open. peers are node ids and addresses.
+//
+// If they name all members, it only notes where those are: addresses are where raft dials, not who votes, so nothing can be lost by it. It
+// is done on each node, which then finds the others, and the leader writes the new addresses into the log.
+//
+// If they name this node alone, the others are given up: their part in the log that this one does not have is lost, and what it has
+// beyond what was committed becomes true. The epoch is raised, so that whoever was not part of this is refused until its
+// directory is empty: two halves of a cluster must not both go on. Several survivors are not supported on purpose. Their logs
+// may end differently, and nobody is left who could tell which end counts; take the one that is furthest and let the others join.
+func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered, err error) {
+	var failed error
+	cfg := Config{DataDir: dir, Logger: log, Fatal: func(err error) { failed = err }}
+	cfg.defaults()
+	d := &dataDir{path: dir}
+	data, err := os.ReadFile(d.file(fileNode))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, fmt.Errorf("%s holds no %s: give the --data-dir of a node", dir, fileNode)
+	}
+	if err == nil {
+		err = d.adopt(data, "")
+	}
+	if err != nil {
+		return r, err
+	}
+	r.NodeID = d.NodeID
+	for id, addr := range peers {
+		if err := errors.Join(checkNodeID(id), checkAddress(addr)); err != nil {
+			return r, fmt.Errorf("--peers %s=%s: %w", id, addr, err)
+		}
+	}
+	if _, ok := peers[d.NodeID]; !ok {
+		return r, fmt.Errorf("--peers does not name node %s, whose data directory this is", d.NodeID)
+	}
+	lock, err := lockDir(d, cfg.Store.LockTimeout)
+	if err != nil {
+		return r, err
+	}
+	defer lock.Close()
+	for _, name := range []string{fileRaft, fileState} {
+		if _, err := os.Stat(d.file(name)); err != nil {
+			return r, fmt.Errorf("%s holds no %s: there is nothing to recover", dir, name)
+		}
+	}
+	g, err := openGroup(&cfg, d, newMeters(nil))
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, g.closeFiles()) }()
+	conf, last, term, err := g.lastWords()
+	if err != nil {
+		return r, err
+	}
+	if last == 0 || len(conf.Servers) == 0 {
+		return r, fmt.Errorf("%s is not part of a cluster: there is nothing to recover", dir)
+	}
+	var all []string
+	for _, s := range conf.Servers {
+		all = append(all, string(s.ID))
+	}
+	slices.Sort(all)
+	given := slices.Sorted(maps.Keys(peers))
+	switch {
+	case slices.Equal(all, given) && len(all) > 1 && !d.Recovering:
+		d.home.Peers, d.home.PeersAt = peers, last
+		r.Index = g.store.Counters().Index
+		log.Warn("the members are looked for at other addresses until the leader has written them into the log", "peers", peers)
+		return r, d.write(d.identity)
+	case len(given) > 1:
+		return r, fmt.Errorf("--peers names %s and the members are %s: name all of them to say where they are now (on each node), or node %s alone to begin again without the others, which must then join with empty data directories",
+			strings.Join(given, ", "), strings.Join(all, ", "), d.NodeID)
+	}
+	r.Alone = true
+	r.Lost = slices.DeleteFunc(all, func(id string) bool { return id == d.NodeID })
+	log.Warn("RECOVERY: this node begins again without the others; what only they had is lost, and they must join with empty data directories", "node", d.NodeID, "lost", r.Lost)
+	err = g.beginAgain(d, peers[d.NodeID], last, term, &r)
+	if failed != nil {
+		err = failed
+	}
+	return r, err
+}
+
+// lastWords is the newest configuration that this node has heard of, and the end of its log.
+func (g *group) lastWords() (conf raft.Configuration, last, term uint64, err error) {
+	snap, err := newest(g.snaps)
+	if err != nil {
+		return conf, 0, 0, err
+	}
+	if snap != nil {
+		conf, last, term = snap.Configuration, snap.Index, snap.Term
+	}
+	first, err := g.logs.FirstIndex()
+	if err != nil {
+		return conf, 0, 0, err
+	}
+	end, err := g.logs.LastIndex()
+	if err != nil {
+		return conf, 0, 0, err
+	}
+	for i := max(first, last+1); i <= end && i > 0; i++ {
+		var l raft.Log
+		if err := g.logs.GetLog(i, &l); err != nil {
+			return conf, 0, 0, fmt.Errorf("entry %d: %w", i, err)
+		}
+		if l.Type == raft.LogConfiguration {
+			conf = raft.DecodeConfiguration(l.Data)
+		}
+		last, term = l.Index, l.Term
+	}
+	return conf, last, term, nil
+}
+
+const recoverBatch = 256
+
+// beginAgain makes a cluster of one out of what this node has. It is what raft.RecoverCluster does, with the state file in the place of
+// a snapshot (that would read the state into a second state machine and leave it unusable, pitfalls 9). A run that is cut off
+// anywhere is repeated: until it is complete no node opens the directory.
+func (g *group) beginAgain(d *dataDir, addr string, last, term uint64, r *Recovered) error {
+	d.home.Peers, d.home.PeersAt, d.home.Recovering = nil, 0, true
+	if err := d.write(d.identity); err != nil {
+		return err
+	}
+	applied, _ := g.fsm.Applied()
+	if applied < last {
+		r.Unsure = last - applied
+	}
+	var batch []*raft.Log
+	flush := func() error {
+		if len(batch) > 0 {
+			for _, a := range g.fsm.ApplyBatch(batch) {
+				if err, ok := a.(error); ok {
+					return fmt.Errorf("an entry of the log cannot be applied: %w", err)
+				}
+			}
+		}
+		batch = nil
+		return nil
+	}
+	for i := applied + 1; i <= last; i++ {
+		l := new(raft.Log)
+		if err := g.logs.GetLog(i, l); errors.Is(err, raft.ErrLogNotFound) {
+			continue // the newest snapshot has it, and the state has what that has: only barriers and no-ops are missing
+		} else if err != nil {
+			return fmt.Errorf("entry %d: %w", i, err)
+		}
+		if l.Type == raft.LogCommand || l.Type == raft.LogConfiguration {
+			batch = append(batch, l)
+		}
+		if len(batch) == recoverBatch {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	if err := g.raiseEpoch(d.NodeID, r); err != nil {
+		return err
+	}
+	// The newest snapshot is the state as it is now, under a configuration of this node alone.
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(d.NodeID), Address: raft.ServerAddress(addr)}}}
+	sink, err := g.snaps.Create(1, last, term, conf, last, nil)
+	if err != nil {
+		return err
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	// What was changed here is in no entry of the log. With an empty one, whoever joins must take the state as a whole.
+	first, err := g.logs.FirstIndex()
+	if err != nil {
+		return err
+	}
+	if end, err := g.logs.LastIndex(); err != nil {
+		return err
+	} else if first > 0 && end >= first {
+		if err := g.logs.DeleteRange(first, end); err != nil {
+			return err
+		}
+	}
+	d.home.Recovering = false
+	return d.write(d.identity)
+}
+
+// epochShift is where the epoch is in fences and job numbers, behind the group: what is given out after a recovery is above everything
+// that those who are lost may have given out.
+const epochShift = 64 - job.GroupBits - job.EpochBits
+
+func (g *group) raiseEpoch(self string, r *Recovered) error {
+	b, err := g.store.Begin()
+	if err != nil {
+		return err
+	}
+	info := b.Info()
+	if info.Epoch++; info.Epoch >= 1<<job.EpochBits {
+		b.Rollback()
+		return fmt.Errorf("the cluster was recovered or restored %d times, and there is no room for another", info.Epoch-1)
+	}
+	b.SetInfo(info)
+	b.C.Fence = max(b.C.Fence, info.Epoch<<epochShift)
+	b.C.NextJob = max(b.C.NextJob, info.Epoch<<epochShift)
+	var others []store.Node
+	err = b.EachNode(func(n store.Node) {
+		if n.ID != self && !n.Removed {
+			others = append(others, n)
+		}
+	})
+	for _, n := range others {
+		if err == nil {
+			n.Removed, n.Index = true, b.C.Index
+			err = b.PutNode(n)
+		}
+	}
+	if err != nil {
+		b.Rollback()
+		return err
+	}
+	r.Epoch, r.Index = info.Epoch, b.C.Index
+	return b.Commit()
+}

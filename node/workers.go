@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// served is the worker protocol as this node serves it to others: by its current leadership, or not at all.
+type served struct{ n *Node }
+
+// scheduler is that of the current leadership.
+func (s served) scheduler() (*scheduler.Scheduler, error) {
+	if e := s.n.group.lead.current(); e != nil {
+		return e.sched, nil
+	}
+	if p, other := s.n.compass.elsewhere(); other {
+		return nil, errNotLeader(p)
+	}
+	return nil, errNoLeader()
+}
+
+func (s served) Register(ctx context.Context, r job.Register) (job.Session, error) {
+	return serve(ctx, s, r, (*scheduler.Scheduler).Register)
+}
+
+func (s served) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	return serve(ctx, s, p, (*scheduler.Scheduler).Poll)
+}
+
+func (s served) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+	return serve(ctx, s, h, (*scheduler.Scheduler).Heartbeat)
+}
+
+func (s served) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
+	return serve(ctx, s, r, (*scheduler.Scheduler).Report)
+}
+
+func serve[Q, A any](ctx context.Context, s served, q Q, do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (A, error) {
+	sched, err := s.scheduler()
+	if err != nil {
+		var none A
+		return none, err
+	}
+	return do(sched, ctx, q)
+}
+
+// workerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another does. When the
+// leader changes, calls to the old one end with CodeNotLeader, and the worker registers with the new one.
+type workerRoute struct {
+	n *Node
+
+	mu   sync.Mutex
+	addr string
+	far  *client.Leader // at addr
+}
+
+// remote is the way to the leader at an address.
+func (r *workerRoute) remote(addr string) *client.Leader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.addr != addr {
+		if r.far != nil {
+			r.far.Close()
+		}
+		r.addr, r.far = addr, client.NewLeader([]string{addr})
+	}
+	return r.far
+}
+
+func (r *workerRoute) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.far != nil {
+		r.far.Close()
+	}
+}
+
+// registerPause is how long a registration waits before it tries again. The worker's own pauses grow, and would let a new
+// leader wait.
+const registerPause = 25 * time.Millisecond
+
+// Register waits for somebody to lead, as long as it may: an election or a takeover is over in a moment, and until then this node's
+// slots stand idle.
+func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session, error) {
+	for {
+		s, err := route(ctx, r, q, (*scheduler.Scheduler).Register, (*client.Leader).Register)
+		switch job.CodeOf(err) {
+		case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeUnavailable, job.CodeOutcomeUnknown:
+		default:
+			return s, err
+		}
+		p := r.n.compass.leader()
+		_, changed := r.n.group.lead.watch()
+		t := time.NewTimer(registerPause + rand.N(registerPause))
+		select {
+		case <-t.C:
+		case <-p.moved:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return job.Session{}, err
+		}
+	}
+}
+
+func (r *workerRoute) Poll(ctx context.Context, q job.Poll) (job.PollReply, error) {
+	return route(ctx, r, q, (*scheduler.Scheduler).Poll, (*client.Leader).Poll)
+}
+
+func (r *workerRoute) Heartbeat(ctx context.Context, q job.Heartbeat) (job.HeartbeatReply, error) {
+	return route(ctx, r, q, (*scheduler.Scheduler).Heartbeat, (*client.Leader).Heartbeat)
+}
+
+func (r *workerRoute) Report(ctx context.Context, q job.Report) (job.ReportReply, error) {
+	return route(ctx, r, q, (*scheduler.Scheduler).Report, (*client.Leader).Report)
+}
+
+// route makes a call where the leader is.
+func route[Q, A any](ctx context.Context, r *workerRoute, q Q, near func(*scheduler.Scheduler, context.Context, Q) (A, error),
+	far func(*client.Leader, context.Context, Q) (A, error)) (A, error) {
+	var none A
+	if e := r.n.group.lead.current(); e != nil {
+		return near(e.sched, ctx, q)
+	}
+	p, other := r.n.compass.elsewhere()
+	if !other {
+		return none, errNoLeader()
+	}
+	call, cancel := r.n.compass.replaced(ctx, p)
+	defer cancel()
+	a, err := far(r.remote(p.addr), call, q)
+	switch code := job.CodeOf(err); {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(context.Cause(call), errReplaced):
+		return none, errReplaced
+	case code == job.CodeUnavailable || code == job.CodeOutcomeUnknown:
+		// If it died, the others notice in a moment, and the worker should be there when its successor is. Its own pauses grow.
+		if r.moved(ctx, p) {
+			return none, errReplaced
+		}
+	}
+	return a, err
+}
+
+// newsWait is about how long raft takes to notice that its leader is gone.
+const newsWait = time.Second
+
+// moved waits a little for news that p no longer leads.
+func (r *workerRoute) moved(ctx context.Context, p place) bool {
+	t := time.NewTimer(newsWait)
+	defer t.Stop()
+	select {
+	case <-p.moved:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false
+}
