@@ -33,6 +33,7 @@ type shell struct {
 	addr  string
 	env   map[string]string
 	color bool
+	width int
 }
 
 func newShell(t *testing.T) *shell {
@@ -57,12 +58,10 @@ func (s *shell) run(stdin string, args ...string) (stdout, stderr string, code i
 	s.t.Helper()
 	a := s.app()
 	root := a.root()
-	if s.color {
-		pre := root.PersistentPreRun
-		root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
-			pre(cmd, args)
-			a.color = true
-		}
+	pre := root.PersistentPreRun
+	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
+		pre(cmd, args)
+		a.color, a.width = s.color, s.width
 	}
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
@@ -306,6 +305,12 @@ func TestGolden(t *testing.T) {
 			{"server", "--node-id", "n1", "--data-dir", "x", "--executors", "http,message"},
 			{"server", "--node-id", "n1", "--data-dir", "x", "--tags", "zone"},
 			{"server", "--node-id", "n1", "--data-dir", "x", "--log-level", "loud"},
+			{"server", "--node-id", "n1", "--data-dir", "x", "--listen", "foo"},
+			{"server", "--node-id", "n1", "--data-dir", "x", "--listen", "10.0.0.1:70000"},
+			{"server", "--node-id", "n1", "--data-dir", "x", "--advertise", "n1"},
+			{"dev", "--listen", "0.0.0.0:7400"},
+			{"dev", "--listen", ":7400"},
+			{"dev", "--listen", "127.0.0.1"},
 		},
 		"schedule": {
 			{"schedule", "next", "30 2 * * *", "--tz", "America/New_York", "--from", "2027-03-12T12:00:00Z", "--count", "3"},
@@ -350,6 +355,40 @@ func TestColor(t *testing.T) {
 	if a.wantsColor(io.Discard) {
 		t.Error("colour where there is no terminal")
 	}
+}
+
+// On a terminal no line of a table is longer than the terminal is wide, and what is cut says so.
+func TestWidth(t *testing.T) {
+	s := newShell(t)
+	s.populate()
+	if _, errOut, code := s.run("", "submit", "--name", "a-name-that-somebody-thought-would-explain-everything", "--schedule", "0 9 * * MON-FRI", "--tz", "America/Argentina/Buenos_Aires", "--shell", "date"); code != 0 {
+		t.Fatal(errOut)
+	}
+	ready := job.At(noon.Add(90 * time.Second))
+	s.fake.AddOpen(job.Run{RunID: "r_3.x.s", JobID: 3, JobName: "a-name-that-somebody-thought-would-explain-everything", ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
+		Status: job.RunRetrying, ReadyAt: ready, Attempt: 2, Error: "status 503 Service Unavailable: come back when there is more of me than there is now"})
+	commands := [][]string{{"jobs"}, {"runs"}, {"runs", "hello"}, {"runs", "--status", "skipped,missed,dead"}, {"dead"}}
+	for _, s.color = range []bool{false, true} {
+		for _, s.width = range []int{100, 80, 60, 40, 1} {
+			for _, args := range commands {
+				out, _, _ := s.run("", args...)
+				for line := range strings.Lines(out) {
+					if n := visible(strings.TrimSuffix(line, "\n")); n > s.width {
+						t.Errorf("%v at %d: %d columns: %q", args, s.width, n, line)
+					}
+					if strings.Contains(line, detail) {
+						t.Errorf("%v at %d: %q", args, s.width, line)
+					}
+				}
+			}
+		}
+	}
+	s.color = false
+	var b strings.Builder
+	for _, s.width = range []int{0, 100, 80} {
+		fmt.Fprintf(&b, "%d columns\n\n%s", s.width, s.script(commands...))
+	}
+	golden(t, b.String())
 }
 
 func TestUnreachable(t *testing.T) {
@@ -413,6 +452,9 @@ func TestCompletion(t *testing.T) {
 		if out, _, code := s.run("", "completion", sh); code != 0 || len(out) < 100 {
 			t.Error(sh, code)
 		}
+	}
+	if out, errOut, code := s.run("", "completion", "tcsh"); code != exitUsage || out != "" {
+		t.Error(out, errOut, code)
 	}
 	s.addr = "127.0.0.1:1"
 	if out, _, _ := s.run("", "__complete", "jobs", "get", "h"); !strings.HasPrefix(out, ":4") {

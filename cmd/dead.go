@@ -40,7 +40,7 @@ func (p *printer) dead(page client.DeadPage) {
 	var t table
 	t.row("ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")
 	for _, d := range page.Dead {
-		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.when(d.ScheduledAt), p.when(d.FinishedAt), dash(number(d.Attempt)), why(d.Run))
+		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt), p.whenCell(d.FinishedAt), dash(number(d.Attempt)), p.why(d.Run))
 	}
 	p.table(t)
 	p.more(page.NextCursor)

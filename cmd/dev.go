@@ -4,21 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 func (a *app) devCmd() *cobra.Command {
 	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, Executors: knownExecutors, Slots: 64, Dev: true, LogFormat: "text",
 		HistoryMaxAge: 7 * 24 * time.Hour, HistoryMaxCount: 1_000_000}
+	var nodes int
 	c := &cobra.Command{
-		Use: "dev", Short: "Run one node to play with: nothing to configure", Args: cobra.NoArgs,
-		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its state is in a temporary directory that is removed at the end.",
+		Use: "dev", Short: "Run one node, or three, to play with: nothing to configure", Args: cobra.NoArgs,
+		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its state is in a temporary directory that is removed at the end. With --nodes 3 it starts three processes that form a cluster, says who leads, and how to kill it.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := onlyLoopback(cfg.Listen); err != nil {
+				return err
+			}
 			temporary := cfg.DataDir == ""
 			if temporary {
 				if cfg.DataDir, err = os.MkdirTemp("", "carillon-dev-"); err != nil {
@@ -29,14 +35,39 @@ func (a *app) devCmd() *cobra.Command {
 			if err := cfg.validate(); err != nil {
 				return err
 			}
+			switch {
+			case nodes < 1 || nodes > 7:
+				return job.Invalid("--nodes", "use 1, 3 or 5", "%d nodes", nodes)
+			case nodes > 1:
+				if cfg.LogLevel == "warn" {
+					cfg.LogLevel = "info" // it goes to files
+				}
+				if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+					return err
+				}
+				return runDevCluster(cmd.Context(), cfg, nodes, cmd.OutOrStdout(), temporary)
+			}
 			return runNode(cmd, cfg, func(addr string) { devWelcome(cmd.OutOrStdout(), addr, cfg.DataDir, temporary) })
 		},
 	}
-	c.Flags().StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port; shell jobs run for whoever reaches it")
+	c.Flags().StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port on the loopback interface")
+	c.Flags().IntVar(&nodes, "nodes", 1, "how many nodes, each a process of its own on the next port")
 	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory of its state (default a temporary one)")
 	c.Flags().StringVar(&cfg.LogLevel, "log-level", "warn", "debug, info, warn or error")
 	c.Flags().BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
+}
+
+// onlyLoopback keeps others away from a node that runs shell jobs for whoever reaches it.
+func onlyLoopback(listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || !isAddress(listen) {
+		return job.Invalid("--listen", "use host:port, such as "+client.DefaultAddr, "%q is not an address", listen)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return job.Invalid("--listen", "use `carillon server`, which runs shell jobs only with --executors shell", "%q is not a loopback address, and a dev node runs shell jobs for whoever reaches it", listen)
+	}
+	return nil
 }
 
 // devWelcome says what to try next, ready to be pasted.

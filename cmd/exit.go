@@ -86,7 +86,7 @@ func report(w io.Writer, err error) int {
 	}
 	fmt.Fprintf(w, "error: %s%s\n", where, plain.Error())
 	if e.Remedy != "" {
-		fmt.Fprintf(w, "hint: %s\n", e.Remedy)
+		fmt.Fprintf(w, "hint: %s\n", asCommands(e.Remedy))
 	}
 	return code
 }

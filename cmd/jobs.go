@@ -48,17 +48,17 @@ func (p *printer) jobs(page client.JobPage) {
 		return
 	}
 	var t table
-	t.row("NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "SCHEDULE", "NEXT RUN", "LAST RUN")
+	t.row("NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE")
 	for _, j := range page.Jobs {
 		schedule := j.Schedule
 		if j.Timezone != "" && j.Timezone != "UTC" {
 			schedule += " " + j.Timezone
 		}
-		last := p.when(j.LastRunAt)
+		last := p.whenCell(j.LastRunAt)
 		if j.LastRunStatus != job.RunNone && j.LastRunAt != 0 {
 			last = j.LastRunStatus.String() + " " + last
 		}
-		t.row(dash(j.Name), j.ID.String(), string(j.Type), p.jobStatus(j.Status), short(schedule, 40), p.when(j.NextRunAt), last)
+		t.row(dash(j.Name), j.ID.String(), string(j.Type), p.jobStatus(j.Status), p.whenCell(j.NextRunAt), last, line(schedule))
 	}
 	p.table(t)
 	p.more(page.NextCursor)

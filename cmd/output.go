@@ -1,11 +1,11 @@
 package cmd
 
 import (
-	"bytes"
 	"fmt"
 	"io"
+	"iter"
+	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,9 +31,11 @@ func (p *printer) printf(format string, args ...any) {
 	}
 }
 
-// table collects rows. A row may also be one text over the whole width, which does not disturb the columns.
+// table collects rows. A row may also be one text over the whole width, which does not disturb the columns. On a terminal it is made
+// to fit: a line that wraps is no table. What stands behind a detail mark in a cell is given up first, then the end of the last column.
 type table struct {
 	rows []row
+	wrap bool // let it wrap: nothing may be missing
 }
 
 type row struct {
@@ -41,30 +43,135 @@ type row struct {
 	text  string
 }
 
+const (
+	detail = "\x00" // in a cell: what follows is dropped when there is no room
+	gap    = 2
+	// lastColumn is what the last column keeps before details and the ends of names are given up for it.
+	lastColumn = 20
+	// leastColumn is what a column keeps when the terminal is very narrow.
+	leastColumn = 8
+)
+
 func (t *table) row(cells ...string) { t.rows = append(t.rows, row{cells: cells}) }
 func (t *table) text(s string)       { t.rows = append(t.rows, row{text: s}) }
 
 func (p *printer) table(t table) {
-	// A line without cells would end tabwriter's columns, so those are put in afterwards.
-	var buf bytes.Buffer
-	w := tabwriter.NewWriter(&buf, 0, 8, 2, ' ', 0)
-	for _, r := range t.rows {
-		if r.cells != nil {
-			fmt.Fprintln(w, strings.Join(r.cells, "\t"))
-		}
+	room := p.a.width
+	if t.wrap {
+		room = 0
 	}
-	w.Flush()
-	lines := strings.Split(buf.String(), "\n")
+	widths := t.fit(room)
 	for _, r := range t.rows {
-		text := r.text
-		if r.cells != nil {
-			text, lines = lines[0], lines[1:]
+		line := r.text
+		for i, c := range r.cells {
+			c = cut(strings.Replace(c, detail, "", 1), widths[i])
+			line += c
+			if i < len(r.cells)-1 {
+				line += strings.Repeat(" ", widths[i]-visible(c)+gap)
+			}
 		}
-		p.printf("%s\n", strings.TrimRight(text, " "))
+		if line = strings.TrimRight(line, " "); room > 0 {
+			line = cut(line, room)
+		}
+		p.printf("%s\n", line)
 	}
 }
 
-// The colours. All have the same length, so that tabwriter, which counts them as text, still aligns.
+// fit decides how wide the columns are, and drops details where they do not fit into the room. 0 is room without end.
+func (t *table) fit(room int) []int {
+	widths := t.widths()
+	if over := total(widths) - room; room == 0 || over <= 0 || shrink(widths, len(widths)-1, lastColumn, over) == 0 {
+		return widths
+	}
+	for _, r := range t.rows {
+		for i, c := range r.cells {
+			r.cells[i], _, _ = strings.Cut(c, detail)
+		}
+	}
+	widths = t.widths()
+	last := len(widths) - 1
+	over := shrink(widths, last, lastColumn, total(widths)-room)
+	over = shrink(widths, 0, lastColumn, over) // a name
+	over = shrink(widths, last, leastColumn, over)
+	for i := range widths {
+		over = shrink(widths, i, leastColumn, over)
+	}
+	return widths
+}
+
+func (t *table) widths() (w []int) {
+	for _, r := range t.rows {
+		for i, c := range r.cells {
+			if i == len(w) {
+				w = append(w, 0)
+			}
+			w[i] = max(w[i], visible(c))
+		}
+	}
+	return w
+}
+
+func total(widths []int) int {
+	n := gap * (len(widths) - 1)
+	for _, w := range widths {
+		n += w
+	}
+	return n
+}
+
+// shrink takes what is over from a column, but leaves it the least; it says what is still over.
+func shrink(widths []int, i, least, over int) int {
+	if take := min(over, widths[i]-least); take > 0 {
+		widths[i] -= take
+		over -= take
+	}
+	return over
+}
+
+// visible is how many columns a text takes on the screen.
+func visible(s string) (n int) {
+	for range runes(s) {
+		n++
+	}
+	return n
+}
+
+// runes are the visible runes of a text, with where each begins.
+func runes(s string) iter.Seq2[int, rune] {
+	return func(yield func(int, rune) bool) {
+		colour := false
+		for i, r := range s {
+			switch {
+			case r == '\x1b':
+				colour = true
+			case colour:
+				colour = r != 'm'
+			case r != 0 && !yield(i, r):
+				return
+			}
+		}
+	}
+}
+
+// cut shortens a text to n columns.
+func cut(s string, n int) string {
+	if visible(s) <= n {
+		return s
+	}
+	seen, end := 0, 0
+	for i := range runes(s) {
+		if seen++; seen == n {
+			end = i
+			break
+		}
+	}
+	if s = s[:end] + "…"; strings.Contains(s, "\x1b") {
+		s += reset
+	}
+	return s
+}
+
+// The colours.
 const (
 	plain  = "\x1b[39m"
 	red    = "\x1b[31m"
@@ -74,7 +181,7 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// paint colours a cell. In a column with colours every cell must be painted, the header too.
+// paint colours a text.
 func (p *printer) paint(color, s string) string {
 	if !p.a.color {
 		return s
@@ -116,6 +223,11 @@ func (p *printer) when(i job.Instant) string {
 		return "-"
 	}
 	return relative(i.Time().Sub(p.now)) + " (" + p.clock(i) + ")"
+}
+
+// whenCell is when, in a table: the absolute time is a detail.
+func (p *printer) whenCell(i job.Instant) string {
+	return strings.Replace(p.when(i), " (", detail+" (", 1)
 }
 
 // clock shows a time in the user's zone, with its date if that is not today.
@@ -220,9 +332,12 @@ func short(s string, n int) string {
 	return s
 }
 
+// line is the first line of a text, however long.
+func line(s string) string { return short(s, math.MaxInt) }
+
 // fields prints "name  value" lines and leaves out what has no value.
 func (p *printer) fields(pairs ...string) {
-	var t table
+	t := table{wrap: true}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" && pairs[i+1] != "-" {
 			t.row(pairs[i], pairs[i+1])

@@ -23,6 +23,7 @@ type app struct {
 	loc   *time.Location // times are shown in it
 	env   func(string) string
 	color bool // decided when a command starts
+	width int  // of the terminal; 0 if there is none
 
 	parsed bool // the command line was understood: errors from here on are not about usage
 }
@@ -41,6 +42,7 @@ func Main() int {
 }
 
 func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
+	strictCompletion(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.parsed {
 		err = badUsage{err, cmd}
@@ -81,7 +83,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			a.parsed = true
-			a.color = a.wantsColor(cmd.OutOrStdout())
+			a.color, a.width = a.wantsColor(cmd.OutOrStdout()), width(cmd.OutOrStdout())
 		},
 	}
 	addr := a.env("CARILLON_ADDR")
@@ -106,6 +108,19 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 func (a *app) wantsColor(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+// width is how many columns the terminal has, 0 if it is none.
+func width(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
 }
 
 func (a *app) client() *client.Client {

@@ -16,6 +16,8 @@ import (
 type ServerConfig struct {
 	NodeID, Listen, Advertise, DataDir string
 	Bootstrap                          bool
+	Join                               []string
+	RemoveDeadAfter                    time.Duration
 	Executors                          []string
 	Slots                              int
 	Tags                               map[string]string
@@ -32,6 +34,7 @@ type ServerConfig struct {
 var (
 	startNode = runServer
 	checkData = runCheck
+	recovers  = node.Recover
 )
 
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
@@ -41,7 +44,8 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		types[i] = job.Type(e)
 	}
 	n, err := node.Open(node.Config{
-		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap,
+		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
+		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
 		Executors: types, Slots: cfg.Slots, Tags: cfg.Tags, Version: version().Version, Logger: cfg.logger(),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},

@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 		}
 		t.row(cells...)
 	}
-	row("JOB", "SCHEDULED", p.paint(plain, "STATUS"), "LAG", "DURATION", "ATTEMPT", "WORKER", "RUN", "")
+	row("JOB", "SCHEDULED", p.paint(plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
 	for _, r := range page.Runs {
 		if r.RunID == "" && r.Count > 0 {
 			text := p.interval(r)
@@ -71,7 +72,7 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 			t.text(text)
 			continue
 		}
-		row(runJob(r), p.when(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r), dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), why(r))
+		row(runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r), dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), p.why(r))
 	}
 	p.table(t)
 	p.more(page.NextCursor)
@@ -115,16 +116,20 @@ func (p *printer) took(r job.Run) string {
 	return fine(r.FinishedAt.Time().Sub(r.StartedAt.Time()))
 }
 
-// why is the short of it: the reason, the error, or what it waits for.
-func why(r job.Run) string {
+// why is the short of it: the reason, the error, and when it is tried again.
+func (p *printer) why(r job.Run) string {
 	text := r.Reason.String()
-	if r.Error != "" {
-		if text != "" {
-			text += ": "
-		}
-		text += r.Error
+	switch {
+	case r.Error == "":
+	case text == "" || r.Error == text || strings.HasPrefix(r.Error, text+":") || strings.HasPrefix(r.Error, text+" "):
+		text = r.Error // "canceled" and "canceled: killed by SIGTERM" need not stand side by side
+	default:
+		text += ": " + r.Error
 	}
-	return short(text, 60)
+	if r.Status == job.RunRetrying && r.ReadyAt != 0 {
+		text = strings.TrimSuffix("next attempt "+relative(r.ReadyAt.Time().Sub(p.now))+": "+text, ": ")
+	}
+	return line(text)
 }
 
 func plural(n int, what string) string {

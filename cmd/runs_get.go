@@ -39,6 +39,10 @@ func (p *printer) run(r job.Run) {
 	if r.JobName != "" {
 		name = r.JobName + " (" + name + ")"
 	}
+	ready := "ready"
+	if r.Status == job.RunRetrying {
+		ready = "next attempt"
+	}
 	p.fields(
 		"run", r.RunID,
 		"job", name,
@@ -46,7 +50,7 @@ func (p *printer) run(r job.Run) {
 		"reason", r.Reason.String(),
 		"scheduled", p.when(r.ScheduledAt),
 		"origin", map[bool]string{true: r.Origin.String()}[r.Origin != 0],
-		"ready", p.when(r.ReadyAt),
+		ready, p.when(r.ReadyAt),
 		"claimed", p.when(r.ClaimedAt),
 		"started", p.when(r.StartedAt),
 		"finished", p.when(r.FinishedAt),
@@ -76,7 +80,7 @@ func (p *printer) attempts(list []job.Run) {
 	var t table
 	t.row("ATTEMPT", p.paint(plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
 	for _, r := range list {
-		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.when(r.StartedAt), p.took(r), dash(r.Worker), why(r))
+		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker), p.why(r))
 	}
 	p.table(t)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +24,8 @@ func (a *app) serverCmd() *cobra.Command {
 	var tags []string
 	c := &cobra.Command{
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
-		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap",
+		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
+			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon --join 10.0.0.1:7400",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Tags, err = pairs("--tags", tags); err != nil {
 				return err
@@ -41,6 +44,8 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&cfg.Advertise, "advertise", "", "name:port under which others reach it (default --listen)")
 	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
 	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
+	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster to join; ignored when the directory has state")
+	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0, "remove members that were silent for this long (default never)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, or none")
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
@@ -68,6 +73,14 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
 	case c.DataDir == "":
 		return job.Invalid("--data-dir", "give it a directory; `carillon dev` needs none", "a node needs a place for its state")
+	case c.Bootstrap && len(c.Join) > 0:
+		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it", "--bootstrap and --join exclude each other")
+	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
+		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead", "%s is too short", c.RemoveDeadAfter)
+	case !isAddress(c.Listen):
+		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
+	case c.Advertise != "" && !isAddress(c.Advertise):
+		return job.Invalid("--advertise", "use name:port, such as n1.example.com:7400", "%q is not an address", c.Advertise)
 	case c.Slots < 1:
 		return job.Invalid("--slots", "use at least 1; --executors none has no worker", "%d slots", c.Slots)
 	case c.HistoryMaxAge <= 0:
@@ -80,6 +93,16 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--log-format", "use text or json", "there is no format %q", c.LogFormat)
 	}
 	return nil
+}
+
+// isAddress says whether a text is host:port with a port that there can be; the host may be missing.
+func isAddress(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || strings.ContainsAny(host, " /@") {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // runNode runs a node until somebody asks for its end, which is then a success.

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
@@ -41,21 +42,35 @@ func (a *app) status(cmd *cobra.Command) error {
 
 // watchStatus goes on over errors: a node that is being restarted is what one watches for.
 func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
-	ctx := cmd.Context()
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	redraw := a.width > 0 && !a.json
 	for {
-		if a.color { // a terminal
-			fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+		var screen bytes.Buffer // drawn at once: a screen that is empty while the node is asked flickers
+		if redraw {
+			screen.WriteString("\x1b[H\x1b[2J")
+			cmd.SetOut(&screen)
 		}
 		if err := a.status(cmd); err != nil && ctx.Err() == nil {
-			report(cmd.ErrOrStderr(), err)
+			if redraw {
+				report(&screen, err)
+			} else {
+				report(cmd.ErrOrStderr(), err)
+			}
+		}
+		if redraw && ctx.Err() == nil {
+			if _, err := out.Write(screen.Bytes()); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(every):
 		}
-		if !a.color && !a.json {
-			fmt.Fprintln(cmd.OutOrStdout())
+		if redraw {
+			a.width = width(out) // it may have been resized
+		} else if !a.json {
+			fmt.Fprintln(out)
 		}
 	}
 }

@@ -23,7 +23,8 @@ type load struct {
 	t      *testing.T
 	node   *harness.Node
 	target *harness.Target
-	rng    *rand.Rand // of the test's own goroutine
+	rng    *rand.Rand       // of the test's own goroutine
+	cl     *harness.Cluster // nil: node is all there is
 
 	mu       sync.Mutex
 	order    []string
@@ -162,6 +163,16 @@ func (l *load) recurring(every, manual int) {
 	}
 }
 
+// anyone is a client of some living node: each must do.
+func (l *load) anyone() *client.Client {
+	if l.cl != nil {
+		if living := l.cl.Living(); len(living) > 0 {
+			return living[rand.IntN(len(living))].Client
+		}
+	}
+	return l.node.Client
+}
+
 // trigger asks for a manual run until it gets an answer, with the same key each time: however often the node died over it, there must
 // be one run.
 func (l *load) trigger(ctx context.Context, token, key string) {
@@ -171,7 +182,7 @@ func (l *load) trigger(ctx context.Context, token, key string) {
 	l.mu.Unlock()
 	for ctx.Err() == nil {
 		once, cancel := context.WithTimeout(client.WithIdempotencyKey(ctx, key), 5*time.Second)
-		run, err := l.node.Client.RunJob(once, token)
+		run, err := l.anyone().RunJob(once, token)
 		cancel()
 		if err == nil {
 			l.mu.Lock()
@@ -265,6 +276,9 @@ func (l *load) books() *harness.Books {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	b := &harness.Books{Seen: l.target.Seen(), Outages: l.node.Outages(), Triggers: l.triggers}
+	if l.cl != nil {
+		b.Outages = l.cl.Outages()
+	}
 	for _, token := range l.order {
 		b.Promises = append(b.Promises, *l.promises[token])
 	}

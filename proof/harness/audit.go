@@ -146,18 +146,32 @@ func (a *audit) success(r job.Run, seen []Seen) {
 	}
 }
 
-// failure: an attempt may be lost only if a kill fell between its claim and the record of the loss, and may fail otherwise only if
-// the target refused it.
+// lease is how long a worker must be silent before its runs may be given to another: it stops them by itself after two thirds of the
+// 30 s that the leader waits. A shorter pause is no excuse.
+const lease = 20 * time.Second
+
+// hits says whether an outage took the worker's attempts away from it.
+func (o Outage) hits(worker string) bool {
+	return o.Node == worker && (!o.Paused || o.Dead.Sub(o.Sent) >= lease)
+}
+
+// failure: an attempt may be lost only if its worker was killed between its claim and the record of the loss, and may fail otherwise
+// only if the target refused it.
 func (a *audit) failure(r job.Run, seen []Seen) {
 	if r.Reason == job.ReasonWorkerLost {
 		a.r.Lost++
 		for _, o := range a.b.Outages {
-			// The node's times are cut to milliseconds.
-			if int64(r.ClaimedAt) <= o.Dead.UnixMilli() && int64(r.FinishedAt) >= o.Sent.UnixMilli() {
+			// The node's times are cut to milliseconds. A leader that does not know yet may claim for a worker that is dead; what the
+			// target saw was claimed before.
+			until := o.Dead
+			if o.Ready.After(until) && !slices.ContainsFunc(seen, func(s Seen) bool { return s.Fence == r.Fence }) {
+				until = o.Ready
+			}
+			if o.hits(r.Worker) && int64(r.ClaimedAt) <= until.UnixMilli() && int64(r.FinishedAt) >= o.Sent.UnixMilli() {
 				return
 			}
 		}
-		a.bad("%s attempt %d lost its worker between %s and %s, and nobody was killed then", r.RunID, r.Attempt, r.ClaimedAt, r.FinishedAt)
+		a.bad("%s attempt %d lost its worker %s between %s and %s, and that was not killed then", r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt)
 		return
 	}
 	for _, s := range seen {
@@ -172,7 +186,7 @@ func (a *audit) failure(r job.Run, seen []Seen) {
 // goroutine waited for a processor.
 const arrivalSlack = time.Second
 
-// repeats: the target saw a run again only because a kill fell in between, or because it refused the one before; with the same key,
+// repeats: the target saw a run again only because the worker that had sent it was killed in between, or because it refused the one before; with the same key,
 // a higher attempt and a higher fence.
 func (a *audit) repeats(k job.RunKey, seen []Seen) {
 	if len(seen) > 1 {
@@ -191,10 +205,10 @@ func (a *audit) repeats(k job.RunKey, seen []Seen) {
 		}
 		refused := !was.Answered.IsZero() && was.Status/100 != 2
 		killed := slices.ContainsFunc(a.b.Outages, func(o Outage) bool {
-			return !o.Dead.Add(arrivalSlack).Before(was.Arrived) && !o.Sent.After(is.Arrived)
+			return o.hits(a.byFence[was.Fence].Worker) && !o.Dead.Add(arrivalSlack).Before(was.Arrived) && !o.Sent.After(is.Arrived)
 		})
 		if !refused && !killed {
-			a.bad("%s is doubled: sent at %s and again at %s, and nobody was killed in between", k, was.Arrived.Format(clock), is.Arrived.Format(clock))
+			a.bad("%s is doubled: sent at %s and again at %s, and its worker %s was not killed in between", k, was.Arrived.Format(clock), is.Arrived.Format(clock), a.byFence[was.Fence].Worker)
 		}
 	}
 }

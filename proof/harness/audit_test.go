@@ -26,7 +26,7 @@ func promised(id job.ID, token string) job.Job {
 
 func record(seq uint64, k job.RunKey, attempt int, fence uint64, status job.RunStatus, reason job.Reason, claimed, finished int) job.Run {
 	return job.Run{Seq: seq, RunID: k.String(), JobID: k.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Attempt: attempt, Fence: fence,
-		Status: status, Reason: reason, ClaimedAt: inst(claimed), FinishedAt: inst(finished)}
+		Worker: "n1", Status: status, Reason: reason, ClaimedAt: inst(claimed), FinishedAt: inst(finished)}
 }
 
 func interval(seq uint64, id job.ID, first, last int, count int64) job.Run {
@@ -59,7 +59,7 @@ func honest() *Books {
 		},
 		Triggers: []Trigger{{Token: "manual", Run: manAt.String()}},
 		Jobs:     []job.Job{promised(one, "one"), promised(every, "every"), promised(man, "manual"), promised(4, "once")},
-		Outages:  []Outage{{Sent: ms(1050), Dead: ms(1060), Ready: ms(1500)}},
+		Outages:  []Outage{{Node: "n1", Sent: ms(1050), Dead: ms(1060), Ready: ms(1500)}},
 		Seen:     []Seen{request("one", oneAt, 1, 1, 1010, 0), request("one", oneAt, 2, 4, 1510, 1520), request("manual", manAt, 1, 5, 2350, 2360)},
 		History: []job.Run{
 			record(1, oneAt, 1, 1, job.RunFailed, job.ReasonWorkerLost, 1005, 1500),
@@ -137,8 +137,11 @@ func TestAuditRefusesWrongHistories(t *testing.T) {
 			add(b, record(0, one, 3, 40, job.RunSucceeded, 0, 1600, 1700))
 			b.Seen = append(b.Seen, request("one", one, 3, 40, 1610, 1620))
 		}, "is doubled: it succeeded 2 times"},
-		{"sent twice without a kill", func(b *Books) { b.Outages[0] = Outage{Sent: ms(9000), Dead: ms(9001)} }, "nobody was killed in between"},
-		{"loss that no kill explains", func(b *Books) { b.Outages[0] = Outage{Sent: ms(9000), Dead: ms(9001)} }, "nobody was killed then"},
+		{"sent twice without a kill", func(b *Books) { b.Outages[0] = Outage{Node: "n1", Sent: ms(9000), Dead: ms(9001)} }, "was not killed in between"},
+		{"loss that no kill explains", func(b *Books) { b.Outages[0] = Outage{Node: "n1", Sent: ms(9000), Dead: ms(9001)} }, "that was not killed then"},
+		{"sent twice, and another node was killed", func(b *Books) { b.Outages[0].Node = "n2" }, "its worker n1 was not killed in between"},
+		{"loss when another node was killed", func(b *Books) { b.Outages[0].Node = "n2" }, "lost its worker n1"},
+		{"sent twice over a short pause", func(b *Books) { b.Outages[0].Paused = true }, "its worker n1 was not killed in between"},
 		{"sent again after it succeeded", func(b *Books) { b.Seen = append(b.Seen, request("manual", man, 2, 41, 2400, 2410)) }, "of which the history knows nothing"},
 		{"the same fence twice at the target", func(b *Books) { b.Seen = append(b.Seen, request("every", last, 1, 13, 5600, 5610)) }, "fence 13 was sent twice"},
 		{"the same fence twice in the history", func(b *Books) { b.History[2].Fence = 4 }, "fence 4 was given out twice"},
@@ -188,7 +191,7 @@ func TestAuditRefusesWrongHistories(t *testing.T) {
 			b.Seen = append(b.Seen, request("once", k, 2, 70, 1600, 1610))
 			add(b, record(0, k, 2, 70, job.RunSucceeded, 0, 1590, 1620))
 		}, "it was to be delivered at most once"},
-		{"at most once, and lost without a kill", func(b *Books) { b.Outages[0].Sent, b.Outages[0].Dead = ms(1000), ms(1030) }, "nobody was killed then"},
+		{"at most once, and lost without a kill", func(b *Books) { b.Outages[0].Sent, b.Outages[0].Dead = ms(1000), ms(1030) }, "that was not killed then"},
 		{"record out of order", func(b *Books) { b.History[3].Seq = 1 }, "stands behind"},
 		{"record of a job that is not there", func(b *Books) { b.History[2].JobID = 77 }, "which does not exist"},
 	} {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,9 +20,12 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 )
 
-// Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again at Ready.
+// Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again at Ready. One
+// that was paused stood still from Sent to Dead.
 type Outage struct {
+	Node              string // and so the name of the worker in it
 	Sent, Dead, Ready time.Time
+	Paused            bool
 	Why               string
 }
 
@@ -30,6 +34,7 @@ type Node struct {
 	ID, Addr, Dir string
 	Binary        string
 	Flags         []string // beside those that every start needs
+	Join          []string // members of the cluster that it joins; without any it begins one
 	Wrap          []string // put before the command, such as strace
 	Client        *client.Client
 	Lives         int
@@ -67,9 +72,15 @@ func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 	return n
 }
 
+// Stale is a client that reads what this node itself knows, whoever leads.
+func (n *Node) Stale() *client.Client {
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	return client.New(n.Addr, client.WithHTTPClient(hc), client.WithAttempts(1), client.WithStale())
+}
+
 // explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still runs.
 func (n *Node) explain() {
-	n.tb.Logf("log of %s:\n%s", n.Addr, n.LogTail(80))
+	n.tb.Logf("log of %s, %s:\n%s", n.ID, n.Addr, n.LogTail(80))
 	n.mu.Lock()
 	cmd, exited := n.cmd, n.exited
 	n.mu.Unlock()
@@ -119,7 +130,12 @@ func (n *Node) Launch() error {
 	n.Lives++
 	fmt.Fprintf(log, "--- life %d, %s\n", n.Lives, time.Now().UTC().Format("15:04:05.000"))
 	args := append([]string{}, n.Wrap...)
-	args = append(args, n.Binary, "server", "--node-id", n.ID, "--listen", n.Addr, "--data-dir", n.Dir, "--bootstrap")
+	args = append(args, n.Binary, "server", "--node-id", n.ID, "--listen", n.Addr, "--data-dir", n.Dir)
+	if len(n.Join) > 0 {
+		args = append(args, "--join", strings.Join(n.Join, ","))
+	} else {
+		args = append(args, "--bootstrap")
+	}
 	args = append(args, n.Flags...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: whatever the process leaves behind cannot hold up Wait
@@ -222,7 +238,7 @@ func (n *Node) Kill(why string) Outage {
 	n.mu.Lock()
 	cmd, exited := n.cmd, n.exited
 	n.mu.Unlock()
-	o := Outage{Sent: time.Now(), Why: why}
+	o := Outage{Node: n.ID, Sent: time.Now(), Why: why}
 	killGroup(cmd)
 	<-exited
 	o.Dead = time.Now()
@@ -233,13 +249,43 @@ func (n *Node) Kill(why string) Outage {
 	return o
 }
 
+// Pause stops the process where it stands, for a while, without its knowing.
+func (n *Node) Pause(why string, d time.Duration) Outage {
+	n.tb.Helper()
+	n.mu.Lock()
+	cmd := n.cmd
+	n.mu.Unlock()
+	o := Outage{Node: n.ID, Sent: time.Now(), Paused: true, Why: why}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		n.tb.Fatal(err)
+	}
+	time.Sleep(d)
+	o.Dead = time.Now()
+	o.Ready = o.Dead
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		n.tb.Fatal(err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.outages = append(n.outages, o)
+	return o
+}
+
+// Alive says whether there is a process.
+func (n *Node) Alive() bool {
+	n.mu.Lock()
+	cmd := n.cmd
+	n.mu.Unlock()
+	return cmd != nil && n.Ended() == nil
+}
+
 // StopAndKill asks the process to end, and kills it if it has not ended after a while. What it had in hand may be finished or not.
 func (n *Node) StopAndKill(why string, after time.Duration) Outage {
 	n.tb.Helper()
 	n.mu.Lock()
 	cmd, exited := n.cmd, n.exited
 	n.mu.Unlock()
-	o := Outage{Sent: time.Now(), Why: why}
+	o := Outage{Node: n.ID, Sent: time.Now(), Why: why}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		n.tb.Fatal(err)
 	}

@@ -1,0 +1,30 @@
+package cmd
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func TestHintsAreCommands(t *testing.T) {
+	for api, want := range map[string]string{
+		"GET /api/v1/jobs lists the jobs":                                           "`carillon jobs` lists the jobs",
+		"GET /api/v1/jobs/{job}/runs lists the runs of a job; old ones are trimmed": "`carillon runs JOB` lists the runs of a job; old ones are trimmed",
+		"GET /api/v1/calendars lists them":                                          "`carillon calendars` lists them",
+		"GET /api/v1/dead lists them":                                               "`carillon dead` lists them",
+		"name a member; GET /api/v1/status lists them":                              "name a member; `carillon cluster members` lists them",
+		"create it first with PUT /api/v1/calendars/holidays":                       "create it first with `carillon calendars set`",
+		"choose a shorter interval, or raise max (up to 1000)":                      "choose a shorter interval, or raise --max (up to 1000)",
+		"use :run": "use `carillon jobs run`",
+		"repeat it with the same Idempotency-Key": "repeat it with the same --idempotency-key",
+		"try again, or read with ?stale=true":     "try again",
+		"use an IANA name such as UTC":            "use an IANA name such as UTC",
+	} {
+		var b strings.Builder
+		report(&b, job.Errorf(job.CodeNotFound, api, "x"))
+		if got := b.String(); got != "error: x\nhint: "+want+"\n" {
+			t.Errorf("%s: %q", api, got)
+		}
+	}
+}

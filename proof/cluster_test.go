@@ -1,0 +1,275 @@
+package proof
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/harness"
+)
+
+// brisk is a target without refusals.
+func brisk(harness.Seen) (time.Duration, int) { return rand.N(25 * time.Millisecond), http.StatusOK }
+
+// newClusterLoad starts three nodes with a load on them: n jobs `@every 1s` and some that are triggered.
+func newClusterLoad(t *testing.T, seed uint64, n int, flags ...string) *load {
+	t.Helper()
+	target := harness.NewTarget(t)
+	target.Behave(brisk)
+	c := harness.NewCluster(t, harness.Build(t), 3, flags...)
+	l := newLoad(t, c.Nodes[1], target, rand.New(rand.NewPCG(seed, 1)))
+	l.cl = c
+	l.seconds(n)
+	return l
+}
+
+const manualJobs = 5
+
+// seconds makes n jobs `@every 1s`, half of which may overlap, and the manual ones, through a node that need not lead.
+func (l *load) seconds(n int) {
+	l.t.Helper()
+	b := &batch{rerun: true}
+	var file bytes.Buffer
+	enc := json.NewEncoder(&file)
+	put := func(p harness.Promise, spec job.Spec) {
+		l.promise(p)
+		b.tokens = append(b.tokens, p.Token)
+		if err := enc.Encode(spec); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	for i := range n {
+		token := fmt.Sprintf("every-%d", i)
+		overlap := []string{job.OverlapAllow, job.OverlapSkip}[i%2]
+		put(harness.Promise{Token: token, Kind: harness.Every, Step: time.Second}, l.spec(token, token, "@every 1s", overlap))
+	}
+	for i := range manualJobs {
+		token := fmt.Sprintf("manual-%d", i)
+		put(harness.Promise{Token: token, Kind: harness.Manual}, l.spec(token, token, job.ScheduleManual, job.OverlapAllow))
+	}
+	b.file = file.Bytes()
+	l.mustSend(b)
+}
+
+// endAll gives the recurring jobs an end, several at a time and through all nodes.
+func (l *load) endAll(in time.Duration) time.Time {
+	l.t.Helper()
+	end := time.Now().Add(in).Truncate(time.Millisecond)
+	tokens := make(chan string)
+	var wg sync.WaitGroup
+	var failed atomic.Bool
+	for range 16 {
+		wg.Go(func() {
+			for token := range tokens {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				if _, err := l.anyone().PatchJob(ctx, token, fmt.Appendf(nil, `{"end_at":%q}`, job.At(end)), 0); err != nil {
+					l.t.Errorf("patch %s: %v", token, err)
+					failed.Store(true)
+				}
+				cancel()
+			}
+		})
+	}
+	for _, token := range l.order {
+		if l.promises[token].Kind == harness.Every && !failed.Load() {
+			tokens <- token
+		}
+	}
+	close(tokens)
+	wg.Wait()
+	if failed.Load() {
+		l.t.FailNow()
+	}
+	if time.Now().After(end) {
+		l.t.Errorf("the patches took longer than %s", in)
+	}
+	return end
+}
+
+// settle ends the load, accounts for all of it, and holds the nodes against each other.
+func (l *load) settle(in time.Duration) (*harness.Books, harness.Report) {
+	l.t.Helper()
+	end := l.endAll(in)
+	l.drained(end, 45*time.Second)
+	l.cl.Same(20 * time.Second)
+	l.node = l.cl.Nodes[l.rng.IntN(len(l.cl.Nodes))]
+	b := l.books()
+	r := l.judge(b)
+	byReason := map[job.Reason]int64{}
+	for _, rec := range b.History {
+		if rec.RunID == "" {
+			byReason[rec.Reason] += rec.Count
+		}
+	}
+	byWorker := map[string]int{}
+	for _, rec := range b.History {
+		if rec.RunID != "" {
+			byWorker[rec.Worker]++
+		}
+	}
+	l.t.Logf("not run: %v; attempts: %v", byReason, byWorker)
+	return b, r
+}
+
+// firstClaim is when somebody claimed something again after an instant.
+func firstClaim(history []job.Run, after time.Time) (at job.Instant) {
+	for _, r := range history {
+		if r.ClaimedAt > job.At(after) && (at == 0 || r.ClaimedAt < at) {
+			at = r.ClaimedAt
+		}
+	}
+	return at
+}
+
+// logGaps says for how long nothing was claimed after each outage.
+func logGaps(t *testing.T, what string, history []job.Run, outages []harness.Outage) {
+	t.Helper()
+	var gaps []time.Duration
+	for _, o := range outages {
+		from := o.Dead // until then the one that dies may claim
+		if o.Paused {
+			from = o.Sent
+		}
+		at := firstClaim(history, from.Add(time.Millisecond))
+		if at == 0 {
+			t.Errorf("nothing was claimed after %s", o.Sent.Format("15:04:05.000"))
+			continue
+		}
+		gaps = append(gaps, time.Duration(int64(at)-o.Sent.UnixMilli())*time.Millisecond)
+	}
+	if len(gaps) == 0 {
+		return
+	}
+	slices.Sort(gaps)
+	t.Logf("gap in firing after %s: p50 %s, worst %s of %d: %v", what, gaps[len(gaps)/2], gaps[len(gaps)-1], len(gaps), gaps)
+}
+
+// TestClusterSurvivesKillsOfTheLeader kills whoever leads, again and again, and then asks of every occurrence what became of it.
+func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
+	heavy(t)
+	jobs, kills, wind := 200, 4, 4*time.Second
+	if harness.Long() {
+		jobs, kills, wind = 1000, 10, 15*time.Second
+	}
+	seed := harness.Seed(t)
+	l := newClusterLoad(t, seed, jobs)
+	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
+	var outages []harness.Outage
+	time.Sleep(2 * time.Second)
+	for i := range kills {
+		leader := l.cl.Leader()
+		time.Sleep(rand.N(time.Second))
+		sent := l.target.Arrived()
+		o := leader.Kill("leading")
+		outages = append(outages, o)
+		time.Sleep(time.Second + rand.N(time.Second))
+		next := l.cl.Leader()
+		t.Logf("kill %d: %s died leading after %d requests, %s leads %s later", i+1, leader.ID, sent, next.ID, time.Since(o.Sent).Round(time.Millisecond))
+		leader.Start()
+		if t.Failed() {
+			break
+		}
+		time.Sleep(time.Second + rand.N(500*time.Millisecond))
+	}
+	stop()
+	b, _ := l.settle(wind)
+	logGaps(t, "SIGKILL of the leader", b.History, outages)
+	l.cl.StopAndCheck()
+}
+
+// TestPausedLeaderCommitsNothing stops the leader's process for ten seconds. The others go on without it; when it wakes up it still
+// thinks that it leads, and may do nothing about it. Ten seconds are less than a lease: its worker's runs stay its own, so nothing may
+// be repeated.
+func TestPausedLeaderCommitsNothing(t *testing.T) {
+	heavy(t)
+	jobs, pauses, wind := 50, 1, 3*time.Second
+	if harness.Long() {
+		jobs, pauses, wind = 1000, 5, 15*time.Second
+	}
+	seed := harness.Seed(t)
+	l := newClusterLoad(t, seed, jobs)
+	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond) // the one that sleeps is asked too, and answers when it wakes up
+	var outages []harness.Outage
+	time.Sleep(time.Second)
+	for i := range pauses {
+		old := l.cl.Leader()
+		was, err := old.Stale().Status(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := old.Pause("leading", 10*time.Second)
+		outages = append(outages, o)
+		var s client.Status
+		harness.Eventually(t, 10*time.Second, old.ID+" knows who leads now", func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			s, err = old.Stale().Status(ctx)
+			return err == nil && s.Term > was.Term && s.State == "follower" && s.Leader != "" && s.Leader != old.ID
+		})
+		t.Logf("pause %d: %s led term %d, woke up and follows %s in term %d after %s", i+1, old.ID, was.Term, s.Leader, s.Term, time.Since(o.Dead).Round(time.Millisecond))
+		time.Sleep(2 * time.Second)
+	}
+	stop()
+	b, r := l.settle(wind)
+	if r.Repeated > 0 || r.Lost > 0 {
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost", r.Repeated, r.Lost)
+	}
+	logGaps(t, "SIGSTOP of the leader", b.History, outages)
+	l.cl.StopAndCheck()
+}
+
+// TestRollingRestartMissesNothing restarts every node in good order under load.
+func TestRollingRestartMissesNothing(t *testing.T) {
+	heavy(t)
+	jobs, rounds, wind := 100, 1, 3*time.Second
+	if harness.Long() {
+		jobs, rounds, wind = 1000, 3, 15*time.Second
+	}
+	seed := harness.Seed(t)
+	l := newClusterLoad(t, seed, jobs)
+	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
+	var outages []harness.Outage
+	time.Sleep(time.Second)
+	for range rounds {
+		for _, n := range l.cl.Nodes {
+			led := l.cl.Leader() == n
+			o := harness.Outage{Sent: time.Now()}
+			n.Stop()
+			o.Dead = time.Now()
+			n.Start()
+			t.Logf("%s (led: %v) stopped in %s and was ready after %s", n.ID, led, o.Dead.Sub(o.Sent).Round(time.Millisecond), time.Since(o.Dead).Round(time.Millisecond))
+			if led {
+				o.Paused = true // the gap counts from the signal
+				outages = append(outages, o)
+			}
+			time.Sleep(time.Second)
+		}
+	}
+	stop()
+	b, r := l.settle(wind)
+	if r.Repeated > 0 || r.Lost > 0 {
+		t.Errorf("%d runs were repeated, %d attempts lost", r.Repeated, r.Lost)
+	}
+	for _, rec := range b.History {
+		if rec.RunID == "" && rec.Reason != job.ReasonOverlap {
+			t.Errorf("%d occurrences of %s did not run: %s", rec.Count, rec.JobName, rec.Reason)
+		}
+	}
+	worst := time.Duration(0)
+	for _, s := range b.Seen {
+		worst = max(worst, s.Arrived.Sub(s.At().Time()))
+	}
+	t.Logf("the latest request came %s after its time", worst.Round(time.Millisecond))
+	logGaps(t, "SIGTERM of the leader", b.History, outages)
+	l.cl.StopAndCheck()
+}

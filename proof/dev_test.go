@@ -1,0 +1,117 @@
+package proof
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/proof/harness"
+)
+
+// said is output that another goroutine writes.
+type said struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+var leads = regexp.MustCompile(`(n\d) leads\. .*kill -9 (\d+)`)
+
+// TestDevClusterLosesItsLeader does what `carillon dev --nodes 3` tells a person to do: kill the leader, and watch.
+func TestDevClusterLosesItsLeader(t *testing.T) {
+	heavy(t)
+	first := threePorts(t)
+	dir := t.TempDir()
+	cmd := exec.Command(harness.Build(t), "dev", "--nodes", "3", "--listen", first, "--data-dir", dir)
+	var out said
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has ended, unless the test failed
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	leader := func() (id string, pid int) {
+		all := leads.FindAllStringSubmatch(out.String(), -1)
+		if len(all) == 0 {
+			return "", 0
+		}
+		last := all[len(all)-1]
+		pid, _ = strconv.Atoi(last[2])
+		return last[1], pid
+	}
+	harness.Eventually(t, harness.ReadyLimit, "somebody leads", func() bool { id, _ := leader(); return id != "" })
+	old, pid := leader()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.ReadyLimit, "another one leads", func() bool { id, _ := leader(); return id != old })
+	harness.Eventually(t, harness.ReadyLimit, "the killed one is back", func() bool {
+		host, port, _ := net.SplitHostPort(first)
+		n, _ := strconv.Atoi(port)
+		k, _ := strconv.Atoi(old[1:])
+		s, err := client.New(fmt.Sprintf("%s:%d", host, n+k-1), client.WithAttempts(1)).Status(t.Context())
+		return err == nil && s.Ready
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(harness.ReadyLimit):
+		t.Fatal("an interrupt does not end it")
+	}
+}
+
+// threePorts finds three free ports in a row.
+func threePorts(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		addr := harness.FreeAddr(t)
+		host, text, _ := net.SplitHostPort(addr)
+		port, _ := strconv.Atoi(text)
+		free := true
+		for i := 1; i < 3; i++ {
+			l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, port+i))
+			if err != nil {
+				free = false
+				break
+			}
+			l.Close()
+		}
+		if free {
+			return addr
+		}
+	}
+	t.Fatal("no three free ports in a row")
+	return ""
+}
