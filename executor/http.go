@@ -309,14 +309,19 @@ func judge(resp *http.Response, p job.HTTPPayload, stop func()) job.Result {
 		r.Outcome = job.OutcomeSucceeded
 	} else {
 		r.Outcome, r.Error = job.OutcomeFailed, "status "+strings.TrimSpace(resp.Status)
-		if text := strings.TrimSpace(head(string(kept), errorBodyBytes)); text != "" {
+		if len(p.ExpectStatus) > 0 {
+			r.Error += ", expected " + expected(p.ExpectStatus)
+		}
+		if isRedirect(resp.StatusCode) && resp.Header.Get("Location") != "" {
+			r.Error += ": a redirect is not followed for " + requestKind(resp.Request)
+		} else if text := strings.TrimSpace(head(string(kept), errorBodyBytes)); text != "" {
 			r.Error += ": " + text
 		}
 		r.RetryAfter = job.Duration(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
 		switch code := resp.StatusCode; {
-		case code < 400 || code > 499 || p.RetryClientErrors:
+		case code < 300 || code > 499 || p.RetryClientErrors:
 		case code == http.StatusRequestTimeout || code == http.StatusTooEarly || code == http.StatusTooManyRequests:
-		default:
+		default: // the same request will be refused, or sent elsewhere, again
 			r.Permanent = true
 		}
 	}
@@ -326,6 +331,22 @@ func judge(resp *http.Response, p job.HTTPPayload, stop func()) job.Result {
 		t.Stop()
 	}
 	return r
+}
+
+func requestKind(req *http.Request) string {
+	if req.Method == http.MethodGet {
+		return "a GET with a body"
+	}
+	return req.Method
+}
+
+// expected is a set of statuses as a job writes them.
+func expected(s job.StatusSet) string {
+	var list []string
+	for _, e := range s {
+		list = append(list, e.String())
+	}
+	return strings.Join(list, " or ")
 }
 
 // retryAfter reads a Retry-After header: seconds or a date.

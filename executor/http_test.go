@@ -174,7 +174,7 @@ func TestHTTPStatus(t *testing.T) {
 		{status: 204, expect: 200},
 		{status: 404, expect: []any{200, "4xx"}, ok: true},
 		{status: 302, header: http.Header{"Location": {"/elsewhere"}}, expect: "300-399", ok: true},
-		{status: 304},
+		{status: 304, permanent: true},
 		{status: 400, permanent: true},
 		{status: 404, permanent: true},
 		{status: 404, lenient: true},
@@ -286,8 +286,12 @@ func TestHTTPRedirects(t *testing.T) {
 	}
 	for _, p := range []map[string]any{{"method": "POST"}, {"method": "HEAD"}, {"method": "DELETE"}, {"body": "x"}, {"method": "GET", "body": "x"}} {
 		p["url"] = first.URL + "/there"
-		if r, n, m := run(p); r.Outcome != job.OutcomeFailed || n != 1 || m != 0 || !strings.HasPrefix(r.Error, "status 302") {
+		if r, n, m := run(p); r.Outcome != job.OutcomeFailed || n != 1 || m != 0 || !strings.HasPrefix(r.Error, "status 302 Found: a redirect is not followed for ") || !r.Permanent {
 			t.Errorf("%v: %+v, %d and %d requests", p, r, n, m)
+		}
+		p["retry_client_errors"], p["expect_status"] = true, []any{201, "4xx"}
+		if r, _, _ := run(p); r.Permanent || !strings.HasPrefix(r.Error, "status 302 Found, expected 201 or 4xx: a redirect") {
+			t.Errorf("%v: %+v", p, r)
 		}
 	}
 }

@@ -26,6 +26,9 @@ const (
 	// pipeDelay is how long the output is waited for once the command and its group are gone: only a process that left the group
 	// can still hold the pipe.
 	pipeDelay = 500 * time.Millisecond
+	// exitPermanent is the exit status by which a command says that trying again is useless; docs/jobs.md promises it. It is none that
+	// shells (1, 2, 126 and above) or sysexits.h (64 to 78) use.
+	exitPermanent = 100
 )
 
 // ShellOptions describe a Shell runner.
@@ -97,6 +100,7 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 	r := job.Result{Outcome: job.OutcomeSucceeded, Output: tail(string(out.Bytes()), job.MaxOutputBytes)}
 	if err != nil {
 		r.Outcome, r.Error = job.OutcomeFailed, err.Error()
+		r.Permanent = cmd.ProcessState.ExitCode() == exitPermanent
 	}
 	return r
 }

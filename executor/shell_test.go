@@ -90,6 +90,7 @@ func TestShell(t *testing.T) {
 		"both streams":     {job.ShellPayload{Command: "echo a; echo b >&2; echo c"}, "a\nb\nc\n", ""},
 		"no input":         {job.ShellPayload{Command: "cat; echo end"}, "end\n", ""},
 		"fails":            {job.ShellPayload{Command: "echo why; exit 3"}, "why\n", "exit status 3"},
+		"fails for good":   {job.ShellPayload{Command: "exit 100"}, "", "exit status 100"},
 		"kills itself":     {job.ShellPayload{Command: "kill -9 $$"}, "", "killed by SIGKILL"},
 		"directory":        {job.ShellPayload{Command: "pwd -P", Dir: "/"}, "/\n", ""},
 		"own path":         {job.ShellPayload{Argv: []string{"tool"}, Env: map[string]string{"PATH": dir + ":/bin"}}, "from the tool\n", ""},
@@ -105,7 +106,7 @@ func TestShell(t *testing.T) {
 			if c.err != "" {
 				want = job.OutcomeFailed
 			}
-			if r.Outcome != want || r.Output != c.output || r.Error != c.err || r.Permanent {
+			if r.Outcome != want || r.Output != c.output || r.Error != c.err || r.Permanent != (name == "fails for good") {
 				t.Fatalf("%+v", r)
 			}
 		})

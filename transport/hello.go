@@ -14,6 +14,8 @@ type Hello struct {
 	Epoch      uint64
 	NodeID     string
 	InstanceID string // of the data directory: a wiped node has another one
+	Address    string // that it advertises: two copies of a directory cannot both be where the cluster thinks it is
+	Index      uint64 // the log entry that last changed what the node knows of its own membership; 0 if it knows nothing
 }
 
 // Handshake is what a node says of itself and what it demands of others.
@@ -74,19 +76,20 @@ var (
 	errVersion   = errors.New("transport: unknown handshake version")
 )
 
-// appendHello encodes h: version, epoch, and three strings with a length byte
-// each. A later version may only add at the end.
+// appendHello encodes h: version, epoch, three strings with a length byte each,
+// the address in the same way, and the index. A later version may only add at
+// the end.
 func appendHello(b []byte, h Hello) ([]byte, error) {
 	b = append(b, helloVersion)
 	b = binary.BigEndian.AppendUint64(b, h.Epoch)
-	for _, s := range []string{h.ClusterID, h.NodeID, h.InstanceID} {
+	for _, s := range []string{h.ClusterID, h.NodeID, h.InstanceID, h.Address} {
 		if len(s) > maxString {
 			return nil, fmt.Errorf("transport: id of %d bytes in handshake", len(s))
 		}
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	return b, nil
+	return binary.BigEndian.AppendUint64(b, h.Index), nil
 }
 
 func decodeHello(b []byte) (Hello, error) {
@@ -102,13 +105,17 @@ func decodeHello(b []byte) (Hello, error) {
 	}
 	h.Epoch = binary.BigEndian.Uint64(b)
 	b = b[8:]
-	for _, s := range []*string{&h.ClusterID, &h.NodeID, &h.InstanceID} {
+	for _, s := range []*string{&h.ClusterID, &h.NodeID, &h.InstanceID, &h.Address} {
 		if len(b) == 0 || len(b)-1 < int(b[0]) {
 			return Hello{}, errMalformed
 		}
 		n := 1 + int(b[0])
 		*s, b = string(b[1:n]), b[n:]
 	}
+	if len(b) < 8 {
+		return Hello{}, errMalformed
+	}
+	h.Index = binary.BigEndian.Uint64(b)
 	return h, nil
 }
 

@@ -35,7 +35,13 @@ func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *raft.NetworkTranspo
 }
 
 func newRaftTransport(sl *StreamLayer, logger hclog.Logger, timeout time.Duration) *raft.NetworkTransport {
+	var where raft.ServerAddressProvider
+	if sl.opts.AddressOf != nil { // raft logs a warning whenever a provider does not know
+		where = sl
+	}
 	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: where,
+
 		Stream:  sl,
 		Logger:  logger,
 		MaxPool: raftPool,

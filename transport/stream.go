@@ -33,6 +33,15 @@ type StreamOptions struct {
 	// MaxPending bounds the arriving connections in a handshake; 0 means 64.
 	MaxPending int
 
+	// AddressOf, if set, says where a server is that the Raft configuration may
+	// have at an outdated address; "" if it does not know better.
+	AddressOf func(raft.ServerID) raft.ServerAddress
+
+	// OnRefused, if set, is told of every handshake that failed because one of
+	// two nodes would not talk to the other, whoever dialled. Otherwise like
+	// OnError, which is told as well.
+	OnRefused func(*RefusedError)
+
 	// OnError is told why an arriving connection was refused or dropped. A
 	// *RefusedError names the peer. It is called from several goroutines and
 	// must not call Close.
@@ -131,7 +140,7 @@ func (s *StreamLayer) accept() {
 		}
 		s.gate.admit(conn, func(t *ticket) {
 			conn.SetDeadline(time.Now().Add(s.opts.Timeout))
-			err := receive(conn, s.opts.Handshake)
+			err := s.refused(receive(conn, s.opts.Handshake))
 			if !s.gate.leave(t) {
 				return // the gate has closed it, and said so
 			}
@@ -236,14 +245,36 @@ func (s *StreamLayer) dial(ctx context.Context, address string, deadline time.Ti
 
 func (s *StreamLayer) introduce(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
 	if s.opts.TLS == nil {
-		return conn, greet(conn, []byte{RaftByte}, address, s.opts.Handshake)
+		return conn, s.refused(greet(conn, []byte{RaftByte}, address, s.opts.Handshake))
 	}
 	tc, err := dialTLS(ctx, conn, address, s.opts.TLS)
 	if err != nil {
 		return nil, err
 	}
-	return tc, greet(tc, nil, address, s.opts.Handshake)
+	return tc, s.refused(greet(tc, nil, address, s.opts.Handshake))
 }
+
+// refused passes on an error of a handshake.
+func (s *StreamLayer) refused(err error) error {
+	var r *RefusedError
+	if s.opts.OnRefused != nil && errors.As(err, &r) {
+		s.opts.OnRefused(r)
+	}
+	return err
+}
+
+// ServerAddr implements raft.ServerAddressProvider. An error makes raft use what
+// its configuration says.
+func (s *StreamLayer) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	if s.opts.AddressOf != nil {
+		if a := s.opts.AddressOf(id); a != "" {
+			return a, nil
+		}
+	}
+	return "", errNoBetterAddress
+}
+
+var errNoBetterAddress = errors.New("transport: the configuration's address stands")
 
 // namedAddr is a net.Addr that need not be an IP address.
 type namedAddr string
