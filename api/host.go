@@ -9,6 +9,17 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// Guard keeps out what a browser sends on behalf of somebody else's page: under another name (GuardHost), or across origins. A page that
+// somebody happens to have open must not be able to submit a shell job to a node on the same machine, and a browser can send a body
+// without a content type anywhere.
+func Guard(next http.Handler, hosts ...string) http.Handler {
+	origin := http.NewCrossOriginProtection()
+	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		WriteError(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser", "cross-origin requests may not change anything"))
+	}))
+	return GuardHost(origin.Handler(next), hosts...)
+}
+
 // GuardHost refuses requests that came over the loopback interface under a name that is not this machine's. A page whose own name was
 // made to mean 127.0.0.1 (DNS rebinding) is of the same origin to the browser, and might read everything and submit shell jobs; only
 // the Host header gives it away. Every other header is in its power, so none makes an exception. hosts are names, with or without a

@@ -430,13 +430,16 @@ func (c *carriage) broken(p place, err error) {
 	}
 }
 
-// outgoing is a request as it is sent to the leader. The host stays that of the client: the leader compares it with the origin.
+// outgoing is a request as it is sent to the leader, under the leader's own name: this node's name and the origin of the request were
+// looked at here, and mean nothing there.
 func (f *forwarder) outgoing(ctx context.Context, r *http.Request, p place) *http.Request {
 	out := r.Clone(ctx)
 	out.RequestURI = ""
 	out.URL = &url.URL{Scheme: "http", Host: p.addr, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	out.Close, out.GetBody, out.TransferEncoding, out.Trailer = false, nil, nil, nil
+	out.Host = p.addr
 	dropHops(out.Header)
+	dropOrigin(out.Header)
 	out.Header.Set(headerForwarded, f.n.cfg.NodeID)
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header.Set("User-Agent", "") // none of net/http's
@@ -446,6 +449,11 @@ func (f *forwarder) outgoing(ctx context.Context, r *http.Request, p place) *htt
 
 // hops are the headers that are about one connection only.
 var hops = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
+
+func dropOrigin(h http.Header) {
+	h.Del("Origin")
+	h.Del("Sec-Fetch-Site")
+}
 
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
@@ -493,8 +501,9 @@ func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
 	rp := &httputil.ReverseProxy{
 		Transport: f.long, FlushInterval: -1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", p.addr, pr.In.Host
+			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", p.addr, p.addr
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			dropOrigin(pr.Out.Header)
 			pr.Out.Header.Set(headerForwarded, f.n.cfg.NodeID)
 			pr.Out.GetBody = nil
 		},

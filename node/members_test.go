@@ -250,14 +250,21 @@ func TestMembershipOperations(t *testing.T) {
 	c.mustOp("demote", low.id())
 	c.refused("transfer", low.id(), job.CodeState, "promote")
 	c.mustOp("transfer", "")
-	time.Sleep(10 * c.members[0].cfg.Members.Interval)
+	c.awaitVoters(2)
+	lead := c.leader()
+	lead.eventually("its address is settled", func() bool { return lead.backend.Ready() == nil })
+	_, before := lead.members.configured()
+	time.Sleep(10 * lead.cfg.Members.Interval)
+	if _, after := lead.members.configured(); before != after {
+		t.Error("a demoted node was promoted again")
+	}
 	c.awaitVoters(2)
 	c.mustOp("promote", low.id())
 	c.mustOp("promote", low.id())
 	c.awaitVoters(3)
 
 	// The leader is demoted and removed by its successor.
-	lead := c.leader()
+	lead = c.leader()
 	c.mustOp("demote", lead.id())
 	if now := c.leader(); now == lead {
 		t.Error("a node without a vote leads")
@@ -323,6 +330,11 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "removed")
 	})
 	time.Sleep(3 * dead.cfg.Raft.Heartbeat)
+	for _, m := range []*member{lead, alive} {
+		if err := m.members.check(dead.members.hello()); err == nil || !strings.Contains(err.Error(), "was removed") {
+			t.Errorf("%s: %v", m.id(), err)
+		}
+	}
 	if now := dead.group.raft.CurrentTerm(); now != term { // PreVote: it asks, nobody answers, and it stays where it is
 		t.Errorf("the removed node campaigns: term %d became %d", term, now)
 	}
@@ -525,6 +537,11 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 		if err := x.members.check(clone.members.hello()); err == nil || !strings.Contains(err.Error(), "copied") {
 			t.Errorf("%s: %v", x.id(), err)
 		}
+	}
+	rq := clone.members.request()
+	rq.Member = true
+	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState || !strings.Contains(err.Error(), "is running at "+m.cfg.Listen) {
+		t.Errorf("the leader: %v", err)
 	}
 	for _, x := range c.others(m) {
 		if r, _ := x.members.row(m.id()); r.Address != m.cfg.Listen {

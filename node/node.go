@@ -102,9 +102,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.backend = &backend{n: n, g: n.group}
 	n.forward = newForwarder(n, api.New(n.backend, api.Options{
 		Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n}, Leader: n.leaderAddr,
-		Cluster: n.members,
+		Cluster: n.members, Hosts: []string{n.advertise},
 	}))
-	n.handler = n.forward
+	n.handler = api.Guard(n.forward, n.advertise) // here, because what is forwarded no longer says where it came from
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
