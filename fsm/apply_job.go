@@ -172,6 +172,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 		return Outcome{}, err
 	}
 	s.Gen++
+	before := s
 	if err := a.adopt(&s, &def.Spec); err != nil {
 		return Outcome{}, err
 	}
@@ -187,8 +188,10 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if s.Paused || s.Quarantined {
 		s.ParkedAt, s.ParkedReady = c.Next.At, c.Next.Ready
 	}
-	if err := a.follow(id, &s); err != nil {
-		return Outcome{}, err
+	if s.Lane != before.Lane || s.Class != before.Class || s.AtMostOnce != before.AtMostOnce {
+		if err := a.follow(id, &s); err != nil {
+			return Outcome{}, err
+		}
 	}
 	if err := a.release(id, &s); err != nil { // a looser overlap or concurrency lets waiting runs start
 		return Outcome{}, err

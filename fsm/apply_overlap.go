@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -59,7 +61,7 @@ func (a *applier) release(id job.ID, s *store.State) error {
 // replace makes room for a newer run: what runs is told to stop, what waits for its retry or its turn is dropped. Catch-up and
 // backfill runs are not replaced; they take their turns.
 func (a *applier) replace(id job.ID, s *store.State) error {
-	for _, ref := range a.b.Open(id) {
+	for _, ref := range slices.Clone(a.b.Open(id)) {
 		if ref.Serial {
 			continue
 		}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -62,7 +63,7 @@ func (a *applier) stop(k job.RunKey, s *store.State, reason job.Reason) error {
 }
 
 func (a *applier) stopAll(id job.ID, s *store.State, reason job.Reason) error {
-	for _, ref := range a.b.Open(id) {
+	for _, ref := range slices.Clone(a.b.Open(id)) {
 		if err := a.stop(job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}, s, reason); err != nil {
 			return err
 		}

@@ -1,12 +1,15 @@
 package fsm
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,5 +174,46 @@ func TestColumnsOfDifferentLengthsAreRefused(t *testing.T) {
 	}
 	if _, err := Decode(append(mustEncode(t, &Pause{Job: 1}), 0)); err == nil {
 		t.Error("bytes after the command")
+	}
+}
+
+// Columns are differences; those wrap around at both ends, and what does not fit its type is refused.
+func TestColumnsPack(t *testing.T) {
+	times := Times{0, T(1), T(1), T(2), -1, math.MaxInt64, math.MinInt64, 0}
+	numbers := Numbers{5, 0, math.MaxUint64, 1 << 63, 7}
+	gens, indexes := Gens{math.MaxUint32, 0, 3}, Indexes{math.MaxUint16, 0}
+	back := struct {
+		t Times
+		n Numbers
+		g Gens
+		i Indexes
+	}{}
+	for _, c := range []struct {
+		from interface{ MarshalBinary() ([]byte, error) }
+		to   interface{ UnmarshalBinary([]byte) error }
+	}{{times, &back.t}, {numbers, &back.n}, {gens, &back.g}, {indexes, &back.i}} {
+		b, err := c.from.MarshalBinary()
+		if err == nil {
+			err = c.to.UnmarshalBinary(b)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(back.t, times) || !slices.Equal(back.n, numbers) || !slices.Equal(back.g, gens) || !slices.Equal(back.i, indexes) {
+		t.Errorf("%+v", back)
+	}
+	wide, err := Times{1 << 40}.MarshalBinary()
+	if err != nil || back.g.UnmarshalBinary(wide) == nil || back.i.UnmarshalBinary(wide) == nil {
+		t.Error("a number that does not fit was read")
+	}
+	below, _ := Times{-1}.MarshalBinary()
+	for _, bad := range [][]byte{{0x80}, {1, 0x80}, bytes.Repeat([]byte{0xff}, 11), below} {
+		if back.g.UnmarshalBinary(bad) == nil {
+			t.Errorf("%x was read", bad)
+		}
+	}
+	if err := back.t.UnmarshalBinary(nil); err != nil || back.t != nil {
+		t.Errorf("%v %v", back.t, err)
 	}
 }

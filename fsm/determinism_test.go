@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// history is a log of random commands and what they were answered with, one entry a batch.
+// past is a log of random commands and what they were answered with, one entry a batch.
 type past struct {
 	*world
 	replies []any

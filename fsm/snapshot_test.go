@@ -36,7 +36,7 @@ func takeSnapshot(t testing.TB, s *Snapshots, index, term uint64) *raft.Snapshot
 	return list[0]
 }
 
-// stream is the state that goes with a snapshot, read as raft reads it: exactly Size bytes.
+// readStream is the state that goes with a snapshot, read as raft reads it: exactly Size bytes.
 func readStream(t testing.TB, s *Snapshots, id string) []byte {
 	t.Helper()
 	meta, rc, err := s.Open(id)

@@ -44,7 +44,7 @@ const (
 
 // run gets the node into its cluster and keeps its row true.
 func (m *members) run(ctx context.Context) {
-	if servers, _ := m.configured(); len(servers) == 0 && len(m.n.cfg.Join) > 0 {
+	if servers := m.configured(); len(servers) == 0 && len(m.n.cfg.Join) > 0 {
 		if err := m.join(ctx); err != nil {
 			if ctx.Err() == nil {
 				m.setWhy("%v", err)
@@ -193,7 +193,7 @@ func (m *members) follow(ctx context.Context) {
 
 // outdated says that the row or raft's configuration has this node otherwise than it is.
 func (m *members) outdated() bool {
-	servers, _ := m.configured()
+	servers := m.configured()
 	if len(servers) == 0 {
 		return false // nothing came yet
 	}
@@ -272,7 +272,7 @@ func (m *members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 	}
 	defer m.unlock()
 	old, known := m.row(rq.NodeID)
-	servers, _ := m.configured()
+	servers := m.configured()
 	_, in := findServer(servers, rq.NodeID)
 	switch {
 	case rq.Member && (known && (old.Removed || old.Instance != rq.InstanceID) || !known && !in):

@@ -163,19 +163,18 @@ func (m *members) Self() client.NodeInfo {
 	return i
 }
 
-// configured is raft's latest configuration and its index.
-func (m *members) configured() ([]raft.Server, uint64) {
+// configured is raft's latest configuration.
+func (m *members) configured() []raft.Server {
 	r := m.raft.Load()
 	if r == nil {
-		return nil, 0
+		return nil
 	}
-	f := r.GetConfiguration()
-	return f.Configuration().Servers, f.Index()
+	return r.GetConfiguration().Configuration().Servers
 }
 
 // servers are those of raft's latest configuration, each with the address at which it is now.
 func (m *members) servers() []raft.Server {
-	servers, _ := m.configured()
+	servers := m.configured()
 	servers = slices.Clone(servers)
 	for i, s := range servers {
 		servers[i].Address = cmp.Or(m.where(string(s.ID)), s.Address)
@@ -291,7 +290,7 @@ func (m *members) addressOf(id raft.ServerID) raft.ServerAddress {
 	if a := m.where(string(id)); a != "" {
 		return a
 	}
-	servers, _ := m.configured()
+	servers := m.configured()
 	s, _ := findServer(servers, string(id))
 	return s.Address
 }
@@ -354,7 +353,7 @@ func (m *members) isRemoved() bool {
 	if r, ok := m.row(m.id()); ok && r.Removed && r.Instance == m.n.dir.Instance {
 		return true
 	}
-	servers, _ := m.configured()
+	servers := m.configured()
 	_, in := findServer(servers, m.id())
 	return len(servers) > 0 && !in
 }
@@ -367,7 +366,7 @@ func (m *members) ready() error {
 	m.mu.Lock()
 	why := m.why
 	m.mu.Unlock()
-	if servers, _ := m.configured(); len(servers) == 0 {
+	if servers := m.configured(); len(servers) == 0 {
 		if why == "" {
 			why = "it waits for the leader's first word"
 		}

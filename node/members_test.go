@@ -32,7 +32,7 @@ func (c *cluster) newMember(id string, join []string, change ...func(*Config)) *
 	}
 	cfg := testConfig(c.t, c.t.TempDir())
 	cfg.NodeID, cfg.Listen, cfg.Bootstrap, cfg.Join = id, ln.Addr().String(), len(join) == 0, join
-	cfg.Raft.Heartbeat = 150 * time.Millisecond
+	cfg.Raft.Heartbeat = 300 * time.Millisecond // shorter ones lose leaderships for no reason on a machine that is busy with other things
 	cfg.Members = MembersConfig{Interval: 40 * time.Millisecond, StableFor: 100 * time.Millisecond}
 	cfg.Logger = slog.New(partFilter{cfg.Logger.With("node", id).Handler()})
 	for _, f := range change {
@@ -78,7 +78,7 @@ func (c *cluster) awaitVoters(n int) {
 }
 
 func voters(m *member) (ids []string) {
-	servers, _ := m.members.configured()
+	servers := m.members.configured()
 	for _, s := range servers {
 		if s.Suffrage == raft.Voter {
 			ids = append(ids, string(s.ID))
@@ -135,11 +135,11 @@ func (c *cluster) mustOp(verb, id string) {
 
 func (c *cluster) refused(verb, id string, code job.Code, want string) {
 	c.t.Helper()
-	before, _ := c.leader().members.configured()
+	before := c.leader().members.configured()
 	if p := c.op(verb, id).problem(); p.Code != code || !strings.Contains(p.Message+p.Remedy, want) {
 		c.t.Errorf("%s %s: %+v, want %s with %q", verb, id, p, code, want)
 	}
-	if after, _ := c.leader().members.configured(); !slices.Equal(before, after) {
+	if after := c.leader().members.configured(); !slices.Equal(before, after) {
 		c.t.Errorf("%s %s was refused and changed %v to %v", verb, id, before, after)
 	}
 }
@@ -253,10 +253,10 @@ func TestMembershipOperations(t *testing.T) {
 	c.awaitVoters(2)
 	lead := c.leader()
 	lead.eventually("its address is settled", func() bool { return lead.backend.Ready() == nil })
-	_, before := lead.members.configured()
-	time.Sleep(10 * lead.cfg.Members.Interval)
-	if _, after := lead.members.configured(); before != after {
-		t.Error("a demoted node was promoted again")
+	for end := time.Now().Add(10 * lead.cfg.Members.Interval); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if slices.Contains(voters(lead), low.id()) {
+			t.Fatal("a demoted node was promoted again")
+		}
 	}
 	c.awaitVoters(2)
 	c.mustOp("promote", low.id())
@@ -285,11 +285,10 @@ func TestMembershipOperations(t *testing.T) {
 	for _, m := range rest {
 		m.eventually("two are left", func() bool { return len(voters(m)) == 2 })
 	}
-	// Nobody talks to it any more, so its term only rises if it campaigns.
-	term := lead.group.raft.CurrentTerm()
+	// It may hear of the others' terms, but a higher one could only come from its own campaign.
 	time.Sleep(5 * lead.cfg.Raft.Heartbeat)
-	if now := lead.group.raft.CurrentTerm(); now != term {
-		t.Errorf("the removed node campaigns: term %d became %d", term, now)
+	if its, theirs := lead.group.raft.CurrentTerm(), c.leader().group.raft.CurrentTerm(); its > theirs {
+		t.Errorf("the removed node campaigns: it is in term %d and the others in %d", its, theirs)
 	}
 	c.mustOp("remove", lead.id()) // done before
 
@@ -324,7 +323,6 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 	// It slept through its removal. It is told when it comes back, and does no harm.
 	dead.link = &link{}
 	dead.open(t)
-	term := dead.group.raft.CurrentTerm()
 	dead.eventually("it knows that it was removed", func() bool {
 		err := dead.backend.Ready()
 		return err != nil && strings.Contains(err.Error(), "removed")
@@ -335,8 +333,8 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 			t.Errorf("%s: %v", m.id(), err)
 		}
 	}
-	if now := dead.group.raft.CurrentTerm(); now != term { // PreVote: it asks, nobody answers, and it stays where it is
-		t.Errorf("the removed node campaigns: term %d became %d", term, now)
+	if its, theirs := dead.group.raft.CurrentTerm(), c.leader().group.raft.CurrentTerm(); its > theirs { // PreVote: it asks, and nobody answers
+		t.Errorf("the removed node campaigns: it is in term %d and the others in %d", its, theirs)
 	}
 	dead.stop()
 
@@ -424,7 +422,7 @@ func TestJoinRefusals(t *testing.T) {
 			}
 		})
 	}
-	servers, _ := first.members.configured()
+	servers := first.members.configured()
 	rows, err := first.members.rows()
 	if len(servers) != 1 || len(rows) != 1 || err != nil {
 		t.Errorf("something changed: %v %v %v", servers, rows, err)
@@ -657,14 +655,14 @@ func TestHalfDoneChangesAreSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.eventually("the server of the row is added", func() bool {
-		servers, _ := m.members.configured()
+		servers := m.members.configured()
 		s, in := findServer(servers, "ghost")
 		return in && s.Suffrage == raft.Nonvoter
 	})
 	if o, err := m.members.propose(context.Background(), e, &fsm.RemoveNode{Head: m.members.head(e), ID: "ghost"}); err != nil || o.Code != fsm.CodeOK {
 		t.Fatal(o, err)
 	}
-	m.eventually("the server without a row is removed", func() bool { servers, _ := m.members.configured(); return len(servers) == 1 })
+	m.eventually("the server without a row is removed", func() bool { servers := m.members.configured(); return len(servers) == 1 })
 	row, _ := m.members.row("n1")
 	row.Address = "127.0.0.1:2" // moved in the row and not in raft; the node itself then says where it really is
 	if err := m.members.putRow(context.Background(), e, row); err != nil {
@@ -672,7 +670,7 @@ func TestHalfDoneChangesAreSettled(t *testing.T) {
 	}
 	m.eventually("row and raft agree", func() bool {
 		r, _ := m.members.row("n1")
-		servers, _ := m.members.configured()
+		servers := m.members.configured()
 		return r.Address == m.cfg.Listen && string(servers[0].Address) == m.cfg.Listen
 	})
 }

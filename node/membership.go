@@ -132,7 +132,7 @@ func (m *members) settle(ctx context.Context, e *epoch) error {
 	if err != nil {
 		return err
 	}
-	servers, _ := m.configured()
+	servers := m.configured()
 	// The rows come first in every change, so what a crash left undone is always raft's part.
 	for id, r := range rows {
 		if _, in := findServer(servers, id); !in {
@@ -154,14 +154,14 @@ func (m *members) settle(ctx context.Context, e *epoch) error {
 			level = r.Level
 		}
 		if id == m.id() && string(s.Address) != r.Address {
-			return m.reconfigure(ctx, func(rf *raft.Raft, prev uint64) raft.Future {
-				return rf.AddVoter(s.ID, raft.ServerAddress(r.Address), prev, m.g.cfg.Raft.ApplyTimeout)
+			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
+				return rf.AddVoter(s.ID, raft.ServerAddress(r.Address), 0, m.g.cfg.Raft.ApplyTimeout)
 			})
 		}
 		if s.Suffrage != raft.Voter && !r.Standby && m.keepsUp(id) {
 			m.n.cfg.Logger.Info("a node has caught up and may vote from now on", "node", id)
-			return m.reconfigure(ctx, func(rf *raft.Raft, prev uint64) raft.Future {
-				return rf.AddVoter(s.ID, s.Address, prev, m.g.cfg.Raft.ApplyTimeout)
+			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
+				return rf.AddVoter(s.ID, s.Address, 0, m.g.cfg.Raft.ApplyTimeout)
 			})
 		}
 		if s.Suffrage == raft.Voter && r.Standby && id != m.id() && m.quorumWithout(servers, id) == nil {
@@ -300,10 +300,10 @@ func (m *members) putRow(ctx context.Context, e *epoch, row store.Node) error {
 	return outcomeError(o, row.ID)
 }
 
-// reconfigure changes raft's configuration, if it is still the one that was looked at.
-func (m *members) reconfigure(ctx context.Context, do func(r *raft.Raft, prev uint64) raft.Future) error {
-	_, prev := m.configured()
-	err := m.await(ctx, func(r *raft.Raft) error { return do(r, prev).Error() })
+// reconfigure changes raft's configuration. Raft could be told which one was looked at, but does not tell its index; so this relies on
+// the lock, and on settle for what another leader did in between.
+func (m *members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Future) error {
+	err := m.await(ctx, func(r *raft.Raft) error { return do(r).Error() })
 	switch {
 	case err == nil:
 		return nil
@@ -333,14 +333,14 @@ func (m *members) await(ctx context.Context, ask func(*raft.Raft) error) error {
 
 // add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address (pitfalls 41).
 func (m *members) add(ctx context.Context, row store.Node) error {
-	return m.reconfigure(ctx, func(r *raft.Raft, prev uint64) raft.Future {
-		return r.AddNonvoter(raft.ServerID(row.ID), raft.ServerAddress(row.Address), prev, m.g.cfg.Raft.ApplyTimeout)
+	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
+		return r.AddNonvoter(raft.ServerID(row.ID), raft.ServerAddress(row.Address), 0, m.g.cfg.Raft.ApplyTimeout)
 	})
 }
 
 func (m *members) demote(ctx context.Context, s raft.Server) error {
-	return m.reconfigure(ctx, func(r *raft.Raft, prev uint64) raft.Future {
-		return r.DemoteVoter(s.ID, prev, m.g.cfg.Raft.ApplyTimeout)
+	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
+		return r.DemoteVoter(s.ID, 0, m.g.cfg.Raft.ApplyTimeout)
 	})
 }
 
@@ -351,12 +351,12 @@ func (m *members) drop(ctx context.Context, e *epoch, id string) error {
 			return err
 		}
 	}
-	servers, _ := m.configured()
+	servers := m.configured()
 	if _, in := findServer(servers, id); !in {
 		return nil
 	}
-	return m.reconfigure(ctx, func(r *raft.Raft, prev uint64) raft.Future {
-		return r.RemoveServer(raft.ServerID(id), prev, m.g.cfg.Raft.ApplyTimeout)
+	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
+		return r.RemoveServer(raft.ServerID(id), 0, m.g.cfg.Raft.ApplyTimeout)
 	})
 }
 
@@ -366,7 +366,7 @@ func noNode(id string) error {
 
 // known is a member by id, for an operation on it; what the others are doing was just asked.
 func (m *members) known(ctx context.Context, id string) (raft.Server, []raft.Server, error) {
-	servers, _ := m.configured()
+	servers := m.configured()
 	s, in := findServer(servers, id)
 	if !in {
 		return s, servers, noNode(id)
@@ -444,8 +444,8 @@ func (m *members) Promote(ctx context.Context, id string) error {
 	if s.Suffrage == raft.Voter {
 		return nil
 	}
-	return m.reconfigure(ctx, func(r *raft.Raft, prev uint64) raft.Future {
-		return r.AddVoter(s.ID, s.Address, prev, m.g.cfg.Raft.ApplyTimeout)
+	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
+		return r.AddVoter(s.ID, s.Address, 0, m.g.cfg.Raft.ApplyTimeout)
 	})
 }
 
@@ -497,7 +497,7 @@ func (m *members) Transfer(ctx context.Context, id string) error {
 		return err
 	}
 	defer m.unlock()
-	servers, _ := m.configured()
+	servers := m.configured()
 	if id != "" {
 		s, _, err := m.known(ctx, id)
 		if err != nil {
@@ -530,7 +530,7 @@ func (m *members) transfer(ctx context.Context, id string) error {
 			if id == "" {
 				return r.LeadershipTransfer().Error()
 			}
-			servers, _ := m.configured()
+			servers := m.configured()
 			s, _ := findServer(servers, id)
 			return r.LeadershipTransferToServer(s.ID, s.Address).Error()
 		})

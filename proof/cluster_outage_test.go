@@ -25,7 +25,7 @@ import (
 func TestMajorityLost(t *testing.T) {
 	heavy(t)
 	seed := harness.Seed(t)
-	l := newClusterLoad(t, seed, 20)
+	l := newClusterLoad(t, seed, 20, mixed)
 	for i, c := range []struct {
 		name string
 		left func() *harness.Node // who stays
@@ -164,7 +164,7 @@ func TestSlowFollowerComesBackThroughASnapshot(t *testing.T) {
 		entries, lines = 20_000, 10_000
 	}
 	seed := harness.Seed(t)
-	l := newClusterLoad(t, seed, 20, "--snapshot-threshold", "200", "--snapshot-interval", "1s")
+	l := newClusterLoad(t, seed, 20, mixed, "--snapshot-threshold", "200", "--snapshot-interval", "1s")
 	leader := l.cl.Leader()
 	follower := l.cl.Others(leader)[l.rng.IntN(2)]
 	l.node = leader

@@ -22,21 +22,27 @@ import (
 func brisk(harness.Seen) (time.Duration, int) { return rand.N(25 * time.Millisecond), http.StatusOK }
 
 // newClusterLoad starts three nodes with a load on them: n jobs `@every 1s` and some that are triggered.
-func newClusterLoad(t *testing.T, seed uint64, n int, flags ...string) *load {
+func newClusterLoad(t *testing.T, seed uint64, n int, overlaps []string, flags ...string) *load {
 	t.Helper()
 	target := harness.NewTarget(t)
 	target.Behave(brisk)
 	c := harness.NewCluster(t, harness.Build(t), 3, flags...)
 	l := newLoad(t, c.Nodes[1], target, rand.New(rand.NewPCG(seed, 1)))
-	l.cl = c
-	l.seconds(n)
+	l.cl, l.probe = c, harness.NewProbe(t)
+	l.seconds(n, overlaps)
 	return l
 }
 
 const manualJobs = 5
 
-// seconds makes n jobs `@every 1s`, half of which may overlap, and the manual ones, through a node that need not lead.
-func (l *load) seconds(n int) {
+// What jobs do when an earlier run of theirs is open. Only where all may overlap is every occurrence that did not run one too many.
+var (
+	mixed = []string{job.OverlapAllow, job.OverlapSkip}
+	allow = []string{job.OverlapAllow}
+)
+
+// seconds makes n jobs `@every 1s` and the manual ones, through a node that need not lead.
+func (l *load) seconds(n int, overlaps []string) {
 	l.t.Helper()
 	b := &batch{rerun: true}
 	var file bytes.Buffer
@@ -50,7 +56,7 @@ func (l *load) seconds(n int) {
 	}
 	for i := range n {
 		token := fmt.Sprintf("every-%d", i)
-		overlap := []string{job.OverlapAllow, job.OverlapSkip}[i%2]
+		overlap := overlaps[i%len(overlaps)]
 		put(harness.Promise{Token: token, Kind: harness.Every, Step: time.Second}, l.spec(token, token, "@every 1s", overlap))
 	}
 	for i := range manualJobs {
@@ -58,7 +64,16 @@ func (l *load) seconds(n int) {
 		put(harness.Promise{Token: token, Kind: harness.Manual}, l.spec(token, token, job.ScheduleManual, job.OverlapAllow))
 	}
 	b.file = file.Bytes()
-	l.mustSend(b)
+	// On a busy machine leadership may move under the first of it; a file can be sent again.
+	var err error
+	for range 5 {
+		if err = l.send(b); err == nil {
+			return
+		}
+		l.t.Logf("sent again: %v", err)
+		l.cl.Leader()
+	}
+	l.t.Fatal(err)
 }
 
 // endAll gives the recurring jobs an end, several at a time and through all nodes.
@@ -72,7 +87,12 @@ func (l *load) endAll(in time.Duration) time.Time {
 		wg.Go(func() {
 			for token := range tokens {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-				if _, err := l.anyone().PatchJob(ctx, token, fmt.Appendf(nil, `{"end_at":%q}`, job.At(end)), 0); err != nil {
+				patch := fmt.Appendf(nil, `{"end_at":%q}`, job.At(end))
+				_, err := l.anyone().PatchJob(ctx, token, patch, 0)
+				for err != nil && passing(err) && ctx.Err() == nil {
+					_, err = l.anyone().PatchJob(ctx, token, patch, 0)
+				}
+				if err != nil {
 					l.t.Errorf("patch %s: %v", token, err)
 					failed.Store(true)
 				}
@@ -131,10 +151,11 @@ func firstClaim(history []job.Run, after time.Time) (at job.Instant) {
 	return at
 }
 
-// logGaps says for how long nothing was claimed after each outage.
-func logGaps(t *testing.T, what string, history []job.Run, outages []harness.Outage) {
-	t.Helper()
-	var gaps []time.Duration
+// logGaps says for how long nothing was claimed after each outage, and how long the machine itself stood still meanwhile.
+func (l *load) logGaps(what string, history []job.Run, outages []harness.Outage) {
+	l.t.Helper()
+	type gap struct{ took, stall time.Duration }
+	var gaps []gap
 	for _, o := range outages {
 		from := o.Dead // until then the one that dies may claim
 		if o.Paused {
@@ -142,16 +163,20 @@ func logGaps(t *testing.T, what string, history []job.Run, outages []harness.Out
 		}
 		at := firstClaim(history, from.Add(time.Millisecond))
 		if at == 0 {
-			t.Errorf("nothing was claimed after %s", o.Sent.Format("15:04:05.000"))
+			l.t.Errorf("nothing was claimed after %s", o.Sent.Format("15:04:05.000"))
 			continue
 		}
-		gaps = append(gaps, time.Duration(int64(at)-o.Sent.UnixMilli())*time.Millisecond)
+		gaps = append(gaps, gap{time.Duration(int64(at)-o.Sent.UnixMilli()) * time.Millisecond, l.probe.Worst(o.Sent, at.Time()).Round(time.Millisecond)})
 	}
 	if len(gaps) == 0 {
 		return
 	}
-	slices.Sort(gaps)
-	t.Logf("gap in firing after %s: p50 %s, worst %s of %d: %v", what, gaps[len(gaps)/2], gaps[len(gaps)-1], len(gaps), gaps)
+	slices.SortFunc(gaps, func(x, y gap) int { return int(x.took - y.took) })
+	var each []string
+	for _, g := range gaps {
+		each = append(each, fmt.Sprintf("%s (%s)", g.took, g.stall))
+	}
+	l.t.Logf("gap in firing after %s: p50 %s, worst %s of %d; each with the longest stall of the machine in it: %v", what, gaps[len(gaps)/2].took, gaps[len(gaps)-1].took, len(gaps), each)
 }
 
 // TestClusterSurvivesKillsOfTheLeader kills whoever leads, again and again, and then asks of every occurrence what became of it.
@@ -159,10 +184,10 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 	heavy(t)
 	jobs, kills, wind := 200, 4, 4*time.Second
 	if harness.Long() {
-		jobs, kills, wind = 1000, 10, 15*time.Second
+		jobs, kills, wind = 1000, 10, 8*time.Second
 	}
 	seed := harness.Seed(t)
-	l := newClusterLoad(t, seed, jobs)
+	l := newClusterLoad(t, seed, jobs, mixed)
 	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
 	var outages []harness.Outage
 	time.Sleep(2 * time.Second)
@@ -174,7 +199,7 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 		outages = append(outages, o)
 		time.Sleep(time.Second + rand.N(time.Second))
 		next := l.cl.Leader()
-		t.Logf("kill %d: %s died leading after %d requests, %s leads %s later", i+1, leader.ID, sent, next.ID, time.Since(o.Sent).Round(time.Millisecond))
+		t.Logf("kill %d at %s: %s died leading after %d requests, %s leads %s later", i+1, o.Sent.UTC().Format("15:04:05.000"), leader.ID, sent, next.ID, time.Since(o.Sent).Round(time.Millisecond))
 		leader.Start()
 		if t.Failed() {
 			break
@@ -183,7 +208,7 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 	}
 	stop()
 	b, _ := l.settle(wind)
-	logGaps(t, "SIGKILL of the leader", b.History, outages)
+	l.logGaps("SIGKILL of the leader", b.History, outages)
 	l.cl.StopAndCheck()
 }
 
@@ -197,7 +222,7 @@ func TestPausedLeaderCommitsNothing(t *testing.T) {
 		jobs, pauses, wind = 1000, 5, 15*time.Second
 	}
 	seed := harness.Seed(t)
-	l := newClusterLoad(t, seed, jobs)
+	l := newClusterLoad(t, seed, jobs, allow)
 	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond) // the one that sleeps is asked too, and answers when it wakes up
 	var outages []harness.Outage
 	time.Sleep(time.Second)
@@ -221,10 +246,10 @@ func TestPausedLeaderCommitsNothing(t *testing.T) {
 	}
 	stop()
 	b, r := l.settle(wind)
-	if r.Repeated > 0 || r.Lost > 0 {
-		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost", r.Repeated, r.Lost)
+	if r.Repeated > 0 || r.Lost > 0 || r.NotRun > 0 {
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.Lost, r.NotRun)
 	}
-	logGaps(t, "SIGSTOP of the leader", b.History, outages)
+	l.logGaps("SIGSTOP of the leader", b.History, outages)
 	l.cl.StopAndCheck()
 }
 
@@ -236,7 +261,7 @@ func TestRollingRestartMissesNothing(t *testing.T) {
 		jobs, rounds, wind = 1000, 3, 15*time.Second
 	}
 	seed := harness.Seed(t)
-	l := newClusterLoad(t, seed, jobs)
+	l := newClusterLoad(t, seed, jobs, allow)
 	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
 	var outages []harness.Outage
 	time.Sleep(time.Second)
@@ -257,19 +282,56 @@ func TestRollingRestartMissesNothing(t *testing.T) {
 	}
 	stop()
 	b, r := l.settle(wind)
-	if r.Repeated > 0 || r.Lost > 0 {
-		t.Errorf("%d runs were repeated, %d attempts lost", r.Repeated, r.Lost)
-	}
-	for _, rec := range b.History {
-		if rec.RunID == "" && rec.Reason != job.ReasonOverlap {
-			t.Errorf("%d occurrences of %s did not run: %s", rec.Count, rec.JobName, rec.Reason)
-		}
+	if r.Repeated > 0 || r.Lost > 0 || r.NotRun > 0 {
+		t.Errorf("%d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.Lost, r.NotRun)
 	}
 	worst := time.Duration(0)
 	for _, s := range b.Seen {
 		worst = max(worst, s.Arrived.Sub(s.At().Time()))
 	}
 	t.Logf("the latest request came %s after its time", worst.Round(time.Millisecond))
-	logGaps(t, "SIGTERM of the leader", b.History, outages)
+	l.logGaps("SIGTERM of the leader", b.History, outages)
+	l.cl.StopAndCheck()
+}
+
+// TestReadsAndEditsDoNotStopTheLeader reads and edits jobs from all sides while they fire. Each of these looks at the store, at the
+// leader's clock and at its members; in whatever order they do so, everybody gets an answer, and the load goes on.
+func TestReadsAndEditsDoNotStopTheLeader(t *testing.T) {
+	heavy(t)
+	seed := harness.Seed(t)
+	l := newClusterLoad(t, seed, 100, allow)
+	var wg sync.WaitGroup
+	var calls atomic.Int64
+	end := time.Now().Add(8 * time.Second)
+	for i := range 16 {
+		wg.Go(func() {
+			for n := i; time.Now().Before(end) && !t.Failed(); n += 16 {
+				token := fmt.Sprintf("every-%d", n%100)
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				var err error
+				switch n / 16 % 3 {
+				case 0:
+					_, err = l.anyone().PatchJob(ctx, token, fmt.Appendf(nil, `{"tags":{"n":"%d"}}`, n), 0)
+				case 1:
+					_, err = l.anyone().GetJob(ctx, token)
+				case 2:
+					_, err = l.anyone().Status(ctx)
+				}
+				cancel()
+				if err != nil {
+					t.Errorf("call %d, %s: %v", n, token, err)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d calls", calls.Load())
+	if t.Failed() {
+		t.FailNow()
+	}
+	if _, r := l.settle(3 * time.Second); r.Repeated > 0 || r.Lost > 0 {
+		t.Errorf("%d runs were repeated, %d attempts lost", r.Repeated, r.Lost)
+	}
 	l.cl.StopAndCheck()
 }

@@ -25,6 +25,7 @@ type load struct {
 	target *harness.Target
 	rng    *rand.Rand       // of the test's own goroutine
 	cl     *harness.Cluster // nil: node is all there is
+	probe  *harness.Probe   // of a cluster
 
 	mu       sync.Mutex
 	order    []string

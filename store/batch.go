@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -280,7 +282,8 @@ func (b *Batch) KnownClass(text string) bool {
 	return false
 }
 
-// Open are the open runs of a job, by scheduled time, in the batch's own copy.
+// Open are the open runs of a job, by scheduled time. The slice may change with the batch: whoever closes or opens runs while going over
+// it goes over a copy.
 func (b *Batch) Open(id job.ID) []OpenRef {
 	if refs, ok := b.open[id]; ok {
 		return refs
@@ -320,26 +323,26 @@ func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 	return b.tx.Bucket(bucketRuns).Delete(b.runKey(k))
 }
 
-// stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so it always copies.
+// stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so the first change of a batch
+// copies; those after it are made in place, because a job may have tens of thousands of open runs. A ref without status is taken out.
 func (b *Batch) stageOpen(k job.RunKey, ref OpenRef) {
-	old := b.Open(k.Job)
-	done := ref.Status == job.RunNone
-	if done && len(old) == 1 && old[0].At == k.At && old[0].Origin == k.Origin {
-		b.open[k.Job] = nil
-		return
+	refs, staged := b.open[k.Job]
+	if !staged {
+		old := b.idx.open[k.Job]
+		refs = append(make([]OpenRef, 0, len(old)+1), old...)
 	}
-	refs := make([]OpenRef, 0, len(old)+1)
-	for _, r := range old {
-		if r.At == k.At && r.Origin == k.Origin {
-			continue
-		}
-		if !done && (r.At > k.At || r.At == k.At && r.Origin > k.Origin) {
-			refs, done = append(refs, ref), true
-		}
-		refs = append(refs, r)
-	}
-	if !done {
-		refs = append(refs, ref)
+	at, found := slices.BinarySearchFunc(refs, k, func(r OpenRef, k job.RunKey) int {
+		return cmp.Or(cmp.Compare(r.At, k.At), cmp.Compare(r.Origin, k.Origin))
+	})
+	switch gone := ref.Status == job.RunNone; {
+	case found && !gone:
+		refs[at] = ref
+	case !gone:
+		refs = slices.Insert(refs, at, ref)
+	case found && at == 0:
+		refs = refs[1:] // oldest first is how runs end
+	case found:
+		refs = slices.Delete(refs, at, at+1)
 	}
 	b.open[k.Job] = refs
 }

@@ -68,6 +68,9 @@ func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 			n.explain()
 		}
 		n.Destroy()
+		if dir := os.Getenv("CARILLON_LOGS"); dir != "" { // keeps the logs of tests that pass, too
+			_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(tb.Name(), "/", "_")+"-"+n.ID+".log"), n.Log(), 0o600)
+		}
 	})
 	return n
 }
