@@ -171,12 +171,14 @@ func (p *peers) skew() time.Duration {
 	return -m
 }
 
-// median is the majority's clock minus ours.
+// median is the majority's clock minus ours. The leader asks for it whenever it stamps, also on behalf of somebody who reads the store,
+// so it must never wait for the store itself: raft's own list of servers says all that is needed.
 func (p *peers) median() (time.Duration, bool) {
 	var offsets []time.Duration
 	voters := 0
+	servers := p.n.members.configured()
 	p.mu.Lock()
-	for _, m := range p.n.servers() {
+	for _, m := range servers {
 		if m.Suffrage != raft.Voter {
 			continue
 		}

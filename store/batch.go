@@ -40,7 +40,10 @@ func (s *Store) Begin() (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx.Bucket(bucketHistory).FillPercent = 0.95 // append-only
+	// Keys only ever come at the end of these, where bbolt would leave every page half empty (pitfalls 15). An edit that makes a
+	// definition longer may split its page; that costs what it saves once.
+	tx.Bucket(bucketHistory).FillPercent = 0.95
+	tx.Bucket(bucketJobs).FillPercent = 0.95
 	b := &Batch{reads: newReads(tx, idx), s: s, C: count, info: info, spots: s.spareSpots, open: s.spareOpen}
 	s.spareSpots, s.spareOpen = nil, nil
 	if b.spots == nil {

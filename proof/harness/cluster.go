@@ -101,10 +101,10 @@ func (c *Cluster) Outages() (all []Outage) {
 type State struct {
 	Applied string
 	Sum     [sha256.Size]byte
-	Text    []byte // jobs, calendars, open runs, dead letters, history
+	Text    []byte // jobs, open runs, the first 500 dead letters, history
 }
 
-// StateOf reads the whole of a node's own state over its interface.
+// StateOf reads what a node itself knows of jobs and runs over its interface.
 func StateOf(ctx context.Context, n *Node) (s State, err error) {
 	c := n.Stale()
 	before, err := c.Status(ctx)
