@@ -301,6 +301,32 @@ func TestTheNextSnapshotReplacesOneThatWasNotRestored(t *testing.T) {
 	}
 }
 
+// Raft may finish a snapshot of its own after it has installed a newer one.
+func TestAnOlderSnapshotOfItsOwnDoesNotReplaceANewerOne(t *testing.T) {
+	a, b := populated(t), newWorld(t)
+	b.create(T(5), nil)
+	to := newSnapshots(t, b)
+	own, err := to.Create(1, b.index, 1, testConf, 1, nil) // begun before
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(t, a, b, a.index)
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := to.List(); err != nil || list[0].Index != a.index {
+		t.Fatalf("%+v %v", list[0], err)
+	}
+	// One that was received and could not be restored gives way, because the state is still the old one.
+	c := newWorld(t)
+	c.create(T(5), nil)
+	from, to := newSnapshots(t, a), newSnapshots(t, c)
+	receive(t, from, to, takeSnapshot(t, from, a.index, 1))
+	if meta := takeSnapshot(t, to, c.index, 1); meta.Index != c.index || files(t, to) != metaFile {
+		t.Fatalf("%+v %s", meta, files(t, to))
+	}
+}
+
 // A user may put an older state back (pitfalls 4): what was received is what is restored, although the state is further on.
 func TestAnOlderSnapshotCanBePutBack(t *testing.T) {
 	w := populated(t)

@@ -251,6 +251,13 @@ func (k *sink) Close() error {
 	k.done = true
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
+	if k.f == nil {
+		// Raft may finish a snapshot of its own after it has installed a newer one. The log behind the older one is gone by then, and
+		// metadata that says otherwise would keep the node from starting.
+		if cur, err := k.s.read(); err != nil || cur != nil && cur.Index > m.Index && cur.State <= m.State {
+			return err
+		}
+	}
 	if k.f != nil {
 		if err := os.Rename(k.f.Name(), k.s.received(k.meta.ID)); err != nil {
 			os.Remove(k.f.Name())

@@ -71,7 +71,7 @@ func Open(path string, o Options) (*Store, error) {
 }
 
 func openFile(path string, o Options) (db *bolt.DB, err error) {
-	defer func() { // what VerifyPages does not look at: the order of keys
+	defer func() { // whatever VerifyPages does not look at
 		if r := recover(); r != nil {
 			err = damaged(path, r)
 		}
@@ -134,6 +134,10 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 	}()
 	if !s.opts.ReadOnly {
 		if err := db.Update(initFile); err != nil {
+			return err
+		}
+		// A new file is there after a power cut only if its directory says so.
+		if err := SyncDir(filepath.Dir(s.path)); err != nil {
 			return err
 		}
 	}
