@@ -89,9 +89,13 @@ func (a *applier) removeNode(c *RemoveNode) error {
 // setLevel commits a feature level. It only rises: what a higher one wrote stays in the log and in the state.
 func (a *applier) setLevel(c *SetLevel) error {
 	info := a.b.Info()
-	short := ""
+	short, members := "", 0
 	err := a.b.EachNode(func(n store.Node) {
-		if !n.Removed && n.Level < c.Level && short == "" {
+		if n.Removed {
+			return
+		}
+		members++
+		if n.Level < c.Level && short == "" {
 			short = n.ID
 		}
 	})
@@ -99,6 +103,8 @@ func (a *applier) setLevel(c *SetLevel) error {
 		return err
 	}
 	switch {
+	case members == 0: // nobody has said what it supports
+		a.outcome(Outcome{Code: CodeRefused, Text: "no member is known"})
 	case short != "":
 		a.outcome(Outcome{Code: CodeRefused, Text: "node " + short + " does not support the level"})
 	case c.Level <= info.Level:

@@ -78,6 +78,7 @@ func TestRemovedNode(t *testing.T) {
 
 func TestFeatureLevel(t *testing.T) {
 	w := newWorld(t)
+	w.unchanged(CodeRefused, &SetLevel{Level: 2}) // nobody has said that it can read it
 	two := row("n1", "i1", "a:1")
 	two.Node.Level = 2
 	w.want(CodeOK, two)
@@ -120,9 +121,11 @@ func TestFeatureLevel(t *testing.T) {
 	if _, err := os.Stat(restoreFile(st.Path())); err == nil {
 		t.Error("the snapshot lies around")
 	}
+	two.Head = Head{Now: T(1), Term: 1}
+	f.Apply(&raft.Log{Index: 1, Term: 1, Type: raft.LogCommand, Data: mustEncode(t, two)})
 	cmd := &SetLevel{Head: Head{Now: T(1), Term: 1}, Level: 2}
-	f.Apply(&raft.Log{Index: 1, Term: 1, Type: raft.LogCommand, Data: mustEncode(t, cmd)})
-	if fatal == nil || st.Counters().Index != 0 {
+	f.Apply(&raft.Log{Index: 2, Term: 1, Type: raft.LogCommand, Data: mustEncode(t, cmd)})
+	if fatal == nil || st.Counters().Index != 1 {
 		t.Errorf("%v; the state is at %d", fatal, st.Counters().Index)
 	}
 }
