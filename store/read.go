@@ -268,20 +268,8 @@ func (v *View) EachRun(from job.RunKey, fn func(job.RunKey, Row) bool) error {
 	if from != (job.RunKey{}) {
 		start = appendRunKey(nil, from)
 	}
-	for k, val := c.Seek(start); k != nil; k, val = c.Next() {
-		rk, err := parseRunKey(k)
-		if err != nil {
-			return err
-		}
-		row, err := decodeRow(val)
-		if err != nil {
-			return err
-		}
-		if !fn(rk, row) {
-			return nil
-		}
-	}
-	return nil
+	k, val := c.Seek(start)
+	return eachRun(k, val, c.Next, fn)
 }
 
 // EachRunBack is EachRun from the newest scheduled time down, starting below a key (zero: all).
@@ -295,7 +283,11 @@ func (v *View) EachRunBack(below job.RunKey, fn func(job.RunKey, Row) bool) erro
 			k, val = c.Prev()
 		}
 	}
-	for ; k != nil; k, val = c.Prev() {
+	return eachRun(k, val, c.Prev, fn)
+}
+
+func eachRun(k, val []byte, step func() (k, val []byte), fn func(job.RunKey, Row) bool) error {
+	for ; k != nil; k, val = step() {
 		rk, err := parseRunKey(k)
 		if err != nil {
 			return err
@@ -368,22 +360,19 @@ func (v *View) EachName(prefix, after string, fn func(name string, id job.ID) bo
 // EachRecord calls fn for history records with a number above after, oldest first, until it says false.
 func (v *View) EachRecord(after uint64, fn func(seq uint64, r Record) bool) error {
 	c := v.tx.Bucket(bucketHistory).Cursor()
-	for k, val := c.Seek(u64(after + 1)); k != nil; k, val = c.Next() {
-		rec, err := decodeRecord(val)
-		if err != nil {
-			return err
-		}
-		if !fn(parseU64(k), rec) {
-			return nil
-		}
-	}
-	return nil
+	k, val := c.Seek(u64(after + 1))
+	return eachRecord(k, val, c.Next, fn)
 }
 
 // EachRecordBack calls fn for history records with a number below before (0: all), newest first, until it says false.
 func (v *View) EachRecordBack(before uint64, fn func(seq uint64, r Record) bool) error {
 	c := v.tx.Bucket(bucketHistory).Cursor()
-	for k, val := lastBelow(c, before); k != nil; k, val = c.Prev() {
+	k, val := lastBelow(c, before)
+	return eachRecord(k, val, c.Prev, fn)
+}
+
+func eachRecord(k, val []byte, step func() (k, val []byte), fn func(seq uint64, r Record) bool) error {
+	for ; k != nil; k, val = step() {
 		rec, err := decodeRecord(val)
 		if err != nil {
 			return err
