@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"strconv"
 
@@ -92,23 +93,11 @@ func (c *call) selection() (client.DeadQuery, error) {
 	return q, nil
 }
 
-func (c *call) redriveDead() error {
-	q, err := c.selection()
-	if err != nil {
-		return err
-	}
-	rq, err := c.request()
-	if err != nil {
-		return err
-	}
-	n, err := c.h.backend.Redrive(c.ctx, q, rq)
-	if err != nil {
-		return err
-	}
-	return c.reply(http.StatusOK, client.DeadResult{Count: n})
-}
+func (c *call) redriveDead() error { return c.changeDead(c.h.backend.Redrive) }
 
-func (c *call) purgeDead() error {
+func (c *call) purgeDead() error { return c.changeDead(c.h.backend.PurgeDead) }
+
+func (c *call) changeDead(do func(context.Context, client.DeadQuery, Request) (int, error)) error {
 	q, err := c.selection()
 	if err != nil {
 		return err
@@ -117,7 +106,7 @@ func (c *call) purgeDead() error {
 	if err != nil {
 		return err
 	}
-	n, err := c.h.backend.PurgeDead(c.ctx, q, rq)
+	n, err := do(c.ctx, q, rq)
 	if err != nil {
 		return err
 	}

@@ -37,11 +37,15 @@ func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar
 	if p.From != 0 {
 		from = p.From.Time()
 	}
+	fires := s.Preview(from, p.Count)
 	if zone == "" {
 		zone = "UTC"
+		if len(fires) > 0 {
+			zone = fires[0].At.Location().String() // the expression may name it itself
+		}
 	}
 	res := PreviewResult{Schedule: p.Schedule, Timezone: zone, Description: text, Times: []PreviewTime{}}
-	for _, f := range s.Preview(from, p.Count) {
+	for _, f := range fires {
 		at := f.At.Add(s.Delay())
 		t := PreviewTime{At: at.Format("2006-01-02T15:04:05.999Z07:00"), UTC: job.At(at), Note: f.Note, Fires: true}
 		for i, b := range blackouts {

@@ -26,7 +26,7 @@ func (b *backend) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
 	}
 	if _, err := c.Compile(); err != nil {
-		return c, scheduleError(err)
+		return c, client.ScheduleError(err)
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -146,49 +146,15 @@ func (b *backend) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 }
 
 // Preview implements api.Backend. It needs the leader only for its calendars, and those may be a moment old.
-func (b *backend) Preview(_ context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
-	spec := job.Spec{Schedule: p.Schedule, Timezone: p.Timezone, DSTGap: p.DSTGap, DSTOverlap: p.DSTOverlap, StartAt: p.StartAt, EndAt: p.EndAt,
-		Jitter: p.Jitter, Calendars: p.Calendars}
-	id := job.ID(1)
-	if p.JobID != nil {
-		id = *p.JobID
-	}
-	res := client.PreviewResult{Schedule: p.Schedule, Times: []client.PreviewTime{}}
-	sched, err := compile(&spec, id)
-	if err != nil {
-		return res, err
-	}
-	if res.Description, err = schedule.Describe(p.Schedule, p.Timezone); err != nil {
-		return res, scheduleError(err)
-	}
-	from := p.From.Time()
-	if p.From == 0 {
-		from = time.UnixMilli(b.g.now())
-	}
-	var forbidden []*schedule.Blackout
+func (b *backend) Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
+	var all []schedule.Calendar
 	if len(p.Calendars) > 0 {
-		err := b.view(func(r *reader) (err error) {
-			if err := r.checkCalendars(&spec); err != nil {
-				return err
-			}
-			forbidden, err = r.blackouts(p.Calendars)
-			return err
-		})
-		if err != nil {
-			return res, err
+		var err error
+		if all, err = b.Calendars(ctx, api.Read{Stale: true}); err != nil {
+			return client.PreviewResult{}, err
 		}
 	}
-	res.Timezone = zoneOf(sched, p.Timezone)
-	for _, f := range sched.Preview(from, p.Count) {
-		at := f.At.Add(sched.Delay())
-		t := client.PreviewTime{At: at.Format(time.RFC3339), UTC: job.At(at), Note: f.Note, Fires: true}
-		if contains(forbidden, f.At) {
-			t.Fires = false
-			t.Note = strings.TrimPrefix(t.Note+"; a calendar forbids it", "; ")
-		}
-		res.Times = append(res.Times, t)
-	}
-	return res, nil
+	return client.LocalPreview(p, time.UnixMilli(b.g.now()), all)
 }
 
 // zoneOf is the zone that a schedule is in: the job's, or the one that the expression itself names.

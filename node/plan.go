@@ -1,9 +1,9 @@
 package node
 
 import (
-	"errors"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -24,16 +24,7 @@ type plan struct {
 
 func compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
 	s, err := scheduler.Compile(spec, id)
-	return s, scheduleError(err)
-}
-
-// scheduleError puts what package schedule says into the words of the API.
-func scheduleError(err error) error {
-	var e *schedule.Error
-	if errors.As(err, &e) {
-		return job.Invalid(e.Field, e.Remedy, "%s", e.Msg)
-	}
-	return err
+	return s, client.ScheduleError(err)
 }
 
 // firstRun is the next occurrence of a new job. A one-off in the past is accepted: it is due at once.
