@@ -2,9 +2,10 @@ package fsm
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
-	"slices"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +22,9 @@ type Options struct {
 	Fatal func(error)
 	// Applied, if set, is told how long each batch took and how many entries it had.
 	Applied func(entries int, took time.Duration)
-	// Skip are entries to pass over (`carillon cluster recover --skip`): for one that cannot be applied. Every node must be given the
-	// same ones.
-	Skip []uint64
+	// Skip are entries to pass over, with their terms (`carillon cluster recover --skip`): for one that cannot be applied. Every node must
+	// be given the same ones.
+	Skip map[uint64]uint64
 	// Level is the feature level that this process supports; 0: that of the binary.
 	Level int
 }
@@ -94,6 +95,36 @@ func (f *FSM) fail(err error) error {
 	return err
 }
 
+// EntryError says that an entry of the log cannot be applied. Every node that gets to it stops there, and starting it again does not help.
+type EntryError struct {
+	Index, Term uint64
+	Err         error
+}
+
+func (e *EntryError) Error() string {
+	return fmt.Sprintf("entry %d of the log (term %d) cannot be applied: %v", e.Index, e.Term, e.Err)
+}
+
+func (e *EntryError) Unwrap() error { return e.Err }
+
+// applyOne applies one command. An error of the store is about the disk, any other and a panic about the entry.
+func (f *FSM) applyOne(b *store.Batch, l *raft.Log) (reply any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f.o.Logger.Error("panic in apply", "index", l.Index, "panic", r, "stack", string(debug.Stack()))
+			err = &EntryError{l.Index, l.Term, fmt.Errorf("panic: %v", r)}
+		}
+	}()
+	cmd, err := Decode(l.Data)
+	if err != nil {
+		return nil, &EntryError{l.Index, l.Term, err}
+	}
+	if reply, err = apply(b, cmd, l.Term); err == nil {
+		err = CheckLevel(b.Info().Level, f.o.Level)
+	}
+	return reply, err
+}
+
 func fill(out []any, err error) []any {
 	for i := range out {
 		out[i] = err
@@ -117,19 +148,12 @@ func (f *FSM) applyAll(logs []*raft.Log, out []any) error {
 		if l.Type != raft.LogCommand {
 			continue // configuration entries come along in a batch; only their index matters here
 		}
-		if slices.Contains(f.o.Skip, l.Index) {
+		if term, ok := f.o.Skip[l.Index]; ok && term == l.Term {
 			f.o.Logger.Error("AN ENTRY OF THE LOG IS PASSED OVER because this node was told to", "index", l.Index, "term", l.Term)
 			out[i] = errSkipped
 			continue
 		}
-		cmd, err := Decode(l.Data)
-		if err == nil {
-			out[i], err = apply(b, cmd, l.Term)
-		}
-		if err == nil {
-			err = CheckLevel(b.Info().Level, f.o.Level)
-		}
-		if err != nil {
+		if out[i], err = f.applyOne(b, l); err != nil {
 			b.Rollback()
 			return err
 		}

@@ -285,6 +285,10 @@ func TestAnUnknownCommandStopsTheNode(t *testing.T) {
 			if _, err := w.f.Snapshot(); err == nil {
 				t.Fatal("it would still make snapshots")
 			}
+			var entry *EntryError
+			if !errors.As(w.fatal[0], &entry) || entry.Index != good.Index+1 || entry.Term != 1 {
+				t.Fatalf("it does not say which entry: %v", w.fatal[0])
+			}
 			var unknown *UnknownCommandError
 			if errors.As(w.fatal[0], &unknown) != (name == "type" || name == "version") {
 				t.Fatalf("%v", w.fatal[0])
@@ -297,7 +301,7 @@ func TestAnEntryCanBePassedOverByOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create(T(10), nil)
 	var log bytes.Buffer
-	w.f = New(w.st, Options{Skip: []uint64{3}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w.f = New(w.st, Options{Skip: map[uint64]uint64{2: 9, 3: 1}, Logger: slog.New(slog.NewTextHandler(&log, nil))}) // 2 of another term: not meant
 	out := w.f.ApplyBatch([]*raft.Log{
 		{Index: 2, Term: 1, Type: raft.LogCommand, Data: w.entry(&Pause{Job: 1}).Data},
 		{Index: 3, Term: 1, Type: raft.LogCommand, Data: []byte{200, 1}},
@@ -309,6 +313,28 @@ func TestAnEntryCanBePassedOverByOrder(t *testing.T) {
 		t.Fatal("its neighbour was not applied")
 	}
 }
+
+// A bug that panics must stop the node as an entry that cannot be read does: with the entry's number, and nothing half done.
+func TestAPanicIsAboutItsEntry(t *testing.T) {
+	w := newWorld(t)
+	w.create(T(10), nil)
+	before, _ := w.st.Digest()
+	commandTypes[250] = func() any { return new(panicking) }
+	defer delete(commandTypes, 250)
+	good := w.entry(&Pause{Job: 1})
+	w.f.ApplyBatch([]*raft.Log{good, {Index: good.Index + 1, Term: 1, Type: raft.LogCommand, Data: []byte{250, commandVersion, 0x80}}})
+	var entry *EntryError
+	if len(w.fatal) != 1 || !errors.As(w.fatal[0], &entry) || entry.Index != good.Index+1 || !strings.Contains(entry.Error(), "panic: boom") {
+		t.Fatalf("%v", w.fatal)
+	}
+	if after, _ := w.st.Digest(); after != before {
+		t.Fatal("half a batch is in the state")
+	}
+}
+
+type panicking struct{}
+
+func (*panicking) columns() error { panic("boom") }
 
 func mustEncode(t testing.TB, cmd any) []byte {
 	t.Helper()
