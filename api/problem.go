@@ -29,6 +29,7 @@ var statuses = map[job.Code]int{
 	job.CodeOutcomeUnknown:   http.StatusServiceUnavailable,
 	job.CodeUnavailable:      http.StatusServiceUnavailable,
 	job.CodeStorageFull:      http.StatusInsufficientStorage,
+	job.CodeDiskLow:          http.StatusInsufficientStorage,
 	job.CodeUnauthorized:     http.StatusUnauthorized,
 	job.CodeForbidden:        http.StatusForbidden,
 	job.CodeMethodNotAllowed: http.StatusMethodNotAllowed,

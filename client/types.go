@@ -154,6 +154,23 @@ type Status struct {
 	NextDueAt   job.Instant       `json:"next_due_at,omitzero"`
 	History     HistoryStatus     `json:"history"`
 	Raft        map[string]string `json:"raft"`
+	Disk        *DiskSpace        `json:"disk,omitempty"`
+	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`
+}
+
+// DiskSpace is how much room a node's data directory has.
+type DiskSpace struct {
+	Free  uint64 `json:"free_bytes"`
+	Total uint64 `json:"total_bytes"` // 0: it is not known
+	Limit uint64 `json:"limit_bytes"` // with less than this the leader creates no jobs
+	Low   bool   `json:"low,omitempty"`
+}
+
+// SkippedEntry is an entry of the log that a node was told to pass over, because it cannot be applied.
+type SkippedEntry struct {
+	Index uint64      `json:"index"`
+	Term  uint64      `json:"term"`
+	At    job.Instant `json:"at"` // when it was told
 }
 
 // Member is one server of the cluster.
@@ -178,6 +195,7 @@ type Member struct {
 	State     string      `json:"state,omitempty"`   // leader, follower, candidate, unreachable
 	Lag       *uint64     `json:"lag,omitempty"`     // log entries that it had not applied
 	SkewMS    *int64      `json:"skew_ms,omitempty"` // its clock against the majority's
+	Disk      *DiskSpace  `json:"disk,omitempty"`
 }
 
 // WorkerStatus is one worker's session as the leader sees it.

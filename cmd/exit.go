@@ -52,7 +52,7 @@ func exitCode(err error) int {
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale,
 		job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse:
 		return exitConflict
-	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable, job.CodeStorageFull:
+	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable, job.CodeStorageFull, job.CodeDiskLow:
 		return exitUnavailable
 	}
 	return exitFailure

@@ -27,6 +27,7 @@ const (
 	CodeOutcomeUnknown   Code = "outcome_unknown"        // 503: it may or may not have been done; repeat with the same key
 	CodeUnavailable      Code = "unavailable"            // 503: overloaded or a dependency is missing; nothing was changed
 	CodeStorageFull      Code = "storage_full"           // 507
+	CodeDiskLow          Code = "disk_low"               // 507: the leader's disk is almost full; nothing new is created
 	CodeUnauthorized     Code = "unauthorized"           // 401
 	CodeForbidden        Code = "forbidden"              // 403
 	CodeMethodNotAllowed Code = "method_not_allowed"     // 405

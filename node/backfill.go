@@ -32,6 +32,9 @@ func (b *backend) Backfill(ctx context.Context, ref string, q client.BackfillReq
 	if err := b.verify(ctx); err != nil {
 		return res, err
 	}
+	if err := b.room(); err != nil && !q.DryRun {
+		return res, err
+	}
 	var p backfill
 	if q.DryRun {
 		_, now, err := b.stamp(ctx)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -44,6 +46,8 @@ type Config struct {
 	Fatal func(error)
 
 	DebugPprof bool
+
+	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs
 
 	hooks hooks
 	level int // the feature level to support, for tests of upgrades; 0: that of the binary
@@ -106,11 +110,16 @@ func (c *Config) defaults() {
 	setDefault(&r.ApplyTimeout, 5*time.Second)
 	setDefault(&c.Store.LockTimeout, time.Second)
 	c.Members.defaults()
+	c.MinFreeDisk.defaults()
 	if c.Fatal == nil {
 		logger := c.Logger
 		c.Fatal = func(err error) {
-			logger.Error("the process ends: its storage failed, and going on would let memory, log and state drift apart", "error", err)
-			fmt.Fprintln(os.Stderr, "carillon: storage failed:", err)
+			what := "its storage failed"
+			if errors.As(err, new(*fsm.EntryError)) {
+				what = "an entry of the log cannot be applied"
+			}
+			logger.Error("the process ends: "+what+", and going on would let memory, log and state drift apart", "error", err)
+			fmt.Fprintln(os.Stderr, "carillon:", what+":", err)
 			os.Exit(exitStorage)
 		}
 	}

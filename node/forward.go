@@ -159,7 +159,7 @@ func (f *forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
 // carry has a request answered by whoever leads, and keeps at it while leaders come and go. Everything may be repeated: a read changes
 // nothing, and what changes something has a key under which it is done once.
 func (f *forwarder) carry(w http.ResponseWriter, r *http.Request) {
-	c := &carriage{f: f, w: w, r: r, wait: leaderWait*3/4 + mrand.N(leaderWait/4)}
+	c := &carriage{f: f, w: w, r: r, until: time.Now().Add(leaderWait*3/4 + mrand.N(leaderWait/4))}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		c.key = rand.Text()
 		if !c.buffer() {
@@ -180,7 +180,7 @@ func (f *forwarder) carry(w http.ResponseWriter, r *http.Request) {
 			}
 		default:
 			c.err = nil
-			if !c.pause(p.moved, c.wait) {
+			if !c.pause(p.moved, leaderWait) {
 				c.fail()
 				return
 			}
@@ -202,9 +202,9 @@ type carriage struct {
 	body  []byte
 	key   string // empty for reads
 	tries int
-	sent  bool          // an earlier try may have been carried out
-	wait  time.Duration // what is left to wait for leaders
-	err   *job.Error    // why the last try failed
+	sent  bool       // an earlier try may have been carried out
+	until time.Time  // no try begins after this, so that tries and pauses together are bounded
+	err   *job.Error // why the last try failed
 }
 
 // buffer reads the body so that it can be sent more than once. If that does not work it gives back what was read.
@@ -240,11 +240,10 @@ func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // pause waits until something moved, for a while. It says false when there is no more time for that.
 func (c *carriage) pause(moved <-chan struct{}, d time.Duration) bool {
-	d = min(d, c.wait)
+	d = min(d, time.Until(c.until))
 	if d <= 0 || c.r.Context().Err() != nil {
 		return false
 	}
-	began := time.Now()
 	t := time.NewTimer(d)
 	defer t.Stop()
 	_, changed := c.f.n.group.lead.watch()
@@ -256,26 +255,32 @@ func (c *carriage) pause(moved <-chan struct{}, d time.Duration) bool {
 		if _, other := c.f.n.compass.elsewhere(); !other {
 			return false
 		}
-		c.wait -= d // there may be nothing to wait for, and then this would not end
+		c.until = c.until.Add(-d) // there may be nothing to wait for, and then this would not end
 		return true
 	case <-c.r.Context().Done():
 		return false
 	}
-	c.wait -= time.Since(began)
 	return true
 }
 
 // fail answers a request that nobody took.
 func (c *carriage) fail() {
+	f := c.f.n
 	switch {
 	case c.sent:
-		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "the leader was lost while this was on its way: it may or may not have been done"))
-	case isClosed(c.f.n.leaving):
+		text, remedy := "the leader was lost while this was on its way: it may or may not have been done", "repeat it with the same Idempotency-Key"
+		if !f.leadsHere() && f.compass.leader().id == "" {
+			if why, way, ok := strings.Cut(f.members.whyNoLeader(c.r.Context()), "; "); ok {
+				text, remedy = text+"; nobody leads now: "+why, way+", then "+remedy
+			}
+		}
+		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown, remedy, "%s", text))
+	case isClosed(f.leaving):
 		api.WriteError(c.w, errStopping())
 	case c.err != nil && c.err.Code != job.CodeNotLeader:
 		api.WriteError(c.w, c.err)
 	default:
-		api.WriteError(c.w, c.f.n.noLeader(c.r.Context()))
+		api.WriteError(c.w, f.noLeader(c.r.Context()))
 	}
 }
 
@@ -475,7 +480,7 @@ func copyHeader(to, from http.Header) {
 // stream carries a request through that is too large to keep, or whose answer is. It is not repeated: whoever reads a stream goes on
 // where it ended, and the lines of a bulk create are safe to send again.
 func (f *forwarder) stream(w http.ResponseWriter, r *http.Request) {
-	c := &carriage{f: f, w: w, r: r, wait: leaderWait*3/4 + mrand.N(leaderWait/4)}
+	c := &carriage{f: f, w: w, r: r, until: time.Now().Add(leaderWait*3/4 + mrand.N(leaderWait/4))}
 	for {
 		p := f.n.compass.leader()
 		switch {
@@ -486,7 +491,7 @@ func (f *forwarder) stream(w http.ResponseWriter, r *http.Request) {
 			f.proxy(w, r, p)
 			return
 		}
-		if !c.pause(p.moved, c.wait) {
+		if !c.pause(p.moved, leaderWait) {
 			c.fail()
 			return
 		}

@@ -15,6 +15,9 @@ type hooks struct {
 	listen    func(addr string) (net.Listener, error)
 	transport func(*raft.NetworkTransport) raft.Transport
 	worker    func(executor.Leader) executor.Leader
+	statfs    func(path string) (free, total uint64, err error)
+	where     func(id string) string // where raft dials a server, if not where it should
+	trusting  bool                   // the rules that refuse a data directory are off, to show what they are for
 }
 
 func (h *hooks) listener(addr string) (net.Listener, error) {

@@ -106,6 +106,9 @@ func (b *backend) create(ctx context.Context, items []*creation, stamp func(now 
 			return nil
 		}
 		stamp(now)
+		if open = b.withRoom(open); len(open) == 0 {
+			return nil
+		}
 		for _, c := range open {
 			c.group.Add(1)
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type home struct {
 	// Peers are addresses that `carillon cluster recover` was given. They hold against rows up to entry PeersAt.
 	Peers   map[string]string `json:"peers,omitempty"`
 	PeersAt uint64            `json:"peers_at,omitempty"`
+	// Skips are entries of the log that `carillon cluster recover --skip` said to pass over. They stay here for whoever looks later.
+	Skips []client.SkippedEntry `json:"skipped_entries,omitempty"`
 	// Recovering says that a recovery was begun and not finished: log, state and snapshot may not belong together.
 	Recovering bool `json:"recovering,omitempty"`
 }
@@ -84,41 +87,44 @@ func permanent(err error) bool {
 	return false
 }
 
-// ask puts the question to each address, and to whoever is named there as the leader.
+// ask puts the question to the nodes that --join names.
 func (m *members) ask(ctx context.Context, addrs []string) error {
+	reply, err := m.search(ctx, addrs, m.request())
+	if err != nil {
+		return err
+	}
+	return m.joined(reply)
+}
+
+// search puts a question to each address, and to whoever is named there as the leader, until somebody decides it.
+func (m *members) search(ctx context.Context, addrs []string, rq client.JoinRequest) (client.JoinReply, error) {
 	var last error
-	itself := 0
 	todo := slices.Clone(addrs)
 	for hints := 0; len(todo) > 0; {
 		addr := todo[0]
 		todo = todo[1:]
 		if addr == m.n.Addr() {
-			itself++
 			continue
 		}
 		if who, err := m.probe(ctx, addr); err == nil && who.InstanceID == m.n.dir.Instance { // under another name
-			itself++
 			continue
 		}
 		one, cancel := context.WithTimeout(ctx, joinTimeout)
-		reply, hint, err := m.client(addr).Join(one, m.request())
+		reply, hint, err := m.client(addr).Join(one, rq)
 		cancel()
-		if err == nil {
-			return m.joined(reply)
+		if err == nil || permanent(err) || rq.Member && job.CodeOf(err) == job.CodeNotFound {
+			return reply, err
 		}
 		last = err
-		if permanent(err) {
-			return err
-		}
 		if hint != "" && hints < 3 && hint != addr {
 			hints++
 			todo = append([]string{hint}, todo...)
 		}
 	}
-	if last == nil && itself > 0 {
-		return job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap", "%s is this node itself", strings.Join(addrs, ", "))
+	if last == nil && !rq.Member {
+		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap", "%s is this node itself", strings.Join(addrs, ", "))
 	}
-	return last
+	return client.JoinReply{}, cmp.Or(last, errNoLeader())
 }
 
 // joined keeps what the leader said, before anything else may happen.
@@ -145,7 +151,7 @@ func (m *members) follow(ctx context.Context) {
 	tick := time.NewTicker(min(announceEvery, 2*m.n.cfg.Members.Interval))
 	defer tick.Stop()
 	heard := time.Now()
-	var next time.Time
+	var next, said time.Time
 	for fails := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -154,7 +160,9 @@ func (m *members) follow(ctx context.Context) {
 		}
 		r := m.raft.Load()
 		outdated := m.outdated()
-		if _, leader := r.LeaderWithID(); leader != "" {
+		if _, leader := r.LeaderWithID(); leader == "" {
+			m.whyNoLeader(ctx) // for those who cannot wait for the answer
+		} else {
 			heard = time.Now()
 			if !outdated {
 				m.mu.Lock()
@@ -175,10 +183,10 @@ func (m *members) follow(ctx context.Context) {
 			fails = 0
 		case code == job.CodeNotFound:
 			m.mu.Lock()
-			first := !m.removed
 			m.removed = true
 			m.mu.Unlock()
-			if first {
+			if time.Since(said) > logAgain {
+				said = time.Now()
 				m.n.cfg.Logger.Error("this node was removed from the cluster: stop it; to bring it back, empty its data directory and start it with --join", "node", m.id())
 			}
 		case permanent(err):
@@ -234,23 +242,8 @@ func (m *members) announce(ctx context.Context) error {
 	for _, a := range m.n.cfg.Join {
 		add(a)
 	}
-	var last error = errNoLeader()
-	for hints := 0; len(todo) > 0; {
-		addr := todo[0]
-		todo = todo[1:]
-		one, cancel := context.WithTimeout(ctx, joinTimeout)
-		_, hint, err := m.client(addr).Join(one, rq)
-		cancel()
-		if err == nil || job.CodeOf(err) == job.CodeNotFound || permanent(err) {
-			return err
-		}
-		last = err
-		if hint != "" && hint != addr && hints < 3 {
-			hints++
-			todo = append([]string{hint}, todo...)
-		}
-	}
-	return last
+	_, err = m.search(ctx, todo, rq)
+	return err
 }
 
 // Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server without a row could
@@ -281,7 +274,7 @@ func (m *members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 			return none, errNoLeader()
 		}
 		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join", "node %s with this data directory is not a member of the cluster", rq.NodeID)
-	case known && !old.Removed && old.Instance != rq.InstanceID:
+	case known && !old.Removed && old.Instance != rq.InstanceID && !m.n.cfg.hooks.trusting:
 		// Raft would give the new directory the old one's vote (pitfalls 41).
 		return none, m.duplicate(ctx, rq, old.Address)
 	}
@@ -339,6 +332,9 @@ func (m *members) admissible(rq client.JoinRequest) error {
 		return job.Invalid("address", "set --advertise NAME:PORT", "%v", err)
 	}
 	level := m.g.store.Info().Level
+	if m.n.cfg.hooks.trusting {
+		return nil
+	}
 	switch {
 	case rq.ClusterID != "" && rq.ClusterID != id:
 		return job.Errorf(job.CodeState, "name a node of the right cluster, or empty the data directory", "this is cluster %s, and the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)

@@ -60,6 +60,7 @@ type members struct {
 	removed bool             // the cluster said so
 	refused map[string]entry // handshakes that failed, by peer
 	peers   map[string]*peer // the leader's view
+	trouble trouble
 }
 
 // entry is a refusal and when it was last logged.
@@ -71,8 +72,9 @@ type entry struct {
 // peer is a member as the leader sees it.
 type peer struct {
 	heard   time.Time // last answer; the start of the epoch if there was none
-	info    client.NodeInfo
+	seen    sighting  // what it said last; at is zero if it never answered
 	problem string    // of the last probe
+	odd     string    // how it differs from this node, in what should be the same everywhere
 	close   time.Time // since when it keeps up; zero if it does not
 }
 
@@ -223,6 +225,9 @@ func (m *members) hello() transport.Hello {
 // before the id is told), and one that knows of a later change of its own membership is believed: were it refused, a node that
 // slept through a change could make an election impossible for ever.
 func (m *members) check(h transport.Hello) error {
+	if m.n.cfg.hooks.trusting {
+		return nil
+	}
 	id, epoch := m.cluster()
 	switch {
 	case id == "":
@@ -287,6 +292,11 @@ func (m *members) override(id string) string {
 // which raft 1.7.3 does not do without a data race (raft#681). In the configuration an address is corrected by its own server when
 // that leads.
 func (m *members) addressOf(id raft.ServerID) raft.ServerAddress {
+	if f := m.n.cfg.hooks.where; f != nil {
+		if a := f(string(id)); a != "" {
+			return raft.ServerAddress(a)
+		}
+	}
 	if a := m.where(string(id)); a != "" {
 		return a
 	}
@@ -382,8 +392,8 @@ func (m *members) ready() error {
 	return nil
 }
 
-// describe adds to a member what its row and the leader know of it.
-func (m *members) describe(c *client.Member) {
+// describe adds to a member what its row and, on the leader, its last answer say of it. applied is how far the leader is.
+func (m *members) describe(c *client.Member, applied uint64) {
 	if r, ok := m.row(c.ID); ok && !r.Removed {
 		c.Instance, c.Version, c.Level, c.Slots, c.Tags = r.Instance, r.Version, r.Level, r.Slots, r.Tags
 		c.Standby, c.JoinedAt = r.Standby, job.Instant(r.JoinedAt)
@@ -391,10 +401,33 @@ func (m *members) describe(c *client.Member) {
 	if m.g.lead.current() == nil {
 		return
 	}
+	median, known := m.median()
+	if c.ID == m.id() {
+		c.State, c.Applied, c.LastHeard, c.Lag, c.Disk = "leader", applied, job.At(time.Now()), new(uint64), m.n.ownDisk()
+		if known || len(m.configured()) == 1 {
+			c.SkewMS = new((-median).Milliseconds())
+		}
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p := m.peers[c.ID]; p != nil {
-		c.Problem = p.problem
+	p := m.peers[c.ID]
+	if p == nil {
+		return
+	}
+	if c.State, c.Problem = p.seen.State, cmp.Or(p.problem, p.odd); p.problem != "" {
+		c.State = "unreachable"
+	}
+	if p.seen.at.IsZero() {
+		return
+	}
+	c.Applied, c.LastHeard = p.seen.Applied, job.At(p.seen.at)
+	c.Lag = new(applied - min(c.Applied, applied))
+	if known {
+		c.SkewMS = new((p.seen.offset - median).Milliseconds())
+	}
+	if p.seen.Disk.Total > 0 {
+		c.Disk = &p.seen.Disk
 	}
 }
 

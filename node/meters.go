@@ -138,7 +138,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 			slots += w.Slots
 		}
 	}
-	m.n.backend.eachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
+	m.n.members.eachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
 	gauge(m.slots, float64(busy), "busy")
 	gauge(m.slots, float64(max(0, slots-busy)), "free")
 }

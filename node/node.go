@@ -33,7 +33,7 @@ type Node struct {
 	worker  *localWorker
 	compass *compass
 	forward *forwarder
-	peers   *peers
+	disk    *diskWatch
 	members *members
 	started time.Time
 
@@ -93,8 +93,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err
 	}
-	n.peers = newPeers(n)
-	n.group.skew = n.peers.skew
+	n.disk = newDiskWatch(n)
+	n.group.skew = n.members.skew
 	if err := n.group.start(cfg.hooks.raftTransport(n.trans)); err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (n *Node) Run(ctx context.Context) error {
 	followCtx, endFollow := context.WithCancel(context.Background())
 	defer endFollow()
 	following.Go(func() { n.compass.run(followCtx) })
-	following.Go(func() { n.peers.run(followCtx) })
+	following.Go(func() { n.disk.run(followCtx) })
 	following.Go(func() { n.members.run(followCtx) })
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()

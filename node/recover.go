@@ -40,17 +40,11 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	var failed error
 	cfg := Config{DataDir: dir, Logger: log, Fatal: func(err error) { failed = err }}
 	cfg.defaults()
-	d := &dataDir{path: dir}
-	data, err := os.ReadFile(d.file(fileNode))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, fmt.Errorf("%s holds no %s: give the --data-dir of a node", dir, fileNode)
-	}
-	if err == nil {
-		err = d.adopt(data, "")
-	}
+	d, lock, err := openStopped(dir, &cfg)
 	if err != nil {
 		return r, err
 	}
+	defer lock.Close()
 	r.NodeID = d.NodeID
 	for id, addr := range peers {
 		if err := errors.Join(checkNodeID(id), checkAddress(addr)); err != nil {
@@ -59,16 +53,6 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	}
 	if _, ok := peers[d.NodeID]; !ok {
 		return r, fmt.Errorf("--peers does not name node %s, whose data directory this is", d.NodeID)
-	}
-	lock, err := lockDir(d, cfg.Store.LockTimeout)
-	if err != nil {
-		return r, err
-	}
-	defer lock.Close()
-	for _, name := range []string{fileRaft, fileState} {
-		if _, err := os.Stat(d.file(name)); err != nil {
-			return r, fmt.Errorf("%s holds no %s: there is nothing to recover", dir, name)
-		}
 	}
 	g, err := openGroup(&cfg, d, newMeters(nil))
 	if err != nil {
@@ -106,6 +90,32 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 		err = failed
 	}
 	return r, err
+}
+
+// openStopped takes the data directory of a node that is not running, and keeps others out of it.
+func openStopped(dir string, cfg *Config) (*dataDir, *os.File, error) {
+	d := &dataDir{path: dir}
+	data, err := os.ReadFile(d.file(fileNode))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("%s holds no %s: give the --data-dir of a node", dir, fileNode)
+	}
+	if err == nil {
+		err = d.adopt(data, "")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := lockDir(d, cfg.Store.LockTimeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range []string{fileRaft, fileState} {
+		if _, err := os.Stat(d.file(name)); err != nil {
+			lock.Close()
+			return nil, nil, fmt.Errorf("%s holds no %s: there is nothing to recover", dir, name)
+		}
+	}
+	return d, lock, nil
 }
 
 // lastWords is the newest configuration that this node has heard of, and the end of its log.

@@ -28,7 +28,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	s := client.Status{
 		Node: n.cfg.NodeID, Version: n.cfg.Version, State: stateName(g.raft.State()), Leader: string(leader), Term: g.raft.CurrentTerm(),
 		Now: job.Instant(now), StartedAt: job.At(n.started), Raft: raftStats(g),
-		Members: []client.Member{}, Workers: []client.WorkerStatus{},
+		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: n.ownDisk(), Skipped: n.dir.Skips,
 	}
 	if err := b.Ready(); err != nil {
 		s.NotReady = err.Error()
@@ -36,7 +36,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		s.Ready = true
 	}
 	if leader == "" {
-		if why := n.peers.whyNoLeader(ctx); why != "" {
+		if why := n.members.whyNoLeader(ctx); why != "" {
 			s.NotReady = "nobody leads: " + why
 		}
 	}
@@ -46,11 +46,10 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 			addr = string(n.trans.LocalAddr()) // where it is now, not where it was when it joined
 		}
 		mb := client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
-		n.members.describe(&mb)
+		n.members.describe(&mb, g.store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
 	if e := g.lead.current(); e != nil {
-		b.describe(s.Members)
 		for _, w := range e.sched.Workers() {
 			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard)})
 		}
@@ -71,35 +70,6 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		b.askLeader(ctx, p, &s)
 	}
 	return s, err
-}
-
-// describe adds what the leader knows of the members.
-func (b *backend) describe(members []client.Member) {
-	median, known := b.n.peers.median()
-	applied := b.g.store.Counters().Index
-	for i := range members {
-		m := &members[i]
-		var p sample
-		if m.ID == b.n.cfg.NodeID {
-			p = sample{at: time.Now(), applied: applied, state: "leader"}
-		} else {
-			var ok bool
-			if p, ok = b.n.peers.get(m.ID); !ok {
-				continue
-			}
-		}
-		if m.State = p.state; p.err != nil {
-			m.State = "unreachable"
-		}
-		if p.at.IsZero() {
-			continue
-		}
-		m.Applied, m.LastHeard = max(m.Applied, p.applied), max(m.LastHeard, job.At(p.at))
-		m.Lag = new(applied - min(m.Applied, applied))
-		if known || len(members) == 1 {
-			m.SkewMS = new((p.offset - median).Milliseconds())
-		}
-	}
 }
 
 // statusTimeout bounds how long a node asks the leader for what only that knows.
@@ -187,7 +157,7 @@ func (b *backend) Ready() error {
 	if _, id := b.g.raft.LeaderWithID(); id != "" && string(id) != b.n.cfg.NodeID {
 		return nil
 	}
-	return errNoLeader()
+	return noLeaderError(b.n.members.trouble.known())
 }
 
 // ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be able to do this.
@@ -203,17 +173,4 @@ func (b *backend) ClockReset(ctx context.Context, rq api.Request) error {
 		return err
 	}
 	return outcomeError(o, "")
-}
-
-// eachSkew calls fn with how far each member's clock is from the majority's, as far as that is known.
-func (b *backend) eachSkew(fn func(node string, d time.Duration)) {
-	median, known := b.n.peers.median()
-	if known || b.n.alone() {
-		fn(b.n.cfg.NodeID, -median)
-	}
-	for _, m := range b.n.servers() {
-		if p, ok := b.n.peers.get(string(m.ID)); ok && known && !p.at.IsZero() && time.Since(p.at) < sampleAge {
-			fn(string(m.ID), p.offset-median)
-		}
-	}
 }

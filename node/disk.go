@@ -1,0 +1,146 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// DiskLimit is how much room must be left for jobs to be created. What is smaller counts; a part that is 0 does not. The default is
+// 512 MiB or 5 %: enough for the log and the history to go on for a while, and not more than a small disk can spare.
+type DiskLimit struct {
+	Bytes   uint64
+	Percent float64 // of the file system
+	Off     bool
+}
+
+const (
+	defaultMinFree        = 512 << 20
+	defaultMinFreePercent = 5
+	diskEvery             = 3 * time.Second
+)
+
+func (l *DiskLimit) defaults() {
+	if !l.Off && l.Bytes == 0 && l.Percent == 0 {
+		l.Bytes, l.Percent = defaultMinFree, defaultMinFreePercent
+	}
+}
+
+// of is the limit on a file system of a size.
+func (l DiskLimit) of(total uint64) uint64 {
+	part := uint64(float64(total) * l.Percent / 100)
+	switch {
+	case l.Off:
+		return 0
+	case l.Percent == 0:
+		return l.Bytes
+	case l.Bytes == 0:
+		return part
+	}
+	return min(l.Bytes, part)
+}
+
+func spaceText(d client.DiskSpace) string {
+	return fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
+}
+
+// diskWatch looks at the room that the data directory has. A write that fails ends the process (and then the cluster, as the disks of its
+// members fill at the same pace), so what makes the state grow for good is refused in time, and what is needed to work it off goes on.
+type diskWatch struct {
+	path   string
+	limit  DiskLimit
+	statfs func(path string) (free, total uint64, err error)
+	every  time.Duration
+	warn   func(msg string, args ...any)
+
+	mu    sync.Mutex
+	space client.DiskSpace
+}
+
+func newDiskWatch(n *Node) *diskWatch {
+	d := &diskWatch{path: n.dir.path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: diskEvery, warn: n.cfg.Logger.Warn}
+	if h := n.cfg.hooks.statfs; h != nil {
+		d.statfs, d.every = h, 10*time.Millisecond
+	}
+	d.look()
+	return d
+}
+
+func (d *diskWatch) run(ctx context.Context) {
+	for pause(ctx, d.every) {
+		d.look()
+	}
+}
+
+// look measures. What cannot be measured refuses nothing: the file system may not say, and a full one still ends the process.
+func (d *diskWatch) look() {
+	free, total, err := d.statfs(d.path)
+	if err != nil {
+		free, total = 0, 0
+	}
+	now := client.DiskSpace{Free: free, Total: total, Limit: d.limit.of(total)}
+	now.Low = total > 0 && free < now.Limit
+	d.mu.Lock()
+	was := d.space
+	d.space = now
+	d.mu.Unlock()
+	switch {
+	case now.Low && !was.Low:
+		d.warn("THE DISK IS ALMOST FULL: no jobs are created until there is more room", "data_dir", d.path, "space", spaceText(now), "limit", job.Bytes(now.Limit).String())
+	case was.Low && !now.Low:
+		d.warn("the disk has room again: jobs are created", "data_dir", d.path, "space", spaceText(now))
+	}
+}
+
+func (d *diskWatch) last() client.DiskSpace {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.space
+}
+
+// ownDisk is the room of this node's own directory, nil if that is not known.
+func (n *Node) ownDisk() *client.DiskSpace {
+	d := n.disk.last()
+	if d.Total == 0 {
+		return nil
+	}
+	return &d
+}
+
+// room refuses what would make the state grow while this node's disk is almost full.
+func (b *backend) room() error {
+	d := b.n.disk.last()
+	if !d.Low {
+		return nil
+	}
+	return job.Errorf(job.CodeDiskLow, "make room on its disk, delete jobs, keep less history, or lower --min-free-disk",
+		"the leader %s has %s and needs %s for anything new; runs go on, nothing was changed", b.n.cfg.NodeID, spaceText(d), job.Bytes(d.Limit))
+}
+
+// withRoom are the jobs that there is room for. One that was created by an earlier try of the same request is only asked about again.
+func (b *backend) withRoom(items []*creation) []*creation {
+	full := b.room()
+	if full == nil {
+		return items
+	}
+	var done []*creation
+	err := b.view(func(r *reader) error {
+		for _, c := range items {
+			if c.request.ID != "" && r.Request(c.request.ID) != nil {
+				done = append(done, c)
+			} else {
+				c.err = full
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		leftOver(items, err)
+		return nil
+	}
+	return done
+}

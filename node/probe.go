@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+)
+
+// peerPath is where nodes ask each other who, how far and what time it is. It is not part of the API.
+const peerPath = "/internal/v1/peer"
+
+// peerState is what a node says of itself to others.
+type peerState struct {
+	client.NodeInfo
+	NowUS int64                 `json:"now_us"`
+	Disk  client.DiskSpace      `json:"disk"`
+	Skips []client.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
+}
+
+func (n *Node) servePeer(w http.ResponseWriter) {
+	s := peerState{NodeInfo: n.members.Self(), Disk: n.disk.last(), Skips: n.dir.Skips}
+	w.Header().Set("Content-Type", "application/json")
+	s.NowUS = n.cfg.Clock.Now().UnixMicro() // last: it is about the moment of the answer
+	_ = json.NewEncoder(w).Encode(s)        //nolint:errcheck // the asker hung up
+}
+
+// sighting is one look at another node.
+type sighting struct {
+	peerState
+	at     time.Time
+	offset time.Duration // its clock minus ours
+}
+
+// probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most half of what both
+// took.
+func (m *members) probe(ctx context.Context, addr string) (s sighting, err error) {
+	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
+	defer cancel()
+	rq, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+peerPath, nil)
+	if err != nil {
+		return s, err
+	}
+	rq.Header.Set(headerForwarded, m.id())
+	asked, wall := time.Now(), m.n.cfg.Clock.Now()
+	resp, err := m.http.Transport.RoundTrip(rq)
+	if err != nil {
+		return s, plainly(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	took := time.Since(asked)
+	if err != nil {
+		return s, plainly(err)
+	}
+	if json.Unmarshal(data, &s.peerState) != nil || s.NodeID == "" {
+		return s, fmt.Errorf("no node of carillon answers there: %s", resp.Status)
+	}
+	s.at, s.offset = time.Now(), time.UnixMicro(s.NowUS).Sub(wall.Add(took/2))
+	return s, nil
+}
+
+// plainly is why a node does not answer, in words for somebody who knows its address already.
+func plainly(err error) error {
+	var op *net.OpError
+	var sys *os.SyscallError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no answer within %s", whoTimeout)
+	case errors.As(err, &dns):
+		return fmt.Errorf("its name %q cannot be resolved: %s", dns.Name, dns.Err)
+	case errors.As(err, &sys):
+		return sys.Err
+	case errors.As(err, &op):
+		return op.Err
+	case errors.Is(err, io.EOF):
+		return errors.New("it closed the connection")
+	}
+	return err
+}

@@ -1,0 +1,245 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they have. A change
+// that takes its time must not keep it from looking: the leader stamps by what it knows of the others' clocks.
+func (m *members) lead(ctx context.Context, e *epoch) {
+	m.mu.Lock()
+	clear(m.peers)
+	m.mu.Unlock()
+	var settling sync.WaitGroup
+	defer settling.Wait()
+	tick := time.NewTicker(m.n.cfg.Members.Interval)
+	defer tick.Stop()
+	for {
+		m.probeAll(ctx)
+		select {
+		case <-m.changing:
+			settling.Go(func() {
+				defer m.unlock()
+				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
+					m.log("the membership could not be put in order; trying again", "error", err)
+				}
+			})
+		default: // a change is being made; what is left to do will be seen after it
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// probeAll asks every other member who and how far it is.
+func (m *members) probeAll(ctx context.Context) {
+	servers := m.servers()
+	rows, err := m.rows()
+	if err != nil {
+		return
+	}
+	mine := m.g.store.Counters().Index // before the answers: who has this much keeps up
+	var wg sync.WaitGroup
+	for _, s := range servers {
+		id := string(s.ID)
+		if id == m.id() {
+			continue
+		}
+		wg.Go(func() {
+			seen, err := m.probe(ctx, string(s.Address))
+			r, ok := rows[id]
+			switch {
+			case err != nil:
+				err = fmt.Errorf("does not answer: %w", err)
+			case seen.NodeID != id:
+				err = fmt.Errorf("node %s answers at its address", seen.NodeID)
+			case ok && seen.InstanceID != r.Instance:
+				err = errors.New("it has another data directory than the one that joined")
+			}
+			if ctx.Err() == nil {
+				m.note(id, seen, err, mine)
+			}
+		})
+	}
+	wg.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.peers, func(id string, _ *peer) bool {
+		_, in := findServer(servers, id)
+		return !in
+	})
+}
+
+func (m *members) note(id string, seen sighting, err error, mine uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	p := m.peers[id]
+	if p == nil {
+		p = &peer{heard: now}
+		m.peers[id] = p
+	}
+	if err != nil {
+		p.problem, p.close = err.Error(), time.Time{} // what it said last stays, with its age
+		return
+	}
+	p.heard, p.seen, p.problem = now, seen, ""
+	if odd := m.differs(&seen); odd != p.odd {
+		if p.odd = odd; odd != "" {
+			m.log("a member is not like this node", "node", id, "problem", odd)
+		}
+	}
+	switch {
+	case seen.Applied+promoteLag < mine || mine > 0 && seen.Applied == 0:
+		p.close = time.Time{}
+	case p.close.IsZero():
+		p.close = now
+	}
+}
+
+// settle makes one step towards how the membership should be. Every step may be repeated, by this leader or the next.
+func (m *members) settle(ctx context.Context, e *epoch) error {
+	rows, err := m.rows()
+	if err != nil {
+		return err
+	}
+	servers := m.configured()
+	// The rows come first in every change, so what a crash left undone is always raft's part.
+	for id, r := range rows {
+		if _, in := findServer(servers, id); !in {
+			return m.add(ctx, r)
+		}
+	}
+	level := 0
+	for _, s := range servers {
+		id := string(s.ID)
+		r, ok := rows[id]
+		if !ok {
+			if gone, ok := m.row(id); ok && gone.Removed && id != m.id() {
+				return m.drop(ctx, e, id)
+			}
+			level = -1
+			continue // it will announce itself
+		}
+		if level >= 0 && (level == 0 || r.Level < level) {
+			level = r.Level
+		}
+		if id == m.id() && string(s.Address) != r.Address {
+			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
+				return rf.AddVoter(s.ID, raft.ServerAddress(r.Address), 0, m.g.cfg.Raft.ApplyTimeout)
+			})
+		}
+		if s.Suffrage != raft.Voter && !r.Standby && m.keepsUp(id) {
+			m.n.cfg.Logger.Info("a node has caught up and may vote from now on", "node", id)
+			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
+				return rf.AddVoter(s.ID, s.Address, 0, m.g.cfg.Raft.ApplyTimeout)
+			})
+		}
+		if s.Suffrage == raft.Voter && r.Standby && id != m.id() && m.quorumWithout(servers, id) == nil {
+			return m.demote(ctx, s)
+		}
+	}
+	if level > m.g.store.Info().Level {
+		m.n.cfg.Logger.Info("every member supports a higher feature level", "level", level)
+		_, err := m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
+		return err
+	}
+	return m.bury(ctx, e, servers)
+}
+
+// keepsUp says that a node has been close to the leader for long enough.
+func (m *members) keepsUp(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.peers[id]
+	return p != nil && !p.close.IsZero() && time.Since(p.close) >= m.n.cfg.Members.StableFor
+}
+
+// bury removes a member that has been silent for too long: one at a time, and only if those who live are a majority of those who are
+// left.
+func (m *members) bury(ctx context.Context, e *epoch, servers []raft.Server) error {
+	limit := m.n.cfg.Members.RemoveDeadAfter
+	if limit <= 0 {
+		return nil
+	}
+	for _, s := range servers {
+		id := string(s.ID)
+		m.mu.Lock()
+		p := m.peers[id]
+		dead := p != nil && p.problem != "" && time.Since(p.heard) > limit
+		m.mu.Unlock()
+		if id == m.id() || !dead || m.quorumWithout(servers, id) != nil {
+			continue
+		}
+		m.log("removing a member that has been silent for too long", "node", id, "limit", limit)
+		return m.drop(ctx, e, id)
+	}
+	return nil
+}
+
+// quorumWithout says whether the voters would have a living majority if one of them were none.
+func (m *members) quorumWithout(servers []raft.Server, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	voters, living := 0, 0
+	was := false
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if string(s.ID) == id {
+			was = true
+			continue
+		}
+		voters++
+		p := m.peers[string(s.ID)]
+		if string(s.ID) == m.id() || p != nil && p.problem == "" {
+			living++
+		}
+	}
+	switch {
+	case !was:
+		return nil
+	case voters == 0:
+		return job.Errorf(job.CodeState, "let another node join and vote first; to end the cluster, stop the node", "node %s is the last voter", id)
+	case living*2 <= voters:
+		return job.Errorf(job.CodeState, "bring the others back first, or remove one that does not answer", "without node %s only %d of %d voters would be alive, and the cluster would stop", id, living, voters)
+	}
+	return nil
+}
+
+// enlist writes the leader's own row before anything else of its term: it is there from the cluster's first moment.
+func (m *members) enlist(prop *proposer, term uint64) error {
+	row := m.self()
+	old, known := m.row(row.ID)
+	if known && !old.Removed && !differs(old, row) {
+		return nil
+	}
+	row.Standby = known && old.Standby
+	// The stamp must not move the mark: nobody has looked at this node's clock yet.
+	now := m.g.store.Counters().Mark
+	if now == 0 {
+		now = m.g.now()
+	}
+	reply, err := prop.Propose(&fsm.PutNode{Head: fsm.Head{Now: now, Term: term}, Node: row}).Wait()
+	if err != nil {
+		return fmt.Errorf("write this node's row: %w", err)
+	}
+	if o := reply.Items[0]; o.Code != fsm.CodeOK {
+		m.log("this node leads, but its row was refused", "reason", o.Text)
+	}
+	return nil
+}

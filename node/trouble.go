@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// trouble is why nobody leads, as it was last found out.
+type trouble struct {
+	asking sync.Mutex // once for all who want to know
+	mu     sync.Mutex
+	text   string
+	asked  time.Time
+}
+
+const (
+	// troubleAge is how long the reason is believed before the others are asked again.
+	troubleAge = time.Second
+	// troubleKept is how long it is shown by who does not wait for an answer.
+	troubleKept = 5 * time.Second
+)
+
+// servers is the raft configuration as this node has it, with the addresses at which the servers are now.
+func (n *Node) servers() []raft.Server { return n.members.servers() }
+
+// noLeader is the answer to what needs a leader when there is none: who is missing, and what to do about it.
+func (n *Node) noLeader(ctx context.Context) error { return noLeaderError(n.members.whyNoLeader(ctx)) }
+
+func noLeaderError(why string) error {
+	if why == "" {
+		return errNoLeader()
+	}
+	text, remedy, _ := strings.Cut(why, "; ")
+	return job.Errorf(job.CodeNoLeader, remedy, "nobody leads: %s; nothing was changed", text)
+}
+
+// known is the reason without asking anybody: a health check must not wait for nodes that hang. follow asks while nobody leads.
+func (t *trouble) known() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.asked) > troubleKept {
+		return ""
+	}
+	return t.text
+}
+
+// whyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under way.
+func (m *members) whyNoLeader(ctx context.Context) string {
+	t := &m.trouble
+	t.asking.Lock()
+	defer t.asking.Unlock()
+	t.mu.Lock()
+	if time.Since(t.asked) < troubleAge {
+		defer t.mu.Unlock()
+		return t.text
+	}
+	t.mu.Unlock()
+
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	missing := map[string]bool{}
+	voters := 0
+	servers := m.servers()
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if string(s.ID) == m.id() {
+			continue
+		}
+		wg.Go(func() {
+			if _, err := m.probe(context.WithoutCancel(ctx), string(s.Address)); err != nil {
+				mu.Lock()
+				missing[string(s.ID)] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	why := ""
+	if voters-len(missing) <= voters/2 {
+		var names []string
+		for _, s := range servers {
+			if missing[string(s.ID)] {
+				names = append(names, fmt.Sprintf("%s (%s)", s.ID, s.Address))
+			}
+		}
+		verb, start := "are", "start one of them"
+		if len(missing) == 1 {
+			verb, start = "is", "start it"
+		}
+		why = fmt.Sprintf("%d of %d voters %s unreachable: %s; %s, or run `carillon cluster recover` if they are gone for good", len(missing), voters, verb, strings.Join(names, ", "), start)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text, t.asked = why, time.Now()
+	return why
+}
