@@ -27,13 +27,6 @@ func (p *printer) members(s client.Status) {
 	var t table
 	t.row("MEMBER", "ADDRESS", "ROLE", "VERSION", "LEVEL", "JOINED", "APPLIED", "")
 	for _, m := range s.Members {
-		role := m.Suffrage
-		switch {
-		case m.Leader:
-			role = "leader"
-		case m.Standby:
-			role = "standby"
-		}
 		level, applied, joined := "-", "-", "-"
 		if m.Level > 0 {
 			level = strconv.Itoa(m.Level)
@@ -44,7 +37,7 @@ func (p *printer) members(s client.Status) {
 		if m.JoinedAt != 0 && s.Now != 0 {
 			joined = relative(m.JoinedAt.Time().Sub(s.Now.Time()).Truncate(time.Second))
 		}
-		t.row(m.ID, m.Address, role, dash(m.Version), level, joined, applied, p.paint(red, m.Problem))
+		t.row(m.ID, m.Address, role(m), dash(m.Version), level, joined, applied, p.paint(red, m.Problem))
 	}
 	p.table(t)
 }

@@ -28,6 +28,7 @@ type ServerConfig struct {
 	SnapshotInterval                   time.Duration
 	SnapshotThreshold                  uint64
 	Pprof                              bool
+	MinFreeDisk                        node.DiskLimit
 }
 
 // startNode and checkData are how tests put something in place of a node.
@@ -35,6 +36,7 @@ var (
 	startNode = runServer
 	checkData = runCheck
 	recovers  = node.Recover
+	skips     = node.Skip
 )
 
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
@@ -47,7 +49,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
 		Executors: types, Slots: cfg.Slots, Tags: cfg.Tags, Version: version().Version, Logger: cfg.logger(),
-		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
+		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
 )
 
 // knownExecutors are what a node's own worker can carry out.
@@ -22,12 +23,16 @@ var knownExecutors = []string{string(job.TypeHTTP), string(job.TypeShell)}
 func (a *app) serverCmd() *cobra.Command {
 	var cfg ServerConfig
 	var tags []string
+	var minFree string
 	c := &cobra.Command{
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
 		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
 			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon --join 10.0.0.1:7400",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Tags, err = pairs("--tags", tags); err != nil {
+				return err
+			}
+			if cfg.MinFreeDisk, err = diskLimit(minFree); err != nil {
 				return err
 			}
 			if err := cfg.validate(); err != nil {
@@ -55,6 +60,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.Uint64Var(&cfg.HistoryMaxCount, "history-max-count", 1_000_000, "how many finished runs are kept")
 	fl.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 0, "how often to look whether the log should be compacted (default 15s)")
 	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0, "after how many entries the log is compacted (default 16384)")
+	fl.StringVar(&minFree, "min-free-disk", "", "create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, whichever is smaller)")
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
 }
@@ -93,6 +99,26 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--log-format", "use text or json", "there is no format %q", c.LogFormat)
 	}
 	return nil
+}
+
+// diskLimit reads --min-free-disk.
+func diskLimit(s string) (node.DiskLimit, error) {
+	if s == "" {
+		return node.DiskLimit{}, nil
+	}
+	bad := job.Invalid("--min-free-disk", "use a size such as 512MiB, a percentage such as 5%, or 0 for no limit", "%q is neither a size nor a percentage", s)
+	if text, ok := strings.CutSuffix(s, "%"); ok {
+		p, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(p >= 0 && p < 100) {
+			return node.DiskLimit{}, bad
+		}
+		return node.DiskLimit{Percent: p, Off: p == 0}, nil
+	}
+	b, err := job.ParseBytes(s)
+	if err != nil {
+		return node.DiskLimit{}, bad
+	}
+	return node.DiskLimit{Bytes: uint64(b), Off: b == 0}, nil
 }
 
 // isAddress says whether a text is host:port with a port that there can be; the host may be missing.

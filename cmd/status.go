@@ -104,15 +104,14 @@ func (p *printer) status(s client.Status) {
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog, plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),
 		"history", fmt.Sprintf("records %d to %d", s.History.First, s.History.Last),
+		"disk", p.disk(s.Disk),
 	)
+	for _, e := range s.Skipped {
+		p.printf("%s\n", p.paint(red, fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.", e.Index, e.At)))
+	}
 	if len(s.Members) > 0 {
-		var t table
-		t.row("MEMBER", "ADDRESS", "SUFFRAGE", "")
-		for _, m := range s.Members {
-			t.row(m.ID, m.Address, m.Suffrage, map[bool]string{true: "leader"}[m.Leader])
-		}
 		p.printf("\n")
-		p.table(t)
+		p.table(p.memberTable(s))
 	}
 	if len(s.Workers) > 0 {
 		var t table
@@ -127,6 +126,52 @@ func (p *printer) status(s client.Status) {
 		p.printf("\n")
 		p.table(t)
 	}
+}
+
+// disk is a line about the room on a node's disk.
+func (p *printer) disk(d *client.DiskSpace) string {
+	if d == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
+	if d.Low {
+		return p.paint(red, "ALMOST FULL: ") + text + fmt.Sprintf("; below %s a leader creates no jobs", job.Bytes(d.Limit))
+	}
+	return text
+}
+
+// memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing if nobody leads.
+func (p *printer) memberTable(s client.Status) table {
+	var t table
+	t.row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "")
+	for _, m := range s.Members {
+		lag, skew, heard, problem := "-", "-", "-", m.Problem
+		if m.Lag != nil {
+			lag = strconv.FormatUint(*m.Lag, 10)
+		}
+		if m.SkewMS != nil {
+			skew = fmt.Sprintf("%dms", *m.SkewMS)
+		}
+		if m.LastHeard != 0 && s.Now != 0 {
+			heard = relative(min(0, m.LastHeard.Time().Sub(s.Now.Time())))
+		}
+		if problem == "" && m.Disk != nil && m.Disk.Low {
+			problem = "disk almost full: " + job.Bytes(m.Disk.Free).String() + " free"
+		}
+		t.row(m.ID, m.Address, role(m), lag, skew, heard, p.paint(red, problem))
+	}
+	return t
+}
+
+// role is what a member is to its cluster.
+func role(m client.Member) string {
+	switch {
+	case m.Leader:
+		return "leader"
+	case m.Standby:
+		return "standby"
+	}
+	return m.Suffrage
 }
 
 func joinTypes(types []job.Type) string {

@@ -2,9 +2,13 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -14,10 +18,50 @@ type raftLogger struct {
 	to   *slog.Logger
 	args []any
 	name string
+	echo *echoes
 }
 
 func newRaftLogger(to *slog.Logger) hclog.Logger {
-	return &raftLogger{to: to.With("part", "raft")}
+	return &raftLogger{to: to.With("part", "raft"), echo: &echoes{seen: map[string]*echoed{}}}
+}
+
+// echoes keeps raft from saying the same thing about the same peer several times a second, which it does for as long as a node is
+// away, or for ever on one that was removed.
+type echoes struct {
+	mu   sync.Mutex
+	seen map[string]*echoed
+}
+
+type echoed struct {
+	said  time.Time
+	times int // it was not said since
+}
+
+// again says whether a line is to be written now, and how often it was not since the last time.
+func (e *echoes) again(msg string, args []any, now time.Time) (times int, ok bool) {
+	key := msg
+	for i := 0; i+1 < len(args); i += 2 {
+		switch args[i] {
+		case "peer", "target", "server-id", "from":
+			key += fmt.Sprint(" ", args[i+1])
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.seen[key]
+	if x == nil {
+		if len(e.seen) > 256 { // whoever makes up names must not fill the memory
+			clear(e.seen)
+		}
+		e.seen[key] = &echoed{said: now}
+		return 0, true
+	}
+	if now.Sub(x.said) < logAgain {
+		x.times++
+		return 0, false
+	}
+	times, x.said, x.times = x.times, now, 0
+	return times, true
 }
 
 func slogLevel(l hclog.Level) slog.Level {
@@ -45,6 +89,15 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	if !l.to.Enabled(context.Background(), v) {
 		return
 	}
+	if v >= slog.LevelWarn {
+		times, ok := l.echo.again(msg, args, time.Now())
+		if !ok {
+			return
+		}
+		if times > 0 {
+			args = append(slices.Clone(args), "repeated", times)
+		}
+	}
 	for i, a := range args {
 		if f, ok := a.(hclog.Format); ok && len(f) > 0 { // hclog.Fmt("%+v", x)
 			args[i] = f[len(f)-1]
@@ -68,7 +121,7 @@ func (l *raftLogger) IsError() bool { return l.enabled(hclog.Error) }
 func (l *raftLogger) ImpliedArgs() []any { return l.args }
 
 func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name}
+	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name, echo: l.echo}
 }
 
 func (l *raftLogger) Name() string { return l.name }
@@ -81,7 +134,7 @@ func (l *raftLogger) Named(name string) hclog.Logger {
 }
 
 func (l *raftLogger) ResetNamed(name string) hclog.Logger {
-	return &raftLogger{to: l.to, args: l.args, name: name}
+	return &raftLogger{to: l.to, args: l.args, name: name, echo: l.echo}
 }
 
 func (l *raftLogger) SetLevel(hclog.Level) {}

@@ -29,6 +29,7 @@ type meters struct {
 
 	deadLetters, backlog, jobs, openRuns *prometheus.Desc
 	slots, leader, skew                  *prometheus.Desc
+	diskFree, diskLimit                  *prometheus.Desc
 }
 
 var (
@@ -64,6 +65,8 @@ func newMeters(n *Node) *meters {
 		openRuns:    desc("open_runs", "Open runs: pending, waiting, claimed or retrying."),
 		slots:       desc("worker_slots", "Slots of all registered workers, by state. On the leader.", "state"),
 		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
+		diskFree:    desc("disk_free_bytes", "Room left on the file system of the data directory."),
+		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
 		skew:        desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.", "node"),
 	}
 	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.apply, m.propose, m,
@@ -104,7 +107,7 @@ func (m *meters) observe(cmd any, reply *fsm.Reply, took time.Duration) {
 
 // Describe implements prometheus.Collector.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.slots, m.leader, m.skew} {
+	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.slots, m.leader, m.skew, m.diskFree, m.diskLimit} {
 		ch <- d
 	}
 }
@@ -119,6 +122,10 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.deadLetters, float64(c.Dead))
 	gauge(m.jobs, float64(c.Jobs))
 	gauge(m.openRuns, float64(g.store.OpenRunCount()))
+	if d := m.n.ownDisk(); d != nil {
+		gauge(m.diskFree, float64(d.Free))
+		gauge(m.diskLimit, float64(d.Limit))
+	}
 	if g.raft.State() != raft.Leader {
 		gauge(m.leader, 0)
 		return

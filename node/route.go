@@ -15,6 +15,7 @@ import (
 type place struct {
 	id, addr string
 	moved    <-chan struct{} // closed when this is no longer the newest
+	since    time.Time
 }
 
 // compass points to the leader. It is level-triggered: raft's observer says "look", and what counts is what raft says then.
@@ -27,10 +28,11 @@ type compass struct {
 	mu       sync.Mutex
 	id, addr string
 	moved    chan struct{}
+	since    time.Time // when it last moved
 }
 
 func newCompass(g *group, self string) *compass {
-	c := &compass{g: g, self: self, look: make(chan raft.Observation, 1), moved: make(chan struct{})}
+	c := &compass{g: g, self: self, look: make(chan raft.Observation, 1), moved: make(chan struct{}), since: time.Now()}
 	// It does not block: a word that finds the channel full is about a change that the one in it will show as well.
 	c.obs = raft.NewObserver(c.look, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
@@ -66,7 +68,7 @@ func (c *compass) read() {
 	if string(id) == c.id && string(addr) == c.addr {
 		return
 	}
-	c.id, c.addr = string(id), string(addr)
+	c.id, c.addr, c.since = string(id), string(addr), time.Now()
 	close(c.moved)
 	c.moved = make(chan struct{})
 }
@@ -74,7 +76,7 @@ func (c *compass) read() {
 func (c *compass) leader() place {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return place{id: c.id, addr: c.addr, moved: c.moved}
+	return place{id: c.id, addr: c.addr, moved: c.moved, since: c.since}
 }
 
 // elsewhere is the leader if it is known and another node.

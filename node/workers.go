@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,22 +57,36 @@ func serve[Q, A any](ctx context.Context, s served, q Q, do func(*scheduler.Sche
 type workerRoute struct {
 	n *Node
 
-	mu   sync.Mutex
-	addr string
-	far  *client.Leader // at addr
+	mu    sync.Mutex
+	addrs []string
+	far   *client.Leader // at one of addrs
 }
 
-// remote is the way to the leader at an address.
-func (r *workerRoute) remote(addr string) *client.Leader {
+// remote is the way to the leader at an address, or through any of several nodes.
+func (r *workerRoute) remote(addrs ...string) *client.Leader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.addr != addr {
+	if !slices.Equal(r.addrs, addrs) {
 		if r.far != nil {
 			r.far.Close()
 		}
-		r.addr, r.far = addr, client.NewLeader([]string{addr})
+		r.addrs, r.far = addrs, client.NewLeader(addrs)
 	}
 	return r.far
+}
+
+// around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut off and HTTP is not:
+// the others have a leader then, they say who, and this node's slots need not stand idle. Raft gets a moment to name one first.
+func (r *workerRoute) around(p place) (addrs []string) {
+	if p.id != "" || time.Since(p.since) < newsWait || r.n.stopping.Load() {
+		return nil
+	}
+	for _, s := range r.n.servers() {
+		if string(s.ID) != r.n.cfg.NodeID {
+			addrs = append(addrs, string(s.Address))
+		}
+	}
+	return addrs
 }
 
 func (r *workerRoute) close() {
@@ -98,7 +113,11 @@ func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session
 		}
 		p := r.n.compass.leader()
 		_, changed := r.n.group.lead.watch()
-		t := time.NewTimer(registerPause + rand.N(registerPause))
+		wait := registerPause
+		if len(r.around(p)) > 0 {
+			wait *= 10 // each try asks all members, and this may go on for as long as a majority is away
+		}
+		t := time.NewTimer(wait + rand.N(wait))
 		select {
 		case <-t.C:
 		case <-p.moved:
@@ -133,7 +152,17 @@ func route[Q, A any](ctx context.Context, r *workerRoute, q Q, near func(*schedu
 	}
 	p, other := r.n.compass.elsewhere()
 	if !other {
-		return none, errNoLeader()
+		addrs := r.around(p)
+		if len(addrs) == 0 {
+			return none, errNoLeader()
+		}
+		call, cancel := r.n.compass.replaced(ctx, p) // as soon as raft names somebody, that is who counts
+		defer cancel()
+		a, err := far(r.remote(addrs...), call, q)
+		if err != nil && errors.Is(context.Cause(call), errReplaced) {
+			return none, errReplaced
+		}
+		return a, err
 	}
 	call, cancel := r.n.compass.replaced(ctx, p)
 	defer cancel()
