@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,8 +31,10 @@ type link struct {
 	dead   atomic.Bool  // as after kill -9: nothing comes out, nothing goes in
 	lose   atomic.Int64 // how many answers of HTTP are lost, with their connections
 	hung   atomic.Bool  // no answer of HTTP goes out
+	paused atomic.Bool  // nothing moves: raft, HTTP, the worker and the disk wait
 
 	mu    sync.Mutex
+	cut   map[string]bool // servers that raft does not reach, and that do not reach it
 	ln    net.Listener
 	conns map[net.Conn]struct{}
 	done  chan struct{}
@@ -80,6 +83,7 @@ type linkConn struct {
 
 func (c *linkConn) Write(b []byte) (int, error) {
 	if bytes.HasPrefix(b, []byte("HTTP/1.1 ")) {
+		c.l.wait()
 		for c.l.hung.Load() && !c.l.dead.Load() {
 			select {
 			case <-c.l.done:
@@ -129,6 +133,7 @@ func newLinkTransport(l *link, t *raft.NetworkTransport) raft.Transport {
 		for {
 			select {
 			case rpc := <-t.Consumer():
+				l.wait()
 				if l.noRaft.Load() {
 					rpc.Respond(nil, errCut)
 					continue
@@ -150,6 +155,7 @@ func (t *linkTransport) Consumer() <-chan raft.RPC { return t.ch }
 
 func (t *linkTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
 	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		t.l.wait()
 		if t.l.noRaft.Load() {
 			rpc.Respond(nil, errCut)
 			return
@@ -158,11 +164,33 @@ func (t *linkTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
 	})
 }
 
-func (t *linkTransport) cut(do func() error) error {
-	if t.l.noRaft.Load() {
+func (t *linkTransport) cut(id raft.ServerID, do func() error) error {
+	t.l.wait()
+	if t.l.noRaft.Load() || t.l.isCut(string(id)) {
 		return errCut
 	}
 	return do()
+}
+
+func (l *link) isCut(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut[id]
+}
+
+// wait holds up whoever calls it while the node is paused.
+func (l *link) wait() {
+	for l.paused.Load() && !l.dead.Load() {
+		select {
+		case <-l.done:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (t *linkTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, a *raft.InstallSnapshotRequest, r *raft.InstallSnapshotResponse, data io.Reader) error {
+	return t.cut(id, func() error { return t.NetworkTransport.InstallSnapshot(id, to, a, r, data) })
 }
 
 func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
@@ -170,19 +198,19 @@ func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 }
 
 func (t *linkTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
-	return t.cut(func() error { return t.NetworkTransport.AppendEntries(id, to, a, r) })
+	return t.cut(id, func() error { return t.NetworkTransport.AppendEntries(id, to, a, r) })
 }
 
 func (t *linkTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest, r *raft.RequestVoteResponse) error {
-	return t.cut(func() error { return t.NetworkTransport.RequestVote(id, to, a, r) })
+	return t.cut(id, func() error { return t.NetworkTransport.RequestVote(id, to, a, r) })
 }
 
 func (t *linkTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
-	return t.cut(func() error { return t.NetworkTransport.RequestPreVote(id, to, a, r) })
+	return t.cut(id, func() error { return t.NetworkTransport.RequestPreVote(id, to, a, r) })
 }
 
 func (t *linkTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest, r *raft.TimeoutNowResponse) error {
-	return t.cut(func() error { return t.NetworkTransport.TimeoutNow(id, to, a, r) })
+	return t.cut(id, func() error { return t.NetworkTransport.TimeoutNow(id, to, a, r) })
 }
 
 // linkWorker is the leader as the worker behind a link sees it. That of a dead node gets no work, and its results go nowhere.
@@ -192,6 +220,7 @@ type linkWorker struct {
 }
 
 func (w linkWorker) Register(ctx context.Context, r job.Register) (job.Session, error) {
+	w.l.wait()
 	if w.l.dead.Load() {
 		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: 1 << 40}, TTL: job.Duration(time.Hour)}, nil
 	}
@@ -199,6 +228,7 @@ func (w linkWorker) Register(ctx context.Context, r job.Register) (job.Session, 
 }
 
 func (w linkWorker) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	w.l.wait()
 	var a job.PollReply
 	var err error
 	if !w.l.dead.Load() {
@@ -214,6 +244,7 @@ func (w linkWorker) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 }
 
 func (w linkWorker) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+	w.l.wait()
 	if w.l.dead.Load() {
 		return job.HeartbeatReply{}, nil
 	}
@@ -221,6 +252,7 @@ func (w linkWorker) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 }
 
 func (w linkWorker) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
+	w.l.wait()
 	if !w.l.dead.Load() {
 		return w.Leader.Report(ctx, r)
 	}
@@ -234,8 +266,10 @@ func (w linkWorker) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 // member is a node of a cluster of several.
 type member struct {
 	*testNode
-	link *link
-	cfg  Config
+	link  *link
+	cfg   Config
+	slow  *slowDisk
+	clock *shiftedClock // nil if the test brought its own
 }
 
 func (m *member) id() string { return m.cfg.NodeID }
@@ -297,6 +331,12 @@ func (m *member) open(t *testing.T) {
 		return l, nil
 	}
 	m.cfg.hooks.transport = func(t *raft.NetworkTransport) raft.Transport { return newLinkTransport(l, t) }
+	m.slow = &slowDisk{l: l}
+	m.cfg.Store.wrapLog = m.slow.wrap
+	if m.cfg.Clock == nil {
+		m.clock = &shiftedClock{start: time.Now()}
+		m.cfg.Clock = m.clock
+	}
 	m.cfg.hooks.worker = func(w executor.Leader) executor.Leader { return linkWorker{w, l} }
 	n, err := Open(m.cfg)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -49,6 +51,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		n.members.describe(&mb, g.store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
+	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
 	if e := g.lead.current(); e != nil {
 		for _, w := range e.sched.Workers() {
 			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard)})

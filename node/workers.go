@@ -78,8 +78,8 @@ func (r *workerRoute) remote(addrs ...string) *client.Leader {
 // around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut off and HTTP is not:
 // the others have a leader then, they say who, and this node's slots need not stand idle. Raft gets a moment to name one first.
 func (r *workerRoute) around(p place) (addrs []string) {
-	if p.id != "" || time.Since(p.since) < newsWait || r.n.stopping.Load() {
-		return nil
+	if p.id != "" || time.Since(p.since) < newsWait || r.n.stopping.Load() || r.n.members.isRemoved() {
+		return nil // a node that was removed gets no more work
 	}
 	for _, s := range r.n.servers() {
 		if string(s.ID) != r.n.cfg.NodeID {

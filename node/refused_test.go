@@ -1,0 +1,253 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each rule by which a data directory is refused, and beside it what happens without: the same scenario with the rules switched off ends
+// in a job that was acknowledged and is gone, in two leaders, or in nodes whose states differ. Should such a half begin to fail,
+// because raft or something else prevents the harm by now, the rule may be worth another look.
+
+func queueJob(name string) map[string]any {
+	return map[string]any{"name": name, "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}}
+}
+
+// both runs a scenario with the rules and without.
+func both(t *testing.T, scene func(t *testing.T, rules bool, change func(*Config))) {
+	t.Parallel()
+	for name, rules := range map[string]bool{"with the rule": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scene(t, rules, func(c *Config) {
+				c.hooks.trusting = !rules
+				c.Executors = nil
+				c.Fatal = func(err error) { t.Logf("fatal: %v", err) }
+			})
+		})
+	}
+}
+
+// has says whether a node's own state has a job.
+func (m *member) has(name string) bool {
+	a, err := m.try("GET", "/api/v1/jobs/"+name+"?stale=true", nil)
+	return err == nil && a.status == 200
+}
+
+func (m *member) leads() bool { return m.group.lead.current() != nil }
+
+// A job is on two of three nodes, which is a majority. One of them dies, the other is wiped and comes back under its id. It has forgotten
+// the job, and votes for the third, which never had it.
+func TestWhyWipedNodesAreRefused(t *testing.T) {
+	both(t, func(t *testing.T, rules bool, change func(*Config)) {
+		c := startJoined(t, 3, change)
+		lead := c.leader()
+		wiped, behind := c.others(lead)[0], c.others(lead)[1]
+		behind.link.noRaft.Store(true)
+		lead.create(queueJob("acknowledged"))
+		wiped.eventually("it has the job", func() bool { return wiped.has("acknowledged") })
+		lead.crash()
+		lead.stop()
+		wiped.crash()
+		wiped.stop()
+		behind.link.noRaft.Store(false)
+
+		home := wiped.dir.home
+		wiped.cfg.DataDir, wiped.cfg.Bootstrap, wiped.cfg.Join = t.TempDir(), false, nil
+		d, err := openDir(wiped.cfg.DataDir, wiped.id(), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.home = home // it need not even ask to join: it knows where it belongs
+		d.home.ClusterID = behind.group.store.Info().ClusterID
+		if err := d.claim(); err != nil {
+			t.Fatal(err)
+		}
+		wiped.link = &link{}
+		wiped.open(t)
+		if rules {
+			wiped.eventually("it says why", func() bool {
+				err := wiped.members.ready()
+				return err != nil && strings.Contains(err.Error(), "another data directory") && strings.Contains(err.Error(), "carillon cluster remove "+wiped.id())
+			})
+			if behind.leads() {
+				t.Error("a node that lacks an acknowledged job leads")
+			}
+			lead.link = &link{}
+			lead.open(t)
+			behind.eventually("the job is there again", func() bool { return behind.has("acknowledged") })
+			return
+		}
+		behind.eventually("it leads", behind.leads)
+		behind.create(queueJob("another"))
+		if a := behind.call("GET", "/api/v1/jobs/acknowledged", nil); a.status != 404 {
+			t.Errorf("the acknowledged job is not lost: %d %s", a.status, a.body)
+		}
+	})
+}
+
+// A copy of a node's directory runs beside it. The original votes for one of the two others, the copy for the other one: two leaders, each
+// with a majority of two.
+func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
+	both(t, func(t *testing.T, rules bool, change func(*Config)) {
+		dial := map[string]string{} // where one of the nodes finds another
+		c := &cluster{t: t}
+		first := c.newMember("n1", nil, change)
+		c.members = []*member{first, c.newMember("n2", first.joinAddr(), change), c.newMember("n3", first.joinAddr(), change)}
+		t.Cleanup(c.stopAll)
+		for _, m := range c.members {
+			m.open(t)
+		}
+		c.awaitVoters(3)
+		c.stopAll()
+
+		clone := c.newMember("n2", first.joinAddr(), change)
+		clone.cfg.DataDir = filepath.Join(t.TempDir(), "copy")
+		copyDir(t, c.members[1].cfg.DataDir, clone.cfg.DataDir)
+		dial["n2"] = clone.cfg.Listen
+		a, b, x := c.members[0], c.members[1], c.members[2]
+		x.cfg.hooks.where = func(id string) string { return dial[id] }
+		for _, m := range c.members {
+			m.link = &link{}
+			m.open(t)
+		}
+		clone.open(t)
+		defer clone.stop()
+		// n1 and n2 on one side, n3 and the copy of n2 on the other.
+		c.partition([]*member{a, b}, []*member{x})
+		clone.link.mu.Lock()
+		clone.link.cut = map[string]bool{"n1": true}
+		clone.link.mu.Unlock()
+
+		side := func(ms ...*member) func() bool {
+			return func() bool {
+				for _, m := range ms {
+					if m.leads() && m.backend.Ready() == nil {
+						return true
+					}
+				}
+				return false
+			}
+		}
+		a.eventually("one side has a leader", side(a, b))
+		if rules {
+			clone.eventually("the copy says why", func() bool {
+				err := clone.members.ready()
+				return err != nil && strings.Contains(err.Error(), "copied")
+			})
+			if side(x, clone)() {
+				t.Error("the other side has one as well")
+			}
+			return
+		}
+		x.eventually("so has the other", side(x, clone))
+		a.create(queueJob("here"))
+		x.create(queueJob("there"))
+		if x.has("here") || a.has("there") {
+			t.Error("they agree")
+		}
+	})
+}
+
+// The log of a node is put back from an earlier copy, and its state is not. The log has forgotten a job that the state has, and that was
+// acknowledged with this node's part; the node votes for one that never had it, and takes what comes then for what it has.
+func TestWhyOldLogsAreRefused(t *testing.T) {
+	both(t, func(t *testing.T, rules bool, change func(*Config)) {
+		c := startJoined(t, 3, change)
+		lead := c.leader()
+		c.sameState()
+		old, behind := c.others(lead)[0], c.others(lead)[1]
+		old.stop()
+		raftDB := filepath.Join(old.cfg.DataDir, fileRaft)
+		kept, err := os.ReadFile(raftDB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.restart()
+		behind.link.noRaft.Store(true)
+		c.leader().create(queueJob("acknowledged"))
+		old.eventually("it has the job", func() bool { return old.has("acknowledged") })
+		for _, m := range []*member{lead, old} {
+			m.crash()
+			m.stop()
+		}
+		behind.link.noRaft.Store(false)
+		if err := os.WriteFile(raftDB, kept, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		old.link = &link{}
+		if rules {
+			was := contents(t, old.cfg.DataDir)
+			if _, err := Open(old.cfg); err == nil || !strings.Contains(err.Error(), "does not fit together") || !strings.Contains(err.Error(), "let the node rejoin") {
+				t.Errorf("%v", err)
+			}
+			path := filepath.Join(old.cfg.DataDir, fileNode)
+			if was[path] == "" || was[path] != contents(t, old.cfg.DataDir)[path] {
+				t.Error("the refusal changed something")
+			}
+			return
+		}
+		old.open(t)
+		old.eventually("they have a leader", func() bool { return old.leads() || behind.leads() })
+		for _, m := range []*member{old, behind} {
+			if m.leads() {
+				m.create(queueJob("after"))
+			}
+		}
+		old.eventually("one of them has gone on", func() bool { return old.has("after") || behind.has("after") })
+		if !old.has("acknowledged") || behind.has("acknowledged") {
+			t.Errorf("the states do not differ: %v %v", old.has("acknowledged"), behind.has("acknowledged"))
+		}
+	})
+}
+
+// One node is begun again without the others, and acknowledges a job. The others come back as they were. They are a majority of what they
+// know, so without epochs they would take the recovered node back as a follower, and what it acknowledged would be gone.
+func TestWhyOtherEpochsAreRefused(t *testing.T) {
+	both(t, func(t *testing.T, rules bool, change func(*Config)) {
+		c := startJoined(t, 3, change)
+		c.sameState()
+		lead := c.leader()
+		c.stopAll()
+		m := c.others(lead)[0]
+		if _, err := Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet); err != nil {
+			t.Fatal(err)
+		}
+		m.link = &link{}
+		m.open(t)
+		m.eventually("it leads", m.leads)
+		m.create(queueJob("acknowledged"))
+		for _, x := range c.others(m) {
+			x.link = &link{}
+			x.open(t)
+		}
+		others := c.others(m)
+		others[0].eventually("the others have a leader", func() bool { return others[0].leads() || others[1].leads() })
+		if rules {
+			for _, x := range others {
+				if err := m.members.check(x.members.hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
+					t.Errorf("%v", err)
+				}
+			}
+			m.create(queueJob("more"))
+			if a := m.call("GET", "/api/v1/jobs/acknowledged", nil); a.status != 200 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			return
+		}
+		m.eventually("the recovered node follows one that does not know what it acknowledged", func() bool {
+			p, other := m.compass.elsewhere()
+			if m.leads() || !other {
+				return false
+			}
+			for _, x := range others {
+				if x.id() == p.id && x.leads() {
+					return !x.has("acknowledged")
+				}
+			}
+			return false
+		})
+	})
+}
