@@ -2,12 +2,18 @@ package cmd
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
 
@@ -77,6 +83,140 @@ func TestClusterCommands(t *testing.T) {
 	}
 	if out, _, code := s.run("", "cluster", "members", "--addr", n1.Addr()); code != 0 || strings.Contains(out, "n2") {
 		t.Error(code, out)
+	}
+}
+
+// What a user sees of a node that may not join: the reason and the remedy, and a cluster that is as it was.
+func TestBadJoins(t *testing.T) {
+	open := func(id string, join ...string) *node.Node {
+		n, err := node.Open(node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: len(join) == 0, Join: join, Version: "test",
+			Raft: node.RaftConfig{Heartbeat: 300 * time.Millisecond}, Store: node.StoreConfig{MmapSize: 16 << 20, NoSync: true},
+			Members: node.MembersConfig{Interval: 50 * time.Millisecond, StableFor: 50 * time.Millisecond}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- n.Run(t.Context()) }()
+		t.Cleanup(func() {
+			if err := errors.Join(n.Close(), <-done); err != nil {
+				t.Error(err)
+			}
+		})
+		return n
+	}
+	s := newShell(t)
+	eventually := func(what string, cond func() bool) {
+		t.Helper()
+		for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if cond() {
+				return
+			}
+		}
+		t.Fatalf("never: %s", what)
+	}
+	members := func(n *node.Node) string {
+		out, _, _ := s.run("", "cluster", "members", "--addr", n.Addr())
+		return strings.Join(strings.Fields(out), " ")
+	}
+	n1 := open("n1")
+	n2 := open("n2", n1.Addr())
+	eventually("two voters", func() bool { return strings.Contains(members(n1), "n2 "+n2.Addr()+" voter") })
+
+	dir := func(id, cluster string) string {
+		d := t.TempDir()
+		if err := os.WriteFile(filepath.Join(d, "node.json"), fmt.Appendf(nil, `{"format":1,"node_id":%q,"instance":"i","cluster_id":%q}`, id, cluster), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	join := func(id, dir string, more ...string) []string {
+		return append([]string{"server", "--node-id", id, "--listen", "127.0.0.1:0", "--data-dir", dir, "--executors", "none", "--join", n1.Addr()}, more...)
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"duplicate id", join("n1", t.TempDir()), exitConflict, []string{"has a node n1 with another data directory; it is running at " + n1.Addr(), "hint: if that one is gone for good, run `carillon cluster remove n1` first; otherwise choose another --node-id"}},
+		{"duplicate id, through a follower", join("n1", t.TempDir(), "--join", n2.Addr()), exitConflict, []string{"has a node n1"}},
+		{"another cluster", join("n3", dir("n3", "elsewhere")), exitConflict, []string{"the data directory of node n3 belongs to cluster elsewhere", "hint: name a node of the right cluster, or empty the data directory"}},
+		{"somebody else's directory", join("n3", dir("n9", "")), exitFailure, []string{`belongs to node "n9" and not to "n3"`, "--node-id n9"}},
+		{"no address", []string{"server", "--node-id", "n3", "--data-dir", t.TempDir(), "--join", "nowhere"}, exitUsage, []string{`--join: "nowhere" is not an address`, "hint: use host:port"}},
+		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exitConflict, []string{"the leader finds node n2 and not node n3", "--advertise"}},
+	} {
+		before := members(n1)
+		_, errOut, code := s.run("", tt.args...)
+		for _, w := range tt.want {
+			if code != tt.code || !strings.Contains(errOut, w) {
+				t.Errorf("%s: exit %d, want %d and %q in:\n%s", tt.name, code, tt.code, w, errOut)
+			}
+		}
+		if strip(before) != strip(members(n1)) {
+			t.Errorf("%s changed the members from %s to %s", tt.name, before, members(n1))
+		}
+	}
+
+	// A binary that is too old says how old it is.
+	_, _, err := client.New(n1.Addr()).Join(t.Context(), client.JoinRequest{NodeID: "n3", InstanceID: "i", Address: "h:1", Version: "0.1", Level: 0})
+	if job.CodeOf(err) != job.CodeState || !strings.Contains(err.Error(), "node n3 (version 0.1) supports levels up to 0") || !strings.Contains(err.Error(), "start it with the carillon that the others run") {
+		t.Errorf("%v", err)
+	}
+
+	// Whom it cannot reach is asked again and again; meanwhile it says so.
+	late := open("n3", "127.0.0.1:1")
+	eventually("it says whom it cannot reach", func() bool {
+		out, _, code := s.run("", "status", "--addr", late.Addr())
+		return code == 0 && strings.Contains(out, "has not joined its cluster yet: cannot reach http://127.0.0.1:1: connection refused")
+	})
+	if _, errOut, code := s.run("", "status", "--ready", "--addr", late.Addr()); code != exitUnavailable || !strings.Contains(errOut, "node n3 is not ready") {
+		t.Error(code, errOut)
+	}
+	if _, errOut, code := s.run("", "status", "--ready", "--addr", n1.Addr()); code != exitOK {
+		t.Error(code, errOut)
+	}
+	// A follower is as good as the leader.
+	n4 := open("n4", n2.Addr())
+	eventually("it votes", func() bool { return strings.Contains(members(n1), "n4 "+n4.Addr()+" voter") })
+}
+
+var ages = regexp.MustCompile(`(\d+[a-z]+ ago|now) (\d+|-)`)
+
+// strip leaves out of a list of members what changes by itself.
+func strip(members string) string { return ages.ReplaceAllString(members, "") }
+
+func TestClusterSkip(t *testing.T) {
+	old := skips
+	t.Cleanup(func() { skips = old })
+	var got uint64
+	skips = func(dir string, index uint64, _ *slog.Logger) (node.Skipped, error) {
+		got = index
+		return node.Skipped{NodeID: "n1", SkippedEntry: client.SkippedEntry{Index: index, Term: 3, At: job.At(noon)}, What: "damaged"}, nil
+	}
+	s := newShell(t)
+	if out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--skip", "81"); code != 0 || got != 81 || out != "n1 passes over entry 81 of term 3 (damaged)\nrun the same on every other node, then start them\n" {
+		t.Error(out, code, got)
+	}
+	if out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--skip", "81", "--json"); code != 0 || out != `{"node_id":"n1","index":81,"term":3,"at":"2026-11-02T12:00:00Z","entry":"damaged"}`+"\n" {
+		t.Error(out, code)
+	}
+	for _, args := range [][]string{{"--skip", "81"}, {"--data-dir", "d", "--skip", "0"}, {"--data-dir", "d", "--skip", "81", "--peers", "n1=h:1"}, {"--data-dir", "d", "--skip", "x"}} {
+		if _, errOut, code := s.run("", append([]string{"cluster", "recover"}, args...)...); code != exitUsage {
+			t.Error(args, errOut, code)
+		}
+	}
+}
+
+func TestMinFreeDisk(t *testing.T) {
+	for in, want := range map[string]node.DiskLimit{"": {}, "0": {Off: true}, "1GiB": {Bytes: 1 << 30}, "2.5%": {Percent: 2.5}, "0%": {Off: true}} {
+		if got, err := diskLimit(in); got != want || err != nil {
+			t.Errorf("%q: %+v %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"much", "-1", "100%", "x%", "NaN%"} {
+		if _, err := diskLimit(in); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "512MiB") {
+			t.Errorf("%q: %v", in, err)
+		}
 	}
 }
 

@@ -74,6 +74,11 @@ func (c *ServerConfig) validate() error {
 			return job.Invalid("--executors", "use "+strings.Join(knownExecutors, ", ")+" or none", "there is no executor %q", e)
 		}
 	}
+	for _, a := range c.Join {
+		if host, _, err := net.SplitHostPort(a); !isAddress(a) || err != nil || host == "" {
+			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400", "%q is not an address", a)
+		}
+	}
 	switch {
 	case c.NodeID == "":
 		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")

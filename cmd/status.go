@@ -15,14 +15,19 @@ import (
 )
 
 func (a *app) statusCmd() *cobra.Command {
-	var watch bool
+	var watch, ready bool
 	var every time.Duration
 	c := &cobra.Command{Use: "status", Short: "Show the node, its cluster and its work", Args: cobra.NoArgs}
 	c.Flags().BoolVar(&watch, "watch", false, "show it again and again until interrupted")
+	c.Flags().BoolVar(&ready, "ready", false, "exit with 5 unless the node is ready: for health checks")
 	c.Flags().DurationVar(&every, "interval", time.Second, "with --watch: how often")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !watch {
-			return a.status(cmd)
+			s, err := a.status(cmd)
+			if err == nil && ready && !s.Ready {
+				err = job.Errorf(job.CodeNotReady, "", "node %s is not ready: %s", s.Node, s.NotReady)
+			}
+			return err
 		}
 		if every < 100*time.Millisecond {
 			return usage("use at least 100ms", "--interval %s is too short", every)
@@ -32,12 +37,12 @@ func (a *app) statusCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) status(cmd *cobra.Command) error {
-	var s client.Status
-	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+func (a *app) status(cmd *cobra.Command) (s client.Status, err error) {
+	err = a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
 		s, err = c.Status(ctx)
 		return err
 	}, func(p *printer) { p.status(s) })
+	return s, err
 }
 
 // watchStatus goes on over errors: a node that is being restarted is what one watches for.
@@ -50,7 +55,7 @@ func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
 			screen.WriteString("\x1b[H\x1b[2J")
 			cmd.SetOut(&screen)
 		}
-		if err := a.status(cmd); err != nil && ctx.Err() == nil {
+		if _, err := a.status(cmd); err != nil && ctx.Err() == nil {
 			if redraw {
 				report(&screen, err)
 			} else {

@@ -167,6 +167,38 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
+// A write that is on its way when both followers die: nobody can say how it ended, and that is said within the time that a request waits for
+// a leader, with who is missing.
+func TestWriteWhileTheMajorityDies(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	last := c.leader()
+	last.create(queueJob("a"))
+	for _, m := range c.others(last) {
+		m.crash()
+	}
+	a := last.call("POST", "/api/v1/jobs/a:pause", nil)
+	p := a.problem()
+	if a.status != 503 || p.Code != job.CodeOutcomeUnknown && p.Code != job.CodeNoLeader || !strings.Contains(p.Message, "2 of 3 voters are unreachable") || !strings.Contains(p.Remedy, "start one of them") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if p.Code == job.CodeOutcomeUnknown && (!strings.Contains(p.Message, "may or may not have been done") || !strings.Contains(p.Remedy, "Idempotency-Key")) {
+		t.Errorf("%s", a.body)
+	}
+	// Health says what status says, without asking anybody while the prober waits.
+	last.eventually("readyz names who is missing", func() bool {
+		a := last.call("GET", "/readyz", nil)
+		p := a.problem()
+		return a.status == 503 && strings.Contains(p.Message, "2 of 3 voters are unreachable") && strings.Contains(p.Remedy, "carillon cluster recover")
+	})
+	if a := last.call("GET", "/api/v1/jobs/a?stale=true", nil); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := last.call("GET", "/healthz", nil); a.status != 200 { // restarting it would help nobody
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // The answer of the leader is lost, and its connection with it: the node that forwarded asks again, and it is done once.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()

@@ -32,15 +32,17 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		Now: job.Instant(now), StartedAt: job.At(n.started), Raft: raftStats(g),
 		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: n.ownDisk(), Skipped: n.dir.Skips,
 	}
-	if err := b.Ready(); err != nil {
-		s.NotReady = err.Error()
-	} else {
+	switch err := b.Ready(); {
+	case err == nil:
 		s.Ready = true
-	}
-	if leader == "" {
-		if why := n.members.whyNoLeader(ctx); why != "" {
-			s.NotReady = "nobody leads: " + why
+	case job.CodeOf(err) == job.CodeNoLeader:
+		if s.NotReady = "nobody leads right now"; leader == "" {
+			if why := n.members.whyNoLeader(ctx); why != "" {
+				s.NotReady = "nobody leads: " + why
+			}
 		}
+	default:
+		s.NotReady = err.Error()
 	}
 	for _, m := range n.servers() {
 		addr := string(m.Address)

@@ -86,7 +86,7 @@ func (m *members) whyNoLeader(ctx context.Context) string {
 	}
 	wg.Wait()
 	why := ""
-	if voters-len(missing) <= voters/2 {
+	if voters > 0 && voters-len(missing) <= voters/2 {
 		var names []string
 		for _, s := range servers {
 			if missing[string(s.ID)] {

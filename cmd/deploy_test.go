@@ -1,0 +1,176 @@
+package cmd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// There is no container engine where the tests run, so they hold what can be held without one: that the files can be read, that every
+// command in them is one that this binary takes, and that the build line builds.
+
+// takes runs a command of an image up to the point where a node would start or be asked, and returns what it would start.
+func takes(t *testing.T, what string, argv []string) (cfg ServerConfig) {
+	t.Helper()
+	if len(argv) > 0 && argv[0] == "/carillon" {
+		argv = argv[1:]
+	}
+	if len(argv) > 0 && argv[0] == "server" {
+		withNode(t, func(_ context.Context, c ServerConfig, _ func(string)) error {
+			cfg = c
+			return context.Canceled
+		})
+		if _, errOut, code := newShell(t).run("", argv...); code != 0 {
+			t.Errorf("%s: %q: %s", what, argv, errOut)
+		}
+		return cfg
+	}
+	root := newApp().root()
+	c, rest, err := root.Find(argv)
+	if err == nil {
+		err = c.ParseFlags(rest)
+	}
+	if err == nil {
+		err = c.ValidateArgs(c.Flags().Args())
+	}
+	if err != nil || c == root {
+		t.Errorf("%s: %q: %v", what, argv, err)
+	}
+	return cfg
+}
+
+func TestComposeFile(t *testing.T) {
+	var file struct {
+		Services map[string]struct {
+			Image, Restart string
+			Build          struct {
+				Context string
+				Args    map[string]string
+			}
+			Command        []string
+			Ports, Volumes []string
+			Healthcheck    struct{ Test []string }
+		}
+		Volumes map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../deploy/compose.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	ports, begins := map[string]bool{}, 0
+	for name, s := range file.Services {
+		cfg := takes(t, name, s.Command)
+		_, port, _ := strings.Cut(cfg.Listen, ":")
+		if cfg.NodeID != name || cfg.Advertise != name+":"+port || cfg.DataDir != "/data" || cfg.Bootstrap == (len(cfg.Join) > 0) {
+			t.Errorf("%s: %+v", name, cfg)
+		}
+		if cfg.Bootstrap {
+			begins++
+		}
+		for _, a := range cfg.Join {
+			if host, p, _ := strings.Cut(a, ":"); file.Services[host].Image == "" || p != port || host == name {
+				t.Errorf("%s joins %s", name, a)
+			}
+		}
+		if len(s.Ports) != 1 || !strings.HasPrefix(s.Ports[0], "127.0.0.1:") || !strings.HasSuffix(s.Ports[0], ":"+port) || ports[s.Ports[0]] {
+			t.Errorf("%s publishes %v", name, s.Ports)
+		}
+		ports[s.Ports[0]] = true
+		volume, at, _ := strings.Cut(s.Volumes[0], ":")
+		if _, declared := file.Volumes[volume]; !declared || volume != name || at != cfg.DataDir || len(s.Volumes) != 1 {
+			t.Errorf("%s has the volumes %v", name, s.Volumes)
+		}
+		if s.Restart != "unless-stopped" || s.Image == "" || s.Build.Context != ".." {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if h := s.Healthcheck.Test; len(h) < 2 || h[0] != "CMD" || !slices.Contains(h, "127.0.0.1:"+port) {
+			t.Errorf("%s: %v", name, h)
+		} else {
+			takes(t, name, h[1:])
+		}
+	}
+	if len(file.Services) != 3 || len(file.Volumes) != 3 || begins != 1 {
+		t.Errorf("%d services, %d volumes, %d begin a cluster", len(file.Services), len(file.Volumes), begins)
+	}
+}
+
+// dockerfile is the instructions of the Dockerfile, one string each.
+func dockerfile(t *testing.T) (lines []string) {
+	t.Helper()
+	for sc := bufio.NewScanner(strings.NewReader(read(t, "../Dockerfile"))); sc.Scan(); {
+		if line := strings.TrimSpace(sc.Text()); line != "" && line[0] != '#' {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestDockerfileCommands(t *testing.T) {
+	var stages []string
+	found := map[string]string{}
+	for _, line := range dockerfile(t) {
+		word, rest, _ := strings.Cut(line, " ")
+		if found[word] = rest; word == "FROM" {
+			stages = append(stages, rest)
+		}
+		if _, argv, ok := strings.Cut(line, "CMD "); ok {
+			var list []string
+			if err := json.Unmarshal([]byte(argv), &list); err != nil {
+				t.Errorf("%s: %v: without a shell only the JSON form works", line, err)
+				continue
+			}
+			takes(t, line, list)
+		}
+	}
+	if !reflect.DeepEqual(stages, []string{"golang:1.26 AS build", "scratch"}) {
+		t.Errorf("stages %q", stages)
+	}
+	if !strings.Contains(read(t, "../go.mod"), "\ngo 1.26") {
+		t.Error("the image's Go is not that of go.mod")
+	}
+	if found["USER"] != "65532:65532" || found["ENTRYPOINT"] != `["/carillon"]` || found["EXPOSE"] != "7400" || found["VOLUME"] != "/data" {
+		t.Errorf("%+v", found)
+	}
+	if !strings.Contains(read(t, "../Dockerfile"), "/etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/") {
+		t.Error("no CA certificates: https targets would all be refused")
+	}
+}
+
+// The build line, as it is in the Dockerfile, makes a static binary.
+func TestDockerfileBuilds(t *testing.T) {
+	if os.Getenv("CARILLON_LONG") == "" {
+		t.Skip("CARILLON_LONG=1 builds the binary as the image does; .ci/run does it anyway")
+	}
+	out := t.TempDir()
+	for _, line := range dockerfile(t) {
+		build, ok := strings.CutPrefix(line, "RUN ")
+		if !ok || !strings.Contains(build, "go build") {
+			continue
+		}
+		c := exec.Command("sh", "-ec", strings.ReplaceAll(build, "/out/", out+"/"))
+		c.Dir, c.Env = "..", append(os.Environ(), "VERSION=v1.2.3-test", "GOFLAGS=-buildvcs=false")
+		if text, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", build, err, text)
+		}
+		bin := filepath.Join(out, "carillon")
+		text, err := exec.Command(bin, "version").CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(text), "carillon v1.2.3-test ") {
+			t.Errorf("%s %v", text, err)
+		}
+		// A static binary names no interpreter that a scratch image would lack.
+		data, err := os.ReadFile(bin)
+		if err != nil || strings.Contains(string(data), "/lib64/ld-linux") {
+			t.Errorf("not static: %v", err)
+		}
+		return
+	}
+	t.Error("no build line")
+}
