@@ -427,7 +427,7 @@ func (m *members) describe(c *client.Member, applied uint64) {
 		c.SkewMS = new((p.seen.offset - median).Milliseconds())
 	}
 	if p.seen.Disk.Total > 0 {
-		c.Disk = &p.seen.Disk
+		c.Disk = new(p.seen.Disk)
 	}
 }
 

@@ -70,7 +70,7 @@ func (m *members) probeAll(ctx context.Context) {
 				err = errors.New("it has another data directory than the one that joined")
 			}
 			if ctx.Err() == nil {
-				m.note(id, seen, err, mine)
+				m.note(id, seen, err, mine, m.differs(&seen, r, rows[m.id()]))
 			}
 		})
 	}
@@ -83,7 +83,7 @@ func (m *members) probeAll(ctx context.Context) {
 	})
 }
 
-func (m *members) note(id string, seen sighting, err error, mine uint64) {
+func (m *members) note(id string, seen sighting, err error, mine uint64, odd string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -97,7 +97,7 @@ func (m *members) note(id string, seen sighting, err error, mine uint64) {
 		return
 	}
 	p.heard, p.seen, p.problem = now, seen, ""
-	if odd := m.differs(&seen); odd != p.odd {
+	if odd != p.odd {
 		if p.odd = odd; odd != "" {
 			m.log("a member is not like this node", "node", id, "problem", odd)
 		}

@@ -103,24 +103,22 @@ func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
 }
 
 // differs says how a member is not like this node in what must be the same everywhere: the entries that both have got to and only one
-// passed over.
-func (m *members) differs(o *sighting) string {
-	mine := m.n.dir.Skips
-	applied := m.g.store.Counters().Index
-	lacks := func(a, b []client.SkippedEntry, got uint64) (uint64, bool) {
-		for _, s := range a {
-			if s.Index <= got && !slices.ContainsFunc(b, func(x client.SkippedEntry) bool { return x.Index == s.Index }) {
+// passed over. One that joined after the other was told got the state as a whole, without the entry.
+func (m *members) differs(o *sighting, its, own store.Node) string {
+	got := min(m.g.store.Counters().Index, o.Applied)
+	lacks := func(told, other []client.SkippedEntry, joined int64) (uint64, bool) {
+		for _, s := range told {
+			if s.Index <= got && joined <= int64(s.At) && !slices.ContainsFunc(other, func(x client.SkippedEntry) bool { return x.Index == s.Index }) {
 				return s.Index, true
 			}
 		}
 		return 0, false
 	}
-	got := min(applied, o.Applied)
-	if i, yes := lacks(mine, o.Skips, got); yes {
-		return fmt.Sprintf("it was not told to pass over entry %d as this node was: unless it joined later, empty its data directory and let it join again", i)
+	if i, yes := lacks(m.n.dir.Skips, o.Skips, its.JoinedAt); yes {
+		return fmt.Sprintf("it was not told to pass over entry %d as this node was, and its state differs: empty its data directory and let it join again", i)
 	}
-	if i, yes := lacks(o.Skips, mine, got); yes {
-		return fmt.Sprintf("it passed over entry %d and this node did not: unless this node joined later, empty one of the data directories and let it join again", i)
+	if i, yes := lacks(o.Skips, m.n.dir.Skips, own.JoinedAt); yes {
+		return fmt.Sprintf("it passed over entry %d and this node did not, so their states differ: empty the data directory of one and let it join again", i)
 	}
 	return ""
 }

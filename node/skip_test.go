@@ -102,6 +102,7 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 		}
 	}
 
+	// One that joins now is told nothing, and nothing is wrong with it; if the log still has the entry, it stops as the others did.
 	// One that was told otherwise shows.
 	odd := c.others(c.leader())[0]
 	odd.stop()
