@@ -1,0 +1,152 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// hello is how this node introduces itself to another.
+func (m *members) hello() transport.Hello {
+	id, epoch := m.cluster()
+	h := transport.Hello{ClusterID: id, Epoch: epoch, NodeID: m.id(), InstanceID: m.n.dir.Instance, Address: m.address()}
+	m.mu.Lock()
+	h.Index = m.home.Index
+	m.mu.Unlock()
+	if r, ok := m.row(m.id()); ok && r.Instance == h.InstanceID && !r.Removed {
+		h.Index = max(h.Index, r.Index)
+	}
+	return h
+}
+
+// check lets in only the data directories that belong to this cluster. Raft would talk to whoever comes: a directory that was wiped has
+// forgotten in which terms it voted, and one that was copied votes twice; either makes two leaders of one term possible.
+//
+// What this node knows may be old. So a peer without a row is let in (a stranger cannot know the cluster's id: rows are committed
+// before the id is told), and one that knows of a later change of its own membership is believed: were it refused, a node that
+// slept through a change could make an election impossible for ever.
+func (m *members) check(h transport.Hello) error {
+	if m.n.cfg.hooks.trusting {
+		return nil
+	}
+	id, epoch := m.cluster()
+	switch {
+	case id == "":
+		return errors.New("this node has not joined a cluster yet")
+	case h.ClusterID != id:
+		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
+	case h.Epoch < epoch:
+		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
+	case h.Epoch > epoch:
+		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", h.Epoch, m.id(), epoch)
+	case h.NodeID == m.id():
+		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes have one id; stop one of them", h.NodeID, h.Address)
+	}
+	r, ok := m.row(h.NodeID)
+	switch {
+	case !ok || h.Index > r.Index:
+		return nil
+	case r.Removed:
+		return fmt.Errorf("node %s was removed from the cluster: stop it; to bring it back, empty its data directory and start it with --join", h.NodeID)
+	case r.Instance != h.InstanceID:
+		return fmt.Errorf("node %s has another data directory than the one that joined (wiped, or put back): run `carillon cluster remove %s`, empty its data directory and start it with --join", h.NodeID, h.NodeID)
+	case r.Address != h.Address && m.override(h.NodeID) != h.Address:
+		return fmt.Errorf("node %s is known at %s and speaks from %s: if it moved, the leader must learn that first; if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
+	}
+	return nil
+}
+
+// expect is who should answer at an address.
+func (m *members) expect(address string) string {
+	m.mu.Lock()
+	for id, a := range m.home.Peers {
+		if a == address {
+			m.mu.Unlock()
+			return id
+		}
+	}
+	m.mu.Unlock()
+	for _, s := range m.servers() {
+		if string(s.Address) == address {
+			return string(s.ID)
+		}
+	}
+	return ""
+}
+
+// override is where `carillon cluster recover` said that a node is, until the cluster itself knows better.
+func (m *members) override(id string) string {
+	m.mu.Lock()
+	a, at := m.home.Peers[id], m.home.PeersAt
+	m.mu.Unlock()
+	if a == "" {
+		return ""
+	}
+	if r, ok := m.row(id); ok && r.Index > at {
+		return ""
+	}
+	return a
+}
+
+// addressOf tells raft where to find a server. It is asked before every dial and answers from the rows, not from raft's configuration:
+// that a node moved is then known as soon as its row is, and the address of a server that is being replicated to need not be changed,
+// which raft 1.7.3 does not do without a data race (raft#681). In the configuration an address is corrected by its own server when
+// that leads.
+func (m *members) addressOf(id raft.ServerID) raft.ServerAddress {
+	if f := m.n.cfg.hooks.where; f != nil {
+		if a := f(string(id)); a != "" {
+			return raft.ServerAddress(a)
+		}
+	}
+	if a := m.where(string(id)); a != "" {
+		return a
+	}
+	servers := m.configured()
+	s, _ := findServer(servers, string(id))
+	return s.Address
+}
+
+// where is the address of a member as this node knows it, "" if only raft's configuration can say.
+func (m *members) where(id string) raft.ServerAddress {
+	if id == m.id() {
+		return raft.ServerAddress(m.address())
+	}
+	if a := m.override(id); a != "" {
+		return raft.ServerAddress(a)
+	}
+	if r, ok := m.row(id); ok && !r.Removed {
+		return raft.ServerAddress(r.Address)
+	}
+	return ""
+}
+
+// logAgain is how often one refusal is logged.
+const logAgain = time.Minute
+
+// onRefused remembers why two nodes do not talk, and says it where it is seen.
+func (m *members) onRefused(e *transport.RefusedError) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := fmt.Sprint(e.Peer.NodeID, e.ByPeer)
+	last := m.refused[key]
+	now := time.Now()
+	if last.text != e.Reason || now.Sub(last.logged) > logAgain {
+		msg := "refused to talk to a node"
+		if e.ByPeer {
+			msg = "a node refuses to talk to this one"
+		}
+		m.log(msg, "node", e.Peer.NodeID, "address", e.Peer.Address, "reason", e.Reason)
+		last = entry{e.Reason, now}
+	}
+	if len(m.refused) > 64 { // whoever makes up names must not fill the memory
+		clear(m.refused)
+	}
+	m.refused[key] = last
+	if e.ByPeer {
+		m.why = fmt.Sprintf("node %s refuses this one: %s", e.Peer.NodeID, e.Reason)
+	}
+}
