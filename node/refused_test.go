@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Each rule by which a data directory is refused, and beside it what happens without: the same scenario with the rules switched off ends
@@ -24,6 +25,7 @@ func both(t *testing.T, scene func(t *testing.T, rules bool, change func(*Config
 			scene(t, rules, func(c *Config) {
 				c.hooks.trusting = !rules
 				c.Executors = nil
+				c.Raft.Heartbeat = 600 * time.Millisecond // two of three must find a majority also on a busy machine
 				c.Fatal = func(err error) { t.Logf("fatal: %v", err) }
 			})
 		})
