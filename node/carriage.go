@@ -127,24 +127,26 @@ func (c *carriage) pause(moved <-chan struct{}, d time.Duration) bool {
 	return true
 }
 
-// fail answers a request that nobody took.
+// fail answers a request that nobody took, with who is missing if that is why.
 func (c *carriage) fail() {
 	f := c.f.n
+	why := ""
+	if !f.leadsHere() && f.compass.leader().id == "" && !isClosed(f.leaving) {
+		why = f.members.whyNoLeader(c.r.Context())
+	}
 	switch {
 	case c.sent:
 		text, remedy := "the leader was lost while this was on its way: it may or may not have been done", "repeat it with the same Idempotency-Key"
-		if !f.leadsHere() && f.compass.leader().id == "" {
-			if why, way, ok := strings.Cut(f.members.whyNoLeader(c.r.Context()), "; "); ok {
-				text, remedy = text+"; nobody leads now: "+why, way+", then "+remedy
-			}
+		if what, way, ok := strings.Cut(why, "; "); ok {
+			text, remedy = text+"; nobody leads now: "+what, way+", then "+remedy
 		}
 		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown, remedy, "%s", text))
 	case isClosed(f.leaving):
 		api.WriteError(c.w, errStopping())
-	case c.err != nil && c.err.Code != job.CodeNotLeader:
+	case why == "" && c.err != nil && c.err.Code != job.CodeNotLeader:
 		api.WriteError(c.w, c.err)
 	default:
-		api.WriteError(c.w, f.noLeader(c.r.Context()))
+		api.WriteError(c.w, noLeaderError(why))
 	}
 }
 
