@@ -91,6 +91,10 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 		err = a.removeNode(c)
 	case *SetLevel:
 		err = a.setLevel(c)
+	case *PutQueue:
+		err = a.once(c.Request, func() (Outcome, error) { return a.putQueue(c) })
+	case *DeleteQueue:
+		err = a.once(c.Request, func() (Outcome, error) { return a.deleteQueue(c) })
 	default:
 		err = fmt.Errorf("fsm: %T has no apply", cmd)
 	}
@@ -147,6 +151,10 @@ func headOf(cmd any) (Head, int) {
 	case *RemoveNode:
 		return c.Head, 1
 	case *SetLevel:
+		return c.Head, 1
+	case *PutQueue:
+		return c.Head, 1
+	case *DeleteQueue:
 		return c.Head, 1
 	}
 	return Head{}, 0

@@ -188,6 +188,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if s.Paused || s.Quarantined {
 		s.ParkedAt, s.ParkedReady = c.Next.At, c.Next.Ready
 	}
+	a.b.Reclassed(before.Class, s.Class)
 	if s.Lane != before.Lane || s.Class != before.Class || s.AtMostOnce != before.AtMostOnce {
 		if err := a.follow(id, &s); err != nil {
 			return Outcome{}, err

@@ -107,6 +107,9 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 	if why := wrong(next, Gap{}, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
+	if why := a.noRoom(s.Class); why != "" {
+		return Outcome{Code: CodeBusy, Text: why}, nil
+	}
 	serial := key.At <= s.CatchupUntil
 	v, err := a.overlap(id, &s, serial)
 	if err != nil {
@@ -178,6 +181,9 @@ func (a *applier) claimOpen(key store.DueKey, w WorkerRef) (Outcome, error) {
 	due, has := row.Due(k)
 	if !ok || !has || due != key {
 		return Outcome{Code: CodeStale}, nil
+	}
+	if why := a.noRoom(row.Class); why != "" {
+		return Outcome{Code: CodeBusy, Text: why}, nil
 	}
 	o := Outcome{Code: CodeClaimed, Run: k, Key: row.Key}
 	next := row

@@ -30,6 +30,7 @@ var commandTypes = map[Type]func() any{
 	TypeClockReset: func() any { return new(ClockReset) }, TypeCleanup: func() any { return new(Cleanup) },
 	TypeInit: func() any { return new(Init) }, TypePutNode: func() any { return new(PutNode) },
 	TypeRemoveNode: func() any { return new(RemoveNode) }, TypeSetLevel: func() any { return new(SetLevel) },
+	TypePutQueue: func() any { return new(PutQueue) }, TypeDeleteQueue: func() any { return new(DeleteQueue) },
 }
 
 func typeOf(cmd any) (Type, bool) {
@@ -82,6 +83,10 @@ func typeOf(cmd any) (Type, bool) {
 		return TypeRemoveNode, true
 	case *SetLevel:
 		return TypeSetLevel, true
+	case *PutQueue:
+		return TypePutQueue, true
+	case *DeleteQueue:
+		return TypeDeleteQueue, true
 	}
 	return 0, false
 }

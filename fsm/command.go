@@ -13,30 +13,32 @@ type Type uint8
 
 // The commands.
 const (
-	TypeCreate     Type = 1
-	TypeUpdate     Type = 2
-	TypeDelete     Type = 3
-	TypePause      Type = 4
-	TypeResume     Type = 5
-	TypeTrigger    Type = 6
-	TypeBackfill   Type = 7
-	TypeClaim      Type = 8
-	TypeComplete   Type = 9
-	TypeExpire     Type = 10
-	TypeAdvance    Type = 11
-	TypeCancel     Type = 12
-	TypeRedrive    Type = 13
-	TypePurge      Type = 14
-	TypeTrim       Type = 15
-	TypeStamp      Type = 16
-	TypeCalendar   Type = 17
-	TypeQuarantine Type = 18
-	TypeClockReset Type = 19
-	TypeCleanup    Type = 20
-	TypeInit       Type = 21
-	TypePutNode    Type = 22
-	TypeRemoveNode Type = 23
-	TypeSetLevel   Type = 24
+	TypeCreate      Type = 1
+	TypeUpdate      Type = 2
+	TypeDelete      Type = 3
+	TypePause       Type = 4
+	TypeResume      Type = 5
+	TypeTrigger     Type = 6
+	TypeBackfill    Type = 7
+	TypeClaim       Type = 8
+	TypeComplete    Type = 9
+	TypeExpire      Type = 10
+	TypeAdvance     Type = 11
+	TypeCancel      Type = 12
+	TypeRedrive     Type = 13
+	TypePurge       Type = 14
+	TypeTrim        Type = 15
+	TypeStamp       Type = 16
+	TypeCalendar    Type = 17
+	TypeQuarantine  Type = 18
+	TypeClockReset  Type = 19
+	TypeCleanup     Type = 20
+	TypeInit        Type = 21
+	TypePutNode     Type = 22
+	TypeRemoveNode  Type = 23
+	TypeSetLevel    Type = 24
+	TypePutQueue    Type = 27
+	TypeDeleteQueue Type = 28
 )
 
 // MaxEntry is the largest entry that may be proposed: larger ones endanger leadership (pitfalls 22).
@@ -325,6 +327,33 @@ type SetLevel struct {
 	Level int  `codec:"l"`
 }
 
+// What a PutQueue sets, and when.
+const (
+	QueueConcurrency uint8 = 1 << iota
+	QueuePaused
+	// QueueKnown: only if the queue exists, declared or used by a job. A typing error must not make a queue.
+	QueueKnown
+)
+
+// PutQueue sets something of a queue, and makes its row if it has none. Version, if not 0, is the one that the row must have.
+type PutQueue struct {
+	Head        Head    `codec:"h"`
+	Request     Request `codec:"q"`
+	Name        string  `codec:"n"`
+	Version     uint64  `codec:"v"`
+	Set         uint8   `codec:"s"`
+	Concurrency int     `codec:"c"`
+	Paused      bool    `codec:"p"`
+}
+
+// DeleteQueue removes a queue's row: no limit, and not paused. Version 0: whichever.
+type DeleteQueue struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Name    string  `codec:"n"`
+	Version uint64  `codec:"v"`
+}
+
 // Code is the outcome of one item.
 type Code uint8
 
@@ -342,6 +371,7 @@ const (
 	CodeConflict  Code = 10 // the version is another
 	CodeRefused   Code = 11 // not in this state; Text says why
 	CodeKeyReused Code = 12 // the request id belongs to another request
+	CodeBusy      Code = 13 // claim: its queue is paused or at its limit
 )
 
 // Outcome is what became of one item.

@@ -63,6 +63,9 @@ func everyCommand() map[string]any {
 			Tags: map[string]string{"b": "2", "a": "1"}, Standby: true, JoinedAt: T(0), Index: 7, Removed: true}},
 		"remove_node": &RemoveNode{h, "n1", "i1"},
 		"set_level":   &SetLevel{h, 2},
+		"put_queue": &PutQueue{Head: h, Request: q, Name: "mail", Version: 9, Set: QueueConcurrency | QueuePaused | QueueKnown,
+			Concurrency: 25, Paused: true},
+		"delete_queue": &DeleteQueue{h, q, "mail", 9},
 	}
 }
 

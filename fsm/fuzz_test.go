@@ -73,6 +73,12 @@ func smallWorld(t testing.TB) *world {
 	w.want(CodeOK, w.advanceOf(catchup, T(10), Gap{}, T(130)))
 	w.claim(catchup, T(70))
 	w.claim(catchup, T(130))
+	for range 2 { // 14 and 15: a queue that is full
+		w.create(T(10), inQueue("mail"))
+	}
+	w.want(CodeOK, limit("mail", 1))
+	w.claim(14, T(70))
+	w.want(CodeOK, limit("video", 2))
 	return w
 }
 

@@ -43,11 +43,14 @@ type look struct {
 	runs   []job.RunKey
 	rows   map[job.RunKey]store.Row
 	dead   []uint64
+	queue  map[uint32]string // of the classes of open runs, if they have one
+	queues map[string]store.QueueUse
 }
 
 func (w *world) look() look {
 	w.Helper()
-	l := look{defs: map[job.ID]store.Definition{}, states: map[job.ID]store.State{}, places: map[job.ID]store.Place{}, rows: map[job.RunKey]store.Row{}}
+	l := look{defs: map[job.ID]store.Definition{}, states: map[job.ID]store.State{}, places: map[job.ID]store.Place{}, rows: map[job.RunKey]store.Row{},
+		queue: map[uint32]string{}, queues: map[string]store.QueueUse{}}
 	err := w.st.View(func(v *store.View) error {
 		err := v.EachJob(0, func(id job.ID, d store.Definition) bool {
 			l.jobs = append(l.jobs, id)
@@ -66,11 +69,15 @@ func (w *world) look() look {
 		err = v.EachRun(job.RunKey{}, func(k job.RunKey, r store.Row) bool {
 			l.runs = append(l.runs, k)
 			l.rows[k] = r
+			if typ, q, _ := job.ParseClass(v.Class(r.Class)); typ == job.TypeQueue {
+				l.queue[r.Class] = q
+			}
 			return true
 		})
 		if err != nil {
 			return err
 		}
+		v.EachQueue(func(q store.QueueUse) bool { l.queues[q.Name] = q; return true })
 		return v.EachDead(0, func(seq uint64, _ store.Dead) bool { l.dead = append(l.dead, seq); return true })
 	})
 	if err != nil {
@@ -111,6 +118,9 @@ func (g *gen) spec() job.Spec {
 		}
 		if g.chance(20) {
 			s.Workers = map[string]string{"zone": fmt.Sprint(g.n(3))}
+		}
+		if g.chance(40) {
+			s.Type, s.Payload = job.TypeQueue, fmt.Appendf(nil, `{"queue":"q%d"}`, g.n(3))
 		}
 	})
 }
@@ -189,6 +199,9 @@ func (g *gen) plausible(l look) any {
 	case n < 96:
 		return &Quarantine{Job: uint64(id), Gen: l.states[id].Gen, Why: "bad"}
 	case n < 97:
+		if g.chance(70) {
+			return g.queueCommand(l)
+		}
 		return g.meta()
 	case n < 99:
 		return g.cleanup(l)
@@ -209,6 +222,15 @@ func (g *gen) meta() any {
 		return &SetLevel{Level: g.n(2)}
 	}
 	return &PutNode{Node: store.Node{ID: node, Instance: fmt.Sprint("i", g.n(2)), Address: fmt.Sprint("h:", g.n(3)), Level: 1}}
+}
+
+func (g *gen) queueCommand(l look) any {
+	name := fmt.Sprint("q", g.n(4))
+	version := l.queues[name].Version * uint64(g.n(2))
+	if g.chance(20) {
+		return &DeleteQueue{Request: g.request(), Name: name, Version: version}
+	}
+	return &PutQueue{Request: g.request(), Name: name, Version: version, Set: uint8(g.n(8)), Concurrency: g.n(4), Paused: g.chance(25)}
 }
 
 func (g *gen) some(seqs []uint64) (out []uint64) {

@@ -20,6 +20,7 @@ type model struct {
 	passed   map[job.ID][]int64     // occurrences that were due and are no longer before their job
 	before   map[job.ID]int64       // the occurrence that each job has before it
 	policies map[job.ID]store.State // policy of jobs that were never edited
+	inHand   map[string]int         // runs that workers have, by queue
 }
 
 func newModel(w *world) *model {
@@ -71,10 +72,14 @@ func (m *model) look(cmd any) {
 	m.w.Helper()
 	l := m.w.look()
 	active, serial := map[job.ID]int{}, map[job.ID]int{}
+	queues := map[string]int{}
 	for k, row := range l.rows {
 		inHand := row.Status == job.RunClaimed || row.Status == job.RunCanceling
 		if fence, ok := m.live[k]; inHand != ok || ok && fence != row.Fence {
 			m.w.Fatalf("%s is in hand: %v (fence %d); claims say %v (fence %d)", k, inHand, row.Fence, ok, fence)
+		}
+		if q := l.queue[row.Class]; inHand && q != "" {
+			queues[q]++
 		}
 		if row.Status != job.RunWaiting || row.Held != job.RunNone {
 			active[k.Job]++
@@ -107,6 +112,17 @@ func (m *model) look(cmd any) {
 			m.w.Fatalf("%s has %d catch-up or backfill runs at once", id, serial[id])
 		}
 	}
+	for name, n := range queues {
+		q := l.queues[name]
+		if q.Claimed != n {
+			m.w.Fatalf("queue %s has %d runs in hand, the index says %d", name, n, q.Claimed)
+		}
+		// A limit that was lowered takes nothing from anybody; but nothing is added.
+		if n > m.inHand[name] && (q.Paused || q.Concurrency != 0 && n > q.Concurrency) {
+			m.w.Fatalf("queue %s went from %d to %d runs in hand: %+v", name, m.inHand[name], n, q)
+		}
+	}
+	m.inHand = queues
 	m.follow(l, cmd)
 }
 

@@ -35,6 +35,7 @@ const (
 	CodePrecondition     Code = "precondition_failed"    // 412
 	CodeInternal         Code = "internal"               // 500
 	CodeSessionUnknown   Code = "session_unknown"        // 409: the leader does not know this session; register again
+	CodeUnknownQueue     Code = "unknown_queue"          // 404: no job uses the queue and nobody declared it
 	CodeWorkerNameInUse  Code = "worker_name_in_use"     // 409: a living worker has that name
 )
 

@@ -252,7 +252,7 @@ func checkPayload(s *Spec) *Error {
 		err = checkShell(s.Payload)
 	case TypeQueue:
 		var p QueuePayload
-		if err = decodePayload(s.Payload, &p); err == nil && !queueRE.MatchString(p.Queue) {
+		if err = decodePayload(s.Payload, &p); err == nil && !QueueName(p.Queue) {
 			err = Invalid("payload.queue", "use letters, digits, - _ .", "%q is not a queue name", p.Queue)
 		}
 	case TypeMessage:

@@ -19,13 +19,15 @@ type Batch struct {
 	s *Store
 	C Counters // move these; they are written at Commit
 
-	info    Info
-	infoSet bool
-	spots   map[job.ID]spot
-	open    map[job.ID][]OpenRef
-	classes []string // new ones
-	changes Changes
-	arena   []byte // where values are: bbolt wants each to stay until the end of the transaction
+	info      Info
+	infoSet   bool
+	spots     map[job.ID]spot
+	open      map[job.ID][]OpenRef
+	classes   []string             // new ones
+	queues    map[uint32]*QueueUse // those that it touched, by number
+	newQueues map[string]uint32
+	changes   Changes
+	arena     []byte // where values are: bbolt wants each to stay until the end of the transaction
 }
 
 // Begin starts a batch. There is one at a time.
@@ -123,6 +125,10 @@ func (b *Batch) Commit() error {
 		b.idx.classOf[c] = uint32(len(b.idx.classes))
 		b.idx.classes = append(b.idx.classes, c)
 	}
+	b.publishQueues()
+	for _, c := range b.classes {
+		b.idx.queues.addClass(c)
+	}
 	s.count, s.info = b.C, b.info
 	s.mu.Unlock()
 	b.spare()
@@ -190,6 +196,9 @@ func (b *Batch) PutState(id job.ID, s *State, p Place) error {
 			b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
 		}
 	}
+	if !had {
+		b.countJob(s.Class, 1)
+	}
 	b.spots[id] = packSpot(p)
 	return nil
 }
@@ -219,6 +228,7 @@ func (b *Batch) DeleteState(id job.ID) error {
 			return err
 		}
 	}
+	b.countJob(s.Class, -1)
 	b.spots[id] = spot{}
 	return b.dropPlace(id, p)
 }
@@ -300,8 +310,14 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 		return err
 	}
 	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial})
+	if inHand(row.Status) {
+		b.countClaim(row.Class, 1)
+	}
 	due, has := row.Due(k)
 	if old != nil {
+		if inHand(old.Status) {
+			b.countClaim(old.Class, -1)
+		}
 		if was, had := old.Due(k); had && (!has || was != due) {
 			if err := b.tx.Bucket(bucketDue).Delete(b.dueKey(was)); err != nil {
 				return err
@@ -321,6 +337,9 @@ func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 		if err := b.tx.Bucket(bucketDue).Delete(b.dueKey(due)); err != nil {
 			return err
 		}
+	}
+	if inHand(old.Status) {
+		b.countClaim(old.Class, -1)
 	}
 	b.stageOpen(k, OpenRef{})
 	return b.tx.Bucket(bucketRuns).Delete(b.runKey(k))

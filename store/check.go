@@ -52,7 +52,7 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 		c := checker{reads: newReads(tx, idx), count: s.count, active: map[job.ID]uint32{}, waiting: map[job.ID]uint32{},
 			dead: map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
 		c.stats.Counters, c.stats.Info = s.count, s.info
-		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests, c.nodes} {
+		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests, c.nodes, c.checkQueues} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -416,4 +416,5 @@ func (c *checker) index(have *index) {
 	if !slices.Equal(have.classes, c.idx.classes) {
 		c.bad("the index has other classes than the file")
 	}
+	c.queueIndex(have)
 }

@@ -25,6 +25,7 @@ type index struct {
 	openLen int
 	classes []string // by class number
 	classOf map[string]uint32
+	queues  queueIndex
 }
 
 const chunkSize = 1024
@@ -59,7 +60,7 @@ func (s spot) place() (Place, bool) {
 }
 
 func newIndex() *index {
-	return &index{chunks: map[uint64]*chunk{}, open: map[job.ID][]OpenRef{}, classes: []string{""}, classOf: map[string]uint32{}}
+	return &index{chunks: map[uint64]*chunk{}, open: map[job.ID][]OpenRef{}, classes: []string{""}, classOf: map[string]uint32{}, queues: newQueueIndex()}
 }
 
 func (x *index) get(id job.ID) spot {
@@ -113,8 +114,11 @@ func (x *index) setOpen(id job.ID, refs []OpenRef) {
 // buildIndex scans the file once.
 func buildIndex(tx *bolt.Tx) (*index, error) {
 	x := newIndex()
+	if err := x.readClasses(tx); err != nil {
+		return nil, err
+	}
 	c := tx.Bucket(bucketDue).Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+	for k, v := c.First(); k != nil; k, v = c.Next() {
 		d, err := parseDueKey(k)
 		if err != nil {
 			return nil, err
@@ -126,9 +130,10 @@ func buildIndex(tx *bolt.Tx) (*index, error) {
 			return nil, fmt.Errorf("%w: %s has two occurrence entries", errCorrupt, d.Job)
 		}
 		x.set(d.Job, packSpot(Place{Lane: d.Lane, Ready: d.Ready, At: d.At}))
+		x.countState(v)
 	}
 	c = tx.Bucket(bucketParked).Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+	for k, v := c.First(); k != nil; k, v = c.Next() {
 		if len(k) != 8 {
 			return nil, errCorrupt
 		}
@@ -137,6 +142,7 @@ func buildIndex(tx *bolt.Tx) (*index, error) {
 			return nil, fmt.Errorf("%w: %s is both parked and due", errCorrupt, id)
 		}
 		x.set(id, packSpot(Place{Parked: true}))
+		x.countState(v)
 	}
 	c = tx.Bucket(bucketRuns).Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
@@ -147,14 +153,47 @@ func buildIndex(tx *bolt.Tx) (*index, error) {
 		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0, Serial: v[2]&rowSerial != 0}
 		x.open[rk.Job] = append(x.open[rk.Job], ref)
 		x.openLen++
+		if inHand(ref.Status) && len(v) >= rowClassAt+4 {
+			if q := x.queues.ofRaw(parseU32(v[rowClassAt:])); q.Name != "" {
+				q.Claimed++
+			}
+		}
 	}
-	c = tx.Bucket(bucketClasses).Cursor()
+	return x, nil
+}
+
+// readClasses reads the classes and the rows of the queues: what is counted afterwards is counted by them.
+func (x *index) readClasses(tx *bolt.Tx) error {
+	c := tx.Bucket(bucketClasses).Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
 		if len(k) != 4 || int(parseU32(k)) != len(x.classes) {
-			return nil, errCorrupt
+			return errCorrupt
 		}
 		x.classOf[string(v)] = uint32(len(x.classes))
 		x.classes = append(x.classes, string(v))
+		x.queues.addClass(string(v))
 	}
-	return x, nil
+	rows := tx.Bucket(bucketQueues)
+	if rows == nil {
+		return nil // a file from before there were rows, opened for reading
+	}
+	return rows.ForEach(func(k, v []byte) error {
+		q, err := decodeQueue(v)
+		if err != nil || len(k) == 0 {
+			return errCorrupt
+		}
+		u := &x.queues.all[x.queues.number(string(k))]
+		u.Queue, u.Declared = q, true
+		u.Name = string(k)
+		return nil
+	})
+}
+
+// countState counts a job for its queue. A state that cannot be read is found by whoever needs it.
+func (x *index) countState(v []byte) {
+	if len(v) >= stateClassAt+4 {
+		if q := x.queues.ofRaw(parseU32(v[stateClassAt:])); q.Name != "" {
+			q.Jobs++
+		}
+	}
 }

@@ -36,6 +36,9 @@ func (r *Row) Due(k job.RunKey) (DueKey, bool) {
 	return d, true
 }
 
+// rowClassAt is where the class is in the stored form.
+const rowClassAt = 9
+
 // The flags of a row. They are its third byte, after two states: buildIndex reads those three without the rest.
 const (
 	rowSerial     = 1

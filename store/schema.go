@@ -28,12 +28,13 @@ var (
 	bucketNotes      = []byte("notes")      // job(8) -> why it is in quarantine
 	bucketCalendars  = []byte("calendars")  // name -> JSON
 	bucketNodes      = []byte("nodes")      // node id -> Node, as JSON
+	bucketQueues     = []byte("queues")     // name -> Queue, as JSON
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory, bucketDead,
-		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes}
+		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues}
 
 	// laterBuckets are not in files that an earlier binary wrote. Opening one for writing makes them.
-	laterBuckets = [][]byte{bucketNodes}
+	laterBuckets = [][]byte{bucketNodes, bucketQueues}
 )
 
 // Kind says what a due entry is.

@@ -99,6 +99,9 @@ func (i *Interval) Add(n Interval) bool {
 	return true
 }
 
+// stateClassAt is where the class is in the stored form: buildIndex reads it without the rest.
+const stateClassAt = 6
+
 const (
 	flagPaused = 1 << iota
 	flagQuarantined

@@ -1,0 +1,68 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// maxQueues bounds how many queues have a row: all of them are kept in memory.
+const maxQueues = 1 << 16
+
+// noRoom says why no run of a class may be claimed now, empty if one may. The leader knows as well and does not ask for more; but what it
+// asked for may pass a lower limit or a pause on its way through the log, and then this is what keeps the promise.
+func (a *applier) noRoom(class uint32) string {
+	q, ok := a.b.ClassQueue(class)
+	switch {
+	case !ok || q.Room():
+		return ""
+	case q.Paused:
+		return "the queue " + q.Name + " is paused"
+	}
+	return fmt.Sprintf("the queue %s has %d of %d runs in hand", q.Name, q.Claimed, q.Concurrency)
+}
+
+func (a *applier) putQueue(c *PutQueue) (Outcome, error) {
+	if !job.QueueName(c.Name) {
+		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("%q is not a queue name", c.Name)}, nil
+	}
+	if c.Set&QueueConcurrency != 0 && (c.Concurrency < 0 || c.Concurrency > job.MaxQueueConcurrency) {
+		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("a limit of %d is out of range", c.Concurrency)}, nil
+	}
+	q := a.b.Queue(c.Name)
+	switch {
+	case c.Set&QueueKnown != 0 && !q.Known():
+		return Outcome{Code: CodeNotFound}, nil
+	case c.Version != 0 && c.Version != q.Version: // a queue without a row has version 0
+		return Outcome{Code: CodeConflict, Version: q.Version}, nil
+	case !q.Declared && a.b.DeclaredQueues() >= maxQueues:
+		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("there are %d declared queues already", maxQueues)}, nil
+	}
+	row := q.Queue
+	if c.Set&QueueConcurrency != 0 {
+		row.Concurrency = c.Concurrency
+	}
+	if c.Set&QueuePaused != 0 {
+		row.Paused = c.Paused
+	}
+	if q.Declared && row == q.Queue {
+		return Outcome{Code: CodeOK, Version: q.Version}, nil
+	}
+	row.Version, row.UpdatedAt = a.b.C.Index, a.now
+	return Outcome{Code: CodeOK, Version: row.Version, Count: 1}, a.b.PutQueue(row)
+}
+
+func (a *applier) deleteQueue(c *DeleteQueue) (Outcome, error) {
+	q := store.QueueUse{}
+	if job.QueueName(c.Name) {
+		q = a.b.Queue(c.Name)
+	}
+	switch {
+	case !q.Declared:
+		return Outcome{Code: CodeNotFound}, nil
+	case c.Version != 0 && c.Version != q.Version:
+		return Outcome{Code: CodeConflict, Version: q.Version}, nil
+	}
+	return Outcome{Code: CodeOK, Count: 1}, a.b.DeleteQueue(c.Name)
+}

@@ -1,0 +1,272 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Queue is a queue's row: what somebody said about it. A queue that nobody said anything about has none, no limit and is not paused.
+type Queue struct {
+	Name        string `json:"name"`
+	Concurrency int    `json:"concurrency,omitempty"` // how many of its runs may be claimed at a time; 0: no limit
+	Paused      bool   `json:"paused,omitempty"`
+	// Version is the log entry that last changed the row. Unlike a count it does not repeat when a queue is deleted and made anew.
+	Version   uint64 `json:"version"`
+	UpdatedAt int64  `json:"updated_at"` // ms
+}
+
+// QueueUse is a queue as the index knows it: its row, and who uses it.
+type QueueUse struct {
+	Queue
+	Declared bool // it has a row
+	Jobs     int  // that put their runs into it
+	Claimed  int  // its runs that workers have in hand, canceling ones included
+}
+
+// Known says that the queue exists: somebody declared it, or something uses it.
+func (q *QueueUse) Known() bool { return q.Declared || q.Jobs > 0 || q.Claimed > 0 }
+
+// Room says that one more run may be claimed.
+func (q *QueueUse) Room() bool { return !q.Paused && (q.Concurrency == 0 || q.Claimed < q.Concurrency) }
+
+// queueIndex knows the queues: which one a class belongs to, and what is counted of each. Numbers are those of this process.
+type queueIndex struct {
+	ofClass []uint32 // by class number; 0: its type has no queue
+	byName  map[string]uint32
+	all     []QueueUse // by number; the first one is nobody's
+	moves   uint64     // grows when anything in all changed
+}
+
+func newQueueIndex() queueIndex {
+	return queueIndex{ofClass: []uint32{0}, byName: map[string]uint32{}, all: make([]QueueUse, 1)}
+}
+
+// queueOfClass is the queue that a class is about, empty if it is about none.
+func queueOfClass(text string) string {
+	if t, q, _ := job.ParseClass(text); t == job.TypeQueue {
+		return q
+	}
+	return ""
+}
+
+func (x *queueIndex) number(name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	n, ok := x.byName[name]
+	if !ok {
+		n = uint32(len(x.all))
+		x.byName[name] = n
+		x.all = append(x.all, QueueUse{Queue: Queue{Name: name}})
+	}
+	return n
+}
+
+func (x *queueIndex) addClass(text string) {
+	x.ofClass = append(x.ofClass, x.number(queueOfClass(text)))
+}
+
+// ofRaw is the queue of a class number that was read from the file without checking it.
+func (x *queueIndex) ofRaw(class uint32) *QueueUse {
+	if int(class) < len(x.ofClass) {
+		return &x.all[x.ofClass[class]]
+	}
+	return &x.all[0]
+}
+
+// inHand says that a run with this status is with a worker.
+func inHand(s job.RunStatus) bool { return s == job.RunClaimed || s == job.RunCanceling }
+
+// queue is a queue's number in this batch and what the batch has made of it so far.
+func (b *Batch) queue(name string) (uint32, *QueueUse) {
+	n, ok := b.idx.queues.byName[name]
+	if !ok {
+		if n, ok = b.newQueues[name]; !ok {
+			n = uint32(len(b.idx.queues.all) + len(b.newQueues))
+			if b.newQueues == nil {
+				b.newQueues = map[string]uint32{}
+			}
+			b.newQueues[name] = n
+		}
+	}
+	u := b.queues[n]
+	if u == nil {
+		if b.queues == nil {
+			b.queues = map[uint32]*QueueUse{}
+		}
+		u = &QueueUse{Queue: Queue{Name: name}}
+		if int(n) < len(b.idx.queues.all) {
+			*u = b.idx.queues.all[n]
+		}
+		b.queues[n] = u
+	}
+	return n, u
+}
+
+// queueName is the queue of a class, empty if its type has none.
+func (b *Batch) queueName(class uint32) string {
+	x := &b.idx.queues
+	if int(class) < len(x.ofClass) {
+		return x.all[x.ofClass[class]].Name
+	}
+	if i := int(class) - len(x.ofClass); i < len(b.classes) {
+		return queueOfClass(b.classes[i])
+	}
+	return ""
+}
+
+func (b *Batch) countJob(class uint32, n int) {
+	if name := b.queueName(class); name != "" {
+		_, u := b.queue(name)
+		u.Jobs += n
+	}
+}
+
+func (b *Batch) countClaim(class uint32, n int) {
+	if name := b.queueName(class); name != "" {
+		_, u := b.queue(name)
+		u.Claimed += n
+	}
+}
+
+// Reclassed tells the batch that a job, whose state is about to be written, had another class before.
+func (b *Batch) Reclassed(from, to uint32) {
+	if from != to {
+		b.countJob(from, -1)
+		b.countJob(to, 1)
+	}
+}
+
+// ClassQueue is the queue that a class belongs to; ok is false if its type has none.
+func (b *Batch) ClassQueue(class uint32) (u QueueUse, ok bool) {
+	name := b.queueName(class)
+	if name == "" {
+		return u, false
+	}
+	_, p := b.queue(name)
+	return *p, true
+}
+
+// Queue is a queue by its name; one that nobody knows is all zero but for that.
+func (b *Batch) Queue(name string) QueueUse {
+	n, ok := b.idx.queues.byName[name]
+	if !ok {
+		n, ok = b.newQueues[name]
+	}
+	switch u := b.queues[n]; {
+	case !ok:
+		return QueueUse{Queue: Queue{Name: name}}
+	case u != nil:
+		return *u
+	}
+	return b.idx.queues.all[n]
+}
+
+// DeclaredQueues is how many queues have a row.
+func (b *Batch) DeclaredQueues() int { return b.tx.Bucket(bucketQueues).Stats().KeyN }
+
+// PutQueue writes a queue's row.
+func (b *Batch) PutQueue(q Queue) error {
+	v, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	_, u := b.queue(q.Name)
+	u.Queue, u.Declared = q, true
+	return b.tx.Bucket(bucketQueues).Put([]byte(q.Name), v)
+}
+
+// DeleteQueue removes a queue's row.
+func (b *Batch) DeleteQueue(name string) error {
+	_, u := b.queue(name)
+	u.Queue, u.Declared = Queue{Name: name}, false
+	return b.tx.Bucket(bucketQueues).Delete([]byte(name))
+}
+
+// publishQueues is part of Commit.
+func (b *Batch) publishQueues() {
+	x := &b.idx.queues
+	for range b.newQueues {
+		x.all = append(x.all, QueueUse{})
+	}
+	for name, n := range b.newQueues {
+		x.byName[name] = n
+	}
+	for n, u := range b.queues {
+		if x.all[n] != *u {
+			x.all[n] = *u
+			x.moves++
+		}
+	}
+}
+
+func decodeQueue(v []byte) (q Queue, err error) {
+	if err := json.Unmarshal(v, &q); err != nil {
+		return q, fmt.Errorf("%w: queue: %w", errCorrupt, err)
+	}
+	return q, nil
+}
+
+// Queue is a queue as of this view; one that nobody knows is all zero but for its name.
+func (v *View) Queue(name string) QueueUse { return v.idx.queue(name) }
+
+func (x *index) queue(name string) QueueUse {
+	if n, ok := x.queues.byName[name]; ok {
+		return x.queues.all[n]
+	}
+	return QueueUse{Queue: Queue{Name: name}}
+}
+
+// EachQueue calls fn for every queue that exists, in no order, until it says false.
+func (v *View) EachQueue(fn func(QueueUse) bool) {
+	for _, u := range v.idx.queues.all[1:] {
+		if u.Known() && !fn(u) {
+			return
+		}
+	}
+}
+
+// QueueMoves grows whenever a queue's row or one of its counts changed.
+func (v *View) QueueMoves() uint64 { return v.idx.queues.moves }
+
+// Queue is a queue as it is now, without a transaction: it costs a look into a map.
+func (s *Store) Queue(name string) QueueUse {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.idx.queue(name)
+}
+
+// checkQueues holds the rows against their keys, and the counts in memory against the file.
+func (c *checker) checkQueues() error {
+	b := c.tx.Bucket(bucketQueues)
+	if b == nil {
+		return nil
+	}
+	return b.ForEach(func(k, v []byte) error {
+		q, err := decodeQueue(v)
+		switch {
+		case err != nil:
+			c.bad("the row of queue %q cannot be read", k)
+		case q.Name != string(k) || q.Name == "":
+			c.bad("the row of queue %q is about %q", k, q.Name)
+		case q.Concurrency < 0 || q.Version == 0 || q.Version > c.count.Index:
+			c.bad("the row of queue %q makes no sense", k)
+		}
+		return nil
+	})
+}
+
+func (c *checker) queueIndex(have *index) {
+	for _, u := range c.idx.queues.all[1:] {
+		if h := have.queue(u.Name); h != u {
+			c.bad("the index has queue %q as %+v, the file says %+v", u.Name, h, u)
+		}
+	}
+	for _, h := range have.queues.all[1:] {
+		if _, ok := c.idx.queues.byName[h.Name]; !ok && h.Known() {
+			c.bad("the index has the queue %q, which is not in the file", h.Name)
+		}
+	}
+}
