@@ -247,7 +247,7 @@ func (b *backend) show(id job.ID) (job.Job, error) {
 }
 
 // why is the leader's word on why a class of jobs waits, if this node leads.
-func (b *backend) why() func(class string) string {
+func (b *backend) why() func(v *store.View, class string) string {
 	if e := b.g.lead.current(); e != nil {
 		return e.sched.ClassReason
 	}

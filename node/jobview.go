@@ -91,7 +91,7 @@ func (r *reader) held(id job.ID) (held, error) {
 }
 
 // job is a job as the API shows it. why is the leader's word on why a class of jobs waits; nil if this node does not lead.
-func (r *reader) job(id job.ID, why func(class string) string) (job.Job, error) {
+func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (job.Job, error) {
 	h, err := r.held(id)
 	if err != nil {
 		return job.Job{}, err
@@ -107,7 +107,7 @@ func (r *reader) job(id job.ID, why func(class string) string) (job.Job, error) 
 		return j, nil
 	}
 	if why != nil && r.waits(&h) {
-		j.WaitReason = why(h.def.Spec.Class())
+		j.WaitReason = why(r.View, h.def.Spec.Class())
 	}
 	if j.WaitReason == "" {
 		j.WaitReason = h.turn()
@@ -145,13 +145,25 @@ func (r *reader) waits(h *held) bool {
 	if !h.place.Parked && h.place.Ready <= r.g.now() {
 		return true
 	}
+	look := maxRetriesSeen
 	for _, ref := range r.Open(h.id) {
-		if ref.Status == job.RunPending {
+		switch ref.Status {
+		case job.RunPending:
 			return true
+		case job.RunRetrying:
+			if look--; look < 0 {
+				return false
+			}
+			if row, ok, err := r.Run(job.RunKey{Job: h.id, At: ref.At, Origin: ref.Origin}); err == nil && ok && row.Ready <= r.g.now() {
+				return true
+			}
 		}
 	}
 	return false
 }
+
+// maxRetriesSeen bounds how many runs of a job are looked at for a retry that is due: it may have tens of thousands.
+const maxRetriesSeen = 100
 
 // status is the job's state as its owner sees it. A job whose last run is still open is not yet completed.
 func (h *held) status() job.Status {

@@ -101,6 +101,7 @@ func (l *loop) build(picks []pick) []pick {
 				size += claimOverhead + len(p.key)
 			default:
 				l.release(p.x)
+				l.landed(p, false)
 			}
 		}
 	}
@@ -208,6 +209,7 @@ func (l *loop) giveBack(picks []pick) {
 		l.ready++
 		l.list(p.g)
 		l.release(p.x)
+		l.landed(p, false)
 	}
 }
 
@@ -358,10 +360,12 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 	}
 	l.accepted()
 	l.progress = l.s.o.Clock.Mono()
-	var count [fsm.CodeKeyReused + 1]int
+	var count [fsm.CodeBusy + 1]int
+	var busy []pick
 	for i := range claims {
 		p, code := &claims[i], reply.Items[i].Code
-		count[min(code, fsm.CodeKeyReused)]++
+		count[min(code, fsm.CodeBusy)]++
+		l.landed(p, code == fsm.CodeClaimed)
 		switch code {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)
@@ -375,6 +379,9 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			// What was computed for it makes no sense, and would not the next time: that must show on the job.
 			l.bad = append(l.bad, quarantine{p.DueKey, p.job.gen, "a claim was refused: " + reply.Items[i].Text})
 			continue
+		case fsm.CodeBusy:
+			busy = append(busy, *p)
+			continue
 		default:
 			l.refused(p.DueKey)
 			continue
@@ -383,10 +390,11 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.mark(store.DueMark{Lane: p.Lane, Ready: p.next.Ready}) // announced as well; but that is only a hint
 		}
 	}
+	l.unclaimed(busy)
 	if m.Claims == nil {
 		return
 	}
-	for code, name := range map[fsm.Code]string{fsm.CodeClaimed: "claimed", fsm.CodeSkipped: "skipped", fsm.CodeQueued: "queued", fsm.CodeStale: "stale"} {
+	for code, name := range map[fsm.Code]string{fsm.CodeClaimed: "claimed", fsm.CodeSkipped: "skipped", fsm.CodeQueued: "queued", fsm.CodeStale: "stale", fsm.CodeBusy: "busy"} {
 		if count[code] > 0 {
 			m.Claims(name, count[code])
 		}

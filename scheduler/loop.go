@@ -35,6 +35,8 @@ type loop struct {
 	lanes   [job.Lanes]lane
 	groups  map[groupKey]*group
 	classes map[uint32]*class
+	lines   map[string]*line          // queues by name
+	moves   uint64                    // of the queues at the last look
 	known   map[store.DueKey]struct{} // entries in memory or in flight
 	wary    map[store.DueKey]wary
 	hungry  []*group
@@ -67,7 +69,7 @@ type loop struct {
 }
 
 func newLoop(s *Scheduler) *loop {
-	l := &loop{s: s, wheel: wheel.New(0), groups: map[groupKey]*group{}, classes: map[uint32]*class{},
+	l := &loop{s: s, wheel: wheel.New(0), groups: map[groupKey]*group{}, classes: map[uint32]*class{}, lines: map[string]*line{}, moves: neverMoved,
 		known: map[store.DueKey]struct{}{}, wary: map[store.DueKey]wary{}, catalog: newCatalog()}
 	for i := range l.lanes {
 		n := job.Lane(i)

@@ -19,6 +19,7 @@ type class struct {
 	typ      job.Type
 	queue    string
 	selector map[string]string
+	line     *line // nil: it has no queue
 
 	version  uint64 // of Scheduler.sessions that the list was made from
 	sessions []*session
@@ -146,8 +147,8 @@ func (l *loop) next(n *lane) *group {
 		j := (n.turn + i) % len(n.ring)
 		g := n.ring[j]
 		g.class.prepare(l)
-		if g.class.nobody || g.head.len() == 0 {
-			// Off the list: a session that comes, or work, brings it back.
+		if g.class.nobody || g.head.len() == 0 || !g.class.line.room() {
+			// Off the list: a session that comes, work, or room in its queue brings it back.
 			g.listed = false
 			n.ring = slices.Delete(n.ring, j, j+1)
 			if j < n.turn {
@@ -187,6 +188,9 @@ func (l *loop) match(limit int) []pick {
 		}
 		x := g.class.least()
 		x.reserved++
+		if n := g.class.line; n != nil {
+			n.flying++
+		}
 		picks = append(picks, pick{item: g.head.pop(), g: g, x: x})
 		l.ready--
 		l.feedGroup(g)

@@ -178,7 +178,7 @@ func TestWaitReasons(t *testing.T) {
 		// plain's first run has the only slot, and its second occurrence was skipped or waits.
 		w.trigger(w.create("@manual", nil))
 		for id, want := range map[job.ID]string{
-			msg: "no worker takes type message", eu: "no worker has region=eu", mail: "no worker takes queue mail", later: "",
+			msg: "no worker has executor message enabled", eu: "no worker of executor shell has tags region=eu", mail: "no worker takes queue mail", later: "",
 			plain: "all matching slots are busy",
 		} {
 			if got := s.WaitReason(id); got != want {

@@ -113,7 +113,7 @@ func TestBacklogIsNeverMissed(t *testing.T) {
 			s.Overlap = job.OverlapQueue // with skip, the overlap policy would have its say about occurrences that come together
 		})
 		time.Sleep(2 * time.Hour) // led all the time, but nobody could run it
-		if why := w.s.WaitReason(id); why != "no worker takes type shell" {
+		if why := w.s.WaitReason(id); why != "no worker has executor shell enabled" {
 			t.Errorf("wait reason %q", why)
 		}
 		f := w.worker("w1", 1, nil).mustJoin()

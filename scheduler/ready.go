@@ -195,17 +195,21 @@ func (l *loop) group(v *store.View, k groupKey) *group {
 		c := l.classes[k.class]
 		if c == nil {
 			c = newClass(v.Class(k.class))
+			c.line = l.line(v, c)
 			l.classes[k.class] = c
 		}
 		g = &group{class: c, lane: &l.lanes[k.lane]}
 		l.groups[k] = g
+		if c.line != nil {
+			c.line.groups = append(c.line.groups, g)
+		}
 	}
 	return g
 }
 
-// list puts a group into its lane's ring if it has work and somebody might do it.
+// list puts a group into its lane's ring if it has work, somebody might do it and its queue has room.
 func (l *loop) list(g *group) {
-	if !g.listed && g.head.len() > 0 && !g.class.nobody {
+	if !g.listed && g.head.len() > 0 && !g.class.nobody && g.class.line.room() {
 		g.listed, g.credit = true, quantum
 		g.lane.ring = append(g.lane.ring, g)
 	}

@@ -9,6 +9,7 @@ import (
 func (l *loop) scan() (more bool, err error) {
 	err = l.s.st.View(func(v *store.View) error {
 		l.outages = v.Info.Outages
+		l.lookAtQueues(v, false)
 		// Groups that run low come first: they have workers that wait for them.
 		budget := scanChunk
 		for len(l.hungry) > 0 && budget > 0 {
@@ -134,6 +135,7 @@ func (l *loop) refill(v *store.View, g *group, budget *int) error {
 // anywhere costs a second, never an occurrence.
 func (l *loop) readEdges() error {
 	return l.s.st.View(func(v *store.View) error {
+		l.lookAtQueues(v, true)
 		for i := range l.lanes {
 			n := &l.lanes[i]
 			budget := edgeChunk

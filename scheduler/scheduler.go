@@ -66,7 +66,7 @@ const (
 // Metrics are hooks; each may be nil and none may block.
 type Metrics struct {
 	Lag       func(d time.Duration)              // an occurrence was claimed this long after it was ready
-	Claims    func(outcome string, n int)        // claimed, skipped, queued, stale, not_applied, unknown
+	Claims    func(outcome string, n int)        // claimed, skipped, queued, stale, busy, not_applied, unknown
 	Completed func(result job.RunStatus, n int)  // results that were committed, by what they mean for the run
 	NotRun    func(reason job.Reason, n int64)   // occurrences that were recorded as not run
 	Expired   func(n int)                        // runs taken from workers that were lost

@@ -52,7 +52,7 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 	l.round++
 	oldest, found := int64(0), false
 	for _, g := range l.groups {
-		if g.head.len() == 0 {
+		if g.head.len() == 0 || !g.class.line.room() {
 			continue
 		}
 		g.class.prepare(l)
@@ -72,33 +72,41 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 
 // WaitReason says why a job that is due does not run, empty if it does or is not due. It opens a view of the store.
 func (s *Scheduler) WaitReason(id job.ID) string {
-	class, due := "", false
+	why := ""
 	now := s.o.Clock.Now().UnixMilli()
 	err := s.st.View(func(v *store.View) error {
 		st, p, ok, err := v.State(id)
 		if err != nil || !ok {
 			return err
 		}
-		class = v.Class(st.Class)
-		due = !p.Parked && p.Ready <= now
+		due := !p.Parked && p.Ready <= now
 		for _, ref := range v.Open(id) {
 			due = due || ref.Status == job.RunPending
 		}
+		if due {
+			why = s.ClassReason(v, v.Class(st.Class))
+		}
 		return nil
 	})
-	if err != nil || !due {
+	if err != nil {
 		return ""
 	}
-	return s.ClassReason(class)
+	return why
 }
 
-// ClassReason says why runs of a class (job.Spec.Class) that are due would not be claimed now, empty if they would. It does not
-// read the store.
-func (s *Scheduler) ClassReason(text string) string {
+// ClassReason says why runs of a class (job.Spec.Class) that are due would not be claimed now, empty if they would. Of the view it only
+// asks for the queue.
+func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	if why := s.stamp.holding(); why != "" {
 		return why
 	}
 	c := newClass(text)
+	if c.typ == job.TypeQueue {
+		q := v.Queue(c.queue)
+		if why := queueReason(&q); why != "" {
+			return why
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	typed, queued, tagged := false, false, false
@@ -120,16 +128,20 @@ func (s *Scheduler) ClassReason(text string) string {
 		}
 	}
 	switch {
-	case !typed:
-		return "no worker takes type " + string(c.typ)
-	case !queued:
+	case c.typ == job.TypeQueue && !queued:
 		return "no worker takes queue " + c.queue
+	case !typed:
+		return "no worker has executor " + string(c.typ) + " enabled"
 	case !tagged:
 		var want []string
 		for _, k := range slices.Sorted(maps.Keys(c.selector)) {
 			want = append(want, k+"="+c.selector[k])
 		}
-		return "no worker has " + strings.Join(want, ",")
+		who := "executor " + string(c.typ)
+		if c.typ == job.TypeQueue {
+			who = "queue " + c.queue
+		}
+		return "no worker of " + who + " has tags " + strings.Join(want, ",")
 	}
 	return "all matching slots are busy"
 }

@@ -1,0 +1,141 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// line is a queue as the loop knows it. What is in hand is counted by the store, from committed claims alone, so that it does not matter
+// whose claims they are and which leader made them; only what is on its way through the log is counted here.
+type line struct {
+	name   string
+	use    store.QueueUse // at the last look
+	flying int            // picked, and not known to be in the store's count
+	groups []*group
+}
+
+// room says that one more run of the queue may be claimed. Between the commit of a claim and the news of it that claim counts twice: then
+// there seems to be less room than there is, never more.
+func (n *line) room() bool {
+	return n == nil || !n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.flying < n.use.Concurrency)
+}
+
+// line finds the queue of a class, nil if its type has none.
+func (l *loop) line(v *store.View, c *class) *line {
+	if c.typ != job.TypeQueue || c.queue == "" {
+		return nil
+	}
+	n := l.lines[c.queue]
+	if n == nil {
+		n = &line{name: c.queue, use: v.Queue(c.queue)}
+		l.lines[c.queue] = n
+	}
+	return n
+}
+
+// lookAtQueues takes over rows and counts, if any of them moved, and brings the groups back that have room again. It happens in every turn,
+// and every commit makes the loop turn; anyway is by the second, whatever was announced.
+func (l *loop) lookAtQueues(v *store.View, anyway bool) {
+	if moves := v.QueueMoves(); moves != l.moves || anyway {
+		l.moves = moves
+		for _, n := range l.lines {
+			n.use = v.Queue(n.name)
+			l.listLine(n)
+		}
+	}
+}
+
+func (l *loop) listLine(n *line) {
+	if n.room() {
+		for _, g := range n.groups {
+			l.list(g)
+		}
+	}
+}
+
+// landed is for a pick that is no longer on its way.
+func (l *loop) landed(p *pick, claimed bool) {
+	n := p.g.class.line
+	if n == nil {
+		return
+	}
+	n.flying--
+	if claimed {
+		// It counts from here on, also if the store cannot be read; the next look, which must come even if nothing moves, says whether
+		// it was counted already.
+		n.use.Claimed++
+		l.moves = neverMoved
+		return
+	}
+	l.listLine(n)
+}
+
+// neverMoved makes the next look count.
+const neverMoved = ^uint64(0)
+
+// unclaimed puts entries back whose queue was paused or got a lower limit while their claims were on their way.
+func (l *loop) unclaimed(picks []pick) {
+	for _, p := range slices.Backward(picks) {
+		p.g.head.unpop(p.item)
+		l.ready++
+		l.list(p.g)
+	}
+}
+
+// queueReason says why no run of a queue is claimed, whoever could take it; empty if that is not the queue's doing.
+func queueReason(q *store.QueueUse) string {
+	switch {
+	case q.Room():
+		return ""
+	case q.Paused:
+		return "queue " + q.Name + " is paused"
+	}
+	return fmt.Sprintf("queue %s is at its limit (%d of %d running)", q.Name, q.Claimed, q.Concurrency)
+}
+
+// QueueWorkers are the names of the registered workers that take runs from a queue, in order.
+func (s *Scheduler) QueueWorkers(name string) []string {
+	c := &class{typ: job.TypeQueue, queue: name}
+	var out []string
+	s.mu.Lock()
+	for _, x := range s.sessions {
+		if x.registered && !x.gone && c.takenBy(x) {
+			out = append(out, x.key.worker)
+		}
+	}
+	s.mu.Unlock()
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// queuesNamed is how many queues an error names.
+const queuesNamed = 10
+
+// KnownQueue is nil for a queue that was declared or that a job uses, and otherwise an error with the code unknown_queue that names those
+// which exist. It costs a look into a map: every poll may ask.
+func KnownQueue(st *store.Store, name string) error {
+	if q := st.Queue(name); q.Known() {
+		return nil
+	}
+	var names []string
+	if err := st.View(func(v *store.View) error {
+		v.EachQueue(func(q store.QueueUse) bool { names = append(names, q.Name); return true })
+		return nil
+	}); err != nil {
+		return err
+	}
+	slices.Sort(names)
+	text := "there are none"
+	if n := len(names); n > 0 {
+		text = "known are " + strings.Join(names[:min(n, queuesNamed)], ", ")
+		if n > queuesNamed {
+			text += fmt.Sprintf(" and %d more", n-queuesNamed)
+		}
+	}
+	return job.Errorf(job.CodeUnknownQueue, "create a job of type queue that names it, or declare it with PUT /api/v1/queues/NAME",
+		"no job uses a queue %q and nobody declared it; %s", name, text)
+}
