@@ -46,6 +46,7 @@ func world(t testing.TB) *apitest.Fake {
 	f.AddDead(job.Run{RunID: key.String(), JobID: 1, Status: job.RunDead, Reason: job.ReasonExhausted, Error: "status 500"})
 	f.AddDead(job.Run{RunID: key.String(), JobID: 2, Status: job.RunDead, Reason: job.ReasonPermanent})
 	serve(t, f, "PUT", "/api/v1/calendars/xmas", nil, `{"dates":["12-25"]}`)
+	serve(t, f, "PUT", "/api/v1/queues/mail", nil, `{"concurrency":5}`)
 	return f
 }
 
@@ -236,6 +237,35 @@ func TestRoutes(t *testing.T) {
 		{"calendar put, unknown field", "PUT", "/calendars/nights", nil, `{"nightly":[]}`, 400, job.CodeUnknownField, ``},
 		{"calendar delete", "DELETE", "/calendars/xmas", nil, ``, 204, "", ``},
 		{"calendar delete, unknown", "DELETE", "/calendars/nope", nil, ``, 404, job.CodeNotFound, ``},
+		{"queues", "GET", "/queues", nil, "", 200, "", `"name":"mail"`},
+		{"queue", "GET", "/queues/mail", nil, "", 200, "", `"concurrency":5`},
+		{"queue, unknown", "GET", "/queues/nope", nil, "", 404, job.CodeUnknownQueue, `mail`},
+		{"queue, bad name", "GET", "/queues/a%20b", nil, "", 400, job.CodeInvalid, `"field":"queue"`},
+		{"queue put", "PUT", "/queues/video", nil, `{"concurrency":3,"paused":true}`, 200, "", `"paused":true`},
+		{"queue put, nothing said", "PUT", "/queues/mail", nil, `{}`, 200, "", `"concurrency":0`},
+		{"queue put, what get gave", "PUT", "/queues/mail", nil, `{"name":"mail","declared":true,"concurrency":6,"paused":false,"jobs":0,"running":0,"backlog":0,"workers":[],"version":1}`, 200, "", `"version":2`},
+		{"queue put, old version", "PUT", "/queues/mail", nil, `{"concurrency":6,"version":7}`, 409, job.CodeVersionConflict, ``},
+		{"queue put, old If-Match", "PUT", "/queues/mail", header{"If-Match": `"7"`}, `{"concurrency":6}`, 412, job.CodeVersionConflict, ``},
+		{"queue put, If-Match", "PUT", "/queues/mail", header{"If-Match": `"1"`}, `{"concurrency":6}`, 200, "", `"version":2`},
+		{"queue put, other name", "PUT", "/queues/mail", nil, `{"name":"video"}`, 400, job.CodeInvalid, `"field":"name"`},
+		{"queue put, negative", "PUT", "/queues/mail", nil, `{"concurrency":-1}`, 400, job.CodeInvalid, `"field":"concurrency"`},
+		{"queue put, too many", "PUT", "/queues/mail", nil, `{"concurrency":1000001}`, 400, job.CodeInvalid, `"field":"concurrency"`},
+		{"queue put, unknown field", "PUT", "/queues/mail", nil, `{"limit":1}`, 400, job.CodeUnknownField, `"field":"limit"`},
+		{"queue put, bad name", "PUT", "/queues/-x", nil, `{}`, 400, job.CodeInvalid, `"field":"queue"`},
+		{"queue patch", "PATCH", "/queues/mail", nil, `{"paused":true}`, 200, "", `"concurrency":5,"paused":true`},
+		{"queue patch to the default", "PATCH", "/queues/mail", nil, `{"concurrency":null}`, 200, "", `"concurrency":0`},
+		{"queue patch, unknown", "PATCH", "/queues/nope", nil, `{"paused":true}`, 404, job.CodeUnknownQueue, ``},
+		{"queue patch, nothing", "PATCH", "/queues/mail", nil, `{"version":1}`, 400, job.CodeMalformed, ``},
+		{"queue patch, null", "PATCH", "/queues/mail", nil, `null`, 400, job.CodeMalformed, ``},
+		{"queue patch, old version", "PATCH", "/queues/mail", nil, `{"paused":true,"version":9}`, 409, job.CodeVersionConflict, ``},
+		{"queue patch, not a field", "PATCH", "/queues/mail", nil, `{"running":0}`, 400, job.CodeUnknownField, `"field":"running"`},
+		{"queue pause", "POST", "/queues/mail:pause", nil, ``, 200, "", `"paused":true`},
+		{"queue pause, unknown", "POST", "/queues/nope:pause", nil, ``, 404, job.CodeUnknownQueue, ``},
+		{"queue resume", "POST", "/queues/mail:resume", nil, ``, 200, "", `"paused":false`},
+		{"queue, unknown verb", "POST", "/queues/mail:stop", nil, ``, 404, job.CodeNotFound, ``},
+		{"queue delete", "DELETE", "/queues/mail", nil, ``, 204, "", ``},
+		{"queue delete, old version", "DELETE", "/queues/mail", header{"If-Match": `"7"`}, ``, 412, job.CodeVersionConflict, ``},
+		{"queue delete, unknown", "DELETE", "/queues/nope", nil, ``, 404, job.CodeUnknownQueue, ``},
 
 		{"worker registers", "POST", "/workers:register", nil, `{"worker":"w2","secret":"s","types":["http"],"slots":1,"held":[],"later":1}`, 200, "", `"ttl":"30s"`},
 		{"worker polls", "POST", "/workers:poll", nil, `{"session":` + workerRef + `,"free":2,"wait":"10s"}`, 200, "", `"payload":{"url":"http://x/?a&b"}`},

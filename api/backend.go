@@ -61,6 +61,16 @@ type Backend interface {
 	Calendars(ctx context.Context, rd Read) ([]schedule.Calendar, error)
 	DeleteCalendar(ctx context.Context, name string, rq Request) error
 
+	// Queues are those that somebody declared or that jobs use, by name.
+	Queues(ctx context.Context, rd Read) ([]client.Queue, error)
+	GetQueue(ctx context.Context, name string, rd Read) (client.Queue, error)
+	// PutQueue changes what is not nil, and declares the queue if nobody has; with mustExist only if jobs use it. version 0 means any.
+	PutQueue(ctx context.Context, name string, c client.QueueChange, version uint64, mustExist bool, rq Request) (client.Queue, error)
+	DeleteQueue(ctx context.Context, name string, version uint64, rq Request) error
+	// KnownQueue is nil for a queue that was declared or that jobs use; otherwise CodeUnknownQueue, with those that are known. It is
+	// cheap, from this node's own state.
+	KnownQueue(name string) error
+
 	// ClockReset lowers the clock mark to the leader's clock after a clock that ran ahead was put right.
 	ClockReset(ctx context.Context, rq Request) error
 

@@ -37,6 +37,7 @@ var statuses = map[job.Code]int{
 	job.CodePrecondition:     http.StatusPreconditionFailed,
 	job.CodeInternal:         http.StatusInternalServerError,
 	job.CodeSessionUnknown:   http.StatusConflict,
+	job.CodeUnknownQueue:     http.StatusNotFound,
 	job.CodeWorkerNameInUse:  http.StatusConflict,
 }
 

@@ -69,6 +69,14 @@ func routes() []route {
 		{"PUT", prefix + "/calendars/{name}", nil, jsonBody, (*call).putCalendar},
 		{"DELETE", prefix + "/calendars/{name}", nil, noBody, (*call).deleteCalendar},
 
+		{"GET", prefix + "/queues", []string{"stale"}, noBody, (*call).listQueues},
+		{"GET", prefix + "/queues/{queue}", []string{"stale"}, noBody, (*call).getQueue},
+		{"PUT", prefix + "/queues/{queue}", nil, jsonBody, (*call).putQueue},
+		{"PATCH", prefix + "/queues/{queue}", nil, patchBody, (*call).patchQueue},
+		{"DELETE", prefix + "/queues/{queue}", nil, noBody, (*call).deleteQueue},
+		{"POST", prefix + "/queues/{queue}:pause", nil, noBody, (*call).pauseQueue},
+		{"POST", prefix + "/queues/{queue}:resume", nil, noBody, (*call).resumeQueue},
+
 		{"POST", prefix + "/workers:register", nil, workerBody, (*call).workerRegister},
 		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll},
 		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat},

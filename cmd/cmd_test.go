@@ -272,6 +272,26 @@ func TestGolden(t *testing.T) {
 			{"dead"},
 			{"dead", "--json"},
 		},
+		"queues": {
+			{"queues"},
+			{"queues", "set", "mail"},
+			{"queues", "set", "mail", "--concurrency", "-1"},
+			{"queues", "set", "mail", "--concurrency", "10"},
+			{"queues", "pause", "mail"},
+			{"queues", "set", "mail", "--concurrency", "2", "--json"},
+			{"queues", "set", "mail", "--concurrency", "3", "--version", "1"},
+			{"queues", "set", "a b", "--concurrency", "3"},
+			{"queues", "pause", "nope"},
+			{"submit", "--name", "film", "--schedule", "@manual", "--queue", "video"},
+			{"queues", "list"},
+			{"queues", "get", "mail"},
+			{"queues", "get", "video", "--json"},
+			{"queues", "get", "nope"},
+			{"queues", "resume", "mail"},
+			{"queues", "delete", "mail"},
+			{"queues", "delete", "mail"},
+			{"queues", "--json"},
+		},
 		"calendars": {
 			{"calendars"},
 			{"<name: holidays\ntimezone: Europe/Berlin\ndates: [12-25, 2026-12-31]\ndaily: ['22:00-06:00']\nwindows:\n  - {from: 2026-07-01T00:00:00Z, to: 2026-07-02T00:00:00Z}\n"},
@@ -336,7 +356,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShell(t)
-			if name != "submit" && name != "submit_file" && name != "calendars" {
+			if name != "submit" && name != "submit_file" && name != "calendars" && name != "queues" {
 				s.populate()
 			}
 			golden(t, s.script(st...))

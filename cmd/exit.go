@@ -47,7 +47,7 @@ func exitCode(err error) int {
 	switch e.Code {
 	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia:
 		return exitUsage
-	case job.CodeNotFound:
+	case job.CodeNotFound, job.CodeUnknownQueue:
 		return exitNotFound
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale,
 		job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse:

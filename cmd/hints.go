@@ -11,6 +11,7 @@ var (
 		"GET /api/v1/jobs/{job}/runs lists", "`carillon runs JOB` lists",
 		"GET /api/v1/jobs lists", "`carillon jobs` lists",
 		"GET /api/v1/runs lists", "`carillon runs` lists",
+		"declare it with PUT /api/v1/queues/NAME", "declare it with `carillon queues set NAME --concurrency N`",
 		"GET /api/v1/calendars lists", "`carillon calendars` lists",
 		"GET /api/v1/dead lists", "`carillon dead` lists",
 		"GET /api/v1/status lists", "`carillon cluster members` lists",

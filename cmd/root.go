@@ -99,7 +99,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.calendarsCmd(), a.statusCmd())
+	add("use", a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.statusCmd())
 	add("node", a.devCmd(), a.serverCmd(), a.clusterCmd())
 	add("local", a.scheduleCmd(), a.checkCmd(), a.versionCmd())
 	return root

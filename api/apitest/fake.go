@@ -34,6 +34,7 @@ type Fake struct {
 	history   []job.Run // by seq
 	dead      []job.DeadLetter
 	calendars map[string]schedule.Calendar
+	queues    map[string]client.Queue
 	outcomes  map[string]outcome
 	requests  []api.Request
 }
@@ -47,7 +48,7 @@ var _ api.Backend = (*Fake)(nil)
 
 // New makes an empty one.
 func New() *Fake {
-	return &Fake{Now: time.Now, jobs: map[job.ID]job.Job{}, calendars: map[string]schedule.Calendar{}, outcomes: map[string]outcome{}}
+	return &Fake{Now: time.Now, jobs: map[job.ID]job.Job{}, calendars: map[string]schedule.Calendar{}, queues: map[string]client.Queue{}, outcomes: map[string]outcome{}}
 }
 
 // Requests are the identities of the mutating requests so far.

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (c *call) queueName() (string, error) {
+	name := c.r.PathValue("queue")
+	if !job.QueueName(name) {
+		return "", job.Invalid("queue", "use up to 100 letters, digits, - _ . beginning with a letter or digit", "%q is not a queue name", name)
+	}
+	return name, nil
+}
+
+func (c *call) replyQueue(q client.Queue) error {
+	if q.Version != 0 {
+		c.w.Header().Set("ETag", `"`+strconv.FormatUint(q.Version, 10)+`"`)
+	}
+	return c.reply(http.StatusOK, q)
+}
+
+func (c *call) listQueues() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	all, err := c.h.backend.Queues(c.ctx, rd)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, client.QueueList{Queues: list(all)})
+}
+
+func (c *call) getQueue() error {
+	name, err := c.queueName()
+	if err != nil {
+		return err
+	}
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	q, err := c.h.backend.GetQueue(c.ctx, name, rd)
+	if err != nil {
+		return err
+	}
+	return c.replyQueue(q)
+}
+
+// putQueue takes what getQueue gave, as putJob does: of what Carillon itself says only the version counts.
+func (c *call) putQueue() error {
+	var q client.Queue
+	if err := job.DecodeStrict(c.body, &q); err != nil {
+		return err
+	}
+	if name := c.r.PathValue("queue"); q.Name != "" && q.Name != name {
+		return job.Invalid("name", "leave it out, or use the same name", "the body names %q and the path %q", q.Name, name)
+	}
+	return c.changeQueue(client.QueueChange{Concurrency: &q.Concurrency, Paused: &q.Paused}, q.Version, false)
+}
+
+// patchQueue changes what the body names. There is nothing to merge: each of the two fields is a value of its own, so two patches that
+// pass each other both count.
+func (c *call) patchQueue() error {
+	var raw map[string]json.RawMessage
+	if err := job.DecodeStrict(c.body, &raw); err != nil {
+		return err
+	}
+	var body struct {
+		client.QueueChange
+		Version uint64 `json:"version,omitempty"`
+	}
+	if err := job.DecodeStrict(c.body, &body); err != nil {
+		return err
+	}
+	if isNull(raw["concurrency"]) { // of a merge patch: the default
+		body.Concurrency = new(int)
+	}
+	if isNull(raw["paused"]) {
+		body.Paused = new(bool)
+	}
+	if raw == nil || body.Concurrency == nil && body.Paused == nil {
+		return job.Errorf(job.CodeMalformed, "send concurrency, paused or both", "the patch changes nothing")
+	}
+	return c.changeQueue(body.QueueChange, body.Version, true)
+}
+
+func (c *call) pauseQueue() error  { return c.setPaused(true) }
+func (c *call) resumeQueue() error { return c.setPaused(false) }
+
+func (c *call) setPaused(yes bool) error {
+	return c.changeQueue(client.QueueChange{Paused: &yes}, 0, true)
+}
+
+// changeQueue makes a change; mustExist keeps a typing error from making a queue.
+func (c *call) changeQueue(change client.QueueChange, inBody uint64, mustExist bool) error {
+	name, err := c.queueName()
+	if err != nil {
+		return err
+	}
+	if n := change.Concurrency; n != nil && (*n < 0 || *n > job.MaxQueueConcurrency) {
+		return job.Invalid("concurrency", "0 means no limit", "%d is not between 0 and %d", *n, job.MaxQueueConcurrency)
+	}
+	version, err := c.matchVersion(inBody)
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	q, err := c.h.backend.PutQueue(c.ctx, name, change, version, mustExist, rq)
+	if err != nil {
+		return err
+	}
+	return c.replyQueue(q)
+}
+
+func (c *call) deleteQueue() error {
+	name, err := c.queueName()
+	if err != nil {
+		return err
+	}
+	version, err := c.matchVersion(0)
+	if err != nil {
+		return err
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	if err := c.h.backend.DeleteQueue(c.ctx, name, version, rq); err != nil {
+		return err
+	}
+	return c.noContent()
+}

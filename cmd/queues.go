@@ -1,0 +1,160 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) queuesCmd() *cobra.Command {
+	c := a.queuesListCmd("queues", "List queues, limit how much of one runs at a time, pause or resume one")
+	c.AddCommand(a.queuesListCmd("list", "List queues"), a.queuesGetCmd(), a.queuesSetCmd(),
+		a.queueAction("pause", "Hand out no more runs of a queue until it is resumed", "paused", (*client.Client).PauseQueue),
+		a.queueAction("resume", "Undo a pause", "resumed", (*client.Client).ResumeQueue), a.queuesDeleteCmd())
+	return c
+}
+
+func (a *app) queuesListCmd(use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []client.Queue
+			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+				all, err = c.Queues(ctx)
+				return err
+			}, func(p *printer) {
+				if len(all) == 0 {
+					p.printf("no queues\n")
+					return
+				}
+				var t table
+				t.row("NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS", "WAITING FOR")
+				for _, q := range all {
+					t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q), p.whenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
+				}
+				p.table(t)
+			})
+		},
+	}
+}
+
+func (p *printer) queueState(q client.Queue) string {
+	if q.Paused {
+		return p.paint(yellow, "paused")
+	}
+	return "open"
+}
+
+// running shows how full a queue is: "3", or "3 of 10".
+func running(q client.Queue) string {
+	if q.Concurrency == 0 {
+		return strconv.Itoa(q.Running)
+	}
+	return fmt.Sprintf("%d of %d", q.Running, q.Concurrency)
+}
+
+func backlog(q client.Queue) string {
+	n := strconv.FormatInt(q.Backlog, 10)
+	if q.BacklogMore {
+		n = "≥" + n
+	}
+	return n
+}
+
+func (p *printer) queue(q client.Queue) {
+	limit := "none"
+	if q.Concurrency > 0 {
+		limit = strconv.Itoa(q.Concurrency)
+	}
+	workers := strings.Join(q.Workers, ", ")
+	if workers == "" {
+		workers = "none"
+	}
+	version := ""
+	if q.Version > 0 {
+		version = strconv.FormatUint(q.Version, 10)
+	}
+	p.fields("name", q.Name, "state", p.queueState(q), "waiting", q.WaitReason, "limit", limit, "running", strconv.Itoa(q.Running), "backlog", backlog(q),
+		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers", workers, "version", version, "updated", p.when(q.UpdatedAt))
+}
+
+func (a *app) queuesGetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "get NAME", Short: "Show one queue", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var q client.Queue
+			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+				q, err = c.GetQueue(ctx, args[0])
+				return err
+			}, func(p *printer) { p.queue(q) })
+		},
+	}
+}
+
+func isUnknownQueue(err error) bool { return err != nil && job.CodeOf(err) == job.CodeUnknownQueue }
+
+func (a *app) queuesSetCmd() *cobra.Command {
+	var concurrency int
+	var version uint64
+	c := &cobra.Command{
+		Use: "set NAME --concurrency N", Short: "Declare a queue, or change its limit", Args: cobra.ExactArgs(1),
+		Example: "  carillon queues set mail --concurrency 10     # at most ten at a time, over all workers\n  carillon queues set mail --concurrency 0      # no limit",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("concurrency") {
+				return usage("give --concurrency N; 0 means no limit", "there is nothing to set")
+			}
+			change := client.QueueChange{Concurrency: &concurrency}
+			var q client.Queue
+			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+				// The pause of a queue that exists is left alone; one that does not is made.
+				if q, err = c.PatchQueue(ctx, args[0], change, version); isUnknownQueue(err) {
+					q, err = c.PutQueue(ctx, args[0], change, version)
+				}
+				return err
+			}, func(p *printer) {
+				limit := "no limit"
+				if q.Concurrency > 0 {
+					limit = "at most " + strconv.Itoa(q.Concurrency) + " at a time"
+				}
+				p.printf("set queue %s: %s\n", q.Name, limit)
+			})
+		},
+	}
+	c.Flags().IntVar(&concurrency, "concurrency", 0, "how many of its runs may be with workers at once; 0 for no limit")
+	c.Flags().Uint64Var(&version, "version", 0, "only if the queue is at this version")
+	return c
+}
+
+func (a *app) queueAction(name, short, done string, call func(*client.Client, context.Context, string) (client.Queue, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " NAME", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var q client.Queue
+			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+				q, err = call(c, ctx, args[0])
+				return err
+			}, func(p *printer) {
+				p.printf("%s queue %s: %s running, %s waiting\n", done, q.Name, running(q), backlog(q))
+			})
+		},
+	}
+}
+
+func (a *app) queuesDeleteCmd() *cobra.Command {
+	var version uint64
+	c := &cobra.Command{
+		Use: "delete NAME", Short: "Forget a queue's limit and pause; jobs that name it go on", Args: cobra.ExactArgs(1), Aliases: []string{"rm"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.DeleteQueue(ctx, args[0], version) },
+				func(p *printer) { p.printf("deleted queue %s\n", args[0]) })
+		},
+	}
+	c.Flags().Uint64Var(&version, "version", 0, "only if the queue is at this version")
+	return c
+}

@@ -1,0 +1,198 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// backlogScan is how many due entries of each lane are looked at for the backlog of queues: some 20 ms of work.
+	backlogScan = 50_000
+	// backlogView is how many of them in one view.
+	backlogView = 4096
+)
+
+// KnownQueue implements api.Backend. It costs a look into a map, so that every poll may ask.
+func (b *backend) KnownQueue(name string) error { return scheduler.KnownQueue(b.g.store, name) }
+
+// Queues implements api.Backend.
+func (b *backend) Queues(ctx context.Context, rd api.Read) ([]client.Queue, error) {
+	var all []store.QueueUse
+	err := b.read(ctx, rd, func(r *reader) error {
+		r.EachQueue(func(q store.QueueUse) bool { all = append(all, q); return true })
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(x, y store.QueueUse) int { return strings.Compare(x.Name, y.Name) })
+	return b.describeQueues(ctx, all)
+}
+
+// GetQueue implements api.Backend.
+func (b *backend) GetQueue(ctx context.Context, name string, rd api.Read) (client.Queue, error) {
+	if !rd.Stale {
+		if err := b.verify(ctx); err != nil {
+			return client.Queue{}, err
+		}
+	}
+	if err := b.KnownQueue(name); err != nil {
+		return client.Queue{}, err
+	}
+	return b.showQueue(ctx, name)
+}
+
+func (b *backend) showQueue(ctx context.Context, name string) (client.Queue, error) {
+	out, err := b.describeQueues(ctx, []store.QueueUse{b.g.store.Queue(name)})
+	if err != nil {
+		return client.Queue{}, err
+	}
+	return out[0], nil
+}
+
+// describeQueues adds what is not in the queues' rows: their backlog, and what the leader knows of workers.
+func (b *backend) describeQueues(ctx context.Context, all []store.QueueUse) ([]client.Queue, error) {
+	backlog, more, err := b.queueBacklog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]client.Queue, len(all))
+	e := b.g.lead.current()
+	err = b.view(func(r *reader) error {
+		for i, u := range all {
+			w := backlog[u.Name]
+			q := client.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused, Jobs: u.Jobs, Running: u.Claimed,
+				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version, UpdatedAt: job.Instant(u.UpdatedAt)}
+			if e != nil {
+				q.Workers = append([]string{}, e.sched.QueueWorkers(u.Name)...)
+				if w.n > 0 {
+					q.WaitReason = e.sched.ClassReason(r.View, string(job.TypeQueue)+"\x00"+u.Name)
+				}
+			}
+			out[i] = q
+		}
+		return nil
+	})
+	return out, err
+}
+
+type waitingWork struct {
+	n      int64
+	oldest int64
+}
+
+// queueBacklog counts what is due and not claimed, by queue, in views that are short. It gives up in a lane that has very much; more
+// says that it did, and the counts are the least there is.
+func (b *backend) queueBacklog(ctx context.Context) (out map[string]waitingWork, more bool, err error) {
+	out = map[string]waitingWork{}
+	queues := map[uint32]string{}
+	now := b.g.now()
+	for lane := range job.Lane(job.Lanes) {
+		from := store.DueKey{Lane: lane}
+		for seen, end := 0, false; !end; {
+			if err := ctx.Err(); err != nil {
+				return nil, false, err
+			}
+			err := b.view(func(r *reader) error {
+				n := 0
+				end = true
+				return r.ScanDue(from, now, func(e store.DueEntry) bool {
+					if n == backlogView {
+						from, end = e.DueKey, false
+						return false
+					}
+					if seen == backlogScan {
+						more = true
+						return false
+					}
+					n++
+					seen++
+					if e.Kind == store.KindCleanup {
+						return true
+					}
+					name, ok := queues[e.Class]
+					if !ok {
+						if t, q, _ := job.ParseClass(r.Class(e.Class)); t == job.TypeQueue {
+							name = q
+						}
+						queues[e.Class] = name
+					}
+					if name != "" {
+						w := out[name]
+						if w.n++; w.oldest == 0 || e.Ready < w.oldest {
+							w.oldest = e.Ready
+						}
+						out[name] = w
+					}
+					return true
+				})
+			})
+			if err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return out, more, nil
+}
+
+// PutQueue implements api.Backend.
+func (b *backend) PutQueue(ctx context.Context, name string, change client.QueueChange, version uint64, mustExist bool, rq api.Request) (client.Queue, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		c := &fsm.PutQueue{Head: a.head, Request: a.req, Name: name, Version: version}
+		if change.Concurrency != nil {
+			c.Set |= fsm.QueueConcurrency
+			c.Concurrency = *change.Concurrency
+		}
+		if change.Paused != nil {
+			c.Set |= fsm.QueuePaused
+			c.Paused = *change.Paused
+		}
+		if mustExist {
+			c.Set |= fsm.QueueKnown
+		}
+		return c, nil
+	})
+	if err == nil {
+		err = b.queueError(o, name)
+	}
+	if err != nil {
+		return client.Queue{}, err
+	}
+	return b.showQueue(ctx, name)
+}
+
+// DeleteQueue implements api.Backend.
+func (b *backend) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Name: name, Version: version}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.queueError(o, name)
+}
+
+// queueError is what an outcome that changed nothing means.
+func (b *backend) queueError(o fsm.Outcome, name string) error {
+	switch o.Code {
+	case fsm.CodeNotFound:
+		if err := b.KnownQueue(name); err != nil {
+			return err
+		}
+		return job.Errorf(job.CodeNotFound, "there is nothing to delete; it goes when no job names it", "the queue %q has no settings of its own", name)
+	case fsm.CodeConflict:
+		if o.Version == 0 {
+			return job.Errorf(job.CodeVersionConflict, "leave the version out to declare it", "the queue %q has no settings of its own by now", name)
+		}
+		return job.Errorf(job.CodeVersionConflict, "read the queue again and repeat the change", "the queue is at version %d by now", o.Version)
+	}
+	return outcomeError(o, name)
+}
