@@ -55,6 +55,7 @@ type testLog struct {
 	verify func(context.Context) error
 	hear   func(cmd any) time.Duration // how long the answer to a command that was applied takes
 	seen   []any                       // every command that was applied
+	after  func(cmd any)               // called when one was
 }
 
 type testFuture struct {
@@ -121,8 +122,11 @@ func (l *testLog) run() {
 			}
 			l.mu.Lock()
 			l.seen = append(l.seen, f.cmd)
-			hear := l.hear
+			hear, after := l.hear, l.after
 			l.mu.Unlock()
+			if after != nil {
+				after(f.cmd)
+			}
 			if hear != nil {
 				go func() {
 					time.Sleep(hear(f.cmd))
