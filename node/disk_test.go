@@ -44,13 +44,13 @@ func TestDiskLow(t *testing.T) {
 	tg := newTarget(t)
 	lead := c.leader()
 	lead.create(tg.spec("going-on", "@every 1s"))
-	lead.create(queueJob("created"), "Idempotency-Key", "k1")
+	lead.create(unclaimedJob("created"), "Idempotency-Key", "k1")
 	c.fires("going-on")
 
 	free.Store(100 << 20)
 	lead.eventually("it knows", func() bool { return lead.disk.last().Low })
 	for _, m := range c.members { // forwarded or not
-		a := m.call("POST", "/api/v1/jobs", queueJob("new"))
+		a := m.call("POST", "/api/v1/jobs", unclaimedJob("new"))
 		if p := a.problem(); a.status != 507 || p.Code != job.CodeDiskLow || !strings.Contains(p.Message, "100.0 MiB free") || !strings.Contains(p.Remedy, "--min-free-disk") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
@@ -62,7 +62,7 @@ func TestDiskLow(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	// What was created before is still answered with its first outcome.
-	if a := lead.call("POST", "/api/v1/jobs", queueJob("created"), "Idempotency-Key", "k1"); a.status != 201 || a.header.Get("Idempotent-Replay") == "" {
+	if a := lead.call("POST", "/api/v1/jobs", unclaimedJob("created"), "Idempotency-Key", "k1"); a.status != 201 || a.header.Get("Idempotent-Replay") == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	c.fires("going-on")
@@ -85,6 +85,6 @@ func TestDiskLow(t *testing.T) {
 
 	free.Store(10 << 30)
 	lead.eventually("there is room again", func() bool { return !lead.disk.last().Low })
-	lead.create(queueJob("new"))
+	lead.create(unclaimedJob("new"))
 	c.sameState()
 }

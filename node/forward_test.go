@@ -173,7 +173,7 @@ func TestWriteWhileTheMajorityDies(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	last := c.leader()
-	last.create(queueJob("a"))
+	last.create(unclaimedJob("a"))
 	for _, m := range c.others(last) {
 		m.crash()
 	}

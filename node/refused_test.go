@@ -12,7 +12,7 @@ import (
 // in a job that was acknowledged and is gone, in two leaders, or in nodes whose states differ. Should such a half begin to fail,
 // because raft or something else prevents the harm by now, the rule may be worth another look.
 
-func queueJob(name string) map[string]any {
+func unclaimedJob(name string) map[string]any {
 	return map[string]any{"name": name, "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}}
 }
 
@@ -48,7 +48,7 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 		lead := c.leader()
 		wiped, behind := c.others(lead)[0], c.others(lead)[1]
 		behind.link.noRaft.Store(true)
-		lead.create(queueJob("acknowledged"))
+		lead.create(unclaimedJob("acknowledged"))
 		wiped.eventually("it has the job", func() bool { return wiped.has("acknowledged") })
 		lead.crash()
 		lead.stop()
@@ -83,7 +83,7 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 			return
 		}
 		behind.eventually("it leads", behind.leads)
-		behind.create(queueJob("another"))
+		behind.create(unclaimedJob("another"))
 		if a := behind.call("GET", "/api/v1/jobs/acknowledged", nil); a.status != 404 {
 			t.Errorf("the acknowledged job is not lost: %d %s", a.status, a.body)
 		}
@@ -145,8 +145,8 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 			return
 		}
 		x.eventually("so has the other", side(x, clone))
-		a.create(queueJob("here"))
-		x.create(queueJob("there"))
+		a.create(unclaimedJob("here"))
+		x.create(unclaimedJob("there"))
 		if x.has("here") || a.has("there") {
 			t.Error("they agree")
 		}
@@ -169,7 +169,7 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 		}
 		old.restart()
 		behind.link.noRaft.Store(true)
-		c.leader().create(queueJob("acknowledged"))
+		c.leader().create(unclaimedJob("acknowledged"))
 		old.eventually("it has the job", func() bool { return old.has("acknowledged") })
 		for _, m := range []*member{lead, old} {
 			m.crash()
@@ -195,7 +195,7 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 		old.eventually("they have a leader", func() bool { return old.leads() || behind.leads() })
 		for _, m := range []*member{old, behind} {
 			if m.leads() {
-				m.create(queueJob("after"))
+				m.create(unclaimedJob("after"))
 			}
 		}
 		old.eventually("one of them has gone on", func() bool { return old.has("after") || behind.has("after") })
@@ -220,7 +220,7 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 		m.link = &link{}
 		m.open(t)
 		m.eventually("it leads", m.leads)
-		m.create(queueJob("acknowledged"))
+		m.create(unclaimedJob("acknowledged"))
 		for _, x := range c.others(m) {
 			x.link = &link{}
 			x.open(t)
@@ -233,7 +233,7 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 					t.Errorf("%v", err)
 				}
 			}
-			m.create(queueJob("more"))
+			m.create(unclaimedJob("more"))
 			if a := m.call("GET", "/api/v1/jobs/acknowledged", nil); a.status != 200 {
 				t.Errorf("%d %s", a.status, a.body)
 			}

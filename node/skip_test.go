@@ -35,7 +35,7 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	var ends fatals
 	c := startJoined(t, 3, func(cfg *Config) { cfg.Fatal, cfg.Executors = ends.add, nil })
 	lead := c.leader()
-	lead.create(queueJob("before"))
+	lead.create(unclaimedJob("before"))
 	c.sameState()
 	f := lead.group.raft.Apply([]byte{200, 1, 0x80}, time.Second)
 	_ = f.Error() // committed or not: the state machine is broken now
@@ -91,7 +91,7 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	}
 	c.awaitVoters(3)
 	c.leader().get("before")
-	c.leader().create(queueJob("after"))
+	c.leader().create(unclaimedJob("after"))
 	c.sameState()
 	if n := strings.Count(log.String(), "THIS NODE PASSES OVER AN ENTRY"); n != 3 {
 		t.Errorf("said %d times: %s", n, log.String())
