@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
@@ -283,7 +284,7 @@ func (m *members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 		row.Standby = old.Standby
 		if old.Address != row.Address && rq.NodeID != m.id() {
 			// It moved, or it was copied. One of the two lives where the row says.
-			if info, err := m.probe(ctx, old.Address); err == nil && info.NodeID == rq.NodeID && info.InstanceID == rq.InstanceID {
+			if info, err := m.probePatiently(ctx, old.Address); err == nil && info.NodeID == rq.NodeID && info.InstanceID == rq.InstanceID {
 				return none, job.Errorf(job.CodeState, "stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
 					"node %s is running at %s and now speaks from %s: its data directory was copied", rq.NodeID, old.Address, rq.Address)
 			}
@@ -310,6 +311,16 @@ func (m *members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 	now, _ := m.row(rq.NodeID)
 	r.Index = now.Index
 	return r, nil
+}
+
+// probePatiently asks a node that may be busy: to take one that is slow for one that is gone would let its copy in.
+func (m *members) probePatiently(ctx context.Context, addr string) (s sighting, err error) {
+	for range 3 {
+		if s, err = m.probe(ctx, addr); err == nil || errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
+			break
+		}
+	}
+	return s, err
 }
 
 // duplicate refuses a second directory under one id, and says whether the first one lives.
