@@ -38,6 +38,9 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 	}
 	markBefore := b.C.Mark
 	b.C.Mark = max(b.C.Mark, h.Now)
+	if b.Info().Hold.On && stopsOnHold(cmd) {
+		return a.all(n, Outcome{Code: CodeStale}), nil
+	}
 	var err error
 	switch c := cmd.(type) {
 	case *Create:
@@ -78,7 +81,7 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 		err = a.quarantine(c)
 	case *ClockReset:
 		err = a.once(c.Request, func() (Outcome, error) {
-			b.C.Mark = h.Now
+			a.resetClock()
 			return Outcome{Code: CodeOK}, nil
 		})
 	case *Cleanup:
@@ -95,6 +98,10 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 		err = a.once(c.Request, func() (Outcome, error) { return a.putQueue(c) })
 	case *DeleteQueue:
 		err = a.once(c.Request, func() (Outcome, error) { return a.deleteQueue(c) })
+	case *Release:
+		err = a.once(c.Request, func() (Outcome, error) { return a.releaseHold(), nil })
+	case *Lose:
+		err = a.loseOpen(c)
 	default:
 		err = fmt.Errorf("fsm: %T has no apply", cmd)
 	}
@@ -155,6 +162,10 @@ func headOf(cmd any) (Head, int) {
 	case *PutQueue:
 		return c.Head, 1
 	case *DeleteQueue:
+		return c.Head, 1
+	case *Release:
+		return c.Head, 1
+	case *Lose:
 		return c.Head, 1
 	}
 	return Head{}, 0
@@ -340,10 +351,14 @@ func seen(s *store.State, p store.Place, x Seen) bool {
 
 // settle plans the end of a one-off job that has nothing left to do.
 func (a *applier) settle(id job.ID, s *store.State, p store.Place) error {
+	return a.settleIn(id, s, p, int64(s.Retention)*1000)
+}
+
+func (a *applier) settleIn(id job.ID, s *store.State, p store.Place, keep int64) error {
 	if !s.OneOff || !p.Parked || s.Paused || s.Quarantined || s.Active != 0 || s.Waiting != 0 {
 		return nil
 	}
-	return a.b.PutCleanup(cleanupKey(id, a.now+int64(s.Retention)*1000))
+	return a.b.PutCleanup(cleanupKey(id, a.now+keep))
 }
 
 func cleanupKey(id job.ID, ready int64) store.DueKey {

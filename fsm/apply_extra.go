@@ -9,6 +9,7 @@ import (
 const (
 	TextOverlap = "a run of this job is open and its overlap policy is skip"
 	TextFull    = "too many runs of this job are waiting already"
+	TextHold    = "the cluster was restored from a backup and is on hold, so nothing runs"
 )
 
 // trigger makes a manual run. Two in one millisecond get different times, also after the first is long finished.
@@ -17,6 +18,9 @@ func (a *applier) trigger(c *Trigger) (Outcome, error) {
 	s, p, ok, err := a.b.State(id)
 	if err != nil || !ok {
 		return Outcome{Code: CodeNotFound}, err
+	}
+	if a.b.Info().Hold.On {
+		return Outcome{Code: CodeRefused, Job: id, Text: TextHold}, nil
 	}
 	if s.Quarantined {
 		// The scheduler cannot handle it; a run in the due index would bring it straight back to what it could not do.
@@ -58,6 +62,9 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 	s, p, ok, err := a.b.State(id)
 	if err != nil || !ok {
 		return Outcome{Code: CodeNotFound}, err
+	}
+	if a.b.Info().Hold.On {
+		return Outcome{Code: CodeRefused, Job: id, Text: TextHold}, nil
 	}
 	if len(c.At) > job.MaxBackfill {
 		return Outcome{Code: CodeRefused, Job: id, Text: "too many occurrences for one backfill"}, nil
@@ -190,6 +197,9 @@ func (a *applier) cancelOneOff(id job.ID, s *store.State, p store.Place, o *Outc
 
 // redrive puts dead letters back to work: the same run, with its key and its count of attempts, and a fresh retry budget.
 func (a *applier) redrive(c *Redrive) (Outcome, error) {
+	if a.b.Info().Hold.On {
+		return Outcome{Code: CodeRefused, Text: TextHold}, nil
+	}
 	o := Outcome{Code: CodeOK}
 	for _, seq := range c.Seqs {
 		d, ok, err := a.b.Dead(seq)

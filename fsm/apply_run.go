@@ -419,7 +419,11 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 			s.LastStatus, s.LastAt = gap.Status, a.now
 		}
 	}
-	if err := a.settle(id, &s, to); err != nil {
+	keep := int64(s.Retention) * 1000
+	if gap.Reason == job.ReasonRestored {
+		keep = keepRestored(&s)
+	}
+	if err := a.settleIn(id, &s, to, keep); err != nil {
 		return Outcome{}, err
 	}
 	a.b.Touch(to) // a catch-up may begin with the very entry that was there

@@ -31,6 +31,7 @@ var commandTypes = map[Type]func() any{
 	TypeInit: func() any { return new(Init) }, TypePutNode: func() any { return new(PutNode) },
 	TypeRemoveNode: func() any { return new(RemoveNode) }, TypeSetLevel: func() any { return new(SetLevel) },
 	TypePutQueue: func() any { return new(PutQueue) }, TypeDeleteQueue: func() any { return new(DeleteQueue) },
+	TypeRelease: func() any { return new(Release) }, TypeLose: func() any { return new(Lose) },
 }
 
 func typeOf(cmd any) (Type, bool) {
@@ -87,6 +88,10 @@ func typeOf(cmd any) (Type, bool) {
 		return TypePutQueue, true
 	case *DeleteQueue:
 		return TypeDeleteQueue, true
+	case *Release:
+		return TypeRelease, true
+	case *Lose:
+		return TypeLose, true
 	}
 	return 0, false
 }

@@ -37,6 +37,8 @@ const (
 	TypePutNode     Type = 22
 	TypeRemoveNode  Type = 23
 	TypeSetLevel    Type = 24
+	TypeRelease     Type = 25
+	TypeLose        Type = 26
 	TypePutQueue    Type = 27
 	TypeDeleteQueue Type = 28
 )
@@ -325,6 +327,18 @@ type RemoveNode struct {
 type SetLevel struct {
 	Head  Head `codec:"h"`
 	Level int  `codec:"l"`
+}
+
+// Release ends the hold of a restored cluster. Occurrences up to the stamp do not run any more.
+type Release struct {
+	Head    Head    `codec:"h"`
+	Request Request `codec:"q"`
+}
+
+// Lose closes up to Limit open runs that came with the backup of a cluster that is being released. When none is left the hold is over.
+type Lose struct {
+	Head  Head `codec:"h"`
+	Limit int  `codec:"l"`
 }
 
 // What a PutQueue sets, and when.

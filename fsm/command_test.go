@@ -66,6 +66,8 @@ func everyCommand() map[string]any {
 		"put_queue": &PutQueue{Head: h, Request: q, Name: "mail", Version: 9, Set: QueueConcurrency | QueuePaused | QueueKnown,
 			Concurrency: 25, Paused: true},
 		"delete_queue": &DeleteQueue{h, q, "mail", 9},
+		"release":      &Release{h, q},
+		"lose":         &Lose{h, 1024},
 	}
 }
 

@@ -211,9 +211,13 @@ func (g *gen) plausible(l look) any {
 
 func (g *gen) meta() any {
 	node := fmt.Sprint("n", g.n(3))
-	switch g.n(5) {
+	switch g.n(7) {
 	case 0:
 		return &ClockReset{Request: g.request()}
+	case 5:
+		return &Release{Request: g.request()}
+	case 6:
+		return &Lose{Limit: g.n(4)}
 	case 1:
 		return &Init{ClusterID: "c"}
 	case 2:

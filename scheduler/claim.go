@@ -197,7 +197,7 @@ func (l *loop) fateOf(p *pick) (fate, string) {
 	}
 	return decideSafely(&occurrence{
 		spec: spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
-		at: p.At, ready: p.Ready, runs: p.runs, active: p.active, catchup: p.catchup,
+		at: p.At, ready: p.Ready, runs: p.runs, active: p.active, catchup: p.catchup, released: l.released,
 	}, l.now, l.outages)
 }
 

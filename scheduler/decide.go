@@ -30,6 +30,7 @@ type occurrence struct {
 	runs             uint32
 	active           bool  // a run of the job is open, so the overlap policy may skip this one
 	catchup          int64 // occurrences up to here are catch-up: their fate was decided before
+	released         int64 // when the cluster was released after a restore; 0 if it was not restored
 }
 
 // fate is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
@@ -40,11 +41,14 @@ type fate struct {
 	catchup int64
 }
 
-// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, missed windows (a one-off
-// that was created too late counts as missed), deadline, blackouts.
+// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible, missed windows (a
+// one-off that was created too late counts as missed), deadline, blackouts.
 func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.spec.MaxRuns > 0 && int64(o.runs) >= int64(o.spec.MaxRuns) {
 		return fate{} // the last run was claimed when it could still have been skipped
+	}
+	if o.restored() {
+		return o.past(o.prev(o.released), job.RunMissed, job.ReasonRestored)
 	}
 	if o.bornLate() && o.spec.Missed.Policy == job.MissedSkip {
 		return o.past(o.at, job.RunMissed, job.ReasonOutage)
@@ -68,6 +72,11 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	}
 	return fate{claim: true, next: NextAfter(o.spec, o.sched, runs, o.at)}
 }
+
+// restored says that the cluster which the backup was taken from may have run this occurrence: it is of a job that was there before the
+// release, and its nominal time had come by then. No rule of the job counts against that. Jitter does not either, because an edit in the
+// other cluster may have taken it away; nor an edit after the release, which may have been about something else.
+func (o *occurrence) restored() bool { return o.at <= o.released && o.created < o.released }
 
 // bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an edit moves into
 // the past is the edit's business: an edit of something else must not make a backlog missed.

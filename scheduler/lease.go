@@ -224,7 +224,7 @@ func (l *loop) idleStamp() {
 // trim removes old history and expired requests, a bounded number at a time.
 func (l *loop) trim(mono time.Duration) {
 	s := l.s
-	if l.trimming || mono-l.lastTrim < trimEvery {
+	if l.trimming || mono-l.lastTrim < trimEvery || !l.free { // who looks into a backup wants to see all of it
 		return
 	}
 	var before int64

@@ -45,8 +45,10 @@ type loop struct {
 	version uint64
 	picks   []pick
 
-	catalog *catalog
-	outages []store.Outage
+	catalog  *catalog
+	outages  []store.Outage
+	released int64 // when the cluster was released after a restore
+	free     bool  // it is not on hold; a leadership sees no other beginning of a hold than its own
 
 	advances    []advance
 	bad         []quarantine
@@ -56,7 +58,7 @@ type loop struct {
 	cleaning    bool
 	expiring    bool
 
-	resuming, stamping, verifying, trimming bool
+	resuming, stamping, verifying, trimming, losing bool
 
 	lastTick time.Duration
 	edges    time.Duration // when the left edges were last read
@@ -136,6 +138,9 @@ func (l *loop) work(now int64, mono time.Duration) (more bool) {
 		l.rewind(now)
 	}
 	l.now = now
+	if !l.free && l.onHold() {
+		return false
+	}
 	n := s.feed.take()
 	if n.forget {
 		l.catalog.forgetAll()

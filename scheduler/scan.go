@@ -8,7 +8,7 @@ import (
 // left for the next turn, which should then come at once.
 func (l *loop) scan() (more bool, err error) {
 	err = l.s.st.View(func(v *store.View) error {
-		l.outages = v.Info.Outages
+		l.outages, l.released = v.Info.Outages, v.Info.Released
 		l.lookAtQueues(v, false)
 		// Groups that run low come first: they have workers that wait for them.
 		budget := scanChunk

@@ -262,6 +262,9 @@ func (s *Scheduler) Propose(ctx context.Context, cmd any) (*fsm.Reply, error) {
 			s.stamp.reset(c.Head.Now)
 			kick(s.wake)
 		}
+		if _, ok := cmd.(*fsm.Release); ok && err == nil {
+			kick(s.wake)
+		}
 		ch <- answer{reply, err}
 	}()
 	select {

@@ -304,6 +304,20 @@ func (b *Batch) Open(id job.ID) []OpenRef {
 	return b.idx.open[id]
 }
 
+// FirstRuns are up to n open runs, by scheduled time. They are a copy: whoever closes them does not do so under a cursor (pitfalls 13).
+func (b *Batch) FirstRuns(n int) ([]job.RunKey, error) {
+	var out []job.RunKey
+	c := b.tx.Bucket(bucketRuns).Cursor()
+	for k, _ := c.First(); k != nil && len(out) < n; k, _ = c.Next() {
+		rk, err := parseRunKey(k)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rk)
+	}
+	return out, nil
+}
+
 // PutRun writes an open run; its entry in the due index follows from its status. old is what was there, nil if nothing.
 func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 	if err := b.tx.Bucket(bucketRuns).Put(b.runKey(k), b.row(row)); err != nil {

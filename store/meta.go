@@ -44,6 +44,16 @@ type Outage struct {
 	To   int64 `json:"to"`   // the takeover
 }
 
+// Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and whoever restored it has not yet said that the
+// cluster it was taken from is gone.
+type Hold struct {
+	On        bool   `json:"on"`
+	Releasing bool   `json:"releasing,omitempty"` // it was released; the open runs of the backup are being closed
+	Since     int64  `json:"since"`               // ms; when the backup was restored
+	Cluster   string `json:"cluster,omitempty"`   // the cluster that the backup was taken from
+	Index     uint64 `json:"index,omitempty"`     // the last entry in the backup
+}
+
 // Info is the slow part of the meta data.
 type Info struct {
 	Format    int      `json:"format"`
@@ -51,6 +61,10 @@ type Info struct {
 	ClusterID string   `json:"cluster_id,omitempty"`
 	Epoch     uint64   `json:"epoch"`
 	Outages   []Outage `json:"outages,omitempty"`
+	Hold      Hold     `json:"hold,omitzero"`
+	// Released is when a restored cluster was last released. Occurrences up to then, of jobs that are older, do not run: the cluster that the
+	// backup was taken from may have run them.
+	Released int64 `json:"released,omitempty"`
 }
 
 var (

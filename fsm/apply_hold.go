@@ -1,0 +1,152 @@
+package fsm
+
+import (
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// stopsOnHold says that a command is of the kind that time brings about by itself. While a restored cluster is on hold, nothing of that kind
+// has any effect, whatever a leader may think. What people ask for is judged where it is done: edits, creates, pauses and cancels are
+// done, new runs are refused. Results are taken: a worker that had a run in hand when the backup was made knows how it ended.
+func stopsOnHold(cmd any) bool {
+	switch cmd.(type) {
+	case *Claim, *Expire, *Advance, *Quarantine, *Cleanup:
+		return true
+	}
+	return false
+}
+
+// releaseHold begins the end of a hold. The stamp decides, once and for all, which occurrences the cluster that the backup was taken from
+// may have run. They are not touched here, because they may be millions: whoever gets to one finds that it is too old (Info.Released).
+func (a *applier) releaseHold() Outcome {
+	info := a.b.Info()
+	if !info.Hold.On || info.Hold.Releasing {
+		return Outcome{Code: CodeOK}
+	}
+	info.Hold.Releasing = true
+	info.Released = max(info.Released, a.b.C.Mark) // no stamp was higher, in the backup either
+	a.b.SetInfo(info)
+	return Outcome{Code: CodeOK, Count: 1}
+}
+
+// resetClock lowers the mark to the stamp. A release that was stamped by a clock which ran ahead goes with it: it would make everything
+// up to that time be taken for something that another cluster ran.
+func (a *applier) resetClock() {
+	a.b.C.Mark = a.now
+	if info := a.b.Info(); info.Released > a.now {
+		info.Released = a.now
+		a.b.SetInfo(info)
+	}
+}
+
+// minRestored is how long a one-off job stays at least that did not run, or was lost, because of a restore. Somebody has to look at it,
+// and its own retention was meant for one that ran.
+const minRestored = 30 * 24 * 3600 * 1000
+
+func keepRestored(s *store.State) int64 { return max(int64(s.Retention)*1000, minRestored) }
+
+// maxLose bounds what one command closes, whatever it says.
+const maxLose = 4096
+
+// loseOpen closes open runs of a backup. Each of them may have gone on, and ended, in the cluster that the backup was taken from, so none goes on
+// here, in whatever state it was:
+//   - claimed: its worker reported to the other cluster, if it did;
+//   - pending, retrying, waiting, held: the other cluster may have given it to a worker since;
+//   - canceling: it was to end, and ends.
+//
+// The hold lasts until none is left. So no run is opened meanwhile, the first ones are always those of the backup, and whoever leads
+// next simply goes on.
+func (a *applier) loseOpen(c *Lose) error {
+	info := a.b.Info()
+	if !info.Hold.Releasing {
+		a.outcome(Outcome{Code: CodeStale})
+		return nil
+	}
+	left := min(max(c.Limit, 1), maxLose)
+	first, err := a.b.FirstRuns(left)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, k := range first {
+		if left-n <= 0 {
+			break
+		}
+		closed, err := a.loseOfJob(k.Job, left-n)
+		if err != nil {
+			return err
+		}
+		n += closed
+	}
+	if rest, err := a.b.FirstRuns(1); err != nil {
+		return err
+	} else if len(rest) == 0 {
+		info.Hold = store.Hold{}
+		a.b.SetInfo(info)
+	}
+	a.outcome(Outcome{Code: CodeOK, Count: n})
+	return nil
+}
+
+// loseOfJob closes up to limit open runs of a job: first those that wait behind others, so that none ever waits behind nothing.
+func (a *applier) loseOfJob(id job.ID, limit int) (int, error) {
+	refs := slices.Clone(a.b.Open(id))
+	if len(refs) == 0 {
+		return 0, nil // closed together with an earlier one
+	}
+	active := func(r store.OpenRef) bool { return r.Status != job.RunWaiting || r.Held }
+	slices.SortStableFunc(refs, func(x, y store.OpenRef) int {
+		switch {
+		case active(x) == active(y):
+			return 0
+		case active(y):
+			return -1
+		}
+		return 1
+	})
+	st, p, ok, err := a.b.State(id)
+	if err != nil {
+		return 0, err
+	}
+	s := &st
+	if !ok {
+		s = nil
+	}
+	refs = refs[:min(limit, len(refs))]
+	for _, ref := range refs {
+		if err := a.loseOne(job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}, s); err != nil {
+			return 0, err
+		}
+	}
+	if s == nil {
+		return len(refs), nil
+	}
+	if err := a.settleIn(id, s, p, keepRestored(s)); err != nil {
+		return 0, err
+	}
+	return len(refs), a.b.PutState(id, s, p)
+}
+
+func (a *applier) loseOne(k job.RunKey, s *store.State) error {
+	r, err := a.row(k)
+	if err != nil {
+		return err
+	}
+	rec := a.record(k, &r, job.RunLost, job.ReasonRestored)
+	rec.Error = "it was open when the backup was made; what became of it is not known here"
+	if r.Status == job.RunClaimed || r.Status == job.RunCanceling {
+		rec.EndedAt = a.now
+		// Should its worker be here after all, it is told to stop.
+		a.reply.Canceling = append(a.reply.Canceling, Canceling{Run: k, Fence: r.Fence, Worker: r.Worker, Incarnation: r.Incarnation})
+	}
+	switch {
+	case s == nil:
+		rec.Status, rec.Reason = job.RunCanceled, job.ReasonDeleted
+	case r.Status == job.RunCanceling:
+		rec.Status, rec.Reason = job.RunCanceled, r.Cancel
+	}
+	_, err = a.closeRun(k, &r, s, rec)
+	return err
+}

@@ -1,0 +1,46 @@
+package scheduler
+
+import (
+	"errors"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+)
+
+// loseBatch is how many open runs of a backup one command closes.
+const loseBatch = 1024
+
+// onHold is a turn in a restored cluster that is not released: nothing is looked for, so nothing is claimed or moved on. Once it is released,
+// the open runs of the backup are closed, piece by piece; the last piece ends the hold. All of that is committed state, so whoever leads
+// next goes on where this leader stopped. It says false when there is no hold.
+func (l *loop) onHold() bool {
+	s := l.s
+	hold := s.st.Info().Hold
+	if l.free = !hold.On; l.free {
+		return false
+	}
+	if l.losing || s.o.Clock.Mono() < l.pauseEnd || !hold.Releasing {
+		return true
+	}
+	l.losing = true
+	s.submit(&fsm.Lose{Head: s.head(l.now), Limit: loseBatch}, func(reply *fsm.Reply, err error) {
+		s.post(func() {
+			l.losing = false
+			if err != nil {
+				// Doing it again is harmless whether it was done or not.
+				l.refusedAll(err)
+				if !errors.Is(err, ErrNotApplied) {
+					s.log.Warn("the outcome of closing runs of the backup is unknown; it is done again", "error", err)
+				}
+				return
+			}
+			l.accepted()
+			if n := reply.Items[0].Count; n > 0 {
+				s.log.Info("open runs of the backup were recorded as lost", "runs", n)
+			}
+			if !s.st.Info().Hold.On {
+				s.log.Warn("the hold is over: this cluster claims and fires from here on")
+			}
+		})
+	})
+	return true
+}
