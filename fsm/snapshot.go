@@ -24,13 +24,19 @@ type Header struct {
 	Epoch     uint64 `json:"epoch"`
 	Size      int64  `json:"size"` // of the state that follows
 	Sum       uint32 `json:"sum"`  // its CRC-32C
+
+	// For people, and to refuse early; the state itself says the same.
+	Level int    `json:"level,omitempty"`
+	Jobs  uint64 `json:"jobs,omitempty"`
+	Mark  int64  `json:"mark,omitempty"` // the highest stamp in it, ms: of what time it is
 }
 
 var magic = [8]byte{'C', 'A', 'R', 'I', 'L', 'L', 'O', 'N'}
 
 const maxHeader = 1 << 16
 
-func (h Header) encode() []byte {
+// Encode is the header as it stands in a stream.
+func (h Header) Encode() []byte {
 	data, err := json.Marshal(h)
 	if err != nil {
 		panic(err) // plain fields only
@@ -75,6 +81,20 @@ func (h Header) readBody(w io.Writer, r io.Reader) error {
 		return fmt.Errorf("the snapshot is damaged: %d bytes with checksum %08x, its header says %d with %08x", n, sum.Sum32(), h.Size, h.Sum)
 	}
 	return nil
+}
+
+// CopyStream copies a snapshot stream whole and verifies it on the way.
+func CopyStream(w io.Writer, r io.Reader) (Header, error) {
+	h, err := ReadHeader(io.TeeReader(r, w))
+	if err != nil {
+		return h, err
+	}
+	return h, h.readBody(w, r)
+}
+
+// WriteState makes a state file of what follows a header in a stream. It is verified and durable, or it is not there.
+func (h Header) WriteState(path string, r io.Reader) error {
+	return writeSynced(path, func(w io.Writer) error { return h.readBody(w, r) })
 }
 
 // Snapshot is the state as it is on disk: every batch was synced before it was answered, so there is nothing to write. Persist
@@ -164,8 +184,8 @@ func Stream(st *store.Store, dir string) (h Header, size int64, rc io.ReadCloser
 		return h, 0, nil, err
 	}
 	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, ClusterID: c.Info.ClusterID, Epoch: c.Info.Epoch,
-		Size: c.Size, Sum: c.Sum}
-	head := h.encode()
+		Size: c.Size, Sum: c.Sum, Level: c.Info.Level, Jobs: c.Counters.Jobs, Mark: c.Counters.Mark}
+	head := h.Encode()
 	return h, int64(len(head)) + c.Size, &stream{Reader: io.MultiReader(bytes.NewReader(head), f), f: f}, nil
 }
 

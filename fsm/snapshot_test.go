@@ -227,7 +227,7 @@ func TestABadStreamLeavesTheOldStateWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		edit(&h)
-		return append(h.encode(), good[head:]...)
+		return append(h.Encode(), good[head:]...)
 	}
 	before := fullDigest(t, b)
 	for name, data := range map[string][]byte{

@@ -70,6 +70,15 @@ func (b *Batch) PutNode(n Node) error {
 	return b.tx.Bucket(bucketNodes).Put([]byte(n.ID), v)
 }
 
+// DropNodes removes every row: those of another cluster say nothing about this one.
+func (b *Batch) DropNodes() error {
+	if err := b.tx.DeleteBucket(bucketNodes); err != nil {
+		return err
+	}
+	_, err := b.tx.CreateBucket(bucketNodes)
+	return err
+}
+
 // nodes looks at the rows of the members.
 func (c *checker) nodes() error {
 	at := map[string]string{}
