@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -73,6 +74,11 @@ type Backend interface {
 
 	// ClockReset lowers the clock mark to the leader's clock after a clock that ran ahead was put right.
 	ClockReset(ctx context.Context, rq Request) error
+
+	// Release ends the hold of a restored cluster. Doing it again changes nothing.
+	Release(ctx context.Context, rq Request) (client.ReleaseResult, error)
+	// Backup is a consistent copy of this node's own state, whoever leads. Closing it frees what it holds.
+	Backup(ctx context.Context) (client.BackupInfo, io.ReadCloser, error)
 
 	Status(ctx context.Context, rd Read) (client.Status, error)
 	// Live says whether the process should be restarted, Ready whether it should get traffic.

@@ -131,7 +131,7 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"PreviewTime": client.PreviewTime{}, "PreviewResult": client.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},
 		"CalendarList": client.CalendarList{}, "Queue": client.Queue{}, "QueueList": client.QueueList{}, "Status": client.Status{}, "Member": client.Member{}, "WorkerStatus": client.WorkerStatus{},
 		"JoinRequest": client.JoinRequest{}, "JoinReply": client.JoinReply{}, "NodeRequest": client.NodeRequest{}, "NodeInfo": client.NodeInfo{},
-		"HistoryStatus": client.HistoryStatus{}, "Problem": client.Problem{},
+		"HistoryStatus": client.HistoryStatus{}, "HoldStatus": client.HoldStatus{}, "ReleaseResult": client.ReleaseResult{}, "Problem": client.Problem{},
 		"Register": job.Register{}, "Session": job.Session{}, "SessionRef": job.SessionRef{}, "RunKey": job.RunKey{}, "Held": job.Held{},
 		"Poll": job.Poll{}, "PollReply": job.PollReply{}, "Assignment": job.Assignment{}, "Heartbeat": job.Heartbeat{}, "HeartbeatReply": job.HeartbeatReply{},
 		"Report": job.Report{}, "Result": job.Result{}, "ReportReply": job.ReportReply{}, "Ack": job.Ack{},

@@ -88,6 +88,8 @@ func routes() []route {
 		{"POST", prefix + "/cluster:promote", nil, jsonBody, (*call).clusterPromote},
 		{"POST", prefix + "/cluster:demote", nil, jsonBody, (*call).clusterDemote},
 		{"POST", prefix + "/cluster:transfer", nil, jsonMaybe, (*call).clusterTransfer},
+		{"POST", prefix + "/cluster:release", nil, noBody, (*call).release},
+		{"GET", prefix + "/backup", []string{"stale"}, streamBody, (*call).backup},
 		{"GET", prefix + "/node", []string{"stale"}, noBody, (*call).node},
 		{"GET", prefix + "/status", []string{"stale"}, noBody, (*call).status},
 		{"GET", prefix + "/openapi.json", nil, noBody, (*call).openapi},

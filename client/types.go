@@ -153,6 +153,7 @@ type Status struct {
 	DeadLetters uint64            `json:"dead_letters"`
 	NextDueAt   job.Instant       `json:"next_due_at,omitzero"`
 	History     HistoryStatus     `json:"history"`
+	Hold        *HoldStatus       `json:"hold,omitempty"` // the cluster was restored from a backup and waits to be released
 	Raft        map[string]string `json:"raft"`
 	Disk        *DiskSpace        `json:"disk,omitempty"`
 	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`

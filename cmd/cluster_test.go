@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
@@ -65,7 +66,7 @@ func TestClusterCommands(t *testing.T) {
 			t.Fatalf("%q: %d %s%s", args, code, out, errOut)
 		}
 	}
-	eventually("two voters", lists("n1 "+n1.Addr()+" leader test 1", "n2 "+n2.Addr()+" voter test 1"))
+	eventually("two voters", lists(fmt.Sprintf("n1 %s leader test %d", n1.Addr(), fsm.Level), fmt.Sprintf("n2 %s voter test %d", n2.Addr(), fsm.Level)))
 	must("n2 leads", "cluster", "transfer", "n2")
 	eventually("n2 leads", lists("n2 "+n2.Addr()+" leader"))
 	must("n1 follows without a vote", "cluster", "demote", "n1")

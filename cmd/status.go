@@ -101,10 +101,15 @@ func (p *printer) status(s client.Status) {
 	if d := s.Now.Time().Sub(p.now); s.Now != 0 && d.Abs() > 2*time.Second {
 		skew = "the node's clock is " + fine(d) + " from this machine's"
 	}
+	hold := ""
+	if s.Hold != nil {
+		hold = p.paint(red, "restored from a backup of "+s.Hold.FromCluster+"; nothing runs") + ": " + s.Hold.Remedy
+	}
 	p.fields(
 		"node", fmt.Sprintf("%s (%s), version %s%s", s.Node, s.State, s.Version, up),
 		"cluster", fmt.Sprintf("%s, led by %s in term %d", s.ClusterID, leader, s.Term),
 		"ready", ready,
+		"hold", hold,
 		"clock", skew,
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog, plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),

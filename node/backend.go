@@ -14,8 +14,9 @@ import (
 
 // backend answers the API. Its methods are spread over files by theme.
 type backend struct {
-	n *Node
-	g *group
+	n      *Node
+	g      *group
+	copies *copies
 }
 
 var _ api.Backend = (*backend)(nil)
@@ -231,7 +232,11 @@ func outcomeError(o fsm.Outcome, ref string) error {
 	case fsm.CodeKeyReused:
 		return errKeyReused()
 	case fsm.CodeRefused:
-		return job.Errorf(job.CodeState, "", "%s", o.Text)
+		remedy := ""
+		if o.Text == fsm.TextHold {
+			remedy = holdRemedy
+		}
+		return job.Errorf(job.CodeState, remedy, "%s", o.Text)
 	}
 	return job.Errorf(job.CodeUnavailable, "try again", "the state moved; nothing was changed (%d)", o.Code)
 }

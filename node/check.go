@@ -37,6 +37,9 @@ func Check(dir string) (CheckResult, error) {
 	if err == nil {
 		err = d.adopt(data, "")
 	}
+	if err == nil {
+		err = d.whole()
+	}
 	if err != nil {
 		return res, err
 	}

@@ -78,7 +78,7 @@ func kindOf(r *http.Request) kind {
 	path, ok := strings.CutPrefix(r.URL.Path, apiPrefix)
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case !ok, path == "openapi.json", path == "node", strings.HasPrefix(path, "workers:"), r.Method == http.MethodOptions:
+	case !ok, path == "openapi.json", path == "node", path == "backup", strings.HasPrefix(path, "workers:"), r.Method == http.MethodOptions:
 		return answerHere
 	case reads && isTrue(r.URL.Query().Get("stale")):
 		return answerStale

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
@@ -106,7 +107,9 @@ func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (j
 		j.WaitReason = r.Note(id)
 		return j, nil
 	}
-	if why != nil && r.waits(&h) {
+	if waits := r.waits(&h); waits && r.Info.Hold.On {
+		j.WaitReason = fsm.TextHold
+	} else if waits && why != nil {
 		j.WaitReason = why(r.View, h.def.Spec.Class())
 	}
 	if j.WaitReason == "" {
@@ -175,7 +178,7 @@ func (h *held) status() job.Status {
 		return job.StatusPaused
 	case !h.place.Parked, s.Manual, s.Active > 0, s.Waiting > 0:
 		return job.StatusScheduled
-	case s.OneOff && (s.LastStatus == job.RunDead || s.LastStatus == job.RunLost):
+	case s.OneOff && (s.LastStatus == job.RunDead || s.LastStatus == job.RunLost || s.LastStatus == job.RunMissed):
 		return job.StatusFailed
 	}
 	return job.StatusCompleted

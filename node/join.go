@@ -30,6 +30,8 @@ type home struct {
 	Skips []client.SkippedEntry `json:"skipped_entries,omitempty"`
 	// Recovering says that a recovery was begun and not finished: log, state and snapshot may not belong together.
 	Recovering bool `json:"recovering,omitempty"`
+	// Restoring says the same of a restore.
+	Restoring bool `json:"restoring,omitempty"`
 }
 
 func (m *members) request() client.JoinRequest {

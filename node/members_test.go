@@ -178,7 +178,7 @@ func TestThreeNodesJoinAndFailOver(t *testing.T) {
 	c.sameState()
 	info := c.leader().group.store.Info()
 	for _, m := range c.members {
-		if r, ok := m.members.row(m.id()); !ok || r.Instance != m.dir.Instance || r.Address != m.cfg.Listen || r.Version != "test" || r.Level != 1 || r.Slots != 32 || r.JoinedAt == 0 {
+		if r, ok := m.members.row(m.id()); !ok || r.Instance != m.dir.Instance || r.Address != m.cfg.Listen || r.Version != "test" || r.Level != fsm.Level || r.Slots != 32 || r.JoinedAt == 0 {
 			t.Errorf("%s: %+v", m.id(), r)
 		}
 		if got := m.group.store.Info(); got.ClusterID != info.ClusterID {
@@ -396,10 +396,10 @@ func (c *cluster) openAs(m *member) error {
 
 func TestJoinRefusals(t *testing.T) {
 	t.Parallel()
-	c := startJoined(t, 1, func(c *Config) { c.level = 2 })
+	c := startJoined(t, 1, func(c *Config) { c.level = fsm.Level + 1 })
 	first := c.members[0]
-	first.eventually("the level is committed", func() bool { return first.group.store.Info().Level == 2 })
-	two := func(c *Config) { c.level = 2 }
+	first.eventually("the level is committed", func() bool { return first.group.store.Info().Level == fsm.Level+1 })
+	two := func(c *Config) { c.level = fsm.Level + 1 }
 	at := []string{first.cfg.Listen}
 
 	other := startJoined(t, 1)
@@ -409,7 +409,7 @@ func TestJoinRefusals(t *testing.T) {
 		want []string
 	}{
 		{"the id of a living node", c.newMember("n1", at, two), []string{"has a node n1 with another data directory", "is running", "carillon cluster remove n1"}},
-		{"an old binary", c.newMember("n2", at), []string{"feature level 2", "levels up to 1"}},
+		{"an old binary", c.newMember("n2", at), []string{fmt.Sprint("feature level ", fsm.Level+1), fmt.Sprint("levels up to ", fsm.Level)}},
 		{"an address of another node", c.newMember("n2", at, two, func(c *Config) { c.Advertise = first.cfg.Listen }), []string{"the leader finds node n1", "--advertise"}},
 		{"itself", c.newMember("n2", nil, two, func(c *Config) { c.Bootstrap, c.Join = false, []string{c.Listen} }), []string{"is this node itself", "--bootstrap"}},
 	} {
@@ -623,25 +623,25 @@ func TestFeatureLevels(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
 	for i, m := range c.members {
-		if l := c.leader().group.store.Info().Level; l != 1 {
+		if l := c.leader().group.store.Info().Level; l > fsm.Level {
 			t.Fatalf("level %d with %d of 3 upgraded", l, i)
 		}
 		m.stop()
-		m.cfg.level = 2
+		m.cfg.level = fsm.Level + 1
 		m.restart()
-		m.eventually("its row says it", func() bool { r, _ := c.leader().members.row(m.id()); return r.Level == 2 })
+		m.eventually("its row says it", func() bool { r, _ := c.leader().members.row(m.id()); return r.Level == fsm.Level+1 })
 	}
 	for _, m := range c.members {
-		m.eventually("level 2", func() bool { return m.group.store.Info().Level == 2 })
+		m.eventually("the next level", func() bool { return m.group.store.Info().Level == fsm.Level+1 })
 	}
 	c.sameState()
 	m := c.others(c.leader())[0]
 	m.stop()
-	m.cfg.level = 1
-	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "feature level 2") || !strings.Contains(err.Error(), m.cfg.DataDir) {
+	m.cfg.level = fsm.Level
+	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprint("feature level ", fsm.Level+1)) || !strings.Contains(err.Error(), m.cfg.DataDir) {
 		t.Errorf("%v", err)
 	}
-	m.cfg.level = 2
+	m.cfg.level = fsm.Level + 1
 	m.restart()
 }
 
@@ -651,7 +651,7 @@ func TestHalfDoneChangesAreSettled(t *testing.T) {
 	c := startJoined(t, 1)
 	m := c.members[0]
 	e := m.group.lead.current()
-	if err := m.members.putRow(context.Background(), e, store.Node{ID: "ghost", Instance: "i", Address: "127.0.0.1:1", Level: 1}); err != nil {
+	if err := m.members.putRow(context.Background(), e, store.Node{ID: "ghost", Instance: "i", Address: "127.0.0.1:1", Level: fsm.Level}); err != nil {
 		t.Fatal(err)
 	}
 	m.eventually("the server of the row is added", func() bool {

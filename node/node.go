@@ -69,12 +69,13 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.dir.fresh && !cfg.Bootstrap && len(cfg.Join) == 0 {
 		return nil, errNoCluster(n.dir.path)
 	}
-	if n.dir.Recovering {
-		return nil, fmt.Errorf("a recovery of data directory %s was cut off: run `carillon cluster recover` again", n.dir.path)
+	if err := n.dir.whole(); err != nil {
+		return nil, err
 	}
 	if n.lock, err = lockDir(n.dir, cfg.Store.LockTimeout); err != nil {
 		return nil, err
 	}
+	n.dir.dropCutOff()
 	ln, err := cfg.hooks.listener(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
@@ -99,7 +100,8 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.compass = newCompass(n.group, cfg.NodeID)
-	n.backend = &backend{n: n, g: n.group}
+	n.backend = &backend{n: n, g: n.group, copies: newCopies()}
+	n.group.sayHold()
 	n.forward = newForwarder(n, api.New(n.backend, api.Options{
 		Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n}, Leader: n.leaderAddr,
 		Cluster: n.members, Hosts: []string{n.advertise},

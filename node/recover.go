@@ -102,6 +102,9 @@ func openStopped(dir string, cfg *Config) (*dataDir, *os.File, error) {
 	if err == nil {
 		err = d.adopt(data, "")
 	}
+	if err == nil && d.Restoring { // a recovery that was cut off is gone on with
+		err = d.whole()
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -225,19 +228,29 @@ func (g *group) beginAgain(d *dataDir, addr string, last, term uint64, r *Recove
 // that those who are lost may have given out.
 const epochShift = 64 - job.GroupBits - job.EpochBits
 
+// nextEpoch raises the epoch, at least to the one given. What was given out before it stays below everything that is given out after it.
+func nextEpoch(b *store.Batch, info *store.Info, least uint64) error {
+	next := max(info.Epoch+1, least)
+	if next >= 1<<job.EpochBits {
+		return fmt.Errorf("epoch %d is above the highest, %d: there is no room for another", next, 1<<job.EpochBits-1)
+	}
+	info.Epoch = next
+	b.C.Fence = max(b.C.Fence, next<<epochShift)
+	b.C.NextJob = max(b.C.NextJob, next<<epochShift)
+	return nil
+}
+
 func (g *group) raiseEpoch(self string, r *Recovered) error {
 	b, err := g.store.Begin()
 	if err != nil {
 		return err
 	}
 	info := b.Info()
-	if info.Epoch++; info.Epoch >= 1<<job.EpochBits {
+	if err := nextEpoch(b, &info, 0); err != nil {
 		b.Rollback()
-		return fmt.Errorf("the cluster was recovered or restored %d times, and there is no room for another", info.Epoch-1)
+		return err
 	}
 	b.SetInfo(info)
-	b.C.Fence = max(b.C.Fence, info.Epoch<<epochShift)
-	b.C.NextJob = max(b.C.NextJob, info.Epoch<<epochShift)
 	var others []store.Node
 	err = b.EachNode(func(n store.Node) {
 		if n.ID != self && !n.Removed {

@@ -61,6 +61,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	}
 	err := b.view(func(r *reader) error {
 		s.ClusterID, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.C.Jobs, r.C.Dead
+		s.Hold = holdStatus(r.Info.Hold)
 		s.History = client.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
 		if r.C.HistSeq == 0 {
 			s.History.First = 0
@@ -150,6 +151,17 @@ func (b *backend) Live() error {
 // Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling loop itself
 // (pitfalls 37).
 func (b *backend) Ready() error {
+	if err := b.working(); err != nil {
+		return err
+	}
+	if h := b.g.store.Info().Hold; h.On {
+		return errHold(h)
+	}
+	return nil
+}
+
+// working is Ready without regard to a hold.
+func (b *backend) working() error {
 	if b.n.stopping.Load() {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	}

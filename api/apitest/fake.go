@@ -26,6 +26,9 @@ type Fake struct {
 	Hook func(ctx context.Context, method string) error
 	// LiveErr and ReadyErr are what the probes say.
 	LiveErr, ReadyErr error
+	// Hold is in the status until it is released; BackupData is what a backup contains.
+	Hold       *client.HoldStatus
+	BackupData []byte
 
 	mu        sync.Mutex
 	jobs      map[job.ID]job.Job

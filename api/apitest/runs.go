@@ -1,7 +1,9 @@
 package apitest
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -283,6 +285,25 @@ func (f *Fake) DeleteCalendar(ctx context.Context, name string, rq api.Request) 
 	return err
 }
 
+// Release implements api.Backend.
+func (f *Fake) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
+	held := false
+	r, _, err := change(ctx, f, "Release", rq, func() (client.ReleaseResult, error) {
+		held, f.Hold = f.Hold != nil, nil
+		return client.ReleaseResult{Released: held, At: job.At(f.Now())}, nil
+	})
+	return r, err
+}
+
+// Backup implements api.Backend.
+func (f *Fake) Backup(ctx context.Context) (client.BackupInfo, io.ReadCloser, error) {
+	if err := f.begin(ctx, "Backup"); err != nil {
+		return client.BackupInfo{}, nil, err
+	}
+	info := client.BackupInfo{ClusterID: "c1", Index: 7, Age: 1500 * time.Millisecond, Size: int64(len(f.BackupData))}
+	return info, io.NopCloser(bytes.NewReader(f.BackupData)), nil
+}
+
 // ClockReset implements api.Backend.
 func (f *Fake) ClockReset(ctx context.Context, rq api.Request) error {
 	_, _, err := change(ctx, f, "ClockReset", rq, func() (bool, error) { return true, nil })
@@ -301,6 +322,7 @@ func (f *Fake) Status(ctx context.Context, _ api.Read) (client.Status, error) {
 		Node: "n1", Version: "test", ClusterID: "c1", State: "leader", Leader: "n1", Term: 2, Ready: f.ReadyErr == nil, Now: now, StartedAt: now - 90_000,
 		Members: []client.Member{{ID: "n1", Address: "127.0.0.1:7400", Suffrage: "voter", Leader: true}},
 		Workers: []client.WorkerStatus{{Worker: "n1", Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 256, Busy: len(f.open), LastHeard: now - 1000}},
+		Hold:    f.Hold,
 		Jobs:    uint64(len(f.jobs)), OpenRuns: len(f.open), DeadLetters: uint64(len(f.dead)),
 		History: client.HistoryStatus{First: 1, Last: uint64(len(f.history))},
 		Raft:    map[string]string{"last_log_index": "17"},

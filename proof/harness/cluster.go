@@ -49,6 +49,9 @@ func NewCluster(tb testing.TB, binary string, n int, flags ...string) *Cluster {
 	return c
 }
 
+// NoCluster is one without nodes, for a test that starts them itself.
+func NoCluster(tb testing.TB) *Cluster { return &Cluster{tb: tb} }
+
 // Leader waits until one of the living nodes leads and is ready, and nobody claims to lead with a higher term.
 func (c *Cluster) Leader() *Node {
 	c.tb.Helper()

@@ -1,0 +1,156 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// backupResult is what --json prints.
+type backupResult struct {
+	File      string      `json:"file"`
+	Bytes     int64       `json:"bytes"`
+	ClusterID string      `json:"cluster_id"`
+	Epoch     uint64      `json:"epoch"`
+	Index     uint64      `json:"index"`
+	Jobs      uint64      `json:"jobs"`
+	At        job.Instant `json:"at"`
+	AgeMS     int64       `json:"age_ms"`
+}
+
+func (a *app) backupCmd() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "backup FILE|-", Short: "Take a consistent copy of a node's state while it works", Args: cobra.ExactArgs(1),
+		Long: `The node at --addr is asked, whether it leads or not; nothing waits for it. The file appears under its name when it is complete, verified and
+safe on the disk, and not before. With - the copy goes to standard output and the summary to standard error: look at the exit code.
+
+Restore it with ` + "`carillon restore`.",
+		Example: "  carillon backup /backup/carillon-$(date +%F).bak\n  carillon backup - --addr n2:7400 | zstd > carillon.bak.zst",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.backup(cmd, args[0], force)
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "replace FILE if it is there")
+	return c
+}
+
+func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
+	summary := cmd.OutOrStdout()
+	if file == "-" {
+		if f, ok := summary.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			return usage("name a file, or send it to another command", "a backup is not for a terminal")
+		}
+		summary = cmd.ErrOrStderr()
+	} else if err := free(file, force); err != nil {
+		return err
+	}
+	info, body, err := a.client().Backup(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	r := backupResult{File: file, Bytes: info.Size, AgeMS: info.Age.Milliseconds()}
+	take := func(w io.Writer) error {
+		b, err := node.CopyBackup(w, body)
+		r.ClusterID, r.Epoch, r.Index, r.Jobs, r.At = b.ClusterID, b.Epoch, b.Index, b.Jobs, b.At
+		if err != nil && cmd.Context().Err() != nil {
+			return cmd.Context().Err()
+		}
+		if err != nil {
+			return job.Errorf(job.CodeUnavailable, "try again", "the backup is not complete: %v", err)
+		}
+		return nil
+	}
+	if file == "-" {
+		err = take(cmd.OutOrStdout())
+	} else {
+		err = writeWhole(file, force, take)
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return printJSON(summary, r)
+	}
+	_, err = fmt.Fprintf(summary, "%s: %s, %s, entry %d of cluster %s, %s\n", file, plural(int(r.Jobs), "job"), job.Bytes(r.Bytes), r.Index, r.ClusterID, ageOf(info.Age))
+	return err
+}
+
+func ageOf(d time.Duration) string {
+	if d < time.Second {
+		return "current"
+	}
+	return coarse(d) + " behind the leader"
+}
+
+// free refuses a name that is taken.
+func free(file string, force bool) error {
+	fi, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if dir, err := os.Stat(filepath.Dir(file)); err != nil || !dir.IsDir() {
+			return usage("make it first", "there is no directory %s", filepath.Dir(file))
+		}
+		return nil
+	case err != nil:
+		return err
+	case fi.Mode().IsRegular() && force:
+		return nil
+	case fi.Mode().IsRegular():
+		return job.Errorf(job.CodeState, "choose another name, or replace it with --force", "%s is there already", file)
+	}
+	return usage("name a file, or - for standard output", "%s is not a regular file", file)
+}
+
+// writeWhole puts a file in place when it is complete and durable, or leaves nothing. The file has a name of its own until then: two
+// backups at a time must not write into one.
+func writeWhole(file string, force bool, write func(io.Writer) error) (err error) {
+	dir := filepath.Dir(file)
+	f, err := os.CreateTemp(dir, filepath.Base(file)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	tmp := f.Name()
+	defer os.Remove(tmp) // gone already if all went well
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = place(tmp, file, force)
+	}
+	if err != nil {
+		return err
+	}
+	return store.SyncDir(dir)
+}
+
+// place gives a file its name. Without force it never takes the place of one that appeared meanwhile.
+func place(tmp, file string, force bool) error {
+	if force {
+		return os.Rename(tmp, file)
+	}
+	err := os.Link(tmp, file)
+	if err == nil {
+		return nil
+	}
+	if err := free(file, false); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file) // a file system without links
+}

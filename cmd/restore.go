@@ -1,0 +1,84 @@
+package cmd
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
+)
+
+// restoreResult is what --json prints.
+type restoreResult struct {
+	DataDir     string      `json:"data_dir"`
+	NodeID      string      `json:"node_id"`
+	ClusterID   string      `json:"cluster_id"`
+	FromCluster string      `json:"from_cluster"`
+	Epoch       uint64      `json:"epoch"`
+	Index       uint64      `json:"index"`
+	Jobs        uint64      `json:"jobs"`
+	OpenRuns    int         `json:"open_runs"`
+	At          job.Instant `json:"at"`
+}
+
+func (a *app) restoreCmd() *cobra.Command {
+	var cfg node.RestoreConfig
+	c := &cobra.Command{
+		Use: "restore FILE|-", Short: "Make a new cluster out of a backup, on hold until it is released", Args: cobra.ExactArgs(1),
+		Long: `Writes the data directory of the first node. Start it with ` + "`carillon server`" + ` as usual, and let the others join it with empty data directories.
+
+It is a new cluster: it has another id and has nothing to do with the one that the backup was taken from, should that still live. It is on hold:
+jobs can be read, edited, created and paused, and nothing runs. When you are certain that the old cluster fires nothing any more, run
+` + "`carillon cluster release`" + `. What was due up to that moment is recorded as missed (restored), and the runs that were open in the backup as lost: the old cluster
+may have done them. One-off jobs among them stay for at least 30 days and can be run by hand.
+
+--epoch is needed only if the old cluster was itself recovered or restored after the backup was taken, or if the same backup is restored twice and
+both clusters are to give out different job ids and fences: name a number above the epoch that the other one has.`,
+		Example: "  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400\n" +
+			"  carillon server --node-id n1 --data-dir /var/lib/carillon --listen 10.0.0.1:7400\n  carillon cluster release",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.restore(cmd, args[0], cfg)
+		},
+	}
+	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory to make; it must not exist or be empty")
+	c.Flags().StringVar(&cfg.NodeID, "node-id", "", "id of the node")
+	c.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port under which others will reach it (default 127.0.0.1:7400)")
+	c.Flags().Uint64Var(&cfg.Epoch, "epoch", 0, "the epoch to begin, at least (default: the one after the backup's)")
+	return c
+}
+
+func (a *app) restore(cmd *cobra.Command, file string, cfg node.RestoreConfig) error {
+	if cfg.DataDir == "" {
+		return job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data directory?")
+	}
+	if cfg.NodeID == "" {
+		return job.Invalid("--node-id", "such as n1", "which node?")
+	}
+	cfg.Name, cfg.Version, cfg.Now = file, version().Version, a.now()
+	var in io.Reader = cmd.InOrStdin()
+	if file == "-" {
+		cfg.Name = "standard input"
+	} else {
+		f, err := os.Open(file)
+		if err != nil {
+			return job.Invalid("FILE", "give a file that `carillon backup` wrote", "%v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	cfg.Backup = in
+	r, err := node.Restore(cfg)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return printJSON(cmd.OutOrStdout(), restoreResult{cfg.DataDir, r.NodeID, r.ClusterID, r.FromCluster, r.Epoch, r.Index, r.Jobs, r.OpenRuns, r.At})
+	}
+	p := a.printer(cmd)
+	p.printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n", cfg.DataDir, r.NodeID, r.ClusterID,
+		plural(int(r.Jobs), "job"), p.when(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
+	p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until `carillon cluster release`\n", r.NodeID, cfg.DataDir)
+	return p.err
+}

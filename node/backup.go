@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Backup is what a backup says of itself.
+type Backup struct {
+	ClusterID string
+	Epoch     uint64
+	Index     uint64      // the last log entry in it
+	At        job.Instant // the last time that was stamped in it
+	Jobs      uint64
+}
+
+// CopyBackup copies a backup as it came and verifies it on the way: without an error the copy is whole.
+func CopyBackup(w io.Writer, r io.Reader) (Backup, error) {
+	h, err := fsm.CopyStream(w, r)
+	return Backup{ClusterID: h.ClusterID, Epoch: h.Epoch, Index: h.Index, At: job.Instant(h.Mark), Jobs: h.Jobs}, err
+}
+
+const (
+	// maxCopies is how many backups a node sends at a time: each lies on its disk until it is sent.
+	maxCopies = 2
+	// copyReserve is what a copy leaves free on the disk at least, whatever the limit of the node is. A disk that it filled would end the node:
+	// the next write to the log would fail.
+	copyReserve = 64 << 20
+)
+
+// copies bounds the copies of the state that lie about for backups.
+type copies struct {
+	slots  chan struct{}
+	making chan struct{} // one at a time, so that what is free is not promised twice
+	statfs func(path string) (free, total uint64, err error)
+}
+
+func newCopies() *copies {
+	return &copies{slots: make(chan struct{}, maxCopies), making: make(chan struct{}, 1), statfs: statfs}
+}
+
+// Backup implements api.Backend. The copy is an unnamed file (pitfalls 11): reading it keeps no transaction open, closing it frees it, and a
+// crash leaves nothing.
+func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.ReadCloser, err error) {
+	select {
+	case b.copies.slots <- struct{}{}:
+	default:
+		return info, nil, job.Errorf(job.CodeUnavailable, "wait for them, or ask another node", "%d backups of this node are being taken already", maxCopies)
+	}
+	defer func() {
+		if err != nil {
+			<-b.copies.slots
+		}
+	}()
+	select {
+	case b.copies.making <- struct{}{}:
+		defer func() { <-b.copies.making }()
+	case <-ctx.Done():
+		return info, nil, ctx.Err()
+	}
+	if b.g.store.Info().ClusterID == "" {
+		return info, nil, job.Errorf(job.CodeNotReady, "ask a node that has joined", "this node has no state yet")
+	}
+	size := uint64(b.g.store.Size())
+	if free, total, err := b.copies.statfs(b.n.dir.path); err == nil {
+		// Below its limit the node would refuse to create jobs.
+		if reserve := max(copyReserve, b.n.cfg.MinFreeDisk.of(total)); free < size+reserve {
+			return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node",
+				"a copy of the state needs %s, %s are kept free, and %s are", job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
+		}
+	}
+	age := b.age()
+	h, n, rc, err := fsm.Stream(b.g.store, b.n.dir.file(dirSnapshot))
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node", "the state cannot be copied: %v", err)
+	case errors.Is(err, store.ErrClosed):
+		return info, nil, job.Errorf(job.CodeNotReady, "", "this node is stopping")
+	case err != nil:
+		return info, nil, fmt.Errorf("copy the state for a backup: %w", err)
+	}
+	b.g.log.Info("a backup is being taken", "index", h.Index, "bytes", n, "age", age)
+	info = client.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
+	return info, &copied{ReadCloser: rc, free: func() { <-b.copies.slots }}, nil
+}
+
+// copied gives its slot back when it is closed.
+type copied struct {
+	io.ReadCloser
+	once sync.Once
+	free func()
+}
+
+func (c *copied) Close() error {
+	defer c.once.Do(c.free)
+	return c.ReadCloser.Close()
+}
+
+// age is how old this node's state is against the leader's, as far as it knows. One that hears the leader and has not yet applied what it
+// heard is as old as the last stamp that it applied.
+func (b *backend) age() time.Duration {
+	age := b.n.staleFor()
+	c := b.g.store.Counters()
+	if b.g.lead.current() == nil && b.g.raft.CommitIndex() > c.Index+promoteLag {
+		age = max(age, time.Duration(b.g.now()-c.Mark)*time.Millisecond)
+	}
+	return age
+}
+
+const holdRemedy = "make sure that the cluster which the backup was taken from is gone, then run `carillon cluster release`"
+
+// errHold is why nothing runs in a restored cluster.
+func errHold(h store.Hold) error {
+	if h.Releasing {
+		return job.Errorf(job.CodeNotReady, "wait a moment", "the cluster is being released: the open runs of the backup are recorded as lost")
+	}
+	return job.Errorf(job.CodeNotReady, holdRemedy, "%s", fsm.TextHold)
+}
+
+// sayHold says at the start why nothing is going to run.
+func (g *group) sayHold() {
+	if h := g.store.Info().Hold; h.On {
+		g.log.Warn("THIS CLUSTER IS ON HOLD: it was restored from a backup, and nothing runs until it is released", "restored_at", job.Instant(h.Since).String(),
+			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", holdRemedy)
+	}
+}
+
+func holdStatus(h store.Hold) *client.HoldStatus {
+	if !h.On {
+		return nil
+	}
+	s := &client.HoldStatus{Since: job.Instant(h.Since), FromCluster: h.Cluster, FromIndex: h.Index, Releasing: h.Releasing, Remedy: holdRemedy}
+	if h.Releasing {
+		s.Remedy = "wait a moment"
+	}
+	return s
+}
+
+// releaseWait is how long a release waits for the open runs of the backup to be closed; they go on being closed without it.
+const releaseWait = 5 * time.Second
+
+// Release implements api.Backend.
+func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
+	var r client.ReleaseResult
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+		b.g.log.Warn("release: this cluster is told that the one which its backup was taken from is gone")
+		return &fsm.Release{Head: a.head, Request: a.req}, nil
+	})
+	if err == nil {
+		err = outcomeError(o, "")
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Released = o.Count > 0
+	for end := time.Now().Add(releaseWait); b.g.store.Info().Hold.On && time.Now().Before(end); {
+		if !pause(ctx, 20*time.Millisecond) {
+			break
+		}
+	}
+	info := b.g.store.Info()
+	r.Releasing, r.At = info.Hold.On, job.Instant(info.Released)
+	return r, nil
+}

@@ -1,0 +1,251 @@
+package node
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// RestoreConfig says what is restored where.
+type RestoreConfig struct {
+	Backup    io.Reader
+	Name      string // of the backup, for messages
+	DataDir   string // must not exist or be empty
+	NodeID    string
+	Advertise string // where others will reach the node; it may be started elsewhere
+	Epoch     uint64 // at least this one; 0: the one after the backup's
+	Version   string
+	Now       time.Time
+
+	step func(string) error // tests cut here
+}
+
+// Restored says what a restore made.
+type Restored struct {
+	NodeID, ClusterID string
+	FromCluster       string
+	Epoch             uint64
+	Index             uint64
+	Jobs              uint64
+	OpenRuns          int
+	At                job.Instant // of what time the backup is
+}
+
+// errCutOff ends a restore in a test as a crash would: nothing is tidied up.
+var errCutOff = errors.New("cut off")
+
+// Restore makes the data directory of a new cluster of one node out of a backup.
+//
+// The state becomes a raft snapshot with an empty log behind it, so that whoever joins must take it as a whole. The cluster is a new one in
+// every respect that others look at: another cluster id, another instance id, no member but this node. And it gives out nothing that the old
+// one may have given out since the backup: the epoch is in the high bits of fences and job numbers. It is on hold.
+//
+// node.json is written first and says that a restore is under way, and last without that: whatever is cut off between does not open.
+func Restore(c RestoreConfig) (r Restored, err error) {
+	if c.step == nil {
+		c.step = func(string) error { return nil }
+	}
+	if c.Advertise == "" {
+		c.Advertise = client.DefaultAddr
+	}
+	if err := checkNodeID(c.NodeID); err != nil {
+		return r, err
+	}
+	if err := checkAddress(c.Advertise); err != nil {
+		return r, fmt.Errorf("--advertise: %w", err)
+	}
+	// Whatever can be refused is refused before the directory is touched.
+	in := bufio.NewReaderSize(c.Backup, 1<<20)
+	h, err := readBackupHeader(in, c.Name)
+	if err != nil {
+		return r, err
+	}
+	d, made, err := emptyDir(c.DataDir)
+	if err != nil {
+		return r, err
+	}
+	lock, err := lockDir(d, 0)
+	if err != nil {
+		return r, err
+	}
+	defer lock.Close()
+	defer func() {
+		if err != nil && !errors.Is(err, errCutOff) {
+			err = errors.Join(err, d.wipe(made))
+		}
+	}()
+	if err := d.wipe(false); err != nil { // of a restore that was cut off
+		return r, err
+	}
+	d.identity = identity{Format: dirFormat, NodeID: c.NodeID, Instance: strings.ToLower(rand.Text()), Created: c.Version}
+	d.home.Restoring = true
+	if err := d.write(d.identity); err != nil {
+		return r, err
+	}
+	if err := c.step("begun"); err != nil {
+		return r, err
+	}
+	if err := h.WriteState(d.file(fileState), in); err != nil {
+		return r, fmt.Errorf("%s: %w; get another copy of the backup, or take another backup", c.Name, err)
+	}
+	if err := c.step("state written"); err != nil {
+		return r, err
+	}
+	if err := d.refound(&c, h, &r); err != nil {
+		return r, err
+	}
+	d.home = home{ClusterID: r.ClusterID, Epoch: r.Epoch}
+	if err := store.SyncDir(d.path); err != nil {
+		return r, err
+	}
+	return r, d.write(d.identity)
+}
+
+func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
+	h, err := fsm.ReadHeader(in)
+	switch {
+	case err == nil:
+		err = fsm.CheckLevel(h.Level, 0)
+		if err != nil {
+			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to %d: restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
+		}
+	case h.Format > store.Format:
+		err = fmt.Errorf("%s has format %d and this binary knows formats up to %d: restore it with the carillon that took it, or a newer one", name, h.Format, store.Format)
+	default:
+		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): give a file that `carillon backup` wrote", name, err)
+	}
+	return h, err
+}
+
+// emptyDir makes sure that a directory is there and holds nothing, or only what a restore left that was cut off. made says that it was not there.
+func emptyDir(path string) (d *dataDir, made bool, err error) {
+	if path == "" {
+		return nil, false, errors.New("no data directory: set --data-dir")
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, false, err
+	}
+	d = &dataDir{path: path}
+	if data, err := os.ReadFile(d.file(fileNode)); err == nil && json.Unmarshal(data, &d.identity) == nil && d.Restoring {
+		return d, false, nil
+	}
+	names, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		made = true
+	case err != nil:
+		return nil, false, dirError(path, err)
+	}
+	for _, n := range names {
+		if n.Name() != fileLock && n.Name() != "lost+found" {
+			return nil, false, fmt.Errorf("data directory %s is not empty (%s): a backup is restored into a new directory; choose another --data-dir, or move that one away", path, n.Name())
+		}
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, false, dirError(path, err)
+	}
+	return d, made, nil
+}
+
+// wipe removes what a restore wrote, node.json last, and the directory itself if that was not there before.
+func (d *dataDir) wipe(dir bool) error {
+	var errs []error
+	for _, name := range []string{fileState, fileRaft, dirSnapshot, fileNode + ".tmp", fileNode} {
+		errs = append(errs, os.RemoveAll(d.file(name)))
+	}
+	if dir {
+		errs = append(errs, os.RemoveAll(d.file(fileLock)), os.Remove(d.path))
+	}
+	return errors.Join(errs...)
+}
+
+// refound makes the state that of a new cluster, and the log and the snapshot that go with it.
+func (d *dataDir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
+	st, err := store.Open(d.file(fileState), store.Options{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	count, info := st.Counters(), st.Info()
+	if count.Index != h.Index || count.Term != h.Term || info.ClusterID != h.ClusterID {
+		return fmt.Errorf("%s is damaged: its header is about entry %d of cluster %q and its state about entry %d of cluster %q; get another copy of it", c.Name, h.Index, h.ClusterID, count.Index, info.ClusterID)
+	}
+	if err := fsm.CheckLevel(info.Level, 0); err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	*r = Restored{NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID, Index: count.Index, Jobs: count.Jobs,
+		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark)}
+	if err := changeState(st, c, r); err != nil {
+		return err
+	}
+	if err := c.step("state changed"); err != nil {
+		return err
+	}
+	// Raft must not begin below the term of what was applied: it would vote in terms that are over.
+	log, err := openLog(d.file(fileRaft), StoreConfig{LockTimeout: time.Second}, false)
+	if err != nil {
+		return err
+	}
+	err = log.SetUint64(keyTerm, count.Term)
+	if cerr := log.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = c.step("log made")
+	}
+	if err != nil {
+		return err
+	}
+	snaps, err := fsm.NewSnapshots(d.file(dirSnapshot), st)
+	if err != nil {
+		return err
+	}
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(c.NodeID), Address: raft.ServerAddress(c.Advertise)}}}
+	sink, err := snaps.Create(1, count.Index, count.Term, conf, count.Index, nil)
+	if err != nil {
+		return err
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	return c.step("snapshot made")
+}
+
+// changeState is everything that a restore changes in the state, in one transaction.
+func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
+	b, err := st.Begin()
+	if err != nil {
+		return err
+	}
+	info := b.Info()
+	err = nextEpoch(b, &info, c.Epoch)
+	if err == nil {
+		err = b.DropNodes()
+	}
+	if err != nil {
+		b.Rollback()
+		return err
+	}
+	info.Hold = store.Hold{On: true, Since: c.Now.UnixMilli(), Cluster: info.ClusterID, Index: b.C.Index}
+	info.ClusterID = r.ClusterID
+	// A binary that knows of no hold must not open this.
+	info.Level = max(info.Level, fsm.HoldLevel)
+	b.SetInfo(info)
+	r.Epoch = info.Epoch
+	return b.Commit()
+}
