@@ -68,7 +68,11 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 		if err != nil && cmd.Context().Err() != nil {
 			return cmd.Context().Err()
 		}
-		if err != nil {
+		var disk *fs.PathError
+		switch {
+		case errors.As(err, &disk):
+			return job.Errorf(job.CodeInternal, "make room, or write it elsewhere", "the backup is not complete: %v", err)
+		case err != nil:
 			return job.Errorf(job.CodeUnavailable, "try again", "the backup is not complete: %v", err)
 		}
 		return nil

@@ -154,7 +154,6 @@ const releaseWait = 5 * time.Second
 func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
 	var r client.ReleaseResult
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
-		b.g.log.Warn("release: this cluster is told that the one which its backup was taken from is gone")
 		return &fsm.Release{Head: a.head, Request: a.req}, nil
 	})
 	if err == nil {
@@ -163,7 +162,9 @@ func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseRe
 	if err != nil {
 		return r, err
 	}
-	r.Released = o.Count > 0
+	if r.Released = o.Count > 0; r.Released {
+		b.g.log.Warn("THE CLUSTER IS RELEASED: somebody said that the one which its backup was taken from is gone", "at", job.Instant(b.g.store.Info().Released).String())
+	}
 	for end := time.Now().Add(releaseWait); b.g.store.Info().Hold.On && time.Now().Before(end); {
 		if !pause(ctx, 20*time.Millisecond) {
 			break

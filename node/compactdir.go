@@ -56,7 +56,7 @@ func (d *dataDir) compact(name string, step func(string) error) (f CompactedFile
 	}
 	fresh := path + compactExt
 	if err := store.Rewrite(path, fresh); err != nil {
-		return f, fmt.Errorf("compact %s: %w", path, err)
+		return f, fmt.Errorf("compact %s: %w; it was left as it is (there must be room for a copy of it)", path, err)
 	}
 	if err := step("written " + name); err != nil {
 		return f, err

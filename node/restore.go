@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -101,6 +102,10 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	if err := h.WriteState(d.file(fileState), in); err != nil {
+		var disk *fs.PathError
+		if errors.As(err, &disk) && disk.Path == d.file(fileState) {
+			return r, withRoom(err)
+		}
 		return r, fmt.Errorf("%s: %w; get another copy of the backup, or take another backup", c.Name, err)
 	}
 	if err := c.step("state written"); err != nil {
@@ -114,6 +119,16 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	return r, d.write(d.identity)
+}
+
+// withRoom says what to do about an error of a disk that has no room.
+func withRoom(err error) error {
+	for _, no := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, no) {
+			return fmt.Errorf("%w: make room on that disk; nothing was changed", err)
+		}
+	}
+	return err
 }
 
 func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
