@@ -286,6 +286,7 @@ func TestRoutes(t *testing.T) {
 		{"release", "POST", "/cluster:release", nil, "", 200, "", `"released":false`},
 		{"release, body", "POST", "/cluster:release", nil, `{"now":true}`, 400, job.CodeMalformed, ``},
 		{"backup", "GET", "/backup", nil, "", 200, "", ``},
+		{"backup, head", "HEAD", "/backup", nil, "", 200, "", ``},
 		{"backup, query", "GET", "/backup?node=n2", nil, "", 400, job.CodeUnknownField, ``},
 		{"join", "POST", "/cluster:join", nil, `{"node_id":"n2","instance_id":"i","address":"h:1","level":1,"later":1}`, 200, "", `"cluster_id":"c"`},
 		{"join, no id", "POST", "/cluster:join", nil, `{"instance_id":"i","address":"h:1","level":1}`, 400, job.CodeInvalid, `node_id`},

@@ -31,6 +31,9 @@ func (c *call) backup() error {
 	deadline(ctl.SetWriteDeadline, c.h.opts.RequestTimeout)
 	c.started = true
 	c.w.WriteHeader(http.StatusOK)
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
 	buf := make([]byte, backupChunk)
 	for {
 		n, err := rc.Read(buf)

@@ -115,8 +115,10 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	d.home = home{ClusterID: r.ClusterID, Epoch: r.Epoch}
-	if err := store.SyncDir(d.path); err != nil {
-		return r, err
+	for _, dir := range []string{d.path, filepath.Dir(d.path)} { // the directory itself may be new
+		if err := store.SyncDir(dir); err != nil {
+			return r, err
+		}
 	}
 	return r, d.write(d.identity)
 }
