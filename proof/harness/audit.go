@@ -147,15 +147,15 @@ func (a *audit) success(r job.Run, seen []Seen) {
 }
 
 // lease is how long a worker must be silent before its runs may be given to another: it stops them by itself after two thirds of the
-// 30 s that the leader waits. A shorter pause is no excuse.
+// 30 s that the leader waits. A shorter pause or cut is no excuse.
 const lease = 20 * time.Second
 
 // hits says whether an outage took the worker's attempts away from it.
 func (o Outage) hits(worker string) bool {
-	return o.Node == worker && (!o.Paused || o.Dead.Sub(o.Sent) >= lease)
+	return o.Node == worker && (!o.Paused && !o.Cut || o.Dead.Sub(o.Sent) >= lease)
 }
 
-// failure: an attempt may be lost only if its worker was killed between its claim and the record of the loss, and may fail otherwise
+// failure: an attempt may be lost only if its worker was killed or cut off between its claim and the record of the loss, and may fail otherwise
 // only if the target refused it.
 func (a *audit) failure(r job.Run, seen []Seen) {
 	if r.Reason == job.ReasonWorkerLost {
@@ -171,7 +171,7 @@ func (a *audit) failure(r job.Run, seen []Seen) {
 				return
 			}
 		}
-		a.bad("%s attempt %d lost its worker %s between %s and %s, and that was not killed then", r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt)
+		a.bad("%s attempt %d lost its worker %s between %s and %s, and that was neither killed nor cut off then", r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt)
 		return
 	}
 	for _, s := range seen {
@@ -186,8 +186,8 @@ func (a *audit) failure(r job.Run, seen []Seen) {
 // goroutine waited for a processor.
 const arrivalSlack = time.Second
 
-// repeats: the target saw a run again only because the worker that had sent it was killed in between, or because it refused the one before; with the same key,
-// a higher attempt and a higher fence.
+// repeats: the target saw a run again only because the worker that had sent it was killed or cut off in between, or because it refused the one before; with
+// the same key, a higher attempt and a higher fence. A worker that is cut off lives, and must have let go before.
 func (a *audit) repeats(k job.RunKey, seen []Seen) {
 	if len(seen) > 1 {
 		a.r.Repeated++
@@ -204,13 +204,29 @@ func (a *audit) repeats(k job.RunKey, seen []Seen) {
 			a.bad("%s was sent as attempt %d after attempt %d", k, is.Attempt, was.Attempt)
 		}
 		refused := !was.Answered.IsZero() && was.Status/100 != 2
-		killed := slices.ContainsFunc(a.b.Outages, func(o Outage) bool {
-			return o.hits(a.byFence[was.Fence].Worker) && !o.Dead.Add(arrivalSlack).Before(was.Arrived) && !o.Sent.After(is.Arrived)
-		})
-		if !refused && !killed {
-			a.bad("%s is doubled: sent at %s and again at %s, and its worker %s was not killed in between", k, was.Arrived.Format(clock), is.Arrived.Format(clock), a.byFence[was.Fence].Worker)
+		worker := a.byFence[was.Fence].Worker
+		out := func(cut bool) bool {
+			return slices.ContainsFunc(a.b.Outages, func(o Outage) bool {
+				return o.Cut == cut && o.hits(worker) && !o.Dead.Add(arrivalSlack).Before(was.Arrived) && !o.Sent.After(is.Arrived)
+			})
+		}
+		switch {
+		case refused || out(false):
+		case !out(true):
+			a.bad("%s is doubled: sent at %s and again at %s, and its worker %s was neither killed nor cut off in between", k, was.Arrived.Format(clock), is.Arrived.Format(clock), worker)
+		case !was.over(is.Arrived):
+			a.bad("%s is doubled: sent again at %s while %s, which was cut off, still worked on the request of %s", k, is.Arrived.Format(clock), worker, was.Arrived.Format(clock))
 		}
 	}
+}
+
+// over says whether a request had ended at an instant.
+func (s Seen) over(at time.Time) bool {
+	end := s.Answered
+	if end.IsZero() {
+		end = s.Gone
+	}
+	return !end.IsZero() && end.Before(at)
 }
 
 const clock = "15:04:05.000"

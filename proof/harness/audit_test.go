@@ -97,6 +97,21 @@ func TestAuditAcceptsAnHonestHistory(t *testing.T) {
 	}
 }
 
+// cutOff makes the kill a cut that was longer than a lease; the worker let go of its request in time.
+func cutOff(b *Books) {
+	b.Outages[0].Cut = true
+	b.Outages[0].Dead = b.Outages[0].Sent.Add(time.Minute)
+	b.Seen[0].Gone = ms(1400)
+}
+
+func TestAuditAcceptsALongCut(t *testing.T) {
+	b := honest()
+	cutOff(b)
+	for _, p := range b.Audit().Problems {
+		t.Error(p)
+	}
+}
+
 // drop removes the records of a run, or of one attempt of it.
 func drop(b *Books, k job.RunKey, attempt int) {
 	var kept []job.Run
@@ -137,11 +152,14 @@ func TestAuditRefusesWrongHistories(t *testing.T) {
 			add(b, record(0, one, 3, 40, job.RunSucceeded, 0, 1600, 1700))
 			b.Seen = append(b.Seen, request("one", one, 3, 40, 1610, 1620))
 		}, "is doubled: it succeeded 2 times"},
-		{"sent twice without a kill", func(b *Books) { b.Outages[0] = Outage{Node: "n1", Sent: ms(9000), Dead: ms(9001)} }, "was not killed in between"},
-		{"loss that no kill explains", func(b *Books) { b.Outages[0] = Outage{Node: "n1", Sent: ms(9000), Dead: ms(9001)} }, "that was not killed then"},
-		{"sent twice, and another node was killed", func(b *Books) { b.Outages[0].Node = "n2" }, "its worker n1 was not killed in between"},
+		{"sent twice without a kill", func(b *Books) { b.Outages[0] = Outage{Node: "n1", Sent: ms(9000), Dead: ms(9001)} }, "was neither killed nor cut off in between"},
+		{"loss that no kill explains", func(b *Books) { b.Outages[0] = Outage{Node: "n1", Sent: ms(9000), Dead: ms(9001)} }, "that was neither killed nor cut off then"},
+		{"sent twice, and another node was killed", func(b *Books) { b.Outages[0].Node = "n2" }, "its worker n1 was neither killed nor cut off in between"},
 		{"loss when another node was killed", func(b *Books) { b.Outages[0].Node = "n2" }, "lost its worker n1"},
-		{"sent twice over a short pause", func(b *Books) { b.Outages[0].Paused = true }, "its worker n1 was not killed in between"},
+		{"sent twice over a short pause", func(b *Books) { b.Outages[0].Paused = true }, "its worker n1 was neither killed nor cut off in between"},
+		{"sent twice over a short cut", func(b *Books) { b.Outages[0].Cut = true }, "its worker n1 was neither killed nor cut off in between"},
+		{"sent twice over a cut, both at a time", func(b *Books) { cutOff(b); b.Seen[0].Gone = time.Time{} }, "still worked on the request"},
+		{"sent twice over a cut, and let go too late", func(b *Books) { cutOff(b); b.Seen[0].Gone = ms(1511) }, "still worked on the request"},
 		{"sent again after it succeeded", func(b *Books) { b.Seen = append(b.Seen, request("manual", man, 2, 41, 2400, 2410)) }, "of which the history knows nothing"},
 		{"the same fence twice at the target", func(b *Books) { b.Seen = append(b.Seen, request("every", last, 1, 13, 5600, 5610)) }, "fence 13 was sent twice"},
 		{"the same fence twice in the history", func(b *Books) { b.History[2].Fence = 4 }, "fence 4 was given out twice"},
@@ -191,7 +209,7 @@ func TestAuditRefusesWrongHistories(t *testing.T) {
 			b.Seen = append(b.Seen, request("once", k, 2, 70, 1600, 1610))
 			add(b, record(0, k, 2, 70, job.RunSucceeded, 0, 1590, 1620))
 		}, "it was to be delivered at most once"},
-		{"at most once, and lost without a kill", func(b *Books) { b.Outages[0].Sent, b.Outages[0].Dead = ms(1000), ms(1030) }, "that was not killed then"},
+		{"at most once, and lost without a kill", func(b *Books) { b.Outages[0].Sent, b.Outages[0].Dead = ms(1000), ms(1030) }, "that was neither killed nor cut off then"},
 		{"record out of order", func(b *Books) { b.History[3].Seq = 1 }, "stands behind"},
 		{"record of a job that is not there", func(b *Books) { b.History[2].JobID = 77 }, "which does not exist"},
 	} {

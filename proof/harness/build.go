@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// builds are the binaries made in this test process, by their tags. Several tests use the same one.
+// builds are the binaries made in this test process, by their flags. Several tests use the same one.
 var builds struct {
 	sync.Mutex
 	dir  string
@@ -38,9 +38,23 @@ func Main(m *testing.M) int {
 // Build makes the binary, once for each set of tags, and returns its path.
 func Build(tb testing.TB, tags ...string) string {
 	tb.Helper()
+	if len(tags) == 0 {
+		return build(tb)
+	}
+	return build(tb, "-tags", strings.Join(tags, ","))
+}
+
+// BuildLevel makes a binary of another feature level: a later version of the product, as far as the cluster is concerned.
+func BuildLevel(tb testing.TB, level int) string {
+	tb.Helper()
+	return build(tb, "-ldflags", fmt.Sprintf("-X github.com/carillon-scheduler/carillon/fsm.level=%d", level))
+}
+
+func build(tb testing.TB, flags ...string) string {
+	tb.Helper()
 	builds.Lock()
 	defer builds.Unlock()
-	key := strings.Join(tags, ",")
+	key := strings.Join(flags, " ")
 	if path, ok := builds.made[key]; ok {
 		return path
 	}
@@ -53,10 +67,7 @@ func Build(tb testing.TB, tags ...string) string {
 	}
 	root := Sources(tb)
 	path := filepath.Join(builds.dir, fmt.Sprintf("carillon-%d", len(builds.made)))
-	args := []string{"build", "-o", path}
-	if key != "" {
-		args = append(args, "-tags", key)
-	}
+	args := append([]string{"build", "-o", path}, flags...)
 	if os.Getenv("CARILLON_RACE") != "" {
 		args = append(args, "-race")
 	}

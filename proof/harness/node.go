@@ -13,21 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
 )
-
-// Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again at Ready. One
-// that was paused stood still from Sent to Dead.
-type Outage struct {
-	Node              string // and so the name of the worker in it
-	Sent, Dead, Ready time.Time
-	Paused            bool
-	Why               string
-}
 
 // Node is one carillon process on a fixed port and data directory, through all its lives.
 type Node struct {
@@ -36,10 +28,12 @@ type Node struct {
 	Flags         []string // beside those that every start needs
 	Join          []string // members of the cluster that it joins; without any it begins one
 	Wrap          []string // put before the command, such as strace
+	Advertise     string   // a name for the others, if the address may change
 	Client        *client.Client
 	Lives         int
 
 	tb      testing.TB
+	at      atomic.Pointer[string] // Addr, for its clients
 	logPath string
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -54,10 +48,9 @@ const ReadyLimit = 30 * time.Second
 // NewNode prepares a node; Start starts it. It is killed at the end of the test, and its log shown if the test failed.
 func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 	tb.Helper()
-	n := &Node{ID: "n1", Addr: FreeAddr(tb), Dir: dir, Binary: binary, Flags: flags, tb: tb, logPath: filepath.Join(tb.TempDir(), "node.log")}
-	// Without keep-alive a request never meets a connection of a process that is dead, and one attempt is one attempt.
-	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
-	n.Client = client.New(n.Addr, client.WithHTTPClient(hc), client.WithAttempts(1))
+	n := &Node{ID: "n1", Dir: dir, Binary: binary, Flags: flags, tb: tb, logPath: filepath.Join(tb.TempDir(), "node.log")}
+	n.Move(FreeAddr(tb))
+	n.Client = client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1))
 	tb.Cleanup(func() {
 		for _, sign := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
 			if bytes.Contains(n.Log(), []byte(sign)) {
@@ -75,10 +68,24 @@ func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 	return n
 }
 
+// Move gives it an address, which it listens on from its next start. Its clients follow: they may be in use meanwhile.
+func (n *Node) Move(addr string) {
+	n.Addr = addr
+	n.at.Store(&addr)
+}
+
+// http is a client of the node, wherever that is; the name in the URL means nothing. Without keep-alive a request never meets a connection of a process that is dead, and one
+// attempt is one attempt.
+func (n *Node) http() *http.Client {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, *n.at.Load())
+	}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: 30 * time.Second}
+}
+
 // Stale is a client that reads what this node itself knows, whoever leads.
 func (n *Node) Stale() *client.Client {
-	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
-	return client.New(n.Addr, client.WithHTTPClient(hc), client.WithAttempts(1), client.WithStale())
+	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale())
 }
 
 // explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still runs.
@@ -134,6 +141,9 @@ func (n *Node) Launch() error {
 	fmt.Fprintf(log, "--- life %d, %s\n", n.Lives, time.Now().UTC().Format("15:04:05.000"))
 	args := append([]string{}, n.Wrap...)
 	args = append(args, n.Binary, "server", "--node-id", n.ID, "--listen", n.Addr, "--data-dir", n.Dir)
+	if n.Advertise != "" {
+		args = append(args, "--advertise", n.Advertise)
+	}
 	if len(n.Join) > 0 {
 		args = append(args, "--join", strings.Join(n.Join, ","))
 	} else {
@@ -232,78 +242,12 @@ func (n *Node) forget() {
 	n.cmd = nil
 }
 
-// Kill ends the process with SIGKILL and keeps the time of it. It is an error if it had ended before.
-func (n *Node) Kill(why string) Outage {
-	n.tb.Helper()
-	if state := n.Ended(); state != nil {
-		n.tb.Fatalf("the process ended by itself: %s\n%s", state, n.LogTail(60))
-	}
-	n.mu.Lock()
-	cmd, exited := n.cmd, n.exited
-	n.mu.Unlock()
-	o := Outage{Node: n.ID, Sent: time.Now(), Why: why}
-	killGroup(cmd)
-	<-exited
-	o.Dead = time.Now()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cmd = nil
-	n.outages = append(n.outages, o)
-	return o
-}
-
-// Pause stops the process where it stands, for a while, without its knowing.
-func (n *Node) Pause(why string, d time.Duration) Outage {
-	n.tb.Helper()
-	n.mu.Lock()
-	cmd := n.cmd
-	n.mu.Unlock()
-	o := Outage{Node: n.ID, Sent: time.Now(), Paused: true, Why: why}
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		n.tb.Fatal(err)
-	}
-	time.Sleep(d)
-	o.Dead = time.Now()
-	o.Ready = o.Dead
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		n.tb.Fatal(err)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.outages = append(n.outages, o)
-	return o
-}
-
 // Alive says whether there is a process.
 func (n *Node) Alive() bool {
 	n.mu.Lock()
 	cmd := n.cmd
 	n.mu.Unlock()
 	return cmd != nil && n.Ended() == nil
-}
-
-// StopAndKill asks the process to end, and kills it if it has not ended after a while. What it had in hand may be finished or not.
-func (n *Node) StopAndKill(why string, after time.Duration) Outage {
-	n.tb.Helper()
-	n.mu.Lock()
-	cmd, exited := n.cmd, n.exited
-	n.mu.Unlock()
-	o := Outage{Node: n.ID, Sent: time.Now(), Why: why}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.tb.Fatal(err)
-	}
-	select {
-	case <-exited:
-	case <-time.After(after):
-		killGroup(cmd)
-		<-exited
-	}
-	o.Dead = time.Now()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cmd = nil
-	n.outages = append(n.outages, o)
-	return o
 }
 
 // Destroy makes sure that nothing of the process is left. It does not count as an outage.
@@ -316,13 +260,6 @@ func (n *Node) Destroy() {
 		killGroup(cmd)
 		<-exited
 	}
-}
-
-// Outages are the kills so far.
-func (n *Node) Outages() []Outage {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]Outage(nil), n.outages...)
 }
 
 // Stop asks the process to end and waits for it.

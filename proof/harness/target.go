@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -18,6 +19,7 @@ type Seen struct {
 	Token    string // the path of the URL: says for which job of the test it is, whatever the headers say
 	Arrived  time.Time
 	Answered time.Time // zero: the caller was gone before the answer
+	Gone     time.Time // when it was seen to be gone
 	Status   int
 
 	Key         string
@@ -44,9 +46,20 @@ type Target struct {
 // NewTarget starts a target that answers 200 at once.
 func NewTarget(tb testing.TB) *Target {
 	tb.Helper()
+	return NewTargetAt(tb, "127.0.0.1")
+}
+
+// NewTargetAt starts one on an address of this machine.
+func NewTargetAt(tb testing.TB, host string) *Target {
+	tb.Helper()
 	t := &Target{}
 	t.Behave(func(Seen) (time.Duration, int) { return 0, http.StatusOK })
-	t.server = httptest.NewServer(t)
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: t}}
+	t.server.Start()
 	t.URL = t.server.URL
 	tb.Cleanup(func() {
 		t.server.CloseClientConnections()
@@ -79,6 +92,9 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-timer.C:
 		case <-r.Context().Done():
+			t.mu.Lock()
+			t.seen[i].Gone = time.Now()
+			t.mu.Unlock()
 			return
 		}
 	}
