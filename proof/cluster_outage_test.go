@@ -156,12 +156,54 @@ func index(tb testing.TB, n *harness.Node, name string) uint64 {
 	return i
 }
 
+// flood makes entries as fast as it goes until it is enough: edits of jobs that never run, many side by side, each a request and an entry of
+// its own.
+func (l *load) flood(leader *harness.Node, enough func() bool) (edits int64) {
+	t := l.t
+	t.Helper()
+	const side = 256 // what is under way together shares its writes to the disk
+	c := client.New(leader.Addr, client.WithHTTPClient(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: side}}))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	var over atomic.Bool
+	var n atomic.Int64
+	for i := range side {
+		token := fmt.Sprintf("edited-%d", i)
+		l.promise(harness.Promise{Token: token, Kind: harness.Manual})
+		wg.Go(func() {
+			j, err := c.CreateJob(ctx, l.spec(token, token, job.ScheduleManual, ""))
+			if err != nil {
+				t.Errorf("create %s: %v", token, err)
+				return
+			}
+			l.ack(token, j.ID)
+			for k := 0; !over.Load() && !t.Failed(); k++ {
+				_, err := c.PatchJob(ctx, token, fmt.Appendf(nil, `{"tags":{"k":"%d"}}`, k), 0)
+				if err != nil && !passing(err) {
+					t.Errorf("edit %d of %s: %v", k, token, err)
+				}
+				n.Add(1)
+			}
+		})
+	}
+	for !enough() && ctx.Err() == nil && !t.Failed() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	over.Store(true)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		t.Error(err)
+	}
+	return n.Load()
+}
+
 // TestSlowFollowerComesBackThroughASnapshot kills a follower and lets the log run away from it.
 func TestSlowFollowerComesBackThroughASnapshot(t *testing.T) {
 	heavy(t)
 	entries, lines := uint64(2000), 1000
 	if harness.Long() {
-		entries, lines = 20_000, 10_000
+		entries, lines = 200_000, 10_000
 	}
 	seed := harness.Seed(t)
 	l := newClusterLoad(t, seed, 20, mixed, "--snapshot-threshold", "200", "--snapshot-interval", "1s")
@@ -172,43 +214,27 @@ func TestSlowFollowerComesBackThroughASnapshot(t *testing.T) {
 	from := index(t, leader, "applied_index")
 	l.mustSend(l.oneOffs(lines, time.Now().Add(3*time.Second)))
 
-	// Every trigger is at least an entry of its own beside those of its claim and its end; side by side they share some.
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	var wg sync.WaitGroup
-	var enough atomic.Bool
-	var n atomic.Int64
-	for range 8 {
-		wg.Go(func() {
-			for !enough.Load() && !t.Failed() {
-				i := n.Add(1)
-				l.trigger(ctx, fmt.Sprintf("manual-%d", i%manualJobs), fmt.Sprintf("slow-%d-%d", seed, i))
-			}
-		})
-	}
-	harness.Within(10*time.Minute, func() bool {
-		time.Sleep(50 * time.Millisecond)
-		return index(t, leader, "applied_index") >= from+entries || t.Failed()
-	})
-	enough.Store(true)
-	wg.Wait()
+	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
+	edits := l.flood(leader, func() bool { return index(t, leader, "applied_index") >= from+entries })
 	if !harness.Within(10*time.Second, func() bool { return index(t, leader, "last_snapshot_index") >= from+entries*3/4 }) {
 		t.Errorf("the leader's last snapshot is at %d, and %d were applied", index(t, leader, "last_snapshot_index"), index(t, leader, "applied_index"))
 	}
-	t.Logf("%s missed %d entries (%d triggers in %s)", follower.ID, index(t, leader, "applied_index")-from, n.Load(), time.Since(began).Round(time.Millisecond))
+	missed, took := index(t, leader, "applied_index")-from, time.Since(began)
+	t.Logf("%s missed %d entries (%d edits; %s, %.0f entries/s)", follower.ID, missed, edits, took.Round(time.Millisecond), float64(missed)/took.Seconds())
 
 	back := time.Now()
 	follower.Start()
 	harness.Eventually(t, 20*time.Second, follower.ID+" caught up", func() bool {
 		return index(t, follower, "applied_index")+50 >= index(t, leader, "applied_index")
 	})
-	took := time.Since(back)
+	took = time.Since(back)
 	_, lastLife, _ := bytes.Cut(follower.Log(), []byte("--- life 2"))
 	if !bytes.Contains(lastLife, []byte("state restored from a snapshot")) {
 		t.Errorf("%s came back without a snapshot:\n%s", follower.ID, lastLife)
 	}
-	t.Logf("%s caught up through a snapshot (index %d) in %s", follower.ID, index(t, follower, "last_snapshot_index"), took.Round(time.Millisecond))
+	t.Logf("%s caught up through a snapshot (index %d) in %s while the load went on", follower.ID, index(t, follower, "last_snapshot_index"), took.Round(time.Millisecond))
+	stop()
 	l.settle(4 * time.Second)
 	l.cl.StopAndCheck()
 }
