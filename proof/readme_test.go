@@ -1,0 +1,175 @@
+package proof
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/harness"
+)
+
+// terminal is a shell that is told one line after the other, as by a person.
+type terminal struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+const prompt = "--- exit "
+
+// openTerminal starts a shell with job control that finds the binary under its name. What is started in it ends with it.
+func openTerminal(t *testing.T, binary string) *terminal {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("the lines are for a shell with job control")
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(bin, "carillon")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bash, "--norc", "--noprofile")
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "CARILLON_ADDR=")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A test that dies closes the input, and the shell goes and takes its jobs with it.
+	fmt.Fprintln(in, "set -m; trap 'kill -9 $(jobs -p) 2>/dev/null' EXIT")
+	t.Cleanup(func() {
+		in.Close()
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+	})
+	return &terminal{t, in, bufio.NewScanner(out)}
+}
+
+// types enters a line and returns what it printed and how it ended.
+func (s *terminal) types(line string) (said string, ok bool) {
+	s.t.Helper()
+	// A newline of its own: the last line may be a comment, and a job in the background must not hold the output open.
+	fmt.Fprintf(s.in, "%s\necho \"%s$?\"\n", line, prompt)
+	for s.out.Scan() {
+		if code, end := strings.CutPrefix(s.out.Text(), prompt); end {
+			return said, code == "0"
+		}
+		said += s.out.Text() + "\n"
+	}
+	s.t.Fatalf("the shell ended at %q: %v", line, s.out.Err())
+	return "", false
+}
+
+var (
+	threeCopies = regexp.MustCompile("(?s)\\*\\*Three copies are one scheduler\\.\\*\\*.*?```sh\n(.*?)```\n(.*?)\n\n##")
+	inline      = regexp.MustCompile("`([^`]+)`")
+)
+
+// TestReadmeKillTheLeader does what the README tells a reader to do: three copies, and then kill the leader. Only the ports and the
+// directories are others.
+func TestReadmeKillTheLeader(t *testing.T) {
+	heavy(t)
+	text, err := os.ReadFile(filepath.Join(harness.Sources(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := threeCopies.FindStringSubmatch(string(text))
+	if part == nil {
+		t.Fatal("the README no longer says how to start three copies")
+	}
+	var then []string
+	for _, m := range inline.FindAllStringSubmatch(part[2], 2) {
+		then = append(then, m[1])
+	}
+	if len(then) != 2 || !strings.HasPrefix(then[0], "kill -9 ") || !strings.HasPrefix(then[1], "carillon status ") {
+		t.Fatalf("the README no longer says how to kill the leader: %q", then)
+	}
+	dir, pairs := t.TempDir(), []string{}
+	for i := range 3 {
+		pairs = append(pairs, fmt.Sprintf("127.0.0.1:740%d", i), harness.FreeAddr(t), fmt.Sprintf("/tmp/n%d", i+1), filepath.Join(dir, fmt.Sprint(i)))
+	}
+	ours := strings.NewReplacer(pairs...)
+	addr := pairs[5] // of the second, which is asked
+	s := openTerminal(t, harness.Build(t))
+	for i, line := range strings.Split(strings.TrimSpace(part[1]), "\n") {
+		line = ours.Replace(line)
+		before, comment, _ := strings.Cut(line, "#")
+		if strings.HasSuffix(strings.TrimSpace(before), "&") { // what a server says does not belong between the answers
+			line = strings.Replace(before, " &", fmt.Sprintf(" >%s 2>&1 &", filepath.Join(dir, fmt.Sprintf("log%d", i))), 1)
+		}
+		said, ok := s.types(line)
+		if !strings.HasSuffix(strings.TrimSpace(line), "&") {
+			// It may come before the nodes are there; a person asks again.
+			if !harness.Within(harness.ReadyLimit, func() bool { said, ok = s.types(line); return ok && strings.Contains(said, "n3") }) {
+				t.Fatalf("%s\n%s", line, said)
+			}
+			t.Logf("%s\n%s(%s)", line, said, strings.TrimSpace(comment))
+		}
+	}
+	status := func() (st client.Status, ok bool) {
+		said, ok := s.types("carillon status --json --addr " + addr)
+		return st, ok && json.Unmarshal([]byte(said), &st) == nil
+	}
+	harness.Eventually(t, harness.ReadyLimit, "three voters and workers", func() bool {
+		st, ok := status()
+		voters := 0
+		for _, m := range st.Members {
+			if m.Suffrage == "voter" {
+				voters++
+			}
+		}
+		return ok && st.Ready && voters == 3 && len(st.Workers) == 3
+	})
+	if st, _ := status(); st.Leader != "n1" {
+		t.Skipf("%s leads, and the README kills the first", st.Leader)
+	}
+	if said, ok := s.types("carillon submit --addr " + addr + " --name hello --schedule '@every 1s' --shell 'echo hello'"); !ok {
+		t.Fatal(said)
+	}
+	runs := func() (all []job.Run) {
+		said, _ := s.types("carillon runs hello --json --addr " + addr)
+		var page struct {
+			Runs []job.Run `json:"runs"`
+		}
+		_ = json.Unmarshal([]byte(said), &page)
+		return page.Runs
+	}
+	harness.Eventually(t, harness.ReadyLimit, "it runs", func() bool { return len(runs()) > 0 })
+
+	killed := time.Now()
+	if said, ok := s.types(then[0]); !ok {
+		t.Fatalf("%s: %s", then[0], said)
+	}
+	var said string
+	harness.Eventually(t, harness.ReadyLimit, "`"+then[1]+"` shows another leader", func() bool {
+		var ok bool
+		said, ok = s.types(ours.Replace(then[1]))
+		st, known := status()
+		return ok && known && st.Leader != "" && st.Leader != "n1" && strings.Contains(said, st.Leader)
+	})
+	t.Logf("%s\n%s", ours.Replace(then[1]), said)
+	harness.Eventually(t, harness.ReadyLimit, "the runs go on", func() bool {
+		for _, r := range runs() {
+			if r.Status == job.RunSucceeded && r.ScheduledAt > job.At(killed) {
+				return true
+			}
+		}
+		return false
+	})
+}
