@@ -24,6 +24,7 @@ type Options struct {
 	Metrics        http.Handler // serves /metrics; nil: 404
 	DebugPprof     bool         // serves /debug/pprof/
 	Workers        Workers      // serves the worker protocol; nil: 503
+	Pull           Pull         // serves pull workers; nil: 503
 	Cluster        Cluster      // serves membership; nil: 503
 	// Leader is where the HTTP port of the node that leads is, host:port; empty if nobody leads, or this node does. Workers that come
 	// to the wrong node are sent there; nil: they have to find it themselves.

@@ -73,6 +73,7 @@ func (c *call) readQuery() error {
 var mediaTypes = map[bodyKind][]string{
 	jsonBody:  {"application/json"},
 	jsonMaybe: {"application/json"},
+	pullBody:  {"application/json"},
 	patchBody: {"application/merge-patch+json", "application/json"},
 	linesBody: {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
 

@@ -23,6 +23,7 @@ const (
 	streamBody          // no body; the answer is a stream without a time limit of its own
 	workerBody          // a message of the worker protocol: JSON or msgpack, with a limit of its own
 	pollBody            // the same, and the route sets the time limit
+	pullBody            // one JSON value or nothing, and the route sets the time limit
 )
 
 // route is one method of one path. The table of them is also what the OpenAPI document is held against.
@@ -81,6 +82,11 @@ func routes() []route {
 		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll},
 		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat},
 		{"POST", prefix + "/workers:report", nil, workerBody, (*call).workerReport},
+
+		{"POST", prefix + "/queues/{queue}:poll", nil, pullBody, (*call).pullPoll},
+		{"POST", prefix + "/queues/{queue}:heartbeat", nil, jsonBody, (*call).pullHeartbeat},
+		{"POST", prefix + "/queues/{queue}:complete", nil, jsonBody, (*call).pullComplete},
+		{"POST", prefix + "/queues/{queue}:fail", nil, jsonBody, (*call).pullFail},
 
 		{"POST", prefix + "/cluster:clock-reset", nil, noBody, (*call).clockReset},
 		{"POST", prefix + "/cluster:join", nil, jsonBody, (*call).clusterJoin},
@@ -189,7 +195,7 @@ func (h *handler) wrongMethod(w http.ResponseWriter, r *http.Request, methods ma
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	c := &call{h: h, w: w, r: r, route: rt}
 	ctx := context.WithValue(r.Context(), replayKey{}, c.markReplay)
-	if rt.body != linesBody && rt.body != streamBody && rt.body != pollBody {
+	if rt.body != linesBody && rt.body != streamBody && rt.body != pollBody && rt.body != pullBody {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, h.opts.RequestTimeout)
 		defer cancel()

@@ -20,9 +20,10 @@ import (
 )
 
 // carry has a request answered by whoever leads, and keeps at it while leaders come and go. Everything may be repeated: a read changes
-// nothing, and what changes something has a key under which it is done once.
-func (f *forwarder) carry(w http.ResponseWriter, r *http.Request) {
-	c := &carriage{f: f, w: w, r: r}
+// nothing, and what changes something has a key under which it is done once. Only a poll may not: runs that were claimed for the first
+// one would be nobody's until their lease ends.
+func (f *forwarder) carry(w http.ResponseWriter, r *http.Request, poll bool) {
+	c := &carriage{f: f, w: w, r: r, poll: poll}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		c.key = rand.Text()
 		if !c.buffer() {
@@ -50,6 +51,9 @@ func (f *forwarder) carry(w http.ResponseWriter, r *http.Request) {
 			}
 			continue
 		}
+		if c.poll && c.sent {
+			break
+		}
 		// The news of a new leader is on its way, or the one that there is has a hiccup.
 		if !c.pause(p.moved, 20*time.Millisecond+mrand.N(60*time.Millisecond)) {
 			break
@@ -66,6 +70,7 @@ type carriage struct {
 	body  []byte
 	key   string // empty for reads
 	tries int
+	poll  bool       // it waits at the leader, and is sent once
 	sent  bool       // an earlier try may have been carried out
 	until time.Time  // no try begins after this, so that tries and pauses together are bounded
 	err   *job.Error // why the last try failed
@@ -135,6 +140,9 @@ func (c *carriage) fail() {
 		why = f.members.whyNoLeader(c.r.Context())
 	}
 	switch {
+	case c.sent && c.poll:
+		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown, "poll again, with the same session if you have one: what was on its way is delivered then",
+			"the leader was lost while this poll waited"))
 	case c.sent:
 		text, remedy := "the leader was lost while this was on its way: it may or may not have been done", "repeat it with the same Idempotency-Key"
 		if what, way, ok := strings.Cut(why, "; "); ok {
@@ -246,6 +254,19 @@ func (w *holdingWriter) Unwrap() http.ResponseWriter { return w.to }
 func (c *carriage) there(p place) bool {
 	ctx, cancel := c.f.n.compass.replaced(c.r.Context(), p)
 	defer cancel()
+	transport := c.f.short
+	if c.poll {
+		transport = c.f.long
+		ended := make(chan struct{})
+		defer close(ended)
+		go func() { // a node that stops does not wait for work that may never come
+			select {
+			case <-c.f.n.leaving:
+				cancel()
+			case <-ended:
+			}
+		}()
+	}
 	out := c.f.outgoing(ctx, c.r, p)
 	out.Body, out.ContentLength = http.NoBody, 0
 	if len(c.body) > 0 {
@@ -258,7 +279,7 @@ func (c *carriage) there(p place) bool {
 			out.Header.Set(headerRepeat, "true")
 		}
 	}
-	resp, err := c.f.short.RoundTrip(out)
+	resp, err := transport.RoundTrip(out)
 	if err != nil {
 		c.broken(p, err)
 		return false

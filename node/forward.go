@@ -72,6 +72,7 @@ const (
 	answerStale
 	proxyOnce  // a stream, in either direction: carried through, not repeated
 	proxyAgain // small: repeated until somebody has answered it
+	proxyPoll  // small, and answered late; not repeated once it may have been heard
 )
 
 func kindOf(r *http.Request) kind {
@@ -86,6 +87,8 @@ func kindOf(r *http.Request) kind {
 		return answerHere // it asks the leader itself, for what only that knows
 	case path == "jobs:bulk", path == "runs:export":
 		return proxyOnce
+	case strings.HasPrefix(path, "queues/") && strings.HasSuffix(path, ":poll"):
+		return proxyPoll
 	}
 	return proxyAgain
 }
@@ -116,7 +119,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case k == proxyOnce:
 		f.stream(w, r)
 	default:
-		f.carry(w, r)
+		f.carry(w, r, k == proxyPoll)
 	}
 }
 

@@ -285,7 +285,7 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		}
 		c := &claim{run: o.Run, fence: o.Fence, attempt: o.Attempt, claimedAt: now, unsent: true}
 		p.x.add(c)
-		if p.x.gone {
+		if p.x.gone || p.x.pull != nil && !s.expectedLocked(c) {
 			s.takeAwayLocked(c)
 			continue
 		}

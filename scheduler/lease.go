@@ -42,6 +42,8 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	silent := false
 	for _, x := range s.sessions {
 		switch {
+		case x.pull != nil:
+			silent = s.lookAtPullLocked(x, mono, late) || silent
 		case late:
 			// We did not listen ourselves: heartbeats may be waiting to be heard. Nobody loses a run for that.
 			x.heard = mono
@@ -107,6 +109,10 @@ func (l *loop) endSilent() {
 	}
 	s.mu.Lock()
 	for _, x := range s.sessions {
+		if x.pull != nil {
+			s.endPullLeasesLocked(x, mono)
+			continue
+		}
 		if mono-x.heard > s.o.TTL {
 			s.log.Warn("a worker fell silent; its runs are taken from it", "worker", x.key.worker, "incarnation", x.key.incarnation,
 				"runs", len(x.claims), "silent", mono-x.heard)

@@ -44,6 +44,8 @@ type session struct {
 	polled    time.Duration // Clock.Mono at the end of the last one
 	canceling int           // claims that are to stop
 	wake      chan struct{} // closed, and replaced, when there is something for a poll
+
+	pull *pullSession // of a pull worker; nil: a worker that registers and names its whole set
 }
 
 // claim is a committed claim of a living session.
@@ -66,6 +68,11 @@ type claim struct {
 	reported   bool     // its slot is free
 	pending    *pending // its result is on its way
 	expiring   bool     // it is in the queue of what is taken from workers
+
+	// Of a pull worker, whose claims have a lease each; on Clock.Mono.
+	until    time.Duration // the end of the lease
+	timeout  time.Duration
+	deadline time.Duration // when the job's timeout is over; 0: not known yet
 }
 
 func newSession(k sessionKey, now time.Duration) *session {
@@ -76,6 +83,9 @@ func newSession(k sessionKey, now time.Duration) *session {
 func (x *session) free() int {
 	if !x.registered || x.gone || x.draining {
 		return 0
+	}
+	if x.pull != nil {
+		return max(0, x.pull.room-x.reserved-len(x.waiting))
 	}
 	return max(0, x.slots-x.open-x.reserved-x.withheld)
 }
@@ -92,6 +102,9 @@ func (x *session) add(c *claim) {
 	c.x = x
 	x.claims[c.fence] = c
 	x.open++
+	if x.pull != nil {
+		x.pull.index[c.fence] = c
+	}
 	if c.canceling {
 		x.canceling++
 	}
@@ -103,6 +116,9 @@ func (x *session) drop(c *claim) {
 		return
 	}
 	delete(x.claims, c.fence)
+	if x.pull != nil {
+		delete(x.pull.index, c.fence)
+	}
 	if !c.reported {
 		x.open--
 		c.reported = true

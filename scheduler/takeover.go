@@ -28,6 +28,9 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	for _, x := range claims {
 		x.heard, x.heardAt = mono, s.o.Clock.Now() // a full lease: what its worker did lately we cannot know
 		s.sessions[x.key] = x
+		if x.pull != nil {
+			s.inheritLocked(x, mono)
+		}
 	}
 	s.version++
 	s.serving = true
@@ -90,6 +93,9 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 				if x == nil {
 					x = newSession(key, 0)
 					out[key] = x
+					if isPull(key.incarnation) {
+						x.pull = &pullSession{index: s.pulled}
+					}
 				}
 				x.add(&claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt, canceling: r.Status == job.RunCanceling})
 				return true

@@ -11,6 +11,8 @@ import (
 const (
 	// incarnationBits follow the term in an incarnation, so that numbers grow over leaderships.
 	incarnationBits = 20
+	// pullBit is set in the incarnations of pull sessions, so that the next leader knows whose claims have leases of their own.
+	pullBit = 1 << (incarnationBits - 1)
 	maxPollWait     = time.Minute
 	maxSlots        = 1 << 20
 	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the log, and
@@ -58,12 +60,12 @@ func checkRegister(r *job.Register) error {
 
 // sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
 func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
-	if r.Incarnation>>incarnationBits > s.o.Term {
+	if r.Incarnation>>incarnationBits > s.o.Term || isPull(r.Incarnation) {
 		return nil, job.Errorf(job.CodeStale, "register as a new process", "incarnation %d was not issued in this cluster's history", r.Incarnation)
 	}
 	var older []*session
 	for k, x := range s.sessions {
-		if k.worker != r.Worker {
+		if k.worker != r.Worker || x.pull != nil { // pull workers have no names to themselves
 			continue
 		}
 		alive := x.registered && mono-x.heard <= s.o.TTL
@@ -79,7 +81,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 	}
 	key := sessionKey{r.Worker, r.Incarnation}
 	if r.Incarnation == 0 {
-		if s.nextInc++; s.nextInc >= 1<<incarnationBits {
+		if s.nextInc++; s.nextInc >= pullBit {
 			return nil, job.Errorf(job.CodeUnavailable, "transfer the leadership", "this leadership has given out all its incarnations")
 		}
 		key.incarnation = s.o.Term<<incarnationBits | s.nextInc
@@ -181,7 +183,7 @@ func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
 		return nil, err
 	}
 	x := s.sessions[sessionKey{ref.Worker, ref.Incarnation}]
-	if x == nil || !x.registered || ref.Term != s.o.Term {
+	if x == nil || !x.registered || x.pull != nil || ref.Term != s.o.Term {
 		return nil, job.Errorf(job.CodeSessionUnknown, "register again", "the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
 	}
 	return x, nil

@@ -1,0 +1,107 @@
+package job
+
+import "encoding/json"
+
+// What a pull worker and a node say to each other about the runs of one queue: poll, heartbeat, complete, fail. It needs no
+// registration and no more memory than the run id and the fence of what it got, so that a script with curl can be a worker.
+
+// PullPoll asks for runs. Session is what the last answer said: it tells the leader which answers arrived, and what was in one that
+// did not is delivered again, same claim, same fence. Without it every poll stands for itself.
+type PullPoll struct {
+	Queue   string            `json:"-"`
+	Worker  string            `json:"worker,omitempty"`
+	Session string            `json:"session,omitempty"`
+	Max     int               `json:"max"`            // free slots; 0 asks for nothing new
+	Wait    Duration          `json:"wait,omitempty"` // how long to wait for the first run
+	Tags    map[string]string `json:"tags,omitempty"`
+	Held    []PullRef         `json:"held,omitempty"` // extends their leases, as a heartbeat does
+}
+
+// PullRef names a claim.
+type PullRef struct {
+	RunID string `json:"run_id"`
+	Fence uint64 `json:"fence"`
+}
+
+// PullReply answers a poll.
+type PullReply struct {
+	Worker  string       `json:"worker"`
+	Session string       `json:"session"` // for the next poll
+	Lease   Duration     `json:"lease"`   // a run that is not named for so long is taken back
+	Runs    []PullRun    `json:"runs"`
+	Held    []PullAnswer `json:"held,omitempty"` // about those that the poll named
+}
+
+// PullRun is a claimed run on its way to a pull worker.
+type PullRun struct {
+	RunID       string          `json:"run_id"`
+	JobID       ID              `json:"job_id"`
+	JobName     string          `json:"job_name,omitempty"`
+	Queue       string          `json:"queue"`
+	ScheduledAt Instant         `json:"scheduled_at"`
+	Attempt     int             `json:"attempt"`
+	Fence       uint64          `json:"fence"`
+	Key         string          `json:"idempotency_key"`
+	Data        json.RawMessage `json:"data"`
+	Timeout     Duration        `json:"timeout"` // counted from now; a run that takes longer has failed
+	Delivery    string          `json:"delivery"`
+	Traceparent string          `json:"traceparent,omitempty"`
+	Lease       Duration        `json:"lease"`
+}
+
+// PullBeat extends the leases of the runs that it names, and says nothing about others.
+type PullBeat struct {
+	Queue   string    `json:"-"`
+	Worker  string    `json:"worker,omitempty"`
+	Session string    `json:"session,omitempty"`
+	Runs    []PullRef `json:"runs"`
+}
+
+// PullReport hands in results: of complete if Failed is false.
+type PullReport struct {
+	Queue   string       `json:"-"`
+	Failed  bool         `json:"-"`
+	Worker  string       `json:"worker,omitempty"`
+	Session string       `json:"session,omitempty"`
+	Runs    []PullResult `json:"runs"`
+}
+
+// PullResult is the end of one attempt. All but the output are about failures.
+type PullResult struct {
+	PullRef
+	Output    string   `json:"output,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	Permanent bool     `json:"permanent,omitempty"` // trying again is useless
+	Delay     Duration `json:"delay,omitempty"`     // try again no sooner than this
+	Unstarted bool     `json:"unstarted,omitempty"` // it was not begun: it goes back without using up an attempt
+}
+
+// The answers to one item.
+const (
+	PullOK        = "ok"        // the lease is extended, or the result is committed
+	PullCanceling = "canceling" // stop it, and report it as failed
+	PullStale     = "stale"     // it is not yours any more; do not go on with it
+)
+
+// PullAnswer is the answer to one item of a call.
+type PullAnswer struct {
+	PullRef
+	Status   string `json:"status"`
+	Why      string `json:"why,omitempty"`      // in words, unless it is ok
+	Repeated bool   `json:"repeated,omitempty"` // this result was committed before
+}
+
+// PullAnswers answers a heartbeat or a report, item by item, in order.
+type PullAnswers struct {
+	Lease Duration     `json:"lease"`
+	Runs  []PullAnswer `json:"runs"`
+}
+
+// The bounds of a call.
+const (
+	MaxPullRuns = 1000
+	MaxPullWait = Duration(60e9)
+)
+
+// ValidQueue says whether a text can be the name of a queue.
+func ValidQueue(name string) bool { return queueRE.MatchString(name) }

@@ -1,0 +1,351 @@
+package scheduler
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// pullFloor is what a poll waits at least: a poll that does not wait would be gone before anything is claimed for it.
+	pullFloor = 100 * time.Millisecond
+	secretLen = 12
+)
+
+// pullSession is what a session of a pull worker has besides. Its worker may be a script that forgets: it is not asked for its whole
+// set, so each of its claims has a lease of its own, which a call that names the run extends. Everything is guarded by Scheduler.mu.
+type pullSession struct {
+	queue  string // empty: it comes from an earlier leader, and nobody knows yet
+	secret string
+	room   int               // how many runs the poll under way still takes
+	call   *pullCall         // the poll under way
+	top    uint64            // the highest fence that was in an answer
+	index  map[uint64]*claim // Scheduler.pulled
+}
+
+type pullCall struct{ replaced bool }
+
+func isPull(incarnation uint64) bool { return incarnation&pullBit != 0 }
+
+// receipt is what the session string of an answer says: whose answer it was, and up to which fence it delivered. A worker that sends it
+// back has received that; what was delivered after it, it has not. The leader of another term can read it as well.
+type receipt struct {
+	incarnation, fence uint64
+	secret, worker     string
+}
+
+func (r receipt) String() string {
+	return strings.Join([]string{strconv.FormatUint(r.incarnation, 32), strconv.FormatUint(r.fence, 32), r.secret,
+		base64.RawURLEncoding.EncodeToString([]byte(r.worker))}, ".")
+}
+
+func parseReceipt(s string) (r receipt, err error) {
+	bad := job.Invalid("session", "send the session of the last answer, or none", "this is not a session")
+	p := strings.Split(s, ".")
+	if len(p) != 4 || len(p[2]) != secretLen {
+		return r, bad
+	}
+	worker, err := base64.RawURLEncoding.DecodeString(p[3])
+	if err != nil {
+		return r, bad
+	}
+	r.secret, r.worker = p[2], string(worker)
+	if r.incarnation, err = strconv.ParseUint(p[0], 32, 64); err != nil || !isPull(r.incarnation) {
+		return r, bad
+	}
+	if r.fence, err = strconv.ParseUint(p[1], 32, 64); err != nil {
+		return r, bad
+	}
+	return r, nil
+}
+
+// caller is the name that a call of a pull worker goes by, from what it says itself or from its session; empty if it says neither.
+func caller(worker, session string) (string, receipt, error) {
+	if session == "" {
+		return worker, receipt{}, nil
+	}
+	r, err := parseReceipt(session)
+	if err == nil && worker != "" && worker != r.worker {
+		err = job.Invalid("worker", "leave one of them out", "the session is that of the worker %q", r.worker)
+	}
+	return r.worker, r, err
+}
+
+// PullPoll waits for runs of a queue. It offers as many slots as the poll has, and only while it waits; what is claimed for a
+// poll that is gone goes back unstarted.
+func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply, error) {
+	worker, seen, err := caller(q.Worker, q.Session)
+	if err != nil {
+		return job.PullReply{}, err
+	}
+	q.Worker = worker
+	if err := s.knowsQueue(q.Queue); err != nil {
+		return job.PullReply{}, err
+	}
+	wait := max(min(time.Duration(q.Wait), maxPollWait), pullFloor)
+	if q.Max == 0 {
+		wait = 0
+	}
+	mono := s.o.Clock.Mono()
+	s.mu.Lock()
+	x, err := s.pullSessionLocked(&q, seen, mono)
+	if err != nil {
+		s.mu.Unlock()
+		return job.PullReply{}, err
+	}
+	held, vague := s.nameAllLocked(q.Queue, worker, q.Held, mono)
+	if x.pull.call != nil {
+		x.pull.call.replaced = true // its worker gave it up, and nobody would read what it is answered
+		x.rouse()
+	}
+	call := &pullCall{}
+	x.pull.call, x.pull.room, x.slots = call, q.Max, max(1, x.open+q.Max)
+	kick(s.wake)
+
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	over := wait == 0
+	var settle time.Time
+	for {
+		err := s.pollEndsLocked(ctx, x, call)
+		if err != nil {
+			s.mu.Unlock()
+			return job.PullReply{}, err
+		}
+		var tick <-chan time.Time
+		if over || len(x.waiting) > 0 || len(x.sent) > 0 {
+			// It takes no more. What is being claimed for it at this moment is waited for a little, or it would have to go back.
+			x.pull.room = 0
+			if settle.IsZero() {
+				settle = time.Now().Add(drainLimit)
+			}
+			if x.reserved == 0 || !time.Now().Before(settle) {
+				break
+			}
+			tick = time.After(drainTick)
+		}
+		wake := x.wake
+		s.mu.Unlock()
+		select {
+		case <-wake:
+		case <-tick:
+		case <-timer.C:
+			over = true
+		case <-ctx.Done():
+		case <-s.done:
+		}
+		s.mu.Lock()
+	}
+	reply := s.deliverLocked(x)
+	x.pull.call = nil
+	if q.Session == "" && len(x.claims) == 0 && x.reserved == 0 {
+		s.removeLocked(x) // polls that stand for themselves must not leave anything behind
+	}
+	s.mu.Unlock()
+	s.explain(held, vague, nil)
+	reply.Held = held
+	return reply, nil
+}
+
+// pollEndsLocked says why a poll cannot go on waiting.
+func (s *Scheduler) pollEndsLocked(ctx context.Context, x *session, call *pullCall) error {
+	if call.replaced {
+		return job.Errorf(job.CodeStale, "poll one at a time, or leave the session out", "a later poll of the same session took the place of this one")
+	}
+	err := s.servingLocked()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	x.pull.call, x.pull.room = nil, 0
+	for _, c := range slices.Clone(x.waiting) {
+		s.takeAwayLocked(c)
+	}
+	if len(x.claims) == 0 && x.reserved == 0 {
+		s.removeLocked(x)
+	}
+	return err
+}
+
+// pullSessionLocked finds or makes the session of a poll.
+func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.Duration) (*session, error) {
+	if err := s.servingLocked(); err != nil {
+		return nil, err
+	}
+	x := s.sessions[sessionKey{seen.worker, seen.incarnation}]
+	if x != nil && x.pull != nil && (!x.registered || x.pull.secret == seen.secret) {
+		if x.pull.queue != "" && x.pull.queue != q.Queue {
+			return nil, job.Invalid("session", "leave it out at the first poll of each queue", "this is a session of the queue %q", x.pull.queue)
+		}
+		s.received(x, seen)
+	} else {
+		key, err := s.newPullKeyLocked(q.Worker)
+		if err != nil {
+			return nil, err
+		}
+		x = newSession(key, mono)
+		x.pull = &pullSession{secret: strings.ToLower(rand.Text()[:secretLen]), index: s.pulled}
+		s.sessions[key] = x
+		s.version++
+	}
+	x.pull.queue = q.Queue
+	tags := maps.Clone(q.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[queueTag] = q.Queue
+	if !x.registered || !maps.Equal(x.tags, tags) {
+		x.registered, x.types, x.tags, x.version = true, []job.Type{job.TypeQueue}, tags, "pull"
+		s.version++
+	}
+	x.heard, x.heardAt = mono, s.o.Clock.Now()
+	return x, nil
+}
+
+// newPullKeyLocked issues an incarnation, and a name to a worker that has none. Numbers are used again: only the fence of a claim
+// has to be unique.
+func (s *Scheduler) newPullKeyLocked(worker string) (sessionKey, error) {
+	if worker == "" {
+		worker = "pull-" + strings.ToLower(rand.Text()[:8])
+	}
+	for range 1000 {
+		s.nextPull = (s.nextPull + 1) % pullBit
+		k := sessionKey{worker, s.o.Term<<incarnationBits | pullBit | s.nextPull}
+		if s.sessions[k] == nil {
+			return k, nil
+		}
+	}
+	return sessionKey{}, job.Errorf(job.CodeUnavailable, "try again in a moment", "too many pull workers have the name %q", worker)
+}
+
+// received notes which answers a worker got: fences on a session only grow. What it did not get is delivered again.
+func (s *Scheduler) received(x *session, seen receipt) {
+	x.pull.top = max(x.pull.top, seen.fence)
+	if x.registered {
+		for _, c := range slices.Clone(x.sent) {
+			if c.fence <= seen.fence {
+				x.hasIt(c)
+			}
+		}
+		return
+	}
+	// It comes from an earlier leader, which claimed what is above that fence and did not get to say so.
+	x.pull.secret = seen.secret
+	var unknown []*claim
+	for _, c := range x.claims {
+		if c.fence > seen.fence && c.assignment == nil && c.pending == nil && !c.expiring {
+			c.unsent = true
+			unknown = append(unknown, c)
+		}
+	}
+	if len(unknown) > 0 {
+		s.wg.Go(func() { s.resend(x, unknown) })
+	}
+}
+
+// hasIt notes that a worker knows of a claim.
+func (x *session) hasIt(c *claim) {
+	x.sent = without(x.sent, c)
+	c.assignment = nil
+}
+
+// expectedLocked gives a new claim its lease, and says whether a poll is there to take it.
+func (s *Scheduler) expectedLocked(c *claim) bool {
+	p := c.x.pull
+	c.until = s.o.Clock.Mono() + s.o.TTL
+	// One that was overtaken by a higher fence on its way here could not be told from one that was received.
+	return p.call != nil && c.fence > p.top
+}
+
+// deliverLocked is the answer to a poll: what an answer that was lost had in it, and what is new.
+func (s *Scheduler) deliverLocked(x *session) job.PullReply {
+	mono, now := s.o.Clock.Mono(), job.At(s.o.Clock.Now())
+	out := job.PullReply{Worker: x.key.worker, Lease: job.Duration(s.o.TTL), Runs: []job.PullRun{}}
+	slices.SortFunc(x.waiting, func(a, b *claim) int {
+		if a.fence < b.fence {
+			return -1
+		}
+		return 1
+	})
+	size := 0
+	for i, c := range slices.Concat(x.sent, x.waiting) {
+		if c.canceling {
+			// It did not arrive, so there is nothing to stop.
+			x.hasIt(c)
+			s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
+			continue
+		}
+		size += 512 + len(c.assignment.Payload)
+		if i > 0 && (i == job.MaxPullRuns || size > maxPollBytes) {
+			break // it is next
+		}
+		if c.unsent {
+			x.waiting = without(x.waiting, c)
+			x.sent = append(x.sent, c)
+			c.unsent, c.started = false, now
+			x.pull.top = max(x.pull.top, c.fence)
+			if c.timeout = time.Duration(c.assignment.Timeout); c.timeout <= 0 {
+				c.timeout = time.Duration(job.DefaultTimeout)
+			}
+			c.deadline = mono + c.timeout
+		}
+		c.until = mono + s.o.TTL
+		out.Runs = append(out.Runs, pullRun(c, s.o.TTL))
+	}
+	out.Session = receipt{incarnation: x.key.incarnation, fence: x.pull.top, secret: x.pull.secret, worker: x.key.worker}.String()
+	return out
+}
+
+func pullRun(c *claim, lease time.Duration) job.PullRun {
+	a := c.assignment
+	var p struct {
+		Queue string          `json:"queue"`
+		Data  json.RawMessage `json:"data"`
+	}
+	_ = json.Unmarshal(a.Payload, &p) //nolint:errcheck // it was validated when the job was made
+	return job.PullRun{RunID: a.Run.String(), JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
+		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout), Delivery: a.Delivery,
+		Traceparent: a.Traceparent, Lease: job.Duration(lease)}
+}
+
+// knowsQueue refuses a queue that no job ever used: its name is more likely a typing error than early.
+func (s *Scheduler) knowsQueue(name string) error {
+	s.mu.Lock()
+	known := s.queues[name]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	err := s.st.View(func(v *store.View) error {
+		for n := uint32(1); !known; n++ {
+			class := v.Class(n)
+			if class == "" {
+				break
+			}
+			typ, queue, _ := job.ParseClass(class)
+			known = typ == job.TypeQueue && queue == name
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !known {
+		return job.Errorf(job.CodeUnknownQueue, "create a job of type queue with it, or check the name", "no job uses the queue %q", name)
+	}
+	s.mu.Lock()
+	s.queues[name] = true
+	s.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,258 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// explainRecords bounds how far back in a job's history the end of a run is looked for.
+	explainRecords = 512
+	// explainChunk is how many items are looked up in one view.
+	explainChunk = 16
+)
+
+// PullHeartbeat extends the leases of the runs that it names.
+func (s *Scheduler) PullHeartbeat(_ context.Context, b job.PullBeat) (job.PullAnswers, error) {
+	worker, _, err := caller(b.Worker, b.Session)
+	if err != nil {
+		return job.PullAnswers{}, err
+	}
+	mono := s.o.Clock.Mono()
+	s.mu.Lock()
+	if err := s.servingLocked(); err != nil {
+		s.mu.Unlock()
+		return job.PullAnswers{}, err
+	}
+	answers, vague := s.nameAllLocked(b.Queue, worker, b.Runs, mono)
+	s.mu.Unlock()
+	s.explain(answers, vague, nil)
+	return job.PullAnswers{Lease: job.Duration(s.o.TTL), Runs: answers}, nil
+}
+
+// nameAllLocked answers for runs that a worker says it holds. vague are those that are not known here: the store may know why.
+func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono time.Duration) (answers []job.PullAnswer, vague []int) {
+	for i, ref := range refs {
+		a, c := s.namedLocked(queue, worker, ref)
+		switch {
+		case c == nil:
+			if a.Why == "" {
+				vague = append(vague, i)
+			}
+		case c.overdue(mono):
+			// Its lease is not extended any more: a worker that does not stop has what is left of it to be told.
+			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("it takes longer than its timeout of %s: stop it, and report it as failed", c.timeout)
+		default:
+			c.until = mono + s.o.TTL
+			if c.canceling {
+				a.Status, a.Why = job.PullCanceling, "it was canceled: stop it, and report it as failed"
+			}
+		}
+		if c != nil {
+			c.x.heard, c.x.heardAt = mono, s.o.Clock.Now()
+		}
+		answers = append(answers, a)
+	}
+	return answers, vague
+}
+
+// namedLocked finds the claim that a worker speaks of. Without one the answer is stale; it says why if that is known here.
+func (s *Scheduler) namedLocked(queue, worker string, ref job.PullRef) (job.PullAnswer, *claim) {
+	a := job.PullAnswer{PullRef: ref, Status: job.PullStale}
+	key, err := job.ParseRunKey(ref.RunID)
+	c := s.pulled[ref.Fence]
+	switch {
+	case err != nil:
+		a.Why = err.Error()
+	case c == nil || c.run != key || c.unsent && c.assignment != nil:
+	case worker != "" && worker != c.x.key.worker:
+		a.Why = fmt.Sprintf("it is held by the worker %q", c.x.key.worker)
+	case c.x.pull.queue != "" && c.x.pull.queue != queue:
+		a.Why = fmt.Sprintf("it is a run of the queue %q", c.x.pull.queue)
+	case c.expiring:
+		a.Why = "its lease ended, and it is being taken back"
+	default:
+		a.Status = job.PullOK
+		c.unsent = false // whoever knows its fence was told of it
+		c.x.hasIt(c)
+		return a, c
+	}
+	return a, nil
+}
+
+func (c *claim) overdue(mono time.Duration) bool { return c.deadline > 0 && mono >= c.deadline }
+
+// PullReport takes results in. It is answered once they are committed, item by item.
+func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullAnswers, error) {
+	worker, _, err := caller(r.Worker, r.Session)
+	if err != nil {
+		return job.PullAnswers{}, err
+	}
+	call := &reportCall{left: 1, done: make(chan struct{})}
+	mono, now := s.o.Clock.Mono(), job.At(s.o.Clock.Now())
+	out := job.PullAnswers{Lease: job.Duration(s.o.TTL), Runs: make([]job.PullAnswer, len(r.Runs))}
+	line := make([]*pending, len(r.Runs)) // nil: stale
+	want := make([]job.Outcome, len(r.Runs))
+	var vague []int
+	s.mu.Lock()
+	if err := s.servingLocked(); err != nil {
+		s.mu.Unlock()
+		return job.PullAnswers{}, err
+	}
+	for i := range r.Runs {
+		item := &r.Runs[i]
+		res := pullResult(item, r.Failed)
+		want[i] = res.Outcome
+		a, c := s.namedLocked(r.Queue, worker, item.PullRef)
+		out.Runs[i] = a
+		if c == nil {
+			if a.Why == "" {
+				vague = append(vague, i)
+			}
+			continue
+		}
+		res.Run, res.StartedAt, res.FinishedAt = c.run, c.started, now
+		res.TimedOut = res.Outcome == job.OutcomeFailed && c.overdue(mono)
+		c.until = mono + s.o.TTL
+		s.queueLocked(c, res, call)
+		line[i] = c.pending
+	}
+	call.answered(nil)
+	s.mu.Unlock()
+	kick(s.wake)
+
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	s.mu.Lock()
+	acks := map[uint64]bool{}
+	for _, a := range call.acks {
+		acks[a.Fence] = a.Stale
+	}
+	s.mu.Unlock()
+	for i, p := range line {
+		if p == nil {
+			continue
+		}
+		stale, answered := acks[p.c.fence]
+		switch a := &out.Runs[i]; {
+		case !answered:
+			return job.PullAnswers{}, job.Errorf(job.CodeOutcomeUnknown, "send it again: what was committed is answered with repeated: true",
+				"the results may or may not have been committed")
+		case stale || p.result.Outcome != want[i]: // taken back, or another result of it was faster
+			a.Status = job.PullStale
+			vague = append(vague, i)
+		}
+	}
+	s.explain(out.Runs, vague, want)
+	return out, nil
+}
+
+func pullResult(item *job.PullResult, failed bool) job.Result {
+	r := job.Result{Fence: item.Fence, Outcome: job.OutcomeSucceeded, Output: item.Output}
+	if !failed {
+		return r
+	}
+	r.Outcome, r.Error, r.Permanent, r.RetryAfter = job.OutcomeFailed, item.Error, item.Permanent, item.Delay
+	if item.Unstarted {
+		r.Outcome = job.OutcomeReturned
+	}
+	return r
+}
+
+// explain says why some answers are stale. A result that was committed before, under the same fence, is no reason to worry its
+// worker: it is ok, and repeated. want is what each was reported as; nil for a heartbeat.
+func (s *Scheduler) explain(answers []job.PullAnswer, vague []int, want []job.Outcome) {
+	for len(vague) > 0 {
+		chunk := vague[:min(explainChunk, len(vague))]
+		vague = vague[len(chunk):]
+		err := s.st.View(func(v *store.View) error {
+			for _, i := range chunk {
+				outcome := job.Outcome(0)
+				if want != nil {
+					outcome = want[i]
+				}
+				if err := explainOne(v, &answers[i], outcome); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			s.log.Error("why a run is stale cannot be read", "error", err)
+		}
+	}
+	for i := range answers {
+		if answers[i].Status == job.PullStale && answers[i].Why == "" {
+			answers[i].Why = "it is not held by a pull worker under this fence"
+		}
+	}
+}
+
+func explainOne(v *store.View, a *job.PullAnswer, want job.Outcome) error {
+	key, err := job.ParseRunKey(a.RunID)
+	if err != nil {
+		return nil //nolint:nilerr // the answer says so already
+	}
+	row, open, err := v.Run(key)
+	if err != nil {
+		return err
+	}
+	repeated := func() { a.Status, a.Why, a.Repeated = job.PullOK, "", true }
+	st, _, exists, err := v.State(key.Job)
+	if err != nil {
+		return err
+	}
+	found := false
+	if exists {
+		n := 0
+		err = v.EachOfJob(st.HistHead, func(_ uint64, r store.Record) bool {
+			if n++; n > explainRecords {
+				return false
+			}
+			if r.Run() != key || r.Fence != a.Fence || r.Interval.Count > 0 {
+				return true
+			}
+			found = true
+			switch {
+			case r.Status == job.RunSucceeded && want == job.OutcomeSucceeded,
+				want == job.OutcomeFailed && (r.Status == job.RunFailed || r.Status == job.RunDead || r.Status == job.RunCanceled) && r.Reason != job.ReasonWorkerLost:
+				repeated()
+			case r.Reason != 0:
+				a.Why = fmt.Sprintf("this attempt is recorded as %s (%s)", r.Status, r.Reason)
+			default:
+				a.Why = fmt.Sprintf("this attempt is recorded as %s", r.Status)
+			}
+			return false
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case found:
+	case open && row.Fence > a.Fence:
+		a.Why = fmt.Sprintf("it was taken back, and given out again as attempt %d with the fence %d", row.Attempt, row.Fence)
+	case open && row.Fence == a.Fence && (row.Status == job.RunPending || row.Status == job.RunRetrying || row.Status == job.RunWaiting):
+		if want == job.OutcomeReturned {
+			repeated()
+		} else {
+			a.Why = "it went back, and waits for another attempt"
+		}
+	case open && row.Fence < a.Fence:
+		a.Why = "this fence was never given out for it"
+	case open:
+		a.Why = fmt.Sprintf("it is held by the worker %q, which does not pull", row.Worker)
+	case !exists:
+		a.Why = "there is no such job, or it was deleted"
+	default:
+		a.Why = "there is no such run, or it ended long ago"
+	}
+	return nil
+}
