@@ -18,6 +18,7 @@ type ServerConfig struct {
 	Bootstrap                          bool
 	Join                               []string
 	RemoveDeadAfter                    time.Duration
+	Lease                              time.Duration
 	Executors                          []string
 	Slots                              int
 	Tags                               map[string]string
@@ -48,7 +49,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
-		Executors: types, Slots: cfg.Slots, Tags: cfg.Tags, Version: version().Version, Logger: cfg.logger(),
+		Executors: types, Slots: cfg.Slots, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},

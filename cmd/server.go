@@ -54,6 +54,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, or none")
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
+	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s)")
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
 	fl.DurationVar(&cfg.HistoryMaxAge, "history-max-age", 7*24*time.Hour, "how long finished runs are kept")
@@ -88,6 +89,8 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it", "--bootstrap and --join exclude each other")
 	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
 		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead", "%s is too short", c.RemoveDeadAfter)
+	case c.Lease != 0 && c.Lease < time.Second:
+		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it", "%s is too short", c.Lease)
 	case !isAddress(c.Listen):
 		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
 	case c.Advertise != "" && !isAddress(c.Advertise):
@@ -98,10 +101,16 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--history-max-age", "use a duration such as 168h", "%s is not a time to keep history", c.HistoryMaxAge)
 	case c.HistoryMaxCount == 0:
 		return job.Invalid("--history-max-count", "use at least 1", "no history at all")
-	case !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel):
-		return job.Invalid("--log-level", "use debug, info, warn or error", "there is no level %q", c.LogLevel)
-	case !slices.Contains([]string{"text", "json"}, c.LogFormat):
-		return job.Invalid("--log-format", "use text or json", "there is no format %q", c.LogFormat)
+	}
+	return checkLogging(c.LogLevel, c.LogFormat)
+}
+
+func checkLogging(level, format string) error {
+	switch {
+	case !slices.Contains([]string{"debug", "info", "warn", "error"}, level):
+		return job.Invalid("--log-level", "use debug, info, warn or error", "there is no level %q", level)
+	case !slices.Contains([]string{"text", "json"}, format):
+		return job.Invalid("--log-format", "use text or json", "there is no format %q", format)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (w *Worker) sessions(ctx context.Context) {
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	w.mu.Lock()
 	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types, Tags: w.o.Tags,
-		Slots: w.o.Slots + w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version}
+		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,11 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 	if (p.Command == "") == (len(p.Argv) == 0) {
 		return permanent("payload: a shell job needs a command or an argv")
 	}
+	return s.run(ctx, p, a, nil)
+}
+
+// run carries out a command; stdin is nil for none.
+func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, stdin []byte) job.Result {
 	out := newTailBuffer(job.MaxOutputBytes)
 	trace := traceparent(a.Traceparent)
 	cmd, err := s.command(p, a, trace)
@@ -83,6 +89,9 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 		return failure("%v", err)
 	}
 	cmd.Stdout, cmd.Stderr = out, out // the same writer: one pipe, so the order of writes is kept
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
 
 	note, err := s.note(a, trace)
 	if err != nil {

@@ -20,7 +20,8 @@ type Register struct {
 	Incarnation uint64            `json:"incarnation,omitempty"`
 	Types       []Type            `json:"types"`
 	Tags        map[string]string `json:"tags,omitempty"`
-	Slots       int               `json:"slots"`
+	Slots       int               `json:"slots"`              // how many runs it takes, with those that wait in its hands
+	Prefetch    int               `json:"prefetch,omitempty"` // how many of them wait: they are claimed, not started
 	Held        []Held            `json:"held,omitempty"`
 	Version     string            `json:"version,omitempty"`
 }

@@ -103,8 +103,8 @@ type Scheduler struct {
 	nextPull uint64            // as nextInc, of pull sessions
 	pulled   map[uint64]*claim // the claims of pull workers, by fence
 	queues   map[string]bool   // those that are known to exist
-	expireQ  []*claim // to be taken from their workers
-	flying   int      // claim batches in flight
+	expireQ  []*claim          // to be taken from their workers
+	flying   int               // claim batches in flight
 	early    map[uint64]struct{}
 	results  []*pending
 	own      []*pending // results that the leader made itself and could not commit

@@ -18,7 +18,8 @@ type session struct {
 	version string
 	types   []job.Type
 	tags    map[string]string
-	slots   int
+	slots   int // with what it prefetches
+	ahead   int // what it prefetches
 
 	// A session in waiting is one whose worker has runs in hand from before this leadership and has not come yet.
 	registered bool

@@ -153,8 +153,8 @@ type WorkerInfo struct {
 	Version     string
 	Types       []job.Type
 	Tags        map[string]string
-	Slots       int
-	Busy        int
+	Slots       int // without what it prefetches
+	Busy        int // may be more, by that
 	LastHeard   time.Time
 	Waiting     bool // it has runs in hand from before this leadership and has not come yet
 }
@@ -166,7 +166,7 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	out := make([]WorkerInfo, 0, len(s.sessions))
 	for k, x := range s.sessions {
 		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version, Types: x.types, Tags: x.tags,
-			Slots: x.slots, Busy: x.open, LastHeard: x.heardAt, Waiting: !x.registered})
+			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Waiting: !x.registered})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {
 		if a.Worker != b.Worker {

@@ -12,9 +12,9 @@ const (
 	// incarnationBits follow the term in an incarnation, so that numbers grow over leaderships.
 	incarnationBits = 20
 	// pullBit is set in the incarnations of pull sessions, so that the next leader knows whose claims have leases of their own.
-	pullBit = 1 << (incarnationBits - 1)
-	maxPollWait     = time.Minute
-	maxSlots        = 1 << 20
+	pullBit     = 1 << (incarnationBits - 1)
+	maxPollWait = time.Minute
+	maxSlots    = 1 << 20
 	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the log, and
 	// drainLimit how long.
 	drainTick  = 5 * time.Millisecond
@@ -38,6 +38,7 @@ func (s *Scheduler) Register(_ context.Context, r job.Register) (job.Session, er
 	}
 	x.registered = true
 	x.secret, x.version, x.types, x.tags, x.slots = r.Secret, r.Version, r.Types, r.Tags, r.Slots
+	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 	x.withheld, x.draining = 0, false
 	s.version++
@@ -52,6 +53,8 @@ func checkRegister(r *job.Register) error {
 		return job.Invalid("worker", "use a name that is unique in the cluster", "a worker needs a name of at most %d bytes", job.MaxName)
 	case r.Slots < 1 || r.Slots > maxSlots:
 		return job.Invalid("slots", "", "%d is not between 1 and %d", r.Slots, maxSlots)
+	case r.Prefetch < 0 || r.Prefetch >= r.Slots:
+		return job.Invalid("prefetch", "it is a part of the slots", "%d is not between 0 and %d", r.Prefetch, r.Slots-1)
 	case len(r.Types) == 0:
 		return job.Invalid("types", "name the types of runs it can carry out", "a worker needs at least one type")
 	}

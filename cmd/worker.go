@@ -1,0 +1,209 @@
+package cmd
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// workerConfig is what `worker` knows.
+type workerConfig struct {
+	Join                      []string
+	Name                      string
+	Executors                 []string
+	Queues                    []string
+	Command                   string
+	Slots, Prefetch           int
+	Tags                      map[string]string
+	StateDir                  string
+	Drain                     time.Duration
+	LogLevel, LogFormat, Vers string
+}
+
+var workerExecutors = append(slices.Clone(knownExecutors), string(job.TypeQueue))
+
+func (a *app) workerCmd() *cobra.Command {
+	var cfg workerConfig
+	var tags []string
+	c := &cobra.Command{
+		Use: "worker", Short: "Run a worker that is no node: it takes runs from a cluster", Args: cobra.NoArgs,
+		Long: "Run a worker alone, on any machine that reaches the cluster. It finds the leader through any node and follows it. At the first SIGTERM it takes no more runs, gives back what it has not started, finishes what runs and reports it.",
+		Example: "  carillon worker --join 10.0.0.1:7400,10.0.0.2:7400 --slots 64 --executors http,shell --tags region=eu\n" +
+			"  carillon worker --join 10.0.0.1:7400 --executors queue --queues mail --command ./send-mail",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if cfg.Tags, err = pairs("--tags", tags); err != nil {
+				return err
+			}
+			if len(cfg.Join) == 0 {
+				cfg.Join = []string{a.addr}
+			}
+			cfg.Vers = version().Version
+			if err := cfg.validate(); err != nil {
+				return err
+			}
+			return runWorker(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
+	}
+	fl := c.Flags()
+	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster, any of them (default --addr)")
+	fl.StringVar(&cfg.Name, "name", "", "name of the worker, unique in its cluster (default the host's name and something random)")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what it carries out: http, shell, queue")
+	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
+	fl.StringVar(&cfg.Command, "command", "", "with --executors queue: the command that does a run; it gets the data as JSON on standard input")
+	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it works on at once")
+	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more it takes ahead, which helps if runs are very short")
+	fl.StringSliceVar(&tags, "tags", nil, "tags k=v that jobs may select it by")
+	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a restart ends what a killed predecessor left running")
+	fl.DurationVar(&cfg.Drain, "drain-timeout", 30*time.Second, "how long it lets runs go on when it is to stop")
+	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
+	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
+	return c
+}
+
+func (c *workerConfig) validate() error {
+	queue := slices.Contains(c.Executors, string(job.TypeQueue))
+	for _, e := range c.Executors {
+		if !slices.Contains(workerExecutors, e) {
+			return job.Invalid("--executors", "use "+strings.Join(workerExecutors, ", "), "there is no executor %q", e)
+		}
+	}
+	for _, q := range c.Queues {
+		if !job.ValidQueue(q) {
+			return job.Invalid("--queues", "use letters, digits, - _ .", "%q is not the name of a queue", q)
+		}
+	}
+	_, tagged := c.Tags["queue"]
+	switch {
+	case len(c.Executors) == 0:
+		return job.Invalid("--executors", "use "+strings.Join(workerExecutors, ", "), "a worker without an executor can do nothing")
+	case queue && c.Command == "":
+		return job.Invalid("--command", "name the command that does a run of the queue", "the executor queue needs a command")
+	case !queue && (c.Command != "" || len(c.Queues) > 0):
+		return job.Invalid("--executors", "add queue to it", "--command and --queues are for the executor queue")
+	case tagged:
+		return job.Invalid("--tags", "use --queues", "the tag queue is set by --queues")
+	case len(c.Name) > job.MaxName:
+		return job.Invalid("--name", "shorten it", "a name has at most %d bytes", job.MaxName)
+	case c.Slots < 1 || c.Slots > 65536:
+		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
+	case c.Prefetch < 0 || c.Prefetch > 65536:
+		return job.Invalid("--prefetch", "use 0 to 65536", "a prefetch of %d", c.Prefetch)
+	case c.Drain <= 0:
+		return job.Invalid("--drain-timeout", "use a duration such as 30s", "%s is no time to finish", c.Drain)
+	}
+	for _, addr := range c.Join {
+		if !strings.Contains(addr, "://") && !isAddress(addr) {
+			return job.Invalid("--join", "use host:port of a node, such as 10.0.0.1:7400", "%q is not an address", addr)
+		}
+	}
+	return checkLogging(c.LogLevel, c.LogFormat)
+}
+
+// runWorker works until the context ends, and drains then.
+func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err error) {
+	log := (&ServerConfig{LogLevel: cfg.LogLevel, LogFormat: cfg.LogFormat}).logger()
+	me := identity{Name: cfg.Name, Secret: rand.Text()}
+	procs := ""
+	if cfg.StateDir != "" {
+		dir, err := openStateDir(cfg.StateDir)
+		if err != nil {
+			return err
+		}
+		defer dir.close()
+		if me, err = dir.identity(cfg.Name); err != nil {
+			return err
+		}
+		procs = filepath.Join(cfg.StateDir, "procs")
+		// Before it registers: once it has, the runs of its predecessor are given out again.
+		n, err := executor.KillLeftovers(procs)
+		if err != nil {
+			return fmt.Errorf("end what an earlier start left running: %w", err)
+		}
+		if n > 0 {
+			log.Warn("killed process groups that an earlier start left behind", "groups", n)
+		}
+	}
+	if me.Name == "" {
+		me.Name = randomName()
+	}
+	runners := map[job.Type]executor.Runner{}
+	var shell *executor.Shell
+	if slices.Contains(cfg.Executors, string(job.TypeShell)) || slices.Contains(cfg.Executors, string(job.TypeQueue)) {
+		if shell, err = executor.NewShell(executor.ShellOptions{Dir: procs}); err != nil {
+			return err
+		}
+		defer shell.Close()
+	}
+	for _, e := range cfg.Executors {
+		switch t := job.Type(e); t {
+		case job.TypeHTTP:
+			h := executor.NewHTTP(executor.HTTPOptions{Version: cfg.Vers})
+			defer h.Close()
+			runners[t] = h
+		case job.TypeShell:
+			runners[t] = shell
+		case job.TypeQueue:
+			runners[t] = &executor.Queue{Shell: shell, Command: cfg.Command}
+		}
+	}
+	tags := cfg.Tags
+	if len(cfg.Queues) > 0 {
+		if tags == nil {
+			tags = map[string]string{}
+		}
+		tags["queue"] = strings.Join(cfg.Queues, ",")
+	}
+	leader := client.NewLeader(cfg.Join)
+	defer leader.Close()
+	w, err := executor.New(executor.Options{
+		Name: me.Name, Secret: me.Secret, Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: runners,
+		Leader: &announcing{Leader: leader, say: func(s job.Session) {
+			fmt.Fprintf(stderr, "carillon worker %s registered: %d slots for %s, leader of term %d\n", me.Name, cfg.Slots, strings.Join(cfg.Executors, ", "), s.Term)
+		}},
+		Logger: log, DrainTimeout: cfg.Drain,
+	})
+	if err != nil {
+		return err
+	}
+	quiet := context.AfterFunc(ctx, func() {
+		fmt.Fprintln(stderr, "stopping: what runs is finished first; interrupt again to stop at once")
+	})
+	defer quiet()
+	return w.Run(ctx)
+}
+
+func randomName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "worker"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:6])
+}
+
+// announcing says once that the worker has registered.
+type announcing struct {
+	*client.Leader
+	once sync.Once
+	say  func(job.Session)
+}
+
+func (a *announcing) Register(ctx context.Context, r job.Register) (job.Session, error) {
+	s, err := a.Leader.Register(ctx, r)
+	if err == nil {
+		a.once.Do(func() { a.say(s) })
+	}
+	return s, err
+}
