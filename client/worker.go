@@ -129,7 +129,7 @@ func (w Worker) prepare() (*puller, error) {
 		w.Addrs = []string{os.Getenv("CARILLON_ADDR")}
 	}
 	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: newClock(), lease: defaultLease,
-		set: map[uint64]*pulledRun{}, free: make(chan struct{}, 1), results: make(chan struct{}, 1)}
+		set: map[uint64]*pulledRun{}, free: make(chan struct{}, 1), results: make(chan struct{}, 1), leased: make(chan struct{}, 1)}
 	opts := []Option{WithAttempts(1), WithUserAgent("carillon-worker")}
 	if w.HTTPClient != nil {
 		opts = append(opts, WithHTTPClient(w.HTTPClient))
@@ -152,8 +152,8 @@ type puller struct {
 	clock clock
 
 	// Each is a latch of size one: "look again".
-	free, results chan struct{}
-	handlers      sync.WaitGroup
+	free, results, leased chan struct{}
+	handlers              sync.WaitGroup
 
 	mu      sync.Mutex
 	at      int // the node that answered last

@@ -93,8 +93,9 @@ func (p *puller) poll(ctx, base context.Context, room int, wait time.Duration) e
 	}
 	p.mu.Lock()
 	p.session = r.Session
-	if r.Lease > 0 {
+	if r.Lease > 0 && p.lease != time.Duration(r.Lease) {
 		p.lease = time.Duration(r.Lease)
+		kick(p.leased)
 	}
 	p.mu.Unlock()
 	switch {
@@ -199,7 +200,7 @@ func (p *puller) collect(base context.Context) {
 
 // heartbeats names everything in hand, five times a lease.
 func (p *puller) heartbeats(ctx context.Context) {
-	for sleep(ctx, p.leaseNow()/5) {
+	for p.untilBeat(ctx) {
 		for refs := range slices.Chunk(p.held(), job.MaxPullRuns) {
 			sent := p.clock()
 			answers, err := p.say(ctx, refs)
@@ -224,6 +225,19 @@ func (p *puller) heartbeats(ctx context.Context) {
 			p.mu.Unlock()
 		}
 	}
+}
+
+// untilBeat waits for the time of the next heartbeat, which comes sooner when the lease turns out to be shorter.
+func (p *puller) untilBeat(ctx context.Context) bool {
+	t := time.NewTimer(p.leaseNow() / 5)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+	case <-p.leased:
+	}
+	return true
 }
 
 func (p *puller) held() []job.PullRef {

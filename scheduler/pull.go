@@ -88,6 +88,9 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		return job.PullReply{}, err
 	}
 	q.Worker = worker
+	if seen.fence > s.st.Counters().Fence { // not of this cluster's history; believed, it would keep everything from being delivered
+		seen = receipt{}
+	}
 	if err := s.knowsQueue(q.Queue); err != nil {
 		return job.PullReply{}, err
 	}
@@ -190,12 +193,17 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 		}
 		s.received(x, seen)
 	} else {
-		key, err := s.newPullKeyLocked(q.Worker)
-		if err != nil {
-			return nil, err
+		// A session that is not known goes on under the name it had: should this answer be lost, the same receipt comes again.
+		key, secret := sessionKey{seen.worker, seen.incarnation}, seen.secret
+		if seen.incarnation == 0 || x != nil {
+			var err error
+			if key, err = s.newPullKeyLocked(q.Worker); err != nil {
+				return nil, err
+			}
+			seen.fence, secret = 0, strings.ToLower(rand.Text()[:secretLen])
 		}
 		x = newSession(key, mono)
-		x.pull = &pullSession{secret: strings.ToLower(rand.Text()[:secretLen]), index: s.pulled}
+		x.pull = &pullSession{secret: secret, top: seen.fence, index: s.pulled}
 		s.sessions[key] = x
 		s.version++
 	}

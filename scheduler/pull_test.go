@@ -434,6 +434,26 @@ func TestPullOnePollAtATime(t *testing.T) {
 	})
 }
 
+// A session string of another cluster, or of nobody, is as good as none.
+func TestPullForeignSession(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.queueJob(nil)
+		w.trigger(id)
+		foreign := receipt{incarnation: 99<<incarnationBits | pullBit, fence: 1 << 60, secret: "abcdefghijkl", worker: "w"}
+		r, session := w.pullOne(job.PullPoll{Session: foreign.String()})
+		if got, err := parseReceipt(session); err != nil || got.worker != "w" || got.fence != r.Fence || got.incarnation == foreign.incarnation {
+			t.Errorf("%+v, %v", got, err)
+		}
+		wantAnswer(t, w.finish(r), job.PullOK, "")
+		for _, s := range []string{"x", "1.2.3.4", "...", "g000.1.abcdefghijkl.!", "1.1.abcdefghijkl.dw", "g000.-.abcdefghijkl.dw"} {
+			if _, err := parseReceipt(s); err == nil {
+				t.Errorf("%q is read", s)
+			}
+		}
+	})
+}
+
 // An outcome that is not known is not given as one, and the repetition finds out.
 func TestPullOutcomeUnknown(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func queueSpec(name string, more ...any) map[string]any {
+	m := map[string]any{"name": name, "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q", "data": name}}
+	for i := 0; i < len(more); i += 2 {
+		m[more[i].(string)] = more[i+1]
+	}
+	return m
+}
+
+func (n *testNode) poll(q job.PullPoll) job.PullReply {
+	n.t.Helper()
+	return ok[job.PullReply](n, "POST", "/api/v1/queues/q:poll", q)
+}
+
+func (n *testNode) complete(r job.PullRun) job.PullAnswer {
+	n.t.Helper()
+	body := map[string]any{"runs": []job.PullRef{{RunID: r.RunID, Fence: r.Fence}}}
+	return ok[job.PullAnswers](n, "POST", "/api/v1/queues/q:complete", body).Runs[0]
+}
+
+// Every node takes the calls of pull workers; a poll that waits at one is given up when its client hangs up.
+func TestPullThroughAnyNode(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	leader := c.leader()
+	a, b := c.others(leader)[0], c.others(leader)[1]
+	a.create(queueSpec("one"))
+
+	answers := make(chan job.PullReply)
+	go func() { answers <- a.poll(job.PullPoll{Worker: "w", Max: 2, Wait: job.Duration(30 * time.Second)}) }()
+	time.Sleep(50 * time.Millisecond)
+	ok[job.Run](b.testNode, "POST", "/api/v1/jobs/one:run", nil)
+	r := <-answers
+	if len(r.Runs) != 1 || r.Runs[0].JobName != "one" {
+		t.Fatalf("%+v", r)
+	}
+	beat := map[string]any{"runs": []job.PullRef{{RunID: r.Runs[0].RunID, Fence: r.Runs[0].Fence}}}
+	if x := ok[job.PullAnswers](leader.testNode, "POST", "/api/v1/queues/q:heartbeat", beat); x.Runs[0].Status != job.PullOK {
+		t.Errorf("%+v", x)
+	}
+	if d := ok[client.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].RunID, nil); d.Status != job.RunRunning || d.Worker != "w" {
+		t.Errorf("%+v", d.Run)
+	}
+	if x := b.complete(r.Runs[0]); x.Status != job.PullOK || x.Repeated {
+		t.Errorf("%+v", x)
+	}
+	if x := a.complete(r.Runs[0]); x.Status != job.PullOK || !x.Repeated {
+		t.Errorf("%+v", x)
+	}
+	if p := a.call("POST", "/api/v1/queues/nope:poll", "{}"); p.status != 404 || p.problem().Code != job.CodeUnknownQueue {
+		t.Errorf("%d %s", p.status, p.body)
+	}
+
+	// The client of a follower hangs up. The leader must hear of it: what is claimed afterwards is not for that poll.
+	polls := func() int {
+		n := 0
+		for _, w := range leader.group.lead.current().sched.Workers() {
+			if w.Worker == "hangs-up" {
+				n++
+			}
+		}
+		return n
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		rq, err := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addr()+"/api/v1/queues/q:poll", bytes.NewReader([]byte(`{"worker":"hangs-up","wait":"50s"}`)))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if res, err := a.client.Do(rq); err == nil {
+			res.Body.Close()
+			t.Error("answered")
+		}
+	}()
+	leader.eventually("it polls", func() bool { return polls() == 1 })
+	hangUp()
+	<-gone
+	leader.eventually("its poll is over", func() bool { return polls() == 0 })
+	run := ok[job.Run](b.testNode, "POST", "/api/v1/jobs/one:run", nil)
+	if r := a.poll(job.PullPoll{Max: 1, Wait: job.Duration(20 * time.Second)}); len(r.Runs) != 1 || r.Runs[0].RunID != run.RunID || r.Runs[0].Attempt != 1 {
+		t.Errorf("%+v", r)
+	} else {
+		a.complete(r.Runs[0])
+	}
+}
+
+// The answer to a poll is lost between two nodes. It is not sent again, the client is told, and its next poll gets the run.
+func TestPullAnswerLostBetweenNodes(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	leader := c.leader()
+	via := c.others(leader)[0]
+	via.create(queueSpec("one"))
+	session := via.poll(job.PullPoll{Worker: "w", Max: 0}).Session
+	run := ok[job.Run](via.testNode, "POST", "/api/v1/jobs/one:run", nil)
+	// With a session that has no claims the receipt still tells: it was issued before anything was delivered.
+	leader.link.lose.Store(1)
+	p := via.call("POST", "/api/v1/queues/q:poll", job.PullPoll{Session: session, Max: 1, Wait: job.Duration(5 * time.Second)})
+	leader.link.lose.Store(0)
+	if p.status != 503 || p.problem().Code != job.CodeOutcomeUnknown {
+		t.Fatalf("%d %s", p.status, p.body)
+	}
+	r := via.poll(job.PullPoll{Session: session, Max: 1, Wait: job.Duration(20 * time.Second)})
+	if len(r.Runs) != 1 || r.Runs[0].RunID != run.RunID || r.Runs[0].Attempt != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if x := via.complete(r.Runs[0]); x.Status != job.PullOK {
+		t.Errorf("%+v", x)
+	}
+	if all := via.runs("one"); len(all) != 1 || all[0].Status != job.RunSucceeded {
+		t.Errorf("%+v", all)
+	}
+}
+
+// Workers in Go work on while leaders die: every run is done, none by two at the same time, and what was done under an old claim does
+// not count.
+func TestPullWorkersOverFailovers(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	first := c.leader()
+	const jobs, rounds = 10, 12
+	for i := range jobs {
+		first.create(queueSpec(fmt.Sprintf("job-%d", i), "overlap", "allow"))
+	}
+	var addrs []string
+	for _, m := range c.members {
+		addrs = append(addrs, m.Addr())
+	}
+	var mu sync.Mutex
+	live := map[string]int{}
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for i := range 2 {
+		workers.Go(func() {
+			w := client.Worker{Addrs: addrs, Queue: "q", Name: fmt.Sprintf("w%d", i), Concurrency: 8, Handler: func(_ context.Context, r *client.Run) error {
+				mu.Lock()
+				if live[r.RunID]++; live[r.RunID] > 1 {
+					t.Errorf("%s is being done twice", r.RunID)
+				}
+				mu.Unlock()
+				time.Sleep(20 * time.Millisecond)
+				mu.Lock()
+				live[r.RunID]--
+				mu.Unlock()
+				return nil
+			}}
+			if err := w.Run(ctx); err != nil {
+				t.Errorf("worker %d: %v", i, err)
+			}
+		})
+	}
+	via := c.others(first)[0]
+	started := 0
+	for round := range rounds {
+		if round == rounds/2 {
+			first.crash()
+		}
+		for i := range jobs {
+			via.eventually("a run is made", func() bool {
+				p := via.call("POST", fmt.Sprintf("/api/v1/jobs/job-%d:run", i), nil, "Idempotency-Key", fmt.Sprintf("%d-%d", round, i))
+				return p.status/100 == 2
+			})
+			started++
+		}
+	}
+	done := func() int {
+		n := 0
+		for i := range jobs {
+			n += via.count(fmt.Sprintf("job-%d", i), job.RunSucceeded)
+		}
+		return n
+	}
+	via.eventually("all runs are done", func() bool { return done() == started })
+	stop()
+	workers.Wait()
+	if n := done(); n != started {
+		t.Errorf("%d of %d", n, started)
+	}
+}
