@@ -282,6 +282,12 @@ func TestRoutes(t *testing.T) {
 		{"worker, query", "POST", "/workers:poll?wait=1s", nil, `{}`, 400, job.CodeUnknownField, ``},
 		{"worker, GET", "GET", "/workers:poll", nil, ``, 405, job.CodeMethodNotAllowed, ``},
 
+		{"pull polls", "POST", "/queues/q:poll", nil, `{"worker":"w","max":2,"wait":"10s","tags":{"a":"b"},"held":[{"run_id":"r_1.5.m","fence":7}]}`, 200, "", `"session":"s"`},
+		{"pull polls with nothing", "POST", "/queues/q:poll", nil, "", 200, "", `"data":{"max":1}`},
+		{"pull heartbeats", "POST", "/queues/q:heartbeat", nil, `{"runs":[{"run_id":"r_1.5.m","fence":7}]}`, 200, "", `"status":"canceling"`},
+		{"pull completes", "POST", "/queues/q:complete", nil, `{"worker":"w","session":"s","runs":[{"run_id":"r_1.5.m","fence":7,"output":"o"}]}`, 200, "", `"repeated":true`},
+		{"pull fails", "POST", "/queues/q:fail", nil, `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","permanent":true,"delay":"3s","output":"o"}]}`, 200, "", `"status":"ok"`},
+
 		{"clock reset", "POST", "/cluster:clock-reset", nil, "", 204, "", ""},
 		{"release", "POST", "/cluster:release", nil, "", 200, "", `"released":false`},
 		{"release, body", "POST", "/cluster:release", nil, `{"now":true}`, 400, job.CodeMalformed, ``},
@@ -324,7 +330,7 @@ func TestRoutes(t *testing.T) {
 			if path != "/healthz" && path != "/readyz" && !strings.HasPrefix(path, "/metrics") {
 				path = "/api/v1" + path
 			}
-			w := serveWith(t, world(t), api.Options{Metrics: metrics, Workers: busyWorkers(t), Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, tt.header, tt.body)
+			w := serveWith(t, world(t), api.Options{Metrics: metrics, Workers: busyWorkers(t), Pull: &pulls{}, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, tt.header, tt.body)
 			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
 				t.Fatalf("%d, want %d with %q:\n%s", w.Code, tt.status, tt.want, w.Body)
 			}

@@ -15,7 +15,7 @@ import (
 // FuzzHandlers: whatever arrives, nothing panics, and what is refused is refused with a problem that names a code.
 func FuzzHandlers(f *testing.F) {
 	for _, rt := range api.RoutePaths() {
-		path := strings.NewReplacer("{ref}", "daily", "{name}", "xmas").Replace(rt[1])
+		path := strings.NewReplacer("{ref}", "daily", "{name}", "xmas", "{queue}", "q").Replace(rt[1])
 		f.Add(rt[0], path, "", "", "", spec)
 		f.Add(rt[0], path, "limit=1&cursor=1&stale=true", "k", `"1"`, `{"version":1}`)
 	}
@@ -24,6 +24,8 @@ func FuzzHandlers(f *testing.F) {
 	f.Add("POST", "/api/v1/schedule:preview", "", "", "", `{"schedule":"0 2 * * 1#5","timezone":"Africa/Cairo","count":100}`)
 	f.Add("PUT", "/api/v1/calendars/x", "", "", "", `{"windows":[{"from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"}]}`)
 	f.Add("DELETE", "/api/v1/dead", "ids=1,2&all=1", "", "", "")
+	f.Add("POST", "/api/v1/queues/q:fail", "", "", "", `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","delay":"3s"},{}]}`)
+	f.Add("POST", "/api/v1/queues/q:poll", "", "", "", `{"max":3,"wait":"1s","held":[{"run_id":"r_1.5.m","fence":7}]}`)
 	f.Add("GET", "/api/v1/jobs/%2e%2e", "", "", "", "")
 	f.Add("GET", "*", "", "", "", "")
 	f.Fuzz(func(t *testing.T, method, path, query, key, match, body string) {
@@ -44,7 +46,7 @@ func FuzzHandlers(f *testing.F) {
 			r.Header.Set("If-Match", match)
 		}
 		w := httptest.NewRecorder()
-		api.New(world(t), api.Options{}).ServeHTTP(w, r)
+		api.New(world(t), api.Options{Pull: &pulls{}}).ServeHTTP(w, r)
 		if w.Code < 400 {
 			return
 		}

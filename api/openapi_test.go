@@ -112,12 +112,17 @@ func checkParameters(t *testing.T, doc dict, rt route) {
 		}
 	}
 	// The messages of workers may be repeated as they are: assignments are numbered and results fenced.
-	if mutates := rt.method != "GET" && rt.path != prefix+"/schedule:preview" && !strings.HasPrefix(rt.path, prefix+"/workers:"); mutates != key {
+	if mutates := rt.method != "GET" && rt.path != prefix+"/schedule:preview" && !strings.HasPrefix(rt.path, prefix+"/workers:") && !isPull(rt.path); mutates != key {
 		t.Errorf("%s %s: Idempotency-Key documented: %v, want %v", rt.method, rt.path, key, mutates)
 	}
 	if hasBody := at(op, "requestBody") != nil; hasBody != (rt.body != noBody && rt.body != streamBody) {
 		t.Errorf("%s %s: requestBody documented: %v", rt.method, rt.path, hasBody)
 	}
+}
+
+// isPull says whether a path is one of those that pull workers speak to.
+func isPull(path string) bool {
+	return slices.ContainsFunc([]string{"poll", "heartbeat", "complete", "fail"}, func(verb string) bool { return path == prefix+"/queues/{queue}:"+verb })
 }
 
 func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
@@ -135,6 +140,8 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"Register": job.Register{}, "Session": job.Session{}, "SessionRef": job.SessionRef{}, "RunKey": job.RunKey{}, "Held": job.Held{},
 		"Poll": job.Poll{}, "PollReply": job.PollReply{}, "Assignment": job.Assignment{}, "Heartbeat": job.Heartbeat{}, "HeartbeatReply": job.HeartbeatReply{},
 		"Report": job.Report{}, "Result": job.Result{}, "ReportReply": job.ReportReply{}, "Ack": job.Ack{},
+		"PullPoll": job.PullPoll{}, "PullRef": job.PullRef{}, "PullReply": job.PullReply{}, "PullRun": job.PullRun{}, "PullBeat": job.PullBeat{},
+		"PullReport": job.PullReport{}, "PullResult": job.PullResult{}, "PullAnswers": job.PullAnswers{}, "PullAnswer": job.PullAnswer{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			props, _ := at(doc, "components", "schemas", name, "properties").(dict)
