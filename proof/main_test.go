@@ -7,7 +7,12 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) {
+	if args := os.Getenv(pullEnv); args != "" {
+		os.Exit(pullMain(args))
+	}
+	os.Exit(harness.Main(m))
+}
 
 // heavy marks a test that starts processes.
 func heavy(t *testing.T) {
