@@ -129,6 +129,39 @@ func TestPullAnswerLostBetweenNodes(t *testing.T) {
 	}
 }
 
+// A node that stops tells those whose polls wait there, instead of breaking their connections off.
+func TestPullThroughANodeThatStops(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	for _, m := range []*member{c.others(c.leader())[0], c.leader()} {
+		if m.call("GET", "/api/v1/jobs/one", nil).status == 404 {
+			m.create(queueSpec("one"))
+		}
+		answer := make(chan apiAnswer)
+		go func() {
+			p, err := m.try("POST", "/api/v1/queues/q:poll", `{"worker":"waits","wait":"50s"}`)
+			if err != nil {
+				t.Errorf("broken off: %v", err)
+			}
+			answer <- p
+		}()
+		m.eventually("it polls", func() bool {
+			for _, w := range c.leader().group.lead.current().sched.Workers() {
+				if w.Worker == "waits" {
+					return true
+				}
+			}
+			return false
+		})
+		go m.cancel()
+		if p := <-answer; p.status != 503 {
+			t.Errorf("%d %s", p.status, p.body)
+		}
+		m.stop()
+		m.restart()
+	}
+}
+
 // Workers in Go work on while leaders die: every run is done, none by two at the same time, and what was done under an old claim does
 // not count.
 func TestPullWorkersOverFailovers(t *testing.T) {
