@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -80,8 +82,8 @@ func checkPoll(q *job.PullPoll) error {
 }
 
 func checkWorkerName(name string) error {
-	if len(name) > job.MaxName {
-		return job.Invalid("worker", "", "a name has at most %d bytes", job.MaxName)
+	if len(name) > job.MaxName || strings.ContainsFunc(name, unicode.IsControl) { // it is shown on terminals
+		return job.Invalid("worker", "", "a name has at most %d bytes, and no control characters", job.MaxName)
 	}
 	return nil
 }

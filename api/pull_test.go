@@ -50,6 +50,7 @@ func TestPullBadInput(t *testing.T) {
 		{"poll", `{"queue":"q"}`, 400, job.CodeUnknownField, "queue"},
 		{"poll", `{"tags":{"queue":"p"}}`, 400, job.CodeInvalid, "tags.queue"},
 		{"poll", `{"worker":"` + strings.Repeat("x", 201) + `"}`, 400, job.CodeInvalid, "worker"},
+		{"poll", `{"worker":"a\u001b[2J"}`, 400, job.CodeInvalid, "worker"},
 		{"poll", `{"held":[{"run_id":"r_1.5.m"}]}`, 400, job.CodeInvalid, "held[0].fence"},
 		{"heartbeat", ``, 400, job.CodeMalformed, ""},
 		{"heartbeat", `{}`, 400, job.CodeInvalid, "runs"},

@@ -294,6 +294,52 @@ func TestWorkerLosesItsLease(tt *testing.T) {
 	}
 }
 
+// The answer to a poll arrives after the lease it speaks of: the run is not started, because somebody else has it by now.
+func TestWorkerDoubtsALateAnswer(tt *testing.T) {
+	t := withNode(tt)
+	t.run("warm-up", nil) // so that the queue is known
+	var late atomic.Bool
+	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: t.addr}) }}
+	delivered := make(chan struct{})
+	release := make(chan struct{})
+	to.ModifyResponse = func(r *http.Response) error {
+		if strings.HasSuffix(r.Request.URL.Path, ":poll") && late.Load() && r.ContentLength > 300 {
+			late.Store(false)
+			close(delivered)
+			<-release
+		}
+		return nil
+	}
+	s := httptest.NewServer(to)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	var begun sync.Map
+	handler := func(name string) func(context.Context, *client.Run) error {
+		return func(_ context.Context, r *client.Run) error {
+			begun.Store(r.JobName+" "+name, true)
+			return nil
+		}
+	}
+	t.work(client.Worker{Name: "late", Addrs: []string{strings.TrimPrefix(s.URL, "http://")}, Handler: handler("late")})
+	for _, ok := begun.Load("warm-up late"); !ok; _, ok = begun.Load("warm-up late") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	late.Store(true)
+	r := t.run("a", func(s *job.Spec) { s.Retry.Base = job.Duration(10 * time.Millisecond) })
+	<-delivered
+	t.work(client.Worker{Name: "other", Handler: handler("other")})
+	t.await(r.RunID, job.RunSucceeded)
+	close(release)
+	after := t.run("b", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
+	t.await(after.RunID, job.RunSucceeded)
+	time.Sleep(300 * time.Millisecond)
+	if _, twice := begun.Load("a late"); twice {
+		t.Error("it was started after it had been taken back")
+	}
+	if d := t.await(r.RunID, job.RunSucceeded); d.Worker != "other" || len(d.Attempts) != 2 {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestWorkerAsDescribed(t *testing.T) {
 	nothing := func(context.Context, *client.Run) error { return nil }
 	for field, w := range map[string]client.Worker{
