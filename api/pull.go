@@ -30,7 +30,7 @@ func (c *call) pull() (Pull, string, error) {
 	switch {
 	case c.h.opts.Pull == nil:
 		return nil, "", job.Errorf(job.CodeNotReady, "ask another node", "this node does not serve workers")
-	case !job.ValidQueue(queue):
+	case !job.QueueName(queue):
 		return nil, "", job.Invalid("queue", "use letters, digits, - _ .", "%q is not the name of a queue", queue)
 	}
 	return c.h.opts.Pull, queue, nil

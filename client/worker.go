@@ -102,7 +102,7 @@ func (w Worker) Run(ctx context.Context) error {
 
 func (w Worker) prepare() (*puller, error) {
 	switch {
-	case !job.ValidQueue(w.Queue):
+	case !job.QueueName(w.Queue):
 		return nil, job.Invalid("Queue", "use letters, digits, - _ .", "%q is not the name of a queue", w.Queue)
 	case w.Handler == nil:
 		return nil, job.Invalid("Handler", "", "a worker needs a handler")

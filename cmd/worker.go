@@ -81,7 +81,7 @@ func (c *workerConfig) validate() error {
 		}
 	}
 	for _, q := range c.Queues {
-		if !job.ValidQueue(q) {
+		if !job.QueueName(q) {
 			return job.Invalid("--queues", "use letters, digits, - _ .", "%q is not the name of a queue", q)
 		}
 	}

@@ -102,6 +102,3 @@ const (
 	MaxPullRuns = 1000
 	MaxPullWait = Duration(60e9)
 )
-
-// ValidQueue says whether a text can be the name of a queue.
-func ValidQueue(name string) bool { return queueRE.MatchString(name) }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 const (
@@ -91,7 +90,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 	if seen.fence > s.st.Counters().Fence { // not of this cluster's history; believed, it would keep everything from being delivered
 		seen = receipt{}
 	}
-	if err := s.knowsQueue(q.Queue); err != nil {
+	if err := KnownQueue(s.st, q.Queue); err != nil {
 		return job.PullReply{}, err
 	}
 	wait := max(min(time.Duration(q.Wait), maxPollWait), pullFloor)
@@ -325,35 +324,4 @@ func pullRun(c *claim, lease time.Duration) job.PullRun {
 	return job.PullRun{RunID: a.Run.String(), JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
 		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout), Delivery: a.Delivery,
 		Traceparent: a.Traceparent, Lease: job.Duration(lease)}
-}
-
-// knowsQueue refuses a queue that no job ever used: its name is more likely a typing error than early.
-func (s *Scheduler) knowsQueue(name string) error {
-	s.mu.Lock()
-	known := s.queues[name]
-	s.mu.Unlock()
-	if known {
-		return nil
-	}
-	err := s.st.View(func(v *store.View) error {
-		for n := uint32(1); !known; n++ {
-			class := v.Class(n)
-			if class == "" {
-				break
-			}
-			typ, queue, _ := job.ParseClass(class)
-			known = typ == job.TypeQueue && queue == name
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if !known {
-		return job.Errorf(job.CodeUnknownQueue, "create a job of type queue with it, or check the name", "no job uses the queue %q", name)
-	}
-	s.mu.Lock()
-	s.queues[name] = true
-	s.mu.Unlock()
-	return nil
 }

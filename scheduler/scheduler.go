@@ -102,7 +102,6 @@ type Scheduler struct {
 	nextInc  uint64
 	nextPull uint64            // as nextInc, of pull sessions
 	pulled   map[uint64]*claim // the claims of pull workers, by fence
-	queues   map[string]bool   // those that are known to exist
 	expireQ  []*claim          // to be taken from their workers
 	flying   int               // claim batches in flight
 	early    map[uint64]struct{}
@@ -129,7 +128,7 @@ func New(o Options) *Scheduler {
 		o: o, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
 		sessions: map[sessionKey]*session{}, version: 1, early: map[uint64]struct{}{},
-		pulled: map[uint64]*claim{}, queues: map[string]bool{},
+		pulled: map[uint64]*claim{},
 	}
 	s.stamp = newStamper(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
 	s.feed = &feed{wake: s.wake}
