@@ -3,10 +3,12 @@ package proof
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -24,7 +26,7 @@ func replace(t *testing.T, n *harness.Node, binary string) {
 // raised says in how many nodes' logs the feature level was raised.
 func (l *load) raised() (n int) {
 	for _, x := range l.cl.Nodes {
-		n += bytes.Count(x.Log(), []byte(`msg="every member supports a higher feature level" level=2`))
+		n += bytes.Count(x.Log(), fmt.Appendf(nil, `msg="every member supports a higher feature level" level=%d`, fsm.Level+1))
 	}
 	return n
 }
@@ -38,9 +40,10 @@ func TestRollingUpgrade(t *testing.T) {
 		jobs, wind = 1000, 10*time.Second
 	}
 	seed := harness.Seed(t)
-	was, next := harness.Build(t), harness.BuildLevel(t, 2)
+	was, next := harness.Build(t), harness.BuildLevel(t, fsm.Level+1)
 	l := newClusterLoad(t, seed, jobs, allow)
 	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
+	old, young := fsm.Level, fsm.Level+1
 	levels := func() (all [3]int) {
 		s, err := l.cl.Leader().Client.Status(context.Background())
 		if err != nil || len(s.Members) != 3 {
@@ -53,11 +56,11 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	replace(t, l.cl.Nodes[0], next)
 	replace(t, l.cl.Nodes[1], next)
-	harness.Eventually(t, harness.ReadyLimit, "two say that they are new", func() bool { return levels() == [3]int{2, 2, 1} })
+	harness.Eventually(t, harness.ReadyLimit, "two say that they are new", func() bool { return levels() == [3]int{young, young, old} })
 	if harness.Long() {
 		time.Sleep(5 * time.Second)
 		replace(t, l.cl.Nodes[1], was) // nothing that it would not understand was written
-		harness.Eventually(t, harness.ReadyLimit, "one went back", func() bool { return levels() == [3]int{2, 1, 1} })
+		harness.Eventually(t, harness.ReadyLimit, "one went back", func() bool { return levels() == [3]int{young, old, old} })
 		replace(t, l.cl.Nodes[1], next)
 	}
 	if n := l.raised(); n > 0 {
@@ -71,15 +74,15 @@ func TestRollingUpgrade(t *testing.T) {
 	n := l.cl.Nodes[0]
 	n.Stop()
 	n.Binary = was
-	l.refused(n, "the cluster is at feature level 2 and this binary supports levels up to 1", n.Dir)
+	l.refused(n, fmt.Sprintf("the cluster is at feature level %d and this binary supports levels up to %d", young, old), n.Dir)
 	n.Binary = next
 	n.Start()
 	// One that wants to join.
 	late := harness.NewNode(t, was, filepath.Join(t.TempDir(), "data"))
 	late.ID, late.Join = "n4", []string{n.Addr}
-	l.refused(late, "the cluster is at feature level 2 and node n4")
+	l.refused(late, fmt.Sprintf("the cluster is at feature level %d and node n4", young))
 	stop()
-	if got := levels(); got != [3]int{2, 2, 2} {
+	if got := levels(); got != [3]int{young, young, young} {
 		t.Errorf("levels %d", got)
 	}
 	_, r := l.settle(wind)
