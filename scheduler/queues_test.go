@@ -274,6 +274,11 @@ func TestQueueReasonsAndWorkers(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		w.clock.jump(time.Hour)
+		time.Sleep(2 * time.Second)
+		if why := s.WaitReason(nobody); !strings.Contains(why, "clock") {
+			t.Errorf("the leader holds: %q", why)
+		}
 		err := KnownQueue(w.st, "a")
 		if job.CodeOf(err) != job.CodeUnknownQueue || !strings.Contains(err.Error(), "b, declared, nobody") {
 			t.Error(err)
