@@ -100,7 +100,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		}
 	}
 	add("use", a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.statusCmd())
-	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.backupCmd())
+	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.backupCmd(), a.benchCmd())
 	add("local", a.scheduleCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
 	return root
 }

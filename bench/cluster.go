@@ -1,0 +1,227 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+)
+
+// Cluster is what is measured: processes of our own, or somebody else's at an address.
+type Cluster struct {
+	binary string
+	nodes  []*process
+	addrs  []string
+}
+
+// process is a child: a node or a worker.
+type process struct {
+	name, log string
+	args      []string
+	quit      *os.File // closing it ends a worker
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	end chan struct{}
+}
+
+// Remote is a cluster that runs already.
+func Remote(binary, addr string) *Cluster { return &Cluster{binary: binary, addrs: []string{addr}} }
+
+// StartCluster starts a cluster of n processes below dir and waits until all of them vote. extra goes to every node.
+func StartCluster(ctx context.Context, binary, dir string, n int, extra ...string) (*Cluster, error) {
+	c := &Cluster{binary: binary}
+	for i := range n {
+		addr, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		id := "n" + strconv.Itoa(i+1)
+		args := []string{"server", "--node-id", id, "--listen", addr, "--data-dir", filepath.Join(dir, id), "--log-level", "warn",
+			"--history-max-count", "1000000000"}
+		if i == 0 {
+			args = append(args, "--bootstrap")
+		} else {
+			args = append(args, "--join", c.addrs[0])
+		}
+		c.addrs = append(c.addrs, addr)
+		c.nodes = append(c.nodes, &process{name: id, log: filepath.Join(dir, id+".log"), args: append(args, extra...)})
+	}
+	for _, p := range c.nodes {
+		if err := p.start(binary); err != nil {
+			c.Stop()
+			return nil, err
+		}
+	}
+	if _, err := c.ready(ctx); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func freeAddr() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
+}
+
+func (p *process) start(binary string) error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, p.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt in the terminal is ours to pass on
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	end := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.end = cmd, end
+	p.mu.Unlock()
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(end)
+	}()
+	return nil
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+func (p *process) signal(s os.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(s) // it may be gone already
+	}
+}
+
+// stop asks a process to end and waits; one that does not is killed.
+func (p *process) stop() {
+	p.mu.Lock()
+	end := p.end
+	p.mu.Unlock()
+	if end == nil {
+		return
+	}
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-end:
+	case <-time.After(30 * time.Second):
+		p.kill()
+	}
+}
+
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.end
+}
+
+func (p *process) alive() bool {
+	select {
+	case <-p.end:
+		return false
+	default:
+		return p.end != nil
+	}
+}
+
+// Stop ends all nodes, the leader last: nobody needs to be elected.
+func (c *Cluster) Stop() {
+	var all sync.WaitGroup
+	for _, p := range c.nodes {
+		all.Go(p.stop)
+	}
+	all.Wait()
+}
+
+// client speaks to the node that leads, so that nothing is measured twice on its way.
+func (c *Cluster) client(ctx context.Context) (*client.Client, error) {
+	s, err := c.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range s.Members {
+		if m.ID == s.Leader {
+			return client.New(m.Address), nil
+		}
+	}
+	return client.New(c.addrs[0]), nil
+}
+
+// ready waits until the cluster takes work, with all of its members.
+func (c *Cluster) ready(ctx context.Context) (client.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		for _, a := range c.addrs {
+			s, err := client.New(a, client.WithAttempts(1)).Status(ctx)
+			if err == nil && s.Ready && s.Leader != "" && (c.nodes == nil || voters(s) == len(c.nodes)) {
+				return s, nil
+			}
+		}
+		for _, p := range c.nodes {
+			if !p.alive() {
+				return client.Status{}, fmt.Errorf("%s ended: %s", p.name, tail(p.log))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return client.Status{}, errors.New("the cluster did not become ready within a minute")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func voters(s client.Status) (n int) {
+	for _, m := range s.Members {
+		if m.Suffrage == "voter" {
+			n++
+		}
+	}
+	return n
+}
+
+func tail(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-2000):])
+}
+
+// leader is the process that leads; nil when the cluster is not ours.
+func (c *Cluster) leader(ctx context.Context) (*process, error) {
+	s, err := c.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range c.nodes {
+		if p.name == s.Leader {
+			return p, nil
+		}
+	}
+	return nil, nil
+}

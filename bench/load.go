@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// loadStreams is how many requests create jobs side by side.
+const loadStreams = 4
+
+// maker writes the definition of the i-th job.
+type maker func(w *bytes.Buffer, i int)
+
+// load creates n jobs in bulk and returns the ids by the order of the jobs. The names begin with prefix.
+func load(ctx context.Context, c *client.Client, n int, line maker, progress func(done int)) ([]job.ID, time.Duration, error) {
+	ids := make([]job.ID, n)
+	begin := time.Now()
+	var done atomic.Int64
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	chunk := (n + loadStreams - 1) / loadStreams
+	for from := 0; from < n; from += chunk {
+		to := min(n, from+chunk)
+		all.Go(func() {
+			next := from
+			err := c.BulkCreate(ctx, &lines{next: from, end: to, line: line}, func(r client.BulkResult) error {
+				if r.Error != nil || r.JobID == nil {
+					return fmt.Errorf("job %d was refused: %v", next, r.Error)
+				}
+				ids[next] = *r.JobID
+				next++
+				if d := done.Add(1); progress != nil && d%1000 == 0 {
+					progress(int(d))
+				}
+				return nil
+			})
+			if err == nil && next != to {
+				err = fmt.Errorf("%d of %d jobs were answered", next-from, to-from)
+			}
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	return ids, time.Since(begin), context.Cause(ctx)
+}
+
+// lines is the NDJSON of a range of jobs.
+type lines struct {
+	next, end int
+	line      maker
+	buf       bytes.Buffer
+}
+
+func (l *lines) Read(p []byte) (int, error) {
+	for l.buf.Len() < len(p) && l.next < l.end {
+		l.line(&l.buf, l.next)
+		l.buf.WriteByte('\n')
+		l.next++
+	}
+	if l.buf.Len() == 0 {
+		return 0, io.EOF
+	}
+	return l.buf.Read(p)
+}
+
+// name is a job's name: scattered, as names of people's jobs are, so that the name index is not filled from left to right.
+func name(prefix string, i int) string {
+	return fmt.Sprintf("%016x-%s-%d", uint64(i+1)*0x9e3779b97f4a7c15, prefix, i)
+}
+
+// idle makes jobs that are not due while anything is measured: daily ones, spread over the minutes of the day from two hours hence.
+func idle(from time.Time) maker {
+	from = from.UTC().Add(2 * time.Hour)
+	return func(w *bytes.Buffer, i int) {
+		at := from.Add(time.Duration(i%(20*60)) * time.Minute)
+		fmt.Fprintf(w, `{"name":%q,"type":"http","schedule":"%d %d %d * * *","payload":{"url":"http://127.0.0.1:9/reports/daily","method":"POST","headers":{"Content-Type":"application/json"},"body":{"account":%d,"kind":"daily"}}}`,
+			name("idle", i), i%60, at.Minute(), at.Hour(), i)
+	}
+}
+
+// dueAt makes jobs that are due once a year, at one second.
+func dueAt(at time.Time, prefix, typ, payload string) maker {
+	at = at.UTC()
+	return func(w *bytes.Buffer, i int) {
+		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`,
+			name(prefix, i), typ, at.Second(), at.Minute(), at.Hour(), at.Day(), int(at.Month()), payload)
+	}
+}

@@ -1,0 +1,247 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/carillon-scheduler/carillon/bench"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) benchCmd() *cobra.Command {
+	return group("bench", "Measure a cluster: three processes that it starts, or one that is there (--addr)",
+		a.benchScenario("hot", "Many jobs due in one second: how long until all are run and recorded", (*bench.Bench).Hot, func(o *bench.Options, f *benchFlags) {
+			f.jobs(o, 100_000)
+			f.idle(o)
+			f.target(o)
+		}),
+		a.benchScenario("steady", "A fixed number of runs a second", (*bench.Bench).Steady, func(o *bench.Options, f *benchFlags) {
+			f.rate(o, 2000)
+			f.duration(o, 30*time.Second)
+			f.idle(o)
+			f.target(o)
+		}),
+		a.benchScenario("lag", "How late runs start when there is nothing else to do", (*bench.Bench).Lag, func(o *bench.Options, f *benchFlags) {
+			f.rate(o, 100)
+			f.duration(o, 30*time.Second)
+			f.idle(o)
+			f.target(o)
+		}),
+		a.benchScenario("failover", "Kill the leader again and again: how long nothing starts, and whether anything is lost or repeated", (*bench.Bench).Failover, func(o *bench.Options, f *benchFlags) {
+			f.rate(o, 500)
+			f.Flags().IntVar(&o.Kills, "kills", 10, "how many times")
+			f.idle(o)
+			f.workers(o)
+			o.Target = bench.TargetNoop
+		}),
+		a.benchScenario("submit", "Create jobs one by one", (*bench.Bench).Submit, func(o *bench.Options, f *benchFlags) {
+			f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
+			f.duration(o, 10*time.Second)
+		}),
+		a.benchScenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them", (*bench.Bench).Load, func(o *bench.Options, f *benchFlags) {
+			f.jobs(o, 1_000_000)
+		}),
+		a.benchGrowthCmd(),
+		a.benchWorkerCmd())
+}
+
+// benchFlags adds flags that scenarios share.
+type benchFlags struct{ *cobra.Command }
+
+func (f *benchFlags) jobs(o *bench.Options, n int) {
+	f.Flags().IntVar(&o.Jobs, "jobs", n, "how many jobs")
+}
+
+func (f *benchFlags) idle(o *bench.Options) {
+	f.Flags().IntVar(&o.Idle, "idle", 0, "how many more jobs that are not due")
+}
+
+func (f *benchFlags) rate(o *bench.Options, n int) {
+	f.Flags().IntVar(&o.Rate, "rate", n, "runs a second")
+}
+
+func (f *benchFlags) duration(o *bench.Options, d time.Duration) {
+	f.Flags().DurationVar(&o.Duration, "duration", d, "for how long")
+}
+
+func (f *benchFlags) target(o *bench.Options) {
+	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop, "noop: workers in processes of their own that answer at once; http: a local server")
+	f.workers(o)
+}
+
+func (f *benchFlags) workers(o *bench.Options) {
+	f.Flags().IntVar(&o.Workers, "workers", 3, "how many worker processes")
+	f.Flags().IntVar(&o.Slots, "slots", 4096, "slots of each worker")
+}
+
+func (a *app) benchScenario(use, short string, run func(*bench.Bench, context.Context) (*bench.Result, error), flags func(*bench.Options, *benchFlags)) *cobra.Command {
+	o := &bench.Options{}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	flags(o, &benchFlags{c})
+	c.RunE = a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
+		r, err := run(b, cmd.Context())
+		bar.clear()
+		if err != nil {
+			return err
+		}
+		return a.benchResult(cmd, r)
+	})
+	return c
+}
+
+func (a *app) benchGrowthCmd() *cobra.Command {
+	o := &bench.Options{}
+	var sizes []int
+	var plot string
+	c := &cobra.Command{Use: "growth", Short: "The hot second again, with more and more jobs that are not due", Args: cobra.NoArgs}
+	f := &benchFlags{c}
+	f.jobs(o, 50_000)
+	f.target(o)
+	c.Flags().IntSliceVar(&sizes, "sizes", []int{100_000, 1_000_000}, "how many jobs the cluster holds, smallest first")
+	c.Flags().StringVar(&plot, "plot", "", "file for a picture of it (SVG)")
+	c.RunE = a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
+		var wrong []error
+		results, err := b.Growth(cmd.Context(), sizes, func(r *bench.Result) {
+			bar.clear()
+			if err := a.benchResult(cmd, r); err != nil {
+				wrong = append(wrong, err)
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+		})
+		if err = errors.Join(append(wrong, err)...); err != nil || plot == "" {
+			return err
+		}
+		f, err := os.Create(plot)
+		if err != nil {
+			return err
+		}
+		return errors.Join(bench.Plot(f, results), f.Close())
+	})
+	return c
+}
+
+// benchRun adds the flags that all scenarios have, and starts the cluster around one.
+func (a *app) benchRun(c *cobra.Command, o *bench.Options, run func(*cobra.Command, *bench.Bench, *progress) error) func(*cobra.Command, []string) error {
+	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many processes to start")
+	c.Flags().StringVar(&o.Dir, "data-dir", "", "directory for their data (default a temporary one)")
+	c.Flags().StringSliceVar(&o.NodeFlags, "node-flag", nil, "more flags for every node, such as --node-flag=--pprof")
+	return func(cmd *cobra.Command, _ []string) (err error) {
+		if cmd.Flags().Changed("addr") {
+			o.Addr = a.addr
+		}
+		if err := benchValid(o); err != nil {
+			return err
+		}
+		if o.Binary, err = os.Executable(); err != nil {
+			return err
+		}
+		if o.Dir == "" {
+			if o.Dir, err = os.MkdirTemp("", "carillon-bench-"); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+		} else if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+			return err
+		}
+		bar := &progress{w: cmd.ErrOrStderr()}
+		o.Progress = bar.show
+		b, err := bench.Open(cmd.Context(), *o)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		defer bar.clear()
+		return run(cmd, b, bar)
+	}
+}
+
+func benchValid(o *bench.Options) error {
+	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetHTTP}, o.Target) {
+		return job.Invalid("--target", "use noop or http", "there is no target %q", o.Target)
+	}
+	for _, n := range []struct {
+		flag string
+		v    int
+	}{{"--jobs", o.Jobs}, {"--idle", o.Idle}, {"--rate", o.Rate}, {"--workers", o.Workers}, {"--slots", o.Slots}, {"--clients", o.Clients}, {"--kills", o.Kills}} {
+		if n.v < 0 {
+			return job.Invalid(n.flag, "use a positive number", "%d", n.v)
+		}
+	}
+	if o.Nodes < 1 || o.Nodes > 7 {
+		return job.Invalid("--nodes", "use 1, 3 or 5", "%d nodes", o.Nodes)
+	}
+	return nil
+}
+
+// benchResult prints a result. One whose work was wrong is a failure, whatever its speed.
+func (a *app) benchResult(cmd *cobra.Command, r *bench.Result) error {
+	if a.json {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	} else {
+		for _, l := range r.Lines() {
+			fmt.Fprintf(cmd.OutOrStdout(), "%-20s %s\n", l[0], l[1])
+		}
+	}
+	if len(r.Problems) > 0 {
+		return fmt.Errorf("the work was not right, so the figures mean nothing:\n  %s", strings.Join(r.Problems, "\n  "))
+	}
+	return nil
+}
+
+// benchWorkerCmd is the process of a worker that answers at once. The scenarios start it.
+func (a *app) benchWorkerCmd() *cobra.Command {
+	var o bench.WorkerOptions
+	c := &cobra.Command{Use: "worker", Hidden: true, Short: "A worker that answers at once", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.RunWorker(cmd.Context(), o) }}
+	c.Flags().StringVar(&o.Name, "name", "", "name of the worker")
+	c.Flags().IntVar(&o.Slots, "slots", 4096, "how many runs it takes at once")
+	c.Flags().StringSliceVar(&o.Join, "join", nil, "addresses of nodes")
+	c.Flags().StringVar(&o.Effects, "effects", "", "file for what it did")
+	return c
+}
+
+// progress is one line that is written over and over; none where nobody looks.
+type progress struct {
+	w     io.Writer
+	mu    sync.Mutex
+	last  time.Time
+	shown bool
+}
+
+func (p *progress) show(what string, done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || time.Since(p.last) < 100*time.Millisecond && done != total {
+		return
+	}
+	p.last, p.shown = time.Now(), true
+	if total == 0 {
+		fmt.Fprintf(p.w, "\r\033[K%s", what)
+		return
+	}
+	const width = 30
+	full := min(width, width*done/total)
+	fmt.Fprintf(p.w, "\r\033[K%s %s%s %3d %% (%d of %d)", what, strings.Repeat("█", full), strings.Repeat("░", width-full), 100*done/total, done, total)
+}
+
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\033[K")
+	}
+}
