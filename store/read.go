@@ -6,41 +6,10 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
-
-// Definition is a job as its owner wrote it, with what an edit changes. Only an edit rewrites it.
-type Definition struct {
-	Spec      job.Spec `codec:"s"`
-	Version   uint64   `codec:"v"`
-	CreatedAt int64    `codec:"c"`
-	UpdatedAt int64    `codec:"u"`
-}
-
-var handle = func() *codec.MsgpackHandle {
-	h := &codec.MsgpackHandle{WriteExt: true}
-	h.Canonical = true // map order must not differ between nodes
-	return h
-}()
-
-// Encode is the stored form.
-func (d *Definition) Encode() ([]byte, error) {
-	var b []byte
-	err := codec.NewEncoderBytes(&b, handle).Encode(d)
-	return b, err
-}
-
-// DecodeDefinition reads what Encode wrote.
-func DecodeDefinition(b []byte) (Definition, error) {
-	var d Definition
-	if err := codec.NewDecoderBytes(b, handle).Decode(&d); err != nil {
-		return d, fmt.Errorf("%w: definition: %w", errCorrupt, err)
-	}
-	return d, nil
-}
 
 // reads are the look-ups that views and batches share.
 type reads struct {

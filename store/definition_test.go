@@ -1,0 +1,142 @@
+package store
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"pgregory.net/rapid"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// drawDefinition fills every field there is, by reflection, so that one that is added later is drawn too.
+func drawDefinition(t *rapid.T) Definition {
+	var d Definition
+	fill(t, reflect.ValueOf(&d).Elem())
+	return d
+}
+
+func fill(t *rapid.T, v reflect.Value) {
+	if rapid.IntRange(0, 3).Draw(t, "leave empty") == 0 {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i))
+		}
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		fill(t, p.Elem())
+		v.Set(p)
+	case reflect.String:
+		v.SetString(rapid.SampledFrom([]string{"http", "skip", "UTC", "Europe/Paris", rapid.String().Draw(t, "text"), string(make([]byte, 300)), string(make([]byte, 70_000))}).Draw(t, "string"))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(rapid.Int64().Draw(t, "int"))
+	case reflect.Uint64:
+		v.SetUint(rapid.Uint64().Draw(t, "uint"))
+	case reflect.Uint8:
+		v.SetUint(uint64(rapid.Byte().Draw(t, "byte")))
+	case reflect.Float64:
+		v.SetFloat(rapid.Float64().Draw(t, "float"))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes(make([]byte, rapid.SampledFrom([]int{1, 200, 300, 70_000}).Draw(t, "length")))
+			return
+		}
+		n := rapid.IntRange(1, 20).Draw(t, "length")
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			fill(t, v.Index(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for range rapid.IntRange(1, 20).Draw(t, "length") {
+			k, e := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			fill(t, k)
+			fill(t, e)
+			v.SetMapIndex(k, e)
+		}
+	default:
+		t.Fatalf("cannot fill a %s", v.Kind())
+	}
+}
+
+// The reader without reflection must read exactly what the library reads.
+func TestReadDefinitionAgreesWithTheLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawDefinition(t)
+		data, err := d.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want Definition
+		if err := codec.NewDecoderBytes(data, handle).Decode(&want); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := readDefinition(data); ok && !reflect.DeepEqual(got, want) {
+			t.Fatalf("read\n%+v\nand not\n%+v", got, want)
+		}
+	})
+}
+
+// An ordinary definition, with every field that jobs usually have, must not need the library.
+func TestReadDefinitionKnowsAllFields(t *testing.T) {
+	n, f := 3, 0.5
+	d := Definition{Version: 7, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_001, Spec: job.Spec{Name: "n", Type: job.TypeHTTP,
+		Schedule: "0 3 * * *", Timezone: "Europe/Berlin", Payload: []byte(`{"url":"http://x"}`), Retry: job.Retry{MaxRetries: &n, Backoff: "linear", Base: 1, Cap: 1 << 40, Jitter: &f},
+		Timeout: 1, Deadline: 2, Missed: job.Missed{Policy: "skip", Window: "auto", Max: 3, Grace: 4}, Overlap: "skip", Delivery: "at_most_once", Priority: "low",
+		Concurrency: 5, Jitter: 6, StartAt: 7, EndAt: 8, MaxRuns: 9, Calendars: []string{"a", "b"}, Tags: map[string]string{"k": "v"}, Workers: map[string]string{"w": "x"},
+		IdempotencyKey: "k", Retention: 10, DSTGap: "skip", DSTOverlap: "both"}}
+	if v := reflect.ValueOf(d.Spec); true {
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Fatalf("%s is not part of this test", v.Type().Field(i).Name)
+			}
+		}
+	}
+	data, err := d.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := readDefinition(data)
+	if !ok || !reflect.DeepEqual(got, d) {
+		t.Fatalf("read %t\n%+v\nof\n%+v", ok, got, d)
+	}
+	for cut := range data { // what is cut short is never believed
+		if _, ok := readDefinition(data[:cut]); ok {
+			t.Fatalf("believed the first %d of %d bytes", cut, len(data))
+		}
+	}
+}
+
+func BenchmarkDecodeDefinition(b *testing.B) {
+	n := 3
+	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
+		Schedule: "0 0 3 * * *", Timezone: "UTC", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`), Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 3e11},
+		Timeout: 3e10, Missed: job.Missed{Policy: "run_once", Window: "auto", Grace: 6e10}, Overlap: "skip", Delivery: "at_least_once", Priority: "normal", Retention: 1e15, DSTGap: "run_after", DSTOverlap: "first"}}
+	data, err := d.Encode()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("own", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := DecodeDefinition(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var d Definition
+			if err := codec.NewDecoderBytes(data, handle).Decode(&d); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
