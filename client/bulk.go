@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -61,12 +62,15 @@ func cutLines(in *bufio.Reader) (body []byte, lines int, err error) {
 	return body, lines, nil
 }
 
-// bulk sends one request. When it breaks off it is sent again as a whole, and what was answered already is not reported twice.
+// bulk sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole, and what was answered
+// already is not reported twice.
 func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkResult) error) error {
 	reported := 0
+	pause := c.pause
 	for attempt := 1; ; attempt++ {
 		answered := 0
 		var callerErr error
+		last := attempt >= c.attempts
 		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body, media: "application/x-ndjson", noKey: true, lines: true, stream: func(r io.Reader) error {
 			dec := json.NewDecoder(r)
 			for {
@@ -79,6 +83,9 @@ func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkR
 				if answered++; answered <= reported {
 					continue
 				}
+				if res.Error != nil && passes(res.Error.Code) && !last {
+					return readError{res.Error}
+				}
 				reported++
 				res.Line += first
 				if callerErr = fn(res); callerErr != nil {
@@ -86,8 +93,19 @@ func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkR
 				}
 			}
 		}})
-		if err == nil || callerErr != nil || job.CodeOf(err) != job.CodeOutcomeUnknown || attempt >= c.attempts || ctx.Err() != nil {
+		if err == nil || callerErr != nil || job.CodeOf(err) != job.CodeOutcomeUnknown || last || ctx.Err() != nil {
 			return err
 		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 2*time.Second)
 	}
+}
+
+// passes says whether a line that was answered so may be answered otherwise soon.
+func passes(c job.Code) bool {
+	return c == job.CodeOutcomeUnknown || c == job.CodeNoLeader || c == job.CodeNotLeader || c == job.CodeUnavailable
 }

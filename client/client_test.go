@@ -367,6 +367,38 @@ func TestBulkBreaksOff(t *testing.T) {
 	}
 }
 
+// A line that met a change of the leader is sent again; once more than the client wants to try, the error is its answer.
+func TestBulkMeetsAnElection(t *testing.T) {
+	f := apitest.New()
+	inner := api.New(f, api.Options{Bulk: api.BulkLimits{ChunkLines: 1}})
+	for _, tc := range []struct {
+		failing int32
+		want    string
+	}{{1, "created created created"}, {99, "created error error"}} {
+		var n atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1) <= tc.failing {
+				w.Header().Set("Content-Type", "application/x-ndjson")
+				fmt.Fprintln(w, `{"line":1,"status":"created","job_id":"j_1"}`)
+				fmt.Fprintln(w, `{"line":2,"status":"error","error":{"code":"outcome_unknown","message":"leadership lost"}}`)
+				fmt.Fprintln(w, `{"line":3,"status":"error","error":{"code":"unavailable","message":"not tried"}}`)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		}))
+		var got []string
+		in := strings.Repeat(`{"type":"shell","schedule":"@daily","payload":{"command":"date"}}`+"\n", 3)
+		err := client.New(srv.URL, client.WithBackoff(time.Millisecond)).BulkCreate(t.Context(), strings.NewReader(in), func(r client.BulkResult) error {
+			got = append(got, r.Status)
+			return nil
+		})
+		if err != nil || strings.Join(got, " ") != tc.want {
+			t.Errorf("%v %v, and not %q", got, err, tc.want)
+		}
+		srv.Close()
+	}
+}
+
 func TestStaleAndRaw(t *testing.T) {
 	var query string
 	f := apitest.New()
