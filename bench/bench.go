@@ -151,10 +151,10 @@ func (b *Bench) meter(c *crew) (m meter) {
 
 // spent puts what was used since a meter into the result.
 func (b *Bench) spent(r *Result, since meter, c *crew) {
-	if r.Runs == 0 {
+	if r.Runs+r.Created == 0 {
 		return
 	}
-	now, per := b.meter(c), float64(r.Runs)
+	now, per := b.meter(c), float64(r.Runs+r.Created)
 	r.CPUPer1000 = (now.nodes.cpu - since.nodes.cpu) / per * 1000
 	r.WorkerCPU = (now.workers.cpu - since.workers.cpu) / per * 1000
 	r.BytesPer = float64(now.nodes.written-since.nodes.written) / per

@@ -11,6 +11,7 @@ import (
 // Load fills the cluster with jobs, and measures what they cost: disk, memory, a takeover and a start.
 func (b *Bench) Load(ctx context.Context) (*Result, error) {
 	b.o.Target = ""
+	used := b.meter(nil)
 	rate, err := b.fill(ctx, b.o.Jobs)
 	if err != nil {
 		return nil, err
@@ -21,6 +22,8 @@ func (b *Bench) Load(ctx context.Context) (*Result, error) {
 	}
 	r := b.result("load", s)
 	r.LoadRate = rate
+	r.Created = b.o.Jobs
+	b.spent(r, used, nil)
 	if got := int(s.Jobs); got != b.o.Jobs && b.o.Addr == "" {
 		r.Lost = b.o.Jobs - got
 		r.problem("%d jobs were acknowledged, and the cluster has %d", b.o.Jobs, got)

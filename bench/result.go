@@ -11,29 +11,31 @@ type Result struct {
 	Scenario string  `json:"scenario"`
 	Target   string  `json:"target,omitempty"`
 	Nodes    int     `json:"nodes"`
-	Jobs     uint64  `json:"jobs"`           // in the cluster
-	Runs     int     `json:"runs,omitempty"` // that were measured
+	Jobs     uint64  `json:"jobs"`              // in the cluster
+	Runs     int     `json:"runs,omitempty"`    // that were measured
+	Created  int     `json:"created,omitempty"` // jobs
 	Seconds  float64 `json:"seconds,omitempty"`
 	Rate     float64 `json:"per_second,omitempty"`
 
 	CycleMS  float64 `json:"cycle_ms,omitempty"`  // from the claim to the result, on average
 	InFlight float64 `json:"in_flight,omitempty"` // runs at a time, on average
 
-	Lag *Spread `json:"lag_ms,omitempty"` // from the scheduled millisecond to the start
-	Gap *Spread `json:"gap_ms,omitempty"` // without a start, around a kill of the leader
+	Lag     *Spread `json:"lag_ms,omitempty"`     // from the scheduled millisecond to the start
+	Latency *Spread `json:"latency_ms,omitempty"` // of a request
+	Gap     *Spread `json:"gap_ms,omitempty"`     // without a start, around a kill of the leader
 
 	Lost     int `json:"lost"`
 	Repeated int `json:"repeated"`
 
-	CPUPer1000  float64 `json:"cpu_seconds_per_1000,omitempty"`  // of nodes
-	WorkerCPU   float64 `json:"worker_cpu_per_1000,omitempty"`   // of worker processes
-	BytesPer    float64 `json:"bytes_written_per_run,omitempty"` // on all nodes together
-	LeaderAnon  uint64  `json:"leader_rss_anon_bytes,omitempty"`
-	LeaderFile  uint64  `json:"leader_rss_file_bytes,omitempty"`
-	DiskPerJob  float64 `json:"disk_bytes_per_job,omitempty"`
-	LoadRate    float64 `json:"loaded_per_second,omitempty"`
-	StartMS     float64 `json:"start_ms,omitempty"`    // from process start to ready
-	TakeoverMS  float64 `json:"takeover_ms,omitempty"` // from the kill of the leader until another one works
+	CPUPer1000 float64 `json:"cpu_seconds_per_1000,omitempty"`  // of nodes
+	WorkerCPU  float64 `json:"worker_cpu_per_1000,omitempty"`   // of worker processes
+	BytesPer   float64 `json:"bytes_written_per_run,omitempty"` // on all nodes together
+	LeaderAnon uint64  `json:"leader_rss_anon_bytes,omitempty"`
+	LeaderFile uint64  `json:"leader_rss_file_bytes,omitempty"`
+	DiskPerJob float64 `json:"disk_bytes_per_job,omitempty"`
+	LoadRate   float64 `json:"loaded_per_second,omitempty"`
+	StartMS    float64 `json:"start_ms,omitempty"`    // from process start to ready
+	TakeoverMS float64 `json:"takeover_ms,omitempty"` // from the kill of the leader until another one works
 
 	Problems []string `json:"problems,omitempty"`
 }
@@ -77,17 +79,21 @@ func (r *Result) Lines() (out [][2]string) {
 	add(r.Jobs > 0, "jobs in the cluster", "%s", count(float64(r.Jobs)))
 	add(r.LoadRate > 0, "loaded", "%s jobs/s", count(r.LoadRate))
 	add(r.Runs > 0, "runs", "%s in %.2f s", count(float64(r.Runs)), r.Seconds)
+	add(r.Created > 0 && r.Seconds > 0, "created", "%s in %.2f s", count(float64(r.Created)), r.Seconds)
 	add(r.Rate > 0, "rate", "%s/s", count(r.Rate))
 	add(r.CycleMS > 0, "cycle", "%.1f ms from claim to result, %s runs in flight", r.CycleMS, count(r.InFlight))
 	if r.Lag != nil {
 		add(true, "lag", "p50 %.0f ms, p99 %.0f ms, max %.0f ms", r.Lag.P50, r.Lag.P99, r.Lag.Max)
+	}
+	if r.Latency != nil {
+		add(true, "latency", "p50 %.1f ms, p99 %.1f ms, max %.1f ms", r.Latency.P50, r.Latency.P99, r.Latency.Max)
 	}
 	if r.Gap != nil {
 		add(true, "gap", "p50 %.0f ms, worst %.0f ms of %d kills", r.Gap.P50, r.Gap.Max, r.Gap.Count)
 	}
 	add(r.Runs > 0, "lost, repeated", "%d, %d", r.Lost, r.Repeated)
 	add(r.CPUPer1000 > 0, "CPU", "%.3f s of all nodes per 1,000, %.3f s of workers", r.CPUPer1000, r.WorkerCPU)
-	add(r.BytesPer > 0, "written", "%s bytes a run on all nodes", count(r.BytesPer))
+	add(r.BytesPer > 0, "written", "%s bytes for each of them on all nodes", count(r.BytesPer))
 	add(r.LeaderAnon > 0, "leader's memory", "%d MiB, and %d MiB of mapped files", r.LeaderAnon>>20, r.LeaderFile>>20)
 	add(r.DiskPerJob > 0, "disk", "%.0f bytes a job", r.DiskPerJob)
 	add(r.StartMS > 0, "start", "%s", time.Duration(r.StartMS*1e6).Round(time.Millisecond))

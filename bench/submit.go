@@ -56,18 +56,18 @@ func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 	}
 	r := b.result("submit", s)
 	r.Target = ""
-	r.Runs, r.Seconds = int(made.Load()), took.Seconds()
-	r.Rate = float64(r.Runs) / r.Seconds
-	r.Lag = spread(waits)
+	r.Created, r.Seconds = int(made.Load()), took.Seconds()
+	r.Rate = float64(r.Created) / r.Seconds
+	r.Latency = spread(waits)
 	b.spent(r, used, nil)
 	after, err := b.cluster.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.Jobs = after.Jobs
-	if got := int(after.Jobs - s.Jobs); got != r.Runs || len(ids) != r.Runs {
-		r.Lost = r.Runs - got
-		r.problem("%d creates were acknowledged with %d ids, and the cluster has %d more jobs", r.Runs, len(ids), got)
+	if got := int(after.Jobs - s.Jobs); got != r.Created || len(ids) != r.Created {
+		r.Lost = r.Created - got
+		r.problem("%d creates were acknowledged with %d ids, and the cluster has %d more jobs", r.Created, len(ids), got)
 	}
 	return r, nil
 }

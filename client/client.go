@@ -211,7 +211,7 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	if resp.StatusCode >= 400 {
 		e := readProblem(resp)
 		switch e.Code {
-		case job.CodeNoLeader, job.CodeOutcomeUnknown, job.CodeNotReady:
+		case job.CodeNoLeader, job.CodeNotLeader, job.CodeOutcomeUnknown, job.CodeNotReady:
 			return true, e
 		}
 		return false, e

@@ -26,6 +26,9 @@ var wire = func() *codec.MsgpackHandle {
 
 // MarshalMsgpack encodes a message of the worker protocol.
 func MarshalMsgpack(v any) ([]byte, error) {
+	if b, ok := packMessage(v); ok {
+		return b, nil
+	}
 	var b []byte
 	err := codec.NewEncoderBytes(&b, wire).Encode(v)
 	return b, err
@@ -33,6 +36,9 @@ func MarshalMsgpack(v any) ([]byte, error) {
 
 // UnmarshalMsgpack reads what MarshalMsgpack wrote, and nothing after it. The result shares no memory with data.
 func UnmarshalMsgpack(data []byte, v any) error {
+	if unpackMessage(data, v) {
+		return nil
+	}
 	dec := codec.NewDecoderBytes(data, wire)
 	if err := dec.Decode(v); err != nil {
 		return err

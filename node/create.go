@@ -16,11 +16,11 @@ import (
 // job each cost a few entries and not sixty-four.
 
 const (
-	maxCreateItems = 256
-	maxCreateBytes = 256 << 10
+	maxCreateItems = 1024
+	maxCreateBytes = 384 << 10
 	// createPipeline is how many commands may be on their way. More would only wait in raft's queue instead of in this one,
 	// where they could still be joined by others.
-	createPipeline = 4
+	createPipeline = 8
 	createQueue    = 16384
 )
 

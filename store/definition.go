@@ -1,13 +1,12 @@
 package store
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
 // Definition is a job as its owner wrote it, with what an edit changes. Only an edit rewrites it.
@@ -46,43 +45,43 @@ func DecodeDefinition(b []byte) (Definition, error) {
 // readDefinition reads a definition without reflection: the scheduler reads one for every run of a job that it does not know. It gives up
 // on whatever it does not expect (a field that it does not know, a number that does not fit) and leaves that to the library.
 func readDefinition(b []byte) (d Definition, ok bool) {
-	r := unpacker{b: b}
-	r.fields(func(key []byte) {
+	r := defReader{pack.Reader{B: b}}
+	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "s":
 			r.spec(&d.Spec)
 		case "v":
-			d.Version = r.uint()
+			d.Version = r.Uint()
 		case "c":
-			d.CreatedAt = r.int()
+			d.CreatedAt = r.Int()
 		case "u":
-			d.UpdatedAt = r.int()
+			d.UpdatedAt = r.Int()
 		default:
-			r.bad = true
+			r.Bad = true
 		}
 	})
-	return d, !r.bad && len(r.b) == 0
+	return d, !r.Bad && len(r.B) == 0
 }
 
-func (r *unpacker) spec(s *job.Spec) {
-	r.fields(func(key []byte) {
+func (r *defReader) spec(s *job.Spec) {
+	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "n":
-			s.Name = r.str()
+			s.Name = r.Str()
 		case "t":
 			s.Type = job.Type(r.word())
 		case "s":
-			s.Schedule = r.str()
+			s.Schedule = r.Str()
 		case "z":
 			s.Timezone = r.word()
 		case "p":
-			s.Payload = r.bytes()
+			s.Payload = r.Bin()
 		case "r":
 			r.retry(&s.Retry)
 		case "to":
-			s.Timeout = job.Duration(r.int())
+			s.Timeout = job.Duration(r.Int())
 		case "dl":
-			s.Deadline = job.Duration(r.int())
+			s.Deadline = job.Duration(r.Int())
 		case "m":
 			r.missed(&s.Missed)
 		case "o":
@@ -92,150 +91,81 @@ func (r *unpacker) spec(s *job.Spec) {
 		case "pr":
 			s.Priority = r.word()
 		case "c":
-			s.Concurrency = int(r.int())
+			s.Concurrency = int(r.Int())
 		case "j":
-			s.Jitter = job.Duration(r.int())
+			s.Jitter = job.Duration(r.Int())
 		case "sa":
-			s.StartAt = job.Instant(r.int())
+			s.StartAt = job.Instant(r.Int())
 		case "ea":
-			s.EndAt = job.Instant(r.int())
+			s.EndAt = job.Instant(r.Int())
 		case "mr":
-			s.MaxRuns = int(r.int())
+			s.MaxRuns = int(r.Int())
 		case "ik":
-			s.IdempotencyKey = r.str()
+			s.IdempotencyKey = r.Str()
 		case "re":
-			s.Retention = job.Duration(r.int())
+			s.Retention = job.Duration(r.Int())
 		case "dg":
 			s.DSTGap = r.word()
 		case "do":
 			s.DSTOverlap = r.word()
 		case "ca":
-			for range r.head(0x90, 0xdc) {
-				s.Calendars = append(s.Calendars, r.str())
+			for range r.Len() {
+				s.Calendars = append(s.Calendars, r.Str())
 			}
 		case "tg":
-			s.Tags = r.strings()
+			s.Tags = r.Strs()
 		case "w":
-			s.Workers = r.strings()
+			s.Workers = r.Strs()
 		default:
-			r.bad = true
+			r.Bad = true
 		}
 	})
 }
 
-func (r *unpacker) retry(v *job.Retry) {
-	r.fields(func(key []byte) {
+func (r *defReader) retry(v *job.Retry) {
+	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "n":
-			n := int(r.int())
+			n := int(r.Int())
 			v.MaxRetries = &n
 		case "b":
 			v.Backoff = r.word()
 		case "s":
-			v.Base = job.Duration(r.int())
+			v.Base = job.Duration(r.Int())
 		case "c":
-			v.Cap = job.Duration(r.int())
+			v.Cap = job.Duration(r.Int())
 		case "j":
-			f := r.float()
+			f := r.Float()
 			v.Jitter = &f
 		default:
-			r.bad = true
+			r.Bad = true
 		}
 	})
 }
 
-func (r *unpacker) missed(v *job.Missed) {
-	r.fields(func(key []byte) {
+func (r *defReader) missed(v *job.Missed) {
+	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "p":
 			v.Policy = r.word()
 		case "w":
 			v.Window = r.word()
 		case "m":
-			v.Max = int(r.int())
+			v.Max = int(r.Int())
 		case "g":
-			v.Grace = job.Duration(r.int())
+			v.Grace = job.Duration(r.Int())
 		default:
-			r.bad = true
+			r.Bad = true
 		}
 	})
 }
 
-// unpacker reads the part of msgpack that a definition consists of.
-type unpacker struct {
-	b   []byte
-	bad bool
-}
-
-// take cuts n bytes off.
-func (r *unpacker) take(n int) []byte {
-	if r.bad || n < 0 || n > len(r.b) {
-		r.bad, r.b = true, nil
-		return nil
-	}
-	out := r.b[:n]
-	r.b = r.b[n:]
-	return out
-}
-
-func (r *unpacker) byte() byte {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0xc1 // what msgpack never uses
-}
-
-func (r *unpacker) big(size int) (n uint64) {
-	for _, c := range r.take(size) {
-		n = n<<8 | uint64(c)
-	}
-	return n
-}
-
-// head reads the length of an array (0x90, 0xdc) or a map (0x80, 0xde).
-func (r *unpacker) head(fix, wide byte) int {
-	switch c := r.byte(); {
-	case c&0xf0 == fix:
-		return int(c & 0x0f)
-	case c == wide:
-		return int(r.big(2))
-	}
-	r.bad = true
-	return 0
-}
-
-// fields calls fn with each key of a map; fn reads the value.
-func (r *unpacker) fields(fn func(key []byte)) {
-	for range r.head(0x80, 0xde) {
-		key := r.raw()
-		if r.bad {
-			return
-		}
-		fn(key)
-	}
-}
-
-// raw is the bytes of a string.
-func (r *unpacker) raw() []byte {
-	switch c := r.byte(); {
-	case c&0xe0 == 0xa0:
-		return r.take(int(c & 0x1f))
-	case c == 0xd9:
-		return r.take(int(r.big(1)))
-	case c == 0xda:
-		return r.take(int(r.big(2)))
-	case c == 0xdb:
-		return r.take(int(r.big(4)))
-	}
-	r.bad = true
-	return nil
-}
-
-func (r *unpacker) str() string { return string(r.raw()) }
+// defReader knows the words of a definition.
+type defReader struct{ pack.Reader }
 
 // word is a string that is the same in most definitions.
-func (r *unpacker) word() string {
-	b := r.raw()
+func (r *defReader) word() string {
+	b := r.Raw()
 	if w, ok := words[string(b)]; ok {
 		return w
 	}
@@ -251,70 +181,3 @@ var words = func() map[string]string {
 	}
 	return m
 }()
-
-func (r *unpacker) bytes() []byte {
-	var n int
-	switch c := r.byte(); c {
-	case 0xc4:
-		n = int(r.big(1))
-	case 0xc5:
-		n = int(r.big(2))
-	case 0xc6:
-		n = int(r.big(4))
-	default:
-		r.bad = true
-		return nil
-	}
-	return append([]byte{}, r.take(n)...)
-}
-
-func (r *unpacker) strings() map[string]string {
-	n := r.head(0x80, 0xde)
-	if n > len(r.b) {
-		r.bad = true
-		return nil
-	}
-	m := make(map[string]string, n)
-	for range n {
-		k := r.str()
-		m[k] = r.str()
-	}
-	return m
-}
-
-func (r *unpacker) int() int64 {
-	switch c := r.byte(); {
-	case c < 0x80:
-		return int64(c)
-	case c >= 0xe0:
-		return int64(int8(c))
-	case c >= 0xcc && c <= 0xcf:
-		n := r.big(1 << (c - 0xcc))
-		r.bad = r.bad || n > math.MaxInt64
-		return int64(n)
-	case c >= 0xd0 && c <= 0xd3:
-		size := 1 << (c - 0xd0)
-		shift := 64 - 8*size
-		return int64(r.big(size)<<shift) >> shift
-	}
-	r.bad = true
-	return 0
-}
-
-func (r *unpacker) uint() uint64 {
-	n := r.int()
-	r.bad = r.bad || n < 0
-	return uint64(n)
-}
-
-func (r *unpacker) float() float64 {
-	if r.byte() != 0xcb {
-		r.bad = true
-		return 0
-	}
-	b := r.take(8)
-	if b == nil {
-		return 0
-	}
-	return math.Float64frombits(binary.BigEndian.Uint64(b))
-}
