@@ -81,15 +81,17 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 	if err != nil {
 		return t, err
 	}
-	w, err := startCrew(b.cluster, dir, b.o.Workers, b.o.Slots)
+	w, err := startCrew(b.cluster, dir, b.o.Workers, b.o.Slots, b.o.Target == TargetPull)
 	if err != nil {
 		return t, err
 	}
-	if err := b.registered(ctx, w); err != nil {
-		w.stop()
-		return t, err
+	if b.o.Target != TargetPull { // a pull worker has no session before there is a queue
+		if err := b.registered(ctx, w); err != nil {
+			w.stop()
+			return t, err
+		}
 	}
-	return target{typ: "queue", payload: `{"queue":"bench","data":{"bench":true}}`, effects: w.effects, crew: w}, nil
+	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects, crew: w}, nil
 }
 
 // target is what carries runs out.

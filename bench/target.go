@@ -29,8 +29,9 @@ type effect struct {
 
 // The targets of runs.
 const (
-	TargetNoop = "noop" // workers in processes of their own that answer at once
-	TargetHTTP = "http" // a local HTTP server, called by the nodes' own workers
+	TargetNoop = "noop"  // workers in processes of their own that answer at once
+	TargetPull = "queue" // the same with the pull API for any language, in JSON
+	TargetHTTP = "http"  // a local HTTP server, called by the nodes' own workers
 )
 
 // webTarget is a local server that answers at once and remembers what it was asked.
@@ -82,12 +83,15 @@ type crew struct {
 	files   []string
 }
 
-func startCrew(c *Cluster, dir string, n, slots int) (*crew, error) {
+func startCrew(c *Cluster, dir string, n, slots int, pull bool) (*crew, error) {
 	w := &crew{}
 	for i := range n {
 		name := fmt.Sprintf("bench-%d", i)
 		file := filepath.Join(dir, name+".effects")
 		args := []string{"bench", "worker", "--name", name, "--slots", fmt.Sprint(slots), "--effects", file}
+		if pull {
+			args = append(args, "--pull")
+		}
 		for _, a := range c.addrs {
 			args = append(args, "--join", a)
 		}
@@ -127,10 +131,17 @@ type WorkerOptions struct {
 	Slots   int
 	Join    []string
 	Effects string // file for what it did
+	Pull    bool   // by the pull API
 }
+
+// benchQueue is where the runs are.
+const benchQueue = "bench"
 
 // RunWorker is the process of such a worker. What it was given is written down when it ends.
 func RunWorker(ctx context.Context, o WorkerOptions) error {
+	if o.Pull {
+		return runPull(ctx, o)
+	}
 	leader := client.NewLeader(o.Join)
 	defer leader.Close()
 	r := &recorder{}
@@ -141,6 +152,54 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	}
 	err = w.Run(ctx)
 	return errors.Join(err, r.write(o.Effects))
+}
+
+// runPull is a worker by the pull API: what it polled it completes, in one call each.
+func runPull(ctx context.Context, o WorkerOptions) error {
+	r := &recorder{}
+	var all sync.WaitGroup
+	for i := range pullLoops {
+		all.Go(func() {
+			c := client.New(o.Join[i%len(o.Join)])
+			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns), Wait: job.Duration(time.Second)}
+			for ctx.Err() == nil {
+				got, err := c.PullPoll(ctx, benchQueue, q)
+				if err != nil {
+					time.Sleep(100 * time.Millisecond)
+					continue
+				}
+				q.Session = got.Session
+				r.pulled(c, q, got.Runs)
+			}
+		})
+	}
+	all.Wait()
+	return r.write(o.Effects)
+}
+
+// pullLoops is how many polls a pull worker has on their way.
+const pullLoops = 2
+
+// pulled does the work of some runs and reports it, until that is accepted.
+func (r *recorder) pulled(c *client.Client, q job.PullPoll, runs []job.PullRun) {
+	if len(runs) == 0 {
+		return
+	}
+	report := job.PullReport{Worker: q.Worker, Session: q.Session}
+	for _, x := range runs {
+		key, err := job.ParseRunKey(x.RunID)
+		if err != nil {
+			panic(err)
+		}
+		r.Run(context.Background(), job.Assignment{Run: key, Fence: x.Fence})
+		report.Runs = append(report.Runs, job.PullResult{PullRef: job.PullRef{RunID: x.RunID, Fence: x.Fence}})
+	}
+	for {
+		if _, err := c.PullReport(context.Background(), benchQueue, report); err == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 type recorder struct {

@@ -76,7 +76,7 @@ func (f *benchFlags) duration(o *bench.Options, d time.Duration) {
 }
 
 func (f *benchFlags) target(o *bench.Options) {
-	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop, "noop: workers in processes of their own that answer at once; http: a local server")
+	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop, "noop: workers in processes of their own that answer at once; queue: the same by the pull API; http: a local server")
 	f.workers(o)
 }
 
@@ -167,8 +167,8 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options, run func(*cobra.Comma
 }
 
 func benchValid(o *bench.Options) error {
-	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetHTTP}, o.Target) {
-		return job.Invalid("--target", "use noop or http", "there is no target %q", o.Target)
+	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetPull, bench.TargetHTTP}, o.Target) {
+		return job.Invalid("--target", "use noop, queue or http", "there is no target %q", o.Target)
 	}
 	for _, n := range []struct {
 		flag string
@@ -211,6 +211,7 @@ func (a *app) benchWorkerCmd() *cobra.Command {
 	c.Flags().StringVar(&o.Name, "name", "", "name of the worker")
 	c.Flags().IntVar(&o.Slots, "slots", 4096, "how many runs it takes at once")
 	c.Flags().StringSliceVar(&o.Join, "join", nil, "addresses of nodes")
+	c.Flags().BoolVar(&o.Pull, "pull", false, "by the pull API")
 	c.Flags().StringVar(&o.Effects, "effects", "", "file for what it did")
 	return c
 }
