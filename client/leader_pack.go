@@ -14,10 +14,14 @@ func packMessage(v any) ([]byte, bool) {
 	switch m := v.(type) {
 	case *job.PollReply:
 		return packPollReply(m), true
+	case job.PollReply:
+		return packPollReply(&m), true
 	case *job.Report:
 		return packReport(m), true
 	case *job.ReportReply:
 		return packReportReply(m), true
+	case job.ReportReply:
+		return packReportReply(&m), true
 	}
 	return nil, false
 }

@@ -57,6 +57,9 @@ func TestPackedByHandAgreesWithTheLibrary(t *testing.T) {
 			if !ok {
 				t.Fatal("not packed by hand")
 			}
+			if _, ok := packMessage(m.Elem().Interface()); !ok && typ != reflect.TypeOf(job.Report{}) {
+				t.Fatal("an answer is not packed by hand when it is no pointer")
+			}
 			got := reflect.New(typ)
 			if err := codec.NewDecoderBytes(mine, wire).Decode(got.Interface()); err != nil {
 				t.Fatal(err)
