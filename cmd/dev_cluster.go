@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,7 +28,7 @@ type devCluster struct {
 
 type devNode struct {
 	id, addr, log string
-	args          []string
+	args, env     []string
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -46,12 +47,13 @@ func runDevCluster(ctx context.Context, cfg ServerConfig, n int, out io.Writer, 
 		id := fmt.Sprintf("n%d", i+1)
 		node := &devNode{id: id, addr: net.JoinHostPort(host, strconv.Itoa(first+i)), log: filepath.Join(cfg.DataDir, id+".log")}
 		node.args = []string{"server", "--node-id", id, "--listen", node.addr, "--data-dir", filepath.Join(cfg.DataDir, id),
-			"--executors", "http,shell", "--slots", strconv.Itoa(cfg.Slots), "--log-level", cfg.LogLevel}
+			"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots), "--log-level", cfg.LogLevel}
 		if i == 0 {
 			node.args = append(node.args, "--bootstrap")
 		} else {
 			node.args = append(node.args, "--join", d.nodes[0].addr)
 		}
+		node.env = append(os.Environ(), "CARILLON_BROKERS="+strings.Join(cfg.Brokers, " ")) // not as a flag: ps shows those to everybody
 		d.nodes = append(d.nodes, node)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -113,6 +115,7 @@ func (d *devCluster) once(ctx context.Context, n *devNode) (*os.ProcessState, er
 		return nil, err
 	}
 	cmd := exec.Command(self, n.args...)
+	cmd.Env = n.env
 	cmd.SysProcAttr = childAttr() // an interrupt in the terminal is ours to pass on, once
 	// What raft says about a dead peer would drown what this command has to say.
 	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

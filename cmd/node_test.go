@@ -43,7 +43,7 @@ func TestDev(t *testing.T) {
 	if _, err := os.Stat(got.DataDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there", got.DataDir)
 	}
-	if got.Listen != "127.0.0.1:7400" || !got.Bootstrap || !got.Dev || !reflect.DeepEqual(got.Executors, []string{"http", "shell"}) {
+	if got.Listen != "127.0.0.1:7400" || !got.Bootstrap || !got.Dev || !reflect.DeepEqual(got.Executors, []string{"http", "shell", "message"}) {
 		t.Errorf("%+v", got)
 	}
 	golden(t, strings.ReplaceAll(out, got.DataDir, "DIR"))

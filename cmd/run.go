@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
@@ -21,6 +22,7 @@ type ServerConfig struct {
 	Lease                              time.Duration
 	Executors                          []string
 	Slots                              int
+	Brokers                            []string
 	Tags                               map[string]string
 	Dev                                bool
 	LogLevel, LogFormat                string
@@ -46,10 +48,14 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 	for i, e := range cfg.Executors {
 		types[i] = job.Type(e)
 	}
+	brokers, err := executor.ParseBrokers(cfg.Brokers)
+	if err != nil {
+		return job.Invalid("--broker", "", "%v", err)
+	}
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
-		Executors: types, Slots: cfg.Slots, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
+		Executors: types, Slots: cfg.Slots, Brokers: brokers, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},

@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
 
 // knownExecutors are what a node's own worker can carry out.
-var knownExecutors = []string{string(job.TypeHTTP), string(job.TypeShell)}
+var knownExecutors = []string{string(job.TypeHTTP), string(job.TypeShell), string(job.TypeMessage)}
 
 func (a *app) serverCmd() *cobra.Command {
 	var cfg ServerConfig
@@ -35,6 +36,7 @@ func (a *app) serverCmd() *cobra.Command {
 			if cfg.MinFreeDisk, err = diskLimit(minFree); err != nil {
 				return err
 			}
+			cfg.Brokers = append(cfg.Brokers, strings.Fields(a.env("CARILLON_BROKERS"))...)
 			if err := cfg.validate(); err != nil {
 				return err
 			}
@@ -51,7 +53,8 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
 	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster to join; ignored when the directory has state")
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0, "remove members that were silent for this long (default never)")
-	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, or none")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, message, or none")
+	fl.StringArrayVar(&cfg.Brokers, "broker", nil, "NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
 	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s)")
@@ -79,6 +82,9 @@ func (c *ServerConfig) validate() error {
 		if host, _, err := net.SplitHostPort(a); !isAddress(a) || err != nil || host == "" {
 			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400", "%q is not an address", a)
 		}
+	}
+	if _, err := executor.ParseBrokers(c.Brokers); err != nil {
+		return job.Invalid("--broker", "", "%v", err)
 	}
 	switch {
 	case c.NodeID == "":

@@ -21,6 +21,8 @@ type submitFlags struct {
 	shell, dir                                   string
 	env                                          []string
 	queue, data                                  string
+	nats, kafka, broker, key                     string
+	jetstream                                    bool
 	priority, overlap, delivery                  string
 	timeout, deadline, retention, jitter         string
 	maxRetries                                   int
@@ -70,14 +72,19 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.tz, "tz", "", "IANA time zone of the schedule (default UTC)")
 	fl.StringVar(&f.http, "http", "", "call this URL")
 	fl.StringVar(&f.method, "method", "", "HTTP method (default POST with a body, else GET)")
-	fl.StringArrayVar(&f.header, "header", nil, "HTTP header \"Name: value\"; repeatable")
+	fl.StringArrayVar(&f.header, "header", nil, "header \"Name: value\" of an HTTP request or a message; repeatable")
 	fl.StringVar(&f.body, "body", "", "HTTP body: JSON, text, or @FILE")
 	fl.StringVar(&f.expect, "expect-status", "", "statuses that mean success, e.g. 200,204 or 2xx")
 	fl.StringVar(&f.shell, "shell", "", "run this script with /bin/sh")
 	fl.StringArrayVar(&f.env, "env", nil, "environment variable k=v of a shell job; repeatable")
 	fl.StringVar(&f.dir, "dir", "", "working directory of a shell job")
 	fl.StringVar(&f.queue, "queue", "", "put runs into this queue for pull workers")
-	fl.StringVar(&f.data, "data", "", "data of a queue job: JSON, text, or @FILE")
+	fl.StringVar(&f.nats, "nats", "", "publish to this subject of a NATS --broker")
+	fl.BoolVar(&f.jetstream, "jetstream", false, "with --nats: into a stream, which acknowledges it and drops repetitions")
+	fl.StringVar(&f.kafka, "kafka", "", "publish to this topic of a Kafka --broker")
+	fl.StringVar(&f.key, "key", "", "with --kafka: key of the message")
+	fl.StringVar(&f.broker, "broker", "", "broker of a message: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092")
+	fl.StringVar(&f.data, "data", "", "data of a queue job or a message: JSON, text, or @FILE")
 	fl.StringVar(&f.priority, "priority", "", "critical, high, normal or low (default normal)")
 	fl.StringVar(&f.overlap, "overlap", "", "while an earlier run is open: skip, queue, allow or replace (default skip)")
 	fl.IntVar(&f.concurrency, "concurrency", 0, "with --overlap allow: how many runs at once")
@@ -107,7 +114,7 @@ func (f *submitFlags) register(c *cobra.Command) {
 // firstJobFlag is a flag that was given and that describes the job.
 func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
 	name := ""
-	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "queue", "data",
+	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
 		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base", "backoff-cap", "jitter", "missed",
 		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "dst-gap", "dst-overlap", "key-template"} {
 		if name == "" && cmd.Flags().Changed(n) {
@@ -169,77 +176,6 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 	}
 	s.Type, s.Payload, err = f.payload()
 	return s, err
-}
-
-func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
-	n := 0
-	for _, s := range []string{f.http, f.shell, f.queue} {
-		if s != "" {
-			n++
-		}
-	}
-	if n != 1 {
-		return "", nil, usage("give one of --http, --shell and --queue, or a file", "%s", map[bool]string{true: "the job has nothing to do", false: "the job has several things to do"}[n == 0])
-	}
-	other := func(kind string, given ...string) error {
-		for _, name := range given {
-			if name != "" {
-				return usage("leave it out", "this flag is not for a %s job: %s", kind, name)
-			}
-		}
-		return nil
-	}
-	when := func(flag string, given bool) string {
-		if given {
-			return flag
-		}
-		return ""
-	}
-	var p any
-	var t job.Type
-	var err error
-	switch {
-	case f.http != "":
-		t = job.TypeHTTP
-		if err = other("http", when("--env", f.env != nil), when("--dir", f.dir != ""), when("--data", f.data != "")); err != nil {
-			break
-		}
-		h := job.HTTPPayload{URL: f.http, Method: strings.ToUpper(f.method)}
-		if h.Headers, err = headers(f.header); err != nil {
-			break
-		}
-		if h.Body, err = value("--body", f.body); err != nil {
-			break
-		}
-		if f.expect != "" {
-			list, _ := json.Marshal(strings.Split(f.expect, ","))
-			if err := json.Unmarshal(list, &h.ExpectStatus); err != nil {
-				return t, nil, job.Invalid("--expect-status", "", "%v", err)
-			}
-		}
-		p = h
-	case f.shell != "":
-		t = job.TypeShell
-		if err = other("shell", when("--method", f.method != ""), when("--header", f.header != nil), when("--body", f.body != ""), when("--expect-status", f.expect != ""), when("--data", f.data != "")); err != nil {
-			break
-		}
-		sh := job.ShellPayload{Command: f.shell, Dir: f.dir}
-		sh.Env, err = pairs("--env", f.env)
-		p = sh
-	default:
-		t = job.TypeQueue
-		if err = other("queue", when("--method", f.method != ""), when("--header", f.header != nil), when("--body", f.body != ""), when("--expect-status", f.expect != ""), when("--env", f.env != nil), when("--dir", f.dir != "")); err != nil {
-			break
-		}
-		q := job.QueuePayload{Queue: f.queue}
-		q.Data, err = value("--data", f.data)
-		p = q
-	}
-	if err != nil {
-		return t, nil, err
-	}
-	raw, err := compactJSON(p)
-	return t, raw, err
 }
 
 // value is a flag's JSON, or its text as a JSON string; @FILE is what is in a file.

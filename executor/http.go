@@ -153,15 +153,18 @@ func (h *HTTP) request(ctx context.Context, p job.HTTPPayload, a job.Assignment)
 		password, _ := u.User.Password()
 		req.SetBasicAuth(u.User.Username(), password)
 	}
-	req.Header.Set("Idempotency-Key", a.Key)
-	req.Header.Set("Carillon-Job", a.Run.Job.String())
-	req.Header.Set("Carillon-Run", a.Run.String())
-	req.Header.Set("Carillon-Scheduled-At", scheduledAt(a))
-	req.Header.Set("Carillon-Attempt", strconv.Itoa(a.Attempt))
-	req.Header.Set("Carillon-Fence", strconv.FormatUint(a.Fence, 10))
-	req.Header.Set("Traceparent", traceparent(a.Traceparent))
+	for _, h := range runHeaders(a) {
+		req.Header.Set(h[0], h[1])
+	}
 	unreplayable(req, body)
 	return req, nil
+}
+
+// runHeaders is what a target is told about the run, in a header each.
+func runHeaders(a job.Assignment) [][2]string {
+	return [][2]string{{"Idempotency-Key", a.Key}, {"Carillon-Job", a.Run.Job.String()}, {"Carillon-Run", a.Run.String()},
+		{"Carillon-Scheduled-At", scheduledAt(a)}, {"Carillon-Attempt", strconv.Itoa(a.Attempt)},
+		{"Carillon-Fence", strconv.FormatUint(a.Fence, 10)}, {"traceparent", traceparent(a.Traceparent)}}
 }
 
 func scheduledAt(a job.Assignment) string { return job.Instant(a.Run.At).String() }

@@ -161,16 +161,6 @@ type QueuePayload struct {
 	Data  json.RawMessage `json:"data,omitempty"`
 }
 
-// MessagePayload is the payload of a message job.
-type MessagePayload struct {
-	Broker  string            `json:"broker"`
-	Subject string            `json:"subject,omitempty"`
-	Topic   string            `json:"topic,omitempty"`
-	Key     string            `json:"key,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-	Data    json.RawMessage   `json:"data,omitempty"`
-}
-
 // Status is the state of a job as its owner sees it.
 type Status string
 

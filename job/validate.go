@@ -256,15 +256,7 @@ func checkPayload(s *Spec) *Error {
 			err = Invalid("payload.queue", "use letters, digits, - _ .", "%q is not a queue name", p.Queue)
 		}
 	case TypeMessage:
-		var p MessagePayload
-		if err = decodePayload(s.Payload, &p); err != nil {
-			break
-		}
-		if p.Broker == "" {
-			err = Invalid("payload.broker", "use a URL such as nats://host:4222 or kafka://host:9092", "a message needs a broker")
-		} else if (p.Subject == "") == (p.Topic == "") {
-			err = Invalid("payload.subject", "set subject (NATS) or topic (Kafka), not both", "a message needs a subject or a topic")
-		}
+		err = checkMessage(s.Payload)
 	}
 	return err
 }

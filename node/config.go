@@ -24,8 +24,9 @@ type Config struct {
 	Bootstrap bool     // begin a cluster of one if the directory holds none; ignored otherwise
 	Join      []string // addresses of nodes of the cluster to join if the directory holds none; ignored otherwise
 
-	Executors []job.Type // what the local worker carries out; empty: no local worker
-	Slots     int        // how many runs it works on at once
+	Executors []job.Type            // what the local worker carries out; empty: no local worker
+	Slots     int                   // how many runs it works on at once
+	Brokers   map[string]job.Broker // where message jobs may publish to by a name
 	Tags      map[string]string
 	Version   string
 	Logger    *slog.Logger

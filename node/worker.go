@@ -14,6 +14,7 @@ type localWorker struct {
 	w     *executor.Worker // nil: this node carries out nothing
 	http  *executor.HTTP
 	shell *executor.Shell
+	msg   *executor.Message
 	route *workerRoute
 }
 
@@ -38,8 +39,13 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 				return nil, err
 			}
 			runners[t] = l.shell
+		case job.TypeMessage:
+			if l.msg, err = executor.NewMessage(executor.MessageOptions{Version: n.cfg.Version, Brokers: n.cfg.Brokers}); err != nil {
+				return nil, err
+			}
+			runners[t] = l.msg
 		default:
-			return nil, fmt.Errorf("executors: this binary cannot carry out %q jobs: use http or shell", t)
+			return nil, fmt.Errorf("executors: this binary cannot carry out %q jobs: use http, shell or message", t)
 		}
 	}
 	secret, err := n.dir.workerSecret()
@@ -83,6 +89,9 @@ func (l *localWorker) close() {
 	}
 	if l.shell != nil {
 		l.shell.Close()
+	}
+	if l.msg != nil {
+		l.msg.Close()
 	}
 	if l.route != nil {
 		l.route.close()

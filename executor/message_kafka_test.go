@@ -1,0 +1,198 @@
+package executor
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// kafkaTest is a Kafka broker in this process, with its topics on disk.
+type kafkaTest struct {
+	t       *testing.T
+	options []kfake.Opt
+	c       *kfake.Cluster
+
+	mu   sync.Mutex
+	acks map[int16]int // what produce requests asked for
+}
+
+func startKafka(t *testing.T, topic string, more ...kfake.Opt) *kafkaTest {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	k := &kafkaTest{t: t, acks: map[int16]int{}}
+	k.options = append([]kfake.Opt{kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(t.TempDir()), kfake.SeedTopics(3, topic)}, more...)
+	k.start()
+	t.Cleanup(k.stop)
+	return k
+}
+
+func (k *kafkaTest) start() {
+	k.t.Helper()
+	c, err := kfake.NewCluster(k.options...)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.c = c
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		k.mu.Lock()
+		k.acks[r.(*kmsg.ProduceRequest).Acks]++
+		k.mu.Unlock()
+		return nil, nil, false
+	})
+}
+
+func (k *kafkaTest) stop()        { k.c.Close() }
+func (k *kafkaTest) addr() string { return k.c.ListenAddrs()[0] }
+func (k *kafkaTest) url() string  { return "kafka://" + k.addr() }
+
+// records are all records of a topic so far.
+func (k *kafkaTest) records(topic string, want int) (out []*kgo.Record) {
+	k.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.addr()), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx := within(k.t, 20*time.Second)
+	end := 0
+	for _, p := range k.c.PartitionInfos(topic) {
+		end += int(p.HighWatermark)
+	}
+	for len(out) < max(want, end) {
+		f := cl.PollFetches(ctx)
+		if err := f.Err(); err != nil {
+			k.t.Fatalf("%d records: %v", len(out), err)
+		}
+		out = append(out, f.Records()...)
+	}
+	return out
+}
+
+func TestMessageKafka(t *testing.T) {
+	k := startKafka(t, "orders")
+	m := newTestMessage(t, "events="+k.url())
+	p := job.MessagePayload{Broker: "events", Topic: "orders", Key: "customer-7", Headers: map[string]string{"X-Team": "billing"}, Data: json.RawMessage(`{"n": 1}`)}
+	a := messageJob(t, 1, p)
+	r := m.Run(within(t, 10*time.Second), a)
+	if r.Outcome != job.OutcomeSucceeded || !strings.HasPrefix(r.Output, "partition ") || !strings.HasSuffix(r.Output, ", offset 0") {
+		t.Fatalf("%+v", r)
+	}
+	rec := k.records("orders", 1)[0]
+	got := map[string]string{}
+	for _, h := range rec.Headers {
+		got[h.Key] = string(h.Value)
+	}
+	want := runHeadersOf(a)
+	want["X-Team"] = "billing"
+	if string(rec.Key) != "customer-7" || string(rec.Value) != `{"n":1}` || !maps.Equal(got, want) {
+		t.Errorf("key %q, value %q, headers %v, want %v", rec.Key, rec.Value, got, want)
+	}
+	if rec.ProducerID < 0 || k.acks[-1] == 0 || len(k.acks) != 1 {
+		t.Errorf("producer id %d, acks %v: not an idempotent producer that waits for all replicas", rec.ProducerID, k.acks)
+	}
+	p.Key, p.Data = "", nil
+	if r := m.Run(within(t, 10*time.Second), messageJob(t, 2, p)); r.Outcome != job.OutcomeSucceeded {
+		t.Fatal(r.Error)
+	}
+	for _, rec := range k.records("orders", 2) {
+		if len(rec.Value) == 0 && rec.Key != nil {
+			t.Errorf("a record without a key has %q", rec.Key)
+		}
+	}
+}
+
+// incompressible is a JSON string of n bytes.
+func incompressible(n int) json.RawMessage {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{})
+	for i := range b {
+		b[i] = 'A' + byte(r.Uint64()%26)
+	}
+	return json.RawMessage(`"` + string(b) + `"`)
+}
+
+func TestMessageKafkaRefused(t *testing.T) {
+	k := startKafka(t, "orders", kfake.BrokerConfigs(map[string]string{"message.max.bytes": "2048"}))
+	m := newTestMessage(t)
+	run := func(p job.MessagePayload) job.Result { return m.Run(within(t, 10*time.Second), messageJob(t, 1, p)) }
+	wantFailure(t, run(job.MessagePayload{Broker: k.url(), Topic: "nowhere"}), false, "has no topic", `"nowhere"`)
+	wantFailure(t, run(job.MessagePayload{Broker: k.url(), Topic: "orders", Data: incompressible(8192)}), true, "8192 bytes", "more than")
+	// A topic that comes later is found.
+	if err := k.c.CreateTopic("nowhere", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new topic", func() bool {
+		return run(job.MessagePayload{Broker: k.url(), Topic: "nowhere"}).Outcome == job.OutcomeSucceeded
+	})
+}
+
+func TestMessageKafkaSASL(t *testing.T) {
+	for _, method := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
+		k := startKafka(t, "orders", kfake.EnableSASL(), kfake.Superuser(method, "u", "p@ss"))
+		m := newTestMessage(t, "good=kafka://u:p%40ss@"+k.addr()+"?sasl="+strings.ToLower(method), "bad=kafka://u:wrong@"+k.addr()+"?sasl="+strings.ToLower(method))
+		if r := m.Run(within(t, 10*time.Second), messageJob(t, 1, job.MessagePayload{Broker: "good", Topic: "orders"})); r.Outcome != job.OutcomeSucceeded {
+			t.Errorf("%s: %s", method, r.Error)
+		}
+		r := m.Run(within(t, 10*time.Second), messageJob(t, 1, job.MessagePayload{Broker: "bad", Topic: "orders"}))
+		wantFailure(t, r, false, "cannot connect")
+		if strings.Contains(r.Error, "wrong@") {
+			t.Error(r.Error)
+		}
+	}
+}
+
+// A broker that has the message and cannot say so is asked again by the client, and drops the repetition: one attempt, one message.
+func TestMessageKafkaIdempotent(t *testing.T) {
+	k := startKafka(t, "orders")
+	m := newTestMessage(t)
+	p := job.MessagePayload{Broker: k.url(), Topic: "orders"}
+	if r := m.Run(within(t, 10*time.Second), messageJob(t, 0, p)); r.Outcome != job.OutcomeSucceeded {
+		t.Fatal(r.Error)
+	}
+	h := k.c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 2})
+	if r := m.Run(within(t, 10*time.Second), messageJob(t, 1, p)); r.Outcome != job.OutcomeSucceeded {
+		t.Fatal(r.Error)
+	}
+	if h.Hits() != 2 {
+		t.Errorf("%d requests were answered with a timeout", h.Hits())
+	}
+	if got := len(k.records("orders", 2)); got != 2 {
+		t.Errorf("two runs made %d messages", got)
+	}
+}
+
+// The broker dies and comes back nine times during a thousand runs: every one of them is in the topic.
+func TestMessageKafkaRestarts(t *testing.T) {
+	k := startKafka(t, "orders")
+	attempts := runAll(t, newTestMessage(t), 1000, job.MessagePayload{Broker: k.url(), Topic: "orders"}, func() { k.stop(); k.start() })
+	got := map[string]int{}
+	for _, r := range k.records("orders", 1000) {
+		for _, h := range r.Headers {
+			if h.Key == "Idempotency-Key" {
+				got[string(h.Value)]++
+			}
+		}
+	}
+	for i := range attempts {
+		attempts[i]++ // the fake forgets what an idempotent producer sent just before its end
+	}
+	wantOnceEach(t, got, attempts)
+}
