@@ -55,6 +55,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0, "remove members that were silent for this long (default never)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, message, or none")
 	fl.StringArrayVar(&cfg.Brokers, "broker", nil, "NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
+	shellFlags(fl, &cfg.Shell)
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
 	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s)")
@@ -85,6 +86,9 @@ func (c *ServerConfig) validate() error {
 	}
 	if _, err := executor.ParseBrokers(c.Brokers); err != nil {
 		return job.Invalid("--broker", "", "%v", err)
+	}
+	if err := checkShellFlags(c); err != nil {
+		return err
 	}
 	switch {
 	case c.NodeID == "":

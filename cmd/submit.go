@@ -19,7 +19,8 @@ type submitFlags struct {
 	http, method, body, expect                   string
 	header                                       []string
 	shell, dir                                   string
-	env                                          []string
+	env, limit                                   []string
+	user                                         string
 	queue, data                                  string
 	nats, kafka, broker, key                     string
 	jetstream                                    bool
@@ -78,6 +79,8 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.shell, "shell", "", "run this script with /bin/sh")
 	fl.StringArrayVar(&f.env, "env", nil, "environment variable k=v of a shell job; repeatable")
 	fl.StringVar(&f.dir, "dir", "", "working directory of a shell job")
+	fl.StringVar(&f.user, "user", "", "user that a shell job runs as, where the node allows it")
+	fl.StringArrayVar(&f.limit, "limit", nil, "limit k=v of a shell job: memory, processes, cpu, open_files or file_size; repeatable")
 	fl.StringVar(&f.queue, "queue", "", "put runs into this queue for pull workers")
 	fl.StringVar(&f.nats, "nats", "", "publish to this subject of a NATS --broker")
 	fl.BoolVar(&f.jetstream, "jetstream", false, "with --nats: into a stream, which acknowledges it and drops repetitions")
@@ -114,7 +117,7 @@ func (f *submitFlags) register(c *cobra.Command) {
 // firstJobFlag is a flag that was given and that describes the job.
 func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
 	name := ""
-	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
+	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "user", "limit", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
 		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base", "backoff-cap", "jitter", "missed",
 		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "dst-gap", "dst-overlap", "key-template"} {
 		if name == "" && cmd.Flags().Changed(n) {

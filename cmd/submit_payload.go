@@ -2,7 +2,10 @@ package cmd
 
 import (
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -18,7 +21,7 @@ func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
 		make  func() (job.Type, any, error)
 	}{
 		{"http", f.http != "", []string{"--method", "--header", "--body", "--expect-status"}, f.httpPayload},
-		{"shell", f.shell != "", []string{"--env", "--dir"}, f.shellPayload},
+		{"shell", f.shell != "", []string{"--env", "--dir", "--user", "--limit"}, f.shellPayload},
 		{"queue", f.queue != "", []string{"--data"}, f.queuePayload},
 		{"nats", f.nats != "", []string{"--broker", "--header", "--data", "--jetstream"}, f.messagePayload},
 		{"kafka", f.kafka != "", []string{"--broker", "--header", "--data", "--key"}, f.messagePayload},
@@ -40,7 +43,7 @@ func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
 		given bool
 	}{
 		{"--method", f.method != ""}, {"--header", f.header != nil}, {"--body", f.body != ""}, {"--expect-status", f.expect != ""},
-		{"--env", f.env != nil}, {"--dir", f.dir != ""}, {"--data", f.data != ""},
+		{"--env", f.env != nil}, {"--dir", f.dir != ""}, {"--user", f.user != ""}, {"--limit", f.limit != nil}, {"--data", f.data != ""},
 		{"--broker", f.broker != ""}, {"--jetstream", f.jetstream}, {"--key", f.key != ""},
 	} {
 		if g.given && !slices.Contains(k.with, g.flag) {
@@ -75,7 +78,35 @@ func (f *submitFlags) httpPayload() (job.Type, any, error) {
 
 func (f *submitFlags) shellPayload() (job.Type, any, error) {
 	env, err := pairs("--env", f.env)
-	return job.TypeShell, job.ShellPayload{Command: f.shell, Dir: f.dir, Env: env}, err
+	if err != nil {
+		return job.TypeShell, nil, err
+	}
+	p := job.ShellPayload{Command: f.shell, Dir: f.dir, User: f.user, Env: env}
+	limits, err := pairs("--limit", f.limit)
+	if err != nil {
+		return job.TypeShell, nil, err
+	}
+	for _, k := range slices.Sorted(maps.Keys(limits)) {
+		v := limits[k]
+		switch k {
+		case "memory":
+			err = p.Limits.Memory.Set(v)
+		case "file_size":
+			err = p.Limits.FileSize.Set(v)
+		case "cpu":
+			p.Limits.CPU, err = duration("--limit", v)
+		case "processes":
+			p.Limits.Processes, err = strconv.Atoi(v)
+		case "open_files":
+			p.Limits.OpenFiles, err = strconv.Atoi(v)
+		default:
+			err = errors.New("there is no such limit")
+		}
+		if err != nil {
+			return job.TypeShell, nil, job.Invalid("--limit", "use memory=512MiB, processes=64, cpu=30s, open_files=256 or file_size=1GiB", "%s=%s: %v", k, v, err)
+		}
+	}
+	return job.TypeShell, p, nil
 }
 
 func (f *submitFlags) queuePayload() (job.Type, any, error) {

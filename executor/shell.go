@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,22 +31,33 @@ const (
 	// exitPermanent is the exit status by which a command says that trying again is useless; docs/jobs.md promises it. It is none that
 	// shells (1, 2, 126 and above) or sysexits.h (64 to 78) use.
 	exitPermanent = 100
+	// defaultProcesses bounds a fork bomb where nobody said anything and a cgroup can.
+	defaultProcesses = 4096
 )
 
 // ShellOptions describe a Shell runner.
 type ShellOptions struct {
 	// Dir is where the process groups that live are noted, for KillLeftovers. Empty: they are not.
 	Dir string
+	// Limits bound every attempt; a job may ask for less.
+	Limits job.ShellLimits
+	// User is who commands run as; empty: as this process. Users are those that a job may name. Both need root.
+	User  string
+	Users []string
+	// Cgroup is a directory of cgroup version 2 below which every attempt gets a group of its own, which ends with it; "auto": the one
+	// that this process is in, if it runs as root and can; "none": none. Empty: auto if there is a limit that it serves, else none.
+	Cgroup string
 	// Grace is the time between SIGTERM and SIGKILL. 0: 5 s.
 	Grace time.Duration
 }
 
 // Shell runs shell jobs: each in a process group of its own, which does not outlive the attempt.
 type Shell struct {
-	o     ShellOptions
-	home  string
-	boot  string
-	spawn *spawner
+	o       ShellOptions
+	home    string
+	boot    string
+	spawn   *spawner
+	cgroups *cgroups // nil: none
 }
 
 // NewShell makes a Shell runner. Close it when no attempt is running.
@@ -58,15 +70,34 @@ func NewShell(o ShellOptions) (*Shell, error) {
 			return nil, fmt.Errorf("executor: notes of process groups: %w", err)
 		}
 	}
+	if err := o.Limits.Validate(); err != nil {
+		return nil, fmt.Errorf("executor: shell limits: %w", err)
+	}
+	if err := o.checkUsers(); err != nil {
+		return nil, fmt.Errorf("executor: shell users: %w", err)
+	}
+	if o.Cgroup == "" && o.Limits.Memory == 0 && o.Limits.Processes == 0 {
+		o.Cgroup = "none"
+	}
+	groups, err := newCgroups(o.Cgroup)
+	if err != nil {
+		return nil, fmt.Errorf("executor: cgroup of shell jobs: %w", err)
+	}
+	if o.Limits.Processes > 0 && groups == nil && o.User == "" && os.Geteuid() == 0 {
+		return nil, errors.New("executor: the processes of root can be bounded by a cgroup only, and there is none: name a user to run shell jobs as, or a cgroup")
+	}
 	home := os.Getenv("HOME")
 	if st, err := os.Stat(home); err != nil || !st.IsDir() {
 		home = "/"
 	}
-	return &Shell{o: o, home: home, boot: bootID(), spawn: newSpawner()}, nil
+	return &Shell{o: o, home: home, boot: bootID(), spawn: newSpawner(), cgroups: groups}, nil
 }
 
 // Close ends what the runner needs to start commands.
-func (s *Shell) Close() { s.spawn.close() }
+func (s *Shell) Close() {
+	s.spawn.close()
+	s.cgroups.close()
+}
 
 // Run runs the command to its end, or stops its group when ctx ends.
 func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
@@ -84,7 +115,15 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, stdin []byte) job.Result {
 	out := newTailBuffer(job.MaxOutputBytes)
 	trace := traceparent(a.Traceparent)
-	cmd, err := s.command(p, a, trace)
+	who, err := s.identity(p)
+	if err != nil {
+		return failure("%v", err)
+	}
+	l := launch{}
+	if l.Limits, err = s.limitsFor(p); err != nil {
+		return failure("%v", err)
+	}
+	cmd, err := s.command(p, a, trace, who)
 	if err != nil {
 		return failure("%v", err)
 	}
@@ -98,14 +137,27 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 		return failure("%v", err)
 	}
 	defer note.remove()
+	group, began, err := s.prepare(cmd, l, who, a)
+	if err != nil {
+		return failure("%v", err)
+	}
+	defer group.close()
 	if ctx.Err() != nil {
+		_ = began()
 		return failure("not started")
 	}
 	if err := s.spawn.start(cmd); err != nil {
+		_ = began()
 		return failure("%v", err)
 	}
 	note.started(cmd.Process.Pid)
 	err = s.wait(ctx, cmd)
+	if err := began(); err != nil {
+		return failure("%v", err)
+	}
+	if err != nil && group != nil && group.killed() {
+		err = fmt.Errorf("%w: out of the memory that it may use (%s)", err, l.Limits.Memory)
+	}
 	r := job.Result{Outcome: job.OutcomeSucceeded, Output: tail(string(out.Bytes()), job.MaxOutputBytes)}
 	if err != nil {
 		r.Outcome, r.Error = job.OutcomeFailed, err.Error()
@@ -115,8 +167,18 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 }
 
 // command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets are.
-func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string) (*exec.Cmd, error) {
-	env := []string{"PATH=" + defaultPath, "HOME=" + s.home}
+func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string, who *user.User) (*exec.Cmd, error) {
+	home := s.home
+	if who != nil {
+		home = "/"
+		if st, err := os.Stat(who.HomeDir); err == nil && st.IsDir() {
+			home = who.HomeDir
+		}
+	}
+	env := []string{"PATH=" + defaultPath, "HOME=" + home}
+	if who != nil {
+		env = append(env, "USER="+who.Username, "LOGNAME="+who.Username)
+	}
 	path := defaultPath
 	for _, k := range sortedKeys(p.Env) {
 		env = append(env, k+"="+p.Env[k])
@@ -138,13 +200,41 @@ func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string) (*ex
 	}
 	dir := p.Dir
 	if dir == "" {
-		dir = s.home
+		dir = home
 	}
 	if _, err := os.Stat(dir); err != nil {
 		return nil, err // else the error would name the program
 	}
 	return &exec.Cmd{Path: program, Args: argv, Env: env, Dir: dir, WaitDelay: pipeDelay,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}, nil
+}
+
+// prepare arranges for what is to happen between the fork and the command. began says afterwards why the command never began.
+func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User, a job.Assignment) (group *runCgroup, began func() error, err error) {
+	began = func() error { return nil }
+	if l.Limits == (job.ShellLimits{}) && who == nil && s.cgroups == nil {
+		return nil, began, nil
+	}
+	uid := strconv.Itoa(os.Geteuid())
+	if who != nil {
+		uid = who.Uid
+		if err := l.become(who); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.cgroups != nil {
+		if group, err = s.cgroups.open(strconv.FormatUint(a.Fence, 10), l.Limits); err != nil {
+			return nil, nil, err
+		}
+		l.Cgroups, l.Held = group.procs(), true
+	} else if l.Limits.Processes > 0 && !canBoundProcesses(uid) {
+		return nil, nil, errors.New("payload: limits.processes: root can be bounded by a cgroup only, and this worker has none")
+	}
+	if began, err = confine(cmd, l); err != nil {
+		group.close()
+		return nil, nil, err
+	}
+	return group, began, nil
 }
 
 func sortedKeys(m map[string]string) []string {

@@ -147,14 +147,6 @@ type HTTPPayload struct {
 	InsecureSkipVerify bool `json:"insecure_skip_verify,omitempty"`
 }
 
-// ShellPayload is the payload of a shell job: a script for /bin/sh, or an argv that no shell touches.
-type ShellPayload struct {
-	Command string            `json:"command,omitempty"`
-	Argv    []string          `json:"argv,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	Dir     string            `json:"dir,omitempty"`
-}
-
 // QueuePayload is the payload of a queue job, handed to whoever takes the run.
 type QueuePayload struct {
 	Queue string          `json:"queue"`

@@ -54,7 +54,7 @@ func TestNormalizeSaysEverything(t *testing.T) {
 func TestGoodSpecs(t *testing.T) {
 	for name, mut := range map[string]func(*Spec){
 		"http":  payload(TypeHTTP, `{"url":"http://h:1/p?q","method":"PUT","headers":{"X-A":"1"},"body":{"a":1},"expect_status":["2xx",404],"retry_client_errors":true}`),
-		"shell": payload(TypeShell, `{"command":"true","env":{"A_1":"b"},"dir":"/tmp"}`), "argv": payload(TypeShell, `{"argv":["/bin/echo",""]}`),
+		"shell": payload(TypeShell, `{"command":"true","env":{"A_1":"b"},"dir":"/tmp","user":"www-data","limits":{"memory":"512MiB","processes":10,"cpu":"30s","open_files":64,"file_size":1048576}}`), "argv": payload(TypeShell, `{"argv":["/bin/echo",""]}`),
 		"queue": payload(TypeQueue, `{"queue":"q.1","data":[1,2]}`),
 		"nats":  payload(TypeMessage, `{"broker":"nats://h","subject":"s","headers":{"a":"b"},"data":null}`), "jetstream": payload(TypeMessage, `{"broker":"nats+tls://h1,h2:1","subject":"a.b-c.$x","jetstream":true}`), "kafka": payload(TypeMessage, `{"broker":"kafka://h","topic":"t","key":"k"}`),
 		"unicode name": func(s *Spec) { s.Name = "täglich-報告" },
@@ -114,6 +114,9 @@ func TestBadSpecs(t *testing.T) {
 		{"payload.argv", payload(TypeShell, `{"argv":[""]}`)}, {"payload.argv", payload(TypeShell, `{"argv":["a","\u0000"]}`)}, {"payload.dir", payload(TypeShell, `{"command":"a","dir":"x"}`)},
 		{"payload.env", payload(TypeShell, `{"command":"a","env":{"1":"x"}}`)}, {"payload.env", payload(TypeShell, `{"command":"a","env":{"CARILLON_X":"x"}}`)},
 		{"payload.env", payload(TypeShell, `{"command":"a","env":{"A":"\u0000"}}`)},
+		{"payload.user", payload(TypeShell, `{"command":"a","user":"a b"}`)}, {"payload.limits.memory", payload(TypeShell, `{"command":"a","limits":{"memory":"1KiB"}}`)},
+		{"payload.limits.processes", payload(TypeShell, `{"command":"a","limits":{"processes":-1}}`)}, {"payload.limits.cpu", payload(TypeShell, `{"command":"a","limits":{"cpu":"1ms"}}`)},
+		{"payload.limits.open_files", payload(TypeShell, `{"command":"a","limits":{"open_files":3}}`)}, {"payload.limits.nope", payload(TypeShell, `{"command":"a","limits":{"nope":3}}`)},
 		{"payload.queue", payload(TypeQueue, `{}`)}, {"payload.queue", payload(TypeQueue, `{"queue":"a b"}`)},
 		{"payload.broker", payload(TypeMessage, `{"subject":"s"}`)}, {"payload.broker", payload(TypeMessage, `{"broker":"a b","subject":"s"}`)}, {"payload.broker", payload(TypeMessage, `{"broker":"amqp://h","subject":"s"}`)},
 		{"payload.broker", payload(TypeMessage, `{"broker":"nats://u:p@h","subject":"s"}`)}, {"payload.broker", payload(TypeMessage, `{"broker":"nats://h?creds=/etc/x","subject":"s"}`)},

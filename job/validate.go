@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -290,32 +289,6 @@ func checkHTTP(data []byte) *Error {
 		if !tokenRE.MatchString(name) || strings.ContainsAny(p.Headers[name], "\r\n\x00") {
 			return Invalid("payload.headers", "", "%q: %q is not a valid header", name, p.Headers[name])
 		}
-	}
-	return nil
-}
-
-func checkShell(data []byte) *Error {
-	var p ShellPayload
-	if err := decodePayload(data, &p); err != nil {
-		return err
-	}
-	if (p.Command == "") == (len(p.Argv) == 0) {
-		return Invalid("payload.command", "set command (a script for /bin/sh) or argv, not both", "a shell job needs a command or an argv")
-	}
-	if len(p.Argv) > 0 && (p.Argv[0] == "" || slices.ContainsFunc(p.Argv, func(a string) bool { return strings.ContainsRune(a, 0) })) {
-		return Invalid("payload.argv", "", "the program is empty, or there is a zero byte")
-	}
-	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
-		return Invalid("payload.dir", "use an absolute path", "%q is relative", p.Dir)
-	}
-	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
-		v := p.Env[k]
-		if !envRE.MatchString(k) || strings.HasPrefix(k, "CARILLON_") || strings.ContainsRune(v, 0) {
-			return Invalid("payload.env", "use letters, digits and _; CARILLON_… is set by Carillon", "%q is not a usable variable", k)
-		}
-	}
-	if strings.ContainsRune(p.Command, 0) {
-		return Invalid("payload.command", "", "the command contains a zero byte")
 	}
 	return nil
 }

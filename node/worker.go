@@ -35,7 +35,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 			l.http = executor.NewHTTP(executor.HTTPOptions{Version: n.cfg.Version})
 			runners[t] = l.http
 		case job.TypeShell:
-			if l.shell, err = executor.NewShell(executor.ShellOptions{Dir: n.dir.file(dirProcs)}); err != nil {
+			if l.shell, err = executor.NewShell(executor.ShellOptions{Dir: n.dir.file(dirProcs),
+				Limits: n.cfg.Shell.Limits, User: n.cfg.Shell.User, Users: n.cfg.Shell.Users, Cgroup: n.cfg.Shell.Cgroup}); err != nil {
 				return nil, err
 			}
 			runners[t] = l.shell
