@@ -49,6 +49,8 @@ type Backend interface {
 	// Runs is the open runs of all jobs (q.Statuses filters); with a finished status among q.Statuses it is the history.
 	Runs(ctx context.Context, q client.RunQuery, rd Read) (client.RunPage, error)
 	GetRun(ctx context.Context, runID string, rd Read) (client.RunDetail, error)
+	// RunOutput is the output of the run's last attempt from an offset on; of a running one it waits a while for more.
+	RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error)
 	CancelRun(ctx context.Context, runID string, rq Request) (job.Run, error)
 	// ExportHistory returns up to limit records with a sequence number above after, oldest first.
 	ExportHistory(ctx context.Context, after uint64, limit int, rd Read) ([]job.Run, error)

@@ -57,6 +57,7 @@ func routes() []route {
 		{"GET", prefix + "/runs", []string{"status", "job", "limit", "cursor", "stale"}, noBody, (*call).listRuns},
 		{"GET", prefix + "/runs:export", []string{"after", "limit", "stale"}, streamBody, (*call).exportRuns},
 		{"GET", prefix + "/runs/{ref}", []string{"stale"}, noBody, (*call).getRun},
+		{"GET", prefix + "/runs/{ref}/output", []string{"fence", "after"}, noBody, (*call).runOutput},
 		{"POST", prefix + "/runs/{ref}:cancel", nil, noBody, (*call).cancelRun},
 
 		{"GET", prefix + "/dead", []string{"job", "limit", "cursor", "stale"}, noBody, (*call).listDead},
@@ -82,6 +83,7 @@ func routes() []route {
 		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll},
 		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat},
 		{"POST", prefix + "/workers:report", nil, workerBody, (*call).workerReport},
+		{"POST", prefix + "/workers:output", nil, workerBody, (*call).workerOutput},
 
 		{"POST", prefix + "/queues/{queue}:poll", nil, pullBody, (*call).pullPoll},
 		{"POST", prefix + "/queues/{queue}:heartbeat", nil, jsonBody, (*call).pullHeartbeat},

@@ -47,6 +47,32 @@ func (c *call) getRun() error {
 	return c.reply(http.StatusOK, detail)
 }
 
+// runOutput is what a run wrote so far. If it has written nothing beyond what the caller knows, it waits a while.
+func (c *call) runOutput() error {
+	id, err := c.runRef()
+	if err != nil {
+		return err
+	}
+	var at [2]uint64
+	for i, name := range []string{"fence", "after"} {
+		s, err := c.one(name)
+		if err != nil {
+			return err
+		}
+		if s == "" {
+			continue
+		}
+		if at[i], err = strconv.ParseUint(s, 10, 63); err != nil {
+			return job.Invalid(name, "use the fence and next of the last answer", "%q is not a number", s)
+		}
+	}
+	out, err := c.h.backend.RunOutput(c.ctx, id, at[0], int64(at[1]))
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, out)
+}
+
 func (c *call) cancelRun() error {
 	id, err := c.runRef()
 	if err != nil {

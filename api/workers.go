@@ -22,6 +22,7 @@ type Workers interface {
 	Poll(context.Context, job.Poll) (job.PollReply, error)
 	Heartbeat(context.Context, job.Heartbeat) (job.HeartbeatReply, error)
 	Report(context.Context, job.Report) (job.ReportReply, error)
+	Output(context.Context, job.Output) (job.OutputReply, error)
 }
 
 const (
@@ -33,6 +34,8 @@ const (
 )
 
 func (c *call) workerRegister() error { return exchange(c, Workers.Register) }
+
+func (c *call) workerOutput() error { return exchange(c, Workers.Output) }
 
 func (c *call) workerHeartbeat() error { return exchange(c, Workers.Heartbeat) }
 

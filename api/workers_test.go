@@ -58,6 +58,10 @@ func (w *workers) Poll(ctx context.Context, q job.Poll) (job.PollReply, error) {
 func (w *workers) Heartbeat(ctx context.Context, q job.Heartbeat) (job.HeartbeatReply, error) {
 	return w.heartbeat(ctx, q)
 }
+func (w *workers) Output(context.Context, job.Output) (job.OutputReply, error) {
+	return job.OutputReply{Watched: true}, nil
+}
+
 func (w *workers) Report(ctx context.Context, q job.Report) (job.ReportReply, error) {
 	return w.report(ctx, q)
 }

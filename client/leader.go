@@ -130,6 +130,11 @@ func (l *Leader) Report(ctx context.Context, r job.Report) (job.ReportReply, err
 	return carry[job.ReportReply](ctx, l, message{verb: "report", limit: l.limits.report}, &r)
 }
 
+// Output passes on what a running attempt writes.
+func (l *Leader) Output(ctx context.Context, o job.Output) (job.OutputReply, error) {
+	return carry[job.OutputReply](ctx, l, message{verb: "output", limit: l.limits.heartbeat}, &o)
+}
+
 // message is one call on its way.
 type message struct {
 	verb  string

@@ -31,6 +31,18 @@ func (c *Client) GetRun(ctx context.Context, id string) (r RunDetail, err error)
 	return r, err
 }
 
+// RunOutput reads the output of a run's last attempt from an offset of an attempt on. If that has written nothing more and runs, the
+// answer waits a while for it.
+func (c *Client) RunOutput(ctx context.Context, id string, fence uint64, after int64) (o job.RunOutput, err error) {
+	v := url.Values{}
+	if fence != 0 {
+		v.Set("fence", strconv.FormatUint(fence, 10))
+		v.Set("after", strconv.FormatInt(after, 10))
+	}
+	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id) + "/output", query: v, out: &o, need: "run_id"})
+	return o, err
+}
+
 // CancelRun cancels an open run.
 func (c *Client) CancelRun(ctx context.Context, id string) (r job.Run, err error) {
 	err = c.do(ctx, request{method: http.MethodPost, path: runPath(id) + ":cancel", out: &r, need: "run_id"})

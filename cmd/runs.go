@@ -14,7 +14,7 @@ import (
 
 func (a *app) runsCmd() *cobra.Command {
 	c := a.runsListCmd("runs [JOB]", "List what ran and what did not, and look at or cancel a run")
-	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"), a.runsGetCmd(), a.runsCancelCmd(), a.runsExportCmd())
+	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"), a.runsGetCmd(), a.runsTailCmd(), a.runsCancelCmd(), a.runsExportCmd())
 	return c
 }
 

@@ -18,6 +18,8 @@ type held struct {
 	stop     context.CancelCauseFunc // while running
 	canceled bool                    // the leader asked for its end, and was heard
 	result   job.Result
+	live     *tailBuffer // what it writes, if its runner shows that
+	watched  bool        // its output is being sent to the leader
 }
 
 type heldState uint8
@@ -40,6 +42,7 @@ func (w *Worker) receive(s *session, reply job.PollReply) (news bool) {
 		news = w.takeLocked(s, a) || news
 	}
 	news = w.cancelLocked(reply.Cancel) || news
+	w.watchLocked(s, reply.Watch)
 	w.startLocked() // last, so that what is canceled in the same breath does not start
 	return news
 }
@@ -130,6 +133,11 @@ func (w *Worker) attempt(ctx context.Context, h *held) {
 	if timeout <= 0 {
 		timeout = time.Duration(job.DefaultTimeout)
 	}
+	ctx = context.WithValue(ctx, liveKey{}, func(b *tailBuffer) {
+		w.mu.Lock()
+		h.live = b
+		w.mu.Unlock()
+	})
 	ctx, release := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
 	defer h.stop(nil)
 	defer release()

@@ -31,6 +31,8 @@ const (
 	// exitPermanent is the exit status by which a command says that trying again is useless; docs/jobs.md promises it. It is none that
 	// shells (1, 2, 126 and above) or sysexits.h (64 to 78) use.
 	exitPermanent = 100
+	// liveBytes is how much of the output is kept for those who watch; the history gets the end of it.
+	liveBytes = 32 << 10
 	// defaultProcesses bounds a fork bomb where nobody said anything and a cgroup can.
 	defaultProcesses = 4096
 )
@@ -113,7 +115,8 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 
 // run carries out a command; stdin is nil for none.
 func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, stdin []byte) job.Result {
-	out := newTailBuffer(job.MaxOutputBytes)
+	out := newTailBuffer(liveBytes)
+	watchable(ctx, out)
 	trace := traceparent(a.Traceparent)
 	who, err := s.identity(p)
 	if err != nil {

@@ -251,6 +251,14 @@ func (w linkWorker) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 	return w.Leader.Heartbeat(ctx, h)
 }
 
+func (w linkWorker) Output(ctx context.Context, o job.Output) (job.OutputReply, error) {
+	w.l.wait()
+	if w.l.dead.Load() {
+		return job.OutputReply{}, nil
+	}
+	return w.Leader.(executor.OutputTaker).Output(ctx, o)
+}
+
 func (w linkWorker) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
 	w.l.wait()
 	if !w.l.dead.Load() {

@@ -43,6 +43,10 @@ func (s served) Report(ctx context.Context, r job.Report) (job.ReportReply, erro
 	return serve(ctx, s, r, (*scheduler.Scheduler).Report)
 }
 
+func (s served) Output(ctx context.Context, o job.Output) (job.OutputReply, error) {
+	return serve(ctx, s, o, (*scheduler.Scheduler).Output)
+}
+
 func serve[Q, A any](ctx context.Context, s served, q Q, do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (A, error) {
 	sched, err := s.scheduler()
 	if err != nil {
@@ -141,6 +145,11 @@ func (r *workerRoute) Heartbeat(ctx context.Context, q job.Heartbeat) (job.Heart
 
 func (r *workerRoute) Report(ctx context.Context, q job.Report) (job.ReportReply, error) {
 	return route(ctx, r, q, (*scheduler.Scheduler).Report, (*client.Leader).Report)
+}
+
+// Output makes the route an executor.OutputTaker.
+func (r *workerRoute) Output(ctx context.Context, q job.Output) (job.OutputReply, error) {
+	return route(ctx, r, q, (*scheduler.Scheduler).Output, (*client.Leader).Output)
 }
 
 // route makes a call where the leader is.

@@ -106,8 +106,9 @@ type Scheduler struct {
 	flying   int               // claim batches in flight
 	early    map[uint64]struct{}
 	results  []*pending
-	own      []*pending // results that the leader made itself and could not commit
-	reports  int        // complete batches in flight
+	own      []*pending          // results that the leader made itself and could not commit
+	reports  int                 // complete batches in flight
+	tails    map[uint64]*tailing // output that somebody watches, by fence
 }
 
 // New makes the scheduler of one leadership; Run starts it.

@@ -240,9 +240,10 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 		}
 		reply := x.collect(p.Acked)
 		reply.Cancel = x.cancels(false)
+		reply.Watch = x.takeWatch()
 		wake := x.wake
 		s.mu.Unlock()
-		if len(reply.Assignments) > 0 || len(reply.Cancel) > 0 || wait == 0 {
+		if len(reply.Assignments) > 0 || len(reply.Cancel) > 0 || len(reply.Watch) > 0 || wait == 0 {
 			return reply, nil
 		}
 		select {

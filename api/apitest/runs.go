@@ -123,6 +123,21 @@ func (f *Fake) Runs(ctx context.Context, q client.RunQuery, _ api.Read) (client.
 	return client.RunPage{Runs: part, NextCursor: next}, err
 }
 
+// RunOutput implements api.Backend: the fake's runs write all their output at once.
+func (f *Fake) RunOutput(ctx context.Context, id string, fence uint64, after int64) (job.RunOutput, error) {
+	d, err := f.GetRun(ctx, id, api.Read{})
+	if err != nil {
+		return job.RunOutput{}, err
+	}
+	out := job.RunOutput{RunID: d.RunID, Status: d.Status, Attempt: d.Attempt, Fence: d.Fence, Next: int64(len(d.Output)), Done: !d.Status.Open()}
+	if fence != d.Fence {
+		after = 0
+	}
+	out.Offset = min(after, out.Next)
+	out.Text = d.Output[out.Offset:]
+	return out, nil
+}
+
 // GetRun implements api.Backend.
 func (f *Fake) GetRun(ctx context.Context, id string, _ api.Read) (client.RunDetail, error) {
 	if err := f.begin(ctx, "GetRun"); err != nil {

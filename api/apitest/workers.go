@@ -104,6 +104,14 @@ func (w workersOn) sessionLocked(ref job.SessionRef) (*workerSession, error) {
 	return s, nil
 }
 
+// Output is part of api.Workers. Nobody watches.
+func (w workersOn) Output(_ context.Context, o job.Output) (job.OutputReply, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := w.sessionLocked(o.Session)
+	return job.OutputReply{}, err
+}
+
 // Register is part of api.Workers.
 func (w workersOn) Register(_ context.Context, r job.Register) (job.Session, error) {
 	w.mu.Lock()

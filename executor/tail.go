@@ -1,0 +1,76 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+const (
+	tailPause   = 200 * time.Millisecond
+	tailTimeout = 5 * time.Second
+	// tailQuiet is how often a worker asks whether anybody still watches an attempt that writes nothing.
+	tailQuiet = 2 * time.Second
+)
+
+// OutputTaker is a Leader that passes the output of running attempts on to those who watch it.
+type OutputTaker interface {
+	Output(context.Context, job.Output) (job.OutputReply, error)
+}
+
+type liveKey struct{}
+
+// watchable lets the loop read along while a runner writes.
+func watchable(ctx context.Context, b *tailBuffer) {
+	if f, ok := ctx.Value(liveKey{}).(func(*tailBuffer)); ok {
+		f(b)
+	}
+}
+
+// watchLocked begins to send the output of attempts that somebody watches. Nothing is sent of others.
+func (w *Worker) watchLocked(s *session, fences []uint64) {
+	taker, ok := w.o.Leader.(OutputTaker)
+	if !ok {
+		return
+	}
+	for _, f := range fences {
+		if h := w.set[f]; h != nil && h.state == running && !h.watched {
+			h.watched = true
+			w.wg.Go(func() { w.sendOutput(s, taker, h) })
+		}
+	}
+}
+
+func (w *Worker) sendOutput(s *session, to OutputTaker, h *held) {
+	defer func() {
+		w.mu.Lock()
+		h.watched = false
+		w.mu.Unlock()
+	}()
+	var next int64
+	sent := time.Now().Add(-tailQuiet)
+	for s.ctx.Err() == nil {
+		w.mu.Lock()
+		live, ended := h.live, h.state == done
+		w.mu.Unlock()
+		var data []byte
+		offset := next
+		if live != nil {
+			offset, data = live.since(next)
+		}
+		if len(data) > 0 || time.Since(sent) >= tailQuiet {
+			ctx, stop := context.WithTimeout(s.ctx, tailTimeout)
+			reply, err := to.Output(ctx, job.Output{Session: s.ref, Fence: h.a.Fence, Offset: offset, Data: data})
+			stop()
+			if err != nil || !reply.Watched {
+				return // whoever watches asks again
+			}
+			next, sent = offset+int64(len(data)), time.Now()
+		}
+		if ended {
+			return
+		}
+		sleep(s.ctx, tailPause)
+	}
+}
