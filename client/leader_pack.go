@@ -59,13 +59,13 @@ func fields(always int, present ...bool) int {
 }
 
 func packPollReply(m *job.PollReply) []byte {
-	size := 64 + 10*len(m.Cancel)
+	size := 64 + 10*(len(m.Cancel)+len(m.Watch))
 	for i := range m.Assignments {
 		a := &m.Assignments[i]
 		size += 400 + len(a.Payload) + len(a.JobName) + len(a.Key)
 	}
 	b := make([]byte, 0, size)
-	b = pack.Map(b, fields(0, len(m.Assignments) > 0, len(m.Cancel) > 0))
+	b = pack.Map(b, fields(0, len(m.Assignments) > 0, len(m.Cancel) > 0, len(m.Watch) > 0))
 	if len(m.Assignments) > 0 {
 		b = pack.Array(pack.Str(b, "assignments"), len(m.Assignments))
 		for i := range m.Assignments {
@@ -73,10 +73,18 @@ func packPollReply(m *job.PollReply) []byte {
 		}
 	}
 	if len(m.Cancel) > 0 {
-		b = pack.Array(pack.Str(b, "cancel"), len(m.Cancel))
-		for _, f := range m.Cancel {
-			b = pack.Uint(b, f)
-		}
+		b = packFences(pack.Str(b, "cancel"), m.Cancel)
+	}
+	if len(m.Watch) > 0 {
+		b = packFences(pack.Str(b, "watch"), m.Watch)
+	}
+	return b
+}
+
+func packFences(b []byte, fences []uint64) []byte {
+	b = pack.Array(b, len(fences))
+	for _, f := range fences {
+		b = pack.Uint(b, f)
 	}
 	return b
 }

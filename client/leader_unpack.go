@@ -27,6 +27,8 @@ func readPollReply(r *pack.Reader) (m job.PollReply) {
 			m.Assignments = list(r, readAssignment)
 		case "cancel":
 			m.Cancel = list(r, (*pack.Reader).Uint)
+		case "watch":
+			m.Watch = list(r, (*pack.Reader).Uint)
 		default:
 			r.Bad = true
 		}
