@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // hooks let tests begin a cluster of several and break it. All are nil or empty outside of tests.
@@ -27,9 +28,9 @@ func (h *hooks) listener(addr string) (net.Listener, error) {
 	return net.Listen("tcp", addr)
 }
 
-func (h *hooks) raftTransport(t *raft.NetworkTransport) raft.Transport {
+func (h *hooks) raftTransport(t *transport.RaftTransport) raft.Transport {
 	if h.transport != nil {
-		return h.transport(t)
+		return h.transport(t.NetworkTransport)
 	}
 	return t
 }

@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -25,7 +23,7 @@ type Node struct {
 	dir     *dataDir
 	lock    *os.File
 	mux     *transport.Mux
-	trans   *raft.NetworkTransport
+	trans   *transport.RaftTransport
 	group   *group
 	meters  *meters
 	backend *backend
@@ -127,7 +125,7 @@ func lockDir(d *dataDir, wait time.Duration) (*os.File, error) {
 }
 
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
-func (n *Node) newTransport() (*raft.NetworkTransport, error) {
+func (n *Node) newTransport() (*transport.RaftTransport, error) {
 	layer, err := transport.NewStreamLayer(n.mux.Raft(), transport.StreamOptions{
 		Advertise: n.advertise,
 		Handshake: transport.Handshake{Local: n.members.hello, Check: n.members.check, Expect: n.members.expect},

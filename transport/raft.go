@@ -24,14 +24,46 @@ const (
 // would switch PreVote off with a line in the log.
 var (
 	_ raft.StreamLayer = (*StreamLayer)(nil)
-	_ raft.WithPreVote = (*raft.NetworkTransport)(nil)
-	_ raft.WithClose   = (*raft.NetworkTransport)(nil)
+	_ raft.WithPreVote = (*RaftTransport)(nil)
+	_ raft.WithClose   = (*RaftTransport)(nil)
 )
+
+// RaftTransport is raft's own, except that a pipeline cannot block for ever.
+type RaftTransport struct {
+	*raft.NetworkTransport
+	timeout time.Duration
+}
 
 // NewRaftTransport returns raft's transport over sl. Closing it, which raft
 // does at the end of Shutdown, closes sl and every connection of it.
-func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *raft.NetworkTransport {
-	return newRaftTransport(sl, logger, raftTimeout)
+func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *RaftTransport {
+	return &RaftTransport{newRaftTransport(sl, logger, raftTimeout), raftTimeout}
+}
+
+// AppendEntriesPipeline is how a leader sends entries to a peer that keeps up.
+func (t *RaftTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	p, err := t.NetworkTransport.AppendEntriesPipeline(id, to)
+	if err != nil {
+		return nil, err
+	}
+	return &pipeline{p, t.timeout}, nil
+}
+
+// pipeline gives up when an append waits too long. Whoever takes the answers
+// stops at the first that is bad: a newer term, a log that does not match. The
+// next answer then waits for somebody to take it, and with it the sender, who
+// is the one that would close the pipeline. In raft (v1.7.3) both wait for
+// ever: a leader that steps down never gets to the end of Shutdown, and one
+// that goes on leading sends that peer no more entries.
+type pipeline struct {
+	raft.AppendPipeline
+	patience time.Duration
+}
+
+func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	t := time.AfterFunc(p.patience, func() { _ = p.Close() })
+	defer t.Stop()
+	return p.AppendPipeline.AppendEntries(req, resp)
 }
 
 func newRaftTransport(sl *StreamLayer, logger hclog.Logger, timeout time.Duration) *raft.NetworkTransport {

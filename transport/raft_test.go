@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -109,6 +110,41 @@ func check(err error, got, want uint64) error {
 		err = fmt.Errorf("answer of term %d to a request of term %d", got, want)
 	}
 	return err
+}
+
+// Answers that nobody takes hold up the sender, who is the only one to close
+// the pipeline: so it was when a leader learned of a newer term while two more
+// appends were under way, and its shutdown never came to an end.
+func TestPipelineThatNobodyReadsEnds(t *testing.T) {
+	a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)
+	ta := &RaftTransport{answer(t, a), 50 * time.Millisecond}
+	answer(t, b)
+	p, err := ta.AppendEntriesPipeline("b", b.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, new(raft.AppendEntriesResponse)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, raft.ErrPipelineShutdown) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(long):
+		t.Fatal("the sender waits for ever")
+	}
+	// What follows goes request by request.
+	if err := rpcs["append"](ta.NetworkTransport, b.addr(), 7); err != nil {
+		t.Error(err)
+	}
 }
 
 // fillPool makes tr keep its full number of idle connections to an address.
