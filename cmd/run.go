@@ -45,6 +45,7 @@ var (
 
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
 func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) error {
+	tuneGC()
 	types := make([]job.Type, len(cfg.Executors))
 	for i, e := range cfg.Executors {
 		types[i] = job.Type(e)
