@@ -1,0 +1,253 @@
+package checker
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func ms(d job.Duration) int64 { return time.Duration(d).Milliseconds() }
+
+// race is how far two commands that were on their way together may be apart in their stamps. With one clock they have the same one.
+func (c *checker) race() int64 { return c.clock }
+
+// ran looks at an occurrence that became a run: the rules must have allowed it.
+func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
+	at, ready := s.at, s.at+v.o.delay
+	claimed := r.firstClaim()
+	if s.outage != nil {
+		from := int64(s.outage.To)
+		until := int64(x.c.in.Final.At)
+		if claimed != 0 {
+			until = claimed
+		}
+		if !x.w.any(from, until, func(n *version) bool { run, _ := x.missedFate(v, n, s, at); return run }) {
+			p.bad(RuleMissed, x.l, at, "it ran, and under missed policy %s (window %s, max %d, grace %s) the outage from %s to %s swallowed it",
+				v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
+		}
+	}
+	if v.o.oneOff() && s.v == 0 && v.spec.Missed.Policy == job.MissedSkip && x.w.versions[0].at.lo-ready > ms(v.spec.Missed.Grace) && len(x.w.versions) == 1 {
+		p.bad(RuleMissed, x.l, at, "it ran, and its time had passed by more than the grace when it was created, under missed policy skip")
+	}
+	if claimed == 0 {
+		return
+	}
+	if claimed < ready {
+		p.bad(RuleEarly, x.l, at, "it was claimed at %s, %d ms before its time %s", job.Instant(claimed), ready-claimed, job.Instant(ready))
+	}
+	if !x.w.any(ready, claimed, func(n *version) bool {
+		_, must := x.c.forbidden(n.spec, at, claimed, claimed)
+		return !must
+	}) {
+		p.bad(RuleBounds, x.l, at, "it ran, and a calendar forbids it")
+	}
+	if !x.w.any(claimed, claimed, func(n *version) bool { return n.spec.Deadline == 0 || claimed <= ready+ms(n.spec.Deadline) }) {
+		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s", job.Instant(claimed), time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
+	}
+	x.late(p, s, v, claimed, ready)
+}
+
+// late: where there are always free slots, an occurrence is claimed soon, unless something explains the delay.
+func (x *walker) late(p *path, s *position, v *version, claimed, ready int64) {
+	limit := x.c.in.MaxLag.Milliseconds()
+	born := max(ready, x.w.versions[0].at.lo)
+	if limit == 0 || claimed-born <= limit {
+		return
+	}
+	if x.l.maybePaused(ready, claimed) || x.c.troubled(ready-limit, claimed) || x.l.openDuring(ready, claimed, s.at, x.c) {
+		return
+	}
+	for i := range x.w.versions[1:] {
+		if w := x.w.versions[i+1].at; w.lo <= claimed && w.hi >= ready {
+			return
+		}
+	}
+	p.bad(RuleLate, x.l, s.at, "it was claimed %s after its time, and nothing kept it", time.Duration(claimed-born)*time.Millisecond)
+}
+
+// troubled says that a fault or an outage touches [from, to].
+func (c *checker) troubled(from, to int64) bool {
+	for _, f := range c.in.Faults {
+		if int64(f.From) <= to && c.until(f) >= from {
+			return true
+		}
+	}
+	for _, w := range c.in.Outages {
+		if int64(w.From) <= to && int64(w.To) >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// permits says why a record about an occurrence cannot be right; "" if it can. The decision was made between the time of the occurrence
+// and the writing of the record, under a definition that was in force then.
+func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) string {
+	ready, until := at+v.o.delay, g.recorded
+	if until < at-x.c.clock {
+		return fmt.Sprintf("it was written at %s, before its time", job.Instant(until))
+	}
+	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed,
+		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired, job.ReasonDeleted: job.RunCanceled,
+		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped}
+	if st, ok := want[g.Reason]; !ok || st != g.Status {
+		return "that status and that reason do not go together, or nothing in this history makes it possible"
+	}
+	switch g.Reason {
+	case job.ReasonOutage:
+		return x.permitsMissed(s, v, at, g)
+	case job.ReasonOverlap:
+		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
+			return "its overlap policy is not skip"
+		}
+		if s.outage != nil && x.w.any(int64(s.outage.To), until, func(n *version) bool {
+			run, miss := x.missedFate(v, n, s, at)
+			return n.spec.Missed.Policy == job.MissedRunAll && run && !miss && s.head != x.lastIn(v, s.outage)
+		}) && len(x.w.specs(int64(s.outage.To), until)) == 1 {
+			return "catch-up runs take their turns and are not skipped"
+		}
+		if !x.l.openDuring(ready, until, at, x.c) {
+			return "no run of the job was open then"
+		}
+	case job.ReasonQueueFull:
+		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapQueue || n.spec.Overlap == job.OverlapAllow }) {
+			return "its overlap policy has no queue"
+		}
+		if n := x.l.waitingAt(ready, until, at); n < job.MaxWaiting {
+			return fmt.Sprintf("at most %d runs waited, and %d may", n, job.MaxWaiting)
+		}
+	case job.ReasonPaused:
+		if !x.l.maybePaused(at, until) {
+			return "the job was not paused then"
+		}
+	case job.ReasonBlackout:
+		if !x.w.any(at, until, func(n *version) bool { may, _ := x.c.forbidden(n.spec, at, at, until); return may }) {
+			return "no calendar of the job forbids it"
+		}
+	case job.ReasonDeadline:
+		if !x.w.any(at, until, func(n *version) bool { return n.spec.Deadline > 0 && until > ready+ms(n.spec.Deadline) }) {
+			return fmt.Sprintf("its deadline of %s had not passed at %s", v.spec.Deadline, job.Instant(until))
+		}
+	case job.ReasonDeleted:
+		if x.w.deleted.lo == forever || until < x.w.deleted.lo-x.c.clock || until > x.w.deleted.hi+x.c.clock {
+			return "nobody deleted the job then"
+		}
+	case job.ReasonCanceled:
+		for _, ch := range x.l.of(CallCancel) {
+			if v.o.oneOff() && ch.lo <= until && ch.hi >= until {
+				return ""
+			}
+		}
+		return "nobody canceled it"
+	case job.ReasonEdited:
+		return "no edit of the schedule came while it was due"
+	}
+	return ""
+}
+
+// outageOf is the outage in which an occurrence was missed: it was due while nobody led, and older than the grace when somebody did again.
+func (x *walker) outageOf(v, n *version, at int64) *Outage {
+	ready := at + v.o.delay
+	for i := range x.c.in.Outages {
+		w := &x.c.in.Outages[i]
+		if int64(w.From) >= ready || ready > int64(w.To) || int64(w.To)-ready <= ms(n.spec.Missed.Grace) {
+			continue
+		}
+		if x.w.versions[0].at.lo >= int64(w.To) || v.o.oneOff() && n.at.lo >= int64(w.To) {
+			continue // it was not there to be missed
+		}
+		return w
+	}
+	return nil
+}
+
+// enterOutage notes the outage that an occurrence begins: the first one that is missed decides for all that follow in it.
+func (x *walker) enterOutage(s *position, v *version, r *runLife, g *gap) {
+	if s.outage != nil && s.at+v.o.delay <= int64(s.outage.To) {
+		return
+	}
+	s.outage, s.head = nil, 0
+	until := int64(x.c.in.Final.At)
+	if r != nil && r.firstClaim() != 0 {
+		until = r.firstClaim()
+	} else if g != nil {
+		until = g.recorded
+	}
+	if g != nil && (g.Reason == job.ReasonPaused || g.Reason == job.ReasonDeleted || g.Reason == job.ReasonEdited || g.Reason == job.ReasonCanceled) {
+		return // it was taken away before anybody decided
+	}
+	for _, n := range x.w.specs(s.at, until) {
+		if w := x.outageOf(v, n, s.at); w != nil {
+			s.outage, s.head = w, s.at
+			return
+		}
+	}
+}
+
+// lastIn is the last occurrence whose start fell into an outage.
+func (x *walker) lastIn(v *version, w *Outage) int64 {
+	return v.o.last(int64(w.From)-v.o.delay+1, int64(w.To)-v.o.delay)
+}
+
+// missedFate says whether the missed rule of a version lets an occurrence of the outage run, and whether it lets it be missed.
+func (x *walker) missedFate(v, n *version, s *position, at int64) (run, miss bool) {
+	w := s.outage
+	if x.outageOf(v, n, s.head) == nil {
+		return true, false // under this definition it is not missed at all
+	}
+	to, delay := int64(w.To), v.o.delay
+	last := x.lastIn(v, w)
+	if last == 0 || at > last {
+		return true, false
+	}
+	reach := forever
+	if n.spec.Missed.Window != job.WindowAuto {
+		if d, err := time.ParseDuration(n.spec.Missed.Window); err == nil {
+			reach = d.Milliseconds()
+		}
+	} else if next := v.o.next(last); next != 0 {
+		reach = max(30*60_000, (next-last)/2)
+	}
+	inside := func(t int64) bool { return to-(t+delay) <= reach }
+	switch n.spec.Missed.Policy {
+	case job.MissedSkip:
+		return false, true
+	case job.MissedRunAll:
+		if !inside(at) {
+			return false, true
+		}
+		limit := max(n.spec.Missed.Max, 1)
+		if after := len(v.o.between(at+1, last)); after >= limit {
+			return false, true
+		}
+		return true, false
+	}
+	// run_once: the latest inside the window that no calendar forbids.
+	all := v.o.between(s.head, last)
+	for i := len(all) - 1; i >= 0 && inside(all[i]); i-- {
+		may, must := x.c.forbidden(n.spec, all[i], to, int64(x.c.in.Final.At))
+		if must {
+			continue
+		}
+		if may { // somebody edited the calendar: either
+			return true, true
+		}
+		return at >= all[i], at != all[i]
+	}
+	return false, true
+}
+
+func (x *walker) permitsMissed(s *position, v *version, at int64, g *gap) string {
+	if v.o.oneOff() && v.spec.Missed.Policy == job.MissedSkip && x.w.versions[0].at.hi-at-v.o.delay > ms(v.spec.Missed.Grace) {
+		return "" // its time had passed when it was created
+	}
+	if s.outage == nil {
+		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, which is never missed", job.Instant(at+v.o.delay))
+	}
+	if !x.w.any(int64(s.outage.To), g.recorded, func(n *version) bool { _, miss := x.missedFate(v, n, s, at); return miss }) {
+		return fmt.Sprintf("under missed policy %s (window %s, max %d, grace %s) it is to run after the outage from %s to %s",
+			v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
+	}
+	return ""
+}

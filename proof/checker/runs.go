@@ -1,0 +1,563 @@
+package checker
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// version notes under which definition an occurrence became a run.
+func (r *runLife) version(v *version) { r.v = v }
+
+// firstClaim is the stamp of the first claim that is known; 0 if it never was claimed.
+func (r *runLife) firstClaim() int64 {
+	if len(r.attempts) == 0 {
+		return 0
+	}
+	return int64(r.attempts[0].ClaimedAt)
+}
+
+// made is when a run was opened, at the earliest.
+func (r *runLife) made(l *life) int64 {
+	switch r.key.Origin {
+	case job.OriginSchedule:
+		return r.key.At
+	case job.OriginManual:
+		for _, ch := range l.of(CallRun) {
+			if ch.Run == r.key {
+				return ch.lo
+			}
+		}
+		return min(r.key.At, l.earliest(CallRun))
+	}
+	return l.earliest(CallBackfill)
+}
+
+func (l *life) earliest(kind CallKind) int64 {
+	at := forever
+	for _, ch := range l.of(kind) {
+		at = min(at, ch.lo)
+	}
+	return at
+}
+
+// ended is when a run was closed, at the latest.
+func (r *runLife) ended(c *checker) int64 {
+	if r.open != nil {
+		return int64(c.in.Final.At)
+	}
+	at := int64(0)
+	for _, a := range r.attempts {
+		at = max(at, a.recorded)
+	}
+	for i := range r.closed {
+		at = max(at, c.committed(&r.closed[i]))
+	}
+	return at
+}
+
+// openDuring says whether a run of the job other than the one at may have been open at some time in [from, to].
+func (l *life) openDuring(from, to, at int64, c *checker) bool {
+	for k, r := range l.runs {
+		if k.Origin == job.OriginSchedule && k.At == at {
+			continue
+		}
+		if r.made(l)-c.clock <= to && r.ended(c)+c.clock >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// waitingAt counts runs that may have waited at some time in [from, to].
+func (l *life) waitingAt(from, to, at int64) int {
+	n := 0
+	for k, r := range l.runs {
+		first := r.firstClaim()
+		if (k.Origin != job.OriginSchedule || k.At != at) && r.made(l) <= to && (first == 0 || first >= from) {
+			n++
+		}
+	}
+	return n
+}
+
+// lives of a run: a forced backfill runs a time again under the same name and with a new key, a redrive goes on with the same one.
+func (c *checker) run(l *life, r *runLife) {
+	c.rep.Runs++
+	if len(r.attempts) == 0 && len(r.closed) == 0 && r.open == nil {
+		c.bad(RuleLost, l, r.key.At, "%s was started, and neither the history nor the open runs know of it", r.key)
+		return
+	}
+	redriven := c.redriven(l, r)
+	forced := 0
+	for _, ch := range l.of(CallBackfill) {
+		if ch.Force && r.key.Origin == job.OriginBackfill && int64(ch.From) <= r.key.At && r.key.At <= int64(ch.To) {
+			forced++
+		}
+	}
+	var prev *attempt
+	failures, losses, started := 0, 0, 0
+	for i, a := range r.attempts {
+		if prev != nil {
+			if a.Attempt <= prev.Attempt && forced == 0 {
+				c.bad(RuleAttempt, l, r.key.At, "attempt %d with fence %d comes after attempt %d with fence %d", a.Attempt, a.Fence, prev.Attempt, prev.Fence)
+			}
+			if a.Seq != 0 && prev.Seq > a.Seq {
+				c.bad(RuleFence, l, r.key.At, "attempt %d with fence %d was recorded before attempt %d with fence %d", a.Attempt, a.Fence, prev.Attempt, prev.Fence)
+			}
+		}
+		again := i > 0 && prev.Status != job.RunFailed
+		if again && prev.Status == job.RunDead && redriven || again && forced > 0 {
+			failures, losses, started = 0, 0, 0 // it begins anew
+			again = false
+		}
+		if again {
+			c.bad(RuleTwice, l, r.key.At, "attempt %d was claimed, and the run had ended as %s with attempt %d", a.Attempt, prev.Status, prev.Attempt)
+		}
+		if a.effect != nil {
+			started++
+		}
+		c.claim(l, r, a, prev)
+		c.attempt(l, r, a, &failures, &losses)
+		prev = a
+	}
+	if started > 1 {
+		c.rep.Repeated++
+	}
+	c.once(l, r, redriven)
+	c.last(l, r, prev, redriven)
+	c.keys(l, r, forced)
+	c.live(l, r)
+}
+
+// claim looks at the moment at which an attempt was given to a worker.
+func (c *checker) claim(l *life, r *runLife, a, prev *attempt) {
+	at := int64(a.ClaimedAt)
+	if l.surelyPaused(at) && !c.triggeredPaused(l, r, a) {
+		c.bad(RulePaused, l, r.key.At, "attempt %d was claimed at %s, while the job was paused", a.Attempt, a.ClaimedAt)
+	}
+	if at > l.w.deleted.hi+c.clock {
+		c.bad(RuleDeleted, l, r.key.At, "attempt %d was claimed at %s, and the job was deleted by %s", a.Attempt, a.ClaimedAt, job.Instant(l.w.deleted.hi))
+	}
+	if at < l.create.lo-c.clock {
+		c.bad(RuleDeleted, l, r.key.At, "attempt %d was claimed at %s, before the job was created", a.Attempt, a.ClaimedAt)
+	}
+	if r.key.Origin != job.OriginSchedule && at < r.made(l)-c.clock {
+		c.bad(RuleEarly, l, r.key.At, "attempt %d was claimed at %s, before anybody asked for it", a.Attempt, a.ClaimedAt)
+	}
+	if prev != nil && prev.Status == job.RunFailed {
+		c.retryTime(l, r, a, prev)
+	}
+	if prev == nil && r.key.Origin == job.OriginManual {
+		if !l.w.any(at, at, func(v *version) bool { return v.spec.Deadline == 0 || at <= r.key.At+ms(v.spec.Deadline) }) {
+			c.bad(RuleDeadline, l, r.key.At, "it was claimed at %s, after its deadline", a.ClaimedAt)
+		}
+	}
+	if a.effect != nil && int64(a.effect.Start) < r.key.At-c.clock && r.key.Origin == job.OriginSchedule {
+		c.bad(RuleEarly, l, r.key.At, "attempt %d was started at %s", a.Attempt, a.effect.Start)
+	}
+}
+
+// triggeredPaused says that somebody ran a paused job by hand: its first attempt does not wait.
+func (c *checker) triggeredPaused(l *life, r *runLife, a *attempt) bool {
+	if r.key.Origin == job.OriginSchedule {
+		return false
+	}
+	if a.Attempt > 1 {
+		return slices.ContainsFunc(l.of(CallRedrive), func(ch *change) bool { return ch.lo <= int64(a.ClaimedAt) })
+	}
+	return slices.ContainsFunc(l.of(CallRun, CallBackfill), func(ch *change) bool { return ch.lo <= int64(a.ClaimedAt) && ch.hi >= 0 })
+}
+
+// retryTime: a retry comes not before its backoff is over.
+func (c *checker) retryTime(l *life, r *runLife, a, prev *attempt) {
+	if prev.Reason == job.ReasonWorkerLost || prev.FinishedAt == 0 {
+		return // at once
+	}
+	failures := 0
+	for _, b := range r.attempts {
+		if b.Fence < prev.Fence && b.Status == job.RunFailed && b.Reason != job.ReasonWorkerLost {
+			failures++
+		}
+		if b.Fence < prev.Fence && b.Status == job.RunDead {
+			failures = 0
+		}
+	}
+	asked := time.Duration(0)
+	if prev.effect != nil {
+		asked = prev.effect.RetryAfter
+	}
+	end := int64(prev.FinishedAt)
+	least := forever
+	for _, v := range l.w.specs(end, prev.recorded) {
+		least = min(least, backoff(v.spec.Retry, failures, asked).Milliseconds())
+	}
+	if int64(a.ClaimedAt) < end+least-1-c.clock { // the product cuts to milliseconds
+		c.bad(RuleRetry, l, r.key.At, "attempt %d was claimed at %s, and attempt %d had failed at %s: it is to wait at least %s", a.Attempt, a.ClaimedAt, prev.Attempt,
+			prev.FinishedAt, time.Duration(least)*time.Millisecond)
+	}
+}
+
+// backoff is the shortest time to wait after a failed attempt with failures failed ones before it.
+func backoff(r job.Retry, failures int, asked time.Duration) time.Duration {
+	var d float64
+	switch r.Backoff {
+	case job.BackoffImmediate:
+	case job.BackoffLinear:
+		d = float64(r.Base) * float64(failures+1)
+	default:
+		d = float64(r.Base)
+		for range failures {
+			d *= 2
+		}
+	}
+	d = min(d, float64(r.Cap))
+	if r.Jitter != nil {
+		d *= 1 - *r.Jitter
+	}
+	return max(time.Duration(d), min(asked, 24*time.Hour))
+}
+
+// maxLosses is how often a run may lose its worker.
+const maxLosses = 5
+
+// attempt holds the end of an attempt against what its worker did.
+func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int) {
+	if a.isOpen {
+		return
+	}
+	say := func(rule Rule, format string, args ...any) {
+		c.bad(rule, l, r.key.At, "attempt %d with fence %d: "+format, append([]any{a.Attempt, a.Fence}, args...)...)
+	}
+	e := a.effect
+	lost := a.Reason == job.ReasonWorkerLost
+	if lost {
+		c.rep.LostWorkers++
+		*losses++
+		if !c.excused(a) {
+			say(RuleLive, "it was taken from %s between %s and %s as lost, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker, a.ClaimedAt, a.FinishedAt)
+		}
+	}
+	limit := func(pick func(int, int) int) int {
+		n := -1
+		for _, v := range l.w.specs(int64(a.ClaimedAt), a.recorded) {
+			if n < 0 {
+				n = v.spec.Retry.Limit()
+			}
+			n = pick(n, v.spec.Retry.Limit())
+		}
+		return n
+	}
+	most := limit(func(x, y int) int { return max(x, y) })
+	least := limit(func(x, y int) int { return min(x, y) })
+	switch a.Status {
+	case job.RunSucceeded:
+		if e == nil {
+			say(RuleOutcome, "it is recorded as succeeded, and no worker started it")
+		} else if e.Outcome != Succeeded {
+			say(RuleOutcome, "it is recorded as succeeded, and it %s", e.Outcome)
+		}
+	case job.RunFailed:
+		if lost {
+			break
+		}
+		*failures++
+		if *failures > most {
+			say(RuleRetry, "it failed for the %d. time and is tried again, with %d retries allowed", *failures, most)
+		}
+		c.failed(say, a)
+	case job.RunDead:
+		switch {
+		case lost:
+			if *losses < maxLosses {
+				say(RuleRetry, "it was given up after it had lost %d workers", *losses)
+			}
+		case a.Reason == job.ReasonPermanent:
+			if e == nil || e.Outcome != Permanent {
+				say(RuleOutcome, "it is recorded as failed for good, and its worker did not say so")
+			}
+		default:
+			if *failures < least && !c.mayBeOnce(l, a) {
+				say(RuleRetry, "it was given up (%s) after %d failures, with %d retries allowed", a.Reason, *failures+1, least)
+			}
+			c.failed(say, a)
+		}
+	case job.RunLost:
+		if !lost {
+			say(RuleOnce, "it is recorded as lost for the reason %q", a.Reason)
+		}
+		if !c.mayBeOnce(l, a) {
+			say(RuleOnce, "it is recorded as lost, and its delivery is not at_most_once")
+		}
+	case job.RunCanceled:
+		c.canceled(l, r, a.Reason, int64(a.ClaimedAt), a.recorded)
+	default:
+		say(RuleOutcome, "a finished attempt cannot be %s", a.Status)
+	}
+	if e == nil || a.Status == job.RunSucceeded || lost {
+		return
+	}
+	// A worker that said success is believed, unless its claim had been taken away; a success of a run that is being canceled counts.
+	if e.Outcome == Succeeded {
+		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)", e.End, a.Status, a.Reason)
+	}
+}
+
+// failed: an attempt that is recorded as failed did fail, or its worker stopped it because it had lost its lease.
+func (c *checker) failed(say func(Rule, string, ...any), a *attempt) {
+	e := a.effect
+	switch {
+	case e == nil:
+		say(RuleOutcome, "it is recorded as %s (%s), and no worker started it", a.Status, a.Error)
+	case e.Outcome == Failed, e.Outcome == Permanent && a.Status == job.RunDead:
+	case e.Outcome == TimedOut:
+		if a.Reason != job.ReasonTimeout {
+			say(RuleOutcome, "it ran into its timeout, and is recorded as %s (%s)", a.Status, a.Reason)
+		}
+	case e.Outcome == Canceled || e.Outcome == Cut:
+		if !c.excused(a) {
+			say(RuleLive, "it was stopped on %s by nobody's wish, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker)
+		}
+	default:
+		say(RuleOutcome, "it %s, and is recorded as %s (%s)", e.Outcome, a.Status, a.Reason)
+	}
+}
+
+// patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL after it sent the last
+// heartbeat that was answered, and it sends one every fifth.
+func (c *checker) patience() int64 { return c.ttl*2/3 - c.ttl/5 - c.clock }
+
+// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from it.
+func (c *checker) excused(a *attempt) bool {
+	from, to := int64(a.ClaimedAt)-c.ttl, a.recorded+c.clock
+	if a.FinishedAt != 0 && a.Reason == job.ReasonWorkerLost {
+		to = int64(a.FinishedAt) + c.clock
+	}
+	for _, f := range c.in.Faults {
+		if f.Node != a.Worker && f.Peer != a.Worker || int64(f.From) > to || c.until(f) < from {
+			continue
+		}
+		switch f.Kind {
+		case FaultKill, FaultStop:
+			return true
+		case FaultPause, FaultCut, FaultLink:
+			if c.trouble(a.Worker, int64(f.From), c.until(f)) >= c.patience() {
+				return true
+			}
+		}
+	}
+	// Nobody led for so long that every worker gave up.
+	for _, w := range c.in.Outages {
+		if int64(w.From) <= to && int64(w.To) >= from && int64(w.To-w.From) >= c.patience() {
+			return true
+		}
+	}
+	return false
+}
+
+// trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one absence. A change of
+// leaders in between belongs to it, because the worker has to find the new one.
+func (c *checker) trouble(worker string, from, to int64) int64 {
+	for again := true; again; {
+		again = false
+		join := func(a, b int64) {
+			if a <= to+takeover && b >= from-takeover && (a < from || b > to) {
+				from, to, again = min(from, a), max(to, b), true
+			}
+		}
+		for _, f := range c.in.Faults {
+			if f.Node == worker || f.Peer == worker || f.Kind == FaultKill || f.Kind == FaultLeader {
+				join(int64(f.From), c.until(f))
+			}
+		}
+		for _, w := range c.in.Outages {
+			join(int64(w.From), int64(w.To))
+		}
+	}
+	return to - from
+}
+
+func (c *checker) mayBeOnce(l *life, a *attempt) bool {
+	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool { return v.spec.Delivery == job.DeliverAtMostOnce })
+}
+
+// once: with at_most_once a run is started at most once, and if its worker is lost a record says so.
+func (c *checker) once(l *life, r *runLife, redriven bool) {
+	if len(r.attempts) == 0 || redriven {
+		return
+	}
+	first, last := int64(r.attempts[0].ClaimedAt), r.attempts[len(r.attempts)-1].recorded
+	for _, v := range l.w.specs(first, last) {
+		if v.spec.Delivery != job.DeliverAtMostOnce {
+			return
+		}
+	}
+	n := 0
+	for _, a := range r.attempts {
+		if a.effect != nil {
+			n++
+		}
+	}
+	if n > 1 {
+		c.bad(RuleOnce, l, r.key.At, "it was started %d times, and it is to be delivered at most once", n)
+	}
+	if len(r.attempts) > 1 {
+		c.bad(RuleOnce, l, r.key.At, "it has %d recorded attempts, and it is to be delivered at most once", len(r.attempts))
+	}
+}
+
+// last: a run ends, or is open.
+func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
+	for i := range r.closed {
+		h := &r.closed[i]
+		switch h.Status {
+		case job.RunCanceled:
+			c.canceled(l, r, h.Reason, r.made(l), c.committed(h))
+		case job.RunExpired:
+			v := l.w.versions[0]
+			if r.v != nil {
+				v = *r.v
+			}
+			at := c.committed(h)
+			if !l.w.any(r.made(l), at, func(n *version) bool {
+				return n.spec.Deadline > 0 && at > r.key.At+ms(n.spec.Deadline) || n.spec.Deadline > 0 && r.key.Origin == job.OriginBackfill
+			}) {
+				c.bad(RuleDeadline, l, r.key.At, "it was closed as expired at %s, with a deadline of %s", h.FinishedAt, v.spec.Deadline)
+			}
+		default:
+			c.bad(RuleReason, l, r.key.At, "it was closed as %s (%s) though nobody had it", h.Status, h.Reason)
+		}
+	}
+	if n := len(r.closed); n > 1 && !redriven {
+		c.bad(RuleTwice, l, r.key.At, "it was closed %d times", n)
+	}
+	if r.open != nil {
+		if a != nil && !a.isOpen && a.Status != job.RunFailed && !redriven && r.key.Origin != job.OriginBackfill && len(r.closed) == 0 {
+			c.bad(RuleTwice, l, r.key.At, "it ended as %s, and it is open as %s", a.Status, r.open.Status)
+		}
+		return
+	}
+	if a != nil && a.Status == job.RunFailed && len(r.closed) == 0 {
+		c.bad(RuleLost, l, r.key.At, "attempt %d failed, and nothing came after it", a.Attempt)
+	}
+	if a != nil && a.Status != job.RunFailed && len(r.closed) > 0 && !redriven && r.key.Origin != job.OriginBackfill {
+		c.bad(RuleTwice, l, r.key.At, "it ended as %s and was closed as %s", a.Status, r.closed[0].Status)
+	}
+}
+
+// canceled: somebody asked for it.
+func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int64) {
+	asked := func(kinds ...CallKind) bool {
+		return slices.ContainsFunc(l.of(kinds...), func(ch *change) bool {
+			return ch.lo-c.clock <= to && ch.hi+c.clock >= from && (ch.Kind != CallCancelRun || ch.Run == r.key)
+		})
+	}
+	switch reason {
+	case job.ReasonCanceled:
+		if !asked(CallCancel, CallCancelRun) {
+			c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled, and nobody asked for that")
+		}
+	case job.ReasonDeleted:
+		if l.w.deleted.lo == forever || l.w.deleted.lo-c.clock > to {
+			c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled with its job, and nobody deleted that")
+		}
+	case job.ReasonReplaced:
+		newer := false
+		for k, o := range l.runs {
+			newer = newer || k != r.key && o.made(l)-c.clock <= to && o.made(l)+c.clock >= r.made(l)
+		}
+		if !newer || !l.w.any(from, to, func(v *version) bool { return v.spec.Overlap == job.OverlapReplace }) {
+			c.bad(RuleOverlap, l, r.key.At, "it is recorded as replaced, and there is no newer run, or the overlap policy is not replace")
+		}
+	default:
+		c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled for the reason %q", reason)
+	}
+}
+
+// keys: a run has one idempotency key over all its attempts, the one that its definition makes, and no other run has it.
+func (c *checker) keys(l *life, r *runLife, forced int) {
+	seen := map[string]bool{}
+	for _, a := range r.attempts {
+		if a.effect == nil {
+			continue
+		}
+		key := a.effect.Key
+		if len(seen) > 0 && !seen[key] && forced == 0 {
+			c.bad(RuleKey, l, r.key.At, "attempt %d was sent with the key %q, an attempt before it with another one", a.Attempt, key)
+		}
+		if other, ok := c.keyOf[key]; ok && other != r.key {
+			c.bad(RuleKey, l, r.key.At, "the key %q was sent for %s as well", key, other)
+		}
+		seen[key] = true
+		c.keyOf[key] = r.key
+		first := r.firstClaim()
+		if r.key.Origin != job.OriginSchedule {
+			first = min(first, r.made(l))
+		}
+		if !l.w.any(first-c.ttl, int64(a.ClaimedAt), func(v *version) bool {
+			want := keyFor(v.spec, r.key)
+			return key == want || forced > 0 && strings.HasPrefix(key, want+":forced:")
+		}) {
+			c.bad(RuleKey, l, r.key.At, "attempt %d was sent with the key %q, which is not that of this run", a.Attempt, key)
+		}
+	}
+}
+
+// keyFor is the key that a definition makes for a run.
+func keyFor(spec *job.Spec, k job.RunKey) string {
+	t := spec.IdempotencyKey
+	if t == "" {
+		t = "{job_id}:{scheduled_at_unix}"
+	}
+	at := time.UnixMilli(k.At).UTC()
+	key := t
+	for name, v := range map[string]string{"job_id": k.Job.String(), "job_name": spec.Name, "scheduled_at": at.Format(time.RFC3339),
+		"scheduled_at_unix": strconv.FormatInt(at.Unix(), 10), "scheduled_at_unix_ms": strconv.FormatInt(k.At, 10), "origin": k.Origin.String(), "run_id": k.String()} {
+		key = strings.ReplaceAll(key, "{"+name+"}", v)
+	}
+	if k.Origin != job.OriginSchedule && !strings.Contains(t, "{run_id}") {
+		key += fmt.Sprintf(":%s:%d", k.Origin, k.At)
+	}
+	return key
+}
+
+// live: at no moment do two workers carry out one run, unless one of them stood still and could not know that it had lost it. And nobody
+// begins with a claim that was given to another.
+func (c *checker) live(l *life, r *runLife) {
+	slack := c.in.SlackEffects.Milliseconds()
+	for i, a := range r.attempts {
+		if a.effect == nil {
+			continue
+		}
+		end := int64(a.effect.End)
+		if end == 0 {
+			end = int64(c.in.Final.At)
+		}
+		for _, b := range r.attempts[i+1:] {
+			if int64(a.effect.Start)-slack > int64(b.ClaimedAt)+c.clock && !c.frozen(a.effect) {
+				c.bad(RuleLive, l, r.key.At, "%s started attempt %d with fence %d at %s, after attempt %d with fence %d was claimed for %s at %s", a.Worker, a.Attempt, a.Fence,
+					a.effect.Start, b.Attempt, b.Fence, b.Worker, b.ClaimedAt)
+			}
+			if b.effect != nil && int64(b.effect.Start) < end-slack && !c.frozen(a.effect) {
+				c.bad(RuleLive, l, r.key.At, "two attempts were live at %s: %d with fence %d on %s until %s, and %d with fence %d on %s", b.effect.Start, a.Attempt, a.Fence,
+					a.Worker, job.Instant(end), b.Attempt, b.Fence, b.Worker)
+			}
+		}
+	}
+}
+
+// frozen says that the worker of an attempt stood still for longer than its lease while it had it.
+func (c *checker) frozen(e *Effect) bool {
+	end := int64(e.End)
+	if end == 0 {
+		end = int64(c.in.Final.At)
+	}
+	return slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
+		stuck := f.Kind == FaultPause || c.in.LooseCut && (f.Kind == FaultCut || f.Kind == FaultLink || f.Kind == FaultKill)
+		return stuck && (f.Node == e.Worker || f.Peer == e.Worker) && int64(f.From) <= end+c.clock && c.until(f) >= int64(e.Start)-c.ttl
+	})
+}
