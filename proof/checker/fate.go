@@ -85,7 +85,7 @@ func (c *checker) troubled(from, to int64) bool {
 // and the writing of the record, under a definition that was in force then.
 func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) string {
 	ready, until := at+v.o.delay, g.recorded
-	if until < at-x.c.clock {
+	if until < at-x.c.clock && g.Reason != job.ReasonCanceled { // a one-off may be canceled before its time
 		return fmt.Sprintf("it was written at %s, before its time", job.Instant(until))
 	}
 	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed,

@@ -311,6 +311,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 func (c *checker) failed(say func(Rule, string, ...any), a *attempt) {
 	e := a.effect
 	switch {
+	case e == nil && c.excused(a): // its worker had lost its lease before it could begin
 	case e == nil:
 		say(RuleOutcome, "it is recorded as %s (%s), and no worker started it", a.Status, a.Error)
 	case e.Outcome == Failed, e.Outcome == Permanent && a.Status == job.RunDead:
