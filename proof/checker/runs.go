@@ -60,10 +60,11 @@ func (r *runLife) ended(c *checker) int64 {
 	return at
 }
 
-// openDuring says whether a run of the job other than the one at may have been open at some time in [from, to].
+// openDuring says whether a run of the job may have been open at some time in [from, to], when its occurrence at was decided about: a later
+// one of the schedule comes only after that.
 func (l *life) openDuring(from, to, at int64, c *checker) bool {
 	for k, r := range l.runs {
-		if k.Origin == job.OriginSchedule && k.At == at {
+		if k.Origin == job.OriginSchedule && k.At >= at {
 			continue
 		}
 		if r.made(l)-c.clock <= to && r.ended(c)+c.clock >= from {
