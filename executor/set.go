@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 )
 
 // held is one assignment in the worker's set. It is queued, then running, then has a result; a queued one that is canceled or
@@ -35,7 +36,7 @@ const (
 func (w *Worker) receive(s *session, reply job.PollReply) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.session != s {
+	if w.session != s && !mutant.On(mutant.LowerTerm) {
 		return false
 	}
 	for _, a := range reply.Assignments {
@@ -58,7 +59,7 @@ func (w *Worker) takeLocked(s *session, a job.Assignment) bool {
 	h := &held{a: a}
 	w.set[a.Fence] = h
 	switch {
-	case a.Term < s.ref.Term:
+	case a.Term < s.ref.Term && !mutant.On(mutant.LowerTerm):
 		// Somebody who no longer leads spoke through this session. It is certain that we did not start it, so handing it back
 		// is right whatever happened to the claim.
 		w.log.Warn("refused an assignment of an older term", "run", a.Run, "term", a.Term, "session_term", s.ref.Term)

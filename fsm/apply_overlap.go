@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // canStart says whether one more run of the job may become active now.
 func (a *applier) canStart(id job.ID, s *store.State, serial bool) bool {
 	if s.Overlap != store.OverlapAllow {
-		return s.Active == 0
+		return s.Active == 0 || mutant.On(mutant.LeakOverlap)
 	}
 	if s.Concurrency != 0 && s.Active >= uint32(s.Concurrency) {
 		return false

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -101,7 +102,7 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen && !mutant.On(mutant.IgnoreGen) || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
 		return Outcome{Code: CodeStale}, nil
 	}
 	if why := wrong(next, Gap{}, s.LastNominal); why != "" {
@@ -227,7 +228,7 @@ func (a *applier) held(k job.RunKey, fence uint64) (*store.Row, *store.State, st
 	var err error
 	row, s := &a.scratch.row, &a.scratch.state
 	*row, ok, err = a.b.Run(k)
-	if err != nil || !ok || row.Fence != fence || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
+	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
 		return nil, nil, p, err
 	}
 	*s, p, ok, err = a.b.State(k.Job)
@@ -349,7 +350,7 @@ func (a *applier) lose(k job.RunKey, row *store.Row, s *store.State) error {
 		rec.Status, rec.Reason = job.RunCanceled, row.Cancel
 	case s == nil:
 		rec.Status, rec.Reason = job.RunCanceled, job.ReasonDeleted
-	case row.AtMostOnce:
+	case row.AtMostOnce && !mutant.On(mutant.RepeatOnce):
 		rec.Status = job.RunLost
 	case row.Losses+1 >= maxLosses:
 		return a.die(k, row, s, rec)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -196,6 +197,9 @@ func (l *leadership) end() {
 		return
 	}
 	l.set(nil)
+	if mutant.On(mutant.ForgetTerm) {
+		return // its goroutines go on, until the node ends
+	}
 	e.prop.ended.Store(true)
 	e.cancel()
 	<-e.done

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -226,11 +227,15 @@ func (l *loop) propose(claims []pick) {
 	s.mu.Lock()
 	s.flying++
 	s.mu.Unlock()
+	early := false
+	if mutant.On(mutant.DispatchEarly) {
+		early = dispatchEarly(s, cmd.Head.Now, claims)
+	}
 	s.submit(cmd, func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(claims) {
 			err = errors.New("the reply has another number of items")
 		}
-		if err == nil {
+		if err == nil && !early {
 			s.dispatch(cmd.Head.Now, claims, reply)
 		}
 		s.mu.Lock()
@@ -317,6 +322,9 @@ func defaultKey(k job.RunKey, name string) string {
 	if k.Origin != job.OriginSchedule {
 		return job.IdempotencyKey("", name, k)
 	}
+	if mutant.On(mutant.ReuseKey) {
+		k.At -= k.At % 120_000
+	}
 	return k.Job.String() + ":" + strconv.FormatInt(time.UnixMilli(k.At).Unix(), 10)
 }
 
@@ -399,4 +407,18 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			m.Claims(name, count[code])
 		}
 	}
+}
+
+// dispatchEarly is what a mutant does in place of dispatch: it tells the workers what the log will probably say.
+func dispatchEarly(s *Scheduler, now int64, claims []pick) bool {
+	reply := &fsm.Reply{}
+	fence := s.st.Counters().Fence
+	for i := range claims {
+		if claims[i].Kind != store.KindOccurrence {
+			return false
+		}
+		reply.Items = append(reply.Items, fsm.Outcome{Code: fsm.CodeClaimed, Run: claims[i].Run(), Fence: fence + uint64(i) + 1, Attempt: 1, Key: claims[i].key})
+	}
+	s.dispatch(now, claims, reply)
+	return true
 }

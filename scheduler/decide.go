@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -53,12 +54,19 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.bornLate() && o.spec.Missed.Policy == job.MissedSkip {
 		return o.past(o.at, job.RunMissed, job.ReasonOutage)
 	}
+	if mutant.On(mutant.BacklogMissed) && now-o.ready > time.Duration(o.spec.Missed.Grace).Milliseconds() && o.catchup < o.at {
+		outages = []store.Outage{{From: o.ready - 1, To: now}}
+	}
 	if w, ok := o.missedIn(outages); ok {
 		if f := o.missed(w); !f.claim {
 			return f
 		}
 	}
-	if d := time.Duration(o.spec.Deadline).Milliseconds(); d > 0 && now > o.ready+d {
+	d := time.Duration(o.spec.Deadline).Milliseconds()
+	if mutant.On(mutant.EarlyDeadline) {
+		d /= 20
+	}
+	if d > 0 && now > o.ready+d {
 		last := o.prev(now - d - o.delay() - 1)
 		return o.past(last, job.RunExpired, job.ReasonDeadline)
 	}
@@ -140,6 +148,9 @@ func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 // missed applies the missed rule. Everything is measured at the end of the outage, not at the time of looking, so that backlog
 // after the takeover changes nothing.
 func (o *occurrence) missed(w store.Outage) fate {
+	if mutant.On(mutant.DropCatchup) {
+		return o.past(o.prev(w.To-o.delay()), job.RunMissed, job.ReasonOutage)
+	}
 	delay := o.delay()
 	last := o.prev(w.To - delay) // the last one whose start fell into the outage
 	inWindow := func(at int64) bool { return w.To-(at+delay) <= o.window(last) }

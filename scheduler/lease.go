@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -47,7 +48,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 		case late:
 			// We did not listen ourselves: heartbeats may be waiting to be heard. Nobody loses a run for that.
 			x.heard = mono
-		case mono-x.heard <= s.o.TTL:
+		case mono-x.heard <= s.leaseTime():
 			s.takeBackLocked(x, mono)
 		case len(x.claims) == 0 && x.reserved == 0:
 			s.removeLocked(x)
@@ -78,6 +79,14 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 			l.endSilent()
 		})
 	})
+}
+
+// leaseTime is how long a session may be silent.
+func (s *Scheduler) leaseTime() time.Duration {
+	if mutant.On(mutant.ExpireEarly) {
+		return s.o.TTL / 8
+	}
+	return s.o.TTL
 }
 
 // takeBackLocked looks at a worker that sends heartbeats but no longer asks for work: what it was given and never collected
@@ -113,7 +122,7 @@ func (l *loop) endSilent() {
 			s.endPullLeasesLocked(x, mono)
 			continue
 		}
-		if mono-x.heard > s.o.TTL {
+		if mono-x.heard > s.leaseTime() {
 			s.log.Warn("a worker fell silent; its runs are taken from it", "worker", x.key.worker, "incarnation", x.key.incarnation,
 				"runs", len(x.claims), "silent", mono-x.heard)
 			s.removeLocked(x)

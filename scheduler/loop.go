@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/wheel"
 )
@@ -144,7 +145,7 @@ func (l *loop) work(now int64, mono time.Duration) (more bool) {
 	n := s.feed.take()
 	if n.forget {
 		l.catalog.forgetAll()
-	} else {
+	} else if !mutant.On(mutant.IgnoreGen) {
 		l.catalog.forget(n.jobs)
 	}
 	for _, m := range n.marks {

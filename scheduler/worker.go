@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -289,11 +290,11 @@ func (s *Scheduler) Heartbeat(_ context.Context, h job.Heartbeat) (job.Heartbeat
 	for _, c := range x.claims {
 		// What the worker had not received when it sent this cannot be missing from it, and a result that is on its way may have
 		// crossed it. A run is given up only if a worker twice in a row does not know of it.
-		if c.beat == x.beats || c.pending != nil || c.unsent || c.number > acked {
+		if c.beat == x.beats || c.pending != nil || (c.unsent || c.number > acked) && !mutant.On(mutant.RacingBeat) {
 			c.absent = 0
 			continue
 		}
-		if c.absent++; c.absent >= 2 && !c.expiring {
+		if c.absent++; (c.absent >= 2 || mutant.On(mutant.RacingBeat)) && !c.expiring {
 			s.log.Warn("a worker lost a run", "worker", x.key.worker, "run", c.run, "fence", c.fence)
 			s.takeAwayLocked(c)
 		}

@@ -261,6 +261,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			say(RuleOutcome, "it is recorded as succeeded, and no worker started it")
 		} else if e.Outcome != Succeeded {
 			say(RuleOutcome, "it is recorded as succeeded, and it %s", e.Outcome)
+		} else if a.FinishedAt != 0 && int64(a.FinishedAt) < int64(e.End)-c.clock-c.in.SlackEffects.Milliseconds() {
+			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: somebody else's result was taken", a.FinishedAt, e.End)
 		}
 	case job.RunFailed:
 		if lost {
@@ -302,8 +304,9 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	if e == nil || a.Status == job.RunSucceeded || lost {
 		return
 	}
-	// A worker that said success is believed, unless its claim had been taken away; a success of a run that is being canceled counts.
-	if e.Outcome == Succeeded {
+	// A worker that said success is believed, unless its claim had been taken away before anybody heard of it; a success of a run that is
+	// being canceled counts.
+	if e.Outcome == Succeeded && !c.excused(a) {
 		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)", e.End, a.Status, a.Reason)
 	}
 }
@@ -438,6 +441,7 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 		c.bad(RuleTwice, l, r.key.At, "it was closed %d times", n)
 	}
 	if r.open != nil {
+		c.forgotten(l, r.open)
 		if a != nil && !a.isOpen && a.Status != job.RunFailed && !redriven && r.key.Origin != job.OriginBackfill && len(r.closed) == 0 {
 			c.bad(RuleTwice, l, r.key.At, "it ended as %s, and it is open as %s", a.Status, r.open.Status)
 		}
@@ -448,6 +452,16 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 	}
 	if a != nil && a.Status != job.RunFailed && len(r.closed) > 0 && !redriven && r.key.Origin != job.OriginBackfill {
 		c.bad(RuleTwice, l, r.key.At, "it ended as %s and was closed as %s", a.Status, r.closed[0].Status)
+	}
+}
+
+// forgotten: a run that may be claimed is, unless the cluster has no slot for it; at rest nothing waits for long.
+func (c *checker) forgotten(l *life, r *job.Run) {
+	if r.Status != job.RunPending && r.Status != job.RunRetrying || r.ReadyAt == 0 {
+		return
+	}
+	if end := int64(c.in.Final.At); int64(r.ReadyAt) < end-c.in.Final.Slack.Milliseconds()-c.clock && c.in.Final.Slack > 0 {
+		c.bad(RuleLate, l, int64(r.ScheduledAt), "%s may be claimed since %s, and nobody cares", r.RunID, r.ReadyAt)
 	}
 }
 
