@@ -183,6 +183,8 @@ func (x *walker) walk(p *path, s position) {
 // order says whether an occurrence may have been settled before an edit, and whether it may still have waited then.
 func (x *walker) order(at int64, r *runLife, g *gap, e *version) (before, after bool) {
 	switch {
+	case g != nil && g.Reason == job.ReasonCanceled: // a one-off may be canceled before its time
+		return g.recorded <= e.at.hi, g.recorded >= e.at.lo
 	case at == 0 || at > e.at.hi:
 		return false, true
 	case r == nil && g == nil:
