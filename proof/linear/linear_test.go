@@ -126,6 +126,7 @@ func TestJobsAreLinearizable(t *testing.T) {
 		n := h.Count()
 		harness.Eventually(t, time.Minute, "calls go on", func() bool { return h.Count() > n+30 })
 		leader := c.Leader()
+		t.Logf("%s: round %d, %d calls, %s leads", time.Since(began).Round(time.Millisecond), r, h.Count(), leader.ID)
 		switch r % 3 {
 		case 0:
 			leader.Kill("round")
