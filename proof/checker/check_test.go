@@ -413,6 +413,24 @@ func TestRules(t *testing.T) {
 			s.in.Effects[1].Outcome = Failed
 			return s.end(2)
 		}, RuleOutcome},
+		{"failure that was none", nil, func(s *scene) *Input {
+			s.attempt(sched(minute(1)), 1, worker, minute(1), 1000, Succeeded, job.RunFailed, 0)
+			s.attempt(sched(minute(1)), 2, worker, minute(1)+5000, 1000, Succeeded, job.RunSucceeded, 0)
+			return s.end(1)
+		}, RuleOutcome},
+		{"somebody else's result was taken", nil, func(s *scene) *Input {
+			s.run(1)
+			s.in.Effects[0].End += 20_000
+			return s.end(1)
+		}, RuleFence},
+		{"an open run that nobody cares for", nil, func(s *scene) *Input {
+			s.run(1)
+			s.in.Final.Slack = time.Second
+			k := job.RunKey{Job: jobA, At: minute(1) + 5000, Origin: job.OriginManual}
+			s.call(Call{Kind: CallRun, Run: k}, k.At)
+			s.in.Final.Open = []job.Run{{RunID: k.String(), JobID: jobA, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunPending, ReadyAt: job.Instant(k.At)}}
+			return s.end(1)
+		}, RuleLate},
 		{"success that nobody saw", nil, func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.in.Effects, s.in.Handed = s.in.Effects[:1], nil

@@ -280,10 +280,10 @@ func (o *oracle) next(after int64) int64 {
 		return 0
 	}
 	if o.cache == nil || after < o.cachedFrom || after >= o.to {
-		o.cachedFrom, o.to = after, after
-		o.cache = []int64{}
+		o.cachedFrom = after - 6*3600_000 // somebody will ask for what was shortly before
+		o.to, o.cache = o.cachedFrom, []int64{}
 	}
-	for step := int64(2 * 24 * time.Hour / time.Millisecond); ; step *= 2 {
+	for step := int64(7 * time.Hour / time.Millisecond); ; step *= 2 {
 		if i, _ := slices.BinarySearch(o.cache, after+1); i < len(o.cache) {
 			return o.cache[i]
 		}
