@@ -185,8 +185,14 @@ func (a *applier) cancelOneOff(id job.ID, s *store.State, p store.Place, o *Outc
 	if at == 0 {
 		return p, nil
 	}
-	if err := a.notRun(id, s, store.Interval{First: at, Last: at, Count: 1, Status: job.RunCanceled, Reason: job.ReasonCanceled}); err != nil {
+	i := store.Interval{First: at, Last: at, Count: 1, Status: job.RunCanceled, Reason: job.ReasonCanceled}
+	// The last nominal time must not go ahead: an edit could not give the job a time before it, and it would be silent until then.
+	last := s.LastNominal
+	if err := a.notRun(id, s, i); err != nil {
 		return p, err
+	}
+	if at > a.now {
+		s.LastNominal = last
 	}
 	o.Count++
 	s.Gen++ // whoever computed something from that occurrence must look again

@@ -441,3 +441,15 @@ func TestCancelOfAOneOffTakesItsOccurrence(t *testing.T) {
 		}
 	}
 }
+
+// What was canceled lies ahead, and the job may be given a time before it.
+func TestACanceledOneOffCanBeMovedForward(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(100), oneOff)
+	w.want(CodeOK, &Cancel{Job: uint64(id), All: true})
+	w.want(CodeOK, w.updateOf(id, T(50), oneOff))
+	if keys := w.due(id); len(keys) != 1 || keys[0].At != T(50) {
+		t.Fatalf("%+v", keys)
+	}
+	w.want(CodeClaimed, w.claimOf(id, 0))
+}

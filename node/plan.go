@@ -71,6 +71,9 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	if cur.At == 0 && sched.Kind() == schedule.Instant && h.def.Spec.Schedule == spec.Schedule {
+		return plan{next: cur}, nil // its one time has run or was canceled; another field does not bring it back
+	}
 	from, reason := now, job.ReasonEdited
 	if h.stopped() {
 		reason = h.stopReason() // what passed meanwhile did not run, whatever the schedule becomes

@@ -55,6 +55,10 @@ func TestPlanEdit(t *testing.T) {
 		next fsm.When
 		gap  fsm.Gap
 	}{
+		{"a one-off that was canceled gets an earlier time",
+			heldJob("2027-03-01T12:00:00Z", "", ""), job.Spec{Schedule: "2027-03-01T11:30:00Z"}, "11:20:00", at("11:30:00"), fsm.Gap{}},
+		{"a one-off that was canceled is not brought back by another field",
+			heldJob("2027-03-01T12:00:00Z", "", ""), job.Spec{Schedule: "2027-03-01T12:00:00Z", EndAt: job.Instant(clock("15:00:00"))}, "11:20:00", fsm.When{}, fsm.Gap{}},
 		{"no schedule field changed: the due place stays",
 			heldJob(hourly, "12:00:00", "11:00:00"), job.Spec{Schedule: hourly, Timeout: 5}, "11:20:00", at("12:00:00"), fsm.Gap{}},
 		{"no schedule field changed, and it is due already",
