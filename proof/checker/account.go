@@ -249,6 +249,10 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 	if n.o.oneOff() {
 		from = -1
 	}
+	if s.at == 0 && n.o.oneOff() && v.spec.Schedule == n.spec.Schedule { // another field does not bring it back
+		x.walk(p, position{v: e, last: s.last, runs: s.runs})
+		return
+	}
 	next := x.first(n, s.runs, max(s.last, from))
 	q := position{v: e, at: next, last: s.last, runs: s.runs}
 	if s.at != 0 && s.at <= c {
@@ -299,6 +303,9 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 func (x *walker) covering(p *path, at int64) *gap {
 	var found *gap
 	for _, g := range x.l.gaps {
+		if g.Reason == job.ReasonCanceled && len(p.gaps[g]) > 0 {
+			continue // somebody gave a canceled one-off its time again
+		}
 		if int64(g.First) <= at && at <= int64(g.Last) {
 			if found != nil {
 				p.bad(RuleTwice, x.l, at, "it is in two records of occurrences that did not run: %s (%s) and %s (%s)", found.Status, found.Reason, g.Status, g.Reason)
@@ -368,7 +375,9 @@ func (x *walker) meet(p *path, s *position, v *version, r *runLife, g *gap) {
 	default:
 		p.bad(RuleLost, x.l, at, "nothing is known of it: it neither ran nor is there a record that it did not")
 	}
-	s.last = at
+	if g == nil || g.Reason != job.ReasonCanceled || at <= g.recorded { // what is canceled ahead of its time binds nobody
+		s.last = at
+	}
 	s.at = x.first(v, s.runs, at)
 }
 
