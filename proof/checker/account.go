@@ -194,8 +194,12 @@ func (x *walker) order(at int64, r *runLife, g *gap, e *version) (before, after 
 		if claimed == 0 { // it waited, or is waiting: nothing says since when
 			return true, true
 		}
+		// A run may have waited for its turn since before the edit.
+		waited := x.w.any(at, e.at.hi, func(v *version) bool {
+			return v.spec.Overlap != job.OverlapSkip || v.spec.Missed.Policy == job.MissedRunAll
+		})
 		// Stamps are not commit order: two commands that were on their way together may have been committed either way.
-		return claimed <= e.at.hi+x.c.race(), claimed >= e.at.lo-x.c.race()
+		return waited || claimed <= e.at.hi+x.c.race(), claimed >= e.at.lo-x.c.race()
 	}
 	if g.Reason == job.ReasonEdited {
 		return false, true

@@ -12,6 +12,7 @@ type stretch struct {
 	r        *runLife
 	from, to int64 // surely open in between
 	policies []*version
+	fence    uint64 // of the first claim: one millisecond may have many
 }
 
 // overlap: unless its policy is allow, the runs of a job follow each other: from the first claim of one to its end, its retries
@@ -25,7 +26,7 @@ func (c *checker) overlap(l *life) {
 			if len(part) == 0 {
 				continue
 			}
-			s := stretch{r: r, from: int64(part[0].ClaimedAt)}
+			s := stretch{r: r, from: int64(part[0].ClaimedAt), fence: part[0].Fence}
 			lastOne := part[len(part)-1]
 			s.to = int64(lastOne.FinishedAt)
 			if at, ok := c.in.Final.Recorded[lastOne.Seq]; ok && lastOne.Seq != 0 {
@@ -38,7 +39,7 @@ func (c *checker) overlap(l *life) {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.fence, b.fence)) })
 	for i, b := range all {
 		var open []stretch
 		for _, a := range all[:i] {

@@ -261,7 +261,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			say(RuleOutcome, "it is recorded as succeeded, and no worker started it")
 		} else if e.Outcome != Succeeded {
 			say(RuleOutcome, "it is recorded as succeeded, and it %s", e.Outcome)
-		} else if a.FinishedAt != 0 && int64(a.FinishedAt) < int64(e.End)-c.clock-c.in.SlackEffects.Milliseconds() {
+		} else if a.FinishedAt != 0 && int64(a.FinishedAt) < int64(e.End)-c.clock-c.in.SlackEffects.Milliseconds() && !c.clocksWrong(int64(a.ClaimedAt), a.recorded) && !c.frozen(e) {
 			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: somebody else's result was taken", a.FinishedAt, e.End)
 		}
 	case job.RunFailed:
@@ -309,6 +309,14 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	if e.Outcome == Succeeded && !c.excused(a) {
 		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)", e.End, a.Status, a.Reason)
 	}
+}
+
+// clocksWrong says that somebody's clock was set while an attempt was under way: the end of an attempt is written down by its worker's
+// clock, and while a leader holds because of its own, by the last stamp.
+func (c *checker) clocksWrong(from, to int64) bool {
+	return slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
+		return f.Kind == FaultClock && int64(f.From) <= to+c.clock && c.until(f)+c.ttl >= from
+	})
 }
 
 // failed: an attempt that is recorded as failed did fail, or its worker stopped it because it had lost its lease.
