@@ -492,7 +492,14 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 	case job.ReasonReplaced:
 		newer := false
 		for k, o := range l.runs {
-			newer = newer || k != r.key && o.made(l)-c.clock <= to && o.made(l)+c.clock >= r.made(l)
+			late := o.made(l) // a request may have taken its time
+			switch k.Origin {
+			case job.OriginManual:
+				late = max(late, k.At)
+			case job.OriginBackfill:
+				late = to
+			}
+			newer = newer || k != r.key && o.made(l)-c.clock <= to && late+c.clock >= r.made(l)
 		}
 		if !newer || !l.w.any(from, to, func(v *version) bool { return v.spec.Overlap == job.OverlapReplace }) {
 			c.bad(RuleOverlap, l, r.key.At, "it is recorded as replaced, and there is no newer run, or the overlap policy is not replace")
