@@ -28,7 +28,8 @@ import (
 type Leader struct {
 	http     *http.Client
 	tls      *tls.Config
-	scheme   string // of addresses that name none
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error) // nil: TCP
+	scheme   string                                                            // of addresses that name none
 	media    string
 	limits   leaderLimits
 	addrsErr error
@@ -67,6 +68,11 @@ func WithTLS(cfg *tls.Config) LeaderOption {
 // WithJSON makes the calls in JSON instead of msgpack, for those who read along.
 func WithJSON() LeaderOption { return func(l *Leader) { l.media = MediaJSON } }
 
+// WithDial makes connections in place of TCP: through a tunnel, or in memory.
+func WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) LeaderOption {
+	return func(l *Leader) { l.dial = dial }
+}
+
 // NewLeader finds the leader through any of the nodes at addrs, "host:port" or URLs. An address that is neither is reported by
 // every call.
 func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
@@ -94,6 +100,11 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 	l.http = &http.Client{
 		Transport: &http.Transport{ // no proxy: what the environment names is for the targets of jobs
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if l.dial != nil {
+					ctx, cancel := context.WithTimeout(ctx, l.limits.dial)
+					defer cancel()
+					return l.dial(ctx, network, addr)
+				}
 				return (&net.Dialer{Timeout: l.limits.dial, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
 			},
 			TLSClientConfig: l.tls, TLSHandshakeTimeout: 5 * time.Second, Protocols: http1, DisableCompression: true,

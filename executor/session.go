@@ -238,8 +238,8 @@ var errPollStopped = errors.New("the poll was given up: there is capacity, or th
 // that it gave up, to return it. A worker without capacity waits for cancels; its poll is given up when there is capacity.
 func (w *Worker) poll(s *session) (job.PollReply, error) {
 	w.mu.Lock()
-	req := job.Poll{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Wait: job.Duration(pollWait)}
-	limit := pollWait + pollGrace
+	req := job.Poll{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Wait: job.Duration(w.pollWait())}
+	limit := w.pollWait() + pollGrace
 	if w.draining {
 		req.Wait, limit = 0, lastPollTimeout
 	}

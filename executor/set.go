@@ -271,14 +271,14 @@ func (w *Worker) loseLocked() {
 func (w *Worker) watchLease(ctx context.Context) {
 	for {
 		w.mu.Lock()
-		wait := leaseTick
+		wait := leaseTick * time.Duration(w.o.Pace)
 		if w.leased {
 			left := w.leaseEnd - w.clock.Elapsed()
 			if left <= 0 {
 				w.log.Warn("no heartbeat was answered for two thirds of the lease; stopping all attempts", "running", w.running)
 				w.loseLocked()
 			} else {
-				wait = min(left, leaseTick)
+				wait = min(left, wait)
 			}
 		}
 		w.mu.Unlock()

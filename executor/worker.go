@@ -51,6 +51,9 @@ type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Clock   Clock        // nil: the machine's
 
+	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed.
+	Pace int
+
 	// OnAttempt sees every attempt that started, when it ends. It must not block; nil is fine.
 	OnAttempt func(job.Assignment, job.Result)
 
@@ -95,6 +98,8 @@ type Worker struct {
 	// Each is a latch of size one: "look again".
 	pollWake, beatWake, reportWake, drainWake chan struct{}
 
+	killed chan struct{} // closed by Kill
+
 	mu       sync.Mutex
 	started  bool
 	draining bool
@@ -129,7 +134,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{o: o, log: o.Logger, clock: o.Clock, set: map[uint64]*held{},
 		pollWake: make(chan struct{}, 1), beatWake: make(chan struct{}, 1),
-		reportWake: make(chan struct{}, 1), drainWake: make(chan struct{}, 1)}
+		reportWake: make(chan struct{}, 1), drainWake: make(chan struct{}, 1), killed: make(chan struct{})}
 	for t, r := range o.Runners {
 		if r == nil {
 			return nil, fmt.Errorf("executor: the runner for %s is nil", t)
@@ -141,6 +146,7 @@ func New(o Options) (*Worker, error) {
 		w.log = slog.New(slog.DiscardHandler)
 	}
 	w.log = w.log.With("worker", o.Name)
+	w.o.Pace = max(w.o.Pace, 1)
 	if w.clock == nil {
 		w.clock = NewClock()
 	}
@@ -149,6 +155,9 @@ func New(o Options) (*Worker, error) {
 	}
 	return w, nil
 }
+
+// pollWait is how long a poll waits for work. A node makes a minute of everything longer.
+func (w *Worker) pollWait() time.Duration { return min(pollWait*time.Duration(w.o.Pace), time.Minute) }
 
 // Stats says how many attempts run, and how many may.
 func (w *Worker) Stats() (busy, slots int) {
@@ -176,9 +185,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	loops.Go(func() { w.sessions(life) })
 	loops.Go(func() { w.watchLease(life) })
 
-	<-ctx.Done()
-	w.drain()
-	end()
+	select {
+	case <-ctx.Done():
+		w.drain()
+		end()
+	case <-w.killed:
+		end()
+		w.drop()
+	}
 	loops.Wait()
 
 	w.mu.Lock()
@@ -187,6 +201,19 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("executor: stopped with %d results that no leader acknowledged", n)
 	}
 	return nil
+}
+
+// Kill makes Run return as if the process had ended: attempts are stopped, and nothing is returned or reported. It is called once.
+func (w *Worker) Kill() { close(w.killed) }
+
+// drop stops everything that runs and forgets what is held.
+func (w *Worker) drop() {
+	w.mu.Lock()
+	w.draining = true
+	w.queue = nil
+	w.stopAllLocked(ErrStopping)
+	w.mu.Unlock()
+	w.wg.Wait()
 }
 
 func (w *Worker) drain() {
@@ -225,6 +252,8 @@ func (w *Worker) await(limit time.Duration, cond func() bool) bool {
 		select {
 		case <-w.drainWake:
 		case <-t.C:
+			return false
+		case <-w.killed:
 			return false
 		}
 	}

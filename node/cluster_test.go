@@ -329,7 +329,7 @@ func (m *member) open(t *testing.T) {
 	t.Helper()
 	l := &link{ln: m.link.ln, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	m.link = l
-	m.cfg.hooks.listen = func(addr string) (net.Listener, error) {
+	m.cfg.Machine.Listen = func(addr string) (net.Listener, error) {
 		if l.ln == nil {
 			var err error
 			if l.ln, err = net.Listen("tcp", addr); err != nil {
@@ -345,7 +345,7 @@ func (m *member) open(t *testing.T) {
 		m.clock = &shiftedClock{start: time.Now()}
 		m.cfg.Clock = m.clock
 	}
-	m.cfg.hooks.worker = func(w executor.Leader) executor.Leader { return linkWorker{w, l} }
+	m.cfg.Machine.Leader = func(w executor.Leader) executor.Leader { return linkWorker{w, l} }
 	n, err := Open(m.cfg)
 	if err != nil {
 		t.Fatal(err)

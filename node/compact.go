@@ -22,7 +22,7 @@ const (
 
 // compact bounds the log in bytes until ctx ends.
 func (g *group) compact(ctx context.Context) {
-	tick := time.NewTicker(compactEvery)
+	tick := time.NewTicker(g.cfg.Machine.paced(compactEvery))
 	defer tick.Stop()
 	var entries, bytes uint64 // at the last snapshot that was taken here
 	var seenEntries, seenBytes uint64

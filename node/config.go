@@ -43,6 +43,8 @@ type Config struct {
 
 	Members MembersConfig
 
+	Machine Machine // what it stands on; the zero value is the real one
+
 	// Fatal ends the process after a storage error: memory, log and state must not drift apart. It must not return; tests
 	// replace it.
 	Fatal func(error)

@@ -50,7 +50,7 @@ func newForwarder(n *Node, local http.Handler) *forwarder {
 		http1 := new(http.Protocols)
 		http1.SetHTTP1(true)    // over HTTP/2 all requests would share one connection, and hang with it
 		return &http.Transport{ // no proxy: what the environment names is for the targets of jobs
-			DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+			DialContext:         n.cfg.Machine.dialer(dialTimeout, 15*time.Second),
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, // below that of a node
 			ResponseHeaderTimeout: limit, Protocols: http1, DisableCompression: true,
 		}

@@ -25,8 +25,8 @@ type group struct {
 	lead    *leadership
 	flight  *flight
 	meters  *meters
-	members *members             // set before raft starts
-	skew    func() time.Duration // how far this node's clock is from the majority's
+	members *members                     // set before raft starts
+	skew    func() (time.Duration, bool) // how far this node's clock is from the majority's
 }
 
 // openGroup opens the files of the group and holds them against each other. Raft is not running yet.
@@ -50,8 +50,8 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 	if cfg.Store.wrapLog != nil {
 		logs = cfg.Store.wrapLog(logs)
 	}
-	g.logs = &durableLog{logStore: logs, fatal: cfg.Fatal}
-	o := store.Options{MmapSize: cfg.Store.MmapSize, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout}
+	g.logs = &durableLog{logStore: logs, fatal: cfg.Fatal, before: cfg.Machine.write("log")}
+	o := store.Options{MmapSize: cfg.Store.MmapSize, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.write("state")}
 	if g.store, err = store.Open(dir.file(fileState), o); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (g *group) campaignAlone() error {
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL, Metrics: g.meters.hooks(),
-		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.skew,
+		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.skew, Pace: g.cfg.Machine.Pace,
 	})
 }
 

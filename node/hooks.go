@@ -1,11 +1,8 @@
 package node
 
 import (
-	"net"
-
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -13,19 +10,10 @@ import (
 type hooks struct {
 	servers   []raft.Server // the whole cluster, begun on each of its nodes alike
 	clusterID string
-	listen    func(addr string) (net.Listener, error)
 	transport func(*raft.NetworkTransport) raft.Transport
-	worker    func(executor.Leader) executor.Leader
 	statfs    func(path string) (free, total uint64, err error)
 	where     func(id string) string // where raft dials a server, if not where it should
 	trusting  bool                   // the rules that refuse a data directory are off, to show what they are for
-}
-
-func (h *hooks) listener(addr string) (net.Listener, error) {
-	if h.listen != nil {
-		return h.listen(addr)
-	}
-	return net.Listen("tcp", addr)
 }
 
 func (h *hooks) raftTransport(t *transport.RaftTransport) raft.Transport {

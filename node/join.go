@@ -151,7 +151,7 @@ func (m *members) joined(r client.JoinReply) error {
 
 // follow tells the leader when this node is not what its row says: it was started at another address or as another version.
 func (m *members) follow(ctx context.Context) {
-	tick := time.NewTicker(min(announceEvery, 2*m.n.cfg.Members.Interval))
+	tick := time.NewTicker(m.n.cfg.Machine.paced(min(announceEvery, 2*m.n.cfg.Members.Interval)))
 	defer tick.Stop()
 	heard := time.Now()
 	var next, said time.Time

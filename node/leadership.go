@@ -166,6 +166,9 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 			return err
 		}
 	}
+	if g.members != nil {
+		g.members.forget()
+	}
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
 	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, cancel: cancel, done: make(chan struct{})}

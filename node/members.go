@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -84,12 +83,14 @@ func newMembers(n *Node) *members {
 		n: n, g: n.group, log: n.cfg.Logger.Warn, home: n.dir.home, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
 		http: &http.Client{
 			Transport: &http.Transport{ // no proxy: nodes talk to each other
-				DialContext:         (&net.Dialer{Timeout: whoTimeout}).DialContext,
+				DialContext:         n.cfg.Machine.dialer(whoTimeout, 0),
 				MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, DisableCompression: true,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
+	m.trouble.asking = make(chan struct{}, 1)
+	m.trouble.asking <- struct{}{}
 	m.changing <- struct{}{}
 	return m
 }

@@ -38,6 +38,7 @@ type Node struct {
 	advertise string // how others reach it
 
 	stopping atomic.Bool
+	killed   atomic.Bool
 	yielded  atomic.Bool   // this node has put down its leadership, to stop
 	leaving  chan struct{} // closed when it no longer waits to hear who leads
 	broken   chan error    // something ended that must not
@@ -74,7 +75,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.dir.dropCutOff()
-	ln, err := cfg.hooks.listener(cfg.Listen)
+	ln, err := cfg.Machine.listen(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
@@ -132,6 +133,7 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		AddressOf: n.members.addressOf,
 		OnRefused: n.members.onRefused,
 		OnError:   n.connError,
+		Dial:      n.cfg.Machine.Dial,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
@@ -236,24 +238,17 @@ func (n *Node) Run(ctx context.Context) error {
 	n.yielded.Store(true)
 	endLead()
 	leading.Wait() // nothing is proposed any more (pitfalls 26)
-	n.yield()
+	if !n.killed.Load() {
+		n.yield()
+	}
 	close(n.leaving)
-	stopHTTP(srv)
+	n.stopHTTP(srv)
 	endFollow()
 	following.Wait()
 	err := n.release()
 	serving.Wait()
 	n.cfg.Logger.Info("stopped")
 	return errors.Join(failure, err)
-}
-
-// stopHTTP lets requests finish for a while.
-func stopHTTP(srv *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), httpDrain)
-	defer cancel()
-	if srv.Shutdown(ctx) != nil {
-		srv.Close()
-	}
 }
 
 // release ends raft and gives back port and files. It works on a node that was opened in part.

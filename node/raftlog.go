@@ -60,13 +60,32 @@ func inUse(path string) error {
 type durableLog struct {
 	logStore
 	fatal    func(error)
+	before   func() error // of every write; nil: nothing
 	appended appended
+}
+
+// write makes one write, unless the disk refuses it.
+func (d *durableLog) write(what string, do func() error) error {
+	if d.before != nil {
+		if err := d.before(); err != nil {
+			return d.failed(what, err)
+		}
+	}
+	return d.failed(what, do())
 }
 
 func (d *durableLog) failed(what string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("raft log: %s: %w", what, err)
 		d.fatal(err)
+	}
+	return err
+}
+
+// survive keeps raft from panicking over its term or vote in a process that is simulated, dead already and heard by nobody.
+func (d *durableLog) survive(err error) error {
+	if err != nil && d.before != nil && errors.Is(d.before(), ErrProcessGone) {
+		return nil
 	}
 	return err
 }
@@ -80,15 +99,15 @@ func (d *durableLog) StoreLogs(logs []*raft.Log) error {
 	}
 	d.appended.bytes.Add(uint64(size))
 	d.appended.entries.Add(uint64(len(logs)))
-	return d.failed("append", d.logStore.StoreLogs(logs))
+	return d.write("append", func() error { return d.logStore.StoreLogs(logs) })
 }
 
 func (d *durableLog) Set(key, val []byte) error {
-	return d.failed("write "+string(key), d.logStore.Set(key, val))
+	return d.survive(d.write("write "+string(key), func() error { return d.logStore.Set(key, val) }))
 }
 
 func (d *durableLog) SetUint64(key []byte, val uint64) error {
-	return d.failed("write "+string(key), d.logStore.SetUint64(key, val))
+	return d.survive(d.write("write "+string(key), func() error { return d.logStore.SetUint64(key, val) }))
 }
 
 // deleteChunk bounds one transaction of a compaction: appends wait for it.
@@ -102,12 +121,12 @@ func (d *durableLog) DeleteRange(first, last uint64) error {
 		return d.failed("read", err)
 	}
 	if last >= end {
-		return d.failed("truncate", d.deleteAll(first, last))
+		return d.write("truncate", func() error { return d.deleteAll(first, last) })
 	}
 	for first <= last {
 		to := min(first+deleteChunk-1, last)
-		if err := d.deleteAll(first, to); err != nil {
-			return d.failed("compact", err)
+		if err := d.write("compact", func() error { return d.deleteAll(first, to) }); err != nil {
+			return err
 		}
 		first = to + 1
 	}

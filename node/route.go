@@ -48,7 +48,7 @@ const compassTick = time.Second
 
 func (c *compass) run(ctx context.Context) {
 	defer c.g.raft.DeregisterObserver(c.obs)
-	tick := time.NewTicker(compassTick)
+	tick := time.NewTicker(c.g.cfg.Machine.paced(compassTick))
 	defer tick.Stop()
 	for {
 		c.read()

@@ -14,18 +14,29 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+const probeAgain = 250 * time.Millisecond
+
+// forget drops what was known of the others: under an earlier leadership, and perhaps by a clock that was set since.
+func (m *members) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.peers)
+}
+
 // lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they have. A change
 // that takes its time must not keep it from looking: the leader stamps by what it knows of the others' clocks.
 func (m *members) lead(ctx context.Context, e *epoch) {
-	m.mu.Lock()
-	clear(m.peers)
-	m.mu.Unlock()
 	var settling sync.WaitGroup
 	defer settling.Wait()
-	tick := time.NewTicker(m.n.cfg.Members.Interval)
+	tick := time.NewTimer(m.n.cfg.Members.Interval)
 	defer tick.Stop()
 	for {
 		m.probeAll(ctx)
+		wait := m.n.cfg.Members.Interval
+		if _, known := m.skew(); !known {
+			wait = min(wait, probeAgain) // a new leader stamps nothing before it knows the others' clocks
+		}
+		tick.Reset(wait)
 		select {
 		case <-m.changing:
 			settling.Go(func() {

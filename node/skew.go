@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,20 +11,28 @@ import (
 // sampleAge is how long the measurement of a clock counts.
 const sampleAge = 10 * time.Second
 
-// skew is how far this node's clock is from the majority's. It is 0 while no majority's is known.
-func (m *members) skew() time.Duration {
-	median, ok := m.median()
-	if !ok {
-		return 0
-	}
-	return -median
+// skew is how far this node's clock is from the majority's, if that is known. The only voter is the majority.
+func (m *members) skew() (time.Duration, bool) {
+	d, ok := nearMajority(m.offsets())
+	return -d, ok
 }
 
-// median is the majority's clock minus ours. The leader asks for it whenever it stamps, also on behalf of somebody who reads the store,
+// nearMajority is how far from our clock one has to look to find a majority of all voters' (ours is one of them). That is stricter than
+// the distance from the median: of three clocks that all differ, one is the median, and no two agree.
+func nearMajority(offsets []time.Duration, voters int) (time.Duration, bool) {
+	if len(offsets) <= voters/2 {
+		return 0, false
+	}
+	slices.SortFunc(offsets, func(a, b time.Duration) int { return cmp.Compare(a.Abs(), b.Abs()) })
+	return offsets[voters/2], true
+}
+
+// median is the majority's clock minus ours.
+func (m *members) median() (time.Duration, bool) { return medianOf(m.offsets()) }
+
+// offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also on behalf of somebody who reads the store,
 // so it must never wait for the store itself: raft's own list of servers says all that is needed.
-func (m *members) median() (time.Duration, bool) {
-	var offsets []time.Duration
-	voters := 0
+func (m *members) offsets() (offsets []time.Duration, voters int) {
 	servers := m.configured()
 	m.mu.Lock()
 	for _, s := range servers {
@@ -38,13 +47,13 @@ func (m *members) median() (time.Duration, bool) {
 		}
 	}
 	m.mu.Unlock()
-	return medianOf(offsets, voters)
+	return offsets, voters
 }
 
 // offset is a member's clock minus ours, if it was measured not long ago. The lock is held.
 func (m *members) offset(id string) (time.Duration, bool) {
 	p := m.peers[id]
-	if p == nil || p.seen.at.IsZero() || time.Since(p.seen.at) > sampleAge {
+	if p == nil || p.seen.at.IsZero() || time.Since(p.seen.at) > m.n.cfg.Machine.paced(sampleAge) {
 		return 0, false
 	}
 	return p.seen.offset, true

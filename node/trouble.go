@@ -14,7 +14,7 @@ import (
 
 // trouble is why nobody leads, as it was last found out.
 type trouble struct {
-	asking sync.Mutex // once for all who want to know
+	asking chan struct{} // holds one token: once for all who want to know
 	mu     sync.Mutex
 	text   string
 	asked  time.Time
@@ -54,8 +54,12 @@ func (t *trouble) known() string {
 // whyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under way.
 func (m *members) whyNoLeader(ctx context.Context) string {
 	t := &m.trouble
-	t.asking.Lock()
-	defer t.asking.Unlock()
+	select {
+	case <-t.asking:
+		defer func() { t.asking <- struct{}{} }()
+	case <-ctx.Done(): // whoever wanted to know has left
+		return ""
+	}
 	t.mu.Lock()
 	if time.Since(t.asked) < troubleAge {
 		defer t.mu.Unlock()

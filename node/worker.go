@@ -30,6 +30,10 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	}
 	runners := map[job.Type]executor.Runner{}
 	for _, t := range n.cfg.Executors {
+		if r := n.cfg.Machine.Runners[t]; r != nil {
+			runners[t] = r
+			continue
+		}
 		switch t {
 		case job.TypeHTTP:
 			l.http = executor.NewHTTP(executor.HTTPOptions{Version: n.cfg.Version})
@@ -55,12 +59,12 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	}
 	l.route = &workerRoute{n: n}
 	var leader executor.Leader = l.route
-	if n.cfg.hooks.worker != nil {
-		leader = n.cfg.hooks.worker(leader)
+	if n.cfg.Machine.Leader != nil {
+		leader = n.cfg.Machine.Leader(leader)
 	}
 	l.w, err = executor.New(executor.Options{
 		Name: n.cfg.NodeID, Secret: secret, Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
-		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout,
+		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
 	})
 	return l, err
 }
@@ -81,6 +85,13 @@ func (l *localWorker) run(ctx context.Context) {
 	}
 	if err := l.w.Run(ctx); err != nil {
 		log.Warn("the worker stopped", "error", err)
+	}
+}
+
+// kill makes run return without draining.
+func (l *localWorker) kill() {
+	if l.w != nil {
+		l.w.Kill()
 	}
 }
 

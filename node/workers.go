@@ -74,7 +74,7 @@ func (r *workerRoute) remote(addrs ...string) *client.Leader {
 		if r.far != nil {
 			r.far.Close()
 		}
-		r.addrs, r.far = addrs, client.NewLeader(addrs)
+		r.addrs, r.far = addrs, client.NewLeader(addrs, r.n.cfg.Machine.leaderOptions()...)
 	}
 	return r.far
 }
@@ -117,7 +117,7 @@ func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session
 		}
 		p := r.n.compass.leader()
 		_, changed := r.n.group.lead.watch()
-		wait := registerPause
+		wait := r.n.cfg.Machine.paced(registerPause)
 		if len(r.around(p)) > 0 {
 			wait *= 10 // each try asks all members, and this may go on for as long as a majority is away
 		}

@@ -32,6 +32,7 @@ const (
 	clockJumped // wall and monotonic time disagreed; wait until they agree again for a while
 	clockBehind // the wall clock is behind what was committed
 	clockSkewed // the majority's clocks say something else
+	clockAlone  // the majority's clocks are not known yet
 )
 
 // stamper gives out stamps: the wall clock, never decreasing, and only while it can be trusted. A stamp that is wrong by hours
@@ -40,7 +41,7 @@ type stamper struct {
 	src       Clock
 	steadyFor time.Duration
 	mark      func() int64 // the committed mark; read by the loop only, because it waits for the store
-	skew      func() time.Duration
+	skew      func() (d time.Duration, known bool)
 
 	mu     sync.Mutex
 	state  clockState
@@ -52,7 +53,7 @@ type stamper struct {
 	behind time.Duration // behind: by how much, when the loop last looked
 }
 
-func newStamper(src Clock, steadyFor time.Duration, mark func() int64, skew func() time.Duration) *stamper {
+func newStamper(src Clock, steadyFor time.Duration, mark func() int64, skew func() (time.Duration, bool)) *stamper {
 	c := &stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew, wall: src.Now(), mono: src.Mono()}
 	c.last = mark()
 	return c
@@ -88,6 +89,8 @@ func (c *stamper) settle(mark int64) {
 	floor := max(mark, c.last)
 	behind := floor - c.wall.UnixMilli()
 	switch {
+	case c.isAlone():
+		c.state = clockAlone
 	case c.isSkewed():
 		c.state = clockSkewed
 	case behind > 0:
@@ -109,8 +112,18 @@ func (c *stamper) isSkewed() bool {
 	if c.skew == nil {
 		return false
 	}
-	d := c.skew()
+	d, _ := c.skew()
 	return d > MaxSkew || d < -MaxSkew
+}
+
+// isAlone says that nobody can tell whether the clock is right. A leader that begins like that would stamp by a clock that may be off by
+// hours; one that stamps already has been told that it is right, and goes on.
+func (c *stamper) isAlone() bool {
+	if c.skew == nil {
+		return false
+	}
+	_, known := c.skew()
+	return !known
 }
 
 func (c *stamper) next() int64 {
@@ -188,7 +201,10 @@ func (c *stamper) why() string {
 		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark; wait, or run `carillon cluster clock-reset` if the clock is right",
 			c.behind.Round(time.Millisecond))
 	case clockSkewed:
-		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's; set the clocks right", c.skew().Round(time.Millisecond))
+		d, _ := c.skew()
+		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's; set the clocks right", d.Round(time.Millisecond))
+	case clockAlone:
+		return "the leader holds: it has not heard yet what time a majority of the nodes has"
 	case clockResuming:
 		return "the leader is taking over"
 	}

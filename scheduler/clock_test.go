@@ -27,11 +27,12 @@ func TestStamper(t *testing.T) {
 	t0 := time.UnixMilli(1_000_000_000)
 	mark := t0.UnixMilli()
 	var skew time.Duration
+	alone := false
 	begin := func() (*handClock, *stamper) {
 		skew = 0
 		mark = t0.UnixMilli()
 		h := &handClock{wall: t0}
-		c := newStamper(h, 10*time.Second, func() int64 { return mark }, func() time.Duration { return skew })
+		c := newStamper(h, 10*time.Second, func() int64 { return mark }, func() (time.Duration, bool) { return skew, !alone })
 		if _, err := c.now(); err == nil {
 			t.Fatal("a stamp before the takeover")
 		}
@@ -130,6 +131,23 @@ func TestStamper(t *testing.T) {
 		wantHold(t, c, "differs by -6s")
 		h.pass(time.Minute)
 		wantHold(t, c, "differs by -6s")
+		skew = time.Second
+		if _, ok := c.resume(); !ok {
+			t.Error("does not resume")
+		}
+	})
+	t.Run("nobody begins to stamp before a majority's clocks are known", func(t *testing.T) {
+		h, c := begin()
+		alone = true
+		defer func() { alone = false }()
+		if _, err := c.now(); err != nil {
+			t.Errorf("one that was right a moment ago stops: %v", err)
+		}
+		c = newStamper(h, 10*time.Second, func() int64 { return mark }, func() (time.Duration, bool) { return skew, !alone })
+		h.pass(time.Hour)
+		wantHold(t, c, "what time a majority")
+		alone, skew = false, 2*time.Minute // it was two minutes ahead all the time
+		wantHold(t, c, "differs by 2m0s")
 		skew = time.Second
 		if _, ok := c.resume(); !ok {
 			t.Error("does not resume")

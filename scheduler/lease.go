@@ -20,7 +20,7 @@ const (
 
 // tick is what happens once a second.
 func (l *loop) tick(mono time.Duration, stamping bool) {
-	late := mono-l.lastTick > 2*maxSleep
+	late := mono-l.lastTick > 2*l.s.maxSleep()
 	l.lastTick = mono
 	l.lookAtLeases(mono, late, stamping)
 	l.watch(mono, stamping)
@@ -113,7 +113,7 @@ func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 func (l *loop) endSilent() {
 	s := l.s
 	mono := s.o.Clock.Mono()
-	if mono-l.lastTick > 2*maxSleep {
+	if mono-l.lastTick > 2*l.s.maxSleep() {
 		return // late again; the next tick extends the leases
 	}
 	s.mu.Lock()
@@ -222,7 +222,7 @@ func (l *loop) sendExpired() {
 
 // idleStamp commits the clock when nothing else has for a while, so that an outage is known to a few seconds.
 func (l *loop) idleStamp() {
-	if l.stamping || l.now-l.s.st.Counters().Mark < stampEvery.Milliseconds() {
+	if l.stamping || l.now-l.s.st.Counters().Mark < stampEvery.Milliseconds()*int64(l.s.o.Pace) {
 		return
 	}
 	l.stamping = true

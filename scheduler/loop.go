@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// maxSleep bounds every sleep: the wall clock is read again after it, because it may have been set.
-	maxSleep  = time.Second
+	tickEvery = time.Second
 	maxFlying = 4 // batches of one kind in flight
 	// worthwhile is how many items make a batch worth sending while another one is on its way: below it, waiting for that one
 	// costs a commit's time and saves an entry in the log.
@@ -80,7 +79,7 @@ func newLoop(s *Scheduler) *loop {
 	}
 	mono := s.o.Clock.Mono()
 	l.lastTick, l.progress, l.lastTrim = mono, mono, mono
-	l.edges = mono - maxSleep
+	l.edges = mono - s.maxSleep()
 	return l
 }
 
@@ -120,7 +119,7 @@ func (l *loop) turn() time.Duration {
 	} else {
 		l.resume()
 	}
-	if mono-l.lastTick >= maxSleep {
+	if mono-l.lastTick >= l.s.maxSleep() {
 		l.tick(mono, err == nil)
 	}
 	if f := s.o.Metrics.Loop; f != nil {
@@ -156,7 +155,7 @@ func (l *loop) work(now int64, mono time.Duration) (more bool) {
 	}
 	l.wheel.Advance(now, func(int64, uint64) {}) // an alarm only wakes the loop; the scan finds what is due
 	more, err := l.scan()
-	if mono-l.edges >= maxSleep {
+	if mono-l.edges >= l.s.maxSleep() {
 		l.edges = mono
 		err = errors.Join(err, l.readEdges(), l.setAlarms())
 		l.triage()
@@ -193,7 +192,7 @@ func (l *loop) noteScan(err error) {
 
 // sleep is how long there is nothing to do, at most a second.
 func (l *loop) sleep(now int64, mono time.Duration) time.Duration {
-	d := l.lastTick + maxSleep - mono
+	d := l.lastTick + l.s.maxSleep() - mono
 	if mono < l.pauseEnd {
 		d = min(d, l.pauseEnd-mono)
 	}
@@ -203,7 +202,7 @@ func (l *loop) sleep(now int64, mono time.Duration) time.Duration {
 		}
 	}
 	// Never zero: a clock that stands still must not turn this into a spin.
-	return min(max(d, 100*time.Microsecond), maxSleep)
+	return min(max(d, 100*time.Microsecond), l.s.maxSleep())
 }
 
 // refusedAll slows the loop down after a proposal that was not taken in.

@@ -47,11 +47,16 @@ type Options struct {
 
 	TTL     time.Duration // of a session's lease; 0: 30 s
 	HoldFor time.Duration // how long a clock must be steady after a jump; 0: 10 s
-	// Skew, if set, is how far this node's clock is from the majority's. Above MaxSkew the leader holds. It must not block.
-	Skew func() time.Duration
+	// Skew, if set, is how far this node's clock is from the majority's, once that is known. Until then the leader does not begin to
+	// stamp; above MaxSkew it holds. It must not block.
+	Skew func() (d time.Duration, known bool)
 
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never
+
+	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed. What is due is
+	// still found at its time.
+	Pace int
 
 	noEvents bool // tests: as if the store never told us of a change
 }
@@ -125,6 +130,7 @@ func New(o Options) *Scheduler {
 	if o.HoldFor <= 0 {
 		o.HoldFor = defaultHoldFor
 	}
+	o.Pace = max(o.Pace, 1)
 	s := &Scheduler{
 		o: o, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -136,6 +142,9 @@ func New(o Options) *Scheduler {
 	s.lastTurn.Store(int64(o.Clock.Mono()))
 	return s
 }
+
+// maxSleep bounds every sleep: the wall clock is read again after it, because it may have been set.
+func (s *Scheduler) maxSleep() time.Duration { return tickEvery * time.Duration(s.o.Pace) }
 
 // Term is the term of this leadership.
 func (s *Scheduler) Term() uint64 { return s.o.Term }

@@ -10,7 +10,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-const takeoverChunk = 4096
+const (
+	takeoverChunk = 4096
+	// sayAfter is how long a takeover may wait in silence: the others' clocks are known a moment after it began.
+	sayAfter = time.Second
+)
 
 // takeover commits the first stamp of this leadership, which records the outage before it, and makes a session in waiting of
 // every worker that has runs in hand. Calls are answered after it.
@@ -41,7 +45,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 // firstStamp waits until the clock is fit and its stamp is committed.
 func (s *Scheduler) firstStamp(ctx context.Context) error {
 	pause := pauseFirst
-	said := ""
+	said, began := "", s.o.Clock.Mono()
 	for ctx.Err() == nil {
 		s.lastTurn.Store(int64(s.o.Clock.Mono()))
 		if now, ok := s.stamp.resume(); ok {
@@ -54,11 +58,11 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 				s.log.Warn("the outcome of the takeover stamp is unknown", "error", err)
 			}
 			pause = min(2*pause, pauseLimit)
-		} else if why := s.stamp.holding(); why != said {
+		} else if why := s.stamp.holding(); why != said && s.o.Clock.Mono()-began > sayAfter {
 			s.log.Warn("cannot take over yet", "why", why)
 			said = why
 		}
-		wait(ctx, min(pause, maxSleep))
+		wait(ctx, min(pause, tickEvery))
 	}
 	return ctx.Err()
 }

@@ -109,6 +109,12 @@ func (b *Batch) Commit() error {
 		return err
 	}
 	s := b.s
+	if before := s.opts.BeforeCommit; before != nil {
+		if err := before(); err != nil {
+			b.Rollback()
+			return err
+		}
+	}
 	s.mu.Lock()
 	if err := b.tx.Commit(); err != nil {
 		s.mu.Unlock()

@@ -28,6 +28,8 @@ type Options struct {
 	ReadOnly bool
 	// LockTimeout is how long to wait for a process that has the file open. 0 means one second.
 	LockTimeout time.Duration
+	// BeforeCommit, if set, is called before each commit, and may take its time. An error is that of the disk: nothing is written.
+	BeforeCommit func() error
 }
 
 // Store is one group's state. One goroutine writes (Begin, Commit); any number read.

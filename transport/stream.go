@@ -37,6 +37,9 @@ type StreamOptions struct {
 	// have at an outdated address; "" if it does not know better.
 	AddressOf func(raft.ServerID) raft.ServerAddress
 
+	// Dial, if set, is used in place of a TCP dialler.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
 	// OnRefused, if set, is told of every handshake that failed because one of
 	// two nodes would not talk to the other, whoever dialled. Otherwise like
 	// OnError, which is told as well.
@@ -223,8 +226,7 @@ func (s *StreamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 
 // dial makes one connection, handshake included.
 func (s *StreamLayer) dial(ctx context.Context, address string, deadline time.Time) (net.Conn, error) {
-	dialer := net.Dialer{Deadline: deadline}
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+	conn, err := s.connect(ctx, address, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +243,15 @@ func (s *StreamLayer) dial(ctx context.Context, address string, deadline time.Ti
 	}
 	conn.SetDeadline(time.Time{})
 	return peer, nil
+}
+
+func (s *StreamLayer) connect(ctx context.Context, address string, deadline time.Time) (net.Conn, error) {
+	if s.opts.Dial == nil {
+		return (&net.Dialer{Deadline: deadline}).DialContext(ctx, "tcp", address)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	return s.opts.Dial(ctx, "tcp", address)
 }
 
 func (s *StreamLayer) introduce(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {

@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// cluster is a simulated cluster and everything around it.
+type cluster struct {
+	seed    uint64
+	o       options
+	p       *plan
+	t       *times
+	net     *network
+	rec     *recorder
+	logs    *logs
+	servers []*server
+	workers []*worker
+	clients []*client.Client // one a node
+	http    *http.Client
+
+	bg     sync.WaitGroup // processes and their supervisors
+	ending atomic.Bool
+
+	mu       sync.Mutex
+	problems []string
+	kinds    map[string]int // faults that took place
+	ids      map[string]job.ID
+	names    map[int]string // of the planned jobs, as they are called now
+	keys     int
+}
+
+// event notes something for the log of the seed.
+func (c *cluster) event(format string, args ...any) {
+	line := fmt.Sprintf("%s %s", c.t.now().Format("2006-01-02T15:04:05.000"), fmt.Sprintf(format, args...))
+	c.rec.mu.Lock()
+	c.rec.log = append(c.rec.log, line)
+	c.rec.mu.Unlock()
+	if c.logs.echo {
+		fmt.Fprintln(os.Stderr, line)
+	}
+}
+
+// problem notes something that must not be, whatever the faults.
+func (c *cluster) problem(format string, args ...any) {
+	c.event("PROBLEM: "+format, args...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problems = append(c.problems, fmt.Sprintf(format, args...))
+}
+
+func newCluster(p *plan, dir string, l *logs) *cluster {
+	c := &cluster{seed: p.seed, o: p.o, p: p, logs: l, kinds: map[string]int{}, ids: map[string]job.ID{}, names: map[int]string{}}
+	c.t = &times{start: time.Now(), base: p.o.base}
+	c.net = newNetwork(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
+	c.rec = &recorder{t: c.t, calm: make(chan struct{}), manners: map[string]*manner{}, outages: map[checker.Outage]struct{}{}}
+	for i := range p.o.nodes {
+		id := memberOf(i)
+		s := &server{c: c, id: id, host: c.net.host(id), dir: dataDir(dir, id), clock: &clock{t: c.t}}
+		s.disk.rng = rand.New(rand.NewPCG(p.seed, 100+uint64(i)))
+		c.servers = append(c.servers, s)
+	}
+	for i := range p.o.workers {
+		name := fmt.Sprintf("w%d", i+1)
+		c.workers = append(c.workers, &worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: map[string]string{"pool": "remote"}})
+	}
+	here := c.net.host("client")
+	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
+	for _, s := range c.servers {
+		c.clients = append(c.clients, client.New(s.host.addr, client.WithHTTPClient(c.http), client.WithAttempts(1)))
+	}
+	return c
+}
+
+// noteOutages keeps every outage that was ever committed; the state forgets old ones.
+func (c *cluster) noteOutages(st *store.Store) func(*store.Changes) {
+	seen := 0
+	var last store.Outage
+	return func(*store.Changes) {
+		list := st.Info().Outages
+		if len(list) == 0 || len(list) == seen && list[len(list)-1] == last {
+			return
+		}
+		seen, last = len(list), list[len(list)-1]
+		c.rec.mu.Lock()
+		defer c.rec.mu.Unlock()
+		for _, o := range list {
+			c.rec.outages[checker.Outage{From: job.Instant(o.From), To: job.Instant(o.To)}] = struct{}{}
+		}
+	}
+}
+
+// up starts everything and waits until all nodes are voters.
+func (c *cluster) up() bool {
+	for _, s := range c.servers {
+		s.start()
+	}
+	for _, w := range c.workers {
+		w.start()
+	}
+	return c.eventually(3*time.Hour, "all nodes are voters", func(ctx context.Context) error {
+		s, err := c.clients[0].Status(ctx)
+		if err != nil || !s.Ready || len(s.Members) != len(c.servers) {
+			return fmt.Errorf("ready %t, %d members, %w", s.Ready, len(s.Members), err)
+		}
+		for _, m := range s.Members {
+			if !strings.EqualFold(m.Suffrage, "voter") {
+				return fmt.Errorf("%s is a %s", m.ID, m.Suffrage)
+			}
+		}
+		return nil
+	})
+}
+
+// eventually asks every second. If it takes too long, that is a problem.
+func (c *cluster) eventually(limit time.Duration, what string, wrong func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var why error
+	for ctx.Err() == nil {
+		err := wrong(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			why = err
+		}
+		select {
+		case <-time.After(time.Second + time.Duration(c.o.pace)*100*time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	c.problem("it is not so after %s: %s: %v", limit, what, why)
+	return false
+}
+
+// leader is the server that leads, -1 if none does.
+func (c *cluster) leader() int {
+	for i, s := range c.servers {
+		if l := s.current(); l != nil && !l.gone() && l.n.Leads() {
+			return i
+		}
+	}
+	return -1
+}
+
+// play does what the plan says, and returns when its time is over and all faults are.
+func (c *cluster) play() {
+	var wg sync.WaitGroup
+	began := time.Now()
+	at := func(d time.Duration, fn func()) {
+		wg.Go(func() {
+			if d > 0 {
+				time.Sleep(d)
+			}
+			fn()
+		})
+	}
+	for i := range c.p.calls {
+		pc := c.p.calls[i]
+		at(pc.at, func() { c.do(pc) })
+	}
+	for i := range c.p.faults {
+		f := c.p.faults[i]
+		at(f.at, func() { c.inflict(f) })
+	}
+	at(c.o.length, func() {})
+	wg.Wait()
+	c.event("the plan is done after %s", time.Since(began))
+}
+
+// down stops everything in good order and waits for it.
+func (c *cluster) down() {
+	c.ending.Store(true)
+	var wg sync.WaitGroup
+	for _, w := range c.workers {
+		wg.Go(func() { w.end() })
+	}
+	wg.Wait()
+	for _, s := range c.servers {
+		wg.Go(func() { s.stop() })
+	}
+	wg.Wait()
+	c.http.CloseIdleConnections()
+	c.bg.Wait()
+}
+
+// logs are those of all processes, kept for a seed that fails.
+type logs struct {
+	echo  bool
+	level slog.Level
+}
+
+func (l *logs) handler(who string) slog.Handler {
+	if !l.echo {
+		return slog.DiscardHandler
+	}
+	return slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l.level}).WithAttrs([]slog.Attr{slog.String("who", who)})
+}

@@ -1,0 +1,256 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/proof/checker"
+)
+
+// fault notes that something is broken from now on.
+func (c *cluster) fault(kind checker.FaultKind, node, peer string, amount time.Duration) *checker.Fault {
+	f := &checker.Fault{Kind: kind, Node: node, Peer: peer, From: c.t.instant(), Amount: amount}
+	c.rec.mu.Lock()
+	c.rec.faults = append(c.rec.faults, f)
+	c.rec.mu.Unlock()
+	c.event("fault: %s of %s %s %s", kind, node, peer, amount)
+	return f
+}
+
+func (c *cluster) over(f *checker.Fault) {
+	now := c.t.instant()
+	c.rec.mu.Lock()
+	f.To = now
+	c.rec.mu.Unlock()
+	c.event("over: %s of %s %s", f.Kind, f.Node, f.Peer)
+}
+
+func (c *cluster) count(kind string) {
+	c.mu.Lock()
+	c.kinds[kind]++
+	c.mu.Unlock()
+}
+
+// inflict breaks something for a while and mends it.
+func (c *cluster) inflict(f plannedFault) {
+	rng := rand.New(rand.NewPCG(f.x, 3))
+	s := c.servers[f.a]
+	other := c.servers[(f.a+1+f.b%(len(c.servers)-1))%len(c.servers)]
+	kind := f.kind
+	switch kind {
+	case "kill-leader", "cut-leader", "pause-leader", "clock-leader":
+		if i := c.leader(); i >= 0 {
+			s = c.servers[i]
+		}
+		kind = kind[:len(kind)-len("-leader")]
+	case "kill-worker", "cut-worker", "stop-worker", "pause-worker":
+		if len(c.workers) == 0 {
+			return
+		}
+		c.inflictWorker(c.workers[f.a%len(c.workers)], kind[:len(kind)-len("-worker")], f, rng)
+		return
+	}
+	done := true
+	switch kind {
+	case "kill":
+		done = c.killServer(s, f.lasts)
+	case "stop":
+		done = c.stopServer(s, f.lasts)
+	case "roll":
+		for _, s := range c.servers {
+			c.stopServer(s, time.Second)
+			time.Sleep(min(f.lasts, 20*time.Second))
+		}
+	case "cut":
+		c.isolate(s.host, f.lasts, rng, func(h *host) bool { return h.name != "client" || rng.IntN(2) == 0 })
+	case "cut-half":
+		side := map[string]bool{s.id: true, other.id: true}
+		for _, w := range c.workers {
+			side[w.name] = rng.IntN(2) == 0
+		}
+		c.split(side, f.lasts, rng)
+	case "one-way":
+		x := c.fault(checker.FaultCut, s.id, other.id, 0)
+		c.net.cut(s.id, other.id)
+		time.Sleep(f.lasts)
+		c.net.heal(s.id, other.id)
+		c.over(x)
+	case "link":
+		d := between(rng, 20*time.Millisecond, 3*time.Second)
+		var xs []*checker.Fault
+		for _, o := range c.servers {
+			if o != s {
+				xs = append(xs, c.fault(checker.FaultLink, s.id, o.id, d))
+				c.net.delay(s.id, o.id, d)
+			}
+		}
+		time.Sleep(f.lasts)
+		for i, o := range c.servers {
+			if o != s {
+				c.net.delay(s.id, o.id, 0)
+			}
+			if i < len(xs) {
+				c.over(xs[i])
+			}
+		}
+	case "reset":
+		x := c.fault(checker.FaultLink, s.id, "", 0)
+		for range 5 {
+			c.net.breakOff(s.host, func(*host) bool { return rng.IntN(2) == 0 })
+			time.Sleep(min(f.lasts/5, 5*time.Second))
+		}
+		c.over(x)
+	case "pause":
+		l := s.current()
+		if done = l != nil && !l.gone(); done {
+			x := c.fault(checker.FaultPause, s.id, "", 0)
+			l.freeze()
+			c.net.pause(s.host, true)
+			time.Sleep(f.lasts)
+			c.net.pause(s.host, false)
+			l.thaw()
+			c.over(x)
+		}
+	case "clock":
+		d := pick(rng, 400*time.Millisecond, -400*time.Millisecond, 3*time.Second, -3*time.Second, -2*time.Minute, 2*time.Minute, 26*time.Hour, -26*time.Hour)
+		for _, o := range c.servers {
+			if o != s && o.clock.is(d) {
+				return // two clocks that are wrong alike would be right
+			}
+		}
+		x := c.fault(checker.FaultClock, s.id, "", d)
+		s.clock.set(d)
+		time.Sleep(f.lasts)
+		s.clock.set(0)
+		c.over(x)
+	case "slow":
+		d := between(rng, 10*time.Millisecond, 4*time.Second)
+		x := c.fault(checker.FaultDisk, s.id, "", d)
+		s.disk.set(d, 0)
+		time.Sleep(f.lasts)
+		s.disk.set(0, 0)
+		c.over(x)
+	case "fail":
+		c.event("the disk of %s fails soon", s.id)
+		s.disk.set(0, 1+rng.IntN(20))
+		time.Sleep(f.lasts)
+		s.disk.set(0, 0)
+	case "transfer":
+		if i := c.leader(); i >= 0 {
+			x := c.fault(checker.FaultLeader, c.servers[i].id, "", 0)
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			err := c.clients[f.b].TransferLeadership(ctx, "")
+			cancel()
+			c.event("transfer: %v", err)
+			c.over(x)
+		}
+	}
+	if done {
+		c.count(f.kind)
+	}
+}
+
+func (c *cluster) killServer(s *server, lasts time.Duration) bool {
+	x := c.fault(checker.FaultKill, s.id, "", 0)
+	ok := s.kill()
+	if ok {
+		time.Sleep(lasts)
+		s.start()
+	}
+	c.over(x)
+	return ok
+}
+
+func (c *cluster) stopServer(s *server, lasts time.Duration) bool {
+	x := c.fault(checker.FaultStop, s.id, "", 0)
+	ok := s.stop()
+	if ok {
+		time.Sleep(lasts)
+		s.start()
+	}
+	c.over(x)
+	return ok
+}
+
+// isolate cuts a host off from others, both ways.
+func (c *cluster) isolate(h *host, lasts time.Duration, rng *rand.Rand, from func(*host) bool) {
+	side := map[string]bool{h.name: true}
+	for _, o := range c.hosts() {
+		if o != h && !from(o) {
+			side[o.name] = true
+		}
+	}
+	c.split(side, lasts, rng)
+}
+
+func (c *cluster) hosts() []*host {
+	var out []*host
+	for _, s := range c.servers {
+		out = append(out, s.host)
+	}
+	for _, w := range c.workers {
+		out = append(out, w.host)
+	}
+	return out
+}
+
+// split lets nothing pass between one side and the rest. Connections that were cut break off at the end, or go on.
+func (c *cluster) split(side map[string]bool, lasts time.Duration, rng *rand.Rand) {
+	var xs []*checker.Fault
+	var pairs [][2]*host
+	hosts := c.hosts()
+	for _, a := range hosts {
+		for _, b := range hosts {
+			if side[a.name] && !side[b.name] {
+				pairs = append(pairs, [2]*host{a, b})
+				xs = append(xs, c.fault(checker.FaultCut, a.name, b.name, 0))
+				c.net.cut(a.name, b.name)
+				c.net.cut(b.name, a.name)
+			}
+		}
+	}
+	time.Sleep(lasts)
+	reset := rng.IntN(2) == 0
+	for i, p := range pairs {
+		c.net.heal(p[0].name, p[1].name)
+		c.net.heal(p[1].name, p[0].name)
+		if reset {
+			c.net.breakOff(p[0], func(h *host) bool { return h == p[1] })
+		}
+		c.over(xs[i])
+	}
+}
+
+func (c *cluster) inflictWorker(w *worker, kind string, f plannedFault, rng *rand.Rand) {
+	switch kind {
+	case "kill":
+		x := c.fault(checker.FaultKill, w.name, "", 0)
+		if w.kill() {
+			time.Sleep(f.lasts)
+			w.start()
+		}
+		c.over(x)
+	case "stop":
+		x := c.fault(checker.FaultStop, w.name, "", 0)
+		if w.end() {
+			time.Sleep(f.lasts)
+			w.start()
+		}
+		c.over(x)
+	case "cut":
+		c.isolate(w.host, f.lasts, rng, func(*host) bool { return true })
+	case "pause":
+		w.mu.Lock()
+		p := w.proc
+		w.mu.Unlock()
+		x := c.fault(checker.FaultPause, w.name, "", 0)
+		p.freeze()
+		c.net.pause(w.host, true)
+		time.Sleep(f.lasts)
+		c.net.pause(w.host, false)
+		p.thaw()
+		c.over(x)
+	}
+	c.count(f.kind)
+}

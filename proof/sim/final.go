@@ -1,0 +1,220 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// slack is how long an occurrence may be due in a cluster at rest without a decision.
+const slack = 2 * time.Second
+
+// settle waits until the cluster has recovered from everything and has no backlog.
+func (c *cluster) settle() bool {
+	c.net.mu.Lock()
+	c.net.latency = 0
+	c.net.mu.Unlock()
+	close(c.rec.calm)
+	hb := c.o.raft.Heartbeat
+	time.Sleep(2*c.o.ttl + 30*time.Second + 10*hb)
+	return c.eventually(30*time.Minute+200*hb, "everything has recovered and is decided", func(ctx context.Context) error {
+		i := c.leader()
+		if i < 0 {
+			return errors.New("nobody leads")
+		}
+		for _, cl := range c.clients {
+			if err := cl.Ready(ctx); err != nil {
+				return err
+			}
+		}
+		s, err := c.clients[i].Status(ctx)
+		if err != nil {
+			return err
+		}
+		if n := len(c.servers) + len(c.workers); len(s.Workers) < n {
+			return fmt.Errorf("%d of %d workers are registered", len(s.Workers), n)
+		}
+		return c.overdue(c.servers[i])
+	})
+}
+
+// overdue says what has been due for longer than slack.
+func (c *cluster) overdue(s *server) error {
+	l := s.current()
+	if l == nil {
+		return errors.New("the leader is gone")
+	}
+	until := c.t.now().Add(-slack).UnixMilli()
+	return l.n.State().View(func(v *store.View) error {
+		for lane := range job.Lane(job.Lanes) {
+			var found *store.DueEntry
+			if err := v.ScanDue(store.DueKey{Lane: lane}, until, func(e store.DueEntry) bool { found = &e; return false }); err != nil {
+				return err
+			}
+			if found != nil {
+				return fmt.Errorf("%s has been due since %s", found.Run(), job.Instant(found.Ready))
+			}
+		}
+		return nil
+	})
+}
+
+// final reads everything that the cluster says at one moment, through its API, and what the recorder saw up to it.
+func (c *cluster) final() (in checker.Input, ok bool) {
+	for range 200 {
+		time.Sleep(337 * time.Millisecond)
+		i := c.leader()
+		if i < 0 {
+			continue
+		}
+		st := c.servers[i].current().n.State()
+		before, at := st.Counters(), c.t.instant()
+		f, err := c.read(c.clients[i])
+		if err != nil {
+			c.event("read: %v", err)
+			continue
+		}
+		in = c.seen()
+		if st.Counters() != before || c.t.instant() != at {
+			continue
+		}
+		in.Final, in.TTL = f, c.o.ttl
+		in.Final.At, in.Final.Slack = at, slack
+		for _, f := range in.Faults {
+			if f.Kind == checker.FaultClock {
+				in.ClockError = 6 * time.Second // what a leader believes without asking
+			}
+		}
+		return in, true
+	}
+	c.problem("the state does not stand still for a moment")
+	return in, false
+}
+
+// seen is what the recorder knows at this moment.
+func (c *cluster) seen() (in checker.Input) {
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
+	for _, e := range c.rec.effects {
+		in.Effects = append(in.Effects, *e)
+	}
+	for _, f := range c.rec.faults {
+		in.Faults = append(in.Faults, *f)
+	}
+	in.Handed = slices.Clone(c.rec.handed)
+	in.Calls = slices.Clone(c.rec.calls)
+	for o := range c.rec.outages {
+		in.Outages = append(in.Outages, o)
+	}
+	slices.SortFunc(in.Outages, func(a, b checker.Outage) int { return int(a.From - b.From) })
+	return in
+}
+
+func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for cursor := ""; ; {
+		p, err := cl.ListJobs(ctx, client.JobQuery{Limit: 500, Cursor: cursor})
+		if err != nil {
+			return f, err
+		}
+		f.Jobs = append(f.Jobs, p.Jobs...)
+		if cursor = p.NextCursor; cursor == "" {
+			break
+		}
+	}
+	err = cl.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
+		f.History = append(f.History, r)
+		return nil
+	})
+	if err != nil {
+		return f, err
+	}
+	for _, j := range f.Jobs {
+		for cursor, more := "", true; more; {
+			p, err := cl.JobRuns(ctx, j.ID.String(), client.RunQuery{Limit: 200, Cursor: cursor})
+			if err != nil {
+				return f, err
+			}
+			for _, r := range p.Runs {
+				switch {
+				case r.Seq != 0:
+				case r.RunID == "":
+					f.Pending = append(f.Pending, r)
+				default:
+					f.Open = append(f.Open, r)
+				}
+			}
+			cursor = p.NextCursor
+			more = cursor != "" && (len(p.Runs) == 0 || p.Runs[len(p.Runs)-1].Seq == 0)
+		}
+	}
+	for cursor := ""; ; {
+		p, err := cl.DeadLetters(ctx, client.DeadQuery{Limit: 500, Cursor: cursor})
+		if err != nil {
+			return f, err
+		}
+		f.Dead = append(f.Dead, p.Dead...)
+		if cursor = p.NextCursor; cursor == "" {
+			return f, nil
+		}
+	}
+}
+
+// replicas compares the states at one index and checks each.
+func (c *cluster) replicas() map[string]string {
+	digests := map[string]string{}
+	ok := c.eventually(10*time.Minute+100*c.o.raft.Heartbeat, "all replicas have applied the same", func(context.Context) error {
+		var want uint64
+		for i, s := range c.servers {
+			l := s.current()
+			if l == nil {
+				return fmt.Errorf("%s is down", s.id)
+			}
+			index := l.n.State().Counters().Index
+			if i > 0 && index != want {
+				return fmt.Errorf("%s is at %d, and another one at %d", s.id, index, want)
+			}
+			want = index
+		}
+		for _, s := range c.servers {
+			d, err := s.current().n.State().Digest()
+			if err != nil {
+				return err
+			}
+			digests[s.id] = d
+		}
+		for _, s := range c.servers {
+			if s.current().n.State().Counters().Index != want {
+				return errors.New("it moves on")
+			}
+		}
+		return nil
+	})
+	if !ok {
+		return nil
+	}
+	for _, s := range c.servers {
+		if digests[s.id] != digests[c.servers[0].id] {
+			c.problem("replicas differ: %s has %s, %s has %s", c.servers[0].id, digests[c.servers[0].id], s.id, digests[s.id])
+		}
+		problems, _, err := s.current().n.State().Check()
+		if err != nil {
+			c.problem("check of %s: %v", s.id, err)
+		}
+		for _, p := range problems {
+			c.problem("check of %s: %s", s.id, p)
+		}
+	}
+	return digests
+}
+
+func (c *cluster) String() string { return fmt.Sprintf("seed %d", c.seed) }

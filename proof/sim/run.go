@@ -1,0 +1,138 @@
+// Package sim runs whole clusters in virtual time and breaks them by a seed. DESIGN.md says what is real in it and what is not.
+package sim
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sort"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/proof/checker"
+)
+
+// Result is what one seed gave.
+type Result struct {
+	Seed      uint64
+	Profile   string
+	Simulated time.Duration
+	Faults    map[string]int
+	Input     checker.Input
+	Report    checker.Report
+	Problems  []string
+	Log       []string
+	Plan      *plan
+}
+
+// scratch is where the data directories are: in memory if there is such a place, because nothing here is about the disk's speed.
+func scratch(t *testing.T) string {
+	if dir, err := os.MkdirTemp("/dev/shm", "carillon-sim-"); err == nil {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	return t.TempDir()
+}
+
+const stuckAfter = 20 * time.Minute // of real time; a seed takes seconds
+
+// Run simulates one seed.
+func Run(t *testing.T, seed uint64, l *logs) *Result {
+	p := newPlan(seed)
+	r := &Result{Seed: seed, Profile: p.o.profile, Plan: p}
+	dir := scratch(t)
+	// A goroutine that waits for a mutex whose holder waits for time makes time stand still. The stacks say which.
+	watchdog := time.AfterFunc(stuckAfter, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("seed %d does not get on: is a lock held while its holder sleeps?", seed))
+	})
+	defer watchdog.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c := newCluster(p, dir, l)
+		if c.up() {
+			c.calendars()
+			c.play()
+			if c.settle() {
+				if in, ok := c.final(); ok {
+					in.Final.Digests = c.replicas()
+					r.Input = in
+				}
+			}
+		}
+		r.Simulated = time.Since(began)
+		c.down()
+		r.Problems, r.Faults, r.Log = c.problems, c.kinds, c.rec.log
+	})
+	os.RemoveAll(filepath.Clean(dir))
+	if len(r.Problems) == 0 {
+		r.Report = verdict(r.Input)
+		for _, p := range r.Report.Problems {
+			r.Problems = append(r.Problems, p.String())
+		}
+	}
+	return r
+}
+
+// Describe is what a person needs to look into a seed.
+func (r *Result) Describe() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d (%s, %d nodes, %d workers, %d jobs, %d calls, %d faults planned, %s simulated)\n", r.Seed, r.Profile, r.Plan.o.nodes, r.Plan.o.workers,
+		len(r.Plan.jobs), len(r.Plan.calls), len(r.Plan.faults), r.Simulated.Round(time.Second))
+	for i, p := range r.Problems {
+		if i == 20 {
+			fmt.Fprintf(&b, "  … and %d more\n", len(r.Problems)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  %s\n", p)
+	}
+	fmt.Fprintf(&b, "  replay: CARILLON_SIM_SEED=%d go test ./proof/sim -run Seed -v\n", r.Seed)
+	return b.String()
+}
+
+// Totals add up results.
+type Totals struct {
+	Seeds                                                              int
+	Simulated                                                          time.Duration
+	Faults                                                             map[string]int
+	Calls, Jobs, Occurrences, NotRun, Runs, Effects, Repeated, Unknown int
+}
+
+// Add counts a result.
+func (x *Totals) Add(r *Result) {
+	if x.Faults == nil {
+		x.Faults = map[string]int{}
+	}
+	x.Seeds++
+	x.Simulated += r.Simulated
+	for k, n := range r.Faults {
+		x.Faults[k] += n
+	}
+	x.Calls += len(r.Input.Calls)
+	for _, c := range r.Input.Calls {
+		if c.Outcome == checker.Unknown {
+			x.Unknown++
+		}
+	}
+	x.Jobs += r.Report.Jobs
+	x.Occurrences += r.Report.Occurrences
+	x.NotRun += r.Report.NotRun
+	x.Runs += r.Report.Runs
+	x.Effects += len(r.Input.Effects)
+	x.Repeated += r.Report.Repeated
+}
+
+func (x *Totals) String() string {
+	kinds := make([]string, 0, len(x.Faults))
+	all := 0
+	for k, n := range x.Faults {
+		kinds = append(kinds, fmt.Sprintf("%s %d", k, n))
+		all += n
+	}
+	sort.Strings(kinds)
+	return fmt.Sprintf("%d seeds, %.1f days simulated, %d faults (%s), %d calls (%d without a certain answer), %d jobs, %d occurrences checked (%d of them not run), %d runs, %d attempts started, %d runs repeated with an excuse",
+		x.Seeds, x.Simulated.Hours()/24, all, strings.Join(kinds, ", "), x.Calls, x.Unknown, x.Jobs, x.Occurrences, x.NotRun, x.Runs, x.Effects, x.Repeated)
+}

@@ -1,0 +1,347 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/proof/checker"
+)
+
+var runnerTypes = []job.Type{job.TypeHTTP, job.TypeShell}
+
+// server is a machine with a node on it, over all the lives of that.
+type server struct {
+	c     *cluster
+	id    string
+	host  *host
+	dir   string
+	clock *clock
+	disk  disk
+
+	mu   sync.Mutex
+	life *life // nil: it is down
+}
+
+// life is one process.
+type life struct {
+	*process
+	s       *server
+	n       *node.Node
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when everything of it has ended
+	stopped atomic.Bool   // on purpose
+}
+
+// disk is a machine's disk: whole, slow or failing.
+type disk struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	slow  time.Duration // a write takes up to this long
+	fails int           // this many more writes, then one fails; 0: none does
+}
+
+var errDisk = errors.New("input/output error (simulated)")
+
+// write is called before every write of a process.
+func (d *disk) write(p *process) error {
+	if !p.awake() {
+		return node.ErrProcessGone
+	}
+	d.mu.Lock()
+	var wait time.Duration
+	if d.slow > 0 {
+		wait = time.Duration(d.rng.Int64N(int64(d.slow)))
+	}
+	failed := false
+	if d.fails > 0 {
+		d.fails--
+		failed = d.fails == 0
+	}
+	d.mu.Unlock()
+	if failed {
+		return errDisk
+	}
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-p.dead:
+			return node.ErrProcessGone
+		}
+	}
+	return nil
+}
+
+func (d *disk) set(slow time.Duration, fails int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slow, d.fails = slow, fails
+}
+
+// start brings the node up, as a supervisor does: until it works.
+func (s *server) start() {
+	for tries := 0; ; tries++ {
+		err := s.open()
+		if err == nil {
+			return
+		}
+		s.c.event("%s does not start: %v", s.id, err)
+		if !errors.Is(err, errDisk) && tries > 5 {
+			s.c.problem("%s does not start: %v", s.id, err)
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func (s *server) open() error {
+	p := newProcess(s.id)
+	l := &life{process: p, s: s, done: make(chan struct{})}
+	o := &s.c.o
+	cfg := node.Config{
+		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
+		Executors: runnerTypes, Slots: o.slots, Tags: map[string]string{"pool": "node"}, Version: "sim",
+		Logger:        slog.New(s.c.logs.handler(s.id)),
+		HistoryMaxAge: 100 * 365 * 24 * time.Hour, HistoryMaxCount: 1 << 40, DrainTimeout: 10 * time.Second,
+		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, NoSync: true}, Members: o.members,
+		Machine: node.Machine{
+			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
+			Runners: map[job.Type]executor.Runner{}, WorkerClock: s.clock, Pace: o.pace,
+			Leader: func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
+		},
+		Fatal: l.fatal,
+	}
+	if s.id != "n1" {
+		cfg.Join = []string{s.c.servers[0].host.addr}
+	}
+	for _, t := range runnerTypes {
+		cfg.Machine.Runners[t] = &runner{rec: s.c.rec, proc: p, seed: s.c.seed}
+	}
+	n, err := node.Open(cfg)
+	if err != nil {
+		return err
+	}
+	if p.gone() { // the disk failed in the middle of it
+		s.c.net.vanish(s.host)
+		n.Kill()
+		return errDisk
+	}
+	l.n = n
+	n.State().Listen(s.c.noteOutages(n.State()))
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	s.mu.Lock()
+	s.life = l
+	s.mu.Unlock()
+	s.c.bg.Go(func() {
+		err := n.Run(ctx)
+		if !l.stopped.Load() && !p.gone() {
+			s.c.problem("%s ended by itself: %v", s.id, err)
+		}
+		close(l.done)
+		cancel()
+	})
+	return nil
+}
+
+// fatal is the end of a process whose disk failed. It returns, unlike the real one, into a process that nobody hears any more.
+func (l *life) fatal(err error) {
+	if l.gone() {
+		return
+	}
+	if !errors.Is(err, errDisk) {
+		l.s.c.problem("%s: fatal: %v", l.s.id, err)
+	}
+	l.s.c.event("%s: fatal: %v", l.s.id, err)
+	l.die()
+	if l.n == nil {
+		return // during Open
+	}
+	s := l.s
+	s.c.bg.Go(func() {
+		f := s.c.fault(checker.FaultKill, s.id, "", 0)
+		l.n.Kill()
+		<-l.done
+		time.Sleep(time.Second) // the supervisor
+		s.mu.Lock()
+		mine := s.life == l
+		if mine {
+			s.life = nil
+		}
+		s.mu.Unlock()
+		if mine && !s.c.ending.Load() {
+			s.start()
+			s.c.event("%s is back", s.id)
+		}
+		s.c.over(f)
+	})
+}
+
+// die cuts a process off from the world, at once.
+func (l *life) die() {
+	l.mu.Lock()
+	if l.gone() {
+		l.mu.Unlock()
+		return
+	}
+	close(l.dead)
+	l.mu.Unlock()
+	l.s.c.net.vanish(l.s.host)
+	l.thaw()
+}
+
+func (s *server) current() *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
+}
+
+// take makes the server have no process, and returns the one that it had.
+func (s *server) take() *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.life
+	if l == nil || l.gone() {
+		return nil // its end is somebody else's business
+	}
+	s.life = nil
+	return l
+}
+
+// kill is kill -9; it returns when the data directory is free again. It says false if there was nothing to kill.
+func (s *server) kill() bool {
+	l := s.take()
+	if l == nil {
+		return false
+	}
+	l.stopped.Store(true)
+	l.die()
+	l.n.Kill()
+	<-l.done
+	return true
+}
+
+// stop is SIGTERM.
+func (s *server) stop() bool {
+	l := s.take()
+	if l == nil {
+		return false
+	}
+	l.stopped.Store(true)
+	l.cancel()
+	<-l.done
+	return true
+}
+
+// worker is a machine with a worker of its own, without a node.
+type worker struct {
+	c     *cluster
+	name  string
+	host  *host
+	clock *clock
+	tags  map[string]string
+
+	mu   sync.Mutex
+	proc *process
+	w    *executor.Worker
+	far  *client.Leader
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func (w *worker) start() {
+	p := newProcess(w.name)
+	var addrs []string
+	for _, s := range w.c.servers {
+		addrs = append(addrs, s.host.addr)
+	}
+	far := client.NewLeader(addrs, client.WithDial(w.host.dial(p.dead)))
+	runners := map[job.Type]executor.Runner{}
+	for _, t := range runnerTypes {
+		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
+	}
+	x, err := executor.New(executor.Options{Name: w.name, Secret: "secret of " + w.name, Slots: 4, Prefetch: 2, Tags: w.tags, Runners: runners,
+		Leader: &handedTo{far, w.c.rec, w.name}, Clock: w.clock, Pace: w.c.o.pace, DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))})
+	if err != nil {
+		w.c.problem("%s: %v", w.name, err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	w.mu.Lock()
+	w.proc, w.w, w.far, w.stop, w.done = p, x, far, cancel, done
+	w.mu.Unlock()
+	w.c.bg.Go(func() {
+		x.Run(ctx)
+		far.Close()
+		cancel()
+		close(done)
+	})
+}
+
+func (w *worker) kill() bool {
+	w.mu.Lock()
+	p, x, done := w.proc, w.w, w.done
+	w.w = nil
+	w.mu.Unlock()
+	if x == nil {
+		return false
+	}
+	p.mu.Lock()
+	close(p.dead)
+	p.mu.Unlock()
+	w.c.net.breakOff(w.host, func(*host) bool { return true })
+	p.thaw()
+	x.Kill()
+	<-done
+	return true
+}
+
+func (w *worker) end() bool {
+	w.mu.Lock()
+	x, stop, done := w.w, w.stop, w.done
+	w.w = nil
+	w.mu.Unlock()
+	if x == nil {
+		return false
+	}
+	stop()
+	<-done
+	return true
+}
+
+// handedTo writes down what a worker is given.
+type handedTo struct {
+	executor.Leader
+	rec  *recorder
+	name string
+}
+
+func (h *handedTo) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	r, err := h.Leader.Poll(ctx, p)
+	if err == nil && len(r.Assignments) > 0 {
+		h.rec.mu.Lock()
+		for _, a := range r.Assignments {
+			h.rec.handed = append(h.rec.handed, checker.Handed{Worker: h.name, Incarnation: p.Session.Incarnation, Term: p.Session.Term, Run: a.Run,
+				Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(), Refused: a.Term < p.Session.Term})
+		}
+		h.rec.mu.Unlock()
+	}
+	return r, err
+}
+
+func dataDir(root, id string) string { return filepath.Join(root, id) }
+
+func memberOf(id int) string { return fmt.Sprintf("n%d", id+1) }

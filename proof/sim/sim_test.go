@@ -1,0 +1,177 @@
+//go:debug randseednop=0
+
+package sim
+
+import (
+	"fmt"
+	"log/slog"
+	mrand "math/rand"
+	"os"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // a seed makes much garbage and keeps little
+	os.Exit(m.Run())
+}
+
+// TestSeed replays one seed, with its log under -v. Plan, network and targets are those of the seed; raft's timeouts and keys are drawn
+// from generators that the seed sets as well. What is left to chance is the order in which goroutines run.
+func TestSeed(t *testing.T) {
+	text := os.Getenv("CARILLON_SIM_SEED")
+	if text == "" {
+		t.Skip("set CARILLON_SIM_SEED to replay a seed")
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &logs{echo: testing.Verbose(), level: slog.LevelWarn}
+	if os.Getenv("CARILLON_SIM_LOG") != "" {
+		l.level = slog.LevelDebug
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	began := time.Now()
+	r := replay(t, seed, l)
+	t.Logf("seed %d, %s simulated in %s: %s", seed, r.Simulated, time.Since(began), r.Report)
+	for i, p := range r.Report.Problems {
+		if i < 3 {
+			t.Logf("%s\n%s", p, r.Explain(p))
+		}
+	}
+	if len(r.Problems) > 0 {
+		t.Error(r.Describe())
+	}
+}
+
+// replay runs a seed with everything that can be seeded being so.
+func replay(t *testing.T, seed uint64, l *logs) *Result {
+	cryptotest.SetGlobalRandom(t, seed)
+	mrand.Seed(int64(seed)) //nolint:staticcheck // raft draws from the global generator
+	return Run(t, seed, l)
+}
+
+// TestReplay runs a seed twice. What was planned must be the same, and done the same; how far the course of events agrees beyond that is
+// said under -v.
+func TestReplay(t *testing.T) {
+	const seed = 4
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var runs [2]*Result
+	for i := range runs {
+		t.Run(fmt.Sprint(i), func(t *testing.T) { runs[i] = replay(t, seed, &logs{}) })
+	}
+	a, b := runs[0], runs[1]
+	if !reflect.DeepEqual(a.Plan, b.Plan) {
+		t.Error("one seed made two plans")
+	}
+	done := func(r *Result) (out []string) {
+		for _, c := range r.Input.Calls {
+			out = append(out, fmt.Sprint(c.Kind, " ", c.Request))
+		}
+		slices.Sort(out)
+		return out
+	}
+	if got, want := done(b), done(a); len(want) == 0 || float64(len(got)) < 0.8*float64(len(want)) {
+		t.Errorf("%d calls the first time, %d the second", len(want), len(got))
+	}
+	same := 0
+	for same < min(len(a.Log), len(b.Log)) && a.Log[same] == b.Log[same] {
+		same++
+	}
+	t.Logf("the logs have %d and %d lines, of which the first %d agree", len(a.Log), len(b.Log), same)
+	if same < len(a.Log) && same < len(b.Log) {
+		t.Logf("first difference:\n  %s\n  %s", a.Log[same], b.Log[same])
+	}
+}
+
+// TestSeeds runs the first few tens of seeds.
+func TestSeeds(t *testing.T) {
+	n := 30
+	if testing.Short() {
+		n = 6
+	}
+	var mu sync.Mutex
+	var all Totals
+	t.Run("seeds", func(t *testing.T) {
+		for i := range n {
+			seed := uint64(i + 1)
+			if newPlan(seed).o.profile == "season" && i > 10 {
+				continue // one is enough here
+			}
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				r := Run(t, seed, &logs{})
+				if len(r.Problems) > 0 {
+					t.Error(r.Describe())
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all.Add(r)
+			})
+		}
+	})
+	t.Log(all.String())
+}
+
+// TestLong runs new seeds for a while.
+func TestLong(t *testing.T) {
+	if os.Getenv("CARILLON_LONG") == "" {
+		t.Skip("set CARILLON_LONG=1 to run it; CARILLON_SIM_MINUTES says for how long")
+	}
+	minutes := 6.0
+	if text := os.Getenv("CARILLON_SIM_MINUTES"); text != "" {
+		var err error
+		if minutes, err = strconv.ParseFloat(text, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := uint64(time.Now().UnixNano() / 1000 % 1e12 * 1000)
+	if text := os.Getenv("CARILLON_SIM_FIRST"); text != "" {
+		var err error
+		if first, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("seeds from %d on, for %g minutes", first, minutes)
+	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
+	var mu sync.Mutex
+	var all Totals
+	var failed []string
+	next := first
+	t.Run("seeds", func(t *testing.T) {
+		for w := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint("hand", w), func(t *testing.T) {
+				t.Parallel()
+				for time.Now().Before(end) {
+					mu.Lock()
+					seed := next
+					next++
+					mu.Unlock()
+					t.Run(fmt.Sprint(seed), func(t *testing.T) {
+						r := Run(t, seed, &logs{})
+						mu.Lock()
+						defer mu.Unlock()
+						if len(r.Problems) > 0 {
+							failed = append(failed, fmt.Sprint(seed))
+							t.Error(r.Describe())
+						}
+						all.Add(r)
+					})
+				}
+			})
+		}
+	})
+	t.Log(all.String())
+	if len(failed) > 0 {
+		t.Errorf("failed: %s", strings.Join(failed, " "))
+	}
+}
