@@ -118,7 +118,7 @@ func (s *server) open() error {
 		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, NoSync: true}, Members: o.members,
 		Machine: node.Machine{
 			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
-			Runners: map[job.Type]executor.Runner{}, WorkerClock: s.clock, Pace: o.pace,
+			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t}, Pace: o.pace,
 			Leader: func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
 		},
 		Fatal: l.fatal,
