@@ -170,14 +170,14 @@ func (c *stamper) resumed() bool {
 
 // forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what the
 // clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up after a reset.
-func (c *stamper) forReport() int64 {
+func (c *stamper) forReport() (now int64, trusted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
 	if c.state == clockRunning {
-		return c.next()
+		return c.next(), true
 	}
-	return min(c.last, c.wall.UnixMilli())
+	return min(c.last, c.wall.UnixMilli()), false
 }
 
 // holding is why there are no stamps, empty if there are.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // handClock is moved by hand.
@@ -69,7 +70,7 @@ func TestStamper(t *testing.T) {
 		wantHold(t, c, "jumped by +2h0m0s")
 		h.pass(9 * time.Second)
 		wantHold(t, c, "jumped by +2h0m0s")
-		if got := c.forReport(); got != mark {
+		if got, trusted := c.forReport(); got != mark || trusted {
 			t.Errorf("a result is stamped %d, not with the last stamp", got)
 		}
 		h.pass(2 * time.Second)
@@ -105,7 +106,7 @@ func TestStamper(t *testing.T) {
 		wantHold(t, c, "jumped by -1h0m0s")
 		h.pass(time.Minute)
 		wantHold(t, c, "59m0s behind the committed mark")
-		if got := c.forReport(); got != h.wall.UnixMilli() {
+		if got, trusted := c.forReport(); got != h.wall.UnixMilli() || trusted {
 			t.Errorf("a result is stamped %d", got-mark)
 		}
 		h.pass(59 * time.Minute)
@@ -275,6 +276,29 @@ func TestIdleLeaderCommitsItsClock(t *testing.T) {
 			if behind := w.clock.Now().UnixMilli() - w.st.Counters().Mark; behind > 12_000 {
 				t.Errorf("the mark is %d ms old", behind)
 			}
+		}
+	})
+}
+
+// A result that comes while the leader holds is not recorded as ended before it was claimed.
+func TestResultDuringAHold(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 2, nil).mustJoin()
+		id := w.create("@manual", nil)
+		f.handle = takes(5 * time.Second)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		w.clock.jump(-2 * time.Hour)
+		time.Sleep(10 * time.Second)
+		var rec store.Record
+		if err := w.st.View(func(v *store.View) error {
+			return v.EachRecord(0, func(_ uint64, r store.Record) bool { rec = r; return true })
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if rec.Job != id || rec.Status != job.RunSucceeded || rec.StartedAt < rec.ClaimedAt || rec.EndedAt < rec.ClaimedAt {
+			t.Errorf("%+v", rec)
 		}
 	})
 }

@@ -145,13 +145,13 @@ func (s *Scheduler) nextResults() []*pending {
 
 // complete proposes a batch of results.
 func (s *Scheduler) complete(batch []*pending) {
-	now := s.stamp.forReport()
+	now, trusted := s.stamp.forReport()
 	if err := s.applyRetryRule(batch, now); err != nil {
 		s.log.Error("results cannot be judged", "error", err)
 		s.completed(batch, nil, err)
 		return
 	}
-	cmd := completeCommand(s.head(now), batch)
+	cmd := completeCommand(s.head(now), trusted, batch)
 	s.submit(cmd, func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(batch) {
 			err = errors.New("the reply has another number of items")
@@ -202,7 +202,7 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 	return nil
 }
 
-func completeCommand(h fsm.Head, batch []*pending) *fsm.Complete {
+func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 	n := len(batch)
 	c := &fsm.Complete{Head: h, Jobs: make([]uint64, n), At: make([]int64, n), Origin: make([]byte, n), Fence: make([]uint64, n),
 		Result: make([]byte, n), Reason: make([]byte, n), RetryAt: make([]int64, n), Started: make([]int64, n), Ended: make([]int64, n)}
@@ -210,10 +210,15 @@ func completeCommand(h fsm.Head, batch []*pending) *fsm.Complete {
 		r, cl := &p.result, p.c
 		c.Jobs[i], c.At[i], c.Origin[i], c.Fence[i] = uint64(cl.run.Job), cl.run.At, byte(cl.run.Origin), cl.fence
 		c.Result[i], c.Reason[i], c.RetryAt[i] = byte(p.end.result), byte(p.end.reason), p.end.retryAt
-		// The worker's clock is not ours: what it says is kept between the claim and now.
-		c.Ended[i] = h.Now
+		// The worker's clock is not ours: what it says is kept between the claim and now. While this leader holds, its own clock may be
+		// hours off, and the worker's is the better witness; without it, nothing ends before it was claimed.
+		now := h.Now
+		if !trusted {
+			now = max(now, int64(r.FinishedAt), cl.claimedAt)
+		}
+		c.Ended[i] = now
 		if r.FinishedAt != 0 {
-			c.Ended[i] = min(max(int64(r.FinishedAt), cl.claimedAt), h.Now)
+			c.Ended[i] = min(max(int64(r.FinishedAt), cl.claimedAt), now)
 		}
 		if r.StartedAt != 0 {
 			c.Started[i] = min(max(int64(r.StartedAt), cl.claimedAt), c.Ended[i])
