@@ -220,6 +220,6 @@ func (b *Bench) recorded(ctx context.Context, c *client.Client, base uint64, n i
 		case now.Sub(moved) > time.Minute:
 			return now, fmt.Errorf("%d of %d runs are recorded, and nothing happened for a minute: %s", done, n, s.NotReady)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // a status costs the leader something
 	}
 }
