@@ -103,6 +103,10 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 		err = a.once(c.Request, func() (Outcome, error) { return a.releaseHold(), nil })
 	case *Lose:
 		err = a.loseOpen(c)
+	case *ClaimNotices:
+		err = a.claimNotices(c, term)
+	case *SettleNotices:
+		err = a.settleNotices(c)
 	default:
 		err = fmt.Errorf("fsm: %T has no apply", cmd)
 	}
@@ -168,6 +172,10 @@ func headOf(cmd any) (Head, int) {
 		return c.Head, 1
 	case *Lose:
 		return c.Head, 1
+	case *ClaimNotices:
+		return c.Head, len(c.Jobs)
+	case *SettleNotices:
+		return c.Head, len(c.Jobs)
 	}
 	return Head{}, 0
 }

@@ -116,6 +116,7 @@ func (a *applier) adopt(s *store.State, spec *job.Spec) error {
 	s.OneOff = spec.OneOff()
 	s.Manual = spec.Manual()
 	s.AtMostOnce = spec.Delivery == job.DeliverAtMostOnce
+	s.Notify = store.NotifyOnOf(spec.Notify)
 	s.Retention = uint32(min(int64(spec.Retention)/1e9, 1<<32-1))
 	return nil
 }
@@ -174,6 +175,9 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	s.Gen++
 	before := s
 	if err := a.adopt(&s, &def.Spec); err != nil {
+		return Outcome{}, err
+	}
+	if err := a.forget(id, &s, &before); err != nil {
 		return Outcome{}, err
 	}
 	if err := a.account(id, &s, waiting(&s, p), c.Next, c.Dropped, stopReason(&s)); err != nil {
@@ -284,6 +288,11 @@ func (a *applier) remove(id job.ID, s *store.State, name string) error {
 	}
 	if err := a.b.DeleteDefinition(id); err != nil {
 		return err
+	}
+	if s.Notify != 0 {
+		if err := a.b.DropNotices(id); err != nil {
+			return err
+		}
 	}
 	a.b.C.Jobs--
 	return a.b.DeleteState(id)
@@ -396,6 +405,10 @@ func (a *applier) quarantine(c *Quarantine) error {
 	if err := a.b.PutNote(id, c.Why); err != nil {
 		return err
 	}
+	// Nothing of it runs until somebody looks at it, which somebody must be told.
+	if err := a.failed(&s, &store.Notice{Job: id, At: a.now, Reason: job.ReasonQuarantined, Error: head(c.Why)}); err != nil {
+		return err
+	}
 	a.outcome(Outcome{Code: CodeOK, Job: id})
 	return a.park(id, &s, p)
 }
@@ -431,6 +444,15 @@ func (a *applier) cleanupOne(k store.DueKey, later int64) (Outcome, error) {
 	}
 	if ends := s.LastAt + int64(s.Retention)*1000; a.now < ends {
 		return Outcome{Code: CodeRefused, Job: k.Job}, a.b.PutCleanup(cleanupKey(k.Job, ends)) // it ran again meanwhile
+	}
+	if s.Notify != 0 { // whom to tell is in the definition
+		pending, err := a.b.JobNotices(k.Job)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if len(pending) > 0 {
+			return Outcome{Code: CodeRefused, Job: k.Job}, a.b.PutCleanup(cleanupKey(k.Job, max(later, a.now+1)))
+		}
 	}
 	def, ok, err := a.b.Definition(k.Job)
 	if err != nil || !ok {

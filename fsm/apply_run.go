@@ -33,6 +33,9 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 			s.Active--
 		}
 		s.LastStatus, s.LastAt = rec.Status, a.now
+		if err := a.judge(k, s, rec); err != nil {
+			return 0, err
+		}
 	}
 	return a.b.Append(rec, s)
 }
@@ -407,6 +410,11 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 	gap := g.interval()
 	if err := a.notRun(id, &s, gap); err != nil {
 		return Outcome{}, err
+	}
+	if gap.Status == job.RunExpired {
+		if err := a.judge(key.Run(), &s, &store.Record{Status: gap.Status, Reason: gap.Reason}); err != nil {
+			return Outcome{}, err
+		}
 	}
 	if catchup != 0 {
 		s.CatchupUntil = catchup

@@ -32,6 +32,7 @@ var commandTypes = map[Type]func() any{
 	TypeRemoveNode: func() any { return new(RemoveNode) }, TypeSetLevel: func() any { return new(SetLevel) },
 	TypePutQueue: func() any { return new(PutQueue) }, TypeDeleteQueue: func() any { return new(DeleteQueue) },
 	TypeRelease: func() any { return new(Release) }, TypeLose: func() any { return new(Lose) },
+	TypeClaimNotices: func() any { return new(ClaimNotices) }, TypeSettleNotices: func() any { return new(SettleNotices) },
 }
 
 func typeOf(cmd any) (Type, bool) {
@@ -92,6 +93,10 @@ func typeOf(cmd any) (Type, bool) {
 		return TypeRelease, true
 	case *Lose:
 		return TypeLose, true
+	case *ClaimNotices:
+		return TypeClaimNotices, true
+	case *SettleNotices:
+		return TypeSettleNotices, true
 	}
 	return 0, false
 }

@@ -129,6 +129,18 @@ func (c *Cleanup) columns() error {
 	return sameLength("cleanup", len(c.Jobs), len(c.Lane), len(c.Ready))
 }
 
+func (c *ClaimNotices) columns() error {
+	return sameLength("claim notices", len(c.Jobs), len(c.Seqs), len(c.Want), len(c.Try))
+}
+
+func (c *SettleNotices) columns() error {
+	n := len(c.Jobs)
+	if err := sameLength("settle notices", n, len(c.Seqs), len(c.Attempt), len(c.Sent), len(c.Unknown), len(c.Failed), len(c.RetryAt)); err != nil {
+		return err
+	}
+	return optional("settle notices", n, len(c.Error))
+}
+
 func (c *Backfill) columns() error { return optional("backfill", len(c.At), len(c.Keys)) }
 
 func optional(name string, n int, lens ...int) error {

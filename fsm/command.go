@@ -41,6 +41,9 @@ const (
 	TypeLose        Type = 26
 	TypePutQueue    Type = 27
 	TypeDeleteQueue Type = 28
+
+	TypeClaimNotices  Type = 29
+	TypeSettleNotices Type = 30
 )
 
 // MaxEntry is the largest entry that may be proposed: larger ones endanger leadership (pitfalls 22).
@@ -366,6 +369,31 @@ type DeleteQueue struct {
 	Request Request `codec:"q"`
 	Name    string  `codec:"n"`
 	Version uint64  `codec:"v"`
+}
+
+// ClaimNotices gives notifications of the outbox to the leader that proposes it: only then may it send them. Want are all the channels that
+// the job names now, Try those that are tried this time.
+type ClaimNotices struct {
+	Head Head    `codec:"h"`
+	Node string  `codec:"n"`
+	Jobs Numbers `codec:"j"`
+	Seqs Numbers `codec:"s"`
+	Want []byte  `codec:"w"`
+	Try  []byte  `codec:"y"`
+}
+
+// SettleNotices records what became of claimed notifications, channel by channel. Channels that were tried and are in none of the three
+// are tried again, not before RetryAt.
+type SettleNotices struct {
+	Head    Head     `codec:"h"`
+	Jobs    Numbers  `codec:"j"`
+	Seqs    Numbers  `codec:"s"`
+	Attempt Gens     `codec:"a"`
+	Sent    []byte   `codec:"t"`
+	Unknown []byte   `codec:"u"`
+	Failed  []byte   `codec:"f"`
+	RetryAt Times    `codec:"y"`
+	Error   []string `codec:"m"` // empty, or one an item
 }
 
 // Code is the outcome of one item.

@@ -65,9 +65,12 @@ func everyCommand() map[string]any {
 		"set_level":   &SetLevel{h, 2},
 		"put_queue": &PutQueue{Head: h, Request: q, Name: "mail", Version: 9, Set: QueueConcurrency | QueuePaused | QueueKnown,
 			Concurrency: 25, Paused: true},
-		"delete_queue": &DeleteQueue{h, q, "mail", 9},
-		"release":      &Release{h, q},
-		"lose":         &Lose{h, 1024},
+		"delete_queue":  &DeleteQueue{h, q, "mail", 9},
+		"release":       &Release{h, q},
+		"lose":          &Lose{h, 1024},
+		"claim_notices": &ClaimNotices{h, "n1", []uint64{1, 2}, []uint64{7, 9}, []byte{3, 1}, []byte{2, 1}},
+		"settle_notices": &SettleNotices{Head: h, Jobs: []uint64{1}, Seqs: []uint64{7}, Attempt: []uint32{2}, Sent: []byte{1}, Unknown: []byte{2}, Failed: []byte{4},
+			RetryAt: []int64{T(30)}, Error: []string{"503"}},
 	}
 }
 

@@ -79,6 +79,13 @@ func smallWorld(t testing.TB) *world {
 	w.want(CodeOK, limit("mail", 1))
 	w.claim(14, T(70))
 	w.want(CodeOK, limit("video", 2))
+	for range 3 { // 16 to 18: one to be sent, one being sent, one done
+		id := w.create(T(1000), notifies)
+		w.complete(w.claimRun(w.want(CodeOK, &Trigger{Job: uint64(id)}).Run), ResultDead, 0)
+	}
+	w.want(CodeOK, w.claimNotice(17))
+	w.want(CodeOK, w.claimNotice(18))
+	w.want(CodeOK, w.settleNotice(18, store.ChannelWebhook, 0, 0, 0))
 	return w
 }
 

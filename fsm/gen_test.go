@@ -45,6 +45,8 @@ type look struct {
 	dead   []uint64
 	queue  map[uint32]string // of the classes of open runs, if they have one
 	queues map[string]store.QueueUse
+
+	notices []store.Notice
 }
 
 func (w *world) look() look {
@@ -78,6 +80,9 @@ func (w *world) look() look {
 			return err
 		}
 		v.EachQueue(func(q store.QueueUse) bool { l.queues[q.Name] = q; return true })
+		if err := v.EachNotice(func(n store.Notice) bool { l.notices = append(l.notices, n); return true }); err != nil {
+			return err
+		}
 		return v.EachDead(0, func(seq uint64, _ store.Dead) bool { l.dead = append(l.dead, seq); return true })
 	})
 	if err != nil {
@@ -115,6 +120,9 @@ func (g *gen) spec() job.Spec {
 			s.Schedule, s.Retention = "2030-01-01T00:00:00Z", job.Duration(int64(1+g.n(30))*1e9)
 		case 1:
 			s.Schedule = job.ScheduleManual
+		}
+		if g.chance(50) {
+			s.Notify = &job.Notify{Webhook: "ops", On: pick(g, [][]string{nil, nil, {"failure"}, {"recovery"}})}
 		}
 		if g.chance(20) {
 			s.Workers = map[string]string{"zone": fmt.Sprint(g.n(3))}
@@ -168,8 +176,10 @@ func (g *gen) plausible(l look) any {
 		return g.update(l, id)
 	case n < 73:
 		return &Pause{Request: g.request(), Job: uint64(id)}
-	case n < 78:
+	case n < 76:
 		return g.resume(l)
+	case n < 79:
+		return g.notice(l)
 	case n < 82:
 		return &Trigger{Request: g.request(), Job: uint64(id), Key: pick(g, []string{"", "{run_id}"})}
 	case n < 84:
@@ -235,6 +245,29 @@ func (g *gen) queueCommand(l look) any {
 		return &DeleteQueue{Request: g.request(), Name: name, Version: version}
 	}
 	return &PutQueue{Request: g.request(), Name: name, Version: version, Set: uint8(g.n(8)), Concurrency: g.n(4), Paused: g.chance(25)}
+}
+
+// notice claims what waits to be sent, or settles what was claimed.
+func (g *gen) notice(l look) any {
+	if g.chance(50) {
+		c := &ClaimNotices{Node: "n1"}
+		for _, n := range l.notices {
+			want := byte(1 + g.n(3))
+			c.Jobs, c.Seqs, c.Want, c.Try = append(c.Jobs, uint64(n.Job)), append(c.Seqs, n.Seq), append(c.Want, want), append(c.Try, want&^byte(n.Settled()))
+		}
+		return c
+	}
+	c := &SettleNotices{}
+	for _, n := range l.notices {
+		var to [4]byte // again, sent, unknown, failed
+		for _, ch := range []store.Channels{store.ChannelWebhook, store.ChannelEmail} {
+			to[g.n(4)] |= byte(ch & n.Trying)
+		}
+		c.Jobs, c.Seqs, c.Attempt = append(c.Jobs, uint64(n.Job)), append(c.Seqs, n.Seq), append(c.Attempt, n.Attempts)
+		c.Sent, c.Unknown, c.Failed = append(c.Sent, to[1]), append(c.Unknown, to[2]), append(c.Failed, to[3])
+		c.RetryAt, c.Error = append(c.RetryAt, g.w.now+step), append(c.Error, "503")
+	}
+	return c
 }
 
 func (g *gen) some(seqs []uint64) (out []uint64) {

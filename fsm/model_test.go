@@ -15,16 +15,19 @@ import (
 type model struct {
 	w        *world
 	fence    uint64
-	live     map[job.RunKey]uint64  // the fence of the one live claim of a run
-	runs     map[job.RunKey]bool    // every run of a schedule that was made
-	passed   map[job.ID][]int64     // occurrences that were due and are no longer before their job
-	before   map[job.ID]int64       // the occurrence that each job has before it
-	policies map[job.ID]store.State // policy of jobs that were never edited
-	inHand   map[string]int         // runs that workers have, by queue
+	live     map[job.RunKey]uint64     // the fence of the one live claim of a run
+	runs     map[job.RunKey]bool       // every run of a schedule that was made
+	passed   map[job.ID][]int64        // occurrences that were due and are no longer before their job
+	before   map[job.ID]int64          // the occurrence that each job has before it
+	policies map[job.ID]store.State    // policy of jobs that were never edited
+	inHand   map[string]int            // runs that workers have, by queue
+	told     map[uint64]store.Notice   // every notification that there ever was, by number
+	toldLast map[job.ID]store.NotifyOn // of jobs that tell both: the newest
 }
 
 func newModel(w *world) *model {
-	return &model{w: w, live: map[job.RunKey]uint64{}, runs: map[job.RunKey]bool{}, passed: map[job.ID][]int64{}, before: map[job.ID]int64{}, policies: map[job.ID]store.State{}}
+	return &model{w: w, live: map[job.RunKey]uint64{}, runs: map[job.RunKey]bool{}, passed: map[job.ID][]int64{}, before: map[job.ID]int64{}, policies: map[job.ID]store.State{},
+		told: map[uint64]store.Notice{}, toldLast: map[job.ID]store.NotifyOn{}}
 }
 
 // saw holds the outcomes of one command against the promises.
@@ -43,6 +46,9 @@ func (m *model) saw(cmd any, r *Reply) {
 		}
 	case *Update:
 		delete(m.policies, job.ID(c.Job))
+		delete(m.toldLast, job.ID(c.Job))
+	case *SettleNotices:
+		m.settled(c, r)
 	}
 	m.look(cmd)
 }
@@ -123,7 +129,44 @@ func (m *model) look(cmd any) {
 		}
 	}
 	m.inHand = queues
+	m.notices(l)
 	m.follow(l, cmd)
+}
+
+// notices: each change is told once, failure and recovery take turns, and what was sent or may have been is never claimed again.
+func (m *model) notices(l look) {
+	m.w.Helper()
+	for _, n := range l.notices {
+		old, known := m.told[n.Seq]
+		if !known {
+			if n.Attempts != 0 {
+				m.w.Fatalf("notification %d was claimed before it was there: %+v", n.Seq, n)
+			}
+			if s := l.states[n.Job]; s.Notify == store.NotifyFailure|store.NotifyRecovery {
+				if m.toldLast[n.Job] == n.Kind || m.toldLast[n.Job] == 0 && n.Kind == store.NotifyRecovery && !edited(m, n.Job) {
+					m.w.Fatalf("%s tells %d after %d", n.Job, n.Kind, m.toldLast[n.Job])
+				}
+				m.toldLast[n.Job] = n.Kind
+			}
+		}
+		if n.Trying&(old.Sent|old.Unknown|old.Failed) != 0 || old.Settled()&^n.Settled() != 0 {
+			m.w.Fatalf("notification %d is sent again: %+v, before %+v", n.Seq, n, old)
+		}
+		m.told[n.Seq] = n
+	}
+}
+
+// edited says that a job may have been failing already when its notify came to say what it says.
+func edited(m *model, id job.ID) bool { _, never := m.policies[id]; return !never }
+
+// settled: nothing can be settled that was not claimed.
+func (m *model) settled(c *SettleNotices, r *Reply) {
+	m.w.Helper()
+	for i, o := range r.Items {
+		if n := m.told[c.Seqs[i]]; o.Code == CodeOK && (n.Trying == 0 || n.Attempts != c.Attempt[i]) {
+			m.w.Fatalf("notification %d was settled and not claimed: %+v", c.Seqs[i], n)
+		}
+	}
 }
 
 // follow notes which occurrences are no longer before their jobs. One that was still to come was a plan, and may be changed.

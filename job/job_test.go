@@ -276,7 +276,10 @@ func TestDecodeStrict(t *testing.T) {
 		{`{"name":"x","type":"http","name":"y"}`, "name", CodeMalformed, "given twice"},
 		{`{"name":"x","n\u0061me":"y"}`, "name", CodeMalformed, "given twice"},
 		{`{"missed":{"max":1,"grace":"1s","max":2}}`, "missed.max", CodeMalformed, "given twice"},
-		{`{"notify":1}`, "notify", CodeUnknownField, "there is no such field"},
+		{`{"notify":1}`, "notify", CodeInvalid, "want an object, not a number"},
+		{`{"notify":{"webhok":"x"}}`, "notify.webhok", CodeUnknownField, `did you mean "notify.webhook"?`},
+		{`{"notify":{"email":"a@b"}}`, "notify.email", CodeInvalid, "want a list"},
+		{`{"zzzzzz":1}`, "zzzzzz", CodeUnknownField, "there is no such field"},
 		{`{"tags":{"a":"b","N":5}}`, "tags.N", CodeInvalid, "want a string, not a number"},
 		{`{"tags":"a"}`, "tags", CodeInvalid, "want an object, not a string"},
 		{`{"calendars":[1]}`, "calendars", CodeInvalid, "want a string, not a number"},
@@ -296,7 +299,7 @@ func TestDecodeStrict(t *testing.T) {
 	if err := DecodeStrict([]byte(` {"name":"after"} `), &s); err != nil || s.Name != "after" || s.Overlap != "skip" {
 		t.Errorf("%+v %v", s, err)
 	}
-	if err := DecodeStrict([]byte(`{"notify":1}`), &s); strings.Contains(err.Error(), "did you mean") {
+	if err := DecodeStrict([]byte(`{"zzzzzz":1}`), &s); strings.Contains(err.Error(), "did you mean") {
 		t.Error(err)
 	}
 	// Inside what is free-form, names are the owner's: only a payload's own type knows more.

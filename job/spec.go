@@ -89,6 +89,7 @@ type Spec struct {
 	Workers        map[string]string `json:"workers,omitempty" codec:"w,omitempty"`
 	IdempotencyKey string            `json:"idempotency_key,omitempty" codec:"ik,omitempty"`
 	Retention      Duration          `json:"retention,omitempty" codec:"re,omitempty"`
+	Notify         *Notify           `json:"notify,omitempty" codec:"nt,omitempty"`
 	DSTGap         string            `json:"dst_gap,omitempty" codec:"dg,omitempty"`
 	DSTOverlap     string            `json:"dst_overlap,omitempty" codec:"do,omitempty"`
 }
@@ -176,7 +177,10 @@ type Job struct {
 	OpenRuns      int       `json:"open_runs"`
 	RunsStarted   int       `json:"runs_started"`
 	WaitReason    string    `json:"wait_reason,omitempty"` // why a due job is not running, or why it is quarantined
-	Version       uint64    `json:"version"`
-	CreatedAt     Instant   `json:"created_at"`
-	UpdatedAt     Instant   `json:"updated_at"`
+	Failing       bool      `json:"failing,omitempty"`     // of a job with notify: it failed, and has not succeeded since
+	// LastNotification is the newest notification of a job with notify, and what became of it.
+	LastNotification *Notification `json:"last_notification,omitempty"`
+	Version          uint64        `json:"version"`
+	CreatedAt        Instant       `json:"created_at"`
+	UpdatedAt        Instant       `json:"updated_at"`
 }

@@ -56,6 +56,7 @@ func (s *Spec) Normalize() {
 	if !zoneInSchedule.MatchString(s.Schedule) {
 		def(&s.Timezone, "UTC")
 	}
+	s.Notify = s.Notify.normalize()
 	def(&s.Overlap, OverlapSkip)
 	def(&s.Delivery, DeliverAtLeastOnce)
 	def(&s.Priority, "normal")
@@ -86,7 +87,7 @@ func (s *Spec) Normalize() {
 
 // Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
 func (s *Spec) Validate() error {
-	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels, checkPayload, checkKey} {
+	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels, checkNotify, checkPayload, checkKey} {
 		if err := check(s); err != nil {
 			return err
 		}

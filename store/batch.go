@@ -26,6 +26,7 @@ type Batch struct {
 	classes   []string             // new ones
 	queues    map[uint32]*QueueUse // those that it touched, by number
 	newQueues map[string]uint32
+	notices   int // how many more are in the outbox than before it
 	changes   Changes
 	arena     []byte // where values are: bbolt wants each to stay until the end of the transaction
 }
@@ -132,6 +133,7 @@ func (b *Batch) Commit() error {
 		b.idx.classes = append(b.idx.classes, c)
 	}
 	b.publishQueues()
+	b.idx.notices += b.notices
 	for _, c := range b.classes {
 		b.idx.queues.addClass(c)
 	}

@@ -52,7 +52,7 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 		c := checker{reads: newReads(tx, idx), count: s.count, active: map[job.ID]uint32{}, waiting: map[job.ID]uint32{},
 			dead: map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
 		c.stats.Counters, c.stats.Info = s.count, s.info
-		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests, c.nodes, c.checkQueues} {
+		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests, c.nodes, c.checkQueues, c.checkNotices} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -313,8 +313,11 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 		c.bad("%s has the class %d, which is not that of its definition", id, s.Class)
 	}
 	if s.Lane != lane || s.Overlap != OverlapOf(spec.Overlap) || s.OneOff != spec.OneOff() || s.Manual != spec.Manual() ||
-		s.AtMostOnce != (spec.Delivery == job.DeliverAtMostOnce) {
+		s.AtMostOnce != (spec.Delivery == job.DeliverAtMostOnce) || s.Notify != NotifyOnOf(spec.Notify) {
 		c.bad("%s: its state does not fit its definition", id)
+	}
+	if s.Failing && s.Notify == 0 {
+		c.bad("%s is failing and nobody is to be told", id)
 	}
 	if s.Active != c.active[id] || s.Waiting != c.waiting[id] {
 		c.bad("%s counts %d active and %d waiting runs, there are %d and %d", id, s.Active, s.Waiting, c.active[id], c.waiting[id])
@@ -417,4 +420,7 @@ func (c *checker) index(have *index) {
 		c.bad("the index has other classes than the file")
 	}
 	c.queueIndex(have)
+	if have.notices != c.idx.notices {
+		c.bad("the index counts %d notifications to be sent, there are %d", have.notices, c.idx.notices)
+	}
 }

@@ -144,8 +144,8 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"dead letters in the counter", editCounters(func(c *Counters) { c.Dead = 5 }), "the counter says 5 dead letters"},
 
 		{"job without a state", del(bucketParked, id(jobBad)), "has no state"},
-		{"state without a job", del(bucketJobs, id(jobBad)), "there are 5 states and 4 jobs"},
-		{"job from the future", editCounters(func(c *Counters) { c.NextJob = 4 }), "above the highest given out"},
+		{"state without a job", del(bucketJobs, id(jobBad)), "there are 6 states and 5 jobs"},
+		{"job from the future", editCounters(func(c *Counters) { c.NextJob = 5 }), "above the highest given out"},
 		{"jobs in the counter", editCounters(func(c *Counters) { c.Jobs = 9 }), "the counter says 9 jobs"},
 		{"definition that cannot be read", put(bucketJobs, id(jobBad), []byte{0xc1}), "definition cannot be read"},
 		{"definition under a bad key", put(bucketJobs, []byte{1}, []byte{}), "a definition has a key of 1 bytes"},
@@ -177,6 +177,20 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 
 		{"request that never expires", put(bucketRequests, []byte("r2"), []byte("x")), "there are 2 requests and 1 expiries"},
 		{"expiry of no request", put(bucketRequestExp, append(u64(1), "r9"...), nil), "leads to none"},
+
+		{"notify of another definition", editState(jobBad, func(s *State) { s.Notify = NotifyFailure }), "does not fit its definition"},
+		{"failing, and nobody is told", editState(jobBad, func(s *State) { s.Failing = true }), "is failing and nobody is to be told"},
+		{"notification of a job that is gone", put(bucketOutbox, noticeKey(77, 1), (&Notice{Kind: NotifyFailure}).encode()), "is gone or notifies nobody"},
+		{"notification of a job without notify", put(bucketOutbox, noticeKey(jobBad, 1), (&Notice{Kind: NotifyFailure}).encode()), "is gone or notifies nobody"},
+		{"notification that cannot be read", put(bucketOutbox, noticeKey(jobNotifies, 1), []byte{9}), "cannot be read"},
+		{"notification under a bad key", put(bucketOutbox, []byte{9}, (&Notice{Kind: NotifyFailure}).encode()), "cannot be read"},
+		{"notification from the future", put(bucketOutbox, noticeKey(jobNotifies, 99), (&Notice{Kind: NotifyFailure}).encode()), "never given out"},
+		{"notification of no kind", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: 3}).encode()), "makes no sense"},
+		{"notification sent and not sent", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, Sent: 1, Failed: 1}).encode()), "both sent and not sent"},
+		{"notification claimed by nobody", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, Trying: 1}).encode()), "nobody claimed it"},
+		{"notification in the outbox and done", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, DoneAt: 5}).encode()), "done with and in the outbox"},
+		{"last notification that cannot be read", put(bucketNotified, id(jobNotifies), []byte{9}), "last notification"},
+		{"last notification of a job that is gone", put(bucketNotified, id(77), append(u64(1), (&Notice{Kind: NotifyFailure, DoneAt: 5}).encode()...)), "is gone or notifies nobody"},
 
 		{"counters that cannot be read", put(bucketMeta, keyCounters, []byte{1}), "corrupt record"},
 		{"info that cannot be read", put(bucketMeta, keyInfo, []byte("{")), "corrupt record"},
@@ -215,6 +229,7 @@ func TestCheckComparesTheIndex(t *testing.T) {
 		},
 		"another class":       func(x *index) { x.classes = append(x.classes, "x") },
 		"counts of open runs": func(x *index) { x.openLen++ },
+		"the outbox":          func(x *index) { x.notices++ },
 	} {
 		s := newTest(t)
 		populate(t, s)
@@ -235,7 +250,7 @@ func TestCheckCounts(t *testing.T) {
 	s := newTest(t)
 	populate(t, s)
 	_, st, err := s.Check()
-	if err != nil || st.Jobs != 5 || st.Due != 4 || st.Parked != 4 || st.OpenRuns != 5 || st.History != 3 || st.Dead != 1 || st.Counters.Index != 7 {
+	if err != nil || st.Jobs != 6 || st.Due != 4 || st.Parked != 5 || st.OpenRuns != 5 || st.History != 3 || st.Dead != 1 || st.Counters.Index != 7 {
 		t.Fatalf("%+v %v", st, err)
 	}
 	must(t, s.Close())
@@ -243,7 +258,7 @@ func TestCheckCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// While it is open elsewhere for reading, it can be checked; nothing is written.
-	if problems, again, err := CheckFile(s.Path()); err != nil || len(problems) != 0 || again.Jobs != 5 {
+	if problems, again, err := CheckFile(s.Path()); err != nil || len(problems) != 0 || again.Jobs != 6 {
 		t.Fatalf("%v %q", err, problems)
 	}
 	if _, _, err := CheckFile(filepath.Join(t.TempDir(), "no.db")); err == nil {

@@ -33,6 +33,7 @@ func genState() *rapid.Generator[State] {
 			Gen: rapid.Uint32().Draw(t, "gen"), Class: rapid.Uint32().Draw(t, "class"), Lane: job.Lane(rapid.Byte().Draw(t, "lane")),
 			Overlap: Overlap(rapid.IntRange(0, 3).Draw(t, "overlap")), Concurrency: rapid.Uint16().Draw(t, "c"),
 			Paused: rapid.Bool().Draw(t, "p"), Quarantined: rapid.Bool().Draw(t, "q"), OneOff: rapid.Bool().Draw(t, "o"), Manual: rapid.Bool().Draw(t, "m"), AtMostOnce: rapid.Bool().Draw(t, "a"),
+			Notify: NotifyOn(rapid.IntRange(0, 3).Draw(t, "n")), Failing: rapid.Bool().Draw(t, "f"),
 			LastNominal: genTime().Draw(t, "ln"), HistHead: rapid.Uint64().Draw(t, "hh"), Runs: rapid.Uint32().Draw(t, "r"), LastStatus: job.RunStatus(rapid.Byte().Draw(t, "ls")),
 			LastAt: genTime().Draw(t, "la"), Active: rapid.Uint32().Draw(t, "ac"), Waiting: rapid.Uint32().Draw(t, "w"), Dead: rapid.Uint32().Draw(t, "d"),
 			LastManual: genTime().Draw(t, "lm"), CatchupUntil: genTime().Draw(t, "cu"), NotRun: genInterval().Draw(t, "nr"),

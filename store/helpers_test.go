@@ -88,7 +88,7 @@ func addJob(t testing.TB, b *Batch, id job.ID, mut func(*job.Spec), p Place, edi
 	must(t, err)
 	lane, _ := job.LaneOf(spec.Priority)
 	s := State{Gen: 1, Class: class, Lane: lane, Overlap: OverlapOf(spec.Overlap), OneOff: spec.OneOff(), Manual: spec.Manual(),
-		AtMostOnce: spec.Delivery == job.DeliverAtMostOnce}
+		AtMostOnce: spec.Delivery == job.DeliverAtMostOnce, Notify: NotifyOnOf(spec.Notify)}
 	if edit != nil {
 		edit(&s)
 	}
@@ -105,6 +105,7 @@ const (
 	jobOneOff   job.ID = 3 // finished; a dead letter
 	jobManual   job.ID = 4 // a pending manual run at 500, a retrying one at 501
 	jobBad      job.ID = 5 // in quarantine
+	jobNotifies job.ID = 6 // failing; notification 1 is done with, 2 is to be sent
 	histClaimed uint64 = 2 // the newest record of jobClaimed; it leads to 1
 )
 
@@ -147,6 +148,11 @@ func populate(t testing.TB, s *Store) {
 
 		addJob(t, b, jobBad, nil, Place{Parked: true}, func(s *State) { s.Quarantined = true })
 		must(t, b.PutNote(jobBad, "cannot be read"))
+		addJob(t, b, jobNotifies, func(s *job.Spec) { s.Schedule, s.Notify = "@manual", &job.Notify{Webhook: "ops"} }, Place{Parked: true}, func(s *State) { s.Failing = true })
+		for range 2 {
+			must(t, b.AddNotice(&Notice{Job: jobNotifies, Kind: NotifyFailure, At: 100, RunAt: 90, Origin: job.OriginManual, Status: job.RunDead}))
+		}
+		must(t, b.FinishNotice(&Notice{Job: jobNotifies, Seq: 1, Kind: NotifyFailure, At: 100, RunAt: 90, Origin: job.OriginManual, Status: job.RunDead, Want: 1, Sent: 1, Attempts: 1, DoneAt: 200}))
 		must(t, b.PutRequest("r1", []byte("outcome"), 8000))
 		must(t, b.PutCalendar("c", []byte("{}")))
 	})

@@ -26,6 +26,7 @@ type index struct {
 	classes []string // by class number
 	classOf map[string]uint32
 	queues  queueIndex
+	notices int // in the outbox
 }
 
 const chunkSize = 1024
@@ -157,6 +158,12 @@ func buildIndex(tx *bolt.Tx) (*index, error) {
 			if q := x.queues.ofRaw(parseU32(v[rowClassAt:])); q.Name != "" {
 				q.Claimed++
 			}
+		}
+	}
+	if b := tx.Bucket(bucketOutbox); b != nil {
+		c = b.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			x.notices++
 		}
 	}
 	return x, nil

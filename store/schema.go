@@ -29,12 +29,14 @@ var (
 	bucketCalendars  = []byte("calendars")  // name -> JSON
 	bucketNodes      = []byte("nodes")      // node id -> Node, as JSON
 	bucketQueues     = []byte("queues")     // name -> Queue, as JSON
+	bucketOutbox     = []byte("outbox")     // job(8) seq(8) -> Notice that is to be sent
+	bucketNotified   = []byte("notified")   // job(8) -> seq(8) Notice: the newest that is done with
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory, bucketDead,
-		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues}
+		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues, bucketOutbox, bucketNotified}
 
 	// laterBuckets are not in files that an earlier binary wrote. Opening one for writing makes them.
-	laterBuckets = [][]byte{bucketNodes, bucketQueues}
+	laterBuckets = [][]byte{bucketNodes, bucketQueues, bucketOutbox, bucketNotified}
 )
 
 // Kind says what a due entry is.

@@ -45,6 +45,8 @@ type State struct {
 	OneOff      bool
 	Manual      bool // @manual: has no occurrences
 	AtMostOnce  bool
+	Notify      NotifyOn // which changes of its health are told; 0: the job has no notify
+	Failing     bool     // of a job with notify: it failed, and has not succeeded since
 
 	LastNominal int64  // the last nominal time that was claimed, skipped or otherwise accounted for
 	HistHead    uint64 // newest history record of the job
@@ -115,6 +117,9 @@ const (
 	flagOverlapLow
 	flagOverlapHigh
 	flagConcurrency
+	flagNotifyFailure
+	flagNotifyRecovery
+	flagFailing
 )
 
 // Encode is the stored form; optional parts are there only if they say something.
@@ -146,6 +151,9 @@ func (s *State) encodeTo(w *writer) {
 	set(s.Overlap&1 != 0, flagOverlapLow)
 	set(s.Overlap&2 != 0, flagOverlapHigh)
 	set(s.Concurrency != 0, flagConcurrency)
+	set(s.Notify&NotifyFailure != 0, flagNotifyFailure)
+	set(s.Notify&NotifyRecovery != 0, flagNotifyRecovery)
+	set(s.Failing, flagFailing)
 
 	w.u16(flags)
 	w.u32(s.Gen)
@@ -220,6 +228,13 @@ func DecodeState(b []byte) (State, error) {
 	s.OneOff = flags&flagOneOff != 0
 	s.Manual = flags&flagManual != 0
 	s.AtMostOnce = flags&flagAtMostOnce != 0
+	s.Failing = flags&flagFailing != 0
+	if flags&flagNotifyFailure != 0 {
+		s.Notify |= NotifyFailure
+	}
+	if flags&flagNotifyRecovery != 0 {
+		s.Notify |= NotifyRecovery
+	}
 	if flags&flagOverlapLow != 0 {
 		s.Overlap |= 1
 	}

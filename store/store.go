@@ -278,9 +278,10 @@ func (s *Store) notify(c *Changes) {
 
 // Changes are what a batch did, for listeners. They are hints: whoever acts on one looks at the store first.
 type Changes struct {
-	Due   []DueMark // new due entries, by lane and time
-	Jobs  []job.ID  // jobs whose definition changed or went away
-	Reset bool      // everything may have changed: the file was replaced
+	Due    []DueMark // new due entries, by lane and time
+	Jobs   []job.ID  // jobs whose definition changed or went away
+	Outbox bool      // a notification is to be sent, or one was claimed or settled
+	Reset  bool      // everything may have changed: the file was replaced
 }
 
 // DueMark says that a lane has something at a time.

@@ -245,7 +245,7 @@ func TestListenersAreToldAfterTheCommit(t *testing.T) {
 		got = append(got, *c)
 	})()
 	populate(t, s)
-	if len(got) != 1 || len(got[0].Jobs) != 5 || len(got[0].Due) != 4 || got[0].Reset {
+	if len(got) != 1 || len(got[0].Jobs) != 6 || len(got[0].Due) != 4 || !got[0].Outbox || got[0].Reset {
 		t.Fatalf("%+v", got)
 	}
 }
