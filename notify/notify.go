@@ -1,0 +1,136 @@
+// Package notify sends one notification through one channel: a webhook that Slack-compatible receivers understand, or an e-mail by SMTP. It
+// says how that went in the three ways that matter to whoever may have to send it again: it arrived, it did not, or nobody knows.
+package notify
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Settings are what a node was started with.
+type Settings struct {
+	Webhooks map[string]string // by name: URLs that jobs do not spell out
+	SMTP     SMTP
+	Timeout  time.Duration // of one try; 0: 15 s
+}
+
+// DefaultTimeout bounds one try.
+const DefaultTimeout = 15 * time.Second
+
+func (s *Settings) timeout() time.Duration {
+	if s.Timeout > 0 {
+		return s.Timeout
+	}
+	return DefaultTimeout
+}
+
+// Check refuses a job's notify that a node with these settings could not serve: nobody would be told, and nobody would be told of that.
+func (s *Settings) Check(n *job.Notify) error {
+	if n == nil {
+		return nil
+	}
+	if name, ok := n.WebhookName(); ok {
+		if _, known := s.Webhooks[name]; !known {
+			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+name+"=URL, or give a URL", "there is no webhook %q on the leader", name)
+		}
+	}
+	if len(n.Email) > 0 && s.SMTP.Addr == "" {
+		return job.Invalid("notify.email", "start the nodes with --smtp-addr and --smtp-from, or use notify.webhook", "the leader has no mail server")
+	}
+	return nil
+}
+
+// URL is where a job's webhook is. Where is a name for its receiver that can be shown: a URL is often a secret.
+func (s *Settings) URL(n *job.Notify) (url, where string, err error) {
+	if name, ok := n.WebhookName(); ok {
+		url, known := s.Webhooks[name]
+		if !known {
+			return "", "webhook " + name, fmt.Errorf("this node was not started with a webhook %q", name)
+		}
+		return url, "webhook " + name, nil
+	}
+	return n.Webhook, hostOf(n.Webhook), nil
+}
+
+// Message is what is told.
+type Message struct {
+	Kind        string      `json:"kind"` // failure or recovery
+	JobID       job.ID      `json:"job_id"`
+	Name        string      `json:"name,omitempty"`
+	RunID       string      `json:"run_id,omitempty"`
+	Status      string      `json:"status"`
+	Reason      string      `json:"reason,omitempty"`
+	Error       string      `json:"error,omitempty"`
+	ScheduledAt job.Instant `json:"scheduled_at,omitzero"`
+	At          job.Instant `json:"at"` // when the change was committed
+	Cluster     string      `json:"cluster_id,omitempty"`
+
+	Key string `json:"-"` // the same for every try of this notification, and for no other one
+}
+
+// Title says it in one line.
+func (m *Message) Title() string {
+	who := m.Name
+	if who == "" {
+		who = m.JobID.String()
+	}
+	if m.Kind == job.NotifyRecovery {
+		return "Job " + who + " works again"
+	}
+	switch m.Status {
+	case "quarantined":
+		return "Job " + who + " was put into quarantine"
+	case job.RunExpired.String():
+		return "Job " + who + " failed: a run did not start within its deadline"
+	case job.RunLost.String():
+		return "Job " + who + " failed: the worker of a run was lost"
+	}
+	return "Job " + who + " failed"
+}
+
+// lines are the details, a label and a value each.
+func (m *Message) lines() (out [][2]string) {
+	for _, l := range [][2]string{{"Job", strings.TrimSpace(m.Name + " " + m.JobID.String())}, {"Run", m.RunID}, {"Status", m.Status}, {"Reason", m.Reason}, {"Scheduled", instant(m.ScheduledAt)}, {"At", instant(m.At)}} {
+		if l[1] != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func instant(t job.Instant) string {
+	if t == 0 {
+		return ""
+	}
+	return t.String()
+}
+
+// Fate is how a try ended.
+type Fate uint8
+
+// The fates.
+const (
+	Sent      Fate = iota
+	Retry          // it certainly did not arrive, and may later
+	Permanent      // it did not arrive, and will not
+	Unknown        // it may have arrived
+)
+
+// Result is the end of one try.
+type Result struct {
+	Fate  Fate
+	Err   error         // says why it is not Sent; also what went wrong beside what was sent
+	After time.Duration // Retry: the receiver asked to be left alone for this long
+}
+
+func sent() Result             { return Result{} }
+func again(err error) Result   { return Result{Fate: Retry, Err: err} }
+func refused(err error) Result { return Result{Fate: Permanent, Err: err} }
+func unknown(err error) Result { return Result{Fate: Unknown, Err: err} }
+func (r Result) because(s string) Result {
+	r.Err = fmt.Errorf("%s: %w", s, r.Err)
+	return r
+}

@@ -1,0 +1,168 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// payload is what Slack, Mattermost, Rocket.Chat and Discord's /slack understand, with the message's own fields beside it for everybody
+// else. Slack ignores fields that it does not know.
+type payload struct {
+	Text        string       `json:"text"`
+	Attachments []attachment `json:"attachments,omitempty"`
+	Message
+}
+
+type attachment struct {
+	Color    string  `json:"color"`
+	Fallback string  `json:"fallback"`
+	Text     string  `json:"text,omitempty"`
+	Fields   []field `json:"fields,omitempty"`
+	TS       int64   `json:"ts,omitempty"`
+}
+
+type field struct {
+	Title string `json:"title"`
+	Value string `json:"value"`
+	Short bool   `json:"short"`
+}
+
+// escape is what Slack wants of text that is not markup.
+var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+func (m *Message) body() ([]byte, error) {
+	p := payload{Text: escape.Replace(m.Title()), Message: *m}
+	a := attachment{Color: "danger", Fallback: p.Text, Text: escape.Replace(m.Error), TS: int64(m.At) / 1000}
+	if m.Kind == "recovery" {
+		a.Color = "good"
+	}
+	for _, l := range m.lines() {
+		a.Fields = append(a.Fields, field{l[0], escape.Replace(l[1]), true})
+	}
+	p.Attachments = []attachment{a}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(p)
+	return b.Bytes(), err
+}
+
+// maxAnswer is how much of an answer is read.
+const maxAnswer = 4 << 10
+
+// Poster sends webhooks.
+type Poster struct {
+	client  *http.Client
+	timeout time.Duration
+}
+
+// NewPoster makes one. Connections are not kept: notifications are rare, and a stale connection makes a try whose end nobody knows.
+func NewPoster(s *Settings) *Poster {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableKeepAlives = true
+	t.MaxResponseHeaderBytes = 64 << 10
+	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{} // HTTP/2 replays requests by itself
+	return &Poster{timeout: s.timeout(), client: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// Post sends a message to a URL.
+func (p *Poster) Post(ctx context.Context, to string, m *Message) Result {
+	body, err := m.body()
+	if err != nil {
+		return refused(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	// Once the first byte of the request may have left, nobody can say that it did not arrive.
+	var wrote atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { wrote.Store(true) }})
+	rq, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return refused(errors.New("the webhook is not a URL"))
+	}
+	rq.GetBody = nil // net/http would resend a request that has a key (pitfalls 39)
+	rq.Header.Set("Content-Type", "application/json; charset=utf-8")
+	rq.Header.Set("User-Agent", "carillon")
+	rq.Header.Set("Idempotency-Key", m.Key)
+	res, err := p.client.Do(rq)
+	if err != nil {
+		err = bare(err)
+		if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer within %s", p.timeout)
+		}
+		if wrote.Load() {
+			return unknown(err)
+		}
+		return again(err)
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // what it says beside its status is only of interest to people
+	return judge(res, string(text))
+}
+
+func judge(res *http.Response, text string) Result {
+	if res.StatusCode/100 == 2 {
+		return sent()
+	}
+	err := fmt.Errorf("the receiver answered %d", res.StatusCode)
+	if text = oneLine(text, 200); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	switch c := res.StatusCode; {
+	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
+		r := again(err)
+		r.After = retryAfter(res.Header.Get("Retry-After"))
+		return r
+	}
+	return refused(err)
+}
+
+// maxRetryAfter bounds what a receiver can ask for.
+const maxRetryAfter = 6 * time.Hour
+
+func retryAfter(s string) time.Duration {
+	var d time.Duration
+	if n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 32); err == nil {
+		d = time.Duration(n) * time.Second
+	} else if t, err := http.ParseTime(s); err == nil {
+		d = time.Until(t)
+	}
+	return min(max(d, 0), maxRetryAfter)
+}
+
+// oneLine is the beginning of a text without what would break a log line or a terminal.
+func oneLine(s string, n int) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + "…"
+	}
+	return s
+}
+
+// bare takes the URL out of an error: it is often a secret, and the error is shown to whoever may read the job.
+func bare(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+func hostOf(s string) string {
+	if u, err := url.Parse(s); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return "webhook"
+}

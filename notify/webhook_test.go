@@ -1,0 +1,175 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func testMessage() *Message {
+	return &Message{Kind: "failure", JobID: 7, Name: "nightly", RunID: "r_1", Status: "dead", Reason: "retries_exhausted", Error: "<b> & exit 1", ScheduledAt: 1_700_000_000_000,
+		At: 1_700_000_060_000, Key: "j_7:failure:3:1700000060000"}
+}
+
+func TestWebhook(t *testing.T) {
+	var got map[string]any
+	var head http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head = r.Header
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.Method != "POST" {
+			t.Errorf("%s %v", r.Method, err)
+		}
+		fmt.Fprint(w, "ok")
+	}))
+	defer srv.Close()
+	if r := NewPoster(&Settings{}).Post(context.Background(), srv.URL+"/services/secret", testMessage()); r.Fate != Sent || r.Err != nil {
+		t.Fatalf("%+v", r)
+	}
+	if head.Get("Idempotency-Key") != "j_7:failure:3:1700000060000" || !strings.HasPrefix(head.Get("Content-Type"), "application/json") {
+		t.Errorf("%v", head)
+	}
+	for k, want := range map[string]string{"text": "Job nightly failed", "kind": "failure", "job_id": "j_7", "name": "nightly", "run_id": "r_1", "status": "dead", "error": "<b> & exit 1",
+		"scheduled_at": "2023-11-14T22:13:20Z"} {
+		if got[k] != want {
+			t.Errorf("%s is %v, want %q", k, got[k], want)
+		}
+	}
+	a := got["attachments"].([]any)[0].(map[string]any)
+	if a["color"] != "danger" || a["text"] != "&lt;b&gt; &amp; exit 1" || a["fallback"] != "Job nightly failed" {
+		t.Errorf("%v", a)
+	}
+	m := testMessage()
+	m.Kind, m.Status, m.Error = "recovery", "succeeded", ""
+	if b, err := m.body(); err != nil || !bytes.Contains(b, []byte(`"text":"Job nightly works again"`)) || !bytes.Contains(b, []byte(`"color":"good"`)) || bytes.Contains(b, []byte(`"error"`)) {
+		t.Errorf("%s %v", b, err)
+	}
+}
+
+// Each way in which a receiver can fail is arrived, did not arrive, or nobody knows.
+func TestWebhookFates(t *testing.T) {
+	var n atomic.Int64
+	serve := func(h http.HandlerFunc) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.Add(1); h(w, r) }))
+		t.Cleanup(srv.Close)
+		return srv.URL
+	}
+	status := func(code int, header ...string) string {
+		return serve(func(w http.ResponseWriter, r *http.Request) {
+			if len(header) == 2 {
+				w.Header().Set(header[0], header[1])
+			}
+			w.WriteHeader(code)
+			fmt.Fprint(w, "no\x1b[31m such\nhook")
+		})
+	}
+	hangUp := serve(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		c, _, _ := w.(http.Hijacker).Hijack()
+		c.Close()
+	})
+	silent := serve(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})
+	long := serve(func(w http.ResponseWriter, r *http.Request) { // ten megabytes, slowly: what counts is the status
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(200)
+		for range 10 << 10 {
+			if _, err := w.Write(make([]byte, 1<<10)); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+			time.Sleep(time.Millisecond)
+		}
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "http://" + ln.Addr().String()
+	ln.Close()
+	p := NewPoster(&Settings{Timeout: 700 * time.Millisecond})
+	slow := NewPoster(&Settings{Timeout: 20 * time.Second})
+	for name, c := range map[string]struct {
+		p     *Poster
+		url   string
+		fate  Fate
+		after time.Duration
+		says  string
+	}{
+		"created":            {slow, status(201), Sent, 0, ""},
+		"refused connection": {slow, closed + "/secret", Retry, 0, "connection refused"},
+		"no such host":       {slow, "http://no.such.host.invalid/secret", Retry, 0, ""},
+		"no TLS":             {slow, strings.Replace(status(200), "http:", "https:", 1), Retry, 0, ""},
+		"503":                {slow, status(503), Retry, 0, "answered 503: no [31m such hook"},
+		"429":                {slow, status(429, "Retry-After", "90"), Retry, 90 * time.Second, "429"},
+		"429 for ever":       {slow, status(429, "Retry-After", "99999999"), Retry, maxRetryAfter, "429"},
+		"404":                {slow, status(404), Permanent, 0, "answered 404"},
+		"a redirect":         {slow, status(302, "Location", closed), Permanent, 0, "answered 302"},
+		"hung up":            {slow, hangUp, Unknown, 0, ""},
+		"silent":             {p, silent, Unknown, 0, "no answer within 700ms"},
+		"no URL":             {slow, "http://[", Permanent, 0, "not a URL"},
+		"a long answer":      {slow, long, Sent, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n.Store(0)
+			r := c.p.Post(context.Background(), c.url, testMessage())
+			if r.Fate != c.fate || r.After != c.after || (r.Err == nil) != (c.fate == Sent) {
+				t.Fatalf("%+v", r)
+			}
+			if r.Err != nil && (!strings.Contains(r.Err.Error(), c.says) || strings.Contains(r.Err.Error(), "secret")) {
+				t.Error(r.Err)
+			}
+			if n.Load() > 1 {
+				t.Errorf("it was sent %d times", n.Load())
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if r := slow.Post(ctx, closed, testMessage()); r.Fate != Retry {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSettingsCheck(t *testing.T) {
+	s := &Settings{Webhooks: map[string]string{"ops": "https://hooks.example.com/secret"}}
+	for _, c := range []struct {
+		n     *job.Notify
+		field string
+	}{
+		{nil, ""}, {&job.Notify{Webhook: "ops"}, ""}, {&job.Notify{Webhook: "https://x.example/"}, ""},
+		{&job.Notify{Webhook: "dev"}, "notify.webhook"}, {&job.Notify{Email: []string{"a@b.c"}}, "notify.email"},
+	} {
+		err := s.Check(c.n)
+		e, _ := err.(*job.Error)
+		if (c.field == "") != (err == nil) || e != nil && e.Field != c.field {
+			t.Errorf("%+v: %v", c.n, err)
+		}
+	}
+	if u, where, err := s.URL(&job.Notify{Webhook: "ops"}); err != nil || u != "https://hooks.example.com/secret" || where != "webhook ops" {
+		t.Error(u, where, err)
+	}
+	if _, where, err := s.URL(&job.Notify{Webhook: "https://h.example/secret"}); err != nil || where != "h.example" {
+		t.Error(where, err)
+	}
+	if _, _, err := s.URL(&job.Notify{Webhook: "dev"}); err == nil {
+		t.Error("an unknown name")
+	}
+	for status, says := range map[string]string{"dead": "failed", "quarantined": "quarantine", "expired": "deadline", "lost": "lost"} {
+		if m := (&Message{Kind: "failure", JobID: 7, Status: status}); !strings.Contains(m.Title(), says) || !strings.Contains(m.Title(), "j_7") {
+			t.Error(m.Title())
+		}
+	}
+}
