@@ -157,6 +157,15 @@ type Status struct {
 	Raft        map[string]string `json:"raft"`
 	Disk        *DiskSpace        `json:"disk,omitempty"`
 	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`
+	// Notifications is there only if some could not be sent so far.
+	Notifications *NotificationStatus `json:"notifications,omitempty"`
+}
+
+// NotificationStatus says that notifications could not be sent so far.
+type NotificationStatus struct {
+	Waiting int         `json:"waiting"` // all that wait to be sent
+	Since   job.Instant `json:"since"`   // of the oldest that could not be sent
+	Error   string      `json:"error"`   // why
 }
 
 // DiskSpace is how much room a node's data directory has.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -42,6 +43,7 @@ type Config struct {
 	Store StoreConfig
 
 	Members MembersConfig
+	Notify  notify.Settings
 
 	Machine Machine // what it stands on; the zero value is the real one
 

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"context"
+	"time"
+
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/transport"
@@ -13,7 +16,10 @@ type hooks struct {
 	transport func(*raft.NetworkTransport) raft.Transport
 	statfs    func(path string) (free, total uint64, err error)
 	where     func(id string) string // where raft dials a server, if not where it should
-	trusting  bool                   // the rules that refuse a data directory are off, to show what they are for
+	// Of notifications: the delay after the first failed try, and what is called between a claim and the sending.
+	notifyFirst time.Duration
+	notifySend  func(context.Context)
+	trusting    bool // the rules that refuse a data directory are off, to show what they are for
 }
 
 func (h *hooks) raftTransport(t *transport.RaftTransport) raft.Transport {

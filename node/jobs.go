@@ -40,6 +40,9 @@ func (b *backend) checkFields(spec *job.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
+	if err := b.n.cfg.Notify.Check(spec.Notify); err != nil {
+		return err
+	}
 	if len(spec.Calendars) == 0 {
 		return nil
 	}
@@ -85,6 +88,12 @@ func (c *creation) job() job.Job {
 // sizeOf is about how much of a log entry a job takes.
 func sizeOf(s *job.Spec) int {
 	n := 400 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.IdempotencyKey)
+	if s.Notify != nil {
+		n += 40 + len(s.Notify.Webhook)
+		for _, e := range s.Notify.Email {
+			n += len(e) + 2
+		}
+	}
 	for k, v := range s.Tags {
 		n += len(k) + len(v) + 4
 	}

@@ -103,6 +103,12 @@ func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (j
 		OpenRuns: len(r.Open(id)), RunsStarted: int(h.state.Runs),
 		Version: h.def.Version, CreatedAt: job.Instant(h.def.CreatedAt), UpdatedAt: job.Instant(h.def.UpdatedAt),
 	}
+	if h.state.Notify != 0 {
+		j.Failing = h.state.Failing
+		if j.LastNotification, err = r.notification(id); err != nil {
+			return job.Job{}, err
+		}
+	}
 	if h.state.Quarantined {
 		j.WaitReason = r.Note(id)
 		return j, nil

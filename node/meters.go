@@ -24,11 +24,13 @@ type meters struct {
 	runs     *prometheus.CounterVec
 	notRun   *prometheus.CounterVec
 	claims   *prometheus.CounterVec
+	notified *prometheus.CounterVec
 	apply    prometheus.Histogram
 	propose  prometheus.Histogram
 
 	deadLetters, backlog, jobs, openRuns *prometheus.Desc
 	slots, leader, skew                  *prometheus.Desc
+	outbox                               *prometheus.Desc
 	diskFree, diskLimit                  *prometheus.Desc
 }
 
@@ -56,6 +58,7 @@ func newMeters(n *Node) *meters {
 		runs:     counter("runs_total", "Ends of attempts that were committed, by status.", "status"),
 		notRun:   counter("not_run_total", "Occurrences that were recorded as not run, by reason.", "reason"),
 		claims:   counter("claims_total", "Claims that were proposed, by outcome.", "outcome"),
+		notified: counter("notifications_total", "Tries to send a notification that were recorded, by outcome: sent, retried, unknown, failed.", "outcome"),
 		apply:    histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.", commitBuckets),
 		propose:  histogram("commit_seconds", "How long it took from proposing a command to its answer.", commitBuckets),
 
@@ -63,13 +66,14 @@ func newMeters(n *Node) *meters {
 		backlog:     desc("backlog", "Entries that are due and not claimed; counting stops at 10,000. On the leader."),
 		jobs:        desc("jobs", "Jobs."),
 		openRuns:    desc("open_runs", "Open runs: pending, waiting, claimed or retrying."),
+		outbox:      desc("notifications_pending", "Notifications that wait to be sent."),
 		slots:       desc("worker_slots", "Slots of all registered workers, by state. On the leader.", "state"),
 		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
 		diskFree:    desc("disk_free_bytes", "Room left on the file system of the data directory."),
 		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
 		skew:        desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.", "node"),
 	}
-	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.apply, m.propose, m,
+	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.apply, m.propose, m,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -107,7 +111,7 @@ func (m *meters) observe(cmd any, reply *fsm.Reply, took time.Duration) {
 
 // Describe implements prometheus.Collector.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.slots, m.leader, m.skew, m.diskFree, m.diskLimit} {
+	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader, m.skew, m.diskFree, m.diskLimit} {
 		ch <- d
 	}
 }
@@ -122,6 +126,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.deadLetters, float64(c.Dead))
 	gauge(m.jobs, float64(c.Jobs))
 	gauge(m.openRuns, float64(g.store.OpenRunCount()))
+	gauge(m.outbox, float64(g.store.NoticeCount()))
 	if d := m.n.ownDisk(); d != nil {
 		gauge(m.diskFree, float64(d.Free))
 		gauge(m.diskLimit, float64(d.Limit))

@@ -72,6 +72,9 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	})
 	s.BacklogMore = s.Backlog >= backlogLimit
 	s.OpenRuns = g.store.OpenRunCount()
+	if err == nil {
+		s.Notifications, err = b.notifications()
+	}
 	if p, other := n.compass.elsewhere(); other && !rd.Stale {
 		b.askLeader(ctx, p, &s)
 	}
