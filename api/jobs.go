@@ -11,7 +11,7 @@ import (
 )
 
 // readOnly are the fields that answers have and a spec has not.
-var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs", "runs_started", "wait_reason",
+var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs", "runs_started", "wait_reason", "failing", "last_notification",
 	"version", "created_at", "updated_at"}
 
 // decodeSpec reads a job as its owner writes it.

@@ -128,7 +128,7 @@ func isPull(path string) bool {
 func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 	doc := document(t)
 	for name, typ := range map[string]any{
-		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Error": job.Error{},
+		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Notify": job.Notify{}, "Notification": job.Notification{}, "NotificationStatus": client.NotificationStatus{}, "Error": job.Error{},
 		"HTTPPayload": job.HTTPPayload{}, "ShellPayload": job.ShellPayload{}, "QueuePayload": job.QueuePayload{}, "MessagePayload": job.MessagePayload{},
 		"JobPage": client.JobPage{}, "RunPage": client.RunPage{}, "RunDetail": client.RunDetail{}, "DeadLetter": job.DeadLetter{}, "DeadPage": client.DeadPage{},
 		"DeadQuery": client.DeadQuery{}, "DeadResult": client.DeadResult{}, "CancelResult": client.CancelResult{}, "BulkResult": client.BulkResult{},

@@ -32,8 +32,12 @@ func TestDocsHaveEveryField(t *testing.T) {
 			if !strings.Contains(text, "`"+prefix+name+"`") {
 				t.Errorf("docs/jobs.md does not mention `%s%s`", prefix, name)
 			}
-			if f.Type.Kind() == reflect.Struct {
-				fields(prefix+name+".", f.Type)
+			inside := f.Type
+			if inside.Kind() == reflect.Pointer {
+				inside = inside.Elem()
+			}
+			if inside.Kind() == reflect.Struct {
+				fields(prefix+name+".", inside)
 			}
 		}
 	}

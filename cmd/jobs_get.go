@@ -94,6 +94,8 @@ func (p *printer) job(j job.Job) {
 		"workers", labels(j.Workers),
 		"key", j.IdempotencyKey,
 		"retention", span(j.Retention),
+		"notify", notifyText(j.Notify),
+		"told", p.notification(j),
 		"dst gap", j.DSTGap,
 		"dst overlap", j.DSTOverlap,
 		"version", strconv.FormatUint(j.Version, 10),
@@ -131,6 +133,43 @@ func retryText(r job.Retry) string {
 	text := fmt.Sprintf("%d times, %s", r.Limit(), r.Backoff)
 	if r.Backoff != job.BackoffImmediate {
 		text += fmt.Sprintf(" from %s to %s", coarse(time.Duration(r.Base)), coarse(time.Duration(r.Cap)))
+	}
+	return text
+}
+
+func notifyText(n *job.Notify) string {
+	if n == nil {
+		return ""
+	}
+	to := n.Email
+	if n.Webhook != "" {
+		to = append([]string{n.Webhook}, to...)
+	}
+	return strings.Join(n.On, " and ") + " to " + strings.Join(to, ", ")
+}
+
+// notification is the newest notification of a job and what became of it.
+func (p *printer) notification(j job.Job) string {
+	n := j.LastNotification
+	if n == nil {
+		return ""
+	}
+	text := n.Kind + " " + p.when(n.At) + ": "
+	switch n.Outcome {
+	case job.NotificationSent:
+		text += p.paint(green, n.Outcome)
+	case job.NotificationFailed:
+		text += p.paint(red, "given up")
+	case job.NotificationUnknown:
+		text += p.paint(red, "may or may not have arrived")
+	default:
+		text += n.Outcome
+	}
+	if n.NextTryAt != 0 && n.FinishedAt == 0 {
+		text += ", again " + p.when(n.NextTryAt)
+	}
+	if n.Error != "" {
+		text += " (" + short(n.Error, 200) + ")"
 	}
 	return text
 }

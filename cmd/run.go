@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/notify"
 )
 
 // ServerConfig is what `server` and `dev` know about the node they start.
@@ -33,6 +34,7 @@ type ServerConfig struct {
 	SnapshotThreshold                  uint64
 	Pprof                              bool
 	MinFreeDisk                        node.DiskLimit
+	Notify                             notify.Settings
 }
 
 // startNode and checkData are how tests put something in place of a node.
@@ -58,7 +60,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
 		Executors: types, Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
-		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk,
+		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk, Notify: cfg.Notify,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},
 	})

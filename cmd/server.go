@@ -25,6 +25,7 @@ func (a *app) serverCmd() *cobra.Command {
 	var cfg ServerConfig
 	var tags []string
 	var minFree string
+	var tells notifyFlags
 	c := &cobra.Command{
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
 		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
@@ -37,6 +38,9 @@ func (a *app) serverCmd() *cobra.Command {
 				return err
 			}
 			cfg.Brokers = append(cfg.Brokers, strings.Fields(a.env("CARILLON_BROKERS"))...)
+			if cfg.Notify, err = tells.settings(a.env); err != nil {
+				return err
+			}
 			if err := cfg.validate(); err != nil {
 				return err
 			}
@@ -66,6 +70,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 0, "how often to look whether the log should be compacted (default 15s)")
 	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0, "after how many entries the log is compacted (default 16384)")
 	fl.StringVar(&minFree, "min-free-disk", "", "create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, whichever is smaller)")
+	tells.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
 }

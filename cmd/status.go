@@ -116,6 +116,9 @@ func (p *printer) status(s client.Status) {
 		"history", fmt.Sprintf("records %d to %d", s.History.First, s.History.Last),
 		"disk", p.disk(s.Disk),
 	)
+	if n := s.Notifications; n != nil {
+		p.printf("%s\n", p.paint(red, fmt.Sprintf("%s not sent yet, some since %s: %s", plural(n.Waiting, "notification"), n.Since, n.Error)))
+	}
 	for _, e := range s.Skipped {
 		p.printf("%s\n", p.paint(red, fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.", e.Index, e.At)))
 	}

@@ -32,6 +32,8 @@ type submitFlags struct {
 	maxRuns, concurrency                         int
 	startAt, endAt                               string
 	calendars, tags, workers                     []string
+	notifyWebhook                                string
+	notifyEmail, notifyOn                        []string
 	dstGap, dstOverlap, keyTemplate, requestsKey string
 }
 
@@ -108,6 +110,9 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringArrayVar(&f.tags, "tag", nil, "label k=v; repeatable")
 	fl.StringArrayVar(&f.workers, "worker", nil, "tag k=v that a worker must have; repeatable")
 	fl.StringVar(&f.retention, "retention", "", "how long a finished one-off job is kept (default 24h)")
+	fl.StringVar(&f.notifyWebhook, "notify-webhook", "", "tell this URL, or webhook known to the nodes, when the job begins to fail and when it works again")
+	fl.StringArrayVar(&f.notifyEmail, "notify-email", nil, "tell this address; repeatable")
+	fl.StringSliceVar(&f.notifyOn, "notify-on", nil, "tell only this: failure or recovery (default both)")
 	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
 	fl.StringVar(&f.dstOverlap, "dst-overlap", "", "first or both")
 	fl.StringVar(&f.keyTemplate, "key-template", "", "template of the idempotency key that the target receives")
@@ -119,7 +124,7 @@ func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
 	name := ""
 	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "user", "limit", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
 		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base", "backoff-cap", "jitter", "missed",
-		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "dst-gap", "dst-overlap", "key-template"} {
+		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "notify-webhook", "notify-email", "notify-on", "dst-gap", "dst-overlap", "key-template"} {
 		if name == "" && cmd.Flags().Changed(n) {
 			name = n
 		}
@@ -134,6 +139,9 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 	s.Retry.Backoff, s.Missed.Policy, s.Missed.Window = f.backoff, f.missed, f.missedWindow
 	if cmd.Flags().Changed("max-retries") {
 		s.Retry.MaxRetries = &f.maxRetries
+	}
+	if f.notifyWebhook != "" || f.notifyEmail != nil || f.notifyOn != nil {
+		s.Notify = &job.Notify{On: f.notifyOn, Webhook: f.notifyWebhook, Email: f.notifyEmail}
 	}
 	var err error
 	if s.Tags, err = pairs("--tag", f.tags); err != nil {

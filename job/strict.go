@@ -152,8 +152,12 @@ func fieldNames(t reflect.Type, out []string) []string {
 		if name != "" && name != "-" {
 			out = append(out, name)
 		}
-		if f.Type.Kind() == reflect.Struct && f.Type.NumField() > 0 && f.Type.PkgPath() == t.PkgPath() {
-			for _, inner := range fieldNames(f.Type, nil) {
+		inside := f.Type
+		if inside.Kind() == reflect.Pointer {
+			inside = inside.Elem()
+		}
+		if inside.Kind() == reflect.Struct && inside.NumField() > 0 && inside.PkgPath() == t.PkgPath() {
+			for _, inner := range fieldNames(inside, nil) {
 				out = append(out, name+"."+inner)
 			}
 		}

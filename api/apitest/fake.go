@@ -61,6 +61,15 @@ func (f *Fake) Requests() []api.Request {
 	return slices.Clone(f.requests)
 }
 
+// Alter changes what only a node says about a job.
+func (f *Fake) Alter(id job.ID, change func(*job.Job)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	j := f.jobs[id]
+	change(&j)
+	f.jobs[id] = j
+}
+
 // AddOpen puts an open run in.
 func (f *Fake) AddOpen(r job.Run) {
 	f.mu.Lock()
