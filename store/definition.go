@@ -104,6 +104,9 @@ func (r *defReader) spec(s *job.Spec) {
 			s.IdempotencyKey = r.Str()
 		case "re":
 			s.Retention = job.Duration(r.Int())
+		case "nt":
+			s.Notify = &job.Notify{}
+			r.notify(s.Notify)
 		case "dg":
 			s.DSTGap = r.word()
 		case "do":
@@ -143,6 +146,25 @@ func (r *defReader) retry(v *job.Retry) {
 	})
 }
 
+func (r *defReader) notify(v *job.Notify) {
+	r.Fields(func(key []byte) {
+		switch string(key) {
+		case "o":
+			for range r.Len() {
+				v.On = append(v.On, r.word())
+			}
+		case "w":
+			v.Webhook = r.Str()
+		case "e":
+			for range r.Len() {
+				v.Email = append(v.Email, r.Str())
+			}
+		default:
+			r.Bad = true
+		}
+	})
+}
+
 func (r *defReader) missed(v *job.Missed) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
@@ -176,7 +198,7 @@ func (r *defReader) word() string {
 var words = func() map[string]string {
 	m := map[string]string{}
 	for _, w := range []string{"http", "shell", "message", "queue", "UTC", "skip", "queue", "allow", "replace", "run_once", "run_all", "auto", "at_least_once",
-		"at_most_once", "critical", "high", "normal", "low", "immediate", "linear", "exponential", "run_after", "first", "both"} {
+		"at_most_once", "critical", "high", "normal", "low", "immediate", "linear", "exponential", "run_after", "first", "both", "failure", "recovery"} {
 		m[w] = w
 	}
 	return m

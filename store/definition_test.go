@@ -90,7 +90,8 @@ func TestReadDefinitionKnowsAllFields(t *testing.T) {
 		Schedule: "0 3 * * *", Timezone: "Europe/Berlin", Payload: []byte(`{"url":"http://x"}`), Retry: job.Retry{MaxRetries: &n, Backoff: "linear", Base: 1, Cap: 1 << 40, Jitter: &f},
 		Timeout: 1, Deadline: 2, Missed: job.Missed{Policy: "skip", Window: "auto", Max: 3, Grace: 4}, Overlap: "skip", Delivery: "at_most_once", Priority: "low",
 		Concurrency: 5, Jitter: 6, StartAt: 7, EndAt: 8, MaxRuns: 9, Calendars: []string{"a", "b"}, Tags: map[string]string{"k": "v"}, Workers: map[string]string{"w": "x"},
-		IdempotencyKey: "k", Retention: 10, DSTGap: "skip", DSTOverlap: "both"}}
+		IdempotencyKey: "k", Retention: 10, DSTGap: "skip", DSTOverlap: "both",
+		Notify: &job.Notify{On: []string{"failure", "recovery"}, Webhook: "ops", Email: []string{"a@example.com", "b@example.com"}}}}
 	if v := reflect.ValueOf(d.Spec); true {
 		for i := range v.NumField() {
 			if v.Field(i).IsZero() {
