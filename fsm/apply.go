@@ -100,7 +100,7 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 	case *DeleteQueue:
 		err = a.once(c.Request, func() (Outcome, error) { return a.deleteQueue(c) })
 	case *Release:
-		err = a.once(c.Request, func() (Outcome, error) { return a.releaseHold(), nil })
+		err = a.once(c.Request, func() (Outcome, error) { return a.releaseHold() })
 	case *Lose:
 		err = a.loseOpen(c)
 	case *ClaimNotices:

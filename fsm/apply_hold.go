@@ -12,7 +12,7 @@ import (
 // done, new runs are refused. Results are taken: a worker that had a run in hand when the backup was made knows how it ended.
 func stopsOnHold(cmd any) bool {
 	switch cmd.(type) {
-	case *Claim, *Expire, *Advance, *Quarantine, *Cleanup:
+	case *Claim, *Expire, *Advance, *Quarantine, *Cleanup, *ClaimNotices:
 		return true
 	}
 	return false
@@ -20,15 +20,18 @@ func stopsOnHold(cmd any) bool {
 
 // releaseHold begins the end of a hold. The stamp decides, once and for all, which occurrences the cluster that the backup was taken from
 // may have run. They are not touched here, because they may be millions: whoever gets to one finds that it is too old (Info.Released).
-func (a *applier) releaseHold() Outcome {
+func (a *applier) releaseHold() (Outcome, error) {
 	info := a.b.Info()
 	if !info.Hold.On || info.Hold.Releasing {
-		return Outcome{Code: CodeOK}
+		return Outcome{Code: CodeOK}, nil
+	}
+	if err := a.disownNotices(info.Hold.Since); err != nil {
+		return Outcome{}, err
 	}
 	info.Hold.Releasing = true
 	info.Released = max(info.Released, a.b.C.Mark) // no stamp was higher, in the backup either
 	a.b.SetInfo(info)
-	return Outcome{Code: CodeOK, Count: 1}
+	return Outcome{Code: CodeOK, Count: 1}, nil
 }
 
 // resetClock lowers the mark to the stamp. A release that was stamped by a clock which ran ahead goes with it: it would make everything

@@ -172,3 +172,28 @@ func (a *applier) settleNotices(c *SettleNotices) error {
 	}
 	return nil
 }
+
+// disownNotices ends the notifications of a backup: the cluster that it was taken from may have sent them since. What came up here after the
+// restore stays. There are few enough for one step.
+func (a *applier) disownNotices(restored int64) error {
+	var old []store.Notice
+	err := a.b.EachNotice(func(n store.Notice) bool {
+		if n.At <= restored {
+			old = append(old, n)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for i := range old {
+		n := &old[i]
+		n.Unknown |= store.AllChannels &^ n.Settled()
+		n.Trying, n.DoneAt = 0, max(a.now, 1)
+		n.Note = "it was not sent yet when the backup was made; what became of it is not known here"
+		if err := a.b.FinishNotice(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

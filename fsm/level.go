@@ -7,11 +7,14 @@ import (
 
 // level is what the linker may set, to build a binary of a later level for tests of upgrades:
 //
-//	go build -ldflags '-X github.com/carillon-scheduler/carillon/fsm.level=3'
-var level = "2"
+//	go build -ldflags '-X github.com/carillon-scheduler/carillon/fsm.level=4'
+var level = "3"
 
 // HoldLevel is the level that added the hold of a restored cluster. An earlier binary would not see it, and fire everything in it at once.
 const HoldLevel = 2
+
+// NotifyLevel is the level that added notify to jobs. An earlier binary would not see that a job fails, and tell nobody.
+const NotifyLevel = 3
 
 // Level is the feature level that this binary supports. Whatever changes the meaning or the format of a command raises it; until a level
 // is committed (SetLevel), which happens when every member supports it, the binary speaks as the committed one does.

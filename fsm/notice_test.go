@@ -384,3 +384,30 @@ func TestOnlyTheHeadOfAnErrorIsTold(t *testing.T) {
 		t.Errorf("%q", e)
 	}
 }
+
+// The cluster that a backup was taken from goes on telling what the backup says is to be told: a restored one tells none of it.
+func TestARestoredClusterTellsOnlyItsOwn(t *testing.T) {
+	w := newWorld(t)
+	waits, claimed, later, open := w.create(T(100_000), allow), w.create(T(100_000), allow), w.create(T(100_000), allow), w.create(T(100_000), allow)
+	w.run(waits, ResultDead)
+	w.run(waits, ResultSucceeded)
+	w.run(claimed, ResultDead)
+	w.want(CodeOK, w.claimNotice(claimed))
+	o := w.claimRun(w.want(CodeOK, &Trigger{Job: uint64(later)}).Run)
+	w.claimRun(w.want(CodeOK, &Trigger{Job: uint64(open)}).Run)
+	w.now += 1000
+	w.hold()
+	w.unchanged(CodeStale, w.claimNotice(waits))
+	w.now += 1000
+	w.complete(o, ResultDead, 0) // reported here
+	w.want(CodeOK, &Release{})
+	w.wantTold(waits)
+	w.wantTold(claimed)
+	w.wantTold(later, failure)
+	if n, _ := w.lastNotice(waits); n.Kind != recovery || n.Unknown != store.AllChannels || n.DoneAt != w.now || n.Note == "" {
+		t.Errorf("%+v", n)
+	}
+	w.want(CodeOK, &Lose{Limit: 10})
+	w.wantTold(open, failure)
+	w.want(CodeOK, w.claimNotice(later))
+}

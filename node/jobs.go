@@ -40,8 +40,10 @@ func (b *backend) checkFields(spec *job.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
-	if err := b.n.cfg.Notify.Check(spec.Notify); err != nil {
-		return err
+	if spec.Notify != nil {
+		if err := b.checkNotify(spec.Notify); err != nil {
+			return err
+		}
 	}
 	if len(spec.Calendars) == 0 {
 		return nil

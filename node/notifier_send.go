@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -204,4 +206,32 @@ func (b *backend) notifications() (*client.NotificationStatus, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// checkNotify refuses a notify that this leader could not serve, and any as long as a member would not understand it.
+func (b *backend) checkNotify(n *job.Notify) error {
+	if err := b.n.cfg.Notify.Check(n); err != nil {
+		return err
+	}
+	for end := time.Now().Add(leaderWait); b.g.store.Info().Level < fsm.NotifyLevel; time.Sleep(10 * time.Millisecond) {
+		// A new cluster commits its level in its first moment.
+		if old := b.tooOld(fsm.NotifyLevel); old != "" || time.Now().After(end) {
+			return job.Errorf(job.CodeState, "update every node first, or leave notify out", "notify: not every node can send notifications yet%s", old)
+		}
+	}
+	return nil
+}
+
+// tooOld names a member that does not support a feature level.
+func (b *backend) tooOld(level int) string {
+	rows, err := b.n.members.rows()
+	if err != nil {
+		return ""
+	}
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		if r := rows[id]; r.Level < level {
+			return ": " + id + " runs version " + r.Version
+		}
+	}
+	return ""
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/notify"
 )
@@ -374,6 +375,18 @@ func TestALeaderThatDiesBeforeItSends(t *testing.T) {
 	if got, want := h.all(), []string{"pay recovery succeeded"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}
+}
+
+// As long as a member runs a binary that would not see that a job fails, notify is refused and names it.
+func TestNotifyNeedsEveryMember(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir(), func(c *Config) { c.level = fsm.NotifyLevel - 1 })
+	tg := newTarget(t)
+	a := n.call("POST", "/api/v1/jobs", tg.spec("x", "@manual", notifying(tg.URL)...))
+	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(string(a.body), "n1 runs version test") || p.Remedy == "" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	n.create(tg.spec("x", "@manual"))
 }
 
 // What waits to be sent survives the process, and the number that makes its key too.

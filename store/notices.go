@@ -228,7 +228,7 @@ func (r reads) LastNotice(id job.ID) (Notice, bool, error) {
 }
 
 // EachNotice calls fn for what is in the outbox, by job and then oldest first, until it says false.
-func (v *View) EachNotice(fn func(Notice) bool) error { return v.eachNotice(nil, fn) }
+func (r reads) EachNotice(fn func(Notice) bool) error { return r.eachNotice(nil, fn) }
 
 // NoticesAfter is EachNotice for jobs with a number above one.
 func (v *View) NoticesAfter(id job.ID, fn func(Notice) bool) error {
