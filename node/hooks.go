@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -16,10 +17,11 @@ type hooks struct {
 	transport func(*raft.NetworkTransport) raft.Transport
 	statfs    func(path string) (free, total uint64, err error)
 	where     func(id string) string // where raft dials a server, if not where it should
-	// Of notifications: the delay after the first failed try, and what is called between a claim and the sending.
-	notifyFirst time.Duration
-	notifySend  func(context.Context)
-	trusting    bool // the rules that refuse a data directory are off, to show what they are for
+	// Of notifications: the delay after the first failed try, what is called between a claim and the sending, and what stands before the log.
+	notifyFirst   time.Duration
+	notifySend    func(context.Context)
+	notifyPropose func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error)
+	trusting      bool // the rules that refuse a data directory are off, to show what they are for
 }
 
 func (h *hooks) raftTransport(t *transport.RaftTransport) raft.Transport {

@@ -43,6 +43,7 @@ type notifier struct {
 	doubtful  map[noticeRef]bool // claims that may or may not be in the log: never sent
 	noRoom    bool               // the outbox was full when last looked at
 	next      time.Duration      // how long until something is due
+	looked    int                // jobs that were looked at since the last rest
 }
 
 type noticeRef struct {
@@ -111,7 +112,7 @@ func (f *notifier) run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		f.next = notifyLook
+		f.next, f.looked = notifyLook, 0
 		if f.g.store.NoticeCount() == 0 && len(f.unsettled) == 0 {
 			clear(f.doubtful)
 		} else if now, err := f.e.sched.Stamp(); err == nil { // one that takes over, or doubts its clock, waits
@@ -121,8 +122,8 @@ func (f *notifier) run(ctx context.Context) {
 			f.next = 100 * time.Millisecond
 		}
 		// Looking through a full outbox takes a while: less often then.
-		rest := time.Duration(f.g.store.NoticeCount()) * 100 * time.Microsecond
-		if rest > 20*time.Millisecond && !pause(ctx, rest) {
+		rest := time.Duration(f.looked) * 50 * time.Microsecond
+		if rest > 10*time.Millisecond && !pause(ctx, rest) {
 			return
 		}
 		timer := time.NewTimer(max(f.next, time.Millisecond))
@@ -145,6 +146,15 @@ func (f *notifier) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// propose puts a command into the log and waits for its outcomes.
+func (f *notifier) propose(cmd any) (*fsm.Reply, error) {
+	propose := func(cmd any) (*fsm.Reply, error) { return f.e.prop.Propose(cmd).Wait() }
+	if hook := f.g.cfg.hooks.notifyPropose; hook != nil {
+		return hook(cmd, propose)
+	}
+	return propose(cmd)
 }
 
 func kick(c chan struct{}) {
@@ -196,6 +206,7 @@ func (f *notifier) look(v *store.View, now int64, after job.ID, room int) (found
 			return false
 		}
 		seen, last = n.Job, n.Job
+		f.looked++
 		if d := f.consider(v, now, n, flying); d != nil {
 			found = append(found, d)
 		}
@@ -308,7 +319,7 @@ func (f *notifier) launch(ctx context.Context, now int64, found []*delivery) (st
 		cmd.Want, cmd.Try = append(cmd.Want, byte(d.want)), append(cmd.Try, byte(d.try))
 	}
 	if len(claims) > 0 {
-		reply, err := f.e.prop.Propose(cmd).Wait()
+		reply, err := f.propose(cmd)
 		for i, d := range claims {
 			switch {
 			case err != nil && !errors.Is(err, scheduler.ErrNotApplied):

@@ -77,7 +77,7 @@ func (f *notifier) settle(now int64) {
 		cmd.Sent, cmd.Unknown, cmd.Failed = append(cmd.Sent, byte(sent)), append(cmd.Unknown, byte(unknown)), append(cmd.Failed, byte(failed))
 		cmd.RetryAt, cmd.Error = append(cmd.RetryAt, now+retry.Milliseconds()), append(cmd.Error, note)
 	}
-	reply, err := f.e.prop.Propose(cmd).Wait()
+	reply, err := f.propose(cmd)
 	if err != nil {
 		f.unsettled = append(f.unsettled, batch...) // said twice, the second time is stale
 		f.next = min(f.next, time.Second)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -374,6 +375,56 @@ func TestALeaderThatDiesBeforeItSends(t *testing.T) {
 	via.outcome("pay", "recovery", "sent")
 	if got, want := h.all(), []string{"pay recovery succeeded"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// What came of a proposal is not always known. A claim that may be in the log is not sent on, but tried again once the log says that it is
+// there; what was sent is recorded in the end, and not sent again meanwhile.
+func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
+	t.Parallel()
+	h := newHook(t)
+	var mu sync.Mutex
+	var seen []string
+	n := start(t, t.TempDir(), quickly, func(c *Config) {
+		c.hooks.notifyPropose = func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			name := fmt.Sprintf("%T", cmd)
+			seen = append(seen, name)
+			switch len(seen) {
+			case 1: // the claim: lost before the log
+				return nil, errors.New("nobody knows")
+			case 2: // and behind it
+				next(cmd)
+				return nil, errors.New("nobody knows")
+			case 3: // which is settled as never sent, with an answer that is lost
+				next(cmd)
+				return nil, errors.New("nobody knows")
+			case 6: // the end of the try that was sent, twice
+				return nil, errors.New("nobody knows")
+			case 7:
+				next(cmd)
+				return nil, errors.New("nobody knows")
+			}
+			return next(cmd)
+		}
+	})
+	tg := newTarget(t)
+	tg.set(400)
+	n.create(tg.spec("pay", "@manual", notifying(h.URL)...))
+	n.runOnce("pay")
+	n.outcome("pay", "failure", "sent")
+	tg.set(200)
+	n.runOnce("pay")
+	n.outcome("pay", "recovery", "sent")
+	if got, want := h.all(), []string{"pay failure dead", "pay recovery succeeded"}; !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	const claim, settle = "*fsm.ClaimNotices", "*fsm.SettleNotices"
+	if want := []string{claim, claim, settle, settle, claim, settle, settle, settle, claim, settle}; !slices.Equal(seen, want) {
+		t.Errorf("%q, want %q", seen, want)
 	}
 }
 
