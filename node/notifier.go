@@ -115,6 +115,7 @@ func (f *notifier) run(ctx context.Context) {
 		f.next, f.looked = notifyLook, 0
 		if f.g.store.NoticeCount() == 0 && len(f.unsettled) == 0 {
 			clear(f.doubtful)
+			f.next = 0 // until something changes
 		} else if now, err := f.e.sched.Stamp(); err == nil { // one that takes over, or doubts its clock, waits
 			f.settle(now)
 			flying += f.sweep(ctx, now, notifySlots-flying)
@@ -126,10 +127,13 @@ func (f *notifier) run(ctx context.Context) {
 		if rest > 10*time.Millisecond && !pause(ctx, rest) {
 			return
 		}
-		timer := time.NewTimer(max(f.next, time.Millisecond))
+		var due <-chan time.Time
+		if f.next > 0 {
+			due = time.After(f.next)
+		}
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-due:
 		case <-f.wake:
 		case d := <-f.ended:
 			flying--
@@ -144,7 +148,6 @@ func (f *notifier) run(ctx context.Context) {
 				}
 			}
 		}
-		timer.Stop()
 	}
 }
 
@@ -251,7 +254,9 @@ func (f *notifier) consider(v *store.View, now int64, n store.Notice, flying map
 		}
 		r := f.receiver(where)
 		if !d.giveUp && (!r.free(clock) || r.flying+flying[where] >= notifyPerReceiver || r.failures > 0 && flying[where] > 0) {
-			f.later(max(r.after.Sub(clock), 10*time.Millisecond))
+			if wait := r.after.Sub(clock); wait > 0 { // otherwise the end of one that is under way makes room
+				f.later(wait)
+			}
 			continue
 		}
 		d.try |= ch

@@ -90,7 +90,7 @@ func (f *notifier) settle(now int64) {
 			f.report(d, store.Channels(cmd.Sent[i]), store.Channels(cmd.Unknown[i]), store.Channels(cmd.Failed[i]), cmd.Error[i])
 		}
 	}
-	f.next = 0 // the next of these jobs may follow
+	f.next = time.Millisecond // the next of these jobs may follow
 }
 
 // verdict is what the log is told about a delivery.
