@@ -274,7 +274,7 @@ func (l *load) drained(after time.Time, limit time.Duration) {
 // books collects what the node and the target know.
 func (l *load) books() *harness.Books {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	b := &harness.Books{Seen: l.target.Seen(), Outages: l.node.Outages(), Triggers: l.triggers}
 	if l.cl != nil {

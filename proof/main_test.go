@@ -11,6 +11,9 @@ func TestMain(m *testing.M) {
 	if args := os.Getenv(pullEnv); args != "" {
 		os.Exit(pullMain(args))
 	}
+	if args := os.Getenv(crewEnv); args != "" {
+		os.Exit(crewMain(args))
+	}
 	os.Exit(harness.Main(m))
 }
 

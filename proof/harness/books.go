@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -190,13 +191,16 @@ func (a *audit) jobs() {
 	}
 }
 
-// TokenOf is the token of a job: the path of the URL that it calls.
+// TokenOf is the token of a job: the path of the URL that it calls, or that its data has for whoever comes for its runs.
 func TokenOf(payload json.RawMessage) string {
-	var p job.HTTPPayload
+	var p struct {
+		URL  string
+		Data struct{ URL string }
+	}
 	if json.Unmarshal(payload, &p) != nil {
 		return ""
 	}
-	u, err := url.Parse(p.URL)
+	u, err := url.Parse(cmp.Or(p.URL, p.Data.URL))
 	if err != nil {
 		return ""
 	}
