@@ -117,6 +117,30 @@ func TestPullOneRun(t *testing.T) {
 	})
 }
 
+// A pull worker that does not poll is busy only with what it has in hand.
+func TestPullWaitReasons(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		id := w.queueJob(func(s *job.Spec) { s.Overlap = job.OverlapAllow })
+		why := func(want string) {
+			t.Helper()
+			if got := s.WaitReason(id); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		w.trigger(id)
+		why("no worker takes queue q")
+		r, session := w.pullOne(job.PullPoll{Worker: "w"})
+		w.trigger(id)
+		why("all matching slots are busy")
+		w.finish(r)
+		why("no worker polls queue q at the moment")
+		r, _ = w.pullOne(job.PullPoll{Session: session})
+		w.finish(r)
+		why("")
+	})
+}
+
 func TestPullStaleAnswersSayWhy(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

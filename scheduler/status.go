@@ -109,7 +109,7 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	typed, queued, tagged := false, false, false
+	typed, queued, tagged, busy := false, false, false, false
 	for _, x := range s.sessions {
 		if !x.registered || !takesType(x, c) {
 			continue
@@ -126,6 +126,8 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 		if x.free() > 0 {
 			return ""
 		}
+		// A pull worker has room only while a poll of it waits. One with nothing in hand is not busy: it does not ask.
+		busy = busy || x.pull == nil || x.busy() > 0
 	}
 	switch {
 	case c.typ == job.TypeQueue && !queued:
@@ -142,6 +144,8 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 			who = "queue " + c.queue
 		}
 		return "no worker of " + who + " has tags " + strings.Join(want, ",")
+	case !busy:
+		return "no worker polls queue " + c.queue + " at the moment"
 	}
 	return "all matching slots are busy"
 }
