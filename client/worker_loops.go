@@ -76,6 +76,11 @@ func (p *puller) poll(ctx, base context.Context, room int, wait time.Duration) e
 	p.mu.Lock()
 	session := p.session
 	p.mu.Unlock()
+	if session == "" {
+		// Only a session says which answers arrived, and the first answer is as easily lost as any other: what was in it would have to
+		// wait for its lease to end, or be lost for good. So the first poll asks for nothing else.
+		room, wait = 0, 0
+	}
 	sent := p.clock()
 	call, cancel := context.WithTimeout(ctx, wait+workerPollGrace)
 	defer cancel()

@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -337,6 +339,33 @@ func TestWorkerDoubtsALateAnswer(tt *testing.T) {
 	}
 	if d := t.await(r.RunID, job.RunSucceeded); d.Worker != "other" || len(d.Attempts) != 2 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// The very first answer that has a run in it gets lost. The worker can say so, because it had an answer before: it gets the run again, and at
+// once, though this one is to be delivered at most once.
+func TestWorkerGetsItsFirstRunAgain(tt *testing.T) {
+	t := withNode(tt)
+	r := t.run("a", func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce })
+	var lost atomic.Bool
+	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: t.addr}) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}
+	to.ModifyResponse = func(r *http.Response) error {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(`"run_id"`)) && lost.CompareAndSwap(false, true) {
+			return errors.New("lost")
+		}
+		return nil
+	}
+	s := httptest.NewServer(to)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	t.work(client.Worker{Name: "w", Addrs: []string{strings.TrimPrefix(s.URL, "http://")}, Handler: func(context.Context, *client.Run) error { return nil }})
+	if d := t.await(r.RunID, job.RunSucceeded); !lost.Load() || len(d.Attempts) != 1 || d.Attempt != 1 {
+		t.Errorf("lost %v: %+v", lost.Load(), d)
 	}
 }
 
