@@ -78,3 +78,44 @@ func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 		}
 	})
 }
+
+// A worker that was stopped in good order leaves its name to the next process as soon as it has nothing in hand, not when its lease ends; and
+// nobody waits for it any more.
+func TestADrainedWorkerLeavesItsName(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		old, next := w.worker("w1", 4, nil).reg, w.worker("w1", 4, nil).reg
+		old.Secret, next.Secret = "old", "next"
+		session, err := s.Register(context.Background(), old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := session.SessionRef
+		id := w.create("@manual", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
+		w.trigger(id)
+		time.Sleep(time.Second)
+		r, err := s.Poll(context.Background(), job.Poll{Session: ref, Free: 4})
+		if err != nil || len(r.Assignments) != 1 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		if _, err := s.Poll(context.Background(), job.Poll{Session: ref, Acked: 1}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Register(context.Background(), next)
+		wantCode(t, err, job.CodeWorkerNameInUse) // it still finishes its run
+		a := r.Assignments[0]
+		if _, err := s.Report(context.Background(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}}); err != nil {
+			t.Fatal(err)
+		}
+		w.trigger(id)
+		if why := s.WaitReason(id); why != "no worker has executor shell enabled" {
+			t.Errorf("%q", why)
+		}
+		if _, err := s.Register(context.Background(), next); err != nil {
+			t.Error(err)
+		}
+		_, err = s.Poll(context.Background(), job.Poll{Session: ref})
+		wantCode(t, err, job.CodeSessionUnknown)
+		w.wantHistory(id, "succeeded")
+	})
+}

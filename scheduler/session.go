@@ -92,6 +92,9 @@ func (x *session) free() int {
 	return max(0, x.slots-x.open-x.reserved-x.withheld)
 }
 
+// drained says whether the worker is about to exit, or has, and nothing can come of it any more: its name is free.
+func (x *session) drained() bool { return x.draining && len(x.claims) == 0 && x.reserved == 0 }
+
 // busy is what the matcher compares.
 func (x *session) busy() int { return x.open + x.reserved }
 

@@ -111,7 +111,7 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	defer s.mu.Unlock()
 	typed, queued, tagged, busy := false, false, false, false
 	for _, x := range s.sessions {
-		if !x.registered || !takesType(x, c) {
+		if !x.registered || x.draining || !takesType(x, c) {
 			continue
 		}
 		typed = true

@@ -72,7 +72,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 		if k.worker != r.Worker || x.pull != nil { // pull workers have no names to themselves
 			continue
 		}
-		alive := x.registered && mono-x.heard <= s.o.TTL
+		alive := x.registered && mono-x.heard <= s.o.TTL && !x.drained()
 		switch {
 		case alive && x.secret != r.Secret:
 			return nil, job.Errorf(job.CodeWorkerNameInUse, "give this worker another name, or wait until the other one's lease has ended",
