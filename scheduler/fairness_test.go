@@ -159,6 +159,7 @@ func TestABacklogOfLowPriorityStarvesNobody(t *testing.T) {
 			got, longest, since = got+1, max(longest, since), 0
 		}
 	}
+	t.Logf("the low lane got %d of %d slots, one in %d at the latest", got, slots, longest)
 	if got < slots/64-1 || got > slots/64+1 || longest > 64 {
 		t.Errorf("the low lane got %d of %d slots, and waited for up to %d", got, slots, longest)
 	}
