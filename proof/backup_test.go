@@ -38,6 +38,8 @@ func carillon(t *testing.T, binary string, args ...string) (string, error) {
 // A backup from a follower under load becomes a new cluster beside the living old one: it does nothing until it is released, and then nothing that
 // the old one did, before the backup or after it.
 func TestBackupBecomesANewCluster(t *testing.T) {
+	heavy(t)
+	t.Parallel()
 	ctx := context.Background()
 	binary := harness.Build(t)
 	target := harness.NewTarget(t)

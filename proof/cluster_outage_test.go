@@ -24,6 +24,7 @@ import (
 // why, shows what it knows, starts nothing, and goes on as soon as one other is back.
 func TestMajorityLost(t *testing.T) {
 	heavy(t)
+	t.Parallel() // most of it is waiting
 	seed := harness.Seed(t)
 	l := newClusterLoad(t, seed, 20, mixed)
 	for i, c := range []struct {

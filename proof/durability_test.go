@@ -351,6 +351,7 @@ func (in *inventory) misses(f fact) string {
 // it; a directory rebuilt from the synced writes alone can.
 func TestDurabilityThatAPageCacheCannotFake(t *testing.T) {
 	heavy(t)
+	t.Parallel() // most of it is waiting
 	harness.NeedStrace(t)
 	seed := harness.Seed(t)
 

@@ -60,6 +60,7 @@ func (l *load) mixedOneOffs(n int, due time.Time) *batch {
 // run what became of it: succeeded once in the history, seen by the target, and again only if its worker was killed while it had it.
 func TestManyWorkers(t *testing.T) {
 	heavy(t)
+	t.Parallel() // most of it is waiting
 	for _, tool := range []string{"curl", "sed"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed", tool)
