@@ -25,6 +25,9 @@ var builds struct {
 
 // Main runs the tests of a package and removes the binaries that they built. Use it in TestMain.
 func Main(m *testing.M) int {
+	if code, ok := faultMain(); ok {
+		return code
+	}
 	defer func() {
 		builds.Lock()
 		defer builds.Unlock()
