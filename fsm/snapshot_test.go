@@ -184,8 +184,8 @@ func TestPendingAfterACrashBeforeTheRestore(t *testing.T) {
 	if rc, err := to.Pending(); rc != nil || err != nil {
 		t.Fatalf("it is restored: %v", err)
 	}
-	if i, err := to.StateIndex(); err != nil || i != a.index {
-		t.Fatalf("%d %v", i, err)
+	if i, term, err := to.State(); err != nil || i != a.index || term != 0 {
+		t.Fatalf("%d %d %v", i, term, err)
 	}
 	// And once more from the beginning: nothing is pending now.
 	b.st.Close()
@@ -193,6 +193,29 @@ func TestPendingAfterACrashBeforeTheRestore(t *testing.T) {
 	if to = newSnapshots(t, b); files(t, to) != metaFile {
 		t.Fatalf("%s", files(t, to))
 	}
+}
+
+// A leader sends its state as it is, which is past the index of its newest snapshot. Until the entries in between have come, the
+// metadata is all that says so, whatever snapshots are taken meanwhile.
+func TestAReceivedStateMayBePastItsSnapshot(t *testing.T) {
+	a, b := populated(t), newWorld(t)
+	install(t, a, b, a.index-5)
+	s := newSnapshots(t, b)
+	at := func(what string, index, term uint64) {
+		t.Helper()
+		if i, got, err := s.State(); err != nil || i != index || got != term {
+			t.Fatalf("%s: %d %d %v, want %d %d", what, i, got, err, index, term)
+		}
+	}
+	at("received", a.index, 1)
+	takeSnapshot(t, s, a.index-3, 1)
+	at("still behind it", a.index, 1)
+	takeSnapshot(t, s, a.index, 1)
+	at("the log has come to it", a.index, 0)
+	b.index = a.index
+	b.create(T(50), nil)
+	takeSnapshot(t, s, b.index-1, 1)
+	at("its own, and a log that has more", b.index, 0)
 }
 
 func TestAStateOlderThanItsSnapshotIsRefused(t *testing.T) {

@@ -35,6 +35,9 @@ type record struct {
 	// State is the last entry in the state that goes with the snapshot. It is lower than Index where no-ops and barriers follow it, which
 	// no state machine is shown (pitfalls 3).
 	State uint64 `json:"state"`
+	// StateTerm is the term of that entry if the state was received and is past Index: a leader sends its state as it is by then, and the
+	// entries in between come after it. Until they have, nothing but this says that the state may be further on than the log.
+	StateTerm uint64 `json:"state_term,omitempty"`
 }
 
 // NewSnapshots opens the snapshot store in dir and removes what a crash left half-written.
@@ -77,16 +80,16 @@ func (s *Snapshots) Pending() (io.ReadCloser, error) {
 	return f, err
 }
 
-// StateIndex is the last entry in the state that goes with the newest snapshot; entries after it up to the snapshot's own index never
-// reach a state machine. 0 if there is no snapshot.
-func (s *Snapshots) StateIndex() (uint64, error) {
+// State is the last entry in the state that goes with the newest snapshot; entries after it up to the snapshot's own index never
+// reach a state machine. term is 0 unless the state was received and is past that index. 0 if there is no snapshot.
+func (s *Snapshots) State() (index, term uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.read()
 	if err != nil || m == nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return m.State, nil
+	return m.State, m.StateTerm, nil
 }
 
 // collect removes received files that are not the newest snapshot, and that one too once the state has caught up with it.
@@ -247,6 +250,9 @@ func (k *sink) Close() error {
 			return err
 		}
 		m.State = h.Index
+		if h.Index > m.Index {
+			m.StateTerm = h.Term
+		}
 	}
 	k.done = true
 	k.s.mu.Lock()
@@ -254,8 +260,12 @@ func (k *sink) Close() error {
 	if k.f == nil {
 		// Raft may finish a snapshot of its own after it has installed a newer one. The log behind the older one is gone by then, and
 		// metadata that says otherwise would keep the node from starting.
-		if cur, err := k.s.read(); err != nil || cur != nil && cur.Index > m.Index && cur.State <= m.State {
+		cur, err := k.s.read()
+		if err != nil || cur != nil && cur.Index > m.Index && cur.State <= m.State {
 			return err
+		}
+		if cur != nil && cur.State == m.State && m.State > m.Index {
+			m.StateTerm = cur.StateTerm // the log has still not come to where the received state is
 		}
 	}
 	if k.f != nil {

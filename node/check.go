@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -54,8 +56,11 @@ func Check(dir string) (CheckResult, error) {
 		return res, err
 	}
 	for _, name := range []string{fileRaft, fileState} {
-		if _, err := os.Stat(d.file(name)); err != nil {
+		if fi, err := os.Stat(d.file(name)); err != nil {
 			return res, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
+		} else if fi.Size() == 0 { // it is made whole under another name
+			res.Problems = append(res.Problems, damaged(d.file(name), "it is empty").Error())
+			continue
 		}
 		if err := store.VerifyPages(d.file(name)); err != nil {
 			res.Problems = append(res.Problems, err.Error())
@@ -90,14 +95,40 @@ func (d *dataDir) checkReach(res *CheckResult) error {
 	}
 	c := st.Counters()
 	res.Index, res.Term = c.Index, c.Term
-	if err := reach(log, snap, c.Index, c.Term); err != nil {
+	if snap.State > c.Index { // the next start takes a snapshot over that was received and not restored
+		h, err := d.pending(snap.ID)
+		switch {
+		case err == nil:
+			res.Index, res.Term = h.Index, h.Term
+		case !errors.Is(err, fs.ErrNotExist):
+			res.Problems = append(res.Problems, damaged(filepath.Join(d.file(dirSnapshot), snap.ID+".snap"), err).Error())
+			return nil
+		}
+	}
+	if err := reach(log, snap.snapshot, res.Index, res.Term); err != nil {
 		res.Problems = append(res.Problems, err.Error())
 	}
 	return nil
 }
 
+// namedSnapshot is a snapshot and how its file is called if it was received.
+type namedSnapshot struct {
+	ID string
+	snapshot
+}
+
+// pending reads a snapshot that was received, and verifies it.
+func (d *dataDir) pending(id string) (fsm.Header, error) {
+	f, err := os.Open(filepath.Join(d.file(dirSnapshot), id+".snap"))
+	if err != nil {
+		return fsm.Header{}, err
+	}
+	defer f.Close()
+	return fsm.CopyStream(io.Discard, f)
+}
+
 // snapshotMeta is the newest snapshot's metadata. Opening the snapshot store would tidy it up, and a check changes nothing.
-func (d *dataDir) snapshotMeta() (s snapshot, err error) {
+func (d *dataDir) snapshotMeta() (s namedSnapshot, err error) {
 	path := filepath.Join(d.file(dirSnapshot), "snapshot.json")
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

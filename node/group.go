@@ -91,7 +91,7 @@ func (g *group) checkReach() error {
 	var snap snapshot
 	if meta != nil {
 		snap.Index, snap.Term = meta.Index, meta.Term
-		if snap.State, err = g.snaps.StateIndex(); err != nil {
+		if snap.State, snap.StateTerm, err = g.snaps.State(); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // logStore is where raft keeps its log, its term and its vote.
@@ -25,6 +27,11 @@ func openLog(path string, o StoreConfig, readOnly bool) (_ logStore, err error) 
 			err = damaged(path, r)
 		}
 	}()
+	if !readOnly {
+		if err := store.Create(path); err != nil {
+			return nil, fmt.Errorf("create %s: %w", path, err)
+		}
+	}
 	s, err := raftboltdb.New(raftboltdb.Options{
 		Path:   path,
 		NoSync: o.NoSync,

@@ -139,6 +139,7 @@ func TestReach(t *testing.T) {
 		current     uint64 // raft's own term; 0: that of the last entry
 		snap, state uint64 // state 0: the same as snap
 		index, term uint64
+		stateTerm   uint64 // of a state that was received and is past snap
 		want        string // empty: accepted
 	}{
 		{name: "new"},
@@ -151,6 +152,13 @@ func TestReach(t *testing.T) {
 		{name: "compacted up to barriers", first: 39, last: 50, snap: 40, state: 38, index: 38, term: 3},
 		{name: "a snapshot was installed", first: 1, last: 20, current: 6, snap: 60, state: 60, index: 60, term: 6},
 
+		{name: "a state past its snapshot was received", first: 1, last: 20, current: 6, snap: 60, state: 65, stateTerm: 6, index: 65, term: 6},
+		{name: "a state past its snapshot was received, and some entries", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 65, term: 6},
+		{name: "a state past its snapshot was received, and more entries", first: 61, last: 67, snap: 60, state: 65, stateTerm: 6, index: 66, term: 6},
+
+		{name: "past the state that was received", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 66, term: 6, want: "ends at 65"},
+		{name: "another state than was received", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 65, term: 5, want: "term 5"},
+		{name: "the log was rolled back behind a state of its own", first: 61, last: 63, snap: 60, state: 65, index: 65, term: 6, want: "ends at 63"},
 		{name: "the log was lost", index: 50, term: 5, want: "ends at 0"},
 		{name: "the log was lost, the snapshot was not", snap: 50, index: 50, term: 5, want: "is at term 0"},
 		{name: "the log was rolled back", first: 1, last: 40, index: 50, term: 5, want: "ends at 40"},
@@ -171,7 +179,7 @@ func TestReach(t *testing.T) {
 			if err := log.SetUint64(keyTerm, max(tc.current, tc.last/10)); err != nil {
 				t.Fatal(err)
 			}
-			snap := snapshot{Index: tc.snap, Term: tc.snap / 10, State: tc.state}
+			snap := snapshot{Index: tc.snap, Term: tc.snap / 10, State: tc.state, StateTerm: tc.stateTerm}
 			if tc.state == 0 {
 				snap.State = tc.snap
 			}

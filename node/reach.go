@@ -8,9 +8,11 @@ import (
 )
 
 // snapshot is what the newest snapshot's metadata says. State is the last entry in the state that goes with it: lower than Index where
-// only barriers and no-ops follow, which no state machine is shown.
+// only barriers and no-ops follow, which no state machine is shown. It is higher, and StateTerm is its term, where a leader sent a state that
+// was further on: the entries in between are committed, and come after it.
 type snapshot struct {
 	Index, Term, State uint64
+	StateTerm          uint64 `json:"state_term"`
 }
 
 var keyTerm = []byte("CurrentTerm") // where raft keeps it
@@ -35,6 +37,9 @@ func reach(log interface {
 		return err
 	}
 	end := max(last, snap.Index)
+	if snap.StateTerm != 0 {
+		end = max(end, snap.State)
+	}
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("the data directory does not fit together: "+format+"; a file was lost or put back from another time. Restore the whole directory from one backup, or remove it and let the node rejoin", args...)
 	}
@@ -45,9 +50,9 @@ func reach(log interface {
 		return refuse("%s ends at entry %d, but the newest snapshot contains entry %d", fileState, index, snap.State)
 	case last > snap.Index && first > snap.Index+1:
 		return refuse("%s begins at entry %d and the newest snapshot ends at %d", fileRaft, first, snap.Index)
-	case current < max(term, snap.Term):
+	case current < max(term, snap.Term, snap.StateTerm):
 		// It would forget in which terms it has voted, and help to elect two leaders.
-		return refuse("%s is at term %d, but entries of term %d were applied", fileRaft, current, max(term, snap.Term))
+		return refuse("%s is at term %d, but entries of term %d were applied", fileRaft, current, max(term, snap.Term, snap.StateTerm))
 	}
 	if index == 0 {
 		return nil
@@ -61,6 +66,8 @@ func reach(log interface {
 		return err
 	case index == snap.Index:
 		at = snap.Term
+	case snap.StateTerm != 0 && index == snap.State:
+		at = snap.StateTerm
 	case index < snap.Index:
 		return nil // compacted away, and the snapshot contains it
 	default:

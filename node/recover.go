@@ -148,6 +148,11 @@ func (g *group) lastWords() (conf raft.Configuration, last, term uint64, err err
 		}
 		last, term = l.Index, l.Term
 	}
+	// A state that was received may be further on than the log that came with it. Entries that are numbered anew from the end of the log
+	// would be taken for ones that are in it.
+	if i, t, err := g.snaps.State(); err != nil || t != 0 && i > last {
+		return conf, i, t, err
+	}
 	return conf, last, term, nil
 }
 

@@ -27,6 +27,8 @@ type fact struct {
 	job   string
 	seq   uint64 // of a record that was shown
 	fence uint64 // told to a target
+	edit  int    // of a job: the tag k that it was given last
+	gone  bool   // the job was deleted
 }
 
 // recording is a traced life of a node, and what it said in it.
@@ -150,6 +152,8 @@ func (r *recording) locate(t *testing.T, trace *harness.Trace, said []fact) {
 			text = "Carillon-Fence: " + strconv.FormatUint(f.fence, 10) + "\r\n"
 		case f.seq != 0:
 			text = fmt.Sprintf(`"seq":%d}`, f.seq)
+		case f.edit != 0:
+			text = fmt.Sprintf(`"tags":{"k":"%d"}`, f.edit)
 		case f.job != "":
 			text = fmt.Sprintf(`"name":%q`, f.job)
 		default:
@@ -281,6 +285,7 @@ func (r *recording) goesOn(node *harness.Node, fence uint64) error {
 // inventory is what a node knows.
 type inventory struct {
 	jobs map[string]job.ID
+	tags map[string]map[string]string
 	runs []job.Run // open ones and records
 	byID map[string][]job.Run
 	seqs map[uint64]job.Run
@@ -289,14 +294,14 @@ type inventory struct {
 func look(c *client.Client) (*inventory, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	in := &inventory{jobs: map[string]job.ID{}, byID: map[string][]job.Run{}, seqs: map[uint64]job.Run{}}
+	in := &inventory{jobs: map[string]job.ID{}, tags: map[string]map[string]string{}, byID: map[string][]job.Run{}, seqs: map[uint64]job.Run{}}
 	for q := (client.JobQuery{Limit: 500}); ; {
 		page, err := c.ListJobs(ctx, q)
 		if err != nil {
 			return nil, fmt.Errorf("list jobs: %w", err)
 		}
 		for _, j := range page.Jobs {
-			in.jobs[j.Name] = j.ID
+			in.jobs[j.Name], in.tags[j.Name] = j.ID, j.Tags
 		}
 		if q.Cursor = page.NextCursor; q.Cursor == "" {
 			break
@@ -327,6 +332,14 @@ func look(c *client.Client) (*inventory, error) {
 // misses says why a fact no longer holds, or nothing.
 func (in *inventory) misses(f fact) string {
 	switch {
+	case f.gone:
+		if in.jobs[f.job] != 0 {
+			return "the job is back"
+		}
+	case f.edit != 0:
+		if k, _ := strconv.Atoi(in.tags[f.job]["k"]); k < f.edit {
+			return fmt.Sprintf("edit %d is the last one", k)
+		}
 	case f.job != "":
 		if in.jobs[f.job] == 0 {
 			return "the job does not exist"

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +62,11 @@ type listener struct{ fn func(*Changes) }
 // wrote are errors that say what to do.
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o}
+	if !o.ReadOnly {
+		if err := Create(path); err != nil {
+			return nil, fmt.Errorf("create %s: %w", path, err)
+		}
+	}
 	db, err := openFile(path, o)
 	if err != nil {
 		return nil, err
@@ -93,6 +99,29 @@ func openFile(path string, o Options) (db *bolt.DB, err error) {
 		}
 	}
 	return boltOpen(path, o, o.ReadOnly)
+}
+
+// Create makes an empty bbolt file, whole or not at all: bbolt itself writes the first pages under the final name, and a power cut
+// among them leaves a file that nobody can open. It does nothing if there is a file.
+func Create(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	db, err := bolt.Open(fresh, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true})
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 func boltOpen(path string, o Options, readOnly bool) (*bolt.DB, error) {

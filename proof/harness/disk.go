@@ -40,6 +40,7 @@ func covers(syncs []span, done, cut int) bool {
 
 // inode is a file, whatever its name.
 type inode struct {
+	name  string // its first one
 	ops   []fileOp
 	syncs []span
 	size  int64 // as the process sees it
@@ -134,7 +135,7 @@ func (d *Disk) open(e Event, live map[string]*inode) error {
 	at := span{e.Start, e.End}
 	f := live[e.Path]
 	if f == nil && strings.Contains(e.Flags, "O_CREAT") {
-		f = &inode{}
+		f = &inode{name: e.Path}
 		live[e.Path] = f
 		d.files = append(d.files, f)
 		d.names = append(d.names, nameOp{span: at, path: e.Path, file: f})
@@ -150,6 +151,30 @@ func (d *Disk) open(e Event, live map[string]*inode) error {
 func (f *inode) write(at span, off int64, data []byte) {
 	f.ops = append(f.ops, fileOp{span: at, off: off, data: data})
 	f.size = max(f.size, off+int64(len(data)))
+}
+
+// Forget is the disk of a product that never syncs the files of a class. It is there to show that a test would notice.
+func (d *Disk) Forget(class string) *Disk {
+	c := &Disk{dir: d.dir, syncs: map[string][]span{}}
+	same := map[*inode]*inode{}
+	for _, f := range d.files {
+		g := *f
+		if Class(d.dir, f.name) == class {
+			g.syncs = nil
+		}
+		same[f] = &g
+		c.files = append(c.files, &g)
+	}
+	for _, n := range d.names {
+		n.file = same[n.file]
+		c.names = append(c.names, n)
+	}
+	for dir, at := range d.syncs {
+		if Class(d.dir, dir) != class {
+			c.syncs[dir] = at
+		}
+	}
+	return c
 }
 
 // Tear decides about what was not synced when the power went. A nil Tear loses all of it.

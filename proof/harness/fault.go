@@ -23,7 +23,7 @@ type Fault struct {
 
 // The classes of files in a data directory.
 const (
-	ClassLog      = "log"      // raft.db
+	ClassLog      = "log"      // raft.db, and what is to become it
 	ClassState    = "state"    // state.db, and what is to take its place
 	ClassSnapshot = "snapshot" // what is in snapshots/, and that directory
 	ClassDir      = "dir"      // the rest: who lives there, and the directory itself
@@ -35,7 +35,7 @@ func Class(dir, path string) string {
 	switch {
 	case err != nil || rel == ".." || strings.HasPrefix(rel, "../"):
 		return ""
-	case rel == "raft.db":
+	case strings.HasPrefix(rel, "raft.db"):
 		return ClassLog
 	case strings.HasPrefix(rel, "state.db"):
 		return ClassState

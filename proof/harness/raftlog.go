@@ -16,10 +16,24 @@ type Entry struct {
 	Appended    time.Time // on the clock of the leader that wrote it
 }
 
+// LogEnd is the last index of the log of a node that does not run. Before it there may be a hole, behind which a snapshot was installed.
+func LogEnd(dir string) (last uint64, err error) {
+	s, err := openLog(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.LastIndex()
+}
+
+func openLog(dir string) (*raftboltdb.BoltStore, error) {
+	return raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "raft.db"), MsgpackUseNewTimeFormat: true,
+		BoltOptions: &bolt.Options{Timeout: time.Second, ReadOnly: true}})
+}
+
 // RaftLog reads the log of a node that does not run, as far as it was not compacted.
 func RaftLog(dir string) (log []Entry, err error) {
-	s, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "raft.db"), MsgpackUseNewTimeFormat: true,
-		BoltOptions: &bolt.Options{Timeout: time.Second, ReadOnly: true}})
+	s, err := openLog(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -161,6 +162,59 @@ func (t *Trace) add(start, end int, at time.Time, text string) error {
 	}
 	t.Events = append(t.Events, e)
 	return nil
+}
+
+// Changes are the calls that did something to the directory or to a file in it, and those that made that safe.
+func (t *Trace) Changes() (changes []Event) {
+	for _, e := range t.Events {
+		if e.OK && t.inside(e.Path) && (e.Call != "openat" || strings.Contains(e.Flags, "O_CREAT") || strings.Contains(e.Flags, "O_TRUNC")) {
+			changes = append(changes, e)
+		}
+	}
+	return changes
+}
+
+// Syncs says whether a call makes something safe.
+func (e *Event) Syncs() bool { return e.Call == "fsync" || e.Call == "fdatasync" }
+
+// Acked is where a raft server told its leader that its log reaches to some index: every place at which that grew, in order. The text is
+// what raft's own transport writes: msgpack, one answer a write.
+func (t *Trace) Acked() (at []int, index []uint64) {
+	var most uint64
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Call != "write" || filepath.IsAbs(e.Path) || !bytes.Contains(e.Data, []byte("\xa7Success\xc3")) {
+			continue
+		}
+		_, rest, ok := bytes.Cut(e.Data, []byte("\xa7LastLog"))
+		if n := msgpackUint(rest); ok && n > most {
+			most = n
+			at, index = append(at, e.Start), append(index, n)
+		}
+	}
+	return at, index
+}
+
+// msgpackUint reads a number that is not negative; 0 if there is none.
+func msgpackUint(b []byte) (n uint64) {
+	size := 0
+	switch {
+	case len(b) == 0:
+		return 0
+	case b[0] < 0x80:
+		return uint64(b[0])
+	case b[0] >= 0xcc && b[0] <= 0xcf: // unsigned of 1, 2, 4, 8 bytes
+		size = 1 << (b[0] - 0xcc)
+	case b[0] >= 0xd0 && b[0] <= 0xd3: // signed
+		size = 1 << (b[0] - 0xd0)
+	}
+	if len(b) <= size {
+		return 0
+	}
+	for _, c := range b[1 : 1+size] {
+		n = n<<8 | uint64(c)
+	}
+	return n
 }
 
 func (t *Trace) inside(path string) bool { return path == t.Dir || strings.HasPrefix(path, t.Dir+"/") }
