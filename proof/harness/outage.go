@@ -96,3 +96,13 @@ func (n *Node) Outages() []Outage {
 	defer n.mu.Unlock()
 	return append([]Outage(nil), n.outages...)
 }
+
+// Died notes that the process ended by itself, because of something that was done to it at some instant.
+func (n *Node) Died(why string, since time.Time) Outage {
+	o := Outage{Node: n.ID, Sent: since, Dead: time.Now(), Why: why}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cmd = nil
+	n.outages = append(n.outages, o)
+	return o
+}
