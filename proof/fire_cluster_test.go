@@ -220,9 +220,9 @@ func (f *fire) calm() {
 // restarts. At the end every occurrence is accounted for, and the three know the same.
 func TestEverythingAtOnce(t *testing.T) {
 	heavy(t)
-	jobs, span, wind := 20, 3*time.Second, 2*time.Second
+	jobs, span, wind, lease := 20, 2*time.Second, 2*time.Second, "4s"
 	if harness.Long() {
-		jobs, span, wind = 300, 100*time.Second, 5*time.Second
+		jobs, span, wind, lease = 300, 100*time.Second, 5*time.Second, "8s"
 	}
 	seed := harness.Seed(t)
 	f := &fire{rng: rand.New(rand.NewPCG(seed, 10)), net: harness.NewNet(t, 3)}
@@ -236,7 +236,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		if i == 2 && disk != nil {
 			n.Dir = filepath.Join(disk.Path, "data")
 		}
-	}, "--snapshot-threshold", "300", "--snapshot-interval", "1s", "--min-free-disk", "0", "--lease", "8s")
+	}, "--snapshot-threshold", "300", "--snapshot-interval", "1s", "--min-free-disk", "0", "--lease", lease)
 	kinds := []func(){f.kill, f.restart, f.pause, f.cutOff, f.tearTail}
 	if disk != nil {
 		kinds = append(kinds, f.fillDisk)

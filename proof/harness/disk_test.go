@@ -198,3 +198,48 @@ func TestTraceRefusesWhatItDoesNotModel(t *testing.T) {
 		}
 	}
 }
+
+// A disk that forgets the syncs of a class loses its files, and no others.
+func TestForget(t *testing.T) {
+	lines := []string{
+		`1 openat(AT_FDCWD<'/tmp'>, "'/d/raft.db'", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 7<'/d/raft.db'>`,
+		`1 openat(AT_FDCWD<'/tmp'>, "'/d/state.db'", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 8<'/d/state.db'>`,
+		`1 openat(AT_FDCWD<'/tmp'>, "'/d'", O_RDONLY|O_CLOEXEC) = 9<'/d'>`,
+		`1 fsync(9<'/d'>)                          = 0`,
+		`1 pwrite64(7<'/d/raft.db'>, "'log'", 3, 0)  = 3`,
+		`1 pwrite64(8<'/d/state.db'>, "'state'", 5, 0)  = 5`,
+		`1 fdatasync(7<'/d/raft.db'>)                   = 0`,
+		`1 fdatasync(8<'/d/state.db'>)                   = 0`,
+	}
+	tr, err := ReadTrace(strings.NewReader(straceLog(lines...)), "/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDisk(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class, want := range map[string]string{"": "log state", ClassLog: " state", ClassState: "log "} {
+		got := rebuilt(t, d.Forget(class), tr.Lines+1, nil)
+		if text := got["raft.db"] + " " + got["state.db"]; text != want {
+			t.Errorf("without the syncs of %q: %q, want %q (%v)", class, text, want, got)
+		}
+	}
+	if n := len(tr.Changes()); n != 7 {
+		t.Errorf("%d changes, want 7", n)
+	}
+}
+
+func TestAcked(t *testing.T) {
+	answer := func(last string, ok string) string {
+		return `1 write(5<TCP:[1]>, "'` + "\x85" + `\xa4Term` + "\x02" + "\xa7LastLog" + last + "\xa7Success" + ok + `'", 9) = 9`
+	}
+	tr, err := ReadTrace(strings.NewReader(straceLog(answer("\x05", "\xc3"), answer("\x09", "\xc2"), answer("\xcd\x01\x02", "\xc3"), answer("\x07", "\xc3"))), "/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, index := tr.Acked()
+	if fmt.Sprint(at, index) != "[1 3] [5 258]" {
+		t.Errorf("%v %v", at, index)
+	}
+}
