@@ -329,7 +329,9 @@ func (m *members) probePatiently(ctx context.Context, addr string) (s sighting, 
 func (m *members) duplicate(ctx context.Context, rq client.JoinRequest, addr string) error {
 	remedy := fmt.Sprintf("if that one is gone for good, run `carillon cluster remove %s` first; otherwise choose another --node-id", rq.NodeID)
 	state := "does not answer"
-	if info, err := m.probe(ctx, addr); err == nil && info.NodeID == rq.NodeID {
+	if addr == rq.Address {
+		state = "was" // who answers there now is the one that asks
+	} else if info, err := m.probe(ctx, addr); err == nil && info.NodeID == rq.NodeID && info.InstanceID != rq.InstanceID {
 		state = "is running"
 	}
 	return job.Errorf(job.CodeState, remedy, "the cluster has a node %s with another data directory; it %s at %s", rq.NodeID, state, addr)

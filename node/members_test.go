@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -303,6 +304,44 @@ func TestMembershipOperations(t *testing.T) {
 	c.refused("demote", last.id(), job.CodeState, "last voter")
 	c.refused("transfer", "", job.CodeState, "nobody")
 	last.create(map[string]any{"type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+}
+
+// What a node has in hand when it is removed is finished and recorded as what it was, and it gets nothing new.
+func TestRemovedNodeHandsInItsResults(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3, func(cfg *Config) { cfg.Tags = map[string]string{"at": cfg.NodeID} })
+	c.awaitWorkers(3)
+	r := newRecorder(t)
+	r.delay.Store(int64(1500 * time.Millisecond))
+	lead := c.leader()
+	rest := c.others(lead)
+	for _, leaver := range []*member{rest[0], lead} { // a follower, and then a leader, which hands over first
+		stay := rest[1]
+		had := len(r.all())
+		var names []string
+		for _, delivery := range []string{"at_least_once", "at_most_once"} {
+			spec := r.spec(leaver.id()+"-"+delivery, "@manual")
+			spec["delivery"], spec["workers"] = delivery, map[string]any{"at": leaver.id()}
+			names = append(names, spec["name"].(string))
+			stay.create(spec)
+			ok[job.Run](stay.testNode, "POST", "/api/v1/jobs/"+spec["name"].(string)+":run", nil)
+		}
+		stay.eventually("both run", func() bool { return len(r.all()) == had+2 })
+		c.mustOp("remove", leaver.id())
+		for _, name := range names {
+			stay.eventually(name+" has ended", func() bool { return stay.get(name).OpenRuns == 0 })
+			if runs := stay.runs(name); len(runs) != 1 || runs[0].Status != job.RunSucceeded || runs[0].Attempt != 1 || runs[0].Worker != leaver.id() {
+				t.Errorf("%s: %+v", name, runs)
+			}
+		}
+		stay.eventually("its session ends", func() bool {
+			e := c.leader().group.lead.current()
+			return e != nil && !slices.ContainsFunc(e.sched.Workers(), func(w scheduler.WorkerInfo) bool { return w.Worker == leaver.id() })
+		})
+	}
+	if hits := r.all(); len(hits) != 4 {
+		t.Errorf("the target was called %d times for 4 runs", len(hits))
+	}
 }
 
 // Without the rule, removing a living voter while another is dead leaves a configuration in which nothing can be committed.

@@ -82,8 +82,8 @@ func (r *workerRoute) remote(addrs ...string) *client.Leader {
 // around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut off and HTTP is not:
 // the others have a leader then, they say who, and this node's slots need not stand idle. Raft gets a moment to name one first.
 func (r *workerRoute) around(p place) (addrs []string) {
-	if p.id != "" || time.Since(p.since) < newsWait || r.n.stopping.Load() || r.n.members.isRemoved() {
-		return nil // a node that was removed gets no more work
+	if p.id != "" || time.Since(p.since) < newsWait || r.n.stopping.Load() && !r.out() {
+		return nil
 	}
 	for _, s := range r.n.servers() {
 		if string(s.ID) != r.n.cfg.NodeID {
@@ -92,6 +92,10 @@ func (r *workerRoute) around(p place) (addrs []string) {
 	}
 	return addrs
 }
+
+// out says that this node was removed from the cluster. It gets no more work then, but what its worker has in hand is finished, and the
+// leader hears of it: otherwise a run that did its work would be done again elsewhere, or be recorded as lost. Raft no longer says who leads.
+func (r *workerRoute) out() bool { return r.n.group.lead.current() == nil && r.n.members.isRemoved() }
 
 func (r *workerRoute) close() {
 	r.mu.Lock()
@@ -109,7 +113,15 @@ const registerPause = 25 * time.Millisecond
 // slots stand idle.
 func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session, error) {
 	for {
-		s, err := route(ctx, r, q, (*scheduler.Scheduler).Register, (*client.Leader).Register)
+		var s job.Session
+		err := errNoLeader()
+		if out := r.out(); !out || len(q.Held) > 0 {
+			q := q
+			if out {
+				q.Slots, q.Prefetch = len(q.Held), 0
+			}
+			s, err = route(ctx, r, q, (*scheduler.Scheduler).Register, (*client.Leader).Register)
+		}
 		switch job.CodeOf(err) {
 		case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeUnavailable, job.CodeOutcomeUnknown:
 		default:
@@ -136,10 +148,19 @@ func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session
 }
 
 func (r *workerRoute) Poll(ctx context.Context, q job.Poll) (job.PollReply, error) {
+	if r.out() {
+		q.Free = 0
+	}
 	return route(ctx, r, q, (*scheduler.Scheduler).Poll, (*client.Leader).Poll)
 }
 
 func (r *workerRoute) Heartbeat(ctx context.Context, q job.Heartbeat) (job.HeartbeatReply, error) {
+	if r.out() {
+		if len(q.Held) == 0 {
+			return job.HeartbeatReply{}, errNoLeader() // it has handed in everything: its session may end
+		}
+		q.Free = 0
+	}
 	return route(ctx, r, q, (*scheduler.Scheduler).Heartbeat, (*client.Leader).Heartbeat)
 }
 
