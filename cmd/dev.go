@@ -74,7 +74,7 @@ func onlyLoopback(listen string) error {
 }
 
 // devWelcome says what to try next, ready to be pasted.
-func devWelcome(w io.Writer, addr, dir string, temporary bool) {
+func devWelcome(w io.Writer, addr, dir string, temporary bool, others ...string) {
 	flag := ""
 	if addr != client.DefaultAddr {
 		flag = " --addr " + addr
@@ -83,7 +83,11 @@ func devWelcome(w io.Writer, addr, dir string, temporary bool) {
 	if temporary {
 		kept = "temporary: removed at the end; --data-dir keeps it"
 	}
-	fmt.Fprintf(w, `carillon dev serves on http://%s
+	also := ""
+	for _, o := range others {
+		also += ", http://" + o
+	}
+	fmt.Fprintf(w, `carillon dev serves on http://%s%s
 data in %s (%s)
 
 Try, in another terminal:
@@ -93,5 +97,5 @@ Try, in another terminal:
   carillon status%s
 
 Ctrl-C ends it.
-`, addr, dir, kept, flag, flag, flag)
+`, addr, also, dir, kept, flag, flag, flag)
 }

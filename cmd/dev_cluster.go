@@ -205,16 +205,21 @@ func (d *devCluster) watch(ctx context.Context, dir string, temporary bool) {
 			if voters < len(d.nodes) {
 				continue
 			}
+			var others []string
+			for _, n := range d.nodes[1:] {
+				others = append(others, n.addr)
+			}
 			d.mu.Lock()
-			devWelcome(d.out, d.nodes[0].addr, dir, temporary)
+			devWelcome(d.out, d.nodes[0].addr, dir, temporary, others...)
 			d.mu.Unlock()
 			welcomed = true
 		}
 		if status.Leader != leader {
 			leader = status.Leader
-			for _, n := range d.nodes {
+			for i, n := range d.nodes {
 				if n.id == leader {
-					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d", n.id, n.pid())
+					// The default address may be the one that is about to die.
+					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; carillon status --addr %s", n.id, n.pid(), d.nodes[(i+1)%len(d.nodes)].addr)
 				}
 			}
 		}

@@ -127,7 +127,11 @@ func (p *printer) why(r job.Run) string {
 		text += ": " + r.Error
 	}
 	if r.Status == job.RunRetrying && r.ReadyAt != 0 {
-		text = strings.TrimSuffix("next attempt "+relative(r.ReadyAt.Time().Sub(p.now))+": "+text, ": ")
+		next := "next attempt " + relative(r.ReadyAt.Time().Sub(p.now))
+		if r.ReadyAt.Time().Before(p.now) {
+			next = "next attempt due " + relative(r.ReadyAt.Time().Sub(p.now)) // it waits for a worker or a limit
+		}
+		text = strings.TrimSuffix(next+": "+text, ": ")
 	}
 	return line(text)
 }

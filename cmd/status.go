@@ -105,15 +105,23 @@ func (p *printer) status(s client.Status) {
 	if s.Hold != nil {
 		hold = p.paint(red, "restored from a backup of "+s.Hold.FromCluster+"; nothing runs") + ": " + s.Hold.Remedy
 	}
+	cluster := fmt.Sprintf("%s, led by %s in term %d", s.ClusterID, leader, s.Term)
+	if s.ClusterID == "" {
+		cluster = "none yet"
+	}
+	history := fmt.Sprintf("records %d to %d", s.History.First, s.History.Last)
+	if s.History.Last == 0 {
+		history = "empty"
+	}
 	p.fields(
 		"node", fmt.Sprintf("%s (%s), version %s%s", s.Node, s.State, s.Version, up),
-		"cluster", fmt.Sprintf("%s, led by %s in term %d", s.ClusterID, leader, s.Term),
+		"cluster", cluster,
 		"ready", ready,
 		"hold", hold,
 		"clock", skew,
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog, plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),
-		"history", fmt.Sprintf("records %d to %d", s.History.First, s.History.Last),
+		"history", history,
 		"disk", p.disk(s.Disk),
 	)
 	if n := s.Notifications; n != nil {
