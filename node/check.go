@@ -89,6 +89,10 @@ func (d *dataDir) checkReach(res *CheckResult) error {
 		return err
 	}
 	defer st.Close()
+	if level := st.Info().Level; level > fsm.Level {
+		// What was found, or not found, says nothing: this binary does not know what that level added.
+		return fmt.Errorf("data directory %s is at feature level %d and this binary knows levels up to %d: check it with the newer carillon that wrote it", d.path, level, fsm.Level)
+	}
 	snap, err := d.snapshotMeta()
 	if err != nil {
 		return err
