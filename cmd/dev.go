@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,7 @@ import (
 )
 
 func (a *app) devCmd() *cobra.Command {
-	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, Executors: knownExecutors, Slots: 64, Dev: true, LogFormat: "text",
+	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: knownExecutors}, Slots: 64, Dev: true, LogFormat: "text",
 		HistoryMaxAge: 7 * 24 * time.Hour, HistoryMaxCount: 1_000_000}
 	var nodes int
 	c := &cobra.Command{
@@ -33,7 +32,7 @@ func (a *app) devCmd() *cobra.Command {
 				}
 				defer func() { err = errors.Join(err, os.RemoveAll(cfg.DataDir)) }()
 			}
-			cfg.Brokers = append(cfg.Brokers, strings.Fields(a.env("CARILLON_BROKERS"))...)
+			cfg.readEnv(a.env)
 			if err := cfg.validate(); err != nil {
 				return err
 			}
@@ -55,7 +54,7 @@ func (a *app) devCmd() *cobra.Command {
 	c.Flags().StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port on the loopback interface")
 	c.Flags().IntVar(&nodes, "nodes", 1, "how many nodes, each a process of its own on the next port")
 	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory of its state (default a temporary one)")
-	c.Flags().StringArrayVar(&cfg.Brokers, "broker", nil, "NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
+	cfg.registerBrokers(c.Flags())
 	c.Flags().StringVar(&cfg.LogLevel, "log-level", "warn", "debug, info, warn or error")
 	c.Flags().BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c

@@ -71,7 +71,7 @@ func TestServer(t *testing.T) {
 	_, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--bootstrap", "--listen", "10.0.0.1:7400", "--advertise", "n1:7400", "--executors", "http,shell",
 		"--slots", "8", "--tags", "zone=a,disk=ssd", "--history-max-age", "1h", "--history-max-count", "5", "--log-format", "json", "--log-level", "debug", "--pprof")
 	got.SnapshotInterval, got.SnapshotThreshold = 0, 0
-	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true, Executors: []string{"http", "shell"}, Slots: 8,
+	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true, toolFlags: toolFlags{Executors: []string{"http", "shell"}}, Slots: 8,
 		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json", LogLevel: "debug", Pprof: true}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/executor"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/notify"
 )
@@ -21,10 +19,8 @@ type ServerConfig struct {
 	Join                               []string
 	RemoveDeadAfter                    time.Duration
 	Lease                              time.Duration
-	Executors                          []string
+	toolFlags                          // of its own worker
 	Slots                              int
-	Brokers                            []string
-	Shell                              node.ShellConfig
 	Tags                               map[string]string
 	Dev                                bool
 	LogLevel, LogFormat                string
@@ -48,18 +44,14 @@ var (
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
 func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) error {
 	tuneGC()
-	types := make([]job.Type, len(cfg.Executors))
-	for i, e := range cfg.Executors {
-		types[i] = job.Type(e)
-	}
-	brokers, err := executor.ParseBrokers(cfg.Brokers)
+	brokers, err := cfg.brokers()
 	if err != nil {
-		return job.Invalid("--broker", "", "%v", err)
+		return err
 	}
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
-		Executors: types, Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
+		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk, Notify: cfg.Notify,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},

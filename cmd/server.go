@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
@@ -37,7 +36,7 @@ func (a *app) serverCmd() *cobra.Command {
 			if cfg.MinFreeDisk, err = diskLimit(minFree); err != nil {
 				return err
 			}
-			cfg.Brokers = append(cfg.Brokers, strings.Fields(a.env("CARILLON_BROKERS"))...)
+			cfg.readEnv(a.env)
 			if cfg.Notify, err = tells.settings(a.env); err != nil {
 				return err
 			}
@@ -58,8 +57,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster to join; ignored when the directory has state")
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0, "remove members that were silent for this long (default never)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, message, or none")
-	fl.StringArrayVar(&cfg.Brokers, "broker", nil, "NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
-	shellFlags(fl, &cfg.Shell)
+	cfg.register(fl)
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
 	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s)")
@@ -79,21 +77,13 @@ func (c *ServerConfig) validate() error {
 	if slices.Equal(c.Executors, []string{"none"}) {
 		c.Executors = nil
 	}
-	for _, e := range c.Executors {
-		if !slices.Contains(knownExecutors, e) {
-			return job.Invalid("--executors", "use "+strings.Join(knownExecutors, ", ")+" or none", "there is no executor %q", e)
-		}
+	if err := c.toolFlags.validate(knownExecutors, " or none"); err != nil {
+		return err
 	}
 	for _, a := range c.Join {
 		if host, _, err := net.SplitHostPort(a); !isAddress(a) || err != nil || host == "" {
 			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400", "%q is not an address", a)
 		}
-	}
-	if _, err := executor.ParseBrokers(c.Brokers); err != nil {
-		return job.Invalid("--broker", "", "%v", err)
-	}
-	if err := checkShellFlags(c); err != nil {
-		return err
 	}
 	switch {
 	case c.NodeID == "":

@@ -21,9 +21,9 @@ import (
 
 // workerConfig is what `worker` knows.
 type workerConfig struct {
-	Join                      []string
-	Name                      string
-	Executors                 []string
+	Join []string
+	Name string
+	toolFlags
 	Queues                    []string
 	Command                   string
 	Slots, Prefetch           int
@@ -51,6 +51,7 @@ func (a *app) workerCmd() *cobra.Command {
 				cfg.Join = []string{a.addr}
 			}
 			cfg.Vers = version().Version
+			cfg.readEnv(a.env)
 			if err := cfg.validate(); err != nil {
 				return err
 			}
@@ -60,7 +61,8 @@ func (a *app) workerCmd() *cobra.Command {
 	fl := c.Flags()
 	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster, any of them (default --addr)")
 	fl.StringVar(&cfg.Name, "name", "", "name of the worker, unique in its cluster (default the host's name and something random)")
-	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what it carries out: http, shell, queue")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what it carries out: http, shell, message, queue")
+	cfg.register(fl)
 	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
 	fl.StringVar(&cfg.Command, "command", "", "with --executors queue: the command that does a run; it gets the data as JSON on standard input")
 	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it works on at once")
@@ -75,10 +77,8 @@ func (a *app) workerCmd() *cobra.Command {
 
 func (c *workerConfig) validate() error {
 	queue := slices.Contains(c.Executors, string(job.TypeQueue))
-	for _, e := range c.Executors {
-		if !slices.Contains(workerExecutors, e) {
-			return job.Invalid("--executors", "use "+strings.Join(workerExecutors, ", "), "there is no executor %q", e)
-		}
+	if err := c.toolFlags.validate(workerExecutors, ""); err != nil {
+		return err
 	}
 	for _, q := range c.Queues {
 		if !job.QueueName(q) {
@@ -139,26 +139,17 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	if me.Name == "" {
 		me.Name = randomName()
 	}
-	runners := map[job.Type]executor.Runner{}
-	var shell *executor.Shell
-	if slices.Contains(cfg.Executors, string(job.TypeShell)) || slices.Contains(cfg.Executors, string(job.TypeQueue)) {
-		if shell, err = executor.NewShell(executor.ShellOptions{Dir: procs}); err != nil {
-			return err
-		}
-		defer shell.Close()
+	brokers, err := cfg.brokers()
+	if err != nil {
+		return err
 	}
-	for _, e := range cfg.Executors {
-		switch t := job.Type(e); t {
-		case job.TypeHTTP:
-			h := executor.NewHTTP(executor.HTTPOptions{Version: cfg.Vers})
-			defer h.Close()
-			runners[t] = h
-		case job.TypeShell:
-			runners[t] = shell
-		case job.TypeQueue:
-			runners[t] = &executor.Queue{Shell: shell, Command: cfg.Command}
-		}
+	shell := cfg.Shell
+	shell.Dir = procs
+	tools, err := executor.NewTools(executor.ToolsOptions{Types: cfg.types(), Version: cfg.Vers, Shell: shell, Brokers: brokers, QueueCommand: cfg.Command})
+	if err != nil {
+		return err
 	}
+	defer tools.Close()
 	tags := cfg.Tags
 	if len(cfg.Queues) > 0 {
 		if tags == nil {
@@ -169,7 +160,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	leader := client.NewLeader(cfg.Join)
 	defer leader.Close()
 	w, err := executor.New(executor.Options{
-		Name: me.Name, Secret: me.Secret, Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: runners,
+		Name: me.Name, Secret: me.Secret, Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
 		Leader: &announcing{Leader: leader, say: func(s job.Session) {
 			fmt.Fprintf(stderr, "carillon worker %s registered: %d slots for %s, leader of term %d\n", me.Name, cfg.Slots, strings.Join(cfg.Executors, ", "), s.Term)
 		}},

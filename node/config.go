@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -28,7 +29,7 @@ type Config struct {
 	Executors []job.Type            // what the local worker carries out; empty: no local worker
 	Slots     int                   // how many runs it works on at once
 	Brokers   map[string]job.Broker // where message jobs may publish to by a name
-	Shell     ShellConfig
+	Shell     executor.ShellOptions // bounds its shell jobs; the directory is the node's own
 	Tags      map[string]string
 	Version   string
 	Logger    *slog.Logger
@@ -57,14 +58,6 @@ type Config struct {
 
 	hooks hooks
 	level int // the feature level to support, for tests of upgrades; 0: that of the binary
-}
-
-// ShellConfig is what bounds the shell jobs of the local worker; see executor.ShellOptions.
-type ShellConfig struct {
-	Limits job.ShellLimits
-	User   string
-	Users  []string
-	Cgroup string
 }
 
 // RaftConfig are the timings of the Raft group. Zero values take the defaults of design §7.

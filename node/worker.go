@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
@@ -12,9 +14,7 @@ import (
 type localWorker struct {
 	n     *Node
 	w     *executor.Worker // nil: this node carries out nothing
-	http  *executor.HTTP
-	shell *executor.Shell
-	msg   *executor.Message
+	tools *executor.Tools
 	route *workerRoute
 }
 
@@ -29,30 +29,22 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		return l, nil
 	}
 	runners := map[job.Type]executor.Runner{}
+	var types []job.Type
 	for _, t := range n.cfg.Executors {
 		if r := n.cfg.Machine.Runners[t]; r != nil {
 			runners[t] = r
-			continue
-		}
-		switch t {
-		case job.TypeHTTP:
-			l.http = executor.NewHTTP(executor.HTTPOptions{Version: n.cfg.Version})
-			runners[t] = l.http
-		case job.TypeShell:
-			if l.shell, err = executor.NewShell(executor.ShellOptions{Dir: n.dir.file(dirProcs),
-				Limits: n.cfg.Shell.Limits, User: n.cfg.Shell.User, Users: n.cfg.Shell.Users, Cgroup: n.cfg.Shell.Cgroup}); err != nil {
-				return nil, err
-			}
-			runners[t] = l.shell
-		case job.TypeMessage:
-			if l.msg, err = executor.NewMessage(executor.MessageOptions{Version: n.cfg.Version, Brokers: n.cfg.Brokers}); err != nil {
-				return nil, err
-			}
-			runners[t] = l.msg
-		default:
-			return nil, fmt.Errorf("executors: this binary cannot carry out %q jobs: use http, shell or message", t)
+		} else if t == job.TypeQueue {
+			return nil, errors.New("executors: a node has no command for the runs of queues: use http, shell or message")
+		} else {
+			types = append(types, t)
 		}
 	}
+	shell := n.cfg.Shell
+	shell.Dir = n.dir.file(dirProcs)
+	if l.tools, err = executor.NewTools(executor.ToolsOptions{Types: types, Version: n.cfg.Version, Shell: shell, Brokers: n.cfg.Brokers}); err != nil {
+		return nil, err
+	}
+	maps.Copy(runners, l.tools.Runners)
 	secret, err := n.dir.workerSecret()
 	if err != nil {
 		return nil, err
@@ -96,14 +88,8 @@ func (l *localWorker) kill() {
 }
 
 func (l *localWorker) close() {
-	if l.http != nil {
-		l.http.Close()
-	}
-	if l.shell != nil {
-		l.shell.Close()
-	}
-	if l.msg != nil {
-		l.msg.Close()
+	if l.tools != nil {
+		l.tools.Close()
 	}
 	if l.route != nil {
 		l.route.close()

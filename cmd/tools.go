@@ -1,0 +1,79 @@
+package cmd
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// toolFlags are what a worker carries runs out with, in a node and alone.
+type toolFlags struct {
+	Executors []string
+	Brokers   []string
+	Shell     executor.ShellOptions
+}
+
+func (c *toolFlags) register(fl *pflag.FlagSet) {
+	c.registerBrokers(fl)
+	l := &c.Shell.Limits
+	fl.Var(&l.Memory, "shell-memory", "most memory of a shell job, such as 512MiB (default no limit)")
+	fl.IntVar(&l.Processes, "shell-processes", 0, "most processes of a shell job (default no limit)")
+	fl.DurationVar((*time.Duration)(&l.CPU), "shell-cpu", 0, "most CPU time of a process of a shell job (default no limit)")
+	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "most open files of a process of a shell job (default no limit)")
+	fl.Var(&l.FileSize, "shell-file-size", "largest file that a shell job may write (default no limit)")
+	fl.StringVar(&c.Shell.User, "shell-user", "", "user that shell jobs run as; needs root (default that of this process)")
+	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may name to run as; needs root")
+	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "", "cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with --shell-memory or --shell-processes)")
+}
+
+func (c *toolFlags) registerBrokers(fl *pflag.FlagSet) {
+	fl.StringArrayVar(&c.Brokers, "broker", nil, "NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
+}
+
+// readEnv adds what is in the environment, where others cannot see it.
+func (c *toolFlags) readEnv(env func(string) string) {
+	c.Brokers = append(c.Brokers, strings.Fields(env("CARILLON_BROKERS"))...)
+}
+
+// validate checks the flags; known are the executors that there are.
+func (c *toolFlags) validate(known []string, or string) error {
+	for _, e := range c.Executors {
+		if !slices.Contains(known, e) {
+			return job.Invalid("--executors", "use "+strings.Join(known, ", ")+or, "there is no executor %q", e)
+		}
+	}
+	if _, err := executor.ParseBrokers(c.Brokers); err != nil {
+		return job.Invalid("--broker", "", "%v", err)
+	}
+	if err := c.Shell.Limits.Validate(); err != nil {
+		e := err.(*job.Error)
+		e.Field = "--shell-" + strings.ReplaceAll(e.Field, "_", "-")
+		return e
+	}
+	if g := c.Shell.Cgroup; g != "" && !slices.Contains([]string{"auto", "none"}, g) && !filepath.IsAbs(g) {
+		return job.Invalid("--shell-cgroup", "use auto, none, or a directory such as /sys/fs/cgroup/system.slice/carillon.service", "%q is relative", g)
+	}
+	return nil
+}
+
+func (c *toolFlags) types() []job.Type {
+	types := make([]job.Type, len(c.Executors))
+	for i, e := range c.Executors {
+		types[i] = job.Type(e)
+	}
+	return types
+}
+
+func (c *toolFlags) brokers() (map[string]job.Broker, error) {
+	b, err := executor.ParseBrokers(c.Brokers)
+	if err != nil {
+		return nil, job.Invalid("--broker", "", "%v", err)
+	}
+	return b, nil
+}
