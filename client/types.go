@@ -137,6 +137,7 @@ type Status struct {
 	Node        string            `json:"node"`
 	Version     string            `json:"version"`
 	ClusterID   string            `json:"cluster_id"`
+	Level       int               `json:"level"` // the committed feature level: what every member can do
 	State       string            `json:"state"` // leader, follower, candidate
 	Leader      string            `json:"leader"`
 	Term        uint64            `json:"term"`

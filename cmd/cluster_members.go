@@ -2,7 +2,9 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +42,30 @@ func (p *printer) members(s client.Status) {
 		t.row(m.ID, m.Address, role(m), dash(m.Version), level, joined, applied, p.paint(red, m.Problem))
 	}
 	p.table(t)
+	if s.Level > 0 {
+		p.printf("\nfeature level %d is committed%s\n", s.Level, behind(s))
+	}
+}
+
+// behind says who keeps the feature level from being raised.
+func behind(s client.Status) string {
+	most := 0
+	for _, m := range s.Members {
+		most = max(most, m.Level)
+	}
+	if most <= s.Level {
+		return ""
+	}
+	var old []string
+	for _, m := range s.Members {
+		if m.Level < most {
+			old = append(old, m.ID)
+		}
+	}
+	if len(old) == 0 {
+		return fmt.Sprintf("; level %d follows", most)
+	}
+	return fmt.Sprintf("; level %d follows when every member supports it; still to come: %s", most, strings.Join(old, ", "))
 }
 
 // nodeCmd is a command about one member.

@@ -67,6 +67,8 @@ func TestClusterCommands(t *testing.T) {
 		}
 	}
 	eventually("two voters", lists(fmt.Sprintf("n1 %s leader test %d", n1.Addr(), fsm.Level), fmt.Sprintf("n2 %s voter test %d", n2.Addr(), fsm.Level)))
+	must(fmt.Sprintf("feature level %d is committed\n", fsm.Level), "cluster", "members")
+	must(fmt.Sprintf("feature level %d\n", fsm.Level), "status")
 	must("n2 leads", "cluster", "transfer", "n2")
 	eventually("n2 leads", lists("n2 "+n2.Addr()+" leader"))
 	must("n1 follows without a vote", "cluster", "demote", "n1")
@@ -259,6 +261,28 @@ func TestServerJoins(t *testing.T) {
 	for _, args := range [][]string{{"--bootstrap", "--join", "h:1"}, {"--join", "h:1", "--remove-dead-after", "1s"}} {
 		if _, errOut, code := s.run("", append([]string{"server", "--node-id", "n1", "--data-dir", "d"}, args...)...); code != exitUsage {
 			t.Error(args, errOut, code)
+		}
+	}
+}
+
+func TestWhoHoldsTheLevel(t *testing.T) {
+	at := func(committed int, levels ...int) client.Status {
+		s := client.Status{Level: committed}
+		for i, l := range levels {
+			s.Members = append(s.Members, client.Member{ID: fmt.Sprint("n", i+1), Level: l})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		s    client.Status
+		want string
+	}{
+		{at(2, 2, 2, 2), ""},
+		{at(2, 3, 3, 3), "; level 3 follows"},
+		{at(1, 2, 1, 0), "; level 2 follows when every member supports it; still to come: n2, n3"},
+	} {
+		if got := behind(tt.s); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
 }

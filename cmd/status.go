@@ -105,7 +105,7 @@ func (p *printer) status(s client.Status) {
 	if s.Hold != nil {
 		hold = p.paint(red, "restored from a backup of "+s.Hold.FromCluster+"; nothing runs") + ": " + s.Hold.Remedy
 	}
-	cluster := fmt.Sprintf("%s, led by %s in term %d", s.ClusterID, leader, s.Term)
+	cluster := fmt.Sprintf("%s, led by %s in term %d, feature level %d", s.ClusterID, leader, s.Term, s.Level)
 	if s.ClusterID == "" {
 		cluster = "none yet"
 	}

@@ -26,6 +26,31 @@ var Level = func() int {
 	return n
 }()
 
+// introduced is the level that brought each command. An older binary stops at an entry of a type that it does not know, so a command is
+// proposed only once its level is committed.
+var introduced = map[Type]int{
+	TypeCreate: 1, TypeUpdate: 1, TypeDelete: 1, TypePause: 1, TypeResume: 1, TypeTrigger: 1, TypeBackfill: 1, TypeClaim: 1,
+	TypeComplete: 1, TypeExpire: 1, TypeAdvance: 1, TypeCancel: 1, TypeRedrive: 1, TypePurge: 1, TypeTrim: 1, TypeStamp: 1,
+	TypeCalendar: 1, TypeQuarantine: 1, TypeClockReset: 1, TypeCleanup: 1, TypeInit: 1, TypePutNode: 1, TypeRemoveNode: 1, TypeSetLevel: 1,
+
+	TypeRelease: HoldLevel, TypeLose: HoldLevel,
+	TypePutQueue: 2, TypeDeleteQueue: 2,
+	TypeClaimNotices: 2, TypeSettleNotices: 2,
+}
+
+// CommandLevel is the feature level that must be committed before a command may be proposed.
+func CommandLevel(cmd any) (int, error) {
+	t, ok := typeOf(cmd)
+	if !ok {
+		return 0, fmt.Errorf("fsm: %T is not a command", cmd)
+	}
+	l, ok := introduced[t]
+	if !ok {
+		return 0, fmt.Errorf("fsm: nobody said which feature level brought command %d (%T)", t, cmd)
+	}
+	return l, nil
+}
+
 // CheckLevel refuses a state whose committed level is above the one supported: it may contain what this binary would misread.
 func CheckLevel(committed, supported int) error {
 	if supported == 0 {

@@ -151,7 +151,7 @@ func (l *leadership) stepDown() {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight}
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows}
 	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
@@ -163,6 +163,9 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	}
 	if g.members != nil {
 		if err := g.members.enlist(prop, term); err != nil {
+			return err
+		}
+		if err := g.members.raise(prop, term); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ type proposer struct {
 	timeout time.Duration
 	observe func(cmd any, reply *fsm.Reply, took time.Duration)
 	flight  *flight
+	allows  func(level int) error // whether commands of a feature level may be in the log; nil: all
 	ended   atomic.Bool
 
 	verifying sync.Mutex
@@ -56,6 +57,14 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 	data, err := fsm.Encode(cmd)
 	if err != nil {
 		return refused(err)
+	}
+	// A member whose binary does not know the command would stop at it, and with enough of them the cluster (design §4).
+	if level, err := fsm.CommandLevel(cmd); err != nil {
+		return refused(err)
+	} else if p.allows != nil {
+		if err := p.allows(level); err != nil {
+			return refused(err)
+		}
 	}
 	if p.ended.Load() {
 		return refused(errEnded)

@@ -134,7 +134,6 @@ func (m *members) settle(ctx context.Context, e *epoch) error {
 			return m.add(ctx, r)
 		}
 	}
-	level := 0
 	for _, s := range servers {
 		id := string(s.ID)
 		r, ok := rows[id]
@@ -142,11 +141,7 @@ func (m *members) settle(ctx context.Context, e *epoch) error {
 			if gone, ok := m.row(id); ok && gone.Removed && id != m.id() {
 				return m.drop(ctx, e, id)
 			}
-			level = -1
 			continue // it will announce itself
-		}
-		if level >= 0 && (level == 0 || r.Level < level) {
-			level = r.Level
 		}
 		if id == m.id() && string(s.Address) != r.Address {
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
@@ -163,7 +158,7 @@ func (m *members) settle(ctx context.Context, e *epoch) error {
 			return m.demote(ctx, s)
 		}
 	}
-	if level > m.g.store.Info().Level {
+	if level := common(rows, servers); level > m.g.store.Info().Level {
 		m.n.cfg.Logger.Info("every member supports a higher feature level", "level", level)
 		_, err := m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
 		return err
@@ -240,12 +235,7 @@ func (m *members) enlist(prop *proposer, term uint64) error {
 		return nil
 	}
 	row.Standby = known && old.Standby
-	// The stamp must not move the mark: nobody has looked at this node's clock yet.
-	now := m.g.store.Counters().Mark
-	if now == 0 {
-		now = m.g.now()
-	}
-	reply, err := prop.Propose(&fsm.PutNode{Head: fsm.Head{Now: now, Term: term}, Node: row}).Wait()
+	reply, err := prop.Propose(&fsm.PutNode{Head: m.early(term), Node: row}).Wait()
 	if err != nil {
 		return fmt.Errorf("write this node's row: %w", err)
 	}
@@ -253,4 +243,13 @@ func (m *members) enlist(prop *proposer, term uint64) error {
 		m.log("this node leads, but its row was refused", "reason", o.Text)
 	}
 	return nil
+}
+
+// early is the stamp of a command before anything else of a term. It must not move the mark: nobody has looked at this node's clock yet.
+func (m *members) early(term uint64) fsm.Head {
+	now := m.g.store.Counters().Mark
+	if now == 0 {
+		now = m.g.now()
+	}
+	return fsm.Head{Now: now, Term: term}
 }

@@ -60,7 +60,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		}
 	}
 	err := b.view(func(r *reader) error {
-		s.ClusterID, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.C.Jobs, r.C.Dead
+		s.ClusterID, s.Level, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.Info.Level, r.C.Jobs, r.C.Dead
 		s.Hold = holdStatus(r.Info.Hold)
 		s.History = client.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
 		if r.C.HistSeq == 0 {

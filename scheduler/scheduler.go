@@ -288,6 +288,9 @@ func (s *Scheduler) Propose(ctx context.Context, cmd any) (*fsm.Reply, error) {
 		case errors.Is(a.err, fsm.ErrTooLarge):
 			return nil, job.Errorf(job.CodeTooLarge, "split it", "%v", a.err)
 		case errors.Is(a.err, ErrNotApplied):
+			if known, ok := errors.AsType[*job.Error](a.err); ok {
+				return nil, known // refused for a reason of its own
+			}
 			return nil, job.Errorf(job.CodeNoLeader, "try again in a moment", "nothing was changed: %v", a.err)
 		}
 		return nil, outcomeUnknown(a.err)

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// common is the feature level that every server supports; 0 if one of them has not said yet.
+func common(rows map[string]store.Node, servers []raft.Server) int {
+	level := 0
+	for i, s := range servers {
+		r := rows[string(s.ID)] // without a row: 0
+		if i == 0 || r.Level < level {
+			level = r.Level
+		}
+	}
+	return level
+}
+
+// raise commits the feature level that every member supports before anything else of a term is done: a new cluster has it from its
+// first moment. What changes later is seen by settle.
+func (m *members) raise(prop *proposer, term uint64) error {
+	rows, err := m.rows()
+	if err != nil {
+		return err
+	}
+	level := common(rows, m.configured())
+	if level <= m.g.store.Info().Level {
+		return nil
+	}
+	if _, err := prop.Propose(&fsm.SetLevel{Head: m.early(term), Level: level}).Wait(); err != nil {
+		return fmt.Errorf("raise the feature level: %w", err)
+	}
+	return nil
+}
+
+// old are the members that do not support a feature level, each with what it has.
+func (m *members) old(level int) []string {
+	rows, err := m.rows()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, s := range m.configured() {
+		id := string(s.ID)
+		switch r, ok := rows[id]; {
+		case !ok:
+			out = append(out, id+" (it has not said yet)")
+		case r.Level < level:
+			out = append(out, fmt.Sprintf("%s (version %s, level %d)", id, r.Version, r.Level))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// allows refuses to propose what a member might not understand.
+func (g *group) allows(level int) error {
+	committed := g.store.Info().Level
+	if level <= committed {
+		return nil
+	}
+	var old []string
+	if g.members != nil {
+		old = g.members.old(level)
+	}
+	if len(old) == 0 { // the last one was replaced just now
+		return job.Errorf(job.CodeState, "try again in a moment", "this needs feature level %d, and the cluster is at level %d; every member supports it, and it is being raised", level, committed)
+	}
+	return job.Errorf(job.CodeState, "start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster remove); the level is raised by itself then",
+		"this needs feature level %d, and the cluster is at level %d as long as members are older: %s", level, committed, strings.Join(old, ", "))
+}

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// everyCommand is an empty command of each type.
+func everyCommand(t *testing.T) (all []any) {
+	t.Helper()
+	for typ := range 256 {
+		cmd, err := fsm.Decode([]byte{byte(typ), 1, 0x80})
+		var unknown *fsm.UnknownCommandError
+		if errors.As(err, &unknown) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, cmd)
+	}
+	return all
+}
+
+// No command gets into the log above the level that it needs, whichever it is (design §4).
+func TestEveryCommandWaitsForItsLevel(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	e := n.group.lead.current()
+	refusal := errors.New("the level is not committed")
+	p := &proposer{raft: n.group.raft, timeout: n.cfg.Raft.ApplyTimeout, flight: n.group.flight}
+	later := 0
+	for _, cmd := range everyCommand(t) {
+		level, err := fsm.CommandLevel(cmd)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		p.allows = func(l int) error {
+			if l != level {
+				t.Errorf("%T: asked for level %d", cmd, l)
+			}
+			return refusal
+		}
+		if _, err := p.Propose(cmd).Wait(); !errors.Is(err, refusal) || !errors.Is(err, scheduler.ErrNotApplied) {
+			t.Errorf("%T: %v", cmd, err)
+		}
+		if level > 1 {
+			later++
+		}
+		if err := n.group.allows(level); err != nil {
+			t.Errorf("%T: a new cluster does not allow it: %v", cmd, err)
+		}
+	}
+	if later < 4 {
+		t.Errorf("%d commands came after the first level", later)
+	}
+	if n.group.store.Info().Level != fsm.Level || n.group.lead.current() != e {
+		t.Error("the leadership changed")
+	}
+}
+
+// While a member is old, what it would not understand is refused with who that is; everything else goes on. When it is replaced, the level
+// is raised, and status says so.
+func TestOldMemberHoldsTheLevel(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3, func(c *Config) { c.level = 1 })
+	last := c.members[2]
+	for _, m := range c.members[:2] {
+		m.stop()
+		m.cfg.level = 0
+		m.restart()
+		m.eventually("its row says it", func() bool { r, _ := c.leader().members.row(m.id()); return r.Level == fsm.Level })
+	}
+	leader := c.leader()
+	before := leader.group.raft.LastIndex()
+	a := last.call("PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1})
+	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "needs feature level 2, and the cluster is at level 1") ||
+		!strings.Contains(p.Message, last.id()+" (version test, level 1)") || strings.Contains(p.Message, c.members[0].id()+" (") || !strings.Contains(p.Remedy, "carillon cluster remove") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if s := last.status(""); s.Level != 1 {
+		t.Errorf("level %d", s.Level)
+	}
+	for i := before + 1; i <= leader.group.raft.LastIndex(); i++ {
+		var e raft.Log
+		if err := leader.group.logs.GetLog(i, &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != raft.LogCommand {
+			continue
+		}
+		if cmd, err := fsm.Decode(e.Data); err != nil {
+			t.Error(err)
+		} else if l, err := fsm.CommandLevel(cmd); err != nil || l > 1 {
+			t.Errorf("entry %d is %T of level %d", i, cmd, l)
+		}
+	}
+	leader.create(unclaimedJob("a"))
+	last.stop()
+	last.cfg.level = 0
+	last.restart()
+	for _, m := range c.members {
+		m.eventually("status has the level", func() bool { return m.status("?stale=true").Level == fsm.Level })
+	}
+	m := c.members[0]
+	m.eventually("the queue is declared", func() bool {
+		return m.call("PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1}).status/100 == 2
+	})
+}
