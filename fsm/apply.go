@@ -309,6 +309,17 @@ func wrong(w When, g Gap, last int64) string {
 	return ""
 }
 
+// wrongAfter says what is wrong with an interval behind the next occurrence.
+func wrongAfter(w When, g *Gap, last int64) string {
+	switch {
+	case g == nil:
+		return ""
+	case g.Count <= 0 || w.At == 0 || g.First <= w.At:
+		return "the interval behind the next occurrence makes no sense"
+	}
+	return wrong(When{}, *g, last)
+}
+
 // notRun says that a status is one of an occurrence that did not run.
 func notRun(s job.RunStatus) bool {
 	return s == job.RunSkipped || s == job.RunMissed || s == job.RunExpired || s == job.RunCanceled

@@ -149,6 +149,9 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if why := wrong(c.Next, c.Dropped, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
+	if why := wrongAfter(c.Next, c.After, s.LastNominal); why != "" {
+		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
+	}
 	if def.Spec.Name != old.Spec.Name && def.Spec.Name != "" {
 		if other, taken := a.b.Named(def.Spec.Name); taken {
 			return Outcome{Code: CodeDuplicate, Job: other}, nil
@@ -180,14 +183,21 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if err := a.forget(id, &s, &before); err != nil {
 		return Outcome{}, err
 	}
-	if err := a.account(id, &s, waiting(&s, p), c.Next, c.Dropped, stopReason(&s)); err != nil {
-		return Outcome{}, err
+	if at := waiting(&s, p); c.After == nil || !c.After.covers(at) {
+		if err := a.account(id, &s, at, c.Next, c.Dropped, stopReason(&s)); err != nil {
+			return Outcome{}, err
+		}
 	}
 	if err := a.notRun(id, &s, c.Dropped.interval()); err != nil {
 		return Outcome{}, err
 	}
 	if err := a.flush(id, &s); err != nil {
 		return Outcome{}, err
+	}
+	if c.After != nil { // straight into the history: the last nominal time must not pass the next occurrence
+		if _, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: c.After.interval()}, &s); err != nil {
+			return Outcome{}, err
+		}
 	}
 	if s.Paused || s.Quarantined {
 		s.ParkedAt, s.ParkedReady = c.Next.At, c.Next.Ready

@@ -103,7 +103,8 @@ type CreateItem struct {
 }
 
 // Update replaces a job's definition. Next is where its next occurrence is to be afterwards (for a paused job: where it would
-// be); Dropped is what the edit takes away.
+// be); Dropped is what the edit takes away before it, After what it takes away behind it: a one-off in the past leaves nothing of what was
+// due later. After belongs to EditLevel.
 type Update struct {
 	Head    Head    `codec:"h"`
 	Request Request `codec:"q"`
@@ -113,6 +114,7 @@ type Update struct {
 	Def     []byte  `codec:"d"`
 	Next    When    `codec:"n"`
 	Dropped Gap     `codec:"x"`
+	After   *Gap    `codec:"y,omitempty"`
 }
 
 // Delete removes a job. Version 0: whichever. NotRun are the occurrences from the one that was due up to now, as the proposer counted

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ func everyCommand() map[string]any {
 	kind := byte(store.KindOccurrence)<<4 | byte(job.OriginSchedule)
 	return map[string]any{
 		"create":   &Create{h, []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
-		"update":   &Update{h, q, 1, 1, seen, d, when, g},
+		"update":   &Update{h, q, 1, 1, seen, d, when, g, nil},
 		"delete":   &Delete{h, q, 1, 2, g},
 		"pause":    &Pause{h, q, 1},
 		"resume":   &Resume{h, q, 1, seen, when, g},
@@ -74,6 +75,14 @@ func everyCommand() map[string]any {
 	}
 }
 
+// variants are commands with what came later than their type.
+func variants() map[string]any {
+	u := *everyCommand()["update"].(*Update)
+	g := Gap{First: T(9), Last: T(11), Count: 2, Status: job.RunSkipped, Reason: job.ReasonEdited}
+	u.After = &g
+	return map[string]any{"update_after": &u}
+}
+
 // The bytes of a command are in logs for as long as those are kept: a binary that writes or reads them differently has another
 // command version.
 func TestCommandsHaveGoldenBytes(t *testing.T) {
@@ -81,6 +90,7 @@ func TestCommandsHaveGoldenBytes(t *testing.T) {
 	if len(all) != len(commandTypes) {
 		t.Fatalf("%d commands have an example, there are %d", len(all), len(commandTypes))
 	}
+	maps.Copy(all, variants())
 	for name, cmd := range all {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join("..", "testdata", "commands", name+".golden")

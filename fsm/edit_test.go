@@ -112,6 +112,40 @@ func TestAnEditAccountsForWhatItDrops(t *testing.T) {
 			t.Fatalf("%+v", o)
 		}
 	})
+	t.Run("on both sides of the next one", func(t *testing.T) {
+		w := newWorld(t)
+		id := w.create(T(10), nil)
+		w.now = T(300)
+		u := w.updateOf(id, T(100), oneOff)
+		u.Dropped = gap(T(10), T(70), 2, job.RunSkipped, job.ReasonEdited)
+		for _, g := range []Gap{{}, gap(T(100), T(250), 3, job.RunSkipped, job.ReasonEdited), gap(T(130), T(110), 3, job.RunSkipped, 0), gap(T(130), T(250), 3, job.RunClaimed, 0)} {
+			u.After = &g
+			w.unchanged(CodeRefused, u)
+		}
+		after := gap(T(130), T(250), 3, job.RunSkipped, job.ReasonEdited)
+		u.After = &after
+		if l, err := CommandLevel(u); l != EditLevel || err != nil {
+			t.Error(l, err)
+		}
+		w.want(CodeOK, u)
+		w.wantHistory(id, line{Status: job.RunSkipped, Reason: job.ReasonEdited, At: T(10), Count: 2}, line{Status: job.RunSkipped, Reason: job.ReasonEdited, At: T(130), Count: 3})
+		if o := w.claim(id, 0); o.Code != CodeClaimed {
+			t.Fatalf("%+v", o)
+		}
+	})
+	t.Run("all of them behind the next one", func(t *testing.T) {
+		w := newWorld(t)
+		id := w.create(T(100), nil)
+		w.now = T(300)
+		u := w.updateOf(id, T(50), oneOff)
+		after := gap(T(100), T(280), 4, job.RunSkipped, job.ReasonEdited)
+		u.After = &after
+		w.want(CodeOK, u)
+		w.wantHistory(id, line{Status: job.RunSkipped, Reason: job.ReasonEdited, At: T(100), Count: 4})
+		if o := w.claim(id, 0); o.Code != CodeClaimed {
+			t.Fatalf("%+v", o)
+		}
+	})
 	t.Run("not yet due", func(t *testing.T) {
 		w := newWorld(t)
 		id := w.create(T(10), nil)

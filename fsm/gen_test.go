@@ -393,6 +393,11 @@ func (g *gen) update(l look, id job.ID) any {
 		u.Next = g.first(&spec, max(s.LastNominal, g.w.now))
 		if cur.At != 0 && cur.At <= g.w.now && g.chance(70) {
 			u.Dropped = gap(cur.At, cur.At, 1, job.RunSkipped, job.ReasonEdited)
+			if back := cur.At - 1; back > s.LastNominal && g.chance(20) { // to an earlier time
+				u.Next, u.Dropped = When{back, back}, Gap{}
+				after := gap(cur.At, cur.At, 1, job.RunSkipped, job.ReasonEdited)
+				u.After = &after
+			}
 		}
 	}
 	u.Def = g.w.def(spec, def.Version+1)

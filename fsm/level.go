@@ -16,6 +16,9 @@ const HoldLevel = 2
 // NotifyLevel is the level that added notify to jobs. An earlier binary would not see that a job fails, and tell nobody.
 const NotifyLevel = 3
 
+// EditLevel is the level that added Update.After. An earlier binary would not see it, and have a shorter history.
+const EditLevel = 3
+
 // Level is the feature level that this binary supports. Whatever changes the meaning or the format of a command raises it; until a level
 // is committed (SetLevel), which happens when every member supports it, the binary speaks as the committed one does.
 var Level = func() int {
@@ -35,7 +38,7 @@ var introduced = map[Type]int{
 
 	TypeRelease: HoldLevel, TypeLose: HoldLevel,
 	TypePutQueue: 2, TypeDeleteQueue: 2,
-	TypeClaimNotices: 2, TypeSettleNotices: 2,
+	TypeClaimNotices: NotifyLevel, TypeSettleNotices: NotifyLevel,
 }
 
 // CommandLevel is the feature level that must be committed before a command may be proposed.
@@ -47,6 +50,9 @@ func CommandLevel(cmd any) (int, error) {
 	l, ok := introduced[t]
 	if !ok {
 		return 0, fmt.Errorf("fsm: nobody said which feature level brought command %d (%T)", t, cmd)
+	}
+	if u, ok := cmd.(*Update); ok && u.After != nil {
+		l = EditLevel
 	}
 	return l, nil
 }

@@ -61,7 +61,11 @@ func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 		if err != nil {
 			return nil, err
 		}
-		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(), Def: data, Next: p.next, Dropped: p.gap}, nil
+		cmd := &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(), Def: data, Next: p.next, Dropped: p.gap}
+		if p.after.Count > 0 && b.g.store.Info().Level >= fsm.EditLevel { // a cluster with older members keeps a record of the first one only
+			cmd.After = &p.after
+		}
+		return cmd, nil
 	})
 	if err != nil {
 		return job.Job{}, err

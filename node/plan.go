@@ -18,8 +18,9 @@ const countLimit = 10_000
 
 // plan is where a job's next occurrence goes and what is dropped on the way.
 type plan struct {
-	next fsm.When
-	gap  fsm.Gap
+	next  fsm.When
+	gap   fsm.Gap // before next
+	after fsm.Gap // behind it: only a one-off leaves nothing of what the old schedule had there
 }
 
 func compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
@@ -103,7 +104,28 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 		until = min(until, cur.At) // it is in quarantine for that: what was due is all that can be said
 	}
 	p.gap = gapOf(old, cur.At, until, reason)
+	if p.next.At != 0 && sched.Kind() == schedule.Instant {
+		p.after = h.behind(old, p.next.At, now, reason)
+	}
 	return p, nil
+}
+
+// behind are the occurrences of the old schedule that were due after a one-off that takes its place. old is nil if it cannot be read.
+func (h *held) behind(old *schedule.Schedule, at, now int64, reason job.Reason) fsm.Gap {
+	first := h.due().At
+	if first <= at {
+		if old == nil {
+			return fsm.Gap{}
+		}
+		first = scheduler.NextAfter(&h.def.Spec, old, h.state.Runs, at).At
+	}
+	switch {
+	case first == 0 || first > now:
+		return fsm.Gap{}
+	case old == nil:
+		return gapOf(nil, first, first, reason)
+	}
+	return gapOf(old, first, now, reason)
 }
 
 func (h *held) stopped() bool { return h.state.Paused || h.state.Quarantined }

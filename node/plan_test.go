@@ -118,6 +118,42 @@ func TestPlanEdit(t *testing.T) {
 	}
 }
 
+// A recurring job with a backlog becomes a one-off in the past: that one runs, and each of the others is accounted for, once.
+func TestEditIntoAPastOneOff(t *testing.T) {
+	const quarter = "*/15 * * * *"
+	old := heldJob(quarter, "12:00:00", "")
+	ended := heldJob(quarter, "12:00:00", "")
+	ended.def.Spec.EndAt = job.Instant(clock("12:20:00"))
+	broken := heldJob("nonsense", "12:00:00", "")
+	for name, tc := range map[string]struct {
+		h             held
+		to            string
+		next          fsm.When
+		before, after fsm.Gap
+	}{
+		"before the backlog":          {old, "08:00:00", at("08:00:00"), fsm.Gap{}, dropped("12:00:00", "13:00:00", 5, job.ReasonEdited)},
+		"within it":                   {old, "12:20:00", at("12:20:00"), dropped("12:00:00", "12:15:00", 2, job.ReasonEdited), dropped("12:30:00", "13:00:00", 3, job.ReasonEdited)},
+		"one of them":                 {old, "12:30:00", at("12:30:00"), dropped("12:00:00", "12:15:00", 2, job.ReasonEdited), dropped("12:45:00", "13:00:00", 2, job.ReasonEdited)},
+		"the first of them":           {old, "12:00:00", at("12:00:00"), fsm.Gap{}, dropped("12:15:00", "13:00:00", 4, job.ReasonEdited)},
+		"the last of them":            {old, "13:00:00", at("13:00:00"), dropped("12:00:00", "12:45:00", 4, job.ReasonEdited), fsm.Gap{}},
+		"to come":                     {old, "14:00:00", at("14:00:00"), dropped("12:00:00", "13:00:00", 5, job.ReasonEdited), fsm.Gap{}},
+		"before the last one claimed": {heldJob(quarter, "12:00:00", "11:45:00"), "08:00:00", fsm.When{}, dropped("12:00:00", "13:00:00", 5, job.ReasonEdited), fsm.Gap{}},
+		"paused":                      {paused(old), "08:00:00", at("08:00:00"), fsm.Gap{}, dropped("12:00:00", "13:00:00", 5, job.ReasonPaused)},
+		"the old schedule has ended":  {ended, "08:00:00", at("08:00:00"), fsm.Gap{}, dropped("12:00:00", "12:15:00", 2, job.ReasonEdited)},
+		"the old one cannot be read":  {broken, "08:00:00", at("08:00:00"), fsm.Gap{}, dropped("12:00:00", "12:00:00", 1, job.ReasonEdited)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := planEdit(&tc.h, &job.Spec{Schedule: "2027-03-01T" + tc.to + "Z"}, clock("13:10:00"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.next != tc.next || p.gap != tc.before || p.after != tc.after {
+				t.Errorf("got %+v\nwant %+v %+v %+v", p, tc.next, tc.before, tc.after)
+			}
+		})
+	}
+}
+
 // Pitfall 38: an edit between an occurrence's time and its jittered start must not lose it.
 func TestEditInsideTheJitterGap(t *testing.T) {
 	h := heldJob("0 * * * *", "12:00:00", "11:00:00")
@@ -222,5 +258,34 @@ func TestPassed(t *testing.T) {
 		if got := tc.h.passed(clock(tc.now)); got != tc.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
+	}
+}
+
+// A job whose occurrences wait for a worker becomes a one-off in the past: all of them are in the history as dropped by the edit, and the
+// one-off waits.
+func TestEditOfABacklogIntoAPastOneOff(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	spec := unclaimedJob("a")
+	spec["schedule"] = "* * * * * *"
+	j := n.create(spec)
+	first := j.NextRunAt
+	n.eventually("three are due", func() bool { return time.Since(first.Time()) > 3*time.Second })
+	spec["schedule"] = first.Time().Add(-time.Hour).UTC().Format(time.RFC3339)
+	begin := time.Now()
+	if a := n.call("PUT", "/api/v1/jobs/a", spec); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	var dropped []job.Run
+	for _, r := range n.runs("a") {
+		if r.Reason == job.ReasonEdited {
+			dropped = append(dropped, r)
+		}
+	}
+	if len(dropped) != 1 || dropped[0].First != first || dropped[0].Count < 3 || dropped[0].Count != int64(dropped[0].Last.Time().Sub(first.Time())/time.Second)+1 || dropped[0].Last.Time().Before(begin.Add(-2*time.Second)) {
+		t.Errorf("%+v", dropped)
+	}
+	if got := n.get("a"); got.NextRunAt.Time().After(first.Time()) || got.NextRunAt == 0 {
+		t.Errorf("next at %s", got.NextRunAt)
 	}
 }
