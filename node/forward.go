@@ -204,7 +204,14 @@ func (f *forwarder) stream(w http.ResponseWriter, r *http.Request) {
 		p := f.n.compass.leader()
 		switch {
 		case f.n.leadsHere():
-			f.local.ServeHTTP(w, r)
+			h := &holdingWriter{to: w, header: http.Header{}}
+			f.local.ServeHTTP(h, r)
+			switch {
+			case h.status == http.StatusMisdirectedRequest:
+				api.WriteError(w, errLostStream)
+			case h.held:
+				h.release()
+			}
 			return
 		case p.addr != "" && p.id != f.n.cfg.NodeID:
 			f.proxy(w, r, p)
@@ -216,6 +223,10 @@ func (f *forwarder) stream(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
+
+// errLostStream answers a stream whose leader was none any more before it had answered anything. To a client that asked any node for it,
+// "not the leader" would be about a node that it knows nothing of.
+var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment", "the leadership changed before anything of this was answered")
 
 func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
 	ctx, cancel := f.n.compass.replaced(r.Context(), p)
@@ -231,7 +242,18 @@ func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
 			pr.Out.Header.Set(headerForwarded, f.n.cfg.NodeID)
 			pr.Out.GetBody = nil
 		},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode == http.StatusMisdirectedRequest {
+				return errLostStream
+			}
+			return nil
+		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if errors.Is(err, errLostStream) {
+				w.Header().Set("Connection", "close") // of the body nobody knows how much was read
+				api.WriteError(w, errLostStream)
+				return
+			}
 			var op *net.OpError
 			if errors.As(err, &op) && op.Op == "dial" || r.Method == http.MethodGet {
 				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", p.id, p.addr))

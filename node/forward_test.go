@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -252,6 +254,51 @@ func TestLostAnswers(t *testing.T) {
 	leader.link.lose.Store(0)
 	if s := leader.status("?stale=true"); s.Jobs != 2 {
 		t.Errorf("%d jobs", s.Jobs)
+	}
+}
+
+// A stream whose leader is none any more before it has answered: whoever asked any node for it hears that nobody leads, and not who does not.
+func TestStreamLosesItsLeaderEarly(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3)
+	leader := c.leader()
+	f, g := c.others(leader)[0], c.others(leader)[1]
+	const line = `{"name":"l1","type":"queue","schedule":"@manual","payload":{"queue":"q"}}` + "\n"
+	check := func(what string, w *httptest.ResponseRecorder) {
+		t.Helper()
+		a := apiAnswer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
+		if p := a.problem(); a.status != 503 || p.Code != job.CodeNoLeader || a.header.Get(client.LeaderHeader) != "" || !strings.Contains(p.Message, "the leadership changed") {
+			t.Errorf("%s: %d %v %s", what, a.status, a.header, a.body)
+		}
+	}
+	for _, method := range []string{"POST", "GET"} {
+		path := map[string]string{"POST": "/api/v1/jobs:bulk", "GET": "/api/v1/runs:export"}[method]
+		ask := func() *http.Request {
+			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(line))
+			r.Header.Set("Content-Type", "application/x-ndjson")
+			return r
+		}
+		// News of the election have not come to f: it sends it to a node that does not lead.
+		w := httptest.NewRecorder()
+		f.forward.proxy(w, ask(), place{id: g.id(), addr: g.Addr(), moved: make(chan struct{})})
+		check(method+" sent to a follower", w)
+		// This node leads when it comes, and does not when it is looked at.
+		w = httptest.NewRecorder()
+		lost := &forwarder{n: leader.Node, local: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(client.LeaderHeader, g.Addr())
+			api.WriteError(w, errNotLeader(place{id: g.id(), addr: g.Addr()}))
+		})}
+		lost.stream(w, ask())
+		check(method+" at a leader that was", w)
+		// Everything else comes through as it is.
+		w = httptest.NewRecorder()
+		other := &forwarder{n: leader.Node, local: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			api.WriteError(w, job.Errorf(job.CodeOutcomeUnknown, "", "half of it"))
+		})}
+		other.stream(w, ask())
+		if w.Code != 503 || !strings.Contains(w.Body.String(), "half of it") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
 	}
 }
 
