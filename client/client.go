@@ -34,6 +34,7 @@ type Client struct {
 	http     *http.Client
 	attempts int
 	pause    time.Duration // before the first retry; it doubles
+	patience time.Duration // in which all tries should have ended
 	agent    string
 	stale    bool
 }
@@ -50,6 +51,10 @@ func WithAttempts(n int) Option { return func(c *Client) { c.attempts = max(1, n
 // WithBackoff sets the pause before the first retry; default 100 ms.
 func WithBackoff(d time.Duration) Option { return func(c *Client) { c.pause = d } }
 
+// WithPatience says for how long a request is tried, all tries together; default 10 s. A node waits up to 5 s for a leader before it says
+// that there is none: no try begins that would, by the longest one so far, end later than this.
+func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
+
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
 
@@ -58,7 +63,7 @@ func WithStale() Option { return func(c *Client) { c.stale = true } }
 
 // New makes a client of the node at addr, "host:port" or a URL. An address that is neither is reported by the first request.
 func New(addr string, opts ...Option) *Client {
-	c := &Client{attempts: 4, pause: 100 * time.Millisecond, agent: "carillon-client"}
+	c := &Client{attempts: 4, pause: 100 * time.Millisecond, patience: 10 * time.Second, agent: "carillon-client"}
 	c.base, c.baseErr = baseURL(addr)
 	for _, o := range opts {
 		o(c)
@@ -157,13 +162,19 @@ func (c *Client) do(ctx context.Context, rq request) error {
 		}
 	}
 	pause := c.pause
+	began, longest := time.Now(), time.Duration(0)
 	for attempt := 1; ; attempt++ {
+		try := time.Now()
 		again, err := c.once(ctx, rq, key)
 		if err == nil || !again || attempt >= c.attempts {
 			return err
 		}
 		// Full jitter: clients that lost one leader at the same moment should not come back at the same moment.
 		wait := time.Duration(mrand.Int64N(int64(pause) + 1))
+		longest = max(longest, time.Since(try))
+		if spent := time.Since(began); spent+wait+longest > c.patience {
+			return gaveUp(err, attempt, spent)
+		}
 		select {
 		case <-ctx.Done():
 			return err
@@ -171,6 +182,17 @@ func (c *Client) do(ctx context.Context, rq request) error {
 		}
 		pause = min(2*pause, 2*time.Second)
 	}
+}
+
+// gaveUp adds to an error that it was not only met once.
+func gaveUp(err error, tries int, spent time.Duration) error {
+	known, ok := err.(*job.Error)
+	if !ok || tries == 1 {
+		return err
+	}
+	e := *known
+	e.Message += fmt.Sprintf(" (given up after %d tries in %s)", tries, spent.Round(100*time.Millisecond))
+	return &e
 }
 
 // once is one try. again says that it failed in a way that may pass.
