@@ -17,28 +17,32 @@ func (a *app) runsTailCmd() *cobra.Command {
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		cl := a.client()
 		var last job.RunOutput
 		var seen tailSeen
 		for {
-			o, err := a.client().RunOutput(cmd.Context(), args[0], last.Fence, last.Next)
+			o, err := cl.RunOutput(cmd.Context(), args[0], last.Fence, last.Next)
 			if err != nil {
 				return err
 			}
-			if o.Fence != last.Fence && last.Fence != 0 && o.Fence != 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "--- attempt %d\n", o.Attempt)
+			text := o.Text
+			for _, n := range tailNotes(last, o, follow) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "--- %s\n", n)
+			}
+			if o.Fence != last.Fence {
 				seen = tailSeen{}
 			}
-			text := o.Text
 			if o.Done {
 				text = seen.rest(text)
-			} else if o.Offset > last.Next && last.Next > 0 && o.Fence == last.Fence {
-				fmt.Fprintf(cmd.ErrOrStderr(), "--- %d bytes were written too fast to follow\n", o.Offset-last.Next)
 			}
 			seen.add(text)
 			if a.json {
 				err = printJSON(cmd.OutOrStdout(), o)
 			} else {
 				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			}
+			if o.Done && follow && o.Status != job.RunSucceeded {
+				fmt.Fprintf(cmd.ErrOrStderr(), "--- the run is %s\n", o.Status)
 			}
 			if err != nil || o.Done || !follow {
 				return err
@@ -47,6 +51,28 @@ func (a *app) runsTailCmd() *cobra.Command {
 		}
 	}
 	return c
+}
+
+// tailNotes is what somebody who watches should know beside the text: on standard error, so that the text stays what was written.
+func tailNotes(last, o job.RunOutput, follow bool) (notes []string) {
+	if o.Fence != last.Fence && last.Fence != 0 && o.Fence != 0 {
+		notes = append(notes, fmt.Sprintf("attempt %d", o.Attempt))
+	}
+	if !o.Done && o.Offset > last.Next && last.Next > 0 && o.Fence == last.Fence {
+		notes = append(notes, fmt.Sprintf("%d bytes were written too fast to follow", o.Offset-last.Next))
+	}
+	if o.Done || o.Text != "" || follow && o.Status == last.Status {
+		return notes
+	}
+	switch o.Status {
+	case job.RunClaimed, job.RunRunning, job.RunCanceling:
+		if last.Next == 0 { // otherwise it is only quiet
+			notes = append(notes, fmt.Sprintf("the run is %s and has written nothing yet", o.Status))
+		}
+	default:
+		notes = append(notes, fmt.Sprintf("the run is %s: nobody works on it right now", o.Status))
+	}
+	return notes
 }
 
 // tailSeen is the end of what was printed. The tail of a finished attempt does not say where it begins in all that the attempt wrote.

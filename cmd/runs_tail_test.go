@@ -1,0 +1,87 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// What was written comes once and in order, on standard output alone: over attempts, over gaps, over moments in which nobody leads, and
+// with the end that no part had.
+func TestTailFollows(t *testing.T) {
+	answers := []any{
+		job.RunOutput{Status: job.RunPending},
+		job.RunOutput{Status: job.RunPending},
+		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7},
+		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Next: 4, Text: "one\n"},
+		job.Errorf(job.CodeNoLeader, "try again", "nobody leads right now"),
+		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Offset: 4, Next: 8, Text: "two\n"},
+		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Offset: 8, Next: 8},
+		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Offset: 108, Next: 112, Text: "far\n"},
+		job.RunOutput{Status: job.RunRetrying, Attempt: 1, Fence: 7, Offset: 112, Next: 112},
+		job.RunOutput{Status: job.RunRunning, Attempt: 2, Fence: 9, Next: 6, Text: "again\n"},
+		job.RunOutput{Status: job.RunDead, Attempt: 2, Fence: 9, Next: 11, Text: "again\nend\n", Done: true},
+	}
+	var asked [][2]string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, [2]string{r.URL.Query().Get("fence"), r.URL.Query().Get("after")})
+		if len(answers) == 0 {
+			t.Error("asked after the end")
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		a := answers[0]
+		answers = answers[1:]
+		w.Header().Set("Content-Type", "application/json")
+		if e, ok := a.(*job.Error); ok {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			a = client.Problem{Status: 503, Error: *e}
+		} else {
+			o := a.(job.RunOutput)
+			o.RunID = "r"
+			a = o
+		}
+		if err := json.NewEncoder(w).Encode(a); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer srv.Close()
+	s := &shell{t: t, addr: srv.Listener.Addr().String(), env: map[string]string{}}
+	out, errOut, code := s.run("", "runs", "tail", "--follow", "r")
+	if out != "one\ntwo\nfar\nagain\nend\n" || code != 0 {
+		t.Errorf("%d %q", code, out)
+	}
+	const want = "--- the run is pending: nobody works on it right now\n" +
+		"--- the run is running and has written nothing yet\n" +
+		"--- 100 bytes were written too fast to follow\n" +
+		"--- the run is retrying: nobody works on it right now\n" +
+		"--- attempt 2\n" +
+		"--- the run is dead\n"
+	if errOut != want {
+		t.Errorf("%q", errOut)
+	}
+	for i, a := range asked[3:] {
+		if _, err := strconv.ParseUint(a[0], 10, 64); err != nil || a[1] == "" {
+			t.Errorf("request %d asked for %v", i+3, a)
+		}
+	}
+}
+
+// Nobody leads for longer than a client tries: it ends, with the reason.
+func TestTailEndsWithoutALeader(t *testing.T) {
+	s := newShell(t)
+	s.populate()
+	s.fake.Hook = func(context.Context, string) error {
+		return job.Errorf(job.CodeNoLeader, "start one of them", "nobody leads: 2 of 3 voters are unreachable")
+	}
+	_, errOut, code := s.run("", "runs", "tail", "--follow", job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String())
+	if code != exitUnavailable || errOut != "error: nobody leads: 2 of 3 voters are unreachable\nhint: start one of them\n" {
+		t.Errorf("%d %q", code, errOut)
+	}
+}
