@@ -143,9 +143,14 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	if err != nil {
 		return err
 	}
+	// Who types ./send-mail means the one that is here, not one in the home directory.
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
 	shell := cfg.Shell
 	shell.Dir = procs
-	tools, err := executor.NewTools(executor.ToolsOptions{Types: cfg.types(), Version: cfg.Vers, Shell: shell, Brokers: brokers, QueueCommand: cfg.Command})
+	tools, err := executor.NewTools(executor.ToolsOptions{Types: cfg.types(), Version: cfg.Vers, Shell: shell, Brokers: brokers, QueueCommand: cfg.Command, QueueDir: here})
 	if err != nil {
 		return err
 	}

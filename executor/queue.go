@@ -13,6 +13,7 @@ import (
 type Queue struct {
 	Shell   *Shell
 	Command string // for /bin/sh
+	Dir     string // where it runs, absolute; empty: home, as shell jobs
 }
 
 // Run runs the command to its end, or stops its group when ctx ends.
@@ -25,5 +26,5 @@ func (q *Queue) Run(ctx context.Context, a job.Assignment) job.Result {
 	if len(data) == 0 {
 		data = []byte("null")
 	}
-	return q.Shell.run(ctx, job.ShellPayload{Command: q.Command, Env: map[string]string{"CARILLON_QUEUE": p.Queue}}, a, append(data, '\n'))
+	return q.Shell.run(ctx, job.ShellPayload{Command: q.Command, Dir: q.Dir, Env: map[string]string{"CARILLON_QUEUE": p.Queue}}, a, append(data, '\n'))
 }

@@ -16,6 +16,7 @@ type ToolsOptions struct {
 	Brokers map[string]job.Broker
 	// QueueCommand does the runs of queues. It is bounded as shell jobs are.
 	QueueCommand string
+	QueueDir     string // where that runs, absolute; empty: home, as shell jobs
 }
 
 // Tools are the runners of one worker, whoever runs it: a node or `carillon worker`.
@@ -61,7 +62,7 @@ func NewTools(o ToolsOptions) (_ *Tools, err error) {
 			if err := commands(); err != nil {
 				return nil, err
 			}
-			t.Runners[kind] = &Queue{Shell: shell, Command: o.QueueCommand}
+			t.Runners[kind] = &Queue{Shell: shell, Command: o.QueueCommand, Dir: o.QueueDir}
 		case job.TypeMessage:
 			m, err := NewMessage(MessageOptions{Version: o.Version, Brokers: o.Brokers})
 			if err != nil {

@@ -1,0 +1,16 @@
+package cmd
+
+import (
+	"strings"
+	"testing"
+)
+
+// What no worker can carry out is refused as such, with what it can.
+func TestWorkerExecutors(t *testing.T) {
+	s := newShell(t)
+	for _, e := range []string{"foo", "http,foo"} {
+		if _, errOut, code := s.run("", "worker", "--executors", e); code != exitUsage || !strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use http, shell, message, queue\n") {
+			t.Errorf("%s: %d %s", e, code, errOut)
+		}
+	}
+}
