@@ -21,11 +21,12 @@ type Options struct {
 	MaxBody        int64         // of everything but a bulk create; default 1 MiB
 	RequestTimeout time.Duration // default 30 s; a bulk create or an export has it per chunk
 	Bulk           BulkLimits
-	Metrics        http.Handler // serves /metrics; nil: 404
-	DebugPprof     bool         // serves /debug/pprof/
-	Workers        Workers      // serves the worker protocol; nil: 503
-	Pull           Pull         // serves pull workers; nil: 503
-	Cluster        Cluster      // serves membership; nil: 503
+	Metrics        http.Handler  // serves /metrics; nil: 404
+	DebugPprof     bool          // serves /debug/pprof/
+	Workers        Workers       // serves the worker protocol; nil: 503
+	MaxPollWait    time.Duration // of a worker's poll; default a minute
+	Pull           Pull          // serves pull workers; nil: 503
+	Cluster        Cluster       // serves membership; nil: 503
 	// Leader is where the HTTP port of the node that leads is, host:port; empty if nobody leads, or this node does. Workers that come
 	// to the wrong node are sent there; nil: they have to find it themselves.
 	Leader func() string

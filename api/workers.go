@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ func (c *call) workerReport() error {
 // worker, and its death would look like the leader's.
 func (c *call) workerPoll() error {
 	return exchange(c, func(w Workers, ctx context.Context, q job.Poll) (job.PollReply, error) {
-		wait := min(max(time.Duration(q.Wait), 0), maxPollWait)
+		wait := min(max(time.Duration(q.Wait), 0), cmp.Or(c.h.opts.MaxPollWait, maxPollWait))
 		q.Wait = job.Duration(wait)
 		ctx, cancel := context.WithTimeout(ctx, wait+pollGrace)
 		defer cancel()

@@ -46,7 +46,7 @@ type leaderLimits struct {
 }
 
 const (
-	maxPollWait   = time.Minute // what a node makes of a longer wait
+	maxPollWait   = time.Hour // a node answers earlier
 	maxReplyBytes = 64 << 20
 )
 

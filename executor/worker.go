@@ -156,8 +156,10 @@ func New(o Options) (*Worker, error) {
 	return w, nil
 }
 
-// pollWait is how long a poll waits for work. A node makes a minute of everything longer.
-func (w *Worker) pollWait() time.Duration { return min(pollWait*time.Duration(w.o.Pace), time.Minute) }
+// pollWait is how long a poll waits for work. A node makes a minute of everything longer, at its own pace.
+func (w *Worker) pollWait() time.Duration {
+	return min(pollWait*time.Duration(w.o.Pace), 10*time.Minute)
+}
 
 // Stats says how many attempts run, and how many may.
 func (w *Worker) Stats() (busy, slots int) {

@@ -62,7 +62,7 @@ type diskWatch struct {
 }
 
 func newDiskWatch(n *Node) *diskWatch {
-	d := &diskWatch{path: n.dir.path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: diskEvery, warn: n.cfg.Logger.Warn}
+	d := &diskWatch{path: n.dir.path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery), warn: n.cfg.Logger.Warn}
 	if h := n.cfg.hooks.statfs; h != nil {
 		d.statfs, d.every = h, 10*time.Millisecond
 	}

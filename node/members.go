@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -49,6 +48,7 @@ type members struct {
 	log  func(msg string, args ...any) // at warning
 	http *http.Client
 	raft atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
+	kept keptRows
 
 	changing chan struct{} // holds one token: changes of the membership are made one at a time
 
@@ -89,6 +89,7 @@ func newMembers(n *Node) *members {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
+	m.g.store.Listen(m.kept.changed)
 	m.trouble.asking = make(chan struct{}, 1)
 	m.trouble.asking <- struct{}{}
 	m.changing <- struct{}{}
@@ -121,18 +122,6 @@ func (m *members) cluster() (id string, epoch uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return cmp.Or(m.home.ClusterID, m.n.cfg.hooks.clusterID), m.home.Epoch
-}
-
-// row is a member's row in this node's own state.
-func (m *members) row(id string) (r store.Node, ok bool) {
-	err := m.g.store.View(func(v *store.View) (err error) {
-		r, ok, err = v.Node(id)
-		return err
-	})
-	if err != nil && !errors.Is(err, store.ErrClosed) {
-		m.log("the row of a member cannot be read", "node", id, "error", err)
-	}
-	return r, ok && err == nil
 }
 
 // rows are all rows of living members, by id.

@@ -102,7 +102,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.backend = &backend{n: n, g: n.group, copies: newCopies()}
 	n.group.sayHold()
 	n.forward = newForwarder(n, api.New(n.backend, api.Options{
-		Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n}, Pull: pulls{n}, Leader: n.leaderAddr,
+		Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n}, MaxPollWait: cfg.Machine.paced(time.Minute), Pull: pulls{n}, Leader: n.leaderAddr,
 		Cluster: n.members, Hosts: []string{n.advertise},
 	}))
 	n.handler = api.Guard(n.forward, n.advertise) // here, because what is forwarded no longer says where it came from

@@ -67,11 +67,13 @@ func (b *Batch) PutNode(n Node) error {
 	if err != nil {
 		return err
 	}
+	b.changes.Nodes = true
 	return b.tx.Bucket(bucketNodes).Put([]byte(n.ID), v)
 }
 
 // DropNodes removes every row: those of another cluster say nothing about this one.
 func (b *Batch) DropNodes() error {
+	b.changes.Nodes = true
 	if err := b.tx.DeleteBucket(bucketNodes); err != nil {
 		return err
 	}

@@ -309,6 +309,7 @@ func (s *Store) notify(c *Changes) {
 type Changes struct {
 	Due    []DueMark // new due entries, by lane and time
 	Jobs   []job.ID  // jobs whose definition changed or went away
+	Nodes  bool      // rows of members changed
 	Outbox bool      // a notification is to be sent, or one was claimed or settled
 	Reset  bool      // everything may have changed: the file was replaced
 }

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// keptRows are rows of members as they were read last. Every handshake and every connection of raft asks for one, and they change when
+// somebody joins.
+type keptRows struct {
+	mu   sync.Mutex
+	gen  uint64 // counts changes of rows
+	rows map[string]keptRow
+}
+
+type keptRow struct {
+	row store.Node
+	ok  bool
+}
+
+// changed hears of each commit, before whoever proposed it does.
+func (k *keptRows) changed(c *store.Changes) {
+	if !c.Nodes && !c.Reset {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gen++
+	k.rows = nil
+}
+
+func (k *keptRows) get(id string) (r keptRow, known bool, gen uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r, known = k.rows[id]
+	return r, known, k.gen
+}
+
+// put keeps what was read since gen, unless it may have changed meanwhile.
+func (k *keptRows) put(id string, r keptRow, gen uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gen != gen || len(k.rows) >= 1000 { // ids come from strangers too
+		return
+	}
+	if k.rows == nil {
+		k.rows = map[string]keptRow{}
+	}
+	k.rows[id] = r
+}
+
+// row is a member's row in this node's own state. Its maps are not to be changed.
+func (m *members) row(id string) (store.Node, bool) {
+	r, known, gen := m.kept.get(id)
+	if known {
+		return r.row, r.ok
+	}
+	err := m.g.store.View(func(v *store.View) (err error) {
+		r.row, r.ok, err = v.Node(id)
+		return err
+	})
+	if err != nil {
+		if !errors.Is(err, store.ErrClosed) {
+			m.log("the row of a member cannot be read", "node", id, "error", err)
+		}
+		return store.Node{}, false
+	}
+	m.kept.put(id, r, gen)
+	return r.row, r.ok
+}
