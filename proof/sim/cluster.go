@@ -111,7 +111,7 @@ func (c *cluster) up() bool {
 	for _, w := range c.workers {
 		w.start()
 	}
-	return c.eventually(3*time.Hour, "all nodes are voters", func(ctx context.Context) error {
+	return c.eventually(3*time.Hour+20*c.o.members.Interval, "all nodes are voters", func(ctx context.Context) error {
 		s, err := c.clients[0].Status(ctx)
 		if err != nil || !s.Ready || len(s.Members) != len(c.servers) {
 			return fmt.Errorf("ready %t, %d members, %w", s.Ready, len(s.Members), err)

@@ -137,18 +137,36 @@ func (c *cluster) inflict(f plannedFault) {
 		time.Sleep(f.lasts)
 		s.disk.set(0, 0)
 	case "transfer":
+		done = c.transfer(f.b, "")
+	case "swing": // away and back again, before anything that the first leadership knew has run out
 		if i := c.leader(); i >= 0 {
-			x := c.fault(checker.FaultLeader, c.servers[i].id, "", 0)
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			err := c.clients[f.b].TransferLeadership(ctx, "")
-			cancel()
-			c.event("transfer: %v", err)
-			c.over(x)
+			home := c.servers[i]
+			for range 1 + rng.IntN(3) {
+				c.transfer(f.b, "")
+				time.Sleep(between(rng, 100*time.Millisecond, 3*time.Second))
+				c.transfer(f.b, home.id)
+				time.Sleep(between(rng, 100*time.Millisecond, 10*time.Second))
+			}
 		}
 	}
 	if done {
 		c.count(f.kind)
 	}
+}
+
+// transfer gives the leadership to a node, or to any.
+func (c *cluster) transfer(by int, to string) bool {
+	i := c.leader()
+	if i < 0 || c.servers[i].id == to {
+		return false
+	}
+	x := c.fault(checker.FaultLeader, c.servers[i].id, "", 0)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	err := c.clients[by].TransferLeadership(ctx, to)
+	cancel()
+	c.event("transfer to %q: %v", to, err)
+	c.over(x)
+	return true
 }
 
 func (c *cluster) killServer(s *server, lasts time.Duration) bool {

@@ -310,7 +310,7 @@ func (p *plan) planCalls(rng *rand.Rand, jobs, n int, early float64) []plannedCa
 }
 
 var faultKinds = []string{"kill", "kill", "kill-leader", "kill-leader", "stop", "roll", "cut", "cut", "cut-leader", "cut-half", "one-way", "link", "reset", "pause", "pause-leader",
-	"clock", "clock-leader", "slow", "fail", "kill-worker", "cut-worker", "stop-worker", "pause-worker", "transfer", "transfer"}
+	"clock", "clock-leader", "slow", "fail", "kill-worker", "cut-worker", "stop-worker", "pause-worker", "transfer", "transfer", "swing"}
 
 func (p *plan) planFaults(rng *rand.Rand, n int, lo, hi time.Duration) []plannedFault {
 	var out []plannedFault

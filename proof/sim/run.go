@@ -37,11 +37,13 @@ func scratch(t *testing.T) string {
 	return t.TempDir()
 }
 
-const stuckAfter = 20 * time.Minute // of real time; a seed takes seconds
+const stuckAfter = 8 * time.Minute // of real time; a seed takes seconds, a year about a minute
 
 // Run simulates one seed.
-func Run(t *testing.T, seed uint64, l *logs) *Result {
-	p := newPlan(seed)
+func Run(t *testing.T, seed uint64, l *logs) *Result { return runPlan(t, newPlan(seed), l) }
+
+func runPlan(t *testing.T, p *plan, l *logs) *Result {
+	seed := p.seed
 	r := &Result{Seed: seed, Profile: p.o.profile, Plan: p}
 	dir := scratch(t)
 	// A goroutine that waits for a mutex whose holder waits for time makes time stand still. The stacks say which.

@@ -122,6 +122,33 @@ func TestSeeds(t *testing.T) {
 	t.Log(all.String())
 }
 
+// TestYear runs a year, over all changes of the clocks.
+func TestYear(t *testing.T) {
+	if os.Getenv("CARILLON_LONG") == "" {
+		t.Skip("set CARILLON_LONG=1 to run it")
+	}
+	t.Parallel()
+	seed := uint64(1)
+	if text := os.Getenv("CARILLON_SIM_YEAR"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := runPlan(t, yearPlan(seed), &logs{echo: os.Getenv("CARILLON_SIM_LOG") != "", level: slog.LevelWarn})
+	for i, p := range r.Report.Problems {
+		if i < 3 {
+			t.Logf("%s\n%s", p, r.Explain(p))
+		}
+	}
+	if len(r.Problems) > 0 {
+		t.Error(r.Describe())
+	}
+	var all Totals
+	all.Add(r)
+	t.Log(all.String())
+}
+
 // TestLong runs new seeds for a while.
 func TestLong(t *testing.T) {
 	if os.Getenv("CARILLON_LONG") == "" {
