@@ -494,6 +494,10 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 		for k, o := range l.runs {
 			late := o.made(l) // a request may have taken its time
 			switch k.Origin {
+			case job.OriginSchedule: // it may have waited for the end of a pause, or for a slot
+				if len(o.attempts) > 0 {
+					late = max(late, int64(o.attempts[0].ClaimedAt))
+				}
 			case job.OriginManual:
 				late = max(late, k.At)
 			case job.OriginBackfill:

@@ -46,6 +46,9 @@ func TestSeed(t *testing.T) {
 	for i, p := range r.Report.Problems {
 		if i < 3 {
 			t.Logf("%s\n%s", p, r.Explain(p))
+			if p.Occurrence = 0; os.Getenv("CARILLON_SIM_LOG") != "" {
+				t.Logf("the whole job:\n%s", r.Explain(p))
+			}
 		}
 	}
 	if len(r.Problems) > 0 {
