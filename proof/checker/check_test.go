@@ -188,6 +188,22 @@ func TestRules(t *testing.T) {
 			s.run(3)
 			return s.end(3)
 		}, ""},
+		{"replaced by one that had waited", overlap(job.OverlapReplace), func(s *scene) *Input {
+			byHand := job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}
+			s.call(Call{Kind: CallRun, Run: byHand}, byHand.At)
+			s.attempt(byHand, 1, worker, byHand.At, 10_000, Canceled, job.RunCanceled, job.ReasonReplaced)
+			s.runAt(sched(minute(1)), minute(1)+30_003)
+			s.run(2)
+			return s.end(2)
+		}, ""},
+		{"replaced by one that had ended", overlap(job.OverlapReplace), func(s *scene) *Input {
+			byHand := job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}
+			s.call(Call{Kind: CallRun, Run: byHand}, byHand.At)
+			s.run(1)
+			s.attempt(byHand, 1, worker, byHand.At, 10_000, Canceled, job.RunCanceled, job.ReasonReplaced)
+			s.run(2)
+			return s.end(2)
+		}, RuleOverlap},
 
 		// Missed windows.
 		{"missed with skip", missed(job.MissedSkip, 0), func(s *scene) *Input {
