@@ -77,6 +77,7 @@ func Check(in *Input) Report {
 		c.requests(l)
 	}
 	c.handed()
+	c.queues()
 	c.dead()
 	c.replicas()
 	c.rep.Jobs = len(c.order)

@@ -50,9 +50,10 @@ const (
 	CallRedrive            // of the dead letters in Dead, or of all of Job
 	CallPurge              // of the dead letters in Dead, or of all of Job
 	CallCalendar           // put or (Calendar nil) delete the calendar Name
+	CallQueue              // give the queue Name its Limit and whether it is Paused
 )
 
-var callNames = [...]string{"", "create", "update", "delete", "pause", "resume", "run", "backfill", "cancel", "cancel run", "redrive", "purge", "calendar"}
+var callNames = [...]string{"", "create", "update", "delete", "pause", "resume", "run", "backfill", "cancel", "cancel run", "redrive", "purge", "calendar", "queue"}
 
 func (k CallKind) String() string {
 	if int(k) < len(callNames) {
@@ -99,6 +100,8 @@ type Call struct {
 	Dead  []uint64   // redrive, purge: the dead letters named; empty: all of Job
 
 	Calendar *schedule.Calendar // CallCalendar
+	Limit    int                // CallQueue: 0 is none
+	Paused   bool               // CallQueue
 }
 
 // FaultKind is what was done to the cluster.
@@ -263,6 +266,7 @@ const (
 	RuleCommitted Rule = "claim"        // an attempt of a claim that the history does not know
 	RuleTerm      Rule = "term"         // an assignment of a lower term was taken
 	RuleLate      Rule = "late"         // due, free to run, and nobody cared
+	RuleQueue     Rule = "queue"        // claimed from a paused queue, or more than its limit
 	RuleOutage    Rule = "outage"       // an outage was committed for a time in which somebody led
 )
 

@@ -72,6 +72,11 @@ func (c *cluster) current(i int) (name string, id job.ID) {
 }
 
 func (c *cluster) do(pc plannedCall) {
+	if pc.kind == "queue" {
+		rng := rand.New(rand.NewPCG(pc.x, 6))
+		c.putQueue(pc, queueNames[pc.job], pick(rng, 0, 1, 1, 2, 3), rng.IntN(3) == 0)
+		return
+	}
 	name, id := c.current(pc.job)
 	ref := id.String()
 	call := checker.Call{Job: id}
@@ -244,6 +249,31 @@ func (c *cluster) dead(pc plannedCall, rng *rand.Rand, ref string, call checker.
 		}
 		return err
 	})
+}
+
+func (c *cluster) putQueue(pc plannedCall, name string, limit int, paused bool) error {
+	call := checker.Call{Kind: checker.CallQueue, Name: name, Limit: limit, Paused: paused}
+	return c.ask(pc, call, func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
+		_, err := cl.PutQueue(ctx, name, client.QueueChange{Concurrency: &limit, Paused: &paused}, 0)
+		return err
+	})
+}
+
+// openQueues lets go on what waits in them.
+func (c *cluster) openQueues() bool {
+	for _, name := range queueNames {
+		for i := range 100 {
+			if c.putQueue(plannedCall{kind: "queue", node: i, x: uint64(i)}, name, 0, false) == nil {
+				break
+			}
+			if i == 99 {
+				c.problem("the queue %s cannot be opened", name)
+				return false
+			}
+			time.Sleep(5 * time.Second)
+		}
+	}
+	return true
 }
 
 // calendars are made before the jobs that name them.

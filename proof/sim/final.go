@@ -25,6 +25,9 @@ func (c *cluster) settle() bool {
 	close(c.rec.calm)
 	hb := c.o.raft.Heartbeat
 	time.Sleep(2*c.o.ttl + 30*time.Second + 10*hb)
+	if c.o.profile == "storm" && !c.openQueues() {
+		return false
+	}
 	return c.eventually(30*time.Minute+200*hb, "everything has recovered and is decided", func(ctx context.Context) error {
 		i := c.leader()
 		if i < 0 {

@@ -95,6 +95,7 @@ func newPlan(seed uint64) *plan {
 		p.season(rng, change.zone, at)
 	} else {
 		p.storm(rng, change.zone, at)
+		p.queues(rand.New(rand.NewPCG(seed, 12)))
 	}
 	return p
 }
@@ -145,6 +146,24 @@ func (p *plan) season(rng *rand.Rand, zone string, at time.Time) {
 	}
 	p.calls = p.planCalls(rng, n, 5+rng.IntN(15), 0.8)
 	p.faults = p.planFaults(rng, 2+rng.IntN(4), 10*time.Minute, 20*time.Hour)
+}
+
+var queueNames = []string{"mail", "bills"}
+
+// queues makes some jobs those of queues, whose limits and pauses change.
+func (p *plan) queues(rng *rand.Rand) {
+	if !chance(rng, 0.5) {
+		return
+	}
+	for i := range p.jobs {
+		if chance(rng, 0.5) {
+			s := &p.jobs[i].spec
+			s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, pick(rng, queueNames...)))
+		}
+	}
+	for range 3 + rng.IntN(8) {
+		p.calls = append(p.calls, plannedCall{at: between(rng, 0, p.o.length), kind: "queue", job: rng.IntN(len(queueNames)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
 }
 
 func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }

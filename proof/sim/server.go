@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-var runnerTypes = []job.Type{job.TypeHTTP, job.TypeShell}
+var runnerTypes = []job.Type{job.TypeHTTP, job.TypeShell, job.TypeQueue}
 
 // server is a machine with a node on it, over all the lives of that.
 type server struct {
