@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -15,7 +16,7 @@ const maxQueues = 1 << 16
 func (a *applier) noRoom(class uint32) string {
 	q, ok := a.b.ClassQueue(class)
 	switch {
-	case !ok || q.Room():
+	case !ok || q.Room() || mutant.On(mutant.IgnoreQueue):
 		return ""
 	case q.Paused:
 		return "the queue " + q.Name + " is paused"

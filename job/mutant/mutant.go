@@ -25,5 +25,6 @@ const (
 	EarlyDeadline        // a run expires before its deadline
 	RepeatOnce           // a lost run is repeated in spite of at_most_once
 	ForgetNotRun         // occurrences that did not run leave no record
+	IgnoreQueue          // runs of a paused or full queue are claimed
 	count
 )

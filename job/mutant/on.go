@@ -12,7 +12,7 @@ import (
 const Built = true
 
 var names = [count]string{"none", "skip-fence", "dispatch-early", "forget-term", "drop-catchup", "leak-overlap", "reuse-key", "expire-early", "racing-beat", "ignore-gen",
-	"lower-term", "backlog-missed", "lose-events", "early-deadline", "repeat-once", "forget-not-run"}
+	"lower-term", "backlog-missed", "lose-events", "early-deadline", "repeat-once", "forget-not-run", "ignore-queue"}
 
 var active atomic.Uint32
 
