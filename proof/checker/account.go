@@ -311,6 +311,9 @@ func (x *walker) covering(p *path, at int64) *gap {
 			continue // somebody gave a canceled one-off its time again
 		}
 		if int64(g.First) <= at && at <= int64(g.Last) {
+			if g.Reason == job.ReasonCanceled && at == int64(g.First) && at == int64(g.Last) {
+				return g // a canceled one-off; what another schedule of the job left out around its time did not include it, or its count is wrong
+			}
 			if found != nil {
 				p.bad(RuleTwice, x.l, at, "it is in two records of occurrences that did not run: %s (%s) and %s (%s)", found.Status, found.Reason, g.Status, g.Reason)
 				return found

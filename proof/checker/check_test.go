@@ -188,6 +188,12 @@ func TestRules(t *testing.T) {
 			s.run(3)
 			return s.end(3)
 		}, ""},
+		{"an interval over the time of a canceled one-off", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
+			return canceledOneOff(s, 4)
+		}, ""},
+		{"an interval that counts a canceled one-off", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
+			return canceledOneOff(s, 5)
+		}, RuleInvented},
 		{"replaced by one that had waited", overlap(job.OverlapReplace), func(s *scene) *Input {
 			byHand := job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}
 			s.call(Call{Kind: CallRun, Run: byHand}, byHand.At)
@@ -624,4 +630,20 @@ func retries(n int, base time.Duration) func(*job.Spec) {
 		none := 0.0
 		s.Retry = job.Retry{MaxRetries: &n, Backoff: job.BackoffLinear, Base: job.Duration(base), Jitter: &none}
 	}
+}
+
+// canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the record of the pause says.
+func canceledOneOff(s *scene, count int) *Input {
+	at := minute(4) + 20_000
+	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))
+	s.seq++
+	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
+		Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
+	s.update(minute(2)-10_000, func(spec *job.Spec) { spec.Schedule = "* * * * *" })
+	s.run(2)
+	s.call(Call{Kind: CallPause}, minute(2)+10_000)
+	s.call(Call{Kind: CallResume}, minute(6)+10_000)
+	s.gap(3, 6, count, job.RunSkipped, job.ReasonPaused, minute(6)+10_000)
+	s.run(7)
+	return s.end(7)
 }
