@@ -83,7 +83,11 @@ func TestKillLeftovers(t *testing.T) {
 // bystander starts a process group with these variables, whose leader waits.
 func bystander(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", "echo ready; exec sleep 1000")
+	// Not exec: in the middle of one a process shows no environment.
+	cmd := exec.Command("/bin/sh", "-c", "echo ready; read never")
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	cmd.Env = append([]string{"PATH=" + defaultPath}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
