@@ -26,10 +26,12 @@ import (
 const bound = 60
 
 // hints are seeds that found a fault. They come first; when the plans of the seeds change, the search goes on with all others, which
-// takes longer and prints what to write here.
+// takes longer and prints what to write here. One that is there several times finds its fault in most of its runs only: not everything in a
+// replay is the same.
 var hints = map[mutant.Mutant][]int{
-	mutant.SkipFence: {3}, mutant.DispatchEarly: {1, 3}, mutant.ForgetTerm: {12}, mutant.DropCatchup: {1, 6}, mutant.LeakOverlap: {1, 3}, mutant.ReuseKey: {1, 2},
-	mutant.IgnoreGen: {7}, mutant.BacklogMissed: {3}, mutant.LoseEvents: {5, 2},
+	mutant.SkipFence: {3, 3, 3, 3, 3, 3}, mutant.DispatchEarly: {1, 3}, mutant.ForgetTerm: {12, 12, 12, 12}, mutant.DropCatchup: {1, 6}, mutant.LeakOverlap: {1, 3},
+	mutant.ReuseKey: {1, 2}, mutant.ExpireEarly: {1}, mutant.IgnoreGen: {7, 7}, mutant.BacklogMissed: {3, 3}, mutant.LoseEvents: {5, 2}, mutant.EarlyDeadline: {1},
+	mutant.IgnoreQueue: {2, 8},
 }
 
 // packages are those whose own tests must find a fault that the simulation need not see: behind it stand other rules that keep the harm
@@ -99,7 +101,7 @@ func (l *lab) search(t *testing.T, m mutant.Mutant) finding {
 	seeds := slices.Clone(hints[m])
 	if packages[m] == "" {
 		for seed := 1; seed <= bound; seed++ {
-			if !slices.Contains(seeds, seed) {
+			if !slices.Contains(seeds, seed) && seed%100 != 57 { // that one takes months
 				seeds = append(seeds, seed)
 			}
 		}
@@ -124,7 +126,7 @@ func (l *lab) search(t *testing.T, m mutant.Mutant) finding {
 
 // simulate runs a seed with a fault and says whether that was found.
 func (l *lab) simulate(t *testing.T, m mutant.Mutant, seed int) (found bool, out string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.binary, "-test.run", "^TestSeed$")
 	cmd.Dir = filepath.Join(l.root, "proof", "sim")
