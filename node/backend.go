@@ -146,6 +146,10 @@ func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt
 			if unknown = err; requestID(rq) == "" {
 				return fsm.Outcome{}, err
 			}
+		case code == job.CodeNotReady: // the feature level is about to be raised
+			if time.Now().After(deadline) {
+				return fsm.Outcome{}, cmp.Or(unknown, err)
+			}
 		case err != nil && code != job.CodeNoLeader && code != job.CodeNotLeader:
 			return fsm.Outcome{}, err
 		}

@@ -41,7 +41,7 @@ func (m *members) raise(prop *proposer, term uint64) error {
 	return nil
 }
 
-// old are the members that do not support a feature level, each with what it has.
+// old are the members that do not support a feature level, each with what it has. Who has not said yet, as in a cluster's first moments, may.
 func (m *members) old(level int) []string {
 	rows, err := m.rows()
 	if err != nil {
@@ -50,10 +50,7 @@ func (m *members) old(level int) []string {
 	var out []string
 	for _, s := range m.configured() {
 		id := string(s.ID)
-		switch r, ok := rows[id]; {
-		case !ok:
-			out = append(out, id+" (it has not said yet)")
-		case r.Level < level:
+		if r, ok := rows[id]; ok && r.Level < level {
 			out = append(out, fmt.Sprintf("%s (version %s, level %d)", id, r.Version, r.Level))
 		}
 	}
@@ -71,8 +68,8 @@ func (g *group) allows(level int) error {
 	if g.members != nil {
 		old = g.members.old(level)
 	}
-	if len(old) == 0 { // the last one was replaced just now
-		return job.Errorf(job.CodeState, "try again in a moment", "this needs feature level %d, and the cluster is at level %d; every member supports it, and it is being raised", level, committed)
+	if len(old) == 0 { // a new cluster, or the last one was replaced just now
+		return job.Errorf(job.CodeNotReady, "try again in a moment", "this needs feature level %d, and the cluster is at level %d until every member has said that it supports more", level, committed)
 	}
 	return job.Errorf(job.CodeState, "start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster remove); the level is raised by itself then",
 		"this needs feature level %d, and the cluster is at level %d as long as members are older: %s", level, committed, strings.Join(old, ", "))
