@@ -75,7 +75,7 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 		if err != nil {
 			return t, err
 		}
-		return target{typ: "http", payload: fmt.Sprintf(`{"url":%q,"method":"POST","body":{"bench":true}}`, w.url), effects: w.effects}, nil
+		return target{typ: "http", payload: fmt.Sprintf(`{"url":%q,"method":"POST","body":{"bench":true}}`, w.url), effects: w.effects, stop: func() { _ = w.srv.Close() }}, nil
 	}
 	dir, err := os.MkdirTemp(b.o.Dir, "workers-")
 	if err != nil {
@@ -91,14 +91,15 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 			return t, err
 		}
 	}
-	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects, crew: w}, nil
+	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects, crew: w, stop: w.stop}, nil
 }
 
 // target is what carries runs out.
 type target struct {
 	typ, payload string
-	effects      func() ([]effect, error)
+	effects      func() ([]effect, error) // ends it, and says what it did
 	crew         *crew
+	stop         func() // ends it, whatever happened; twice is fine
 }
 
 // registered waits until all workers of a crew have a session.

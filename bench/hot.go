@@ -22,6 +22,7 @@ func (b *Bench) Hot(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer t.stop()
 	c, err := b.cluster.client(ctx)
 	if err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ func (b *Bench) steady(ctx context.Context, scenario string, disturb func(contex
 	if err != nil {
 		return nil, err
 	}
+	defer t.stop()
 	c, err := b.cluster.client(ctx)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,7 @@ func (l *load) epochs() (all [3]uint64) {
 // each where another one was before. Nobody has to do anything about it.
 func TestMovedUnderTheirNames(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	jobs, rounds, wind := 50, 1, 3*time.Second
 	if harness.Long() {
 		jobs, rounds, wind = 1000, 2, 10*time.Second
@@ -91,6 +92,7 @@ func TestMovedUnderTheirNames(t *testing.T) {
 // the same cluster afterwards, of the same epoch.
 func TestMovedWithoutNames(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	jobs, rounds, wind := 50, 1, 3*time.Second
 	if harness.Long() {
 		jobs, rounds, wind = 1000, 2, 10*time.Second

@@ -35,6 +35,7 @@ func (l *load) raised() (n int) {
 // is replaced and not before: until then one can go back. Afterwards an old binary is refused.
 func TestRollingUpgrade(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	jobs, wind := 50, 3*time.Second
 	if harness.Long() {
 		jobs, wind = 1000, 10*time.Second

@@ -40,6 +40,7 @@ var leads = regexp.MustCompile(`(n\d) leads\. .*kill -9 (\d+)`)
 // TestDevClusterLosesItsLeader does what `carillon dev --nodes 3` tells a person to do: kill the leader, and watch.
 func TestDevClusterLosesItsLeader(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	first := threePorts(t)
 	dir := t.TempDir()
 	cmd := exec.Command(harness.Build(t), "dev", "--nodes", "3", "--listen", first, "--data-dir", dir)

@@ -183,6 +183,7 @@ func (k *killer) beginning() {
 // occurrence what became of it.
 func TestKillNineAccountsForEveryOccurrence(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	binary := harness.Build(t)
 	seed := harness.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
