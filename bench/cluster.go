@@ -27,7 +27,6 @@ type Cluster struct {
 type process struct {
 	name, log string
 	args      []string
-	quit      *os.File // closing it ends a worker
 
 	mu  sync.Mutex
 	cmd *exec.Cmd

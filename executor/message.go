@@ -40,7 +40,7 @@ func ParseBrokers(list []string) (map[string]job.Broker, error) {
 	for _, s := range list {
 		name, u, ok := strings.Cut(s, "=")
 		if !ok || !job.IsBrokerName(name) {
-			return nil, fmt.Errorf("a broker is given as NAME=URL, such as orders=nats://host:4222; the name has letters, digits, - _ .")
+			return nil, fmt.Errorf("a broker is given as NAME=URL, such as orders=nats://host:4222; the name has letters, digits, dots, dashes and underscores")
 		}
 		if _, ok := out[name]; ok {
 			return nil, fmt.Errorf("the broker %s is given twice", name)

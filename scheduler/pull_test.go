@@ -451,8 +451,15 @@ func TestPullOnePollAtATime(t *testing.T) {
 			old <- err
 		}()
 		time.Sleep(time.Second)
-		go w.pull(job.PullPoll{Session: session, Max: 1, Wait: job.Duration(2 * time.Second)})
+		young := make(chan error, 1)
+		go func() {
+			_, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: "q", Max: 1, Session: session, Wait: job.Duration(2 * time.Second)})
+			young <- err
+		}()
 		wantCode(t, <-old, job.CodeStale)
+		if err := <-young; err != nil {
+			t.Error(err)
+		}
 		time.Sleep(5 * time.Second)
 		wantAnswer(t, w.finish(r), job.PullOK, "")
 	})

@@ -170,8 +170,7 @@ func (o *oracle) setRule(text string) (interval bool, err error) {
 	if opt == nil || start.IsZero() {
 		return false, fmt.Errorf("%q has no RRULE or no DTSTART", text)
 	}
-	if u := opt.Until; !u.IsZero() {
-		u = u.In(o.loc)
+	if !opt.Until.IsZero() {
 		if _, v, ok := strings.Cut(strings.ToUpper(text), "UNTIL="); ok {
 			v, _, _ = strings.Cut(v, ";")
 			if opt.Until, err = wall(strings.Fields(v)[0]); err != nil {

@@ -1,7 +1,6 @@
 package checker
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -463,5 +462,5 @@ func TestRandomHistories(t *testing.T) {
 	if len(never) > 0 {
 		t.Errorf("never tried: %s", strings.Join(never, ", "))
 	}
-	t.Log(fmt.Sprintf("%d histories with %d occurrences accepted, and spoiled: %v", n, occurrences, tried))
+	t.Logf("%d histories with %d occurrences accepted, and spoiled: %v", n, occurrences, tried)
 }

@@ -59,7 +59,8 @@ func TestSeed(t *testing.T) {
 // replay runs a seed with everything that can be seeded being so.
 func replay(t *testing.T, seed uint64, l *logs) *Result {
 	cryptotest.SetGlobalRandom(t, seed)
-	mrand.Seed(int64(seed)) //nolint:staticcheck // raft draws from the global generator
+	//lint:ignore SA1019 raft draws from the global generator
+	mrand.Seed(int64(seed))
 	return Run(t, seed, l)
 }
 
