@@ -202,9 +202,13 @@ func (l *load) flood(leader *harness.Node, enough func() bool) (edits int64) {
 // TestSlowFollowerComesBackThroughASnapshot kills a follower and lets the log run away from it.
 func TestSlowFollowerComesBackThroughASnapshot(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	entries, lines := uint64(2000), 1000
 	if harness.Long() {
-		entries, lines = 200_000, 10_000
+		entries, lines = 60_000, 10_000
+	}
+	if harness.Longest() {
+		entries = 200_000
 	}
 	seed := harness.Seed(t)
 	l := newClusterLoad(t, seed, 20, mixed, "--snapshot-threshold", "200", "--snapshot-interval", "1s")

@@ -277,6 +277,7 @@ func TestRollingRestartMissesNothing(t *testing.T) {
 // leader's clock and at its members; in whatever order they do so, everybody gets an answer, and the load goes on.
 func TestReadsAndEditsDoNotStopTheLeader(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	seed := harness.Seed(t)
 	l := newClusterLoad(t, seed, 100, allow)
 	var wg sync.WaitGroup

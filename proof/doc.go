@@ -1,8 +1,8 @@
 // Package proof starts the real binary and tries to catch it losing, inventing or doubling work. It holds nothing but tests; what
 // they share is in package harness.
 //
-// Everything here is skipped with -short. CARILLON_LONG=1 makes the tests longer (200 kills, 100 cuts, 200,000 entries; give it
-// -timeout 30m), CARILLON_SEED=n repeats one of their choices, CARILLON_RACE=1 builds the binary with the race detector. Tests that cut nodes off or
+// Everything here is skipped with -short. CARILLON_LONG=1 makes the tests longer (100 kills, 100 cuts, 60,000 entries; give it
+// -timeout 30m), CARILLON_LONG=2 longer still (200 kills, 200,000 entries), CARILLON_SEED=n repeats one of their choices, CARILLON_RACE=1 builds the binary with the race detector. Tests that cut nodes off or
 // change what their names stand for need root on Linux, for network and mount namespaces, and skip elsewhere; a -v says so.
 //
 // TestPowerLoss… rebuilds what a loss of power leaves at every write and sync of a small life, TestEveryWrite… makes each of them fail

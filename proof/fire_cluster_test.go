@@ -222,7 +222,10 @@ func TestEverythingAtOnce(t *testing.T) {
 	heavy(t)
 	jobs, span, wind, lease := 20, 2*time.Second, 2*time.Second, "4s"
 	if harness.Long() {
-		jobs, span, wind, lease = 300, 100*time.Second, 5*time.Second, "8s"
+		jobs, span, wind, lease = 300, 45*time.Second, 5*time.Second, "8s"
+	}
+	if harness.Longest() {
+		span = 100 * time.Second
 	}
 	seed := harness.Seed(t)
 	f := &fire{rng: rand.New(rand.NewPCG(seed, 10)), net: harness.NewNet(t, 3)}

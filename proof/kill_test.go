@@ -203,6 +203,9 @@ func TestKillNineAccountsForEveryOccurrence(t *testing.T) {
 
 	rounds := 1
 	if harness.Long() {
+		rounds = 6
+	}
+	if harness.Longest() {
 		rounds = 11
 	}
 	phases := []func(){}

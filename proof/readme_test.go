@@ -86,6 +86,7 @@ var (
 // directories are others.
 func TestReadmeKillTheLeader(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(harness.Sources(t), "README.md"))
 	if err != nil {
 		t.Fatal(err)

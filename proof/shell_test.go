@@ -27,6 +27,7 @@ say end`
 // same run again, or the run is being done twice at the same time.
 func TestKilledNodeLeavesNoCommandBehind(t *testing.T) {
 	heavy(t)
+	t.Parallel()
 	binary := harness.Build(t)
 	seen := filepath.Join(t.TempDir(), "seen")
 	lines := func() []string {

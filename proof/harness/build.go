@@ -139,6 +139,9 @@ func Sources(tb testing.TB) string {
 // Long says whether the long variants are asked for.
 func Long() bool { return os.Getenv("CARILLON_LONG") != "" }
 
+// Longest says whether even those are asked for that take many minutes (CARILLON_LONG=2).
+func Longest() bool { return os.Getenv("CARILLON_LONG") == "2" }
+
 // Seed chooses the test's random numbers and prints them, so that a failure can be repeated as far as timing allows.
 func Seed(tb testing.TB) uint64 {
 	tb.Helper()
