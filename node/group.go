@@ -21,6 +21,7 @@ type group struct {
 	logs    *durableLog
 	snaps   *fsm.Snapshots
 	fsm     *fsm.FSM
+	quorum  *quorum
 	raft    *raft.Raft
 	lead    *leadership
 	flight  *flight
@@ -166,6 +167,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 	if g.raft, err = raft.NewRaft(rc, g.fsm, g.logs, g.logs, g.snaps, trans); err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
+	g.quorum = &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election, busy: map[raft.ServerID]bool{}}
 	if g.members != nil {
 		g.members.raft.Store(g.raft)
 	}

@@ -71,6 +71,9 @@ func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 		return c.job(), false, nil
 	}
 	j, err := b.show(c.outcome.Job)
+	if job.CodeOf(err) == job.CodeNotFound && rq.Repeat {
+		return c.job(), false, nil // our own repetition: whoever asked knows of one request, and that created it
+	}
 	if job.CodeOf(err) == job.CodeNotFound && c.outcome.Replay {
 		err = job.Errorf(job.CodeNotFound, "use a new key to create it again", "this request created %s, which has been removed since", c.outcome.Job)
 	}

@@ -151,7 +151,8 @@ func (l *leadership) stepDown() {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows}
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows,
+		confirm: func() error { return g.quorum.confirm(term) }}
 	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}

@@ -23,6 +23,7 @@ type proposer struct {
 	observe func(cmd any, reply *fsm.Reply, took time.Duration)
 	flight  *flight
 	allows  func(level int) error // whether commands of a feature level may be in the log; nil: all
+	confirm func() error          // asks a majority which term it is in; nil: nobody is asked
 	ended   atomic.Bool
 
 	verifying sync.Mutex
@@ -146,6 +147,9 @@ func (p *proposer) ask(v *verification) {
 	go func() {
 		defer p.flight.leave()
 		v.err = p.raft.VerifyLeader().Error()
+		if v.err == nil && p.confirm != nil {
+			v.err = p.confirm()
+		}
 		close(v.done)
 		p.verifying.Lock()
 		defer p.verifying.Unlock()

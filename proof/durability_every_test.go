@@ -213,7 +213,6 @@ func each(cuts []cut, do func(c cut)) {
 // TestPowerLossAtEveryWrite takes the power away from a small life at every single write and sync of each of its files, over a restart.
 func TestPowerLossAtEveryWrite(t *testing.T) {
 	heavy(t)
-	t.Parallel()
 	harness.NeedStrace(t)
 	seed := harness.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 8))
@@ -290,7 +289,6 @@ func TestPowerLossAtEveryWrite(t *testing.T) {
 // world is the log that it told its leader it has.
 func TestPowerLossOfAFollowerAtEveryWrite(t *testing.T) {
 	heavy(t)
-	t.Parallel()
 	harness.NeedStrace(t)
 	seed := harness.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 9))

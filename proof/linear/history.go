@@ -96,6 +96,9 @@ func ask(ctx context.Context, c *client.Client, in Input) (out Output, answered,
 	if errors.As(err, &known) {
 		switch known.Code {
 		case job.CodeNotFound:
+			if in.Kind == Create { // repeated under its key: it was done, and somebody deleted the job since
+				return Output{Answer: Done}, true, true
+			}
 			return Output{Answer: NotFound}, true, true
 		case job.CodeDuplicateName:
 			return Output{Answer: Duplicate}, true, true

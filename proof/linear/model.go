@@ -120,6 +120,9 @@ var Model = porcupine.Model{
 		case out.Answer == Unknown:
 			// Its end is after all others, so that it has not happened is the same as that it happened last.
 			return true, next
+		case in.Kind == Update && answer == NotFound && out.Answer == Conflict:
+			// The version that it names is no more. Which of the two is said depends on when the update met the delete.
+			return true, s
 		case answer != out.Answer:
 			return false, s
 		case in.Kind == Read && answer == Done && out.Job != s:
