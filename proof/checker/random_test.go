@@ -432,7 +432,7 @@ func (m *model) drop(which func(*job.Run) bool) bool {
 func TestRandomHistories(t *testing.T) {
 	n := uint64(12)
 	if os.Getenv("CARILLON_LONG") != "" {
-		n = 500
+		n = 200
 	}
 	tried := map[string]int{}
 	occurrences := 0
