@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/elapsed"
 )
 
 // Worker takes the runs of one queue and has a handler do them. The zero value of everything but Queue and Handler works.
@@ -128,7 +129,7 @@ func (w Worker) prepare() (*puller, error) {
 	if len(w.Addrs) == 0 {
 		w.Addrs = []string{os.Getenv("CARILLON_ADDR")}
 	}
-	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: newClock(), lease: defaultLease,
+	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: elapsed.New().Elapsed, lease: defaultLease,
 		set: map[uint64]*pulledRun{}, free: make(chan struct{}, 1), results: make(chan struct{}, 1), leased: make(chan struct{}, 1)}
 	opts := []Option{WithAttempts(1), WithUserAgent("carillon-worker")}
 	if w.HTTPClient != nil {
@@ -149,7 +150,7 @@ type puller struct {
 	w     Worker
 	log   *slog.Logger
 	nodes []*Client
-	clock clock
+	clock func() time.Duration // see package elapsed
 
 	// Each is a latch of size one: "look again".
 	free, results, leased chan struct{}

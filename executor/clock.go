@@ -1,6 +1,10 @@
 package executor
 
-import "time"
+import (
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job/elapsed"
+)
 
 // Clock is what the loop reads to stamp results and to measure its lease. Waiting is done with package time, so that
 // testing/synctest works.
@@ -11,16 +15,9 @@ type Clock interface {
 	Elapsed() time.Duration
 }
 
-type realClock struct {
-	start time.Time
-	boot  time.Duration
-}
+type realClock struct{ elapsed.Timer }
 
 // NewClock is the machine's clock.
-func NewClock() Clock { return &realClock{start: time.Now(), boot: bootTime()} }
+func NewClock() Clock { return realClock{elapsed.New()} }
 
-func (c *realClock) Now() time.Time { return time.Now() }
-
-func (c *realClock) Elapsed() time.Duration {
-	return max(time.Since(c.start), bootTime()-c.boot)
-}
+func (realClock) Now() time.Time { return time.Now() }

@@ -364,21 +364,3 @@ func TestStopBeforeRegistered(t *testing.T) {
 		}
 	})
 }
-
-func TestElapsed(t *testing.T) {
-	c := NewClock()
-	a := c.Elapsed()
-	b := c.Elapsed()
-	if a < 0 || b < a {
-		t.Fatalf("%v, then %v", a, b)
-	}
-	// A boot time that ran ahead (the machine was suspended) counts, one that is behind does not.
-	slept := &realClock{start: time.Now(), boot: bootTime() - time.Hour}
-	if e := slept.Elapsed(); bootTime() != 0 && (e < time.Hour || e > time.Hour+time.Minute) {
-		t.Fatalf("%v", e)
-	}
-	behind := &realClock{start: time.Now().Add(-time.Hour), boot: bootTime()}
-	if e := behind.Elapsed(); e < time.Hour || e > time.Hour+time.Minute {
-		t.Fatalf("%v", e)
-	}
-}
