@@ -1,9 +1,7 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"github.com/carillon-scheduler/carillon/store"
@@ -29,7 +27,7 @@ type Compacted struct {
 // it back (pitfalls 12). A crash at any point leaves the old file or the new one, and both say the same. step, if not nil, is called
 // between the steps; tests cut there.
 func CompactDir(dir string, step func(string) error) (c Compacted, err error) {
-	d, lock, err := openOffline(dir)
+	d, lock, err := openStopped(dir, 0, (*dataDir).whole)
 	if err != nil {
 		return c, err
 	}
@@ -83,38 +81,6 @@ func fileSize(path string) (int64, error) {
 		return 0, err
 	}
 	return fi.Size(), nil
-}
-
-// openOffline opens a complete data directory for work without a node, and locks it.
-func openOffline(dir string) (*dataDir, *os.File, error) {
-	d := &dataDir{path: dir}
-	data, err := os.ReadFile(d.file(fileNode))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("%s holds no %s: give the --data-dir of a node", dir, fileNode)
-	}
-	if err == nil {
-		err = d.adopt(data, "")
-	}
-	if err == nil {
-		err = d.whole()
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	lock, err := acquire(d.file(fileLock), 0, true)
-	if errors.Is(err, errLocked) {
-		err = fmt.Errorf("data directory %s is in use by another process: stop that one first", dir)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, name := range []string{fileRaft, fileState} {
-		if _, err := os.Stat(d.file(name)); err != nil {
-			lock.Close()
-			return nil, nil, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
-		}
-	}
-	return d, lock, nil
 }
 
 // whole refuses a directory that something was cut off in.

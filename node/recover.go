@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -40,7 +41,7 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	var failed error
 	cfg := Config{DataDir: dir, Logger: log, Fatal: func(err error) { failed = err }}
 	cfg.defaults()
-	d, lock, err := openStopped(dir, &cfg)
+	d, lock, err := openStopped(dir, cfg.Store.LockTimeout, (*dataDir).recoverable)
 	if err != nil {
 		return r, err
 	}
@@ -92,8 +93,9 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	return r, err
 }
 
-// openStopped takes the data directory of a node that is not running, and keeps others out of it.
-func openStopped(dir string, cfg *Config) (*dataDir, *os.File, error) {
+// openStopped takes the data directory of a node that is not running, and keeps others out of it, waiting for a while for one that ends.
+// fit refuses a directory that is not what the caller can work with.
+func openStopped(dir string, wait time.Duration, fit func(*dataDir) error) (*dataDir, *os.File, error) {
 	d := &dataDir{path: dir}
 	data, err := os.ReadFile(d.file(fileNode))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,23 +104,31 @@ func openStopped(dir string, cfg *Config) (*dataDir, *os.File, error) {
 	if err == nil {
 		err = d.adopt(data, "")
 	}
-	if err == nil && d.Restoring { // a recovery that was cut off is gone on with
-		err = d.whole()
+	if err == nil {
+		err = fit(d)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err := lockDir(d, cfg.Store.LockTimeout)
+	lock, err := lockDir(d, wait)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, name := range []string{fileRaft, fileState} {
 		if _, err := os.Stat(d.file(name)); err != nil {
 			lock.Close()
-			return nil, nil, fmt.Errorf("%s holds no %s: there is nothing to recover", dir, name)
+			return nil, nil, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
 		}
 	}
 	return d, lock, nil
+}
+
+// recoverable is fit for a recovery: one that was cut off is gone on with.
+func (d *dataDir) recoverable() error {
+	if !d.Restoring {
+		return nil
+	}
+	return d.whole()
 }
 
 // lastWords is the newest configuration that this node has heard of, and the end of its log.

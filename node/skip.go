@@ -61,7 +61,7 @@ type Skipped struct {
 func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
 	cfg := Config{DataDir: dir, Logger: log}
 	cfg.defaults()
-	d, lock, err := openStopped(dir, &cfg)
+	d, lock, err := openStopped(dir, cfg.Store.LockTimeout, (*dataDir).recoverable)
 	if err != nil {
 		return r, err
 	}
