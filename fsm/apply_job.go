@@ -162,7 +162,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	}
 	if def.Spec.Name != old.Spec.Name {
 		if old.Spec.Name != "" {
-			if err := a.b.DeleteName(old.Spec.Name); err != nil {
+			if err := a.b.DeleteName(old.Spec.Name, id); err != nil {
 				return Outcome{}, err
 			}
 		}
@@ -292,7 +292,7 @@ func (a *applier) remove(id job.ID, s *store.State, name string) error {
 		return err
 	}
 	if name != "" {
-		if err := a.b.DeleteName(name); err != nil {
+		if err := a.b.DeleteName(name, id); err != nil {
 			return err
 		}
 	}

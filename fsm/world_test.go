@@ -52,7 +52,7 @@ func newWorldAt(t tb, path string) *world {
 
 func (w *world) open() {
 	w.Helper()
-	st, err := store.Open(w.path, store.Options{NoSync: true, MmapSize: 1 << 28})
+	st, err := store.Open(w.path, store.Options{NoSync: true, MmapSize: 1 << 28, RecentNames: 3})
 	if err != nil {
 		w.Fatal(err)
 	}

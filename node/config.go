@@ -77,6 +77,7 @@ type RaftConfig struct {
 // StoreConfig is about the files.
 type StoreConfig struct {
 	MmapSize    int  // initial memory map of the state file; 0: 64 GiB
+	RecentNames int  // how many names are kept in memory before they move to their bucket; 0: half a million
 	NoSync      bool // no fsync: for tests only
 	LockTimeout time.Duration
 

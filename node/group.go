@@ -52,7 +52,7 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 		logs = cfg.Store.wrapLog(logs)
 	}
 	g.logs = &durableLog{logStore: logs, fatal: cfg.Fatal, before: cfg.Machine.write("log")}
-	o := store.Options{MmapSize: cfg.Store.MmapSize, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.write("state")}
+	o := store.Options{MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.write("state")}
 	if g.store, err = store.Open(dir.file(fileState), o); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func testConfig(t *testing.T, dir string) Config {
 		Executors: []job.Type{job.TypeHTTP, job.TypeShell},
 		Logger:    slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: level})),
 		Raft:      RaftConfig{Heartbeat: 50 * time.Millisecond, SnapshotInterval: time.Hour},
-		Store:     StoreConfig{MmapSize: 16 << 20, NoSync: true, LockTimeout: 200 * time.Millisecond},
+		Store:     StoreConfig{MmapSize: 16 << 20, RecentNames: 20, NoSync: true, LockTimeout: 200 * time.Millisecond},
 		Fatal:     func(err error) { t.Errorf("fatal: %v", err) },
 		TTL:       3 * time.Second,
 	}

@@ -26,7 +26,10 @@ type Batch struct {
 	classes   []string             // new ones
 	queues    map[uint32]*QueueUse // those that it touched, by number
 	newQueues map[string]uint32
-	notices   int // how many more are in the outbox than before it
+	notices   int               // how many more are in the outbox than before it
+	names     map[string]job.ID // what changes in memory; 0: the name goes
+	swept     []string          // names that moved to the bucket
+	sweep     sweep             // how far that got
 	changes   Changes
 	arena     []byte // where values are: bbolt wants each to stay until the end of the transaction
 }
@@ -105,7 +108,11 @@ func (b *Batch) Rollback() { b.tx.Rollback() }
 
 // Commit writes the counters, syncs, publishes the index and tells the listeners. A batch that fails to commit is rolled back.
 func (b *Batch) Commit() error {
-	if err := b.putMeta(); err != nil {
+	err := b.sweepNames()
+	if err == nil {
+		err = b.putMeta()
+	}
+	if err != nil {
 		b.Rollback()
 		return err
 	}
@@ -133,6 +140,7 @@ func (b *Batch) Commit() error {
 		b.idx.classes = append(b.idx.classes, c)
 	}
 	b.publishQueues()
+	b.publishNames()
 	b.idx.notices += b.notices
 	for _, c := range b.classes {
 		b.idx.queues.addClass(c)
@@ -255,14 +263,6 @@ func (b *Batch) DeleteDefinition(id job.ID) error {
 	}
 	return b.tx.Bucket(bucketJobs).Delete(b.num(uint64(id)))
 }
-
-// PutName gives a name to a job; DeleteName takes it away.
-func (b *Batch) PutName(name string, id job.ID) error {
-	return b.tx.Bucket(bucketNames).Put([]byte(name), u64(uint64(id)))
-}
-
-// DeleteName frees a name.
-func (b *Batch) DeleteName(name string) error { return b.tx.Bucket(bucketNames).Delete([]byte(name)) }
 
 // PutNote says why a job is in quarantine; an empty text removes the note.
 func (b *Batch) PutNote(id job.ID, text string) error {

@@ -45,7 +45,7 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 		}
 	}()
 	err = s.db.View(func(tx *bolt.Tx) error {
-		idx, err := buildIndex(tx)
+		idx, err := buildIndex(tx, s.opts.RecentNames)
 		if err != nil {
 			return err
 		}
@@ -117,8 +117,8 @@ func (c *checker) meta() error {
 	if count != c.count {
 		c.bad("the counters in memory are %+v, in the file %+v", c.count, count)
 	}
-	if info.Format != Format {
-		c.bad("the format is %d, this binary writes %d", info.Format, Format)
+	if info.Format < 1 || info.Format > Format {
+		c.bad("the format is %d, this binary knows 1 to %d", info.Format, Format)
 	}
 	if count.HistFloor > count.HistSeq {
 		c.bad("history is trimmed up to %d and ends at %d", count.HistFloor, count.HistSeq)
@@ -291,10 +291,13 @@ func (c *checker) jobs() error {
 			if other, ok := c.Named(def.Spec.Name); !ok || other != id {
 				c.bad("%s is named %q but the name does not lead to it", id, def.Spec.Name)
 			}
+			if _, there := c.settledName(def.Spec.Name); there != c.idx.names.sweep.has(def.Spec.Name, id) {
+				c.bad("%s is named %q, and the name is not where names of jobs as old are kept", id, def.Spec.Name)
+			}
 		}
 		c.job(id, &s, p, &def.Spec)
 	})
-	if n := c.tx.Bucket(bucketNames).Stats().KeyN; n != named {
+	if n := c.tx.Bucket(bucketNames).Stats().KeyN + c.idx.names.recent.Len(); n != named {
 		c.bad("there are %d names and %d named jobs", n, named)
 	}
 	if n := c.idx.jobs(); n != states {
@@ -420,6 +423,15 @@ func (c *checker) index(have *index) {
 		c.bad("the index has other classes than the file")
 	}
 	c.queueIndex(have)
+	if have.names.sweep != c.idx.names.sweep || have.names.recent.Len() != c.idx.names.recent.Len() {
+		c.bad("the index has %d names that are not in their bucket, there are %d", have.names.recent.Len(), c.idx.names.recent.Len())
+	}
+	c.idx.names.recent.Scan(func(name string, id job.ID) bool {
+		if other, _ := have.names.recent.Get(name); other != id {
+			c.bad("%s is named %q and the index leads to %s", id, name, other)
+		}
+		return true
+	})
 	if have.notices != c.idx.notices {
 		c.bad("the index counts %d notifications to be sent, there are %d", have.notices, c.idx.notices)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -192,6 +193,15 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"last notification that cannot be read", put(bucketNotified, id(jobNotifies), []byte{9}), "last notification"},
 		{"last notification of a job that is gone", put(bucketNotified, id(77), append(u64(1), (&Notice{Kind: NotifyFailure, DoneAt: 5}).encode()...)), "is gone or notifies nobody"},
 
+		{"name that has not moved yet", put(bucketMeta, keySweep, (&sweep{}).encode()), "not where names of jobs as old are kept"},
+		{"names of two jobs", func(tx *bolt.Tx) error {
+			d, err := DecodeDefinition(tx.Bucket(bucketJobs).Get(id(jobClaimed)))
+			must(t, err)
+			v, err := d.Encode()
+			must(t, err)
+			return errors.Join(put(bucketMeta, keySweep, (&sweep{}).encode())(tx), put(bucketJobs, id(jobManual), v)(tx))
+		}, "are both named"},
+		{"sweep that cannot be read", put(bucketMeta, keySweep, []byte{1}), "corrupt record"},
 		{"counters that cannot be read", put(bucketMeta, keyCounters, []byte{1}), "corrupt record"},
 		{"info that cannot be read", put(bucketMeta, keyInfo, []byte("{")), "corrupt record"},
 		{"info that is gone", del(bucketMeta, keyInfo), "corrupt record"},
@@ -201,7 +211,10 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.db")
-			s := openTest(t, path)
+			settled := quick
+			settled.RecentNames = -1 // so that there is something in every bucket
+			s, err := Open(path, settled)
+			must(t, err)
 			populate(t, s)
 			must(t, s.Close())
 			tamper(t, path, c.plant)
@@ -230,6 +243,10 @@ func TestCheckComparesTheIndex(t *testing.T) {
 		"another class":       func(x *index) { x.classes = append(x.classes, "x") },
 		"counts of open runs": func(x *index) { x.openLen++ },
 		"the outbox":          func(x *index) { x.notices++ },
+		"a name that is gone": func(x *index) { x.names.recent.PopMin() },
+		"a name too many":     func(x *index) { x.names.recent.Set("nobody", 5000) },
+		"a name of another":   func(x *index) { x.names.recent.Set("a", 5000) },
+		"another sweep":       func(x *index) { x.names.sweep.at = "b" },
 	} {
 		s := newTest(t)
 		populate(t, s)

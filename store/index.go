@@ -27,6 +27,7 @@ type index struct {
 	classOf map[string]uint32
 	queues  queueIndex
 	notices int // in the outbox
+	names   nameIndex
 }
 
 const chunkSize = 1024
@@ -113,9 +114,12 @@ func (x *index) setOpen(id job.ID, refs []OpenRef) {
 }
 
 // buildIndex scans the file once.
-func buildIndex(tx *bolt.Tx) (*index, error) {
+func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 	x := newIndex()
 	if err := x.readClasses(tx); err != nil {
+		return nil, err
+	}
+	if err := x.readNames(tx, recentNames); err != nil {
 		return nil, err
 	}
 	c := tx.Bucket(bucketDue).Cursor()

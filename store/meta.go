@@ -69,6 +69,7 @@ type Info struct {
 
 var (
 	keyCounters = []byte("counters")
+	keySweep    = []byte("names") // which names are in their bucket
 	keyInfo     = []byte("info")
 )
 

@@ -51,15 +51,6 @@ func (r reads) Definition(id job.ID) (Definition, bool, error) {
 	return d, err == nil, err
 }
 
-// Named finds a job by its name.
-func (r reads) Named(name string) (job.ID, bool) {
-	v := r.tx.Bucket(bucketNames).Get([]byte(name))
-	if len(v) != 8 {
-		return 0, false
-	}
-	return job.ID(parseU64(v)), true
-}
-
 // Run reads an open run.
 func (r reads) Run(k job.RunKey) (Row, bool, error) {
 	v := r.get(&r.runs, bucketRuns, r.runKey(k))
@@ -306,24 +297,6 @@ func (v *View) JobsWith(text string, after job.ID, n int, fn func(job.ID, Defini
 		fn(after, d)
 	}
 	return after, true, nil
-}
-
-// EachName calls fn for names that begin with prefix and sort after a name, in order, until it says false.
-func (v *View) EachName(prefix, after string, fn func(name string, id job.ID) bool) error {
-	c := v.tx.Bucket(bucketNames).Cursor()
-	start := prefix
-	if after >= prefix && after != "" {
-		start = after + "\x00"
-	}
-	for k, val := c.Seek([]byte(start)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, val = c.Next() {
-		if len(val) != 8 {
-			return errCorrupt
-		}
-		if !fn(string(k), job.ID(parseU64(val))) {
-			return nil
-		}
-	}
-	return nil
 }
 
 // EachRecord calls fn for history records with a number above after, oldest first, until it says false.

@@ -9,14 +9,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Format is the version of the file layout. A file with a higher one is refused.
-const Format = 1
+// Format is the version of the file layout. A file with a higher one is refused, one with a lower one is brought up to this one when it is opened for
+// writing. 2: names of new jobs are not in their bucket yet (names.go).
+const Format = 2
 
 // The buckets, declared once.
 var (
 	bucketMeta       = []byte("meta")
 	bucketJobs       = []byte("jobs")       // job(8) -> Definition
-	bucketNames      = []byte("names")      // name -> job(8)
+	bucketNames      = []byte("names")      // name -> job(8), of jobs that are not new
 	bucketDue        = []byte("due")        // DueKey -> State (occurrence) or class(4) (retry, extra) or nothing (clean-up)
 	bucketParked     = []byte("parked")     // job(8) -> State
 	bucketRuns       = []byte("runs")       // at(8) job(8) origin(1) -> Row

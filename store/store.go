@@ -31,6 +31,8 @@ type Options struct {
 	LockTimeout time.Duration
 	// BeforeCommit, if set, is called before each commit, and may take its time. An error is that of the disk: nothing is written.
 	BeforeCommit func() error
+	// RecentNames is how many names stay in memory before they move to their bucket. 0 means half a million.
+	RecentNames int
 }
 
 // Store is one group's state. One goroutine writes (Begin, Commit); any number read.
@@ -185,7 +187,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 		if info.Format > Format {
 			return formatError(s.path, info.Format)
 		}
-		idx, err := buildIndex(tx)
+		idx, err := buildIndex(tx, s.opts.RecentNames)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
@@ -214,11 +216,20 @@ func initFile(tx *bolt.Tx) error {
 		}
 	}
 	meta := tx.Bucket(bucketMeta)
+	info, names := Info{Level: 1}, sweep{}
 	if meta.Get(keyInfo) != nil {
-		return nil
+		count, was, err := readMeta(tx)
+		if err != nil || was.Format == Format {
+			return err
+		}
+		info, names.settled, names.under = was, job.ID(count.NextJob), job.ID(count.NextJob) // format 1: all names are in their bucket
 	}
-	v, err := json.Marshal(Info{Format: Format, Level: 1})
+	info.Format = Format
+	v, err := json.Marshal(info)
 	if err != nil {
+		return err
+	}
+	if err := meta.Put(keySweep, names.encode()); err != nil {
 		return err
 	}
 	return meta.Put(keyInfo, v)

@@ -85,7 +85,7 @@ func TestReadOnly(t *testing.T) {
 func TestANewerFormatIsRefused(t *testing.T) {
 	s := newTest(t)
 	must(t, s.Close())
-	tamper(t, s.Path(), put(bucketMeta, keyInfo, []byte(`{"format":2,"future":true}`)))
+	tamper(t, s.Path(), put(bucketMeta, keyInfo, fmt.Appendf(nil, `{"format":%d,"future":true}`, Format+1)))
 	before, err := os.ReadFile(s.Path())
 	must(t, err)
 	if _, err := Open(s.Path(), quick); err == nil || !strings.Contains(err.Error(), "newer carillon") {

@@ -115,7 +115,7 @@ func (s *server) open() error {
 		Executors: runnerTypes, Slots: o.slots, Tags: map[string]string{"pool": "node"}, Version: "sim",
 		Logger:        slog.New(s.c.logs.handler(s.id)),
 		HistoryMaxAge: 100 * 365 * 24 * time.Hour, HistoryMaxCount: 1 << 40, DrainTimeout: 10 * time.Second,
-		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, NoSync: true}, Members: o.members,
+		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true}, Members: o.members,
 		Machine: node.Machine{
 			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t}, Pace: o.pace,

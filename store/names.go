@@ -1,0 +1,230 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/tidwall/btree"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Names of new jobs come in no order, so each would rewrite a page of the names bucket of its own: of all that a create writes, that cost the most.
+// A name is in its job's definition anyway. So new names stay in memory, in order, and move to the bucket in sweeps: stretch by stretch, in
+// which a page takes up many names at once. What is not in the bucket is read from the definitions when the file is opened.
+
+// sweepAt is how many names are kept in memory before a sweep moves them to the bucket; sweepRate how many are moved for each that
+// is new meanwhile.
+const (
+	sweepAt   = 1 << 19
+	sweepRate = 4
+)
+
+// sweep says which names are in the bucket: those of jobs up to settled, and those of jobs up to under whose names are not after at.
+type sweep struct {
+	settled, under job.ID
+	at             string
+}
+
+// has says whether a job's name is in the bucket. It depends on nothing else, so each name has one place.
+func (s *sweep) has(name string, id job.ID) bool {
+	return id <= s.settled || id <= s.under && name <= s.at
+}
+
+func (s *sweep) encode() []byte {
+	var w writer
+	w.u64(uint64(s.settled))
+	w.u64(uint64(s.under))
+	w.b = append(w.b, s.at...)
+	return w.b
+}
+
+// nameIndex is the part of the index that is about names.
+type nameIndex struct {
+	sweep  sweep
+	recent btree.Map[string, job.ID] // names that are not in the bucket
+	limit  int                       // of recent, before it is swept
+}
+
+// readNames finds the names that are not in the bucket.
+func (x *index) readNames(tx *bolt.Tx, limit int) error {
+	n := &x.names
+	n.limit = cmp.Or(limit, sweepAt)
+	v := tx.Bucket(bucketMeta).Get(keySweep)
+	if v == nil { // of format 1, opened for reading: all are in the bucket
+		n.sweep.settled = math.MaxUint64
+		return nil
+	}
+	if len(v) < 16 {
+		return errCorrupt
+	}
+	n.sweep = sweep{job.ID(parseU64(v)), job.ID(parseU64(v[8:])), string(v[16:])}
+	c := tx.Bucket(bucketJobs).Cursor()
+	for k, v := c.Seek(u64(uint64(n.sweep.settled) + 1)); k != nil; k, v = c.Next() {
+		if len(k) != 8 {
+			return fmt.Errorf("%w: a definition has a key of %d bytes", errCorrupt, len(k))
+		}
+		d, err := DecodeDefinition(v)
+		if err != nil { // another replica knows its name; here somebody else could take it
+			return fmt.Errorf("%w: %s: its definition cannot be read", errCorrupt, job.ID(parseU64(k)))
+		}
+		if id, name := job.ID(parseU64(k)), d.Spec.Name; name != "" && !n.sweep.has(name, id) {
+			if other, taken := n.recent.Set(name, id); taken {
+				return fmt.Errorf("%w: %s and %s are both named %q", errCorrupt, other, id, name)
+			}
+		}
+	}
+	return nil
+}
+
+// Named finds a job by its name.
+func (r reads) Named(name string) (job.ID, bool) {
+	if id, ok := r.idx.names.recent.Get(name); ok {
+		return id, true
+	}
+	return r.settledName(name)
+}
+
+func (r reads) settledName(name string) (job.ID, bool) {
+	v := r.tx.Bucket(bucketNames).Get([]byte(name))
+	if len(v) != 8 {
+		return 0, false
+	}
+	return job.ID(parseU64(v)), true
+}
+
+// Named finds a job by its name.
+func (b *Batch) Named(name string) (job.ID, bool) {
+	switch id, staged := b.names[name]; {
+	case id != 0:
+		return id, true
+	case staged:
+		return b.settledName(name)
+	}
+	return b.reads.Named(name)
+}
+
+// PutName gives a name that nobody has to a job.
+func (b *Batch) PutName(name string, id job.ID) error {
+	if b.idx.names.sweep.has(name, id) {
+		return b.tx.Bucket(bucketNames).Put([]byte(name), u64(uint64(id)))
+	}
+	b.stageName(name, id)
+	return nil
+}
+
+// DeleteName takes a job's name away from it.
+func (b *Batch) DeleteName(name string, id job.ID) error {
+	if b.idx.names.sweep.has(name, id) {
+		return b.tx.Bucket(bucketNames).Delete([]byte(name))
+	}
+	b.stageName(name, 0)
+	return nil
+}
+
+// stageName changes what is kept in memory; id 0 takes the name out.
+func (b *Batch) stageName(name string, id job.ID) {
+	if b.names == nil {
+		b.names = map[string]job.ID{}
+	}
+	b.names[name] = id
+}
+
+// sweepNames moves a stretch of names to the bucket if there are too many in memory.
+func (b *Batch) sweepNames() error {
+	n := &b.idx.names
+	b.sweep = n.sweep
+	if len(b.names) == 0 {
+		return nil
+	}
+	s := &b.sweep
+	if s.under == s.settled {
+		if n.recent.Len()+len(b.names) <= n.limit {
+			return nil
+		}
+		s.under, s.at = job.ID(b.C.NextJob), ""
+	}
+	names, left := b.tx.Bucket(bucketNames), sweepRate*len(b.names)
+	move := func(name string, id job.ID) error { return names.Put([]byte(name), u64(uint64(id))) }
+	var err error
+	done := true
+	n.recent.Ascend(s.at, func(name string, id job.ID) bool {
+		if _, staged := b.names[name]; staged || id > s.under {
+			return true
+		}
+		if left == 0 || err != nil {
+			done = false
+			return false
+		}
+		left--
+		s.at = name
+		b.swept = append(b.swept, name)
+		err = move(name, id)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if done {
+		s.settled, s.at = s.under, ""
+	}
+	// What this batch itself gave to jobs that the sweep is about goes where the sweep has got to.
+	for name, id := range b.names {
+		if id != 0 && s.has(name, id) {
+			if err := move(name, id); err != nil {
+				return err
+			}
+			b.swept = append(b.swept, name)
+		}
+	}
+	return b.tx.Bucket(bucketMeta).Put(keySweep, s.encode())
+}
+
+// publishNames brings memory to where the file is.
+func (b *Batch) publishNames() {
+	n := &b.idx.names
+	for name, id := range b.names {
+		if id == 0 {
+			n.recent.Delete(name)
+		} else {
+			n.recent.Set(name, id)
+		}
+	}
+	for _, name := range b.swept {
+		n.recent.Delete(name)
+	}
+	n.sweep = b.sweep
+}
+
+// EachName calls fn for names that begin with prefix and sort after a name, in order, until it says false.
+func (v *View) EachName(prefix, after string, fn func(name string, id job.ID) bool) error {
+	start := prefix
+	if after >= prefix && after != "" {
+		start = after + "\x00"
+	}
+	c := v.tx.Bucket(bucketNames).Cursor()
+	settled, val := c.Seek([]byte(start))
+	recent := v.idx.names.recent.Iter()
+	more := recent.Seek(start)
+	for settled != nil || more {
+		var name string
+		var id job.ID
+		if settled != nil && (!more || string(settled) < recent.Key()) {
+			if len(val) != 8 {
+				return errCorrupt
+			}
+			name, id = string(settled), job.ID(parseU64(val))
+			settled, val = c.Next()
+		} else {
+			name, id = recent.Key(), recent.Value()
+			more = recent.Next()
+		}
+		if !strings.HasPrefix(name, prefix) || !fn(name, id) {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// namesIn are all names, from the index and the bucket, in order.
+func namesIn(t testing.TB, s *Store) (names []string, byName map[string]job.ID) {
+	t.Helper()
+	byName = map[string]job.ID{}
+	view(t, s, func(v *View) {
+		must(t, v.EachName("", "", func(name string, id job.ID) bool {
+			names, byName[name] = append(names, name), id
+			return true
+		}))
+	})
+	return names, byName
+}
+
+// Jobs come, are renamed and go, in batches of any size, while names move to their bucket and the file is opened again at any moment: every name
+// leads to its job and to no other, in order, and what batches and views say is the same.
+func TestNamesWhileTheyMove(t *testing.T) {
+	for seed := range uint64(30) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		o := quick
+		o.RecentNames = []int{-1, 1 + rnd.IntN(30)}[min(rnd.IntN(5), 1)]
+		path := filepath.Join(t.TempDir(), "state.db")
+		s, err := Open(path, o)
+		must(t, err)
+		want, named := map[string]job.ID{}, map[job.ID]string{}
+		last, moved := job.ID(0), 0
+		pick := func() (job.ID, bool) {
+			ids := slices.Sorted(maps.Keys(named))
+			if len(ids) == 0 {
+				return 0, false
+			}
+			return ids[rnd.IntN(len(ids))], true
+		}
+		for range 60 {
+			b, err := s.Begin()
+			must(t, err)
+			for range rnd.IntN(20) {
+				name := fmt.Sprintf("%03d", rnd.IntN(300))
+				other, taken := b.Named(name)
+				if other != want[name] || taken != (want[name] != 0) {
+					t.Fatalf("seed %d: the batch says %s (%v) of %q, it is %s", seed, other, taken, name, want[name])
+				}
+				id, some := pick()
+				switch what := rnd.IntN(6); {
+				case taken:
+				case what < 4:
+					last++
+					addJob(t, b, last, func(s *job.Spec) { s.Name = name }, Place{Parked: true}, func(s *State) { s.Paused = true })
+					want[name], named[last] = last, name
+				case !some:
+				case what == 4: // a new name
+					must(t, b.DeleteName(named[id], id))
+					must(t, b.PutName(name, id))
+					data, err := (&Definition{Spec: testSpec(func(s *job.Spec) { s.Name = name }), Version: 2}).Encode()
+					must(t, err)
+					must(t, b.PutDefinition(id, data))
+					delete(want, named[id])
+					want[name], named[id] = id, name
+				default:
+					must(t, b.DeleteName(named[id], id))
+					must(t, b.DeleteState(id))
+					must(t, b.DeleteDefinition(id))
+					b.C.Jobs--
+					delete(want, named[id])
+					delete(named, id)
+				}
+			}
+			if rnd.IntN(10) == 0 { // what was not committed never was
+				b.Rollback()
+				must(t, s.Close())
+				if s, err = Open(path, o); err != nil {
+					t.Fatal(err)
+				}
+				_, want = namesIn(t, s)
+				last = job.ID(s.Counters().NextJob)
+				clear(named)
+				for name, id := range want {
+					named[id] = name
+				}
+				continue
+			}
+			must(t, b.Commit())
+			moved = max(moved, int(s.idx.names.sweep.settled))
+			names, byName := namesIn(t, s)
+			if !slices.IsSorted(names) || len(names) != len(want) || !maps.Equal(byName, want) {
+				t.Fatalf("seed %d: %v, want %v", seed, byName, want)
+			}
+			sound(t, s)
+		}
+		if moved == 0 {
+			t.Errorf("seed %d: nothing ever moved", seed)
+		}
+		was, err := s.Digest()
+		must(t, err)
+		must(t, s.Close())
+		o.RecentNames = 1000
+		s, err = Open(path, o)
+		must(t, err)
+		if is, err := s.Digest(); err != nil || is != was {
+			t.Errorf("seed %d: another digest after opening: %v", seed, err)
+		}
+		must(t, s.Close())
+	}
+}
+
+// The digest is about what names lead to and not about where they are kept.
+func TestDigestDoesNotSeeWhereNamesAre(t *testing.T) {
+	var digests []string
+	for _, limit := range []int{-1, 3, 100} {
+		o := quick
+		o.RecentNames = limit
+		s, err := Open(filepath.Join(t.TempDir(), "state.db"), o)
+		must(t, err)
+		for i := range 10 {
+			update(t, s, func(b *Batch) {
+				addJob(t, b, job.ID(i+1), func(s *job.Spec) { s.Name = fmt.Sprint("job", i*7%10) }, Place{Parked: true}, func(s *State) { s.Paused = true })
+			})
+		}
+		d, err := s.Digest()
+		must(t, err)
+		digests = append(digests, d)
+		if recent := s.idx.names.recent.Len(); (limit < 0) != (recent == 0) || limit == 100 && recent != 10 {
+			t.Errorf("limit %d: %d names in memory", limit, recent)
+		}
+		must(t, s.Close())
+	}
+	if digests[0] != digests[1] || digests[0] != digests[2] {
+		t.Errorf("%q", digests)
+	}
+}
+
+// A listing begins after a name and ends with its prefix wherever the names are.
+func TestEachNameFromBothPlaces(t *testing.T) {
+	o := quick
+	o.RecentNames = 4
+	s, err := Open(filepath.Join(t.TempDir(), "state.db"), o)
+	must(t, err)
+	defer s.Close()
+	for i, name := range []string{"b/3", "a/1", "b/1", "c/1", "b/5", "b/2", "b/4"} {
+		update(t, s, func(b *Batch) {
+			addJob(t, b, job.ID(i+1), func(s *job.Spec) { s.Name = name }, Place{Parked: true}, func(s *State) { s.Paused = true })
+		})
+	}
+	if n := s.idx.names.recent.Len(); n == 0 || n == 7 {
+		t.Fatalf("%d of 7 in memory: nothing to show", n)
+	}
+	view(t, s, func(v *View) {
+		for _, c := range []struct {
+			prefix, after string
+			limit         int
+			want          []string
+		}{
+			{"b/", "", 9, []string{"b/1", "b/2", "b/3", "b/4", "b/5"}},
+			{"b/", "b/2", 2, []string{"b/3", "b/4"}},
+			{"b/", "a/1", 1, []string{"b/1"}},
+			{"", "b/5", 9, []string{"c/1"}},
+			{"d", "", 9, nil},
+		} {
+			var got []string
+			must(t, v.EachName(c.prefix, c.after, func(name string, _ job.ID) bool {
+				got = append(got, name)
+				return len(got) < c.limit
+			}))
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q after %q: %q, want %q", c.prefix, c.after, got, c.want)
+			}
+		}
+	})
+}
+
+// A file of format 1, in which all names are in their bucket, is read as it is and brought up to date when it is opened for writing.
+func TestFormat1(t *testing.T) {
+	o := quick
+	o.RecentNames = -1
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, err := Open(path, o)
+	must(t, err)
+	populate(t, s)
+	must(t, s.Close())
+	tamper(t, path, func(tx *bolt.Tx) error {
+		return errors.Join(put(bucketMeta, keyInfo, []byte(`{"format":1,"level":3}`))(tx), del(bucketMeta, keySweep)(tx))
+	})
+	if problems, _, err := CheckFile(path); err != nil || len(problems) != 0 {
+		t.Fatalf("%v %q", err, problems)
+	}
+	s = openTest(t, path)
+	if i := s.Info(); i.Format != Format || i.Level != 3 {
+		t.Fatalf("%+v", i)
+	}
+	sound(t, s)
+	update(t, s, func(b *Batch) {
+		addJob(t, b, 10, func(s *job.Spec) { s.Name = "b" }, Place{Parked: true}, func(s *State) { s.Paused = true })
+	})
+	must(t, s.Close())
+	s = openTest(t, path)
+	sound(t, s)
+	if _, got := namesIn(t, s); !maps.Equal(got, map[string]job.ID{"a": jobClaimed, "b": 10}) {
+		t.Fatal(got)
+	}
+}
