@@ -309,11 +309,22 @@ func wrong(w When, g Gap, last int64) string {
 	return ""
 }
 
+// wrongGap says what is wrong with the next occurrence of a job and the interval that does not run before it. A one-off has one occurrence: what an edit into
+// one recorded behind it is accounted for already, and no interval may have it once more.
+func wrongGap(s *store.State, w When, g Gap) string {
+	if s.OneOff && g.Count != 0 && (g.Count != 1 || g.First != g.Last) {
+		return "the interval that does not run has more than the one occurrence of the job"
+	}
+	return wrong(w, g, s.LastNominal)
+}
+
 // wrongAfter says what is wrong with an interval behind the next occurrence.
-func wrongAfter(w When, g *Gap, last int64) string {
+func wrongAfter(oneOff bool, w When, g *Gap, last int64) string {
 	switch {
 	case g == nil:
 		return ""
+	case !oneOff: // whoever has more occurrences meets them again
+		return "only the occurrence of a one-off has an interval behind it"
 	case g.Count <= 0 || w.At == 0 || g.First <= w.At:
 		return "the interval behind the next occurrence makes no sense"
 	}

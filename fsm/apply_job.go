@@ -149,7 +149,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if why := wrong(c.Next, c.Dropped, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
-	if why := wrongAfter(c.Next, c.After, s.LastNominal); why != "" {
+	if why := wrongAfter(def.Spec.OneOff(), c.Next, c.After, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	if def.Spec.Name != old.Spec.Name && def.Spec.Name != "" {
@@ -358,7 +358,7 @@ func (a *applier) resume(c *Resume) (Outcome, error) {
 	if !seen(&s, p, c.Seen) || c.Next.At != 0 && c.Next.At <= s.LastNominal {
 		return Outcome{Code: CodeMoved, Job: id}, nil
 	}
-	if why := wrong(c.Next, c.NotRun, s.LastNominal); why != "" {
+	if why := wrongGap(&s, c.Next, c.NotRun); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	if err := a.account(id, &s, s.ParkedAt, c.Next, c.NotRun, stopReason(&s)); err != nil {

@@ -397,7 +397,7 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || next.At != 0 && next.At <= s.LastNominal {
 		return Outcome{Code: CodeStale}, nil
 	}
-	why := wrong(next, g, s.LastNominal)
+	why := wrongGap(&s, next, g)
 	if why == "" && next.At != key.At && !g.covers(key.At) && (g.Count != 0 || next.At != 0) {
 		why = "the occurrence would be dropped without a record"
 	}

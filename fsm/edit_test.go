@@ -127,7 +127,16 @@ func TestAnEditAccountsForWhatItDrops(t *testing.T) {
 		if l, err := CommandLevel(u); l != EditLevel || err != nil {
 			t.Error(l, err)
 		}
+		recurring := *u
+		recurring.Def = w.updateOf(id, T(100), slower).Def
+		w.unchanged(CodeRefused, &recurring)
 		w.want(CodeOK, u)
+		// What lies behind it is accounted for: no pause may have it once more.
+		w.want(CodeOK, &Pause{Job: uint64(id)})
+		r := &Resume{Job: uint64(id), Seen: w.seen(id), NotRun: gap(T(100), T(250), 4, job.RunSkipped, job.ReasonPaused)}
+		w.unchanged(CodeRefused, r)
+		r.NotRun, r.Next = Gap{}, When{T(100), T(100)}
+		w.want(CodeOK, r)
 		w.wantHistory(id, line{Status: job.RunSkipped, Reason: job.ReasonEdited, At: T(10), Count: 2}, line{Status: job.RunSkipped, Reason: job.ReasonEdited, At: T(130), Count: 3})
 		if o := w.claim(id, 0); o.Code != CodeClaimed {
 			t.Fatalf("%+v", o)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -397,6 +398,9 @@ func (g *gen) update(l look, id job.ID) any {
 				u.Next, u.Dropped = When{back, back}, Gap{}
 				after := gap(cur.At, cur.At, 1, job.RunSkipped, job.ReasonEdited)
 				u.After = &after
+				if g.chance(90) {
+					spec.Schedule = time.UnixMilli(back).UTC().Format(time.RFC3339Nano)
+				}
 			}
 		}
 	}

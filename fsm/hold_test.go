@@ -3,7 +3,6 @@ package fsm
 import (
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -226,8 +225,8 @@ func TestReleaseIsDeterministic(t *testing.T) {
 		if fullDigest(t, w) != fullDigest(t, other) {
 			t.Errorf("seed %d: the states differ", seed)
 		}
-		if !reflect.DeepEqual(w.st.Info(), other.st.Info()) {
-			t.Errorf("%+v %+v", w.st.Info(), other.st.Info())
+		if one, two := fmt.Sprintf("%+v", w.st.Info()), fmt.Sprintf("%+v", other.st.Info()); one != two { // an empty list may come back as none
+			t.Errorf("%s\n%s", one, two)
 		}
 	}
 }
