@@ -1,10 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"math"
-	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -21,8 +19,7 @@ type Batch struct {
 
 	info      Info
 	infoSet   bool
-	spots     map[job.ID]spot
-	open      map[job.ID][]OpenRef
+	stage     *stage               // what changes of the index of jobs
 	classes   []string             // new ones
 	queues    map[uint32]*QueueUse // those that it touched, by number
 	newQueues map[string]uint32
@@ -50,25 +47,8 @@ func (s *Store) Begin() (*Batch, error) {
 	// definition longer may split its page; that costs what it saves once.
 	tx.Bucket(bucketHistory).FillPercent = 0.95
 	tx.Bucket(bucketJobs).FillPercent = 0.95
-	b := &Batch{reads: newReads(tx, idx), s: s, C: count, info: info, spots: s.spareSpots, open: s.spareOpen}
-	s.spareSpots, s.spareOpen = nil, nil
-	if b.spots == nil {
-		b.spots, b.open = map[job.ID]spot{}, map[job.ID][]OpenRef{}
-	}
-	return b, nil
-}
-
-// maxSpare bounds the maps that are kept for the next batch: clearing one costs as much as it has room.
-const maxSpare = 1 << 14
-
-// spare keeps the batch's maps, which have grown to the size that batches have.
-func (b *Batch) spare() {
-	if len(b.spots) <= maxSpare && len(b.open) <= maxSpare {
-		clear(b.spots)
-		clear(b.open)
-		b.s.spareSpots, b.s.spareOpen = b.spots, b.open
-	}
-	b.spots, b.open = nil, nil
+	s.stage.clear() // of the batch before
+	return &Batch{reads: newReads(tx, idx), s: s, C: count, info: info, stage: &s.stage}, nil
 }
 
 // room is a writer for a value of at most size bytes, which is put with what taken gives. Not through an interface: the records would
@@ -129,12 +109,7 @@ func (b *Batch) Commit() error {
 		b.Rollback() // where bbolt has not done so itself
 		return err
 	}
-	for id, sp := range b.spots {
-		b.idx.set(id, sp)
-	}
-	for id, refs := range b.open {
-		b.idx.setOpen(id, refs)
-	}
+	b.publishJobs()
 	for _, c := range b.classes {
 		b.idx.classOf[c] = uint32(len(b.idx.classes))
 		b.idx.classes = append(b.idx.classes, c)
@@ -147,7 +122,6 @@ func (b *Batch) Commit() error {
 	}
 	s.count, s.info = b.C, b.info
 	s.mu.Unlock()
-	b.spare()
 	s.notify(&b.changes)
 	return nil
 }
@@ -171,13 +145,6 @@ func (b *Batch) Info() Info { return b.info }
 
 // SetInfo replaces the slow meta data.
 func (b *Batch) SetInfo(i Info) { b.info, b.infoSet = i, true }
-
-func (b *Batch) spot(id job.ID) spot {
-	if sp, ok := b.spots[id]; ok {
-		return sp
-	}
-	return b.idx.get(id)
-}
 
 // State reads a job's runtime state and where it is.
 func (b *Batch) State(id job.ID) (State, Place, bool, error) {
@@ -215,7 +182,7 @@ func (b *Batch) PutState(id job.ID, s *State, p Place) error {
 	if !had {
 		b.countJob(s.Class, 1)
 	}
-	b.spots[id] = packSpot(p)
+	b.setSpot(id, packSpot(p))
 	return nil
 }
 
@@ -245,7 +212,7 @@ func (b *Batch) DeleteState(id job.ID) error {
 		}
 	}
 	b.countJob(s.Class, -1)
-	b.spots[id] = spot{}
+	b.setSpot(id, spot{})
 	return b.dropPlace(id, p)
 }
 
@@ -303,15 +270,6 @@ func (b *Batch) KnownClass(text string) bool {
 	return false
 }
 
-// Open are the open runs of a job, by scheduled time. The slice may change with the batch: whoever closes or opens runs while going over
-// it goes over a copy.
-func (b *Batch) Open(id job.ID) []OpenRef {
-	if refs, ok := b.open[id]; ok {
-		return refs
-	}
-	return b.idx.open[id]
-}
-
 // FirstRuns are up to n open runs, by scheduled time. They are a copy: whoever closes them does not do so under a cursor (pitfalls 13).
 func (b *Batch) FirstRuns(n int) ([]job.RunKey, error) {
 	var out []job.RunKey
@@ -365,30 +323,6 @@ func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 	}
 	b.stageOpen(k, OpenRef{})
 	return b.tx.Bucket(bucketRuns).Delete(b.runKey(k))
-}
-
-// stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so the first change of a batch
-// copies; those after it are made in place, because a job may have tens of thousands of open runs. A ref without status is taken out.
-func (b *Batch) stageOpen(k job.RunKey, ref OpenRef) {
-	refs, staged := b.open[k.Job]
-	if !staged {
-		old := b.idx.open[k.Job]
-		refs = append(make([]OpenRef, 0, len(old)+1), old...)
-	}
-	at, found := slices.BinarySearchFunc(refs, k, func(r OpenRef, k job.RunKey) int {
-		return cmp.Or(cmp.Compare(r.At, k.At), cmp.Compare(r.Origin, k.Origin))
-	})
-	switch gone := ref.Status == job.RunNone; {
-	case found && !gone:
-		refs[at] = ref
-	case !gone:
-		refs = slices.Insert(refs, at, ref)
-	case found && at == 0:
-		refs = refs[1:] // oldest first is how runs end
-	case found:
-		refs = slices.Delete(refs, at, at+1)
-	}
-	b.open[k.Job] = refs
 }
 
 // PutCleanup and DeleteCleanup keep the entry that ends a one-off job's retention.

@@ -50,9 +50,7 @@ type Store struct {
 
 	closing sync.WaitGroup // files that were replaced and whose readers finish
 
-	// Of the last batch, for the next one: only the writer touches them.
-	spareSpots map[job.ID]spot
-	spareOpen  map[job.ID][]OpenRef
+	stage stage // of the batch under way; kept for the next one. Only the writer touches it
 
 	listenMu  sync.Mutex
 	listeners []*listener
