@@ -17,18 +17,21 @@ type Batch struct {
 	s *Store
 	C Counters // move these; they are written at Commit
 
-	info      Info
-	infoSet   bool
-	stage     *stage               // what changes of the index of jobs
-	classes   []string             // new ones
-	queues    map[uint32]*QueueUse // those that it touched, by number
-	newQueues map[string]uint32
-	notices   int               // how many more are in the outbox than before it
-	names     map[string]job.ID // what changes in memory; 0: the name goes
-	swept     []string          // names that moved to the bucket
-	sweep     sweep             // how far that got
-	changes   Changes
-	arena     []byte // where values are: bbolt wants each to stay until the end of the transaction
+	info    Info
+	infoSet bool
+	stage   *stage            // what changes of the index of jobs
+	classes []string          // new ones
+	notices int               // how many more are in the outbox than before it
+	names   map[string]job.ID // what changes in memory; 0: the name goes
+	swept   []string          // names that moved to the bucket
+	sweep   sweep             // how far that got
+	changes Changes
+	arena   []byte // where values are: bbolt wants each to stay until the end of the transaction
+
+	queues      map[uint32]*QueueUse // those that it touched, by number
+	newQueues   map[string]uint32
+	classQueues []uint32 // the queues of the new classes
+	queueRows   int      // how many more queues have a row than before it
 }
 
 // Begin starts a batch. There is one at a time.
@@ -117,9 +120,6 @@ func (b *Batch) Commit() error {
 	b.publishQueues()
 	b.publishNames()
 	b.idx.notices += b.notices
-	for _, c := range b.classes {
-		b.idx.queues.addClass(c)
-	}
 	s.count, s.info = b.C, b.info
 	s.mu.Unlock()
 	s.notify(&b.changes)
@@ -251,6 +251,7 @@ func (b *Batch) Class(text string) (uint32, error) {
 	}
 	n := uint32(len(b.idx.classes) + len(b.classes))
 	b.classes = append(b.classes, text)
+	b.classQueues = append(b.classQueues, b.queueNumber(queueOfClass(text)))
 	return n, b.tx.Bucket(bucketClasses).Put(appendClass(n), []byte(text))
 }
 

@@ -196,6 +196,7 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 		u := &x.queues.all[x.queues.number(string(k))]
 		u.Queue, u.Declared = q, true
 		u.Name = string(k)
+		x.queues.rows++
 		return nil
 	})
 }

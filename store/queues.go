@@ -36,6 +36,7 @@ type queueIndex struct {
 	ofClass []uint32 // by class number; 0: its type has no queue
 	byName  map[string]uint32
 	all     []QueueUse // by number; the first one is nobody's
+	rows    int        // how many are declared
 	moves   uint64     // grows when anything in all changed
 }
 
@@ -79,55 +80,71 @@ func (x *queueIndex) ofRaw(class uint32) *QueueUse {
 // inHand says that a run with this status is with a worker.
 func inHand(s job.RunStatus) bool { return s == job.RunClaimed || s == job.RunCanceling }
 
-// queue is a queue's number in this batch and what the batch has made of it so far.
-func (b *Batch) queue(name string) (uint32, *QueueUse) {
-	n, ok := b.idx.queues.byName[name]
+// queueNumber is a queue's number in this batch: a new one if nobody knows the queue yet, 0 if the name is empty.
+func (b *Batch) queueNumber(name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	if n, ok := b.idx.queues.byName[name]; ok {
+		return n
+	}
+	n, ok := b.newQueues[name]
 	if !ok {
-		if n, ok = b.newQueues[name]; !ok {
-			n = uint32(len(b.idx.queues.all) + len(b.newQueues))
-			if b.newQueues == nil {
-				b.newQueues = map[string]uint32{}
-			}
-			b.newQueues[name] = n
+		n = uint32(len(b.idx.queues.all) + len(b.newQueues))
+		if b.newQueues == nil {
+			b.newQueues = map[string]uint32{}
 		}
+		b.newQueues[name] = n
+		b.stageQueue(n, QueueUse{Queue: Queue{Name: name}})
 	}
-	u := b.queues[n]
-	if u == nil {
-		if b.queues == nil {
-			b.queues = map[uint32]*QueueUse{}
-		}
-		u = &QueueUse{Queue: Queue{Name: name}}
-		if int(n) < len(b.idx.queues.all) {
-			*u = b.idx.queues.all[n]
-		}
-		b.queues[n] = u
-	}
-	return n, u
+	return n
 }
 
-// queueName is the queue of a class, empty if its type has none.
-func (b *Batch) queueName(class uint32) string {
+func (b *Batch) stageQueue(n uint32, u QueueUse) *QueueUse {
+	if b.queues == nil {
+		b.queues = map[uint32]*QueueUse{}
+	}
+	b.queues[n] = &u
+	return &u
+}
+
+// queue is what the batch has made of a queue so far, to be changed.
+func (b *Batch) queue(n uint32) *QueueUse {
+	if u := b.queues[n]; u != nil {
+		return u
+	}
+	return b.stageQueue(n, b.idx.queues.all[n])
+}
+
+// seeQueue is what the batch has made of a queue so far, not to be changed.
+func (b *Batch) seeQueue(n uint32) *QueueUse {
+	if u := b.queues[n]; u != nil {
+		return u
+	}
+	return &b.idx.queues.all[n]
+}
+
+// queueOf is the number of a class's queue, 0 if its type has none. Every claim and every result asks, so it does not go by names.
+func (b *Batch) queueOf(class uint32) uint32 {
 	x := &b.idx.queues
 	if int(class) < len(x.ofClass) {
-		return x.all[x.ofClass[class]].Name
+		return x.ofClass[class]
 	}
-	if i := int(class) - len(x.ofClass); i < len(b.classes) {
-		return queueOfClass(b.classes[i])
+	if i := int(class) - len(x.ofClass); i < len(b.classQueues) {
+		return b.classQueues[i]
 	}
-	return ""
+	return 0
 }
 
 func (b *Batch) countJob(class uint32, n int) {
-	if name := b.queueName(class); name != "" {
-		_, u := b.queue(name)
-		u.Jobs += n
+	if q := b.queueOf(class); q != 0 {
+		b.queue(q).Jobs += n
 	}
 }
 
 func (b *Batch) countClaim(class uint32, n int) {
-	if name := b.queueName(class); name != "" {
-		_, u := b.queue(name)
-		u.Claimed += n
+	if q := b.queueOf(class); q != 0 {
+		b.queue(q).Claimed += n
 	}
 }
 
@@ -141,12 +158,11 @@ func (b *Batch) Reclassed(from, to uint32) {
 
 // ClassQueue is the queue that a class belongs to; ok is false if its type has none.
 func (b *Batch) ClassQueue(class uint32) (u QueueUse, ok bool) {
-	name := b.queueName(class)
-	if name == "" {
+	n := b.queueOf(class)
+	if n == 0 {
 		return u, false
 	}
-	_, p := b.queue(name)
-	return *p, true
+	return *b.seeQueue(n), true
 }
 
 // Queue is a queue by its name; one that nobody knows is all zero but for that.
@@ -155,17 +171,14 @@ func (b *Batch) Queue(name string) QueueUse {
 	if !ok {
 		n, ok = b.newQueues[name]
 	}
-	switch u := b.queues[n]; {
-	case !ok:
+	if !ok {
 		return QueueUse{Queue: Queue{Name: name}}
-	case u != nil:
-		return *u
 	}
-	return b.idx.queues.all[n]
+	return *b.seeQueue(n)
 }
 
 // DeclaredQueues is how many queues have a row.
-func (b *Batch) DeclaredQueues() int { return b.tx.Bucket(bucketQueues).Stats().KeyN }
+func (b *Batch) DeclaredQueues() int { return b.idx.queues.rows + b.queueRows }
 
 // PutQueue writes a queue's row.
 func (b *Batch) PutQueue(q Queue) error {
@@ -173,14 +186,20 @@ func (b *Batch) PutQueue(q Queue) error {
 	if err != nil {
 		return err
 	}
-	_, u := b.queue(q.Name)
+	u := b.queue(b.queueNumber(q.Name))
+	if !u.Declared {
+		b.queueRows++
+	}
 	u.Queue, u.Declared = q, true
 	return b.tx.Bucket(bucketQueues).Put([]byte(q.Name), v)
 }
 
 // DeleteQueue removes a queue's row.
 func (b *Batch) DeleteQueue(name string) error {
-	_, u := b.queue(name)
+	u := b.queue(b.queueNumber(name))
+	if u.Declared {
+		b.queueRows--
+	}
 	u.Queue, u.Declared = Queue{Name: name}, false
 	return b.tx.Bucket(bucketQueues).Delete([]byte(name))
 }
@@ -200,6 +219,8 @@ func (b *Batch) publishQueues() {
 			x.moves++
 		}
 	}
+	x.rows += b.queueRows
+	x.ofClass = append(x.ofClass, b.classQueues...)
 }
 
 func decodeQueue(v []byte) (q Queue, err error) {
@@ -259,6 +280,9 @@ func (c *checker) checkQueues() error {
 }
 
 func (c *checker) queueIndex(have *index) {
+	if have.queues.rows != c.idx.queues.rows {
+		c.bad("the index has %d rows of queues, the file %d", have.queues.rows, c.idx.queues.rows)
+	}
 	for _, u := range c.idx.queues.all[1:] {
 		if h := have.queue(u.Name); h != u {
 			c.bad("the index has queue %q as %+v, the file says %+v", u.Name, h, u)

@@ -132,4 +132,88 @@ func TestCheckFindsWrongQueueCounts(t *testing.T) {
 		}
 		*u = was
 	}
+	s.idx.queues.rows++
+	if problems, _, err := s.Check(); err != nil || len(problems) != 1 || !strings.Contains(problems[0], "rows of queues") {
+		t.Errorf("%q %v", problems, err)
+	}
+}
+
+// How many queues are declared is counted, in the batch, after it and after opening again. A batch sees its own rows: where batches
+// end differs from node to node, and whether one more queue is refused must not.
+func TestDeclaredQueues(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openTest(t, path)
+	want := func(b *Batch, n int) {
+		t.Helper()
+		if got := b.DeclaredQueues(); got != n {
+			t.Errorf("%d queues are declared, want %d", got, n)
+		}
+	}
+	change := func(b *Batch) {
+		want(b, 0)
+		must(t, b.PutQueue(Queue{Name: "a", Version: 1}))
+		must(t, b.PutQueue(Queue{Name: "b", Version: 1}))
+		must(t, b.PutQueue(Queue{Name: "b", Version: 1, Paused: true}))
+		want(b, 2)
+		must(t, b.DeleteQueue("b"))
+		must(t, b.DeleteQueue("b"))
+		must(t, b.DeleteQueue("never"))
+		want(b, 1)
+		b.C.Index = 5
+	}
+	b, err := s.Begin()
+	must(t, err)
+	change(b)
+	b.Rollback()
+	update(t, s, change)
+	update(t, s, func(b *Batch) { want(b, 1) })
+	if problems, _, err := s.Check(); err != nil || len(problems) != 0 {
+		t.Errorf("%q %v", problems, err)
+	}
+	must(t, s.Close())
+	s = openTest(t, path)
+	update(t, s, func(b *Batch) {
+		want(b, 1)
+		must(t, b.DeleteQueue("a"))
+		want(b, 0)
+	})
+}
+
+// What a claim and its end cost for their queue's sake.
+func BenchmarkQueueOfAClaim(b *testing.B) {
+	s, err := Open(filepath.Join(b.TempDir(), "state.db"), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	var classes []uint32
+	for _, texts := range [][]string{{"queue\x00mail\x00zone=eu", "queue\x00video", "shell\x00"}, {"queue\x00new"}} {
+		batch, err := s.Begin()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, text := range texts {
+			c, err := batch.Class(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			classes = append(classes, c)
+		}
+		if len(texts) > 1 {
+			if err := batch.Commit(); err != nil {
+				b.Fatal(err)
+			}
+			continue
+		}
+		defer batch.Rollback()
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			c := classes[i%len(classes)]
+			if q, ok := batch.ClassQueue(c); ok && !q.Room() {
+				b.Fatal("no room")
+			}
+			batch.countClaim(c, 1)
+			batch.countClaim(c, -1)
+		}
+	}
 }
