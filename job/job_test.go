@@ -157,6 +157,32 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
+// The way without a template gives what the template does.
+func TestDefaultKeyIsItsTemplates(t *testing.T) {
+	for _, at := range []int64{0, 1, 999, 1000, 1_800_000_000_123, -1, -1500, math.MinInt64, math.MaxInt64} {
+		for _, o := range []Origin{OriginSchedule, OriginManual, OriginBackfill} {
+			for _, id := range []ID{1, 12345, math.MaxUint64} {
+				k := RunKey{Job: id, At: at, Origin: o}
+				if got, want := IdempotencyKey("", "n", k), IdempotencyKey(DefaultKeyTemplate, "n", k); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkIdempotencyKey(b *testing.B) {
+	k := RunKey{Job: 12345, At: 1_800_000_000_123, Origin: OriginSchedule}
+	for name, template := range map[string]string{"default": "", "template": DefaultKeyTemplate} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				IdempotencyKey(template, "nightly", k)
+			}
+		})
+	}
+}
+
 func TestStatusSet(t *testing.T) {
 	for _, c := range []struct {
 		text    string

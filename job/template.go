@@ -23,7 +23,7 @@ const (
 // schedule carries its origin and its milliseconds, because two manual runs may fall into one second.
 func IdempotencyKey(template, name string, k RunKey) string {
 	if template == "" {
-		template = DefaultKeyTemplate
+		return defaultKey(k)
 	}
 	at := time.UnixMilli(k.At).UTC()
 	key := strings.NewReplacer(
@@ -39,6 +39,20 @@ func IdempotencyKey(template, name string, k RunKey) string {
 		key += ":" + k.Origin.String() + ":" + strconv.FormatInt(k.At, 10)
 	}
 	return key
+}
+
+// defaultKey is what DefaultKeyTemplate gives. Almost every run has it, so it costs no template.
+func defaultKey(k RunKey) string {
+	var room [80]byte
+	b := append(room[:0], idPrefix...)
+	b = strconv.AppendUint(b, uint64(k.Job), 32)
+	b = append(b, ':')
+	b = strconv.AppendInt(b, time.UnixMilli(k.At).Unix(), 10)
+	if k.Origin != OriginSchedule {
+		b = append(append(append(b, ':'), k.Origin.String()...), ':')
+		b = strconv.AppendInt(b, k.At, 10)
+	}
+	return string(b)
 }
 
 // checkKey refuses a template whose key would not tell two occurrences apart, or could not be sent.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -309,23 +308,15 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 
 func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignment {
 	if key == "" {
-		key = defaultKey(c.run, spec.Name)
+		k := c.run
+		if k.Origin == job.OriginSchedule && mutant.On(mutant.ReuseKey) {
+			k.At -= k.At % 120_000
+		}
+		key = job.IdempotencyKey("", spec.Name, k)
 	}
 	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Attempt: int(c.attempt), Fence: c.fence, Key: key,
 		Type: spec.Type, Payload: spec.Payload, Timeout: spec.Timeout, Delivery: spec.Delivery,
 		Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
-}
-
-// defaultKey is job.IdempotencyKey without a template. Almost every run has it, and a template engine costs as much as the rest of
-// the hand-over together.
-func defaultKey(k job.RunKey, name string) string {
-	if k.Origin != job.OriginSchedule {
-		return job.IdempotencyKey("", name, k)
-	}
-	if mutant.On(mutant.ReuseKey) {
-		k.At -= k.At % 120_000
-	}
-	return k.Job.String() + ":" + strconv.FormatInt(time.UnixMilli(k.At).Unix(), 10)
 }
 
 func traceparent() string {

@@ -114,17 +114,6 @@ func TestSharedSchedulesMeanTheSame(t *testing.T) {
 	}
 }
 
-func TestDefaultKeyIsTheOneOfPackageJob(t *testing.T) {
-	for _, at := range []int64{0, 1, 999, 1000, 1_800_000_000_123, -1, -1500} {
-		for _, o := range []job.Origin{job.OriginSchedule, job.OriginManual, job.OriginBackfill} {
-			k := job.RunKey{Job: 12345, At: at, Origin: o}
-			if got, want := defaultKey(k, "n"), job.IdempotencyKey("", "n", k); got != want {
-				t.Errorf("%q, want %q", got, want)
-			}
-		}
-	}
-}
-
 func TestQueueTakesBackWhatItGave(t *testing.T) {
 	var q queue
 	for i := range 5000 {
