@@ -92,7 +92,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 	if err != nil {
 		return job.PullAnswers{}, err
 	}
-	call := &reportCall{left: 1, done: make(chan struct{})}
+	call := newReportCall()
 	mono, now := s.o.Clock.Mono(), job.At(s.o.Clock.Now())
 	out := job.PullAnswers{Lease: job.Duration(s.o.TTL), Runs: make([]job.PullAnswer, len(r.Runs))}
 	line := make([]*pending, len(r.Runs)) // nil: stale
@@ -121,16 +121,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		s.queueLocked(c, res, call)
 		line[i] = c.pending
 	}
-	call.answered(nil)
-	s.mu.Unlock()
-	kick(s.wake)
-
-	select {
-	case <-call.done:
-	case <-ctx.Done():
-	case <-s.done:
-	}
-	s.mu.Lock()
+	s.awaitLocked(ctx, call)
 	acks := map[uint64]bool{}
 	for _, a := range call.acks {
 		acks[a.Fence] = a.Stale

@@ -23,12 +23,14 @@ type pending struct {
 	end    ending
 }
 
-// reportCall is a Report that waits for its results. It is guarded by Scheduler.mu.
+// reportCall is a report that waits for its results. It is guarded by Scheduler.mu.
 type reportCall struct {
-	left int
+	left int // results without an answer, and one for a call that is still being read
 	acks []job.Ack
 	done chan struct{}
 }
+
+func newReportCall() *reportCall { return &reportCall{left: 1, done: make(chan struct{})} }
 
 func (r *reportCall) answered(ack *job.Ack) {
 	if ack != nil {
@@ -39,13 +41,27 @@ func (r *reportCall) answered(ack *job.Ack) {
 	}
 }
 
+// awaitLocked waits until everything in line for a call is answered, without the lock meanwhile. Whoever hangs up and the end of the
+// epoch end it early: call.acks has what was answered by then.
+func (s *Scheduler) awaitLocked(ctx context.Context, call *reportCall) {
+	call.answered(nil)
+	s.mu.Unlock()
+	kick(s.wake)
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	s.mu.Lock()
+}
+
 // Report takes results in. It is answered once they are committed; the slots are free at once.
 func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
-	call := &reportCall{left: 1, done: make(chan struct{})}
+	call := newReportCall()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	x, err := s.sessionLocked(r.Session)
 	if err != nil {
-		s.mu.Unlock()
 		return job.ReportReply{}, err
 	}
 	for i := range r.Results {
@@ -61,17 +77,7 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 		}
 		s.queueLocked(c, *res, call)
 	}
-	call.answered(nil)
-	s.mu.Unlock()
-	kick(s.wake)
-
-	select {
-	case <-call.done:
-	case <-ctx.Done():
-	case <-s.done:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.awaitLocked(ctx, call)
 	if len(call.acks) == 0 && s.ended && len(r.Results) > 0 {
 		return job.ReportReply{}, s.servingLocked()
 	}
