@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -213,25 +211,15 @@ func (b *backend) checkNotify(n *job.Notify) error {
 	if err := b.n.cfg.Notify.Check(n); err != nil {
 		return err
 	}
-	for end := time.Now().Add(leaderWait); b.g.store.Info().Level < fsm.NotifyLevel; time.Sleep(10 * time.Millisecond) {
-		// A new cluster commits its level in its first moment.
-		if old := b.tooOld(fsm.NotifyLevel); old != "" || time.Now().After(end) {
-			return job.Errorf(job.CodeState, "update every node first, or leave notify out", "notify: not every node can send notifications yet%s", old)
+	for end := time.Now().Add(leaderWait); ; time.Sleep(10 * time.Millisecond) {
+		err := b.g.allows(fsm.NotifyLevel)
+		if job.CodeOf(err) == job.CodeNotReady && time.Now().Before(end) {
+			continue // a new cluster commits its level in its first moment
 		}
-	}
-	return nil
-}
-
-// tooOld names a member that does not support a feature level.
-func (b *backend) tooOld(level int) string {
-	rows, err := b.n.members.rows()
-	if err != nil {
-		return ""
-	}
-	for _, id := range slices.Sorted(maps.Keys(rows)) {
-		if r := rows[id]; r.Level < level {
-			return ": " + id + " runs version " + r.Version
+		var refusal *job.Error
+		if errors.As(err, &refusal) {
+			refusal.Field, refusal.Remedy = "notify", refusal.Remedy+"; or leave notify out"
 		}
+		return err
 	}
-	return ""
 }

@@ -434,7 +434,7 @@ func TestNotifyNeedsEveryMember(t *testing.T) {
 	n := start(t, t.TempDir(), func(c *Config) { c.level = fsm.NotifyLevel - 1 })
 	tg := newTarget(t)
 	a := n.call("POST", "/api/v1/jobs", tg.spec("x", "@manual", notifying(tg.URL)...))
-	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(string(a.body), "n1 runs version test") || p.Remedy == "" {
+	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || p.Field != "notify" || !strings.Contains(p.Message, "n1 (version test, level 2)") || !strings.Contains(p.Remedy, "leave notify out") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	n.create(tg.spec("x", "@manual"))
