@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Options of a measurement. Zero values take the defaults.
@@ -92,6 +93,31 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 		}
 	}
 	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects, crew: w, stop: w.stop}, nil
+}
+
+// begin is how a scenario with runs begins: with some idle jobs, with what carries the runs out, and with a client of the leader. rate is
+// how many jobs a second were created meanwhile, 0 if none were. On success the target is the caller's to stop.
+func (b *Bench) begin(ctx context.Context, idle int) (t target, c *client.Client, rate float64, err error) {
+	if rate, err = b.fill(ctx, idle); err != nil {
+		return t, nil, 0, err
+	}
+	if t, err = b.target(ctx); err != nil {
+		return t, nil, 0, err
+	}
+	if c, err = b.cluster.client(ctx); err != nil {
+		t.stop()
+	}
+	return t, c, rate, err
+}
+
+// account is how a scenario with runs ends: it stops the target and holds what that saw against the history above after.
+func (b *Bench) account(ctx context.Context, c *client.Client, t target, r *Result, after uint64, ids []job.ID) (*account, error) {
+	seen, err := t.effects()
+	if err != nil {
+		return nil, err
+	}
+	b.o.Progress("checking", 0, 0)
+	return settle(ctx, c, r, after, set(ids), seen)
 }
 
 // target is what carries runs out.

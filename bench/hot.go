@@ -14,19 +14,11 @@ const probe = 20_000
 
 // Hot is many jobs that are due in one second.
 func (b *Bench) Hot(ctx context.Context) (*Result, error) {
-	rate, err := b.fill(ctx, max(b.o.Idle, b.loaded+min(probe, b.o.Jobs)))
-	if err != nil {
-		return nil, err
-	}
-	t, err := b.target(ctx)
+	t, c, rate, err := b.begin(ctx, max(b.o.Idle, b.loaded+min(probe, b.o.Jobs)))
 	if err != nil {
 		return nil, err
 	}
 	defer t.stop()
-	c, err := b.cluster.client(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if rate == 0 {
 		rate = 5000
 	}
@@ -59,12 +51,7 @@ func (b *Bench) Hot(ctx context.Context) (*Result, error) {
 	r.Rate, r.LoadRate = float64(r.Runs)/r.Seconds, float64(len(ids))/took.Seconds()
 	b.spent(r, used, t.crew)
 	b.memory(ctx, r)
-	seen, err := t.effects()
-	if err != nil {
-		return nil, err
-	}
-	b.o.Progress("checking", 0, 0)
-	a, err := settle(ctx, c, r, before.History.Last, set(ids), seen)
+	a, err := b.account(ctx, c, t, r, before.History.Last, ids)
 	if err != nil {
 		return nil, err
 	}

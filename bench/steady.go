@@ -37,18 +37,11 @@ func (b *Bench) Failover(ctx context.Context) (*Result, error) {
 type killing struct{ at int64 }
 
 func (b *Bench) steady(ctx context.Context, scenario string, disturb func(context.Context) ([]killing, error)) (*Result, error) {
-	if _, err := b.fill(ctx, b.o.Idle); err != nil {
-		return nil, err
-	}
-	t, err := b.target(ctx)
+	t, c, _, err := b.begin(ctx, b.o.Idle)
 	if err != nil {
 		return nil, err
 	}
 	defer t.stop()
-	c, err := b.cluster.client(ctx)
-	if err != nil {
-		return nil, err
-	}
 	before, err := c.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -83,12 +76,7 @@ func (b *Bench) steady(ctx context.Context, scenario string, disturb func(contex
 	if err := b.quiet(ctx, c, ids); err != nil {
 		return nil, err
 	}
-	seen, err := t.effects()
-	if err != nil {
-		return nil, err
-	}
-	b.o.Progress("checking", 0, 0)
-	a, err := settle(ctx, c, r, before.History.Last, set(ids), seen)
+	a, err := b.account(ctx, c, t, r, before.History.Last, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +84,7 @@ func (b *Bench) steady(ctx context.Context, scenario string, disturb func(contex
 	r.Runs, r.Seconds = len(a.records), to.Sub(from).Seconds()
 	in := 0
 	a.lags = a.lags[:0]
-	for _, e := range seen {
+	for _, e := range a.seen {
 		if at := time.UnixMilli(e.run.At); !at.Before(from) && at.Before(to) {
 			a.lags = append(a.lags, float64(e.at-e.run.At))
 			in++
@@ -105,7 +93,7 @@ func (b *Bench) steady(ctx context.Context, scenario string, disturb func(contex
 	r.Rate = float64(in) / r.Seconds
 	a.figures()
 	if kills != nil {
-		r.Gap = gaps(seen, kills)
+		r.Gap = gaps(a.seen, kills)
 	}
 	return r, nil
 }

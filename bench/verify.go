@@ -11,6 +11,7 @@ import (
 // account is what became of the runs of some jobs, from the two ends: the history and the target.
 type account struct {
 	res     *Result
+	seen    []effect             // at the target
 	records map[job.RunKey]int64 // finished records of a run
 	lags    []float64
 	cycle   float64 // sum over runs, ms
@@ -18,7 +19,7 @@ type account struct {
 
 // settle reads the history above after and compares it with what the target saw. mine says which jobs count.
 func settle(ctx context.Context, c *client.Client, res *Result, after uint64, mine map[job.ID]bool, seen []effect) (*account, error) {
-	a := &account{res: res, records: make(map[job.RunKey]int64, len(mine))}
+	a := &account{res: res, seen: seen, records: make(map[job.RunKey]int64, len(mine))}
 	err := c.ExportHistory(ctx, after, 0, func(r job.Run, _ json.RawMessage) error {
 		if !mine[r.JobID] {
 			return nil
