@@ -85,8 +85,7 @@ func (p *process) start(binary string) error {
 	defer log.Close()
 	cmd := exec.Command(binary, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt in the terminal is ours to pass on
-	if err := cmd.Start(); err != nil {
+	if err := startChild(cmd); err != nil {
 		return err
 	}
 	end := make(chan struct{})
@@ -147,7 +146,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// Stop ends all nodes, the leader last: nobody needs to be elected.
+// Stop ends all nodes.
 func (c *Cluster) Stop() {
 	var all sync.WaitGroup
 	for _, p := range c.nodes {

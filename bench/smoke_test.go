@@ -1,0 +1,97 @@
+package bench_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/bench"
+	"github.com/carillon-scheduler/carillon/cmd"
+)
+
+// asCarillon makes this test binary the program itself. Whatever it starts inherits it, so that nodes and workers are real processes.
+const asCarillon = "CARILLON_BENCH_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCarillon) != "" {
+		os.Exit(cmd.Main())
+	}
+	os.Exit(m.Run())
+}
+
+func carillon(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), self, args...)
+	c.Env = append(os.Environ(), asCarillon+"=1", "TMPDIR="+t.TempDir(), "CARILLON_ADDR=")
+	return c
+}
+
+// run is what a user sees of a command.
+func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	c := carillon(t, args...)
+	var out, errOut bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errOut
+	if err := c.Run(); err != nil && c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errOut.String(), c.ProcessState.ExitCode()
+}
+
+func TestHotOnRealProcesses(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, code := run(t, "bench", "hot", "--jobs", "200", "--idle", "100", "--workers", "2", "--slots", "50", "--node-flag=--log-level=error")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{"hot, target noop, 3 nodes", "200 in ", "/s", "lag ", "lost, repeated       0, 0"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+// What --json prints is one object whose figures belong together.
+func TestScenariosAsJSON(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		args []string
+		good func(r *bench.Result) bool
+	}{
+		{"lag", []string{"--rate", "20", "--duration", "1s", "--target", "http"}, func(r *bench.Result) bool {
+			return r.Target == "http" && r.Runs >= 20 && r.Lag != nil && r.Lag.Count >= 10 && r.Lag.P50 <= r.Lag.Max && r.Jobs == 20
+		}},
+		{"steady", []string{"--rate", "30", "--duration", "1s", "--idle", "7", "--target", "queue", "--workers", "1"}, func(r *bench.Result) bool {
+			return r.Target == "queue" && r.Runs >= 30 && r.CycleMS > 0 && r.Jobs == 37
+		}},
+		{"submit", []string{"--clients", "3", "--duration", "300ms"}, func(r *bench.Result) bool {
+			return r.Created > 0 && r.Jobs == uint64(r.Created) && r.Latency != nil && r.Latency.Count == r.Created
+		}},
+		{"load", []string{"--jobs", "500"}, func(r *bench.Result) bool {
+			return r.Created == 500 && r.Jobs == 500 && r.LoadRate > 0 && r.DiskPerJob > 0
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, code := run(t, append([]string{"bench", c.name, "--json", "--nodes", "1"}, c.args...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+			}
+			var r bench.Result
+			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+				t.Fatalf("%v\n%s", err, stdout)
+			}
+			if r.Scenario != c.name || r.Nodes != 1 || r.Lost != 0 || r.Repeated != 0 || r.Problems != nil || r.Rate <= 0 && c.name != "load" || !c.good(&r) {
+				t.Error(stdout)
+			}
+		})
+	}
+}
