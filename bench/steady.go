@@ -80,7 +80,7 @@ func (b *Bench) steady(ctx context.Context, scenario string, disturb func(contex
 	if err != nil {
 		return nil, err
 	}
-	a.every(ids, 1000)
+	a.every(ids, 1000, from.UnixMilli(), to.UnixMilli())
 	r.Runs, r.Seconds = len(a.records), to.Sub(from).Seconds()
 	in := 0
 	a.lags = a.lags[:0]

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -54,6 +55,7 @@ func settle(ctx context.Context, c *client.Client, res *Result, after uint64, mi
 		}
 		if delivered[e.run]++; delivered[e.run] > 1 {
 			res.Repeated++
+			res.problem("run %s reached the target %d times", e.run, delivered[e.run])
 		}
 		if a.records[e.run] == 0 {
 			res.problem("run %s reached the target and is not in the history", e.run)
@@ -81,24 +83,43 @@ func (a *account) once(ids []job.ID, at int64) {
 	}
 }
 
-// every expects runs of every job with a fixed distance, without a hole.
-func (a *account) every(ids []job.ID, step int64) {
-	first, last, runs := map[job.ID]int64{}, map[job.ID]int64{}, map[job.ID]int64{}
+// every expects runs of every job with a fixed distance, without a hole: the first not after from, the last within one step of to, but for
+// what runs were late by and a second more.
+func (a *account) every(ids []job.ID, step, from, to int64) {
+	times := make(map[job.ID][]int64, len(ids))
 	for key := range a.records {
-		if f, ok := first[key.Job]; !ok || key.At < f {
-			first[key.Job] = key.At
-		}
-		last[key.Job] = max(last[key.Job], key.At)
-		runs[key.Job]++
+		times[key.Job] = append(times[key.Job], key.At)
+	}
+	late := int64(1000)
+	if len(a.lags) > 0 {
+		late += int64(slices.Max(a.lags))
 	}
 	for _, id := range ids {
-		switch want := (last[id]-first[id])/step + 1; {
-		case runs[id] == 0:
+		at := times[id]
+		if len(at) == 0 {
 			a.res.Lost++
 			a.res.problem("job %s never ran", id)
-		case runs[id] != want:
-			a.res.Lost += int(max(0, want-runs[id]))
-			a.res.problem("job %s ran %d times of %d", id, runs[id], want)
+			continue
+		}
+		slices.Sort(at)
+		first, last := at[0], at[len(at)-1]
+		if first > from {
+			a.res.Lost += int((first-from-1)/step) + 1
+			a.res.problem("job %s ran %d ms after it should have begun for the first time", id, first-from)
+		}
+		if hole := to - late - last; hole > step {
+			a.res.Lost += int(hole / step)
+			a.res.problem("job %s ran %d ms before the end for the last time", id, to-last)
+		}
+		right := int64(0) // those on the steps
+		for i, t := range at {
+			if (t-first)%step == 0 && (i == 0 || t != at[i-1]) {
+				right++
+			}
+		}
+		if want := (last-first)/step + 1; right != want || int64(len(at)) != right {
+			a.res.Lost += int(max(0, want-right))
+			a.res.problem("job %s ran %d times where it should have run %d times, %d of them when it should not", id, len(at), want, int64(len(at))-right)
 		}
 	}
 }
