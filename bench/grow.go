@@ -30,8 +30,8 @@ func (b *Bench) Load(ctx context.Context) (*Result, error) {
 	}
 	r.DiskPerJob = float64(b.disk()) / float64(s.Jobs)
 	b.memory(ctx, r)
-	if len(b.cluster.nodes) < 3 {
-		return r, nil
+	if len(b.cluster.nodes) < 3 || len(r.Problems) > 0 {
+		return r.judged(), nil
 	}
 	b.o.Progress("taking over", 0, 0)
 	p, err := b.cluster.leader(ctx)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what a scenario found. Problems are what was wrong with the work itself; a figure with problems is none.
+// Result is what a scenario found. Problems are what was wrong with the work itself; then there are no figures.
 type Result struct {
 	Scenario string  `json:"scenario"`
 	Target   string  `json:"target,omitempty"`
@@ -64,6 +64,15 @@ func (r *Result) problem(format string, args ...any) {
 	}
 }
 
+// judged is the result to show. How fast something was that is wrong means nothing, so nobody is told.
+func (r *Result) judged() *Result {
+	if len(r.Problems) == 0 {
+		return r
+	}
+	return &Result{Scenario: r.Scenario, Target: r.Target, Nodes: r.Nodes, Jobs: r.Jobs, Runs: r.Runs, Created: r.Created,
+		Lost: r.Lost, Repeated: r.Repeated, Problems: r.Problems}
+}
+
 // Lines is the result for people: a name and a value each.
 func (r *Result) Lines() (out [][2]string) {
 	add := func(show bool, name, format string, args ...any) {
@@ -78,8 +87,12 @@ func (r *Result) Lines() (out [][2]string) {
 	add(true, "scenario", "%s, %d nodes", title, r.Nodes)
 	add(r.Jobs > 0, "jobs in the cluster", "%s", count(float64(r.Jobs)))
 	add(r.LoadRate > 0, "loaded", "%s jobs/s", count(r.LoadRate))
-	add(r.Runs > 0, "runs", "%s in %.2f s", count(float64(r.Runs)), r.Seconds)
-	add(r.Created > 0 && r.Seconds > 0, "created", "%s in %.2f s", count(float64(r.Created)), r.Seconds)
+	in := ""
+	if r.Seconds > 0 {
+		in = fmt.Sprintf(" in %.2f s", r.Seconds)
+	}
+	add(r.Runs > 0, "runs", "%s%s", count(float64(r.Runs)), in)
+	add(r.Created > 0 && (r.Seconds > 0 || len(r.Problems) > 0), "created", "%s%s", count(float64(r.Created)), in)
 	add(r.Rate > 0, "rate", "%s/s", count(r.Rate))
 	add(r.CycleMS > 0, "cycle", "%.1f ms from claim to result, %s runs in flight", r.CycleMS, count(r.InFlight))
 	if r.Lag != nil {
@@ -91,13 +104,16 @@ func (r *Result) Lines() (out [][2]string) {
 	if r.Gap != nil {
 		add(true, "gap", "p50 %.0f ms, worst %.0f ms of %d kills", r.Gap.P50, r.Gap.Max, r.Gap.Count)
 	}
-	add(r.Runs > 0, "lost, repeated", "%d, %d", r.Lost, r.Repeated)
+	add(r.Runs > 0 || len(r.Problems) > 0, "lost, repeated", "%d, %d", r.Lost, r.Repeated)
 	add(r.CPUPer1000 > 0, "CPU", "%.3f s of all nodes per 1,000, %.3f s of workers", r.CPUPer1000, r.WorkerCPU)
 	add(r.BytesPer > 0, "written", "%s bytes for each of them on all nodes", count(r.BytesPer))
 	add(r.LeaderAnon > 0, "leader's memory", "%d MiB, and %d MiB of mapped files", r.LeaderAnon>>20, r.LeaderFile>>20)
 	add(r.DiskPerJob > 0, "disk", "%.0f bytes a job", r.DiskPerJob)
 	add(r.StartMS > 0, "start", "%s", time.Duration(r.StartMS*1e6).Round(time.Millisecond))
 	add(r.TakeoverMS > 0, "takeover", "%s", time.Duration(r.TakeoverMS*1e6).Round(time.Millisecond))
+	for _, p := range r.Problems {
+		add(true, "problem", "%s", p)
+	}
 	return out
 }
 

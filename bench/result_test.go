@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"path/filepath"
@@ -135,5 +136,55 @@ func TestEffectsFile(t *testing.T) {
 	}
 	if got, err := readEffects(file); err != nil || !reflect.DeepEqual(got, r.seen) {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// A result with a problem has nothing in it that says how fast it was, in whichever field; one without is as it was.
+func TestWrongResultsHaveNoFigures(t *testing.T) {
+	full := func() *Result {
+		r := &Result{}
+		v := reflect.ValueOf(r).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.String:
+				f.SetString("x")
+			case reflect.Int:
+				f.SetInt(2)
+			case reflect.Uint64:
+				f.SetUint(3)
+			case reflect.Float64:
+				f.SetFloat(4)
+			case reflect.Pointer:
+				f.Set(reflect.ValueOf(&Spread{Count: 1, P50: 1, P99: 1, Max: 1}))
+			case reflect.Slice:
+			default:
+				t.Fatalf("%s: fill it in", v.Type().Field(i).Name)
+			}
+		}
+		return r
+	}
+	if r := full(); r.judged() != r || len(r.Lines()) < 15 {
+		t.Errorf("%+v", r.judged())
+	}
+	r := full()
+	r.problem("it was %s", "wrong")
+	r = r.judged()
+	v := reflect.ValueOf(r).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Float64, reflect.Pointer:
+			if !f.IsZero() {
+				t.Errorf("%s is %v", v.Type().Field(i).Name, f)
+			}
+		}
+	}
+	if r.Scenario != "x" || r.Jobs != 3 || r.Runs != 2 || r.Lost != 2 || r.Repeated != 2 || len(r.Problems) != 1 {
+		t.Errorf("%+v", r)
+	}
+	text := fmt.Sprint(r.Lines())
+	for _, want := range []string{"[runs 2]", "[created 2]", "[lost, repeated 2, 2]", "[problem it was wrong]"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
 	}
 }

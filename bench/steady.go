@@ -95,7 +95,7 @@ func (b *Bench) steady(ctx context.Context, scenario string, disturb func(contex
 	if kills != nil {
 		r.Gap = gaps(a.seen, kills)
 	}
-	return r, nil
+	return r.judged(), nil
 }
 
 // quiet pauses the jobs and waits until nothing is open.

@@ -1,0 +1,62 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+)
+
+// forgetful is a cluster that acknowledges jobs and does not have them.
+type forgetful struct{ api.Backend }
+
+func (f forgetful) Status(ctx context.Context, r api.Read) (client.Status, error) {
+	s, err := f.Backend.Status(ctx, r)
+	s.Jobs = 7
+	return s, err
+}
+
+// How fast a cluster was that lost something is not said, in neither form, and the command fails.
+func TestBenchWithoutFigures(t *testing.T) {
+	submit := func(s *shell, addr string, more ...string) (string, string, int) {
+		return s.run("", append([]string{"bench", "submit", "--addr", addr, "--clients", "2", "--duration", "50ms"}, more...)...)
+	}
+	wrong := func(more ...string) (string, string, int) {
+		s := newShell(t)
+		srv := httptest.NewServer(api.New(forgetful{s.fake}, api.Options{}))
+		defer srv.Close()
+		return submit(s, srv.Listener.Addr().String(), more...)
+	}
+	out, errOut, code := wrong()
+	if code != exitFailure || !strings.Contains(errOut, "the work was not right") || !strings.Contains(out, "problem ") || !strings.Contains(out, "creates were acknowledged") || !strings.Contains(out, "lost, repeated") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+	for _, figure := range []string{"rate", "/s", "latency", "lag", " s\n", "CPU"} {
+		if strings.Contains(out, figure) {
+			t.Errorf("%q is in\n%s", figure, out)
+		}
+	}
+	out, _, code = wrong("--json")
+	var r map[string]any
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure {
+		t.Fatalf("exit %d, %v\n%s", code, err, out)
+	}
+	if problems, ok := r["problems"].([]any); !ok || len(problems) == 0 || r["lost"] == 0.0 || r["created"] == 0.0 {
+		t.Error(out)
+	}
+	for _, figure := range []string{"per_second", "seconds", "latency_ms", "lag_ms"} {
+		if _, there := r[figure]; there {
+			t.Errorf("%s is in\n%s", figure, out)
+		}
+	}
+	// The same of a cluster that has them.
+	s := newShell(t)
+	out, errOut, code = submit(s, s.addr)
+	if code != 0 || errOut != "" || !strings.Contains(out, "rate ") || !strings.Contains(out, "latency ") || strings.Contains(out, "problem") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
