@@ -76,8 +76,11 @@ func (l *lines) Read(p []byte) (int, error) {
 
 // name is a job's name: scattered, as names of people's jobs are, so that the name index is not filled from left to right.
 func name(prefix string, i int) string {
-	return fmt.Sprintf("%016x-%s-%d", uint64(i+1)*0x9e3779b97f4a7c15, prefix, i)
+	return fmt.Sprintf("%016x-%s-%d", uint64(i+1)*0x9e3779b97f4a7c15+scatter, prefix, i)
 }
+
+// scatter lets a cluster be measured again (--addr), which has the jobs of the last time.
+var scatter = uint64(time.Now().UnixNano())
 
 // idle makes jobs that are not due while anything is measured: daily ones, spread over the minutes of the day from two hours hence.
 func idle(from time.Time) maker {
