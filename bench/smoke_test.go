@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,6 +25,9 @@ func TestMain(m *testing.M) {
 
 func carillon(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts real processes; left out with -short")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +65,7 @@ func TestHotOnRealProcesses(t *testing.T) {
 // What --json prints is one object whose figures belong together.
 func TestScenariosAsJSON(t *testing.T) {
 	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "made", "kept")
 	for _, c := range []struct {
 		name string
 		args []string
@@ -72,7 +77,7 @@ func TestScenariosAsJSON(t *testing.T) {
 		{"steady", []string{"--rate", "30", "--duration", "1s", "--idle", "7", "--target", "queue", "--workers", "1"}, func(r *bench.Result) bool {
 			return r.Target == "queue" && r.Runs >= 30 && r.CycleMS > 0 && r.Jobs == 37
 		}},
-		{"submit", []string{"--clients", "3", "--duration", "300ms"}, func(r *bench.Result) bool {
+		{"submit", []string{"--clients", "3", "--duration", "300ms", "--data-dir", dir}, func(r *bench.Result) bool {
 			return r.Created > 0 && r.Jobs == uint64(r.Created) && r.Latency != nil && r.Latency.Count == r.Created
 		}},
 		{"load", []string{"--jobs", "500"}, func(r *bench.Result) bool {
@@ -92,6 +97,34 @@ func TestScenariosAsJSON(t *testing.T) {
 			if r.Scenario != c.name || r.Nodes != 1 || r.Lost != 0 || r.Repeated != 0 || r.Problems != nil || r.Rate <= 0 && c.name != "load" || !c.good(&r) {
 				t.Error(stdout)
 			}
+			if _, err := os.Stat(filepath.Join(dir, "n1")); c.name == "submit" && err != nil {
+				t.Error(err)
+			}
 		})
+	}
+}
+
+func TestFailoverOnRealProcesses(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, code := run(t, "bench", "failover", "--rate", "20", "--kills", "1", "--workers", "1", "--slots", "100")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{"failover, target noop, 3 nodes", "of 1 kills", "lost, repeated       0, 0"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestGrowthOnRealProcesses(t *testing.T) {
+	t.Parallel()
+	picture := filepath.Join(t.TempDir(), "growth.svg")
+	stdout, stderr, code := run(t, "bench", "growth", "--nodes", "1", "--jobs", "50", "--sizes", "100", "--target", "http", "--plot", picture)
+	if code != 0 || stderr != "" || strings.Count(stdout, "growth, target http, 1 nodes") != 1 || strings.Count(stdout, "lost, repeated       0, 0") != 1 {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	if svg, err := os.ReadFile(picture); err != nil || strings.Count(string(svg), "<circle ") != 1 {
+		t.Errorf("%s %v", svg, err)
 	}
 }

@@ -110,6 +110,12 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 	f.target(o)
 	c.Flags().IntSliceVar(&sizes, "sizes", []int{100_000, 1_000_000}, "how many jobs the cluster holds, smallest first")
 	c.Flags().StringVar(&plot, "plot", "", "file for a picture of it (SVG)")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if len(sizes) == 0 || slices.Min(sizes) <= 0 || !slices.IsSorted(sizes) {
+			return job.Invalid("--sizes", "use numbers such as 100000,1000000", "%v is not a growing number of jobs", sizes)
+		}
+		return nil
+	}
 	c.RunE = a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
 		var wrong []error
 		results, err := b.Growth(cmd.Context(), sizes, func(r *bench.Result) {
@@ -140,7 +146,7 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options, run func(*cobra.Comma
 		if cmd.Flags().Changed("addr") {
 			o.Addr = a.addr
 		}
-		if err := benchValid(o); err != nil {
+		if err := benchValid(cmd, o); err != nil {
 			return err
 		}
 		if o.Binary, err = os.Executable(); err != nil {
@@ -166,20 +172,27 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options, run func(*cobra.Comma
 	}
 }
 
-func benchValid(o *bench.Options) error {
+// benchValid refuses what there is nothing to measure with. c says which flags the scenario has.
+func benchValid(c *cobra.Command, o *bench.Options) error {
 	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetPull, bench.TargetHTTP}, o.Target) {
 		return job.Invalid("--target", "use noop, queue or http", "there is no target %q", o.Target)
+	}
+	if o.Idle < 0 {
+		return job.Invalid("--idle", "use a number from 0 up", "%d jobs", o.Idle)
 	}
 	for _, n := range []struct {
 		flag string
 		v    int
-	}{{"--jobs", o.Jobs}, {"--idle", o.Idle}, {"--rate", o.Rate}, {"--workers", o.Workers}, {"--slots", o.Slots}, {"--clients", o.Clients}, {"--kills", o.Kills}} {
-		if n.v < 0 {
-			return job.Invalid(n.flag, "use a positive number", "%d", n.v)
+	}{{"jobs", o.Jobs}, {"rate", o.Rate}, {"workers", o.Workers}, {"slots", o.Slots}, {"clients", o.Clients}, {"kills", o.Kills}, {"duration", int(o.Duration)}} {
+		if f := c.Flags().Lookup(n.flag); f != nil && n.v <= 0 {
+			return job.Invalid("--"+n.flag, "use more than 0", "%s is too little", f.Value)
 		}
 	}
 	if o.Nodes < 1 || o.Nodes > 7 {
 		return job.Invalid("--nodes", "use 1, 3 or 5", "%d nodes", o.Nodes)
+	}
+	if c.Flags().Lookup("kills") != nil && (o.Nodes < 3 || o.Addr != "") {
+		return job.Invalid("--nodes", "use --nodes 3 or more, without --addr", "to lose a leader takes a cluster of three that this command started")
 	}
 	return nil
 }

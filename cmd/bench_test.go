@@ -60,3 +60,42 @@ func TestBenchWithoutFigures(t *testing.T) {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }
+
+// What makes no sense is refused before anything is started, with the flag that is meant.
+func TestBenchFlags(t *testing.T) {
+	s := newShell(t)
+	for _, c := range []struct{ args, says string }{
+		{"hot --jobs -1", "--jobs"},
+		{"hot --idle -1", "--idle"},
+		{"hot --target smoke", "use noop, queue or http"},
+		{"hot --workers -1", "--workers"},
+		{"hot --slots -1", "--slots"},
+		{"hot --slots 0", "--slots"},
+		{"hot --jobs 0", "--jobs"},
+		{"steady --rate -1", "--rate"},
+		{"steady --rate 0", "--rate"},
+		{"lag --nodes 0", "--nodes"},
+		{"lag --nodes 8", "--nodes"},
+		{"lag --duration 0s", "--duration"},
+		{"lag --duration=-1s", "--duration"},
+		{"lag --workers 0", "--workers"},
+		{"submit --clients -1", "--clients"},
+		{"submit --clients 0", "--clients"},
+		{"failover --kills -1", "--kills"},
+		{"failover --kills 0", "--kills"},
+		{"failover --nodes 1", "--nodes"},
+		{"load --jobs x", "--jobs"},
+		{"growth --sizes 5,x", "--sizes"},
+		{"growth --sizes=", "--sizes"},
+		{"growth --sizes 0", "--sizes"},
+		{"growth --sizes 300000,200000", "--sizes"},
+		{"growth --plot", "--plot"},
+		{"hot --node-flag", "--node-flag"},
+		{"hot --data-dir", "--data-dir"},
+		{"hot extra", "extra"},
+	} {
+		if out, errOut, code := s.run("", append([]string{"bench"}, strings.Fields(c.args)...)...); code != exitUsage || out != "" || !strings.Contains(errOut, c.says) {
+			t.Errorf("%s: exit %d\n%s%s", c.args, code, out, errOut)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -82,6 +83,29 @@ func TestServer(t *testing.T) {
 	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--executors", "none")
 	if len(got.Executors) != 0 {
 		t.Error(got.Executors)
+	}
+}
+
+// What bounds shell jobs reaches the node, flag by flag.
+func TestServerShellFlags(t *testing.T) {
+	var got ServerConfig
+	withNode(t, func(_ context.Context, cfg ServerConfig, _ func(string)) error {
+		got = cfg
+		return context.Canceled
+	})
+	s := newShell(t)
+	base := []string{"server", "--node-id", "n1", "--data-dir", "d"}
+	_, errOut, code := s.run("", append(base, "--shell-memory", "512MiB", "--shell-processes", "7", "--shell-cpu", "90s", "--shell-open-files", "64", "--shell-file-size", "1GiB",
+		"--shell-user", "batch", "--shell-users", "mail,web", "--shell-cgroup", "none")...)
+	want := executor.ShellOptions{User: "batch", Users: []string{"mail", "web"}, Cgroup: "none",
+		Limits: job.ShellLimits{Memory: 512 << 20, Processes: 7, CPU: job.Duration(90 * time.Second), OpenFiles: 64, FileSize: 1 << 30}}
+	if code != 0 || !reflect.DeepEqual(got.Shell, want) {
+		t.Errorf("exit %d %s%+v\nwant %+v", code, errOut, got.Shell, want)
+	}
+	for _, bad := range []string{"-1s", "1", "soon", "300ms"} {
+		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exitUsage || !strings.Contains(errOut, "--shell-cpu") {
+			t.Errorf("%s: exit %d %s", bad, code, errOut)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ func TestWorkerTools(t *testing.T) {
 	n.Start()
 	other := harness.FreeAddr(t)
 	p := spawn(t, []string{"CARILLON_BROKERS=orders=" + broker.ClientURL()}, n.Binary, "worker", "--join", n.Addr, "--name", "w1", "--executors", "shell,message,queue",
-		"--broker", "other=nats://"+other, "--command", "ulimit -n", "--shell-open-files", "77", "--shell-file-size", "64KiB", "--shell-cgroup", "none")
+		"--broker", "other=nats://"+other, "--command", "ulimit -n; ulimit -t", "--shell-open-files", "77", "--shell-cpu", "9s", "--shell-file-size", "64KiB", "--shell-cgroup", "none")
 	harness.Eventually(t, 20*time.Second, "it registered", func() bool { return strings.Contains(p.said(), "carillon worker w1 registered") })
 
 	message := job.Spec{Name: "m", Type: job.TypeMessage, Payload: []byte(`{"broker":"orders","subject":"orders.new","data":{"n":1}}`)}
@@ -60,11 +60,11 @@ func TestWorkerTools(t *testing.T) {
 	if d := awaitRun(t, n, makeRun(t, n, unknown).RunID, job.RunDead); !strings.Contains(d.Error, "nobody") {
 		t.Errorf("%+v", d.Run)
 	}
-	if d := awaitRun(t, n, makeRun(t, n, shellJob("s", "ulimit -n")).RunID, job.RunSucceeded); d.Output != "77\n" {
+	if d := awaitRun(t, n, makeRun(t, n, shellJob("s", "ulimit -n; ulimit -t")).RunID, job.RunSucceeded); d.Output != "77\n9\n" {
 		t.Errorf("a shell job: %q", d.Output)
 	}
 	q := makeRun(t, n, job.Spec{Name: "q", Type: job.TypeQueue, Payload: []byte(`{"queue":"mail"}`)})
-	if d := awaitRun(t, n, q.RunID, job.RunSucceeded); d.Output != "77\n" {
+	if d := awaitRun(t, n, q.RunID, job.RunSucceeded); d.Output != "77\n9\n" {
 		t.Errorf("the command of a queue: %q", d.Output)
 	}
 	greedy := shellJob("g", "true")
@@ -73,11 +73,32 @@ func TestWorkerTools(t *testing.T) {
 	if d := awaitRun(t, n, makeRun(t, n, greedy).RunID, job.RunDead); !strings.Contains(d.Error, "78 is more than the 77 that this worker allows") {
 		t.Errorf("%+v", d.Run)
 	}
-	for _, args := range [][]string{{"--broker", "x"}, {"--shell-cgroup", "here"}, {"--shell-processes", "-1"}} {
+	for _, args := range [][]string{{"--broker", "x"}, {"--shell-cgroup", "here"}, {"--shell-processes", "-1"}, {"--shell-cpu", "-1s"}} {
 		p := spawn(t, nil, n.Binary, append([]string{"worker"}, args...)...)
 		if code := p.exit(); code != 2 || !strings.Contains(p.said(), args[0][:5]) {
 			t.Errorf("%v: exit code %d: %s", args, code, p.said())
 		}
+	}
+}
+
+// TestWorkerUser: --shell-user is whose rights every command of a worker has, and one that cannot be is refused at the start.
+func TestWorkerUser(t *testing.T) {
+	heavy(t)
+	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
+	n.Start()
+	if p := spawn(t, nil, n.Binary, "worker", "--join", n.Addr, "--executors", "shell", "--shell-user", "no-such-user"); p.exit() == 0 || !strings.Contains(p.said(), "no-such-user") {
+		t.Errorf("%s", p.said())
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	worker(t, n, "w1", "--executors", "shell,queue", "--command", "id -un", "--shell-user", "nobody")
+	if d := awaitRun(t, n, makeRun(t, n, shellJob("s", "id -un")).RunID, job.RunSucceeded); d.Output != "nobody\n" {
+		t.Errorf("a shell job runs as %q", d.Output)
+	}
+	q := makeRun(t, n, job.Spec{Name: "q", Type: job.TypeQueue, Payload: []byte(`{"queue":"mail"}`)})
+	if d := awaitRun(t, n, q.RunID, job.RunSucceeded); d.Output != "nobody\n" {
+		t.Errorf("the command of a queue runs as %q", d.Output)
 	}
 }
 
