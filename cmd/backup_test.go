@@ -133,6 +133,9 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 		"--data-dir": {"restore", file, "--node-id", "n1"},
 		"--node-id":  {"restore", file, "--data-dir", data},
 		"no such":    {"restore", file + "x", "--data-dir", data, "--node-id", "n1"},
+		"error: --node-id: \"n 1\" cannot be a node id": {"restore", file, "--data-dir", data, "--node-id", "n 1"},
+		"error: --advertise: ":                          {"restore", file, "--data-dir", data, "--node-id", "n1", "--advertise", "7400"},
+		"hint: use host:port":                           {"restore", file, "--data-dir", data, "--node-id", "n1", "--advertise", "0.0.0.0:7400"},
 	} {
 		if _, errOut, code := s.run("", args...); code != exitUsage || !strings.Contains(errOut, want) {
 			t.Errorf("%v: %d %s", args, code, errOut)

@@ -211,7 +211,7 @@ func TestClusterSkip(t *testing.T) {
 }
 
 func TestMinFreeDisk(t *testing.T) {
-	for in, want := range map[string]node.DiskLimit{"": {}, "0": {Off: true}, "1GiB": {Bytes: 1 << 30}, "2.5%": {Percent: 2.5}, "0%": {Off: true}} {
+	for in, want := range map[string]node.DiskLimit{"": {}, "0": {Off: true}, "1GiB": {Bytes: 1 << 30}, "2.5%": {Percent: 2.5}, "0%": {Off: true}, "2000000000": {Bytes: 2e9}, "5KiB": {Bytes: 5 << 10}, "5 B": {Bytes: 5}, "0.0": {Off: true}} {
 		if got, err := diskLimit(in); got != want || err != nil {
 			t.Errorf("%q: %+v %v", in, got, err)
 		}
@@ -219,6 +219,12 @@ func TestMinFreeDisk(t *testing.T) {
 	for _, in := range []string{"much", "-1", "100%", "x%", "NaN%"} {
 		if _, err := diskLimit(in); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "512MiB") {
 			t.Errorf("%q: %v", in, err)
+		}
+	}
+	// Nobody means five bytes.
+	for _, in := range []string{"5", "1048575", "2.5"} {
+		if _, errOut, code := newShell(t).run("", "server", "--node-id", "n1", "--data-dir", "d", "--min-free-disk", in); code != exitUsage || !strings.Contains(errOut, "error: --min-free-disk: "+in+" would be ") || !strings.Contains(errOut, "hint: give it a unit, such as 5GiB or 5%") {
+			t.Errorf("%s: exit %d %s", in, code, errOut)
 		}
 	}
 }

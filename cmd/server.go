@@ -137,6 +137,9 @@ func diskLimit(s string) (node.DiskLimit, error) {
 	if err != nil {
 		return node.DiskLimit{}, bad
 	}
+	if b > 0 && b < 1<<20 && strings.Trim(s, " .0123456789") == "" {
+		return node.DiskLimit{}, job.Invalid("--min-free-disk", "give it a unit, such as 5GiB or 5%; 0 is no limit", "%s would be %d bytes", s, b)
+	}
 	return node.DiskLimit{Bytes: uint64(b), Off: b == 0}, nil
 }
 

@@ -142,21 +142,21 @@ func setDefault[T comparable](p *T, v T) {
 
 func (c *Config) validate() error {
 	if c.DataDir == "" {
-		return fmt.Errorf("no data directory: set --data-dir")
+		return job.Invalid("--data-dir", "give it a directory", "a node needs a place for its state")
 	}
 	if err := checkNodeID(c.NodeID); err != nil {
 		return err
 	}
 	if c.Bootstrap && len(c.Join) > 0 {
-		return fmt.Errorf("both --bootstrap and --join: begin a cluster on one node, and let the others join it")
+		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it", "both --bootstrap and --join were given")
 	}
 	for _, a := range c.Join {
 		if err := checkAddress(a); err != nil {
-			return fmt.Errorf("--join %s: %w: use HOST:PORT of a node of the cluster", a, err)
+			return job.Invalid("--join", "use HOST:PORT of a node of the cluster", "%s: %v", a, err)
 		}
 	}
 	if c.Slots < 1 || c.Slots > 65536 {
-		return fmt.Errorf("slots %d: use 1 to 65536", c.Slots)
+		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
 	}
 	if c.Raft.TrailingLogs < c.Raft.SnapshotThreshold*5/4 {
 		// Fewer make a slow follower go from snapshot to snapshot for ever (pitfalls 8).
@@ -167,10 +167,10 @@ func (c *Config) validate() error {
 
 func checkNodeID(id string) error {
 	if id == "" {
-		return fmt.Errorf("no node id: set --node-id, such as n1")
+		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
 	}
 	if len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
-		return fmt.Errorf("node id %q: use at most 64 letters, digits, dots and dashes", id)
+		return job.Invalid("--node-id", "use at most 64 letters, digits, dots and dashes", "%q cannot be a node id", id)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,12 +49,12 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	defer lock.Close()
 	r.NodeID = d.NodeID
 	for id, addr := range peers {
-		if err := errors.Join(checkNodeID(id), checkAddress(addr)); err != nil {
-			return r, fmt.Errorf("--peers %s=%s: %w", id, addr, err)
+		if err := cmp.Or(checkNodeID(id), checkAddress(addr)); err != nil {
+			return r, job.Invalid("--peers", "use ID=HOST:PORT of every node that remains", "%s=%s: %v", id, addr, err)
 		}
 	}
 	if _, ok := peers[d.NodeID]; !ok {
-		return r, fmt.Errorf("--peers does not name node %s, whose data directory this is", d.NodeID)
+		return r, job.Invalid("--peers", "name it, with the address that it will have", "node %s, whose data directory this is, is not among them", d.NodeID)
 	}
 	g, err := openGroup(&cfg, d, newMeters(nil))
 	if err != nil {

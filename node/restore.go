@@ -68,7 +68,7 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	if err := checkAddress(c.Advertise); err != nil {
-		return r, fmt.Errorf("--advertise: %w", err)
+		return r, job.Invalid("--advertise", "use host:port under which others will reach it, such as n1:7400", "%v", err)
 	}
 	// Whatever can be refused is refused before the directory is touched.
 	in := bufio.NewReaderSize(c.Backup, 1<<20)
@@ -152,7 +152,7 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 // emptyDir makes sure that a directory is there and holds nothing, or only what a restore left that was cut off. made says that it was not there.
 func emptyDir(path string) (d *dataDir, made bool, err error) {
 	if path == "" {
-		return nil, false, errors.New("no data directory: set --data-dir")
+		return nil, false, job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data directory?")
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, false, err
