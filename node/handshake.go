@@ -36,7 +36,7 @@ func (m *members) check(h transport.Hello) error {
 	id, epoch := m.cluster()
 	switch {
 	case id == "":
-		return errors.New("this node has not joined a cluster yet")
+		return errors.New(notJoined)
 	case h.ClusterID != id:
 		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
 	case h.Epoch < epoch:
@@ -127,6 +127,13 @@ func (m *members) where(id string) raft.ServerAddress {
 // logAgain is how often one refusal is logged.
 const logAgain = time.Minute
 
+// notJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to the join; that is
+// worth a word only if it stays so for joinGrace.
+const (
+	notJoined = "this node has not joined a cluster yet"
+	joinGrace = 5 * time.Second
+)
+
 // onRefused remembers why two nodes do not talk, and says it where it is seen.
 func (m *members) onRefused(e *transport.RefusedError) {
 	m.mu.Lock()
@@ -134,7 +141,10 @@ func (m *members) onRefused(e *transport.RefusedError) {
 	key := fmt.Sprint(e.Peer.NodeID, e.ByPeer)
 	last := m.refused[key]
 	now := time.Now()
-	if last.text != e.Reason || now.Sub(last.logged) > logAgain {
+	switch since := now.Sub(last.logged); {
+	case e.Reason == notJoined && (last.text != e.Reason || since > 2*logAgain):
+		last = entry{e.Reason, now.Add(joinGrace - logAgain)}
+	case last.text != e.Reason || since > logAgain:
 		msg := "refused to talk to a node"
 		if e.ByPeer {
 			msg = "a node refuses to talk to this one"

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // raftLogger hands raft's log lines to slog. What raft calls info is news only to somebody who debugs raft.
@@ -78,12 +82,31 @@ func (l *raftLogger) enabled(v hclog.Level) bool {
 	return l.to.Enabled(context.Background(), slogLevel(v))
 }
 
-// electionMsg comes as a warning at every start of a cluster of one. Who leads in the end is said elsewhere.
-const electionMsg = "heartbeat timeout reached, starting election"
+// The lines that raft calls warnings or errors although nothing is wrong: an election at every start of a cluster of one (who leads in the
+// end is said elsewhere), and a follower that has to be sent older entries, as every new one has.
+const (
+	electionMsg = "heartbeat timeout reached, starting election"
+	olderMsg    = "appendEntries rejected, sending older logs"
+	previousMsg = "failed to get previous log"
+)
+
+// routine says that a line is no reason to worry, or that somebody else says it: a refusal is logged where it is known what it means.
+func routine(msg string, args []any) bool {
+	if msg == electionMsg || msg == olderMsg {
+		return true
+	}
+	for _, a := range args {
+		err, ok := a.(error)
+		if ok && (errors.As(err, new(*transport.RefusedError)) || msg == previousMsg && errors.Is(err, raft.ErrLogNotFound)) {
+			return true
+		}
+	}
+	return false
+}
 
 func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	v := slogLevel(level)
-	if msg == electionMsg {
+	if v >= slog.LevelWarn && routine(msg, args) {
 		v = slog.LevelDebug
 	}
 	if !l.to.Enabled(context.Background(), v) {
