@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -114,4 +115,33 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 	m.eventually("the queue is declared", func() bool {
 		return m.call("PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1}).status/100 == 2
 	})
+}
+
+func TestFeatureLevels(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	for i, m := range c.members {
+		if l := c.leader().group.store.Info().Level; l > fsm.Level {
+			t.Fatalf("level %d with %d of 3 upgraded", l, i)
+		}
+		m.stop()
+		m.cfg.level = fsm.Level + 1
+		m.restart()
+		m.eventually("its row says it", func() bool { r, _ := c.leader().members.row(m.id()); return r.Level == fsm.Level+1 })
+	}
+	for _, m := range c.members {
+		m.eventually("the next level", func() bool { return m.group.store.Info().Level == fsm.Level+1 })
+	}
+	c.sameState()
+	m := c.others(c.leader())[0]
+	m.stop()
+	m.cfg.level = fsm.Level
+	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprint("feature level ", fsm.Level+1)) || !strings.Contains(err.Error(), m.cfg.DataDir) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Check(m.cfg.DataDir); err == nil || !strings.Contains(err.Error(), "newer carillon") {
+		t.Errorf("a check calls sound what it does not know: %v", err)
+	}
+	m.cfg.level = fsm.Level + 1
+	m.restart()
 }

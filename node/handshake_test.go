@@ -1,0 +1,230 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// openAs opens a node that is expected to fail, and returns why.
+func (c *cluster) openAs(m *member) error {
+	c.t.Helper()
+	m.link = &link{ln: m.link.ln}
+	m.open(c.t)
+	defer func() {
+		m.cancel()
+		m.done = nil
+		m.client.CloseIdleConnections()
+	}()
+	select {
+	case err := <-m.done:
+		return err
+	case <-time.After(10 * time.Second):
+		m.cancel()
+		<-m.done
+		c.t.Fatal("it was not refused")
+		return nil
+	}
+}
+
+func TestJoinRefusals(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 1, func(c *Config) { c.level = fsm.Level + 1 })
+	first := c.members[0]
+	first.eventually("the level is committed", func() bool { return first.group.store.Info().Level == fsm.Level+1 })
+	two := func(c *Config) { c.level = fsm.Level + 1 }
+	at := []string{first.cfg.Listen}
+
+	other := startJoined(t, 1)
+	for _, tt := range []struct {
+		name string
+		m    *member
+		want []string
+	}{
+		{"the id of a living node", c.newMember("n1", at, two), []string{"has a node n1 with another data directory", "is running", "carillon cluster remove n1"}},
+		{"an old binary", c.newMember("n2", at), []string{fmt.Sprint("feature level ", fsm.Level+1), fmt.Sprint("levels up to ", fsm.Level)}},
+		{"an address of another node", c.newMember("n2", at, two, func(c *Config) { c.Advertise = first.cfg.Listen }), []string{"the leader finds node n1", "--advertise"}},
+		{"itself", c.newMember("n2", nil, two, func(c *Config) { c.Bootstrap, c.Join = false, []string{c.Listen} }), []string{"is this node itself", "--bootstrap"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := c.openAs(tt.m)
+			for _, w := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), w) {
+					t.Errorf("%v, want %q", err, w)
+				}
+			}
+		})
+	}
+	servers := first.members.configured()
+	rows, err := first.members.rows()
+	if len(servers) != 1 || len(rows) != 1 || err != nil {
+		t.Errorf("something changed: %v %v %v", servers, rows, err)
+	}
+
+	t.Run("another cluster", func(t *testing.T) {
+		// It joined one cluster, got nothing from it yet, and is then pointed at another.
+		m := c.newMember("n2", other.members[0:1][0].joinAddr(), two)
+		d, err := openDir(m.cfg.DataDir, "n2", "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.home.ClusterID = first.group.store.Info().ClusterID
+		if err := d.claim(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "belongs to cluster") {
+			t.Errorf("%v", err)
+		}
+		m.cfg.Bootstrap, m.cfg.Join = true, nil
+		if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "has joined cluster") {
+			t.Errorf("bootstrap: %v", err)
+		}
+		m.cfg.Join = []string{"127.0.0.1:1"}
+		if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "both") {
+			t.Errorf("both: %v", err)
+		}
+	})
+
+	t.Run("nobody there", func(t *testing.T) {
+		m := c.newMember("n2", []string{"127.0.0.1:1", first.cfg.Listen}, two)
+		late := c.newMember("n3", []string{"127.0.0.1:1"}, two)
+		for _, x := range []*member{m, late} {
+			c.members = append(c.members, x)
+			x.open(t)
+		}
+		late.eventually("it says whom it cannot reach", func() bool {
+			a, err := late.try("GET", "/readyz", nil)
+			return err == nil && a.status == 503 && strings.Contains(string(a.body), "cannot reach http://127.0.0.1:1")
+		})
+		m.eventually("the other address is enough", func() bool { return m.backend.Ready() == nil && len(voters(m)) == 2 })
+		if s := ok[client.NodeInfo](late.testNode, "GET", "/api/v1/node", nil); s.ClusterID != "" || s.NodeID != "n3" {
+			t.Errorf("%+v", s)
+		}
+		late.stop()
+	})
+	c.sameState()
+}
+
+func (m *member) joinAddr() []string { return []string{m.cfg.Listen} }
+
+// A directory that was wiped has forgotten its votes. Raft itself would take it back: AddNonvoter for the id of a voter leaves it a voter
+// and only changes its address (pitfalls 41), and at the old address not even that is needed. It could then vote a second time in a term
+// and elect a second leader. So neither the leader nor a follower talks to it, and it does not talk to them.
+func TestWipedNodeIsRefused(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	lead := c.leader()
+	m := c.others(lead)[0]
+	kept := m.cfg.DataDir
+	m.stop()
+	m.cfg.DataDir = t.TempDir()
+	m.cfg.Bootstrap, m.cfg.Join = false, []string{lead.cfg.Listen}
+	m.link = &link{}
+	if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "another data directory") || !strings.Contains(err.Error(), "carillon cluster remove "+m.id()) {
+		t.Errorf("%v", err)
+	}
+	// Even if it knew the cluster's id, nobody would shake hands with it.
+	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), InstanceID: "wiped", Address: m.cfg.Listen}
+	for _, x := range c.others(m) {
+		if err := x.members.check(h); err == nil || !strings.Contains(err.Error(), "another data directory") {
+			t.Errorf("%s: %v", x.id(), err)
+		}
+	}
+	m.cfg.DataDir = kept
+	m.link = &link{}
+	m.open(t)
+	c.awaitVoters(3)
+	c.sameState()
+}
+
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(filepath.Join(to, fileLock))
+}
+
+// Two copies of one directory vote twice in one term. The second to come is refused by everybody, at its own address.
+func TestClonedDirectoryIsRefused(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	m := c.others(c.leader())[0]
+	m.stop()
+	dir := filepath.Join(t.TempDir(), "copy")
+	copyDir(t, m.cfg.DataDir, dir)
+	m.restart()
+	c.awaitVoters(3)
+
+	clone := c.newMember(m.id(), c.leader().joinAddr())
+	clone.cfg.DataDir = dir
+	clone.open(t)
+	defer clone.stop()
+	clone.eventually("it says why", func() bool {
+		err := clone.backend.Ready()
+		return err != nil && strings.Contains(err.Error(), "copied")
+	})
+	for _, x := range c.members {
+		if err := x.members.check(clone.members.hello()); err == nil || !strings.Contains(err.Error(), "copied") {
+			t.Errorf("%s: %v", x.id(), err)
+		}
+	}
+	rq := clone.members.request()
+	rq.Member = true
+	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState || !strings.Contains(err.Error(), "is running at "+m.cfg.Listen) {
+		t.Errorf("the leader: %v", err)
+	}
+	for _, x := range c.others(m) {
+		if r, _ := x.members.row(m.id()); r.Address != m.cfg.Listen {
+			t.Errorf("the copy moved its original to %s", r.Address)
+		}
+	}
+	m.eventually("the original is well", func() bool { return m.backend.Ready() == nil })
+}
+
+func TestHandshakeRules(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 2)
+	m, peer := c.members[0], c.members[1]
+	good := peer.members.hello()
+	if err := m.members.check(good); err != nil {
+		t.Fatal(err)
+	}
+	row, _ := m.members.row(peer.id())
+	for _, tt := range []struct {
+		name   string
+		change func(*transport.Hello)
+		want   string
+	}{
+		{"another cluster", func(h *transport.Hello) { h.ClusterID = "other" }, "nothing to say"},
+		{"no cluster", func(h *transport.Hello) { h.ClusterID = "" }, "nothing to say"},
+		{"an epoch after", func(h *transport.Hello) { h.Epoch++ }, "node n1 was not part"},
+		{"another directory", func(h *transport.Hello) { h.InstanceID = "x" }, "carillon cluster remove n2"},
+		{"another address", func(h *transport.Hello) { h.Address = "h:1" }, "h:1"},
+		{"this node's own id", func(h *transport.Hello) { h.NodeID = "n1" }, "speaks as node n1"},
+		{"somebody whom this node has not heard of yet", func(h *transport.Hello) { h.NodeID = "n9" }, ""},
+		{"a later directory of the same id", func(h *transport.Hello) { h.InstanceID, h.Index = "x", row.Index+1 }, ""},
+		{"a later address", func(h *transport.Hello) { h.Address, h.Index = "h:1", row.Index+1 }, ""},
+	} {
+		h := good
+		tt.change(&h)
+		err := m.members.check(h)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	if id := m.members.expect(peer.cfg.Listen); id != "n2" {
+		t.Errorf("at %s should be %q", peer.cfg.Listen, id)
+	}
+	if id := m.members.expect("h:1"); id != "" {
+		t.Errorf("nobody is at h:1, not %q", id)
+	}
+}
