@@ -46,6 +46,7 @@ func bounds(t *testing.T, l raft.LogStore) (uint64, uint64) {
 
 // Deleting under a cursor skips keys (pitfalls 13); what is deleted must be gone all the same.
 func TestDeleteRangeLeavesNothing(t *testing.T) {
+	t.Parallel()
 	l := testLog(t, func(err error) { t.Error(err) })
 	fill(t, l, 1, 20_000, 1)
 	if err := l.DeleteRange(1, 15_000); err != nil {
@@ -109,6 +110,7 @@ func (b *brokenLog) DeleteRange(lo, hi uint64) error {
 }
 
 func TestEveryFailingWriteIsFatal(t *testing.T) {
+	t.Parallel()
 	full := errors.New("no space left on device")
 	for name, write := range map[string]func(*durableLog) error{
 		"StoreLog":    func(d *durableLog) error { return d.StoreLog(&raft.Log{Index: 11}) },

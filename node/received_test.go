@@ -61,6 +61,7 @@ func received(t *testing.T, back uint64) (dir string, index uint64) {
 // A snapshot that was received and not restored is in order: the next start restores it. And a state that is past the index of its
 // snapshot, because the leader was by then, is so too.
 func TestReceivedSnapshotIsInOrder(t *testing.T) {
+	t.Parallel()
 	for _, back := range []uint64{0, 5} {
 		dir, index := received(t, back)
 		look := func(when string) {
@@ -82,6 +83,7 @@ func TestReceivedSnapshotIsInOrder(t *testing.T) {
 }
 
 func TestReceivedSnapshotThatIsDamaged(t *testing.T) {
+	t.Parallel()
 	dir, _ := received(t, 0)
 	names, err := filepath.Glob(filepath.Join(dir, dirSnapshot, "*.snap"))
 	if err != nil || len(names) != 1 {
@@ -98,6 +100,7 @@ func TestReceivedSnapshotThatIsDamaged(t *testing.T) {
 
 // Beginning again on a state that is past the log must not give its numbers out once more: such entries would be passed over.
 func TestRecoverAloneOnAReceivedState(t *testing.T) {
+	t.Parallel()
 	dir, index := received(t, 15)
 	cfg := testConfig(t, dir)
 	r, err := Recover(dir, map[string]string{"n1": "127.0.0.1:7400"}, cfg.Logger)

@@ -14,6 +14,7 @@ import (
 
 // What a running command writes can be read while it runs; when it has ended, the end of it is in the history.
 func TestRunOutput(t *testing.T) {
+	t.Parallel()
 	n := start(t, t.TempDir())
 	dir := t.TempDir()
 	raw, err := json.Marshal(job.ShellPayload{Command: "echo first; while ! [ -e go ]; do sleep 0.02; done; echo second; while ! [ -e end ]; do sleep 0.02; done; echo third", Dir: dir})
@@ -72,6 +73,7 @@ func TestRunOutput(t *testing.T) {
 
 // The worker is on one node, the leader another, and who watches asks a third.
 func TestRunOutputFromAnyNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Tags = map[string]string{"node": cfg.NodeID} })
 	c.awaitWorkers(3)
 	others := c.others(c.leader())
@@ -91,6 +93,11 @@ func TestRunOutputFromAnyNode(t *testing.T) {
 		return json.Unmarshal(a.body, &o) == nil && o.Text == "hello\n" && !o.Done
 	})
 	asked.call("POST", "/api/v1/runs/"+run.RunID+":cancel", nil)
+	asked.eventually("its end", func() bool {
+		var o job.RunOutput
+		a := asked.call("GET", "/api/v1/runs/"+run.RunID+"/output", nil)
+		return json.Unmarshal(a.body, &o) == nil && o.Done && o.Status == job.RunCanceled
+	})
 }
 
 // Who watches goes on watching when the leader dies: the next one has the worker send what it has, and nothing comes twice or is left out.
