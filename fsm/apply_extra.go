@@ -1,6 +1,9 @@
 package fsm
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -66,11 +69,12 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 	if a.b.Info().Hold.On {
 		return Outcome{Code: CodeRefused, Job: id, Text: TextHold}, nil
 	}
-	if len(c.At) > job.MaxBackfill {
+	if len(c.At)+len(c.Left) > job.MaxBackfill {
 		return Outcome{Code: CodeRefused, Job: id, Text: "too many occurrences for one backfill"}, nil
 	}
-	for _, t := range c.At {
-		if t <= 0 || t > a.now {
+	all := c.all()
+	for i := range all {
+		if t := all[i].at; t <= 0 || t > a.now {
 			return Outcome{Code: CodeRefused, Job: id, Text: "a backfill is of times that have passed"}, nil
 		}
 	}
@@ -81,8 +85,9 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 	next := waiting(&s, p)
 	o := Outcome{Code: CodeOK, Job: id}
 	var left store.Interval
-	for i, t := range c.At {
-		if taken[t] || next != 0 && t >= next {
+	for i := range all {
+		t := all[i].at
+		if all[i].left || taken[t] || next != 0 && t >= next {
 			o.Skipped = append(o.Skipped, t)
 			left.Add(store.Interval{First: t, Last: t, Count: 1, Status: job.RunSkipped, Reason: job.ReasonAlreadyRan})
 			continue
@@ -92,7 +97,7 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 		}
 		taken[t] = true
 		k := job.RunKey{Job: id, At: t, Origin: job.OriginBackfill}
-		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: at(c.Keys, i)}
+		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: all[i].key}
 		if err := a.b.PutRun(k, nil, &row); err != nil {
 			return Outcome{}, err
 		}
@@ -107,6 +112,29 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 		return Outcome{}, err
 	}
 	return o, a.b.PutState(id, &s, p)
+}
+
+// filled is one occurrence of a backfill.
+type filled struct {
+	at   int64
+	key  string
+	left bool // the proposer leaves it out
+}
+
+// all are the occurrences of a backfill, in the order of their times if some are left out: a record of those must not span one that runs.
+func (c *Backfill) all() []filled {
+	out := make([]filled, 0, len(c.At)+len(c.Left))
+	for i, t := range c.At {
+		out = append(out, filled{at: t, key: at(c.Keys, i)})
+	}
+	if len(c.Left) == 0 {
+		return out
+	}
+	for _, t := range c.Left {
+		out = append(out, filled{at: t, left: true})
+	}
+	slices.SortStableFunc(out, func(a, b filled) int { return cmp.Compare(a.at, b.at) })
+	return out
 }
 
 // taken are the times that a backfill leaves out: open ones, and, unless it is forced, those that ran since the proposer looked. The

@@ -154,7 +154,8 @@ type Trigger struct {
 }
 
 // Backfill makes runs of past occurrences. History newer than SeenHead is looked through again in apply; what is older was
-// looked through by the proposer.
+// looked through by the proposer. Left are the occurrences that it left out for what it found there: they belong to the answer, which a
+// repeated request gets again, and to the record. Left belongs to EditLevel.
 type Backfill struct {
 	Head     Head     `codec:"h"`
 	Request  Request  `codec:"q"`
@@ -163,6 +164,7 @@ type Backfill struct {
 	Keys     []string `codec:"k,omitempty"` // empty: default keys
 	SeenHead uint64   `codec:"s"`
 	Force    bool     `codec:"f,omitempty"`
+	Left     []int64  `codec:"l,omitempty"`
 }
 
 // WorkerRef names the worker that a claim is for.

@@ -41,7 +41,7 @@ func everyCommand() map[string]any {
 		"pause":    &Pause{h, q, 1},
 		"resume":   &Resume{h, q, 1, seen, when, g},
 		"trigger":  &Trigger{h, q, 1, "{job_id}-{run_id}", "nightly"},
-		"backfill": &Backfill{h, q, 1, []int64{T(1), T(2)}, []string{"a", "b"}, 9, true},
+		"backfill": &Backfill{h, q, 1, []int64{T(1), T(2)}, []string{"a", "b"}, 9, true, nil},
 		"claim": &Claim{Head: h, Workers: []WorkerRef{{"w1", 1}, {"w2", 2}}, Lane: []byte{2, 0}, Kind: []byte{kind, 0x22}, Ready: []int64{T(1), T(2)},
 			Jobs: []uint64{1, 1 << 44}, At: []int64{T(1), T(0)}, Gen: []uint32{1, 0}, Next: []int64{T(61), 0}, NextReady: []int64{T(62), 0},
 			Worker: []uint16{0, 1}, Keys: []string{"", "k"}},
@@ -80,7 +80,9 @@ func variants() map[string]any {
 	u := *everyCommand()["update"].(*Update)
 	g := Gap{First: T(9), Last: T(11), Count: 2, Status: job.RunSkipped, Reason: job.ReasonEdited}
 	u.After = &g
-	return map[string]any{"update_after": &u}
+	b := *everyCommand()["backfill"].(*Backfill)
+	b.Left = []int64{T(3), T(4)}
+	return map[string]any{"update_after": &u, "backfill_left": &b}
 }
 
 // The bytes of a command are in logs for as long as those are kept: a binary that writes or reads them differently has another

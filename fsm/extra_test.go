@@ -98,6 +98,31 @@ func TestBackfillLeavesOutWhatRan(t *testing.T) {
 	w.complete(open, ResultSucceeded, 0)
 }
 
+// What the proposer left out is in the record and in the answer, also in that to a repeat: whoever repeats it knows no other one.
+func TestBackfillAnswersWithWhatTheProposerLeftOut(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(600), overlap(job.OverlapAllow))
+	w.now = T(310)
+	b := &Backfill{Job: uint64(id), Request: Request{ID: "again", Expires: T(9999)}, At: []int64{T(60), T(240)}, Keys: []string{"k1", "k2"}, Left: []int64{T(30), T(120), T(180)}}
+	if l, err := CommandLevel(b); l != EditLevel || err != nil {
+		t.Error(l, err)
+	}
+	for range 2 {
+		if o := w.want(CodeOK, b); !slices.Equal(o.Times, b.At) || !slices.Equal(o.Skipped, b.Left) {
+			t.Fatalf("%+v", o)
+		}
+	}
+	w.wantHistory(id, line{Status: job.RunSkipped, Reason: job.ReasonAlreadyRan, At: T(30), Count: 1},
+		line{Status: job.RunSkipped, Reason: job.ReasonAlreadyRan, At: T(120), Count: 2})
+	for i, at := range b.At {
+		c := w.claimRun(job.RunKey{Job: id, At: at, Origin: job.OriginBackfill})
+		if c.Key != b.Keys[i] {
+			t.Errorf("%+v", c)
+		}
+		w.complete(c, ResultSucceeded, 0)
+	}
+}
+
 func TestBackfillForcedMakesANewRunWithANewKey(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(60), nil)
@@ -143,7 +168,7 @@ func TestBackfillBounds(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(100), nil)
 	w.unchanged(CodeRefused, &Backfill{Job: uint64(id), At: make([]int64, job.MaxBackfill+1)}, &Backfill{Job: uint64(id), At: []int64{T(1)}},
-		&Backfill{Job: uint64(id), At: []int64{-1}})
+		&Backfill{Job: uint64(id), At: []int64{-1}}, &Backfill{Job: uint64(id), Left: make([]int64, job.MaxBackfill+1)}, &Backfill{Job: uint64(id), Left: []int64{T(1)}})
 }
 
 // Redrive keeps the run and its key, goes on with the attempt count under a higher fence, and has a fresh retry budget.

@@ -188,6 +188,9 @@ func (g *gen) plausible(l look) any {
 		for range g.n(5) {
 			b.At = append(b.At, g.w.now-g.w.now%step-int64(g.n(6))*step)
 		}
+		for g.chance(30) {
+			b.Left = append(b.Left, g.w.now-g.w.now%step-int64(g.n(6))*step)
+		}
 		return b
 	case n < 88:
 		if k := pick(g, l.runs); g.chance(70) {

@@ -16,7 +16,7 @@ const HoldLevel = 2
 // NotifyLevel is the level that added notify to jobs. An earlier binary would not see that a job fails, and tell nobody.
 const NotifyLevel = 3
 
-// EditLevel is the level that added Update.After. An earlier binary would not see it, and have a shorter history.
+// EditLevel is the level that added Update.After and Backfill.Left. An earlier binary would not see them, and have a shorter history.
 const EditLevel = 3
 
 // Level is the feature level that this binary supports. Whatever changes the meaning or the format of a command raises it; until a level
@@ -52,6 +52,9 @@ func CommandLevel(cmd any) (int, error) {
 		return 0, fmt.Errorf("fsm: nobody said which feature level brought command %d (%T)", t, cmd)
 	}
 	if u, ok := cmd.(*Update); ok && u.After != nil {
+		l = EditLevel
+	}
+	if b, ok := cmd.(*Backfill); ok && len(b.Left) > 0 {
 		l = EditLevel
 	}
 	return l, nil

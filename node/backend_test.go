@@ -209,8 +209,13 @@ func TestBackfill(t *testing.T) {
 		t.Errorf("two: %+v", r)
 	}
 	n.eventually("two ran", func() bool { return n.count("report", job.RunSucceeded) == 2 })
-	if r := do(); len(r.Times) != 4 || len(r.Skipped) != 2 {
-		t.Errorf("the rest: %+v", r)
+	// Whoever repeats it because the answer got lost is told the same, what was left out included.
+	for range 2 {
+		a := n.call("POST", "/api/v1/jobs/report:backfill", body, "Idempotency-Key", "rest")
+		var r client.BackfillResult
+		if err := json.Unmarshal(a.body, &r); err != nil || a.status != 200 || len(r.Times) != 4 || len(r.Skipped) != 2 {
+			t.Errorf("the rest: %d %s", a.status, a.body)
+		}
 	}
 	n.eventually("six ran", func() bool { return n.count("report", job.RunSucceeded) == 6 })
 	if r := do("dry_run", true); len(r.Times) != 0 || len(r.Skipped) != 6 {

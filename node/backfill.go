@@ -50,6 +50,7 @@ func (b *backend) Backfill(ctx context.Context, ref string, q client.BackfillReq
 			if p, err = b.planBackfill(ctx, ref, q, a.now); err != nil {
 				return nil, err
 			}
+			p.told = b.g.store.Info().Level >= fsm.EditLevel // older members would not see it
 			return p.command(a, q.Force), nil
 		})
 		if err == nil {
@@ -59,7 +60,10 @@ func (b *backend) Backfill(ctx context.Context, ref string, q client.BackfillReq
 			return res, err
 		}
 	}
-	res.Times, res.Skipped = append(res.Times, instants(o.Times)...), instants(append(p.skipped, o.Skipped...))
+	if !p.told { // otherwise what the state machine answers has them, and so has its answer to a repeat
+		o.Skipped = append(o.Skipped, p.skipped...)
+	}
+	res.Times, res.Skipped = append(res.Times, instants(o.Times)...), append(res.Skipped, instants(o.Skipped)...)
 	slices.Sort(res.Skipped)
 	return res, nil
 }
@@ -78,6 +82,7 @@ type backfill struct {
 	times   []int64
 	skipped []int64 // ran, are open, or will run by themselves
 	head    uint64  // the history up to here was looked through
+	told    bool    // the command names what is skipped
 }
 
 func (b *backend) planBackfill(ctx context.Context, ref string, q client.BackfillRequest, now int64) (backfill, error) {
@@ -174,6 +179,9 @@ func (b *backend) findTaken(ctx context.Context, id job.ID, head uint64, from in
 // command proposes the backfill. The state machine looks again at what happened since, and records what it leaves out.
 func (p *backfill) command(a attempt, force bool) *fsm.Backfill {
 	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.id), SeenHead: p.head, Force: force}
+	if p.told {
+		cmd.Left = p.skipped
+	}
 	spec := &p.held.def.Spec
 	for _, t := range p.times {
 		cmd.At = append(cmd.At, t)
