@@ -124,6 +124,8 @@ func readSessionRef(r *pack.Reader) (s job.SessionRef) {
 			s.Incarnation = r.Uint()
 		case "term":
 			s.Term = r.Uint()
+		case "registration":
+			s.Registration = r.Uint()
 		default:
 			r.Bad = true
 		}

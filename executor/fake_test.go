@@ -21,8 +21,10 @@ type fakeLeader struct {
 	ttl   time.Duration
 	term  uint64
 	issue uint64 // incarnations issued
-	known job.SessionRef
-	wake  chan struct{} // closed and replaced when something may have changed for a poll
+	// counts: it opens a session only for a registration that names its term and an incarnation.
+	counts bool
+	known  job.SessionRef
+	wake   chan struct{} // closed and replaced when something may have changed for a poll
 
 	next    []job.Assignment // to be assigned
 	cancels []uint64         // said until the attempt is reported
@@ -93,6 +95,9 @@ func (l *fakeLeader) Register(ctx context.Context, r job.Register) (_ job.Sessio
 		l.issue++
 		inc = l.issue
 	}
+	if l.counts && (r.Incarnation == 0 || r.Term != l.term) {
+		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term, Registration: r.Registration}, TTL: job.Duration(l.ttl), Again: true}, nil
+	}
 	// What the worker does not hold was never received (or was released): it is assigned again on the new session.
 	for _, a := range l.sent {
 		held := slices.ContainsFunc(r.Held, func(h job.Held) bool { return h.Fence == a.Fence })
@@ -101,7 +106,7 @@ func (l *fakeLeader) Register(ctx context.Context, r job.Register) (_ job.Sessio
 		}
 	}
 	l.sent, l.told = nil, 0
-	l.known = job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term}
+	l.known = job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term, Registration: r.Registration}
 	return job.Session{SessionRef: l.known, TTL: job.Duration(l.ttl)}, nil
 }
 

@@ -76,15 +76,36 @@ func (w *Worker) sessions(ctx context.Context) {
 	}
 }
 
+// register opens a session. A leader that we did not hear of yet first says who it is and who we are: what is done on the second call
+// cannot have been on its way since an earlier time.
 func (w *Worker) register(ctx context.Context) (*session, error) {
+	call, release := context.WithTimeout(ctx, registerTimeout)
+	defer release()
 	w.mu.Lock()
+	term := w.term
+	w.mu.Unlock()
+	for range maxAgain {
+		s, again, err := w.registerWith(ctx, call, term)
+		if again == 0 {
+			return s, err
+		}
+		term = again
+	}
+	return nil, errors.New("the leaders change faster than a worker can register")
+}
+
+// maxAgain is how many leaders may follow each other during one registration.
+const maxAgain = 4
+
+// registerWith registers with the leader of a term; again is the term of the one who answered, if it is another.
+func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *session, again uint64, _ error) {
+	w.mu.Lock()
+	w.registration++
 	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types, Tags: w.o.Tags,
-		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version}
+		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version, Registration: w.registration, Term: term}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()
-	call, release := context.WithTimeout(ctx, registerTimeout)
-	defer release()
 	answer, err := w.o.Leader.Register(call, req)
 
 	w.mu.Lock()
@@ -96,10 +117,16 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 			w.loseLocked()
 			w.incarnation = 0
 		}
-		return nil, err
+		return nil, 0, err
 	}
 	if answer.Term < w.term && w.leaseHoldsLocked() && !mutant.On(mutant.LowerTerm) {
-		return nil, fmt.Errorf("the answer came from a leader of term %d after one of term %d", answer.Term, w.term)
+		return nil, 0, fmt.Errorf("the answer came from a leader of term %d after one of term %d", answer.Term, w.term)
+	}
+	if answer.Again {
+		if w.incarnation == 0 {
+			w.incarnation = answer.Incarnation
+		}
+		return nil, answer.Term, nil
 	}
 	if req.Incarnation != 0 && answer.Incarnation != req.Incarnation {
 		w.loseLocked() // the leader took us for a new process and released what we hold
@@ -113,7 +140,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	w.leased = true
 	w.leaseEnd = sent + leaseOf(s.ttl)
 	w.startLocked()
-	return s, nil
+	return s, 0, nil
 }
 
 // leaseOf is the worker's share of a TTL. The leader counts the whole of it, and from later.

@@ -111,11 +111,12 @@ type Worker struct {
 	running int
 	wg      sync.WaitGroup // attempts
 
-	session     *session // nil while not registered
-	incarnation uint64
-	term        uint64
-	leased      bool
-	leaseEnd    time.Duration // on Clock.Elapsed; has a meaning while leased
+	session      *session // nil while not registered
+	incarnation  uint64
+	term         uint64
+	registration uint64 // how many were sent
+	leased       bool
+	leaseEnd     time.Duration // on Clock.Elapsed; has a meaning while leased
 }
 
 // New makes a worker; Run starts it.

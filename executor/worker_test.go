@@ -199,6 +199,39 @@ func TestRegisterAgain(t *testing.T) {
 	}
 }
 
+// A leader that wants to be named in a registration says who it is; each message is told from the one before.
+func TestRegistrationsAreCounted(t *testing.T) {
+	inBubble(t, func(o *Options, b *bench) { oneSlot(o, b); b.leader.counts = true }, func(b *bench) {
+		b.leader.assign(work(1)...)
+		b.wantStarted(1)
+		b.leader.depose()
+		b.after(3 * time.Second)
+		b.runner.finish(t, 1, success)
+		b.wantResult(1, job.OutcomeSucceeded, "")
+		b.leader.assign(work(2)...)
+		b.wantStarted(1, 2)
+		var incarnation, term, number uint64
+		for i, r := range b.leader.log().registers {
+			if r.Registration <= number {
+				t.Errorf("registration %d after %d", r.Registration, number)
+			}
+			if r.Incarnation != incarnation || r.Term != term {
+				t.Errorf("message %d is of incarnation %d for term %d, want %d and %d", i, r.Incarnation, r.Term, incarnation, term)
+			}
+			if held := len(r.Held); held != 0 != (i >= 2) {
+				t.Errorf("message %d names %d assignments", i, held)
+			}
+			number, incarnation = r.Registration, 1
+			if term = 1; i >= 2 {
+				term = 2
+			}
+		}
+		if n := len(b.leader.log().registers); n != 4 {
+			t.Errorf("%d registrations", n)
+		}
+	})
+}
+
 // A poll that does not notice the end of its session: the next registration waits for it, and what it brings is not taken.
 func TestOldPollsAnswerIsDiscarded(t *testing.T) {
 	slow := &slowPoll{}

@@ -5,15 +5,20 @@ import "encoding/json"
 // What a worker and the leader say to each other: register, poll, heartbeat, report. On the leader's own node it is a function
 // call, elsewhere HTTP; the words are the same.
 
-// SessionRef names a session: a worker, its incarnation and the leader's term.
+// SessionRef names a session: a worker, its incarnation and the leader's term, and which of the worker's registrations made it what it is.
 type SessionRef struct {
-	Worker      string `json:"worker"`
-	Incarnation uint64 `json:"incarnation"`
-	Term        uint64 `json:"term"`
+	Worker       string `json:"worker"`
+	Incarnation  uint64 `json:"incarnation"`
+	Term         uint64 `json:"term"`
+	Registration uint64 `json:"registration,omitempty"`
 }
 
 // Register opens a session. Incarnation 0 means a new process: the leader issues a number and releases what an older
 // incarnation of the worker held. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
+//
+// A registration may be on its way for long after its worker gave up waiting for the answer and made another. So a worker counts them
+// (Registration), and names the leader's Term together with its incarnation; one who does not know them yet is told, and nothing
+// else happens (Session.Again). What names both was sent to this leader by this process; and of two such the one with the lower number came late.
 type Register struct {
 	Worker      string            `json:"worker"`
 	Secret      string            `json:"secret"` // proves that a registration over a living session comes from the same worker
@@ -24,12 +29,16 @@ type Register struct {
 	Prefetch    int               `json:"prefetch,omitempty"` // how many of them wait: they are claimed, not started
 	Held        []Held            `json:"held,omitempty"`
 	Version     string            `json:"version,omitempty"`
+
+	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count, and is taken at its word
+	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for
 }
 
 // Session is the answer to Register.
 type Session struct {
 	SessionRef
-	TTL Duration `json:"ttl"`
+	TTL   Duration `json:"ttl"`
+	Again bool     `json:"again,omitempty"` // there is no session yet: register again with this incarnation and term
 }
 
 // Held is one assignment in a worker's set: received, and its result not yet acknowledged as committed.

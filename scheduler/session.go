@@ -22,8 +22,9 @@ type session struct {
 	ahead   int // what it prefetches
 
 	// A session in waiting is one whose worker has runs in hand from before this leadership and has not come yet.
-	registered bool
-	gone       bool // expired, replaced or left; what it still has is in the queue of what is to be taken from it
+	registered   bool
+	registration uint64 // which of the worker's; 0: it does not count them
+	gone         bool   // expired, replaced or left; what it still has is in the queue of what is to be taken from it
 
 	heard   time.Duration // Clock.Mono at the last registration or heartbeat; the lease counts from here
 	heardAt time.Time

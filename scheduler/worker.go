@@ -33,11 +33,29 @@ func (s *Scheduler) Register(_ context.Context, r job.Register) (job.Session, er
 	if err := s.servingLocked(); err != nil {
 		return job.Session{}, err
 	}
+	answer := job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: s.o.Term, Registration: r.Registration}, TTL: job.Duration(s.o.TTL)}
+	if r.Registration != 0 && (r.Term != s.o.Term || r.Incarnation == 0) {
+		// It may have been sent to somebody else, or long ago, and what its worker is and holds may have changed since.
+		answer.Again = true
+		if r.Incarnation == 0 {
+			var err error
+			answer.Incarnation, err = s.issueLocked()
+			return answer, err
+		}
+		return answer, nil
+	}
+	if x := s.sessions[sessionKey{r.Worker, r.Incarnation}]; x != nil && x.registered && x.pull == nil && r.Registration != 0 && r.Registration <= x.registration {
+		if r.Registration == x.registration && x.secret == r.Secret {
+			return answer, nil // sent twice
+		}
+		return job.Session{}, job.Errorf(job.CodeStale, "register as a new process", "a later registration of the worker %q came before this one", r.Worker)
+	}
 	x, err := s.sessionForLocked(&r, mono)
 	if err != nil {
 		return job.Session{}, err
 	}
-	x.registered = true
+	answer.Incarnation = x.key.incarnation
+	x.registered, x.registration = true, r.Registration
 	x.secret, x.version, x.types, x.tags, x.slots = r.Secret, r.Version, r.Types, r.Tags, r.Slots
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
@@ -45,7 +63,15 @@ func (s *Scheduler) Register(_ context.Context, r job.Register) (job.Session, er
 	s.version++
 	kick(s.wake)
 	s.log.Info("a worker registered", "worker", r.Worker, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
-	return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: x.key.incarnation, Term: s.o.Term}, TTL: job.Duration(s.o.TTL)}, nil
+	return answer, nil
+}
+
+// issueLocked makes the number of a new process.
+func (s *Scheduler) issueLocked() (uint64, error) {
+	if s.nextInc++; s.nextInc >= pullBit {
+		return 0, job.Errorf(job.CodeUnavailable, "transfer the leadership", "this leadership has given out all its incarnations")
+	}
+	return s.o.Term<<incarnationBits | s.nextInc, nil
 }
 
 func checkRegister(r *job.Register) error {
@@ -85,10 +111,10 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 	}
 	key := sessionKey{r.Worker, r.Incarnation}
 	if r.Incarnation == 0 {
-		if s.nextInc++; s.nextInc >= pullBit {
-			return nil, job.Errorf(job.CodeUnavailable, "transfer the leadership", "this leadership has given out all its incarnations")
+		var err error
+		if key.incarnation, err = s.issueLocked(); err != nil {
+			return nil, err
 		}
-		key.incarnation = s.o.Term<<incarnationBits | s.nextInc
 	}
 	for _, x := range older {
 		if len(x.claims) > 0 {
@@ -187,7 +213,7 @@ func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
 		return nil, err
 	}
 	x := s.sessions[sessionKey{ref.Worker, ref.Incarnation}]
-	if x == nil || !x.registered || x.pull != nil || ref.Term != s.o.Term {
+	if x == nil || !x.registered || x.pull != nil || ref.Term != s.o.Term || ref.Registration != x.registration {
 		return nil, job.Errorf(job.CodeSessionUnknown, "register again", "the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
 	}
 	return x, nil
