@@ -34,6 +34,7 @@ type pick struct {
 	attempts  uint16 // of an extra entry with a deadline
 	key       string
 	next      fsm.When
+	last      bool // see fate
 }
 
 // claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another one.
@@ -172,7 +173,7 @@ func (l *loop) judge(p *pick) bool {
 		l.advances = append(l.advances, advance{p.DueKey, p.gen, f})
 		return false
 	}
-	p.next = f.next
+	p.next, p.last = f.next, f.last
 	if spec := &p.job.def.Spec; spec.IdempotencyKey != "" && p.Kind == store.KindOccurrence {
 		p.key = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, p.Run())
 	}
@@ -197,7 +198,7 @@ func (l *loop) fateOf(p *pick) (fate, string) {
 	}
 	return decideSafely(&occurrence{
 		spec: spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
-		at: p.At, ready: p.Ready, runs: p.runs, active: p.active, catchup: p.catchup, released: l.released,
+		at: p.At, ready: p.Ready, runs: p.runs, catchup: p.catchup, released: l.released,
 	}, l.now, l.outages)
 }
 
@@ -385,6 +386,10 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.refused(p.DueKey)
 			continue
 		}
+		if p.last && code != fsm.CodeSkipped {
+			l.wasLast(p)
+			continue
+		}
 		if p.next.At != 0 {
 			l.mark(store.DueMark{Lane: p.Lane, Ready: p.next.Ready}) // announced as well; but that is only a hint
 		}
@@ -398,6 +403,17 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			m.Claims(name, count[code])
 		}
 	}
+}
+
+// wasLast ends a job whose last run by max_runs was claimed: what its claim named as the next occurrence was for the case that it is skipped.
+// If this leadership ends first, the next one finds out when that occurrence is due.
+func (l *loop) wasLast(p *pick) {
+	k := store.Place{Lane: p.Lane, Ready: p.next.Ready, At: p.next.At}.Due(p.Job)
+	if !l.isNew(k) {
+		return // it is due already, and was taken up
+	}
+	l.known[k] = struct{}{}
+	l.advances = append(l.advances, advance{k, p.gen, fate{}})
 }
 
 // dispatchEarly is what a mutant does in place of dispatch: it tells the workers what the log will probably say.

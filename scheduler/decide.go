@@ -29,15 +29,16 @@ type occurrence struct {
 	created, updated int64
 	at, ready        int64
 	runs             uint32
-	active           bool  // a run of the job is open, so the overlap policy may skip this one
 	catchup          int64 // occurrences up to here are catch-up: their fate was decided before
 	released         int64 // when the cluster was released after a restore; 0 if it was not restored
 }
 
 // fate is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
 type fate struct {
-	claim   bool
+	claim bool
+	// next is what follows. With last it follows only if the overlap policy skips the run that is claimed: if it counts, it is the last one.
 	next    fsm.When
+	last    bool
 	gap     fsm.Gap
 	catchup int64
 }
@@ -46,7 +47,7 @@ type fate struct {
 // one-off that was created too late counts as missed), deadline, blackouts.
 func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.spec.MaxRuns > 0 && int64(o.runs) >= int64(o.spec.MaxRuns) {
-		return fate{} // the last run was claimed when it could still have been skipped
+		return fate{} // nothing follows the last run
 	}
 	if o.restored() {
 		return o.past(o.prev(o.released), job.RunMissed, job.ReasonRestored)
@@ -73,12 +74,14 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.forbidden(o.at) {
 		return o.past(o.at, job.RunSkipped, job.ReasonBlackout)
 	}
-	runs := o.runs + 1
-	if o.active {
-		// Apply may skip it, and a skipped occurrence does not count towards max_runs: there must be a next one then.
-		runs = o.runs
+	f := fate{claim: true, next: NextAfter(o.spec, o.sched, o.runs+1, o.at)}
+	if f.next.At == 0 && o.spec.Overlap != job.OverlapReplace {
+		// Apply may skip it, because of a run that nobody can know of here, and a skipped occurrence does not count towards max_runs: there
+		// must be a next one then. Only apply knows; so the claim names it, and whoever made the claim takes it back if it counted.
+		f.next = NextAfter(o.spec, o.sched, o.runs, o.at)
+		f.last = f.next.At != 0
 	}
-	return fate{claim: true, next: NextAfter(o.spec, o.sched, runs, o.at)}
+	return f
 }
 
 // restored says that the cluster which the backup was taken from may have run this occurrence: it is of a job that was there before the

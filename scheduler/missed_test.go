@@ -197,6 +197,67 @@ func TestMaxRunsEndsTheJob(t *testing.T) {
 	})
 }
 
+// What the claim of the last run names as next is for the case that it is skipped; a job that is done shows so at once.
+func TestJobEndsWithItsLastRun(t *testing.T) {
+	for _, overlap := range []string{job.OverlapSkip, job.OverlapQueue, job.OverlapAllow, job.OverlapReplace} {
+		run(t, func(t *testing.T, w *world) {
+			w.lead()
+			w.worker("w1", 1, nil).mustJoin()
+			id := w.create("*/2 * * * *", func(s *job.Spec) { s.MaxRuns, s.Overlap = 1, overlap })
+			time.Sleep(2 * time.Minute)
+			if s, p := w.state(id); !p.Parked || s.Runs != 1 {
+				t.Errorf("%s: %+v %+v", overlap, s, p)
+			}
+			w.wantHistory(id, "succeeded")
+		})
+	}
+}
+
+// The outcome of the claim is known to nobody who could end the job: it ends when its next occurrence would be due.
+func TestJobEndsWithALastRunOfAnEarlierLeader(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 1, nil).mustJoin()
+		id := w.create("*/2 * * * *", func(s *job.Spec) { s.MaxRuns = 1 })
+		w.setFault(func(cmd any) (error, bool) {
+			if _, ok := cmd.(*fsm.Claim); ok {
+				return errAmbiguous, true
+			}
+			return nil, true
+		})
+		time.Sleep(2 * time.Minute)
+		w.setFault(nil)
+		f.leave()
+		w.lead()
+		f.mustJoin()
+		time.Sleep(2 * time.Minute)
+		if s, p := w.state(id); !p.Parked || s.Runs != 1 {
+			t.Errorf("%+v %+v", s, p)
+		}
+		w.wantHistory(id, "succeeded")
+	})
+}
+
+// Whether a run of the job is open is decided in apply, long after the occurrence was read: one by hand may have come in between. The
+// occurrence that is skipped for it was to be the last run; it does not count, so another one must follow.
+func TestRunByHandDoesNotUseUpMaxRuns(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.create("* * * * *", func(s *job.Spec) { s.MaxRuns = 1 })
+		time.Sleep(time.Minute) // it is due, and waits for a worker
+		w.trigger(id)
+		f := w.worker("w1", 4, nil).mustJoin()
+		time.Sleep(10 * time.Minute)
+		if n := len(f.ranOf(id)); n != 2 {
+			t.Errorf("ran %d times: %v", n, w.summary(id))
+		}
+		if s, p := w.state(id); !p.Parked || s.Runs != 1 {
+			t.Errorf("%+v %+v", s, p)
+		}
+		w.wantHistory(id, "succeeded", "skipped(overlap)x1", "succeeded")
+	})
+}
+
 func TestSkippedOccurrencesDoNotUseUpMaxRuns(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

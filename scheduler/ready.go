@@ -26,14 +26,13 @@ type item struct {
 	store.DueKey
 	gen     uint32
 	runs    uint32
-	active  bool
 	looked  bool  // triaged: it is not to be moved on, as far as is known
 	catchup int64 // State.CatchupUntil
 	expires int64 // once triaged: when it may no longer start; 0: never
 }
 
 func itemOf(e *store.DueEntry) item {
-	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs, active: e.State.Active > 0, catchup: e.State.CatchupUntil}
+	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs, catchup: e.State.CatchupUntil}
 }
 
 // queue is a FIFO that can take back what it gave out.
