@@ -273,7 +273,7 @@ func (m *members) describe(c *client.Member, applied uint64) {
 	c.Applied, c.LastHeard = p.seen.Applied, job.At(p.seen.at)
 	c.Lag = new(applied - min(c.Applied, applied))
 	if known {
-		c.SkewMS = new((p.seen.offset - median).Milliseconds())
+		c.SkewMS = new((p.seen.offset(m.n.cfg.Clock) - median).Milliseconds())
 	}
 	if p.seen.Disk.Total > 0 {
 		c.Disk = new(p.seen.Disk)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
 // peerPath is where nodes ask each other who, how far and what time it is. It is not part of the API.
@@ -35,8 +36,14 @@ func (n *Node) servePeer(w http.ResponseWriter) {
 // sighting is one look at another node.
 type sighting struct {
 	peerState
-	at     time.Time
-	offset time.Duration // its clock minus ours
+	at    time.Time
+	clock time.Time     // what its clock said
+	mono  time.Duration // when that was, on our clock that nobody sets
+}
+
+// offset is its clock minus ours, as ours is now: whoever sets our clock does not move its.
+func (s *sighting) offset(ours scheduler.Clock) time.Duration {
+	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
 }
 
 // probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most half of what both
@@ -49,21 +56,21 @@ func (m *members) probe(ctx context.Context, addr string) (s sighting, err error
 		return s, err
 	}
 	rq.Header.Set(headerForwarded, m.id())
-	asked, wall := time.Now(), m.n.cfg.Clock.Now()
+	asked := m.n.cfg.Clock.Mono()
 	resp, err := m.http.Transport.RoundTrip(rq)
 	if err != nil {
 		return s, plainly(err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	took := time.Since(asked)
+	took := m.n.cfg.Clock.Mono() - asked
 	if err != nil {
 		return s, plainly(err)
 	}
 	if json.Unmarshal(data, &s.peerState) != nil || s.NodeID == "" {
 		return s, fmt.Errorf("no node of carillon answers there: %s", resp.Status)
 	}
-	s.at, s.offset = time.Now(), time.UnixMicro(s.NowUS).Sub(wall.Add(took/2))
+	s.at, s.clock, s.mono = time.Now(), time.UnixMicro(s.NowUS), asked+took/2
 	return s, nil
 }
 

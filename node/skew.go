@@ -56,7 +56,7 @@ func (m *members) offset(id string) (time.Duration, bool) {
 	if p == nil || p.seen.at.IsZero() || time.Since(p.seen.at) > m.n.cfg.Machine.paced(sampleAge) {
 		return 0, false
 	}
-	return p.seen.offset, true
+	return p.seen.offset(m.n.cfg.Clock), true
 }
 
 // medianOf is the middle of the offsets if they are a majority's. Of two in the middle the one that is farther from ours counts: with
