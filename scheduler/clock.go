@@ -48,6 +48,7 @@ type stamper struct {
 	wall   time.Time // at the last look
 	mono   time.Duration
 	last   int64         // the last stamp given out
+	lastAt time.Duration // when the clock was last fit to stamp, on the monotonic one
 	since  time.Duration // jumped: when it last did
 	jump   time.Duration // jumped: by how much in total
 	behind time.Duration // behind: by how much, when the loop last looked
@@ -127,7 +128,7 @@ func (c *stamper) isAlone() bool {
 }
 
 func (c *stamper) next() int64 {
-	c.last = max(c.last, c.wall.UnixMilli())
+	c.last, c.lastAt = max(c.last, c.wall.UnixMilli()), c.mono
 	return c.last
 }
 
@@ -169,15 +170,17 @@ func (c *stamper) resumed() bool {
 }
 
 // forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what the
-// clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up after a reset.
-func (c *stamper) forReport() (now int64, trusted bool) {
+// clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up after a reset. What is
+// to come some time after a result counts from the last stamp and the time that has passed since, which no clock need be asked for.
+func (c *stamper) forReport() (now, after int64, trusted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
 	if c.state == clockRunning {
-		return c.next(), true
+		now = c.next()
+		return now, now, true
 	}
-	return min(c.last, c.wall.UnixMilli()), false
+	return min(c.last, c.wall.UnixMilli()), c.last + (c.mono - c.lastAt).Milliseconds(), false
 }
 
 // holding is why there are no stamps, empty if there are.

@@ -70,7 +70,7 @@ func TestStamper(t *testing.T) {
 		wantHold(t, c, "jumped by +2h0m0s")
 		h.pass(9 * time.Second)
 		wantHold(t, c, "jumped by +2h0m0s")
-		if got, trusted := c.forReport(); got != mark || trusted {
+		if got, after, trusted := c.forReport(); got != mark || after != mark+9000 || trusted {
 			t.Errorf("a result is stamped %d, not with the last stamp", got)
 		}
 		h.pass(2 * time.Second)
@@ -106,7 +106,7 @@ func TestStamper(t *testing.T) {
 		wantHold(t, c, "jumped by -1h0m0s")
 		h.pass(time.Minute)
 		wantHold(t, c, "59m0s behind the committed mark")
-		if got, trusted := c.forReport(); got != h.wall.UnixMilli() || trusted {
+		if got, after, trusted := c.forReport(); got != h.wall.UnixMilli() || after != mark+60_000 || trusted {
 			t.Errorf("a result is stamped %d", got-mark)
 		}
 		h.pass(59 * time.Minute)

@@ -151,8 +151,8 @@ func (s *Scheduler) nextResults() []*pending {
 
 // complete proposes a batch of results.
 func (s *Scheduler) complete(batch []*pending) {
-	now, trusted := s.stamp.forReport()
-	if err := s.applyRetryRule(batch, now); err != nil {
+	now, after, trusted := s.stamp.forReport()
+	if err := s.applyRetryRule(batch, after); err != nil {
 		s.log.Error("results cannot be judged", "error", err)
 		s.completed(batch, nil, err)
 		return
