@@ -586,6 +586,12 @@ func TestRules(t *testing.T) {
 			s.runAt(k, minute(3)+12_001)
 			return s.end(3)
 		}, ""},
+		{"a forced backfill of what failed once before", retries(3, 2*time.Second), func(s *scene) *Input {
+			return forcedAgain(s, 2000)
+		}, ""},
+		{"and its retry comes too early", retries(3, 2*time.Second), func(s *scene) *Input {
+			return forcedAgain(s, 1000)
+		}, RuleRetry},
 		{"a backfill of no occurrence", nil, func(s *scene) *Input {
 			runs(s, 1, 3)
 			s.runAt(job.RunKey{Job: jobA, At: minute(-1), Origin: job.OriginBackfill}, minute(3)+10_001)
@@ -630,6 +636,25 @@ func retries(n int, base time.Duration) func(*job.Spec) {
 		none := 0.0
 		s.Retry = job.Retry{MaxRetries: &n, Backoff: job.BackoffLinear, Base: job.Duration(base), Jitter: &none}
 	}
+}
+
+// forcedAgain: a backfill of a time failed, and its retry was fine; a second one with force fails as well. Its failures count from its own
+// first attempt: the retry comes wait after it.
+func forcedAgain(s *scene, wait int64) *Input {
+	runs(s, 1, 3)
+	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
+	for _, at := range []int64{minute(3) + 10_000, minute(3) + 20_000} {
+		s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}, Force: at > minute(3)+10_000}, at)
+		s.attempt(k, 1, worker, at, 1000, Failed, job.RunFailed, job.ReasonNone)
+		s.attempt(k, 2, worker, at+1000+wait, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+	}
+	for i := range s.in.Effects { // the second time it has a key of its own
+		if e := &s.in.Effects[i]; e.Run == k && e.Fence > 5 {
+			e.Key += ":forced:1"
+			s.in.Handed[i].Key = e.Key
+		}
+	}
+	return s.end(3)
 }
 
 // canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the record of the pause says.

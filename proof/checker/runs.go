@@ -150,7 +150,7 @@ func (c *checker) claim(l *life, r *runLife, a, prev *attempt) {
 	if r.key.Origin != job.OriginSchedule && at < r.made(l)-c.clock {
 		c.bad(RuleEarly, l, r.key.At, "attempt %d was claimed at %s, before anybody asked for it", a.Attempt, a.ClaimedAt)
 	}
-	if prev != nil && prev.Status == job.RunFailed {
+	if prev != nil && prev.Status == job.RunFailed && a.Attempt > prev.Attempt {
 		c.retryTime(l, r, a, prev)
 	}
 	if prev == nil && r.key.Origin == job.OriginManual {
@@ -184,8 +184,8 @@ func (c *checker) retryTime(l *life, r *runLife, a, prev *attempt) {
 		if b.Fence < prev.Fence && b.Status == job.RunFailed && b.Reason != job.ReasonWorkerLost {
 			failures++
 		}
-		if b.Fence < prev.Fence && b.Status == job.RunDead {
-			failures = 0
+		if b.Fence < prev.Fence && b.Status != job.RunFailed || b.Fence <= prev.Fence && b.Attempt == 1 {
+			failures = 0 // redriven, or run again by a forced backfill
 		}
 	}
 	asked := time.Duration(0)
