@@ -157,6 +157,9 @@ func (x *walker) walk(p *path, s position) {
 		if s.at != 0 {
 			r = x.evidence[s.at]
 			g = x.covering(p, s.at)
+			if g != nil && r != nil && g.Reason == job.ReasonCanceled && r.firstClaim() > g.recorded {
+				r = nil // it was canceled, and ran after somebody gave it its time again: the walk must get there
+			}
 		}
 		if e != 0 {
 			before, after := x.order(s.at, r, g, &x.w.versions[e])

@@ -194,6 +194,12 @@ func TestRules(t *testing.T) {
 		{"an interval that counts a canceled one-off", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
 			return canceledOneOff(s, 5)
 		}, RuleInvented},
+		{"a canceled one-off that gets its time again", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
+			return oneOffAgain(s, true)
+		}, ""},
+		{"a canceled one-off that runs all the same", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
+			return oneOffAgain(s, false)
+		}, RuleInvented},
 		{"replaced by one that had waited", overlap(job.OverlapReplace), func(s *scene) *Input {
 			byHand := job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}
 			s.call(Call{Kind: CallRun, Run: byHand}, byHand.At)
@@ -655,6 +661,23 @@ func forcedAgain(s *scene, wait int64) *Input {
 		}
 	}
 	return s.end(3)
+}
+
+// oneOffAgain: a one-off is canceled, gets another schedule and, if edited, its own again after its time; then it runs at once.
+func oneOffAgain(s *scene, edited bool) *Input {
+	at := minute(4) + 20_000
+	own := s.spec.Schedule
+	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))
+	s.seq++
+	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
+		Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
+	if edited {
+		s.update(minute(5)+10_000, func(spec *job.Spec) { spec.Schedule = "* * * * *" })
+		s.update(minute(5)+20_000, func(spec *job.Spec) { spec.Schedule = own })
+	}
+	s.runAt(sched(at), minute(5)+20_000)
+	s.job().Status = job.StatusCompleted
+	return s.end(6)
 }
 
 // canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the record of the pause says.
