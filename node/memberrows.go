@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"maps"
 	"sync"
 
 	"github.com/carillon-scheduler/carillon/store"
@@ -13,6 +14,7 @@ type keptRows struct {
 	mu   sync.Mutex
 	gen  uint64 // counts changes of rows
 	rows map[string]keptRow
+	all  map[string]store.Node // nil: not read since the last change
 }
 
 type keptRow struct {
@@ -28,7 +30,7 @@ func (k *keptRows) changed(c *store.Changes) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.gen++
-	k.rows = nil
+	k.rows, k.all = nil, nil
 }
 
 func (k *keptRows) get(id string) (r keptRow, known bool, gen uint64) {
@@ -69,4 +71,32 @@ func (m *members) row(id string) (store.Node, bool) {
 	}
 	m.kept.put(id, r, gen)
 	return r.row, r.ok
+}
+
+// rows are all rows of living members, by id. Their maps are not to be changed.
+func (m *members) rows() (map[string]store.Node, error) {
+	k := &m.kept
+	k.mu.Lock()
+	out, gen := maps.Clone(k.all), k.gen
+	k.mu.Unlock()
+	if out != nil {
+		return out, nil
+	}
+	out = map[string]store.Node{}
+	err := m.g.store.View(func(v *store.View) error {
+		return v.EachNode(func(r store.Node) {
+			if !r.Removed {
+				out[r.ID] = r
+			}
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gen == gen {
+		k.all = maps.Clone(out)
+	}
+	return out, nil
 }

@@ -124,19 +124,6 @@ func (m *members) cluster() (id string, epoch uint64) {
 	return cmp.Or(m.home.ClusterID, m.n.cfg.hooks.clusterID), m.home.Epoch
 }
 
-// rows are all rows of living members, by id.
-func (m *members) rows() (map[string]store.Node, error) {
-	out := map[string]store.Node{}
-	err := m.g.store.View(func(v *store.View) error {
-		return v.EachNode(func(r store.Node) {
-			if !r.Removed {
-				out[r.ID] = r
-			}
-		})
-	})
-	return out, err
-}
-
 // self is the row that this node should have.
 func (m *members) self() store.Node {
 	c := &m.n.cfg
