@@ -2,12 +2,14 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,45 @@ func scratch(t *testing.T) string {
 	return t.TempDir()
 }
 
-const stuckAfter = 8 * time.Minute // of real time; a seed takes seconds, a year about a minute
+// stuckAfter is for how much of real time virtual time may stand still. On a busy machine a seed may take minutes.
+const stuckAfter = 5 * time.Minute
+
+// watch ends the process if the beats end: a goroutine that waits for a mutex whose holder waits for time makes time stand still. The stacks
+// say which.
+func watch(seed uint64, beats *atomic.Int64) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		last, since := int64(-1), time.Now()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(stuckAfter / 20):
+			}
+			if n := beats.Load(); n != last {
+				last, since = n, time.Now()
+			} else if time.Since(since) > stuckAfter {
+				debug.SetTraceback("all")
+				panic(fmt.Sprintf("seed %d does not get on: is a lock held while its holder sleeps?", seed))
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// beat counts while virtual time goes on, until ctx ends.
+func beat(ctx context.Context, every time.Duration, beats *atomic.Int64) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			beats.Add(1)
+		}
+	}
+}
 
 // Run simulates one seed.
 func Run(t *testing.T, seed uint64, l *logs) *Result { return runPlan(t, newPlan(seed), l) }
@@ -46,14 +86,13 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 	seed := p.seed
 	r := &Result{Seed: seed, Profile: p.o.profile, Plan: p}
 	dir := scratch(t)
-	// A goroutine that waits for a mutex whose holder waits for time makes time stand still. The stacks say which.
-	watchdog := time.AfterFunc(stuckAfter, func() {
-		debug.SetTraceback("all")
-		panic(fmt.Sprintf("seed %d does not get on: is a lock held while its holder sleeps?", seed))
-	})
-	defer watchdog.Stop()
+	var beats atomic.Int64
+	defer watch(seed, &beats)()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
+		alive, end := context.WithCancel(context.Background())
+		defer end()
+		go beat(alive, p.o.length/200, &beats)
 		c := newCluster(p, dir, l)
 		if c.up() {
 			c.calendars()
