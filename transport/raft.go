@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -28,16 +29,78 @@ var (
 	_ raft.WithClose   = (*RaftTransport)(nil)
 )
 
-// RaftTransport is raft's own, except that a pipeline cannot block for ever.
+// RaftTransport is raft's own, except that a pipeline cannot block for ever,
+// and that nothing of it goes on after Close.
 type RaftTransport struct {
 	*raft.NetworkTransport
 	timeout time.Duration
+	beats   beats
 }
 
 // NewRaftTransport returns raft's transport over sl. Closing it, which raft
 // does at the end of Shutdown, closes sl and every connection of it.
 func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *RaftTransport {
-	return &RaftTransport{newRaftTransport(sl, logger, raftTimeout), raftTimeout}
+	return &RaftTransport{NetworkTransport: newRaftTransport(sl, logger, raftTimeout), timeout: raftTimeout}
+}
+
+// beats are the heartbeats that are being handled. Raft handles them where they
+// come in and not in its own loop, and does not wait for them in Shutdown: one
+// with a new term would write that into a log which is closed by then.
+type beats struct {
+	mu     sync.Mutex
+	n      int
+	closed bool
+	none   chan struct{} // closed with the last of them
+}
+
+// SetHeartbeatHandler is how raft says what to do with a heartbeat.
+func (t *RaftTransport) SetHeartbeatHandler(do func(raft.RPC)) {
+	if do != nil {
+		do = t.beats.guard(do)
+	}
+	t.NetworkTransport.SetHeartbeatHandler(do)
+}
+
+func (b *beats) guard(do func(raft.RPC)) func(raft.RPC) {
+	return func(rpc raft.RPC) {
+		b.mu.Lock()
+		if b.closed {
+			b.mu.Unlock()
+			rpc.Respond(nil, raft.ErrTransportShutdown)
+			return
+		}
+		b.n++
+		b.mu.Unlock()
+		defer func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.n--; b.closed && b.n == 0 {
+				close(b.none)
+			}
+		}()
+		do(rpc)
+	}
+}
+
+// Close ends the transport; no heartbeat is being handled any more when it
+// returns.
+func (t *RaftTransport) Close() error {
+	err := t.NetworkTransport.Close()
+	t.beats.end()
+	return err
+}
+
+func (b *beats) end() {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed, b.none = true, make(chan struct{})
+		if b.n == 0 {
+			close(b.none)
+		}
+	}
+	none := b.none
+	b.mu.Unlock()
+	<-none
 }
 
 // AppendEntriesPipeline is how a leader sends entries to a peer that keeps up.

@@ -117,7 +117,7 @@ func check(err error, got, want uint64) error {
 // appends were under way, and its shutdown never came to an end.
 func TestPipelineThatNobodyReadsEnds(t *testing.T) {
 	a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)
-	ta := &RaftTransport{answer(t, a), 50 * time.Millisecond}
+	ta := &RaftTransport{NetworkTransport: answer(t, a), timeout: 50 * time.Millisecond}
 	answer(t, b)
 	p, err := ta.AppendEntriesPipeline("b", b.addr())
 	if err != nil {
@@ -458,4 +458,32 @@ func TestClusterOverMux(t *testing.T) {
 			t.Errorf("PreVote is off on %s", m.hello.NodeID)
 		}
 	}
+}
+
+// Raft's Shutdown closes the transport at its end, and whoever waits for it closes the log then: a heartbeat that is still being handled
+// would find it closed, and one that comes later as well.
+func TestCloseWaitsForHeartbeats(t *testing.T) {
+	var b beats
+	began, release, ended := make(chan struct{}), make(chan struct{}), false
+	handle := b.guard(func(raft.RPC) {
+		close(began)
+		<-release
+		ended = true
+	})
+	go handle(raft.RPC{})
+	<-began
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		close(release)
+	}()
+	b.end()
+	if !ended {
+		t.Fatal("closed while a heartbeat was being handled")
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	handle(raft.RPC{RespChan: answer}) // it would panic if it was handled: began is closed
+	if r := <-answer; r.Error != raft.ErrTransportShutdown {
+		t.Errorf("%v", r.Error)
+	}
+	b.end()
 }
