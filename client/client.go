@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -163,9 +164,16 @@ func (c *Client) do(ctx context.Context, rq request) error {
 	}
 	pause := c.pause
 	began, longest := time.Now(), time.Duration(0)
+	var unknown error // a try ended without anybody knowing how: a later one that certainly did nothing does not change that
 	for attempt := 1; ; attempt++ {
 		try := time.Now()
 		again, err := c.once(ctx, rq, key)
+		switch job.CodeOf(err) {
+		case job.CodeOutcomeUnknown:
+			unknown = err
+		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable:
+			err = cmp.Or(unknown, err)
+		}
 		if err == nil || !again || attempt >= c.attempts {
 			return err
 		}

@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,5 +57,41 @@ func TestPatience(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A connection broke off after the request was sent, and then nobody could be reached: whether the request was done stays unknown, whatever
+// is certain about the later tries.
+func TestUnknownOutcomeStaysUnknown(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	answer := func(status int, code job.Code) func(*http.Request) (*http.Response, error) {
+		return func(r *http.Request) (*http.Response, error) {
+			body := `{"code":"` + string(code) + `","detail":"no"}`
+			return &http.Response{StatusCode: status, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		}
+	}
+	fail := func(err error) func(*http.Request) (*http.Response, error) {
+		return func(*http.Request) (*http.Response, error) { return nil, err }
+	}
+	for _, tt := range []struct {
+		name  string
+		tries []func(*http.Request) (*http.Response, error)
+		want  job.Code
+	}{
+		{"then nobody is there", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), fail(refused), fail(refused), fail(refused)}, job.CodeOutcomeUnknown},
+		{"then nobody leads", []func(*http.Request) (*http.Response, error){fail(refused), answer(503, job.CodeOutcomeUnknown), answer(503, job.CodeNoLeader), fail(refused)}, job.CodeOutcomeUnknown},
+		{"then it has no room", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), answer(503, job.CodeUnavailable)}, job.CodeOutcomeUnknown},
+		{"then it is refused", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), answer(409, job.CodeState)}, job.CodeState},
+		{"nobody was ever there", []func(*http.Request) (*http.Response, error){fail(refused), fail(refused), fail(refused), fail(refused)}, job.CodeUnavailable},
+	} {
+		n := 0
+		h := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			n++
+			return tt.tries[n-1](r)
+		})}
+		c := client.New("127.0.0.1:1", client.WithHTTPClient(h), client.WithBackoff(time.Nanosecond))
+		if _, err := c.RunJob(t.Context(), "a"); job.CodeOf(err) != tt.want || n != len(tt.tries) {
+			t.Errorf("%s: %v after %d tries", tt.name, err, n)
+		}
 	}
 }
