@@ -141,3 +141,16 @@ func BenchmarkDecodeDefinition(b *testing.B) {
 		}
 	})
 }
+
+func BenchmarkEncodeDefinition(b *testing.B) {
+	n, f := 3, 0.2
+	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
+		Schedule: "0 0 3 * * *", Timezone: "UTC", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`), Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 3e11, Jitter: &f},
+		Timeout: 3e10, Missed: job.Missed{Policy: "run_once", Window: "auto", Grace: 6e10}, Overlap: "skip", Delivery: "at_least_once", Priority: "normal", Retention: 1e15, DSTGap: "run_after"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.Encode(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
