@@ -16,10 +16,9 @@ var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_
 
 // decodeSpec reads a job as its owner writes it.
 func decodeSpec(data []byte) (job.Spec, error) {
-	var s job.Spec
-	err := job.DecodeStrict(data, &s)
+	s, err := job.DecodeSpec(data)
 	var e *job.Error
-	if errors.As(err, &e) && e.Code == job.CodeUnknownField && slices.Contains(readOnly, e.Field) {
+	if err != nil && errors.As(err, &e) && e.Code == job.CodeUnknownField && slices.Contains(readOnly, e.Field) {
 		e.Message, e.Remedy = "this is for Carillon to say", "remove it"
 	}
 	return s, err

@@ -118,6 +118,9 @@ func encode(cmd any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("fsm: %T is not a command", cmd)
 	}
+	if c, ok := cmd.(*Create); ok {
+		return appendCreate([]byte{byte(t), commandVersion}, c), nil
+	}
 	var buf bytes.Buffer
 	buf.WriteByte(byte(t))
 	buf.WriteByte(commandVersion)
@@ -142,6 +145,11 @@ func Decode(data []byte) (any, error) {
 	mk, ok := commandTypes[Type(data[0])]
 	if !ok || data[1] != commandVersion {
 		return nil, &UnknownCommandError{data[0], data[1]}
+	}
+	if Type(data[0]) == TypeCreate {
+		if c, ok := readCreate(data[2:]); ok {
+			return c, nil
+		}
 	}
 	cmd := mk()
 	dec := codec.NewDecoderBytes(data[2:], handle)

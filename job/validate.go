@@ -53,8 +53,8 @@ func (s *Spec) Normalize() {
 			*p = v
 		}
 	}
-	if !zoneInSchedule.MatchString(s.Schedule) {
-		def(&s.Timezone, "UTC")
+	if s.Timezone == "" && !namesZone(s.Schedule) {
+		s.Timezone = "UTC"
 	}
 	s.Notify = s.Notify.normalize()
 	def(&s.Overlap, OverlapSkip)
@@ -69,20 +69,35 @@ func (s *Spec) Normalize() {
 	defd(&s.Missed.Grace, DefaultGrace)
 	defd(&s.Timeout, DefaultTimeout)
 	defd(&s.Retention, DefaultRetention)
-	if s.Retry.MaxRetries == nil {
-		n := DefaultRetries
-		if s.Delivery == DeliverAtMostOnce {
-			n = 0
-		}
-		s.Retry.MaxRetries = &n
-	}
+	s.Retry.normalize(s.Delivery)
 	def(&s.Retry.Backoff, BackoffExponential)
 	defd(&s.Retry.Base, DefaultBase)
 	defd(&s.Retry.Cap, max(DefaultCap, s.Retry.Base))
-	if s.Retry.Jitter == nil {
-		j := DefaultJitter
-		s.Retry.Jitter = &j
+}
+
+func (r *Retry) normalize(delivery string) {
+	if r.MaxRetries != nil && r.Jitter != nil {
+		return
 	}
+	var own struct { // most jobs take both defaults: they are allocated together
+		n int
+		j float64
+	}
+	if own.n, own.j = DefaultRetries, DefaultJitter; delivery == DeliverAtMostOnce {
+		own.n = 0
+	}
+	if r.MaxRetries == nil {
+		r.MaxRetries = &own.n
+	}
+	if r.Jitter == nil {
+		r.Jitter = &own.j
+	}
+}
+
+// namesZone says whether an expression names its zone itself.
+func namesZone(schedule string) bool {
+	// Most are cron expressions, and nothing in those looks like it.
+	return strings.ContainsAny(schedule, "=:") && zoneInSchedule.MatchString(schedule)
 }
 
 // Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
@@ -104,6 +119,9 @@ func checkName(s *Spec) *Error {
 	}
 	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
 		return Invalid("name", "choose another beginning", "a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
+	}
+	if plainName([]byte(s.Name)) {
+		return nil
 	}
 	if !utf8.ValidString(s.Name) {
 		return Invalid("name", "use letters, digits, - _ . @ +", "the name %q is not UTF-8", s.Name)
@@ -206,6 +224,9 @@ func checkLabels(s *Spec) *Error {
 		field string
 		m     map[string]string
 	}{{"tags", s.Tags}, {"workers", s.Workers}} {
+		if len(labels.m) == 0 {
+			continue
+		}
 		if len(labels.m) > MaxTags {
 			return Invalid(labels.field, "", "%d entries, at most %d are allowed", len(labels.m), MaxTags)
 		}
@@ -247,11 +268,16 @@ func checkPayload(s *Spec) *Error {
 	var err *Error
 	switch s.Type {
 	case TypeHTTP:
-		err = checkHTTP(s.Payload)
+		if !plainHTTP(s.Payload) {
+			err = checkHTTP(s.Payload)
+		}
 	case TypeShell:
 		err = checkShell(s.Payload)
 	case TypeQueue:
 		var p QueuePayload
+		if plainQueue(s.Payload) {
+			break
+		}
 		if err = decodePayload(s.Payload, &p); err == nil && !QueueName(p.Queue) {
 			err = Invalid("payload.queue", "use letters, digits, - _ .", "%q is not a queue name", p.Queue)
 		}

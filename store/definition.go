@@ -23,13 +23,6 @@ var handle = func() *codec.MsgpackHandle {
 	return h
 }()
 
-// Encode is the stored form.
-func (d *Definition) Encode() ([]byte, error) {
-	var b []byte
-	err := codec.NewEncoderBytes(&b, handle).Encode(d)
-	return b, err
-}
-
 // DecodeDefinition reads what Encode wrote.
 func DecodeDefinition(b []byte) (Definition, error) {
 	if d, ok := readDefinition(b); ok {

@@ -83,3 +83,26 @@ func Bool(b []byte, v bool) []byte {
 	}
 	return append(b, 0xc2)
 }
+
+// Signed appends a number in the form that the library gives to signed ones, which keeps small and large ones apart from unsigned.
+func Signed(b []byte, v int64) []byte {
+	switch {
+	case v >= -32 && v <= math.MaxInt8:
+		return append(b, byte(v))
+	case v >= math.MinInt8 && v < 0:
+		return append(b, 0xd0, byte(v))
+	case v >= math.MinInt16 && v <= math.MaxInt16:
+		return binary.BigEndian.AppendUint16(append(b, 0xd1), uint16(v))
+	case v >= math.MinInt32 && v <= math.MaxInt32:
+		return binary.BigEndian.AppendUint32(append(b, 0xd2), uint32(v))
+	}
+	return binary.BigEndian.AppendUint64(append(b, 0xd3), uint64(v))
+}
+
+// Float appends a number with a fraction.
+func Float(b []byte, v float64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(v))
+}
+
+// Nil appends nothing, where there might be something.
+func Nil(b []byte) []byte { return append(b, 0xc0) }

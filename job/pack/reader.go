@@ -92,7 +92,10 @@ func (r *Reader) Raw() []byte {
 func (r *Reader) Str() string { return string(r.Raw()) }
 
 // Bin reads bytes, into memory of their own.
-func (r *Reader) Bin() []byte {
+func (r *Reader) Bin() []byte { return append([]byte{}, r.Bytes()...) }
+
+// Bytes reads bytes, in the memory that is read from.
+func (r *Reader) Bytes() []byte {
 	var n int
 	switch c := r.byte(); c {
 	case 0xc4:
@@ -105,7 +108,7 @@ func (r *Reader) Bin() []byte {
 		r.Bad = true
 		return nil
 	}
-	return append([]byte{}, r.take(n)...)
+	return r.take(n)
 }
 
 // Strs reads a map of strings.

@@ -1,0 +1,71 @@
+package fsm
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"pgregory.net/rapid"
+)
+
+// A create in the log is what the library makes of it, and is read as the library reads it: nodes of one cluster may run binaries from
+// before and after this was written by hand.
+func TestCreateAgreesWithTheLibrary(t *testing.T) {
+	same := func(t interface{ Fatalf(string, ...any) }, c *Create) {
+		var want []byte
+		if err := codec.NewEncoderBytes(&want, handle).Encode(c); err != nil {
+			t.Fatalf("%v", err)
+		}
+		got, err := encode(c)
+		if err != nil || !bytes.Equal(got[2:], want) {
+			t.Fatalf("%+v is written as\n%x and not\n%x, %v", c, got[2:], want, err)
+		}
+		var theirs Create
+		if err := codec.NewDecoderBytes(want, handle).Decode(&theirs); err != nil {
+			t.Fatalf("%v", err)
+		}
+		if mine, ok := readCreate(want); ok && !reflect.DeepEqual(mine, &theirs) {
+			t.Fatalf("%x is read as\n%+v and not\n%+v", want, mine, theirs)
+		}
+		for _, cut := range []int{0, 1, len(want) / 2, len(want) - 1} {
+			if _, ok := readCreate(want[:cut]); ok {
+				t.Fatalf("the first %d of %d bytes are believed", cut, len(want))
+			}
+		}
+		if _, ok := readCreate(append(want, 0)); ok {
+			t.Fatalf("a byte behind it is not noticed")
+		}
+	}
+	same(t, &Create{})
+	same(t, &Create{Items: []CreateItem{{}}})
+	rapid.Check(t, func(t *rapid.T) {
+		c := &Create{Head: Head{rapid.Int64().Draw(t, "now"), rapid.Uint64().Draw(t, "term")}}
+		for range rapid.IntRange(0, 40).Draw(t, "items") {
+			it := CreateItem{Job: rapid.Uint64().Draw(t, "job"), Next: When{rapid.Int64().Draw(t, "at"), rapid.Int64().Draw(t, "ready")}}
+			if rapid.Bool().Draw(t, "request") {
+				it.Request = Request{rapid.StringN(0, 40, 300).Draw(t, "id"), rapid.Uint64().Draw(t, "print"), rapid.Int64().Draw(t, "expires")}
+			}
+			if rapid.Bool().Draw(t, "has definition") {
+				it.Def = bytes.Repeat([]byte{7}, rapid.SampledFrom([]int{0, 1, 255, 256, 70_000}).Draw(t, "definition"))
+			}
+			c.Items = append(c.Items, it)
+		}
+		same(t, c)
+	})
+}
+
+// What creates usually look like must not need the library.
+func TestReadsUsualCreatesByItself(t *testing.T) {
+	c := &Create{Head: Head{T(0), 7}}
+	for i := range 2000 {
+		c.Items = append(c.Items, CreateItem{Job: 1<<60 + uint64(i), Def: []byte{1, 2, byte(i)}, Next: When{T(1), T(2)}, Request: Request{"s:key", 9, T(3)}})
+	}
+	data, err := encode(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := readCreate(data[2:]); !ok || !reflect.DeepEqual(got, c) {
+		t.Error("it does")
+	}
+}
