@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -28,18 +29,18 @@ func (c *call) bulk() error {
 
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	chunks := make(chan []client.BulkLine, 1)
-	b := &bulkWriter{c: c, ctx: ctx, rq: rq}
+	p := &chunkPipe{full: make(chan *chunk, 1), used: make(chan *chunk, 3)}
+	b := &bulkWriter{c: c, ctx: ctx, rq: rq, used: p.used}
 	done := make(chan error, 1)
 	var panicked any
 	go func() {
 		defer cancel() // the reader need not go on when nobody takes its chunks
 		defer close(done)
 		defer func() { panicked = recover() }() // a panic in a goroutine of its own would end the node
-		done <- b.run(chunks)
+		done <- b.run(p.full)
 	}()
-	readErr := c.readLines(ctx, chunks)
-	close(chunks)
+	readErr := c.readLines(ctx, p)
+	close(p.full)
 	err, ok := <-done
 	if !ok {
 		panic(panicked)
@@ -53,6 +54,29 @@ func (c *call) bulk() error {
 	return readErr
 }
 
+// chunk is what goes to the backend at once. Three of them go round: one is read, one waits, one is with the backend.
+type chunk struct {
+	lines []client.BulkLine
+	text  []byte // what the lines are in
+}
+
+type chunkPipe struct {
+	full chan *chunk
+	used chan *chunk // answered, and nobody looks at them any more
+}
+
+// empty is a chunk to read into.
+func (p *chunkPipe) empty() *chunk {
+	select {
+	case k := <-p.used:
+		clear(k.lines) // what it held should not live as long as the request
+		k.lines, k.text = k.lines[:0], k.text[:0]
+		return k
+	default:
+		return &chunk{}
+	}
+}
+
 // bulkRequest is the key for all chunks. There may be none: a rerun is recognised by names and content.
 func (c *call) bulkRequest() (Request, error) {
 	rq, err := c.request()
@@ -64,21 +88,21 @@ func (c *call) bulkRequest() (Request, error) {
 }
 
 // readLines cuts the body into chunks. Where a chunk ends depends on the content alone, never on how the network delivered it.
-func (c *call) readLines(ctx context.Context, chunks chan<- []client.BulkLine) error {
+func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 	limits := c.h.opts.Bulk
 	rc := http.NewResponseController(c.w)
 	body := io.LimitReader(c.r.Body, limits.Bytes+1)
 	counted := &countingReader{r: body}
 	in := bufio.NewReaderSize(counted, 64<<10)
-	var chunk []client.BulkLine
-	size, number, used := 0, 0, 0
+	k := p.empty()
+	number, used := 0, 0
 	send := func() error {
-		if len(chunk) == 0 {
+		if len(k.lines) == 0 {
 			return nil
 		}
 		select {
-		case chunks <- chunk:
-			chunk, size = nil, 0
+		case p.full <- k:
+			k = p.empty()
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -88,7 +112,7 @@ func (c *call) readLines(ctx context.Context, chunks chan<- []client.BulkLine) e
 		if in.Buffered() == 0 { // about to wait for the network
 			deadline(rc.SetReadDeadline, c.h.opts.RequestTimeout)
 		}
-		raw, tooLong, err := readLine(in, limits.LineBytes)
+		raw, tooLong, err := k.readLine(in, limits.LineBytes)
 		if err != nil && !errors.Is(err, io.EOF) {
 			// What broke off in the middle of a line is not a line. Those before it are done and answered.
 			if sendErr := send(); sendErr != nil {
@@ -101,8 +125,9 @@ func (c *call) readLines(ctx context.Context, chunks chan<- []client.BulkLine) e
 			number++
 		}
 		if len(raw) > 0 || tooLong {
-			line := client.BulkLine{Line: number}
 			used++
+			k.lines = append(k.lines, client.BulkLine{Line: number})
+			line := &k.lines[len(k.lines)-1]
 			switch {
 			case over || used > limits.Lines:
 				over = true
@@ -113,13 +138,11 @@ func (c *call) readLines(ctx context.Context, chunks chan<- []client.BulkLine) e
 				line.Raw = raw
 				line.Spec, line.Err = decodeLine(raw)
 			}
-			chunk = append(chunk, line)
-			size += len(raw)
 		}
 		if over {
 			return send()
 		}
-		if len(chunk) >= limits.ChunkLines || size >= limits.ChunkBytes || err != nil {
+		if len(k.lines) >= limits.ChunkLines || len(k.text) >= limits.ChunkBytes || err != nil {
 			if err := send(); err != nil {
 				return err
 			}
@@ -143,20 +166,23 @@ func decodeLine(raw []byte) (job.Spec, *job.Error) {
 	return job.Spec{}, e
 }
 
-// readLine gives one line without its ends, in memory of its own. Of a line above the limit it gives nothing but reads past it.
-func readLine(in *bufio.Reader, limit int) (line []byte, tooLong bool, err error) {
+// readLine gives one line without its ends, in the memory of the chunk. Of a line above the limit it gives nothing but reads past it.
+func (k *chunk) readLine(in *bufio.Reader, limit int) (line []byte, tooLong bool, err error) {
+	begin := len(k.text)
 	for {
 		part, err := in.ReadSlice('\n')
 		if !tooLong {
-			line = append(line, part...)
-			if len(bytes.TrimSpace(line)) > limit {
+			k.text = append(k.text, part...)
+			line = bytes.TrimSpace(k.text[begin:])
+			if len(line) > limit {
 				line, tooLong = nil, true
+				k.text = k.text[:begin]
 			}
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		return bytes.TrimSpace(line), tooLong, err
+		return line[:len(line):len(line)], tooLong, err
 	}
 }
 
@@ -177,27 +203,34 @@ type bulkWriter struct {
 	ctx  context.Context
 	rq   Request
 	fail *job.Error // a chunk failed as a whole: later ones are not tried
+	used chan<- *chunk
 }
 
-func (b *bulkWriter) run(chunks <-chan []client.BulkLine) error {
-	var buf bytes.Buffer
+func (b *bulkWriter) run(chunks <-chan *chunk) error {
+	var buf []byte
 	rc := http.NewResponseController(b.c.w)
 	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
-	for chunk := range chunks {
-		results, err := b.create(chunk)
+	for k := range chunks {
+		results, err := b.create(k.lines)
 		if err != nil {
-			return err
+			return err // and whatever the backend still does with the chunk, nobody else touches it
 		}
-		buf.Reset()
+		buf = buf[:0]
 		for i := range results {
-			if err := encode(&buf, &results[i]); err != nil {
+			if buf, err = appendResult(buf, &results[i]); err != nil {
 				return err
+			}
+		}
+		if b.fail == nil { // an error may mean that the backend is not done with it
+			select {
+			case b.used <- k:
+			default:
 			}
 		}
 		b.begin()
 		// A client that does not read while it sends would otherwise wait for us as we wait for it.
 		deadline(rc.SetWriteDeadline, b.c.h.opts.RequestTimeout)
-		if _, err := b.c.w.Write(buf.Bytes()); err != nil {
+		if _, err := b.c.w.Write(buf); err != nil {
 			return err
 		}
 		if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -249,4 +282,32 @@ func answerAll(chunk []client.BulkLine, e *job.Error) []client.BulkResult {
 		}
 	}
 	return out
+}
+
+// appendResult writes a line's answer, for most of them without reflection.
+func appendResult(b []byte, r *client.BulkResult) ([]byte, error) {
+	if r.Error != nil || !plainText(r.Name) || !plainText(r.Status) {
+		var buf bytes.Buffer
+		err := encode(&buf, r)
+		return append(b, buf.Bytes()...), err
+	}
+	b = strconv.AppendInt(append(b, `{"line":`...), int64(r.Line), 10)
+	b = append(append(b, `,"status":"`...), r.Status...)
+	if r.JobID != nil {
+		b = append(append(b, `","job_id":"`...), r.JobID.String()...)
+	}
+	if r.Name != "" {
+		b = append(append(b, `","name":"`...), r.Name...)
+	}
+	return append(b, "\"}\n"...), nil
+}
+
+// plainText says that a string looks the same in JSON.
+func plainText(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

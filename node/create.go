@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
@@ -16,20 +17,34 @@ import (
 // job each cost a few entries and not sixty-four.
 
 const (
-	maxCreateItems = 1024
-	maxCreateBytes = 384 << 10
-	// createPipeline is how many commands may be on their way. More would only wait in raft's queue instead of in this one,
-	// where they could still be joined by others.
-	createPipeline = 8
-	createQueue    = 16384
+	maxCreateItems = 2048
+	maxCreateBytes = 480 << 10 // of an entry; fsm.MaxEntry holds
+	// waveEntries is how many entries go into the log side by side. They are on the disk by one fsync, and applied in one transaction: of
+	// many names at random places, more fall onto one page.
+	waveEntries = 4
+	// createWaves is how many waves may be on their way: one is applied while the next is replicated. More would only wait in raft's
+	// queue instead of in this one, where they could still be joined by others.
+	createWaves = 2
+	createQueue = 16384
 )
 
-// creation is one job on its way in. The batcher fills in the outcome and releases the group.
+// gathering is who waits for some creations.
+type gathering struct {
+	left atomic.Int64
+	done chan struct{}
+}
+
+func (g *gathering) add(n int) {
+	g.left.Store(int64(n))
+	g.done = make(chan struct{})
+}
+
+// creation is one job on its way in. The batcher fills in the outcome and tells the group.
 type creation struct {
 	spec    *job.Spec // normalized and checked
-	size    int       // about how many bytes it takes
+	size    int       // of spec, by sizeOf
 	request fsm.Request
-	group   *sync.WaitGroup
+	group   *gathering
 
 	outcome fsm.Outcome
 	err     error
@@ -39,23 +54,29 @@ type creation struct {
 	now  int64
 }
 
+// bytes is how much of an entry it takes at most.
+func (c *creation) bytes() int { return c.size + len(c.request.ID) }
+
 func (c *creation) finish(o fsm.Outcome, err error) {
 	c.outcome, c.err = o, err
-	c.group.Done()
+	if g := c.group; g.left.Add(-1) == 0 {
+		close(g.done)
+	}
 }
 
 type batcher struct {
-	e    *epoch
-	last uint64 // the highest number given out
-	wake chan struct{}
+	e         *epoch
+	schedules *schedules
+	last      uint64 // the highest number given out
+	wake      chan struct{}
 
 	mu     sync.Mutex
 	queue  []*creation
 	closed bool
 }
 
-func newBatcher(e *epoch, last uint64) *batcher {
-	return &batcher{e: e, last: last, wake: make(chan struct{}, 1)}
+func newBatcher(e *epoch, s *schedules, last uint64) *batcher {
+	return &batcher{e: e, schedules: s, last: last, wake: make(chan struct{}, 1)}
 }
 
 // submit hands in jobs; their group is released as each is decided.
@@ -90,56 +111,60 @@ func finishAll(items []*creation, err error) {
 // run makes commands of what comes in until the leadership ends.
 func (b *batcher) run(ctx context.Context) {
 	var flying sync.WaitGroup
-	slots := make(chan struct{}, createPipeline)
-	before := make(chan struct{}) // closed when the command before has been proposed
+	slots := make(chan struct{}, createWaves)
+	before := make(chan struct{}) // closed when the wave before has been proposed
 	close(before)
 	for {
-		// First a place in the pipeline, then the batch: what comes meanwhile joins it.
+		// First a place for a wave, then the wave: what comes meanwhile joins it.
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
-		batch := b.gather()
-		for batch == nil && ctx.Err() == nil {
+		batches := b.gather()
+		for batches == nil && ctx.Err() == nil {
 			select {
 			case <-b.wake:
 			case <-ctx.Done():
 			}
-			batch = b.gather()
+			batches = b.gather()
 		}
 		if ctx.Err() != nil {
-			finishAll(append(batch, b.close()...), fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded))
+			for _, batch := range append(batches, b.close()) {
+				finishAll(batch, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded))
+			}
 			flying.Wait()
 			return
 		}
 		from := b.last
-		b.last += uint64(len(batch))
+		for _, batch := range batches {
+			b.last += uint64(len(batch))
+		}
 		prev, mine := before, make(chan struct{})
 		before = mine
 		flying.Go(func() {
 			defer func() { <-slots }()
-			b.propose(batch, from, prev, mine)
+			b.wave(batches, from, prev, mine)
 		})
 	}
 }
 
-// gather takes what waits, up to the limits of a command; nil if nothing does.
-func (b *batcher) gather() []*creation {
+// gather takes what waits, up to the limits of a wave, cut into what fits an entry; nil if nothing waits.
+func (b *batcher) gather() (batches [][]*creation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n, size := 0, 0
-	for n < len(b.queue) && n < maxCreateItems && (n == 0 || size+b.queue[n].size <= maxCreateBytes) {
-		size += b.queue[n].size
-		n++
+	begin := 0
+	for begin < len(b.queue) && len(batches) < waveEntries {
+		n, size := 0, 0
+		for q := b.queue[begin:]; n < len(q) && n < maxCreateItems && (n == 0 || size+q[n].bytes() <= maxCreateBytes); n++ {
+			size += q[n].bytes()
+		}
+		batches = append(batches, append([]*creation(nil), b.queue[begin:begin+n]...))
+		begin += n
 	}
-	if n == 0 {
-		return nil
-	}
-	batch := append([]*creation(nil), b.queue[:n]...)
-	rest := copy(b.queue, b.queue[n:])
+	rest := copy(b.queue, b.queue[begin:])
 	clear(b.queue[rest:])
 	b.queue = b.queue[:rest]
-	return batch
+	return batches
 }
 
 // close refuses everything later and gives back what waits.
@@ -152,17 +177,42 @@ func (b *batcher) close() []*creation {
 	return left
 }
 
-// propose numbers a batch from `from` on. Preparing it is the expensive part and goes on beside that of its neighbours; only the
-// entry into the log is in order.
-func (b *batcher) propose(batch []*creation, from uint64, prev <-chan struct{}, mine chan<- struct{}) {
-	cmd, live := b.prepare(batch, from)
-	<-prev
-	if len(live) == 0 {
-		close(mine)
-		return
+// wave numbers batches from `from` on and proposes them together. Preparing them is the expensive part and goes on side by side; only
+// the entry into the log is in order.
+func (b *batcher) wave(batches [][]*creation, from uint64, prev <-chan struct{}, mine chan<- struct{}) {
+	type entry struct {
+		cmd    *fsm.Create
+		live   []*creation
+		future scheduler.Future
 	}
-	future := b.e.prop.Propose(cmd)
+	entries := make([]entry, len(batches))
+	var ready sync.WaitGroup
+	for i, batch := range batches {
+		e, first := &entries[i], from
+		from += uint64(len(batch))
+		if i == len(batches)-1 {
+			e.cmd, e.live = b.prepare(batch, first)
+			break
+		}
+		ready.Go(func() { e.cmd, e.live = b.prepare(batch, first) })
+	}
+	ready.Wait()
+	<-prev
+	for i := range entries {
+		if e := &entries[i]; len(e.live) > 0 {
+			e.future = b.e.prop.Propose(e.cmd)
+		}
+	}
 	close(mine)
+	for _, e := range entries {
+		if len(e.live) > 0 {
+			answerBatch(e.live, e.future)
+		}
+	}
+}
+
+// answerBatch waits for what became of a command and tells those who wait for its jobs.
+func answerBatch(live []*creation, future scheduler.Future) {
 	reply, err := future.Wait()
 	if err == nil && len(reply.Items) != len(live) {
 		err = fmt.Errorf("%d outcomes for %d jobs", len(reply.Items), len(live))
@@ -186,31 +236,30 @@ func (b *batcher) prepare(batch []*creation, from uint64) (*fsm.Create, []*creat
 		finishAll(batch, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, err))
 		return nil, nil
 	}
-	cmd := &fsm.Create{Head: fsm.Head{Now: now, Term: b.e.term}}
-	var live []*creation
+	return b.command(batch, from, now)
+}
+
+func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Create, []*creation) {
+	cmd := &fsm.Create{Head: fsm.Head{Now: now, Term: b.e.term}, Items: make([]fsm.CreateItem, 0, len(batch))}
+	live := make([]*creation, 0, len(batch))
+	size := 0
+	for _, c := range batch {
+		size += c.size
+	}
+	defs := make([]byte, 0, size) // all of them, one behind the other
 	for i, c := range batch {
 		id := job.ID(from + uint64(i) + 1)
-		item, err := createItem(c, id, now)
+		sched, err := b.schedules.compile(c.spec, id)
 		if err != nil {
 			c.finish(fsm.Outcome{}, err)
 			continue
 		}
-		cmd.Items = append(cmd.Items, item)
+		c.next, c.now = firstRun(c.spec, sched, now), now
+		def := store.Definition{Spec: *c.spec, Version: 1, CreatedAt: now, UpdatedAt: now}
+		begin := len(defs)
+		defs = def.Append(defs)
+		cmd.Items = append(cmd.Items, fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)], Next: c.next, Request: c.request})
 		live = append(live, c)
 	}
 	return cmd, live
-}
-
-func createItem(c *creation, id job.ID, now int64) (fsm.CreateItem, error) {
-	sched, err := compile(c.spec, id)
-	if err != nil {
-		return fsm.CreateItem{}, err
-	}
-	def := store.Definition{Spec: *c.spec, Version: 1, CreatedAt: now, UpdatedAt: now}
-	data, err := def.Encode()
-	if err != nil {
-		return fsm.CreateItem{}, err
-	}
-	c.next, c.now = firstRun(c.spec, sched, now), now
-	return fsm.CreateItem{Job: uint64(id), Def: data, Next: c.next, Request: c.request}, nil
 }

@@ -15,24 +15,26 @@ import (
 
 // group is one Raft group on this node: its log, its state and, while it leads, its scheduler. A node runs one today.
 type group struct {
-	cfg     *Config
-	log     *slog.Logger
-	store   *store.Store
-	logs    *durableLog
-	snaps   *fsm.Snapshots
-	fsm     *fsm.FSM
-	quorum  *quorum
-	raft    *raft.Raft
-	lead    *leadership
-	flight  *flight
-	meters  *meters
-	members *members                     // set before raft starts
-	skew    func() (time.Duration, bool) // how far this node's clock is from the majority's
+	cfg    *Config
+	log    *slog.Logger
+	store  *store.Store
+	logs   *durableLog
+	snaps  *fsm.Snapshots
+	fsm    *fsm.FSM
+	quorum *quorum
+	raft   *raft.Raft
+	lead   *leadership
+	flight *flight
+	meters *meters
+
+	schedules *schedules                   // of jobs that were created lately
+	members   *members                     // set before raft starts
+	skew      func() (time.Duration, bool) // how far this node's clock is from the majority's
 }
 
 // openGroup opens the files of the group and holds them against each other. Raft is not running yet.
 func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
-	g := &group{cfg: cfg, log: cfg.Logger, flight: &flight{}, meters: m}
+	g := &group{cfg: cfg, log: cfg.Logger, flight: &flight{}, meters: m, schedules: newSchedules()}
 	defer func() {
 		if err != nil {
 			g.closeFiles()

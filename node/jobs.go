@@ -8,7 +8,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -24,7 +23,7 @@ func (b *backend) check(spec *job.Spec) error {
 	if err := b.checkFields(spec); err != nil {
 		return err
 	}
-	_, err := compile(spec, 1)
+	_, err := b.g.schedules.compile(spec, 1)
 	return err
 }
 
@@ -56,8 +55,7 @@ func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, false, err
 	}
-	var group sync.WaitGroup
-	c := &creation{spec: &spec, size: sizeOf(&spec), group: &group}
+	c := &creation{spec: &spec, size: sizeOf(&spec), group: &gathering{}}
 	if err := b.create(ctx, []*creation{c}, func(now int64) { c.request = requestOf(rq, now) }); err != nil {
 		return job.Job{}, false, err
 	}
@@ -90,20 +88,23 @@ func (c *creation) job() job.Job {
 	return j
 }
 
-// sizeOf is about how much of a log entry a job takes.
+// sizeOf is how much of a log entry a job takes at most, without its request. An entry that turns out too large fails as a whole.
 func sizeOf(s *job.Spec) int {
-	n := 400 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.IdempotencyKey)
+	n := 380 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.Timezone) + len(s.IdempotencyKey)
+	for _, c := range s.Calendars {
+		n += len(c) + 5
+	}
 	if s.Notify != nil {
 		n += 40 + len(s.Notify.Webhook)
 		for _, e := range s.Notify.Email {
-			n += len(e) + 2
+			n += len(e) + 5
 		}
 	}
 	for k, v := range s.Tags {
-		n += len(k) + len(v) + 4
+		n += len(k) + len(v) + 10
 	}
 	for k, v := range s.Workers {
-		n += len(k) + len(v) + 4
+		n += len(k) + len(v) + 10
 	}
 	return n
 }
@@ -123,15 +124,9 @@ func (b *backend) create(ctx context.Context, items []*creation, stamp func(now 
 		if open = b.withRoom(open); len(open) == 0 {
 			return nil
 		}
-		for _, c := range open {
-			c.group.Add(1)
-		}
-		done := make(chan struct{})
 		group := open[0].group
-		go func() {
-			group.Wait()
-			close(done)
-		}()
+		group.add(len(open))
+		done := group.done
 		e.creates.submit(open)
 		select {
 		case <-done:
@@ -173,9 +168,10 @@ func leftOver(open []*creation, err error) {
 // BulkCreate implements api.Backend. A named line is safe to repeat by its name; an unnamed one by its content and its place.
 func (b *backend) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult, error) {
 	out := make([]client.BulkResult, len(lines))
-	var group sync.WaitGroup
-	var items []*creation
-	var at []int // the line of each item
+	var group gathering
+	all := make([]creation, len(lines))
+	items := make([]*creation, 0, len(lines))
+	at := make([]int, 0, len(lines)) // the line of each item
 	for i := range lines {
 		l := &lines[i]
 		out[i] = client.BulkResult{Line: l.Line, Name: l.Spec.Name}
@@ -188,7 +184,8 @@ func (b *backend) BulkCreate(ctx context.Context, lines []client.BulkLine, rq ap
 			continue
 		}
 		out[i].Name = l.Spec.Name
-		items = append(items, &creation{spec: &l.Spec, size: sizeOf(&l.Spec), group: &group})
+		all[i] = creation{spec: &l.Spec, size: sizeOf(&l.Spec), group: &group}
+		items = append(items, &all[i])
 		at = append(at, i)
 	}
 	if len(items) == 0 {
@@ -235,12 +232,11 @@ func answer(r *client.BulkResult, c *creation) {
 		fail(r, err)
 		return
 	}
-	id := c.outcome.Job
 	switch {
 	case c.outcome.Code == fsm.CodeExists, c.outcome.Code == fsm.CodeOK && c.outcome.Replay:
-		r.Status, r.JobID = "exists", &id
+		r.Status, r.JobID = "exists", &c.outcome.Job
 	case c.outcome.Code == fsm.CodeOK:
-		r.Status, r.JobID = "created", &id
+		r.Status, r.JobID = "created", &c.outcome.Job
 	default:
 		fail(r, outcomeError(c.outcome, r.Name))
 	}

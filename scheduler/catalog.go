@@ -56,13 +56,19 @@ type info struct {
 type catalog struct {
 	young, old map[job.ID]*info
 	calendars  map[string]*calendar
-	shared     map[sharedKey]*schedule.Schedule
+	shared     map[ScheduleKey]*schedule.Schedule
 }
 
-// sharedKey is all that the schedule of most jobs depends on. A million jobs have a few dozen of them.
-type sharedKey struct {
+// ScheduleKey is all that the schedule of most jobs depends on. A million jobs have a few dozen of them.
+type ScheduleKey struct {
 	expr, zone, gap, overlap string
 	start, end               job.Instant
+}
+
+// SharedSchedule says whether all jobs with the same key have the same schedule: H, @every and jitter depend on the job's number.
+func SharedSchedule(spec *job.Spec) (ScheduleKey, bool) {
+	shared := spec.Jitter == 0 && !strings.ContainsAny(spec.Schedule, "Hh@")
+	return ScheduleKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, spec.StartAt, spec.EndAt}, shared
 }
 
 const maxShared = 1024
@@ -71,7 +77,7 @@ const maxShared = 1024
 const catalogSize = 4096
 
 func newCatalog() *catalog {
-	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}, shared: map[sharedKey]*schedule.Schedule{}}
+	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}, shared: map[ScheduleKey]*schedule.Schedule{}}
 }
 
 func (c *catalog) get(id job.ID) *info {
@@ -153,9 +159,7 @@ func (c *catalog) compile(i *info) (bad string) {
 		}
 	}()
 	spec := &i.def.Spec
-	// H, @every and jitter depend on the job's number.
-	common := spec.Jitter == 0 && !strings.ContainsAny(spec.Schedule, "Hh@")
-	key := sharedKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, spec.StartAt, spec.EndAt}
+	key, common := SharedSchedule(spec)
 	if common {
 		if i.sched = c.shared[key]; i.sched != nil {
 			return ""
