@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,28 +76,47 @@ func (l *lines) Read(p []byte) (int, error) {
 }
 
 // name is a job's name: scattered, as names of people's jobs are, so that the name index is not filled from left to right.
-func name(prefix string, i int) string {
-	return fmt.Sprintf("%016x-%s-%d", uint64(i+1)*0x9e3779b97f4a7c15+scatter, prefix, i)
+func name(prefix string, i int) string { return string(appendName(nil, prefix, i)) }
+
+func appendName(b []byte, prefix string, i int) []byte {
+	const hex = "0123456789abcdef"
+	scattered := uint64(i+1)*0x9e3779b97f4a7c15 + scatter
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, hex[scattered>>shift&15])
+	}
+	b = append(append(append(b, '-'), prefix...), '-')
+	return strconv.AppendInt(b, int64(i), 10)
 }
 
 // scatter lets a cluster be measured again (--addr), which has the jobs of the last time.
 var scatter = uint64(time.Now().UnixNano())
 
+// text builds a line without fmt: what writes the definitions shares the machine with what is measured.
+type text []byte
+
+func (t text) str(s string) text { return append(t, s...) }
+func (t text) num(n int) text    { return strconv.AppendInt(t, int64(n), 10) }
+
 // idle makes jobs that are not due while anything is measured: daily ones, spread over the minutes of the day from two hours hence.
 func idle(from time.Time) maker {
 	from = from.UTC().Add(2 * time.Hour)
+	minute := from.Hour()*60 + from.Minute()
 	return func(w *bytes.Buffer, i int) {
-		at := from.Add(time.Duration(i%(20*60)) * time.Minute)
-		fmt.Fprintf(w, `{"name":%q,"type":"http","schedule":"%d %d %d * * *","payload":{"url":"http://127.0.0.1:9/reports/daily","method":"POST","headers":{"Content-Type":"application/json"},"body":{"account":%d,"kind":"daily"}}}`,
-			name("idle", i), i%60, at.Minute(), at.Hour(), i)
+		at := (minute + i%(20*60)) % (24 * 60)
+		t := text(w.AvailableBuffer()).str(`{"name":"`)
+		t = appendName(t, "idle", i)
+		t = t.str(`","type":"http","schedule":"`).num(i % 60).str(" ").num(at % 60).str(" ").num(at / 60)
+		t = t.str(` * * *","payload":{"url":"http://127.0.0.1:9/reports/daily","method":"POST","headers":{"Content-Type":"application/json"},"body":{"account":`).num(i)
+		w.Write(t.str(`,"kind":"daily"}}}`))
 	}
 }
 
 // dueAt makes jobs that are due once a year, at one second.
 func dueAt(at time.Time, prefix, typ, payload string) maker {
 	at = at.UTC()
+	rest := fmt.Sprintf(`","type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`, typ, at.Second(), at.Minute(), at.Hour(), at.Day(), int(at.Month()), payload)
 	return func(w *bytes.Buffer, i int) {
-		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`,
-			name(prefix, i), typ, at.Second(), at.Minute(), at.Hour(), at.Day(), int(at.Month()), payload)
+		t := appendName(text(w.AvailableBuffer()).str(`{"name":"`), prefix, i)
+		w.Write(append(t, rest...))
 	}
 }

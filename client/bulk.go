@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -24,10 +23,12 @@ const (
 // BulkCreate creates a job for every line of NDJSON and calls fn with each line's result, in order. It returns an error when lines
 // remain unanswered; sending the same input again is safe.
 func (c *Client) BulkCreate(ctx context.Context, r io.Reader, fn func(BulkResult) error) error {
-	in := bufio.NewReaderSize(r, 64<<10)
+	in := bufio.NewReaderSize(r, 256<<10)
 	first := 0 // lines before this request
+	size := 0  // of the last one: the next is probably as large
 	for {
-		body, lines, err := cutLines(in)
+		body, lines, err := cutLines(in, size)
+		size = len(body)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return job.Errorf(job.CodeMalformed, "", "the input broke off after line %d: %v", first+lines, err)
 		}
@@ -44,7 +45,8 @@ func (c *Client) BulkCreate(ctx context.Context, r io.Reader, fn func(BulkResult
 }
 
 // cutLines takes the lines of one request off the input.
-func cutLines(in *bufio.Reader) (body []byte, lines int, err error) {
+func cutLines(in *bufio.Reader, size int) (body []byte, lines int, err error) {
+	body = make([]byte, 0, size+size/8) // one of its own: the last may still be on its way
 	for lines < bulkLines && len(body) < bulkBytes {
 		part, err := in.ReadSlice('\n')
 		body = append(body, part...)
@@ -72,10 +74,10 @@ func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkR
 		var callerErr error
 		last := attempt >= c.attempts
 		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body, media: "application/x-ndjson", noKey: true, lines: true, stream: func(r io.Reader) error {
-			dec := json.NewDecoder(r)
+			in := resultReader{in: bufio.NewReaderSize(r, 64<<10)}
 			for {
-				var res BulkResult
-				if err := dec.Decode(&res); errors.Is(err, io.EOF) {
+				res, err := in.next()
+				if errors.Is(err, io.EOF) {
 					return nil
 				} else if err != nil {
 					return readError{err}
