@@ -40,8 +40,8 @@ type BulkLimits struct {
 	Bytes      int64 // of the whole request; default 256 MiB
 	Lines      int   // of the whole request; default 1,000,000
 	LineBytes  int   // default 256 KiB
-	ChunkLines int   // what goes to the backend at once; default 1,000
-	ChunkBytes int   // default 256 KiB
+	ChunkLines int   // what goes to the backend at once; default 4,000
+	ChunkBytes int   // default 1 MiB
 }
 
 func (o *Options) defaults() {
@@ -64,8 +64,8 @@ func (o *Options) defaults() {
 	}
 	def(&o.Bulk.Lines, 1_000_000)
 	def(&o.Bulk.LineBytes, 256<<10)
-	def(&o.Bulk.ChunkLines, 1000)
-	def(&o.Bulk.ChunkBytes, 256<<10)
+	def(&o.Bulk.ChunkLines, 4000)
+	def(&o.Bulk.ChunkBytes, 1<<20)
 }
 
 type handler struct {

@@ -29,7 +29,7 @@ func (c *call) bulk() error {
 
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	p := &chunkPipe{full: make(chan *chunk, 1), used: make(chan *chunk, 3)}
+	p := &chunkPipe{full: make(chan *chunk), used: make(chan *chunk, 1)}
 	b := &bulkWriter{c: c, ctx: ctx, rq: rq, used: p.used}
 	done := make(chan error, 1)
 	var panicked any
@@ -54,7 +54,8 @@ func (c *call) bulk() error {
 	return readErr
 }
 
-// chunk is what goes to the backend at once. Three of them go round: one is read, one waits, one is with the backend.
+// chunk is what goes to the backend at once. Two of them go round: one is read while the other is with the backend. A stream takes no more
+// memory than that, however long it is and however slowly its answers are taken.
 type chunk struct {
 	lines []client.BulkLine
 	text  []byte // what the lines are in

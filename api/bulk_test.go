@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -70,7 +72,8 @@ func TestBulkChunks(t *testing.T) {
 	for i := range 1200 {
 		b.WriteString(line(fmt.Sprintf("n%d", i)))
 	}
-	got := results(t, serve(t, f, "POST", "/api/v1/jobs:bulk", nil, b.String()).Body.String())
+	o := api.Options{Bulk: api.BulkLimits{ChunkLines: 1000, ChunkBytes: 256 << 10}}
+	got := results(t, serveWith(t, f, o, "POST", "/api/v1/jobs:bulk", nil, b.String()).Body.String())
 	if len(got) != 1200 || chunks != 2 {
 		t.Fatalf("%d answers in %d chunks", len(got), chunks)
 	}
@@ -87,7 +90,7 @@ func TestBulkChunks(t *testing.T) {
 	// By size.
 	chunks = 0
 	fat := strings.Replace(line("fat"), `"type"`, `"tags":{"t":"`+strings.Repeat("y", 200<<10)+`"},"type"`, 1)
-	serve(t, f, "POST", "/api/v1/jobs:bulk", nil, strings.Repeat(fat, 4))
+	serveWith(t, f, o, "POST", "/api/v1/jobs:bulk", nil, strings.Repeat(fat, 4))
 	if chunks != 2 {
 		t.Errorf("%d chunks", chunks)
 	}
@@ -243,6 +246,51 @@ func TestBulkAnswersAreJSON(t *testing.T) {
 		}
 		if got, err := api.AppendResult([]byte("before "), &r); err != nil || string(got) != "before "+want.String() {
 			t.Errorf("%q and not %q, %v", got, want.String(), err)
+		}
+	}
+}
+
+// looker sees whether a line is what its text says, while the next chunk is read into memory that was used before.
+type looker struct {
+	*apitest.Fake
+	t     *testing.T
+	lines int
+}
+
+func (l *looker) BulkCreate(_ context.Context, lines []client.BulkLine, _ api.Request) ([]client.BulkResult, error) {
+	out := make([]client.BulkResult, len(lines))
+	for i := range lines {
+		l.lines++
+		if lines[i].Err != nil {
+			out[i] = client.BulkResult{Line: lines[i].Line, Status: "error", Error: lines[i].Err}
+			continue
+		}
+		runtime.Gosched()
+		want := fmt.Sprintf("n%d-%s", lines[i].Line, strings.Repeat("x", lines[i].Line%90))
+		if got := lines[i].Spec.Name; got != want || strings.TrimSpace(line(want)) != string(lines[i].Raw) {
+			l.t.Errorf("line %d is %q of %q", lines[i].Line, got, lines[i].Raw)
+		}
+		out[i] = client.BulkResult{Line: lines[i].Line, Status: "created", Name: lines[i].Spec.Name}
+	}
+	return out, nil
+}
+
+func TestBulkChunksDoNotMix(t *testing.T) {
+	const n = 3000
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(line(fmt.Sprintf("n%d-%s", i+1, strings.Repeat("x", (i+1)%90))))
+	}
+	l := &looker{Fake: apitest.New(), t: t}
+	w := httptest.NewRecorder()
+	api.New(l, api.Options{Bulk: api.BulkLimits{ChunkLines: 7}}).ServeHTTP(w, httptest.NewRequest("POST", "/api/v1/jobs:bulk", iotest.HalfReader(strings.NewReader(b.String()))))
+	got := results(t, w.Body.String())
+	if len(got) != n || l.lines != n {
+		t.Fatalf("%d answers of %d lines", len(got), l.lines)
+	}
+	for i, r := range got {
+		if r.Line != i+1 || r.Status != "created" || r.Name != fmt.Sprintf("n%d-%s", i+1, strings.Repeat("x", (i+1)%90)) {
+			t.Fatalf("%d: %+v", i, r)
 		}
 	}
 }

@@ -46,11 +46,13 @@ func ParseID(s string) (ID, error) {
 		return 0, fmt.Errorf("a job id begins with %q", idPrefix)
 	}
 	n, err := strconv.ParseUint(rest, 32, 64)
-	if err != nil || n == 0 || ID(n).String() != s { // one id has one spelling
+	if err != nil || rest[0] == '0' || strings.ContainsFunc(rest, isCapital) { // one id has one spelling
 		return 0, fmt.Errorf("%q is not a job id", s)
 	}
 	return ID(n), nil
 }
+
+func isCapital(r rune) bool { return r >= 'A' && r <= 'Z' }
 
 // Origin says why a run exists.
 type Origin uint8

@@ -21,11 +21,14 @@ const (
 	maxCreateBytes = 480 << 10 // of an entry; fsm.MaxEntry holds
 	// waveEntries is how many entries go into the log side by side. They are on the disk by one fsync, and applied in one transaction: of
 	// many names at random places, more fall onto one page.
-	waveEntries = 4
+	waveEntries = 8
 	// createWaves is how many waves may be on their way: one is applied while the next is replicated. More would only wait in raft's
 	// queue instead of in this one, where they could still be joined by others.
 	createWaves = 2
-	createQueue = 16384
+
+	// How many jobs may wait: of bulk creates, and of single ones.
+	createQueue  = 1 << 17
+	singlesQueue = 1 << 14
 )
 
 // gathering is who waits for some creations.
@@ -70,26 +73,31 @@ type batcher struct {
 	last      uint64 // the highest number given out
 	wake      chan struct{}
 
-	mu     sync.Mutex
-	queue  []*creation
-	closed bool
+	mu      sync.Mutex
+	singles []*creation // somebody waits for each of these: they do not wait behind a bulk load
+	queue   []*creation
+	closed  bool
 }
 
 func newBatcher(e *epoch, s *schedules, last uint64) *batcher {
 	return &batcher{e: e, schedules: s, last: last, wake: make(chan struct{}, 1)}
 }
 
-// submit hands in jobs; their group is released as each is decided.
+// submit hands in jobs; their group is told when all are decided.
 func (b *batcher) submit(items []*creation) {
 	b.mu.Lock()
 	var err error
+	queue, limit := &b.queue, createQueue
+	if len(items) == 1 {
+		queue, limit = &b.singles, singlesQueue
+	}
 	switch {
 	case b.closed:
 		err = fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded)
-	case len(b.queue) > createQueue:
-		err = job.Errorf(job.CodeUnavailable, "send fewer at a time", "%d jobs wait to be created already; nothing was changed", len(b.queue))
+	case len(*queue) > limit:
+		err = job.Errorf(job.CodeUnavailable, "send fewer at a time", "%d jobs wait to be created already; nothing was changed", len(*queue))
 	default:
-		b.queue = append(b.queue, items...)
+		*queue = append(*queue, items...)
 	}
 	b.mu.Unlock()
 	if err != nil {
@@ -152,19 +160,33 @@ func (b *batcher) run(ctx context.Context) {
 func (b *batcher) gather() (batches [][]*creation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	begin := 0
-	for begin < len(b.queue) && len(batches) < waveEntries {
-		n, size := 0, 0
-		for q := b.queue[begin:]; n < len(q) && n < maxCreateItems && (n == 0 || size+q[n].bytes() <= maxCreateBytes); n++ {
-			size += q[n].bytes()
+	for len(batches) < waveEntries {
+		var batch []*creation
+		size := 0
+		for _, queue := range []*[]*creation{&b.singles, &b.queue} {
+			q, n := *queue, 0
+			for n < len(q) && len(batch)+n < maxCreateItems && (len(batch)+n == 0 || size+q[n].bytes() <= maxCreateBytes) {
+				size += q[n].bytes()
+				n++
+			}
+			batch = append(batch, q[:n]...)
+			*queue = shorten(q, n)
 		}
-		batches = append(batches, append([]*creation(nil), b.queue[begin:begin+n]...))
-		begin += n
+		if len(batch) == 0 {
+			break
+		}
+		batches = append(batches, batch)
 	}
-	rest := copy(b.queue, b.queue[begin:])
-	clear(b.queue[rest:])
-	b.queue = b.queue[:rest]
 	return batches
+}
+
+// shorten takes n off the front of a queue. What is behind them stays where it is until append needs the room.
+func shorten(q []*creation, n int) []*creation {
+	clear(q[:n])
+	if n == len(q) {
+		return q[:0]
+	}
+	return q[n:]
 }
 
 // close refuses everything later and gives back what waits.
@@ -172,8 +194,8 @@ func (b *batcher) close() []*creation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	left := b.queue
-	b.queue = nil
+	left := append(b.singles, b.queue...)
+	b.singles, b.queue = nil, nil
 	return left
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,11 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 		items = append(items, c)
 	}
 	b.queue = append(b.queue, items...)
+	for range 3 { // these came later, and go first
+		single := &creation{size: 10, group: &gathering{}}
+		items = slices.Insert(items, len(b.singles), single)
+		b.singles = append(b.singles, single)
+	}
 	seen := 0
 	for waves := b.gather(); waves != nil; waves = b.gather() {
 		if len(waves) > waveEntries {
