@@ -69,6 +69,7 @@ type durableLog struct {
 	fatal    func(error)
 	before   func() error // of every write; nil: nothing
 	appended appended
+	recent   recentLogs
 }
 
 // write makes one write, unless the disk refuses it.
@@ -106,7 +107,21 @@ func (d *durableLog) StoreLogs(logs []*raft.Log) error {
 	}
 	d.appended.bytes.Add(uint64(size))
 	d.appended.entries.Add(uint64(len(logs)))
-	return d.write("append", func() error { return d.logStore.StoreLogs(logs) })
+	err := d.write("append", func() error { return d.logStore.StoreLogs(logs) })
+	if err != nil {
+		d.recent.forget() // nobody knows what is there now
+		return err
+	}
+	d.recent.add(logs)
+	return nil
+}
+
+// GetLog reads an entry.
+func (d *durableLog) GetLog(index uint64, out *raft.Log) error {
+	if d.recent.get(index, out) {
+		return nil
+	}
+	return d.logStore.GetLog(index, out)
 }
 
 func (d *durableLog) Set(key, val []byte) error {
@@ -128,8 +143,10 @@ func (d *durableLog) DeleteRange(first, last uint64) error {
 		return d.failed("read", err)
 	}
 	if last >= end {
+		d.recent.forget()
 		return d.write("truncate", func() error { return d.deleteAll(first, last) })
 	}
+	d.recent.forget()
 	for first <= last {
 		to := min(first+deleteChunk-1, last)
 		if err := d.write("compact", func() error { return d.deleteAll(first, to) }); err != nil {
