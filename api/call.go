@@ -219,15 +219,24 @@ func (c *call) reply(status int, v any) error {
 	if err := encode(&buf, v); err != nil {
 		return err
 	}
+	c.write(status, buf.Bytes())
+	return nil
+}
+
+func (c *call) write(status int, text []byte) {
 	c.w.Header().Set("Content-Type", "application/json")
 	c.w.WriteHeader(status)
-	c.w.Write(buf.Bytes()) //nolint:errcheck // the client hung up; the request is done all the same
-	return nil
+	c.w.Write(text) //nolint:errcheck // the client hung up; the request is done all the same
 }
 
 func (c *call) replyJob(status int, j job.Job) error {
 	c.w.Header().Set("ETag", `"`+strconv.FormatUint(j.Version, 10)+`"`)
-	return c.reply(status, j)
+	b, ok := appendJob(make([]byte, 0, 1024+len(j.Payload)), &j)
+	if !ok {
+		return c.reply(status, j)
+	}
+	c.write(status, b)
+	return nil
 }
 
 func (c *call) noContent() error {
