@@ -83,3 +83,13 @@ func BenchmarkContains(b *testing.B) {
 		at = at.Add(time.Hour)
 	}
 }
+
+// BenchmarkParseCron is what a create reads.
+func BenchmarkParseCron(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse("17 43 10 * * *", Options{Zone: "UTC", Gap: "run_after"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

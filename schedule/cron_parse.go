@@ -88,10 +88,17 @@ type cronFields [6][]term
 
 func parseCron(expr string) (*cronFields, *Error) {
 	parts := strings.Fields(expr)
-	var f cronFields
+	var own struct { // most fields have one term: all of them are allocated together
+		cronFields
+		terms [6]term
+	}
+	f := &own.cronFields
+	for i := range f {
+		f[i] = own.terms[i : i : i+1]
+	}
 	switch len(parts) {
 	case 5:
-		f[fSecond] = []term{{kind: termValue}}
+		f[fSecond] = append(f[fSecond], term{kind: termValue})
 	case 6:
 	case 7:
 		return nil, scheduleError("drop the last field and use start_at and end_at", "a cron expression with a year field is not supported")
@@ -101,17 +108,17 @@ func parseCron(expr string) (*cronFields, *Error) {
 	}
 	first := 6 - len(parts)
 	for i, text := range parts {
-		terms, err := parseField(first+i, strings.ToUpper(text))
+		terms, err := parseField(f[first+i], first+i, strings.ToUpper(text))
 		if err != nil {
 			return nil, err
 		}
 		f[first+i] = terms
 	}
-	return &f, nil
+	return f, nil
 }
 
-func parseField(field int, text string) ([]term, *Error) {
-	terms := make([]term, 0, 4)
+// parseField appends the terms of a field.
+func parseField(terms []term, field int, text string) ([]term, *Error) {
 	for more := true; more; {
 		var item string
 		item, text, more = strings.Cut(text, ",")
