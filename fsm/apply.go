@@ -241,8 +241,8 @@ func (a *applier) remember(q Request, o Outcome) error {
 	if q.ID == "" || (o.Code != CodeOK && o.Code != CodeQueued) {
 		return nil
 	}
-	var data []byte
-	if err := codec.NewEncoderBytes(&data, handle).Encode(&storedOutcome{q.Fingerprint, o}); err != nil {
+	data, err := encodeStored(q.Fingerprint, &o)
+	if err != nil {
 		return err
 	}
 	return a.b.PutRequest(q.ID, data, q.Expires)

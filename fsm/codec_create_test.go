@@ -7,6 +7,8 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"pgregory.net/rapid"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // A create in the log is what the library makes of it, and is read as the library reads it: nodes of one cluster may run binaries from
@@ -68,4 +70,25 @@ func TestReadsUsualCreatesByItself(t *testing.T) {
 	if got, ok := readCreate(data[2:]); !ok || !reflect.DeepEqual(got, c) {
 		t.Error("it does")
 	}
+}
+
+// The outcome of a request is kept as the library writes it: replicas are compared byte by byte.
+func TestStoredOutcomesAgreeWithTheLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Outcome{Code: Code(rapid.Byte().Draw(t, "code"))}
+		if rapid.Bool().Draw(t, "a job") {
+			o.Job, o.Version = job.ID(rapid.Uint64().Draw(t, "job")), rapid.Uint64().Draw(t, "version")
+		}
+		if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+			o.Run, o.Fence, o.Count, o.Text, o.Times = job.RunKey{Job: 1, At: 2, Origin: 3}, rapid.Uint64().Draw(t, "fence"), rapid.Int().Draw(t, "count"), rapid.String().Draw(t, "text"), []int64{1}
+		}
+		print := rapid.Uint64().Draw(t, "fingerprint")
+		var want []byte
+		if err := codec.NewEncoderBytes(&want, handle).Encode(&storedOutcome{print, o}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := encodeStored(print, &o); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%+v is written as\n%x and not\n%x, %v", o, got, want, err)
+		}
+	})
 }
