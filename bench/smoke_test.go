@@ -3,9 +3,12 @@ package bench_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +22,10 @@ const asCarillon = "CARILLON_BENCH_TEST"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCarillon) != "" {
 		os.Exit(cmd.Main())
+	}
+	// These tests wait nearly all of their time. The command line is read later and may say otherwise.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

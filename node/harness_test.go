@@ -28,10 +28,7 @@ import (
 // TestMain lets one more test run than there are cores: nearly all of their time they wait for clocks, leases and elections. Many more
 // would be faster still, and make elections where none are expected on a machine that is busy.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen && !raceEnabled { // with the race detector they work
+	if !raceEnabled { // with the race detector they work; the command line is read later and may say otherwise
 		if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
 			panic(err)
 		}

@@ -114,7 +114,7 @@ func TestVerbs(t *testing.T) {
 
 	// Slow disk: of a follower, and then of a majority, which is what a write waits for.
 	lead := c.leader()
-	const slow = 200 * time.Millisecond
+	const slow = 100 * time.Millisecond // well below a heartbeat: nobody is to lose the leader over it
 	for i, m := range c.members {
 		m.slow.delay.Store(int64(slow))
 		if i == 0 {
