@@ -177,8 +177,14 @@ func TestPauseResume(t *testing.T) {
 	}
 	n.eventually("it runs again", func() bool { return len(tg.seen()) > before })
 	n.eventually("recorded", func() bool { return n.count("p", job.RunSucceeded) > before })
-	if n.count("p", job.RunSkipped) != 1 {
-		t.Error("there is no record of what did not run")
+	records := 0
+	for _, r := range n.runs("p") {
+		if r.Status == job.RunSkipped && r.Reason == job.ReasonPaused { // a busy machine may skip one because of overlap as well
+			records++
+		}
+	}
+	if records != 1 {
+		t.Errorf("%d records of what did not run: %+v", records, n.runs("p"))
 	}
 	account(t, n, j, tg)
 }
