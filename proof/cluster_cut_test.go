@@ -58,14 +58,7 @@ func (l *load) cut(w *harness.Net, way int, d time.Duration) cutOff {
 	c := cutOff{node: old, term: term}
 	me := slices.Index(l.cl.Nodes, old)
 	from := time.Now()
-	for i := range l.cl.Nodes {
-		if i != me && ways[way].sends {
-			w.Cut(me, i)
-		}
-		if i != me && ways[way].gets {
-			w.Cut(i, me)
-		}
-	}
+	w.Isolate(me, ways[way].sends, ways[way].gets)
 	if ways[way].sends {
 		c.silent = time.Now()
 	}

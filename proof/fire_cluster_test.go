@@ -76,14 +76,7 @@ func (f *fire) cutOff() {
 	way := ways[f.rng.IntN(3)]
 	me := slices.Index(f.cl.Nodes, n)
 	from := time.Now()
-	for i := range f.cl.Nodes {
-		if i != me && way.sends {
-			f.net.Cut(me, i)
-		}
-		if i != me && way.gets {
-			f.net.Cut(i, me)
-		}
-	}
+	f.net.Isolate(me, way.sends, way.gets)
 	d := f.between(500*time.Millisecond, 4*time.Second)
 	time.Sleep(d)
 	n.CutOff(way.name, from)

@@ -36,11 +36,21 @@ const maxMachines = 10
 // NewNet makes a network of n machines, which goes away with the test. Where that is not possible it skips the test.
 func NewNet(tb testing.TB, n int) *Net {
 	tb.Helper()
+	w, why := TryNet(tb, n)
+	if why != "" {
+		tb.Skip(why)
+	}
+	return w
+}
+
+// TryNet is NewNet for a test that has something to show without one: where it is not possible it says why.
+func TryNet(tb testing.TB, n int) (*Net, string) {
+	tb.Helper()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
-		tb.Skip("network namespaces need root on Linux")
+		return nil, "network namespaces need root on Linux"
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		tb.Skip("network namespaces need the ip command")
+		return nil, "network namespaces need the ip command"
 	}
 	sweepNets()
 	if n > maxMachines {
@@ -71,10 +81,10 @@ func NewNet(tb testing.TB, n int) *Net {
 	steps = append(steps, []string{"addr", "add", w.Host + "/28", "dev", w.bridge()}, []string{"link", "set", w.bridge(), "up"})
 	for _, s := range steps {
 		if err := ip(s...); err != nil {
-			tb.Skipf("no network namespaces here: %v", err)
+			return nil, fmt.Sprintf("no network namespaces here: %v", err)
 		}
 	}
-	return w
+	return w, ""
 }
 
 // taken says whether this machine has an address in a subnet.
@@ -119,6 +129,19 @@ func (w *Net) Cut(from, to int) {
 	w.tb.Helper()
 	if err := ip("-n", w.ns(from), "neigh", "replace", w.IP(to), "lladdr", "02:00:00:00:00:00", "dev", "eth0", "nud", "permanent"); err != nil {
 		w.tb.Fatal(err)
+	}
+}
+
+// Isolate cuts a machine off from the others: what it sends is lost, or what is sent to it, or both.
+func (w *Net) Isolate(i int, sends, gets bool) {
+	w.tb.Helper()
+	for j := range w.n {
+		if j != i && sends {
+			w.Cut(i, j)
+		}
+		if j != i && gets {
+			w.Cut(j, i)
+		}
 	}
 }
 

@@ -22,10 +22,35 @@ type History struct {
 	ops     []porcupine.Operation
 	unknown int
 	clients int
+	beside  map[*client.Client]bool // clients of nodes that are cut off just now
+	cutOff  Aside
+}
+
+// Aside counts what nodes were asked while they were cut off.
+type Aside struct {
+	Reads, Writes int // that began then
+	Answered      int // of the reads: with a job, or with that there is none. They are in the history like all others
 }
 
 // NewHistory begins one.
 func NewHistory() *History { return &History{began: time.Now()} }
+
+// CutOff says that the nodes of some clients are cut off from now on, or with none that all hear each other again.
+func (h *History) CutOff(clients ...*client.Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beside = map[*client.Client]bool{}
+	for _, c := range clients {
+		h.beside[c] = true
+	}
+}
+
+// Aside is what nodes were asked while they were cut off.
+func (h *History) Aside() Aside {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cutOff
+}
 
 // Operations are the calls so far, and how many of them have no answer.
 func (h *History) Operations() (ops []porcupine.Operation, unknown int) {
@@ -50,9 +75,15 @@ func (h *History) newClient() int {
 
 // Do makes a call and writes down what it was told. It says false if there was no answer.
 func (h *History) Do(ctx context.Context, id int, c *client.Client, in Input) (Output, bool) {
+	h.mu.Lock()
+	beside := h.beside[c]
+	h.mu.Unlock()
 	call := int64(time.Since(h.began))
 	out, answered, changed := ask(ctx, c, in)
 	end := int64(time.Since(h.began))
+	if beside {
+		h.aside(in, answered)
+	}
 	if !answered {
 		if !changed {
 			return out, false // it is certain that nothing happened, and nothing was learned
@@ -66,6 +97,20 @@ func (h *History) Do(ctx context.Context, id int, c *client.Client, in Input) (O
 	}
 	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: call, Output: out, Return: end})
 	return out, answered
+}
+
+func (h *History) aside(in Input, answered bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case in.Kind != Read:
+		h.cutOff.Writes++
+	case answered:
+		h.cutOff.Answered++
+		fallthrough
+	default:
+		h.cutOff.Reads++
+	}
 }
 
 // ask makes the call. Without an answer, changed says whether it may have changed something all the same.
@@ -152,4 +197,26 @@ func (h *History) Client(ctx context.Context, seed uint64, nodes []*client.Clien
 			versions[in.Name] = out.Job.Version
 		}
 	}
+}
+
+// Reader reads from one node until ctx ends, several calls at a time: a node that is cut off, and so may know less than it believes. It
+// waits for longer than a node waits for a leader, so that it sees what the node itself says.
+func (h *History) Reader(ctx context.Context, seed uint64, node *client.Client, names func() []string) {
+	var wg sync.WaitGroup
+	for k := range uint64(2) {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, k))
+			id := h.newClient()
+			for ctx.Err() == nil {
+				all := names()
+				call, cancel := context.WithTimeout(context.Background(), 7*time.Second)
+				_, ok := h.Do(call, id, node, Input{Kind: Read, Name: all[rng.IntN(len(all))]})
+				cancel()
+				if !ok {
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -90,57 +91,151 @@ func judge(t *testing.T, h *History) {
 	t.Errorf("the history is not linearizable (%s)", res)
 }
 
-// TestJobsAreLinearizable lets clients loose on three processes while their leader is killed, stands still and hands over.
+// storm is a cluster that clients are let loose on, and what is done to it.
+type storm struct {
+	t     *testing.T
+	c     *harness.Cluster
+	net   *harness.Net // nil: nobody can be cut off here
+	h     *History
+	rng   *rand.Rand
+	nodes []*client.Client
+	began time.Time
+	done  map[string]int
+}
+
+// names are those of the moment: new ones now and then, so that no history of one grows long.
+func (s *storm) names() []string {
+	epoch := time.Since(s.began) / (700 * time.Millisecond)
+	var out []string
+	for k := range 3 {
+		out = append(out, fmt.Sprintf("job-%d-%d", epoch, k))
+	}
+	return append(out, fmt.Sprintf("job-%d-0", max(epoch-1, 0)))
+}
+
+func (s *storm) upTo(d time.Duration) time.Duration { return time.Duration(s.rng.Int64N(int64(d))) }
+
+func (s *storm) kill(leader *harness.Node) {
+	leader.Kill("round")
+	time.Sleep(s.upTo(700 * time.Millisecond))
+	leader.Start()
+}
+
+// pause: it wakes up and believes that it still leads, the moment at which a read may be stale.
+func (s *storm) pause(leader *harness.Node) {
+	leader.Pause("round", 800*time.Millisecond+s.upTo(1200*time.Millisecond))
+}
+
+func (s *storm) transfer(leader *harness.Node) {
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	if err := leader.Client.TransferLeadership(ctx, ""); err != nil {
+		s.t.Logf("transfer: %v", err)
+	}
+}
+
+// cut cuts a node off, both ways or one way, while clients go on asking it, too, and some ask nobody else. Reads there must fail or be right.
+func (s *storm) cut(n *harness.Node, asleep bool) {
+	me := slices.Index(s.c.Nodes, n)
+	way := s.rng.IntN(4) // 2 and 3: both ways
+	if asleep {
+		way = 2
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	seed := s.rng.Uint64()
+	wg.Go(func() { s.h.Reader(ctx, seed, s.nodes[me], s.names) })
+	s.h.CutOff(s.nodes[me])
+	if asleep {
+		// It sleeps through its own cut and wakes up in the dark, with answers from before in its sockets.
+		woken, sleep := make(chan struct{}), time.Second+s.upTo(time.Second)
+		wg.Go(func() {
+			n.Pause("round", sleep)
+			close(woken)
+		})
+		time.Sleep(100 * time.Millisecond)
+		s.net.Isolate(me, true, true)
+		<-woken
+	} else {
+		s.net.Isolate(me, way != 1, way != 0)
+	}
+	time.Sleep(700*time.Millisecond + s.upTo(1500*time.Millisecond))
+	s.h.CutOff()
+	s.net.Heal()
+	time.Sleep(200 * time.Millisecond) // the last of them find it healed
+	cancel()
+	wg.Wait()
+}
+
+func (s *storm) cutLeader(leader *harness.Node) { s.cut(leader, false) }
+
+func (s *storm) cutFollower(leader *harness.Node) {
+	others := s.c.Others(leader)
+	s.cut(others[s.rng.IntN(len(others))], false)
+}
+
+func (s *storm) cutAsleep(leader *harness.Node) { s.cut(leader, true) }
+
+// apart cuts all three off from each other for a moment: nobody leads, and every side is asked.
+func (s *storm) apart(*harness.Node) {
+	s.h.CutOff(s.nodes...)
+	for i := range s.nodes {
+		s.net.Isolate(i, true, true)
+	}
+	time.Sleep(300*time.Millisecond + s.upTo(1200*time.Millisecond))
+	s.h.CutOff()
+	s.net.Heal()
+}
+
+// TestJobsAreLinearizable lets clients loose on three processes while their leader is killed, stands still and hands over, and while it, a
+// follower or everybody is cut off from the others.
 func TestJobsAreLinearizable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs three processes")
 	}
-	rounds, clientsN := 3, 4
-	if harness.Long() {
-		rounds, clientsN = 40, 8
-	}
 	seed := harness.Seed(t)
-	rng := rand.New(rand.NewPCG(seed, 1))
-	c := harness.NewCluster(t, harness.Build(t), 3)
-	c.Leader()
-	h := NewHistory()
-	nodes := clients(c)
+	net, why := harness.TryNet(t, 3)
+	place := func(int, *harness.Node) {}
+	if net != nil {
+		place = net.Place
+	}
+	s := &storm{t: t, net: net, h: NewHistory(), rng: rand.New(rand.NewPCG(seed, 1)), done: map[string]int{}}
+	type fault struct {
+		name string
+		do   func(leader *harness.Node)
+	}
+	faults := []fault{{"kill", s.kill}, {"pause", s.pause}, {"transfer", s.transfer}}
+	if net != nil {
+		faults = append(faults, fault{"leader cut off", s.cutLeader}, fault{"follower cut off", s.cutFollower})
+	}
+	rounds, clientsN := len(faults), 4
+	if harness.Long() {
+		rounds, clientsN = 32, 8
+		if net != nil {
+			faults = append(faults, fault{"leader cut off asleep", s.cutAsleep}, fault{"everybody cut off", s.apart})
+		}
+	}
+	if harness.Longest() {
+		rounds = 120
+	}
+	s.c = harness.NewClusterAt(t, harness.Build(t), 3, place)
+	s.c.Leader()
+	s.nodes, s.began = clients(s.c), time.Now()
+	h := s.h
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var wg sync.WaitGroup
-	began := time.Now()
 	for i := range clientsN {
-		wg.Go(func() {
-			h.Client(ctx, seed+uint64(i), nodes, func() []string {
-				// New names now and then, so that no history of one grows long.
-				epoch := time.Since(began) / (700 * time.Millisecond)
-				var out []string
-				for k := range 3 {
-					out = append(out, fmt.Sprintf("job-%d-%d", epoch, k))
-				}
-				return append(out, fmt.Sprintf("job-%d-0", max(epoch-1, 0)))
-			})
-		})
+		wg.Go(func() { h.Client(ctx, seed+uint64(i), s.nodes, s.names) })
 	}
 	for r := range rounds {
 		n := h.Count()
 		harness.Eventually(t, time.Minute, "calls go on", func() bool { return h.Count() > n+30 })
-		leader := c.Leader()
-		t.Logf("%s: round %d, %d calls, %s leads", time.Since(began).Round(time.Millisecond), r, h.Count(), leader.ID)
-		switch r % 3 {
-		case 0:
-			leader.Kill("round")
-			time.Sleep(time.Duration(rng.IntN(700)) * time.Millisecond)
-			leader.Start()
-		case 1:
-			// It wakes up and believes that it still leads: the moment at which a read may be stale.
-			leader.Pause("round", time.Duration(800+rng.IntN(1200))*time.Millisecond)
-		case 2:
-			call, stop := context.WithTimeout(ctx, 10*time.Second)
-			err := leader.Client.TransferLeadership(call, "")
-			stop()
-			t.Logf("transfer: %v", err)
-		}
+		leader := s.c.Leader()
+		f := faults[r%len(faults)]
+		f.do(leader)
+		s.done[f.name]++
+		t.Logf("%s: round %d, %d calls, %s led: %s", time.Since(s.began).Round(time.Millisecond), r, h.Count(), leader.ID, f.name)
 	}
 	n := h.Count()
 	harness.Eventually(t, time.Minute, "calls go on", func() bool { return h.Count() > n+30 })
@@ -159,6 +254,16 @@ func TestJobsAreLinearizable(t *testing.T) {
 			t.Errorf("not one %s succeeded", Kind(k))
 		}
 	}
+	a := h.Aside()
+	t.Logf("seed %d: %v; nodes that were cut off were asked for %d reads, of which %d were answered, and %d writes", seed, s.done, a.Reads, a.Answered, a.Writes)
+	t.Run("partitions", func(t *testing.T) {
+		if net == nil {
+			t.Skip(why)
+		}
+		if a.Reads == 0 || a.Writes == 0 {
+			t.Error("nobody asked a node that was cut off")
+		}
+	})
 }
 
 // TestStaleReadsAreFound reads with ?stale=true from followers right after updates: such a history must be refused, or the model would
