@@ -128,13 +128,13 @@ func TestLeaderCutOff(t *testing.T) {
 	}
 	stop()
 	b, r := l.settle(wind)
-	if r.Repeated > 0 || r.Lost > 0 || r.NotRun > 0 {
-		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.Lost, r.NotRun)
+	if r.Repeated > 0 || r.LostWorkers > 0 || r.NotRun > 0 {
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.LostWorkers, r.NotRun)
 	}
 	for _, c := range all {
-		l.idle(b.History, c.Outage, c.node, c.term)
+		l.idle(b.Final.History, c.Outage, c.node, c.term)
 	}
-	l.logGaps("cutting off the leader", b.History, outages)
+	l.logGaps("cutting off the leader", b.Final.History, outages)
 	l.cl.StopAndCheck()
 	for _, c := range all {
 		l.stayed(c)
@@ -190,7 +190,7 @@ func TestWorkerCutOffLetsGo(t *testing.T) {
 		t.Errorf("%d runs were repeated, %d occurrences did not run", r.Repeated, r.NotRun)
 	}
 	byFence := map[uint64]job.Run{}
-	for _, rec := range b.History {
+	for _, rec := range b.Final.History {
 		byFence[rec.Fence] = rec
 	}
 	let, kept := 0, 0
@@ -215,7 +215,7 @@ func TestWorkerCutOffLetsGo(t *testing.T) {
 	if let == 0 || kept == 0 {
 		t.Error("that shows nothing")
 	}
-	l.idle(b.History, c.Outage, c.node, c.term)
+	l.idle(b.Final.History, c.Outage, c.node, c.term)
 	l.cl.StopAndCheck()
 	l.stayed(c)
 	l.nothingWritten(c.term, c.silent)
@@ -258,8 +258,8 @@ func TestFollowerCutOffFromTheLeader(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
-	if _, r := l.settle(5 * time.Second); r.Repeated > 0 || r.Lost > 0 || r.NotRun > 0 {
-		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.Lost, r.NotRun)
+	if _, r := l.settle(5 * time.Second); r.Repeated > 0 || r.LostWorkers > 0 || r.NotRun > 0 {
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.LostWorkers, r.NotRun)
 	}
 	l.cl.StopAndCheck()
 }

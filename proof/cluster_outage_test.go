@@ -54,8 +54,9 @@ func TestMajorityLost(t *testing.T) {
 		gone[0].Start()
 		l.cl.Leader()
 		token := fmt.Sprintf("back-%d", i)
-		l.promise(harness.Promise{Token: token, Kind: harness.Manual})
-		if j, err := left.Client.CreateJob(context.Background(), l.spec(token, token, job.ScheduleManual, "")); err != nil {
+		spec := l.spec(token, token, job.ScheduleManual, "")
+		l.promise(token, spec)
+		if j, err := left.Client.CreateJob(context.Background(), spec); err != nil {
 			t.Errorf("%s: two of three are back: %v", c.name, err)
 		} else {
 			l.ack(token, j.ID)
@@ -74,14 +75,15 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 	t.Helper()
 	jobs := len(l.order)
 	token := fmt.Sprintf("early-%d", round)
-	l.promise(harness.Promise{Token: token, Kind: harness.Manual}) // may or may not exist
+	early := l.spec(token, token, job.ScheduleManual, "")
+	l.promise(token, early) // may or may not exist
 	for _, what := range []struct {
 		name string
 		code job.Code // beside no_leader
 		do   func(context.Context) error
 	}{
 		{"a write at once", job.CodeOutcomeUnknown, func(ctx context.Context) error { // a leader may write it down before it notices
-			_, err := n.Client.CreateJob(ctx, l.spec(token, token, job.ScheduleManual, ""))
+			_, err := n.Client.CreateJob(ctx, early)
 			return err
 		}},
 		{"a write", job.CodeNoLeader, func(ctx context.Context) error {
@@ -171,16 +173,17 @@ func (l *load) flood(leader *harness.Node, enough func() bool) (edits int64) {
 	var n atomic.Int64
 	for i := range side {
 		token := fmt.Sprintf("edited-%d", i)
-		l.promise(harness.Promise{Token: token, Kind: harness.Manual})
+		spec := l.spec(token, token, job.ScheduleManual, "")
+		l.promise(token, spec)
 		wg.Go(func() {
-			j, err := c.CreateJob(ctx, l.spec(token, token, job.ScheduleManual, ""))
+			j, err := c.CreateJob(ctx, spec)
 			if err != nil {
 				t.Errorf("create %s: %v", token, err)
 				return
 			}
 			l.ack(token, j.ID)
 			for k := 0; !over.Load() && !t.Failed(); k++ {
-				_, err := c.PatchJob(ctx, token, fmt.Appendf(nil, `{"tags":{"k":"%d"}}`, k), 0)
+				err := l.tag(ctx, c, token, strconv.Itoa(k))
 				if err != nil && !passing(err) {
 					t.Errorf("edit %d of %s: %v", k, token, err)
 				}

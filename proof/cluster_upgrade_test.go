@@ -87,8 +87,8 @@ func TestRollingUpgrade(t *testing.T) {
 		t.Errorf("levels %d", got)
 	}
 	_, r := l.settle(wind)
-	if r.Repeated > 0 || r.Lost > 0 || r.NotRun > 0 {
-		t.Errorf("%d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.Lost, r.NotRun)
+	if r.Repeated > 0 || r.LostWorkers > 0 || r.NotRun > 0 {
+		t.Errorf("%d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.LostWorkers, r.NotRun)
 	}
 	l.cl.StopAndCheck()
 }

@@ -122,8 +122,8 @@ func (l *load) durableRuns(snapshots int) (said []fact) {
 		}
 		time.Sleep(10 * time.Millisecond) // not a wait for anything: it keeps the trace short
 	}
-	for _, tr := range l.triggers {
-		said = append(said, fact{what: "run " + tr.Run, run: tr.Run})
+	for _, run := range l.triggers {
+		said = append(said, fact{what: "run " + run, run: run})
 	}
 	harness.Eventually(l.t, 30*time.Second, "the target saw the one-offs and the manual runs", func() bool { return l.target.Done() >= 40+len(l.triggers) })
 	// What was read is known too.

@@ -213,9 +213,9 @@ func (f *fire) calm() {
 // restarts. At the end every occurrence is accounted for, and the three know the same.
 func TestEverythingAtOnce(t *testing.T) {
 	heavy(t)
-	jobs, span, wind, lease := 20, 2*time.Second, 2*time.Second, "4s"
+	jobs, span, wind, lease := 20, 2*time.Second, 2*time.Second, 4*time.Second
 	if harness.Long() {
-		jobs, span, wind, lease = 300, 45*time.Second, 5*time.Second, "8s"
+		jobs, span, wind, lease = 300, 45*time.Second, 5*time.Second, 8*time.Second
 	}
 	if harness.Longest() {
 		span = 100 * time.Second
@@ -232,12 +232,15 @@ func TestEverythingAtOnce(t *testing.T) {
 		if i == 2 && disk != nil {
 			n.Dir = filepath.Join(disk.Path, "data")
 		}
-	}, "--snapshot-threshold", "300", "--snapshot-interval", "1s", "--min-free-disk", "0", "--lease", lease)
+	}, "--snapshot-threshold", "300", "--snapshot-interval", "1s", "--min-free-disk", "0", "--lease", lease.String())
+	f.lease, f.anyExcuse = lease, true
+	w := newWild(f.load, seed, max(10, jobs/5))
 	kinds := []func(){f.kill, f.restart, f.pause, f.cutOff, f.tearTail}
 	if disk != nil {
 		kinds = append(kinds, f.fillDisk)
 	}
 	stop := f.triggerForever(seed, manualJobs, 80*time.Millisecond)
+	leave := w.users(3, 60*time.Millisecond)
 	var turn []func() // everything comes up before something comes up again
 	for end := time.Now().Add(span); time.Now().Before(end) && !t.Failed(); {
 		if len(turn) == 0 {
@@ -249,6 +252,8 @@ func TestEverythingAtOnce(t *testing.T) {
 		f.calm()
 	}
 	stop()
+	leave()
+	w.end()
 	f.settle(wind)
 	f.cl.StopAndCheck()
 	t.Logf("seed %d: %s", seed, &f.counts)

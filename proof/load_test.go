@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/checker"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -27,33 +28,53 @@ type load struct {
 	cl     *harness.Cluster // nil: node is all there is
 	probe  *harness.Probe   // of a cluster
 
-	mu       sync.Mutex
-	order    []string
-	promises map[string]*harness.Promise
-	triggers []harness.Trigger
-	batches  []*batch
+	lease     time.Duration     // of the workers' sessions; 0: the default
+	workers   map[string]string // by address, where each has its own
+	anyExcuse bool              // for a lost attempt the checker's will do: faults follow each other more closely than a lease
+	keys      atomic.Int64      // of requests
+	mu        sync.Mutex
+	order     []string
+	creates   map[string]*checker.Call // by token
+	calls     []*checker.Call          // everything that was asked for
+	triggers  []string                 // runs by hand that were acknowledged
+	digests   map[string]string
+	batches   []*batch
 }
 
 func newLoad(t *testing.T, node *harness.Node, target *harness.Target, rng *rand.Rand) *load {
-	return &load{t: t, node: node, target: target, rng: rng, promises: map[string]*harness.Promise{}}
+	return &load{t: t, node: node, target: target, rng: rng, creates: map[string]*checker.Call{}}
 }
 
-func (l *load) promise(p harness.Promise) {
+// promise notes that a job is about to be created. Until it is acknowledged it may or may not exist.
+func (l *load) promise(token string, spec job.Spec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.order = append(l.order, p.Token)
-	l.promises[p.Token] = &p
+	if l.creates[token] != nil {
+		l.t.Errorf("the test promised %s twice", token)
+	}
+	c := &checker.Call{Kind: checker.CallCreate, Invoke: job.At(time.Now()), Name: spec.Name, Spec: &spec}
+	l.order, l.creates[token], l.calls = append(l.order, token), c, append(l.calls, c)
 }
 
 // ack keeps what the node said. Once it gave a job a number it must stay with it.
 func (l *load) ack(token string, id job.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.promises[token]
-	if p.Acked != 0 && p.Acked != id {
-		l.t.Errorf("%s was acknowledged as %s and now as %s", token, p.Acked, id)
+	c := l.creates[token]
+	if c.Job != 0 && c.Job != id {
+		l.t.Errorf("%s was acknowledged as %s and now as %s", token, c.Job, id)
 	}
-	p.Acked = id
+	if c.Outcome != checker.OK {
+		c.Job, c.Outcome, c.Return = id, checker.OK, job.At(time.Now())+1
+	}
+}
+
+// id is the number of a job that was acknowledged, and its definition as it was created.
+func (l *load) id(token string) (job.ID, job.Spec) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.creates[token]
+	return c.Job, *c.Spec
 }
 
 // spec is a job that calls the target under its own token. The retries are many because every kill may use one up.
@@ -95,13 +116,13 @@ func (l *load) oneOffs(n int, due time.Time) *batch {
 		} else {
 			b.named = append(b.named, token)
 		}
-		l.promise(harness.Promise{Token: token, Kind: harness.OneOff, At: job.At(b.due), Once: once})
 		b.tokens = append(b.tokens, token)
 		spec := l.spec(token, name, b.due.UTC().Format(time.RFC3339), "")
 		if once {
 			spec.Delivery, spec.Retry = job.DeliverAtMostOnce, job.Retry{}
 		}
 		spec.Payload = fmt.Appendf(nil, `{"url":%q,"body":%q}`, l.target.URL+"/"+token, padding)
+		l.promise(token, spec)
 		if err := enc.Encode(spec); err != nil {
 			l.t.Fatal(err)
 		}
@@ -144,23 +165,23 @@ func (l *load) mustSend(b *batch) {
 // recurring makes recurring jobs and manual ones, each with its own token.
 func (l *load) recurring(every, manual int) {
 	l.t.Helper()
-	make1 := func(p harness.Promise, spec job.Spec) {
-		l.promise(p)
+	make1 := func(token string, spec job.Spec) {
+		l.promise(token, spec)
 		j, err := l.node.Client.CreateJob(context.Background(), spec)
 		if err != nil {
-			l.t.Fatalf("create %s: %v", p.Token, err)
+			l.t.Fatalf("create %s: %v", token, err)
 		}
-		l.ack(p.Token, j.ID)
+		l.ack(token, j.ID)
 	}
 	for i := range every {
 		token := fmt.Sprintf("every-%d", i)
 		step := time.Duration(1+i%2) * time.Second
 		overlap := []string{job.OverlapAllow, job.OverlapSkip}[i/2%2]
-		make1(harness.Promise{Token: token, Kind: harness.Every, Step: step}, l.spec(token, token, "@every "+step.String(), overlap))
+		make1(token, l.spec(token, token, "@every "+step.String(), overlap))
 	}
 	for i := range manual {
 		token := fmt.Sprintf("manual-%d", i)
-		make1(harness.Promise{Token: token, Kind: harness.Manual}, l.spec(token, token, job.ScheduleManual, job.OverlapAllow))
+		make1(token, l.spec(token, token, job.ScheduleManual, job.OverlapAllow))
 	}
 }
 
@@ -177,25 +198,21 @@ func (l *load) anyone() *client.Client {
 // trigger asks for a manual run until it gets an answer, with the same key each time: however often the node died over it, there must
 // be one run.
 func (l *load) trigger(ctx context.Context, token, key string) {
-	l.mu.Lock()
-	i := len(l.triggers)
-	l.triggers = append(l.triggers, harness.Trigger{Token: token})
-	l.mu.Unlock()
-	for ctx.Err() == nil {
-		once, cancel := context.WithTimeout(client.WithIdempotencyKey(ctx, key), 5*time.Second)
-		run, err := l.anyone().RunJob(once, token)
-		cancel()
-		if err == nil {
-			l.mu.Lock()
-			l.triggers[i].Run = run.RunID
-			l.mu.Unlock()
-			return
+	id, _ := l.id(token)
+	call := checker.Call{Kind: checker.CallRun, Job: id, Request: key}
+	var run job.Run
+	err := l.ask(ctx, call, func(ctx context.Context, c *client.Client, call *checker.Call) (err error) {
+		if run, err = c.RunJob(ctx, token); err == nil {
+			call.Run, err = job.ParseRunKey(run.RunID)
 		}
-		if !passing(err) && ctx.Err() == nil {
-			l.t.Errorf("trigger %s: %v", token, err)
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+		return err
+	})
+	if err == nil {
+		l.mu.Lock()
+		l.triggers = append(l.triggers, run.RunID)
+		l.mu.Unlock()
+	} else if !passing(err) && ctx.Err() == nil {
+		l.t.Errorf("trigger %s: %v", token, err)
 	}
 }
 
@@ -237,12 +254,8 @@ func (l *load) triggerForever(seed uint64, manual int, pause time.Duration) (sto
 func (l *load) endRecurring(in time.Duration) time.Time {
 	l.t.Helper()
 	end := time.Now().Add(in).Truncate(time.Millisecond)
-	for _, token := range l.order {
-		if l.promises[token].Kind != harness.Every {
-			continue
-		}
-		patch := fmt.Appendf(nil, `{"end_at":%q}`, job.At(end))
-		if _, err := l.node.Client.PatchJob(context.Background(), token, patch, 0); err != nil {
+	for _, token := range l.every() {
+		if err := l.endOf(context.Background(), token, end); err != nil {
 			l.t.Fatalf("patch %s: %v", token, err)
 		}
 	}
@@ -269,60 +282,4 @@ func (l *load) drained(after time.Time, limit time.Duration) {
 	if !ok {
 		l.t.Errorf("after %s there are %d open runs and a backlog of %d (%v)", limit, s.OpenRuns, s.Backlog, err)
 	}
-}
-
-// books collects what the node and the target know.
-func (l *load) books() *harness.Books {
-	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	b := &harness.Books{Seen: l.target.Seen(), Outages: l.node.Outages(), Triggers: l.triggers}
-	if l.cl != nil {
-		b.Outages = l.cl.Outages()
-	}
-	for _, token := range l.order {
-		b.Promises = append(b.Promises, *l.promises[token])
-	}
-	for q := (client.JobQuery{Limit: 500}); ; {
-		page, err := l.node.Client.ListJobs(ctx, q)
-		if err != nil {
-			l.t.Fatalf("list jobs: %v", err)
-		}
-		b.Jobs = append(b.Jobs, page.Jobs...)
-		if q.Cursor = page.NextCursor; q.Cursor == "" {
-			break
-		}
-	}
-	for q := (client.RunQuery{Limit: 500}); ; {
-		page, err := l.node.Client.Runs(ctx, q)
-		if err != nil {
-			l.t.Fatalf("list open runs: %v", err)
-		}
-		b.Open = append(b.Open, page.Runs...)
-		if q.Cursor = page.NextCursor; q.Cursor == "" {
-			break
-		}
-	}
-	if err := l.node.Client.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
-		b.History = append(b.History, r)
-		return nil
-	}); err != nil {
-		l.t.Fatalf("export: %v", err)
-	}
-	return b
-}
-
-// judge audits the books and shows the first problems.
-func (l *load) judge(b *harness.Books) harness.Report {
-	l.t.Helper()
-	r := b.Audit()
-	for i, p := range r.Problems {
-		if i == 30 {
-			l.t.Errorf("… and %d more", len(r.Problems)-i)
-			break
-		}
-		l.t.Error(p)
-	}
-	l.t.Log(r)
-	return r
 }

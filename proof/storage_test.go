@@ -88,7 +88,7 @@ func (l *load) createUntilItBreaks() (acked []string) {
 		if err != nil {
 			return acked
 		}
-		l.triggers = append(l.triggers, harness.Trigger{Token: "manual-0", Run: run.RunID})
+		l.triggers = append(l.triggers, run.RunID)
 	}
 	l.t.Fatal("2000 creates did not meet a failing disk")
 	return nil
@@ -106,12 +106,9 @@ func (l *load) holds(jobs []string) {
 			l.t.Errorf("job %s was acknowledged: %s", name, why)
 		}
 	}
-	for _, tr := range l.triggers {
-		if tr.Run == "" {
-			continue
-		}
-		if why := found.misses(fact{run: tr.Run}); why != "" {
-			l.t.Errorf("run %s was acknowledged: %s", tr.Run, why)
+	for _, run := range l.triggers {
+		if why := found.misses(fact{run: run}); why != "" {
+			l.t.Errorf("run %s was acknowledged: %s", run, why)
 		}
 	}
 	fences := map[uint64]job.Run{}

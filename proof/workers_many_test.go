@@ -35,7 +35,6 @@ func (l *load) mixedOneOffs(n int, due time.Time) *batch {
 	for i := range n {
 		kind, once := kindOf(i), i%7 == 3
 		token := fmt.Sprintf("%s-%d-%d", kind, len(l.batches), i)
-		l.promise(harness.Promise{Token: token, Kind: harness.OneOff, At: job.At(b.due), Once: once})
 		b.tokens = append(b.tokens, token)
 		spec := l.spec(token, token, b.due.UTC().Format(time.RFC3339), "")
 		if kind == kindHTTP {
@@ -47,6 +46,7 @@ func (l *load) mixedOneOffs(n int, due time.Time) *batch {
 		if once {
 			spec.Delivery, spec.Retry = job.DeliverAtMostOnce, job.Retry{}
 		}
+		l.promise(token, spec)
 		if err := enc.Encode(spec); err != nil {
 			l.t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestManyWorkers(t *testing.T) {
 	cl := harness.NewCluster(t, binary, 3, "--executors", "http", "--lease", lease.String())
 	rng := rand.New(rand.NewPCG(seed, 1))
 	l := newLoad(t, cl.Nodes[1], target, rng)
-	l.cl = cl
+	l.cl, l.lease = cl, lease
 	c := &crew{t: t, binary: binary, lease: lease, rng: rng}
 	var addrs []string
 	for _, n := range cl.Nodes {
@@ -145,32 +145,35 @@ func TestManyWorkers(t *testing.T) {
 	for _, m := range c.members {
 		c.stop(m)
 	}
-	cl.Same(time.Minute)
+	l.digests = cl.Same(time.Minute)
 	books := l.books()
-	books.Outages = append(books.Outages, c.outages...)
+	books.Faults = append(books.Faults, c.outages...)
 	r := l.judge(books)
 
-	byKind := map[string]int{}
-	for _, rec := range books.History {
+	byKind, givenUp := map[string]int{}, 0
+	for _, rec := range books.Final.History {
 		kind, _, _ := strings.Cut(rec.Worker, "-")
 		byKind[kind]++
+		if rec.Status == job.RunLost {
+			givenUp++
+		}
 	}
 	for _, kind := range kinds {
 		if byKind[kind] == 0 {
 			t.Errorf("no run was done by a worker of kind %s", kind)
 		}
 	}
-	if n := byKind[kindHTTP] + byKind[kindPull] + byKind[kindCommand]; n != len(books.History) {
-		t.Errorf("%d of %d attempts were made by none of the crew: %v", len(books.History)-n, len(books.History), byKind)
+	if n := byKind[kindHTTP] + byKind[kindPull] + byKind[kindCommand]; n != len(books.Final.History) {
+		t.Errorf("%d of %d attempts were made by none of the crew: %v", len(books.Final.History)-n, len(books.Final.History), byKind)
 	}
 	if r.Runs != runs {
 		t.Errorf("%d runs, of %d", r.Runs, runs)
 	}
-	if harness.Long() && r.Lost == 0 {
+	if harness.Long() && r.LostWorkers == 0 {
 		t.Error("no worker was killed while it had a run: this shows nothing")
 	}
 	t.Logf("%d runs in %s (%.0f/s); attempts %v; %d repeated, %d attempts lost with their worker, %d of those given up (at most once)", r.Runs, took.Round(time.Second),
-		float64(r.Runs)/took.Seconds(), byKind, r.Repeated, r.Lost, r.GivenUp)
+		float64(r.Runs)/took.Seconds(), byKind, r.Repeated, r.LostWorkers, givenUp)
 	t.Logf("%d workers added, %d killed (%d of them came back as themselves), %d stopped in good order; %d nodes killed", c.counts.added, c.counts.killed, c.counts.back, c.counts.stopped, len(cl.Outages()))
 	cl.StopAndCheck()
 }

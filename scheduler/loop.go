@@ -233,7 +233,7 @@ func (l *loop) resume() {
 				return
 			}
 			if l.s.stamp.resumed() {
-				l.s.log.Info("the leader goes on after a hold")
+				l.s.log.Info("the leader goes on after a hold", "nobody_led", l.s.vacancies())
 			}
 		})
 	})

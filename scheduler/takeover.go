@@ -26,6 +26,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	vacant := s.vacancies()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mono := s.o.Clock.Mono()
@@ -38,8 +39,17 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	}
 	s.version++
 	s.serving = true
-	s.log.Info("the scheduler serves", "sessions_in_waiting", len(claims))
+	s.log.Info("the scheduler serves", "sessions_in_waiting", len(claims), "nobody_led", vacant)
 	return nil
+}
+
+// vacancies are the committed outages that may still matter, for the log: what was due then is missed.
+func (s *Scheduler) vacancies() []string {
+	out := []string{}
+	for _, o := range s.st.Info().Outages {
+		out = append(out, job.Instant(o.From).String()+"/"+job.Instant(o.To).String())
+	}
+	return out
 }
 
 // firstStamp waits until the clock is fit and its stamp is committed.

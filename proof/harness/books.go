@@ -4,191 +4,250 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// Kind is what sort of job a promise is about.
-type Kind uint8
-
-// The kinds.
-const (
-	OneOff Kind = iota + 1
-	Every
-	Manual
-)
-
-// Promise is one create that a test sent, and what it was told.
-type Promise struct {
-	Token string // the path of its target's URL; every job of a test has its own
-	Kind  Kind
-	Acked job.ID        // the id in the answer. 0: never answered, so it may or may not exist
-	At    job.Instant   // OneOff
-	Step  time.Duration // Every
-	Once  bool          // delivery at_most_once: a run whose worker dies is reported lost, and never repeated
-}
-
-// Trigger is one manual run that a test asked for.
-type Trigger struct {
-	Token string
-	Run   string // the id in the answer. Empty: never answered, so it may or may not have been made
-}
-
-// Books are everything that is known after a test: what was promised, what the node says it did, and what the world saw of it.
+// Books are everything that is known after a test with real processes: what was asked for and answered, what was done to them, what they say
+// that they did, and what the world saw of it. They are judged by the checker that judges the simulation.
 type Books struct {
-	Promises []Promise
-	Triggers []Trigger
-	Jobs     []job.Job
-	History  []job.Run
-	Open     []job.Run
-	Seen     []Seen
-	Outages  []Outage
+	Calls   []checker.Call
+	Final   checker.Final
+	Seen    []Seen
+	Faults  []Outage          // by our hand
+	Vacant  []checker.Outage  // times in which nobody led, as takeovers committed them
+	Workers map[string]string // whose address is whose, where each has its own; otherwise the history's word is taken for who sent a request
+	Lease   time.Duration     // of a worker's session; 0 = 30 s
 }
 
-// Report is the outcome of an audit.
-type Report struct {
-	Problems []string
-	Jobs     int // that exist
-	Runs     int
-	Requests int
-	Repeated int // runs of which the target saw more than one request
-	Lost     int // attempts that ended with their worker
-	GivenUp  int // runs with delivery at_most_once that were lost with their worker
-	NotRun   int // occurrences that a record says did not run
-}
+// arrivalSlack is how much later than the caller's death a request may be written down, or its end: it sat in a socket buffer, and the
+// test's goroutine waited for a processor.
+const arrivalSlack = time.Second
 
-func (r Report) String() string {
-	return fmt.Sprintf("%d jobs, %d runs, %d requests, %d runs seen more than once, %d attempts lost with their worker (%d of them at most once), %d occurrences recorded as not run, %d problems",
-		r.Jobs, r.Runs, r.Requests, r.Repeated, r.Lost, r.GivenUp, r.NotRun, len(r.Problems))
-}
+// commandRace is how far the stamps of two commands that were on their way together may be apart from the order in which they were
+// committed. All processes have the same clock; what comes between is how long a goroutine waits for a processor.
+const commandRace = 50 * time.Millisecond
 
-// Audit holds the books against the promises of the design: an occurrence has at most one live claim, is never lost, is never
-// invented, and is repeated only if its worker died between starting and reporting.
-func (b *Books) Audit() Report {
-	a := &audit{b: b, byToken: map[string]*entry{}, byID: map[job.ID]*entry{}, runs: map[job.RunKey]*runFacts{}, byFence: map[uint64]job.Run{}}
-	a.jobs()
-	a.history()
-	a.requests()
-	for _, k := range a.sortedRuns() {
-		a.run(k, a.runs[k])
-	}
-	for _, t := range a.tokens {
-		if e := a.byToken[t]; e.job != nil {
-			a.occurrences(e)
+// Input is the same for the checker. What it cannot know of is told as problems: jobs and requests that are not those of the test.
+func (b *Books) Input() (checker.Input, []string) {
+	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}}
+	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack, ClockError: commandRace}
+	in.Calls = a.calls()
+	in.Faults = b.faults()
+	for _, list := range [][]job.Run{b.Final.History, b.Final.Open} {
+		for i := range list {
+			if r := &list[i]; r.Fence != 0 && a.byFence[r.Fence] == nil {
+				a.byFence[r.Fence] = r
+			}
 		}
 	}
-	for _, r := range b.Open {
-		a.bad("%s is still open: %s", name(r), r.Status)
-	}
-	a.r.Jobs, a.r.Runs, a.r.Requests = len(b.Jobs), len(a.runs), len(b.Seen)
-	return a.r
-}
-
-// entry is one promised job.
-type entry struct {
-	Promise
-	job      *job.Job // nil: does not exist
-	runs     []job.RunKey
-	gaps     []job.Run
-	triggers []string // acknowledged
-	maybe    int      // triggers without an answer
-}
-
-// runFacts is what is known of one run.
-type runFacts struct {
-	records []job.Run // in the order of the history
-	seen    []Seen    // in the order of arrival
-}
-
-type audit struct {
-	b       *Books
-	r       Report
-	tokens  []string // in the order of the promises
-	byToken map[string]*entry
-	byID    map[job.ID]*entry
-	runs    map[job.RunKey]*runFacts
-	byFence map[uint64]job.Run // attempts in the history
-}
-
-func (a *audit) bad(format string, args ...any) {
-	a.r.Problems = append(a.r.Problems, fmt.Sprintf(format, args...))
-}
-
-func (a *audit) facts(k job.RunKey) *runFacts {
-	f := a.runs[k]
-	if f == nil {
-		f = &runFacts{}
-		a.runs[k] = f
-		if e := a.byID[k.Job]; e != nil {
-			e.runs = append(e.runs, k)
+	for i := range b.Seen {
+		if e, ok := a.effect(&b.Seen[i]); ok {
+			in.Effects = append(in.Effects, e)
 		}
 	}
-	return f
+	return in, a.problems
 }
 
-func (a *audit) sortedRuns() []job.RunKey {
-	keys := make([]job.RunKey, 0, len(a.runs))
-	for k := range a.runs {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y job.RunKey) int {
-		if x.Job != y.Job {
-			return int(int64(x.Job) - int64(y.Job))
-		}
-		if x.At != y.At {
-			return int(x.At - y.At)
-		}
-		return int(x.Origin) - int(y.Origin)
-	})
-	return keys
+// account turns books into what the checker reads.
+type account struct {
+	b        *Books
+	problems []string
+	jobs     map[string]*job.Job // by token
+	byFence  map[uint64]*job.Run
 }
 
-// jobs holds the list of jobs against what was promised: what was acknowledged exists once, and nothing exists that nobody sent.
-func (a *audit) jobs() {
-	for _, p := range a.b.Promises {
-		if a.byToken[p.Token] != nil {
-			a.bad("the test promised %s twice", p.Token)
-			continue
+func (a *account) bad(format string, args ...any) {
+	a.problems = append(a.problems, fmt.Sprintf(format, args...))
+}
+
+// calls finds the job of each create that was not answered: by its token, which is its own whatever its name is.
+func (a *account) calls() []checker.Call {
+	sent := map[string]bool{}
+	for _, c := range a.b.Calls {
+		if c.Kind == checker.CallCreate {
+			if t := TokenOf(c.Spec.Payload); sent[t] {
+				a.bad("the test created %s twice", t)
+			} else {
+				sent[t] = true
+			}
 		}
-		a.byToken[p.Token] = &entry{Promise: p}
-		a.tokens = append(a.tokens, p.Token)
 	}
-	for i := range a.b.Jobs {
-		j := &a.b.Jobs[i]
-		e := a.byToken[TokenOf(j.Payload)]
+	for i := range a.b.Final.Jobs {
+		j := &a.b.Final.Jobs[i]
+		t := TokenOf(j.Payload)
 		switch {
-		case e == nil:
+		case !sent[t]:
 			a.bad("%s (%q) was invented: nobody created it", j.ID, j.Name)
-			continue
-		case e.job != nil:
-			a.bad("%s was created twice: %s and %s", e.Token, e.job.ID, j.ID)
-			continue
-		case e.Acked != 0 && e.Acked != j.ID:
-			a.bad("%s was acknowledged as %s and exists as %s", e.Token, e.Acked, j.ID)
-		}
-		e.job = j
-		a.byID[j.ID] = e
-	}
-	for _, t := range a.tokens {
-		if e := a.byToken[t]; e.Acked != 0 && e.job == nil {
-			a.bad("%s is lost: it was acknowledged as %s and does not exist", t, e.Acked)
-		}
-	}
-	for _, t := range a.b.Triggers {
-		e := a.byToken[t.Token]
-		switch {
-		case e == nil || e.Kind != Manual:
-			a.bad("the test triggered %s, which is no manual job of its own", t.Token)
-		case t.Run == "":
-			e.maybe++
+		case a.jobs[t] != nil:
+			a.bad("%s was created twice: %s and %s", t, a.jobs[t].ID, j.ID)
 		default:
-			e.triggers = append(e.triggers, t.Run)
+			a.jobs[t] = j
 		}
 	}
+	out := slices.Clone(a.b.Calls)
+	for i := range out {
+		c := &out[i]
+		if c.Kind != checker.CallCreate {
+			continue
+		}
+		j := a.jobs[TokenOf(c.Spec.Payload)]
+		switch {
+		case j == nil:
+		case c.Job == 0:
+			c.Job = j.ID
+		case c.Job != j.ID:
+			a.bad("%s was acknowledged as %s and exists as %s", TokenOf(c.Spec.Payload), c.Job, j.ID)
+		}
+	}
+	return out
+}
+
+// faults are what was done to each process. One that died again before it was ready was dead all the time.
+func (b *Books) faults() (out []checker.Fault) {
+	sorted := slices.Clone(b.Faults)
+	slices.SortStableFunc(sorted, func(x, y Outage) int { return cmp.Or(cmp.Compare(x.Node, y.Node), x.Sent.Compare(y.Sent)) })
+	for i, o := range sorted {
+		f := checker.Fault{Kind: checker.FaultKill, Node: o.Node, From: job.At(o.Sent)}
+		switch {
+		case o.Paused:
+			f.Kind = checker.FaultPause
+		case o.Cut:
+			f.Kind = checker.FaultCut
+		case o.Stopped:
+			f.Kind = checker.FaultStop
+		}
+		switch {
+		case !o.Ready.IsZero():
+			f.To = job.At(o.Ready) + 1
+		case i+1 < len(sorted) && sorted[i+1].Node == o.Node:
+			f.To = job.At(sorted[i+1].Sent)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// effect is a request as the attempt that sent it.
+func (a *account) effect(s *Seen) (e checker.Effect, ok bool) {
+	k, err := job.ParseRunKey(s.Run)
+	if err != nil || s.Job != k.Job.String() || int64(s.At()) != k.At {
+		a.bad("the target of %s got a request of run %q, job %s at %s", s.Token, s.Run, s.Job, s.ScheduledAt)
+		return e, false
+	}
+	if s.Fence == 0 || s.Attempt < 1 || s.Key == "" {
+		a.bad("%s was sent with key %q, attempt %d, fence %d", s.Run, s.Key, s.Attempt, s.Fence)
+		return e, false
+	}
+	if j := a.jobs[s.Token]; j != nil && j.ID != k.Job {
+		a.bad("the target of %s (%s) got a request of run %s", s.Token, j.ID, s.Run)
+		return e, false
+	}
+	if j := a.jobOf(k.Job); j != nil && TokenOf(j.Payload) != s.Token {
+		a.bad("the target of %s got a request of run %s, whose job calls %s", s.Token, s.Run, TokenOf(j.Payload))
+		return e, false
+	}
+	e = checker.Effect{Run: k, Fence: s.Fence, Attempt: s.Attempt, Key: s.Key, Start: job.At(s.Arrived)}
+	rec := a.byFence[s.Fence]
+	if w, known := a.b.Workers[s.From]; known {
+		e.Worker = w
+	} else if rec != nil {
+		e.Worker = rec.Worker
+	}
+	switch {
+	case !s.Answered.IsZero():
+		e.End, e.Outcome = job.At(s.Answered), outcome(s.Status)
+		if rec != nil && e.Outcome == checker.Succeeded && rec.Status != job.RunSucceeded {
+			e.Outcome = a.unheard(s, rec)
+		}
+	case !s.Gone.IsZero():
+		e.End, e.Outcome = job.At(s.Gone), checker.Canceled
+		if j := a.jobOf(k.Job); j != nil && rec != nil && rec.Reason == job.ReasonTimeout && s.Gone.Sub(s.Arrived)+arrivalSlack >= time.Duration(j.Timeout) {
+			e.Outcome = checker.TimedOut
+		}
+	}
+	return e, true
+}
+
+// unheard is the outcome of an attempt whose target said that it went well, and whose worker says something else. That is right only if the
+// answer may not have come to the worker in time: it crossed with the order to stop or with the end of the time on its way, or the worker
+// stood still. Whether a worker may be stopped by that is the checker's business.
+func (a *account) unheard(s *Seen, rec *job.Run) checker.EffectOutcome {
+	crossed := s.Answered.Add(arrivalSlack).UnixMilli() >= int64(rec.FinishedAt)
+	asleep := slices.ContainsFunc(a.b.Faults, func(o Outage) bool {
+		return o.Paused && o.Node == rec.Worker && o.Sent.UnixMilli() <= int64(rec.FinishedAt) && o.Dead.After(s.Arrived)
+	})
+	switch {
+	case (crossed || asleep) && rec.Reason == job.ReasonTimeout:
+		return checker.TimedOut
+	case crossed && rec.Status == job.RunCanceled, asleep:
+		return checker.Canceled
+	}
+	return checker.Succeeded
+}
+
+func (a *account) jobOf(id job.ID) *job.Job {
+	i, ok := slices.BinarySearchFunc(a.b.Final.Jobs, id, func(j job.Job, id job.ID) int { return cmp.Compare(j.ID, id) })
+	if !ok {
+		return nil
+	}
+	return &a.b.Final.Jobs[i]
+}
+
+// outcome is how an answer ends an attempt.
+func outcome(status int) checker.EffectOutcome {
+	switch {
+	case status/100 == 2:
+		return checker.Succeeded
+	case status/100 == 4 && status != http.StatusTooManyRequests:
+		return checker.Permanent
+	}
+	return checker.Failed
+}
+
+var vacantLine = regexp.MustCompile(`nobody_led="?\[([^\]]*)\]`)
+
+// Vacancies is what the log of a node says about times in which nobody led. A leader says it when it takes over.
+func Vacancies(log []byte) (out []checker.Outage, err error) {
+	for _, m := range vacantLine.FindAllSubmatch(log, -1) {
+		for _, part := range strings.Fields(string(m[1])) {
+			from, to, _ := strings.Cut(part, "/")
+			a, aerr := time.Parse(time.RFC3339Nano, from)
+			z, zerr := time.Parse(time.RFC3339Nano, to)
+			if aerr != nil || zerr != nil {
+				return nil, fmt.Errorf("%q is no time in which nobody led", part)
+			}
+			out = append(out, checker.Outage{From: job.At(a), To: job.At(z)})
+		}
+	}
+	return out, nil
+}
+
+// Vacancies are those that any node ever spoke of, in their order.
+func (c *Cluster) Vacancies() (out []checker.Outage) {
+	c.tb.Helper()
+	seen := map[checker.Outage]bool{}
+	for _, n := range c.Nodes {
+		all, err := Vacancies(n.Log())
+		if err != nil {
+			c.tb.Errorf("%s: %v", n.ID, err)
+		}
+		for _, o := range all {
+			if !seen[o] {
+				seen[o] = true
+				out = append(out, o)
+			}
+		}
+	}
+	slices.SortFunc(out, func(x, y checker.Outage) int { return cmp.Compare(x.From, y.From) })
+	return out
 }
 
 // TokenOf is the token of a job: the path of the URL that it calls, or that its data has for whoever comes for its runs.
@@ -205,11 +264,4 @@ func TokenOf(payload json.RawMessage) string {
 		return ""
 	}
 	return strings.TrimPrefix(u.Path, "/")
-}
-
-func name(r job.Run) string {
-	if r.RunID != "" {
-		return r.RunID
-	}
-	return fmt.Sprintf("%s %s..%s", r.JobID, r.First, r.Last)
 }

@@ -162,14 +162,14 @@ func StateOf(ctx context.Context, n *Node) (s State, err error) {
 }
 
 // Same fails the test unless all nodes come to know the same, and to the same index. Nothing may go on meanwhile but the leader's clock, which
-// is in nothing that is compared.
-func (c *Cluster) Same(limit time.Duration) {
+// is in nothing that is compared. It returns a digest of what each knows.
+func (c *Cluster) Same(limit time.Duration) (digests map[string]string) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*limit+30*time.Second)
 	defer cancel()
 	said := ""
 	if !Within(limit, func() bool {
-		said = c.difference(ctx)
+		digests, said = c.difference(ctx)
 		return said == ""
 	}) {
 		c.tb.Errorf("the nodes are not the same after %s: %s", limit, said)
@@ -189,23 +189,26 @@ func (c *Cluster) Same(limit time.Duration) {
 	}) {
 		c.tb.Errorf("the nodes are not at the same index after %s: %s", limit, said)
 	}
+	return digests
 }
 
 // difference says in what the nodes differ.
-func (c *Cluster) difference(ctx context.Context) string {
+func (c *Cluster) difference(ctx context.Context) (digests map[string]string, said string) {
 	var first State
+	digests = map[string]string{}
 	for i, n := range c.Nodes {
 		s, err := StateOf(ctx, n)
 		if err != nil {
-			return fmt.Sprintf("%s: %v", n.ID, err)
+			return digests, fmt.Sprintf("%s: %v", n.ID, err)
 		}
+		digests[n.ID] = fmt.Sprintf("%x", s.Sum[:8])
 		if i == 0 {
 			first = s
 		} else if s.Sum != first.Sum {
-			return fmt.Sprintf("%s and %s differ: %s", c.Nodes[0].ID, n.ID, firstDifference(first.Text, s.Text))
+			return digests, fmt.Sprintf("%s and %s differ: %s", c.Nodes[0].ID, n.ID, firstDifference(first.Text, s.Text))
 		}
 	}
-	return ""
+	return digests, ""
 }
 
 func firstDifference(a, b []byte) string {

@@ -6,11 +6,13 @@ import (
 )
 
 // Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again at Ready. One
-// that was paused stood still from Sent to Dead, and one that was cut off could not reach the others.
+// that was paused stood still from Sent to Dead, one that was cut off could not reach the others, and one that was stopped ended in good
+// order when it was asked to.
 type Outage struct {
 	Node              string // and so the name of the worker in it
 	Sent, Dead, Ready time.Time
 	Paused, Cut       bool
+	Stopped           bool
 	Why               string
 }
 
@@ -78,6 +80,7 @@ func (n *Node) StopAndKill(why string, after time.Duration) Outage {
 	}
 	select {
 	case <-exited:
+		o.Stopped = true
 	case <-time.After(after):
 		killGroup(cmd)
 		<-exited

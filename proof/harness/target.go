@@ -17,6 +17,7 @@ import (
 // Seen is one request as the target saw it.
 type Seen struct {
 	Token    string // the path of the URL: says for which job of the test it is, whatever the headers say
+	From     string // the address that it came from
 	Arrived  time.Time
 	Answered time.Time // zero: the caller was gone before the answer
 	Gone     time.Time // when it was seen to be gone
@@ -75,6 +76,7 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := r.Header
 	s := Seen{Token: strings.TrimPrefix(r.URL.Path, "/"), Arrived: time.Now(), Key: h.Get("Idempotency-Key"), Job: h.Get("Carillon-Job"),
 		Run: h.Get("Carillon-Run"), ScheduledAt: h.Get("Carillon-Scheduled-At")}
+	s.From, _, _ = net.SplitHostPort(r.RemoteAddr)
 	s.Attempt, _ = strconv.Atoi(h.Get("Carillon-Attempt")) // 0 is refused by the audit
 	s.Fence, _ = strconv.ParseUint(h.Get("Carillon-Fence"), 10, 64)
 	t.mu.Lock()

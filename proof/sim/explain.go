@@ -1,65 +1,6 @@
 package sim
 
-import (
-	"fmt"
-	"strings"
+import "github.com/carillon-scheduler/carillon/proof/checker"
 
-	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/proof/checker"
-)
-
-// Explain tells what was seen of the job of a problem: of one occurrence if the problem is about one.
-func (r *Result) Explain(p checker.Problem) string {
-	var b strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&b, "    "+format+"\n", args...) }
-	about := func(id job.ID, at job.Instant) bool { return id == p.Job && (p.Occurrence == 0 || at == p.Occurrence) }
-	for _, j := range r.Input.Final.Jobs {
-		if j.ID == p.Job {
-			say("job %s %q in %s, overlap %s, delivery %s, missed %+v, status %s, next %s, version %d", j.ID, j.Schedule, j.Timezone, j.Overlap, j.Delivery, j.Missed, j.Status, j.NextRunAt, j.Version)
-		}
-	}
-	for _, c := range r.Input.Calls {
-		if c.Job == p.Job {
-			schedule := ""
-			if c.Spec != nil {
-				schedule = c.Spec.Schedule
-			}
-			say("call %s %s from %s to %s %s", c.Kind, c.Outcome, c.Invoke, c.Return, schedule)
-		}
-	}
-	for _, h := range r.Input.Final.History {
-		switch {
-		case about(h.JobID, h.ScheduledAt):
-			say("record %d: %s %s attempt %d fence %d worker %s claimed %s started %s finished %s %s: %s %q", h.Seq, h.ScheduledAt, h.Origin, h.Attempt, h.Fence, h.Worker, h.ClaimedAt, h.StartedAt, h.FinishedAt, h.Status, h.Reason, h.Error)
-		case h.JobID == p.Job && h.Count > 0 && (p.Occurrence == 0 || h.First <= p.Occurrence && p.Occurrence <= h.Last):
-			say("record %d: %d from %s to %s %s: %s, at %s", h.Seq, h.Count, h.First, h.Last, h.Status, h.Reason, h.FinishedAt)
-		}
-	}
-	for _, h := range r.Input.Final.Open {
-		if about(h.JobID, h.ScheduledAt) {
-			say("open: %s attempt %d fence %d worker %s %s", h.ScheduledAt, h.Attempt, h.Fence, h.Worker, h.Status)
-		}
-	}
-	for _, h := range r.Input.Final.Pending {
-		if h.JobID == p.Job {
-			say("pending: %d from %s to %s %s: %s", h.Count, h.First, h.Last, h.Status, h.Reason)
-		}
-	}
-	for _, h := range r.Input.Handed {
-		if about(h.Run.Job, job.Instant(h.Run.At)) {
-			say("handed to %s (term %d) at %s: attempt %d fence %d", h.Worker, h.Term, h.At, h.Attempt, h.Fence)
-		}
-	}
-	for _, e := range r.Input.Effects {
-		if about(e.Run.Job, job.Instant(e.Run.At)) {
-			say("effect on %s from %s to %s: attempt %d fence %d %s", e.Worker, e.Start, e.End, e.Attempt, e.Fence, e.Outcome)
-		}
-	}
-	for _, o := range r.Input.Outages {
-		say("outage from %s to %s", o.From, o.To)
-	}
-	for _, f := range r.Input.Faults {
-		say("%s %s", f, f.Amount)
-	}
-	return b.String()
-}
+// Explain tells what was seen of the job of a problem.
+func (r *Result) Explain(p checker.Problem) string { return r.Input.Explain(p) }
