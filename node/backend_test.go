@@ -224,15 +224,24 @@ func TestBackfill(t *testing.T) {
 		}
 	}
 	n.eventually("six ran", func() bool { return n.count("report", job.RunSucceeded) == 6 })
+	// Whoever asks again because he got no answer is told the same, with what was left out before the log was asked.
+	longer := map[string]any{"from": body["from"], "to": "2026-01-01T07:30:00Z"}
+	for i := range 2 {
+		r := ok[client.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", longer, "Idempotency-Key", "again")
+		if len(r.Times) != 2 || len(r.Skipped) != 6 || r.Skipped[5] >= r.Times[0] {
+			t.Errorf("time %d under one key: %+v", i+1, r)
+		}
+	}
+	n.eventually("eight ran", func() bool { return n.count("report", job.RunSucceeded) == 8 })
 	if r := do("dry_run", true); len(r.Times) != 0 || len(r.Skipped) != 6 {
 		t.Errorf("nothing is left: %+v", r)
 	}
 	if r := do("force", true); len(r.Times) != 6 {
 		t.Errorf("forced: %+v", r)
 	}
-	n.eventually("twelve ran", func() bool { return n.count("report", job.RunSucceeded) == 12 })
-	if keys := tg.seen(); len(keys) != 12 {
-		t.Errorf("%d keys for 12 runs: %v", len(keys), keys)
+	n.eventually("fourteen ran", func() bool { return n.count("report", job.RunSucceeded) == 14 })
+	if keys := tg.seen(); len(keys) != 14 {
+		t.Errorf("%d keys for 14 runs: %v", len(keys), keys)
 	}
 	for name, more := range map[string][]any{
 		"to":  {"to", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)},
