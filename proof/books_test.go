@@ -151,8 +151,9 @@ func (l *load) books() *harness.Books {
 	return b
 }
 
-// restSlack is how long something may have been due in a cluster at rest without anybody having decided about it.
-const restSlack = 5 * time.Second
+// restSlack is how long something may have been due at the end without anybody having decided about it. All schedules have ended by then and
+// nothing is open.
+const restSlack = 100 * time.Millisecond
 
 // final is what a node says at the end.
 func (l *load) final(ctx context.Context) (f checker.Final, err error) {

@@ -184,7 +184,10 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 		time.Sleep(time.Second + rand.N(500*time.Millisecond))
 	}
 	stop()
-	b, _ := l.settle(wind)
+	b, r := l.settle(wind)
+	if !harness.Long() {
+		l.teeth(b, r, true)
+	}
 	l.logGaps("SIGKILL of the leader", b.Final.History, outages)
 	l.cl.StopAndCheck()
 }

@@ -254,7 +254,10 @@ func TestEverythingAtOnce(t *testing.T) {
 	stop()
 	leave()
 	w.end()
-	f.settle(wind)
+	b, r := f.settle(wind)
+	if !harness.Long() {
+		f.teeth(b, r, false)
+	}
 	f.cl.StopAndCheck()
 	t.Logf("seed %d: %s", seed, &f.counts)
 }
