@@ -109,7 +109,7 @@ func (l *load) stayed(c cutOff) {
 // TestLeaderCutOff cuts the leader off from the other two, both ways and one way, for less than a lease. The others go on without it; it can
 // commit nothing, and its worker starts nothing. What that had in hand it hands in when the cut heals, so nothing is repeated.
 func TestLeaderCutOff(t *testing.T) {
-	heavy(t)
+	beside(t)
 	jobs, cuts, span, wind := 50, 1, 3*time.Second, 3*time.Second
 	if harness.Long() {
 		jobs, cuts, span, wind = 1000, len(ways), 10*time.Second, 10*time.Second

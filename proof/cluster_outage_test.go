@@ -77,7 +77,8 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 	token := fmt.Sprintf("early-%d", round)
 	early := l.spec(token, token, job.ScheduleManual, "")
 	l.promise(token, early) // may or may not exist
-	for _, what := range []struct {
+	var wg sync.WaitGroup
+	for i, what := range []struct {
 		name string
 		code job.Code // beside no_leader
 		do   func(context.Context) error
@@ -95,17 +96,23 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 			return err
 		}},
 	} {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		began := time.Now()
-		err := what.do(ctx)
-		cancel()
-		var e *job.Error
-		if !errors.As(err, &e) || e.Code != job.CodeNoLeader && e.Code != what.code || e.Remedy == "" {
-			t.Errorf("%s without a majority: %v after %s", what.name, err, time.Since(began))
-		} else {
-			t.Logf("%s is refused after %s: %s: %s (%s)", what.name, time.Since(began).Round(time.Millisecond), e.Code, e.Message, e.Remedy)
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			err := what.do(ctx)
+			var e *job.Error
+			if !errors.As(err, &e) || e.Code != job.CodeNoLeader && e.Code != what.code || e.Remedy == "" {
+				t.Errorf("%s without a majority: %v after %s", what.name, err, time.Since(began))
+			} else {
+				t.Logf("%s is refused after %s: %s: %s (%s)", what.name, time.Since(began).Round(time.Millisecond), e.Code, e.Message, e.Remedy)
+			}
+		})
+		if i == 0 {
+			wg.Wait() // from here on it knows
 		}
 	}
+	wg.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	page, err := n.Stale().ListJobs(ctx, client.JobQuery{Limit: 500})

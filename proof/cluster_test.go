@@ -158,7 +158,7 @@ func (l *load) settle(in time.Duration) (*harness.Books, checker.Report) {
 
 // TestClusterSurvivesKillsOfTheLeader kills whoever leads, again and again, and then asks of every occurrence what became of it.
 func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
-	heavy(t)
+	beside(t)
 	jobs, kills, wind := 200, 4, 4*time.Second
 	if harness.Long() {
 		jobs, kills, wind = 1000, 20, 10*time.Second
@@ -197,7 +197,7 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 // its session is gone, starts nothing until it has another. Ten seconds are less than a lease: its worker's runs stay its own, so
 // nothing may be repeated.
 func TestPausedLeaderCommitsNothing(t *testing.T) {
-	heavy(t)
+	beside(t)
 	jobs, pauses, wind := 50, 1, 3*time.Second
 	if harness.Long() {
 		jobs, pauses, wind = 1000, 5, 10*time.Second
@@ -241,7 +241,7 @@ func TestPausedLeaderCommitsNothing(t *testing.T) {
 
 // TestRollingRestartMissesNothing restarts every node in good order under load.
 func TestRollingRestartMissesNothing(t *testing.T) {
-	heavy(t)
+	beside(t)
 	jobs, rounds, wind := 100, 1, 3*time.Second
 	if harness.Long() {
 		jobs, rounds, wind = 1000, 3, 10*time.Second

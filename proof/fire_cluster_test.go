@@ -212,7 +212,7 @@ func (f *fire) calm() {
 // TestEverythingAtOnce does to three nodes under load what a seed picks, over and over: kill -9, pauses, cuts, full disks, damaged logs,
 // restarts. At the end every occurrence is accounted for, and the three know the same.
 func TestEverythingAtOnce(t *testing.T) {
-	heavy(t)
+	beside(t)
 	jobs, span, wind, lease := 20, 2*time.Second, 2*time.Second, 4*time.Second
 	if harness.Long() {
 		jobs, span, wind, lease = 300, 45*time.Second, 5*time.Second, 8*time.Second

@@ -1,7 +1,10 @@
 package proof
 
 import (
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/proof/harness"
@@ -14,6 +17,15 @@ func TestMain(m *testing.M) {
 	if args := os.Getenv(crewEnv); args != "" {
 		os.Exit(crewMain(args))
 	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given && !harness.Long() {
+		// These tests wait more than they work: for elections, leases, seconds to come.
+		if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(harness.Main(m))
 }
 
@@ -22,5 +34,14 @@ func heavy(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts the real binary; left out with -short")
+	}
+}
+
+// beside marks a heavy test that runs beside others, unless its load is that of the long variant.
+func beside(t *testing.T) {
+	t.Helper()
+	heavy(t)
+	if !harness.Long() {
+		t.Parallel()
 	}
 }

@@ -110,7 +110,7 @@ func (g *laggard) caughtUp() {
 // snapshot, each of them in a life of its own: receiving it, restoring it, compacting the log behind it, and what is appended and
 // applied after it. It ends, or goes on with its old state; either way it ends up with what the others have.
 func TestEveryWriteOfAnInstallFailsOnce(t *testing.T) {
-	heavy(t)
+	beside(t)
 	if why := harness.CanFault(); why != "" {
 		t.Skip(why)
 	}

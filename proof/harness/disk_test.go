@@ -192,6 +192,8 @@ func TestTraceRefusesWhatItDoesNotModel(t *testing.T) {
 		`1 fallocate(7<'/tmp/a'>, 0, 0, 100) = 0`,
 		`1 sendfile(9<'socket:[7]'>, 7<'/d/a'>, NULL, 100) = 100`,
 		`1 writev(7<'socket:[7]'>, [{iov_base="'x'", iov_len=1}], 1) = 1`,
+		`1 ???( <unfinished ...>`, // killed at the door
+		`1 ???() = ?`,
 	} {
 		if _, err := ReadTrace(strings.NewReader(straceLog(line)), "/d"); err != nil {
 			t.Errorf("%s: %v", line, err)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -33,6 +34,8 @@ const netPrefix = "cb"
 
 const maxMachines = 10
 
+var making sync.Mutex
+
 // NewNet makes a network of n machines, which goes away with the test. Where that is not possible it skips the test.
 func NewNet(tb testing.TB, n int) *Net {
 	tb.Helper()
@@ -52,6 +55,8 @@ func TryNet(tb testing.TB, n int) (*Net, string) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, "network namespaces need the ip command"
 	}
+	making.Lock() // two tests beside each other must not choose the same name
+	defer making.Unlock()
 	sweepNets()
 	if n > maxMachines {
 		tb.Fatalf("a network of %d machines: there is room for %d", n, maxMachines)

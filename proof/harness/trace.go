@@ -121,6 +121,9 @@ func cutPrefix(line string) (pid string, at time.Time, rest string, ok bool) {
 // add parses `call(arg, arg) = result`. Every string is in hex, so commas and brackets are strace's own.
 func (t *Trace) add(start, end int, at time.Time, text string) error {
 	call, rest, ok := strings.Cut(text, "(")
+	if call == "???" { // its thread was killed before strace could ask which call it is, and so before it did anything
+		return nil
+	}
 	bracket := strings.LastIndex(rest, ") = ")
 	if !ok || bracket < 0 {
 		// A line may be padded: `close(3)      = 0`.
