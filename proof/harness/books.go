@@ -37,10 +37,19 @@ const commandRace = 50 * time.Millisecond
 
 // Input is the same for the checker. What it cannot know of is told as problems: jobs and requests that are not those of the test.
 func (b *Books) Input() (checker.Input, []string) {
-	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}}
+	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}, timeouts: map[job.ID]time.Duration{}}
 	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack, ClockError: commandRace}
 	in.Calls = a.calls()
 	in.Faults = b.faults()
+	for _, c := range in.Calls {
+		if c.Spec != nil {
+			spec := *c.Spec
+			spec.Normalize()
+			if d, ok := a.timeouts[c.Job]; !ok || time.Duration(spec.Timeout) < d {
+				a.timeouts[c.Job] = time.Duration(spec.Timeout)
+			}
+		}
+	}
 	for _, list := range [][]job.Run{b.Final.History, b.Final.Open} {
 		for i := range list {
 			if r := &list[i]; r.Fence != 0 && a.byFence[r.Fence] == nil {
@@ -62,6 +71,7 @@ type account struct {
 	problems []string
 	jobs     map[string]*job.Job // by token
 	byFence  map[uint64]*job.Run
+	timeouts map[job.ID]time.Duration // the shortest that a job ever had
 }
 
 func (a *account) bad(format string, args ...any) {
@@ -169,7 +179,7 @@ func (a *account) effect(s *Seen) (e checker.Effect, ok bool) {
 		}
 	case !s.Gone.IsZero():
 		e.End, e.Outcome = job.At(s.Gone), checker.Canceled
-		if j := a.jobOf(k.Job); j != nil && rec != nil && rec.Reason == job.ReasonTimeout && s.Gone.Sub(s.Arrived)+arrivalSlack >= time.Duration(j.Timeout) {
+		if rec != nil && rec.Reason == job.ReasonTimeout && s.Gone.Sub(s.Arrived)+arrivalSlack >= a.timeouts[k.Job] {
 			e.Outcome = checker.TimedOut
 		}
 	}
