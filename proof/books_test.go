@@ -38,6 +38,9 @@ func (l *load) ask(ctx context.Context, call checker.Call, do func(context.Conte
 				unknown = true
 				break
 			}
+			if err != nil && job.CodeOf(err) == job.CodeInternal {
+				l.t.Errorf("%s of %s: %v", c.Kind, c.Job, err)
+			}
 			if c.Outcome = checker.OK; err != nil {
 				c.Outcome = checker.Refused
 			}
