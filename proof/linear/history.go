@@ -203,7 +203,7 @@ func (h *History) Client(ctx context.Context, seed uint64, nodes []*client.Clien
 // waits for longer than a node waits for a leader, so that it sees what the node itself says.
 func (h *History) Reader(ctx context.Context, seed uint64, node *client.Client, names func() []string) {
 	var wg sync.WaitGroup
-	for k := range uint64(2) {
+	for k := range uint64(4) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, k))
 			id := h.newClient()

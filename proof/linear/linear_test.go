@@ -121,9 +121,23 @@ func (s *storm) kill(leader *harness.Node) {
 	leader.Start()
 }
 
-// pause: it wakes up and believes that it still leads, the moment at which a read may be stale.
+// readers ask one node for nothing but reads until they are stopped.
+func (s *storm) readers(n *harness.Node) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	seed := s.rng.Uint64()
+	wg.Go(func() { s.h.Reader(ctx, seed, s.nodes[slices.Index(s.c.Nodes, n)], s.names) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// pause: it wakes up and believes that it still leads, the moment at which a read may be stale. There are reads in its sockets then.
 func (s *storm) pause(leader *harness.Node) {
+	stop := s.readers(leader)
 	leader.Pause("round", 800*time.Millisecond+s.upTo(1200*time.Millisecond))
+	stop()
 }
 
 func (s *storm) transfer(leader *harness.Node) {
@@ -141,18 +155,15 @@ func (s *storm) cut(n *harness.Node, asleep bool) {
 	if asleep {
 		way = 2
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	seed := s.rng.Uint64()
-	wg.Go(func() { s.h.Reader(ctx, seed, s.nodes[me], s.names) })
+	stop := s.readers(n)
 	s.h.CutOff(s.nodes[me])
 	if asleep {
 		// It sleeps through its own cut and wakes up in the dark, with answers from before in its sockets.
 		woken, sleep := make(chan struct{}), time.Second+s.upTo(time.Second)
-		wg.Go(func() {
+		go func() {
 			n.Pause("round", sleep)
 			close(woken)
-		})
+		}()
 		time.Sleep(100 * time.Millisecond)
 		s.net.Isolate(me, true, true)
 		<-woken
@@ -163,8 +174,7 @@ func (s *storm) cut(n *harness.Node, asleep bool) {
 	s.h.CutOff()
 	s.net.Heal()
 	time.Sleep(200 * time.Millisecond) // the last of them find it healed
-	cancel()
-	wg.Wait()
+	stop()
 }
 
 func (s *storm) cutLeader(leader *harness.Node) { s.cut(leader, false) }
