@@ -110,6 +110,8 @@ func (w *wild) spec(rng *rand.Rand, name string) job.Spec {
 		s.MaxRuns = 1 + rng.IntN(5)
 	}
 	s.Priority = pick(rng, "critical", "high", "normal", "low")
+	// An edit of the schedule may bring a second occurrence into the second of the last one, and the default key has no more than seconds.
+	s.IdempotencyKey = "{job_id}:{scheduled_at_unix_ms}"
 	return s
 }
 
