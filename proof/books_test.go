@@ -137,10 +137,15 @@ func (l *load) books() *harness.Books {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	b := &harness.Books{Seen: l.target.Seen(), Faults: l.node.Outages(), Lease: l.lease, Workers: l.workers}
-	var err error
+	logs := [][]byte{l.node.Log()}
 	if l.cl != nil {
-		b.Faults, b.Vacant = l.cl.Outages(), l.cl.Vacancies()
-	} else if b.Vacant, err = harness.Vacancies(l.node.Log()); err != nil {
+		b.Faults = l.cl.Outages()
+		for _, n := range l.cl.Nodes {
+			logs = append(logs, n.Log())
+		}
+	}
+	var err error
+	if b.Vacant, err = harness.Vacancies(logs...); err != nil {
 		l.t.Error(err)
 	}
 	l.mu.Lock()

@@ -334,7 +334,7 @@ func (x *walker) over(p *path, s position, v *version, r *runLife, g *gap) bool 
 	}
 	end := int64(x.c.in.Final.At)
 	if x.w.deleted.lo != forever {
-		if s.at > x.w.deleted.lo {
+		if s.at+v.o.delay > x.w.deleted.lo { // with its jitter it had not come yet
 			return true
 		}
 		if x.coveredToTheEnd(p, s.at) {

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -224,9 +225,9 @@ func outcome(status int) checker.EffectOutcome {
 
 var vacantLine = regexp.MustCompile(`nobody_led="?\[([^\]]*)\]`)
 
-// Vacancies is what the log of a node says about times in which nobody led. A leader says it when it takes over.
-func Vacancies(log []byte) (out []checker.Outage, err error) {
-	for _, m := range vacantLine.FindAllSubmatch(log, -1) {
+// Vacancies is what logs of nodes say about times in which nobody led, each once, in their order. A leader says it when it takes over.
+func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
+	for _, m := range vacantLine.FindAllSubmatch(bytes.Join(logs, nil), -1) {
 		for _, part := range strings.Fields(string(m[1])) {
 			from, to, _ := strings.Cut(part, "/")
 			a, aerr := time.Parse(time.RFC3339Nano, from)
@@ -237,27 +238,8 @@ func Vacancies(log []byte) (out []checker.Outage, err error) {
 			out = append(out, checker.Outage{From: job.At(a), To: job.At(z)})
 		}
 	}
-	return out, nil
-}
-
-// Vacancies are those that any node ever spoke of, in their order.
-func (c *Cluster) Vacancies() (out []checker.Outage) {
-	c.tb.Helper()
-	seen := map[checker.Outage]bool{}
-	for _, n := range c.Nodes {
-		all, err := Vacancies(n.Log())
-		if err != nil {
-			c.tb.Errorf("%s: %v", n.ID, err)
-		}
-		for _, o := range all {
-			if !seen[o] {
-				seen[o] = true
-				out = append(out, o)
-			}
-		}
-	}
-	slices.SortFunc(out, func(x, y checker.Outage) int { return cmp.Compare(x.From, y.From) })
-	return out
+	slices.SortFunc(out, func(x, y checker.Outage) int { return cmp.Or(cmp.Compare(x.From, y.From), cmp.Compare(x.To, y.To)) })
+	return slices.Compact(out), nil
 }
 
 // TokenOf is the token of a job: the path of the URL that it calls, or that its data has for whoever comes for its runs.
