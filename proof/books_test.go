@@ -246,8 +246,10 @@ func (l *load) judge(b *harness.Books) checker.Report {
 	r := checker.Check(&in)
 	for i, p := range r.Problems {
 		problems = append(problems, p.String())
-		if i < 5 {
-			l.t.Logf("%s\n%s", p, in.Explain(p))
+		if i < 3 {
+			whole := p
+			whole.Occurrence = 0
+			l.t.Logf("%s\n%s    its job:\n%s", p, in.Explain(p), in.Explain(whole))
 		}
 	}
 	if !l.anyExcuse {
