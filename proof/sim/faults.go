@@ -148,6 +148,8 @@ func (c *cluster) inflict(f plannedFault) {
 				time.Sleep(between(rng, 100*time.Millisecond, 10*time.Second))
 			}
 		}
+	case "late-leader":
+		done = c.lateLeader(f, rng)
 	}
 	if done {
 		c.count(f.kind)

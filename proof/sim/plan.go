@@ -30,6 +30,7 @@ type options struct {
 // plan is everything that a seed decides in advance: who is there, what is asked of it and what is done to it, and when.
 type plan struct {
 	seed      uint64
+	name      string // of a directed one
 	o         options
 	calendars []schedule.Calendar
 	jobs      []plannedJob

@@ -82,6 +82,14 @@ func beat(ctx context.Context, every time.Duration, beats *atomic.Int64) {
 // Run simulates one seed.
 func Run(t *testing.T, seed uint64, l *logs) *Result { return runPlan(t, newPlan(seed), l) }
 
+// planOf is that of a seed: the one with a name, or the ordinary one.
+func planOf(name string, seed uint64) *plan {
+	if name != "" {
+		return directedPlan(name, seed)
+	}
+	return newPlan(seed)
+}
+
 func runPlan(t *testing.T, p *plan, l *logs) *Result {
 	seed := p.seed
 	r := &Result{Seed: seed, Profile: p.o.profile, Plan: p}
@@ -130,7 +138,11 @@ func (r *Result) Describe() string {
 		}
 		fmt.Fprintf(&b, "  %s\n", p)
 	}
-	fmt.Fprintf(&b, "  replay: CARILLON_SIM_SEED=%d go test ./proof/sim -run Seed -v\n", r.Seed)
+	name := ""
+	if r.Plan.name != "" {
+		name = "CARILLON_SIM_PLAN=" + r.Plan.name + " "
+	}
+	fmt.Fprintf(&b, "  replay: %sCARILLON_SIM_SEED=%d go test ./proof/sim -run Seed -v\n", name, r.Seed)
 	return b.String()
 }
 

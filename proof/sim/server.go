@@ -49,6 +49,7 @@ type disk struct {
 	rng   *rand.Rand
 	slow  time.Duration // a write takes up to this long
 	fails int           // this many more writes, then one fails; 0: none does
+	hangs chan struct{} // not nil: writes wait until it is closed
 }
 
 var errDisk = errors.New("input/output error (simulated)")
@@ -63,6 +64,7 @@ func (d *disk) write(p *process) error {
 	if d.slow > 0 {
 		wait = time.Duration(d.rng.Int64N(int64(d.slow)))
 	}
+	hangs := d.hangs
 	failed := false
 	if d.fails > 0 {
 		d.fails--
@@ -71,6 +73,13 @@ func (d *disk) write(p *process) error {
 	d.mu.Unlock()
 	if failed {
 		return errDisk
+	}
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-p.dead:
+			return node.ErrProcessGone
+		}
 	}
 	if wait > 0 {
 		t := time.NewTimer(wait)
@@ -82,6 +91,20 @@ func (d *disk) write(p *process) error {
 		}
 	}
 	return nil
+}
+
+// hang makes every write wait until the returned function is called.
+func (d *disk) hang() (over func()) {
+	c := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hangs = c
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.hangs = nil
+		close(c)
+	}
 }
 
 func (d *disk) set(slow time.Duration, fails int) {

@@ -41,7 +41,7 @@ func TestSeed(t *testing.T) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	began := time.Now()
-	r := replay(t, seed, l)
+	r := replay(t, planOf(os.Getenv("CARILLON_SIM_PLAN"), seed), l)
 	t.Logf("seed %d, %s simulated in %s: %s", seed, r.Simulated, time.Since(began), r.Report)
 	for i, p := range r.Report.Problems {
 		if i < 3 {
@@ -57,11 +57,11 @@ func TestSeed(t *testing.T) {
 }
 
 // replay runs a seed with everything that can be seeded being so.
-func replay(t *testing.T, seed uint64, l *logs) *Result {
-	cryptotest.SetGlobalRandom(t, seed)
+func replay(t *testing.T, p *plan, l *logs) *Result {
+	cryptotest.SetGlobalRandom(t, p.seed)
 	//lint:ignore SA1019 raft draws from the global generator
-	mrand.Seed(int64(seed))
-	return Run(t, seed, l)
+	mrand.Seed(int64(p.seed))
+	return runPlan(t, p, l)
 }
 
 // TestReplay runs a seed twice. What was planned must be the same, and done the same; how far the course of events agrees beyond that is
@@ -71,7 +71,7 @@ func TestReplay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var runs [2]*Result
 	for i := range runs {
-		t.Run(fmt.Sprint(i), func(t *testing.T) { runs[i] = replay(t, seed, &logs{}) })
+		t.Run(fmt.Sprint(i), func(t *testing.T) { runs[i] = replay(t, newPlan(seed), &logs{}) })
 	}
 	a, b := runs[0], runs[1]
 	if !reflect.DeepEqual(a.Plan, b.Plan) {

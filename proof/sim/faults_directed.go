@@ -1,0 +1,70 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/proof/checker"
+)
+
+// speechless cuts the ways from some hosts to others and returns what mends them.
+func (c *cluster) speechless(from, to []*host) (mend func()) {
+	var xs []*checker.Fault
+	for _, a := range from {
+		for _, b := range to {
+			xs = append(xs, c.fault(checker.FaultCut, a.name, b.name, 0))
+			c.net.cut(a.name, b.name)
+		}
+	}
+	return func() {
+		i := 0
+		for _, a := range from {
+			for _, b := range to {
+				c.net.heal(a.name, b.name)
+				c.over(xs[i])
+				i++
+			}
+		}
+	}
+}
+
+// lateLeader makes two leaders speak to one worker. The first one's words to it do not arrive; then its disk hangs, which keeps raft from
+// noticing when it has lost its majority, and the others elect another one. The worker goes there, and does what the first one had claimed for
+// it. Then it is cut off from everybody but the first one, for less than its lease.
+func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
+	i := c.leader()
+	if i < 0 {
+		return false
+	}
+	old, w := c.servers[i], c.workers[f.a%len(c.workers)]
+	var others []*host
+	for _, s := range c.servers {
+		if s != old {
+			others = append(others, s.host)
+		}
+	}
+	one, it := []*host{old.host}, []*host{w.host}
+
+	arrives := c.speechless(one, it)
+	time.Sleep(between(rng, 4*time.Second, 6*time.Second))
+
+	slow := c.fault(checker.FaultDisk, old.id, "", 0)
+	works := old.disk.hang()
+	time.Sleep(4 * time.Second) // something is to be written, or raft's loop would not hang with it
+	hears, speaks := c.speechless(others, one), c.speechless(one, others)
+	time.Sleep(c.o.ttl*2/3 + between(rng, 4*time.Second, 6*time.Second))
+
+	back, forth := c.speechless(others, it), c.speechless(it, others)
+	c.net.breakOff(w.host, func(h *host) bool { return h != old.host })
+	arrives()
+	time.Sleep(c.o.ttl*2/3 - c.o.ttl/5 - 4*time.Second)
+
+	back()
+	forth()
+	time.Sleep(2 * time.Second)
+	hears()
+	speaks()
+	works()
+	c.over(slow)
+	return true
+}
