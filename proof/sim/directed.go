@@ -14,6 +14,8 @@ import (
 var directed = map[string]func(*plan, *rand.Rand){
 	"late-result": lateResult,
 	"late-leader": lateLeader,
+	"backlog":     backlog,
+	"swings":      swings,
 }
 
 func directedPlan(name string, seed uint64) *plan {
@@ -49,10 +51,14 @@ func (p *plan) steady(n int, every, least, most time.Duration, change func(*job.
 }
 
 // lateResult: a worker is cut off for a little longer than its lease. Some of what it did ended before it gave up; those results come
-// when each of these runs has been claimed anew and is under way somewhere else.
+// when each of these runs has been claimed anew and is under way somewhere else, or is lost.
 func lateResult(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
-	p.steady(4, 16*time.Second, time.Second, 30*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(3, 16*time.Second, time.Second, 30*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	none := 0
+	p.steady(2, 16*time.Second, time.Second, 30*time.Second, func(s *job.Spec) {
+		s.Workers, s.Delivery, s.Retry = map[string]string{"pool": "remote"}, job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
+	})
 	for i := range 6 {
 		p.faults = append(p.faults, plannedFault{at: time.Duration(20+45*i)*time.Second + between(rng, 0, 5*time.Second), kind: "cut-worker", a: i % p.o.workers,
 			lasts: p.o.ttl + between(rng, 3*time.Second, 6*time.Second), x: rng.Uint64()})
@@ -67,5 +73,28 @@ func lateLeader(p *plan, rng *rand.Rand) {
 	p.steady(1, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 	for i := range 3 {
 		p.faults = append(p.faults, plannedFault{at: time.Duration(20+90*i)*time.Second + between(rng, 0, 5*time.Second), kind: "late-leader", x: rng.Uint64()})
+	}
+}
+
+// backlog: there is more to do than there are slots, for longer than anybody's grace, and nobody is to blame.
+func backlog(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 0, 1, 2*time.Minute
+	for _, policy := range []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll} {
+		p.steady(2, 6*time.Second, time.Second, 6*time.Second, func(s *job.Spec) {
+			s.Overlap = pick(rng, job.OverlapAllow, job.OverlapQueue)
+			s.Missed = job.Missed{Policy: policy, Grace: job.Duration(time.Second)}
+		})
+	}
+}
+
+// swings: the leadership goes away and comes back to the same node, again and again, while there is much to do.
+func swings(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers = 30*time.Second, 1
+	p.steady(6, 2*time.Second, 0, time.Second, func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue) })
+	for i := range 7 {
+		p.faults = append(p.faults, plannedFault{at: time.Duration(10+40*i)*time.Second + between(rng, 0, 5*time.Second), kind: "swing", b: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
+	for range 60 {
+		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
