@@ -53,7 +53,8 @@ func (s *Scheduler) inheritLocked(x *session, mono time.Duration) {
 		c.until = mono + s.o.TTL
 		claims = append(claims, c)
 	}
-	wall := s.o.Clock.Now().UnixMilli()
+	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be believed.
+	wall := s.o.Clock.Now().Add(time.Millisecond - 1).UnixMilli()
 	s.wg.Go(func() { s.learn(x, claims, mono, wall) })
 }
 

@@ -93,7 +93,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		return job.PullAnswers{}, err
 	}
 	call := newReportCall()
-	mono, now := s.o.Clock.Mono(), job.At(s.o.Clock.Now())
+	mono := s.o.Clock.Mono()
 	out := job.PullAnswers{Lease: job.Duration(s.o.TTL), Runs: make([]job.PullAnswer, len(r.Runs))}
 	line := make([]*pending, len(r.Runs)) // nil: stale
 	want := make([]job.Outcome, len(r.Runs))
@@ -115,7 +115,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 			}
 			continue
 		}
-		res.Run, res.StartedAt, res.FinishedAt = c.run, c.started, now
+		res.Run, res.StartedAt = c.run, c.started // when it ended is the stamp's to say: this clock may have jumped
 		res.TimedOut = res.Outcome == job.OutcomeFailed && c.overdue(mono)
 		c.until = mono + s.o.TTL
 		s.queueLocked(c, res, call)
