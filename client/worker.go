@@ -30,6 +30,8 @@ type Worker struct {
 	DrainTimeout time.Duration     // how long Run lets handlers go on after its context ended; default 30 s
 	Logger       *slog.Logger      // default: silent
 	HTTPClient   *http.Client      // for TLS; it must not limit the time of a request below a minute
+	// Clock is what leases are counted by; default: the time since the start, with that in which the machine was suspended.
+	Clock func() time.Duration
 }
 
 // Run is a run in the hands of a handler.
@@ -129,7 +131,10 @@ func (w Worker) prepare() (*puller, error) {
 	if len(w.Addrs) == 0 {
 		w.Addrs = []string{os.Getenv("CARILLON_ADDR")}
 	}
-	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: elapsed.New().Elapsed, lease: defaultLease,
+	if w.Clock == nil {
+		w.Clock = elapsed.New().Elapsed
+	}
+	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: w.Clock, lease: defaultLease,
 		set: map[uint64]*pulledRun{}, free: make(chan struct{}, 1), results: make(chan struct{}, 1), leased: make(chan struct{}, 1)}
 	opts := []Option{WithAttempts(1), WithUserAgent("carillon-worker")}
 	if w.HTTPClient != nil {

@@ -272,7 +272,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 		if *failures > most {
 			say(RuleRetry, "it failed for the %d. time and is tried again, with %d retries allowed", *failures, most)
 		}
-		c.failed(say, a)
+		c.failed(say, l, a)
 	case job.RunDead:
 		switch {
 		case lost:
@@ -287,7 +287,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			if *failures < least && !c.mayBeOnce(l, a) {
 				say(RuleRetry, "it was given up (%s) after %d failures, with %d retries allowed", a.Reason, *failures+1, least)
 			}
-			c.failed(say, a)
+			c.failed(say, l, a)
 		}
 	case job.RunLost:
 		if !lost {
@@ -320,7 +320,7 @@ func (c *checker) clocksWrong(from, to int64) bool {
 }
 
 // failed: an attempt that is recorded as failed did fail, or its worker stopped it because it had lost its lease.
-func (c *checker) failed(say func(Rule, string, ...any), a *attempt) {
+func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 	e := a.effect
 	switch {
 	case e == nil && c.excused(a): // its worker had lost its lease before it could begin
@@ -328,9 +328,10 @@ func (c *checker) failed(say func(Rule, string, ...any), a *attempt) {
 		say(RuleOutcome, "it is recorded as %s (%s), and no worker started it", a.Status, a.Error)
 	case e.Outcome == Failed, e.Outcome == Permanent && a.Status == job.RunDead:
 	case e.Outcome == TimedOut:
-		if a.Reason != job.ReasonTimeout {
+		if a.Reason != job.ReasonTimeout && !(c.pulls(a.Worker) && c.clocksWrong(int64(a.ClaimedAt), int64(a.FinishedAt))) {
 			say(RuleOutcome, "it ran into its timeout, and is recorded as %s (%s)", a.Status, a.Reason)
 		}
+	case c.pulls(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // it was told by its leader, before it knew
 	case e.Outcome == Canceled || e.Outcome == Cut:
 		if !c.excused(a) {
 			say(RuleLive, "it was stopped on %s by nobody's wish, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker)
@@ -349,6 +350,9 @@ func (c *checker) excused(a *attempt) bool {
 	from, to := int64(a.ClaimedAt)-c.ttl, a.recorded+c.clock
 	if a.FinishedAt != 0 && a.Reason == job.ReasonWorkerLost {
 		to = int64(a.FinishedAt) + c.clock
+	}
+	if c.pulls(a.Worker) {
+		return c.excusedPull(a, from, to)
 	}
 	for _, f := range c.in.Faults {
 		if f.Node != a.Worker && f.Peer != a.Worker || int64(f.From) > to || c.until(f) < from {

@@ -18,6 +18,7 @@ type Input struct {
 	Outages []Outage // every outage that a takeover committed, those included that have been pruned from the state since
 	Effects []Effect // every attempt that a worker started
 	Handed  []Handed // optional: every assignment that reached a worker, started or not, repetitions included
+	Pull    []string // optional: the names of pull workers
 	Final   Final
 
 	TTL        time.Duration // of a session's lease; 0 = 30 s

@@ -29,6 +29,7 @@ type cluster struct {
 	logs    *logs
 	servers []*server
 	workers []*worker
+	pullers []*puller
 	clients []*client.Client // one a node
 	http    *http.Client
 
@@ -77,6 +78,9 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 		name := fmt.Sprintf("w%d", i+1)
 		c.workers = append(c.workers, &worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: map[string]string{"pool": "remote"}})
 	}
+	for i, pl := range p.o.pullers {
+		c.pullers = append(c.pullers, newPuller(c, i, pl))
+	}
 	here := c.net.host("client")
 	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	for _, s := range c.servers {
@@ -110,6 +114,9 @@ func (c *cluster) up() bool {
 	}
 	for _, w := range c.workers {
 		w.start()
+	}
+	for _, p := range c.pullers {
+		p.start()
 	}
 	return c.eventually(3*time.Hour+20*c.o.members.Interval, "all nodes are voters", func(ctx context.Context) error {
 		s, err := c.clients[0].Status(ctx)
@@ -188,6 +195,9 @@ func (c *cluster) down() {
 	var wg sync.WaitGroup
 	for _, w := range c.workers {
 		wg.Go(func() { w.end() })
+	}
+	for _, p := range c.pullers {
+		wg.Go(func() { p.end() })
 	}
 	wg.Wait()
 	for _, s := range c.servers {

@@ -16,6 +16,8 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"late-leader": lateLeader,
 	"backlog":     backlog,
 	"swings":      swings,
+	"racing":      racing,
+	"late-pull":   latePull,
 }
 
 func directedPlan(name string, seed uint64) *plan {
@@ -96,5 +98,28 @@ func swings(p *plan, rng *rand.Rand) {
 	}
 	for range 60 {
 		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
+}
+
+// racing: heartbeats and assignments are on their way at the same time, and take long.
+func racing(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.latency, p.o.length, p.o.raft.Heartbeat = 6*time.Second, 200*time.Millisecond, 2*time.Minute, 2*time.Second
+	p.steady(8, between(rng, 2*time.Second, 3*time.Second).Round(time.Second), time.Second, 3*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+}
+
+// latePull: pull workers are cut off, or do not hear the answers to their polls, for a little longer than a lease. What they ended
+// meanwhile, and what they were given, is late: somebody else has it.
+func latePull(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers, p.o.onlyPull = 6*time.Second, 0, true
+	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
+	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
+	p.steady(5, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, queue })
+	none := 0
+	p.steady(1, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) {
+		s.Type, s.Payload, s.Delivery, s.Retry = job.TypeQueue, queue, job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
+	})
+	for i := range 13 {
+		p.faults = append(p.faults, plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: []string{"cut-puller", "deaf-puller"}[i%2], a: i % 3,
+			lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 }

@@ -35,7 +35,7 @@ func (c *cluster) count(kind string) {
 // inflict breaks something for a while and mends it.
 func (c *cluster) inflict(f plannedFault) {
 	rng := rand.New(rand.NewPCG(f.x, 3))
-	s := c.servers[f.a]
+	s := c.servers[f.a%len(c.servers)]
 	other := c.servers[(f.a+1+f.b%(len(c.servers)-1))%len(c.servers)]
 	kind := f.kind
 	switch kind {
@@ -49,6 +49,9 @@ func (c *cluster) inflict(f plannedFault) {
 			return
 		}
 		c.inflictWorker(c.workers[f.a%len(c.workers)], kind[:len(kind)-len("-worker")], f, rng)
+		return
+	case "kill-puller", "cut-puller", "stop-puller", "pause-puller", "deaf-puller", "mute-puller", "lag-puller":
+		c.inflictPuller(c.pullers[f.a%len(c.pullers)], kind[:len(kind)-len("-puller")], f, rng)
 		return
 	}
 	done := true
@@ -68,6 +71,9 @@ func (c *cluster) inflict(f plannedFault) {
 		side := map[string]bool{s.id: true, other.id: true}
 		for _, w := range c.workers {
 			side[w.name] = rng.IntN(2) == 0
+		}
+		for _, p := range c.pullers {
+			side[p.name] = rng.IntN(2) == 0
 		}
 		c.split(side, f.lasts, rng)
 	case "one-way":
@@ -212,6 +218,9 @@ func (c *cluster) hosts() []*host {
 	for _, w := range c.workers {
 		out = append(out, w.host)
 	}
+	for _, p := range c.pullers {
+		out = append(out, p.host)
+	}
 	return out
 }
 
@@ -242,33 +251,39 @@ func (c *cluster) split(side map[string]bool, lasts time.Duration, rng *rand.Ran
 	}
 }
 
-func (c *cluster) inflictWorker(w *worker, kind string, f plannedFault, rng *rand.Rand) {
+// machine is one with a worker on it, of either kind.
+type machine interface {
+	start()
+	kill() bool
+	end() bool
+	where() (name string, h *host, p *process)
+}
+
+func (c *cluster) inflictWorker(w machine, kind string, f plannedFault, rng *rand.Rand) {
+	name, h, p := w.where()
 	switch kind {
 	case "kill":
-		x := c.fault(checker.FaultKill, w.name, "", 0)
+		x := c.fault(checker.FaultKill, name, "", 0)
 		if w.kill() {
 			time.Sleep(f.lasts)
 			w.start()
 		}
 		c.over(x)
 	case "stop":
-		x := c.fault(checker.FaultStop, w.name, "", 0)
+		x := c.fault(checker.FaultStop, name, "", 0)
 		if w.end() {
 			time.Sleep(f.lasts)
 			w.start()
 		}
 		c.over(x)
 	case "cut":
-		c.isolate(w.host, f.lasts, rng, func(*host) bool { return true })
+		c.isolate(h, f.lasts, rng, func(*host) bool { return true })
 	case "pause":
-		w.mu.Lock()
-		p := w.proc
-		w.mu.Unlock()
-		x := c.fault(checker.FaultPause, w.name, "", 0)
+		x := c.fault(checker.FaultPause, name, "", 0)
 		p.freeze()
-		c.net.pause(w.host, true)
+		c.net.pause(h, true)
 		time.Sleep(f.lasts)
-		c.net.pause(w.host, false)
+		c.net.pause(h, false)
 		p.thaw()
 		c.over(x)
 	}

@@ -42,8 +42,15 @@ func (c *cluster) settle() bool {
 		if err != nil {
 			return err
 		}
-		if n := len(c.servers) + len(c.workers); len(s.Workers) < n {
-			return fmt.Errorf("%d of %d workers are registered", len(s.Workers), n)
+		registered := 0
+		for _, w := range s.Workers {
+			pulls := slices.ContainsFunc(c.pullers, func(p *puller) bool { return p.name == w.Worker })
+			if !pulls { // those have a session only while they poll or have something in hand
+				registered++
+			}
+		}
+		if n := len(c.servers) + len(c.workers); registered < n {
+			return fmt.Errorf("%d of %d workers are registered", registered, n)
 		}
 		return c.overdue(c.servers[i])
 	})
@@ -116,6 +123,9 @@ func (c *cluster) seen() (in checker.Input) {
 	in.Calls = slices.Clone(c.rec.calls)
 	for o := range c.rec.outages {
 		in.Outages = append(in.Outages, o)
+	}
+	for _, p := range c.pullers {
+		in.Pull = append(in.Pull, p.name)
 	}
 	slices.SortFunc(in.Outages, func(a, b checker.Outage) int { return int(a.From - b.From) })
 	return in

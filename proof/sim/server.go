@@ -135,7 +135,7 @@ func (s *server) open() error {
 	o := &s.c.o
 	cfg := node.Config{
 		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
-		Executors: runnerTypes, Slots: o.slots, Tags: map[string]string{"pool": "node"}, Version: "sim",
+		Executors: o.takes(), Slots: o.slots, Tags: map[string]string{"pool": "node"}, Version: "sim",
 		Logger:        slog.New(s.c.logs.handler(s.id)),
 		HistoryMaxAge: 100 * 365 * 24 * time.Hour, HistoryMaxCount: 1 << 40, DrainTimeout: 10 * time.Second,
 		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true}, Members: o.members,
@@ -149,7 +149,7 @@ func (s *server) open() error {
 	if s.id != "n1" {
 		cfg.Join = []string{s.c.servers[0].host.addr}
 	}
-	for _, t := range runnerTypes {
+	for _, t := range o.takes() {
 		cfg.Machine.Runners[t] = &runner{rec: s.c.rec, proc: p, seed: s.c.seed}
 	}
 	n, err := node.Open(cfg)
@@ -292,7 +292,7 @@ func (w *worker) start() {
 	}
 	far := client.NewLeader(addrs, client.WithDial(w.host.dial(p.dead)))
 	runners := map[job.Type]executor.Runner{}
-	for _, t := range runnerTypes {
+	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
 	x, err := executor.New(executor.Options{Name: w.name, Secret: "secret of " + w.name, Slots: 4, Prefetch: 2, Tags: w.tags, Runners: runners,
@@ -343,6 +343,12 @@ func (w *worker) end() bool {
 	stop()
 	<-done
 	return true
+}
+
+func (w *worker) where() (string, *host, *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.name, w.host, w.proc
 }
 
 // handedTo writes down what a worker is given.

@@ -5,6 +5,7 @@ package sim
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	mrand "math/rand"
 	"os"
 	"reflect"
@@ -204,5 +205,30 @@ func TestLong(t *testing.T) {
 	t.Log(all.String())
 	if len(failed) > 0 {
 		t.Errorf("failed: %s", strings.Join(failed, " "))
+	}
+}
+
+// TestDirected runs the plans that are made for one thing to happen. CARILLON_SIM_DIRECTED says how many seeds of each.
+func TestDirected(t *testing.T) {
+	n := 2
+	if testing.Short() {
+		n = 1
+	}
+	if text := os.Getenv("CARILLON_SIM_DIRECTED"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(directed)) {
+		for i := range n {
+			seed := uint64(i + 1)
+			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
+				t.Parallel()
+				if r := runPlan(t, directedPlan(name, seed), &logs{}); len(r.Problems) > 0 {
+					t.Error(r.Describe())
+				}
+			})
+		}
 	}
 }

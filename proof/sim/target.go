@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
@@ -153,7 +152,7 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	}
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
-	case errors.Is(cause, executor.ErrTimeout):
+	case timedOut(cause):
 		r.end(e, checker.TimedOut, 0)
 		return job.Result{Outcome: job.OutcomeFailed, Error: "timed out"}
 	default:

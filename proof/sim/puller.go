@@ -1,0 +1,235 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/checker"
+)
+
+// plannedPuller is a pull worker of a plan.
+type plannedPuller struct {
+	queue string
+	hands int // runs at a time
+}
+
+var pullerFaults = []string{"kill-puller", "kill-puller", "cut-puller", "cut-puller", "deaf-puller", "mute-puller", "lag-puller", "stop-puller", "pause-puller"}
+
+// pull gives some of the plans with queues pull workers. The dice are its own, so that the others are what they were without them.
+func (p *plan) pull(rng *rand.Rand) {
+	queues := false
+	for _, j := range p.jobs {
+		queues = queues || j.spec.Type == job.TypeQueue
+	}
+	if !queues || !chance(rng, 0.6) {
+		return
+	}
+	for _, q := range queueNames {
+		for range 1 + rng.IntN(2) {
+			p.o.pullers = append(p.o.pullers, plannedPuller{q, 1 + rng.IntN(4)})
+		}
+	}
+	p.o.onlyPull = chance(rng, 0.6)
+	for range 2 + rng.IntN(7) {
+		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: pick(rng, pullerFaults...), a: rng.IntN(len(p.o.pullers)), x: rng.Uint64()}
+		f.lasts = 2*time.Second + time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64())
+		p.faults = append(p.faults, f)
+	}
+}
+
+// takes are the types of runs that nodes and workers with a session carry out.
+func (o *options) takes() []job.Type {
+	if o.onlyPull {
+		return runnerTypes[:2]
+	}
+	return runnerTypes
+}
+
+// puller is a machine with a pull worker on it.
+type puller struct {
+	c     *cluster
+	name  string
+	host  *host
+	clock *clock
+	plannedPuller
+
+	mu   sync.Mutex
+	proc *process
+	stop context.CancelFunc // nil: it is down
+	done chan struct{}
+}
+
+func newPuller(c *cluster, i int, p plannedPuller) *puller {
+	name := fmt.Sprintf("p%d", i+1)
+	return &puller{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, plannedPuller: p}
+}
+
+func (p *puller) start() {
+	proc := newProcess(p.name)
+	run := &runner{rec: p.c.rec, proc: proc, seed: p.c.seed}
+	w := client.Worker{
+		Queue: p.queue, Name: p.name, Concurrency: p.hands, Tags: map[string]string{"pool": "remote"}, DrainTimeout: 10 * time.Second,
+		Clock: p.clock.Elapsed, Logger: slog.New(p.c.logs.handler(p.name)),
+		Handler:    func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
+		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.dial(proc.dead), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
+	}
+	for _, s := range p.c.servers {
+		w.Addrs = append(w.Addrs, s.host.addr)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	p.mu.Lock()
+	p.proc, p.stop, p.done = proc, cancel, done
+	p.mu.Unlock()
+	p.c.bg.Go(func() {
+		defer close(done)
+		if err := w.Run(ctx); err != nil && job.CodeOf(err) != job.CodeOutcomeUnknown {
+			p.c.problem("%s: %v", p.name, err)
+		}
+	})
+}
+
+func (p *puller) take() (proc *process, stop context.CancelFunc, done chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stop, p.stop = p.stop, nil
+	return p.proc, stop, p.done
+}
+
+// kill is kill -9. The goroutines of the process end a little later, and nobody hears of them.
+func (p *puller) kill() bool {
+	proc, stop, _ := p.take()
+	if stop == nil {
+		return false
+	}
+	proc.mu.Lock()
+	close(proc.dead)
+	proc.mu.Unlock()
+	p.c.net.breakOff(p.host, func(*host) bool { return true })
+	proc.thaw()
+	stop()
+	return true
+}
+
+// end is SIGTERM.
+func (p *puller) end() bool {
+	_, stop, done := p.take()
+	if stop == nil {
+		return false
+	}
+	stop()
+	<-done
+	return true
+}
+
+func (p *puller) where() (string, *host, *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.name, p.host, p.proc
+}
+
+// pulled carries out an attempt of a pull worker.
+func (r *runner) pulled(ctx context.Context, run *client.Run) error {
+	key, err := job.ParseRunKey(run.RunID)
+	if err != nil {
+		return err
+	}
+	res := r.Run(ctx, job.Assignment{Run: key, Fence: run.Fence, Attempt: run.Attempt, Key: run.Key, JobName: run.JobName})
+	if res.Outcome == job.OutcomeSucceeded {
+		run.Output = res.Output
+		return nil
+	}
+	err = errors.New(res.Error)
+	if res.RetryAfter > 0 {
+		err = client.RetryAfter(err, time.Duration(res.RetryAfter))
+	}
+	if res.Permanent {
+		err = client.Permanent(err)
+	}
+	return err
+}
+
+// timedOut says whether the context of an attempt ended because that took too long.
+func timedOut(cause error) bool {
+	return errors.Is(cause, executor.ErrTimeout) || errors.Is(cause, client.ErrTimeout)
+}
+
+// pollTap writes down what is in the answers to polls.
+type pollTap struct {
+	http.Transport
+	p *puller
+}
+
+func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
+	resp, err := t.Transport.RoundTrip(rq)
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.HasSuffix(rq.URL.Path, ":poll") {
+		return resp, err
+	}
+	data, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	var reply job.PullReply
+	if err := json.Unmarshal(data, &reply); err != nil {
+		t.p.c.problem("%s: the answer to a poll cannot be read: %v", t.p.name, err)
+		return resp, nil
+	}
+	rec := t.p.c.rec
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	for _, r := range reply.Runs {
+		if key, err := job.ParseRunKey(r.RunID); err == nil {
+			rec.handed = append(rec.handed, checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, At: rec.t.instant()})
+		}
+	}
+	return resp, nil
+}
+
+// inflictPuller breaks what stands between a pull worker and the cluster, one way or slowly. The rest is as with any other worker.
+func (c *cluster) inflictPuller(p *puller, kind string, f plannedFault, rng *rand.Rand) {
+	var servers []*host
+	for _, s := range c.servers {
+		servers = append(servers, s.host)
+	}
+	it := []*host{p.host}
+	switch kind {
+	case "deaf":
+		mend := c.speechless(servers, it)
+		time.Sleep(f.lasts)
+		mend()
+	case "mute":
+		mend := c.speechless(it, servers)
+		time.Sleep(f.lasts)
+		mend()
+	case "lag":
+		d := between(rng, 20*time.Millisecond, 3*time.Second)
+		x := c.fault(checker.FaultLink, p.name, "", d)
+		for _, s := range servers {
+			c.net.delay(p.name, s.name, d)
+		}
+		time.Sleep(f.lasts)
+		for _, s := range servers {
+			c.net.delay(p.name, s.name, 0)
+		}
+		c.over(x)
+	default:
+		c.inflictWorker(p, kind, f, rng)
+		return
+	}
+	c.count(f.kind)
+}
