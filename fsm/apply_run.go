@@ -231,7 +231,7 @@ func (a *applier) held(k job.RunKey, fence uint64) (*store.Row, *store.State, st
 	var err error
 	row, s := &a.scratch.row, &a.scratch.state
 	*row, ok, err = a.b.Run(k)
-	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
+	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) && !mutant.On(mutant.PullLate) || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
 		return nil, nil, p, err
 	}
 	*s, p, ok, err = a.b.State(k.Job)

@@ -81,7 +81,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	})
 }
 
-// leaseTime is how long a session may be silent.
+// leaseTime is how long a session may be silent, or a pull worker about a run.
 func (s *Scheduler) leaseTime() time.Duration {
 	if mutant.On(mutant.ExpireEarly) {
 		return s.o.TTL / 8

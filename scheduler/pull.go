@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 )
 
 const (
@@ -270,7 +271,7 @@ func (x *session) hasIt(c *claim) {
 // expectedLocked gives a new claim its lease, and says whether a poll is there to take it.
 func (s *Scheduler) expectedLocked(c *claim) bool {
 	p := c.x.pull
-	c.until = s.o.Clock.Mono() + s.o.TTL
+	c.until = s.o.Clock.Mono() + s.leaseTime()
 	// One that was overtaken by a higher fence on its way here could not be told from one that was received.
 	return p.call != nil && c.fence > p.top
 }
@@ -307,8 +308,15 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 			}
 			c.deadline = mono + c.timeout
 		}
-		c.until = mono + s.o.TTL
+		c.until = mono + s.leaseTime()
 		out.Runs = append(out.Runs, pullRun(c, s.o.TTL))
+	}
+	for _, y := range s.sessions {
+		if mutant.On(mutant.PullTwice) && y != x && y.pull != nil && y.pull.queue == x.pull.queue {
+			for _, c := range y.sent {
+				out.Runs = append(out.Runs, pullRun(c, s.o.TTL))
+			}
+		}
 	}
 	out.Session = receipt{incarnation: x.key.incarnation, fence: x.pull.top, secret: x.pull.secret, worker: x.key.worker}.String()
 	return out

@@ -14,7 +14,7 @@ func (s *Scheduler) lookAtPullLocked(x *session, mono time.Duration, late bool) 
 	for _, c := range x.claims {
 		switch {
 		case late:
-			c.until = max(c.until, mono+s.o.TTL)
+			c.until = max(c.until, mono+s.leaseTime())
 		case c.ended(mono):
 			ended = true
 		}
@@ -50,7 +50,7 @@ func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 func (s *Scheduler) inheritLocked(x *session, mono time.Duration) {
 	claims := make([]*claim, 0, len(x.claims))
 	for _, c := range x.claims {
-		c.until = mono + s.o.TTL
+		c.until = mono + s.leaseTime()
 		claims = append(claims, c)
 	}
 	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be believed.

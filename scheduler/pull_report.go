@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -39,6 +40,8 @@ func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono
 	for i, ref := range refs {
 		a, c := s.namedLocked(queue, worker, ref)
 		switch {
+		case c == nil && mutant.On(mutant.PullRevive):
+			a.Status, a.Why = job.PullOK, ""
 		case c == nil:
 			if a.Why == "" {
 				vague = append(vague, i)
@@ -47,7 +50,7 @@ func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono
 			// Its lease is not extended any more: a worker that does not stop has what is left of it to be told.
 			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("it takes longer than its timeout of %s: stop it, and report it as failed", c.timeout)
 		default:
-			c.until = mono + s.o.TTL
+			c.until = mono + s.leaseTime()
 			if c.canceling {
 				a.Status, a.Why = job.PullCanceling, "it was canceled: stop it, and report it as failed"
 			}
@@ -108,6 +111,12 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		res := pullResult(item, r.Failed)
 		want[i] = res.Outcome
 		a, c := s.namedLocked(r.Queue, worker, item.PullRef)
+		if c == nil && mutant.On(mutant.PullLate) && res.Outcome != job.OutcomeReturned {
+			if key, err := job.ParseRunKey(item.RunID); err == nil {
+				c = &claim{run: key, fence: item.Fence, x: newSession(sessionKey{worker: worker}, mono), reported: true}
+				a.Status, a.Why = job.PullOK, ""
+			}
+		}
 		out.Runs[i] = a
 		if c == nil {
 			if a.Why == "" {
@@ -117,7 +126,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		}
 		res.Run, res.StartedAt = c.run, c.started // when it ended is the stamp's to say: this clock may have jumped
 		res.TimedOut = res.Outcome == job.OutcomeFailed && c.overdue(mono)
-		c.until = mono + s.o.TTL
+		c.until = mono + s.leaseTime()
 		s.queueLocked(c, res, call)
 		line[i] = c.pending
 	}
