@@ -15,17 +15,18 @@ import (
 
 // group is one Raft group on this node: its log, its state and, while it leads, its scheduler. A node runs one today.
 type group struct {
-	cfg    *Config
-	log    *slog.Logger
-	store  *store.Store
-	logs   *durableLog
-	snaps  *fsm.Snapshots
-	fsm    *fsm.FSM
-	quorum *quorum
-	raft   *raft.Raft
-	lead   *leadership
-	flight *flight
-	meters *meters
+	cfg       *Config
+	log       *slog.Logger
+	store     *store.Store
+	logs      *durableLog
+	snaps     *fsm.Snapshots
+	fsm       *fsm.FSM
+	quorum    *quorum
+	newQuorum func() *quorum
+	raft      *raft.Raft
+	lead      *leadership
+	flight    *flight
+	meters    *meters
 
 	schedules *schedules                   // of jobs that were created lately
 	members   *members                     // set before raft starts
@@ -169,7 +170,10 @@ func (g *group) start(trans raft.Transport) (err error) {
 	if g.raft, err = raft.NewRaft(rc, g.fsm, g.logs, g.logs, g.snaps, trans); err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	g.quorum = &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election, busy: map[raft.ServerID]bool{}}
+	g.newQuorum = func() *quorum {
+		return &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election, busy: map[raft.ServerID]bool{}}
+	}
+	g.quorum = g.newQuorum()
 	if g.members != nil {
 		g.members.raft.Store(g.raft)
 	}

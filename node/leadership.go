@@ -153,6 +153,8 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
 	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows,
 		confirm: func() error { return g.quorum.confirm(term) }}
+	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
+	prop.majority = func() error { return apart.confirm(term) }
 	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}

@@ -26,6 +26,9 @@ type proposer struct {
 	confirm func() error          // asks a majority which term it is in; nil: nobody is asked
 	ended   atomic.Bool
 
+	majority func() error // as confirm, for Confirm; nil: nobody is asked
+	sound    soundness
+
 	verifying sync.Mutex
 	under     *verification // asked of raft already
 	next      *verification // waits for that; whoever comes now is answered by it
@@ -34,6 +37,7 @@ type proposer struct {
 // proposal is a command on its way. It is resolved by a goroutine of its own, because raft's futures can be waited for but not
 // given up, and one that was handed to a state machine that then shut down is never answered.
 type proposal struct {
+	began time.Time
 	done  chan struct{}
 	reply *fsm.Reply
 	err   error
@@ -73,15 +77,15 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 	if !p.flight.enter() {
 		return refused(raft.ErrRaftShutdown)
 	}
-	began := time.Now()
+	out := &proposal{began: time.Now(), done: make(chan struct{})}
+	p.sound.track(out)
 	future := p.raft.Apply(data, p.timeout)
-	out := &proposal{done: make(chan struct{})}
 	go func() {
 		defer p.flight.leave()
 		defer close(out.done)
 		out.reply, out.err = resolve(future)
 		if out.err == nil && p.observe != nil {
-			p.observe(cmd, out.reply, time.Since(began))
+			p.observe(cmd, out.reply, time.Since(out.began))
 		}
 	}()
 	return out

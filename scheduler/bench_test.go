@@ -33,7 +33,8 @@ func (l *batchLog) Propose(cmd any) Future {
 	return f
 }
 
-func (l *batchLog) VerifyLeader(context.Context) error { return nil }
+func (l *batchLog) VerifyLeader(context.Context) error           { return nil }
+func (l *batchLog) Confirm(context.Context, time.Duration) error { return nil }
 
 func (l *batchLog) run() {
 	for f := range l.queue {

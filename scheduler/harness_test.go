@@ -53,9 +53,10 @@ type testLog struct {
 	// whether it takes effect all the same.
 	fault  func(cmd any) (err error, applied bool)
 	verify func(context.Context) error
-	hear   func(cmd any) time.Duration // how long the answer to a command that was applied takes
-	seen   []any                       // every command that was applied
-	after  func(cmd any)               // called when one was
+	sound  func(age time.Duration) error // nil: it is
+	hear   func(cmd any) time.Duration   // how long the answer to a command that was applied takes
+	seen   []any                         // every command that was applied
+	after  func(cmd any)                 // called when one was
 }
 
 type testFuture struct {
@@ -85,6 +86,15 @@ func (l *testLog) Propose(cmd any) Future {
 	l.mu.Unlock()
 	l.queue <- f
 	return f
+}
+
+func (l *testLog) Confirm(_ context.Context, age time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sound != nil {
+		return l.sound(age)
+	}
+	return nil
 }
 
 func (l *testLog) VerifyLeader(ctx context.Context) error {

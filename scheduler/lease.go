@@ -81,6 +81,24 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	})
 }
 
+const (
+	// confirmShare is the part of a lease that may have passed since this node certainly led when it extends one. A worker counts two
+	// thirds of it, and the next leader, which cannot have been there before, the whole.
+	confirmShare = 4
+	// confirmNow is for what must not have passed to another leader and back. It is shorter than any election.
+	confirmNow = 100 * time.Millisecond
+)
+
+// confirm says whether this node led not longer ago than age. If it cannot say, its caller should ask another one.
+func (s *Scheduler) confirm(ctx context.Context, age time.Duration) error {
+	err := s.o.Proposer.Confirm(ctx, age)
+	if err == nil || mutant.On(mutant.TrustLeader) {
+		return nil
+	}
+	s.log.Warn("cannot confirm that this node leads; a worker is sent away", "error", err)
+	return job.Errorf(job.CodeNoLeader, "ask another node", "this node cannot confirm that it still leads")
+}
+
 // leaseTime is how long a session may be silent, or a pull worker about a run.
 func (s *Scheduler) leaseTime() time.Duration {
 	if mutant.On(mutant.ExpireEarly) {

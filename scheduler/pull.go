@@ -118,6 +118,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 	defer timer.Stop()
 	over := wait == 0
 	var settle time.Time
+	sure := false
 	for {
 		err := s.pollEndsLocked(ctx, x, call)
 		if err != nil {
@@ -131,6 +132,20 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 			if settle.IsZero() {
 				settle = time.Now().Add(drainLimit)
 			}
+			if (x.reserved == 0 || !time.Now().Before(settle)) && !sure && len(x.waiting)+len(x.sent) > 0 {
+				s.mu.Unlock()
+				err := s.confirm(ctx, s.o.TTL/confirmShare)
+				s.mu.Lock()
+				if err != nil {
+					if x.pull.call == call {
+						x.pull.call, x.pull.room = nil, 0 // what is there is for the next poll, or for the next leader
+					}
+					s.mu.Unlock()
+					return job.PullReply{}, err
+				}
+				sure = true
+				continue // it may have been replaced meanwhile
+			}
 			if x.reserved == 0 || !time.Now().Before(settle) {
 				break
 			}
@@ -138,6 +153,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		}
 		wake := x.wake
 		s.mu.Unlock()
+		sure = false
 		select {
 		case <-wake:
 		case <-tick:

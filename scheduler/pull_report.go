@@ -18,8 +18,11 @@ const (
 )
 
 // PullHeartbeat extends the leases of the runs that it names.
-func (s *Scheduler) PullHeartbeat(_ context.Context, b job.PullBeat) (job.PullAnswers, error) {
+func (s *Scheduler) PullHeartbeat(ctx context.Context, b job.PullBeat) (job.PullAnswers, error) {
 	worker, _, err := caller(b.Worker, b.Session)
+	if err == nil {
+		err = s.confirm(ctx, s.o.TTL/confirmShare)
+	}
 	if err != nil {
 		return job.PullAnswers{}, err
 	}

@@ -27,6 +27,8 @@ type Proposer interface {
 	Propose(cmd any) Future
 	// VerifyLeader asks a quorum whether this node still leads.
 	VerifyLeader(ctx context.Context) error
+	// Confirm says whether this node led at a moment not longer ago than age. It costs nothing while commands are applied soon.
+	Confirm(ctx context.Context, age time.Duration) error
 }
 
 // Future is a command on its way. Every future resolves: after the end of a leadership with an error at the latest.

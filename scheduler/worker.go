@@ -23,8 +23,12 @@ const (
 )
 
 // Register opens a session: of a new process (Incarnation 0), or of one that comes from another leader or lost its session.
-func (s *Scheduler) Register(_ context.Context, r job.Register) (job.Session, error) {
+func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, error) {
 	if err := checkRegister(&r); err != nil {
+		return job.Session{}, err
+	}
+	// It may come from the leader that took our place: what it did there we would send it again.
+	if err := s.confirm(ctx, confirmNow); err != nil && !mutant.On(mutant.LowerTerm) {
 		return job.Session{}, err
 	}
 	mono := s.o.Clock.Mono()
@@ -285,7 +289,10 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 }
 
 // Heartbeat extends a session's lease and compares what the worker holds with what it was given.
-func (s *Scheduler) Heartbeat(_ context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+	if err := s.confirm(ctx, s.o.TTL/confirmShare); err != nil {
+		return job.HeartbeatReply{}, err
+	}
 	mono := s.o.Clock.Mono()
 	s.mu.Lock()
 	defer s.mu.Unlock()

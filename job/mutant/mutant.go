@@ -29,5 +29,6 @@ const (
 	PullLate             // a pull worker's result closes a run whose lease ended, whoever has it by now
 	PullRevive           // a pull worker's heartbeat is told that a run is its own which was taken back
 	PullTwice            // a poll is answered with what another poll of the same queue was just given
+	TrustLeader          // a leader that was replaced and cannot notice it goes on extending leases
 	count
 )

@@ -54,6 +54,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.PullLate:      {{"late-pull", 1}, {"late-pull", 2}},
 	mutant.PullRevive:    {{"late-pull", 1}, {"late-pull", 2}},
 	mutant.PullTwice:     {{"late-pull", 1}, {"late-pull", 2}},
+	mutant.TrustLeader:   {{"deaf-leader", 1}, {"deaf-leader", 2}},
 }
 
 // finding is a line of the table.

@@ -14,6 +14,7 @@ import (
 var directed = map[string]func(*plan, *rand.Rand){
 	"late-result": lateResult,
 	"late-leader": lateLeader,
+	"deaf-leader": deafLeader,
 	"backlog":     backlog,
 	"swings":      swings,
 	"racing":      racing,
@@ -75,6 +76,22 @@ func lateLeader(p *plan, rng *rand.Rand) {
 	p.steady(1, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 	for i := range 3 {
 		p.faults = append(p.faults, plannedFault{at: time.Duration(20+90*i)*time.Second + between(rng, 0, 5*time.Second), kind: "late-leader", x: rng.Uint64()})
+	}
+}
+
+// deafLeader: a leader whose disk hangs is cut off from the other nodes, and the only one that some workers of either kind can reach.
+// Another one is elected, which hears nothing of these workers and gives their runs to others.
+func deafLeader(p *plan, rng *rand.Rand) {
+	p.o.ttl = 15 * time.Second
+	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
+	p.o.onlyPull = true
+	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second, func(s *job.Spec) {
+		s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
+	})
+	p.steady(1, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
+	for i := range 2 {
+		p.faults = append(p.faults, plannedFault{at: time.Duration(50+120*i)*time.Second + between(rng, 0, 10*time.Second), kind: "deaf-leader", a: i, lasts: between(rng, 30*time.Second, 60*time.Second), x: rng.Uint64()})
 	}
 }
 

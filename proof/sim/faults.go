@@ -154,6 +154,8 @@ func (c *cluster) inflict(f plannedFault) {
 				time.Sleep(between(rng, 100*time.Millisecond, 10*time.Second))
 			}
 		}
+	case "deaf-leader":
+		done = c.deafLeader(f)
 	case "late-leader":
 		done = c.lateLeader(f, rng)
 	}

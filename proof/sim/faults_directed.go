@@ -30,7 +30,7 @@ func (c *cluster) speechless(from, to []*host) (mend func()) {
 
 // lateLeader makes two leaders speak to one worker. The first one's words to it do not arrive; then its disk hangs, which keeps raft from
 // noticing when it has lost its majority, and the others elect another one. The worker goes there, and does what the first one had claimed for
-// it. Then it is cut off from everybody but the first one, for less than its lease.
+// it. Then it is cut off from everybody but the first one, for less than its lease or for longer.
 func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
 	i := c.leader()
 	if i < 0 {
@@ -57,13 +57,39 @@ func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
 	back, forth := c.speechless(others, it), c.speechless(it, others)
 	c.net.breakOff(w.host, func(h *host) bool { return h != old.host })
 	arrives()
-	time.Sleep(c.o.ttl*2/3 - c.o.ttl/5 - 4*time.Second)
+	time.Sleep(pick(rng, c.o.ttl*2/3-c.o.ttl/5-4*time.Second, c.o.ttl*2/3+5*time.Second))
 
 	back()
 	forth()
 	time.Sleep(2 * time.Second)
 	hears()
 	speaks()
+	works()
+	c.over(slow)
+	return true
+}
+
+// deafLeader lets a leader that raft has left go on with a worker of each kind: its disk hangs, and neither it nor they can reach the others.
+func (c *cluster) deafLeader(f plannedFault) bool {
+	i := c.leader()
+	if i < 0 {
+		return false
+	}
+	old := c.servers[i]
+	side := []*host{old.host, c.workers[f.a%len(c.workers)].host, c.pullers[f.a%len(c.pullers)].host}
+	var others []*host
+	for _, s := range c.servers {
+		if s != old {
+			others = append(others, s.host)
+		}
+	}
+	slow := c.fault(checker.FaultDisk, old.id, "", 0)
+	works := old.disk.hang()
+	time.Sleep(4 * time.Second)
+	hear, speak := c.speechless(others, side), c.speechless(side, others)
+	time.Sleep(f.lasts)
+	hear()
+	speak()
 	works()
 	c.over(slow)
 	return true

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// soundness is what is known of a leadership without asking raft. Raft gives a leadership up soon after it has lost its majority, but its main
+// loop does that, and the same loop writes the log: while a disk hangs, a leader that was replaced long ago goes on believing. Nobody may have a
+// lease extended by such a one, because the next leader, which hears nothing of that, gives the run to another worker.
+type soundness struct {
+	mu   sync.Mutex
+	line []*proposal // on their way, oldest first; some may have come back
+	sure time.Time   // when the last question was put that a majority answered with yes
+
+	under, next *verification // as in proposer
+}
+
+// track notes a command on its way.
+func (s *soundness) track(p *proposal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.oldestLocked()
+	s.line = append(s.line, p)
+}
+
+// oldestLocked is the one that has been on its way for the longest time; nil if there is none.
+func (s *soundness) oldestLocked() *proposal {
+	for len(s.line) > 0 && isClosed(s.line[0].done) {
+		s.line[0] = nil
+		s.line = s.line[1:]
+	}
+	if len(s.line) == 0 {
+		return nil
+	}
+	return s.line[0]
+}
+
+// Confirm says whether this leadership was sound at a moment not longer ago than age. It was when the oldest command that is on its way was
+// proposed: raft's loop, which has not come back to it, was not held up by anything before. If that is too long ago, a majority is asked
+// for its term, past raft's loop.
+func (p *proposer) Confirm(ctx context.Context, age time.Duration) error {
+	if p.majority == nil {
+		return nil
+	}
+	s := &p.sound
+	s.mu.Lock()
+	now := time.Now()
+	oldest := s.oldestLocked()
+	if oldest == nil || now.Sub(oldest.began) <= age || now.Sub(s.sure) <= age {
+		s.mu.Unlock()
+		return nil
+	}
+	v := s.next
+	if v == nil {
+		v = &verification{done: make(chan struct{})}
+		if s.under == nil {
+			s.under = v
+			p.askMajorityLocked(v)
+		} else {
+			s.next = v // the one under way may have been answered before this caller came
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-v.done:
+		return v.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *proposer) askMajorityLocked(v *verification) {
+	s := &p.sound
+	if p.ended.Load() || !p.flight.enter() {
+		v.err = errEnded
+		s.under = nil
+		close(v.done)
+		return
+	}
+	go func() {
+		defer p.flight.leave()
+		began := time.Now()
+		v.err = p.majority()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if v.err == nil {
+			s.sure = began
+		}
+		close(v.done)
+		s.under, s.next = s.next, nil
+		if s.under != nil {
+			p.askMajorityLocked(s.under)
+		}
+	}()
+}
