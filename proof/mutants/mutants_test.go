@@ -138,7 +138,7 @@ func (l *lab) search(t *testing.T, m mutant.Mutant) finding {
 
 // simulate runs a seed with a fault and says whether that was found.
 func (l *lab) simulate(t *testing.T, m mutant.Mutant, it try) (found bool, out string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.binary, "-test.run", "^TestSeed$")
 	cmd.Dir = filepath.Join(l.root, "proof", "sim")
