@@ -3,6 +3,7 @@ package proof
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/proof/harness"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // TestBadInputNamesFieldAndRemedy sends what people get wrong to the real binary: each gets an error that names the field and the way
@@ -141,7 +143,7 @@ func TestRefusedStarts(t *testing.T) {
 		copied := copyDir(t, dir)
 		edit(t, filepath.Join(copied, "state.db"), func(tx *bolt.Tx) error {
 			b := tx.Bucket([]byte("meta"))
-			return b.Put([]byte("info"), bytes.Replace(b.Get([]byte("info")), []byte(`"format":1`), []byte(`"format":99`), 1))
+			return b.Put([]byte("info"), bytes.Replace(b.Get([]byte("info")), fmt.Appendf(nil, `"format":%d`, store.Format), []byte(`"format":99`), 1))
 		})
 		refused(t, copied, "format", "newer carillon")
 	})
