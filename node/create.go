@@ -25,6 +25,9 @@ const (
 	// createWaves is how many waves may be on their way: one is applied while the next is replicated. More would only wait in raft's
 	// queue instead of in this one, where they could still be joined by others.
 	createWaves = 2
+	// besideWave is how many jobs a wave has at least that goes beside another one. Fewer cost each node a transaction and an fsync of their own, and
+	// are back hardly sooner than with the next one.
+	besideWave = 256
 
 	// How many jobs may wait: of bulk creates, and of single ones.
 	createQueue  = 1 << 17
@@ -104,6 +107,11 @@ func (b *batcher) submit(items []*creation) {
 		finishAll(items, err)
 		return
 	}
+	b.rouse()
+}
+
+// rouse has run look at what waits.
+func (b *batcher) rouse() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -128,13 +136,13 @@ func (b *batcher) run(ctx context.Context) {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
-		batches := b.gather()
+		batches := b.gather(leastBeside(len(slots) - 1))
 		for batches == nil && ctx.Err() == nil {
 			select {
 			case <-b.wake:
 			case <-ctx.Done():
 			}
-			batches = b.gather()
+			batches = b.gather(leastBeside(len(slots) - 1))
 		}
 		if ctx.Err() != nil {
 			for _, batch := range append(batches, b.close()) {
@@ -150,16 +158,30 @@ func (b *batcher) run(ctx context.Context) {
 		prev, mine := before, make(chan struct{})
 		before = mine
 		flying.Go(func() {
-			defer func() { <-slots }()
+			defer func() {
+				<-slots
+				b.rouse()
+			}()
 			b.wave(batches, from, prev, mine)
 		})
 	}
 }
 
-// gather takes what waits, up to the limits of a wave, cut into what fits an entry; nil if nothing waits.
-func (b *batcher) gather() (batches [][]*creation) {
+// leastBeside is how many jobs a wave has at least, beside so many others.
+func leastBeside(flying int) int {
+	if flying > 0 {
+		return besideWave
+	}
+	return 1
+}
+
+// gather takes what waits, up to the limits of a wave, cut into what fits an entry; nil if fewer than least wait.
+func (b *batcher) gather(least int) (batches [][]*creation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.singles)+len(b.queue) < least {
+		return nil
+	}
 	for len(batches) < waveEntries {
 		var batch []*creation
 		size := 0

@@ -54,7 +54,7 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 // What waits is cut into entries that can be proposed, and into waves of a few of them, in the order in which it came.
 func TestGatherCutsWavesIntoEntries(t *testing.T) {
 	b := newBatcher(&epoch{}, newSchedules(), 0)
-	if b.gather() != nil {
+	if b.gather(1) != nil {
 		t.Fatal("something of nothing")
 	}
 	var items []*creation
@@ -75,7 +75,7 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 		b.singles = append(b.singles, single)
 	}
 	seen := 0
-	for waves := b.gather(); waves != nil; waves = b.gather() {
+	for waves := b.gather(1); waves != nil; waves = b.gather(1) {
 		if len(waves) > waveEntries {
 			t.Fatalf("%d entries in a wave", len(waves))
 		}
@@ -95,5 +95,26 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 	}
 	if seen != len(items) {
 		t.Fatalf("%d of %d", seen, len(items))
+	}
+}
+
+// A few jobs wait for the wave before them, which they would hardly overtake; many do not, and nobody waits when there is none.
+func TestGatherWaitsForTheWaveBefore(t *testing.T) {
+	b := newBatcher(&epoch{}, newSchedules(), 0)
+	add := func(n int) {
+		for range n {
+			b.singles = append(b.singles, &creation{size: 10, group: &gathering{}})
+		}
+	}
+	add(3)
+	if got := b.gather(leastBeside(1)); got != nil || len(b.singles) != 3 {
+		t.Fatalf("%d entries beside another wave, %d still wait", len(got), len(b.singles))
+	}
+	if got := b.gather(leastBeside(0)); len(got) != 1 || len(got[0]) != 3 {
+		t.Fatalf("%d entries alone", len(got))
+	}
+	add(besideWave)
+	if got := b.gather(leastBeside(1)); len(got) != 1 || len(got[0]) != besideWave {
+		t.Fatalf("%d entries of many beside another wave", len(got))
 	}
 }
