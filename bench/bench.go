@@ -25,6 +25,7 @@ type Options struct {
 	Slots    int // of each of them, or of each node
 	Rate     int // runs a second
 	Clients  int
+	Bulk     int // jobs with each request of a client; 0: one, by itself
 	Kills    int
 	Duration time.Duration
 

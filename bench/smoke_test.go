@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,6 +88,9 @@ func TestScenariosAsJSON(t *testing.T) {
 		{"submit", []string{"--clients", "3", "--duration", "300ms", "--data-dir", dir}, func(r *bench.Result) bool {
 			return r.Created > 0 && r.Jobs == uint64(r.Created) && r.Latency != nil && r.Latency.Count == r.Created
 		}},
+		{"submit", []string{"--clients", "2", "--bulk", "50", "--duration", "300ms"}, func(r *bench.Result) bool {
+			return r.Created >= 100 && r.Jobs == uint64(r.Created) && r.Latency != nil && r.Latency.Count*50 == r.Created
+		}},
 		{"load", []string{"--jobs", "500"}, func(r *bench.Result) bool {
 			return r.Created == 500 && r.Jobs == 500 && r.LoadRate > 0 && r.DiskPerJob > 0
 		}},
@@ -104,7 +108,7 @@ func TestScenariosAsJSON(t *testing.T) {
 			if r.Scenario != c.name || r.Nodes != 1 || r.Lost != 0 || r.Repeated != 0 || r.Problems != nil || r.Rate <= 0 && c.name != "load" || !c.good(&r) {
 				t.Error(stdout)
 			}
-			if _, err := os.Stat(filepath.Join(dir, "n1")); c.name == "submit" && err != nil {
+			if _, err := os.Stat(filepath.Join(dir, "n1")); slices.Contains(c.args, dir) && err != nil {
 				t.Error(err)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Submit creates jobs one by one by many clients, each at a node of its own, for a time.
+// Submit creates jobs by many clients, each at a node of its own, for a time: one by one, or some with every request.
 func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 	s, err := b.cluster.ready(ctx)
 	if err != nil {
@@ -29,18 +29,23 @@ func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 	end := begin.Add(b.o.Duration)
 	for i := range b.o.Clients {
 		c := client.New(b.cluster.addrs[i%len(b.cluster.addrs)])
+		create := single(c, i)
+		if b.o.Bulk > 0 {
+			create = bulk(c, i, b.o.Bulk)
+		}
 		all.Go(func() {
 			for n := 0; time.Now().Before(end) && ctx2.Err() == nil; n++ {
 				sent := time.Now()
-				j, err := c.CreateJob(ctx2, job.Spec{Name: name(fmt.Sprintf("submit-%d", i), n), Type: job.TypeHTTP, Schedule: "0 3 1 1 *",
-					Payload: []byte(`{"url":"http://127.0.0.1:9/yearly"}`)})
+				fresh, err := create(ctx2, n)
 				if err != nil {
 					cancel(err)
 					return
 				}
-				made.Add(1)
+				made.Add(int64(len(fresh)))
 				mu.Lock()
-				ids[j.ID] = true
+				for _, id := range fresh {
+					ids[id] = true
+				}
 				waits = append(waits, float64(time.Since(sent).Microseconds())/1000)
 				mu.Unlock()
 				if i == 0 {
@@ -70,4 +75,32 @@ func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 		r.problem("%d creates were acknowledged with %d ids, and the cluster has %d more jobs", r.Created, len(ids), got)
 	}
 	return r.judged(), nil
+}
+
+// single creates one job with the n-th request of a client.
+func single(c *client.Client, i int) func(context.Context, int) ([]job.ID, error) {
+	prefix := fmt.Sprintf("submit-%d", i)
+	return func(ctx context.Context, n int) ([]job.ID, error) {
+		j, err := c.CreateJob(ctx, job.Spec{Name: name(prefix, n), Type: job.TypeHTTP, Schedule: "0 3 1 1 *", Payload: []byte(`{"url":"http://127.0.0.1:9/yearly"}`)})
+		return []job.ID{j.ID}, err
+	}
+}
+
+// bulk creates some jobs with the n-th request of a client.
+func bulk(c *client.Client, i, jobs int) func(context.Context, int) ([]job.ID, error) {
+	line := idle(time.Now())
+	return func(ctx context.Context, n int) (ids []job.ID, err error) {
+		from := (i<<24 + n) * jobs // of this client and request alone
+		err = c.BulkCreate(ctx, &lines{next: from, end: from + jobs, line: line}, func(r client.BulkResult) error {
+			if r.Error != nil || r.JobID == nil {
+				return fmt.Errorf("a job was refused: %v", r.Error)
+			}
+			ids = append(ids, *r.JobID)
+			return nil
+		})
+		if err == nil && len(ids) != jobs {
+			err = fmt.Errorf("%d of %d jobs were answered", len(ids), jobs)
+		}
+		return ids, err
+	}
 }

@@ -45,8 +45,9 @@ func (a *app) benchCmd() *cobra.Command {
 			f.workers(o)
 			o.Target = bench.TargetNoop
 		}),
-		a.benchScenario("submit", "Create jobs one by one", (*bench.Bench).Submit, func(o *bench.Options, f *benchFlags) {
+		a.benchScenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit, func(o *bench.Options, f *benchFlags) {
 			f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
+			f.Flags().IntVar(&o.Bulk, "bulk", 0, "how many jobs each request creates (default one, by itself)")
 			f.duration(o, 10*time.Second)
 		}),
 		a.benchScenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them", (*bench.Bench).Load, func(o *bench.Options, f *benchFlags) {
@@ -179,6 +180,9 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 	}
 	if o.Idle < 0 {
 		return job.Invalid("--idle", "use a number from 0 up", "%d jobs", o.Idle)
+	}
+	if o.Bulk < 0 {
+		return job.Invalid("--bulk", "use a number from 0 up", "%d jobs", o.Bulk)
 	}
 	for _, n := range []struct {
 		flag string

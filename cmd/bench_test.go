@@ -81,6 +81,7 @@ func TestBenchFlags(t *testing.T) {
 		{"lag --workers 0", "--workers"},
 		{"submit --clients -1", "--clients"},
 		{"submit --clients 0", "--clients"},
+		{"submit --bulk -1", "--bulk"},
 		{"failover --kills -1", "--kills"},
 		{"failover --kills 0", "--kills"},
 		{"failover --nodes 1", "--nodes"},
