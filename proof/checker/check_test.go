@@ -595,6 +595,12 @@ func TestRules(t *testing.T) {
 		{"a forced backfill of what failed once before", retries(3, 2*time.Second), func(s *scene) *Input {
 			return forcedAgain(s, 2000)
 		}, ""},
+		{"a forced backfill of what is delivered at most once", atMostOnce, func(s *scene) *Input {
+			return forcedOnce(s, 2)
+		}, ""},
+		{"and one more than was asked for", atMostOnce, func(s *scene) *Input {
+			return forcedOnce(s, 3)
+		}, RuleOnce},
 		{"and its retry comes too early", retries(3, 2*time.Second), func(s *scene) *Input {
 			return forcedAgain(s, 1000)
 		}, RuleRetry},
@@ -678,6 +684,32 @@ func oneOffAgain(s *scene, edited bool) *Input {
 	s.runAt(sched(at), minute(5)+20_000)
 	s.job().Status = job.StatusCompleted
 	return s.end(6)
+}
+
+func atMostOnce(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce }
+
+// forcedOnce: a time is backfilled, and once more with force; it runs so many times.
+func forcedOnce(s *scene, times int) *Input {
+	runs(s, 1, 3)
+	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
+	for i := range int64(times) {
+		at := minute(3) + 10_000*(i+1)
+		if i < 2 {
+			s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}, Force: i > 0}, at)
+		}
+		s.attempt(k, 1, worker, at, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+	}
+	first := true
+	for i := range s.in.Effects { // with force it has a key of its own
+		if e := &s.in.Effects[i]; e.Run == k {
+			if !first {
+				e.Key += ":forced:1"
+				s.in.Handed[i].Key = e.Key
+			}
+			first = false
+		}
+	}
+	return s.end(3)
 }
 
 // canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the record of the pause says.

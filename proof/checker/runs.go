@@ -129,7 +129,7 @@ func (c *checker) run(l *life, r *runLife) {
 	if started > 1 {
 		c.rep.Repeated++
 	}
-	c.once(l, r, redriven)
+	c.once(l, r, redriven, 1+forced)
 	c.last(l, r, prev, redriven)
 	c.keys(l, r, forced)
 	c.live(l, r)
@@ -402,8 +402,9 @@ func (c *checker) mayBeOnce(l *life, a *attempt) bool {
 	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool { return v.spec.Delivery == job.DeliverAtMostOnce })
 }
 
-// once: with at_most_once a run is started at most once, and if its worker is lost a record says so.
-func (c *checker) once(l *life, r *runLife, redriven bool) {
+// once: with at_most_once a run is started at most once, and if its worker is lost a record says so. Each backfill with force is one more time that somebody
+// asked for it.
+func (c *checker) once(l *life, r *runLife, redriven bool, asked int) {
 	if len(r.attempts) == 0 || redriven {
 		return
 	}
@@ -419,10 +420,10 @@ func (c *checker) once(l *life, r *runLife, redriven bool) {
 			n++
 		}
 	}
-	if n > 1 {
+	if n > asked {
 		c.bad(RuleOnce, l, r.key.At, "it was started %d times, and it is to be delivered at most once", n)
 	}
-	if len(r.attempts) > 1 {
+	if len(r.attempts) > asked {
 		c.bad(RuleOnce, l, r.key.At, "it has %d recorded attempts, and it is to be delivered at most once", len(r.attempts))
 	}
 }
