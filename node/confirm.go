@@ -14,7 +14,7 @@ type soundness struct {
 	line []*proposal // on their way, oldest first; some may have come back
 	sure time.Time   // when the last question was put that a majority answered with yes
 
-	under, next *verification // as in proposer
+	majority question
 }
 
 // track notes a command on its way.
@@ -45,53 +45,25 @@ func (p *proposer) Confirm(ctx context.Context, age time.Duration) error {
 		return nil
 	}
 	s := &p.sound
-	s.mu.Lock()
-	now := time.Now()
-	oldest := s.oldestLocked()
-	if oldest == nil || now.Sub(oldest.began) <= age || now.Sub(s.sure) <= age {
-		s.mu.Unlock()
+	if s.within(age) {
 		return nil
 	}
-	v := s.next
-	if v == nil {
-		v = &verification{done: make(chan struct{})}
-		if s.under == nil {
-			s.under = v
-			p.askMajorityLocked(v)
-		} else {
-			s.next = v // the one under way may have been answered before this caller came
-		}
-	}
-	s.mu.Unlock()
-	select {
-	case <-v.done:
-		return v.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *proposer) askMajorityLocked(v *verification) {
-	s := &p.sound
-	if p.ended.Load() || !p.flight.enter() {
-		v.err = errEnded
-		s.under = nil
-		close(v.done)
-		return
-	}
-	go func() {
-		defer p.flight.leave()
+	return s.majority.ask(ctx, p, func() error {
 		began := time.Now()
-		v.err = p.majority()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if v.err == nil {
+		err := p.majority()
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.sure = began
 		}
-		close(v.done)
-		s.under, s.next = s.next, nil
-		if s.under != nil {
-			p.askMajorityLocked(s.under)
-		}
-	}()
+		return err
+	})
+}
+
+// within says that the leadership is known to have been sound not longer ago than age.
+func (s *soundness) within(age time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, oldest := time.Now(), s.oldestLocked()
+	return oldest == nil || now.Sub(oldest.began) <= age || now.Sub(s.sure) <= age
 }

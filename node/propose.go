@@ -29,9 +29,7 @@ type proposer struct {
 	majority func() error // as confirm, for Confirm; nil: nobody is asked
 	sound    soundness
 
-	verifying sync.Mutex
-	under     *verification // asked of raft already
-	next      *verification // waits for that; whoever comes now is answered by it
+	verify question
 }
 
 // proposal is a command on its way. It is resolved by a goroutine of its own, because raft's futures can be waited for but not
@@ -111,57 +109,15 @@ func resolve(f raft.ApplyFuture) (*fsm.Reply, error) {
 	}
 }
 
-// verification is one question to raft whether this node still leads, on behalf of everybody who asked before it was put.
-type verification struct {
-	done chan struct{}
-	err  error
-}
-
 // VerifyLeader asks a quorum whether this node still leads. Raft's own call has no time limit and queues behind its main loop
-// (pitfalls 40), so concurrent callers share: at most one question is on its way and one waits.
+// (pitfalls 40), so concurrent callers share it.
 func (p *proposer) VerifyLeader(ctx context.Context) error {
-	p.verifying.Lock()
-	v := p.next
-	if v == nil {
-		v = &verification{done: make(chan struct{})}
-		if p.under == nil {
-			p.under = v
-			p.ask(v)
-		} else {
-			p.next = v // the one under way may have been answered before this caller came
+	return p.verify.ask(ctx, p, func() error {
+		if err := p.raft.VerifyLeader().Error(); err != nil || p.confirm == nil {
+			return err
 		}
-	}
-	p.verifying.Unlock()
-	select {
-	case <-v.done:
-		return v.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// ask runs with the lock held.
-func (p *proposer) ask(v *verification) {
-	if p.ended.Load() || !p.flight.enter() {
-		v.err = errEnded
-		p.under = nil
-		close(v.done)
-		return
-	}
-	go func() {
-		defer p.flight.leave()
-		v.err = p.raft.VerifyLeader().Error()
-		if v.err == nil && p.confirm != nil {
-			v.err = p.confirm()
-		}
-		close(v.done)
-		p.verifying.Lock()
-		defer p.verifying.Unlock()
-		p.under, p.next = p.next, nil
-		if p.under != nil {
-			p.ask(p.under)
-		}
-	}()
+		return p.confirm()
+	})
 }
 
 // flight counts what raft has been asked and has not answered. Raft is shut down only when it is empty: a future that is in one of

@@ -204,9 +204,9 @@ func TestVerifyLeaderEndsWithItsCaller(t *testing.T) {
 		t.Errorf("its caller gave up: %v", err)
 	}
 	n.eventually("the second waits", func() bool {
-		p.verifying.Lock()
-		defer p.verifying.Unlock()
-		return p.next != nil
+		p.verify.mu.Lock()
+		defer p.verify.mu.Unlock()
+		return p.verify.next != nil
 	})
 	free <- errNoMajority // to the first question: the second was asked after it
 	<-asked

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"context"
+	"sync"
+)
+
+// question is put to others on behalf of everybody who wants to know. It may take as long as the trouble lasts, so callers share: at most one is on
+// its way and one waits for that, and nobody is given the answer to what was asked before he came.
+type question struct {
+	mu    sync.Mutex
+	under *asking // on its way
+	next  *asking // whoever comes now is answered by it
+}
+
+type asking struct {
+	done chan struct{}
+	err  error
+}
+
+// ask puts the question for a leadership and waits for the answer, or until ctx ends; the question goes on then.
+func (q *question) ask(ctx context.Context, p *proposer, put func() error) error {
+	q.mu.Lock()
+	a := q.next
+	if a == nil {
+		a = &asking{done: make(chan struct{})}
+		if q.under == nil {
+			q.beginLocked(a, p, put)
+		} else {
+			q.next = a
+		}
+	}
+	q.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (q *question) beginLocked(a *asking, p *proposer, put func() error) {
+	if p.ended.Load() || !p.flight.enter() {
+		a.err = errEnded
+		close(a.done)
+		return
+	}
+	q.under = a
+	go func() {
+		defer p.flight.leave()
+		a.err = put()
+		close(a.done)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		next := q.next
+		if q.under, q.next = nil, nil; next != nil {
+			q.beginLocked(next, p, put)
+		}
+	}()
+}
