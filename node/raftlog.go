@@ -142,11 +142,10 @@ func (d *durableLog) DeleteRange(first, last uint64) error {
 	if err != nil {
 		return d.failed("read", err)
 	}
+	d.recent.forget()
 	if last >= end {
-		d.recent.forget()
 		return d.write("truncate", func() error { return d.deleteAll(first, last) })
 	}
-	d.recent.forget()
 	for first <= last {
 		to := min(first+deleteChunk-1, last)
 		if err := d.write("compact", func() error { return d.deleteAll(first, to) }); err != nil {
