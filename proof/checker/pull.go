@@ -25,35 +25,16 @@ func (c *checker) excusedPull(a *attempt, from, to int64) bool {
 		if !mine && (c.pulls(f.Node) || c.pulls(f.Peer)) {
 			continue // another one's
 		}
-		if c.troubleOnTheWay(a.Worker, int64(f.From), c.until(f)) >= c.patience() {
+		if c.trouble(f, func(g Fault) bool {
+			other := g.Node != a.Worker && g.Peer != a.Worker && (c.pulls(g.Node) || c.pulls(g.Peer))
+			return !other && g.Kind != FaultClock
+		}) >= c.patience() {
 			return true
 		}
 	}
 	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
 		return int64(w.From) <= to && int64(w.To) >= from && int64(w.To-w.From) >= c.patience()
 	})
-}
-
-// troubleOnTheWay is trouble with the faults of all nodes.
-func (c *checker) troubleOnTheWay(worker string, from, to int64) int64 {
-	for again := true; again; {
-		again = false
-		join := func(a, b int64) {
-			if a <= to+takeover && b >= from-takeover && (a < from || b > to) {
-				from, to, again = min(from, a), max(to, b), true
-			}
-		}
-		for _, f := range c.in.Faults {
-			other := f.Node != worker && f.Peer != worker && (c.pulls(f.Node) || c.pulls(f.Peer))
-			if !other && f.Kind != FaultClock {
-				join(int64(f.From), c.until(f))
-			}
-		}
-		for _, w := range c.in.Outages {
-			join(int64(w.From), int64(w.To))
-		}
-	}
-	return to - from
 }
 
 // overdue says that an attempt was held for as long as its job's timeout. That of a pull worker counts from its delivery, and under the

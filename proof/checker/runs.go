@@ -362,7 +362,9 @@ func (c *checker) excused(a *attempt) bool {
 		case FaultKill, FaultStop:
 			return true
 		case FaultPause, FaultCut, FaultLink:
-			if c.trouble(a.Worker, int64(f.From), c.until(f)) >= c.patience() {
+			if c.trouble(f, func(g Fault) bool {
+				return g.Node == a.Worker || g.Peer == a.Worker || g.Kind == FaultKill || g.Kind == FaultLeader
+			}) >= c.patience() {
 				return true
 			}
 		}
@@ -377,8 +379,9 @@ func (c *checker) excused(a *attempt) bool {
 }
 
 // trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one absence. A change of
-// leaders in between belongs to it, because the worker has to find the new one.
-func (c *checker) trouble(worker string, from, to int64) int64 {
+// leaders in between belongs to it, because the worker has to find the new one. counts says which faults do.
+func (c *checker) trouble(f Fault, counts func(Fault) bool) int64 {
+	from, to := int64(f.From), c.until(f)
 	for again := true; again; {
 		again = false
 		join := func(a, b int64) {
@@ -387,7 +390,7 @@ func (c *checker) trouble(worker string, from, to int64) int64 {
 			}
 		}
 		for _, f := range c.in.Faults {
-			if f.Node == worker || f.Peer == worker || f.Kind == FaultKill || f.Kind == FaultLeader {
+			if counts(f) {
 				join(int64(f.From), c.until(f))
 			}
 		}
