@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -72,7 +73,7 @@ func (c *creation) finish(o fsm.Outcome, err error) {
 
 type batcher struct {
 	e         *epoch
-	schedules *schedules
+	schedules *scheduler.Schedules
 	last      uint64 // the highest number given out
 	wake      chan struct{}
 
@@ -82,7 +83,7 @@ type batcher struct {
 	closed  bool
 }
 
-func newBatcher(e *epoch, s *schedules, last uint64) *batcher {
+func newBatcher(e *epoch, s *scheduler.Schedules, last uint64) *batcher {
 	return &batcher{e: e, schedules: s, last: last, wake: make(chan struct{}, 1)}
 }
 
@@ -293,9 +294,9 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 	defs := make([]byte, 0, size) // all of them, one behind the other
 	for i, c := range batch {
 		id := job.ID(from + uint64(i) + 1)
-		sched, err := b.schedules.compile(c.spec, id)
+		sched, err := b.schedules.Compile(c.spec, id)
 		if err != nil {
-			c.finish(fsm.Outcome{}, err)
+			c.finish(fsm.Outcome{}, client.ScheduleError(err))
 			continue
 		}
 		c.next, c.now = firstRun(c.spec, sched, now), now

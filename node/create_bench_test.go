@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
 // BenchmarkPrepare is what the batcher does for a job: its schedule, its first occurrence, its stored form, its place in a command.
@@ -18,7 +19,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 	batch := make([]*creation, 1000)
 	e := &epoch{}
-	w := newBatcher(e, newSchedules(), 0)
+	w := newBatcher(e, &scheduler.Schedules{}, 0)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {

@@ -28,14 +28,14 @@ type group struct {
 	flight    *flight
 	meters    *meters
 
-	schedules *schedules                   // of jobs that were created lately
+	schedules scheduler.Schedules          // of jobs that were created lately
 	members   *members                     // set before raft starts
 	skew      func() (time.Duration, bool) // how far this node's clock is from the majority's
 }
 
 // openGroup opens the files of the group and holds them against each other. Raft is not running yet.
 func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
-	g := &group{cfg: cfg, log: cfg.Logger, flight: &flight{}, meters: m, schedules: newSchedules()}
+	g := &group{cfg: cfg, log: cfg.Logger, flight: &flight{}, meters: m}
 	defer func() {
 		if err != nil {
 			g.closeFiles()

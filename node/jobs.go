@@ -23,8 +23,8 @@ func (b *backend) check(spec *job.Spec) error {
 	if err := b.checkFields(spec); err != nil {
 		return err
 	}
-	_, err := b.g.schedules.compile(spec, 1)
-	return err
+	_, err := b.g.schedules.Compile(spec, 1)
+	return client.ScheduleError(err)
 }
 
 // checkFields is check without the schedule, which the batcher reads anyway.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -56,28 +55,14 @@ type info struct {
 type catalog struct {
 	young, old map[job.ID]*info
 	calendars  map[string]*calendar
-	shared     map[ScheduleKey]*schedule.Schedule
+	schedules  Schedules
 }
-
-// ScheduleKey is all that the schedule of most jobs depends on. A million jobs have a few dozen of them.
-type ScheduleKey struct {
-	expr, zone, gap, overlap string
-	start, end               job.Instant
-}
-
-// SharedSchedule says whether all jobs with the same key have the same schedule: H, @every and jitter depend on the job's number.
-func SharedSchedule(spec *job.Spec) (ScheduleKey, bool) {
-	shared := spec.Jitter == 0 && !strings.ContainsAny(spec.Schedule, "Hh@")
-	return ScheduleKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, spec.StartAt, spec.EndAt}, shared
-}
-
-const maxShared = 1024
 
 // catalogSize bounds a generation. A catalog helps jobs that fire often; half a million that fire once pass through it.
 const catalogSize = 4096
 
 func newCatalog() *catalog {
-	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}, shared: map[ScheduleKey]*schedule.Schedule{}}
+	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}}
 }
 
 func (c *catalog) get(id job.ID) *info {
@@ -159,23 +144,11 @@ func (c *catalog) compile(i *info) (bad string) {
 		}
 	}()
 	spec := &i.def.Spec
-	key, common := SharedSchedule(spec)
-	if common {
-		if i.sched = c.shared[key]; i.sched != nil {
-			return ""
-		}
-	}
-	s, err := Compile(spec, i.id)
+	s, err := c.schedules.Compile(spec, i.id)
 	if err != nil {
 		return fmt.Sprintf("the schedule %q cannot be used: %v", spec.Schedule, err)
 	}
 	i.sched = s
-	if common {
-		if len(c.shared) >= maxShared {
-			clear(c.shared)
-		}
-		c.shared[key] = s
-	}
 	return ""
 }
 

@@ -1,0 +1,52 @@
+package scheduler
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+// Schedules keeps schedules that were compiled: a million jobs have a few dozen of them, again and again.
+type Schedules struct {
+	mu   sync.Mutex
+	kept map[scheduleKey]*schedule.Schedule
+}
+
+// scheduleKey is all that the schedule of most jobs depends on.
+type scheduleKey struct {
+	expr, zone, gap, overlap string
+	start, end               job.Instant
+}
+
+// What is kept is bounded; a schedule has some hundred bytes, and its expression may have 64 KiB.
+const (
+	maxSchedules    = 8192
+	maxScheduleText = 128
+)
+
+// Compile is Compile, for jobs that may have the schedule of another. H, @every and jitter depend on the job's number.
+func (s *Schedules) Compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
+	if spec.Jitter != 0 || len(spec.Schedule) > maxScheduleText || strings.ContainsAny(spec.Schedule, "Hh@") {
+		return Compile(spec, id)
+	}
+	key := scheduleKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, spec.StartAt, spec.EndAt}
+	s.mu.Lock()
+	known := s.kept[key]
+	s.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	read, err := Compile(spec, id)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil || len(s.kept) >= maxSchedules {
+		s.kept = map[scheduleKey]*schedule.Schedule{}
+	}
+	s.kept[key] = read
+	return read, nil
+}
