@@ -184,11 +184,10 @@ func isSubject(s string) bool {
 
 func checkMessageHeaders(h map[string]string) *Error {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
-		canonical := http.CanonicalHeaderKey(name)
-		if strings.HasPrefix(canonical, "Carillon-") || canonical == "Idempotency-Key" || canonical == "Traceparent" || canonical == "Nats-Msg-Id" {
-			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon", canonical)
+		if reservedHeader([]byte(name), messageHeaders) {
+			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon", http.CanonicalHeaderKey(name))
 		}
-		if !tokenRE.MatchString(name) || strings.ContainsAny(h[name], "\r\n\x00") {
+		if !isToken([]byte(name)) || strings.ContainsAny(h[name], "\r\n\x00") {
 			return Invalid("payload.headers", "", "%q: %q is not a valid header", name, h[name])
 		}
 	}

@@ -20,7 +20,7 @@ func plainHTTP(data []byte) bool {
 			return 1
 		case "headers":
 			t.fields(func(name []byte) int {
-				if t.str(); !isToken(name) || reservedHeader(name) { // a string without escapes has none of \r, \n and \0
+				if t.str(); !isToken(name) || reservedHeader(name, httpHeaders) { // a string without escapes has none of \r, \n and \0
 					t.bad = true
 				}
 				return -1
@@ -126,12 +126,18 @@ func plainURL(u []byte) bool {
 	return len(rest) == 0 || (rest[0] == '/' || rest[0] == '?') && allIn(rest, inPath)
 }
 
-// reservedHeader says that Carillon sets a header itself.
-func reservedHeader(name []byte) bool {
+// The headers that Carillon sets itself, besides all that begin with Carillon-, in requests and in messages.
+var (
+	httpHeaders    = []string{"Idempotency-Key", "Traceparent", "Content-Length", "Transfer-Encoding"}
+	messageHeaders = []string{"Idempotency-Key", "Traceparent", "Nats-Msg-Id"}
+)
+
+// reservedHeader says that a header is one of those, however it is written.
+func reservedHeader(name []byte, reserved []string) bool {
 	if len(name) >= 9 && strings.EqualFold(string(name[:9]), "Carillon-") {
 		return true
 	}
-	for _, r := range [...]string{"Idempotency-Key", "Traceparent", "Content-Length", "Transfer-Encoding"} {
+	for _, r := range reserved {
 		if len(name) == len(r) && strings.EqualFold(string(name), r) {
 			return true
 		}
