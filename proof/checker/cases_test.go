@@ -1,0 +1,94 @@
+package checker
+
+import (
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// What some cases of TestRules share.
+
+func retries(n int, base time.Duration) func(*job.Spec) {
+	return func(s *job.Spec) {
+		none := 0.0
+		s.Retry = job.Retry{MaxRetries: &n, Backoff: job.BackoffLinear, Base: job.Duration(base), Jitter: &none}
+	}
+}
+
+// forcedAgain: a backfill of a time failed, and its retry was fine; a second one with force fails as well. Its failures count from its own
+// first attempt: the retry comes wait after it.
+func forcedAgain(s *scene, wait int64) *Input {
+	runs(s, 1, 3)
+	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
+	for _, at := range []int64{minute(3) + 10_000, minute(3) + 20_000} {
+		s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}, Force: at > minute(3)+10_000}, at)
+		s.attempt(k, 1, worker, at, 1000, Failed, job.RunFailed, job.ReasonNone)
+		s.attempt(k, 2, worker, at+1000+wait, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+	}
+	for i := range s.in.Effects { // the second time it has a key of its own
+		if e := &s.in.Effects[i]; e.Run == k && e.Fence > 5 {
+			e.Key += ":forced:1"
+			s.in.Handed[i].Key = e.Key
+		}
+	}
+	return s.end(3)
+}
+
+// oneOffAgain: a one-off is canceled, gets another schedule and, if edited, its own again after its time; then it runs at once.
+func oneOffAgain(s *scene, edited bool) *Input {
+	at := minute(4) + 20_000
+	own := s.spec.Schedule
+	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))
+	s.seq++
+	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
+		Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
+	if edited {
+		s.update(minute(5)+10_000, func(spec *job.Spec) { spec.Schedule = "* * * * *" })
+		s.update(minute(5)+20_000, func(spec *job.Spec) { spec.Schedule = own })
+	}
+	s.runAt(sched(at), minute(5)+20_000)
+	s.job().Status = job.StatusCompleted
+	return s.end(6)
+}
+
+func atMostOnce(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce }
+
+// forcedOnce: a time is backfilled, and once more with force; it runs so many times.
+func forcedOnce(s *scene, times int) *Input {
+	runs(s, 1, 3)
+	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
+	for i := range int64(times) {
+		at := minute(3) + 10_000*(i+1)
+		if i < 2 {
+			s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}, Force: i > 0}, at)
+		}
+		s.attempt(k, 1, worker, at, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+	}
+	first := true
+	for i := range s.in.Effects { // with force it has a key of its own
+		if e := &s.in.Effects[i]; e.Run == k {
+			if !first {
+				e.Key += ":forced:1"
+				s.in.Handed[i].Key = e.Key
+			}
+			first = false
+		}
+	}
+	return s.end(3)
+}
+
+// canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the record of the pause says.
+func canceledOneOff(s *scene, count int) *Input {
+	at := minute(4) + 20_000
+	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))
+	s.seq++
+	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
+		Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
+	s.update(minute(2)-10_000, func(spec *job.Spec) { spec.Schedule = "* * * * *" })
+	s.run(2)
+	s.call(Call{Kind: CallPause}, minute(2)+10_000)
+	s.call(Call{Kind: CallResume}, minute(6)+10_000)
+	s.gap(3, 6, count, job.RunSkipped, job.ReasonPaused, minute(6)+10_000)
+	s.run(7)
+	return s.end(7)
+}
