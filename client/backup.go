@@ -72,7 +72,7 @@ func (c *Client) Backup(ctx context.Context) (info BackupInfo, body io.ReadClose
 	hr.Header.Set("Accept-Encoding", "identity") // compressed it would have no length, and a cut would not show
 	resp, err := c.http.Do(hr)
 	if err != nil {
-		_, err = c.unreachable(ctx, http.MethodGet, err)
+		_, err = c.unreachable(ctx, http.MethodGet, nil, err)
 		return info, nil, err
 	}
 	if resp.StatusCode >= 400 {

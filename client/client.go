@@ -13,10 +13,12 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -219,7 +221,8 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	if rq.raw != nil {
 		body = bytes.NewReader(rq.raw)
 	}
-	hr, err := http.NewRequestWithContext(ctx, rq.method, target, body)
+	watched, sent := watchSent(ctx)
+	hr, err := http.NewRequestWithContext(watched, rq.method, target, body)
 	if err != nil {
 		return false, job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)
 	}
@@ -235,7 +238,7 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	}
 	resp, err := c.http.Do(hr)
 	if err != nil {
-		return c.unreachable(ctx, rq.method, err)
+		return c.unreachable(ctx, rq.method, sent, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {
@@ -313,16 +316,27 @@ func (c *Client) broken(ctx context.Context, err error) error {
 
 // unreachable explains a request that got no answer. Only if the connection could not be made is it certain that nothing was done;
 // but with a key it may be repeated in any case.
-func (c *Client) unreachable(ctx context.Context, method string, err error) (again bool, _ error) {
+func (c *Client) unreachable(ctx context.Context, method string, sent *atomic.Bool, err error) (again bool, _ error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	var op *net.OpError
-	dialing := errors.As(err, &op) && op.Op == "dial"
-	if dialing || method == http.MethodGet {
+	if method == http.MethodGet || neverSent(sent, err) {
 		return true, job.Errorf(job.CodeUnavailable, "start one with `carillon dev`, or set --addr or CARILLON_ADDR", "cannot reach carillon at %s: %s", c.base, cause(err))
 	}
 	return true, job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same idempotency key, or look whether it was done", "the connection to %s broke off before the answer: %s", c.base, cause(err))
+}
+
+// watchSent notes whether a request was written to any connection. What RoundTrip fails with does not tell: net/http sends a request
+// that has a key again by itself when a connection that it used before breaks, and then the error is that of the second try.
+func watchSent(ctx context.Context) (context.Context, *atomic.Bool) {
+	sent := new(atomic.Bool)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}), sent
+}
+
+// neverSent says that a request certainly reached nobody.
+func neverSent(sent *atomic.Bool, err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" && !sent.Load()
 }
 
 // cause is the short reason at the bottom of a network error.

@@ -5,11 +5,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -93,5 +97,33 @@ func TestUnknownOutcomeStaysUnknown(t *testing.T) {
 		if _, err := c.RunJob(t.Context(), "a"); job.CodeOf(err) != tt.want || n != len(tt.tries) {
 			t.Errorf("%s: %v after %d tries", tt.name, err, n)
 		}
+	}
+}
+
+// The node does what it is asked and dies before it answers, over a connection that was used before. net/http asks again by itself and finds
+// nobody; the answer is about both.
+func TestNodeDiesAfterTheDeed(t *testing.T) {
+	inner := api.New(apitest.New(), api.Options{})
+	var asked atomic.Int32
+	var node *httptest.Server
+	node = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			inner.ServeHTTP(w, r)
+			return
+		}
+		asked.Add(1)
+		node.Listener.Close()
+		panic(http.ErrAbortHandler)
+	}))
+	defer node.Close()
+	c := client.New(node.URL, client.WithBackoff(time.Nanosecond))
+	if _, err := c.ListJobs(t.Context(), client.JobQuery{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CancelJob(t.Context(), "a"); job.CodeOf(err) != job.CodeOutcomeUnknown || asked.Load() != 1 {
+		t.Errorf("%v, after being asked %d times", err, asked.Load())
+	}
+	if _, err := c.CancelJob(t.Context(), "a"); job.CodeOf(err) != job.CodeUnavailable {
+		t.Errorf("nobody was there from the beginning: %v", err)
 	}
 }

@@ -10,8 +10,10 @@ import (
 	mrand "math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -267,6 +269,10 @@ func (c *carriage) there(p place) bool {
 			}
 		}()
 	}
+	// The error does not tell whether anything was sent: net/http repeats a request that has a key and no body by itself when a connection
+	// that it used before breaks, and then the error is that of the second try.
+	var written atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { written.Store(true) }})
 	out := c.f.outgoing(ctx, c.r, p)
 	out.Body, out.ContentLength = http.NoBody, 0
 	if len(c.body) > 0 {
@@ -281,13 +287,13 @@ func (c *carriage) there(p place) bool {
 	}
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
-		c.broken(p, err)
+		c.broken(p, written.Load(), err)
 		return false
 	}
 	defer resp.Body.Close()
 	head, err := io.ReadAll(io.LimitReader(resp.Body, maxBuffered))
 	if err != nil {
-		c.broken(p, err)
+		c.broken(p, true, err)
 		return false
 	}
 	if lostLeader(resp.StatusCode) && c.again(head) {
@@ -308,10 +314,11 @@ func (c *carriage) there(p place) bool {
 	return true
 }
 
-// broken notes a try without an answer. Only if no connection could be made is it certain that nothing was done.
-func (c *carriage) broken(p place, err error) {
+// broken notes a try without an answer. Only if no connection could be made, and none was made before that one, is it certain that
+// nothing was done.
+func (c *carriage) broken(p place, written bool, err error) {
 	var op *net.OpError
-	dialing := errors.As(err, &op) && op.Op == "dial"
+	dialing := errors.As(err, &op) && op.Op == "dial" && !written
 	c.sent = c.sent || c.key != "" && !dialing
 	c.err = job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", p.id, p.addr)
 	if !errors.Is(err, context.Canceled) {
