@@ -7,8 +7,8 @@ import (
 
 // level is what the linker may set, to build a binary of a later level for tests of upgrades:
 //
-//	go build -ldflags '-X github.com/carillon-scheduler/carillon/fsm.level=4'
-var level = "3"
+//	go build -ldflags '-X github.com/carillon-scheduler/carillon/fsm.level=5'
+var level = "4"
 
 // HoldLevel is the level that added the hold of a restored cluster. An earlier binary would not see it, and fire everything in it at once.
 const HoldLevel = 2
@@ -18,6 +18,9 @@ const NotifyLevel = 3
 
 // EditLevel is the level that added Update.After and Backfill.Left. An earlier binary would not see them, and have a shorter history.
 const EditLevel = 3
+
+// ShortLevel is the level that added the short form of definitions. An earlier binary would find nothing in them.
+const ShortLevel = 4
 
 // Level is the feature level that this binary supports. Whatever changes the meaning or the format of a command raises it; until a level
 // is committed (SetLevel), which happens when every member supports it, the binary speaks as the committed one does.

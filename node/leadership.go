@@ -178,7 +178,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
 	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, cancel: cancel, done: make(chan struct{})}
-	e.creates = newBatcher(e, &l.g.schedules, g.store.Counters().NextJob)
+	e.creates = newBatcher(e, &l.g.schedules, g.shortDefinitions, g.store.Counters().NextJob)
 	var parts sync.WaitGroup
 	parts.Go(func() {
 		defer cancel() // one without the other is not a leadership

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // everyCommand is an empty command of each type.
@@ -105,6 +107,9 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 		}
 	}
 	leader.create(unclaimedJob("a"))
+	if b := leader.stored("a"); !bytes.Contains(b, []byte("at_least_once")) {
+		t.Errorf("an old member cannot read %q", b)
+	}
 	last.stop()
 	last.cfg.level = 0
 	last.restart()
@@ -115,6 +120,52 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 	m.eventually("the queue is declared", func() bool {
 		return m.call("PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1}).status/100 == 2
 	})
+	// From now on what is as usual is not stored; what was before is read as it is, until an edit.
+	m.create(unclaimedJob("b"))
+	edited := unclaimedJob("a")
+	edited["tags"] = map[string]string{"k": "v"}
+	if a := m.call("PUT", "/api/v1/jobs/a", edited); a.status != 200 || !strings.Contains(string(a.body), "at_least_once") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, name := range []string{"a", "b"} {
+		if b := c.leader().stored(name); bytes.Contains(b, []byte("at_least_once")) {
+			t.Errorf("%s is stored as %q", name, b)
+		}
+	}
+	c.sameState()
+}
+
+// stored is the last definition of a job that is in the log.
+func (m *member) stored(name string) (def []byte) {
+	m.t.Helper()
+	first, _ := m.group.logs.FirstIndex()
+	for i := first; i <= m.group.raft.LastIndex(); i++ {
+		var e raft.Log
+		if err := m.group.logs.GetLog(i, &e); err != nil {
+			m.t.Fatal(err)
+		}
+		if e.Type != raft.LogCommand {
+			continue
+		}
+		cmd, err := fsm.Decode(e.Data)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		keep := func(b []byte) {
+			if d, err := store.DecodeDefinition(b); err != nil || d.Spec.Name == name {
+				def = bytes.Clone(b)
+			}
+		}
+		switch c := cmd.(type) {
+		case *fsm.Create:
+			for _, it := range c.Items {
+				keep(it.Def)
+			}
+		case *fsm.Update:
+			keep(c.Def)
+		}
+	}
+	return def
 }
 
 func TestFeatureLevels(t *testing.T) {

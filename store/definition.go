@@ -23,14 +23,40 @@ var handle = func() *codec.MsgpackHandle {
 	return h
 }()
 
-// DecodeDefinition reads what Encode wrote.
+// DecodeDefinition reads what Append wrote, in either form.
 func DecodeDefinition(b []byte) (Definition, error) {
 	if d, ok := readDefinition(b); ok {
 		return d, nil
 	}
-	var d Definition
-	if err := codec.NewDecoderBytes(b, handle).Decode(&d); err != nil {
+	d, err := decodeDefinition(b)
+	if err != nil {
 		return d, fmt.Errorf("%w: definition: %w", errCorrupt, err)
+	}
+	return d, nil
+}
+
+// decodeDefinition reads a definition with the library, whatever a newer binary may have added to it.
+func decodeDefinition(b []byte) (d Definition, err error) {
+	short := usualSpec()
+	w := struct {
+		Long      *job.Spec `codec:"s"`
+		Short     *job.Spec `codec:"d"`
+		Version   uint64    `codec:"v"`
+		CreatedAt int64     `codec:"c"`
+		UpdatedAt *int64    `codec:"u"`
+	}{Short: &short}
+	if err := codec.NewDecoderBytes(b, handle).Decode(&w); err != nil {
+		return d, err
+	}
+	d.Version, d.CreatedAt = w.Version, w.CreatedAt
+	switch {
+	case w.Long != nil:
+		d.Spec = *w.Long
+	case w.Short != nil:
+		d.Spec, d.UpdatedAt = *w.Short, w.CreatedAt
+	}
+	if w.UpdatedAt != nil {
+		d.UpdatedAt = *w.UpdatedAt
 	}
 	return d, nil
 }
@@ -39,20 +65,27 @@ func DecodeDefinition(b []byte) (Definition, error) {
 // on whatever it does not expect (a field that it does not know, a number that does not fit) and leaves that to the library.
 func readDefinition(b []byte) (d Definition, ok bool) {
 	r := defReader{pack.Reader{B: b}}
+	short, updated := false, false
 	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "s":
+			r.spec(&d.Spec)
+		case "d":
+			short, d.Spec = true, usualSpec()
 			r.spec(&d.Spec)
 		case "v":
 			d.Version = r.Uint()
 		case "c":
 			d.CreatedAt = r.Int()
 		case "u":
-			d.UpdatedAt = r.Int()
+			d.UpdatedAt, updated = r.Int(), true
 		default:
 			r.Bad = true
 		}
 	})
+	if short && !updated {
+		d.UpdatedAt = d.CreatedAt
+	}
 	return d, !r.Bad && len(r.B) == 0
 }
 

@@ -109,6 +109,67 @@ func TestEncodeDefinitionAgreesWithTheLibrary(t *testing.T) {
 	})
 }
 
+// The short form says the same as the long one, to the reader without reflection and to the library.
+func TestShortDefinition(t *testing.T) {
+	like := reflect.ValueOf(usualSpec())
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawDefinition(t)
+		v := reflect.ValueOf(&d.Spec).Elem()
+		for i := range v.NumField() { // much of it is as usual
+			if !like.Field(i).IsZero() && rapid.Bool().Draw(t, v.Type().Field(i).Name) {
+				v.Field(i).Set(like.Field(i))
+			}
+		}
+		if rapid.Bool().Draw(t, "never edited") {
+			d.UpdatedAt = d.CreatedAt
+		}
+		want, err := decodeDefinition(d.Append(nil, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := d.Append(nil, true)
+		if got, err := decodeDefinition(data); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("the library reads\n%+v (%v) and not\n%+v", got, err, want)
+		}
+		if got, ok := readDefinition(data); ok && !reflect.DeepEqual(got, want) {
+			t.Fatalf("read\n%+v\nand not\n%+v", got, want)
+		}
+	})
+}
+
+// What the short form leaves out is a part of the format: these bytes mean this for ever, and they are what an ordinary job has.
+func TestShortFormIsFixed(t *testing.T) {
+	n, f := 3, 0.2
+	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}"),
+		Timezone: "UTC", Overlap: "skip", Delivery: "at_least_once", Priority: "normal", DSTGap: "run_after", Timeout: 300e9, Retention: 86400e9,
+		Missed: job.Missed{Policy: "run_once", Window: "auto", Max: 10, Grace: 60e9}, Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &f}}}
+	const bytes = "\x83\xa1c\xd3\x00\x00\x01\xa3\x18\\P\x00\xa1d\x84\xa1n\xa1a\xa1p\xc4\x02{}\xa1s\xa6@daily\xa1t\xa4http\xa1v\x01"
+	if got := d.Append(nil, true); string(got) != bytes {
+		t.Errorf("%q", got)
+	}
+	if got, ok := readDefinition([]byte(bytes)); !ok || !reflect.DeepEqual(got, d) {
+		t.Errorf("read %t %+v", ok, got)
+	}
+	for cut := range len(bytes) {
+		if _, ok := readDefinition([]byte(bytes[:cut])); ok {
+			t.Fatalf("believed the first %d of %d bytes", cut, len(bytes))
+		}
+	}
+	spec := job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}")}
+	if spec.Normalize(); !reflect.DeepEqual(spec, d.Spec) {
+		t.Errorf("a job that says nothing has %+v: short definitions are longer than they need to be", spec)
+	}
+	got, _ := readDefinition([]byte(bytes))
+	if *got.Spec.Retry.MaxRetries, *got.Spec.Retry.Jitter = 9, 9; *usual.Retry.MaxRetries != 3 || *usual.Retry.Jitter != 0.2 {
+		t.Error("definitions share what they point to")
+	}
+	// Half a definition that has no times to retry is written in full.
+	d.Spec.Retry.Jitter = nil
+	if got, err := DecodeDefinition(d.Append(nil, true)); err != nil || !reflect.DeepEqual(got, d) {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
 // An ordinary definition, with every field that jobs usually have, must not need the library.
 func TestReadDefinitionKnowsAllFields(t *testing.T) {
 	n, f := 3, 0.5
@@ -125,58 +186,57 @@ func TestReadDefinitionKnowsAllFields(t *testing.T) {
 			}
 		}
 	}
-	data, err := d.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, ok := readDefinition(data)
-	if !ok || !reflect.DeepEqual(got, d) {
-		t.Fatalf("read %t\n%+v\nof\n%+v", ok, got, d)
-	}
-	for cut := range data { // what is cut short is never believed
-		if _, ok := readDefinition(data[:cut]); ok {
-			t.Fatalf("believed the first %d of %d bytes", cut, len(data))
+	for _, short := range []bool{false, true} {
+		data := d.Append(nil, short)
+		got, ok := readDefinition(data)
+		if !ok || !reflect.DeepEqual(got, d) {
+			t.Fatalf("read %t\n%+v\nof\n%+v", ok, got, d)
+		}
+		for cut := range data { // what is cut short is never believed
+			if _, ok := readDefinition(data[:cut]); ok {
+				t.Fatalf("believed the first %d of %d bytes", cut, len(data))
+			}
 		}
 	}
+}
+
+// benchDefinition is an ordinary job.
+func benchDefinition() Definition {
+	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
+		Schedule: "0 0 3 * * *", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`)}}
+	d.Spec.Normalize()
+	return d
 }
 
 func BenchmarkDecodeDefinition(b *testing.B) {
-	n := 3
-	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
-		Schedule: "0 0 3 * * *", Timezone: "UTC", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`), Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 3e11},
-		Timeout: 3e10, Missed: job.Missed{Policy: "run_once", Window: "auto", Grace: 6e10}, Overlap: "skip", Delivery: "at_least_once", Priority: "normal", Retention: 1e15, DSTGap: "run_after", DSTOverlap: "first"}}
-	data, err := d.Encode()
-	if err != nil {
-		b.Fatal(err)
+	d := benchDefinition()
+	long, short := d.Append(nil, false), d.Append(nil, true)
+	for name, decode := range map[string]func() error{
+		"own":     func() error { _, err := DecodeDefinition(long); return err },
+		"short":   func() error { _, err := DecodeDefinition(short); return err },
+		"library": func() error { _, err := decodeDefinition(long); return err },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := decode(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
-	b.Run("own", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := DecodeDefinition(data); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("library", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			var d Definition
-			if err := codec.NewDecoderBytes(data, handle).Decode(&d); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }
 
 func BenchmarkEncodeDefinition(b *testing.B) {
-	n, f := 3, 0.2
-	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
-		Schedule: "0 0 3 * * *", Timezone: "UTC", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`), Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 3e11, Jitter: &f},
-		Timeout: 3e10, Missed: job.Missed{Policy: "run_once", Window: "auto", Grace: 6e10}, Overlap: "skip", Delivery: "at_least_once", Priority: "normal", Retention: 1e15, DSTGap: "run_after"}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := d.Encode(); err != nil {
-			b.Fatal(err)
-		}
+	d := benchDefinition()
+	for name, short := range map[string]bool{"long": false, "short": true} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var buf []byte
+			for b.Loop() {
+				buf = d.Append(buf[:0], short)
+			}
+			b.ReportMetric(float64(len(buf)), "bytes")
+		})
 	}
 }

@@ -8,18 +8,46 @@ import (
 	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
-// Encode is the stored form.
-func (d *Definition) Encode() ([]byte, error) { return d.Append(nil), nil }
+// usual is what the short form of a definition leaves out. It is a part of the format: what is stored was written against these values, so
+// they stay as they are, whatever the defaults of a job become.
+var usual = usualSpec()
 
-// Append appends the stored form. It is written without reflection, byte by byte as the library would: bulk creates write tens of
-// thousands a second, and members of one cluster may run binaries from before and after this was so.
-func (d *Definition) Append(b []byte) []byte {
+func usualSpec() job.Spec {
+	own := struct { // allocated together
+		retries int
+		jitter  float64
+	}{3, 0.2}
+	return job.Spec{Timezone: "UTC", Overlap: "skip", Delivery: "at_least_once", Priority: "normal", DSTGap: "run_after", Timeout: 300e9, Retention: 86400e9,
+		Missed: job.Missed{Policy: "run_once", Window: "auto", Max: 10, Grace: 60e9},
+		Retry:  job.Retry{MaxRetries: &own.retries, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &own.jitter}}
+}
+
+// Encode is the long form.
+func (d *Definition) Encode() ([]byte, error) { return d.Append(nil, false), nil }
+
+// Append appends the stored form. Both forms are written without reflection, byte by byte as the library would: bulk creates write tens of
+// thousands a second, and members of one cluster may run binaries from before and after this was so. The long form has every field
+// that is not empty. The short one has those that are not as usual, under a key of its own, and saves half of the bytes of most jobs;
+// binaries below the feature level that brought it cannot read it.
+func (d *Definition) Append(b []byte, short bool) []byte {
 	b = slices.Grow(b, 320+len(d.Spec.Payload)+len(d.Spec.Name)+len(d.Spec.Schedule))
-	b = pack.Map(b, 4)
-	b = pack.Signed(pack.Str(b, "c"), d.CreatedAt)
-	b = appendSpec(pack.Str(b, "s"), &d.Spec)
-	b = pack.Signed(pack.Str(b, "u"), d.UpdatedAt)
-	return pack.Uint(pack.Str(b, "v"), d.Version)
+	f := begin(b)
+	f.key("c")
+	f.b = pack.Signed(f.b, d.CreatedAt)
+	if short = short && d.Spec.Retry.MaxRetries != nil && d.Spec.Retry.Jitter != nil; short {
+		f.key("d")
+		f.b = appendSpec(f.b, &d.Spec, &usual)
+	} else {
+		f.key("s")
+		f.b = appendSpec(f.b, &d.Spec, &job.Spec{})
+	}
+	if !short || d.UpdatedAt != d.CreatedAt {
+		f.key("u")
+		f.b = pack.Signed(f.b, d.UpdatedAt)
+	}
+	f.key("v")
+	f.b = pack.Uint(f.b, d.Version)
+	return f.end()
 }
 
 // fields is a map whose head is written at its end: how many fields there are depends on which are empty. It has at most 31.
@@ -47,15 +75,15 @@ func (f *fields) key(k string) {
 	f.b = pack.Str(f.b, k)
 }
 
-func (f *fields) str(k, v string) {
-	if v != "" {
+func (f *fields) str(k, v, left string) {
+	if v != left {
 		f.key(k)
 		f.b = pack.Str(f.b, v)
 	}
 }
 
-func (f *fields) int(k string, v int64) {
-	if v != 0 {
+func (f *fields) int(k string, v, left int64) {
+	if v != left {
 		f.key(k)
 		f.b = pack.Signed(f.b, v)
 	}
@@ -81,78 +109,89 @@ func (f *fields) strs(k string, v map[string]string) {
 	}
 }
 
-// appendSpec writes the fields in the order of their short names.
-func appendSpec(b []byte, s *job.Spec) []byte {
+// appendSpec writes the fields in the order of their short names, without those that are as in left.
+func appendSpec(b []byte, s, left *job.Spec) []byte {
+	whole := left != &usual // the library writes these two even if nothing is in them
 	f := begin(b)
-	f.int("c", int64(s.Concurrency))
+	f.int("c", int64(s.Concurrency), 0)
 	f.list("ca", s.Calendars)
-	f.str("d", s.Delivery)
-	f.str("dg", s.DSTGap)
-	f.int("dl", int64(s.Deadline))
-	f.str("do", s.DSTOverlap)
-	f.int("ea", int64(s.EndAt))
-	f.str("ik", s.IdempotencyKey)
-	f.int("j", int64(s.Jitter))
-	f.key("m")
-	f.b = appendMissed(f.b, &s.Missed)
-	f.int("mr", int64(s.MaxRuns))
-	f.str("n", s.Name)
+	f.str("d", s.Delivery, left.Delivery)
+	f.str("dg", s.DSTGap, left.DSTGap)
+	f.int("dl", int64(s.Deadline), 0)
+	f.str("do", s.DSTOverlap, "")
+	f.int("ea", int64(s.EndAt), 0)
+	f.str("ik", s.IdempotencyKey, "")
+	f.int("j", int64(s.Jitter), 0)
+	if whole || s.Missed != left.Missed {
+		f.key("m")
+		f.b = appendMissed(f.b, &s.Missed, &left.Missed)
+	}
+	f.int("mr", int64(s.MaxRuns), 0)
+	f.str("n", s.Name, "")
 	if s.Notify != nil {
 		f.key("nt")
 		f.b = appendNotify(f.b, s.Notify)
 	}
-	f.str("o", s.Overlap)
+	f.str("o", s.Overlap, left.Overlap)
 	f.key("p")
 	if s.Payload == nil {
 		f.b = pack.Nil(f.b)
 	} else {
 		f.b = pack.Bin(f.b, s.Payload)
 	}
-	f.str("pr", s.Priority)
-	f.key("r")
-	f.b = appendRetry(f.b, &s.Retry)
-	f.int("re", int64(s.Retention))
+	f.str("pr", s.Priority, left.Priority)
+	if whole || !sameRetry(&s.Retry, &left.Retry) {
+		f.key("r")
+		f.b = appendRetry(f.b, &s.Retry, &left.Retry)
+	}
+	f.int("re", int64(s.Retention), int64(left.Retention))
 	f.key("s")
 	f.b = pack.Str(f.b, s.Schedule)
-	f.int("sa", int64(s.StartAt))
+	f.int("sa", int64(s.StartAt), 0)
 	f.key("t")
 	f.b = pack.Str(f.b, string(s.Type))
 	f.strs("tg", s.Tags)
-	f.int("to", int64(s.Timeout))
+	f.int("to", int64(s.Timeout), int64(left.Timeout))
 	f.strs("w", s.Workers)
-	f.str("z", s.Timezone)
+	f.str("z", s.Timezone, left.Timezone)
 	return f.end()
 }
 
-func appendMissed(b []byte, m *job.Missed) []byte {
+func appendMissed(b []byte, m, left *job.Missed) []byte {
 	f := begin(b)
-	f.int("g", int64(m.Grace))
-	f.int("m", int64(m.Max))
-	f.str("p", m.Policy)
-	f.str("w", m.Window)
+	f.int("g", int64(m.Grace), int64(left.Grace))
+	f.int("m", int64(m.Max), int64(left.Max))
+	f.str("p", m.Policy, left.Policy)
+	f.str("w", m.Window, left.Window)
 	return f.end()
 }
 
-func appendRetry(b []byte, r *job.Retry) []byte {
+func appendRetry(b []byte, r, left *job.Retry) []byte {
 	f := begin(b)
-	f.str("b", r.Backoff)
-	f.int("c", int64(r.Cap))
-	if r.Jitter != nil {
+	f.str("b", r.Backoff, left.Backoff)
+	f.int("c", int64(r.Cap), int64(left.Cap))
+	if r.Jitter != nil && !same(r.Jitter, left.Jitter) {
 		f.key("j")
 		f.b = pack.Float(f.b, *r.Jitter)
 	}
-	if r.MaxRetries != nil {
+	if r.MaxRetries != nil && !same(r.MaxRetries, left.MaxRetries) {
 		f.key("n")
 		f.b = pack.Signed(f.b, int64(*r.MaxRetries))
 	}
-	f.int("s", int64(r.Base))
+	f.int("s", int64(r.Base), int64(left.Base))
 	return f.end()
 }
+
+func sameRetry(a, b *job.Retry) bool {
+	return a.Backoff == b.Backoff && a.Base == b.Base && a.Cap == b.Cap && same(a.Jitter, b.Jitter) && same(a.MaxRetries, b.MaxRetries)
+}
+
+func same[T comparable](a, b *T) bool { return a != nil && b != nil && *a == *b }
 
 func appendNotify(b []byte, n *job.Notify) []byte {
 	f := begin(b)
 	f.list("e", n.Email)
 	f.list("o", n.On)
-	f.str("w", n.Webhook)
+	f.str("w", n.Webhook, "")
 	return f.end()
 }
