@@ -80,6 +80,14 @@ func TestRules(t *testing.T) {
 			s.attempt(sched(minute(1)), 2, "n2", minute(1)+25_002, 1000, Succeeded, job.RunSucceeded, 0)
 			return s.end(1)
 		}, RuleLive},
+		{"its leader stood still, and nobody else could lead", nil, func(s *scene) *Input { return leaderStood(s, 20_000, true) }, ""},
+		{"its leader stood still for a moment", nil, func(s *scene) *Input { return leaderStood(s, 4000, true) }, RuleLive},
+		{"somebody stood still who did not lead", nil, func(s *scene) *Input { return leaderStood(s, 20_000, false) }, RuleLive},
+		{"its leader stood still, and it went on for too long", nil, func(s *scene) *Input {
+			in := leaderStood(s, 20_000, true)
+			in.Effects[0].End = job.Instant(minute(1) + 25_500)
+			return in
+		}, RuleLive},
 		{"two live attempts", nil, func(s *scene) *Input {
 			s.fault(FaultCut, worker, minute(1)+500, minute(1)+40_000)
 			s.attempt(sched(minute(1)), 1, worker, minute(1), 31_000, Canceled, job.RunFailed, job.ReasonWorkerLost)

@@ -345,7 +345,8 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 // heartbeat that was answered, and it sends one every fifth.
 func (c *checker) patience() int64 { return c.ttl*2/3 - c.ttl/5 - c.clock }
 
-// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from it.
+// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from it. A leader that
+// stands still and leads on, because nobody could be elected meanwhile, is that for every worker.
 func (c *checker) excused(a *attempt) bool {
 	from, to := int64(a.ClaimedAt)-c.ttl, a.recorded+c.clock
 	if a.FinishedAt != 0 && a.Reason == job.ReasonWorkerLost {
@@ -355,7 +356,7 @@ func (c *checker) excused(a *attempt) bool {
 		return c.excusedPull(a, from, to)
 	}
 	for _, f := range c.in.Faults {
-		if f.Node != a.Worker && f.Peer != a.Worker || int64(f.From) > to || c.until(f) < from {
+		if f.Node != a.Worker && f.Peer != a.Worker && !f.Led || int64(f.From) > to || c.until(f) < from {
 			continue
 		}
 		switch f.Kind {
@@ -363,7 +364,7 @@ func (c *checker) excused(a *attempt) bool {
 			return true
 		case FaultPause, FaultCut, FaultLink:
 			if c.trouble(f, func(g Fault) bool {
-				return g.Node == a.Worker || g.Peer == a.Worker || g.Kind == FaultKill || g.Kind == FaultLeader
+				return g.Node == a.Worker || g.Peer == a.Worker || g.Kind == FaultKill || g.Kind == FaultLeader || g.Led
 			}) >= c.patience() {
 				return true
 			}

@@ -137,6 +137,7 @@ type Fault struct {
 	From   job.Instant
 	To     job.Instant // 0: still so at the end
 	Amount time.Duration
+	Led    bool // FaultPause: it led when that began, and whoever works for it waits
 }
 
 func (f Fault) String() string {

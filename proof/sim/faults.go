@@ -111,6 +111,9 @@ func (c *cluster) inflict(f plannedFault) {
 		l := s.current()
 		if done = l != nil && !l.gone(); done {
 			x := c.fault(checker.FaultPause, s.id, "", 0)
+			c.rec.mu.Lock()
+			x.Led = l.n.Leads()
+			c.rec.mu.Unlock()
 			l.freeze()
 			c.net.pause(s.host, true)
 			time.Sleep(f.lasts)
