@@ -334,9 +334,12 @@ func watchSent(ctx context.Context) (context.Context, *atomic.Bool) {
 }
 
 // neverSent says that a request certainly reached nobody.
-func neverSent(sent *atomic.Bool, err error) bool {
+func neverSent(sent *atomic.Bool, err error) bool { return neverConnected(err) && !sent.Load() }
+
+// neverConnected says that the last try of a request found nobody to send it to.
+func neverConnected(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" && !sent.Load()
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // cause is the short reason at the bottom of a network error.

@@ -215,8 +215,7 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 	}
 	resp, err := l.http.Do(rq)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
+		if neverConnected(err) {
 			return answer{kind: silent, err: job.Errorf(job.CodeUnavailable, "", "cannot reach carillon at %s: %s", node, cause(err))}
 		}
 		if errors.Is(err, context.DeadlineExceeded) {

@@ -156,7 +156,7 @@ func (h *HTTP) request(ctx context.Context, p job.HTTPPayload, a job.Assignment)
 	for _, h := range runHeaders(a) {
 		req.Header.Set(h[0], h[1])
 	}
-	unreplayable(req, body)
+	Unreplayable(req, body)
 	return req, nil
 }
 
@@ -188,7 +188,7 @@ func requestBody(raw json.RawMessage) (body []byte, isJSON bool, err error) {
 	return []byte(s), false, nil
 }
 
-// unreplayable gives a request its body in a form that net/http's Transport will not send twice. When a reused connection breaks
+// Unreplayable gives a request its body in a form that net/http's Transport will not send twice. When a reused connection breaks
 // before the first byte of the answer, the Transport sends the request again by itself if Request.isReplayable: there is no body (or
 // GetBody can make it anew), and the method is GET, HEAD, OPTIONS or TRACE or the header map has "Idempotency-Key" or
 // "X-Idempotency-Key". The target may well have acted on the first one, so:
@@ -197,7 +197,7 @@ func requestBody(raw json.RawMessage) (body []byte, isJSON bool, err error) {
 //     no Content-Length, no chunks, not even a probe;
 //   - another method without a body has none (so that "Content-Length: 0" is sent, which servers want to see), and its keys are
 //     spelled in the header map as isReplayable does not look for them. Header names have no case.
-func unreplayable(req *http.Request, body []byte) {
+func Unreplayable(req *http.Request, body []byte) {
 	req.GetBody = nil
 	if body != nil {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -244,7 +244,7 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http
 		} else {
 			keepHeaders(next.Header, "User-Agent", "Accept", "Accept-Language")
 		}
-		unreplayable(next, nil)
+		Unreplayable(next, nil)
 		req = next
 	}
 }

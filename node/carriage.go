@@ -8,16 +8,14 @@ import (
 	"errors"
 	"io"
 	mrand "math/rand/v2"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -269,17 +267,16 @@ func (c *carriage) there(p place) bool {
 			}
 		}()
 	}
-	// The error does not tell whether anything was sent: net/http repeats a request that has a key and no body by itself when a connection
-	// that it used before breaks, and then the error is that of the second try.
-	var written atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { written.Store(true) }})
 	out := c.f.outgoing(ctx, c.r, p)
 	out.Body, out.ContentLength = http.NoBody, 0
-	if len(c.body) > 0 {
-		// Without GetBody: net/http must not repeat it by itself, because it would not say that it is a repetition.
-		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body))
-	}
 	if c.key != "" {
+		// net/http must not repeat it by itself: it would not say that it is a repetition, and if it then finds nobody, its error is that of
+		// the second try, as if nothing had been sent.
+		body := c.body
+		if len(body) == 0 {
+			body = nil
+		}
+		executor.Unreplayable(out, body)
 		out.Header.Set(headerKey, c.key)
 		if c.sent {
 			out.Header.Set(headerRepeat, "true")
@@ -287,13 +284,13 @@ func (c *carriage) there(p place) bool {
 	}
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
-		c.broken(p, written.Load(), err)
+		c.broken(p, err)
 		return false
 	}
 	defer resp.Body.Close()
 	head, err := io.ReadAll(io.LimitReader(resp.Body, maxBuffered))
 	if err != nil {
-		c.broken(p, true, err)
+		c.broken(p, err)
 		return false
 	}
 	if lostLeader(resp.StatusCode) && c.again(head) {
@@ -314,11 +311,9 @@ func (c *carriage) there(p place) bool {
 	return true
 }
 
-// broken notes a try without an answer. Only if no connection could be made, and none was made before that one, is it certain that
-// nothing was done.
-func (c *carriage) broken(p place, written bool, err error) {
-	var op *net.OpError
-	dialing := errors.As(err, &op) && op.Op == "dial" && !written
+// broken notes a try without an answer. Only if no connection could be made is it certain that nothing was done.
+func (c *carriage) broken(p place, err error) {
+	dialing := neverConnected(err)
 	c.sent = c.sent || c.key != "" && !dialing
 	c.err = job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", p.id, p.addr)
 	if !errors.Is(err, context.Canceled) {

@@ -254,8 +254,7 @@ func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
 				api.WriteError(w, errLostStream)
 				return
 			}
-			var op *net.OpError
-			if errors.As(err, &op) && op.Op == "dial" || r.Method == http.MethodGet {
+			if neverConnected(err) || r.Method == http.MethodGet {
 				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", p.id, p.addr))
 				return
 			}
@@ -265,6 +264,12 @@ func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
 		ErrorLog: newRaftLogger(f.n.cfg.Logger).StandardLogger(nil),
 	}
 	rp.ServeHTTP(&patientWriter{w, http.NewResponseController(w)}, r.WithContext(ctx))
+}
+
+// neverConnected says that a request failed before there was anybody to send it to.
+func neverConnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // patientWriter gives a client that does not read a limited time: a handler must not wait for it for ever.
