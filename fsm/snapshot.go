@@ -63,8 +63,8 @@ func ReadHeader(r io.Reader) (Header, error) {
 	if err := json.Unmarshal(data, &h); err != nil {
 		return h, fmt.Errorf("fsm: snapshot header: %w", err)
 	}
-	if h.Format > store.Format {
-		return h, fmt.Errorf("fsm: the snapshot has format %d and this binary knows formats up to %d: use a newer carillon", h.Format, store.Format)
+	if h.Format != store.Format {
+		return h, fmt.Errorf("fsm: the snapshot has format %d and this binary reads format %d: use the carillon that wrote it", h.Format, store.Format)
 	}
 	return h, nil
 }

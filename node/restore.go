@@ -142,7 +142,9 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to %d: restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
 		}
 	case h.Format > store.Format:
-		err = fmt.Errorf("%s has format %d and this binary knows formats up to %d: restore it with the carillon that took it, or a newer one", name, h.Format, store.Format)
+		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took it, or a newer one", name, h.Format, store.Format)
+	case h.Format > 0 && h.Format < store.Format:
+		err = fmt.Errorf("%s has format %d, of a development version before the first release, and this binary reads format %d", name, h.Format, store.Format)
 	default:
 		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): give a file that `carillon backup` wrote", name, err)
 	}

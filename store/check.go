@@ -117,8 +117,8 @@ func (c *checker) meta() error {
 	if count != c.count {
 		c.bad("the counters in memory are %+v, in the file %+v", c.count, count)
 	}
-	if info.Format < 1 || info.Format > Format {
-		c.bad("the format is %d, this binary knows 1 to %d", info.Format, Format)
+	if info.Format != Format {
+		c.bad("the format is %d, this binary reads %d", info.Format, Format)
 	}
 	if count.HistFloor > count.HistSeq {
 		c.bad("history is trimmed up to %d and ends at %d", count.HistFloor, count.HistSeq)

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/tidwall/btree"
@@ -54,10 +53,6 @@ func (x *index) readNames(tx *bolt.Tx, limit int) error {
 	n := &x.names
 	n.limit = cmp.Or(limit, sweepAt)
 	v := tx.Bucket(bucketMeta).Get(keySweep)
-	if v == nil { // of format 1, opened for reading: all are in the bucket
-		n.sweep.settled = math.MaxUint64
-		return nil
-	}
 	if len(v) < 16 {
 		return errCorrupt
 	}

@@ -1,15 +1,12 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -181,35 +178,4 @@ func TestEachNameFromBothPlaces(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A file of format 1, in which all names are in their bucket, is read as it is and brought up to date when it is opened for writing.
-func TestFormat1(t *testing.T) {
-	o := quick
-	o.RecentNames = -1
-	path := filepath.Join(t.TempDir(), "state.db")
-	s, err := Open(path, o)
-	must(t, err)
-	populate(t, s)
-	must(t, s.Close())
-	tamper(t, path, func(tx *bolt.Tx) error {
-		return errors.Join(put(bucketMeta, keyInfo, []byte(`{"format":1,"level":3}`))(tx), del(bucketMeta, keySweep)(tx))
-	})
-	if problems, _, err := CheckFile(path); err != nil || len(problems) != 0 {
-		t.Fatalf("%v %q", err, problems)
-	}
-	s = openTest(t, path)
-	if i := s.Info(); i.Format != Format || i.Level != 3 {
-		t.Fatalf("%+v", i)
-	}
-	sound(t, s)
-	update(t, s, func(b *Batch) {
-		addJob(t, b, 10, func(s *job.Spec) { s.Name = "b" }, Place{Parked: true}, func(s *State) { s.Paused = true })
-	})
-	must(t, s.Close())
-	s = openTest(t, path)
-	sound(t, s)
-	if _, got := namesIn(t, s); !maps.Equal(got, map[string]job.ID{"a": jobClaimed, "b": 10}) {
-		t.Fatal(got)
-	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Format is the version of the file layout. A file with a higher one is refused, one with a lower one is brought up to this one when it is opened for
-// writing. 2: names of new jobs are not in their bucket yet (names.go).
-const Format = 2
+// Format is the version of the file layout. A file with another one is refused: no release wrote one below, and one above has what this
+// binary would misread.
+const Format = 3
 
 // The buckets, declared once.
 var (
@@ -35,9 +35,6 @@ var (
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory, bucketDead,
 		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues, bucketOutbox, bucketNotified}
-
-	// laterBuckets are not in files that an earlier binary wrote. Opening one for writing makes them.
-	laterBuckets = [][]byte{bucketNodes, bucketQueues, bucketOutbox, bucketNotified}
 )
 
 // Kind says what a due entry is.

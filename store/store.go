@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -174,7 +173,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 	}
 	return db.View(func(tx *bolt.Tx) error {
 		for _, name := range allBuckets {
-			if tx.Bucket(name) == nil && !isLater(name) {
+			if tx.Bucket(name) == nil {
 				return fmt.Errorf("%s is not a Carillon state file: bucket %q is missing", s.path, name)
 			}
 		}
@@ -182,7 +181,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 		if err != nil {
 			return err
 		}
-		if info.Format > Format {
+		if info.Format != Format {
 			return formatError(s.path, info.Format)
 		}
 		idx, err := buildIndex(tx, s.opts.RecentNames)
@@ -194,19 +193,20 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 	})
 }
 
-func isLater(name []byte) bool {
-	return slices.ContainsFunc(laterBuckets, func(b []byte) bool { return bytes.Equal(b, name) })
-}
-
 func formatError(path string, format int) error {
-	return fmt.Errorf("%s has format %d and this binary knows formats up to %d: start it with a newer carillon, which wrote it", path, format, Format)
+	if format > Format {
+		return fmt.Errorf("%s has format %d and this binary reads format %d: start it with a newer carillon, which wrote it", path, format, Format)
+	}
+	return fmt.Errorf("%s has format %d, of a development version before the first release, and this binary reads format %d: start with an empty directory", path, format, Format)
 }
 
 func initFile(tx *bolt.Tx) error {
-	if b := tx.Bucket(bucketMeta); b != nil {
-		if _, info, err := readMeta(tx); err == nil && info.Format > Format {
-			return formatError("the state file", info.Format)
+	if b := tx.Bucket(bucketMeta); b != nil && b.Get(keyInfo) != nil {
+		_, info, err := readMeta(tx)
+		if err == nil && info.Format != Format {
+			err = formatError("the state file", info.Format)
 		}
+		return err
 	}
 	for _, name := range allBuckets {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -214,15 +214,7 @@ func initFile(tx *bolt.Tx) error {
 		}
 	}
 	meta := tx.Bucket(bucketMeta)
-	info, names := Info{Level: 1}, sweep{}
-	if meta.Get(keyInfo) != nil {
-		count, was, err := readMeta(tx)
-		if err != nil || was.Format == Format {
-			return err
-		}
-		info, names.settled, names.under = was, job.ID(count.NextJob), job.ID(count.NextJob) // format 1: all names are in their bucket
-	}
-	info.Format = Format
+	info, names := Info{Format: Format, Level: 1}, sweep{}
 	v, err := json.Marshal(info)
 	if err != nil {
 		return err

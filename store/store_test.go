@@ -82,19 +82,26 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-func TestANewerFormatIsRefused(t *testing.T) {
-	s := newTest(t)
-	must(t, s.Close())
-	tamper(t, s.Path(), put(bucketMeta, keyInfo, fmt.Appendf(nil, `{"format":%d,"future":true}`, Format+1)))
-	before, err := os.ReadFile(s.Path())
-	must(t, err)
-	if _, err := Open(s.Path(), quick); err == nil || !strings.Contains(err.Error(), "newer carillon") {
-		t.Fatalf("%v", err)
-	}
-	after, err := os.ReadFile(s.Path())
-	must(t, err)
-	if string(before) != string(after) {
-		t.Fatal("a refused file was written to")
+func TestAnotherFormatIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		format int
+		want   string
+	}{{Format + 1, "newer carillon"}, {Format - 1, "empty directory"}} {
+		s := newTest(t)
+		must(t, s.Close())
+		tamper(t, s.Path(), put(bucketMeta, keyInfo, fmt.Appendf(nil, `{"format":%d,"other":true}`, c.format)))
+		before, err := os.ReadFile(s.Path())
+		must(t, err)
+		for _, o := range []Options{quick, {ReadOnly: true}} {
+			if _, err := Open(s.Path(), o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("format %d: %v", c.format, err)
+			}
+		}
+		after, err := os.ReadFile(s.Path())
+		must(t, err)
+		if string(before) != string(after) {
+			t.Fatal("a refused file was written to")
+		}
 	}
 }
 
