@@ -110,15 +110,12 @@ func (c *checker) each(bucket []byte, what string, fn func(n uint64, v []byte)) 
 }
 
 func (c *checker) meta() error {
-	count, info, err := readMeta(c.tx)
+	count, _, err := readMeta(c.tx)
 	if err != nil {
 		return err
 	}
 	if count != c.count {
 		c.bad("the counters in memory are %+v, in the file %+v", c.count, count)
-	}
-	if info.Format != Format {
-		c.bad("the format is %d, this binary reads %d", info.Format, Format)
 	}
 	if count.HistFloor > count.HistSeq {
 		c.bad("history is trimmed up to %d and ends at %d", count.HistFloor, count.HistSeq)
