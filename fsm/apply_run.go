@@ -87,7 +87,7 @@ func (a *applier) claim(c *Claim) error {
 			continue
 		}
 		if key.Kind == store.KindOccurrence {
-			o, err = a.claimOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, w, at(c.Keys, i))
+			o, err = a.claimOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, w, at(c.Keys, i), at(c.Flags, i))
 		} else {
 			o, err = a.claimOpen(key, w)
 		}
@@ -99,7 +99,7 @@ func (a *applier) claim(c *Claim) error {
 	return nil
 }
 
-func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w WorkerRef, idem string) (Outcome, error) {
+func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w WorkerRef, idem string, flags byte) (Outcome, error) {
 	id := key.Job
 	s, p, ok, err := a.b.State(id)
 	if err != nil {
@@ -118,6 +118,9 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 	v, err := a.overlap(id, &s, serial)
 	if err != nil {
 		return Outcome{}, err
+	}
+	if flags&ClaimLast != 0 && (v == start || v == wait) {
+		next = When{} // it counts; what follows would be an occurrence that does not exist
 	}
 	k := key.Run()
 	to := place(&s, next)

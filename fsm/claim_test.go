@@ -223,3 +223,24 @@ func TestEveryItemHasItsOwnOutcome(t *testing.T) {
 		t.Errorf("fences %d %d %d", got[0].Fence, got[2].Fence, got[4].Fence)
 	}
 }
+
+// The last run by max_runs leaves nothing behind it, if it becomes a run. One that is skipped did not use max_runs up.
+func TestLastClaimParksTheJobOnlyIfItCounts(t *testing.T) {
+	for policy, code := range map[string]Code{job.OverlapSkip: CodeSkipped, job.OverlapQueue: CodeQueued, job.OverlapAllow: CodeClaimed, job.OverlapReplace: CodeQueued} {
+		for _, open := range []bool{false, true} {
+			w := newWorld(t)
+			id := w.create(T(10), overlap(policy))
+			want := CodeClaimed
+			if open {
+				w.claim(id, T(70))
+				want = code
+			}
+			c := w.claimOf(id, T(130))
+			c.Flags = []byte{ClaimLast}
+			o := w.want(want, c)
+			if s, p := w.state(id); p.Parked != (o.Code != CodeSkipped) || !p.Parked && p.At != T(130) || s.ParkedAt != 0 {
+				t.Errorf("%s, open %v: %+v %+v", policy, open, s, p)
+			}
+		}
+	}
+}

@@ -106,7 +106,7 @@ func (c *Claim) columns() error {
 			return fmt.Errorf("fsm: claim: worker %d of %d", w, len(c.Workers))
 		}
 	}
-	return optional("claim", n, len(c.Keys))
+	return optional("claim", n, len(c.Keys), len(c.Flags))
 }
 
 func (c *Complete) columns() error {
@@ -153,9 +153,9 @@ func optional(name string, n int, lens ...int) error {
 }
 
 // at is an optional column's entry.
-func at(col []string, i int) string {
+func at[T any](col []T, i int) (v T) {
 	if i < len(col) {
-		return col[i]
+		v = col[i]
 	}
-	return ""
+	return v
 }

@@ -185,9 +185,14 @@ type Claim struct {
 	Gen       Gens        `codec:"g"` // occurrences: the generation that Next was computed from
 	Next      Times       `codec:"n"` // occurrences: the next nominal time; 0 = none
 	NextReady Times       `codec:"x"`
-	Worker    Indexes     `codec:"o"` // index into Workers
-	Keys      []string    `codec:"e"` // empty, or one a run: its idempotency key where that is not the default
+	Worker    Indexes     `codec:"o"`           // index into Workers
+	Keys      []string    `codec:"e"`           // empty, or one a run: its idempotency key where that is not the default
+	Flags     []byte      `codec:"f,omitempty"` // empty, or one a run
 }
+
+// ClaimLast says that the run is the last one by max_runs, if it becomes a run: then nothing follows. Next is for the case that the overlap
+// policy skips it, which only apply knows.
+const ClaimLast = 1
 
 // Result says how an attempt ended, after the proposer applied the job's retry rule.
 type Result uint8

@@ -151,7 +151,7 @@ func (r *reader) waits(h *held) bool {
 	if h.stopped() {
 		return false
 	}
-	if !h.place.Parked && !h.ended() && h.place.Ready <= r.g.now() {
+	if !h.place.Parked && h.place.Ready <= r.g.now() {
 		return true
 	}
 	look := maxRetriesSeen
@@ -182,7 +182,7 @@ func (h *held) status() job.Status {
 		return job.StatusQuarantined
 	case s.Paused:
 		return job.StatusPaused
-	case !h.place.Parked && !h.ended(), s.Manual, s.Active > 0, s.Waiting > 0:
+	case !h.place.Parked, s.Manual, s.Active > 0, s.Waiting > 0:
 		return job.StatusScheduled
 	case s.OneOff && (s.LastStatus == job.RunDead || s.LastStatus == job.RunLost || s.LastStatus == job.RunMissed):
 		return job.StatusFailed
@@ -197,7 +197,7 @@ const maxBlackoutWalk = 500
 // nextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its jitter.
 // A paused job shows none: nothing will happen until somebody resumes it.
 func (r *reader) nextRun(h *held) int64 {
-	if h.place.Parked || h.ended() {
+	if h.place.Parked {
 		return 0
 	}
 	spec := &h.def.Spec

@@ -36,16 +36,8 @@ func firstRun(spec *job.Spec, s *schedule.Schedule, now int64) fsm.When {
 	return scheduler.NextAfter(spec, s, 0, now)
 }
 
-// ended says that max_runs is reached. What the claim of the last run named as next in case it is skipped may be in the index for a moment.
-func (h *held) ended() bool {
-	return h.def.Spec.MaxRuns > 0 && int64(h.state.Runs) >= int64(h.def.Spec.MaxRuns)
-}
-
 // due is the occurrence that waits: in the due index, or parked in the state of a paused job.
 func (h *held) due() fsm.When {
-	if h.ended() {
-		return fsm.When{}
-	}
 	if h.place.Parked {
 		return fsm.When{At: h.state.ParkedAt, Ready: h.state.ParkedReady}
 	}
@@ -158,6 +150,7 @@ func planResume(h *held, now int64) (plan, error) {
 		return plan{}, nil // nothing waited: it was completed, or has no occurrences
 	}
 	if sched.Kind() == schedule.Instant {
+		cur.Ready = max(cur.Ready, now) // it waited for this, not for the end of an outage or of a run by hand meanwhile
 		return plan{next: cur}, nil
 	}
 	passed := now - sched.Delay().Milliseconds()

@@ -180,7 +180,8 @@ func TestPlanResume(t *testing.T) {
 		{"nothing passed", paused(heldJob(hourly, "12:00:00", "11:00:00")), "11:30:00", at("12:00:00"), fsm.Gap{}},
 		{"three passed", paused(heldJob(hourly, "12:00:00", "11:00:00")), "14:30:00", at("15:00:00"), dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
 		{"at the very time of one", paused(heldJob(hourly, "12:00:00", "11:00:00")), "12:00:00", at("13:00:00"), dropped("12:00:00", "12:00:00", 1, job.ReasonPaused)},
-		{"a one-off whose time passed runs now", paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:00:00", at("12:00:00"), fsm.Gap{}},
+		{"a one-off whose time passed runs now", paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:00:00",
+			fsm.When{At: clock("12:00:00"), Ready: clock("14:00:00")}, fsm.Gap{}},
 		{"a manual job has none", paused(heldJob("@manual", "", "")), "14:00:00", fsm.When{}, fsm.Gap{}},
 		{"quarantined", func() held {
 			h := paused(heldJob(hourly, "12:00:00", "11:00:00"))

@@ -194,7 +194,7 @@ func (l *loop) fateOf(p *pick) (fate, string) {
 		return fate{claim: true}, ""
 	}
 	if d := time.Duration(spec.Deadline); d > 0 {
-		p.expires = p.Ready + d.Milliseconds()
+		p.expires = p.At + (d + p.job.sched.Delay()).Milliseconds()
 	}
 	return decideSafely(&occurrence{
 		spec: spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
@@ -264,6 +264,12 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
 		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.gen
 		c.Next[i], c.NextReady[i], c.Worker[i] = p.next.At, p.next.Ready, w
+		if p.last {
+			if c.Flags == nil {
+				c.Flags = make([]byte, n)
+			}
+			c.Flags[i] = fsm.ClaimLast
+		}
 		if p.key != "" {
 			if c.Keys == nil {
 				c.Keys = make([]string, n)
@@ -386,11 +392,7 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.refused(p.DueKey)
 			continue
 		}
-		if p.last && code != fsm.CodeSkipped {
-			l.wasLast(p)
-			continue
-		}
-		if p.next.At != 0 {
+		if p.next.At != 0 && (!p.last || code == fsm.CodeSkipped) {
 			l.mark(store.DueMark{Lane: p.Lane, Ready: p.next.Ready}) // announced as well; but that is only a hint
 		}
 	}
@@ -403,17 +405,6 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			m.Claims(name, count[code])
 		}
 	}
-}
-
-// wasLast ends a job whose last run by max_runs was claimed: what its claim named as the next occurrence was for the case that it is skipped.
-// If this leadership ends first, the next one finds out when that occurrence is due.
-func (l *loop) wasLast(p *pick) {
-	k := store.Place{Lane: p.Lane, Ready: p.next.Ready, At: p.next.At}.Due(p.Job)
-	if !l.isNew(k) {
-		return // it is due already, and was taken up
-	}
-	l.known[k] = struct{}{}
-	l.advances = append(l.advances, advance{k, p.gen, fate{}})
 }
 
 // dispatchEarly is what a mutant does in place of dispatch: it tells the workers what the log will probably say.

@@ -67,7 +67,7 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if mutant.On(mutant.EarlyDeadline) {
 		d /= 20
 	}
-	if d > 0 && now > o.ready+d {
+	if d > 0 && now > o.at+o.delay()+d { // not from when it is ready: a one-off that was paused over its time is ready at its resume
 		last := o.prev(now - d - o.delay() - 1)
 		return o.past(last, job.RunExpired, job.ReasonDeadline)
 	}
@@ -76,8 +76,8 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	}
 	f := fate{claim: true, next: NextAfter(o.spec, o.sched, o.runs+1, o.at)}
 	if f.next.At == 0 && o.spec.Overlap != job.OverlapReplace {
-		// Apply may skip it, because of a run that nobody can know of here, and a skipped occurrence does not count towards max_runs: there
-		// must be a next one then. Only apply knows; so the claim names it, and whoever made the claim takes it back if it counted.
+		// Apply may skip it, because of a run that is not known here, and a skipped occurrence does not count towards max_runs: there must
+		// be a next one then. The claim names it, and that it follows only then.
 		f.next = NextAfter(o.spec, o.sched, o.runs, o.at)
 		f.last = f.next.At != 0
 	}
@@ -92,7 +92,7 @@ func (o *occurrence) restored() bool { return o.at <= o.released && o.created < 
 // bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an edit moves into
 // the past is the edit's business: an edit of something else must not make a backlog missed.
 func (o *occurrence) bornLate() bool {
-	return o.sched.Kind() == schedule.Instant && o.created-o.ready > time.Duration(o.spec.Missed.Grace).Milliseconds()
+	return o.sched.Kind() == schedule.Instant && o.created-o.at-o.delay() > time.Duration(o.spec.Missed.Grace).Milliseconds()
 }
 
 func (o *occurrence) delay() int64 { return o.sched.Delay().Milliseconds() }

@@ -123,6 +123,13 @@ func TestMissedRule(t *testing.T) {
 			func(o *occurrence) { o.updated = hm("13:00") }, "13:01", fate{claim: true}},
 		{"a one-off that is still there after it was moved into the past runs: the edit decided", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
 			func(o *occurrence) { o.updated = hm("12:00:31") }, "12:01", fate{claim: true}},
+		{"a one-off that was paused over its time and an outage runs at its resume", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
+			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", fate{claim: true}},
+		{"also if the outage came after its time", testSpec("2027-03-01T09:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "09:30",
+			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", fate{claim: true}},
+		{"its deadline counts from its time", testSpec("2027-03-01T10:30:00Z", func(s *job.Spec) { s.Deadline = job.Duration(time.Hour) }), "10:30",
+			func(o *occurrence) { o.ready = hm("12:10") }, "12:10",
+			fate{gap: fsm.Gap{First: hm("10:30"), Last: hm("10:30"), Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 
 		{"nor does a recurring job that did not exist then miss anything", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00",
 			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", claim("12:00")},

@@ -177,6 +177,10 @@ func (x *walker) enterOutage(s *position, v *version, r *runLife, g *gap) {
 	if g != nil && (g.Reason == job.ReasonPaused || g.Reason == job.ReasonDeleted || g.Reason == job.ReasonEdited || g.Reason == job.ReasonCanceled) {
 		return // it was taken away before anybody decided
 	}
+	ready := s.at + v.o.delay
+	if v.o.oneOff() && (x.l.surelyPaused(ready) || r != nil && x.l.maybePaused(ready, until)) {
+		return // it waited for its resume and runs then, whatever fell into an outage meanwhile
+	}
 	for _, n := range x.w.specs(s.at, until) {
 		if w := x.outageOf(v, n, s.at); w != nil {
 			s.outage, s.head = w, s.at
