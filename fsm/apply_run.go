@@ -43,7 +43,7 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 // record begins the history record of an attempt of a run.
 func (a *applier) record(k job.RunKey, r *store.Row, status job.RunStatus, reason job.Reason) *store.Record {
 	a.scratch.record = store.Record{Job: k.Job, At: k.At, Origin: k.Origin, Status: status, Reason: reason, Recorded: a.now,
-		Attempt: r.Attempt, Fence: r.Fence, ClaimedAt: r.ClaimedAt, Worker: r.Worker}
+		Attempt: r.Attempt, Fence: r.Fence, ClaimedAt: r.ClaimedAt, Worker: r.Worker, Ready: r.Ready, Version: r.Version, Key: r.Key}
 	return &a.scratch.record
 }
 
@@ -82,14 +82,15 @@ func (a *applier) claim(c *Claim) error {
 		var o Outcome
 		var err error
 		w := c.Workers[c.Worker[i]]
+		terms := terms{c.Gen[i], c.Timeout[i], c.Version[i]}
 		if w.Name == "" {
 			a.outcome(Outcome{Code: CodeRefused, Text: "a claim is for somebody"})
 			continue
 		}
 		if key.Kind == store.KindOccurrence {
-			o, err = a.claimOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, w, at(c.Keys, i), at(c.Flags, i))
+			o, err = a.claimOccurrence(key, When{c.Next[i], c.NextReady[i]}, w, at(c.Keys, i), at(c.Flags, i), terms)
 		} else {
-			o, err = a.claimOpen(key, w)
+			o, err = a.claimOpen(key, w, terms)
 		}
 		if err != nil {
 			return err
@@ -99,13 +100,20 @@ func (a *applier) claim(c *Claim) error {
 	return nil
 }
 
-func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w WorkerRef, idem string, flags byte) (Outcome, error) {
+// terms are what an attempt is started with, and the generation of the job that they were read from.
+type terms struct {
+	gen     uint32
+	timeout int64 // ms
+	version uint64
+}
+
+func (a *applier) claimOccurrence(key store.DueKey, next When, w WorkerRef, idem string, flags byte, t terms) (Outcome, error) {
 	id := key.Job
 	s, p, ok, err := a.b.State(id)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen && !mutant.On(mutant.IgnoreGen) || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != t.gen && !mutant.On(mutant.IgnoreGen) || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
 		return Outcome{Code: CodeStale}, nil
 	}
 	if why := wrong(next, Gap{}, s.LastNominal); why != "" {
@@ -125,7 +133,7 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 	k := key.Run()
 	to := place(&s, next)
 	o := Outcome{Run: k, Key: idem}
-	row := store.Row{Serial: serial, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: idem}
+	row := store.Row{Serial: serial, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Ready: key.Ready, Key: idem}
 	switch v {
 	case refuse, refuseFull:
 		reason := job.ReasonOverlap
@@ -142,7 +150,7 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 		err = a.b.PutRun(k, nil, &row)
 	case start:
 		o.Code = CodeClaimed
-		a.give(&row, w, &o)
+		a.give(&row, w, t, &o)
 		s.Active++
 		s.Runs++
 		err = a.b.PutRun(k, nil, &row)
@@ -166,20 +174,23 @@ func (a *applier) claimOccurrence(key store.DueKey, gen uint32, next When, w Wor
 	return o, a.b.PutState(id, &s, to)
 }
 
-// give makes a row a claim: a new fence, higher than any before it.
-func (a *applier) give(row *store.Row, w WorkerRef, o *Outcome) {
+// give makes a row a claim: a new fence, higher than any before it. The row keeps what the attempt is started with, so that the next
+// leader holds it to that and not to what an edit made of the job since.
+func (a *applier) give(row *store.Row, w WorkerRef, t terms, o *Outcome) {
 	a.b.C.Fence++
 	row.Status, row.Held = job.RunClaimed, job.RunNone
 	row.Attempt++
 	row.Fence = a.b.C.Fence
 	row.ClaimedAt = a.now
 	row.Worker, row.Incarnation = w.Name, w.Incarnation
+	row.Timeout, row.Version = t.timeout, t.version
 	o.Fence, o.Attempt = row.Fence, row.Attempt
 }
 
 // claimOpen claims a run that is open already: a retry, or a manual, backfill, redriven or released one. The job's own state
-// does not change: the run was counted when it was opened.
-func (a *applier) claimOpen(key store.DueKey, w WorkerRef) (Outcome, error) {
+// does not change: the run was counted when it was opened. It is read all the same: an assignment that was made from an earlier
+// definition must not be sent.
+func (a *applier) claimOpen(key store.DueKey, w WorkerRef, t terms) (Outcome, error) {
 	k := key.Run()
 	row, ok, err := a.b.Run(k)
 	if err != nil {
@@ -189,12 +200,19 @@ func (a *applier) claimOpen(key store.DueKey, w WorkerRef) (Outcome, error) {
 	if !ok || !has || due != key {
 		return Outcome{Code: CodeStale}, nil
 	}
+	s, _, ok, err := a.b.State(k.Job)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !ok || s.Gen != t.gen && !mutant.On(mutant.IgnoreGen) {
+		return Outcome{Code: CodeStale}, nil
+	}
 	if why := a.noRoom(row.Class); why != "" {
 		return Outcome{Code: CodeBusy, Text: why}, nil
 	}
 	o := Outcome{Code: CodeClaimed, Run: k, Key: row.Key}
 	next := row
-	a.give(&next, w, &o)
+	a.give(&next, w, t, &o)
 	return o, a.b.PutRun(k, &row, &next)
 }
 

@@ -98,7 +98,8 @@ func sameLength(name string, n int, lens ...int) error {
 
 func (c *Claim) columns() error {
 	n := len(c.Jobs)
-	if err := sameLength("claim", n, len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Worker)); err != nil {
+	if err := sameLength("claim", n, len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Worker),
+		len(c.Timeout), len(c.Version)); err != nil {
 		return err
 	}
 	for _, w := range c.Worker {

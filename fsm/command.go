@@ -182,10 +182,12 @@ type Claim struct {
 	Ready     Times       `codec:"r"`
 	Jobs      Numbers     `codec:"j"`
 	At        Times       `codec:"a"`
-	Gen       Gens        `codec:"g"` // occurrences: the generation that Next was computed from
+	Gen       Gens        `codec:"g"` // the generation that Next, Timeout and Version belong to
 	Next      Times       `codec:"n"` // occurrences: the next nominal time; 0 = none
 	NextReady Times       `codec:"x"`
 	Worker    Indexes     `codec:"o"`           // index into Workers
+	Timeout   Times       `codec:"t"`           // what the attempt is started with, ms: a later edit does not reach it
+	Version   Numbers     `codec:"v"`           // of the definition that the assignment is made from
 	Keys      []string    `codec:"e"`           // empty, or one a run: its idempotency key where that is not the default
 	Flags     []byte      `codec:"f,omitempty"` // empty, or one a run
 }

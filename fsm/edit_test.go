@@ -182,8 +182,9 @@ func TestAnEditReclassifiesRunsThatHaveNotStarted(t *testing.T) {
 	claim := func(k job.RunKey) *Claim {
 		row, _ := w.row(k)
 		due, _ := row.Due(k)
+		s, _ := w.state(k.Job)
 		c := &Claim{}
-		addClaim(c, due, 0, 0)
+		addClaim(c, due, s.Gen, 0)
 		return c
 	}
 	early := []any{claim(pending.Run), claim(retrying.Run)}

@@ -300,7 +300,7 @@ func (g *gen) claim(l look) any {
 		if e.Kind == store.KindCleanup || e.Ready > g.w.now+step || !g.chance(50) {
 			continue
 		}
-		addClaim(c, e.DueKey, e.State.Gen, 0)
+		addClaim(c, e.DueKey, l.states[e.Job].Gen, 0)
 		i := len(c.Jobs) - 1
 		c.Worker[i] = uint16(g.n(2))
 		if e.Kind == store.KindOccurrence && !e.State.OneOff {

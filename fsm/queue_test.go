@@ -98,8 +98,9 @@ func TestQueueLimitHoldsInApply(t *testing.T) {
 	claimRun := func(k job.RunKey) Outcome {
 		row, _ := w.row(k)
 		due, _ := row.Due(k)
+		s, _ := w.state(k.Job)
 		c := &Claim{}
-		addClaim(c, due, 0, 0)
+		addClaim(c, due, s.Gen, 0)
 		return w.one(c)
 	}
 	a, b := claim(ids[0]), claim(ids[1])

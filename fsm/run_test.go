@@ -54,9 +54,10 @@ func TestTwoRetriesOfOneJobInOneBatch(t *testing.T) {
 		t.Fatalf("a retry is lost: %+v", keys)
 	}
 	c := &Claim{}
+	s, _ := w.state(id)
 	for _, k := range keys {
 		if k.Kind == store.KindRetry {
-			addClaim(c, k, 0, 0)
+			addClaim(c, k, s.Gen, 0)
 		}
 	}
 	items := w.do(c)[0].Items

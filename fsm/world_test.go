@@ -298,6 +298,8 @@ func addClaim(c *Claim, k store.DueKey, gen uint32, next int64) {
 	c.Next = append(c.Next, next)
 	c.NextReady = append(c.NextReady, next)
 	c.Worker = append(c.Worker, 0)
+	c.Timeout = append(c.Timeout, 30_000)
+	c.Version = append(c.Version, 1)
 }
 
 // claimOf is a claim of a job's occurrence as it stands now.
@@ -323,8 +325,9 @@ func (w *world) claimRun(k job.RunKey) Outcome {
 	if !ok || !has {
 		w.Fatalf("%s is not in the due index: %+v", k, row)
 	}
+	s, _ := w.state(k.Job)
 	c := &Claim{}
-	addClaim(c, due, 0, 0)
+	addClaim(c, due, s.Gen, 0)
 	return w.want(CodeClaimed, c)
 }
 

@@ -251,7 +251,8 @@ func (l *loop) propose(claims []pick) {
 func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 	n := len(claims)
 	c := &fsm.Claim{Head: h, Lane: make([]byte, n), Kind: make([]byte, n), Ready: make([]int64, n), Jobs: make([]uint64, n),
-		At: make([]int64, n), Gen: make([]uint32, n), Next: make([]int64, n), NextReady: make([]int64, n), Worker: make([]uint16, n)}
+		At: make([]int64, n), Gen: make([]uint32, n), Next: make([]int64, n), NextReady: make([]int64, n), Worker: make([]uint16, n),
+		Timeout: make([]int64, n), Version: make([]uint64, n)}
 	workers := map[*session]uint16{}
 	for i := range claims {
 		p := &claims[i]
@@ -262,8 +263,9 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 			c.Workers = append(c.Workers, fsm.WorkerRef{Name: p.x.key.worker, Incarnation: p.x.key.incarnation})
 		}
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
-		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.gen
+		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.job.gen
 		c.Next[i], c.NextReady[i], c.Worker[i] = p.next.At, p.next.Ready, w
+		c.Timeout[i], c.Version[i] = time.Duration(p.job.def.Spec.Timeout).Milliseconds(), p.job.def.Version
 		if p.last {
 			if c.Flags == nil {
 				c.Flags = make([]byte, n)

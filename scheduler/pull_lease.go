@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // lookAtPullLocked looks at the leases of a pull worker's claims, and says whether one of them has ended. A loop that was late
@@ -46,47 +45,16 @@ func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 	}
 }
 
-// inheritLocked gives the claims of a pull worker of an earlier leader a full lease, and finds out what is to be known about them.
+// inheritLocked gives the claims of a pull worker of an earlier leader a full lease. Their timeouts are those that they were given with, and
+// count from the claim: when it was delivered is not known.
 func (s *Scheduler) inheritLocked(x *session, mono time.Duration) {
-	claims := make([]*claim, 0, len(x.claims))
-	for _, c := range x.claims {
-		c.until = mono + s.leaseTime()
-		claims = append(claims, c)
-	}
 	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be believed.
 	wall := s.o.Clock.Now().Add(time.Millisecond - 1).UnixMilli()
-	s.wg.Go(func() { s.learn(x, claims, mono, wall) })
-}
-
-// learn reads the timeouts of claims from the definitions of their jobs. They count from the claim: when it was delivered is not known.
-func (s *Scheduler) learn(x *session, claims []*claim, mono time.Duration, wall int64) {
-	for start := 0; start < len(claims); start += buildChunk {
-		chunk := claims[start:min(start+buildChunk, len(claims))]
-		timeouts := make([]time.Duration, len(chunk))
-		err := s.st.View(func(v *store.View) error {
-			for i, c := range chunk {
-				timeouts[i] = time.Duration(job.DefaultTimeout)
-				def, ok, err := v.Definition(c.run.Job)
-				if err != nil || !ok {
-					continue // a job that is gone cancels its runs; what cannot be read is nobody's timeout
-				}
-				if d := time.Duration(def.Spec.Timeout); d > 0 {
-					timeouts[i] = d
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			s.log.Error("the timeouts of pulled runs cannot be read", "worker", x.key.worker, "error", err)
-			return
+	for _, c := range x.claims {
+		c.until = mono + s.leaseTime()
+		if c.timeout <= 0 {
+			c.timeout = time.Duration(job.DefaultTimeout)
 		}
-		s.mu.Lock()
-		for i, c := range chunk {
-			if c.deadline == 0 {
-				c.timeout = timeouts[i]
-				c.deadline = max(1, mono+time.Duration(c.claimedAt-wall)*time.Millisecond+c.timeout)
-			}
-		}
-		s.mu.Unlock()
+		c.deadline = max(1, mono+time.Duration(c.claimedAt-wall)*time.Millisecond+c.timeout)
 	}
 }

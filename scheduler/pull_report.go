@@ -84,6 +84,9 @@ func (s *Scheduler) namedLocked(queue, worker string, ref job.PullRef) (job.Pull
 	default:
 		a.Status = job.PullOK
 		c.unsent = false // whoever knows its fence was told of it
+		if c.started == 0 {
+			c.started = job.Instant(c.claimedAt) // an earlier leader delivered it, at a time that this one does not know
+		}
 		c.x.hasIt(c)
 		return a, c
 	}

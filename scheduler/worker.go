@@ -184,7 +184,9 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				if err != nil || !ok || row.Fence != c.fence {
 					continue
 				}
-				if def, ok, err := v.Definition(c.run.Job); err == nil && ok {
+				// An edit since the claim would make another payload of the same fence. Its worker was told of neither, so the run goes back
+				// and is claimed anew.
+				if def, ok, err := v.Definition(c.run.Job); err == nil && ok && def.Version == row.Version {
 					out[i] = assignment(s.o.Term, c, row.Key, &def.Spec)
 				}
 			}

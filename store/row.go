@@ -15,7 +15,9 @@ type Row struct {
 	Class       uint32
 	Fence       uint64 // of the newest claim
 	ClaimedAt   int64
-	Ready       int64 // pending, retrying: when it may be claimed
+	Ready       int64  // pending, retrying: when it may be claimed; claimed, canceling: since when it might be
+	Timeout     int64  // ms; what the newest claim was given, whatever the definition says by now
+	Version     uint64 // of the definition that the newest claim was given out with
 	Incarnation uint64
 	Worker      string
 	Key         string     // idempotency key, if it is not the default one
@@ -46,7 +48,7 @@ const (
 )
 
 // size is at least what the stored form takes.
-func (r *Row) size() int { return 80 + len(r.Worker) + len(r.Key) }
+func (r *Row) size() int { return 100 + len(r.Worker) + len(r.Key) }
 
 func (r *Row) encode() []byte {
 	w := writer{b: make([]byte, 0, r.size())}
@@ -66,6 +68,8 @@ func (r *Row) encodeTo(w *writer) {
 	w.u64(r.Fence)
 	w.i64(r.ClaimedAt)
 	w.i64(r.Ready)
+	w.uvar(uint64(r.Timeout))
+	w.uvar(r.Version)
 	w.u64(r.Incarnation)
 	w.str(r.Worker)
 	w.str(r.Key)
@@ -85,6 +89,8 @@ func decodeRowFrom(r *reader) (row Row) {
 	row.Fence = r.u64()
 	row.ClaimedAt = r.i64()
 	row.Ready = r.i64()
+	row.Timeout = int64(r.uvar())
+	row.Version = r.uvar()
 	row.Incarnation = r.u64()
 	row.Worker = r.str()
 	row.Key = r.str()
@@ -111,10 +117,13 @@ type Record struct {
 	Origin    job.Origin
 	Attempt   uint16
 	Fence     uint64
+	Version   uint64 // of the definition that the attempt was started with; 0: it was never claimed
+	Ready     int64  // since when it might be claimed
 	ClaimedAt int64
 	StartedAt int64
 	EndedAt   int64
 	Worker    string
+	Key       string // idempotency key, if it is not the default one
 	Error     string
 	Output    string
 
@@ -131,7 +140,7 @@ const (
 )
 
 // size is at least what the stored form takes.
-func (r *Record) size() int { return 128 + len(r.Worker) + len(r.Error) + len(r.Output) }
+func (r *Record) size() int { return 148 + len(r.Worker) + len(r.Key) + len(r.Error) + len(r.Output) }
 
 func (r *Record) encode() []byte {
 	w := writer{b: make([]byte, 0, r.size())}
@@ -148,7 +157,7 @@ func (r *Record) encodeTo(w *writer) {
 		r.Interval.encode(w)
 		return
 	}
-	times := [3]int64{r.ClaimedAt, r.StartedAt, r.EndedAt}
+	times := [4]int64{r.ClaimedAt, r.StartedAt, r.EndedAt, r.Ready}
 	kind := uint8(recordAttempt)
 	for i, t := range times {
 		if t != 0 {
@@ -162,12 +171,14 @@ func (r *Record) encodeTo(w *writer) {
 	w.u8(uint8(r.Origin))
 	w.uvar(uint64(r.Attempt))
 	w.uvar(r.Fence)
+	w.uvar(r.Version)
 	for _, t := range times {
 		if t != 0 {
 			w.ivar(t - r.Recorded)
 		}
 	}
 	w.str(r.Worker)
+	w.str(r.Key)
 	w.str(r.Error)
 	w.str(r.Output)
 }
@@ -191,12 +202,14 @@ func decodeRecord(b []byte) (Record, error) {
 		rec.Origin = job.Origin(r.u8())
 		rec.Attempt = uint16(r.uvar())
 		rec.Fence = r.uvar()
-		for i, p := range [3]*int64{&rec.ClaimedAt, &rec.StartedAt, &rec.EndedAt} {
+		rec.Version = r.uvar()
+		for i, p := range [4]*int64{&rec.ClaimedAt, &rec.StartedAt, &rec.EndedAt, &rec.Ready} {
 			if kind&(1<<(4+i)) != 0 {
 				*p = rec.Recorded + r.ivar()
 			}
 		}
 		rec.Worker = r.str()
+		rec.Key = r.str()
 		rec.Error = r.str()
 		rec.Output = r.str()
 	default:
