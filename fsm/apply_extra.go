@@ -234,7 +234,7 @@ func (a *applier) redrive(c *Redrive) (Outcome, error) {
 	if a.b.Info().Hold.On {
 		return Outcome{Code: CodeRefused, Text: TextHold}, nil
 	}
-	o := Outcome{Code: CodeOK}
+	o := Outcome{Code: CodeOK, Version: uint64(len(c.Seqs))}
 	for _, seq := range c.Seqs {
 		d, ok, err := a.b.Dead(seq)
 		if err != nil {
@@ -277,7 +277,7 @@ func (a *applier) redrive(c *Redrive) (Outcome, error) {
 }
 
 func (a *applier) purge(c *Purge) (Outcome, error) {
-	o := Outcome{Code: CodeOK}
+	o := Outcome{Code: CodeOK, Version: uint64(len(c.Seqs))}
 	for _, seq := range c.Seqs {
 		d, ok, err := a.b.Dead(seq)
 		if err != nil {

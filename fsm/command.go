@@ -432,7 +432,7 @@ type Outcome struct {
 	Code    Code       `codec:"c"`
 	Replay  bool       `codec:"-"` // answered from requests
 	Job     job.ID     `codec:"j,omitempty"`
-	Version uint64     `codec:"v,omitempty"`
+	Version uint64     `codec:"v,omitempty"` // redrive, purge: how many dead letters were named
 	Run     job.RunKey `codec:"r,omitempty"`
 	Fence   uint64     `codec:"f,omitempty"`
 	Attempt uint16     `codec:"a,omitempty"`

@@ -178,6 +178,9 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 		}
 		total += o.Count
 		if o.Replay {
+			if o.Version < deadChunk {
+				return total, nil // it was the last one: what died since is none of this request's business
+			}
 			continue // what was collected is still there for the next chunk
 		}
 		if len(seqs) < deadChunk {
