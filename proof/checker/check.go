@@ -22,9 +22,11 @@ type checker struct {
 	lives     map[job.ID]*life
 	order     []job.ID
 	calendars map[string][]*change
+	settings  []*change // of queues
 	claims    map[uint64]*attempt // by fence
 	effects   map[uint64][]*Effect
 	keyOf     map[string]job.RunKey
+	handedAt  map[uint64]int64 // by fence: when its assignment first reached a worker
 }
 
 // gap is a record of occurrences that did not run.
@@ -60,6 +62,7 @@ func Check(in *Input) Report {
 	if c.ttl == 0 {
 		c.ttl = defaultTTL.Milliseconds()
 	}
+	c.firstHanded()
 	c.gather()
 	c.sortHistory()
 	c.sortEffects()
@@ -74,11 +77,16 @@ func Check(in *Input) Report {
 			c.run(l, l.runs[k])
 		}
 		c.overlap(l)
+		c.queueOrder(l)
 		c.requests(l)
 	}
 	c.handed()
+	c.leases()
 	c.queues()
 	c.dead()
+	c.trimmed()
+	c.cleaned()
+	c.notices()
 	c.replicas()
 	c.rep.Jobs = len(c.order)
 	c.rep.Effects = len(in.Effects)

@@ -80,7 +80,8 @@ func (c *checker) gather() {
 		}
 		w := c.stampOf(call)
 		if call.Request != "" {
-			if first := byRequest[call.Request]; first != nil {
+			if first := byRequest[call.Request]; first != nil && !c.anew(first, call) {
+				c.sameAnswer(first, call)
 				if first.Kind != call.Kind {
 					c.bad(RuleInput, nil, 0, "request %q is a %s and a %s", call.Request, first.Kind, call.Kind)
 				}
@@ -112,14 +113,31 @@ func (c *checker) gather() {
 			named[j.Name] = j
 		}
 	}
+	var creates []*change
 	for _, ch := range all {
 		if ch.Kind == CallCalendar {
 			c.calendars[ch.Name] = append(c.calendars[ch.Name], ch)
 			continue
 		}
-		if ch.Kind != CallCreate {
+		if ch.Kind == CallQueue {
+			c.settings = append(c.settings, ch)
 			continue
 		}
+		if ch.Kind == CallCreate {
+			creates = append(creates, ch)
+		}
+	}
+	// Those whose job is known come first: a name may have been given to several jobs, one after the other.
+	slices.SortStableFunc(creates, func(a, b *change) int {
+		known := func(ch *change) int {
+			if ch.Job != 0 || ch.Answer != nil {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Compare(known(a), known(b))
+	})
+	for _, ch := range creates {
 		id := ch.Job
 		if id == 0 && ch.Answer != nil {
 			id = ch.Answer.ID
@@ -151,7 +169,7 @@ func (c *checker) gather() {
 		}
 	}
 	for _, ch := range all {
-		if ch.Kind == CallCreate || ch.Kind == CallCalendar || ch.Job == 0 {
+		if ch.Kind == CallCreate || ch.Kind == CallCalendar || ch.Kind == CallQueue || ch.Job == 0 {
 			continue
 		}
 		if l := c.lives[ch.Job]; l != nil {

@@ -20,16 +20,8 @@ type setting struct {
 // that may have been in force then permits it.
 func (c *checker) queues() {
 	told := map[string][]setting{}
-	for i := range c.in.Calls {
-		call := &c.in.Calls[i]
-		if call.Kind != CallQueue || call.Outcome == Refused {
-			continue
-		}
-		s := setting{limit: call.Limit, paused: call.Paused, lo: int64(call.Invoke), hi: int64(call.Return), sure: call.Outcome == OK}
-		if !s.sure {
-			s.hi = forever
-		}
-		told[call.Name] = append(told[call.Name], s)
+	for _, ch := range c.settings {
+		told[ch.Name] = append(told[ch.Name], setting{limit: ch.Limit, paused: ch.Paused, lo: ch.lo + c.clock, hi: ch.hi - c.clock, sure: ch.sure})
 	}
 	if len(told) == 0 {
 		return
@@ -75,7 +67,8 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 	}
 	n := 0
 	for _, b := range before {
-		// A worker's word comes before its commit: what it had not ended was in hand.
+		// Retries and runs by hand count like any other. A worker's word comes before its commit: what it had not ended was in hand. The stamp of
+		// that commit says less: the claim may have been stamped before it, and committed after.
 		end := int64(b.FinishedAt)
 		if b.isOpen {
 			end = forever

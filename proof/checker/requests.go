@@ -106,7 +106,7 @@ func (c *checker) backfilled(l *life, ch *change, v *version) {
 		return
 	}
 	for _, t := range ch.Times {
-		if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginSchedule}]; r != nil && len(r.attempts) > 0 && !r.attempts[0].isOpen && r.attempts[0].recorded < ch.lo {
+		if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginSchedule}]; r != nil && len(r.attempts) > 0 && !r.attempts[0].isOpen && r.attempts[0].recorded < ch.lo && !c.forgottenBy(r, ch.hi) {
 			c.bad(RuleTwice, l, int64(t), "a backfill at %s ran it again, and it had run", ch.Invoke)
 		}
 	}

@@ -341,67 +341,6 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 	}
 }
 
-// patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL after it sent the last
-// heartbeat that was answered, and it sends one every fifth.
-func (c *checker) patience() int64 { return c.ttl*2/3 - c.ttl/5 - c.clock }
-
-// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from it. A leader that
-// stands still and leads on, because nobody could be elected meanwhile, is that for every worker.
-func (c *checker) excused(a *attempt) bool {
-	from, to := int64(a.ClaimedAt)-c.ttl, a.recorded+c.clock
-	if a.FinishedAt != 0 && a.Reason == job.ReasonWorkerLost {
-		to = int64(a.FinishedAt) + c.clock
-	}
-	if c.pulls(a.Worker) {
-		return c.excusedPull(a, from, to)
-	}
-	for _, f := range c.in.Faults {
-		if f.Node != a.Worker && f.Peer != a.Worker && !f.Led || int64(f.From) > to || c.until(f) < from {
-			continue
-		}
-		switch f.Kind {
-		case FaultKill, FaultStop:
-			return true
-		case FaultPause, FaultCut, FaultLink:
-			if c.trouble(f, func(g Fault) bool {
-				return g.Node == a.Worker || g.Peer == a.Worker || g.Kind == FaultKill || g.Kind == FaultLeader || g.Led
-			}) >= c.patience() {
-				return true
-			}
-		}
-	}
-	// Nobody led for so long that every worker gave up.
-	for _, w := range c.in.Outages {
-		if int64(w.From) <= to && int64(w.To) >= from && int64(w.To-w.From) >= c.patience() {
-			return true
-		}
-	}
-	return false
-}
-
-// trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one absence. A change of
-// leaders in between belongs to it, because the worker has to find the new one. counts says which faults do.
-func (c *checker) trouble(f Fault, counts func(Fault) bool) int64 {
-	from, to := int64(f.From), c.until(f)
-	for again := true; again; {
-		again = false
-		join := func(a, b int64) {
-			if a <= to+takeover && b >= from-takeover && (a < from || b > to) {
-				from, to, again = min(from, a), max(to, b), true
-			}
-		}
-		for _, f := range c.in.Faults {
-			if counts(f) {
-				join(int64(f.From), c.until(f))
-			}
-		}
-		for _, w := range c.in.Outages {
-			join(int64(w.From), int64(w.To))
-		}
-	}
-	return to - from
-}
-
 func (c *checker) mayBeOnce(l *life, a *attempt) bool {
 	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool { return v.spec.Delivery == job.DeliverAtMostOnce })
 }
@@ -446,7 +385,7 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 			}
 			at := c.committed(h)
 			if !l.w.any(r.made(l), at, func(n *version) bool {
-				return n.spec.Deadline > 0 && at > r.key.At+ms(n.spec.Deadline) || n.spec.Deadline > 0 && r.key.Origin == job.OriginBackfill
+				return n.spec.Deadline > 0 && at > c.startable(l, r)+ms(n.spec.Deadline)
 			}) {
 				c.bad(RuleDeadline, l, r.key.At, "it was closed as expired at %s, with a deadline of %s", h.FinishedAt, v.spec.Deadline)
 			}

@@ -19,7 +19,11 @@ type Input struct {
 	Effects []Effect // every attempt that a worker started
 	Handed  []Handed // optional: every assignment that reached a worker, started or not, repetitions included
 	Pull    []string // optional: the names of pull workers
-	Final   Final
+	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
+	Takeovers []Takeover
+	Told      []Told // optional: every notification that arrived
+	Restored  *Restored
+	Final     Final
 
 	TTL        time.Duration // of a session's lease; 0 = 30 s
 	ClockError time.Duration
@@ -211,6 +215,9 @@ type Final struct {
 	// Slack is how long an occurrence may have been due at the end without anybody having decided about it. A cluster with free slots,
 	// asked a few seconds after its last fault, leaves it small; one that was cut off in full run says how long it was busy.
 	Slack time.Duration
+	// Trimmed is set where the history does not keep everything, and Cleaned says when jobs were first seen to be gone.
+	Trimmed *Trimmed
+	Cleaned map[job.ID]job.Instant
 }
 
 // Problem is one broken rule.

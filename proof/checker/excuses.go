@@ -1,0 +1,125 @@
+package checker
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL after it sent the last
+// heartbeat that was answered, and it sends one every fifth.
+func (c *checker) patience() int64 { return c.ttl*2/3 - c.ttl/5 - c.clock }
+
+// holding is when an attempt was with its worker: from its claim to what took it away. What came later cannot be the reason.
+func (c *checker) holding(a *attempt) (from, to int64) {
+	from, to = int64(a.ClaimedAt), a.recorded
+	if a.FinishedAt != 0 {
+		to = int64(a.FinishedAt)
+		if a.effect != nil && a.Reason != job.ReasonWorkerLost {
+			to = max(to, int64(a.effect.End))
+		}
+	}
+	return from - c.clock, to + c.clock
+}
+
+// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from it. A leader that
+// stands still and leads on, because no other could be elected meanwhile, is that for every worker.
+func (c *checker) excused(a *attempt) bool {
+	claimed, to := c.holding(a)
+	mine := func(f Fault) bool { return f.Node == a.Worker || f.Peer == a.Worker }
+	others := func(g Fault) bool { return mine(g) || g.Kind == FaultKill || g.Kind == FaultLeader || g.Led }
+	matters := func(f Fault) bool { return mine(f) || f.Led }
+	if c.pulls(a.Worker) {
+		// It has no session: it reaches the leader through any node, and each of its runs has a lease of its own that is extended several
+		// times a lease. Whatever kept nodes from passing on its calls for long enough is an excuse, unless it is about another pull worker.
+		others = func(g Fault) bool { return g.Kind != FaultClock && (mine(g) || !c.pulls(g.Node) && !c.pulls(g.Peer)) }
+		matters = others
+	}
+	for _, f := range c.in.Faults {
+		if !matters(f) || int64(f.From) > to {
+			continue
+		}
+		if mine(f) && (f.Kind == FaultKill || f.Kind == FaultStop) {
+			if c.ended(f, a, claimed, to, others) {
+				return true
+			}
+			if !c.pulls(a.Worker) {
+				continue
+			}
+		}
+		if f.Kind == FaultPause || f.Kind == FaultCut || f.Kind == FaultLink || c.pulls(a.Worker) {
+			if from, until := c.trouble(f, others); until-from >= c.patience() && claimed <= until+takeover && to >= from+c.patience() {
+				return true
+			}
+		}
+	}
+	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with that.
+	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
+		return int64(w.To-w.From) >= c.patience() && claimed <= int64(w.From)+c.clock && to >= int64(w.From)+c.patience()
+	})
+}
+
+// ended says whether an attempt was with a process that was killed or stopped: it was claimed before that, or afterwards by a leader that did
+// not know yet, which is until the next process has registered or the lease of this one is over. What arrived at the next process is its own.
+func (c *checker) ended(f Fault, a *attempt, claimed, to int64, joins func(Fault) bool) bool {
+	from, until := c.trouble(f, joins)
+	if claimed > max(until+takeover, int64(f.From)+c.ttl) || to < from {
+		return false
+	}
+	if a.effect != nil && int64(a.effect.Start) > c.until(f)+c.clock+c.in.SlackEffects.Milliseconds() {
+		return false
+	}
+	at, ok := c.handedAt[a.Fence]
+	return !ok || at <= c.until(f)+c.clock
+}
+
+// trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one absence. A change of
+// leaders in between belongs to it, because the worker has to find the new one. counts says which faults do.
+func (c *checker) trouble(f Fault, counts func(Fault) bool) (from, to int64) {
+	from, to = int64(f.From), c.until(f)
+	for again := true; again; {
+		again = false
+		join := func(a, b int64) {
+			if a <= to+takeover && b >= from-takeover && (a < from || b > to) {
+				from, to, again = min(from, a), max(to, b), true
+			}
+		}
+		for _, f := range c.in.Faults {
+			if counts(f) {
+				join(int64(f.From), c.until(f))
+			}
+		}
+		for _, w := range c.in.Outages {
+			join(int64(w.From), int64(w.To))
+		}
+	}
+	return from, to
+}
+
+// startable is when a run may have been started for the first time, at the earliest: its deadline counts from there. That of a backfill counts
+// from the request, because its nominal time is past on purpose.
+func (c *checker) startable(l *life, r *runLife) int64 {
+	if r.key.Origin != job.OriginBackfill {
+		return r.key.At
+	}
+	at := forever
+	for _, ch := range l.of(CallBackfill) {
+		if int64(ch.From) <= r.key.At && r.key.At <= int64(ch.To) {
+			at = min(at, ch.lo)
+		}
+	}
+	return at - c.clock
+}
+
+// firstHanded notes when each fence reached a worker for the first time.
+func (c *checker) firstHanded() {
+	c.handedAt = map[uint64]int64{}
+	all := slices.Clone(c.in.Handed)
+	slices.SortStableFunc(all, func(a, b Handed) int { return cmp.Compare(a.At, b.At) })
+	for _, h := range all {
+		if _, ok := c.handedAt[h.Fence]; !ok {
+			c.handedAt[h.Fence] = int64(h.At)
+		}
+	}
+}
