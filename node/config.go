@@ -93,6 +93,9 @@ const (
 )
 
 func (c *Config) defaults() {
+	if c.Machine.Dial != nil {
+		c.Notify.Dial = c.Machine.Dial
+	}
 	setDefault(&c.Listen, "127.0.0.1:7400")
 	setDefault(&c.HistoryMaxAge, defaultHistoryAge)
 	setDefault(&c.HistoryMaxCount, defaultHistoryCount)

@@ -175,6 +175,9 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	if g.members != nil {
 		g.members.forget()
 	}
+	if led := g.cfg.Machine.Leading; led != nil {
+		led(term)
+	}
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
 	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, cancel: cancel, done: make(chan struct{})}

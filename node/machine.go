@@ -28,6 +28,8 @@ type Machine struct {
 	WorkerClock executor.Clock
 	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed.
 	Pace int
+	// Leading is called when the node takes up a leadership, before it serves.
+	Leading func(term uint64)
 	// Leader is put between the local worker and whoever leads.
 	Leader func(executor.Leader) executor.Leader
 }

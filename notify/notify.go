@@ -3,7 +3,9 @@
 package notify
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -15,6 +17,8 @@ type Settings struct {
 	Webhooks map[string]string // by name: URLs that jobs do not spell out
 	SMTP     SMTP
 	Timeout  time.Duration // of one try; 0: 15 s
+	// Dial, if not nil, is how receivers are reached: the simulator has a network of its own.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // DefaultTimeout bounds one try.

@@ -72,6 +72,9 @@ type Poster struct {
 func NewPoster(s *Settings) *Poster {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableKeepAlives = true
+	if s.Dial != nil {
+		t.Proxy, t.DialContext = nil, s.Dial
+	}
 	t.MaxResponseHeaderBytes = 64 << 10
 	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{} // HTTP/2 replays requests by itself
 	return &Poster{timeout: s.timeout(), client: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}

@@ -18,10 +18,12 @@ const (
 
 // ask makes a call, as a program does that wants it done: with one key, through one node after the other, until the answer is certain.
 func (c *cluster) ask(pc plannedCall, call checker.Call, do func(context.Context, *client.Client, *checker.Call) error) error {
-	c.mu.Lock()
-	c.keys++
-	call.Request = fmt.Sprintf("%s-%d-%x", pc.kind, c.keys, pc.x)
-	c.mu.Unlock()
+	if call.Request == "" {
+		c.mu.Lock()
+		c.keys++
+		call.Request = fmt.Sprintf("%s-%d-%x", pc.kind, c.keys, pc.x)
+		c.mu.Unlock()
+	}
 	rng := rand.New(rand.NewPCG(pc.x, 4))
 	call.Invoke = c.t.instant()
 	unknown := false
@@ -53,6 +55,11 @@ func (c *cluster) ask(pc plannedCall, call checker.Call, do func(context.Context
 		call.Outcome = checker.Unknown
 	}
 	call.Return = c.t.instant()
+	if call.Outcome == checker.OK {
+		c.mu.Lock()
+		c.asked = append(c.asked, asked{pc, call, do})
+		c.mu.Unlock()
+	}
 	c.rec.mu.Lock()
 	c.rec.calls = append(c.rec.calls, call)
 	c.rec.mu.Unlock()
@@ -75,6 +82,17 @@ func (c *cluster) do(pc plannedCall) {
 	if pc.kind == "queue" {
 		rng := rand.New(rand.NewPCG(pc.x, 6))
 		c.putQueue(pc, queueNames[pc.job], pick(rng, 0, 1, 1, 2, 3), rng.IntN(3) == 0)
+		return
+	}
+	switch pc.kind {
+	case "repeat":
+		c.repeat(pc)
+		return
+	case "calendar":
+		c.changeCalendar(pc)
+		return
+	case "rebirth":
+		c.rebirth(pc)
 		return
 	}
 	name, id := c.current(pc.job)

@@ -32,6 +32,7 @@ type cluster struct {
 	pullers []*puller
 	clients []*client.Client // one a node
 	http    *http.Client
+	hooks   *http.Server // receives notifications
 
 	bg     sync.WaitGroup // processes and their supervisors
 	ending atomic.Bool
@@ -42,6 +43,7 @@ type cluster struct {
 	ids      map[string]job.ID
 	names    map[int]string // of the planned jobs, as they are called now
 	keys     int
+	asked    []asked // what was answered
 }
 
 // event notes something for the log of the seed.
@@ -67,7 +69,7 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	c := &cluster{seed: p.seed, o: p.o, p: p, logs: l, kinds: map[string]int{}, ids: map[string]job.ID{}, names: map[int]string{}}
 	c.t = &times{start: time.Now(), base: p.o.base}
 	c.net = newNetwork(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
-	c.rec = &recorder{t: c.t, calm: make(chan struct{}), manners: map[string]*manner{}, outages: map[checker.Outage]struct{}{}}
+	c.rec = &recorder{t: c.t, calm: make(chan struct{}), manners: map[string]*manner{}, outages: map[checker.Outage]struct{}{}, archive: newArchive()}
 	for i := range p.o.nodes {
 		id := memberOf(i)
 		s := &server{c: c, id: id, host: c.net.host(id), dir: dataDir(dir, id), clock: &clock{t: c.t}}
@@ -81,6 +83,7 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	for i, pl := range p.o.pullers {
 		c.pullers = append(c.pullers, newPuller(c, i, pl))
 	}
+	c.receive(c.net.host("hooks"))
 	here := c.net.host("client")
 	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	for _, s := range c.servers {
@@ -205,6 +208,7 @@ func (c *cluster) down() {
 	}
 	wg.Wait()
 	c.http.CloseIdleConnections()
+	c.hooks.Close()
 	c.bg.Wait()
 }
 

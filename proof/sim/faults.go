@@ -145,6 +145,10 @@ func (c *cluster) inflict(f plannedFault) {
 		s.disk.set(0, 1+rng.IntN(20))
 		time.Sleep(f.lasts)
 		s.disk.set(0, 0)
+	case "replace":
+		done = c.replace(s, f.b, f.lasts)
+	case "demote":
+		done = c.demote(s, f.b, f.lasts)
 	case "transfer":
 		done = c.transfer(f.b, "")
 	case "swing": // away and back again, before anything that the first leadership knew has run out

@@ -96,6 +96,7 @@ func (c *cluster) final() (in checker.Input, ok bool) {
 		if st.Counters() != before || c.t.instant() != at {
 			continue
 		}
+		c.whole(&f)
 		in.Final, in.TTL = f, c.o.ttl
 		in.Final.At, in.Final.Slack = at, slack
 		for _, f := range in.Faults {
@@ -120,6 +121,8 @@ func (c *cluster) seen() (in checker.Input) {
 		in.Faults = append(in.Faults, *f)
 	}
 	in.Handed = slices.Clone(c.rec.handed)
+	in.Told = append([]checker.Told{}, c.rec.told...)
+	in.Takeovers = slices.Clone(c.rec.archive.leaders)
 	in.Calls = slices.Clone(c.rec.calls)
 	for o := range c.rec.outages {
 		in.Outages = append(in.Outages, o)

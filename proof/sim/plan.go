@@ -13,20 +13,22 @@ import (
 
 // options are what a seed makes of the cluster.
 type options struct {
-	profile  string
-	nodes    int
-	workers  int
-	slots    int
-	ttl      time.Duration
-	raft     node.RaftConfig
-	members  node.MembersConfig
-	pace     int
-	latency  time.Duration
-	base     time.Time
-	length   time.Duration
-	pullers  []plannedPuller
-	onlyPull bool          // nobody else takes runs of queues
-	clocks   time.Duration // how far a clock may be off without its leader holding
+	profile      string
+	nodes        int
+	workers      int
+	slots        int
+	ttl          time.Duration
+	raft         node.RaftConfig
+	members      node.MembersConfig
+	pace         int
+	latency      time.Duration
+	base         time.Time
+	length       time.Duration
+	pullers      []plannedPuller
+	onlyPull     bool          // nobody else takes runs of queues
+	historyAge   time.Duration // 0: everything is kept
+	historyCount uint64
+	clocks       time.Duration // how far a clock may be off without its leader holding
 }
 
 // plan is everything that a seed decides in advance: who is there, what is asked of it and what is done to it, and when.
@@ -101,6 +103,7 @@ func newPlan(seed uint64) *plan {
 		p.queues(rand.New(rand.NewPCG(seed, 12)))
 		p.pull(rand.New(rand.NewPCG(seed, 13)))
 	}
+	p.more(rand.New(rand.NewPCG(seed, 20)))
 	return p
 }
 

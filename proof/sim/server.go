@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,9 @@ type server struct {
 	clock *clock
 	disk  disk
 
-	mu   sync.Mutex
-	life *life // nil: it is down
+	mu    sync.Mutex
+	life  *life // nil: it is down
+	wiped bool  // its first data directory is gone: it joins whoever is there
 }
 
 // life is one process.
@@ -137,18 +139,26 @@ func (s *server) open() error {
 		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
 		Executors: o.takes(), Slots: o.slots, Tags: map[string]string{"pool": "node"}, Version: "sim",
 		Logger:        slog.New(s.c.logs.handler(s.id)),
-		HistoryMaxAge: 100 * 365 * 24 * time.Hour, HistoryMaxCount: 1 << 40, DrainTimeout: 10 * time.Second,
+		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40), DrainTimeout: 10 * time.Second,
 		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true}, Members: o.members,
 		Machine: node.Machine{
 			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t}, Pace: o.pace,
-			Leader: func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
+			Leading: s.c.leads(s.id),
+			Leader:  func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
 		},
 		Fatal: l.fatal,
 	}
-	if s.id != "n1" {
-		cfg.Join = []string{s.c.servers[0].host.addr}
+	s.mu.Lock()
+	if s.wiped || s.id != "n1" {
+		cfg.Bootstrap = false
+		for _, o := range s.c.servers {
+			if o != s && (s.wiped || o.id == "n1") {
+				cfg.Join = append(cfg.Join, o.host.addr)
+			}
+		}
 	}
+	s.mu.Unlock()
 	for _, t := range o.takes() {
 		cfg.Machine.Runners[t] = &runner{rec: s.c.rec, proc: p, seed: s.c.seed}
 	}
@@ -163,6 +173,7 @@ func (s *server) open() error {
 	}
 	l.n = n
 	n.State().Listen(s.c.noteOutages(n.State()))
+	s.c.file(n.State(), l.done)
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	s.mu.Lock()

@@ -39,6 +39,8 @@ type recorder struct {
 	outages map[checker.Outage]struct{}
 	manners map[string]*manner // by name of the job
 	log     []string
+	archive *archive
+	told    []checker.Told
 }
 
 func (r *recorder) manner(name string) *manner {

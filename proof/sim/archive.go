@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// archive keeps what was ever committed and may be gone at the end: records of the history with their stamps, floors, jobs. Whoever applies
+// something first is asked for it, at the same instant.
+type archive struct {
+	seq     uint64
+	records map[uint64]job.Run
+	stamps  map[uint64]job.Instant
+	floors  []checker.Floor
+	gone    map[job.ID]job.Instant
+	leaders []checker.Takeover
+}
+
+func newArchive() *archive {
+	return &archive{records: map[uint64]job.Run{}, stamps: map[uint64]job.Instant{}, gone: map[job.ID]job.Instant{}}
+}
+
+// file follows a store until the process that has it ends.
+func (c *cluster) file(st *store.Store, done <-chan struct{}) {
+	wake := make(chan struct{}, 1)
+	changed := map[job.ID]bool{}
+	stop := st.Listen(func(ch *store.Changes) {
+		n := st.Counters()
+		c.rec.mu.Lock()
+		a := c.rec.archive
+		news := n.HistSeq > a.seq || len(ch.Jobs) > 0 || len(a.floors) == 0 && n.HistFloor > 0 || len(a.floors) > 0 && n.HistFloor > a.floors[len(a.floors)-1].Seq
+		for _, id := range ch.Jobs {
+			changed[id] = true
+		}
+		c.rec.mu.Unlock()
+		if news {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
+	})
+	c.bg.Go(func() {
+		defer stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-wake:
+			}
+			c.rec.mu.Lock()
+			ids := slices.Collect(maps.Keys(changed))
+			clear(changed)
+			from := c.rec.archive.seq
+			c.rec.mu.Unlock()
+			err := st.View(func(v *store.View) error { return c.copyNews(v, from, ids) })
+			if err != nil && !errors.Is(err, store.ErrClosed) {
+				c.problem("the history cannot be read: %v", err)
+			}
+		}
+	})
+}
+
+func (c *cluster) copyNews(v *store.View, from uint64, ids []job.ID) error {
+	now := c.t.instant()
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
+	a := c.rec.archive
+	err := v.EachRecord(from, func(seq uint64, r store.Record) bool {
+		if _, known := a.records[seq]; !known {
+			a.records[seq], a.stamps[seq] = runOf(seq, &r), job.Instant(r.Recorded)
+		}
+		a.seq = max(a.seq, seq)
+		return true
+	})
+	last := uint64(0)
+	if n := len(a.floors); n > 0 {
+		last = a.floors[n-1].Seq
+	}
+	if f := v.C.HistFloor; f > last {
+		a.floors = append(a.floors, checker.Floor{At: now, Seq: f, Last: v.C.HistSeq})
+	}
+	for _, id := range ids {
+		if _, ok, err := v.Definition(id); err != nil {
+			return err
+		} else if _, known := a.gone[id]; !ok && !known {
+			a.gone[id] = now
+		}
+	}
+	return err
+}
+
+// runOf is a record as the API shows it, without what depends on the job's present definition.
+func runOf(seq uint64, r *store.Record) job.Run {
+	if i := r.Interval; !i.Empty() {
+		return job.Run{JobID: r.Job, Status: i.Status, Reason: i.Reason, First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast,
+			FinishedAt: job.Instant(r.Recorded), Seq: seq}
+	}
+	k := r.Run()
+	run := job.Run{RunID: k.String(), JobID: r.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin, ClaimedAt: job.Instant(r.ClaimedAt), StartedAt: job.Instant(r.StartedAt),
+		FinishedAt: job.Instant(r.EndedAt), Attempt: int(r.Attempt), Status: r.Status, Reason: r.Reason, Worker: r.Worker, Fence: r.Fence, Error: r.Error, Output: r.Output, Seq: seq}
+	if run.FinishedAt == 0 {
+		run.FinishedAt = job.Instant(r.Recorded)
+	}
+	return run
+}
+
+// whole makes the history what was ever committed, and notes what of it is left.
+func (c *cluster) whole(f *checker.Final) {
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
+	a := c.rec.archive
+	f.Recorded, f.Cleaned = maps.Clone(a.stamps), maps.Clone(a.gone)
+	if c.o.historyAge == 0 && c.o.historyCount == 0 {
+		return
+	}
+	f.Trimmed = &checker.Trimmed{MaxAge: c.o.historyAge, MaxCount: c.o.historyCount, Late: time.Duration(c.o.pace) * 2 * time.Minute, Kept: map[uint64]bool{}, Floors: slices.Clone(a.floors)}
+	all := maps.Clone(a.records)
+	for _, h := range f.History {
+		f.Trimmed.Kept[h.Seq] = true
+		all[h.Seq] = h
+	}
+	f.History = f.History[:0:0]
+	for _, seq := range slices.Sorted(maps.Keys(all)) {
+		f.History = append(f.History, all[seq])
+	}
+}
+
+// leads notes the leaderships of a node.
+func (c *cluster) leads(id string) func(uint64) {
+	return func(term uint64) {
+		c.rec.mu.Lock()
+		defer c.rec.mu.Unlock()
+		c.rec.archive.leaders = append(c.rec.archive.leaders, checker.Takeover{Node: id, Term: term, At: c.t.instant()})
+	}
+}

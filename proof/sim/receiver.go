@@ -1,0 +1,33 @@
+package sim
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/notify"
+	"github.com/carillon-scheduler/carillon/proof/checker"
+)
+
+// hooksURL is where notifications go.
+const hooksURL = "http://hooks:7400/told"
+
+// receive writes down every notification that arrives. It takes all of them, so that one which comes again was sent again.
+func (c *cluster) receive(at *host) {
+	ln, err := at.listen("")
+	if err != nil {
+		panic(err)
+	}
+	c.hooks = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m notify.Message
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			c.event("a notification broke off: %v", err)
+			return
+		}
+		c.rec.mu.Lock()
+		c.rec.told = append(c.rec.told, checker.Told{At: c.rec.t.instant(), Key: r.Header.Get("Idempotency-Key"), Job: m.JobID, Failure: m.Kind == job.NotifyFailure,
+			Run: m.RunID, Status: m.Status})
+		c.rec.mu.Unlock()
+	})}
+	c.bg.Go(func() { c.hooks.Serve(ln) })
+}
