@@ -16,6 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 )
 
+// patient is for requests under load: they may take long, and a node that does not answer at all must not hold a measurement for ever.
+var patient = client.WithTimeout(time.Minute)
+
 // Cluster is what is measured: processes of our own, or somebody else's at an address.
 type Cluster struct {
 	binary string
@@ -163,10 +166,10 @@ func (c *Cluster) client(ctx context.Context) (*client.Client, error) {
 	}
 	for _, m := range s.Members {
 		if m.ID == s.Leader {
-			return client.New(m.Address), nil
+			return client.New(m.Address, patient), nil
 		}
 	}
-	return client.New(c.addrs[0]), nil
+	return client.New(c.addrs[0], patient), nil
 }
 
 // ready waits until the cluster takes work, with all of its members.
@@ -175,7 +178,7 @@ func (c *Cluster) ready(ctx context.Context) (client.Status, error) {
 	defer cancel()
 	for {
 		for _, a := range c.addrs {
-			s, err := client.New(a, client.WithAttempts(1)).Status(ctx)
+			s, err := client.New(a, client.WithAttempts(1), patient).Status(ctx)
 			if err == nil && s.Ready && s.Leader != "" && (c.nodes == nil || voters(s) == len(c.nodes)) {
 				return s, nil
 			}

@@ -160,7 +160,7 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 	var all sync.WaitGroup
 	for i := range pullLoops {
 		all.Go(func() {
-			c := client.New(o.Join[i%len(o.Join)])
+			c := client.New(o.Join[i%len(o.Join)], patient)
 			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns), Wait: job.Duration(time.Second)}
 			for ctx.Err() == nil {
 				got, err := c.PullPoll(ctx, benchQueue, q)

@@ -30,14 +30,16 @@ const DefaultAddr = "127.0.0.1:7400"
 
 const prefix = "/api/v1"
 
-// Client talks to one node, which forwards what it must. It is safe for concurrent use.
+// Client talks to one node of a cluster, which forwards what it must, and to the next one when that does not answer. It is safe for
+// concurrent use.
 type Client struct {
-	base     string
+	nodes    *nodes
 	baseErr  error
 	http     *http.Client
 	attempts int
 	pause    time.Duration // before the first retry; it doubles
-	patience time.Duration // in which all tries should have ended
+	timeout  time.Duration // of a call, all its tries together; 0: none
+	gap      time.Duration // of silence in a stream; 0: none
 	agent    string
 	stale    bool
 }
@@ -48,15 +50,11 @@ type Option func(*Client)
 // WithHTTPClient replaces the HTTP client, for TLS or a proxy.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// WithAttempts says how often a request is tried before its error is returned; default 4.
+// WithAttempts says how often a request is tried, each time on every node, before its error is returned; default 4.
 func WithAttempts(n int) Option { return func(c *Client) { c.attempts = max(1, n) } }
 
 // WithBackoff sets the pause before the first retry; default 100 ms.
 func WithBackoff(d time.Duration) Option { return func(c *Client) { c.pause = d } }
-
-// WithPatience says for how long a request is tried, all tries together; default 10 s. A node waits up to 5 s for a leader before it says
-// that there is none: no try begins that would, by the longest one so far, end later than this.
-func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
@@ -64,16 +62,17 @@ func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
 // WithStale makes reads answer from the node's own state, whoever leads.
 func WithStale() Option { return func(c *Client) { c.stale = true } }
 
-// New makes a client of the node at addr, "host:port" or a URL. An address that is neither is reported by the first request.
+// New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn. An address that is
+// neither is reported by the first request.
 func New(addr string, opts ...Option) *Client {
-	c := &Client{attempts: 4, pause: 100 * time.Millisecond, patience: 10 * time.Second, agent: "carillon-client"}
-	c.base, c.baseErr = baseURL(addr)
+	c := &Client{attempts: 4, pause: 100 * time.Millisecond, timeout: defaultTimeout, gap: defaultGap, agent: "carillon-client"}
+	c.nodes, c.baseErr = parseNodes(addr)
 	for _, o := range opts {
 		o(c)
 	}
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext
+		t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 		c.http = &http.Client{Transport: t, Timeout: 0}
 	}
 	return c
@@ -101,8 +100,13 @@ func baseURL(addr string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// Addr is the URL that the client talks to.
-func (c *Client) Addr() string { return c.base }
+// Addr is the URL that the client talks to: that of the node that answered last.
+func (c *Client) Addr() string {
+	if c.baseErr != nil {
+		return ""
+	}
+	return c.nodes.at(0)
+}
 
 type (
 	keyContext    struct{}
@@ -138,15 +142,20 @@ type request struct {
 	out    any    // decoded into; nil: the answer's body is ignored
 	need   string // a member that every such answer of a node has
 	stream func(io.Reader) error
-	lines  bool // the stream is of JSON lines
-	noKey  bool // carries the caller's key or none
+	lines  bool          // the stream is of JSON lines
+	noKey  bool          // carries the caller's key or none
+	waits  time.Duration // for so long the node may have nothing to say
+	bare   bool          // the node keeps no outcome of it: once it was sent, it is not sent again
 }
 
-// do sends a request, repeats it where that is safe, and decodes the answer. Every request may be repeated: a read changes
-// nothing, and what changes something has a key under which the node does it once.
+// do sends a request, repeats it where that is safe, and decodes the answer. Almost every request may be repeated, on another node too: a
+// read changes nothing, and what changes something has a key under which the cluster does it once.
 func (c *Client) do(ctx context.Context, rq request) error {
 	if c.baseErr != nil {
 		return c.baseErr
+	}
+	if err := plainName(rq.path); err != nil {
+		return err
 	}
 	if rq.body != nil {
 		var buf bytes.Buffer
@@ -166,23 +175,17 @@ func (c *Client) do(ctx context.Context, rq request) error {
 	}
 	pause := c.pause
 	began, longest := time.Now(), time.Duration(0)
-	var unknown error // a try ended without anybody knowing how: a later one that certainly did nothing does not change that
+	t := tries{end: began.Add(c.timeout)}
 	for attempt := 1; ; attempt++ {
 		try := time.Now()
-		again, err := c.once(ctx, rq, key)
-		switch job.CodeOf(err) {
-		case job.CodeOutcomeUnknown:
-			unknown = err
-		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable:
-			err = cmp.Or(unknown, err)
-		}
+		again, err := c.round(ctx, rq, key, &t)
 		if err == nil || !again || attempt >= c.attempts {
 			return err
 		}
 		// Full jitter: clients that lost one leader at the same moment should not come back at the same moment.
 		wait := time.Duration(mrand.Int64N(int64(pause) + 1))
 		longest = max(longest, time.Since(try))
-		if spent := time.Since(began); spent+wait+longest > c.patience {
+		if spent := time.Since(began); c.timeout > 0 && spent+wait+longest > c.timeout {
 			return gaveUp(err, attempt, spent)
 		}
 		select {
@@ -192,6 +195,63 @@ func (c *Client) do(ctx context.Context, rq request) error {
 		}
 		pause = min(2*pause, 2*time.Second)
 	}
+}
+
+// tries is what the tries of one call have in common.
+type tries struct {
+	end     time.Time // of the call, if it has a limit
+	unknown error     // a try ended with its outcome unknown: a later one that certainly did nothing does not change that
+}
+
+// round asks every node until one answers. again says that none did in a way that would last.
+func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (again bool, err error) {
+	order := c.nodes.order()
+	var failed []error
+	for i, base := range order {
+		limit := c.gap
+		if rq.stream == nil {
+			limit = time.Until(t.end)
+		}
+		if c.timeout > 0 {
+			limit = max(limit, time.Millisecond)/time.Duration(len(order)-i) + rq.waits
+		} else {
+			limit = 0
+		}
+		again, err = c.once(ctx, base, rq, key, limit)
+		if again || job.CodeOf(err) == job.CodeOutcomeUnknown {
+			c.nodes.passOver(base)
+		} else {
+			c.nodes.answered(base)
+		}
+		switch job.CodeOf(err) {
+		case job.CodeOutcomeUnknown:
+			t.unknown = err
+		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable:
+			failed = append(failed, err)
+			err = cmp.Or(t.unknown, err)
+		}
+		if err == nil || !again || ctx.Err() != nil {
+			return again, err
+		}
+	}
+	if t.unknown != nil {
+		return true, t.unknown
+	}
+	return true, mostTelling(failed)
+}
+
+// mostTelling is the error of a round in which no node answered as asked: that of a node that runs, or else all of them.
+func mostTelling(failed []error) error {
+	var messages []string
+	for _, err := range failed {
+		if job.CodeOf(err) != job.CodeUnavailable {
+			return err
+		}
+		messages = append(messages, err.(*job.Error).Message) //nolint:errorlint // it has a code, and nothing is wrapped around it here
+	}
+	e := *failed[len(failed)-1].(*job.Error) //nolint:errorlint // as above
+	e.Message = strings.Join(messages, "; ")
+	return &e
 }
 
 // gaveUp adds to an error that it was not only met once.
@@ -206,8 +266,8 @@ func gaveUp(err error, tries int, spent time.Duration) error {
 }
 
 // once is one try. again says that it failed in a way that may pass.
-func (c *Client) once(ctx context.Context, rq request, key string) (again bool, err error) {
-	target := c.base + rq.path
+func (c *Client) once(ctx context.Context, base string, rq request, key string, limit time.Duration) (again bool, err error) {
+	target := base + rq.path
 	if c.stale && rq.method == http.MethodGet && strings.HasPrefix(rq.path, prefix) && !strings.HasSuffix(rq.path, "/openapi.json") {
 		if rq.query == nil {
 			rq.query = url.Values{}
@@ -217,12 +277,14 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	if len(rq.query) > 0 {
 		target += "?" + rq.query.Encode()
 	}
-	var body io.Reader
-	if rq.raw != nil {
-		body = bytes.NewReader(rq.raw)
+	gap := time.Duration(0)
+	if rq.stream != nil && limit > 0 {
+		gap = c.gap
 	}
-	watched, sent := watchSent(ctx)
-	hr, err := http.NewRequestWithContext(watched, rq.method, target, body)
+	limited, dog, stop := watch(ctx, limit, gap)
+	defer stop()
+	watched, sent := watchSent(limited)
+	hr, err := rq.make(watched, target, dog)
 	if err != nil {
 		return false, job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)
 	}
@@ -238,8 +300,13 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 	}
 	resp, err := c.http.Do(hr)
 	if err != nil {
-		return c.unreachable(ctx, rq.method, sent, err)
+		again, err := unreachable(ctx, base, rq.method, key, sent, silencedOr(limited, err))
+		if rq.bare && job.CodeOf(err) == job.CodeOutcomeUnknown {
+			again = false
+		}
+		return again, err
 	}
+	dog.answers()
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {
 		e := readProblem(resp)
@@ -253,19 +320,19 @@ func (c *Client) once(ctx context.Context, rq request, key string) (again bool, 
 		*p = resp.Header.Get("Idempotent-Replay") == "true"
 	}
 	if !rq.ours(resp) {
-		return false, c.notOurs(resp)
+		return false, notOurs(base, resp)
 	}
 	if rq.stream != nil {
-		return false, c.broken(ctx, rq.stream(resp.Body))
+		return false, broken(ctx, limited, base, key, rq.stream(dog.reader(resp.Body)))
 	}
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return true, c.broken(ctx, readError{err})
+		return !rq.bare, broken(ctx, limited, base, key, readError{err})
 	}
 	if rq.out != nil {
 		// Not strict: a newer node may say more than this client knows.
 		if json.Unmarshal(data, rq.out) != nil || rq.need != "" && !bytes.Contains(data, []byte(`"`+rq.need+`"`)) {
-			return false, c.notOurs(resp)
+			return false, notOurs(base, resp)
 		}
 	}
 	if fn, ok := ctx.Value(rawContext{}).(func([]byte)); ok {
@@ -288,7 +355,19 @@ func (rq request) ours(resp *http.Response) bool {
 	return rq.method == http.MethodGet || resp.StatusCode == http.StatusNoContent
 }
 
-func (c *Client) notOurs(resp *http.Response) *job.Error { return notOurs(c.base, resp) }
+// make is the HTTP request of a call. What a stream sends counts as a sign of life.
+func (rq request) make(ctx context.Context, target string, dog *watchdog) (*http.Request, error) {
+	if rq.raw == nil {
+		return http.NewRequestWithContext(ctx, rq.method, target, nil)
+	}
+	hr, err := http.NewRequestWithContext(ctx, rq.method, target, bytes.NewReader(rq.raw))
+	if err == nil && rq.stream != nil {
+		body := func() (io.ReadCloser, error) { return io.NopCloser(dog.reader(bytes.NewReader(rq.raw))), nil }
+		hr.Body, _ = body()
+		hr.GetBody = body
+	}
+	return hr, err
+}
 
 func notOurs(base string, resp *http.Response) *job.Error {
 	what := resp.Status
@@ -303,7 +382,7 @@ type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }
 
-func (c *Client) broken(ctx context.Context, err error) error {
+func broken(ctx, limited context.Context, base, key string, err error) error {
 	var re readError
 	if !errors.As(err, &re) {
 		return err
@@ -311,19 +390,52 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, "try again", "the connection to %s broke off in the middle of its answer: %v", c.base, re.error)
+	remedy := "try again"
+	if key != "" {
+		remedy = repeatWith(key)
+	}
+	if s, ok := silenced(limited); ok {
+		return job.Errorf(job.CodeOutcomeUnknown, remedy+"; --timeout allows more time", "no complete answer from carillon at %s: it was silent for %s", base, rounded(s.after))
+	}
+	return job.Errorf(job.CodeOutcomeUnknown, remedy, "the connection to %s broke off in the middle of its answer: %v", base, re.error)
+}
+
+// repeatWith is how to get out of not knowing whether a request was done.
+func repeatWith(key string) string {
+	return "repeat it with the same Idempotency-Key " + key + ": it is done once"
+}
+
+// silencedOr is the silence that a try was given up for, or else its error.
+func silencedOr(limited context.Context, err error) error {
+	if s, ok := silenced(limited); ok {
+		return s
+	}
+	return err
 }
 
 // unreachable explains a request that got no answer. Only if the connection could not be made is it certain that nothing was done;
 // but with a key it may be repeated in any case.
-func (c *Client) unreachable(ctx context.Context, method string, sent *atomic.Bool, err error) (again bool, _ error) {
+func unreachable(ctx context.Context, base, method, key string, sent *atomic.Bool, err error) (again bool, _ error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	if method == http.MethodGet || neverSent(sent, err) {
-		return true, job.Errorf(job.CodeUnavailable, "start one with `carillon dev`, or set --addr or CARILLON_ADDR", "cannot reach carillon at %s: %s", c.base, cause(err))
+	var s silence
+	quiet := errors.As(err, &s)
+	read := method == http.MethodGet
+	switch {
+	case quiet && (read || !sent.Load()):
+		return true, job.Errorf(job.CodeUnavailable, "name other nodes too (--addr a,b,c), or allow more time with --timeout", "no answer from carillon at %s within %s", base, rounded(s.after))
+	case read || neverSent(sent, err):
+		return true, job.Errorf(job.CodeUnavailable, "start one with `carillon dev`, or set --addr or CARILLON_ADDR", "cannot reach carillon at %s: %s", base, cause(err))
 	}
-	return true, job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same idempotency key, or look whether it was done", "the connection to %s broke off before the answer: %s", c.base, cause(err))
+	remedy := "look whether it was done"
+	if key != "" {
+		remedy = repeatWith(key) + "; or " + remedy
+	}
+	if quiet {
+		return true, job.Errorf(job.CodeOutcomeUnknown, remedy, "outcome unknown: no answer from carillon at %s within %s", base, rounded(s.after))
+	}
+	return true, job.Errorf(job.CodeOutcomeUnknown, remedy, "outcome unknown: the connection to %s broke off before the answer: %s", base, cause(err))
 }
 
 // watchSent notes whether a request was written to any connection. What RoundTrip fails with does not tell: net/http sends a request

@@ -69,7 +69,7 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 	if err != nil {
 		return r, "", err
 	}
-	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+prefix+"/cluster:join", bytes.NewReader(body))
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, c.nodes.at(0)+prefix+"/cluster:join", bytes.NewReader(body))
 	if err != nil {
 		return r, "", job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)
 	}
@@ -77,7 +77,7 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 	hr.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(hr)
 	if err != nil {
-		return r, "", job.Errorf(job.CodeUnavailable, "is it running, and is the address right?", "cannot reach %s: %s", c.base, cause(err))
+		return r, "", job.Errorf(job.CodeUnavailable, "is it running, and is the address right?", "cannot reach %s: %s", c.nodes.at(0), cause(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {
@@ -88,13 +88,13 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil || r.ClusterID == "" {
-		return r, "", job.Errorf(job.CodeUnavailable, "is this the address of a carillon node?", "%s gave an answer that cannot be read: %v", c.base, err)
+		return r, "", job.Errorf(job.CodeUnavailable, "is this the address of a carillon node?", "%s gave an answer that cannot be read: %v", c.nodes.at(0), err)
 	}
 	return r, "", nil
 }
 
 func (c *Client) member(ctx context.Context, verb, id string) error {
-	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:" + verb, body: NodeRequest{NodeID: id}})
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:" + verb, body: NodeRequest{NodeID: id}, bare: true})
 }
 
 // RemoveNode takes a member out of the cluster for good: its data directory cannot come back.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -12,7 +13,7 @@ import (
 func (c *Client) PullPoll(ctx context.Context, queue string, q job.PullPoll) (r job.PullReply, err error) {
 	once := *c
 	once.attempts = 1
-	err = once.do(ctx, request{method: http.MethodPost, path: queuePath(queue) + ":poll", body: q, out: &r, need: "session", noKey: true})
+	err = once.do(ctx, request{method: http.MethodPost, path: queuePath(queue) + ":poll", body: q, out: &r, need: "session", noKey: true, waits: time.Duration(q.Wait)})
 	return r, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -31,6 +32,9 @@ func (c *Client) GetRun(ctx context.Context, id string) (r RunDetail, err error)
 	return r, err
 }
 
+// outputWait is how long a node may wait for more output before it answers.
+const outputWait = 5 * time.Second
+
 // RunOutput reads the output of a run's last attempt from an offset of an attempt on. If that has written nothing more and runs, the
 // answer waits a while for it.
 func (c *Client) RunOutput(ctx context.Context, id string, fence uint64, after int64) (o job.RunOutput, err error) {
@@ -39,7 +43,7 @@ func (c *Client) RunOutput(ctx context.Context, id string, fence uint64, after i
 		v.Set("fence", strconv.FormatUint(fence, 10))
 		v.Set("after", strconv.FormatInt(after, 10))
 	}
-	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id) + "/output", query: v, out: &o, need: "run_id"})
+	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id) + "/output", query: v, out: &o, need: "run_id", waits: outputWait})
 	return o, err
 }
 

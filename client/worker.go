@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // A handler's context ends when its run is canceled or takes longer than its job's timeout, when the worker cannot be sure any more
 // that the run is its own, and when a stop takes too long; context.Cause says which. A handler should return soon after.
 type Worker struct {
-	Addrs   []string // of nodes, any of them; default CARILLON_ADDR, or DefaultAddr
+	Addrs   []string // of nodes, any of them; default those of CARILLON_ADDR, or DefaultAddr
 	Queue   string
 	Handler func(ctx context.Context, run *Run) error
 
@@ -78,7 +79,7 @@ func RetryAfter(err error, d time.Duration) error {
 
 const (
 	workerPollWait  = 20 * time.Second
-	workerPollGrace = 10 * time.Second
+	workerPollGrace = 5 * time.Second
 	reportLimit     = 30 * time.Second
 	// reportBytes and reportItems bound one report; a node takes 1 MiB.
 	reportBytes = 512 << 10
@@ -129,14 +130,14 @@ func (w Worker) prepare() (*puller, error) {
 		w.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	if len(w.Addrs) == 0 {
-		w.Addrs = []string{os.Getenv("CARILLON_ADDR")}
+		w.Addrs = strings.Split(os.Getenv("CARILLON_ADDR"), ",")
 	}
 	if w.Clock == nil {
 		w.Clock = elapsed.New().Elapsed
 	}
 	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: w.Clock, lease: defaultLease,
 		set: map[uint64]*pulledRun{}, free: make(chan struct{}, 1), results: make(chan struct{}, 1), leased: make(chan struct{}, 1)}
-	opts := []Option{WithAttempts(1), WithUserAgent("carillon-worker")}
+	opts := []Option{WithAttempts(1), WithTimeout(0), WithUserAgent("carillon-worker")} // every call has a limit of its own
 	if w.HTTPClient != nil {
 		opts = append(opts, WithHTTPClient(w.HTTPClient))
 	}
@@ -162,7 +163,8 @@ type puller struct {
 	handlers              sync.WaitGroup
 
 	mu      sync.Mutex
-	at      int // the node that answered last
+	at      int    // the node that answered last
+	abandon func() // gives up the poll that is on its way
 	session string
 	lease   time.Duration
 	set     map[uint64]*pulledRun // received, and the result not acknowledged; by fence

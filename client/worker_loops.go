@@ -39,11 +39,15 @@ func (p *puller) node() (*Client, int) {
 }
 
 func (p *puller) failed(at int, call string, err error) {
-	p.log.Warn("no answer that helps", "call", call, "node", p.nodes[at].base, "error", err)
+	p.log.Warn("no answer that helps", "call", call, "node", p.nodes[at].Addr(), "error", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.at == at {
-		p.at = (at + 1) % len(p.nodes)
+	if p.at != at {
+		return
+	}
+	p.at = (at + 1) % len(p.nodes)
+	if p.at != at && p.abandon != nil {
+		p.abandon() // it waits on the same node. What its answer may have held comes with the next one of the session
 	}
 }
 
@@ -84,6 +88,9 @@ func (p *puller) poll(ctx, base context.Context, room int, wait time.Duration) e
 	sent := p.clock()
 	call, cancel := context.WithTimeout(ctx, wait+workerPollGrace)
 	defer cancel()
+	p.mu.Lock()
+	p.abandon = cancel
+	p.mu.Unlock()
 	r, err := node.PullPoll(call, p.w.Queue, job.PullPoll{Worker: p.w.Name, Session: session, Max: room, Wait: job.Duration(wait), Tags: p.w.Tags})
 	if err != nil {
 		if ctx.Err() == nil {
@@ -164,6 +171,17 @@ func (p *puller) say(ctx context.Context, refs []job.PullRef) (map[uint64]job.Pu
 	return out, nil
 }
 
+// sayAnywhere asks the nodes in turn: a lease does not wait until the one that is stopped goes on.
+func (p *puller) sayAnywhere(ctx context.Context, refs []job.PullRef) (sent time.Duration, answers map[uint64]job.PullAnswer, err error) {
+	for range p.nodes {
+		sent = p.clock()
+		if answers, err = p.say(ctx, refs); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return sent, answers, err
+}
+
 func (p *puller) leaseNow() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,8 +225,7 @@ func (p *puller) collect(base context.Context) {
 func (p *puller) heartbeats(ctx context.Context) {
 	for p.untilBeat(ctx) {
 		for refs := range slices.Chunk(p.held(), job.MaxPullRuns) {
-			sent := p.clock()
-			answers, err := p.say(ctx, refs)
+			sent, answers, err := p.sayAnywhere(ctx, refs)
 			if err != nil {
 				break
 			}

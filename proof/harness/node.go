@@ -50,7 +50,7 @@ func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 	tb.Helper()
 	n := &Node{ID: "n1", Dir: dir, Binary: binary, Flags: flags, tb: tb, logPath: filepath.Join(tb.TempDir(), "node.log")}
 	n.Move(FreeAddr(tb))
-	n.Client = client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1))
+	n.Client = client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithTimeout(0))
 	tb.Cleanup(func() {
 		for _, sign := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
 			if bytes.Contains(n.Log(), []byte(sign)) {
@@ -85,7 +85,7 @@ func (n *Node) http() *http.Client {
 
 // Stale is a client that reads what this node itself knows, whoever leads.
 func (n *Node) Stale() *client.Client {
-	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale())
+	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale(), client.WithTimeout(0))
 }
 
 // explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still runs.

@@ -58,6 +58,29 @@ func (n *Node) Pause(why string, d time.Duration) Outage {
 	return o
 }
 
+// Freeze stops the process where it stands until it is thawed.
+func (n *Node) Freeze(why string) (thaw func()) {
+	n.tb.Helper()
+	n.mu.Lock()
+	cmd := n.cmd
+	n.mu.Unlock()
+	o := Outage{Node: n.ID, Sent: time.Now(), Paused: true, Why: why}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		n.tb.Fatal(err)
+	}
+	return func() {
+		n.tb.Helper()
+		o.Dead = time.Now()
+		o.Ready = o.Dead
+		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			n.tb.Fatal(err)
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.outages = append(n.outages, o)
+	}
+}
+
 // CutOff notes that the process could not reach the others from an instant until now. Cutting is the network's business.
 func (n *Node) CutOff(why string, from time.Time) Outage {
 	o := Outage{Node: n.ID, Sent: from, Dead: time.Now(), Cut: true, Why: why}

@@ -69,7 +69,7 @@ func clients(c *harness.Cluster, opts ...client.Option) []*client.Client {
 	var out []*client.Client
 	for _, n := range c.Nodes {
 		hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		out = append(out, client.New(n.Addr, append([]client.Option{client.WithHTTPClient(hc), client.WithAttempts(1)}, opts...)...))
+		out = append(out, client.New(n.Addr, append([]client.Option{client.WithHTTPClient(hc), client.WithAttempts(1), client.WithTimeout(0)}, opts...)...))
 	}
 	return out
 }

@@ -87,7 +87,7 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	here := c.net.host("client")
 	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	for _, s := range c.servers {
-		c.clients = append(c.clients, client.New(s.host.addr, client.WithHTTPClient(c.http), client.WithAttempts(1)))
+		c.clients = append(c.clients, client.New(s.host.addr, client.WithHTTPClient(c.http), client.WithAttempts(1), client.WithTimeout(0)))
 	}
 	return c
 }
