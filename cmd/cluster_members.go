@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 func (a *app) membersCmd() *cobra.Command {
@@ -123,6 +124,9 @@ func (a *app) leaveCmd() *cobra.Command {
 		Use: "leave", Short: "Take the node at --addr out of the cluster for good", Args: cobra.NoArgs,
 		Long: `The same as remove, for the node that is asked. It goes on to run until it is stopped.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if strings.Contains(a.addr, ",") {
+				return job.Invalid("--addr", "give the address of the node that is to leave, or use `carillon cluster remove NODE`", "it is not clear which of several nodes is meant")
+			}
 			id := ""
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				n, err := c.Node(client.WithRaw(ctx, func([]byte) {}))

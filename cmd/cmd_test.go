@@ -58,16 +58,17 @@ func (s *shell) run(stdin string, args ...string) (stdout, stderr string, code i
 	s.t.Helper()
 	a := s.app()
 	root := a.root()
-	pre := root.PersistentPreRun
-	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
-		pre(cmd, args)
+	pre := root.PersistentPreRunE
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		err := pre(cmd, args)
 		a.color, a.width = s.color, s.width
+		return err
 	}
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	root.SetIn(strings.NewReader(stdin))
-	root.SetArgs(args)
+	a.args = args
 	code = a.execute(s.t.Context(), root, &errOut)
 	return out.String(), errOut.String(), code
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ const (
 	exitNotFound    = 3
 	exitConflict    = 4
 	exitUnavailable = 5
+	// 70 is that of a node that ended because its storage failed: package node.
 )
 
 // usage is an error in how a command was called.
@@ -58,7 +60,61 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// report says what went wrong and how to get out of it.
+// failure is an error as --json says it.
+type failure struct {
+	job.Error
+	Where    string `json:"where,omitempty"` // for instance the file and the line
+	ExitCode int    `json:"exit_code"`
+}
+
+// wantsJSON also knows when the command line could not be read as far as the flag.
+func (a *app) wantsJSON() bool {
+	if a.json {
+		return true
+	}
+	for _, arg := range a.args {
+		switch arg {
+		case "--json", "--json=true":
+			return !a.parsed
+		case "--":
+			return false
+		}
+	}
+	return false
+}
+
+// report says what went wrong and how to get out of it, as text or as one line of JSON.
+func (a *app) report(w io.Writer, err error) int {
+	if err == nil || !a.wantsJSON() {
+		return report(w, err)
+	}
+	f := failure{ExitCode: exitCode(err)}
+	var e *job.Error
+	var bad badUsage
+	switch {
+	case errors.Is(err, context.Canceled):
+		f.Error = job.Error{Code: "interrupted", Message: "interrupted"}
+	case errors.As(err, &e):
+		f.Error = *e
+		f.Remedy = asCommands(e.Remedy)
+		f.Where = strings.TrimSuffix(where(err, e), ": ")
+	case errors.As(err, &bad):
+		f.Error = job.Error{Code: job.CodeInvalid, Message: err.Error(), Remedy: "`" + bad.cmd.CommandPath() + " --help` says more"}
+	default:
+		f.Error = job.Error{Code: job.CodeInternal, Message: err.Error()}
+	}
+	_ = printJSON(w, f) //nolint:errcheck // there is nobody else to tell
+	return f.ExitCode
+}
+
+// where is what was wrapped around an error: for instance in which line of a file it is.
+func where(err error, e *job.Error) string {
+	if full := err.Error(); len(full) > len(e.Error()) {
+		return full[:len(full)-len(e.Error())]
+	}
+	return ""
+}
+
 func report(w io.Writer, err error) int {
 	code := exitCode(err)
 	if err == nil {
@@ -77,14 +133,9 @@ func report(w io.Writer, err error) int {
 		}
 		return code
 	}
-	// What was wrapped around it says where, for instance in which line of a file.
 	plain := *e
 	plain.Remedy = ""
-	where := ""
-	if full := err.Error(); len(full) > len(e.Error()) {
-		where = full[:len(full)-len(e.Error())]
-	}
-	fmt.Fprintf(w, "error: %s%s\n", where, plain.Error())
+	fmt.Fprintf(w, "error: %s%s\n", where(err, e), plain.Error())
 	if e.Remedy != "" {
 		fmt.Fprintf(w, "hint: %s\n", asCommands(e.Remedy))
 	}

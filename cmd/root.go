@@ -17,8 +17,12 @@ import (
 
 // app is what the commands have in common. Tests put their own clock, zone and environment in.
 type app struct {
+	args  []string // of the command line
 	addr  string
+	key   string // of a mutating request
 	json  bool
+	limit requestLimit
+	talks *client.Client // made when the first request is
 	now   func() time.Time
 	loc   *time.Location // times are shown in it
 	env   func(string) string
@@ -35,6 +39,7 @@ func newApp() *app {
 // Main runs the command line and returns the exit code of the process.
 func Main() int {
 	a := newApp()
+	a.args = os.Args[1:]
 	ctx, stop := signals()
 	defer stop()
 	root := a.root()
@@ -43,11 +48,12 @@ func Main() int {
 
 func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	strictCompletion(root)
+	root.SetArgs(a.args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.parsed {
 		err = badUsage{err, cmd}
 	}
-	return report(stderr, err)
+	return a.report(stderr, err)
 }
 
 // signals ends the context at the first SIGINT or SIGTERM, and the process at the second: whoever asks twice does not want to wait.
@@ -78,20 +84,28 @@ Start a node to play with:       carillon dev
 Submit a job to it:              carillon submit --name hello --schedule '@every 2s' --shell 'date'
 See what ran, and when:          carillon runs hello
 
-Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 5 unreachable or unavailable.`,
+Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 5 unreachable or unavailable,
+70 a node whose storage failed.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			a.parsed = true
 			a.color, a.width = a.wantsColor(cmd.OutOrStdout()), width(cmd.OutOrStdout())
+			if err := emptyNames(cmd, args); err != nil {
+				return err
+			}
+			return a.limit.check()
 		},
 	}
 	addr := a.env("CARILLON_ADDR")
 	if addr == "" {
 		addr = client.DefaultAddr
 	}
-	root.PersistentFlags().StringVar(&a.addr, "addr", addr, "address of a node (or CARILLON_ADDR)")
-	root.PersistentFlags().BoolVar(&a.json, "json", false, "print the API's JSON")
+	fl := root.PersistentFlags()
+	fl.StringVar(&a.addr, "addr", addr, "address of a node, or of several, a,b,c: tried in turn (or CARILLON_ADDR)")
+	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
+	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
+	a.limit.register(fl, "timeout", a.env)
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Jobs and runs:"}, &cobra.Group{ID: "node", Title: "Nodes:"}, &cobra.Group{ID: "local", Title: "Without a node:"})
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
@@ -123,14 +137,30 @@ func width(w io.Writer) int {
 	return columns
 }
 
+// client is the one of this process: it remembers which node answers.
 func (a *app) client() *client.Client {
-	return client.New(a.addr, client.WithUserAgent("carillon/"+version().Version))
+	if a.talks == nil {
+		opts := []client.Option{client.WithUserAgent("carillon/" + version().Version)}
+		if a.limit.given() {
+			opts = append(opts, client.WithTimeout(a.limit.d))
+		}
+		a.talks = client.New(a.addr, opts...)
+	}
+	return a.talks
+}
+
+// keyed is a context whose mutating requests carry the key that was given.
+func (a *app) keyed(ctx context.Context) context.Context {
+	if a.key == "" {
+		return ctx
+	}
+	return client.WithIdempotencyKey(ctx, a.key)
 }
 
 // show makes one call and prints its answer: exactly the API's JSON with --json, otherwise what human writes.
 func (a *app) show(cmd *cobra.Command, call func(context.Context, *client.Client) error, human func(*printer)) error {
 	var raw []byte
-	ctx := client.WithRaw(cmd.Context(), func(b []byte) { raw = b })
+	ctx := client.WithRaw(a.keyed(cmd.Context()), func(b []byte) { raw = b })
 	if err := call(ctx, a.client()); err != nil {
 		return err
 	}

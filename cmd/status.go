@@ -57,9 +57,9 @@ func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
 		}
 		if _, err := a.status(cmd); err != nil && ctx.Err() == nil {
 			if redraw {
-				report(&screen, err)
+				a.report(&screen, err)
 			} else {
-				report(cmd.ErrOrStderr(), err)
+				a.report(cmd.ErrOrStderr(), err)
 			}
 		}
 		if redraw && ctx.Err() == nil {

@@ -15,26 +15,26 @@ import (
 
 // submitFlags are a job as flags. They are named like the fields of the job file where that is not too long to type.
 type submitFlags struct {
-	name, schedule, at, tz                       string
-	http, method, body, expect                   string
-	header                                       []string
-	shell, dir                                   string
-	env, limit                                   []string
-	user                                         string
-	queue, data                                  string
-	nats, kafka, broker, key                     string
-	jetstream                                    bool
-	priority, overlap, delivery                  string
-	timeout, deadline, retention, jitter         string
-	maxRetries                                   int
-	backoff, base, cap                           string
-	missed, missedWindow                         string
-	maxRuns, concurrency                         int
-	startAt, endAt                               string
-	calendars, tags, workers                     []string
-	notifyWebhook                                string
-	notifyEmail, notifyOn                        []string
-	dstGap, dstOverlap, keyTemplate, requestsKey string
+	name, schedule, at, tz               string
+	http, method, body, expect           string
+	header                               []string
+	shell, dir                           string
+	env, limit                           []string
+	user                                 string
+	queue, data                          string
+	nats, kafka, broker, key             string
+	jetstream                            bool
+	priority, overlap, delivery          string
+	timeout, deadline, retention, jitter string
+	maxRetries                           int
+	backoff, base, cap                   string
+	missed, missedWindow                 string
+	maxRuns, concurrency                 int
+	startAt, endAt                       string
+	calendars, tags, workers             []string
+	notifyWebhook                        string
+	notifyEmail, notifyOn                []string
+	dstGap, dstOverlap, keyTemplate      string
 }
 
 func (a *app) submitCmd() *cobra.Command {
@@ -51,18 +51,24 @@ several documents and an NDJSON file any number of lines; submitting the same fi
 		Args: cobra.MaximumNArgs(1),
 	}
 	f.register(c)
+	var limit requestLimit
+	limit.register(c.Flags(), "request-timeout", a.env) // --timeout is the job's here
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := limit.check(); err != nil {
+			return err
+		}
+		a.limit = limit
 		if len(args) == 1 {
 			if name := f.firstJobFlag(cmd); name != "" {
 				return usage("put it into the file, or leave the file out", "--%s says something about the job, and so does the file", name)
 			}
-			return a.submitFile(cmd, args[0], f.requestsKey)
+			return a.submitFile(cmd, args[0])
 		}
 		spec, err := f.spec(a, cmd)
 		if err != nil {
 			return err
 		}
-		return a.submitOne(cmd, spec, f.requestsKey)
+		return a.submitOne(cmd, spec)
 	}
 	return c
 }
@@ -116,7 +122,6 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
 	fl.StringVar(&f.dstOverlap, "dst-overlap", "", "first or both")
 	fl.StringVar(&f.keyTemplate, "key-template", "", "template of the idempotency key that the target receives")
-	fl.StringVar(&f.requestsKey, "idempotency-key", "", "key of this request: submitting again with it gives the same job")
 }
 
 // firstJobFlag is a flag that was given and that describes the job.
@@ -218,13 +223,10 @@ func compactJSON(v any) (json.RawMessage, error) {
 }
 
 // submitOne creates one job and says when it runs.
-func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, key string) error {
+func (a *app) submitOne(cmd *cobra.Command, spec job.Spec) error {
 	var j job.Job
 	var replayed bool
 	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-		if key != "" {
-			ctx = client.WithIdempotencyKey(ctx, key)
-		}
 		j, err = c.CreateJob(client.WithReplay(ctx, &replayed), spec)
 		return err
 	}, func(p *printer) {

@@ -14,7 +14,7 @@ import (
 )
 
 // submitFile submits what is in a file: one job as one request, several as a bulk create.
-func (a *app) submitFile(cmd *cobra.Command, path, key string) error {
+func (a *app) submitFile(cmd *cobra.Command, path string) error {
 	f, name, err := a.openFile(path, cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (a *app) submitFile(cmd *cobra.Command, path, key string) error {
 	defer f.Close()
 	in := bufio.NewReaderSize(f, 512<<10)
 	if looksLikeLines(in) {
-		return a.submitBulk(cmd, in, key, func(r client.BulkResult) error { return fmt.Errorf("%s:%d: %w", name, r.Line, r.Error) })
+		return a.submitBulk(cmd, in, func(r client.BulkResult) error { return fmt.Errorf("%s:%d: %w", name, r.Line, r.Error) })
 	}
 	docs, err := readDocuments(in, name)
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *app) submitFile(cmd *cobra.Command, path, key string) error {
 		if err := job.DecodeStrict(docs[0].json, &s); err != nil {
 			return docs[0].at(err)
 		}
-		return docs[0].at(a.submitOne(cmd, s, key))
+		return docs[0].at(a.submitOne(cmd, s))
 	}
 	var lines bytes.Buffer
 	for _, d := range docs {
@@ -42,7 +42,7 @@ func (a *app) submitFile(cmd *cobra.Command, path, key string) error {
 		}
 		lines.WriteByte('\n')
 	}
-	return a.submitBulk(cmd, &lines, key, func(r client.BulkResult) error {
+	return a.submitBulk(cmd, &lines, func(r client.BulkResult) error {
 		if r.Line > len(docs) {
 			return r.Error
 		}
@@ -51,11 +51,8 @@ func (a *app) submitFile(cmd *cobra.Command, path, key string) error {
 }
 
 // submitBulk reports every line that failed where it stands, and then how many did what.
-func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, key string, place func(client.BulkResult) error) error {
-	ctx := cmd.Context()
-	if key != "" {
-		ctx = client.WithIdempotencyKey(ctx, key)
-	}
+func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.BulkResult) error) error {
+	ctx := a.keyed(cmd.Context())
 	created, exists, failed := 0, 0, 0
 	var first *job.Error
 	enc := json.NewEncoder(cmd.OutOrStdout())
@@ -79,7 +76,7 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, key string, place fun
 			return enc.Encode(r)
 		}
 		if r.Error != nil {
-			report(cmd.ErrOrStderr(), place(r))
+			a.report(cmd.ErrOrStderr(), place(r))
 		}
 		return nil
 	})

@@ -48,7 +48,7 @@ func (a *app) workerCmd() *cobra.Command {
 				return err
 			}
 			if len(cfg.Join) == 0 {
-				cfg.Join = []string{a.addr}
+				cfg.Join = strings.Split(a.addr, ",")
 			}
 			cfg.Vers = version().Version
 			cfg.readEnv(a.env)
