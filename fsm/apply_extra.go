@@ -258,7 +258,7 @@ func (a *applier) redrive(c *Redrive) (Outcome, error) {
 		row.Status, row.Held, row.Cancel = job.RunWaiting, job.RunNone, job.ReasonNone
 		row.Serial = s.Overlap != store.OverlapAllow
 		row.Failures, row.Losses = 0, 0
-		row.Worker, row.Incarnation = "", 0
+		row.Worker, row.Incarnation, row.Owner = "", 0, 0
 		row.Lane, row.Class, row.AtMostOnce = s.Lane, s.Class, s.AtMostOnce
 		if err := a.b.PutRun(d.Run, nil, &row); err != nil {
 			return Outcome{}, err

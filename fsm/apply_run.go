@@ -182,7 +182,7 @@ func (a *applier) give(row *store.Row, w WorkerRef, t terms, o *Outcome) {
 	row.Attempt++
 	row.Fence = a.b.C.Fence
 	row.ClaimedAt = a.now
-	row.Worker, row.Incarnation = w.Name, w.Incarnation
+	row.Worker, row.Incarnation, row.Owner = w.Name, w.Incarnation, w.Owner
 	row.Timeout, row.Version = t.timeout, t.version
 	o.Fence, o.Attempt = row.Fence, row.Attempt
 }
@@ -323,7 +323,7 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 // again puts a run back into the due index, or holds it if its job is paused.
 func (a *applier) again(k job.RunKey, old *store.Row, next store.Row, s *store.State, status job.RunStatus, ready int64) error {
 	next.Status, next.Ready = status, min(max(ready, 0), maxTime)
-	next.Worker, next.Incarnation = "", 0
+	next.Worker, next.Incarnation, next.Owner = "", 0, 0
 	next.Lane, next.Class, next.AtMostOnce = s.Lane, s.Class, s.AtMostOnce // an edit may have come since the claim
 	if s.Paused || s.Quarantined {
 		next.Held, next.Status = status, job.RunWaiting

@@ -171,6 +171,7 @@ type Backfill struct {
 type WorkerRef struct {
 	Name        string `codec:"n"`
 	Incarnation uint64 `codec:"i"`
+	Owner       uint64 `codec:"o,omitempty"` // store.Row.Owner
 }
 
 // Claim gives runs to workers. Columns: item i is (Lane[i], Ready[i], Jobs[i], Kind[i], At[i]), a key of the due index.

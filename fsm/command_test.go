@@ -42,7 +42,7 @@ func everyCommand() map[string]any {
 		"resume":   &Resume{h, q, 1, seen, when, g},
 		"trigger":  &Trigger{h, q, 1, "{job_id}-{run_id}", "nightly"},
 		"backfill": &Backfill{h, q, 1, []int64{T(1), T(2)}, []string{"a", "b"}, 9, true, nil},
-		"claim": &Claim{Head: h, Workers: []WorkerRef{{"w1", 1}, {"w2", 2}}, Lane: []byte{2, 0}, Kind: []byte{kind, 0x22}, Ready: []int64{T(1), T(2)},
+		"claim": &Claim{Head: h, Workers: []WorkerRef{{"w1", 1, 0}, {"w2", 2, 1 << 63}}, Lane: []byte{2, 0}, Kind: []byte{kind, 0x22}, Ready: []int64{T(1), T(2)},
 			Jobs: []uint64{1, 1 << 44}, At: []int64{T(1), T(0)}, Gen: []uint32{1, 0}, Next: []int64{T(61), 0}, NextReady: []int64{T(62), 0},
 			Worker: []uint16{0, 1}, Timeout: []int64{30_000, 0}, Version: []uint64{1, 7}, Keys: []string{"", "k"}},
 		"complete": &Complete{Head: h, Jobs: []uint64{1}, At: []int64{T(1)}, Origin: []byte{1}, Fence: []uint64{77}, Result: []byte{2}, Reason: []byte{14},
@@ -188,7 +188,7 @@ func TestColumnsOfDifferentLengthsAreRefused(t *testing.T) {
 			f.Set(whole)
 		}
 	}
-	if _, err := Decode(mustEncode(t, &Claim{Workers: []WorkerRef{{"w", 1}}, Lane: []byte{0}, Kind: []byte{0}, Ready: []int64{0}, Jobs: []uint64{0},
+	if _, err := Decode(mustEncode(t, &Claim{Workers: []WorkerRef{{"w", 1, 0}}, Lane: []byte{0}, Kind: []byte{0}, Ready: []int64{0}, Jobs: []uint64{0},
 		At: []int64{0}, Gen: []uint32{0}, Next: []int64{0}, NextReady: []int64{0}, Worker: []uint16{1}, Timeout: []int64{0}, Version: []uint64{0}})); err == nil {
 		t.Error("a worker that is not in the list")
 	}

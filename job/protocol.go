@@ -13,15 +13,15 @@ type SessionRef struct {
 	Registration uint64 `json:"registration,omitempty"`
 }
 
-// Register opens a session. Incarnation 0 means a new process: the leader issues a number and releases what an older
-// incarnation of the worker held. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
+// Register opens a session. Incarnation 0 means a new process: the leader issues a number. What an older incarnation held it releases at once
+// if this process has the same secret, and is refused until that one's lease has ended if it has another. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
 //
 // A registration may be on its way for long after its worker gave up waiting for the answer and made another. So a worker counts them
 // (Registration), and names the leader's Term together with its incarnation; one who does not know them yet is told, and nothing
 // else happens (Session.Again). What names both was sent to this leader by this process; and of two such the one with the lower number came late.
 type Register struct {
 	Worker      string            `json:"worker"`
-	Secret      string            `json:"secret"` // proves that a registration over a living session comes from the same worker
+	Secret      string            `json:"secret"` // only one living process at a time has it: it proves which one this is
 	Incarnation uint64            `json:"incarnation,omitempty"`
 	Types       []Type            `json:"types"`
 	Tags        map[string]string `json:"tags,omitempty"`
@@ -29,6 +29,7 @@ type Register struct {
 	Prefetch    int               `json:"prefetch,omitempty"` // how many of them wait: they are claimed, not started
 	Held        []Held            `json:"held,omitempty"`
 	Version     string            `json:"version,omitempty"`
+	Where       string            `json:"where,omitempty"` // host, process and directory, for those who look for it
 
 	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count, and is taken at its word
 	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for

@@ -260,7 +260,7 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 		if !ok {
 			w = uint16(len(c.Workers)) // a batch is far smaller than 65,536
 			workers[p.x] = w
-			c.Workers = append(c.Workers, fsm.WorkerRef{Name: p.x.key.worker, Incarnation: p.x.key.incarnation})
+			c.Workers = append(c.Workers, fsm.WorkerRef{Name: p.x.key.worker, Incarnation: p.x.key.incarnation, Owner: p.x.owner})
 		}
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
 		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.job.gen

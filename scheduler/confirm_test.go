@@ -40,7 +40,7 @@ func TestUnconfirmedLeaderExtendsNothing(t *testing.T) {
 				t.Errorf("%s: asked for %v", what, asked)
 			}
 		}
-		_, err := w.s.Register(ctx, job.Register{Worker: "w2", Types: []job.Type{job.TypeHTTP}, Slots: 1})
+		_, err := w.s.Register(ctx, job.Register{Worker: "w2", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1})
 		refused("register", err)
 		w.s.mu.Lock()
 		var ref job.SessionRef

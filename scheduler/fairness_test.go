@@ -75,7 +75,7 @@ func (c *crowd) lead() {
 	for c.s.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
-	x, err := c.s.Register(ctx, job.Register{Worker: "w", Types: []job.Type{job.TypeQueue}, Slots: 1})
+	x, err := c.s.Register(ctx, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeQueue}, Slots: 1})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -198,7 +198,7 @@ func TestPullWorkersAndOthersDoNotMeet(t *testing.T) {
 		wantAnswer(t, w.finish(r), job.PullOK, "")
 		time.Sleep(2 * time.Minute)
 		w.wantHistory(id, "succeeded")
-		_, err := w.s.Register(t.Context(), job.Register{Worker: "w9", Slots: 1, Types: []job.Type{job.TypeShell}, Incarnation: 1<<incarnationBits | pullBit | 1})
+		_, err := w.s.Register(t.Context(), job.Register{Worker: "w9", Secret: "s", Slots: 1, Types: []job.Type{job.TypeShell}, Incarnation: 1<<incarnationBits | pullBit | 1})
 		wantCode(t, err, job.CodeStale)
 	})
 }

@@ -14,7 +14,8 @@ type sessionKey struct {
 // session is a worker's registration with this leader. All of it is guarded by Scheduler.mu.
 type session struct {
 	key     sessionKey
-	secret  string
+	owner   uint64 // ownerOf the process; 0: a pull worker, which has no secret
+	where   string // as it told at its registration
 	version string
 	types   []job.Type
 	tags    map[string]string

@@ -106,6 +106,7 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 				x := out[key]
 				if x == nil {
 					x = newSession(key, 0)
+					x.owner = r.Owner
 					out[key] = x
 					if isPull(key.incarnation) {
 						x.pull = &pullSession{index: s.pulled}

@@ -16,6 +16,7 @@ const (
 	pullBit     = 1 << (incarnationBits - 1)
 	maxPollWait = time.Minute
 	maxSlots    = 1 << 20
+	maxWhere    = 1 << 10
 	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the log, and
 	// drainLimit how long.
 	drainTick  = 5 * time.Millisecond
@@ -49,7 +50,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 		return answer, nil
 	}
 	if x := s.sessions[sessionKey{r.Worker, r.Incarnation}]; x != nil && x.registered && x.pull == nil && r.Registration != 0 && r.Registration <= x.registration {
-		if r.Registration == x.registration && x.secret == r.Secret {
+		if r.Registration == x.registration && x.owner == ownerOf(&r) {
 			return answer, nil // sent twice
 		}
 		return job.Session{}, job.Errorf(job.CodeStale, "register as a new process", "a later registration of the worker %q came before this one", r.Worker)
@@ -60,13 +61,14 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	}
 	answer.Incarnation = x.key.incarnation
 	x.registered, x.registration = true, r.Registration
-	x.secret, x.version, x.types, x.tags, x.slots = r.Secret, r.Version, r.Types, r.Tags, r.Slots
+	x.owner, x.where = ownerOf(&r), r.Where
+	x.version, x.types, x.tags, x.slots = r.Version, r.Types, r.Tags, r.Slots
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 	x.withheld, x.draining = 0, false
 	s.version++
 	kick(s.wake)
-	s.log.Info("a worker registered", "worker", r.Worker, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
+	s.log.Info("worker registered", "worker", r.Worker, "where", r.Where, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
 	return answer, nil
 }
 
@@ -82,6 +84,10 @@ func checkRegister(r *job.Register) error {
 	switch {
 	case r.Worker == "" || len(r.Worker) > job.MaxName:
 		return job.Invalid("worker", "use a name that is unique in the cluster", "a worker needs a name of at most %d bytes", job.MaxName)
+	case r.Secret == "":
+		return job.Invalid("secret", "send a random text that only this process knows", "a worker needs a secret, or any other could register over it")
+	case len(r.Where) > maxWhere:
+		return job.Invalid("where", "shorten it", "it has more than %d bytes", maxWhere)
 	case r.Slots < 1 || r.Slots > maxSlots:
 		return job.Invalid("slots", "", "%d is not between 1 and %d", r.Slots, maxSlots)
 	case r.Prefetch < 0 || r.Prefetch >= r.Slots:
@@ -90,50 +96,6 @@ func checkRegister(r *job.Register) error {
 		return job.Invalid("types", "name the types of runs it can carry out", "a worker needs at least one type")
 	}
 	return nil
-}
-
-// sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
-func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
-	if r.Incarnation>>incarnationBits > s.o.Term || isPull(r.Incarnation) {
-		return nil, job.Errorf(job.CodeStale, "register as a new process", "incarnation %d was not issued in this cluster's history", r.Incarnation)
-	}
-	var older []*session
-	for k, x := range s.sessions {
-		if k.worker != r.Worker || x.pull != nil { // pull workers have no names to themselves
-			continue
-		}
-		alive := x.registered && mono-x.heard <= s.o.TTL && !x.drained()
-		switch {
-		case alive && x.secret != r.Secret:
-			return nil, job.Errorf(job.CodeWorkerNameInUse, "give this worker another name, or wait until the other one's lease has ended",
-				"a living worker has the name %q", r.Worker)
-		case r.Incarnation == 0 || k.incarnation < r.Incarnation:
-			older = append(older, x)
-		case k.incarnation > r.Incarnation:
-			return nil, job.Errorf(job.CodeStale, "register as a new process", "a newer process of the worker %q has registered", r.Worker)
-		}
-	}
-	key := sessionKey{r.Worker, r.Incarnation}
-	if r.Incarnation == 0 {
-		var err error
-		if key.incarnation, err = s.issueLocked(); err != nil {
-			return nil, err
-		}
-	}
-	for _, x := range older {
-		if len(x.claims) > 0 {
-			s.log.Warn("a worker was restarted; the runs of its old process are released", "worker", r.Worker, "incarnation", x.key.incarnation, "runs", len(x.claims))
-		}
-		s.removeLocked(x) // without waiting for the lease: the new process is the proof that the old one is gone
-	}
-	x := s.sessions[key]
-	if x == nil {
-		x = newSession(key, mono)
-		s.sessions[key] = x
-	} else {
-		s.adoptLocked(x, r.Held)
-	}
-	return x, nil
 }
 
 // adoptLocked goes on with a session whose worker comes with what it holds. A worker's set is every assignment it received and

@@ -19,6 +19,7 @@ type Row struct {
 	Timeout     int64  // ms; what the newest claim was given, whatever the definition says by now
 	Version     uint64 // of the definition that the newest claim was given out with
 	Incarnation uint64
+	Owner       uint64 // of a claim: what the secret of the worker's process comes to, for the next leader to compare; 0: it has none
 	Worker      string
 	Key         string     // idempotency key, if it is not the default one
 	Cancel      job.Reason // canceling: why
@@ -48,7 +49,7 @@ const (
 )
 
 // size is at least what the stored form takes.
-func (r *Row) size() int { return 100 + len(r.Worker) + len(r.Key) }
+func (r *Row) size() int { return 108 + len(r.Worker) + len(r.Key) }
 
 func (r *Row) encode() []byte {
 	w := writer{b: make([]byte, 0, r.size())}
@@ -71,6 +72,7 @@ func (r *Row) encodeTo(w *writer) {
 	w.uvar(uint64(r.Timeout))
 	w.uvar(r.Version)
 	w.u64(r.Incarnation)
+	w.u64(r.Owner)
 	w.str(r.Worker)
 	w.str(r.Key)
 	w.u8(uint8(r.Cancel))
@@ -92,6 +94,7 @@ func decodeRowFrom(r *reader) (row Row) {
 	row.Timeout = int64(r.uvar())
 	row.Version = r.uvar()
 	row.Incarnation = r.u64()
+	row.Owner = r.u64()
 	row.Worker = r.str()
 	row.Key = r.str()
 	row.Cancel = job.Reason(r.u8())

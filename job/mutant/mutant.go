@@ -9,26 +9,28 @@ type Mutant uint8
 // The faults. Some rules have a second line of defence behind them; such a mutant takes both away, or it would change nothing that anybody
 // could see. Where it stands in the code says which.
 const (
-	None          Mutant = iota
-	SkipFence            // a result with an old fence closes the run all the same
-	DispatchEarly        // a worker is told of a run before the claim is committed
-	ForgetTerm           // what an ended leadership still proposes is applied under the next one
-	DropCatchup          // the run that is to catch up after an outage is recorded as missed
-	LeakOverlap          // a run starts although one is open
-	ReuseKey             // two runs of a job have the same idempotency key
-	ExpireEarly          // a lease ends long before its time
-	RacingBeat           // a heartbeat that was sent before an assignment arrived releases it
-	IgnoreGen            // a claim that was computed from an earlier definition is taken
-	LowerTerm            // a worker goes back to a leader of a lower term and takes what that sends
-	BacklogMissed        // what waited for a slot is treated as missed
-	LoseEvents           // what a commit put behind the cursor is not announced, and the left edge is not read
-	EarlyDeadline        // a run expires before its deadline
-	RepeatOnce           // a lost run is repeated in spite of at_most_once
-	ForgetNotRun         // occurrences that did not run leave no record
-	IgnoreQueue          // runs of a paused or full queue are claimed
-	PullLate             // a pull worker's result closes a run whose lease ended, whoever has it by now
-	PullRevive           // a pull worker's heartbeat is told that a run is its own which was taken back
-	PullTwice            // a poll is answered with what another poll of the same queue was just given
-	TrustLeader          // a leader that was replaced and cannot notice it goes on extending leases
+	None            Mutant = iota
+	SkipFence              // a result with an old fence closes the run all the same
+	DispatchEarly          // a worker is told of a run before the claim is committed
+	ForgetTerm             // what an ended leadership still proposes is applied under the next one
+	DropCatchup            // the run that is to catch up after an outage is recorded as missed
+	LeakOverlap            // a run starts although one is open
+	ReuseKey               // two runs of a job have the same idempotency key
+	ExpireEarly            // a lease ends long before its time
+	RacingBeat             // a heartbeat that was sent before an assignment arrived releases it
+	IgnoreGen              // a claim that was computed from an earlier definition is taken
+	LowerTerm              // a worker goes back to a leader of a lower term and takes what that sends
+	BacklogMissed          // what waited for a slot is treated as missed
+	LoseEvents             // what a commit put behind the cursor is not announced, and the left edge is not read
+	EarlyDeadline          // a run expires before its deadline
+	RepeatOnce             // a lost run is repeated in spite of at_most_once
+	ForgetNotRun           // occurrences that did not run leave no record
+	IgnoreQueue            // runs of a paused or full queue are claimed
+	PullLate               // a pull worker's result closes a run whose lease ended, whoever has it by now
+	PullRevive             // a pull worker's heartbeat is told that a run is its own which was taken back
+	PullTwice              // a poll is answered with what another poll of the same queue was just given
+	TrustLeader            // a leader that was replaced and cannot notice it goes on extending leases
+	InheritedDead          // a session that was inherited from the leader before counts as dead: any process of that name takes its runs
+	ReleaseUnproven        // a process of the same name takes the runs of another one at once, without a proof that that one ended
 	count
 )

@@ -1,0 +1,83 @@
+package scheduler
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
+)
+
+// ownerOf is what the secret of a registration comes to. It is committed with every claim of the session, in eight bytes of the run's row,
+// so that the next leader can tell the process that has a run in hand from any other of that name without having heard of either. The
+// secret itself is in no log. Zero stands for none.
+func ownerOf(r *job.Register) uint64 {
+	sum := sha256.Sum256([]byte("carillon worker\x00" + r.Worker + "\x00" + r.Secret))
+	return max(binary.BigEndian.Uint64(sum[:]), 1)
+}
+
+// sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
+//
+// A session is there until its lease has ended or its worker has drained, and until then its runs may be under way. Only one living process
+// at a time has a secret: it is random, or sealed to a directory that the process has locked. So a new process with the secret of a
+// session proves that the one before it ended, and releases its runs at once, unless that one has a call open at this very moment: then
+// both live, whatever made them alike. Any other process of that name waits until the lease has ended; not the time since the last
+// heartbeat counts, but that the lease loop ended the session, which knows whether this leader listened at all.
+func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
+	if r.Incarnation>>incarnationBits > s.o.Term || isPull(r.Incarnation) {
+		return nil, job.Errorf(job.CodeStale, "register as a new process", "incarnation %d was not issued in this cluster's history", r.Incarnation)
+	}
+	owner := ownerOf(r)
+	key := sessionKey{r.Worker, r.Incarnation}
+	own := s.sessions[key]
+	var older []*session
+	for k, x := range s.sessions {
+		if k.worker != r.Worker || x.pull != nil { // pull workers have no names to themselves
+			continue
+		}
+		mine := x.owner == owner || mutant.On(mutant.ReleaseUnproven) || !x.registered && mutant.On(mutant.InheritedDead)
+		switch {
+		case !mine && !x.drained():
+			if k.incarnation < r.Incarnation && own != nil && own.owner == owner {
+				continue // this process was let in after that one's lease; the commands that take its runs from it were lost with their leader
+			}
+			return nil, nameInUse(x, "a living worker has the name %q", r.Worker)
+		case r.Incarnation != 0 && k.incarnation > r.Incarnation, !mine && k.incarnation == r.Incarnation:
+			return nil, job.Errorf(job.CodeStale, "register as a new process", "a newer process of the worker %q has registered", r.Worker)
+		case k.incarnation == r.Incarnation:
+		case x.polling > 0 && !mutant.On(mutant.ReleaseUnproven):
+			return nil, nameInUse(x, "the earlier process of the worker %q has a call open", r.Worker)
+		default:
+			older = append(older, x)
+		}
+	}
+	if r.Incarnation == 0 {
+		var err error
+		if key.incarnation, err = s.issueLocked(); err != nil {
+			return nil, err
+		}
+	}
+	for _, x := range older {
+		if len(x.claims) > 0 {
+			s.log.Warn("worker restarted; the runs of its old process are released", "worker", r.Worker, "incarnation", x.key.incarnation, "runs", len(x.claims))
+		}
+		s.removeLocked(x)
+	}
+	if own == nil {
+		own = newSession(key, mono)
+		s.sessions[key] = own
+	} else {
+		s.adoptLocked(own, r.Held)
+	}
+	return own, nil
+}
+
+// nameInUse refuses a registration because of the session of another process.
+func nameInUse(x *session, format string, args ...any) error {
+	err := job.Errorf(job.CodeWorkerNameInUse, "stop the other one, wait until its lease has ended, or give this worker another name; "+
+		"if its directory is a copy, empty the copy", format, args...)
+	err.Message += ": " + cmp.Or(x.where, "where it runs is not known, it has not come to this leader yet")
+	return err
+}

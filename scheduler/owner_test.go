@@ -1,0 +1,139 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func stranger(w *world, name string) *fakeWorker {
+	return w.worker(name, 1, func(f *fakeWorker) { f.reg.Secret = "of another process" })
+}
+
+// mustBeRefused tries to register while another worker has the name.
+func (f *fakeWorker) mustBeRefused() {
+	f.w.t.Helper()
+	if err := f.join(); job.CodeOf(err) != job.CodeWorkerNameInUse {
+		f.w.t.Fatalf("error %v, want %s", err, job.CodeWorkerNameInUse)
+	}
+}
+
+// A rolling deployment with a fixed name meets a failover: the new process registers with the next leader before the old one does, which
+// goes on with its run.
+func TestInheritedSessionIsAliveForItsOwnerOnly(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Minute) }).mustJoin()
+		id := w.create("@manual", atMostOnce)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		f.leave()
+		w.lead()
+		other := stranger(w, "w1")
+		for range 4 {
+			other.mustBeRefused()
+			time.Sleep(time.Second)
+		}
+		f.mustJoin()
+		other.mustBeRefused()
+		time.Sleep(2 * time.Minute)
+		w.wantHistory(id, "succeeded")
+		if n := len(f.ran()); n != 1 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
+// An inherited session that nobody comes for ends with its lease, not before, and its name is free then.
+func TestInheritedSessionEndsWithItsLease(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		id := w.create("@manual", nil)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		f.crash()
+		w.lead()
+		other := stranger(w, "w1")
+		time.Sleep(28 * time.Second)
+		other.mustBeRefused()
+		time.Sleep(5 * time.Second)
+		other.mustJoin()
+		time.Sleep(time.Second)
+		w.wantHistory(id, "failed(worker_lost)", "succeeded")
+	})
+}
+
+// The process that was killed over a failover and started again in its directory has the secret of the one before it: its runs are
+// released at once by a leader that never heard of that one.
+func TestSuccessorAfterAFailoverReleasesAtOnce(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		id := w.create("@manual", nil)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		f.crash()
+		w.lead()
+		f.handle = nil
+		f.mustJoin()
+		time.Sleep(time.Second)
+		w.wantHistory(id, "failed(worker_lost)", "succeeded")
+	})
+}
+
+// A process that has an open call lives, whatever its successor says: a machine that was resumed twice, say. Nothing is taken from it.
+func TestOpenCallOfTheOldProcessKeepsItsRuns(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		w.worker("w1", 2, func(f *fakeWorker) { f.handle = takes(time.Minute) }).mustJoin()
+		id := w.create("@manual", atMostOnce)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		second := w.worker("w1", 2, nil)
+		for range 5 {
+			second.mustBeRefused()
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Minute)
+		w.wantHistory(id, "succeeded")
+		if n := len(applied[fsm.Expire](w)); n != 0 {
+			t.Error("the runs of a living worker were released")
+		}
+	})
+}
+
+// What a refused worker is told leads to the other one.
+func TestRefusalSaysWhereTheOtherWorkerIs(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		w.worker("w1", 1, func(f *fakeWorker) { f.reg.Where = "host h1, pid 77, directory /var/lib/w" }).mustJoin()
+		err := stranger(w, "w1").join()
+		wantCode(t, err, job.CodeWorkerNameInUse)
+		if err == nil || !strings.Contains(err.Error(), "host h1, pid 77, directory /var/lib/w") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// The leader stood still for longer than a lease. The heartbeats of its workers wait to be heard, and the first thing it hears is
+// a registration.
+func TestLateLeaderReleasesNothingToAStranger(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		id := w.create("@manual", nil)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		f.leave()
+		s.mu.Lock()
+		for _, x := range s.sessions {
+			x.heard -= 2 * s.o.TTL // as it looks before the loop has noticed that it was late
+		}
+		s.mu.Unlock()
+		stranger(w, "w1").mustBeRefused()
+	})
+}
