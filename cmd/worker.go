@@ -115,7 +115,7 @@ func (c *workerConfig) validate() error {
 // runWorker works until the context ends, and drains then.
 func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err error) {
 	log := (&ServerConfig{LogLevel: cfg.LogLevel, LogFormat: cfg.LogFormat}).logger()
-	me := identity{Name: cfg.Name, Secret: rand.Text()}
+	me, secret := identity{Name: cfg.Name}, rand.Text()
 	procs := ""
 	if cfg.StateDir != "" {
 		dir, err := openStateDir(cfg.StateDir)
@@ -126,14 +126,16 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		if me, err = dir.identity(cfg.Name); err != nil {
 			return err
 		}
+		if secret, err = executor.SealedSecret(cfg.StateDir); err != nil {
+			return fmt.Errorf("--state-dir: %w", err)
+		}
 		procs = filepath.Join(cfg.StateDir, "procs")
 		// Before it registers: once it has, the runs of its predecessor are given out again.
-		n, err := executor.KillLeftovers(procs)
-		if err != nil {
+		switch err := executor.ClearLeftovers(ctx, procs, log); {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return fmt.Errorf("end what an earlier start left running: %w", err)
-		}
-		if n > 0 {
-			log.Warn("killed process groups that an earlier start left behind", "groups", n)
 		}
 	}
 	if me.Name == "" {
@@ -165,7 +167,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	leader := client.NewLeader(cfg.Join)
 	defer leader.Close()
 	w, err := executor.New(executor.Options{
-		Name: me.Name, Secret: me.Secret, Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
+		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
 		Leader: &announcing{Leader: leader, say: func(s job.Session) {
 			fmt.Fprintf(stderr, "carillon worker %s registered: %d slots for %s, leader of term %d\n", me.Name, cfg.Slots, strings.Join(cfg.Executors, ", "), s.Term)
 		}},
@@ -198,7 +200,7 @@ type announcing struct {
 
 func (a *announcing) Register(ctx context.Context, r job.Register) (job.Session, error) {
 	s, err := a.Leader.Register(ctx, r)
-	if err == nil {
+	if err == nil && !s.Again { // there is a session: the first answer of a leader only says who it is
 		a.once.Do(func() { a.say(s) })
 	}
 	return s, err

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,10 +18,9 @@ type stateDir struct {
 	lock *os.File
 }
 
-// identity is what makes a restarted worker the same one to the leader: its predecessor's runs are then given out at once.
+// identity is who a worker is. What proves that it is this one, and not one with a copy of the directory, is executor.SealedSecret.
 type identity struct {
-	Name   string `json:"name"`
-	Secret string `json:"secret"`
+	Name string `json:"name"`
 }
 
 func openStateDir(path string) (*stateDir, error) {
@@ -59,9 +57,6 @@ func (d *stateDir) identity(name string) (identity, error) {
 		return me, fmt.Errorf("--state-dir: %w", err)
 	}
 	before := me
-	if me.Secret == "" {
-		me.Secret = rand.Text()
-	}
 	if name != "" {
 		me.Name = name
 	} else if me.Name == "" {

@@ -4,9 +4,11 @@ package executor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,8 +36,11 @@ const (
 // the node die. It is written twice: before the command is started, when only its environment is known, and after, with its
 // number. So there is no moment at which a command runs that no note leads to. It is not synced: it must survive the process, and
 // when the machine dies the groups die too.
+//
+// It says in which directory it was written: a copy of that, with the original's notes in it, ends nothing.
 type groupNote struct {
-	Boot  string `json:"boot"` // start times count from boot
+	Place Place  `json:"place"` // of the directory of notes; start times count from its boot, numbers are of its PID namespace
+	Ends  int64  `json:"ends"`  // when the job's timeout will have ended the group, in milliseconds since boot
 	Fence uint64 `json:"fence"`
 	Run   string `json:"run"`
 	Trace string `json:"traceparent"`
@@ -47,10 +52,14 @@ type groupNote struct {
 
 // note writes the first note of an attempt.
 func (s *Shell) note(a job.Assignment, trace string) (*groupNote, error) {
-	if s.o.Dir == "" || s.boot == "" {
+	if s.o.Dir == "" || s.place.Boot == "" {
 		return nil, nil // without /proc nothing could be recognised again
 	}
-	n := &groupNote{Boot: s.boot, Fence: a.Fence, Run: a.Run.String(), Trace: trace,
+	timeout := time.Duration(a.Timeout)
+	if timeout <= 0 {
+		timeout = time.Duration(job.DefaultTimeout)
+	}
+	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence, Run: a.Run.String(), Trace: trace,
 		path: filepath.Join(s.o.Dir, strconv.FormatUint(a.Fence, 10)+noteSuffix)}
 	if err := n.write(); err != nil {
 		return nil, fmt.Errorf("not started: %w", err)
@@ -87,18 +96,37 @@ func (n *groupNote) remove() {
 	}
 }
 
-// KillLeftovers ends the process groups that a dead predecessor of this node left behind, and says how many those were. It must be
-// called before the node registers and before a Shell with the same directory runs anything. It ends only what is certain to be
-// meant: a group whose leader has the noted start time, or one with a member whose environment carries the noted fence and run.
-func KillLeftovers(dir string) (int, error) {
+// ClearLeftovers ends the process groups that a dead predecessor of this worker left behind. It must be called before the worker registers
+// and before a Shell with the same directory runs anything. What it cannot reach, because it runs in another PID namespace, it waits for: until
+// the timeouts of those jobs have ended them, or ctx ends.
+func ClearLeftovers(ctx context.Context, dir string, log *slog.Logger) error {
+	for {
+		n, wait, err := killLeftovers(dir)
+		if n > 0 {
+			log.Warn("killed process groups that an earlier start left behind", "groups", n)
+		}
+		if err != nil || wait == 0 {
+			return err
+		}
+		log.Warn("commands of an earlier start may run in another PID namespace; waiting for their timeouts before this worker registers",
+			"wait", wait, "directory", dir, "remedy", "if that container is gone, remove the files in this directory and start again")
+		if !sleep(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// killLeftovers ends what it can, and says how many groups that were and how long those that it cannot reach may go on. It ends only what is
+// certain to be meant: a group whose leader has the noted start time, or one with a member whose environment carries the noted fence and run.
+func killLeftovers(dir string) (killed int, wait time.Duration, _ error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || dir == "" {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("executor: notes of process groups: %w", err)
+		return 0, 0, fmt.Errorf("executor: notes of process groups: %w", err)
 	}
-	killed := 0
+	here, _ := PlaceOf(dir)
 	var errs []error
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
@@ -109,41 +137,54 @@ func KillLeftovers(dir string) (int, error) {
 		if !strings.HasSuffix(path, noteSuffix) {
 			continue
 		}
-		n, err := killNoted(path)
+		n, left, err := killNoted(path, here)
 		killed += n
 		if err != nil {
 			errs = append(errs, fmt.Errorf("executor: %s: %w", path, err))
+			continue
+		}
+		if left > 0 {
+			wait = max(wait, left)
 			continue
 		}
 		if err := os.Remove(path); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return killed, errors.Join(errs...)
+	return killed, wait, errors.Join(errs...)
 }
 
-func killNoted(path string) (int, error) {
+func killNoted(path string, here Place) (killed int, wait time.Duration, _ error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var n groupNote
-	if err := json.Unmarshal(b, &n); err != nil || n.Boot != bootID() {
-		return 0, nil // of an earlier boot: notes are renamed into place whole, only a machine that crashed leaves a broken one
+	if err := json.Unmarshal(b, &n); err != nil || !n.Place.sameDir(here) {
+		// Of an earlier boot, or of the directory that this one is a copy of. Notes are renamed into place whole: only a machine that
+		// crashed leaves a broken one.
+		return 0, 0, nil
+	}
+	foreign := n.Place.PIDs != here.PIDs
+	if foreign {
+		n.PGID, n.Start = 0, 0 // numbers have another meaning here; should that namespace be below ours, the environment leads to the group
 	}
 	groups, err := n.find()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for i, g := range groups {
 		if err := unix.Kill(-g, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return i, fmt.Errorf("process group %d: %w", g, err)
+			return i, 0, fmt.Errorf("process group %d: %w", g, err)
 		}
 		if err := awaitGroupEnd(g); err != nil {
-			return i, err
+			return i, 0, err
 		}
 	}
-	return len(groups), nil
+	if foreign && len(groups) == 0 {
+		wait = max(0, time.Duration(n.Ends)*time.Millisecond-bootTime())
+	}
+	return len(groups), wait, nil
 }
 
 // find is the process groups of a note that live.

@@ -4,13 +4,17 @@ package executor
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,7 +69,7 @@ func TestKillLeftovers(t *testing.T) {
 	if !alive(childPID) {
 		t.Fatal("the child is gone: this test tests nothing")
 	}
-	n, err := KillLeftovers(notes)
+	n, _, err := killLeftovers(notes)
 	if n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
@@ -75,7 +79,7 @@ func TestKillLeftovers(t *testing.T) {
 	if left, _ := os.ReadDir(notes); len(left) != 0 {
 		t.Fatalf("notes: %v", left)
 	}
-	if n, err := KillLeftovers(notes); n != 0 || err != nil {
+	if n, _, err := killLeftovers(notes); n != 0 || err != nil {
 		t.Fatalf("the second time: %d, %v", n, err)
 	}
 }
@@ -111,7 +115,7 @@ func bystander(t *testing.T, env ...string) *exec.Cmd {
 func TestKillLeftoversKnowsWhom(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	marked := []string{"CARILLON_FENCE=12", "CARILLON_RUN=r_3.v8.s", "TRACEPARENT=" + trace}
-	note := groupNote{Boot: bootID(), Fence: 12, Run: "r_3.v8.s", Trace: trace}
+	note := groupNote{Fence: 12, Run: "r_3.v8.s", Trace: trace}
 	for name, c := range map[string]struct {
 		env    []string
 		change func(n *groupNote, pid int, start uint64)
@@ -125,7 +129,10 @@ func TestKillLeftoversKnowsWhom(t *testing.T) {
 		"a longer fence":             {[]string{"CARILLON_FENCE=123", marked[1]}, func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, false},
 		"before the second note":     {marked, func(*groupNote, int, uint64) {}, true},
 		"another cluster's same run": {append(marked[:2:2], "TRACEPARENT=00-1"+trace[4:]), func(*groupNote, int, uint64) {}, false},
-		"another boot":               {marked, func(n *groupNote, pid int, start uint64) { n.Boot, n.PGID, n.Start = "another", pid, start }, false},
+		"another boot":               {marked, func(n *groupNote, pid int, start uint64) { n.Place.Boot, n.PGID, n.Start = "another", pid, start }, false},
+		"a copy of the directory":    {marked, func(n *groupNote, pid int, start uint64) { n.Place.Inode++; n.PGID, n.Start = pid, start }, false},
+		"a copy, same inode":         {marked, func(n *groupNote, pid int, start uint64) { n.Place.Birth--; n.PGID, n.Start = pid, start }, false},
+		"a namespace below this one": {marked, func(n *groupNote, pid int, start uint64) { n.Place.PIDs, n.PGID, n.Ends = "below", 1<<30, 1<<40 }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -136,6 +143,7 @@ func TestKillLeftoversKnowsWhom(t *testing.T) {
 			}
 			n := note
 			n.path = filepath.Join(dir, "12.json")
+			n.Place, _ = PlaceOf(dir)
 			c.change(&n, p.pid, p.start)
 			if err := n.write(); err != nil {
 				t.Fatal(err)
@@ -144,8 +152,8 @@ func TestKillLeftoversKnowsWhom(t *testing.T) {
 			if c.killed {
 				want = 1
 			}
-			got, err := KillLeftovers(dir)
-			if err != nil || got != want || alive(p.pid) == c.killed {
+			got, wait, err := killLeftovers(dir)
+			if err != nil || wait != 0 || got != want || alive(p.pid) == c.killed {
 				t.Fatalf("%d groups, %v; alive: %v", got, err, alive(p.pid))
 			}
 			if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -156,14 +164,15 @@ func TestKillLeftoversKnowsWhom(t *testing.T) {
 }
 
 func TestKillLeftoversOddFiles(t *testing.T) {
-	if n, err := KillLeftovers(filepath.Join(t.TempDir(), "none")); n != 0 || err != nil {
+	if n, _, err := killLeftovers(filepath.Join(t.TempDir(), "none")); n != 0 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
-	if n, err := KillLeftovers(""); n != 0 || err != nil {
+	if n, _, err := killLeftovers(""); n != 0 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	dir := t.TempDir()
-	own := groupNote{Boot: bootID(), PGID: unix.Getpgrp(), path: filepath.Join(dir, "1.json")}
+	place, _ := PlaceOf(dir)
+	own := groupNote{Place: place, PGID: unix.Getpgrp(), path: filepath.Join(dir, "1.json")}
 	if p, err := readProcess(own.PGID); err == nil {
 		own.Start = p.start
 	}
@@ -175,12 +184,43 @@ func TestKillLeftoversOddFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := KillLeftovers(dir); n != 0 || err != nil {
+	if n, wait, err := killLeftovers(dir); n != 0 || wait != 0 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	left, _ := os.ReadDir(dir)
 	if len(left) != 1 || left[0].Name() != "README" {
 		t.Fatalf("left %v", left)
+	}
+}
+
+// What runs in another PID namespace cannot be seen or ended from here. The worker waits until it has ended by itself.
+func TestLeftoversOfAnotherNamespaceAreWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	n := groupNote{Fence: 12, Run: "r_3.v8.s", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", PGID: 7,
+		Ends: (bootTime() + time.Hour).Milliseconds(), path: filepath.Join(dir, "12.json")}
+	n.Place, _ = PlaceOf(dir)
+	n.Place.PIDs = "pid:[1] since 2"
+	if err := n.write(); err != nil {
+		t.Fatal(err)
+	}
+	killed, wait, err := killLeftovers(dir)
+	if killed != 0 || err != nil || wait <= 59*time.Minute || wait > time.Hour {
+		t.Fatalf("%d killed, wait %s, %v", killed, wait, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ClearLeftovers(ctx, dir, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it did not wait: %v", err)
+	}
+	if len(notesIn(t, dir)) != 1 {
+		t.Fatal("the note is gone before its time")
+	}
+	n.Ends = bootTime().Milliseconds() - 1
+	if err := n.write(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ClearLeftovers(t.Context(), dir, slog.New(slog.DiscardHandler)); err != nil || len(notesIn(t, dir)) != 0 {
+		t.Fatalf("%v", err)
 	}
 }
 

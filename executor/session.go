@@ -52,15 +52,21 @@ func (s *session) number(n uint64) bool {
 // sessions registers and serves, one session after the other, until ctx ends.
 func (w *Worker) sessions(ctx context.Context) {
 	var b backoff
+	var said refusal
 	for ctx.Err() == nil {
 		s, err := w.register(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
-				w.log.Warn("could not register", "error", err)
+			if ctx.Err() == nil && said.news(err.Error()) {
+				msg := "could not register"
+				if job.CodeOf(err) == job.CodeWorkerNameInUse {
+					msg = "registration refused; trying again until the other worker is gone"
+				}
+				w.log.Warn(msg, "error", err)
 			}
 			b.wait(ctx)
 			continue
 		}
+		said = refusal{}
 		w.log.Info("registered", "term", s.ref.Term, "incarnation", s.ref.Incarnation)
 		w.serve(s)
 		if ctx.Err() != nil {
@@ -74,6 +80,22 @@ func (w *Worker) sessions(ctx context.Context) {
 			b.wait(ctx)
 		}
 	}
+}
+
+// refusal keeps a worker that is refused for long from saying the same every second.
+type refusal struct {
+	text string
+	at   time.Time
+}
+
+const sayAgain = time.Minute
+
+func (r *refusal) news(text string) bool {
+	if r.text == text && time.Since(r.at) < sayAgain {
+		return false
+	}
+	r.text, r.at = text, time.Now()
+	return true
 }
 
 // register opens a session. A leader that we did not hear of yet first says who it is and who we are: what is done on the second call
@@ -102,7 +124,7 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 	w.mu.Lock()
 	w.registration++
 	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types, Tags: w.o.Tags,
-		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version, Registration: w.registration, Term: term}
+		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version, Where: w.o.Where, Registration: w.registration, Term: term}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()

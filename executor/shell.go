@@ -39,7 +39,7 @@ const (
 
 // ShellOptions describe a Shell runner.
 type ShellOptions struct {
-	// Dir is where the process groups that live are noted, for KillLeftovers. Empty: they are not.
+	// Dir is where the process groups that live are noted, for ClearLeftovers. Empty: they are not.
 	Dir string
 	// Limits bound every attempt; a job may ask for less.
 	Limits job.ShellLimits
@@ -57,7 +57,7 @@ type ShellOptions struct {
 type Shell struct {
 	o       ShellOptions
 	home    string
-	boot    string
+	place   Place
 	spawn   *spawner
 	cgroups *cgroups // nil: none
 }
@@ -92,7 +92,8 @@ func NewShell(o ShellOptions) (*Shell, error) {
 	if st, err := os.Stat(home); err != nil || !st.IsDir() {
 		home = "/"
 	}
-	return &Shell{o: o, home: home, boot: bootID(), spawn: newSpawner(), cgroups: groups}, nil
+	place, _ := PlaceOf(o.Dir)
+	return &Shell{o: o, home: home, place: place, spawn: newSpawner(), cgroups: groups}, nil
 }
 
 // Close ends what the runner needs to start commands.

@@ -16,7 +16,7 @@ import (
 // goroutine is locked to it, and unlocks before it returns, which gives the thread back to the runtime instead of ending it.
 // Starting them one by one costs nothing: package syscall holds a lock over fork anyway.
 //
-// Pdeathsig reaches the command only, not its children; KillLeftovers deals with those.
+// Pdeathsig reaches the command only, not its children; ClearLeftovers deals with those.
 type spawner struct {
 	work   chan func()
 	closed chan struct{}

@@ -39,7 +39,8 @@ var (
 // Options describe a worker.
 type Options struct {
 	Name    string // unique in the cluster
-	Secret  string // proves that a registration over a living session comes from the same worker
+	Secret  string // only one living process at a time has it; see SealedSecret
+	Where   string // host, process and directory, for those who look for it; see Whereabouts
 	Version string
 
 	Slots    int // attempts at a time

@@ -24,7 +24,6 @@ const (
 	fileRaft    = "raft.db"
 	fileState   = "state.db"
 	fileLock    = "lock"
-	fileSecret  = "worker.secret"
 	dirSnapshot = "snapshots"
 	dirProcs    = "procs" // process groups of shell attempts
 )
@@ -159,22 +158,6 @@ func writeFile(path string, data []byte) (err error) {
 		return err
 	}
 	return store.SyncDir(filepath.Dir(path))
-}
-
-// workerSecret proves to the leader that a worker which registers again is the one it knew.
-func (d *dataDir) workerSecret() (string, error) {
-	data, err := os.ReadFile(d.file(fileSecret))
-	if err == nil && len(bytes.TrimSpace(data)) >= 16 {
-		return string(bytes.TrimSpace(data)), nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", dirError(d.path, err)
-	}
-	secret := rand.Text()
-	if err := writeFile(d.file(fileSecret), []byte(secret+"\n")); err != nil {
-		return "", dirError(d.path, err)
-	}
-	return secret, nil
 }
 
 var errLocked = errors.New("somebody else has the lock")

@@ -45,7 +45,7 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		return nil, err
 	}
 	maps.Copy(runners, l.tools.Runners)
-	secret, err := n.dir.workerSecret()
+	secret, err := executor.SealedSecret(n.dir.path)
 	if err != nil {
 		return nil, err
 	}
@@ -55,22 +55,23 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		leader = n.cfg.Machine.Leader(leader)
 	}
 	l.w, err = executor.New(executor.Options{
-		Name: n.cfg.NodeID, Secret: secret, Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
+		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.path), Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
 		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
 	})
 	return l, err
 }
 
 // run works until ctx ends and then drains. What a predecessor's shell attempts left running is killed first: once this worker is
-// registered their runs are given out again (design §6).
+// registered their runs are given out again.
 func (l *localWorker) run(ctx context.Context) {
 	log := l.n.cfg.Logger
-	if n, err := executor.KillLeftovers(l.n.dir.file(dirProcs)); err != nil {
+	switch err := executor.ClearLeftovers(ctx, l.n.dir.file(dirProcs), log); {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
 		log.Error("process groups of an earlier start could not be cleared away; this node takes no work", "error", err)
 		l.n.fail(fmt.Errorf("clear away what an earlier start left running: %w", err))
 		return
-	} else if n > 0 {
-		log.Warn("killed process groups that an earlier start left behind", "groups", n)
 	}
 	if l.w == nil {
 		return
