@@ -15,7 +15,8 @@ type Cluster interface {
 	Remove(ctx context.Context, id string) error
 	Promote(ctx context.Context, id string) error
 	Demote(ctx context.Context, id string) error
-	Transfer(ctx context.Context, id string) error // "": to whichever is furthest
+	// Transfer hands the leadership to a node, or with "" to one that is fit. One whose clock is wrong or not known is refused unless forced.
+	Transfer(ctx context.Context, id string, force bool) error
 	Self() client.NodeInfo
 }
 
@@ -51,7 +52,7 @@ func (c *call) clusterJoin() error {
 }
 
 // member is an operation on one member.
-func (c *call) member(needed bool, do func(Cluster, context.Context, string) error) error {
+func (c *call) member(needed bool, do func(Cluster, context.Context, client.NodeRequest) error) error {
 	m, err := c.cluster()
 	if err != nil {
 		return err
@@ -74,16 +75,31 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, string) err
 		// would undo it.
 		return c.noContent()
 	}
-	if err := do(m, c.ctx, rq.NodeID); err != nil {
+	if err := do(m, c.ctx, rq); err != nil {
 		return c.workerError(err)
 	}
 	return c.noContent()
 }
 
-func (c *call) clusterRemove() error   { return c.member(true, Cluster.Remove) }
-func (c *call) clusterPromote() error  { return c.member(true, Cluster.Promote) }
-func (c *call) clusterDemote() error   { return c.member(true, Cluster.Demote) }
-func (c *call) clusterTransfer() error { return c.member(false, Cluster.Transfer) }
+// named does something to the node that a request names.
+func named(do func(Cluster, context.Context, string) error) func(Cluster, context.Context, client.NodeRequest) error {
+	return func(m Cluster, ctx context.Context, rq client.NodeRequest) error {
+		if rq.Force {
+			return job.Invalid("force", "leave it out", "only a transfer can be forced")
+		}
+		return do(m, ctx, rq.NodeID)
+	}
+}
+
+func (c *call) clusterRemove() error  { return c.member(true, named(Cluster.Remove)) }
+func (c *call) clusterPromote() error { return c.member(true, named(Cluster.Promote)) }
+func (c *call) clusterDemote() error  { return c.member(true, named(Cluster.Demote)) }
+
+func (c *call) clusterTransfer() error {
+	return c.member(false, func(m Cluster, ctx context.Context, rq client.NodeRequest) error {
+		return m.Transfer(ctx, rq.NodeID, rq.Force)
+	})
+}
 
 func (c *call) node() error {
 	m, err := c.cluster()

@@ -28,15 +28,15 @@ func (someCluster) about(id string) error {
 func (c someCluster) Join(_ context.Context, rq client.JoinRequest) (client.JoinReply, error) {
 	return client.JoinReply{ClusterID: "c", Leader: "n1"}, c.about(rq.NodeID)
 }
-func (c someCluster) Remove(_ context.Context, id string) error   { return c.about(id) }
-func (c someCluster) Promote(_ context.Context, id string) error  { return c.about(id) }
-func (c someCluster) Demote(_ context.Context, id string) error   { return c.about(id) }
-func (c someCluster) Transfer(_ context.Context, id string) error { return c.about(id) }
-func (c someCluster) Self() client.NodeInfo                       { return client.NodeInfo{NodeID: "n1"} }
+func (c someCluster) Remove(_ context.Context, id string) error           { return c.about(id) }
+func (c someCluster) Promote(_ context.Context, id string) error          { return c.about(id) }
+func (c someCluster) Demote(_ context.Context, id string) error           { return c.about(id) }
+func (c someCluster) Transfer(_ context.Context, id string, _ bool) error { return c.about(id) }
+func (c someCluster) Self() client.NodeInfo                               { return client.NodeInfo{NodeID: "n1"} }
 
 type twice struct{ someCluster }
 
-func (twice) Transfer(context.Context, string) error { return errors.New("called") }
+func (twice) Transfer(context.Context, string, bool) error { return errors.New("called") }
 
 func TestClusterElsewhere(t *testing.T) {
 	o := api.Options{Cluster: someCluster{}, Leader: func() string { return "h:2" }}

@@ -134,7 +134,7 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"DeadQuery": client.DeadQuery{}, "DeadResult": client.DeadResult{}, "CancelResult": client.CancelResult{}, "BulkResult": client.BulkResult{},
 		"BackfillRequest": client.BackfillRequest{}, "BackfillResult": client.BackfillResult{}, "PreviewRequest": client.PreviewRequest{},
 		"PreviewTime": client.PreviewTime{}, "PreviewResult": client.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},
-		"CalendarList": client.CalendarList{}, "Queue": client.Queue{}, "QueueList": client.QueueList{}, "Status": client.Status{}, "Member": client.Member{}, "WorkerStatus": client.WorkerStatus{},
+		"CalendarList": client.CalendarList{}, "Queue": client.Queue{}, "QueueList": client.QueueList{}, "Status": client.Status{}, "Member": client.Member{}, "WorkerStatus": client.WorkerStatus{}, "Trouble": client.Trouble{},
 		"JoinRequest": client.JoinRequest{}, "JoinReply": client.JoinReply{}, "NodeRequest": client.NodeRequest{}, "NodeInfo": client.NodeInfo{},
 		"HistoryStatus": client.HistoryStatus{}, "HoldStatus": client.HoldStatus{}, "ReleaseResult": client.ReleaseResult{}, "Problem": client.Problem{},
 		"Register": job.Register{}, "Session": job.Session{}, "SessionRef": job.SessionRef{}, "RunKey": job.RunKey{}, "Held": job.Held{},

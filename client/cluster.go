@@ -35,6 +35,7 @@ type JoinReply struct {
 // NodeRequest names a member.
 type NodeRequest struct {
 	NodeID string `json:"node_id,omitempty"`
+	Force  bool   `json:"force,omitempty"` // of a transfer: also to a node whose clock is wrong or not known
 }
 
 // NodeInfo is what one node says of itself alone, whoever leads.
@@ -108,7 +109,13 @@ func (c *Client) PromoteNode(ctx context.Context, id string) error {
 // DemoteNode takes a member's vote away; it goes on to follow and to work.
 func (c *Client) DemoteNode(ctx context.Context, id string) error { return c.member(ctx, "demote", id) }
 
-// TransferLeadership hands the leadership to a member, or with "" to whichever is furthest.
+// TransferLeadership hands the leadership to a member, or with "" to one that is fit. A member whose clock is wrong, or not known, is
+// refused: it would hold.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return c.member(ctx, "transfer", id)
+}
+
+// ForceTransfer is TransferLeadership without regard to the clocks.
+func (c *Client) ForceTransfer(ctx context.Context, id string) error {
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:transfer", body: NodeRequest{NodeID: id, Force: true}})
 }

@@ -158,9 +158,33 @@ type Status struct {
 	Raft        map[string]string `json:"raft"`
 	Disk        *DiskSpace        `json:"disk,omitempty"`
 	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`
+	Troubles    []Trouble         `json:"troubles,omitempty"` // what is wrong with the cluster or a node of it
 	// Notifications is there only if some could not be sent so far.
 	Notifications *NotificationStatus `json:"notifications,omitempty"`
 }
+
+// Trouble is one thing that is wrong, and what to do about it.
+type Trouble struct {
+	Code   string      `json:"code"`
+	Node   string      `json:"node,omitempty"` // that it is about
+	Since  job.Instant `json:"since,omitzero"` // by the clock of the node that answers
+	Text   string      `json:"text"`
+	Remedy string      `json:"remedy,omitempty"`
+}
+
+// The codes of troubles.
+const (
+	TroubleNoLeader    = "no_leader"
+	TroubleHold        = "hold"        // the leader's clock: nothing is started or created
+	TroubleRestored    = "restored"    // the cluster waits to be released
+	TroubleUnreachable = "unreachable" // a member does not answer
+	TroubleMember      = "member"      // a member is not as it should be
+	TroubleClock       = "clock_skew"  // a member's clock
+	TroubleDisk        = "disk_low"
+	TroubleLag         = "lag"
+	TroubleBacklog     = "no_worker" // work is due that no worker takes
+	TroubleNotReady    = "not_ready"
+)
 
 // NotificationStatus says that notifications could not be sent so far.
 type NotificationStatus struct {
@@ -217,6 +241,7 @@ type WorkerStatus struct {
 	Slots     int               `json:"slots"`
 	Busy      int               `json:"busy"`
 	LastHeard job.Instant       `json:"last_heard"`
+	Waiting   bool              `json:"waiting,omitempty"` // it has runs in hand from before this leadership and was not heard since
 }
 
 // HistoryStatus is the extent of the history log.

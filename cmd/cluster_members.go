@@ -100,15 +100,23 @@ func (a *app) demoteCmd() *cobra.Command {
 }
 
 func (a *app) transferCmd() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	c := &cobra.Command{
 		Use: "transfer [NODE]", Short: "Hand the leadership to another node", Args: cobra.MaximumNArgs(1),
-		Long: `Without a node, to the one that is furthest. A node that is stopped with SIGTERM hands over by itself.`,
+		Long: `Without a node, to one whose clock agrees with the majority's and whose disk has room. A node that is stopped with SIGTERM hands over by itself.
+
+A node whose clock differs by more than 2.5 s from the majority's, or is not known, is refused: as leader it would hold, and nothing would run.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to := ""
 			if len(args) > 0 {
 				to = args[0]
 			}
-			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.TransferLeadership(ctx, to) }, func(p *printer) {
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
+				if force {
+					return c.ForceTransfer(ctx, to)
+				}
+				return c.TransferLeadership(ctx, to)
+			}, func(p *printer) {
 				if to == "" {
 					p.printf("the leadership was handed over\n")
 				} else {
@@ -117,6 +125,8 @@ func (a *app) transferCmd() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().BoolVar(&force, "force", false, "also to a node whose clock is wrong or not known")
+	return c
 }
 
 func (a *app) leaveCmd() *cobra.Command {

@@ -122,8 +122,9 @@ func (p *printer) status(s client.Status) {
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog, plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),
 		"history", history,
-		"disk", p.disk(s.Disk),
+		"disk", p.disk(s),
 	)
+	p.troubles(s)
 	if n := s.Notifications; n != nil {
 		p.printf("%s\n", p.paint(red, fmt.Sprintf("%s not sent yet, some since %s: %s", plural(n.Waiting, "notification"), n.Since, n.Error)))
 	}
@@ -136,37 +137,61 @@ func (p *printer) status(s client.Status) {
 	}
 	if len(s.Workers) > 0 {
 		var t table
-		t.row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS")
+		t.row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS", "")
 		for _, w := range s.Workers {
 			heard := "-"
 			if w.LastHeard != 0 && s.Now != 0 { // against the node's clock: ours may differ
 				heard = relative(w.LastHeard.Time().Sub(s.Now.Time()))
 			}
-			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)))
+			note := ""
+			if w.Waiting {
+				note = p.paint(yellow, "not heard since the leader changed")
+			}
+			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)), note)
 		}
 		p.printf("\n")
 		p.table(t)
 	}
 }
 
-// disk is a line about the room on a node's disk.
-func (p *printer) disk(d *client.DiskSpace) string {
+// troubles are what is wrong, a line each: what, since when, and what to do.
+func (p *printer) troubles(s client.Status) {
+	for _, t := range s.Troubles {
+		if t.Code == client.TroubleRestored && s.Hold != nil {
+			continue // it has a line of its own
+		}
+		since := ""
+		if t.Since != 0 && s.Now > t.Since {
+			since = ", since " + relative(t.Since.Time().Sub(s.Now.Time()))
+		}
+		p.printf("%s %s%s: %s\n", p.paint(red, "!"), t.Text, since, dash(t.Remedy))
+	}
+}
+
+// disk is a line about the room on the node's disk. What a low one means depends on who leads.
+func (p *printer) disk(s client.Status) string {
+	d := s.Disk
 	if d == nil {
 		return ""
 	}
 	text := fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
-	if d.Low {
-		return p.paint(red, "ALMOST FULL: ") + text + fmt.Sprintf("; below %s a leader creates no jobs", job.Bytes(d.Limit))
+	switch {
+	case !d.Low:
+		return text
+	case s.State == "leader":
+		text += fmt.Sprintf("; below %s it creates no jobs while it leads", job.Bytes(d.Limit))
+	default:
+		text += fmt.Sprintf("; it should have %s. Jobs are created through the leader", job.Bytes(d.Limit))
 	}
-	return text
+	return p.paint(red, "ALMOST FULL: ") + text
 }
 
 // memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing if nobody leads.
 func (p *printer) memberTable(s client.Status) table {
 	var t table
-	t.row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "")
+	t.row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "DISK", "")
 	for _, m := range s.Members {
-		lag, skew, heard, problem := "-", "-", "-", m.Problem
+		lag, skew, heard, disk, problem := "-", "-", "-", "-", m.Problem
 		if m.Lag != nil {
 			lag = strconv.FormatUint(*m.Lag, 10)
 		}
@@ -176,10 +201,12 @@ func (p *printer) memberTable(s client.Status) table {
 		if m.LastHeard != 0 && s.Now != 0 {
 			heard = relative(min(0, m.LastHeard.Time().Sub(s.Now.Time())))
 		}
-		if problem == "" && m.Disk != nil && m.Disk.Low {
-			problem = "disk almost full: " + job.Bytes(m.Disk.Free).String() + " free"
+		if m.Disk != nil {
+			if disk = job.Bytes(m.Disk.Free).String() + " free"; m.Disk.Low {
+				disk = p.paint(red, disk)
+			}
 		}
-		t.row(m.ID, m.Address, role(m), lag, skew, heard, p.paint(red, problem))
+		t.row(m.ID, m.Address, role(m), lag, skew, heard, disk, p.paint(red, problem))
 	}
 	return t
 }

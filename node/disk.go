@@ -44,6 +44,8 @@ func (l DiskLimit) of(total uint64) uint64 {
 	return min(l.Bytes, part)
 }
 
+const diskRemedy = "make room on its disk, delete jobs, keep less history, or lower --min-free-disk"
+
 func spaceText(d client.DiskSpace) string {
 	return fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
 }
@@ -83,16 +85,17 @@ func (d *diskWatch) look() {
 		free, total = 0, 0
 	}
 	now := client.DiskSpace{Free: free, Total: total, Limit: d.limit.of(total)}
-	now.Low = total > 0 && free < now.Limit
 	d.mu.Lock()
 	was := d.space
+	// Once low, it must have somewhat more than the limit: a disk that is about as full as that would change its mind all the time.
+	now.Low = total > 0 && (free < now.Limit || was.Low && free < now.Limit+now.Limit/10)
 	d.space = now
 	d.mu.Unlock()
 	switch {
 	case now.Low && !was.Low:
-		d.warn("THE DISK IS ALMOST FULL: no jobs are created until there is more room", "data_dir", d.path, "space", spaceText(now), "limit", job.Bytes(now.Limit).String())
+		d.warn("disk almost full: this node creates no jobs while it leads, and hands over to a node with room", "data_dir", d.path, "space", spaceText(now), "limit", job.Bytes(now.Limit).String())
 	case was.Low && !now.Low:
-		d.warn("the disk has room again: jobs are created", "data_dir", d.path, "space", spaceText(now))
+		d.warn("disk has room again", "data_dir", d.path, "space", spaceText(now))
 	}
 }
 
@@ -117,8 +120,13 @@ func (b *backend) room() error {
 	if !d.Low {
 		return nil
 	}
-	return job.Errorf(job.CodeDiskLow, "make room on its disk, delete jobs, keep less history, or lower --min-free-disk",
-		"the leader %s has %s and needs %s for anything new; runs go on, nothing was changed", b.n.cfg.NodeID, spaceText(d), job.Bytes(d.Limit))
+	if e := b.g.lead.current(); e != nil {
+		if heir, _, _ := b.n.members.plan(e); heir != "" {
+			return job.Errorf(job.CodeNoLeader, "try again in a moment", "the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.n.cfg.NodeID, heir)
+		}
+	}
+	return job.Errorf(job.CodeDiskLow, diskRemedy,
+		"the leader %s has %s and needs %s for anything new, and no other node can take over; runs go on, nothing was changed", b.n.cfg.NodeID, spaceText(d), job.Bytes(d.Limit))
 }
 
 // withRoom are the jobs that there is room for. One that was created by an earlier try of the same request is only asked about again.

@@ -232,8 +232,8 @@ func TestSkewedLeaderHolds(t *testing.T) {
 		cfg.Clock = s
 	})
 	leader := c.leader()
-	for _, m := range c.others(leader) {
-		clocks[m.id()].shift.Store(int64(20 * time.Second))
+	for i, m := range c.others(leader) { // no two agree, so no node can take over
+		clocks[m.id()].shift.Store(int64(20*time.Second) * int64(2*i-1))
 	}
 	leader.eventually("it holds", func() bool {
 		err := leader.backend.Ready()

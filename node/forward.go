@@ -105,7 +105,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del(headerRepeat)
 	}
 	if r.URL.Path == peerPath {
-		f.n.servePeer(w)
+		f.n.servePeer(w, r)
 		return
 	}
 	switch k := kindOf(r); {

@@ -27,6 +27,8 @@ type epoch struct {
 	prop    *proposer
 	creates *batcher
 
+	succession string // why the leader before handed this leadership over by itself; "": it did not
+
 	cancel context.CancelFunc
 	done   chan struct{} // closed when everything of it has ended
 }
@@ -172,7 +174,9 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 			return err
 		}
 	}
+	succession := ""
 	if g.members != nil {
+		succession = g.members.succession(term)
 		g.members.forget()
 	}
 	if led := g.cfg.Machine.Leading; led != nil {
@@ -180,7 +184,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	}
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
-	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, cancel: cancel, done: make(chan struct{})}
+	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, succession: succession, cancel: cancel, done: make(chan struct{})}
 	e.creates = newBatcher(e, &l.g.schedules, g.shortDefinitions, g.store.Counters().NextJob)
 	var parts sync.WaitGroup
 	parts.Go(func() {

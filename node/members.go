@@ -58,7 +58,10 @@ type members struct {
 	removed bool             // the cluster said so
 	refused map[string]entry // handshakes that failed, by peer
 	peers   map[string]*peer // the leader's view
+	told    told             // the last notice of a leader
 	trouble trouble
+
+	handover handover
 }
 
 // entry is a refusal and when it was last logged.

@@ -150,7 +150,7 @@ func TestMembershipOperations(t *testing.T) {
 	last := c.leader()
 	c.refused("remove", last.id(), job.CodeState, "last voter")
 	c.refused("demote", last.id(), job.CodeState, "last voter")
-	c.refused("transfer", "", job.CodeState, "nobody")
+	c.refused("transfer", "", job.CodeState, "no other node")
 	last.create(map[string]any{"type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
 }
 

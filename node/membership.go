@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -158,7 +159,7 @@ func (m *members) on(ctx context.Context, id string, do func(subject) error) err
 		return job.Errorf(job.CodeNotFound, "`carillon cluster members` lists them", "the cluster has no node %q", id)
 	}
 	t.row, _ = m.row(id)
-	m.probeAll(ctx)
+	m.probeAll(ctx, e)
 	m.mu.Lock()
 	if p := m.peers[id]; p != nil {
 		t.peer = *p
@@ -233,9 +234,10 @@ func (m *members) setStandby(ctx context.Context, t subject, standby bool) error
 	return m.putRow(ctx, t.e, t.row)
 }
 
-// Transfer implements api.Cluster.
-func (m *members) Transfer(ctx context.Context, id string) error {
-	if _, err := m.leading(); err != nil || id == m.id() {
+// Transfer implements api.Cluster. A node with a wrong clock gets the leadership only by force: it would hold.
+func (m *members) Transfer(ctx context.Context, id string, force bool) error {
+	e, err := m.leading()
+	if err != nil || id == m.id() {
 		return err
 	}
 	if id != "" {
@@ -246,7 +248,13 @@ func (m *members) Transfer(ctx context.Context, id string) error {
 			case t.peer.seen.at.IsZero() || t.peer.problem != "":
 				return job.Errorf(job.CodeState, "choose another", "node %s does not answer", id)
 			}
-			return m.transfer(ctx, id)
+			if !force {
+				if err := m.checkClock(id); err != nil {
+					return err
+				}
+			}
+			m.seal(ctx, e)
+			return m.transfer(ctx, id, transferTries)
 		})
 	}
 	if err := m.lock(ctx); err != nil {
@@ -254,18 +262,26 @@ func (m *members) Transfer(ctx context.Context, id string) error {
 	}
 	defer m.unlock()
 	if len(m.configured()) < 2 {
-		return job.Errorf(job.CodeState, "let another node join first", "there is nobody to hand the leadership to")
+		return job.Errorf(job.CodeState, "let another node join first", "there is no other node to hand the leadership to")
 	}
-	return m.transfer(ctx, "")
+	m.probeAll(ctx, e)
+	to := m.successor()
+	if to == "" && !force {
+		_, rest := m.heir(unfitClock, true)
+		return job.Errorf(job.CodeState, "set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)", "the leadership stays here: %s",
+			cmp.Or(rest, "no other node votes"))
+	}
+	m.seal(ctx, e)
+	return m.transfer(ctx, to, transferTries)
 }
 
 // transferTries is how often a transfer is tried: raft gives each no longer than an election timeout.
 const transferTries = 5
 
-// transfer hands the leadership on and waits until somebody else has it.
-func (m *members) transfer(ctx context.Context, id string) error {
+// transfer hands the leadership on and waits until another node has it. Without an id raft chooses the one with the most of the log.
+func (m *members) transfer(ctx context.Context, id string, tries int) error {
 	var err error
-	for range transferTries {
+	for range tries {
 		err = m.await(ctx, func(r *raft.Raft) error {
 			if id == "" {
 				return r.LeadershipTransfer().Error()
@@ -292,7 +308,10 @@ func (m *members) transfer(ctx context.Context, id string) error {
 // handOver has the next leader do to this node what a leader cannot do to itself.
 func (m *members) handOver(ctx context.Context, do func(*client.Client) error) error {
 	m.n.cfg.Logger.Info("handing over the leadership first")
-	if err := m.transfer(ctx, ""); err != nil {
+	if e := m.g.lead.current(); e != nil {
+		m.seal(ctx, e)
+	}
+	if err := m.transfer(ctx, m.successor(), transferTries); err != nil {
 		return err
 	}
 	for {

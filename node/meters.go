@@ -31,7 +31,7 @@ type meters struct {
 	deadLetters, backlog, jobs, openRuns *prometheus.Desc
 	slots, leader, skew                  *prometheus.Desc
 	outbox                               *prometheus.Desc
-	diskFree, diskLimit                  *prometheus.Desc
+	diskFree, diskLimit, hold            *prometheus.Desc
 }
 
 var (
@@ -71,6 +71,7 @@ func newMeters(n *Node) *meters {
 		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
 		diskFree:    desc("disk_free_bytes", "Room left on the file system of the data directory."),
 		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
+		hold:        desc("hold", "1 while the cluster holds for this reason and nothing is started: the leader's clock, or a restore. On every node.", "reason"),
 		skew:        desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.", "node"),
 	}
 	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.apply, m.propose, m,
@@ -111,7 +112,7 @@ func (m *meters) observe(cmd any, reply *fsm.Reply, took time.Duration) {
 
 // Describe implements prometheus.Collector.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader, m.skew, m.diskFree, m.diskLimit} {
+	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader, m.skew, m.diskFree, m.diskLimit, m.hold} {
 		ch <- d
 	}
 }
@@ -131,6 +132,14 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.diskFree, float64(d.Free))
 		gauge(m.diskLimit, float64(d.Limit))
 	}
+	held := scheduler.HoldNone
+	if h := m.n.members.hold(); h != nil {
+		held = h.Kind
+	}
+	for _, k := range scheduler.HoldKinds() {
+		gauge(m.hold, truth(k == held), string(k))
+	}
+	gauge(m.hold, truth(g.store.Info().Hold.On), "restored")
 	if g.raft.State() != raft.Leader {
 		gauge(m.leader, 0)
 		return
@@ -153,4 +162,11 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	m.n.members.eachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
 	gauge(m.slots, float64(busy), "busy")
 	gauge(m.slots, float64(max(0, slots-busy)), "free")
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -235,6 +235,9 @@ func (n *Node) Run(ctx context.Context) error {
 	// are forwarded once somebody else leads.
 	endWork()
 	working.Wait()
+	if e := n.group.lead.current(); e != nil && failure == nil && !n.killed.Load() {
+		n.members.seal(context.Background(), e)
+	}
 	n.yielded.Store(true)
 	endLead()
 	leading.Wait() // nothing is proposed any more (pitfalls 26)

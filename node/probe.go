@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
@@ -26,7 +28,8 @@ type peerState struct {
 	Skips []client.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 }
 
-func (n *Node) servePeer(w http.ResponseWriter) {
+func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
+	n.members.hear(r)
 	s := peerState{NodeInfo: n.members.Self(), Disk: n.disk.last(), Skips: n.dir.Skips}
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = n.cfg.Clock.Now().UnixMicro() // last: it is about the moment of the answer
@@ -48,14 +51,30 @@ func (s *sighting) offset(ours scheduler.Clock) time.Duration {
 
 // probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most half of what both
 // took.
-func (m *members) probe(ctx context.Context, addr string) (s sighting, err error) {
+func (m *members) probe(ctx context.Context, addr string) (sighting, error) {
+	return m.probeAs(ctx, addr, 0, nil)
+}
+
+// probeAs is a probe, of the leader of a term if that is not 0, with what that has to say.
+func (m *members) probeAs(ctx context.Context, addr string, term uint64, says *notice) (s sighting, err error) {
 	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
 	defer cancel()
-	rq, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+peerPath, nil)
+	method, body := http.MethodGet, io.Reader(nil)
+	if says != nil {
+		data, err := json.Marshal(says)
+		if err != nil {
+			return s, err
+		}
+		method, body = http.MethodPost, bytes.NewReader(data)
+	}
+	rq, err := http.NewRequestWithContext(ctx, method, "http://"+addr+peerPath, body)
 	if err != nil {
 		return s, err
 	}
 	rq.Header.Set(headerForwarded, m.id())
+	if term != 0 {
+		rq.Header.Set(headerLeaderTerm, strconv.FormatUint(term, 10))
+	}
 	asked := m.n.cfg.Clock.Mono()
 	resp, err := m.http.Transport.RoundTrip(rq)
 	if err != nil {

@@ -167,7 +167,7 @@ const (
 )
 
 // yield hands the leadership to another voter before this node stops, so that nobody has to notice its absence first. Its epoch has
-// ended. Raft picks the voter that is farthest, and brings it up to date.
+// ended. The voter is one whose clock and disk are known to be fit, if there is one; otherwise raft picks the one with the most of the log.
 func (n *Node) yield() {
 	r := n.group.raft
 	if r.State() != raft.Leader || n.alone() {
@@ -182,7 +182,12 @@ func (n *Node) yield() {
 		defer n.group.flight.leave()
 		var err error
 		for tries := 0; tries < 3 && r.State() == raft.Leader && time.Since(began) < yieldTimeout/2; tries++ {
-			if err = r.LeadershipTransfer().Error(); err == nil {
+			if s, ok := findServer(n.servers(), n.members.successor()); ok && tries == 0 {
+				err = r.LeadershipTransferToServer(s.ID, s.Address).Error()
+			} else {
+				err = r.LeadershipTransfer().Error()
+			}
+			if err == nil {
 				break
 			}
 		}

@@ -21,6 +21,7 @@ func (m *members) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.peers)
+	m.handover = handover{passedOn: m.handover.passedOn}
 }
 
 // lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they have. A change
@@ -31,16 +32,24 @@ func (m *members) lead(ctx context.Context, e *epoch) {
 	tick := time.NewTimer(m.n.cfg.Members.Interval)
 	defer tick.Stop()
 	for {
-		m.probeAll(ctx)
+		m.probeAll(ctx, e)
 		wait := m.n.cfg.Members.Interval
 		if _, known := m.skew(); !known {
 			wait = min(wait, probeAgain) // a new leader stamps nothing before it knows the others' clocks
+		}
+		heir, why, again := m.review(e)
+		if again {
+			wait = min(wait, probeAgain)
 		}
 		tick.Reset(wait)
 		select {
 		case <-m.changing:
 			settling.Go(func() {
 				defer m.unlock()
+				if heir != "" {
+					m.handTo(ctx, e, heir, why)
+					return
+				}
 				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
 					m.log("the membership could not be put in order; trying again", "error", err)
 				}
@@ -56,7 +65,8 @@ func (m *members) lead(ctx context.Context, e *epoch) {
 }
 
 // probeAll asks every other member who and how far it is.
-func (m *members) probeAll(ctx context.Context) {
+func (m *members) probeAll(ctx context.Context, e *epoch) {
+	says := m.says(e)
 	servers := m.servers()
 	rows, err := m.rows()
 	if err != nil {
@@ -70,7 +80,7 @@ func (m *members) probeAll(ctx context.Context) {
 			continue
 		}
 		wg.Go(func() {
-			seen, err := m.probe(ctx, string(s.Address))
+			seen, err := m.probeAs(ctx, string(s.Address), e.term, says)
 			r, ok := rows[id]
 			switch {
 			case err != nil:

@@ -56,7 +56,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
 	if e := g.lead.current(); e != nil {
 		for _, w := range e.sched.Workers() {
-			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard)})
+			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Waiting: w.Waiting})
 		}
 	}
 	err := b.view(func(r *reader) error {
@@ -75,6 +75,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	if err == nil {
 		s.Notifications, err = b.notifications()
 	}
+	s.Troubles = b.troubles(ctx, &s)
 	if p, other := n.compass.elsewhere(); other && !rd.Stale {
 		b.askLeader(ctx, p, &s)
 	}
@@ -84,13 +85,17 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 // statusTimeout bounds how long a node asks the leader for what only that knows.
 const statusTimeout = time.Second
 
-// askLeader adds to a follower's status what the leader knows of members and workers, if it answers soon.
+// askLeader adds to a follower's status what the leader knows of members, workers and troubles, if it answers soon.
 func (b *backend) askLeader(ctx context.Context, p place, s *client.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	c := client.New(p.addr, client.WithHTTPClient(&http.Client{Transport: b.n.forward.short}), client.WithAttempts(1), client.WithStale())
-	if far, err := c.Status(ctx); err == nil && far.State == "leader" {
-		s.Members, s.Workers = far.Members, far.Workers
+	far, err := c.Status(ctx)
+	switch {
+	case err != nil:
+		s.Troubles = append(s.Troubles, silent(p, err))
+	case far.State == "leader":
+		s.Members, s.Workers, s.Troubles = far.Members, far.Workers, merge(far.Troubles, s.Troubles)
 	}
 }
 
@@ -169,12 +174,18 @@ func (b *backend) working() error {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	}
 	if e := b.g.lead.current(); e != nil {
+		if h := b.n.members.ownHold(e); h != nil {
+			return h.err()
+		}
 		return e.sched.Ready()
 	}
 	if err := b.n.members.ready(); err != nil {
 		return err
 	}
 	if _, id := b.g.raft.LeaderWithID(); id != "" && string(id) != b.n.cfg.NodeID {
+		if h := b.n.members.hold(); h != nil {
+			return h.err() // every node says so: requests land anywhere
+		}
 		return nil
 	}
 	return noLeaderError(b.n.members.trouble.known())

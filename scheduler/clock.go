@@ -1,9 +1,13 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Clock is what the leader reads. Waiting is done with package time.
@@ -52,12 +56,21 @@ type stamper struct {
 	since  time.Duration // jumped: when it last did
 	jump   time.Duration // jumped: by how much in total
 	behind time.Duration // behind: by how much, when the loop last looked
+	held   time.Duration // since when there are no stamps, on the monotonic clock
 }
 
 func newStamper(src Clock, steadyFor time.Duration, mark func() int64, skew func() (time.Duration, bool)) *stamper {
 	c := &stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew, wall: src.Now(), mono: src.Mono()}
-	c.last = mark()
+	c.last, c.held = mark(), c.mono
 	return c
+}
+
+// become changes the state, and notes when stamping ended.
+func (c *stamper) become(s clockState) {
+	if c.state == clockRunning && s != clockRunning {
+		c.held = c.mono
+	}
+	c.state = s
 }
 
 // look reads both clocks and stops the stamps if they cannot be trusted. It is called at least once a second.
@@ -67,7 +80,8 @@ func (c *stamper) look() {
 	c.wall, c.mono = wall, mono
 	if off > maxJump || off < -maxJump {
 		if c.state != clockJumped {
-			c.state, c.jump = clockJumped, 0
+			c.become(clockJumped)
+			c.jump = 0
 		}
 		c.jump += off
 		c.since = mono
@@ -76,9 +90,10 @@ func (c *stamper) look() {
 		return
 	}
 	if c.isSkewed() {
-		c.state = clockSkewed
+		c.become(clockSkewed)
 	} else if behind := c.last - wall.UnixMilli(); behind > maxJump.Milliseconds() { // set back in small steps
-		c.state, c.behind = clockBehind, time.Duration(behind)*time.Millisecond
+		c.become(clockBehind)
+		c.behind = time.Duration(behind) * time.Millisecond
 	}
 }
 
@@ -91,13 +106,14 @@ func (c *stamper) settle(mark int64) {
 	behind := floor - c.wall.UnixMilli()
 	switch {
 	case c.isAlone():
-		c.state = clockAlone
+		c.become(clockAlone)
 	case c.isSkewed():
-		c.state = clockSkewed
+		c.become(clockSkewed)
 	case behind > 0:
-		c.state, c.behind = clockBehind, time.Duration(behind)*time.Millisecond
+		c.become(clockBehind)
+		c.behind = time.Duration(behind) * time.Millisecond
 	default:
-		c.state = clockResuming
+		c.become(clockResuming)
 		c.last = floor
 	}
 }
@@ -138,7 +154,7 @@ func (c *stamper) now() (int64, error) {
 	defer c.mu.Unlock()
 	c.look()
 	if c.state != clockRunning {
-		return 0, notReady(c.why())
+		return 0, c.refusal()
 	}
 	return c.next(), nil
 }
@@ -165,7 +181,7 @@ func (c *stamper) resumed() bool {
 	if c.state != clockResuming {
 		return false
 	}
-	c.state = clockRunning
+	c.become(clockRunning)
 	return true
 }
 
@@ -188,10 +204,28 @@ func (c *stamper) holding() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
-	return c.why()
+	text, _ := c.why()
+	return text
 }
 
-func (c *stamper) why() string {
+// refused is why there are no stamps as an error, nil if there are.
+func (c *stamper) refused() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	if c.state == clockRunning {
+		return nil
+	}
+	return c.refusal()
+}
+
+func (c *stamper) refusal() error {
+	text, remedy := c.why()
+	return job.Errorf(job.CodeNotReady, remedy, "%s", text)
+}
+
+// why is why there are no stamps and what to do about it.
+func (c *stamper) why() (text, remedy string) {
 	switch c.state {
 	case clockJumped:
 		sign := "+"
@@ -199,17 +233,84 @@ func (c *stamper) why() string {
 			sign = ""
 		}
 		return fmt.Sprintf("the leader holds: its clock jumped by %s%s; it goes on when the clock was steady for %s",
-			sign, c.jump.Round(time.Millisecond), c.steadyFor)
+			sign, c.jump.Round(time.Millisecond), c.steadyFor), "wait; if it jumps again, find out what sets the clock of that machine"
 	case clockBehind:
-		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark; wait, or run `carillon cluster clock-reset` if the clock is right",
-			c.behind.Round(time.Millisecond))
+		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark", c.behind.Round(time.Millisecond)),
+			"wait, or run `carillon cluster clock-reset` if the clock is right"
 	case clockSkewed:
 		d, _ := c.skew()
-		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's; set the clocks right", d.Round(time.Millisecond))
+		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's", d.Round(time.Millisecond)), "set the clock of that machine right"
 	case clockAlone:
-		return "the leader holds: it has not heard yet what time a majority of the nodes has"
+		return "the leader holds: it has not heard yet what time a majority of the nodes has", "start the other nodes, and let them reach each other"
 	case clockResuming:
-		return "the leader is taking over"
+		return "the leader is taking over", "try again in a moment"
 	}
-	return ""
+	return "", ""
+}
+
+// HoldKind is why a leader holds because of its clock.
+type HoldKind string
+
+// The kinds. They are labels of metrics.
+const (
+	HoldNone    HoldKind = ""
+	HoldJumped  HoldKind = "clock_jumped"
+	HoldBehind  HoldKind = "clock_behind"
+	HoldSkewed  HoldKind = "clock_skewed"
+	HoldUnknown HoldKind = "clock_unknown"
+)
+
+// HoldKinds are all of them.
+func HoldKinds() []HoldKind { return []HoldKind{HoldJumped, HoldBehind, HoldSkewed, HoldUnknown} }
+
+func (s clockState) kind() HoldKind {
+	switch s {
+	case clockJumped:
+		return HoldJumped
+	case clockBehind:
+		return HoldBehind
+	case clockSkewed:
+		return HoldSkewed
+	case clockAlone:
+		return HoldUnknown
+	}
+	return HoldNone
+}
+
+// ClockState says whether the leader trusts its clock, and why not.
+type ClockState struct {
+	Holding bool // there are no stamps, if only because of a takeover
+	Kind    HoldKind
+	Why     string
+	Remedy  string
+	For     time.Duration // how long there have been no stamps
+	Skew    time.Duration // from the majority's clocks, if that is known
+}
+
+// Clock is the state of the leader's clock.
+func (s *Scheduler) Clock() ClockState {
+	c := s.stamp
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	out := ClockState{Holding: c.state != clockRunning, Kind: c.state.kind()}
+	if out.Holding {
+		out.Why, out.Remedy = c.why()
+		out.For = c.mono - c.held
+	}
+	if c.skew != nil {
+		out.Skew, _ = c.skew()
+	}
+	return out
+}
+
+// CommitStamp commits the clock as it is now. A planned transfer of the leadership does that first: what counts as an outage begins at the
+// last stamp, and that of an idle leader may be seconds old. A leader that holds has no stamp to commit.
+func (s *Scheduler) CommitStamp(ctx context.Context) error {
+	now, err := s.Stamp()
+	if err != nil {
+		return err
+	}
+	_, err = s.Propose(ctx, &fsm.Stamp{Head: s.head(now)})
+	return err
 }

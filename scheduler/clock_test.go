@@ -302,3 +302,66 @@ func TestResultDuringAHold(t *testing.T) {
 		}
 	})
 }
+
+// A planned transfer commits a stamp first: an idle leader stamps every ten seconds, and what it was idle for would be an outage to the next.
+func TestCommitStamp(t *testing.T) {
+	for _, sealed := range []bool{true, false} {
+		run(t, func(t *testing.T, w *world) {
+			w.lead()
+			for w.clock.Now().UnixMilli()-w.st.Counters().Mark < 5_000 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if sealed {
+				if err := w.s.CommitStamp(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.stop()
+			w.start()
+			time.Sleep(time.Second)
+			if err := w.s.Ready(); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.st.Info().Outages; (len(got) == 0) != sealed {
+				t.Errorf("sealed %t: outages %v", sealed, got)
+			}
+		})
+	}
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		time.Sleep(3 * time.Second)
+		mark := w.st.Counters().Mark
+		w.clock.jump(time.Hour)
+		time.Sleep(2 * time.Second)
+		wantCode(t, w.s.CommitStamp(t.Context()), job.CodeNotReady)
+		if got := w.st.Counters().Mark; got != mark {
+			t.Errorf("the mark was moved by %d ms", got-mark)
+		}
+		if c := w.s.Clock(); c.Kind != HoldJumped || c.For < time.Second || c.For > 3*time.Second || c.Remedy == "" {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// A clock that drifts by a millisecond a second never jumps; what stops its leader is the distance from the others.
+func TestClockDrifts(t *testing.T) {
+	h := &handClock{wall: time.UnixMilli(1_000_000_000)}
+	mark := h.wall.UnixMilli()
+	var skew time.Duration
+	c := newStamper(h, 10*time.Second, func() int64 { return mark }, func() (time.Duration, bool) { return skew, true })
+	if _, ok := c.resume(); !ok || !c.resumed() {
+		t.Fatal("no takeover")
+	}
+	for i := range 6000 {
+		h.pass(time.Second)
+		h.wall = h.wall.Add(time.Millisecond)
+		skew += time.Millisecond
+		_, err := c.now()
+		if i < 5000 && err != nil {
+			t.Fatalf("%s off: %v", skew, err)
+		}
+		if i >= 5000 && (err == nil || c.state != clockSkewed) {
+			t.Fatalf("%s off: %v", skew, err)
+		}
+	}
+}

@@ -243,8 +243,8 @@ func (s *Scheduler) servingLocked() error {
 	case s.ended:
 		return job.Errorf(job.CodeNotLeader, "ask any node; it knows the leader", "this node no longer leads")
 	case !s.serving:
-		if why := s.stamp.holding(); why != "" {
-			return notReady(why)
+		if err := s.stamp.refused(); err != nil {
+			return err
 		}
 		return notReady("the leader is taking over")
 	}

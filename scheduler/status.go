@@ -19,8 +19,8 @@ const (
 
 // Ready is nil while runs are given out as they should be.
 func (s *Scheduler) Ready() error {
-	if why := s.stamp.holding(); why != "" {
-		return notReady(why)
+	if err := s.stamp.refused(); err != nil {
+		return err
 	}
 	still := s.o.Clock.Mono() - time.Duration(s.lastTurn.Load())
 	s.mu.Lock()
@@ -107,9 +107,29 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 			return why
 		}
 	}
+	why, free, busy := s.takers(c)
+	switch {
+	case why != "":
+		return why
+	case free:
+		return ""
+	case !busy:
+		return "no worker polls queue " + c.queue + " at the moment"
+	}
+	return "all matching slots are busy"
+}
+
+// NoWorker says which worker runs of a class wait for, empty if there is one that takes them.
+func (s *Scheduler) NoWorker(text string) string {
+	why, _, _ := s.takers(newClass(text))
+	return why
+}
+
+// takers looks for workers that take runs of a class: why there is none, whether one has a free slot, and whether one is busy.
+func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	typed, queued, tagged, busy := false, false, false, false
+	typed, queued, tagged := false, false, false
 	for _, x := range s.sessions {
 		if !x.registered || x.draining || !takesType(x, c) {
 			continue
@@ -123,17 +143,15 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 			continue
 		}
 		tagged = true
-		if x.free() > 0 {
-			return ""
-		}
+		free = free || x.free() > 0
 		// A pull worker has room only while a poll of it waits. One with nothing in hand is not busy: it does not ask.
 		busy = busy || x.pull == nil || x.busy() > 0
 	}
 	switch {
 	case c.typ == job.TypeQueue && !queued:
-		return "no worker takes queue " + c.queue
+		why = "no worker takes queue " + c.queue
 	case !typed:
-		return "no worker has executor " + string(c.typ) + " enabled"
+		why = "no worker has executor " + string(c.typ) + " enabled"
 	case !tagged:
 		var want []string
 		for _, k := range slices.Sorted(maps.Keys(c.selector)) {
@@ -143,11 +161,9 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 		if c.typ == job.TypeQueue {
 			who = "queue " + c.queue
 		}
-		return "no worker of " + who + " has tags " + strings.Join(want, ",")
-	case !busy:
-		return "no worker polls queue " + c.queue + " at the moment"
+		why = "no worker of " + who + " has tags " + strings.Join(want, ",")
 	}
-	return "all matching slots are busy"
+	return why, free, busy
 }
 
 // WorkerInfo is a session as the leader sees it.
@@ -216,21 +232,4 @@ func (s *Scheduler) Backlog() (n int64, more bool, err error) {
 		return nil
 	})
 	return n, more, err
-}
-
-// ClockState says whether the leader trusts its clock, and why not.
-type ClockState struct {
-	Holding bool
-	Why     string
-	Skew    time.Duration // from the majority's clocks, if that is known
-}
-
-// Clock is the state of the leader's clock.
-func (s *Scheduler) Clock() ClockState {
-	c := ClockState{Why: s.stamp.holding()}
-	c.Holding = c.Why != ""
-	if s.o.Skew != nil {
-		c.Skew, _ = s.o.Skew()
-	}
-	return c
 }

@@ -55,7 +55,7 @@ func (s *Scheduler) vacancies() []string {
 // firstStamp waits until the clock is fit and its stamp is committed.
 func (s *Scheduler) firstStamp(ctx context.Context) error {
 	pause := pauseFirst
-	said, began := "", s.o.Clock.Mono()
+	said, began := HoldNone, s.o.Clock.Mono()
 	for ctx.Err() == nil {
 		s.lastTurn.Store(int64(s.o.Clock.Mono()))
 		if now, ok := s.stamp.resume(); ok {
@@ -68,9 +68,9 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 				s.log.Warn("the outcome of the takeover stamp is unknown", "error", err)
 			}
 			pause = min(2*pause, pauseLimit)
-		} else if why := s.stamp.holding(); why != said && s.o.Clock.Mono()-began > sayAfter {
-			s.log.Warn("cannot take over yet", "why", why)
-			said = why
+		} else if c := s.Clock(); c.Kind != said && s.o.Clock.Mono()-began > sayAfter {
+			s.log.Warn("the takeover waits: the leader holds", "reason", c.Why, "remedy", c.Remedy)
+			said = c.Kind
 		}
 		wait(ctx, min(pause, tickEvery))
 	}

@@ -28,6 +28,7 @@ type Fake struct {
 	LiveErr, ReadyErr error
 	// Hold is in the status until it is released; BackupData is what a backup contains.
 	Hold       *client.HoldStatus
+	Troubles   []client.Trouble // in the status
 	BackupData []byte
 
 	mu        sync.Mutex

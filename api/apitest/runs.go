@@ -337,7 +337,7 @@ func (f *Fake) Status(ctx context.Context, _ api.Read) (client.Status, error) {
 		Node: "n1", Version: "test", ClusterID: "c1", Level: 2, State: "leader", Leader: "n1", Term: 2, Ready: f.ReadyErr == nil, Now: now, StartedAt: now - 90_000,
 		Members: []client.Member{{ID: "n1", Address: "127.0.0.1:7400", Suffrage: "voter", Leader: true}},
 		Workers: []client.WorkerStatus{{Worker: "n1", Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 256, Busy: len(f.open), LastHeard: now - 1000}},
-		Hold:    f.Hold,
+		Hold:    f.Hold, Troubles: f.Troubles,
 		Jobs:    uint64(len(f.jobs)), OpenRuns: len(f.open), DeadLetters: uint64(len(f.dead)),
 		History: client.HistoryStatus{First: 1, Last: uint64(len(f.history))},
 		Raft:    map[string]string{"last_log_index": "17"},

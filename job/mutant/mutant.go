@@ -32,5 +32,7 @@ const (
 	TrustLeader            // a leader that was replaced and cannot notice it goes on extending leases
 	InheritedDead          // a session that was inherited from the leader before counts as dead: any process of that name takes its runs
 	ReleaseUnproven        // a process of the same name takes the runs of another one at once, without a proof that that one ended
+	KeepLeading            // a leader whose clock is not the majority's never hands over
+	WrongHeir              // it hands over to the member whose clock is farthest from the majority's
 	count
 )

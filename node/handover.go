@@ -1,0 +1,316 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not stamp, or its disk
+// is almost full, so it may not create. Raft elects whoever has the log, and asks for neither.
+
+const (
+	// fitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well inside of what makes
+	// a leader hold, so that an error of the measurement does not send the leadership round.
+	fitSkew = scheduler.MaxSkew / 2
+	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different things (a link that
+	// is slow one way, two disks near their limits) it would go round between them and nothing would be done at all.
+	passOnEvery = 10 * time.Minute
+	// keepsJumping is how long a clock may go on jumping before its distance is no longer asked for: it is right every now and then.
+	keepsJumping = 30 * time.Second
+	// A transfer that failed is tried again after a growing pause: raft takes no proposals during one.
+	handoverPause    = 2 * time.Second
+	handoverPauseMax = time.Minute
+	handoverTries    = 2
+	sealTimeout      = time.Second
+)
+
+// The reasons for which a leader hands over by itself.
+const (
+	unfitClock = "clock"
+	unfitDisk  = "disk"
+)
+
+// handover is what a leader does about being unfit.
+type handover struct {
+	rounds   int    // looks in a row that found a member which is fit
+	state    string // for people: what is being done about it
+	failures int
+	notUntil time.Time            // no transfer before
+	failed   map[string]time.Time // when one to a member failed
+	passedOn time.Time            // when this node last handed over by itself
+}
+
+func (m *members) handoverState() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.handover.state
+}
+
+// unfit says why another node should lead, "" if none should; flaps says that this node's clock cannot even be measured.
+func (m *members) unfit(e *epoch) (why string, flaps bool) {
+	d, known := m.skew()
+	c := e.sched.Clock()
+	flaps = c.Kind == scheduler.HoldJumped && c.For > keepsJumping
+	switch {
+	case known && (d.Abs() > scheduler.MaxSkew || flaps || c.Kind == scheduler.HoldJumped && d.Abs() > fitSkew):
+		if mutant.On(mutant.KeepLeading) {
+			return "", false
+		}
+		return unfitClock, flaps
+	case m.n.disk.last().Low:
+		return unfitDisk, false
+	}
+	return "", false
+}
+
+// plan is who should lead instead of this node and why, or what keeps it from handing over.
+func (m *members) plan(e *epoch) (heir, why, kept string) {
+	why, flaps := m.unfit(e)
+	if why == "" {
+		return "", "", ""
+	}
+	if heir, kept = m.heir(why, flaps); heir == "" {
+		return "", why, kept
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := &m.handover
+	if e.succession != "" && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
+		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less than %s ago, and does not do so again until then", e.succession, passOnEvery)
+	}
+	if time.Now().Before(h.notUntil) {
+		return "", why, h.state // what failed
+	}
+	return heir, why, ""
+}
+
+// review is called after every look at the members. It returns who is to lead instead of this node, and why, once two looks in a row
+// agreed; again asks for the second one soon.
+func (m *members) review(e *epoch) (heir, why string, again bool) {
+	heir, why, kept := m.plan(e)
+	if heir == "" {
+		m.decide(kept, false)
+		return "", "", false
+	}
+	if m.decide("it hands over to "+heir, true) < 2 {
+		return "", "", true
+	}
+	return heir, why, false
+}
+
+// decide notes what is being done, and how many looks in a row found somebody to hand over to.
+func (m *members) decide(state string, found bool) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := &m.handover
+	if state != h.state {
+		if h.state = state; state != "" {
+			m.log("leader is unfit to lead", "node", m.id(), "action", state)
+		}
+	}
+	if h.rounds++; !found {
+		h.rounds = 0
+	}
+	return h.rounds
+}
+
+// candidate is a member that could lead.
+type candidate struct {
+	id      string
+	off     time.Duration // from the majority's clock
+	applied uint64
+	disk    client.DiskSpace
+	failed  bool
+}
+
+// candidates are the other voters that answer and keep up and whose clocks are known, and why the rest are none.
+func (m *members) candidates() (out []candidate, rest []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.configured() {
+		id := string(s.ID)
+		if s.Suffrage != raft.Voter || id == m.id() {
+			continue
+		}
+		p := m.peers[id]
+		if p == nil || p.problem != "" {
+			rest = append(rest, id+" does not answer")
+			continue
+		}
+		d, known := m.distance(id)
+		switch {
+		case p.close.IsZero():
+			rest = append(rest, id+" is behind")
+		case !known:
+			rest = append(rest, "the clock of "+id+" is not known")
+		default:
+			at, tried := m.handover.failed[id]
+			out = append(out, candidate{id: id, off: d, applied: p.seen.Applied, disk: p.seen.Disk, failed: tried && time.Since(at) < handoverPauseMax})
+		}
+	}
+	return out, rest
+}
+
+// distance is how far the clock of a voter is from those of a majority, itself included. The lock is held.
+func (m *members) distance(id string) (time.Duration, bool) {
+	its, ok := m.offset(id)
+	if id == m.id() {
+		its, ok = 0, true
+	}
+	if !ok {
+		return 0, false
+	}
+	var offsets []time.Duration
+	voters := 0
+	for _, s := range m.configured() {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		switch o, ok := m.offset(string(s.ID)); {
+		case string(s.ID) == m.id():
+			offsets = append(offsets, -its)
+		case ok:
+			offsets = append(offsets, o-its)
+		}
+	}
+	d, known := nearMajority(offsets, voters)
+	return -d, known
+}
+
+// heir is the voter that should lead instead of this node, or why there is none.
+func (m *members) heir(why string, flaps bool) (id, none string) {
+	list, rest := m.candidates()
+	own, _ := m.skew()
+	fit, unfit := sift(list, why, own, flaps)
+	if len(fit) > 0 {
+		return slices.MinFunc(fit, byFitness).id, ""
+	}
+	if rest = append(rest, unfit...); len(rest) == 0 {
+		return "", "" // there is no other voter
+	}
+	slices.Sort(rest)
+	return "", "no other node can take over: " + strings.Join(rest, ", ")
+}
+
+// sift takes the candidates that may lead instead of a node that is unfit, and says why the others may not. own is how far its own clock
+// is from the majority's.
+func sift(list []candidate, why string, own time.Duration, flaps bool) (fit []candidate, rest []string) {
+	for _, c := range list {
+		switch {
+		case mutant.On(mutant.WrongHeir) && why == unfitClock:
+			fit = append(fit, c)
+		case c.off.Abs() > fitSkew:
+			rest = append(rest, fmt.Sprintf("the clock of %s differs by %s from the majority's", c.id, c.off.Round(100*time.Millisecond)))
+		case why == unfitClock && !flaps && c.off.Abs() >= own.Abs():
+			rest = append(rest, "the clock of "+c.id+" is no nearer to the majority's")
+		case why == unfitDisk && !roomy(c.disk):
+			rest = append(rest, c.id+" has too little room as well")
+		default:
+			fit = append(fit, c)
+		}
+	}
+	return fit, rest
+}
+
+// byFitness orders by who should lead: one that did not fail to take over lately, has room, has the most of the log, and the best clock.
+func byFitness(a, b candidate) int {
+	if mutant.On(mutant.WrongHeir) {
+		return -cmp.Compare(a.off.Abs(), b.off.Abs())
+	}
+	rank := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rank(a.failed), rank(b.failed)), cmp.Compare(rank(a.disk.Low), rank(b.disk.Low)), -cmp.Compare(a.applied, b.applied),
+		cmp.Compare(a.off.Abs(), b.off.Abs()), cmp.Compare(a.id, b.id))
+}
+
+// roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a moment.
+func roomy(d client.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
+
+// successor is who should lead after a planned transfer to no node in particular, "" if no node is known to be fit.
+func (m *members) successor() string {
+	list, _ := m.candidates()
+	list = slices.DeleteFunc(list, func(c candidate) bool { return c.off.Abs() > fitSkew })
+	if len(list) == 0 {
+		return ""
+	}
+	return slices.MinFunc(list, byFitness).id
+}
+
+// checkClock refuses to let a node lead whose clock is known to be wrong, or is not known: it would hold.
+func (m *members) checkClock(id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch d, known := m.distance(id); {
+	case !known:
+		return job.Errorf(job.CodeState, "bring the other nodes back first, or repeat it with --force (\"force\": true)",
+			"how far the clock of node %s is from the majority's is not known; a leader with a wrong clock holds", id)
+	case d.Abs() > fitSkew:
+		return job.Errorf(job.CodeState, "set its clock right, choose another node, or repeat it with --force (\"force\": true)",
+			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: beyond %s a leader holds, and nothing would run",
+			id, d.Round(time.Millisecond), fitSkew, scheduler.MaxSkew)
+	}
+	return nil
+}
+
+// handTo hands the leadership to a member because this node is unfit. The lock of changes is held.
+func (m *members) handTo(ctx context.Context, e *epoch, id, why string) {
+	s, ok := findServer(m.servers(), id)
+	if !ok {
+		return
+	}
+	m.log("handing over the leadership", "to", id, "reason", why, "term", e.term)
+	m.seal(ctx, e)
+	// It is told first: it must know that it was handed the leadership, or two unfit nodes would hand it to each other.
+	_, err := m.probeAs(ctx, string(s.Address), e.term, &notice{Succeed: why})
+	if err == nil {
+		m.mu.Lock()
+		was := m.handover.passedOn
+		m.handover.passedOn = time.Now()
+		m.mu.Unlock()
+		if err = m.transfer(ctx, id, handoverTries); err != nil && m.raft.Load().State() == raft.Leader {
+			m.mu.Lock()
+			m.handover.passedOn = was
+			m.mu.Unlock()
+		}
+	}
+	if err == nil || ctx.Err() != nil || m.raft.Load().State() != raft.Leader {
+		return
+	}
+	m.mu.Lock()
+	h := &m.handover
+	pause := min(handoverPause<<min(h.failures, 10), handoverPauseMax)
+	h.failures++
+	if h.failed == nil {
+		h.failed = map[string]time.Time{}
+	}
+	h.failed[id], h.notUntil, h.rounds = time.Now(), time.Now().Add(pause), 0
+	h.state = fmt.Sprintf("handing over to %s failed and is tried again: %v", id, err)
+	m.mu.Unlock()
+	m.log("handing over the leadership failed", "to", id, "reason", why, "error", err, "again_in", pause)
+}
+
+// seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that may not stamp
+// does not: for it the time since its last stamp was one.
+func (m *members) seal(ctx context.Context, e *epoch) {
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	if err := e.sched.CommitStamp(ctx); err != nil {
+		m.n.cfg.Logger.Debug("no stamp before the transfer", "error", err)
+	}
+}

@@ -1,0 +1,261 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// leadsElsewhere waits until a node other than was leads and is ready.
+func (c *cluster) leadsElsewhere(was *member) (next *member) {
+	c.t.Helper()
+	was.eventually("another node leads", func() bool {
+		for _, m := range c.others(was) {
+			if m.group.lead.current() != nil && m.backend.Ready() == nil {
+				next = m
+				return true
+			}
+		}
+		return false
+	})
+	return next
+}
+
+// One clock that is wrong for good must not stop a cluster in which a majority agrees: its leader held for ever.
+func TestLeaderWithAWrongClockHandsOver(t *testing.T) {
+	for _, shift := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
+		t.Run(shift.String(), func(t *testing.T) {
+			t.Parallel()
+			c := startJoined(t, 3)
+			tg := newTarget(t)
+			lead := c.leader()
+			lead.create(tg.spec("going-on", "@every 1s"))
+			c.fires("going-on")
+			lead.clock.shift.Store(int64(shift))
+			next := c.leadsElsewhere(lead)
+			c.fires("going-on")
+
+			// The leadership is not given back to it, by hand or by a stop.
+			a := next.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: lead.id()})
+			if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "clock") || !strings.Contains(p.Remedy, "--force") {
+				t.Errorf("a transfer to a node that is %s off: %d %s", shift, a.status, a.body)
+			}
+			c.sameState()
+		})
+	}
+}
+
+// The disks of the others have room: creates go on through another leader.
+func TestLeaderWithLowDiskHandsOver(t *testing.T) {
+	t.Parallel()
+	free := map[string]*atomic.Uint64{}
+	c := startJoined(t, 3, func(cfg *Config) {
+		f := &atomic.Uint64{}
+		f.Store(10 << 30)
+		free[cfg.NodeID] = f
+		cfg.hooks.statfs = func(string) (uint64, uint64, error) { return f.Load(), 100 << 30, nil }
+	})
+	lead := c.leader()
+	lead.create(unclaimedJob("before"))
+	free[lead.id()].Store(100 << 20)
+	next := c.leadsElsewhere(lead)
+	for _, m := range c.members {
+		m.create(unclaimedJob("after-" + m.id()))
+	}
+	for _, m := range c.members {
+		s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
+		i := slices.IndexFunc(s.Members, func(x client.Member) bool { return x.ID == lead.id() })
+		if i < 0 || s.Leader != next.id() {
+			t.Errorf("%s: led by %q, %+v", m.id(), s.Leader, s.Members)
+		}
+	}
+	c.sameState()
+}
+
+// Two of three clocks are wrong, each in its own way: no majority agrees, so the leader holds, and every node says so.
+func TestHoldIsSeenEverywhere(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	lead := c.leader()
+	others := c.others(lead)
+	others[0].clock.shift.Store(int64(time.Minute))
+	others[1].clock.shift.Store(int64(-time.Minute))
+	for _, m := range c.members {
+		var s client.Status
+		m.eventually(m.id()+" shows the hold", func() bool {
+			s = ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
+			i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleHold })
+			return !s.Ready && i >= 0 && s.Troubles[i].Node == lead.id() && s.Troubles[i].Since != 0 && strings.Contains(s.Troubles[i].Remedy, "set the clock") &&
+				strings.Contains(s.Troubles[i].Text, "the leader "+lead.id()+" holds: its clock differs by") && strings.Contains(s.Troubles[i].Text, "no other node can take over")
+		})
+		if a := m.call("GET", "/readyz", nil); a.status != 503 || !strings.Contains(string(a.body), "the leader "+lead.id()+" holds") {
+			t.Errorf("%s: %d %s", m.id(), a.status, a.body)
+		}
+		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text, `carillon_hold{reason="clock_skewed"} 1`) {
+			t.Errorf("%s has no metric of the hold", m.id())
+		}
+		if !slices.ContainsFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleClock && t.Node != lead.id() }) {
+			t.Errorf("%s does not say whose clocks are wrong: %+v", m.id(), s.Troubles)
+		}
+	}
+	// By hand it goes nowhere either, unless it is forced.
+	if a := lead.call("POST", "/api/v1/cluster:transfer", nil); a.status != 409 || !strings.Contains(a.problem().Remedy, "--force") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, m := range c.members {
+		m.clock.shift.Store(0)
+	}
+	for _, m := range c.members {
+		m.eventually(m.id()+" is ready again", func() bool {
+			s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
+			return s.Ready && len(s.Troubles) == 0
+		})
+		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text, `carillon_hold{reason="clock_skewed"} 0`) {
+			t.Errorf("%s still has a metric of the hold", m.id())
+		}
+	}
+}
+
+// A transfer by force is made, and the node that gets it hands over by itself.
+func TestForcedTransfer(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	lead := c.leader()
+	wrong := c.others(lead)[0]
+	wrong.clock.shift.Store(int64(time.Minute))
+	term := lead.group.raft.CurrentTerm()
+	lead.eventually("its clock is known to be wrong", func() bool { return lead.members.checkClock(wrong.id()) != nil })
+	if a := lead.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: wrong.id(), Force: true}); a.status != 204 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	wrong.eventually("it led, and another one leads", func() bool { return wrong.group.raft.CurrentTerm() >= term+2 })
+	c.leadsElsewhere(wrong)
+	if a := lead.call("POST", "/api/v1/cluster:remove", client.NodeRequest{NodeID: "n9", Force: true}); a.status != 400 || a.problem().Field != "force" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// A node that was handed the leadership because of a clock hands it on once in ten minutes, and otherwise holds.
+func TestHandedOnOnce(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	first := c.leader()
+	first.clock.shift.Store(int64(time.Minute))
+	second := c.leadsElsewhere(first)
+	first.clock.shift.Store(0)
+	if e := second.group.lead.current(); e == nil || e.succession != unfitClock {
+		t.Fatalf("%+v", e)
+	}
+	second.members.mu.Lock()
+	second.members.handover.passedOn = time.Now().Add(-passOnEvery + time.Minute)
+	second.members.mu.Unlock()
+	second.clock.shift.Store(int64(time.Minute))
+	second.eventually("it holds and says why", func() bool {
+		err := second.backend.Ready()
+		return err != nil && strings.Contains(err.Error(), "does not do so again")
+	})
+	second.members.mu.Lock()
+	second.members.handover.passedOn = time.Now().Add(-passOnEvery)
+	second.members.mu.Unlock()
+	c.leadsElsewhere(second)
+}
+
+// A transfer that fails is tried again, with another member.
+func TestHandoverFails(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	lead := c.leader()
+	others := c.others(lead)
+	near, far := others[0], others[1] // with equal logs the nearer clock is chosen, and its raft is cut off
+	far.clock.shift.Store(int64(time.Second))
+	lead.link.mu.Lock()
+	lead.link.cut = map[string]bool{near.id(): true}
+	lead.link.mu.Unlock()
+	lead.clock.shift.Store(int64(time.Minute))
+	lead.eventually("the other one leads", func() bool { return far.group.lead.current() != nil && far.backend.Ready() == nil })
+}
+
+// With disks near their limits the leadership does not go back and forth.
+func TestLowDisksKeepTheLeader(t *testing.T) {
+	t.Parallel()
+	free := map[string]*atomic.Uint64{}
+	c := startJoined(t, 3, func(cfg *Config) {
+		f := &atomic.Uint64{}
+		f.Store(10 << 30)
+		free[cfg.NodeID] = f
+		cfg.hooks.statfs = func(string) (uint64, uint64, error) { return f.Load(), 100 << 30, nil }
+	})
+	lead := c.leader()
+	for _, m := range c.others(lead) {
+		free[m.id()].Store(600 << 20) // above the limit of 512 MiB, and not by half of it
+	}
+	for _, m := range c.others(lead) {
+		lead.eventually("the leader knows", func() bool {
+			s := ok[client.Status](lead.testNode, "GET", "/api/v1/status", nil)
+			i := slices.IndexFunc(s.Members, func(x client.Member) bool { return x.ID == m.id() })
+			return s.Members[i].Disk != nil && s.Members[i].Disk.Free == 600<<20
+		})
+	}
+	free[lead.id()].Store(500 << 20)
+	lead.eventually("it stays, and says why", func() bool { return strings.Contains(lead.members.handoverState(), "too little room as well") })
+	if a := lead.call("POST", "/api/v1/jobs", unclaimedJob("new")); a.status != 507 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	// A little more than the limit is not enough to begin again.
+	free[lead.id()].Store(520 << 20)
+	lead.eventually("it has looked", func() bool { return lead.disk.last().Free == 520<<20 })
+	if !lead.disk.last().Low {
+		t.Error("no longer low just above the limit")
+	}
+
+	// A follower with a low disk refuses nothing, and does not say so either.
+	free[lead.id()].Store(10 << 30)
+	low := c.others(lead)[0]
+	free[low.id()].Store(100 << 20)
+	low.eventually("its disk is low, and the leader's is not", func() bool { return low.disk.last().Low && !lead.disk.last().Low })
+	low.create(unclaimedJob("through-a-follower"))
+	s := ok[client.Status](low.testNode, "GET", "/api/v1/status", nil)
+	i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleDisk && t.Node == low.id() })
+	if i < 0 || strings.Contains(s.Troubles[i].Text, "no jobs are created") || !strings.Contains(s.Troubles[i].Text, "created through the leader") {
+		t.Errorf("%+v", s.Troubles)
+	}
+}
+
+func TestSift(t *testing.T) {
+	room := client.DiskSpace{Free: 10 << 30, Total: 100 << 30, Limit: 1 << 30}
+	tight := client.DiskSpace{Free: 1<<30 + 1, Total: 100 << 30, Limit: 1 << 30}
+	low := client.DiskSpace{Free: 1 << 20, Total: 100 << 30, Limit: 1 << 30, Low: true}
+	for name, tc := range map[string]struct {
+		list  []candidate
+		why   string
+		own   time.Duration
+		flaps bool
+		want  string
+	}{
+		"half the tolerance":         {list: []candidate{{id: "a", off: fitSkew}}, why: unfitClock, own: time.Minute, want: "a"},
+		"more than half":             {list: []candidate{{id: "a", off: -fitSkew - 1}}, why: unfitClock, own: time.Minute},
+		"nearer than itself":         {list: []candidate{{id: "a", off: 2 * time.Second}}, why: unfitClock, own: -2 * time.Second},
+		"a clock that keeps jumping": {list: []candidate{{id: "a", off: 2 * time.Second}}, why: unfitClock, flaps: true, want: "a"},
+		"the one with more log":      {list: []candidate{{id: "a", applied: 5}, {id: "b", off: time.Second, applied: 6}}, why: unfitClock, own: time.Minute, want: "b"},
+		"the one with room":          {list: []candidate{{id: "a", applied: 6, disk: low}, {id: "b", applied: 5, disk: room}}, why: unfitClock, own: time.Minute, want: "b"},
+		"a low disk, if need be":     {list: []candidate{{id: "a", disk: low}}, why: unfitClock, own: time.Minute, want: "a"},
+		"one that did not fail":      {list: []candidate{{id: "a", failed: true}, {id: "b"}}, why: unfitClock, own: time.Minute, want: "b"},
+		"room":                       {list: []candidate{{id: "a", disk: tight}, {id: "b", disk: low}, {id: "c", disk: room}}, why: unfitDisk, want: "c"},
+		"room and a wrong clock":     {list: []candidate{{id: "c", disk: room, off: time.Minute}}, why: unfitDisk},
+		"room that is not known":     {list: []candidate{{id: "c"}}, why: unfitDisk},
+	} {
+		fit, rest := sift(tc.list, tc.why, tc.own, tc.flaps)
+		got := ""
+		if len(fit) > 0 {
+			got = slices.MinFunc(fit, byFitness).id
+		}
+		if got != tc.want || len(fit)+len(rest) != len(tc.list) {
+			t.Errorf("%s: %q, not for %q", name, got, rest)
+		}
+	}
+}

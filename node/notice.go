@@ -1,0 +1,132 @@
+package node
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// headerLeaderTerm is in every probe of a leader: its term. A probe without it is that of a node that only wants to know who is there.
+const headerLeaderTerm = "Carillon-Leader-Term"
+
+// notice is what a leader tells the members with its probes, if there is something to tell: every node answers health checks and
+// status requests, also one that is well itself while its leader holds.
+type notice struct {
+	Hold    *holdNotice `json:"hold,omitempty"`
+	Succeed string      `json:"succeed,omitempty"` // who reads this is to lead next; why this leader hands over
+}
+
+// holdNotice is why the leader holds. Times are durations: the clock that is in doubt is the leader's own.
+type holdNotice struct {
+	Kind   scheduler.HoldKind `json:"kind"`
+	Text   string             `json:"text"`
+	Remedy string             `json:"remedy"`
+	ForMS  int64              `json:"for_ms"`
+}
+
+func (h *holdNotice) err() error { return job.Errorf(job.CodeNotReady, h.Remedy, "%s", h.Text) }
+
+// told is the last notice of a leader.
+type told struct {
+	notice
+	term uint64
+	at   time.Time
+}
+
+const (
+	// noticeAge is how long a notice counts: a leader repeats it with every probe.
+	noticeAge = 5 * time.Second
+	// announceAfter is how long a leader holds before it is announced, where holding is a part of every takeover.
+	announceAfter = time.Second
+	maxNotice     = 16 << 10
+)
+
+func (m *members) fresh(at time.Time) bool {
+	return !at.IsZero() && time.Since(at) < max(m.n.cfg.Machine.paced(noticeAge), 3*m.n.cfg.Members.Interval)
+}
+
+// hear takes what a leader says with its probe.
+func (m *members) hear(r *http.Request) {
+	term, err := strconv.ParseUint(r.Header.Get(headerLeaderTerm), 10, 64)
+	if err != nil {
+		return
+	}
+	var n notice
+	if r.Method == http.MethodPost {
+		data, err := io.ReadAll(io.LimitReader(r.Body, maxNotice))
+		if err != nil || json.Unmarshal(data, &n) != nil {
+			return // of a newer version, or cut off; the next one comes soon
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if term < m.told.term {
+		return
+	}
+	succeeds := m.told.Succeed != "" && n.Succeed == "" && m.told.term == term && m.fresh(m.told.at)
+	if succeeds {
+		return // a probe that was under way beside it
+	}
+	m.told = told{n, term, time.Now()}
+}
+
+// succession says why this node was handed its leadership of a term, "" if it was elected without that.
+func (m *members) succession(term uint64) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told.term >= term || time.Since(m.told.at) > m.n.cfg.Machine.paced(successionAge) {
+		return ""
+	}
+	return m.told.Succeed
+}
+
+// successionAge is how long after being asked to a node takes over, at most.
+const successionAge = 30 * time.Second
+
+// hold is why the leader holds, as far as this node knows, nil if it does not: its own scheduler's word if it leads, otherwise the
+// leader's last notice.
+func (m *members) hold() *holdNotice {
+	if e := m.g.lead.current(); e != nil {
+		return m.ownHold(e)
+	}
+	r := m.raft.Load()
+	if r == nil {
+		return nil
+	}
+	term := r.CurrentTerm()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told.Hold == nil || m.told.term != term || !m.fresh(m.told.at) {
+		return nil
+	}
+	h := *m.told.Hold
+	h.ForMS += time.Since(m.told.at).Milliseconds()
+	return &h
+}
+
+// ownHold is why this leader holds because of its clock.
+func (m *members) ownHold(e *epoch) *holdNotice {
+	c := e.sched.Clock()
+	if c.Kind == scheduler.HoldNone || c.For < announceAfter && (c.Kind == scheduler.HoldUnknown || c.Kind == scheduler.HoldBehind) {
+		return nil
+	}
+	h := &holdNotice{Kind: c.Kind, Text: strings.Replace(c.Why, "the leader", "the leader "+m.id(), 1), Remedy: c.Remedy, ForMS: c.For.Milliseconds()}
+	if doing := m.handoverState(); doing != "" {
+		h.Text += "; " + doing
+	}
+	return h
+}
+
+// says is what this leader tells the others now, nil if there is nothing to tell.
+func (m *members) says(e *epoch) *notice {
+	if h := m.ownHold(e); h != nil {
+		return &notice{Hold: h}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Troubles are what is wrong, one line each, with what to do about it. They are the same wherever the request lands: what concerns the
+// cluster is the leader's to say, and a follower asks it; if it does not answer, the follower says that and what it knows itself.
+
+// troubles are what this node knows to be wrong.
+func (b *backend) troubles(ctx context.Context, s *client.Status) []client.Trouble {
+	var out []client.Trouble
+	if s.Leader == "" {
+		out = append(out, b.leaderless(ctx))
+	}
+	if h := b.n.members.hold(); h != nil {
+		out = append(out, client.Trouble{Code: client.TroubleHold, Node: s.Leader, Since: s.Now - job.Instant(h.ForMS),
+			Text: h.Text + "; nothing is started or created", Remedy: h.Remedy})
+	}
+	if h := b.g.store.Info().Hold; h.On {
+		hold := holdStatus(h)
+		out = append(out, client.Trouble{Code: client.TroubleRestored, Since: hold.Since, Text: "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
+			Remedy: hold.Remedy})
+	}
+	e := b.g.lead.current()
+	if e == nil {
+		if d := s.Disk; d != nil && d.Low {
+			out = append(out, diskTrouble(s, s.Node, *d))
+		}
+		return append(out, b.notReady(s, out)...)
+	}
+	out = append(out, b.memberTroubles(s)...)
+	out = append(out, b.unmatched(e)...)
+	return append(out, b.notReady(s, out)...)
+}
+
+// leaderless is why no node leads.
+func (b *backend) leaderless(ctx context.Context) client.Trouble {
+	t := client.Trouble{Code: client.TroubleNoLeader, Text: "no node leads; an election is under way", Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
+	if why := b.n.members.whyNoLeader(ctx); why != "" {
+		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
+	}
+	return t
+}
+
+// notReady is why this node is not ready, if none of the others says it.
+func (b *backend) notReady(s *client.Status, others []client.Trouble) []client.Trouble {
+	explained := slices.ContainsFunc(others, func(t client.Trouble) bool {
+		return t.Code == client.TroubleHold || t.Code == client.TroubleRestored || t.Code == client.TroubleNoLeader
+	})
+	err := b.Ready()
+	if err == nil || explained {
+		return nil
+	}
+	t := client.Trouble{Code: client.TroubleNotReady, Node: s.Node, Text: "node " + s.Node + " is not ready: " + err.Error()}
+	if known, ok := errors.AsType[*job.Error](err); ok {
+		t.Text, t.Remedy = "node "+s.Node+" is not ready: "+known.Message, known.Remedy
+	}
+	return []client.Trouble{t}
+}
+
+// lagWorth is how many entries a member may be behind without being mentioned.
+const lagWorth = 10 * promoteLag
+
+// memberTroubles are what the leader sees of the members.
+func (b *backend) memberTroubles(s *client.Status) (out []client.Trouble) {
+	voters, living := 0, 0
+	for _, m := range s.Members {
+		if m.Suffrage == suffrage(raft.Voter) {
+			voters++
+			if m.State != "unreachable" {
+				living++
+			}
+		}
+	}
+	for _, m := range s.Members {
+		switch {
+		case m.State == "unreachable":
+			text := fmt.Sprintf("node %s (%s) %s", m.ID, m.Address, m.Problem)
+			if m.Suffrage == suffrage(raft.Voter) && living-1 <= voters/2 {
+				text += fmt.Sprintf("; %d of %d voters are left, and without one more of them the cluster stops", living, voters)
+			}
+			out = append(out, client.Trouble{Code: client.TroubleUnreachable, Node: m.ID, Since: m.LastHeard, Text: text,
+				Remedy: "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"})
+			continue
+		case m.Problem != "":
+			out = append(out, client.Trouble{Code: client.TroubleMember, Node: m.ID, Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
+		}
+		if m.SkewMS != nil {
+			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > fitSkew {
+				out = append(out, client.Trouble{Code: client.TroubleClock, Node: m.ID, Remedy: "set the clock of that machine right",
+					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
+			}
+		}
+		if m.Disk != nil && m.Disk.Low {
+			out = append(out, diskTrouble(s, m.ID, *m.Disk))
+		}
+		if m.Lag != nil && *m.Lag > lagWorth {
+			out = append(out, client.Trouble{Code: client.TroubleLag, Node: m.ID, Text: fmt.Sprintf("node %s is %d log entries behind", m.ID, *m.Lag),
+				Remedy: "wait; if it does not get less, look at its disk and its network"})
+		}
+	}
+	return out
+}
+
+// diskTrouble says what a low disk means: on the leader nothing is created, on a follower nothing is refused.
+func diskTrouble(s *client.Status, id string, d client.DiskSpace) client.Trouble {
+	t := client.Trouble{Code: client.TroubleDisk, Node: id, Remedy: diskRemedy}
+	if id == s.Leader {
+		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node takes over; runs go on", id, spaceText(d), job.Bytes(d.Limit))
+	} else {
+		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, which it is not to become", id, spaceText(d), job.Bytes(d.Limit))
+	}
+	return t
+}
+
+// unmatched is work that is due and that no worker takes, by reason. What waits for a slot is backlog and no trouble.
+func (b *backend) unmatched(e *epoch) []client.Trouble {
+	counts := map[string]int{}
+	err := b.view(func(r *reader) error {
+		classes := map[uint32]int{}
+		left := backlogLimit
+		for lane := range job.Lane(job.Lanes) {
+			err := r.ScanDue(store.DueKey{Lane: lane}, b.g.now(), func(d store.DueEntry) bool {
+				if d.Kind != store.KindCleanup {
+					classes[d.Class]++
+				}
+				left--
+				return left > 0
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for c, n := range classes {
+			if why := e.sched.NoWorker(r.Class(c)); why != "" {
+				counts[why] += n
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil // the store is being closed, or says so by itself
+	}
+	var out []client.Trouble
+	for _, why := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, client.Trouble{Code: client.TroubleBacklog, Text: fmt.Sprintf("%s due: %s", plural(counts[why], "run is", "runs are"), why),
+			Remedy: "start a worker that takes them, or look at the jobs with `carillon jobs`"})
+	}
+	return out
+}
+
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// merge adds to the leader's troubles what only this node knows of itself.
+func merge(leaders, own []client.Trouble) []client.Trouble {
+	out := slices.Clone(leaders)
+	for _, t := range own {
+		if !slices.ContainsFunc(out, func(o client.Trouble) bool { return o.Code == t.Code && (o.Node == t.Node || t.Node == "") }) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// silent is what a follower says of a leader that does not answer it.
+func silent(p place, err error) client.Trouble {
+	return client.Trouble{Code: client.TroubleUnreachable, Node: p.id, Text: fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.id, p.addr, err),
+		Remedy: "look at that node and at the network to it; workers and members are as this node knows them"}
+}
