@@ -65,6 +65,9 @@ type diskWatch struct {
 
 func newDiskWatch(n *Node) *diskWatch {
 	d := &diskWatch{path: n.dir.path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery), warn: n.cfg.Logger.Warn}
+	if f := n.cfg.Machine.DiskSpace; f != nil {
+		d.statfs = func(string) (uint64, uint64, error) { return f() }
+	}
 	if h := n.cfg.hooks.statfs; h != nil {
 		d.statfs, d.every = h, 10*time.Millisecond
 	}

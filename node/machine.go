@@ -23,6 +23,8 @@ type Machine struct {
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes; the timeouts are the caller's
 	// Write is called before every write to the file "log" or "state", and may take its time. An error is that of the disk.
 	Write func(file string) error
+	// DiskSpace is the room that the data directory has; nil: as its file system says.
+	DiskSpace func() (free, total uint64, err error)
 	// Runners stand in for the executors of the local worker.
 	Runners     map[job.Type]executor.Runner
 	WorkerClock executor.Clock

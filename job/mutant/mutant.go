@@ -34,5 +34,6 @@ const (
 	ReleaseUnproven        // a process of the same name takes the runs of another one at once, without a proof that that one ended
 	KeepLeading            // a leader whose clock is not the majority's never hands over
 	WrongHeir              // it hands over to the member whose clock is farthest from the majority's
+	NoSeal                 // a planned transfer commits no stamp first
 	count
 )

@@ -88,6 +88,7 @@ func Check(in *Input) Report {
 	c.cleaned()
 	c.notices()
 	c.replicas()
+	c.stalled()
 	c.rep.Jobs = len(c.order)
 	c.rep.Effects = len(in.Effects)
 	return c.rep

@@ -36,6 +36,10 @@ type Input struct {
 	// MaxLag, if set, is how late an occurrence may be claimed while no fault, outage, pause, edit or open run of its own job explains
 	// it. Only sensible where there are always free slots.
 	MaxLag time.Duration
+	// Recovery, if set, is how late an occurrence may be claimed while nothing is wrong but the clocks of a minority of the Voters. Only
+	// sensible where there are always free slots and no run of a job keeps its next one from starting.
+	Recovery time.Duration
+	Voters   int
 }
 
 // CallKind is what a call of the API asked for.
@@ -276,6 +280,7 @@ const (
 	RuleTerm      Rule = "term"         // an assignment of a lower term was taken
 	RuleLate      Rule = "late"         // due, free to run, and nobody cared
 	RuleQueue     Rule = "queue"        // claimed from a paused queue, or more than its limit
+	RuleStalled   Rule = "stalled"      // nothing ran although a majority of the clocks was right
 	RuleOutage    Rule = "outage"       // an outage was committed for a time in which somebody led
 )
 

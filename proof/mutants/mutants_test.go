@@ -55,6 +55,9 @@ var hints = map[mutant.Mutant][]try{
 	mutant.PullRevive:    {{"late-pull", 1}, {"late-pull", 2}},
 	mutant.PullTwice:     {{"late-pull", 1}, {"late-pull", 2}},
 	mutant.TrustLeader:   {{"deaf-leader", 1}, {"deaf-leader", 2}},
+	mutant.KeepLeading:   {{"wrong-clock", 1}, {"drift", 1}},
+	mutant.WrongHeir:     {{"wrong-clock", 1}, {"wrong-clock", 2}},
+	mutant.NoSeal:        {{"planned", 1}, {"planned", 2}},
 }
 
 // finding is a line of the table.

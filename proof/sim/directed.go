@@ -19,6 +19,10 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"swings":      swings,
 	"racing":      racing,
 	"late-pull":   latePull,
+	"wrong-clock": wrongClock,
+	"drift":       drift,
+	"low-disk":    lowDisk,
+	"planned":     planned,
 }
 
 func directedPlan(name string, seed uint64) *plan {

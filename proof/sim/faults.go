@@ -161,6 +161,20 @@ func (c *cluster) inflict(f plannedFault) {
 				time.Sleep(between(rng, 100*time.Millisecond, 10*time.Second))
 			}
 		}
+	case "step-clock", "step-leader":
+		done = c.stepClock(f, rng)
+	case "drift":
+		c.driftFor(s, f.lasts, rng)
+	case "fill":
+		s.disk.fill(true)
+		time.Sleep(f.lasts)
+		s.disk.fill(false)
+	case "drift-leader":
+		done = c.driftLeader(f, rng)
+	case "transfer-wrong":
+		done = c.transferWrong(f)
+	case "low-disk":
+		done = c.lowDisk(f)
 	case "deaf-leader":
 		done = c.deafLeader(f)
 	case "late-leader":

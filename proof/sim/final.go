@@ -98,6 +98,7 @@ func (c *cluster) final() (in checker.Input, ok bool) {
 		}
 		c.whole(&f)
 		in.Final, in.TTL = f, c.o.ttl
+		in.Recovery, in.Voters = c.o.recovery, len(c.servers)
 		in.Final.At, in.Final.Slack = at, slack
 		for _, f := range in.Faults {
 			if f.Kind == checker.FaultClock {

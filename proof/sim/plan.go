@@ -29,6 +29,7 @@ type options struct {
 	historyAge   time.Duration // 0: everything is kept
 	historyCount uint64
 	clocks       time.Duration // how far a clock may be off without its leader holding
+	recovery     time.Duration // how late an occurrence may be while only clocks of a minority are wrong; 0: that is not judged
 }
 
 // plan is everything that a seed decides in advance: who is there, what is asked of it and what is done to it, and when.
@@ -102,6 +103,7 @@ func newPlan(seed uint64) *plan {
 		p.storm(rng, change.zone, at)
 		p.queues(rand.New(rand.NewPCG(seed, 12)))
 		p.pull(rand.New(rand.NewPCG(seed, 13)))
+		p.unfit(rand.New(rand.NewPCG(seed, 16)))
 	}
 	p.more(rand.New(rand.NewPCG(seed, 20)))
 	return p

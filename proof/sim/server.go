@@ -52,6 +52,23 @@ type disk struct {
 	slow  time.Duration // a write takes up to this long
 	fails int           // this many more writes, then one fails; 0: none does
 	hangs chan struct{} // not nil: writes wait until it is closed
+	low   bool          // it is almost full
+}
+
+// space is how much room there is.
+func (d *disk) space() (free, total uint64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.low {
+		return 1 << 20, 1 << 40, nil
+	}
+	return 1 << 39, 1 << 40, nil
+}
+
+func (d *disk) fill(low bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.low = low
 }
 
 var errDisk = errors.New("input/output error (simulated)")
@@ -144,8 +161,8 @@ func (s *server) open() error {
 		Machine: node.Machine{
 			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t}, Pace: o.pace,
-			Leading: s.c.leads(s.id),
-			Leader:  func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
+			Leading: s.c.leads(s.id), DiskSpace: s.disk.space,
+			Leader: func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
 		},
 		Fatal: l.fatal,
 	}
