@@ -119,6 +119,9 @@ func (p *printer) took(r job.Run) string {
 // why is the short of it: the reason, the error, and when it is tried again.
 func (p *printer) why(r job.Run) string {
 	text := r.Reason.String()
+	if r.Forced {
+		text = strings.TrimSuffix("forced "+text, " ")
+	}
 	switch {
 	case r.Error == "":
 	case text == "" || r.Error == text || strings.HasPrefix(r.Error, text+":") || strings.HasPrefix(r.Error, text+" "):

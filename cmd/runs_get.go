@@ -49,7 +49,7 @@ func (p *printer) run(r job.Run) {
 		"status", p.runStatus(r.Status),
 		"reason", r.Reason.String(),
 		"scheduled", p.when(r.ScheduledAt),
-		"origin", map[bool]string{true: r.Origin.String()}[r.Origin != 0],
+		"origin", origin(r),
 		ready, p.when(r.ReadyAt),
 		"claimed", p.when(r.ClaimedAt),
 		"started", p.when(r.StartedAt),
@@ -60,6 +60,7 @@ func (p *printer) run(r job.Run) {
 		"worker", r.Worker,
 		"fence", fence,
 		"key", r.Key,
+		"job version", number(int(r.JobVersion)),
 	)
 	p.block("error", r.Error)
 	p.block("output", r.Output)
@@ -83,4 +84,15 @@ func (p *printer) attempts(list []job.Run) {
 		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker), p.why(r))
 	}
 	p.table(t)
+}
+
+// origin is why a run exists.
+func origin(r job.Run) string {
+	switch {
+	case r.Origin == 0:
+		return ""
+	case r.Forced:
+		return r.Origin.String() + ", forced"
+	}
+	return r.Origin.String()
 }

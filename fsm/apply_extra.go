@@ -41,6 +41,7 @@ func (a *applier) trigger(c *Trigger) (Outcome, error) {
 	}
 	k := job.RunKey{Job: id, At: max(a.now, s.LastManual+1), Origin: job.OriginManual}
 	s.LastManual = k.At
+	s.ByHand++
 	row := store.Row{Status: job.RunPending, Ready: a.now, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class}
 	if c.Key != "" {
 		row.Key = job.IdempotencyKey(c.Key, c.Name, k)
@@ -102,6 +103,7 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 			return Outcome{}, err
 		}
 		s.Waiting++
+		s.ByHand++
 		o.Times = append(o.Times, t)
 	}
 	o.Count = len(o.Times)

@@ -120,7 +120,7 @@ type Run struct {
 	ClaimedAt   Instant   `json:"claimed_at,omitzero"`
 	StartedAt   Instant   `json:"started_at,omitzero"`
 	FinishedAt  Instant   `json:"finished_at,omitzero"`
-	ReadyAt     Instant   `json:"ready_at,omitzero"` // of a pending or retrying run: when it may be claimed
+	ReadyAt     Instant   `json:"ready_at,omitzero"` // since when the run, or this attempt of it, may be claimed
 	Attempt     int       `json:"attempt,omitempty"`
 	Status      RunStatus `json:"status"`
 	Reason      Reason    `json:"reason,omitempty"`
@@ -128,8 +128,11 @@ type Run struct {
 	Output      string    `json:"output,omitempty"`
 	Worker      string    `json:"worker,omitempty"`
 	Fence       uint64    `json:"fence,omitempty"`
-	LagMS       *int64    `json:"lag_ms,omitempty"` // started (or claimed) minus scheduled
+	LagMS       *int64    `json:"lag_ms,omitempty"` // started (or claimed) minus ready
 	Key         string    `json:"idempotency_key,omitempty"`
+	JobVersion  uint64    `json:"job_version,omitempty"` // of the definition that the attempt was started with
+	// Forced: a backfill that repeats what ran. It has the id of the occurrence's other backfills, and a key and attempts of its own.
+	Forced bool `json:"forced,omitempty"`
 
 	// An interval of occurrences that did not run has these instead of a run id.
 	First        Instant `json:"first,omitzero"`

@@ -55,6 +55,17 @@ func defaultKey(k RunKey) string {
 	return string(b)
 }
 
+const forcedMark = ":forced:"
+
+// ForcedKey is the key of a forced backfill: it repeats what ran, so a target must not take it for that.
+func ForcedKey(key string, now int64) string { return key + forcedMark + strconv.FormatInt(now, 10) }
+
+// Forced says whether a run with this key is a forced backfill.
+func Forced(k RunKey, key string) bool {
+	i := strings.LastIndex(key, forcedMark)
+	return k.Origin == OriginBackfill && i >= 0 && strings.Trim(key[i+len(forcedMark):], "0123456789") == ""
+}
+
 // checkKey refuses a template whose key would not tell two occurrences apart, or could not be sent.
 func checkKey(s *Spec) *Error {
 	const field = "idempotency_key"

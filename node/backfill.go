@@ -190,7 +190,7 @@ func (p *backfill) command(a attempt, force bool) *fsm.Backfill {
 		}
 		key := job.IdempotencyKey(spec.IdempotencyKey, spec.Name, job.RunKey{Job: p.held.id, At: t, Origin: job.OriginBackfill})
 		if force { // it repeats what ran, so a target must not take it for that
-			key += ":forced:" + strconv.FormatInt(a.now, 10)
+			key = job.ForcedKey(key, a.now)
 		}
 		cmd.Keys = append(cmd.Keys, key)
 	}

@@ -17,7 +17,7 @@ func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
 	if err != nil {
 		return job.DeadLetter{}, err
 	}
-	run.Status, run.Reason, run.FinishedAt, run.ReadyAt = job.RunDead, d.Reason, job.Instant(d.DiedAt), 0
+	run.Status, run.Reason, run.FinishedAt = job.RunDead, d.Reason, job.Instant(d.DiedAt)
 	run.Error, run.Output, run.Seq = d.Error, d.Output, seq
 	rec, ok, err := r.Record(seq)
 	if err != nil {
@@ -29,7 +29,11 @@ func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
 			run.FinishedAt = job.Instant(rec.EndedAt)
 		}
 	}
-	run.LagMS = lag(&run)
+	def, err := r.definition(d.Run.Job)
+	if err != nil {
+		return job.DeadLetter{}, err
+	}
+	run.LagMS = lag(&run, def)
 	return job.DeadLetter{Seq: seq, Run: run}, nil
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
@@ -14,7 +15,12 @@ func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	run := job.Run{
 		RunID: k.String(), JobID: k.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
 		ClaimedAt: job.Instant(row.ClaimedAt), Attempt: int(row.Attempt), Status: row.Status, Reason: row.Cancel,
-		Worker: row.Worker, Fence: row.Fence, Key: row.Key,
+		Worker: row.Worker, Fence: row.Fence, Key: row.Key, JobVersion: row.Version, Forced: job.Forced(k, row.Key),
+		ReadyAt: job.Instant(row.Ready),
+	}
+	def, err := r.definition(k.Job)
+	if err != nil {
+		return run, err
 	}
 	switch row.Status {
 	case job.RunClaimed, job.RunCanceling:
@@ -27,13 +33,9 @@ func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 				}
 			}
 		}
-		run.LagMS = lag(&run)
-	case job.RunPending, job.RunRetrying:
-		run.ReadyAt = job.Instant(row.Ready)
-	}
-	def, err := r.definition(k.Job)
-	if err != nil {
-		return run, err
+		run.LagMS = lag(&run, def)
+	case job.RunWaiting:
+		run.ReadyAt = 0
 	}
 	name := ""
 	if def != nil {
@@ -46,16 +48,21 @@ func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	return run, nil
 }
 
-// lag is how late a run started, or was claimed if its start is not known.
-func lag(run *job.Run) *int64 {
+// lag is how late a run started, or was claimed if its start is not known: counted from when it might have been. A job that was made for
+// a time in the past could not start before it was there.
+func lag(run *job.Run, def *store.Definition) *int64 {
 	at := run.StartedAt
 	if at == 0 {
 		at = run.ClaimedAt
 	}
-	if at == 0 || run.ScheduledAt == 0 {
+	if at == 0 || run.ReadyAt == 0 {
 		return nil
 	}
-	ms := int64(at - run.ScheduledAt)
+	ready := run.ReadyAt
+	if def != nil {
+		ready = max(ready, job.Instant(def.CreatedAt))
+	}
+	ms := max(0, int64(at-ready)) // the start is by the worker's clock
 	return &ms
 }
 
@@ -66,9 +73,8 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 	if err != nil {
 		return run, err
 	}
-	template := ""
 	if def != nil {
-		run.JobName, template = def.Spec.Name, def.Spec.IdempotencyKey
+		run.JobName = def.Spec.Name
 	}
 	if i := rec.Interval; !i.Empty() {
 		run = intervalRun(rec.Job, run.JobName, i)
@@ -82,11 +88,10 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 		run.FinishedAt = job.Instant(rec.Recorded)
 	}
 	run.Attempt, run.Worker, run.Fence, run.Error, run.Output = int(rec.Attempt), rec.Worker, rec.Fence, rec.Error, rec.Output
-	run.LagMS = lag(&run)
-	// The key is not kept with the record: this is the one that the current definition makes. Whether a backfill was forced, which has
-	// another one, is not kept either.
-	if k.Origin != job.OriginBackfill {
-		run.Key = job.IdempotencyKey(template, run.JobName, k)
+	run.ReadyAt, run.JobVersion, run.Forced = job.Instant(rec.Ready), rec.Version, job.Forced(k, rec.Key)
+	run.LagMS = lag(&run, def)
+	if run.Key = rec.Key; run.Key == "" {
+		run.Key = job.IdempotencyKey("", run.JobName, k)
 	}
 	return run, nil
 }
@@ -233,10 +238,14 @@ func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 			return d, noRun(k.String())
 		}
 		d.Run = d.Attempts[0]
+		d.Attempts = sameRun(d.Attempts, d.Run.Key)
 		return d, nil
 	}
-	for i := range d.Attempts {
-		d.Attempts[i].Key = d.Run.Key // all attempts of a run have the same, and that of an open run is known
-	}
+	d.Attempts = sameRun(d.Attempts, d.Run.Key)
 	return d, nil
+}
+
+// sameRun are the attempts with a key. A forced backfill repeats an occurrence under the same id; what tells the two runs apart is the key.
+func sameRun(attempts []job.Run, key string) []job.Run {
+	return slices.DeleteFunc(attempts, func(r job.Run) bool { return r.Key != key })
 }

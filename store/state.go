@@ -51,6 +51,7 @@ type State struct {
 	LastNominal int64  // the last nominal time that was claimed, skipped or otherwise accounted for
 	HistHead    uint64 // newest history record of the job
 	Runs        uint32 // occurrences of the schedule that became runs; counts towards max_runs
+	ByHand      uint32 // manual and backfill runs that were made
 	LastStatus  job.RunStatus
 	LastAt      int64 // when it ended
 
@@ -162,6 +163,7 @@ func (s *State) encodeTo(w *writer) {
 	w.i64(s.LastNominal)
 	w.u64(s.HistHead)
 	w.u32(s.Runs)
+	w.uvar(uint64(s.ByHand))
 	w.u8(uint8(s.LastStatus))
 	w.i64(s.LastAt)
 	w.u32(s.Active)
@@ -218,6 +220,7 @@ func DecodeState(b []byte) (State, error) {
 	s.LastNominal = r.i64()
 	s.HistHead = r.u64()
 	s.Runs = r.u32()
+	s.ByHand = uint32(r.uvar())
 	s.LastStatus = job.RunStatus(r.u8())
 	s.LastAt = r.i64()
 	s.Active = r.u32()
