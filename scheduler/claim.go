@@ -303,6 +303,9 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 			continue
 		}
 		c.assignment = assignment(s.o.Term, c, o.Key, &p.job.def.Spec)
+		if i > 0 && mutant.On(mutant.MixPayload) {
+			c.assignment.Payload = claims[i-1].job.def.Spec.Payload
+		}
 		p.x.waiting = append(p.x.waiting, c)
 		touched[p.x] = struct{}{}
 		if _, ok := s.early[c.fence]; ok {

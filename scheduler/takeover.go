@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -101,6 +102,9 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 				}
 				if r.Status != job.RunClaimed && r.Status != job.RunCanceling {
 					return true
+				}
+				if def, ok, err := v.Definition(k.Job); mutant.On(mutant.EditedTimeout) && ok && err == nil {
+					r.Timeout = time.Duration(def.Spec.Timeout).Milliseconds()
 				}
 				key := sessionKey{r.Worker, r.Incarnation}
 				x := out[key]

@@ -148,7 +148,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				}
 				// An edit since the claim would make another payload of the same fence. Its worker was told of neither, so the run goes back
 				// and is claimed anew.
-				if def, ok, err := v.Definition(c.run.Job); err == nil && ok && def.Version == row.Version {
+				if def, ok, err := v.Definition(c.run.Job); err == nil && ok && (def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
 					out[i] = assignment(s.o.Term, c, row.Key, &def.Spec)
 				}
 			}

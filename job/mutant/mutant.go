@@ -35,5 +35,9 @@ const (
 	KeepLeading            // a leader whose clock is not the majority's never hands over
 	WrongHeir              // it hands over to the member whose clock is farthest from the majority's
 	NoSeal                 // a planned transfer commits no stamp first
+	MixPayload             // a claim of a batch is sent with the payload of the one before it
+	StaleDefinition        // a claim is made from a definition that was edited since
+	EditedTimeout          // the next leader holds a run to the timeout that an edit gave its job
+	ResendEdited           // what a worker was never told of is sent to it under the same fence with what an edit made of the job
 	count
 )

@@ -22,7 +22,7 @@ type checker struct {
 	lives     map[job.ID]*life
 	order     []job.ID
 	calendars map[string][]*change
-	settings  []*change // of queues
+	settings  []*change           // of queues
 	claims    map[uint64]*attempt // by fence
 	effects   map[uint64][]*Effect
 	keyOf     map[string]job.RunKey
@@ -346,7 +346,7 @@ func (c *checker) handed() {
 	said := map[uint64]Handed{}
 	for _, h := range all {
 		l := c.lives[h.Run.Job]
-		if first, ok := said[h.Fence]; ok && (first.Run != h.Run || first.Attempt != h.Attempt || first.Key != h.Key || first.Worker != h.Worker) {
+		if first, ok := said[h.Fence]; ok && (first.Run != h.Run || first.Attempt != h.Attempt || first.Key != h.Key || first.Worker != h.Worker || !sameGift(first.Got, h.Got)) {
 			c.bad(RuleFence, l, h.Run.At, "fence %d was handed to %s as attempt %d with key %q and to %s as attempt %d of %s with key %q", h.Fence, first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)
 		}
 		said[h.Fence] = h

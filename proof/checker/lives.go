@@ -52,6 +52,7 @@ type version struct {
 	spec   *job.Spec
 	o      *oracle
 	at     window
+	sent   window // of its call: stamps of commands that were on their way together are not commit order
 }
 
 // stampOf is when a call took effect.
@@ -287,7 +288,7 @@ func (c *checker) worlds(l *life) []*world {
 			if used[u] || u.Version != 0 && u.Version != n || u.hi < vs[len(vs)-1].at.lo || u.Spec == nil {
 				continue
 			}
-			v := version{number: n + 1, spec: u.Spec, at: u.window}
+			v := version{number: n + 1, spec: u.Spec, at: u.window, sent: u.window}
 			if u.Answer != nil && u.Answer.Version == n+1 {
 				v.spec = &u.Answer.Spec
 				if u.Answer.UpdatedAt != 0 {
@@ -302,7 +303,7 @@ func (c *checker) worlds(l *life) []*world {
 			delete(used, u)
 		}
 	}
-	grow([]version{{number: 1, spec: spec, at: l.create.window}}, map[*change]bool{})
+	grow([]version{{number: 1, spec: spec, at: l.create.window, sent: l.create.window}}, map[*change]bool{})
 	if len(out) == 0 {
 		c.bad(RuleCall, l, 0, "no order of the updates explains version %d", last)
 		return nil

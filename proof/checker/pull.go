@@ -13,7 +13,7 @@ func (c *checker) pulls(worker string) bool { return slices.Contains(c.in.Pull, 
 // overdue says that an attempt was held for as long as its job's timeout. That of a pull worker counts from its delivery, and under the
 // next leader from its claim.
 func (c *checker) overdue(l *life, a *attempt) bool {
-	return l.w.any(int64(a.ClaimedAt), a.recorded, func(v *version) bool {
+	return l.w.any(int64(a.ClaimedAt), int64(a.ClaimedAt), func(v *version) bool {
 		d := v.spec.Timeout
 		if d == 0 {
 			d = job.DefaultTimeout

@@ -123,6 +123,7 @@ func (c *checker) run(l *life, r *runLife) {
 			started++
 		}
 		c.claim(l, r, a, prev)
+		c.defined(l, r, a)
 		c.attempt(l, r, a, &failures, &losses)
 		prev = a
 	}
@@ -477,11 +478,12 @@ func (c *checker) keys(l *life, r *runLife, forced int) {
 		}
 		seen[key] = true
 		c.keyOf[key] = r.key
-		first := r.firstClaim()
-		if r.key.Origin != job.OriginSchedule {
-			first = min(first, r.made(l))
+		// It is made when the run is opened, and what waits behind another run may be claimed much later.
+		opened := r.firstClaim()
+		if forced > 0 {
+			opened = int64(a.ClaimedAt)
 		}
-		if !l.w.any(first-c.ttl, int64(a.ClaimedAt), func(v *version) bool {
+		if !l.w.any(min(opened, r.made(l))-c.clock, opened+c.clock, func(v *version) bool {
 			want := keyFor(v.spec, r.key)
 			return key == want || forced > 0 && strings.HasPrefix(key, want+":forced:")
 		}) {

@@ -13,12 +13,13 @@ import (
 // All times are milliseconds of one clock, the observer's. Where a node stamps by another one, ClockError says how far apart the two
 // may be; a simulation with one clock leaves it zero.
 type Input struct {
-	Calls   []Call   // in any order
-	Faults  []Fault  // in any order
-	Outages []Outage // every outage that a takeover committed, those included that have been pruned from the state since
-	Effects []Effect // every attempt that a worker started
-	Handed  []Handed // optional: every assignment that reached a worker, started or not, repetitions included
-	Pull    []string // optional: the names of pull workers
+	Calls   []Call                       // in any order
+	Faults  []Fault                      // in any order
+	Outages []Outage                     // every outage that a takeover committed, those included that have been pruned from the state since
+	Effects []Effect                     // every attempt that a worker started
+	Handed  []Handed                     // optional: every assignment that reached a worker, started or not, repetitions included
+	Pull    []string                     // optional: the names of pull workers
+	Tags    map[string]map[string]string // optional: the tags of each worker, if those do not change
 	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
 	Takeovers []Takeover
 	Told      []Told // optional: every notification that arrived
@@ -189,6 +190,7 @@ type Effect struct {
 	End         job.Instant // Cut: when the process died; 0: was still in it at the end
 	Outcome     EffectOutcome
 	RetryAfter  time.Duration // Failed: the delay that was asked for
+	Got         *Received     // optional: what it was given to do
 }
 
 // Handed is one assignment as it reached a worker.
@@ -201,7 +203,8 @@ type Handed struct {
 	Attempt     int
 	Key         string
 	At          job.Instant
-	Refused     bool // the worker did not take it: it knows the fence, or has a session with a higher term
+	Refused     bool      // the worker did not take it: it knows the fence, or has a session with a higher term
+	Got         *Received // optional
 }
 
 // Final is what the cluster says at the end. It must be at rest: every occurrence that is due has been decided.
@@ -252,36 +255,37 @@ type Rule string
 
 // The rules.
 const (
-	RuleInput     Rule = "input"        // the observation contradicts itself; the checker cannot judge it
-	RuleLost      Rule = "lost"         // an occurrence, a run or an acknowledged change is nowhere
-	RuleInvented  Rule = "invented"     // a run or a record for a time that is no occurrence, or that nobody asked for
-	RuleTwice     Rule = "twice"        // an occurrence is accounted for more than once
-	RuleLive      Rule = "live"         // two live attempts of one run, or a second one without an excuse
-	RuleFence     Rule = "fence"        // a fence that does not grow, is shared or is unknown
-	RuleAttempt   Rule = "attempt"      // an attempt number that does not grow
-	RuleOverlap   Rule = "overlap"      // the overlap policy was not kept
-	RuleMissed    Rule = "missed"       // a missed window was handled against its rule, or backlog as missed
-	RuleReason    Rule = "reason"       // an occurrence did not run for a reason that did not exist
-	RuleDeadline  Rule = "deadline"     // started after its deadline, or expired before it
-	RuleBounds    Rule = "bounds"       // outside start_at and end_at, more than max_runs, inside a blackout
-	RuleOnce      Rule = "at_most_once" // done twice in spite of it, or lost without a record
-	RuleRetry     Rule = "retry"        // too many, too early, or given up too soon
-	RuleKey       Rule = "key"          // an idempotency key that changed or that two runs share
-	RuleEarly     Rule = "early"        // started before its time
-	RulePaused    Rule = "paused"       // fired while it was paused
-	RuleDeleted   Rule = "deleted"      // fired while it did not exist
-	RuleCanceled  Rule = "canceled"     // canceled though nobody asked, or went on though somebody did
-	RuleOutcome   Rule = "outcome"      // the record says something else than the worker
-	RuleDead      Rule = "dead"         // dead letters and history disagree
-	RuleCall      Rule = "call"         // the answer to a call does not fit what became of it
-	RuleNext      Rule = "next_run"     // a job's next run is not its next occurrence
-	RuleReplicas  Rule = "replicas"     // two replicas differ
-	RuleCommitted Rule = "claim"        // an attempt of a claim that the history does not know
-	RuleTerm      Rule = "term"         // an assignment of a lower term was taken
-	RuleLate      Rule = "late"         // due, free to run, and nobody cared
-	RuleQueue     Rule = "queue"        // claimed from a paused queue, or more than its limit
-	RuleStalled   Rule = "stalled"      // nothing ran although a majority of the clocks was right
-	RuleOutage    Rule = "outage"       // an outage was committed for a time in which somebody led
+	RuleInput      Rule = "input"        // the observation contradicts itself; the checker cannot judge it
+	RuleLost       Rule = "lost"         // an occurrence, a run or an acknowledged change is nowhere
+	RuleInvented   Rule = "invented"     // a run or a record for a time that is no occurrence, or that nobody asked for
+	RuleTwice      Rule = "twice"        // an occurrence is accounted for more than once
+	RuleLive       Rule = "live"         // two live attempts of one run, or a second one without an excuse
+	RuleFence      Rule = "fence"        // a fence that does not grow, is shared or is unknown
+	RuleAttempt    Rule = "attempt"      // an attempt number that does not grow
+	RuleOverlap    Rule = "overlap"      // the overlap policy was not kept
+	RuleMissed     Rule = "missed"       // a missed window was handled against its rule, or backlog as missed
+	RuleReason     Rule = "reason"       // an occurrence did not run for a reason that did not exist
+	RuleDeadline   Rule = "deadline"     // started after its deadline, or expired before it
+	RuleBounds     Rule = "bounds"       // outside start_at and end_at, more than max_runs, inside a blackout
+	RuleOnce       Rule = "at_most_once" // done twice in spite of it, or lost without a record
+	RuleRetry      Rule = "retry"        // too many, too early, or given up too soon
+	RuleKey        Rule = "key"          // an idempotency key that changed or that two runs share
+	RuleEarly      Rule = "early"        // started before its time
+	RulePaused     Rule = "paused"       // fired while it was paused
+	RuleDeleted    Rule = "deleted"      // fired while it did not exist
+	RuleCanceled   Rule = "canceled"     // canceled though nobody asked, or went on though somebody did
+	RuleOutcome    Rule = "outcome"      // the record says something else than the worker
+	RuleDead       Rule = "dead"         // dead letters and history disagree
+	RuleCall       Rule = "call"         // the answer to a call does not fit what became of it
+	RuleNext       Rule = "next_run"     // a job's next run is not its next occurrence
+	RuleReplicas   Rule = "replicas"     // two replicas differ
+	RuleCommitted  Rule = "claim"        // an attempt of a claim that the history does not know
+	RuleTerm       Rule = "term"         // an assignment of a lower term was taken
+	RuleLate       Rule = "late"         // due, free to run, and nobody cared
+	RuleQueue      Rule = "queue"        // claimed from a paused queue, or more than its limit
+	RuleStalled    Rule = "stalled"      // nothing ran although a majority of the clocks was right
+	RuleOutage     Rule = "outage"       // an outage was committed for a time in which somebody led
+	RuleDefinition Rule = "definition"   // an attempt is not what the definition at its claim says
 )
 
 // Report is the outcome of Check.

@@ -58,6 +58,11 @@ var hints = map[mutant.Mutant][]try{
 	mutant.KeepLeading:   {{"wrong-clock", 1}, {"drift", 1}},
 	mutant.WrongHeir:     {{"wrong-clock", 1}, {"wrong-clock", 2}},
 	mutant.NoSeal:        {{"planned", 1}, {"planned", 2}},
+
+	mutant.MixPayload:      {{"edits", 2}, {"edits", 3}},
+	mutant.StaleDefinition: {{"edits", 1}, {"edits", 2}},
+	mutant.EditedTimeout:   {{"edits", 1}, {"edits", 2}, {"edits", 3}},
+	mutant.ResendEdited:    {{"edits", 2}, {"edits", 2}, {"edits", 3}, {"edits", 4}},
 }
 
 // finding is a line of the table.

@@ -115,7 +115,7 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
-	case "update":
+	case "update", "redefine":
 		c.update(pc, rng, ref, call)
 	case "pause":
 		call.Kind = checker.CallPause
@@ -198,7 +198,12 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	}
 	spec := j.Spec
 	other := c.p.jobs[rng.IntN(len(c.p.jobs))].spec
-	switch rng.IntN(6) {
+	change := rng.IntN(6)
+	if pc.kind == "redefine" { // only what an attempt is made of
+		change = -1
+		spec.Timeout = job.Duration(pick(rng, 4*time.Second, 5*time.Minute))
+	}
+	switch change {
 	case 0, 1:
 		spec.Schedule, spec.Timezone = other.Schedule, other.Timezone
 	case 2:
@@ -210,6 +215,7 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	case 5:
 		spec.Calendars, spec.Priority, spec.Deadline = other.Calendars, other.Priority, other.Deadline
 	}
+	c.p.redefine(rand.New(rand.NewPCG(pc.x, 8)), &spec)
 	call.Kind, call.Name = checker.CallUpdate, spec.Name
 	if rng.IntN(2) == 0 {
 		call.Version = j.Version

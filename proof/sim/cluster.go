@@ -78,7 +78,7 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	}
 	for i := range p.o.workers {
 		name := fmt.Sprintf("w%d", i+1)
-		c.workers = append(c.workers, &worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: map[string]string{"pool": "remote"}})
+		c.workers = append(c.workers, &worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: remoteTags})
 	}
 	for i, pl := range p.o.pullers {
 		c.pullers = append(c.pullers, newPuller(c, i, pl))

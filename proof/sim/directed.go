@@ -23,6 +23,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"drift":       drift,
 	"low-disk":    lowDisk,
 	"planned":     planned,
+	"edits":       edits,
 }
 
 func directedPlan(name string, seed uint64) *plan {
@@ -39,6 +40,7 @@ func directedPlan(name string, seed uint64) *plan {
 		base:    time.Date(2027, 6, 1, 12, 0, 0, 0, time.UTC).Add(between(rng, 0, time.Minute)).Truncate(time.Millisecond),
 	}
 	make(p, rng)
+	p.distinguish(rand.New(rand.NewPCG(seed, 15)))
 	for i := range p.jobs {
 		p.calls = append(p.calls, plannedCall{kind: "create", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}

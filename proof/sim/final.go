@@ -128,7 +128,15 @@ func (c *cluster) seen() (in checker.Input) {
 	for o := range c.rec.outages {
 		in.Outages = append(in.Outages, o)
 	}
+	in.Tags = map[string]map[string]string{}
+	for _, s := range c.servers {
+		in.Tags[s.id] = nodeTags
+	}
+	for _, w := range c.workers {
+		in.Tags[w.name] = w.tags
+	}
 	for _, p := range c.pullers {
+		in.Tags[p.name] = remoteTags
 		in.Pull = append(in.Pull, p.name)
 	}
 	slices.SortFunc(in.Outages, func(a, b checker.Outage) int { return int(a.From - b.From) })

@@ -105,6 +105,7 @@ func newPlan(seed uint64) *plan {
 		p.pull(rand.New(rand.NewPCG(seed, 13)))
 		p.unfit(rand.New(rand.NewPCG(seed, 16)))
 	}
+	p.distinguish(rand.New(rand.NewPCG(seed, 15)))
 	p.more(rand.New(rand.NewPCG(seed, 20)))
 	return p
 }

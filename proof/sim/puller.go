@@ -81,7 +81,7 @@ func (p *puller) start() {
 	proc := newProcess(p.name)
 	run := &runner{rec: p.c.rec, proc: proc, seed: p.c.seed}
 	w := client.Worker{
-		Queue: p.queue, Name: p.name, Concurrency: p.hands, Tags: map[string]string{"pool": "remote"}, DrainTimeout: 10 * time.Second,
+		Queue: p.queue, Name: p.name, Concurrency: p.hands, Tags: remoteTags, DrainTimeout: 10 * time.Second,
 		Clock: p.clock.Elapsed, Logger: slog.New(p.c.logs.handler(p.name)),
 		Handler:    func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
 		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.dial(proc.dead), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
@@ -147,7 +147,7 @@ func (r *runner) pulled(ctx context.Context, run *client.Run) error {
 	if err != nil {
 		return err
 	}
-	res := r.Run(ctx, job.Assignment{Run: key, Fence: run.Fence, Attempt: run.Attempt, Key: run.Key, JobName: run.JobName})
+	res := r.Run(ctx, pulledAs(key, &run.PullRun))
 	if res.Outcome == job.OutcomeSucceeded {
 		run.Output = res.Output
 		return nil
@@ -160,6 +160,17 @@ func (r *runner) pulled(ctx context.Context, run *client.Run) error {
 		err = client.Permanent(err)
 	}
 	return err
+}
+
+// pulledAs is a pulled run as an assignment.
+func pulledAs(key job.RunKey, r *job.PullRun) job.Assignment {
+	payload := map[string]any{"queue": r.Queue}
+	if len(r.Data) > 0 {
+		payload["data"] = r.Data
+	}
+	data, _ := json.Marshal(payload) //nolint:errcheck // what was read as JSON can be written as such
+	return job.Assignment{Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, JobName: r.JobName, Type: job.TypeQueue, Payload: data,
+		Timeout: r.Timeout, Delivery: r.Delivery}
 }
 
 // timedOut says whether the context of an attempt ended because that took too long.
@@ -194,7 +205,8 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 	defer rec.mu.Unlock()
 	for _, r := range reply.Runs {
 		if key, err := job.ParseRunKey(r.RunID); err == nil {
-			rec.handed = append(rec.handed, checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, At: rec.t.instant()})
+			a := pulledAs(key, &r)
+			rec.handed = append(rec.handed, checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, At: rec.t.instant(), Got: received(&a)})
 		}
 	}
 	return resp, nil

@@ -154,7 +154,7 @@ func (s *server) open() error {
 	o := &s.c.o
 	cfg := node.Config{
 		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
-		Executors: o.takes(), Slots: o.slots, Tags: map[string]string{"pool": "node"}, Version: "sim",
+		Executors: o.takes(), Slots: o.slots, Tags: nodeTags, Version: "sim",
 		Logger:        slog.New(s.c.logs.handler(s.id)),
 		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40), DrainTimeout: 10 * time.Second,
 		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true}, Members: o.members,
@@ -392,7 +392,7 @@ func (h *handedTo) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) 
 		h.rec.mu.Lock()
 		for _, a := range r.Assignments {
 			h.rec.handed = append(h.rec.handed, checker.Handed{Worker: h.name, Incarnation: p.Session.Incarnation, Term: p.Session.Term, Run: a.Run,
-				Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(), Refused: a.Term < p.Session.Term})
+				Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(), Refused: a.Term < p.Session.Term, Got: received(&a)})
 		}
 		h.rec.mu.Unlock()
 	}

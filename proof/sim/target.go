@@ -126,7 +126,7 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	}
 	m := r.rec.manner(a.JobName)
 	dice := m.dice(r.seed, a)
-	e := &checker.Effect{Worker: r.proc.name, Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, Start: r.rec.t.instant()}
+	e := &checker.Effect{Worker: r.proc.name, Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, Start: r.rec.t.instant(), Got: received(&a)}
 	r.rec.mu.Lock()
 	r.rec.effects = append(r.rec.effects, e)
 	r.rec.mu.Unlock()
@@ -176,6 +176,11 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	}
 	r.end(e, checker.Succeeded, 0)
 	return job.Result{Outcome: job.OutcomeSucceeded, Output: "done"}
+}
+
+// received is what an assignment asks for.
+func received(a *job.Assignment) *checker.Received {
+	return &checker.Received{Type: a.Type, Payload: a.Payload, Timeout: a.Timeout, Delivery: a.Delivery}
 }
 
 func (r *runner) end(e *checker.Effect, o checker.EffectOutcome, after time.Duration) {

@@ -1,0 +1,106 @@
+package checker
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// TestDefinitionAtTheClaim: what an attempt was given is held against the definition in force when it was claimed.
+func TestDefinitionAtTheClaim(t *testing.T) {
+	first := func(s *job.Spec) {
+		s.Payload, s.Timeout, s.Workers = json.RawMessage(`{"url":"http://h/1"}`), job.Duration(30*time.Second), map[string]string{"pool": "a"}
+		s.IdempotencyKey = "{job_id}/{scheduled_at_unix}/1"
+	}
+	second := func(s *job.Spec) {
+		s.Payload, s.Timeout, s.Workers = json.RawMessage(`{"url":"http://h/2"}`), job.Duration(60*time.Second), map[string]string{"pool": "b"}
+		s.IdempotencyKey = "{job_id}/{scheduled_at_unix}/2"
+	}
+	tags := map[string]map[string]string{worker: {"pool": "a"}, "n2": {"pool": "b"}}
+	// history is a minute with the first definition and one with the second, which was put between them.
+	history := func(change func(in *Input)) *Input {
+		s := newScene(first)
+		s.in.Tags = tags
+		s.run(1)
+		s.update(minute(1)+20_000, second)
+		s.runAt(sched(minute(2)), minute(2))
+		in := s.end(2)
+		for i, n := range []string{"1", "2"} {
+			e, h := &in.Effects[i], &in.Final.History[i]
+			e.Key = keyFor(&job.Spec{IdempotencyKey: "{job_id}/{scheduled_at_unix}/" + n}, e.Run)
+			e.Got = &Received{Type: job.TypeHTTP, Payload: json.RawMessage(`{ "url": "http://h/` + n + `" }`), Timeout: job.Duration((30 + 30*time.Duration(i)) * time.Second), Delivery: job.DeliverAtLeastOnce}
+			e.Worker, h.JobVersion, h.Key = []string{worker, "n2"}[i], uint64(i+1), e.Key
+			h.Worker = e.Worker
+			in.Handed[i].Key, in.Handed[i].Worker = e.Key, e.Worker
+		}
+		if change != nil {
+			change(in)
+		}
+		return in
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(in *Input)
+		want   Rule
+	}{
+		{"right", nil, ""},
+		{"the versions are not known", func(in *Input) { in.Final.History[0].JobVersion, in.Final.History[1].JobVersion = 0, 0 }, ""},
+		{"another job's payload", func(in *Input) { in.Effects[1].Got.Payload = json.RawMessage(`{"url":"http://h/other"}`) }, RuleDefinition},
+		{"another job's type", func(in *Input) { in.Effects[1].Got.Type = job.TypeShell }, RuleDefinition},
+		{"the payload before the edit", func(in *Input) { in.Effects[1].Got = in.Effects[0].Got }, RuleDefinition},
+		{"the payload of an edit to come", func(in *Input) { in.Effects[0].Got = in.Effects[1].Got }, RuleDefinition},
+		{"the timeout of an edit to come", func(in *Input) { in.Effects[0].Got.Timeout = in.Effects[1].Got.Timeout }, RuleDefinition},
+		{"another delivery", func(in *Input) { in.Effects[0].Got.Delivery = job.DeliverAtMostOnce }, RuleDefinition},
+		{"a worker that the job does not select", func(in *Input) {
+			in.Effects[1].Worker, in.Final.History[1].Worker, in.Handed[1].Worker = worker, worker, worker
+		}, RuleDefinition},
+		{"the key of the template before the edit", func(in *Input) {
+			in.Effects[1].Key = keyFor(&job.Spec{IdempotencyKey: "{job_id}/{scheduled_at_unix}/1"}, in.Effects[1].Run)
+			in.Final.History[1].Key, in.Handed[1].Key = in.Effects[1].Key, in.Effects[1].Key
+		}, RuleKey},
+		{"another key than is recorded", func(in *Input) { in.Final.History[1].Key = "x" }, RuleDefinition},
+		{"an old version", func(in *Input) { in.Final.History[1].JobVersion = 1 }, RuleDefinition},
+		{"a version to come", func(in *Input) { in.Final.History[0].JobVersion = 2 }, RuleDefinition},
+		{"one fence with two payloads", func(in *Input) {
+			in.Handed[1].Got = in.Effects[1].Got
+			again := in.Handed[1]
+			again.Got = in.Effects[0].Got
+			in.Handed = append(in.Handed, again)
+		}, RuleFence},
+		{"the edit has no answer", func(in *Input) {
+			in.Calls[1].Outcome, in.Calls[1].Answer, in.Calls[1].Return = Unknown, nil, 0
+			in.Effects[0].Got = in.Effects[1].Got
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) { check(t, history(tt.change), tt.want) })
+	}
+}
+
+// TestTimeoutOfTheClaim: an attempt is stopped at the timeout that it was started with, whatever an edit makes of the job meanwhile.
+func TestTimeoutOfTheClaim(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		before, now time.Duration
+		took        int64
+		want        Rule
+	}{
+		{"its own", 20 * time.Second, 20 * time.Second, 20_010, ""},
+		{"its own, and the job has a shorter one by now", 20 * time.Second, 5 * time.Second, 20_010, ""},
+		{"its own, and the job has a longer one by now", 20 * time.Second, time.Minute, 20_010, ""},
+		{"that of a later edit", 20 * time.Second, 5 * time.Second, 8_010, RuleDefinition},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			retries := 3
+			s := newScene(func(s *job.Spec) {
+				s.Timeout, s.Retry = job.Duration(tt.before), job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate}
+			})
+			s.in.Pull = []string{worker}
+			s.attempt(sched(minute(1)), 1, worker, minute(1), tt.took, TimedOut, job.RunFailed, job.ReasonTimeout)
+			s.update(minute(1)+3000, func(s *job.Spec) { s.Timeout = job.Duration(tt.now) })
+			s.attempt(sched(minute(1)), 2, worker, minute(1)+tt.took+10, 1000, Succeeded, job.RunSucceeded, 0)
+			check(t, s.end(1), tt.want)
+		})
+	}
+}
