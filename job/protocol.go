@@ -31,8 +31,18 @@ type Register struct {
 	Version     string            `json:"version,omitempty"`
 	Where       string            `json:"where,omitempty"` // host, process and directory, for those who look for it
 
+	Node *NodeRef `json:"node,omitempty"` // of the worker of a node, whose id is the worker's name
+
 	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count, and is taken at its word
 	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for
+}
+
+// NodeRef says which node a worker belongs to: a node works for its cluster only while it is a member of it.
+type NodeRef struct {
+	Cluster  string `json:"cluster"`
+	Epoch    uint64 `json:"epoch"`
+	Instance string `json:"instance"` // of its data directory
+	Address  string `json:"address"`
 }
 
 // Session is the answer to Register.

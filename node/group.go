@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -31,6 +32,7 @@ type group struct {
 	schedules scheduler.Schedules          // of jobs that were created lately
 	members   *members                     // set before raft starts
 	skew      func() (time.Duration, bool) // how far this node's clock is from the majority's
+	standing  func(worker string, n job.NodeRef) (leaving bool, err error)
 }
 
 // openGroup opens the files of the group and holds them against each other. Raft is not running yet.
@@ -206,7 +208,7 @@ func (g *group) campaignAlone() error {
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL, Metrics: g.meters.hooks(),
-		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.skew, Pace: g.cfg.Machine.Pace,
+		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.skew, Standing: g.standing, Pace: g.cfg.Machine.Pace,
 	})
 }
 

@@ -95,6 +95,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	}
 	n.disk = newDiskWatch(n)
 	n.group.skew = n.members.skew
+	n.group.standing = n.members.standing
 	if err := n.group.start(cfg.hooks.raftTransport(n.trans)); err != nil {
 		return nil, err
 	}

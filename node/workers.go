@@ -115,6 +115,7 @@ func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session
 	for {
 		var s job.Session
 		err := errNoLeader()
+		q.Node = r.n.members.ref()
 		if out := r.out(); !out || len(q.Held) > 0 {
 			q := q
 			if out {

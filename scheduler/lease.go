@@ -22,6 +22,7 @@ const (
 func (l *loop) tick(mono time.Duration, stamping bool) {
 	late := mono-l.lastTick > 2*l.s.maxSleep()
 	l.lastTick = mono
+	l.s.reviewStandings()
 	l.lookAtLeases(mono, late, stamping)
 	l.watch(mono, stamping)
 	if stamping {

@@ -53,6 +53,10 @@ type Options struct {
 	// stamp; above MaxSkew it holds. It must not block.
 	Skew func() (d time.Duration, known bool)
 
+	// Standing, if set, says whether a node is a member of the cluster, whose worker may have a session. One that was removed is leaving: it
+	// finishes what it has in hand and gets nothing more. It may read the state.
+	Standing func(worker string, n job.NodeRef) (leaving bool, err error)
+
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never
 

@@ -16,6 +16,8 @@ type session struct {
 	key     sessionKey
 	owner   uint64 // ownerOf the process; 0: a pull worker, which has no secret
 	where   string // as it told at its registration
+	node    *job.NodeRef
+	leaving bool // the worker of a node that is no member any more: it gets nothing
 	version string
 	types   []job.Type
 	tags    map[string]string
@@ -85,7 +87,7 @@ func newSession(k sessionKey, now time.Duration) *session {
 
 // free is how many runs the session can be given now.
 func (x *session) free() int {
-	if !x.registered || x.gone || x.draining {
+	if !x.registered || x.gone || x.draining || x.leaving {
 		return 0
 	}
 	if x.pull != nil {

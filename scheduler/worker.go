@@ -28,6 +28,10 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	if err := checkRegister(&r); err != nil {
 		return job.Session{}, err
 	}
+	leaving, err := s.standing(&r)
+	if err != nil {
+		return job.Session{}, err
+	}
 	// It may come from the leader that took our place: what it did there we would send it again.
 	if err := s.confirm(ctx, confirmNow); err != nil && !mutant.On(mutant.LowerTerm) {
 		return job.Session{}, err
@@ -61,7 +65,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	}
 	answer.Incarnation = x.key.incarnation
 	x.registered, x.registration = true, r.Registration
-	x.owner, x.where = ownerOf(&r), r.Where
+	x.owner, x.where, x.node, x.leaving = ownerOf(&r), r.Where, r.Node, leaving
 	x.version, x.types, x.tags, x.slots = r.Version, r.Types, r.Tags, r.Slots
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono

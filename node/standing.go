@@ -1,0 +1,42 @@
+package node
+
+import (
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// ref is what this node's worker says about its node.
+func (m *members) ref() *job.NodeRef {
+	id, epoch := m.cluster()
+	return &job.NodeRef{Cluster: id, Epoch: epoch, Instance: m.n.dir.Instance, Address: m.address()}
+}
+
+// standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to that node: one that raft
+// refuses would execute runs of a cluster that it is no part of. A leader has all rows, so that, unlike in a handshake, one that is missing
+// is no excuse.
+func (m *members) standing(worker string, n job.NodeRef) (leaving bool, err error) {
+	if m.n.cfg.hooks.trusting {
+		return false, nil
+	}
+	id, epoch := m.cluster()
+	r, known := m.row(worker)
+	switch {
+	case n.Cluster != id:
+		return false, notMember("look at --join and at the addresses", "node %s is in cluster %q and not in %s", worker, n.Cluster, id)
+	case n.Epoch != epoch:
+		return false, notMember("empty its data directory and let it join again", "the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d)", epoch, worker, n.Epoch)
+	case !known:
+		return false, notMember("start it with --join", "node %s is no member of the cluster", worker)
+	case r.Instance != n.Instance:
+		return false, notMember("run `carillon cluster remove "+worker+"`, empty its data directory and start it with --join", "node %s has another data directory than the one that joined", worker)
+	case r.Removed:
+		return true, nil
+	case r.Address != n.Address && m.override(worker) != n.Address && worker != m.id():
+		return false, notMember("if it moved, wait until the leader has learned that; if its data directory was copied, stop the copy",
+			"node %s is known at %s and its worker at %s", worker, r.Address, n.Address)
+	}
+	return false, nil
+}
+
+func notMember(remedy, format string, args ...any) error {
+	return job.Errorf(job.CodeForbidden, remedy, format, args...)
+}
