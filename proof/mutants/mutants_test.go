@@ -59,6 +59,8 @@ var hints = map[mutant.Mutant][]try{
 	mutant.WrongHeir:     {{"wrong-clock", 1}, {"wrong-clock", 2}},
 	mutant.NoSeal:        {{"planned", 1}, {"planned", 2}},
 
+	mutant.InheritedDead:   {{"clones", 1}, {"clones", 2}, {"clones", 3}},
+	mutant.ReleaseUnproven: {{"clones", 1}, {"clones", 2}},
 	mutant.MixPayload:      {{"edits", 2}, {"edits", 3}},
 	mutant.StaleDefinition: {{"edits", 1}, {"edits", 2}},
 	mutant.EditedTimeout:   {{"edits", 1}, {"edits", 2}, {"edits", 3}},

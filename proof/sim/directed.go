@@ -24,6 +24,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"low-disk":    lowDisk,
 	"planned":     planned,
 	"edits":       edits,
+	"clones":      clones,
 }
 
 func directedPlan(name string, seed uint64) *plan {

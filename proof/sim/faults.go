@@ -179,6 +179,10 @@ func (c *cluster) inflict(f plannedFault) {
 		done = c.deafLeader(f)
 	case "late-leader":
 		done = c.lateLeader(f, rng)
+	case "clone-worker":
+		done = c.cloneWorker(f)
+	case "same-name":
+		done = c.sameName(f)
 	}
 	if done {
 		c.count(f.kind)

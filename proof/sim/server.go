@@ -303,6 +303,8 @@ type worker struct {
 	host  *host
 	clock *clock
 	tags  map[string]string
+	// secret is "" for the worker that lives in its directory, whose processes follow each other; a second one of its name has another.
+	secret string
 
 	mu   sync.Mutex
 	proc *process
@@ -323,7 +325,7 @@ func (w *worker) start() {
 	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
-	x, err := executor.New(executor.Options{Name: w.name, Secret: "secret of " + w.name, Slots: 4, Prefetch: 2, Tags: w.tags, Runners: runners,
+	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4, Prefetch: 2, Tags: w.tags, Runners: runners,
 		Leader: &handedTo{far, w.c.rec, w.name}, Clock: w.clock, Pace: w.c.o.pace, DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))})
 	if err != nil {
 		w.c.problem("%s: %v", w.name, err)
