@@ -75,3 +75,23 @@ func (d *SmallDisk) Empty() {
 		d.tb.Fatal(err)
 	}
 }
+
+// FillBut takes the room that is left, but for some bytes.
+func (d *SmallDisk) FillBut(leave int64) {
+	d.tb.Helper()
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(d.Path, &fs); err != nil {
+		d.tb.Fatal(err)
+	}
+	f, err := os.Create(d.filler())
+	if err != nil {
+		d.tb.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := io.CopyN(f, rand.Reader, int64(fs.Bavail)*int64(fs.Bsize)-leave); err != nil { //nolint:unconvert // its type differs between systems
+		d.tb.Fatalf("the disk does not fill: %v", err)
+	}
+	if err := f.Sync(); err != nil {
+		d.tb.Fatal(err)
+	}
+}

@@ -25,6 +25,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"planned":     planned,
 	"edits":       edits,
 	"clones":      clones,
+	"jumpy":       jumpy,
 }
 
 func directedPlan(name string, seed uint64) *plan {

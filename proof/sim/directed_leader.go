@@ -41,6 +41,12 @@ func drift(p *plan, rng *rand.Rand) {
 	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "drift-leader", x: rng.Uint64()}}
 }
 
+// jumpy: the leader's clock is set to and fro by two seconds, again and again. It is never far from the others', and never steady.
+func jumpy(p *plan, rng *rand.Rand) {
+	p.fits(50 * time.Second)
+	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "jumpy-leader", lasts: 4 * time.Minute, x: rng.Uint64()}}
+}
+
 // lowDisk: the leader's disk is almost full, then those of all; and once more. A third time within ten minutes the leadership might have come to
 // a node that handed it on already, and would rightly stay there.
 func lowDisk(p *plan, rng *rand.Rand) {
@@ -113,6 +119,24 @@ func (c *cluster) driftLeader(_ plannedFault, rng *rand.Rand) bool {
 	rate := pick(rng, 0.03, 0.05, 0.1, -0.03, -0.05, -0.1)
 	c.fault(checker.FaultClock, c.servers[i].id, "", time.Duration(rate*float64(c.o.length)))
 	c.servers[i].clock.drift(rate)
+	return true
+}
+
+// jumpyLeader sets the leader's clock to and fro.
+func (c *cluster) jumpyLeader(f plannedFault) bool {
+	i := c.leader()
+	if i < 0 {
+		return false
+	}
+	s := c.servers[i]
+	x := c.fault(checker.FaultClock, s.id, "", 2*time.Second)
+	for began := time.Now(); time.Since(began) < f.lasts; {
+		for _, d := range []time.Duration{2 * time.Second, 0} {
+			s.clock.set(d)
+			time.Sleep(4 * time.Second)
+		}
+	}
+	c.over(x)
 	return true
 }
 

@@ -169,6 +169,8 @@ func (c *cluster) inflict(f plannedFault) {
 		s.disk.fill(true)
 		time.Sleep(f.lasts)
 		s.disk.fill(false)
+	case "jumpy-leader":
+		done = c.jumpyLeader(f)
 	case "drift-leader":
 		done = c.driftLeader(f, rng)
 	case "transfer-wrong":
