@@ -241,6 +241,7 @@ type WorkerStatus struct {
 	Slots     int               `json:"slots"`
 	Busy      int               `json:"busy"`
 	LastHeard job.Instant       `json:"last_heard"`
+	Where     string            `json:"where,omitempty"`   // host, process and directory, as it told
 	Waiting   bool              `json:"waiting,omitempty"` // it has runs in hand from before this leadership and was not heard since
 }
 

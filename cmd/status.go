@@ -137,17 +137,17 @@ func (p *printer) status(s client.Status) {
 	}
 	if len(s.Workers) > 0 {
 		var t table
-		t.row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS", "")
+		t.row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS", "WHERE")
 		for _, w := range s.Workers {
 			heard := "-"
 			if w.LastHeard != 0 && s.Now != 0 { // against the node's clock: ours may differ
 				heard = relative(w.LastHeard.Time().Sub(s.Now.Time()))
 			}
-			note := ""
+			where := dash(w.Where)
 			if w.Waiting {
-				note = p.paint(yellow, "not heard since the leader changed")
+				where = p.paint(yellow, "not heard since the leader changed")
 			}
-			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)), note)
+			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)), where)
 		}
 		p.printf("\n")
 		p.table(t)

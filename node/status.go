@@ -56,7 +56,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
 	if e := g.lead.current(); e != nil {
 		for _, w := range e.sched.Workers() {
-			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Waiting: w.Waiting})
+			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
 	}
 	err := b.view(func(r *reader) error {

@@ -176,7 +176,8 @@ type WorkerInfo struct {
 	Slots       int // without what it prefetches
 	Busy        int // may be more, by that
 	LastHeard   time.Time
-	Waiting     bool // it has runs in hand from before this leadership and has not come yet
+	Where       string // host, process and directory, as it told
+	Waiting     bool   // it has runs in hand from before this leadership and has not come yet
 }
 
 // Workers are the sessions, by name.
@@ -186,7 +187,7 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	out := make([]WorkerInfo, 0, len(s.sessions))
 	for k, x := range s.sessions {
 		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version, Types: x.types, Tags: x.tags,
-			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Waiting: !x.registered})
+			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Where: x.where, Waiting: !x.registered})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {
 		if a.Worker != b.Worker {
