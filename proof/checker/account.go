@@ -274,6 +274,9 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 		if until > s.at {
 			drop = append(drop, old.between(s.at+1, until)...)
 		}
+		if next != 0 && n.o.oneOff() { // a one-off leaves nothing of what the old schedule had behind it
+			drop = append(drop, old.between(max(next, s.at)+1, c)...)
+		}
 		for _, at := range drop {
 			g := x.covering(p, at)
 			switch {
@@ -291,7 +294,9 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 				p.gaps[g] = append(p.gaps[g], at)
 			}
 			p.count++
-			q.last = max(q.last, at)
+			if next == 0 || at < next {
+				q.last = max(q.last, at)
+			}
 		}
 	} else if late := c - next - n.o.delay; next != 0 && n.o.oneOff() && n.spec.Missed.Policy == job.MissedSkip && late > ms(n.spec.Missed.Grace) {
 		// Moved into the past: like one that is created there, it is missed under this policy.
