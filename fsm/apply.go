@@ -66,6 +66,8 @@ func apply(b *store.Batch, cmd any, term uint64) (*Reply, error) {
 		err = a.expire(c)
 	case *Advance:
 		err = a.advance(c)
+	case *Admit:
+		err = a.admit(c)
 	case *Cancel:
 		err = a.once(c.Request, func() (Outcome, error) { return a.cancel(c) })
 	case *Redrive:
@@ -137,6 +139,8 @@ func headOf(cmd any) (Head, int) {
 	case *Expire:
 		return c.Head, len(c.Jobs)
 	case *Advance:
+		return c.Head, len(c.Jobs)
+	case *Admit:
 		return c.Head, len(c.Jobs)
 	case *Cancel:
 		return c.Head, 1

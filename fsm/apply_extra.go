@@ -10,7 +10,7 @@ import (
 
 // What a trigger is refused with: what to do about it differs.
 const (
-	TextOverlap = "a run of this job is open and its overlap policy is skip"
+	TextOverlap = "a run of this job is open or due, and its overlap policy is skip"
 	TextFull    = "too many runs of this job are waiting already"
 	TextHold    = "the cluster was restored from a backup and is on hold, so nothing runs"
 )
@@ -29,9 +29,13 @@ func (a *applier) trigger(c *Trigger) (Outcome, error) {
 		// The scheduler cannot handle it; a run in the due index would bring it straight back to what it could not do.
 		return Outcome{Code: CodeRefused, Job: id, Text: "the job is in quarantine; edit or resume it first"}, nil
 	}
-	v, err := a.overlap(id, &s, false)
+	delayed := a.behindSerial(id, &s)
+	v, err := a.overlap(id, &s, maxTime)
 	if err != nil {
 		return Outcome{}, err
+	}
+	if v == start && a.isDue(&s, p) { // an occurrence that waits for a slot is open
+		v = a.behindDue(id, &s)
 	}
 	switch v {
 	case refuse:
@@ -48,7 +52,7 @@ func (a *applier) trigger(c *Trigger) (Outcome, error) {
 	}
 	o := Outcome{Code: CodeOK, Job: id, Run: k}
 	if v == wait {
-		row.Status = job.RunWaiting
+		row.Status, row.Delayed = job.RunWaiting, delayed
 		s.Waiting++
 		o.Code = CodeQueued
 	} else {
@@ -58,6 +62,21 @@ func (a *applier) trigger(c *Trigger) (Outcome, error) {
 		return Outcome{}, err
 	}
 	return o, a.b.PutState(id, &s, p)
+}
+
+// behindDue is what becomes of a run by hand while an occurrence is due. Under replace the newer one starts, and the occurrence is recorded
+// as replaced when it is looked at.
+func (a *applier) behindDue(id job.ID, s *store.State) verdict {
+	switch s.Overlap {
+	case store.OverlapSkip:
+		return refuse
+	case store.OverlapQueue:
+		if a.tally(id, s).waiting >= job.MaxWaiting {
+			return refuseFull
+		}
+		return wait
+	}
+	return start
 }
 
 // backfill makes runs of past occurrences; they are serialised. What ran, is open or is about to run is left out, with a record.
@@ -110,7 +129,7 @@ func (a *applier) backfill(c *Backfill) (Outcome, error) {
 	if err := a.leaveOut(id, &s, &left); err != nil {
 		return Outcome{}, err
 	}
-	if err := a.release(id, &s); err != nil {
+	if err := a.release(id, &s, p); err != nil {
 		return Outcome{}, err
 	}
 	return o, a.b.PutState(id, &s, p)
@@ -258,7 +277,7 @@ func (a *applier) redrive(c *Redrive) (Outcome, error) {
 		}
 		row := d.Row
 		row.Status, row.Held, row.Cancel = job.RunWaiting, job.RunNone, job.ReasonNone
-		row.Serial = s.Overlap != store.OverlapAllow
+		row.Serial, row.Delayed = s.Overlap != store.OverlapAllow, false
 		row.Failures, row.Losses = 0, 0
 		row.Worker, row.Incarnation, row.Owner = "", 0, 0
 		row.Lane, row.Class, row.AtMostOnce = s.Lane, s.Class, s.AtMostOnce

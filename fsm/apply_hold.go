@@ -12,7 +12,7 @@ import (
 // done, new runs are refused. Results are taken: a worker that had a run in hand when the backup was made knows how it ended.
 func stopsOnHold(cmd any) bool {
 	switch cmd.(type) {
-	case *Claim, *Expire, *Advance, *Quarantine, *Cleanup, *ClaimNotices:
+	case *Claim, *Expire, *Advance, *Admit, *Quarantine, *Cleanup, *ClaimNotices:
 		return true
 	}
 	return false

@@ -208,10 +208,10 @@ func (a *applier) update(c *Update) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	if err := a.release(id, &s); err != nil { // a looser overlap or concurrency lets waiting runs start
+	next := place(&s, c.Next)
+	if err := a.release(id, &s, next); err != nil { // a looser overlap or concurrency lets waiting runs start
 		return Outcome{}, err
 	}
-	next := place(&s, c.Next)
 	if err := a.settle(id, &s, next); err != nil {
 		return Outcome{}, err
 	}
@@ -391,10 +391,10 @@ func (a *applier) resume(c *Resume) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	if err := a.release(id, &s); err != nil {
+	next := place(&s, c.Next)
+	if err := a.release(id, &s, next); err != nil {
 		return Outcome{}, err
 	}
-	next := place(&s, c.Next)
 	if err := a.settle(id, &s, next); err != nil {
 		return Outcome{}, err
 	}

@@ -33,6 +33,9 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 			s.Active--
 		}
 		s.LastStatus, s.LastAt = rec.Status, a.now
+		if !r.Serial && !r.Delayed && s.Overlap != store.OverlapAllow {
+			s.BusyUntil = a.now
+		}
 		if err := a.judge(k, s, rec); err != nil {
 			return 0, err
 		}
@@ -75,7 +78,18 @@ func (a *applier) stopAll(id job.ID, s *store.State, reason job.Reason) error {
 	return nil
 }
 
+// occurrenceClaim is what a claim says of an occurrence beside its key.
+type occurrenceClaim struct {
+	next   When
+	late   Gap // what became due behind it while it waited, and does not run
+	worker WorkerRef
+	terms  terms
+	key    string
+	flags  byte
+}
+
 func (a *applier) claim(c *Claim) error {
+	late := c.Late
 	for i := range c.Jobs {
 		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
 			Kind: store.Kind(c.Kind[i] >> 4), Origin: job.Origin(c.Kind[i] & 15), At: c.At[i]}
@@ -88,7 +102,14 @@ func (a *applier) claim(c *Claim) error {
 			continue
 		}
 		if key.Kind == store.KindOccurrence {
-			o, err = a.claimOccurrence(key, When{c.Next[i], c.NextReady[i]}, w, at(c.Keys, i), at(c.Flags, i), terms)
+			item := occurrenceClaim{next: When{c.Next[i], c.NextReady[i]}, worker: w, key: at(c.Keys, i), flags: at(c.Flags, i), terms: terms}
+			for len(late) > 0 && int(late[0].Item) < i {
+				late = late[1:]
+			}
+			if len(late) > 0 && int(late[0].Item) == i {
+				item.late = late[0].Gap
+			}
+			o, err = a.claimOccurrence(key, &item)
 		} else {
 			o, err = a.claimOpen(key, w, terms)
 		}
@@ -107,71 +128,75 @@ type terms struct {
 	version uint64
 }
 
-func (a *applier) claimOccurrence(key store.DueKey, next When, w WorkerRef, idem string, flags byte, t terms) (Outcome, error) {
-	id := key.Job
+func (a *applier) claimOccurrence(key store.DueKey, c *occurrenceClaim) (Outcome, error) {
+	id, next := key.Job, c.next
 	s, p, ok, err := a.b.State(id)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !ok || p.Parked || p.Due(id) != key || s.Gen != t.gen && !mutant.On(mutant.IgnoreGen) || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != c.terms.gen && !mutant.On(mutant.IgnoreGen) || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
 		return Outcome{Code: CodeStale}, nil
 	}
-	if why := wrong(next, Gap{}, s.LastNominal); why != "" {
+	if s.Overlap != store.OverlapAllow && s.Overlap != store.OverlapQueue && next.At != 0 && next.Ready <= a.now && c.flags&ClaimDue == 0 && !mutant.On(mutant.JudgeBySlot) {
+		return Outcome{Code: CodeStale}, nil // the claim disposes of all that is due
+	}
+	if why := wrong(next, c.late, key.At); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	if why := a.noRoom(s.Class); why != "" {
 		return Outcome{Code: CodeBusy, Text: why}, nil
 	}
-	serial := key.At <= s.CatchupUntil
-	v, err := a.overlap(id, &s, serial)
-	if err != nil {
-		return Outcome{}, err
+	v, late, delayed := refuse, c.late.interval(), a.behindSerial(id, &s)
+	switch {
+	case !canStart(&s) || !a.overlaps(&s, key.Ready):
+		if v, err = a.overlap(id, &s, key.Ready); err != nil {
+			return Outcome{}, err
+		}
+	case !late.Empty():
+		return Outcome{Code: CodeStale}, nil // what is behind it may have become due when nothing was open any more
 	}
-	if flags&ClaimLast != 0 && (v == start || v == wait) {
-		next = When{} // it counts; what follows would be an occurrence that does not exist
+	if c.flags&ClaimLast != 0 && (v == start || v == wait) && !mutant.On(mutant.InventNext) {
+		next, late = When{}, store.Interval{} // it counts; what follows would be occurrences that do not exist
 	}
 	k := key.Run()
-	to := place(&s, next)
-	o := Outcome{Run: k, Key: idem}
-	row := store.Row{Serial: serial, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Ready: key.Ready, Key: idem}
+	o := Outcome{Run: k, Key: c.key}
+	row := store.Row{AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Ready: key.Ready, Key: c.key}
 	switch v {
-	case refuse, refuseFull:
-		reason := job.ReasonOverlap
-		if v == refuseFull {
-			reason = job.ReasonQueueFull
-		}
-		o.Code = CodeSkipped
-		err = a.notRun(id, &s, store.Interval{First: key.At, Last: key.At, Count: 1, Status: job.RunSkipped, Reason: reason})
-	case wait:
-		o.Code = CodeQueued
-		row.Status = job.RunWaiting
-		s.Waiting++
-		s.Runs++
-		err = a.b.PutRun(k, nil, &row)
 	case start:
 		o.Code = CodeClaimed
-		a.give(&row, w, t, &o)
+		a.give(&row, c.worker, c.terms, &o)
 		s.Active++
 		s.Runs++
 		err = a.b.PutRun(k, nil, &row)
+	case wait:
+		o.Code = CodeQueued
+		row.Status, row.Delayed = job.RunWaiting, delayed
+		s.Waiting++
+		s.Runs++
+		err = a.b.PutRun(k, nil, &row)
+	default:
+		o.Code = CodeSkipped
+		gap := store.Interval{First: key.At, Last: key.At, Count: 1}
+		gap.Status, gap.Reason = v.reason()
+		late.Status, late.Reason = gap.Status, gap.Reason
+		gap.Add(late)
+		late = store.Interval{}
+		err = a.notRun(id, &s, gap)
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
-	// What did not run before this one is written out when one runs, and when nothing follows that would write it out.
-	if o.Code != CodeSkipped || to.Parked {
+	if !late.Empty() {
 		if err := a.flush(id, &s); err != nil {
 			return Outcome{}, err
 		}
+		s.LastNominal = key.At
+		if err := a.notRun(id, &s, late); err != nil {
+			return Outcome{}, err
+		}
+		return o, a.moveOn(key, &s, next, false)
 	}
-	s.LastNominal = key.At
-	if s.CatchupUntil != 0 && (next.At == 0 || next.At > s.CatchupUntil) {
-		s.CatchupUntil = 0
-	}
-	if err := a.settle(id, &s, to); err != nil {
-		return Outcome{}, err
-	}
-	return o, a.b.PutState(id, &s, to)
+	return o, a.moveOn(key, &s, next, o.Code != CodeSkipped)
 }
 
 // give makes a row a claim: a new fence, higher than any before it. The row keeps what the attempt is started with, so that the next
@@ -267,7 +292,7 @@ func (a *applier) after(id job.ID, s *store.State, p store.Place) error {
 	if s == nil {
 		return nil
 	}
-	if err := a.release(id, s); err != nil {
+	if err := a.release(id, s, p); err != nil {
 		return err
 	}
 	if err := a.settle(id, s, p); err != nil {
@@ -391,13 +416,18 @@ func (a *applier) lose(k job.RunKey, row *store.Row, s *store.State) error {
 }
 
 func (a *applier) advance(c *Advance) error {
+	row := 0
 	for i := range c.Jobs {
 		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
 			Kind: store.Kind(c.Kind[i] >> 4), Origin: job.Origin(c.Kind[i] & 15), At: c.At[i]}
 		var o Outcome
 		var err error
+		first := row
+		for row < len(c.Rows) && int(c.Rows[row].Item) == i {
+			row++
+		}
 		if key.Kind == store.KindOccurrence {
-			o, err = a.advanceOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, c.Gaps[i], c.Catchup[i])
+			o, err = a.advanceOccurrence(key, c.Gen[i], When{c.Next[i], c.NextReady[i]}, c.Gaps[i], c.Rows[first:row])
 		} else {
 			o, err = a.expireOpen(key, c.Gaps[i])
 		}
@@ -409,7 +439,7 @@ func (a *applier) advance(c *Advance) error {
 	return nil
 }
 
-func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g Gap, catchup int64) (Outcome, error) {
+func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g Gap, rows []CatchUp) (Outcome, error) {
 	id := key.Job
 	s, p, ok, err := a.b.State(id)
 	if err != nil {
@@ -419,11 +449,14 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 		return Outcome{Code: CodeStale}, nil
 	}
 	why := wrongGap(&s, next, g)
-	if why == "" && next.At != key.At && !g.covers(key.At) && (g.Count != 0 || next.At != 0) {
+	if why == "" {
+		why = wrongRows(&s, next, g, rows)
+	}
+	if why == "" && next.At != key.At && !g.covers(key.At) && (len(rows) == 0 || rows[0].At != key.At) && (g.Count != 0 || next.At != 0 || len(rows) != 0) {
 		why = "the occurrence would be dropped without a record"
 	}
-	if why == "" && catchup != 0 && (catchup < 0 || catchup > maxTime) {
-		why = "the end of the catch-up is out of range"
+	if why == "" && g.Reason == job.ReasonReplaced && (next.At == 0 || next.Ready > a.now) {
+		why = "nothing that is due takes the place of what is replaced"
 	}
 	if why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
@@ -437,8 +470,8 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 			return Outcome{}, err
 		}
 	}
-	if catchup != 0 {
-		s.CatchupUntil = catchup
+	if err := a.catchUp(id, &s, rows); err != nil {
+		return Outcome{}, err
 	}
 	to := place(&s, next)
 	if to.Parked {
@@ -449,6 +482,9 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 			s.LastStatus, s.LastAt = gap.Status, a.now
 		}
 	}
+	if err := a.release(id, &s, to); err != nil {
+		return Outcome{}, err
+	}
 	keep := int64(s.Retention) * 1000
 	if gap.Reason == job.ReasonRestored {
 		keep = keepRestored(&s)
@@ -456,8 +492,44 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 	if err := a.settleIn(id, &s, to, keep); err != nil {
 		return Outcome{}, err
 	}
-	a.b.Touch(to) // a catch-up may begin with the very entry that was there
 	return Outcome{Code: CodeOK, Job: id}, a.b.PutState(id, &s, to)
+}
+
+// catchUp puts up the runs of run_all: they wait for their turns, and the job's entry goes on with the live schedule.
+func (a *applier) catchUp(id job.ID, s *store.State, rows []CatchUp) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := a.flush(id, s); err != nil {
+		return err
+	}
+	for i := range rows {
+		k := job.RunKey{Job: id, At: rows[i].At, Origin: job.OriginSchedule}
+		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: rows[i].Key}
+		if err := a.b.PutRun(k, nil, &row); err != nil {
+			return err
+		}
+		s.Waiting++
+		s.Runs++
+		s.LastNominal = rows[i].At
+	}
+	return nil
+}
+
+// wrongRows says what is wrong with catch-up runs between the interval that does not run and the next occurrence; "" if nothing is.
+func wrongRows(s *store.State, next When, g Gap, rows []CatchUp) string {
+	last := s.LastNominal
+	if g.Count != 0 {
+		last = max(last, g.Last)
+	}
+	for i := range rows {
+		at := rows[i].At
+		if at <= last || at > maxTime || next.At != 0 && at >= next.At {
+			return "the catch-up runs are not between what is accounted for and what is to come"
+		}
+		last = at
+	}
+	return ""
 }
 
 // expireOpen closes a pending run that may no longer start.

@@ -33,6 +33,7 @@ var commandTypes = map[Type]func() any{
 	TypePutQueue: func() any { return new(PutQueue) }, TypeDeleteQueue: func() any { return new(DeleteQueue) },
 	TypeRelease: func() any { return new(Release) }, TypeLose: func() any { return new(Lose) },
 	TypeClaimNotices: func() any { return new(ClaimNotices) }, TypeSettleNotices: func() any { return new(SettleNotices) },
+	TypeAdmit: func() any { return new(Admit) },
 }
 
 func typeOf(cmd any) (Type, bool) {
@@ -59,6 +60,8 @@ func typeOf(cmd any) (Type, bool) {
 		return TypeExpire, true
 	case *Advance:
 		return TypeAdvance, true
+	case *Admit:
+		return TypeAdmit, true
 	case *Cancel:
 		return TypeCancel, true
 	case *Redrive:

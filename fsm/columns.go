@@ -123,7 +123,18 @@ func (c *Expire) columns() error {
 }
 
 func (c *Advance) columns() error {
-	return sameLength("advance", len(c.Jobs), len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps), len(c.Catchup))
+	return sameLength("advance", len(c.Jobs), len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps))
+}
+
+func (c *Admit) columns() error {
+	n := len(c.Jobs)
+	if err := sameLength("admit", n, len(c.Lane), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps), len(c.Past), len(c.PastReady)); err != nil {
+		return err
+	}
+	if err := optional("admit", n, len(c.Keys)); err != nil {
+		return err
+	}
+	return optional("admit", n, len(c.Flags))
 }
 
 func (c *Cleanup) columns() error {

@@ -44,6 +44,7 @@ const (
 
 	TypeClaimNotices  Type = 29
 	TypeSettleNotices Type = 30
+	TypeAdmit         Type = 31
 )
 
 // MaxEntry is the largest entry that may be proposed: larger ones endanger leadership (pitfalls 22).
@@ -191,11 +192,24 @@ type Claim struct {
 	Version   Numbers     `codec:"v"`           // of the definition that the assignment is made from
 	Keys      []string    `codec:"e"`           // empty, or one a run: its idempotency key where that is not the default
 	Flags     []byte      `codec:"f,omitempty"` // empty, or one a run
+	Late      []Late      `codec:"s,omitempty"` // in the order of their items
 }
 
-// ClaimLast says that the run is the last one by max_runs, if it becomes a run: then nothing follows. Next is for the case that the overlap
-// policy skips it, which only apply knows.
-const ClaimLast = 1
+// Late is what became due behind an occurrence while that waited for a slot, and does not run. Unless overlap is allow or queue, a claim
+// disposes of all that is due.
+type Late struct {
+	Item uint16 `codec:"i"`
+	Gap  Gap    `codec:"g"`
+}
+
+// What a claim may say of an occurrence.
+const (
+	// ClaimLast: the run is the last one by max_runs, if it becomes a run: then nothing follows. Next is for the case that the overlap policy
+	// skips it, which only apply knows.
+	ClaimLast = 1
+	// ClaimDue: the next occurrence is due already, and is left to be looked at by itself: it is in a blackout, or fell into an outage.
+	ClaimDue = 2
+)
 
 // Result says how an attempt ended, after the proposer applied the job's retry rule.
 type Result uint8
@@ -246,7 +260,34 @@ type Advance struct {
 	Next      Times   `codec:"n"`
 	NextReady Times   `codec:"x"`
 	Gaps      []Gap   `codec:"p"` // what does not run; Count 0: nothing (the run at Next is the same occurrence moved)
-	Catchup   Times   `codec:"c"` // 0, or: occurrences up to here are catch-up
+	// Rows are the runs of run_all between the interval and the next occurrence, in the order of the items and of their times. They
+	// wait for the gaps of the live schedule.
+	Rows []CatchUp `codec:"c,omitempty"`
+}
+
+// CatchUp is one run of run_all.
+type CatchUp struct {
+	Item uint16 `codec:"i"`
+	At   int64  `codec:"a"`
+	Key  string `codec:"k,omitempty"` // its idempotency key where that is not the default
+}
+
+// Admit decides about occurrences that find a run of their job open when they are ready, without a slot. Apply knows what is open: by the
+// overlap policy the occurrence becomes a run that waits, and Next follows, or what is in its interval does not run, and Past follows.
+type Admit struct {
+	Head      Head     `codec:"h"`
+	Lane      []byte   `codec:"l"`
+	Ready     Times    `codec:"r"`
+	Jobs      Numbers  `codec:"j"`
+	At        Times    `codec:"a"`
+	Gen       Gens     `codec:"g"`
+	Next      Times    `codec:"n"`
+	NextReady Times    `codec:"x"`
+	Gaps      []Gap    `codec:"p"` // from the occurrence to the last one that the same run is in the way of; apply says why they do not run
+	Past      Times    `codec:"s"`
+	PastReady Times    `codec:"y"`
+	Keys      []string `codec:"e,omitempty"` // empty, or one an item
+	Flags     []byte   `codec:"f,omitempty"` // empty, or one an item: ClaimLast
 }
 
 // Cancel stops a run: one that nobody has started closes at once, a claimed one is marked canceling.

@@ -44,12 +44,14 @@ func everyCommand() map[string]any {
 		"backfill": &Backfill{h, q, 1, []int64{T(1), T(2)}, []string{"a", "b"}, 9, true, nil},
 		"claim": &Claim{Head: h, Workers: []WorkerRef{{"w1", 1, 0}, {"w2", 2, 1 << 63}}, Lane: []byte{2, 0}, Kind: []byte{kind, 0x22}, Ready: []int64{T(1), T(2)},
 			Jobs: []uint64{1, 1 << 44}, At: []int64{T(1), T(0)}, Gen: []uint32{1, 0}, Next: []int64{T(61), 0}, NextReady: []int64{T(62), 0},
-			Worker: []uint16{0, 1}, Timeout: []int64{30_000, 0}, Version: []uint64{1, 7}, Keys: []string{"", "k"}},
+			Worker: []uint16{0, 1}, Timeout: []int64{30_000, 0}, Version: []uint64{1, 7}, Keys: []string{"", "k"}, Flags: []byte{ClaimLast, 0}, Late: []Late{{0, g}}},
 		"complete": &Complete{Head: h, Jobs: []uint64{1}, At: []int64{T(1)}, Origin: []byte{1}, Fence: []uint64{77}, Result: []byte{2}, Reason: []byte{14},
 			RetryAt: []int64{T(9)}, Started: []int64{T(1)}, Ended: []int64{T(2)}, Error: []string{"timeout"}, Output: []string{"…"}},
 		"expire": &Expire{h, []uint64{1}, []int64{T(1)}, []byte{2}, []uint64{78}},
 		"advance": &Advance{Head: h, Lane: []byte{2}, Kind: []byte{kind}, Ready: []int64{T(1)}, Jobs: []uint64{1}, At: []int64{T(1)}, Gen: []uint32{1},
-			Next: []int64{T(61)}, NextReady: []int64{T(62)}, Gaps: []Gap{g}, Catchup: []int64{T(50)}},
+			Next: []int64{T(61)}, NextReady: []int64{T(62)}, Gaps: []Gap{g}, Rows: []CatchUp{{At: T(50)}, {At: T(55), Key: "k"}}},
+		"admit": &Admit{Head: h, Lane: []byte{2}, Ready: []int64{T(1)}, Jobs: []uint64{1}, At: []int64{T(1)}, Gen: []uint32{1}, Next: []int64{T(61)}, NextReady: []int64{T(62)},
+			Gaps: []Gap{g}, Past: []int64{T(121)}, PastReady: []int64{T(122)}, Keys: []string{"k"}, Flags: []byte{ClaimLast}},
 		"cancel":      &Cancel{h, q, 1, T(1), 2, true},
 		"redrive":     &Redrive{h, q, []uint64{5, 6}},
 		"purge":       &Purge{h, q, []uint64{5, 6}},
@@ -172,7 +174,8 @@ func TestColumnsOfDifferentLengthsAreRefused(t *testing.T) {
 		}
 		for i := range v.NumField() {
 			f, field := v.Field(i), v.Type().Field(i).Name
-			if f.Kind() != reflect.Slice || f.Len() == 0 || field == "Workers" {
+			if f.Kind() != reflect.Slice || f.Len() == 0 || field == "Workers" || field == "Rows" || field == "Late" { // lists of their own
+
 				continue
 			}
 			short, long := f.Slice(0, f.Len()-1), reflect.Append(f, f.Index(0))
@@ -180,7 +183,7 @@ func TestColumnsOfDifferentLengthsAreRefused(t *testing.T) {
 			for _, other := range []reflect.Value{short, long} {
 				f.Set(other)
 				// The optional columns may be left out as a whole.
-				optional := other.Len() == 0 && (field == "Keys" || field == "Error" || field == "Output")
+				optional := other.Len() == 0 && (field == "Keys" || field == "Flags" || field == "Error" || field == "Output")
 				if _, err := Decode(mustEncode(t, cmd)); (err == nil) != optional {
 					t.Errorf("%s: column %s with %d of %d: %v", name, field, other.Len(), whole.Len(), err)
 				}

@@ -77,7 +77,7 @@ func TestBackfillLeavesOutWhatRan(t *testing.T) {
 	id := w.create(T(60), overlap(job.OverlapAllow))
 	w.complete(w.claim(id, T(120)), ResultSucceeded, 0)
 	open := w.claim(id, T(180))
-	w.want(CodeOK, w.advanceOf(id, T(300), gap(T(180), T(240), 2, job.RunMissed, job.ReasonOutage), 0))
+	w.want(CodeOK, w.advanceOf(id, T(300), gap(T(180), T(240), 2, job.RunMissed, job.ReasonOutage)))
 	w.now = T(310)
 	o := w.want(CodeOK, &Backfill{Job: uint64(id), At: []int64{T(60), T(120), T(180), T(240), T(300)}})
 	if !slices.Equal(o.Times, []int64{T(180), T(240)}) || !slices.Equal(o.Skipped, []int64{T(60), T(120), T(300)}) {
@@ -345,7 +345,7 @@ func TestAOneOffThatNeverRunsIsRemoved(t *testing.T) {
 	}
 	missed := w.create(T(10), oneOff)
 	w.now = T(1000)
-	w.want(CodeOK, w.advanceOf(missed, 0, gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage), 0))
+	w.want(CodeOK, w.advanceOf(missed, 0, gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage)))
 	if len(w.cleanups(missed)) != 1 {
 		t.Fatal("nothing will ever remove it")
 	}

@@ -70,9 +70,8 @@ func smallWorld(t testing.TB) *world {
 	bad := w.create(T(10), nil) // 12
 	w.want(CodeOK, &Quarantine{Job: uint64(bad), Gen: 1, Why: "x"})
 	catchup := w.create(T(10), nil) // 13
-	w.want(CodeOK, w.advanceOf(catchup, T(10), Gap{}, T(130)))
-	w.claim(catchup, T(70))
-	w.claim(catchup, T(130))
+	w.want(CodeOK, w.advanceOf(catchup, T(910), Gap{}, T(10), T(70)))
+	w.want(CodeQueued, &Trigger{Job: uint64(catchup)})
 	for range 2 { // 14 and 15: a queue that is full
 		w.create(T(10), inQueue("mail"))
 	}

@@ -171,8 +171,10 @@ func (g *gen) plausible(l look) any {
 		return g.complete(l)
 	case n < 60:
 		return g.expire(l)
-	case n < 66:
+	case n < 63:
 		return g.advance(l)
+	case n < 66:
+		return g.admit(l)
 	case n < 70:
 		return g.update(l, id)
 	case n < 73:
@@ -306,6 +308,17 @@ func (g *gen) claim(l look) any {
 		if e.Kind == store.KindOccurrence && !e.State.OneOff {
 			w := g.first(&job.Spec{}, e.At)
 			c.Next[i], c.NextReady[i] = w.At, w.Ready
+			switch g.n(6) {
+			case 0:
+				late := gap(w.At, w.At+step, 2, job.RunSkipped, job.ReasonWaiting)
+				next := g.first(&job.Spec{}, late.Last)
+				c.Next[i], c.NextReady[i] = next.At, next.Ready
+				c.Late = append(c.Late, Late{uint16(i), late})
+			case 1:
+				c.flag(i, ClaimLast)
+			case 2:
+				c.flag(i, ClaimDue)
+			}
 		}
 		if len(c.Jobs) == 6 {
 			break
@@ -315,7 +328,18 @@ func (g *gen) claim(l look) any {
 		k := store.DueKey{Lane: job.Lane(c.Lane[0]), Ready: c.Ready[0], Job: job.ID(c.Jobs[0]), Kind: store.Kind(c.Kind[0] >> 4), Origin: job.Origin(c.Kind[0] & 15), At: c.At[0]}
 		addClaim(c, k, c.Gen[0], c.Next[0])
 	}
+	if len(c.Flags) > 0 {
+		c.flag(len(c.Jobs)-1, 0)
+	}
 	return c
+}
+
+// flag sets what a claim says of an item.
+func (c *Claim) flag(i int, f byte) {
+	for len(c.Flags) <= i {
+		c.Flags = append(c.Flags, 0)
+	}
+	c.Flags[i] |= f
 }
 
 // inHand are runs that workers have.
@@ -372,12 +396,47 @@ func (g *gen) advance(l look) any {
 	if !e.State.OneOff {
 		next = g.first(&job.Spec{}, gp.Last)
 	}
-	var catchup int64
-	if g.chance(40) && !e.State.OneOff { // a catch-up begins at the very entry
-		gp, next, catchup = Gap{}, When{e.At, e.Ready}, e.At+int64(g.n(4))*step
+	var rows []CatchUp
+	if g.chance(40) && !e.State.OneOff && e.Kind == store.KindOccurrence { // run_all, from the very entry on or from a later one
+		first := e.At
+		if gp.Status, gp.Reason = job.RunMissed, job.ReasonOutage; g.chance(50) {
+			gp = Gap{}
+		} else {
+			first = gp.Last + step
+		}
+		for i := range int64(1 + g.n(4)) {
+			rows = append(rows, CatchUp{At: first + i*step})
+		}
+		next = g.first(&job.Spec{}, rows[len(rows)-1].At)
 	}
 	return &Advance{Lane: []byte{byte(e.Lane)}, Kind: []byte{byte(e.Kind)<<4 | byte(e.Origin)}, Ready: []int64{e.Ready}, Jobs: []uint64{uint64(e.Job)},
-		At: []int64{e.At}, Gen: []uint32{e.State.Gen}, Next: []int64{next.At}, NextReady: []int64{next.Ready}, Gaps: []Gap{gp}, Catchup: []int64{catchup}}
+		At: []int64{e.At}, Gen: []uint32{e.State.Gen}, Next: []int64{next.At}, NextReady: []int64{next.Ready}, Gaps: []Gap{gp}, Rows: rows}
+}
+
+// admit decides about occurrences that are due, whether something is in their way or not.
+func (g *gen) admit(l look) any {
+	c := &Admit{}
+	for _, e := range l.due {
+		if e.Kind != store.KindOccurrence || e.Ready > g.w.now || !g.chance(60) {
+			continue
+		}
+		n := int64(1)
+		if !e.State.OneOff {
+			n += int64(g.n(3))
+		}
+		c.Lane, c.Ready, c.Jobs = append(c.Lane, byte(e.Lane)), append(c.Ready, e.Ready), append(c.Jobs, uint64(e.Job))
+		c.At, c.Gen = append(c.At, e.At), append(c.Gen, e.State.Gen)
+		gp := gap(e.At, e.At+(n-1)*step, n, job.RunSkipped, job.ReasonOverlap)
+		var next, past When
+		if !e.State.OneOff {
+			next, past = g.first(&job.Spec{}, e.At), g.first(&job.Spec{}, gp.Last)
+		}
+		c.Next, c.NextReady = append(c.Next, next.At), append(c.NextReady, next.Ready)
+		c.Past, c.PastReady = append(c.Past, past.At), append(c.PastReady, past.Ready)
+		c.Gaps = append(c.Gaps, gp)
+		c.Flags = append(c.Flags, byte(g.n(8)/7)*ClaimLast)
+	}
+	return c
 }
 
 func seenOf(l look, id job.ID) Seen {

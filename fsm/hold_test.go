@@ -44,7 +44,7 @@ func TestHoldStopsWhatTimeBrings(t *testing.T) {
 	if len(cleanup.Jobs) != 1 {
 		t.Fatal("nothing to clean up")
 	}
-	w.unchanged(CodeStale, w.claimOf(due, T(70)), w.advanceOf(due, T(70), gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage), 0),
+	w.unchanged(CodeStale, w.claimOf(due, T(70)), w.advanceOf(due, T(70), gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage)),
 		expireOf(claimed), &Quarantine{Job: uint64(due), Gen: 1, Why: "bad"}, cleanup, &Lose{Limit: 5})
 	seq := w.look().dead[0]
 	for _, cmd := range []any{&Trigger{Job: uint64(due)}, &Backfill{Job: uint64(due), At: []int64{T(1)}}, &Redrive{Seqs: []uint64{seq}}} {
@@ -179,7 +179,7 @@ func TestMissedOneOffStays(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(10), func(s *job.Spec) { oneOff(s); s.Retention = job.Duration(1e9) })
 	w.now = T(20)
-	w.want(CodeOK, w.advanceOf(id, 0, gap(T(10), T(10), 1, job.RunMissed, job.ReasonRestored), 0))
+	w.want(CodeOK, w.advanceOf(id, 0, gap(T(10), T(10), 1, job.RunMissed, job.ReasonRestored)))
 	w.wantKept(id)
 	w.wantHistory(id, line{job.RunMissed, job.ReasonRestored, T(10), 1, 0})
 	k := w.want(CodeOK, &Trigger{Job: uint64(id)}).Run

@@ -41,6 +41,7 @@ var introduced = map[Type]int{
 
 	TypeRelease: HoldLevel, TypeLose: HoldLevel,
 	TypePutQueue: 2, TypeDeleteQueue: 2,
+	TypeAdmit:        2,
 	TypeClaimNotices: NotifyLevel, TypeSettleNotices: NotifyLevel,
 }
 

@@ -171,7 +171,7 @@ func TestOutagesAreRecordedAndPruned(t *testing.T) {
 		t.Fatalf("%+v", outages())
 	}
 	// Once everything due before its end is dealt with, it says nothing any more.
-	w.complete(w.claim(id, T(250)), ResultSucceeded, 0)
+	w.want(CodeOK, w.advanceOf(id, T(250), gap(T(150), T(150), 1, job.RunMissed, job.ReasonOutage)))
 	takeover(T(400))
 	want = []store.Outage{{From: T(200), To: T(300)}, {From: T(300), To: T(400)}}
 	if !slices.Equal(outages(), want) {

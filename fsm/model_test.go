@@ -21,6 +21,7 @@ type model struct {
 	before   map[job.ID]int64          // the occurrence that each job has before it
 	policies map[job.ID]store.State    // policy of jobs that were never edited
 	inHand   map[string]int            // runs that workers have, by queue
+	serial   map[job.RunKey]bool       // catch-up runs that were started
 	told     map[uint64]store.Notice   // every notification that there ever was, by number
 	toldLast map[job.ID]store.NotifyOn // of jobs that tell both: the newest
 }
@@ -78,6 +79,8 @@ func (m *model) look(cmd any) {
 	m.w.Helper()
 	l := m.w.look()
 	active, serial := map[job.ID]int{}, map[job.ID]int{}
+	live := map[job.ID]int{}
+	started := map[job.RunKey]bool{}
 	queues := map[string]int{}
 	for k, row := range l.rows {
 		inHand := row.Status == job.RunClaimed || row.Status == job.RunCanceling
@@ -91,9 +94,20 @@ func (m *model) look(cmd any) {
 			active[k.Job]++
 			if row.Serial {
 				serial[k.Job]++
+				started[k] = true
 			}
 		}
+		if !row.Serial {
+			live[k.Job]++
+		}
 	}
+	for k := range started {
+		p, ok := m.policies[k.Job]
+		if h, _ := headOf(cmd); ok && p.Overlap != store.OverlapAllow && !m.serial[k] && (live[k.Job] > 0 || !l.places[k.Job].Parked && l.places[k.Job].Ready <= h.Now) {
+			m.w.Fatalf("the catch-up run %s was started before %d live ones, with the next at %+v", k, live[k.Job], l.places[k.Job])
+		}
+	}
+	m.serial = started
 	for k := range m.live {
 		if _, ok := l.rows[k]; !ok {
 			m.w.Fatalf("%s was claimed and is gone without an end", k)

@@ -132,20 +132,20 @@ func TestWhatAFailureIs(t *testing.T) {
 		"a canceled run": {allow, func(w *world, id job.ID) { w.complete(w.claim(id, T(70)), ResultCanceled, 0) }, nil},
 		"quarantine":     {allow, func(w *world, id job.ID) { w.want(CodeOK, &Quarantine{Job: uint64(id), Gen: 1, Why: "no such zone"}) }, []store.NotifyOn{failure}},
 		"an occurrence that expired": {allow, func(w *world, id job.ID) {
-			w.want(CodeOK, w.advanceOf(id, T(70), gap(T(10), T(10), 1, job.RunExpired, job.ReasonDeadline), 0))
+			w.want(CodeOK, w.advanceOf(id, T(70), gap(T(10), T(10), 1, job.RunExpired, job.ReasonDeadline)))
 		}, []store.NotifyOn{failure}},
 		"an occurrence that was missed": {allow, func(w *world, id job.ID) {
-			w.want(CodeOK, w.advanceOf(id, T(70), gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage), 0))
+			w.want(CodeOK, w.advanceOf(id, T(70), gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage)))
 		}, nil},
 		"an occurrence in a blackout": {allow, func(w *world, id job.ID) {
-			w.want(CodeOK, w.advanceOf(id, T(70), gap(T(10), T(10), 1, job.RunSkipped, job.ReasonBlackout), 0))
+			w.want(CodeOK, w.advanceOf(id, T(70), gap(T(10), T(10), 1, job.RunSkipped, job.ReasonBlackout)))
 		}, nil},
 		"a pending run that expired": {allow, func(w *world, id job.ID) {
 			k := w.want(CodeOK, &Trigger{Job: uint64(id)}).Run
 			row, _ := w.row(k)
 			d, _ := row.Due(k)
 			w.want(CodeOK, &Advance{Lane: []byte{byte(d.Lane)}, Kind: []byte{byte(d.Kind)<<4 | byte(d.Origin)}, Ready: []int64{d.Ready}, Jobs: []uint64{uint64(id)}, At: []int64{d.At},
-				Gen: []uint32{0}, Next: []int64{0}, NextReady: []int64{0}, Gaps: []Gap{gap(d.At, d.At, 1, job.RunExpired, job.ReasonDeadline)}, Catchup: []int64{0}})
+				Gen: []uint32{0}, Next: []int64{0}, NextReady: []int64{0}, Gaps: []Gap{gap(d.At, d.At, 1, job.RunExpired, job.ReasonDeadline)}})
 		}, []store.NotifyOn{failure}},
 		"five lost workers": {allow, func(w *world, id job.ID) {
 			o := w.claim(id, T(70))
@@ -160,12 +160,18 @@ func TestWhatAFailureIs(t *testing.T) {
 			w.want(CodeOK, &Cancel{Job: uint64(id), At: o.Run.At, Origin: byte(o.Run.Origin)})
 			w.complete(o, ResultSucceeded, 0)
 		}, []store.NotifyOn{failure, recovery}},
-		"failures only": {func(s *job.Spec) { s.Notify = &job.Notify{Webhook: "ops", On: []string{"failure"}} }, func(w *world, id job.ID) {
+		"failures only": {func(s *job.Spec) {
+			s.Overlap = job.OverlapAllow
+			s.Notify = &job.Notify{Webhook: "ops", On: []string{"failure"}}
+		}, func(w *world, id job.ID) {
 			w.run(id, ResultDead)
 			w.run(id, ResultSucceeded)
 			w.run(id, ResultDead)
 		}, []store.NotifyOn{failure, failure}},
-		"recoveries only": {func(s *job.Spec) { s.Notify = &job.Notify{Webhook: "ops", On: []string{"recovery"}} }, func(w *world, id job.ID) {
+		"recoveries only": {func(s *job.Spec) {
+			s.Overlap = job.OverlapAllow
+			s.Notify = &job.Notify{Webhook: "ops", On: []string{"recovery"}}
+		}, func(w *world, id job.ID) {
 			w.run(id, ResultSucceeded)
 			w.run(id, ResultDead)
 			w.run(id, ResultSucceeded)

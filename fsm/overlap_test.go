@@ -200,68 +200,6 @@ func TestACancelingRunClosesAtLeaseEnd(t *testing.T) {
 	}
 }
 
-// run_all: catch-up runs go one by one and skip does not apply to them; the first one after the catch-up is an ordinary one again.
-func TestRunAllWithSkip(t *testing.T) {
-	w := newWorld(t)
-	id := w.create(T(60), overlap(job.OverlapSkip))
-	w.now = T(1000)
-	w.want(CodeOK, w.advanceOf(id, T(180), gap(T(60), T(120), 2, job.RunMissed, job.ReasonOutage), T(300)))
-	a := w.claim(id, T(240))
-	b := w.claim(id, T(300))
-	c := w.claim(id, T(360))
-	d := w.claim(id, T(420))
-	if a.Code != CodeClaimed || b.Code != CodeQueued || c.Code != CodeQueued || d.Code != CodeSkipped {
-		t.Fatalf("%d %d %d %d", a.Code, b.Code, c.Code, d.Code)
-	}
-	if s, _ := w.state(id); s.CatchupUntil != 0 {
-		t.Fatalf("the catch-up has no end: %+v", s)
-	}
-	w.complete(a, ResultSucceeded, 0)
-	w.complete(w.claimRun(b.Run), ResultSucceeded, 0)
-	w.complete(w.claimRun(c.Run), ResultSucceeded, 0)
-	w.wantHistory(id, line{Status: job.RunMissed, Reason: job.ReasonOutage, At: T(60), Count: 2},
-		line{Status: job.RunSucceeded, At: T(180), Attempt: 1}, line{Status: job.RunSucceeded, At: T(240), Attempt: 1},
-		line{Status: job.RunSucceeded, At: T(300), Attempt: 1})
-}
-
-func TestCatchUpIsSerialisedEvenIfOverlapIsAllowed(t *testing.T) {
-	w := newWorld(t)
-	id := w.create(T(60), overlap(job.OverlapAllow))
-	w.now = T(1000)
-	w.want(CodeOK, w.advanceOf(id, T(60), Gap{}, T(180)))
-	a, b, c, d := w.claim(id, T(120)), w.claim(id, T(180)), w.claim(id, T(240)), w.claim(id, T(300))
-	if a.Code != CodeClaimed || b.Code != CodeQueued || c.Code != CodeQueued || d.Code != CodeClaimed {
-		t.Fatalf("%d %d %d %d", a.Code, b.Code, c.Code, d.Code)
-	}
-	w.complete(d, ResultSucceeded, 0)
-	if row, _ := w.row(b.Run); row.Status != job.RunWaiting {
-		t.Fatal("an ordinary run's end released a catch-up run beside another")
-	}
-	w.complete(a, ResultSucceeded, 0)
-	if row, _ := w.row(b.Run); row.Status != job.RunPending {
-		t.Fatalf("%+v", row)
-	}
-	if row, _ := w.row(c.Run); row.Status != job.RunWaiting {
-		t.Fatalf("%+v", row)
-	}
-}
-
-// Catch-up runs are not replaced; the newer one takes its turn after them.
-func TestReplaceLeavesCatchUpAlone(t *testing.T) {
-	w := newWorld(t)
-	id := w.create(T(60), overlap(job.OverlapReplace))
-	w.now = T(1000)
-	w.want(CodeOK, w.advanceOf(id, T(60), Gap{}, T(120)))
-	a, b := w.claim(id, T(120)), w.claim(id, T(180))
-	r := w.do(w.claimOf(id, T(240)))[0]
-	if a.Code != CodeClaimed || b.Code != CodeQueued || r.Items[0].Code != CodeQueued || len(r.Canceling) != 0 {
-		t.Fatalf("%+v %+v %+v", a, b, r)
-	}
-	w.complete(a, ResultSucceeded, 0)
-	w.complete(w.claimRun(b.Run), ResultSucceeded, 0)
-	w.claimRun(r.Items[0].Run)
-}
-
 // Forced runs count (F6).
 func TestManualRunsObeyTheOverlapPolicy(t *testing.T) {
 	for policy, want := range map[string]Code{job.OverlapSkip: CodeRefused, job.OverlapQueue: CodeQueued, job.OverlapAllow: CodeOK, job.OverlapReplace: CodeQueued} {

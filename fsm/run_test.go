@@ -183,7 +183,7 @@ func TestExpireHoldsTheRetryOfAPausedJob(t *testing.T) {
 func TestNotRunIntervalsCoalesceAndAreFlushed(t *testing.T) {
 	miss := func(w *world, id job.ID, at int64) {
 		w.Helper()
-		w.want(CodeOK, w.advanceOf(id, at+60_000, gap(at, at, 1, job.RunMissed, job.ReasonOutage), 0))
+		w.want(CodeOK, w.advanceOf(id, at+60_000, gap(at, at, 1, job.RunMissed, job.ReasonOutage)))
 	}
 	three := line{Status: job.RunMissed, Reason: job.ReasonOutage, At: T(0), Count: 3}
 	for name, then := range map[string]func(*world, job.ID){
@@ -196,7 +196,7 @@ func TestNotRunIntervalsCoalesceAndAreFlushed(t *testing.T) {
 			w.want(CodeOK, w.resumeOf(id, T(180), Gap{}))
 		},
 		"end": func(w *world, id job.ID) { // nothing follows that would write it out
-			w.want(CodeOK, w.advanceOf(id, 0, gap(T(180), T(180), 1, job.RunExpired, job.ReasonDeadline), 0))
+			w.want(CodeOK, w.advanceOf(id, 0, gap(T(180), T(180), 1, job.RunExpired, job.ReasonDeadline)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestNotRunIntervalsCoalesceAndAreFlushed(t *testing.T) {
 		id := w.create(T(0), nil)
 		miss(w, id, T(0))
 		miss(w, id, T(60))
-		w.want(CodeOK, w.advanceOf(id, T(180), gap(T(120), T(120), 1, job.RunSkipped, job.ReasonBlackout), 0))
+		w.want(CodeOK, w.advanceOf(id, T(180), gap(T(120), T(120), 1, job.RunSkipped, job.ReasonBlackout)))
 		w.wantHistory(id, line{Status: job.RunMissed, Reason: job.ReasonOutage, At: T(0), Count: 2})
 		w.claim(id, T(240))
 		w.wantHistory(id, line{Status: job.RunMissed, Reason: job.ReasonOutage, At: T(0), Count: 2},
@@ -244,25 +244,25 @@ func TestAdvance(t *testing.T) {
 	id := w.create(T(0), nil)
 	w.now = T(500)
 	miss := gap(T(0), T(60), 2, job.RunMissed, job.ReasonOutage)
-	stale := w.advanceOf(id, T(120), miss, 0)
+	stale := w.advanceOf(id, T(120), miss)
 	stale.Gen[0]++
-	moved := w.advanceOf(id, T(120), miss, 0)
+	moved := w.advanceOf(id, T(120), miss)
 	moved.Ready[0]++
-	unknown := w.advanceOf(id, T(120), miss, 0)
+	unknown := w.advanceOf(id, T(120), miss)
 	unknown.Jobs[0] = 99
 	w.unchanged(CodeStale, stale, moved, unknown)
 	// What is not run is accounted for, all of it, and the next one lies behind it.
-	w.unchanged(CodeRefused, w.advanceOf(id, T(60), miss, 0), w.advanceOf(id, T(120), Gap{}, 0),
-		w.advanceOf(id, T(120), gap(T(30), T(60), 1, job.RunMissed, 0), 0), w.advanceOf(id, 0, gap(T(30), T(60), 1, job.RunMissed, 0), 0),
-		w.advanceOf(id, T(120), gap(T(0), T(60), 1, job.RunSucceeded, 0), 0), w.advanceOf(id, T(120), gap(T(0), T(60), -1, job.RunMissed, 0), 0),
-		w.advanceOf(id, T(120), miss, -1), w.advanceOf(id, 1<<60, miss, 0))
-	w.want(CodeOK, w.advanceOf(id, T(120), miss, 0))
+	w.unchanged(CodeRefused, w.advanceOf(id, T(60), miss), w.advanceOf(id, T(120), Gap{}),
+		w.advanceOf(id, T(120), gap(T(30), T(60), 1, job.RunMissed, 0)), w.advanceOf(id, 0, gap(T(30), T(60), 1, job.RunMissed, 0)),
+		w.advanceOf(id, T(120), gap(T(0), T(60), 1, job.RunSucceeded, 0)), w.advanceOf(id, T(120), gap(T(0), T(60), -1, job.RunMissed, 0)),
+		w.advanceOf(id, T(120), miss, -1), w.advanceOf(id, 1<<60, miss))
+	w.want(CodeOK, w.advanceOf(id, T(120), miss))
 	if s, p := w.state(id); p.At != T(120) || s.LastNominal != T(60) || s.NotRun.Count != 2 || s.Runs != 0 {
 		t.Fatalf("%+v %+v", s, p)
 	}
-	w.unchanged(CodeRefused, w.advanceOf(id, T(180), gap(T(60), T(120), 2, job.RunMissed, 0), 0)) // one of them is accounted for already
+	w.unchanged(CodeRefused, w.advanceOf(id, T(180), gap(T(60), T(120), 2, job.RunMissed, 0))) // one of them is accounted for already
 	// Beyond max_runs there is no occurrence to account for.
-	w.want(CodeOK, w.advanceOf(id, 0, Gap{}, 0))
+	w.want(CodeOK, w.advanceOf(id, 0, Gap{}))
 	if _, p := w.state(id); !p.Parked {
 		t.Fatalf("%+v", p)
 	}
@@ -276,7 +276,7 @@ func TestAPendingRunExpires(t *testing.T) {
 		row, _ := w.row(k)
 		d, _ := row.Due(k)
 		return &Advance{Lane: []byte{byte(d.Lane)}, Kind: []byte{byte(d.Kind)<<4 | byte(d.Origin)}, Ready: []int64{d.Ready}, Jobs: []uint64{uint64(id)},
-			At: []int64{d.At}, Gen: []uint32{0}, Next: []int64{0}, NextReady: []int64{0}, Gaps: []Gap{g}, Catchup: []int64{0}}
+			At: []int64{d.At}, Gen: []uint32{0}, Next: []int64{0}, NextReady: []int64{0}, Gaps: []Gap{g}}
 	}
 	expired := Gap{Status: job.RunExpired, Reason: job.ReasonDeadline}
 	w.unchanged(CodeStale, advance(b.Run, expired)) // it is not due

@@ -355,13 +355,24 @@ func expireOf(o Outcome) *Expire {
 }
 
 // advanceOf moves a job's occurrence as it stands now.
-func (w *world) advanceOf(id job.ID, next int64, g Gap, catchup int64) *Advance {
+func (w *world) advanceOf(id job.ID, next int64, g Gap, rows ...int64) *Advance {
 	w.Helper()
 	s, p := w.state(id)
 	k := p.Due(id)
-	return &Advance{Lane: []byte{byte(k.Lane)}, Kind: []byte{byte(k.Kind)<<4 | byte(k.Origin)}, Ready: []int64{k.Ready},
-		Jobs: []uint64{uint64(id)}, At: []int64{k.At}, Gen: []uint32{s.Gen}, Next: []int64{next}, NextReady: []int64{next},
-		Gaps: []Gap{g}, Catchup: []int64{catchup}}
+	c := &Advance{Lane: []byte{byte(k.Lane)}, Kind: []byte{byte(k.Kind)<<4 | byte(k.Origin)}, Ready: []int64{k.Ready},
+		Jobs: []uint64{uint64(id)}, At: []int64{k.At}, Gen: []uint32{s.Gen}, Next: []int64{next}, NextReady: []int64{next}, Gaps: []Gap{g}}
+	for _, at := range rows {
+		c.Rows = append(c.Rows, CatchUp{At: at})
+	}
+	return c
+}
+
+// admitOf decides about a job's occurrence as it stands now, which is the only one that is due.
+func (w *world) admitOf(id job.ID, next int64) *Admit {
+	w.Helper()
+	s, p := w.state(id)
+	return &Admit{Lane: []byte{byte(p.Lane)}, Ready: []int64{p.Ready}, Jobs: []uint64{uint64(id)}, At: []int64{p.At}, Gen: []uint32{s.Gen},
+		Next: []int64{next}, NextReady: []int64{next}, Past: []int64{next}, PastReady: []int64{next}, Gaps: []Gap{gap(p.At, p.At, 1, job.RunSkipped, job.ReasonOverlap)}}
 }
 
 func (w *world) seen(id job.ID) Seen {

@@ -84,6 +84,7 @@ const (
 	ReasonQuarantined Reason = 15 // skipped: the job was in quarantine
 	ReasonAlreadyRan  Reason = 16 // skipped: a backfill found that it ran already
 	ReasonRestored    Reason = 17 // missed: before the release of a restored cluster
+	ReasonWaiting     Reason = 18 // skipped: an earlier occurrence still waited for a slot
 )
 
 var reasonNames = map[Reason]string{
@@ -92,6 +93,7 @@ var reasonNames = map[Reason]string{
 	ReasonDeleted: "job_deleted", ReasonEdited: "job_edited", ReasonWorkerLost: "worker_lost",
 	ReasonExhausted: "retries_exhausted", ReasonPermanent: "permanent_failure", ReasonTimeout: "timeout",
 	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
+	ReasonWaiting: "waiting",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -138,6 +138,8 @@ func (h *held) turn() string {
 		active = strconv.FormatUint(uint64(s.Active), 10) + " runs are active"
 	}
 	switch {
+	case s.Overlap != store.OverlapAllow && s.Active == 0:
+		return who + ": an occurrence is due and comes first"
 	case s.Overlap != store.OverlapAllow:
 		return who + ": " + active + " and overlap is " + h.def.Spec.Overlap
 	case s.Concurrency != 0 && s.Active >= uint32(s.Concurrency):

@@ -13,6 +13,8 @@ const (
 	// maxWaitingAdvances stops claims while this many entries wait to be moved on: after an outage of hours every entry may be.
 	maxWaitingAdvances = 4 * maxBatch
 	maxQuarantines     = 8
+	// maxBatchRows is how many runs of run_all one command puts up, give or take one job's: a key may have half a kilobyte.
+	maxBatchRows = 256
 	// triageChunk is how many entries of groups that do not run are looked at in a second.
 	triageChunk = 2048
 	// cleanupLater is when a one-off job with dead letters or open runs is looked at again.
@@ -21,9 +23,10 @@ const (
 
 // advance is an entry that is moved on without a run.
 type advance struct {
-	key store.DueKey
-	gen uint32
-	f   fate
+	key  store.DueKey
+	gen  uint32
+	f    fate
+	keys []string // of the rows: their idempotency keys where those are not the default
 }
 
 // quarantine is a job that the scheduler cannot handle.
@@ -121,7 +124,11 @@ func (l *loop) triageGroup(g *group, limit int) int {
 // sendAdvances proposes what is to be moved on.
 func (l *loop) sendAdvances() {
 	for len(l.advances) > 0 && l.advancing < maxFlying && (l.advancing == 0 || len(l.advances) >= worthwhile) {
-		n := min(maxBatch, len(l.advances))
+		n, rows := 0, 0
+		for n < min(maxBatch, len(l.advances)) && rows < maxBatchRows {
+			rows += len(l.advances[n].f.rows)
+			n++
+		}
 		batch := append([]advance(nil), l.advances[:n]...)
 		l.advances = append(l.advances[:0], l.advances[n:]...)
 		cmd := &fsm.Advance{Head: l.s.head(l.now)}
@@ -136,7 +143,9 @@ func (l *loop) sendAdvances() {
 			cmd.Next = append(cmd.Next, a.f.next.At)
 			cmd.NextReady = append(cmd.NextReady, a.f.next.Ready)
 			cmd.Gaps = append(cmd.Gaps, a.f.gap)
-			cmd.Catchup = append(cmd.Catchup, a.f.catchup)
+			for j, at := range a.f.rows {
+				cmd.Rows = append(cmd.Rows, fsm.CatchUp{Item: uint16(i), At: at, Key: a.keys[j]})
+			}
 		}
 		l.advancing++
 		l.s.submit(cmd, func(reply *fsm.Reply, err error) {

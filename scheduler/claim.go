@@ -33,8 +33,7 @@ type pick struct {
 	blackouts []*schedule.Blackout
 	attempts  uint16 // of an extra entry with a deadline
 	key       string
-	next      fsm.When
-	last      bool // see fate
+	f         fate
 }
 
 // claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another one.
@@ -170,10 +169,16 @@ func (l *loop) judge(p *pick) bool {
 		return false
 	}
 	if !f.claim {
-		l.advances = append(l.advances, advance{p.DueKey, p.gen, f})
+		a := advance{key: p.DueKey, gen: p.gen, f: f, keys: make([]string, len(f.rows))}
+		if spec := &p.job.def.Spec; spec.IdempotencyKey != "" {
+			for i, at := range f.rows {
+				a.keys[i] = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, job.RunKey{Job: p.Job, At: at, Origin: job.OriginSchedule})
+			}
+		}
+		l.advances = append(l.advances, a)
 		return false
 	}
-	p.next, p.last = f.next, f.last
+	p.f = f
 	if spec := &p.job.def.Spec; spec.IdempotencyKey != "" && p.Kind == store.KindOccurrence {
 		p.key = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, p.Run())
 	}
@@ -196,10 +201,14 @@ func (l *loop) fateOf(p *pick) (fate, string) {
 	if d := time.Duration(spec.Deadline); d > 0 {
 		p.expires = p.At + (d + p.job.sched.Delay()).Milliseconds()
 	}
-	return decideSafely(&occurrence{
-		spec: spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
-		at: p.At, ready: p.Ready, runs: p.runs, catchup: p.catchup, released: l.released,
-	}, l.now, l.outages)
+	return decideSafely(l.occurrence(p), l.now, l.outages)
+}
+
+func (l *loop) occurrence(p *pick) *occurrence {
+	return &occurrence{
+		spec: &p.job.def.Spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
+		at: p.At, ready: p.Ready, runs: p.runs, released: l.released,
+	}
 }
 
 // giveBack puts picks back where they came from, first ones first, and frees their slots.
@@ -264,13 +273,16 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 		}
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
 		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.job.gen
-		c.Next[i], c.NextReady[i], c.Worker[i] = p.next.At, p.next.Ready, w
+		c.Next[i], c.NextReady[i], c.Worker[i] = p.f.next.At, p.f.next.Ready, w
 		c.Timeout[i], c.Version[i] = time.Duration(p.job.def.Spec.Timeout).Milliseconds(), p.job.def.Version
-		if p.last {
+		if p.f.last || p.f.due {
 			if c.Flags == nil {
 				c.Flags = make([]byte, n)
 			}
-			c.Flags[i] = fsm.ClaimLast
+			c.Flags[i] = p.f.flags()
+		}
+		if p.f.gap.Count > 0 {
+			c.Late = append(c.Late, fsm.Late{Item: uint16(i), Gap: p.f.gap})
 		}
 		if p.key != "" {
 			if c.Keys == nil {
@@ -397,8 +409,8 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.refused(p.DueKey)
 			continue
 		}
-		if p.next.At != 0 && (!p.last || code == fsm.CodeSkipped) {
-			l.mark(store.DueMark{Lane: p.Lane, Ready: p.next.Ready}) // announced as well; but that is only a hint
+		if p.f.next.At != 0 && (!p.f.last || code == fsm.CodeSkipped) {
+			l.mark(store.DueMark{Lane: p.Lane, Ready: p.f.next.Ready}) // announced as well; but that is only a hint
 		}
 	}
 	l.unclaimed(busy)

@@ -18,6 +18,8 @@ const (
 	maxCount = 10_000
 	// maxBack bounds how far back a run is looked for that no calendar forbids.
 	maxBack = 1000
+	// maxRows bounds how many runs of run_all are put up in one step.
+	maxRows = 100
 )
 
 // occurrence is what decides the fate of an occurrence whose time has come. All of it is committed state, the clock excepted,
@@ -29,7 +31,6 @@ type occurrence struct {
 	created, updated int64
 	at, ready        int64
 	runs             uint32
-	catchup          int64 // occurrences up to here are catch-up: their fate was decided before
 	released         int64 // when the cluster was released after a restore; 0 if it was not restored
 }
 
@@ -37,10 +38,22 @@ type occurrence struct {
 type fate struct {
 	claim bool
 	// next is what follows. With last it follows only if the overlap policy skips the run that is claimed: if it counts, it is the last one.
-	next    fsm.When
-	last    bool
-	gap     fsm.Gap
-	catchup int64
+	next fsm.When
+	last bool
+	due  bool    // next is due as well, and has to be looked at by itself
+	gap  fsm.Gap // of a claim: what became due behind it and does not run
+	rows []int64 // of run_all: what is put up to run in the gaps of the live schedule
+}
+
+// flags is what a claim or an admission says of an occurrence.
+func (f *fate) flags() (b byte) {
+	if f.last {
+		b |= fsm.ClaimLast
+	}
+	if f.due {
+		b |= fsm.ClaimDue
+	}
+	return b
 }
 
 // decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible, missed windows (a
@@ -55,33 +68,106 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.bornLate() && o.spec.Missed.Policy == job.MissedSkip {
 		return o.past(o.at, job.RunMissed, job.ReasonOutage)
 	}
-	if mutant.On(mutant.BacklogMissed) && now-o.ready > time.Duration(o.spec.Missed.Grace).Milliseconds() && o.catchup < o.at {
+	if mutant.On(mutant.BacklogMissed) && now-o.ready > time.Duration(o.spec.Missed.Grace).Milliseconds() {
 		outages = []store.Outage{{From: o.ready - 1, To: now}}
 	}
 	if w, ok := o.missedIn(outages); ok {
-		if f := o.missed(w); !f.claim {
+		if f := o.missed(w, now); !f.claim {
 			return f
 		}
 	}
-	d := time.Duration(o.spec.Deadline).Milliseconds()
-	if mutant.On(mutant.EarlyDeadline) {
-		d /= 20
-	}
-	if d > 0 && now > o.at+o.delay()+d { // not from when it is ready: a one-off that was paused over its time is ready at its resume
-		last := o.prev(now - d - o.delay() - 1)
+	if o.expired(o.at, now) {
+		last := o.prev(now - o.deadline() - o.delay() - 1)
 		return o.past(last, job.RunExpired, job.ReasonDeadline)
 	}
 	if o.forbidden(o.at) {
 		return o.past(o.at, job.RunSkipped, job.ReasonBlackout)
 	}
-	f := fate{claim: true, next: NextAfter(o.spec, o.sched, o.runs+1, o.at)}
-	if f.next.At == 0 && o.spec.Overlap != job.OverlapReplace {
+	last := o.at
+	switch o.spec.Overlap {
+	case job.OverlapReplace:
+		if newest := o.lastDue(now, outages); newest > o.at && !mutant.On(mutant.JudgeBySlot) {
+			return fate{next: when(o.sched, newest), gap: o.gap(o.prev(newest-1), job.RunCanceled, job.ReasonReplaced)}
+		}
+	case job.OverlapSkip:
+		if !mutant.On(mutant.JudgeBySlot) {
+			last = o.lastDue(now, outages)
+		}
+	}
+	f := o.follow(last)
+	f.claim = true
+	f.due = f.next.At != 0 && f.next.Ready <= now
+	if last > o.at {
+		f.gap = o.gap(last, job.RunSkipped, job.ReasonWaiting)
+		f.gap.First, f.gap.Count = o.next(o.at), f.gap.Count-1 // without this one, which runs
+	}
+	return f
+}
+
+// follow is what comes after last if this occurrence becomes a run.
+func (o *occurrence) follow(last int64) (f fate) {
+	if f.next = NextAfter(o.spec, o.sched, o.runs+1, last); f.next.At == 0 {
 		// Apply may skip it, because of a run that is not known here, and a skipped occurrence does not count towards max_runs: there must
 		// be a next one then. The claim names it, and that it follows only then.
-		f.next = NextAfter(o.spec, o.sched, o.runs, o.at)
+		f.next = NextAfter(o.spec, o.sched, o.runs, last)
 		f.last = f.next.At != 0
 	}
 	return f
+}
+
+// lastDue is the last occurrence up to a time, from this one on, that shares its fate under an overlap policy: between them is none that fell
+// into an outage or that a calendar forbids, because those are judged by that first.
+func (o *occurrence) lastDue(until int64, outages []store.Outage) int64 {
+	for _, w := range outages {
+		if w.From >= o.ready {
+			until = min(until, w.From)
+		}
+	}
+	until -= o.delay()
+	if len(o.blackouts) == 0 {
+		return o.prev(until)
+	}
+	last := o.at
+	for range maxBack {
+		at := o.next(last)
+		if at == 0 || at > until || o.forbidden(at) {
+			break
+		}
+		last = at
+	}
+	return last
+}
+
+// next is the nominal time after one; 0 if there is none.
+func (o *occurrence) next(at int64) int64 {
+	t, ok := o.sched.Next(time.UnixMilli(at))
+	if !ok {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// admission is what is proposed for an occurrence that finds a run of its job open: what follows if it waits for that one, and up to which
+// one none runs, with what follows then, if it is skipped. until is how long the job was busy, or the time of looking if it still is.
+func (o *occurrence) admission(until int64, outages []store.Outage) (wait, skip fate) {
+	last := o.lastDue(until, outages)
+	return o.follow(o.at), o.past(last, job.RunSkipped, job.ReasonOverlap)
+}
+
+// deadline is the job's, in ms; 0 if it has none.
+func (o *occurrence) deadline() int64 {
+	d := time.Duration(o.spec.Deadline).Milliseconds()
+	if mutant.On(mutant.EarlyDeadline) {
+		d /= 20
+	}
+	return d
+}
+
+// expired says that an occurrence may no longer start. That does not count from when it is ready: a one-off that was paused over its time is
+// ready at its resume.
+func (o *occurrence) expired(at, now int64) bool {
+	d := o.deadline()
+	return d > 0 && now > at+o.delay()+d
 }
 
 // restored says that the cluster which the backup was taken from may have run this occurrence: it is of a job that was there before the
@@ -132,9 +218,6 @@ func (o *occurrence) gap(last int64, status job.RunStatus, reason job.Reason) fs
 // missedIn is the outage that this occurrence was missed in. Waiting for a slot or a worker is backlog, and backlog is never
 // missed: only what was due while nobody led, and was older than the job's grace when somebody did again.
 func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
-	if o.catchup >= o.at {
-		return store.Outage{}, false
-	}
 	grace := time.Duration(o.spec.Missed.Grace).Milliseconds()
 	for _, w := range outages {
 		if w.From >= o.ready || o.ready > w.To || w.To-o.ready <= grace {
@@ -150,7 +233,7 @@ func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 
 // missed applies the missed rule. Everything is measured at the end of the outage, not at the time of looking, so that backlog
 // after the takeover changes nothing.
-func (o *occurrence) missed(w store.Outage) fate {
+func (o *occurrence) missed(w store.Outage, now int64) fate {
 	if mutant.On(mutant.DropCatchup) {
 		return o.past(o.prev(w.To-o.delay()), job.RunMissed, job.ReasonOutage)
 	}
@@ -162,10 +245,7 @@ func (o *occurrence) missed(w store.Outage) fate {
 	case job.MissedSkip:
 	case job.MissedRunAll:
 		if first, ok := o.oldestAllowed(last, w.To-delay); ok {
-			if first == o.at && first == last {
-				return fate{claim: true}
-			}
-			return fate{next: when(o.sched, first), gap: o.gapBefore(first), catchup: last}
+			return o.runAll(first, last, now)
 		}
 	default: // run_once
 		for i, at := 0, last; i < maxBack && inWindow(at); i++ {
@@ -182,6 +262,26 @@ func (o *occurrence) missed(w store.Outage) fate {
 		}
 	}
 	return o.past(last, job.RunMissed, job.ReasonOutage)
+}
+
+// runAll puts up the runs from first to last. What has expired or is in a blackout, and what is too much for one command, is looked at again by
+// itself: the answer is the same, because it is counted from the end of the outage.
+func (o *occurrence) runAll(first, last, now int64) fate {
+	f := fate{gap: o.gapBefore(first)}
+	at := first
+	for ; at != 0 && at <= last && len(f.rows) < maxRows && !o.expired(at, now) && !o.forbidden(at); at = o.next(at) {
+		if o.spec.MaxRuns > 0 && int64(o.runs)+int64(len(f.rows)) >= int64(o.spec.MaxRuns) {
+			return f
+		}
+		f.rows = append(f.rows, at)
+	}
+	if len(f.rows) == 0 && first == o.at {
+		return fate{claim: true} // deadline and blackout are judged next
+	}
+	if at != 0 {
+		f.next = NextAfter(o.spec, o.sched, o.runs+uint32(len(f.rows)), at-1)
+	}
+	return f
 }
 
 // gapBefore records the missed occurrences from this one up to, and without, the one that will run.

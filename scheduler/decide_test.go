@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -53,12 +54,27 @@ func TestMissedRule(t *testing.T) {
 		return fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunMissed, Reason: job.ReasonOutage}
 	}
 	claim := func(next string) fate { return fate{claim: true, next: fsm.When{At: hm(next), Ready: hm(next)}} }
-	move := func(to string, g fsm.Gap, catchup string) fate {
+	move := func(to string, g fsm.Gap, rows ...string) fate {
 		f := fate{next: fsm.When{At: hm(to), Ready: hm(to)}, gap: g}
-		if catchup != "" {
-			f.catchup = hm(catchup)
+		for _, at := range rows {
+			f.rows = append(f.rows, hm(at))
 		}
 		return f
+	}
+	// claimed is a claim that disposes of what is due behind it.
+	claimed := func(next, first, last string, n int64) fate {
+		f := claim(next)
+		f.gap = fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunSkipped, Reason: job.ReasonWaiting}
+		return f
+	}
+	due := func(f fate) fate { f.due = true; return f }
+	as := func(policy string, rest func(*job.Spec)) func(*job.Spec) {
+		return func(s *job.Spec) {
+			s.Overlap = policy
+			if rest != nil {
+				rest(s)
+			}
+		}
 	}
 	tests := []struct {
 		name string
@@ -69,20 +85,21 @@ func TestMissedRule(t *testing.T) {
 		want fate
 	}{
 		{"on time is claimed", testSpec("0 * * * *", nil), "13:00", nil, "13:00", claim("14:00")},
-		{"backlog without an outage is claimed, however old", testSpec("0 * * * *", nil), "09:00", nil, "12:01", claim("10:00")},
-		{"backlog after the takeover is claimed", testSpec("* * * * *", missedAs(job.MissedSkip, "auto", 0)), "12:01", nil, "12:59", claim("12:02")},
-		{"due at the last stamp of the old leader is claimed", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "10:00", nil, "12:01", claim("11:00")},
+		{"backlog without an outage is claimed, however old", testSpec("0 * * * *", nil), "09:00", nil, "12:01", due(claimed("11:00", "10:00", "10:00", 1))},
+		{"with overlap allow one by one", testSpec("0 * * * *", as(job.OverlapAllow, nil)), "09:00", nil, "12:01", due(claim("10:00"))},
+		{"backlog after the takeover is claimed", testSpec("* * * * *", missedAs(job.MissedSkip, "auto", 0)), "12:01", nil, "12:59", claimed("13:00", "12:02", "12:59", 58)},
+		{"due at the last stamp of the old leader is claimed", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "10:00", nil, "12:01", due(claim("11:00"))},
 		{"within grace is claimed", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "12:00", nil, "12:01", claim("13:00")},
 		{"a longer grace makes nothing missed", testSpec("0 * * * *", func(s *job.Spec) {
 			s.Missed.Policy, s.Missed.Grace = job.MissedSkip, job.Duration(2*time.Hour)
-		}), "11:00", nil, "12:01", claim("12:00")},
+		}), "11:00", nil, "12:01", claimed("13:00", "12:00", "12:00", 1)},
 
 		{"skip records all and goes on after the outage", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00", nil, "12:01",
-			move("13:00", gap("11:00", "12:00", 2), "")},
+			move("13:00", gap("11:00", "12:00", 2))},
 		{"skip of the past does not swallow what came after the takeover", testSpec("*/10 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:50", nil, "12:25",
-			move("12:10", gap("11:50", "12:00", 2), "")},
+			move("12:10", gap("11:50", "12:00", 2))},
 
-		{"run_once moves to the latest", testSpec("*/10 * * * *", nil), "10:10", nil, "12:01", move("12:00", gap("10:10", "11:50", 11), "")},
+		{"run_once moves to the latest", testSpec("*/10 * * * *", nil), "10:10", nil, "12:01", move("12:00", gap("10:10", "11:50", 11))},
 		{"run_once claims the latest", testSpec("55 * * * *", nil), "11:55", nil, "12:01", claim("12:55")},
 		{"run_once of the only one inside the window", testSpec("55 11 * * *", nil), "11:55", nil, "12:01",
 			fate{claim: true, next: fsm.When{At: ms("2027-03-02T11:55:00Z"), Ready: ms("2027-03-02T11:55:00Z")}}},
@@ -91,20 +108,40 @@ func TestMissedRule(t *testing.T) {
 		{"run_once outside the window records all", testSpec("15 10,11 * * *", missedAs(job.MissedRunOnce, "30m", 0)), "10:15", nil, "12:01",
 			fate{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
 		{"run_once looks behind a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "10:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
-			move("10:50", gap("10:10", "10:40", 4), "")},
+			move("10:50", gap("10:10", "10:40", 4))},
 		{"run_once finds nothing but blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
-			move("12:10", gap("11:00", "12:00", 7), "")},
+			move("12:10", gap("11:00", "12:00", 7))},
 
 		{"run_all within max and window", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 100)), "11:10", nil, "12:01",
-			move("11:10", fsm.Gap{}, "12:00")},
+			move("12:10", fsm.Gap{}, "11:10", "11:20", "11:30", "11:40", "11:50", "12:00")},
 		{"run_all is cut by the window", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 100)), "10:10", nil, "12:01",
-			move("11:10", gap("10:10", "11:00", 6), "12:00")},
+			move("12:10", gap("10:10", "11:00", 6), "11:10", "11:20", "11:30", "11:40", "11:50", "12:00")},
 		{"run_all is cut by max", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "10:10", nil, "12:01",
-			move("11:40", gap("10:10", "11:30", 9), "12:00")},
-		{"run_all of one", testSpec("55 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "11:55", nil, "12:01", claim("12:55")},
+			move("12:10", gap("10:10", "11:30", 9), "11:40", "11:50", "12:00")},
+		{"run_all goes up to a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "10:40", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+			move("11:00", fsm.Gap{}, "10:40", "10:50")},
+		{"run_all in a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+			fate{next: fsm.When{At: hm("11:10"), Ready: hm("11:10")}, gap: fsm.Gap{First: hm("11:00"), Last: hm("11:00"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
+		{"run_all beyond its deadline", testSpec("*/10 * * * *", func(s *job.Spec) {
+			missedAs(job.MissedRunAll, "10h", 100)(s)
+			s.Deadline = job.Duration(30 * time.Minute)
+		}), "11:10", nil, "12:01",
+			fate{next: fsm.When{At: hm("11:40"), Ready: hm("11:40")}, gap: fsm.Gap{First: hm("11:10"), Last: hm("11:30"), Count: 3, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+		{"run_all up to max_runs", testSpec("*/10 * * * *", func(s *job.Spec) {
+			missedAs(job.MissedRunAll, "10h", 100)(s)
+			s.MaxRuns = 5
+		}), "11:10", func(o *occurrence) { o.runs = 3 }, "12:01", fate{rows: []int64{hm("11:10"), hm("11:20")}}},
+		{"run_all of one", testSpec("55 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "11:55", nil, "12:01", move("12:55", fsm.Gap{}, "11:55")},
 		{"run_all outside the window", testSpec("15 10,11 * * *", missedAs(job.MissedRunAll, "30m", 5)), "10:15", nil, "12:01",
 			fate{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
-		{"catch-up is decided already", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 2)), "10:10", func(o *occurrence) { o.catchup = hm("12:00") }, "12:01", claim("10:20")},
+		{"skip leaves what fell into an outage to be judged by that", testSpec("*/10 * * * *", nil), "09:30", nil, "12:01", due(claimed("10:10", "09:40", "10:00", 3))},
+		{"skip leaves a blackout to be judged by that", testSpec("*/30 * * * *", nil), "12:30", func(o *occurrence) { o.blackouts, o.at = blackout11, hm("13:30") }, "15:10",
+			claimed("15:30", "14:00", "15:00", 3)},
+		{"skip before a blackout", testSpec("*/30 * * * *", nil), "10:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:10", due(claim("10:30"))},
+		{"replace moves to the newest", testSpec("*/10 * * * *", as(job.OverlapReplace, nil)), "12:10", nil, "12:55",
+			move("12:50", fsm.Gap{First: hm("12:10"), Last: hm("12:40"), Count: 4, Status: job.RunCanceled, Reason: job.ReasonReplaced})},
+		{"replace claims the newest", testSpec("*/10 * * * *", as(job.OverlapReplace, nil)), "12:50", nil, "12:55", claim("13:00")},
+		{"queue claims the oldest", testSpec("*/10 * * * *", as(job.OverlapQueue, nil)), "12:10", nil, "12:55", due(claim("12:20"))},
 
 		{"a one-off has no limit", testSpec("2027-03-01T10:30:00Z", nil), "10:30", nil, "12:01", fate{claim: true}},
 		{"a one-off with skip is recorded", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30", nil, "12:01",
@@ -132,15 +169,15 @@ func TestMissedRule(t *testing.T) {
 			fate{gap: fsm.Gap{First: hm("10:30"), Last: hm("10:30"), Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 
 		{"nor does a recurring job that did not exist then miss anything", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", claim("12:00")},
+			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", claimed("13:00", "12:00", "12:00", 1)},
 
 		{"deadline expires everything too old at once", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:05", nil, "12:30",
 			fate{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:05"), Last: hm("12:19"), Count: 15, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
-		{"deadline is met", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:20", nil, "12:30", claim("12:21")},
+		{"deadline is met", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:20", nil, "12:30", claimed("12:31", "12:21", "12:30", 10)},
 		{"blackout skips one", testSpec("*/10 * * * *", nil), "12:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:10",
 			fate{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:10"), Last: hm("12:10"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
 		{"max_runs ends with the last run", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns, s.Overlap = 3, job.OverlapReplace }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true}},
+			func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
 		{"max_runs keeps a next one for a run that may be skipped", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00",
 			func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
 		{"max_runs and the end of the schedule", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns, s.EndAt = 3, job.Instant(hm("13:30")) }), "13:00",
@@ -159,7 +196,7 @@ func TestMissedRule(t *testing.T) {
 				tt.edit(o)
 			}
 			got := decide(o, hm(tt.now), outage)
-			if got != tt.want {
+			if !reflect.DeepEqual(got, tt.want) {
 				t.Fatalf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})
@@ -182,25 +219,29 @@ func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
 				}
 				run := func(outages []store.Outage, now int64) (claims []int64) {
 					w := NextAfter(spec, sched, 0, hm("10:00"))
-					var catchup, accounted int64
+					var accounted int64
 					for steps := 0; w.At != 0 && w.Ready <= first.To; steps++ {
 						if steps > 1000 {
 							t.Fatalf("%s %s: no end", policy, expr)
 						}
-						f := decide(&occurrence{spec: spec, sched: sched, at: w.At, ready: w.Ready, catchup: catchup}, now, outages)
+						f := decide(&occurrence{spec: spec, sched: sched, at: w.At, ready: w.Ready}, now, outages)
 						if f.gap.Count > 0 && f.gap.Last <= accounted {
 							t.Fatalf("%s %s: %d recorded twice", policy, expr, f.gap.Last)
 						}
 						if f.claim {
 							claims = append(claims, w.At)
 							accounted = w.At
-						} else if f.gap.Count > 0 {
+						}
+						if f.gap.Count > 0 {
 							accounted = f.gap.Last
 						}
-						if f.catchup != 0 {
-							catchup = f.catchup
+						for _, at := range f.rows {
+							if at <= accounted {
+								t.Fatalf("%s %s: %d has two fates", policy, expr, at)
+							}
+							claims, accounted = append(claims, at), at
 						}
-						if !f.claim && f.next == w && f.catchup == 0 {
+						if !f.claim && f.next == w {
 							t.Fatalf("%s %s: moved nowhere", policy, expr)
 						}
 						w = f.next

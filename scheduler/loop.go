@@ -50,10 +50,13 @@ type loop struct {
 	released int64 // when the cluster was released after a restore
 	free     bool  // it is not on hold; a leadership sees no other beginning of a hold than its own
 
+	blocked     []item // occurrences that find a run of their job open: decided about without a slot
+	admits      []admit
 	advances    []advance
 	bad         []quarantine
 	cleanups    []store.DueKey
-	advancing   int // batches in flight
+	admitting   int // batches in flight
+	advancing   int // likewise
 	quarantined int
 	cleaning    bool
 	expiring    bool
@@ -169,6 +172,7 @@ func (l *loop) work(now int64, mono time.Duration) (more bool) {
 	for i := 0; i < maxFlying && l.claim(); i++ {
 		more = true
 	}
+	l.admit()
 	l.sendAdvances()
 	l.sendQuarantines()
 	l.sendCleanups()

@@ -166,7 +166,7 @@ func TestWaitReasons(t *testing.T) {
 			s.Type, s.Payload = job.TypeMessage, []byte(`{"broker":"nats://x","subject":"a"}`)
 		})
 		eu := w.create("* * * * *", func(s *job.Spec) { s.Workers = map[string]string{"region": "eu"} })
-		plain := w.create("* * * * *", nil)
+		plain := w.create("* * * * *", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
 		mail := w.create("* * * * *", func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, []byte(`{"queue":"mail"}`) })
 		later := w.create("0 5 * * *", func(s *job.Spec) { s.Workers = map[string]string{"region": "eu"} })
 		w.worker("w1", 1, func(f *fakeWorker) {
@@ -175,7 +175,7 @@ func TestWaitReasons(t *testing.T) {
 			f.reg.Tags = map[string]string{"queue": "a, b"}
 		}).mustJoin()
 		time.Sleep(125 * time.Second)
-		// plain's first run has the only slot, and its second occurrence was skipped or waits.
+		// plain's first run has the only slot, and its second occurrence waits.
 		w.trigger(w.create("@manual", nil))
 		for id, want := range map[job.ID]string{
 			msg: "no worker has executor message enabled", eu: "no worker of executor shell has tags region=eu", mail: "no worker takes queue mail", later: "",

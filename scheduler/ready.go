@@ -27,12 +27,12 @@ type item struct {
 	gen     uint32
 	runs    uint32
 	looked  bool  // triaged: it is not to be moved on, as far as is known
-	catchup int64 // State.CatchupUntil
+	busy    int64 // of an occurrence that finds a run of its job open: until when one was; forever if it still is
 	expires int64 // once triaged: when it may no longer start; 0: never
 }
 
 func itemOf(e *store.DueEntry) item {
-	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs, catchup: e.State.CatchupUntil}
+	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs}
 }
 
 // queue is a FIFO that can take back what it gave out.
@@ -147,6 +147,10 @@ func (l *loop) offer(v *store.View, e *store.DueEntry) {
 			l.known[e.DueKey] = struct{}{}
 			l.cleanups = append(l.cleanups, e.DueKey)
 		}
+		return
+	}
+	if busy := l.busy(e); busy != 0 {
+		l.block(e, busy)
 		return
 	}
 	g := l.group(v, groupKey{e.Class, e.Lane})
@@ -284,6 +288,10 @@ func (l *loop) rewind(now int64) {
 		}
 		g.head, g.more, g.expires = queue{}, false, 0
 	}
+	for i := range l.blocked {
+		delete(l.known, l.blocked[i].DueKey)
+	}
+	l.blocked = l.blocked[:0]
 	l.ready = 0
 	for i := range l.lanes {
 		n := job.Lane(i)

@@ -121,6 +121,10 @@ func (l *loop) refill(v *store.View, g *group, budget *int) error {
 		if e.Kind == store.KindCleanup || l.classes[e.Class] != g.class || !l.isNew(e.DueKey) {
 			return true
 		}
+		if busy := l.busy(e); busy != 0 {
+			l.block(e, busy)
+			return true
+		}
 		if g.head.len() >= full {
 			return false
 		}

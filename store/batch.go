@@ -186,13 +186,6 @@ func (b *Batch) PutState(id job.ID, s *State, p Place) error {
 	return nil
 }
 
-// Touch tells the listeners about an entry again, although it did not move.
-func (b *Batch) Touch(p Place) {
-	if !p.Parked {
-		b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
-	}
-}
-
 func (b *Batch) dropPlace(id job.ID, p Place) error {
 	if p.Parked {
 		return b.tx.Bucket(bucketParked).Delete(b.num(uint64(id)))
@@ -290,7 +283,7 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 	if err := b.tx.Bucket(bucketRuns).Put(b.runKey(k), b.row(row)); err != nil {
 		return err
 	}
-	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial})
+	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial, Delayed: row.Delayed})
 	if inHand(row.Status) {
 		b.countClaim(row.Class, 1)
 	}

@@ -326,7 +326,7 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 		c.bad("%s counts %d dead letters, there are %d", id, s.Dead, c.dead[id])
 	}
 	stopped := s.Paused || s.Quarantined
-	if !stopped && s.Waiting > 0 && s.Active == 0 {
+	if due := !p.Parked && s.Overlap != OverlapAllow && p.Ready <= max(c.count.Mark, s.LastAt, s.LastManual); !stopped && !due && s.Waiting > 0 && s.Active == 0 {
 		c.bad("%s has runs that wait behind nothing", id)
 	}
 	if !stopped && (s.ParkedAt != 0 || s.ParkedReady != 0) {

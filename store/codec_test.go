@@ -36,7 +36,7 @@ func genState() *rapid.Generator[State] {
 			Notify: NotifyOn(rapid.IntRange(0, 3).Draw(t, "n")), Failing: rapid.Bool().Draw(t, "f"),
 			LastNominal: genTime().Draw(t, "ln"), HistHead: rapid.Uint64().Draw(t, "hh"), Runs: rapid.Uint32().Draw(t, "r"), LastStatus: job.RunStatus(rapid.Byte().Draw(t, "ls")),
 			LastAt: genTime().Draw(t, "la"), Active: rapid.Uint32().Draw(t, "ac"), Waiting: rapid.Uint32().Draw(t, "w"), Dead: rapid.Uint32().Draw(t, "d"),
-			LastManual: genTime().Draw(t, "lm"), CatchupUntil: genTime().Draw(t, "cu"), NotRun: genInterval().Draw(t, "nr"),
+			LastManual: genTime().Draw(t, "lm"), BusyUntil: genTime().Draw(t, "cu"), NotRun: genInterval().Draw(t, "nr"),
 			ParkedAt: genTime().Draw(t, "pa"), ParkedReady: genTime().Draw(t, "pr"),
 		}
 		if s.OneOff {
@@ -49,7 +49,7 @@ func genState() *rapid.Generator[State] {
 func genRow() *rapid.Generator[Row] {
 	return rapid.Custom(func(t *rapid.T) Row {
 		b := func() uint8 { return rapid.Byte().Draw(t, "b") }
-		return Row{Status: job.RunStatus(b()), Held: job.RunStatus(b()), Serial: rapid.Bool().Draw(t, "s"), AtMostOnce: rapid.Bool().Draw(t, "a"),
+		return Row{Status: job.RunStatus(b()), Held: job.RunStatus(b()), Serial: rapid.Bool().Draw(t, "s"), Delayed: rapid.Bool().Draw(t, "d"), AtMostOnce: rapid.Bool().Draw(t, "a"),
 			Attempt: rapid.Uint16().Draw(t, "at"), Failures: rapid.Uint16().Draw(t, "f"), Losses: b(), Lane: job.Lane(b()), Class: rapid.Uint32().Draw(t, "c"), Fence: rapid.Uint64().Draw(t, "fe"),
 			ClaimedAt: genTime().Draw(t, "ca"), Ready: genTime().Draw(t, "re"), Incarnation: rapid.Uint64().Draw(t, "i"), Worker: rapid.String().Draw(t, "w"), Key: rapid.String().Draw(t, "k"), Cancel: job.Reason(b())}
 	})
@@ -234,7 +234,7 @@ func TestOverlapNames(t *testing.T) {
 
 func FuzzDecodeState(f *testing.F) {
 	f.Add((&State{}).Encode())
-	f.Add((&State{OneOff: true, Retention: 3, Concurrency: 2, LastManual: 1, CatchupUntil: 2, ParkedAt: 3, NotRun: Interval{First: 1, Last: 2, Count: 3}}).Encode())
+	f.Add((&State{OneOff: true, Retention: 3, Concurrency: 2, LastManual: 1, BusyUntil: 2, ParkedAt: 3, NotRun: Interval{First: 1, Last: 2, Count: 3}}).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := DecodeState(b)
 		if err != nil {

@@ -10,11 +10,12 @@ import (
 
 // OpenRef is an open run as the index knows it.
 type OpenRef struct {
-	At     int64
-	Origin job.Origin
-	Status job.RunStatus
-	Held   bool // waiting because its job is paused; counted as active, not as waiting
-	Serial bool // catch-up or backfill
+	At      int64
+	Origin  job.Origin
+	Status  job.RunStatus
+	Held    bool // waiting because its job is paused; counted as active, not as waiting
+	Serial  bool // catch-up, backfill or redriven
+	Delayed bool // see Row
 }
 
 // index is what is derived from the file and kept in memory: where each job's state is, the open runs by job, and the
@@ -155,7 +156,7 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 		if err != nil || len(v) < 3 {
 			return nil, errCorrupt
 		}
-		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0, Serial: v[2]&rowSerial != 0}
+		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0, Serial: v[2]&rowSerial != 0, Delayed: v[2]&rowDelayed != 0}
 		x.open[rk.Job] = append(x.open[rk.Job], ref)
 		x.openLen++
 		if inHand(ref.Status) && len(v) >= rowClassAt+4 {

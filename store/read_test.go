@@ -291,8 +291,6 @@ func TestAStateIsInOnePlace(t *testing.T) {
 		for i := range int64(5) {
 			must(t, b.PutState(1, &st, Place{Lane: st.Lane, Ready: 100 + i, At: 100}))
 		}
-		b.Touch(Place{Ready: 1})
-		b.Touch(Place{Parked: true})
 	})
 	sound(t, s)
 	update(t, s, func(b *Batch) {

@@ -6,7 +6,8 @@ import "github.com/carillon-scheduler/carillon/job"
 type Row struct {
 	Status      job.RunStatus // pending, waiting, claimed, retrying or canceling
 	Held        job.RunStatus // of a run whose job is paused: what it goes back to (pending or retrying); Status is waiting then
-	Serial      bool          // catch-up or backfill: one at a time, and not subject to overlap skip
+	Serial      bool          // catch-up, backfill or redriven: one at a time, in the gaps of the live schedule
+	Delayed     bool          // a live run that had to wait behind a serial one
 	AtMostOnce  bool
 	Attempt     uint16 // claims so far
 	Failures    uint16 // failed attempts, which count against max_retries
@@ -46,6 +47,7 @@ const rowClassAt = 9
 const (
 	rowSerial     = 1
 	rowAtMostOnce = 2
+	rowDelayed    = 4
 )
 
 // size is at least what the stored form takes.
@@ -60,7 +62,7 @@ func (r *Row) encode() []byte {
 func (r *Row) encodeTo(w *writer) {
 	w.u8(uint8(r.Status))
 	w.u8(uint8(r.Held))
-	w.u8(b2u(r.Serial)*rowSerial | b2u(r.AtMostOnce)*rowAtMostOnce)
+	w.u8(b2u(r.Serial)*rowSerial | b2u(r.AtMostOnce)*rowAtMostOnce | b2u(r.Delayed)*rowDelayed)
 	w.u16(r.Attempt)
 	w.u16(r.Failures)
 	w.u8(r.Losses)
@@ -82,7 +84,7 @@ func decodeRowFrom(r *reader) (row Row) {
 	row.Status = job.RunStatus(r.u8())
 	row.Held = job.RunStatus(r.u8())
 	f := r.u8()
-	row.Serial, row.AtMostOnce = f&rowSerial != 0, f&rowAtMostOnce != 0
+	row.Serial, row.AtMostOnce, row.Delayed = f&rowSerial != 0, f&rowAtMostOnce != 0, f&rowDelayed != 0
 	row.Attempt = r.u16()
 	row.Failures = r.u16()
 	row.Losses = r.u8()

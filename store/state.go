@@ -59,9 +59,9 @@ type State struct {
 	Waiting uint32 // runs that wait behind those; a redrive of many dead letters makes many
 	Dead    uint32 // dead letters of the job
 
-	LastManual   int64 // the last manual time given out: manual times never repeat
-	CatchupUntil int64 // occurrences up to here are catch-up: serialised, and not subject to overlap skip
-	NotRun       Interval
+	LastManual int64 // the last manual time given out: manual times never repeat
+	BusyUntil  int64 // unless overlap is allow: the stamp at which the last live (not serial) run of the job closed
+	NotRun     Interval
 
 	// Of a paused job: the occurrence that waits. Zero if there was none.
 	ParkedAt, ParkedReady int64
@@ -112,7 +112,7 @@ const (
 	flagManual
 	flagAtMostOnce
 	flagNotRun
-	flagCatchup
+	flagBusy
 	flagLastManual
 	flagParked
 	flagOverlapLow
@@ -121,6 +121,7 @@ const (
 	flagNotifyFailure
 	flagNotifyRecovery
 	flagFailing
+	flagBusyLast // BusyUntil is LastAt
 )
 
 // Encode is the stored form; optional parts are there only if they say something.
@@ -146,7 +147,8 @@ func (s *State) encodeTo(w *writer) {
 	set(s.Manual, flagManual)
 	set(s.AtMostOnce, flagAtMostOnce)
 	set(!s.NotRun.Empty(), flagNotRun)
-	set(s.CatchupUntil != 0, flagCatchup)
+	set(s.BusyUntil != 0, flagBusy)
+	set(s.BusyUntil != 0 && s.BusyUntil == s.LastAt, flagBusyLast)
 	set(s.LastManual != 0, flagLastManual)
 	set(s.ParkedAt != 0 || s.ParkedReady != 0, flagParked)
 	set(s.Overlap&1 != 0, flagOverlapLow)
@@ -178,8 +180,8 @@ func (s *State) encodeTo(w *writer) {
 	if s.LastManual != 0 {
 		w.i64(s.LastManual)
 	}
-	if s.CatchupUntil != 0 {
-		w.i64(s.CatchupUntil)
+	if s.BusyUntil != 0 && s.BusyUntil != s.LastAt {
+		w.i64(s.BusyUntil)
 	}
 	if flags&flagParked != 0 {
 		w.i64(s.ParkedAt)
@@ -253,8 +255,11 @@ func DecodeState(b []byte) (State, error) {
 	if flags&flagLastManual != 0 {
 		s.LastManual = r.i64()
 	}
-	if flags&flagCatchup != 0 {
-		s.CatchupUntil = r.i64()
+	switch flags & (flagBusy | flagBusyLast) {
+	case flagBusy:
+		s.BusyUntil = r.i64()
+	case flagBusy | flagBusyLast:
+		s.BusyUntil = s.LastAt
 	}
 	if flags&flagParked != 0 {
 		s.ParkedAt = r.i64()

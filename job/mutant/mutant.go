@@ -39,5 +39,8 @@ const (
 	StaleDefinition        // a claim is made from a definition that was edited since
 	EditedTimeout          // the next leader holds a run to the timeout that an edit gave its job
 	ResendEdited           // what a worker was never told of is sent to it under the same fence with what an edit made of the job
+	JudgeBySlot            // an overlap is judged when a slot is free, not at the occurrence's own time
+	SerialFirst            // catch-up runs push the live schedule aside
+	InventNext             // the last run by max_runs leaves an occurrence behind it that does not exist
 	count
 )

@@ -14,7 +14,7 @@ const Built = true
 var names = [count]string{"none", "skip-fence", "dispatch-early", "forget-term", "drop-catchup", "leak-overlap", "reuse-key", "expire-early", "racing-beat", "ignore-gen",
 	"lower-term", "backlog-missed", "lose-events", "early-deadline", "repeat-once", "forget-not-run", "ignore-queue",
 	"pull-late", "pull-revive", "pull-twice", "trust-leader", "inherited-dead", "release-unproven", "keep-leading", "wrong-heir", "no-seal",
-	"mix-payload", "stale-definition", "edited-timeout", "resend-edited"}
+	"mix-payload", "stale-definition", "edited-timeout", "resend-edited", "judge-by-slot", "serial-first", "invent-next"}
 
 var active atomic.Uint32
 

@@ -1,0 +1,117 @@
+package fsm
+
+import (
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// admit decides about occurrences that find a run of their job open when their time comes. That needs no slot: however busy the workers are,
+// it is decided at the occurrence's own time.
+func (a *applier) admit(c *Admit) error {
+	for i := range c.Jobs {
+		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
+			Kind: store.KindOccurrence, Origin: job.OriginSchedule, At: c.At[i]}
+		o, err := a.admitOccurrence(key, c.Gen[i], &admission{
+			next: When{c.Next[i], c.NextReady[i]}, past: When{c.Past[i], c.PastReady[i]}, gap: c.Gaps[i], key: at(c.Keys, i), last: at(c.Flags, i)&ClaimLast != 0,
+		})
+		if err != nil {
+			return err
+		}
+		a.outcome(o)
+	}
+	return nil
+}
+
+// admission is what the proposer computed for either outcome.
+type admission struct {
+	next When // what follows if the occurrence becomes a run that waits
+	past When // what follows if all that are in gap do not run
+	gap  Gap
+	key  string
+	last bool
+}
+
+func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (Outcome, error) {
+	id := key.Job
+	s, p, ok, err := a.b.State(id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || key.At <= s.LastNominal || d.next.At != 0 && d.next.At <= key.At || s.Overlap == store.OverlapAllow {
+		return Outcome{Code: CodeStale}, nil
+	}
+	why := wrong(d.next, Gap{}, s.LastNominal)
+	if why == "" {
+		why = wrongGap(&s, d.past, d.gap)
+	}
+	if why == "" && (d.gap.Count == 0 || d.gap.First != key.At) {
+		why = "the interval that does not run does not begin with the occurrence"
+	}
+	if why != "" {
+		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
+	}
+	lastReady := key.Ready + d.gap.Last - key.At
+	if lastReady > a.now {
+		return Outcome{Code: CodeRefused, Job: id, Text: "the interval that does not run has occurrences that are still to come"}, nil
+	}
+	k := key.Run()
+	o := Outcome{Run: k, Key: d.key}
+	v, delayed := refuse, a.behindSerial(id, &s)
+	if canStart(&s) {
+		if !a.overlaps(&s, key.Ready) || lastReady > s.BusyUntil {
+			return Outcome{Code: CodeStale}, nil // nothing is in its way any more: it is claimed, with a slot
+		}
+	} else if v, err = a.overlap(id, &s, key.Ready); err != nil {
+		return Outcome{}, err
+	}
+	next := d.next
+	switch v {
+	case refuse, refuseFull, displaced:
+		o.Code = CodeSkipped
+		gap := d.gap.interval()
+		gap.Status, gap.Reason = v.reason()
+		if v == displaced {
+			gap.Last, gap.Count, gap.AtLeast = key.At, 1, false
+		} else {
+			next = d.past
+		}
+		err = a.notRun(id, &s, gap)
+	default:
+		o.Code = CodeQueued
+		row := store.Row{Status: job.RunWaiting, Delayed: delayed, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Ready: key.Ready, Key: d.key}
+		s.Runs++
+		if v == start { // what was in its way had not been started, and is dropped
+			row.Status, row.Ready = job.RunPending, a.now
+			s.Active++
+		} else {
+			s.Waiting++
+		}
+		if d.last {
+			next = When{}
+		}
+		err = a.b.PutRun(k, nil, &row)
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	return o, a.moveOn(key, &s, next, o.Code != CodeSkipped)
+}
+
+// moveOn writes the state of a job whose occurrence became a run (ran) or not.
+func (a *applier) moveOn(key store.DueKey, s *store.State, next When, ran bool) error {
+	id, to := key.Job, place(s, next)
+	// What did not run before this one is written out when one runs, and when nothing follows that would write it out.
+	if ran || to.Parked {
+		if err := a.flush(id, s); err != nil {
+			return err
+		}
+	}
+	s.LastNominal = max(s.LastNominal, key.At)
+	if err := a.release(id, s, to); err != nil {
+		return err
+	}
+	if err := a.settle(id, s, to); err != nil {
+		return err
+	}
+	return a.b.PutState(id, s, to)
+}

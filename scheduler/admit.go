@@ -1,0 +1,167 @@
+package scheduler
+
+import (
+	"errors"
+	"math"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Whether an occurrence overlaps with a run of its job is about its own time, not about when a worker has a slot. So one that finds a run open does not
+// wait for a slot with the others: it is proposed at once, and apply decides by the policy.
+
+// admit is an occurrence that is proposed so, with what follows either way.
+type admit struct {
+	key  store.DueKey
+	gen  uint32
+	wait fate   // it becomes a run that waits
+	skip fate   // it does not run
+	idem string // its idempotency key, if that is not the default
+}
+
+// openNow is until when a job is busy that has a run open.
+const openNow = math.MaxInt64
+
+// busy says until when a run of its job was in the way of an occurrence that was just read; 0 if none was. What opens after that is
+// found by the claim.
+func (l *loop) busy(e *store.DueEntry) int64 {
+	s := &e.State
+	switch {
+	case e.Kind != store.KindOccurrence || s.Overlap == store.OverlapAllow || mutant.On(mutant.JudgeBySlot):
+		return 0
+	case s.Active > 0:
+		return openNow
+	case s.Overlap == store.OverlapSkip && e.Ready <= s.BusyUntil && s.BusyUntil <= l.now:
+		return s.BusyUntil
+	}
+	return 0
+}
+
+// block takes up an occurrence that finds a run open.
+func (l *loop) block(e *store.DueEntry, busy int64) {
+	if len(l.blocked) >= maxWaitingAdvances {
+		l.rescanFrom(&l.lanes[e.Lane], e.DueKey)
+		return
+	}
+	it := itemOf(e)
+	it.busy = busy
+	l.known[e.DueKey] = struct{}{}
+	l.blocked = append(l.blocked, it)
+}
+
+// admit judges what was blocked (a missed window, a deadline and a blackout come before an overlap) and proposes the rest.
+func (l *loop) admit() {
+	for len(l.blocked) > 0 && len(l.advances) < maxWaitingAdvances && len(l.admits) < maxBatch {
+		n := min(buildChunk, len(l.blocked))
+		picks := make([]pick, n)
+		for i := range picks {
+			picks[i].item = l.blocked[i]
+		}
+		if err := l.load(picks); err != nil {
+			l.noteScan(err)
+			return
+		}
+		l.blocked = append(l.blocked[:0], l.blocked[n:]...)
+		for i := range picks {
+			if p := &picks[i]; l.judge(p) {
+				l.admits = append(l.admits, l.admission(p))
+			}
+		}
+	}
+	l.sendAdmits()
+}
+
+func (l *loop) admission(p *pick) admit {
+	a := admit{key: p.DueKey, gen: p.gen, idem: p.key}
+	a.wait, a.skip = l.occurrence(p).admission(min(p.busy, l.now), l.outages)
+	return a
+}
+
+func (l *loop) sendAdmits() {
+	for len(l.admits) > 0 && l.admitting < maxFlying && (l.admitting == 0 || len(l.admits) >= worthwhile) {
+		n := min(maxBatch, len(l.admits))
+		batch := append([]admit(nil), l.admits[:n]...)
+		l.admits = append(l.admits[:0], l.admits[n:]...)
+		l.admitting++
+		l.s.submit(admitCommand(l.s.head(l.now), batch), func(reply *fsm.Reply, err error) {
+			l.s.post(func() {
+				l.admitting--
+				l.admitted(batch, reply, err)
+			})
+		})
+	}
+}
+
+func admitCommand(h fsm.Head, batch []admit) *fsm.Admit {
+	n := len(batch)
+	c := &fsm.Admit{Head: h, Flags: make([]byte, n)}
+	for i := range batch {
+		a := &batch[i]
+		c.Lane = append(c.Lane, byte(a.key.Lane))
+		c.Ready = append(c.Ready, a.key.Ready)
+		c.Jobs = append(c.Jobs, uint64(a.key.Job))
+		c.At = append(c.At, a.key.At)
+		c.Gen = append(c.Gen, a.gen)
+		c.Next = append(c.Next, a.wait.next.At)
+		c.NextReady = append(c.NextReady, a.wait.next.Ready)
+		c.Past = append(c.Past, a.skip.next.At)
+		c.PastReady = append(c.PastReady, a.skip.next.Ready)
+		c.Gaps = append(c.Gaps, a.skip.gap)
+		c.Flags[i] = a.wait.flags()
+		if a.idem != "" {
+			if c.Keys == nil {
+				c.Keys = make([]string, n)
+			}
+			c.Keys[i] = a.idem
+		}
+	}
+	return c
+}
+
+// admitted does the loop's bookkeeping after a batch.
+func (l *loop) admitted(batch []admit, reply *fsm.Reply, err error) {
+	if err == nil && len(reply.Items) != len(batch) {
+		err = errors.New("the reply has another number of items")
+	}
+	if err != nil {
+		l.lostProposal(len(batch), "admit", err)
+		if errors.Is(err, ErrNotApplied) {
+			for i := range batch {
+				l.forget(batch[i].key)
+			}
+		}
+		return
+	}
+	l.accepted()
+	skipped, queued := 0, 0
+	for i := range batch {
+		a := &batch[i]
+		next := a.wait.next
+		switch o := &reply.Items[i]; o.Code {
+		case fsm.CodeSkipped:
+			skipped++
+			next = a.skip.next
+		case fsm.CodeQueued:
+			queued++
+		case fsm.CodeRefused:
+			l.bad = append(l.bad, quarantine{a.key, a.gen, "deciding about an occurrence was refused: " + o.Text})
+			continue
+		default: // the run that was in its way has ended, or the entry is another one
+			l.refused(a.key)
+			continue
+		}
+		l.settled(a.key)
+		if next.At != 0 {
+			l.mark(store.DueMark{Lane: a.key.Lane, Ready: next.Ready})
+		}
+	}
+	if f := l.s.o.Metrics.Claims; f != nil {
+		for name, n := range map[string]int{"skipped": skipped, "queued": queued} {
+			if n > 0 {
+				f(name, n)
+			}
+		}
+	}
+}
