@@ -398,7 +398,7 @@ func (x *walker) meet(p *path, s *position, v *version, r *runLife, g *gap) {
 
 func ruleOf(r job.Reason) Rule {
 	switch r {
-	case job.ReasonOverlap, job.ReasonQueueFull:
+	case job.ReasonOverlap, job.ReasonQueueFull, job.ReasonWaiting, job.ReasonReplaced:
 		return RuleOverlap
 	case job.ReasonOutage:
 		return RuleMissed

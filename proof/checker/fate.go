@@ -45,6 +45,7 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 	if !x.w.any(claimed, claimed, func(n *version) bool { return n.spec.Deadline == 0 || claimed <= ready+ms(n.spec.Deadline) }) {
 		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s", job.Instant(claimed), time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
 	}
+	x.ownTime(p, s, v, r, claimed, ready)
 	x.late(p, s, v, claimed, ready)
 }
 
@@ -90,7 +91,7 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	}
 	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed,
 		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired, job.ReasonDeleted: job.RunCanceled,
-		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped}
+		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped, job.ReasonReplaced: job.RunCanceled}
 	if st, ok := want[g.Reason]; !ok || st != g.Status {
 		return "that status and that reason do not go together, or nothing in this history makes it possible"
 	}
@@ -103,12 +104,30 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 		}
 		if s.outage != nil && x.w.any(int64(s.outage.To), until, func(n *version) bool {
 			run, miss := x.missedFate(v, n, s, at)
-			return n.spec.Missed.Policy == job.MissedRunAll && run && !miss && s.head != x.lastIn(v, s.outage)
+			return n.spec.Missed.Policy == job.MissedRunAll && run && !miss
 		}) && len(x.w.specs(int64(s.outage.To), until)) == 1 {
 			return "catch-up runs take their turns and are not skipped"
 		}
-		if !x.l.openDuring(ready, until, at, x.c) {
-			return "no run of the job was open then"
+		if len(x.w.specs(ready, until)) > 1 || v.o.oneOff() && x.l.maybePaused(ready, until) {
+			if !x.l.openDuring(ready, until, at, x.c) {
+				return "no run of the job was open then"
+			}
+		} else if !x.liveOpenAt(ready, at) {
+			return "no live run of the job was open at its time"
+		}
+	case job.ReasonWaiting:
+		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
+			return "its overlap policy is not skip"
+		}
+		if !x.waitedBefore(ready, at, until) {
+			return "no earlier occurrence waited for a slot then"
+		}
+	case job.ReasonReplaced:
+		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapReplace }) {
+			return "its overlap policy is not replace"
+		}
+		if !x.displaced(v, ready, at, until) {
+			return "nothing newer took its place"
 		}
 	case job.ReasonQueueFull:
 		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapQueue || n.spec.Overlap == job.OverlapAllow }) {

@@ -13,6 +13,7 @@ type stretch struct {
 	from, to int64 // surely open in between
 	policies []*version
 	fence    uint64 // of the first claim: one millisecond may have many
+	serial   bool   // a backfill, or redriven
 }
 
 // overlap: unless its policy is allow, the runs of a job follow each other: from the first claim of one to its end, its retries
@@ -22,11 +23,11 @@ type stretch struct {
 func (c *checker) overlap(l *life) {
 	var all []stretch
 	for _, r := range l.runs {
-		for _, part := range c.parts(l, r) {
+		for i, part := range c.parts(l, r) {
 			if len(part) == 0 {
 				continue
 			}
-			s := stretch{r: r, from: int64(part[0].ClaimedAt), fence: part[0].Fence}
+			s := stretch{r: r, from: int64(part[0].ClaimedAt), fence: part[0].Fence, serial: i > 0 || r.key.Origin == job.OriginBackfill}
 			lastOne := part[len(part)-1]
 			s.to = int64(lastOne.FinishedAt)
 			if at, ok := c.in.Final.Recorded[lastOne.Seq]; ok && lastOne.Seq != 0 {
@@ -40,6 +41,7 @@ func (c *checker) overlap(l *life) {
 		}
 	}
 	slices.SortFunc(all, func(a, b stretch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.fence, b.fence)) })
+	c.liveFirst(l, all)
 	for i, b := range all {
 		var open []stretch
 		for _, a := range all[:i] {

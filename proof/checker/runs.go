@@ -74,12 +74,12 @@ func (l *life) openDuring(from, to, at int64, c *checker) bool {
 	return false
 }
 
-// waitingAt counts runs that may have waited at some time in [from, to].
+// waitingAt counts live runs that may have waited at some time in [from, to].
 func (l *life) waitingAt(from, to, at int64) int {
 	n := 0
 	for k, r := range l.runs {
 		first := r.firstClaim()
-		if (k.Origin != job.OriginSchedule || k.At != at) && r.made(l) <= to && (first == 0 || first >= from) {
+		if k.Origin != job.OriginBackfill && (k.Origin != job.OriginSchedule || k.At != at) && r.made(l) <= to && (first == 0 || first >= from) {
 			n++
 		}
 	}

@@ -65,6 +65,9 @@ var hints = map[mutant.Mutant][]try{
 	mutant.StaleDefinition: {{"edits", 1}, {"edits", 2}},
 	mutant.EditedTimeout:   {{"edits", 1}, {"edits", 2}, {"edits", 3}},
 	mutant.ResendEdited:    {{"edits", 2}, {"edits", 2}, {"edits", 3}, {"edits", 4}},
+	mutant.JudgeBySlot:     {{"busy-slot", 1}, {"busy-slot", 2}},
+	mutant.SerialFirst:     {{"catch-up", 1}, {"catch-up", 2}},
+	mutant.InventNext:      {{"last-run", 1}, {"last-run", 2}},
 }
 
 // finding is a line of the table.

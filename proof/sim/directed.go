@@ -26,6 +26,9 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"edits":       edits,
 	"clones":      clones,
 	"jumpy":       jumpy,
+	"busy-slot":   busySlot,
+	"catch-up":    catchUp,
+	"last-run":    lastRun,
 }
 
 func directedPlan(name string, seed uint64) *plan {

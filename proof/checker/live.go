@@ -1,0 +1,162 @@
+package checker
+
+import (
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// A run is live if the schedule or a person wants it now, and serial if it catches up: a backfill, a redriven letter, run_all. Whether an
+// occurrence is skipped depends on the live runs that were open at its own time; serial ones take the gaps.
+
+// liveSpan is when a run was open as a live one: made at the earliest, first claimed (0: never), and ended between least and most.
+type liveSpan struct{ made, claimed, least, most int64 }
+
+func (c *checker) liveSpan(l *life, r *runLife) (s liveSpan, ok bool) {
+	if r.key.Origin == job.OriginBackfill {
+		return s, false
+	}
+	s = liveSpan{made: r.made(l), claimed: r.firstClaim()}
+	part := c.parts(l, r)[0]
+	if len(part) > 0 {
+		last := part[len(part)-1]
+		if s.most, s.least = last.recorded, int64(last.FinishedAt); !last.isOpen && last.Status != job.RunFailed {
+			if at, known := c.in.Final.Recorded[last.Seq]; known && last.Seq != 0 {
+				s.least = int64(at)
+			}
+			return s, true
+		}
+	}
+	if r.open != nil {
+		s.least, s.most = int64(c.in.Final.At), int64(c.in.Final.At)
+		return s, true
+	}
+	s.most = max(s.most, r.ended(c))
+	s.least = max(s.least, s.made)
+	return s, true
+}
+
+// everAllowed says that runs of the job could overlap at some time.
+func (w *world) everAllowed() bool {
+	return slices.ContainsFunc(w.versions, func(v version) bool { return v.spec.Overlap == job.OverlapAllow })
+}
+
+// caughtUp says that an occurrence may have been put up by run_all, after an outage.
+func (x *walker) caughtUp(k job.RunKey) bool { return k.Origin == job.OriginSchedule && x.c.caughtUp(x.w, k.At) }
+
+func (c *checker) caughtUp(w *world, at int64) bool {
+	return w.any(at, forever-1, func(v *version) bool {
+		return v.spec.Missed.Policy == job.MissedRunAll && slices.ContainsFunc(c.in.Outages, func(o Outage) bool {
+			return int64(o.From) < at+v.o.delay && at <= int64(o.To)
+		})
+	})
+}
+
+// serialDuring says that a serial run of the job may have been open at some time in [from, to].
+func (x *walker) serialDuring(from, to int64) bool {
+	for k, r := range x.l.runs {
+		if k.Origin != job.OriginBackfill && !x.c.redriven(x.l, r) && !x.caughtUp(k) {
+			continue
+		}
+		if r.made(x.l)-x.c.clock <= to && r.ended(x.c)+x.c.clock >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// liveOpenAt says that a live run of the job may have been open at the time of an occurrence; a later one of the schedule comes after that.
+func (x *walker) liveOpenAt(ready, at int64) bool {
+	for k, r := range x.l.runs {
+		if k.Origin == job.OriginSchedule && k.At >= at {
+			continue
+		}
+		if x.w.everAllowed() && r.made(x.l)-x.c.clock <= ready && r.ended(x.c)+x.c.clock >= ready {
+			return true // what is redriven while runs may overlap is not serial
+		}
+		if s, ok := x.c.liveSpan(x.l, r); ok && s.made-x.c.clock <= ready && s.most+x.c.clock >= ready {
+			return true
+		}
+	}
+	return false
+}
+
+// waitedBefore says that an earlier occurrence may still have waited for a slot at a time.
+func (x *walker) waitedBefore(ready, at, until int64) bool {
+	for k, r := range x.l.runs {
+		if first := r.firstClaim(); k.Origin == job.OriginSchedule && k.At < at && first >= ready-x.c.clock && first <= until+x.c.clock {
+			return true
+		}
+	}
+	return false
+}
+
+// displaced says that something newer may have taken the place of an occurrence before it could start.
+func (x *walker) displaced(v *version, ready, at, until int64) bool {
+	if next := v.o.next(at); next != 0 && next+v.o.delay <= until+x.c.clock {
+		return true
+	}
+	for k, r := range x.l.runs {
+		if k.Origin == job.OriginManual && k.At+x.c.clock >= ready && r.made(x.l)-x.c.clock <= until {
+			return true
+		}
+	}
+	return false
+}
+
+// ownTime: an occurrence under skip does not run if a live run of its job was open when its time came, however long it then waited for a
+// slot. One that was due and waited for a slot itself counts. A serial run makes live ones wait, and those are not skipped.
+func (x *walker) ownTime(p *path, s *position, v *version, r *runLife, claimed, ready int64) {
+	specs := x.w.specs(ready, claimed)
+	if len(specs) != 1 || specs[0].spec.Overlap != job.OverlapSkip || x.caughtUp(r.key) || v.o.oneOff() && x.l.maybePaused(ready, claimed) {
+		return
+	}
+	for k, o := range x.l.runs {
+		span, ok := x.c.liveSpan(x.l, o)
+		if !ok || o == r || x.caughtUp(k) || span.claimed == 0 {
+			continue
+		}
+		open := span.claimed < ready-x.c.clock && span.least > ready+x.c.clock
+		waited := k.Origin == job.OriginSchedule && k.At < s.at && span.claimed > ready+x.c.clock
+		if (open || waited) && !x.serialDuring(min(span.made, k.At), claimed) {
+			p.bad(RuleOverlap, x.l, s.at, "it was claimed at %s, and at its time %s was open (claimed at %s, ended at %s), under overlap skip", job.Instant(claimed), k,
+				job.Instant(span.claimed), job.Instant(span.least))
+			return
+		}
+	}
+}
+
+// liveFirst: no serial run is started while a live one waits. When a serial one may start is when the run before it has ended; one that was ready
+// before that, and is claimed after it, was pushed aside.
+func (c *checker) liveFirst(l *life, all []stretch) {
+	if l.w.everAllowed() { // what was redriven then is not serial
+		return
+	}
+	for _, b := range all {
+		if !b.serial {
+			continue
+		}
+		free := int64(0)
+		for _, a := range all {
+			if a.fence < b.fence && a.to <= b.from+c.clock {
+				free = max(free, a.to)
+			}
+		}
+		for k, r := range l.runs {
+			span, ok := c.liveSpan(l, r)
+			if !ok || r == b.r || span.claimed <= b.from+c.clock || k.Origin == job.OriginSchedule && c.caughtUp(l.w, k.At) {
+				continue
+			}
+			since := max(k.At, l.create.hi)
+			if r.v != nil {
+				since = max(since, k.At+r.v.o.delay)
+			}
+			specs := l.w.specs(since, span.claimed)
+			if since >= free-c.clock || len(specs) != 1 || specs[0].spec.Overlap == job.OverlapAllow || l.maybePaused(since, span.claimed) {
+				continue
+			}
+			c.bad(RuleOverlap, l, k.At, "it waited since %s and was claimed at %s, and the catch-up run %s was started in between, at %s", job.Instant(since),
+				job.Instant(span.claimed), b.r.key, job.Instant(b.from))
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package checker
+
+import (
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// A run of the live schedule and one that catches up, as they should and should not meet.
+func TestLiveAndSerial(t *testing.T) {
+	policy := func(p string) func(*job.Spec) { return func(s *job.Spec) { s.Overlap = p } }
+	// takes is a run of minute n that is claimed at a time and takes so many seconds.
+	takes := func(s *scene, n int, at, seconds int64) {
+		s.attempt(sched(minute(n)), 1, worker, at, seconds*1000, Succeeded, job.RunSucceeded, 0)
+	}
+	fill := func(s *scene, n int, asked int64, at, seconds int64) {
+		k := job.RunKey{Job: jobA, At: minute(n), Origin: job.OriginBackfill}
+		s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}}, asked)
+		s.attempt(k, 1, worker, at, seconds*1000, Succeeded, job.RunSucceeded, 0)
+	}
+	for _, c := range []struct {
+		name string
+		spec func(*job.Spec)
+		make func(s *scene) *Input
+		want Rule
+	}{
+		{"skipped while one is open", nil, func(s *scene) *Input {
+			takes(s, 1, minute(1), 150)
+			s.gap(2, 3, 2, job.RunSkipped, job.ReasonOverlap, minute(4))
+			s.run(4)
+			return s.end(4)
+		}, ""},
+		{"it ran although one was open at its time", nil, func(s *scene) *Input {
+			takes(s, 1, minute(1), 80)
+			takes(s, 2, minute(2)+30_000, 1)
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
+		{"it ran although an earlier one waited at its time", nil, func(s *scene) *Input {
+			takes(s, 1, minute(2)+10_000, 1)
+			takes(s, 2, minute(2)+30_000, 1)
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
+		{"skipped while an earlier one waited", nil, func(s *scene) *Input {
+			takes(s, 1, minute(2)+10_000, 1)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonWaiting, minute(3))
+			s.run(3)
+			return s.end(3)
+		}, ""},
+		{"skipped as waiting, and nothing waited", nil, func(s *scene) *Input {
+			s.run(1)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonWaiting, minute(3))
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
+		{"skipped after the run had ended", nil, func(s *scene) *Input {
+			takes(s, 1, minute(1), 50)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonOverlap, minute(3))
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
+		{"skipped because of a backfill", nil, func(s *scene) *Input {
+			s.run(1)
+			fill(s, 0, minute(1)+20_000, minute(1)+20_000, 50)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonOverlap, minute(3))
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
+		{"it waited behind a backfill", nil, func(s *scene) *Input {
+			s.run(1)
+			fill(s, 0, minute(1)+20_000, minute(1)+20_000, 50)
+			takes(s, 2, minute(2)+10_010, 1)
+			s.run(3)
+			return s.end(3)
+		}, ""},
+		{"a backfill went before one that waited", nil, func(s *scene) *Input {
+			s.run(1)
+			fill(s, 0, minute(1)+20_000, minute(1)+20_000, 50)
+			fill(s, -1, minute(1)+20_000, minute(2)+11_000, 10)
+			takes(s, 2, minute(2)+30_000, 1)
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
+		{"the newest takes the place of those that waited", policy(job.OverlapReplace), func(s *scene) *Input {
+			s.gap(1, 2, 2, job.RunCanceled, job.ReasonReplaced, minute(3)+20_000)
+			takes(s, 3, minute(3)+20_000, 1)
+			return s.end(3)
+		}, ""},
+		{"replaced by nothing", policy(job.OverlapReplace), func(s *scene) *Input {
+			s.run(1)
+			s.run(2)
+			s.gap(3, 3, 1, job.RunCanceled, job.ReasonReplaced, minute(3)+20_000)
+			return s.end(3)
+		}, RuleOverlap},
+		{"replaced under another policy", nil, func(s *scene) *Input {
+			s.gap(1, 2, 2, job.RunCanceled, job.ReasonReplaced, minute(3)+20_000)
+			takes(s, 3, minute(3)+20_000, 1)
+			return s.end(3)
+		}, RuleOverlap},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(c.spec)
+			check(t, c.make(s), c.want)
+		})
+	}
+}
+
+// An edit into a one-off whose time has passed leaves a record of what the old schedule had behind it.
+func TestEditIntoAPastOneOff(t *testing.T) {
+	s := newScene(nil)
+	s.run(1)
+	at := minute(2) + 30_000
+	s.gap(2, 2, 1, job.RunSkipped, job.ReasonEdited, minute(5)+10_000)
+	s.gap(3, 5, 3, job.RunSkipped, job.ReasonEdited, minute(5)+10_000)
+	s.update(minute(5)+10_000, func(spec *job.Spec) { spec.Schedule = job.Instant(at).String() })
+	s.runAt(sched(at), minute(5)+10_000)
+	s.job().Status = job.StatusCompleted
+	check(t, s.end(6), "")
+}
