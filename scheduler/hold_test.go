@@ -193,3 +193,41 @@ func TestReleaseSurvivesItsLeader(t *testing.T) {
 		}
 	})
 }
+
+// A worker that comes over from the cluster which the backup was taken from may have had a run there and be done with it: that it does not hold
+// it says nothing here, and it is not sent again.
+func TestHoldSendsNothingAgain(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 2, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		id := w.create(job.ScheduleManual, nil)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		f.leave()
+		w.stop()
+		f.mu.Lock()
+		for _, h := range f.set { // the other cluster has its result
+			h.stop()
+		}
+		f.set = map[uint64]*fakeHeld{}
+		f.mu.Unlock()
+		w.hold()
+		w.lead()
+		f.mustJoin()
+		time.Sleep(5 * time.Minute)
+		if n := len(f.ran()); n != 1 {
+			t.Errorf("it was started %d times", n)
+		}
+		w.release()
+		time.Sleep(time.Minute)
+		w.wantHistory(id, "lost(restored)")
+		if n := len(f.ran()); n != 1 {
+			t.Errorf("it was started %d times", n)
+		}
+		w.trigger(id)
+		time.Sleep(time.Second)
+		if n := len(f.ran()); n != 2 {
+			t.Errorf("after the release nothing runs on it: %d starts", n)
+		}
+	})
+}

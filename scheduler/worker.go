@@ -121,10 +121,14 @@ func (s *Scheduler) adoptLocked(x *session, held []job.Held) {
 		}
 	}
 	var unknown []*claim
+	onHold := s.st.Info().Hold.On
 	for _, c := range x.claims {
 		c.number, c.absent, c.cancelSent = 0, 0, false
 		if x.registered || has[c.fence] {
 			continue
+		}
+		if onHold {
+			continue // it may have been done with in the cluster that the backup was taken from: the release closes it
 		}
 		c.unsent = true // claimed under an earlier leader, and its worker was never told
 		if c.canceling {
