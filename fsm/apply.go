@@ -397,6 +397,9 @@ func (a *applier) settleIn(id job.ID, s *store.State, p store.Place, keep int64)
 	if !s.OneOff || !p.Parked || s.Paused || s.Quarantined || s.Active != 0 || s.Waiting != 0 {
 		return nil
 	}
+	if mutant.On(mutant.CleanEarly) {
+		keep /= 2
+	}
 	return a.b.PutCleanup(cleanupKey(id, a.now+keep))
 }
 
@@ -405,6 +408,9 @@ func cleanupKey(id job.ID, ready int64) store.DueKey {
 }
 
 func (a *applier) stamp(c *Stamp, markBefore int64) {
+	if c.Takeover && mutant.On(mutant.ForgetRequests) {
+		_, _ = a.b.TrimRequests(maxTime, 1<<20)
+	}
 	if c.Takeover {
 		info := a.b.Info()
 		edge := a.b.LeftEdge()
@@ -458,8 +464,15 @@ func (a *applier) init(c *Init) {
 }
 
 func (a *applier) trim(c *Trim) error {
+	more := false
 	_, err := a.b.TrimHistory(c.Limit, func(seq uint64, r *store.Record) bool {
-		return r.Recorded < c.Before || c.MaxCount > 0 && a.b.C.HistSeq-seq >= c.MaxCount
+		old := r.Recorded < c.Before || c.MaxCount > 0 && a.b.C.HistSeq-seq >= c.MaxCount
+		if mutant.On(mutant.TrimMore) && !old && more {
+			more = false
+			return true
+		}
+		more = old
+		return old
 	})
 	if err != nil {
 		return err

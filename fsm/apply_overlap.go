@@ -59,7 +59,12 @@ func (a *applier) release(id job.ID, s *store.State, p store.Place) error {
 		return nil
 	}
 	due := a.isDue(s, p)
-	for _, ref := range a.b.Open(id) {
+	open := a.b.Open(id)
+	if mutant.On(mutant.NewestFirst) {
+		open = slices.Clone(open)
+		slices.Reverse(open)
+	}
+	for _, ref := range open {
 		if !canStart(s) {
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -94,6 +95,8 @@ func (f *notifier) settle(now int64) {
 // verdict is what the log is told about a delivery.
 func (f *notifier) verdict(d *delivery) (sent, unknown, failed store.Channels, retry time.Duration, note string) {
 	switch {
+	case d.orphan && mutant.On(mutant.RepeatNotice):
+		return 0, 0, 0, 0, d.n.Note
 	case d.orphan:
 		return 0, d.n.Trying, 0, 0, "node " + d.n.Node + " stopped leading while it was sending this: it may have arrived, and is not repeated"
 	case d.unsent:

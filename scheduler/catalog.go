@@ -171,7 +171,7 @@ func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, w
 	for _, name := range spec.Calendars {
 		raw := v.Calendar(name)
 		k := c.calendars[name]
-		if k == nil || !bytes.Equal(k.raw, raw) {
+		if k == nil || !bytes.Equal(k.raw, raw) && !mutant.On(mutant.StaleCalendar) {
 			k = &calendar{raw: raw}
 			var err error
 			if k.blackout, err = compileCalendar(raw); err != nil {

@@ -62,7 +62,7 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	if o.spec.MaxRuns > 0 && int64(o.runs) >= int64(o.spec.MaxRuns) {
 		return fate{} // nothing follows the last run
 	}
-	if o.restored() {
+	if o.restored() && !mutant.On(mutant.RestoreFires) {
 		return o.past(o.prev(o.released), job.RunMissed, job.ReasonRestored)
 	}
 	if o.bornLate() && o.spec.Missed.Policy == job.MissedSkip {

@@ -33,6 +33,9 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	mono := s.o.Clock.Mono()
 	for _, x := range claims {
 		x.heard, x.heardAt = mono, s.o.Clock.Now() // a full lease: what its worker did lately we cannot know
+		if mutant.On(mutant.HalfLease) {
+			x.heard -= s.o.TTL / 2
+		}
 		s.sessions[x.key] = x
 		if x.pull != nil {
 			s.inheritLocked(x, mono)

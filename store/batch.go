@@ -284,12 +284,12 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 		return err
 	}
 	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial, Delayed: row.Delayed})
-	if inHand(row.Status) {
+	if counted(row) {
 		b.countClaim(row.Class, 1)
 	}
 	due, has := row.Due(k)
 	if old != nil {
-		if inHand(old.Status) {
+		if counted(old) {
 			b.countClaim(old.Class, -1)
 		}
 		if was, had := old.Due(k); had && (!has || was != due) {
@@ -312,7 +312,7 @@ func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 			return err
 		}
 	}
-	if inHand(old.Status) {
+	if counted(old) {
 		b.countClaim(old.Class, -1)
 	}
 	b.stageOpen(k, OpenRef{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/job/mutant"
 )
 
 // Queue is a queue's row: what somebody said about it. A queue that nobody said anything about has none, no limit and is not paused.
@@ -79,6 +80,11 @@ func (x *queueIndex) ofRaw(class uint32) *QueueUse {
 
 // inHand says that a run with this status is with a worker.
 func inHand(s job.RunStatus) bool { return s == job.RunClaimed || s == job.RunCanceling }
+
+// counted says that a run counts towards the limit of its queue.
+func counted(r *Row) bool {
+	return inHand(r.Status) && !(mutant.On(mutant.RetryUncounted) && r.Failures > 0)
+}
 
 // queueNumber is a queue's number in this batch: a new one if nobody knows the queue yet, 0 if the name is empty.
 func (b *Batch) queueNumber(name string) uint32 {

@@ -42,5 +42,17 @@ const (
 	JudgeBySlot            // an overlap is judged when a slot is free, not at the occurrence's own time
 	SerialFirst            // catch-up runs push the live schedule aside
 	InventNext             // the last run by max_runs leaves an occurrence behind it that does not exist
+
+	// What is remembered, and for how long.
+	TrimMore       // history is trimmed by one record too many
+	CleanEarly     // a one-off goes before its retention is over
+	ForgetRequests // the outcomes of requests are forgotten when the leader changes
+	RepeatNotice   // what another leader may have sent is sent again
+	NewestFirst    // what waits for its turn starts newest first
+	HalfLease      // an inherited lease lasts half as long as it should
+	RetryUncounted // a retry does not count towards the limit of its queue
+	StaleCalendar  // a calendar that was changed holds as it was
+	RestoreFires   // what was due before the release of a restored cluster runs in it
+
 	count
 )

@@ -11,10 +11,51 @@ import (
 // Built says whether faults can be planted in this build.
 const Built = true
 
-var names = [count]string{"none", "skip-fence", "dispatch-early", "forget-term", "drop-catchup", "leak-overlap", "reuse-key", "expire-early", "racing-beat", "ignore-gen",
-	"lower-term", "backlog-missed", "lose-events", "early-deadline", "repeat-once", "forget-not-run", "ignore-queue",
-	"pull-late", "pull-revive", "pull-twice", "trust-leader", "inherited-dead", "release-unproven", "keep-leading", "wrong-heir", "no-seal",
-	"mix-payload", "stale-definition", "edited-timeout", "resend-edited", "judge-by-slot", "serial-first", "invent-next"}
+// names are in lines of their own, so that additions from different sides stand beside each other.
+var names = [count]string{
+	None:            "none",
+	SkipFence:       "skip-fence",
+	DispatchEarly:   "dispatch-early",
+	ForgetTerm:      "forget-term",
+	DropCatchup:     "drop-catchup",
+	LeakOverlap:     "leak-overlap",
+	ReuseKey:        "reuse-key",
+	ExpireEarly:     "expire-early",
+	RacingBeat:      "racing-beat",
+	IgnoreGen:       "ignore-gen",
+	LowerTerm:       "lower-term",
+	BacklogMissed:   "backlog-missed",
+	LoseEvents:      "lose-events",
+	EarlyDeadline:   "early-deadline",
+	RepeatOnce:      "repeat-once",
+	ForgetNotRun:    "forget-not-run",
+	IgnoreQueue:     "ignore-queue",
+	PullLate:        "pull-late",
+	PullRevive:      "pull-revive",
+	PullTwice:       "pull-twice",
+	TrustLeader:     "trust-leader",
+	InheritedDead:   "inherited-dead",
+	ReleaseUnproven: "release-unproven",
+	KeepLeading:     "keep-leading",
+	WrongHeir:       "wrong-heir",
+	NoSeal:          "no-seal",
+	MixPayload:      "mix-payload",
+	StaleDefinition: "stale-definition",
+	EditedTimeout:   "edited-timeout",
+	ResendEdited:    "resend-edited",
+	JudgeBySlot:     "judge-by-slot",
+	SerialFirst:     "serial-first",
+	InventNext:      "invent-next",
+	TrimMore:        "trim-more",
+	CleanEarly:      "clean-early",
+	ForgetRequests:  "forget-requests",
+	RepeatNotice:    "repeat-notice",
+	NewestFirst:     "newest-first",
+	HalfLease:       "half-lease",
+	RetryUncounted:  "retry-uncounted",
+	StaleCalendar:   "stale-calendar",
+	RestoreFires:    "restore-fires",
+}
 
 var active atomic.Uint32
 

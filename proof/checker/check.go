@@ -87,6 +87,7 @@ func Check(in *Input) Report {
 	c.trimmed()
 	c.cleaned()
 	c.notices()
+	c.restored()
 	c.replicas()
 	c.stalled()
 	c.rep.Jobs = len(c.order)
@@ -157,7 +158,7 @@ func (c *checker) sortHistory() {
 		_, r := c.lifeOfRun(k)
 		if h.Attempt == 0 || h.Fence == 0 {
 			r.closed = append(r.closed, h)
-			if h.Status == job.RunSucceeded || h.Status == job.RunFailed || h.Status == job.RunDead || h.Status == job.RunLost {
+			if h.Status == job.RunSucceeded || h.Status == job.RunFailed || h.Status == job.RunDead || h.Status == job.RunLost && !c.lostRestored(&h) {
 				c.bad(RuleCommitted, l, k.At, "record %d says %s, and nobody ever had it", h.Seq, h.Status)
 			}
 			continue
@@ -201,7 +202,7 @@ func (c *checker) sortHistory() {
 // cancelsWaiting says whether a record is about a run that nobody had in hand: canceled or expired between two attempts, it names the last
 // fence and attempt again.
 func (c *checker) cancelsWaiting(r *runLife, h *job.Run) bool {
-	if h.Status != job.RunCanceled && h.Status != job.RunExpired {
+	if h.Status != job.RunCanceled && h.Status != job.RunExpired && !c.lostRestored(h) {
 		return false
 	}
 	if h.Worker == "" {

@@ -40,12 +40,13 @@ type Told struct {
 	Lost    bool // the receiver did not answer, so that it may come again or not
 }
 
-// Restored says that the cluster was made anew from a backup.
+// Restored says that the cluster was lost and made anew from a backup. What it did between the two is not in the rest of the input.
 type Restored struct {
-	Backup   job.Instant // the last stamp in the backup
-	BackupHi job.Instant // and not later than this
-	Release  job.Instant // the stamp of its release
-	Fence    uint64      // the fences of the restored cluster are above this one
+	Backup  job.Instant  // when it was taken
+	Lost    job.Instant  // when the cluster before ended
+	Release job.Instant  // the stamp of the release
+	Fence   uint64       // the highest one in the backup
+	Done    []job.RunKey // what the cluster before started after the backup
 }
 
 // Rules about what is remembered, and for how long.

@@ -91,13 +91,16 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	}
 	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed,
 		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired, job.ReasonDeleted: job.RunCanceled,
-		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped, job.ReasonReplaced: job.RunCanceled}
+		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped, job.ReasonReplaced: job.RunCanceled,
+		job.ReasonRestored: job.RunMissed}
 	if st, ok := want[g.Reason]; !ok || st != g.Status {
 		return "that status and that reason do not go together, or nothing in this history makes it possible"
 	}
 	switch g.Reason {
 	case job.ReasonOutage:
 		return x.permitsMissed(s, v, at, g)
+	case job.ReasonRestored:
+		return x.permitsRestored(at, g)
 	case job.ReasonOverlap:
 		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
 			return "its overlap policy is not skip"
@@ -193,7 +196,7 @@ func (x *walker) enterOutage(s *position, v *version, r *runLife, g *gap) {
 	} else if g != nil {
 		until = g.recorded
 	}
-	if g != nil && (g.Reason == job.ReasonPaused || g.Reason == job.ReasonDeleted || g.Reason == job.ReasonEdited || g.Reason == job.ReasonCanceled) {
+	if g != nil && (g.Reason == job.ReasonPaused || g.Reason == job.ReasonDeleted || g.Reason == job.ReasonEdited || g.Reason == job.ReasonCanceled || g.Reason == job.ReasonRestored) {
 		return // it was taken away before anybody decided
 	}
 	ready := s.at + v.o.delay

@@ -42,7 +42,9 @@ func (w *world) everAllowed() bool {
 }
 
 // caughtUp says that an occurrence may have been put up by run_all, after an outage.
-func (x *walker) caughtUp(k job.RunKey) bool { return k.Origin == job.OriginSchedule && x.c.caughtUp(x.w, k.At) }
+func (x *walker) caughtUp(k job.RunKey) bool {
+	return k.Origin == job.OriginSchedule && x.c.caughtUp(x.w, k.At)
+}
 
 func (c *checker) caughtUp(w *world, at int64) bool {
 	return w.any(at, forever-1, func(v *version) bool {

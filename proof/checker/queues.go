@@ -96,15 +96,13 @@ func (c *checker) inForce(told []setting, at int64) (out []setting) {
 
 // queueOf is the queue of a job, empty if it has none. No edit changes it in what is judged here.
 func (c *checker) queueOf(id job.ID) string {
-	for i := range c.in.Calls {
-		call := &c.in.Calls[i]
-		if call.Spec == nil || call.Spec.Type != job.TypeQueue || call.Job != id && !(call.Job == 0 && c.lives[id].name == call.Name) {
-			continue
-		}
-		var p job.QueuePayload
-		if json.Unmarshal(call.Spec.Payload, &p) == nil {
-			return p.Queue
-		}
+	spec := c.lives[id].create.Spec
+	if spec == nil || spec.Type != job.TypeQueue {
+		return ""
 	}
-	return ""
+	var p job.QueuePayload
+	if json.Unmarshal(spec.Payload, &p) != nil {
+		return ""
+	}
+	return p.Queue
 }

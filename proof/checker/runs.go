@@ -229,7 +229,7 @@ const maxLosses = 5
 
 // attempt holds the end of an attempt against what its worker did.
 func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int) {
-	if a.isOpen {
+	if a.isOpen || c.lostRestored(&a.Run) {
 		return
 	}
 	say := func(rule Rule, format string, args ...any) {
@@ -376,6 +376,9 @@ func (c *checker) once(l *life, r *runLife, redriven bool, asked int) {
 func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 	for i := range r.closed {
 		h := &r.closed[i]
+		if c.lostRestored(h) {
+			continue
+		}
 		switch h.Status {
 		case job.RunCanceled:
 			c.canceled(l, r, h.Reason, r.made(l), c.committed(h))

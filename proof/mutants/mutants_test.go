@@ -68,6 +68,15 @@ var hints = map[mutant.Mutant][]try{
 	mutant.JudgeBySlot:     {{"busy-slot", 1}, {"busy-slot", 2}},
 	mutant.SerialFirst:     {{"catch-up", 1}, {"catch-up", 2}},
 	mutant.InventNext:      {{"last-run", 1}, {"last-run", 2}},
+	mutant.TrimMore:        {{"remember", 1}, {"remember", 2}},
+	mutant.CleanEarly:      {{"remember", 1}, {"remember", 2}},
+	mutant.ForgetRequests:  {{"remember", 1}, {"remember", 2}},
+	mutant.RepeatNotice:    {{"remember", 1}, {"remember", 2}, {"remember", 3}},
+	mutant.NewestFirst:     {{"turns", 1}, {"turns", 2}},
+	mutant.HalfLease:       {{"inherited", 1}, {"inherited", 2}},
+	mutant.RetryUncounted:  {{"limits", 1}, {"limits", 2}},
+	mutant.StaleCalendar:   {{"remember", 1}, {"remember", 2}},
+	mutant.RestoreFires:    {{"restored", 1}, {"restored", 2}},
 }
 
 // finding is a line of the table.

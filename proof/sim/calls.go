@@ -85,6 +85,9 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
+	case "limit":
+		c.putQueue(pc, queueNames[0], pc.job, false)
+		return
 	case "repeat":
 		c.repeat(pc)
 		return

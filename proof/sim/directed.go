@@ -29,6 +29,11 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"busy-slot":   busySlot,
 	"catch-up":    catchUp,
 	"last-run":    lastRun,
+	"turns":       turns,
+	"inherited":   inherited,
+	"remember":    remember,
+	"limits":      limits,
+	"restored":    restored,
 }
 
 func directedPlan(name string, seed uint64) *plan {

@@ -145,6 +145,10 @@ func (c *cluster) inflict(f plannedFault) {
 		s.disk.set(0, 1+rng.IntN(20))
 		time.Sleep(f.lasts)
 		s.disk.set(0, 0)
+	case "restore":
+		done = c.restore(f, rng)
+	case "cut-transfer":
+		done = c.cutTransfer(f, rng)
 	case "replace":
 		done = c.replace(s, f.b, f.lasts)
 	case "demote":

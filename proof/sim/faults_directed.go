@@ -94,3 +94,17 @@ func (c *cluster) deafLeader(f plannedFault) bool {
 	c.over(slow)
 	return true
 }
+
+// cutTransfer cuts a worker off and gives the leadership away a moment later.
+func (c *cluster) cutTransfer(f plannedFault, rng *rand.Rand) bool {
+	w := c.workers[f.a%len(c.workers)]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.isolate(w.host, f.lasts, rng, func(*host) bool { return true })
+	}()
+	time.Sleep(between(rng, 200*time.Millisecond, 800*time.Millisecond))
+	ok := c.transfer(f.b, "")
+	<-done
+	return ok
+}

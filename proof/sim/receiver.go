@@ -2,7 +2,9 @@ package sim
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -28,6 +30,9 @@ func (c *cluster) receive(at *host) {
 		c.rec.told = append(c.rec.told, checker.Told{At: c.rec.t.instant(), Key: r.Header.Get("Idempotency-Key"), Job: m.JobID, Failure: m.Kind == job.NotifyFailure,
 			Run: m.RunID, Status: m.Status})
 		c.rec.mu.Unlock()
+		if c.o.hooks > 0 {
+			time.Sleep(rand.N(c.o.hooks))
+		}
 	})}
 	c.bg.Go(func() { c.hooks.Serve(ln) })
 }

@@ -31,16 +31,17 @@ type recorder struct {
 	t    *times
 	calm chan struct{} // closed at the end: from then on targets answer at once
 
-	mu      sync.Mutex
-	effects []*checker.Effect
-	handed  []checker.Handed
-	calls   []checker.Call
-	faults  []*checker.Fault
-	outages map[checker.Outage]struct{}
-	manners map[string]*manner // by name of the job
-	log     []string
-	archive *archive
-	told    []checker.Told
+	mu       sync.Mutex
+	effects  []*checker.Effect
+	handed   []checker.Handed
+	calls    []checker.Call
+	faults   []*checker.Fault
+	outages  map[checker.Outage]struct{}
+	manners  map[string]*manner // by name of the job
+	log      []string
+	archive  *archive
+	told     []checker.Told
+	restored *checker.Restored
 }
 
 func (r *recorder) manner(name string) *manner {
