@@ -85,6 +85,9 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
+	case "crowd":
+		c.crowd(pc)
+		return
 	case "limit":
 		c.putQueue(pc, queueNames[0], pc.job, false)
 		return

@@ -34,6 +34,8 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"remember":    remember,
 	"limits":      limits,
 	"restored":    restored,
+	"frozen":      frozen,
+	"flood":       flood,
 }
 
 func directedPlan(name string, seed uint64) *plan {

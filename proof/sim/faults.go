@@ -39,7 +39,7 @@ func (c *cluster) inflict(f plannedFault) {
 	other := c.servers[(f.a+1+f.b%(len(c.servers)-1))%len(c.servers)]
 	kind := f.kind
 	switch kind {
-	case "kill-leader", "cut-leader", "pause-leader", "clock-leader":
+	case "kill-leader", "cut-leader", "pause-leader", "clock-leader", "freeze-leader":
 		if i := c.leader(); i >= 0 {
 			s = c.servers[i]
 		}
@@ -107,20 +107,8 @@ func (c *cluster) inflict(f plannedFault) {
 			time.Sleep(min(f.lasts/5, 5*time.Second))
 		}
 		c.over(x)
-	case "pause":
-		l := s.current()
-		if done = l != nil && !l.gone(); done {
-			x := c.fault(checker.FaultPause, s.id, "", 0)
-			c.rec.mu.Lock()
-			x.Led = l.n.Leads()
-			c.rec.mu.Unlock()
-			l.freeze()
-			c.net.pause(s.host, true)
-			time.Sleep(f.lasts)
-			c.net.pause(s.host, false)
-			l.thaw()
-			c.over(x)
-		}
+	case "pause", "freeze":
+		done = c.stands(s, f.lasts, kind == "freeze")
 	case "clock":
 		d := pick(rng, 400*time.Millisecond, -400*time.Millisecond, 3*time.Second, -3*time.Second, -2*time.Minute, 2*time.Minute, 26*time.Hour, -26*time.Hour)
 		for _, o := range c.servers {

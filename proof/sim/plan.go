@@ -28,6 +28,8 @@ type options struct {
 	onlyPull     bool          // nobody else takes runs of queues
 	historyAge   time.Duration // 0: everything is kept
 	historyCount uint64
+	crowd        int           // how many jobs are due in one second, and
+	keys         int           // how long their keys are
 	hooks        time.Duration // how long the receiver of notifications takes at most
 	clocks       time.Duration // how far a clock may be off without its leader holding
 	recovery     time.Duration // how late an occurrence may be while only clocks of a minority are wrong; 0: that is not judged

@@ -155,7 +155,7 @@ func (s *server) open() error {
 	cfg := node.Config{
 		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
 		Executors: o.takes(), Slots: o.slots, Tags: nodeTags, Version: "sim",
-		Logger:        slog.New(s.c.logs.handler(s.id)),
+		Logger:        slog.New(&coldLog{Handler: s.c.logs.handler(s.id), p: p}),
 		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40), DrainTimeout: 10 * time.Second,
 		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true}, Members: o.members,
 		Machine: node.Machine{

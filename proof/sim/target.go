@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/executor"
@@ -58,6 +59,7 @@ type process struct {
 	name string
 	dead chan struct{}
 
+	cold   atomic.Bool // frozen with its timers
 	mu     sync.Mutex
 	thawed chan struct{} // not nil while it is paused; closed when it goes on
 }
