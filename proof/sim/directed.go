@@ -157,4 +157,13 @@ func latePull(p *plan, rng *rand.Rand) {
 		p.faults = append(p.faults, plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: []string{"cut-puller", "deaf-puller"}[i%2], a: i % 3,
 			lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
+	// A worker that holds nothing sends no heartbeats, and so waits longer for a late answer to its poll.
+	p.o.pullers = append(p.o.pullers, plannedPuller{queueNames[1], 1}, plannedPuller{queueNames[1], 1})
+	p.steady(2, 9*time.Second, 100*time.Millisecond, time.Second, func(s *job.Spec) {
+		s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[1]))
+	})
+	for i := range 13 {
+		p.faults = append(p.faults, plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: "deaf-puller", a: 3 + i%2,
+			lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
+	}
 }

@@ -284,13 +284,14 @@ func (s *server) kill() bool {
 	return true
 }
 
-// stop is SIGTERM.
+// stop is SIGTERM. A process that stands still gets it when it goes on.
 func (s *server) stop() bool {
 	l := s.take()
 	if l == nil {
 		return false
 	}
 	l.stopped.Store(true)
+	l.awake()
 	l.cancel()
 	<-l.done
 	return true
