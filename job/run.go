@@ -85,6 +85,7 @@ const (
 	ReasonAlreadyRan  Reason = 16 // skipped: a backfill found that it ran already
 	ReasonRestored    Reason = 17 // missed: before the release of a restored cluster
 	ReasonWaiting     Reason = 18 // skipped: an earlier occurrence still waited for a slot
+	ReasonPast        Reason = 19 // missed: a one-off that was created after its time
 )
 
 var reasonNames = map[Reason]string{
@@ -94,6 +95,7 @@ var reasonNames = map[Reason]string{
 	ReasonExhausted: "retries_exhausted", ReasonPermanent: "permanent_failure", ReasonTimeout: "timeout",
 	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
 	ReasonWaiting: "waiting",
+	ReasonPast:    "past",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

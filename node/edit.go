@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -51,6 +52,11 @@ func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
 		if version != 0 && version != h.def.Version {
 			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.def.Version}, ref)
+		}
+		if old := &h.def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
+			if err := b.neverRuns(&spec); err != nil {
+				return nil, err
+			}
 		}
 		p, err := planEdit(&h, &spec, a.now)
 		if err != nil {

@@ -50,9 +50,20 @@ func (b *backend) checkFields(spec *job.Spec) error {
 	return b.view(func(r *reader) error { return r.checkCalendars(spec) })
 }
 
+// neverRuns refuses a one-off job that a calendar forbids.
+func (b *backend) neverRuns(spec *job.Spec) error {
+	if len(spec.Calendars) == 0 || !spec.OneOff() {
+		return nil
+	}
+	return b.view(func(r *reader) error { return r.checkBlackout(spec) })
+}
+
 // CreateJob implements api.Backend.
 func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
 	if err := b.check(&spec); err != nil {
+		return job.Job{}, false, err
+	}
+	if err := b.neverRuns(&spec); err != nil {
 		return job.Job{}, false, err
 	}
 	c := &creation{spec: &spec, size: sizeOf(&spec), group: &gathering{}}
@@ -179,7 +190,11 @@ func (b *backend) BulkCreate(ctx context.Context, lines []client.BulkLine, rq ap
 			fail(&out[i], l.Err)
 			continue
 		}
-		if err := b.checkFields(&l.Spec); err != nil {
+		err := b.checkFields(&l.Spec)
+		if err == nil {
+			err = b.neverRuns(&l.Spec)
+		}
+		if err != nil {
 			fail(&out[i], err)
 			continue
 		}

@@ -186,8 +186,11 @@ func (h *held) status() job.Status {
 		return job.StatusPaused
 	case !h.place.Parked, s.Manual, s.Active > 0, s.Waiting > 0:
 		return job.StatusScheduled
-	case s.OneOff && (s.LastStatus == job.RunDead || s.LastStatus == job.RunLost || s.LastStatus == job.RunMissed):
-		return job.StatusFailed
+	case s.OneOff:
+		switch s.LastStatus {
+		case job.RunDead, job.RunLost, job.RunMissed, job.RunExpired, job.RunSkipped: // what it was there for did not happen
+			return job.StatusFailed
+		}
 	}
 	return job.StatusCompleted
 }
@@ -273,6 +276,24 @@ func (r *reader) checkCalendars(spec *job.Spec) error {
 	for _, name := range spec.Calendars {
 		if r.Calendar(name) == nil {
 			return job.Invalid("calendars", "create it first with PUT /api/v1/calendars/"+name, "there is no calendar %q", name)
+		}
+	}
+	return nil
+}
+
+// checkBlackout refuses a one-off job for a time that one of its calendars forbids: it would never run.
+func (r *reader) checkBlackout(spec *job.Spec) error {
+	sched, err := compile(spec, 1)
+	if err != nil {
+		return nil //nolint:nilerr // validation says what is wrong with it
+	}
+	at, ok := sched.Next(time.UnixMilli(0))
+	if !ok {
+		return nil
+	}
+	for _, name := range spec.Calendars {
+		if all, err := r.blackouts([]string{name}); err == nil && contains(all, at) {
+			return job.Invalid("schedule", "choose another time, or leave the calendar out", "the job would never run: the calendar %q forbids %s", name, job.At(at))
 		}
 	}
 	return nil

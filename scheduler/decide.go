@@ -66,7 +66,7 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 		return o.past(o.prev(o.released), job.RunMissed, job.ReasonRestored)
 	}
 	if o.bornLate() && o.spec.Missed.Policy == job.MissedSkip {
-		return o.past(o.at, job.RunMissed, job.ReasonOutage)
+		return o.past(o.at, job.RunMissed, job.ReasonPast)
 	}
 	if mutant.On(mutant.BacklogMissed) && now-o.ready > time.Duration(o.spec.Missed.Grace).Milliseconds() {
 		outages = []store.Outage{{From: o.ready - 1, To: now}}
@@ -243,6 +243,8 @@ func (o *occurrence) missed(w store.Outage, now int64) fate {
 
 	switch o.spec.Missed.Policy {
 	case job.MissedSkip:
+		// Only what was older than the grace: the younger ones are not missed, and run by the ordinary rules.
+		last = o.prev(w.To - delay - time.Duration(o.spec.Missed.Grace).Milliseconds() - 1)
 	case job.MissedRunAll:
 		if first, ok := o.oldestAllowed(last, w.To-delay); ok {
 			return o.runAll(first, last, now)

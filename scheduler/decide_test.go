@@ -53,6 +53,11 @@ func TestMissedRule(t *testing.T) {
 	gap := func(first, last string, n int64) fsm.Gap {
 		return fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunMissed, Reason: job.ReasonOutage}
 	}
+	past := func(at string) fsm.Gap { // created after its time
+		g := gap(at, at, 1)
+		g.Reason = job.ReasonPast
+		return g
+	}
 	claim := func(next string) fate { return fate{claim: true, next: fsm.When{At: hm(next), Ready: hm(next)}} }
 	move := func(to string, g fsm.Gap, rows ...string) fate {
 		f := fate{next: fsm.When{At: hm(to), Ready: hm(to)}, gap: g}
@@ -94,10 +99,13 @@ func TestMissedRule(t *testing.T) {
 			s.Missed.Policy, s.Missed.Grace = job.MissedSkip, job.Duration(2*time.Hour)
 		}), "11:00", nil, "12:01", claimed("13:00", "12:00", "12:00", 1)},
 
-		{"skip records all and goes on after the outage", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00", nil, "12:01",
-			move("13:00", gap("11:00", "12:00", 2))},
+		{"skip records what is older than the grace, and goes on with what is not", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00", nil, "12:01",
+			move("12:00", gap("11:00", "11:00", 1))},
+		{"which runs", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "12:00", nil, "12:01", claim("13:00")},
+		{"skip goes on after the outage if all are older", testSpec("55 * * * *", missedAs(job.MissedSkip, "auto", 0)), "10:55", nil, "12:01",
+			move("12:55", gap("10:55", "11:55", 2))},
 		{"skip of the past does not swallow what came after the takeover", testSpec("*/10 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:50", nil, "12:25",
-			move("12:10", gap("11:50", "12:00", 2))},
+			move("12:00", gap("11:50", "11:50", 1))},
 
 		{"run_once moves to the latest", testSpec("*/10 * * * *", nil), "10:10", nil, "12:01", move("12:00", gap("10:10", "11:50", 11))},
 		{"run_once claims the latest", testSpec("55 * * * *", nil), "11:55", nil, "12:01", claim("12:55")},
@@ -147,9 +155,9 @@ func TestMissedRule(t *testing.T) {
 		{"a one-off with skip is recorded", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30", nil, "12:01",
 			fate{gap: gap("10:30", "10:30", 1)}},
 		{"a one-off created in the past with skip is missed", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", fate{gap: gap("10:30", "10:30", 1)}},
+			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", fate{gap: past("10:30")}},
 		{"also without an outage", testSpec("2027-03-01T13:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "13:30",
-			func(o *occurrence) { o.created, o.updated = hm("13:31:01"), hm("13:31:01") }, "13:31:01", fate{gap: gap("13:30", "13:30", 1)}},
+			func(o *occurrence) { o.created, o.updated = hm("13:31:01"), hm("13:31:01") }, "13:31:01", fate{gap: past("13:30")}},
 		{"within grace it runs", testSpec("2027-03-01T13:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "13:30",
 			func(o *occurrence) { o.created, o.updated = hm("13:31"), hm("13:31") }, "13:40", fate{claim: true}},
 		{"a one-off created in the past runs under run_once", testSpec("2027-03-01T10:30:00Z", nil), "10:30",

@@ -29,7 +29,7 @@ func TestMissedAfterATwoHourStop(t *testing.T) {
 		want        []string
 		next        time.Duration // after 2000-01-01; 0: none
 	}{
-		{"skip runs none", "*/30 * * * *", missedSpec(job.MissedSkip, "auto", 0), []string{"missed(outage)x4"}, 3*time.Hour + 30*time.Minute},
+		{"skip runs only what is within the grace", "*/30 * * * *", missedSpec(job.MissedSkip, "auto", 0), []string{"missed(outage)x3", "succeeded"}, 3*time.Hour + 30*time.Minute},
 		{"run_once runs the latest", "*/30 * * * *", nil, []string{"missed(outage)x3", "succeeded"}, 3*time.Hour + 30*time.Minute},
 		{"run_once outside the window runs none", "30 1,2 * * *", missedSpec(job.MissedRunOnce, "10m", 0), []string{"missed(outage)x2"}, 25*time.Hour + 30*time.Minute},
 		{"run_all runs them one by one", "*/30 * * * *", missedSpec(job.MissedRunAll, "3h", 10), []string{"succeeded", "succeeded", "succeeded", "succeeded"}, 3*time.Hour + 30*time.Minute},

@@ -229,15 +229,24 @@ func TestRules(t *testing.T) {
 		{"missed with skip", missed(job.MissedSkip, 0), func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.outage(minute(2)+5000, minute(6)+20_000)
-			s.gap(3, 6, 4, job.RunMissed, job.ReasonOutage, minute(7))
+			s.gap(3, 5, 3, job.RunMissed, job.ReasonOutage, minute(6)+20_000)
+			s.runAt(sched(minute(6)), minute(6)+20_001) // within the grace
 			runs(s, 7, 8)
 			return s.end(8)
 		}, ""},
+		{"missed with skip within the grace", missed(job.MissedSkip, 0), func(s *scene) *Input {
+			runs(s, 1, 2)
+			s.outage(minute(2)+5000, minute(6)+20_000)
+			s.gap(3, 6, 4, job.RunMissed, job.ReasonOutage, minute(7))
+			runs(s, 7, 8)
+			return s.end(8)
+		}, RuleMissed},
 		{"ran with skip", missed(job.MissedSkip, 0), func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.outage(minute(2)+5000, minute(6)+20_000)
-			s.gap(3, 5, 3, job.RunMissed, job.ReasonOutage, minute(6)+20_000)
-			s.runAt(sched(minute(6)), minute(6)+20_001)
+			s.gap(3, 4, 2, job.RunMissed, job.ReasonOutage, minute(6)+20_000)
+			s.runAt(sched(minute(5)), minute(6)+20_001)
+			s.runAt(sched(minute(6)), minute(6)+22_001)
 			runs(s, 7, 8)
 			return s.end(8)
 		}, RuleMissed},

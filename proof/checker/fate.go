@@ -89,7 +89,7 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	if until < at-x.c.clock && g.Reason != job.ReasonCanceled { // a one-off may be canceled before its time
 		return fmt.Sprintf("it was written at %s, before its time", job.Instant(until))
 	}
-	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed,
+	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed, job.ReasonPast: job.RunMissed,
 		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired, job.ReasonDeleted: job.RunCanceled,
 		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped, job.ReasonReplaced: job.RunCanceled,
 		job.ReasonRestored: job.RunMissed}
@@ -101,6 +101,10 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 		return x.permitsMissed(s, v, at, g)
 	case job.ReasonRestored:
 		return x.permitsRestored(at, g)
+	case job.ReasonPast:
+		if !v.o.oneOff() || v.spec.Missed.Policy != job.MissedSkip || x.w.versions[0].at.hi-at-v.o.delay <= ms(v.spec.Missed.Grace) {
+			return "its time had not passed when it was created, or its missed policy is not skip"
+		}
 	case job.ReasonOverlap:
 		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
 			return "its overlap policy is not skip"
@@ -238,7 +242,8 @@ func (x *walker) missedFate(v, n *version, s *position, at int64) (run, miss boo
 	inside := func(t int64) bool { return to-(t+delay) <= reach }
 	switch n.spec.Missed.Policy {
 	case job.MissedSkip:
-		return false, true
+		missed := to-(at+delay) > ms(n.spec.Missed.Grace)
+		return !missed, missed
 	case job.MissedRunAll:
 		if !inside(at) {
 			return false, true
@@ -265,9 +270,6 @@ func (x *walker) missedFate(v, n *version, s *position, at int64) (run, miss boo
 }
 
 func (x *walker) permitsMissed(s *position, v *version, at int64, g *gap) string {
-	if v.o.oneOff() && v.spec.Missed.Policy == job.MissedSkip && x.w.versions[0].at.hi-at-v.o.delay > ms(v.spec.Missed.Grace) {
-		return "" // its time had passed when it was created
-	}
 	if s.outage == nil {
 		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, which is never missed", job.Instant(at+v.o.delay))
 	}

@@ -182,6 +182,9 @@ func (m *model) walk() {
 				all := m.sched.between(t, group.last)
 				group.runFrom = group.last + 1
 				switch m.spec.Missed.Policy {
+				case job.MissedSkip: // what is within the grace runs
+					group.last = m.sched.last(t, int64(w.To)-delay-ms(m.spec.Missed.Grace)-1)
+					group.runFrom = group.last + 1
 				case job.MissedRunOnce:
 					group.runFrom = group.last
 				case job.MissedRunAll:
