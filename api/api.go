@@ -121,8 +121,29 @@ func (h *handler) outer(next http.Handler) http.Handler {
 			h.noRoute(w, r) // ServeMux would answer these in its own words
 			return
 		}
+		if err := lostName(r.URL.Path); err != nil {
+			h.fail(w, r, err)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// lostName refuses a path in which a name would be lost: ServeMux sends such a request elsewhere, where it means something else.
+func lostName(path string) error {
+	rest, ok := strings.CutPrefix(path, prefix+"/")
+	if !ok {
+		return nil
+	}
+	for part := range strings.SplitSeq(strings.TrimSuffix(rest, "/"), "/") {
+		switch name, _, verb := strings.Cut(part, ":"); {
+		case part == "" || verb && name == "":
+			return job.Errorf(job.CodeInvalid, "give the name or the id", "a name in the path %s is empty", path)
+		case name == "." || name == "..":
+			return job.Errorf(job.CodeInvalid, "give the name or the id", "%q in the path %s is not a name", name, path)
+		}
+	}
+	return nil
 }
 
 func (h *handler) noRoute(w http.ResponseWriter, r *http.Request) {

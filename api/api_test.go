@@ -172,7 +172,7 @@ func TestRoutes(t *testing.T) {
 		{"run, empty object", "POST", "/jobs/daily:run", nil, " {} ", 200, "", ``},
 		{"run, a body", "POST", "/jobs/daily:run", nil, `{"x":1}`, 400, job.CodeMalformed, ``},
 		{"run, unknown", "POST", "/jobs/nope:run", nil, "", 404, job.CodeNotFound, ``},
-		{"run, no job", "POST", "/jobs/:run", nil, "", 404, job.CodeNotFound, ``},
+		{"run, no job", "POST", "/jobs/:run", nil, "", 400, job.CodeInvalid, ``},
 		{"pause", "POST", "/jobs/daily:pause", nil, "", 200, "", `"status":"paused"`},
 		{"pause, unknown", "POST", "/jobs/nope:pause", nil, "", 404, job.CodeNotFound, ``},
 		{"resume, not paused", "POST", "/jobs/daily:resume", nil, "", 409, job.CodeState, ``},

@@ -56,8 +56,8 @@ type Backend interface {
 	ExportHistory(ctx context.Context, after uint64, limit int, rd Read) ([]job.Run, error)
 
 	DeadLetters(ctx context.Context, q client.DeadQuery, rd Read) (client.DeadPage, error)
-	Redrive(ctx context.Context, q client.DeadQuery, rq Request) (int, error)
-	PurgeDead(ctx context.Context, q client.DeadQuery, rq Request) (int, error)
+	Redrive(ctx context.Context, q client.DeadQuery, rq Request) (client.DeadResult, error)
+	PurgeDead(ctx context.Context, q client.DeadQuery, rq Request) (client.DeadResult, error)
 
 	Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error)
 	PutCalendar(ctx context.Context, c schedule.Calendar, rq Request) (schedule.Calendar, error)

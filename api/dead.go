@@ -97,7 +97,7 @@ func (c *call) redriveDead() error { return c.changeDead(c.h.backend.Redrive) }
 
 func (c *call) purgeDead() error { return c.changeDead(c.h.backend.PurgeDead) }
 
-func (c *call) changeDead(do func(context.Context, client.DeadQuery, Request) (int, error)) error {
+func (c *call) changeDead(do func(context.Context, client.DeadQuery, Request) (client.DeadResult, error)) error {
 	q, err := c.selection()
 	if err != nil {
 		return err
@@ -106,9 +106,9 @@ func (c *call) changeDead(do func(context.Context, client.DeadQuery, Request) (i
 	if err != nil {
 		return err
 	}
-	n, err := do(c.ctx, q, rq)
+	r, err := do(c.ctx, q, rq)
 	if err != nil {
 		return err
 	}
-	return c.reply(http.StatusOK, client.DeadResult{Count: n})
+	return c.reply(http.StatusOK, r)
 }

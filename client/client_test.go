@@ -120,11 +120,11 @@ func TestEveryMethod(t *testing.T) {
 	if d.Seq != 2 {
 		t.Errorf("%+v", d)
 	}
-	if n, err = c.Redrive(ctx, client.DeadQuery{IDs: []uint64{1}}); n != 1 {
-		t.Error(n, err)
+	if r, err := c.Redrive(ctx, client.DeadQuery{IDs: []uint64{1}}); r.Count != 1 {
+		t.Error(r, err)
 	}
-	if n, err = c.PurgeDead(ctx, client.DeadQuery{IDs: []uint64{2, 3}}); n != 2 {
-		t.Error(n, err)
+	if r, err := c.PurgeDead(ctx, client.DeadQuery{IDs: []uint64{2, 3}}); r.Count != 2 {
+		t.Error(r, err)
 	}
 	if _, err = c.PurgeDead(ctx, client.DeadQuery{}); job.CodeOf(err) != job.CodeInvalid {
 		t.Error(err)

@@ -95,14 +95,13 @@ func (c *Client) GetDead(ctx context.Context, id uint64) (d job.DeadLetter, err 
 }
 
 // Redrive puts dead letters back to work: by id, by job, or all.
-func (c *Client) Redrive(ctx context.Context, q DeadQuery) (int, error) {
-	var r DeadResult
-	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/dead:redrive", body: q, out: &r, need: "count"})
-	return r.Count, err
+func (c *Client) Redrive(ctx context.Context, q DeadQuery) (r DeadResult, err error) {
+	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/dead:redrive", body: q, out: &r, need: "count"})
+	return r, err
 }
 
 // PurgeDead removes dead letters: by id, by job, or all.
-func (c *Client) PurgeDead(ctx context.Context, q DeadQuery) (int, error) {
+func (c *Client) PurgeDead(ctx context.Context, q DeadQuery) (r DeadResult, err error) {
 	v := url.Values{}
 	for _, id := range q.IDs {
 		v.Add("ids", strconv.FormatUint(id, 10))
@@ -111,7 +110,6 @@ func (c *Client) PurgeDead(ctx context.Context, q DeadQuery) (int, error) {
 	if q.All {
 		v.Set("all", "true")
 	}
-	var r DeadResult
-	err := c.do(ctx, request{method: http.MethodDelete, path: prefix + "/dead", query: v, out: &r, need: "count"})
-	return r.Count, err
+	err = c.do(ctx, request{method: http.MethodDelete, path: prefix + "/dead", query: v, out: &r, need: "count"})
+	return r, err
 }

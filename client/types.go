@@ -60,7 +60,8 @@ type DeadPage struct {
 
 // DeadResult says how many dead letters a redrive or purge took.
 type DeadResult struct {
-	Count int `json:"count"`
+	Count   int      `json:"count"`
+	Unknown []uint64 `json:"unknown,omitempty"` // of the ids that were given: those that there is no dead letter of
 }
 
 // BulkLine is one line of a bulk create.

@@ -161,7 +161,7 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options, run func(*cobra.Comma
 		} else if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 			return err
 		}
-		bar := &progress{w: cmd.ErrOrStderr()}
+		bar := &progress{w: cmd.ErrOrStderr(), off: a.env("TERM") == "dumb"}
 		o.Progress = bar.show
 		b, err := bench.Open(cmd.Context(), *o)
 		if err != nil {
@@ -236,6 +236,7 @@ func (a *app) benchWorkerCmd() *cobra.Command {
 // progress is one line that is written over and over; none where nobody looks.
 type progress struct {
 	w     io.Writer
+	off   bool
 	mu    sync.Mutex
 	last  time.Time
 	shown bool
@@ -245,7 +246,7 @@ func (p *progress) show(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || time.Since(p.last) < 100*time.Millisecond && done != total {
+	if !ok || p.off || !term.IsTerminal(int(f.Fd())) || time.Since(p.last) < 100*time.Millisecond && done != total {
 		return
 	}
 	p.last, p.shown = time.Now(), true

@@ -2,7 +2,9 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,8 +44,22 @@ func (p *printer) dead(page client.DeadPage) {
 	for _, d := range page.Dead {
 		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt), p.whenCell(d.FinishedAt), dash(number(d.Attempt)), p.why(d.Run))
 	}
+	t.text("redrive them: carillon dead redrive ID... | --job JOB | --all")
 	p.table(t)
 	p.more(page.NextCursor)
+}
+
+// numbers lists numbers, and not more than one can read.
+func numbers(list []uint64) string {
+	var out []string
+	for _, n := range list[:min(len(list), 10)] {
+		out = append(out, strconv.FormatUint(n, 10))
+	}
+	text := strings.Join(out, ", ")
+	if more := len(list) - len(out); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func (a *app) deadGetCmd() *cobra.Command {
@@ -76,7 +92,7 @@ func deadIDs(args []string) ([]uint64, error) {
 }
 
 // deadAction is a command that takes some dead letters, and never all of them by accident.
-func (a *app) deadAction(name, short, done string, call func(context.Context, *client.Client, client.DeadQuery) (int, error)) *cobra.Command {
+func (a *app) deadAction(name, short, done string, call func(context.Context, *client.Client, client.DeadQuery) (client.DeadResult, error)) *cobra.Command {
 	var q client.DeadQuery
 	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
 	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
@@ -94,11 +110,20 @@ func (a *app) deadAction(name, short, done string, call func(context.Context, *c
 		if given != 1 {
 			return usage("give the numbers, --job or --all", "it is not clear which dead letters are meant")
 		}
-		var n int
-		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-			n, err = call(ctx, c, q)
+		var r client.DeadResult
+		err = a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			r, err = call(ctx, c, q)
 			return err
-		}, func(p *printer) { p.printf("%s %s\n", done, plural(n, "dead letter")) })
+		}, func(p *printer) {
+			p.printf("%s %s\n", done, plural(r.Count, "dead letter"))
+			if left := len(q.IDs) - len(r.Unknown) - r.Count; left > 0 {
+				p.printf("%s left as they are: their job is gone, or the same run is open already\n", plural(left, "dead letter"))
+			}
+		})
+		if err == nil && len(r.Unknown) > 0 {
+			err = job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken", "there is no dead letter %s", numbers(r.Unknown))
+		}
+		return err
 	}
 	return c
 }

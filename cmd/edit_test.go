@@ -39,7 +39,7 @@ func TestEdit(t *testing.T) {
 	s.populate()
 	s.editor(`sed -i 's/0 9 \* \* MON-FRI/0 10 * * MON-FRI/; s/^name: report/name: weekly/' "$2"`)
 	out, errOut, code := s.run("", "jobs", "edit", "report")
-	if code != 0 || out != "updated weekly (j_2), next run in 21h (2026-11-03 09:00:00)\n" {
+	if code != 0 || out != "updated weekly (j_2), next run in 21h (2026-11-03 09:00:00 UTC)\n" {
 		t.Fatal(out, errOut, code)
 	}
 	if left := s.leftovers(); len(left) > 0 {

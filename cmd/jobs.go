@@ -2,6 +2,8 @@ package cmd
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +50,12 @@ func (p *printer) jobs(page client.JobPage) {
 		return
 	}
 	var t table
-	t.row("NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE")
+	head := []string{"NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE"}
+	waiting := slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" })
+	if waiting {
+		head = append(head, "WAITING")
+	}
+	t.row(head...)
 	for _, j := range page.Jobs {
 		schedule := j.Schedule
 		if j.Timezone != "" && j.Timezone != "UTC" {
@@ -58,11 +65,51 @@ func (p *printer) jobs(page client.JobPage) {
 		if j.LastRunStatus != job.RunNone && j.LastRunAt != 0 {
 			last = j.LastRunStatus.String() + " " + last
 		}
-		t.row(dash(j.Name), j.ID.String(), string(j.Type), p.jobStatus(j.Status), p.whenCell(j.NextRunAt), last, line(schedule))
+		cells := []string{dash(j.Name), j.ID.String(), string(j.Type), p.jobState(j), p.nextCell(j), last, line(schedule)}
+		if waiting {
+			cells = append(cells, line(j.WaitReason))
+		}
+		t.row(cells...)
 	}
 	p.table(t)
 	p.more(page.NextCursor)
 }
+
+// failing says that a job does not do its work, whether or not it is told of by notifications.
+func failing(j job.Job) bool {
+	switch j.LastRunStatus {
+	case job.RunFailed, job.RunDead, job.RunLost, job.RunExpired:
+		return true
+	}
+	return j.Failing
+}
+
+// jobState is the status of a job, and of one that goes on whether it works.
+func (p *printer) jobState(j job.Job) string {
+	if j.Status == job.StatusScheduled && failing(j) {
+		return p.paint(red, "failing")
+	}
+	return p.jobStatus(j.Status)
+}
+
+// overdue is how long a job's next run has been due, 0 if it is not; less than a second is on its way.
+func (p *printer) overdue(at job.Instant) time.Duration {
+	if late := p.now.Sub(at.Time()); at != 0 && late >= time.Second {
+		return late
+	}
+	return 0
+}
+
+// nextRun is when a job runs next, or for how long it should have.
+func (p *printer) nextRun(j job.Job) string {
+	late := p.overdue(j.NextRunAt)
+	if late == 0 || j.Status != job.StatusScheduled {
+		return p.when(j.NextRunAt)
+	}
+	return p.paint(yellow, coarse(late)+" overdue") + " (" + p.clock(j.NextRunAt) + ")"
+}
+
+func (p *printer) nextCell(j job.Job) string { return asCell(p.nextRun(j)) }
 
 // completeJobs completes the names of jobs.
 func (a *app) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"regexp"
 	"strings"
 	"time"
 
@@ -183,7 +184,7 @@ const (
 
 // paint colours a text.
 func (p *printer) paint(color, s string) string {
-	if !p.a.color {
+	if !p.a.color || s == "" {
 		return s
 	}
 	return color + s + reset
@@ -217,7 +218,7 @@ func (p *printer) jobStatus(s job.Status) string {
 	return p.paint(color, string(s))
 }
 
-// when shows a time both ways: "in 4s (12:00:05)".
+// when shows a time both ways: "in 4s (12:00:05 CET)".
 func (p *printer) when(i job.Instant) string {
 	if i == 0 {
 		return "-"
@@ -227,20 +228,23 @@ func (p *printer) when(i job.Instant) string {
 
 // whenCell is when, in a table: the absolute time is a detail.
 func (p *printer) whenCell(i job.Instant) string {
-	return strings.Replace(p.when(i), " (", detail+" (", 1)
+	return asCell(p.when(i))
 }
+
+// asCell makes what is in brackets a detail.
+func asCell(s string) string { return strings.Replace(s, " (", detail+" (", 1) }
 
 // clock shows a time in the user's zone, with its date if that is not today.
 func (p *printer) clock(i job.Instant) string {
 	t := i.Time().In(p.a.loc)
 	y, m, d := p.now.In(p.a.loc).Date()
 	if ty, tm, td := t.Date(); ty == y && tm == m && td == d {
-		return t.Format("15:04:05")
+		return t.Format("15:04:05 MST")
 	}
-	return t.Format("2006-01-02 15:04:05")
+	return t.Format("2006-01-02 15:04:05 MST")
 }
 
-// span shows an interval in one go: "12:00–12:11", "2026-11-01 12:00–2026-11-02 12:11".
+// span shows an interval in one go: "12:00–12:11 CET", "2026-11-01 12:00–2026-11-02 12:11 CET"; both ends have their zone if it changes.
 func (p *printer) span(first, last job.Instant) string {
 	from, to := first.Time().In(p.a.loc), last.Time().In(p.a.loc)
 	layout := "15:04"
@@ -255,10 +259,14 @@ func (p *printer) span(first, last job.Instant) string {
 	if day(from) != day(to) {
 		end = day(to) + " " + end
 	}
+	zone := to.Format(" MST")
 	if first == last {
-		return text
+		return text + zone
 	}
-	return text + "–" + end
+	if other := from.Format(" MST"); other != zone {
+		text += other
+	}
+	return text + "–" + end + zone
 }
 
 func relative(d time.Duration) string {
@@ -314,11 +322,15 @@ func dash(s string) string {
 	return s
 }
 
+// escapes are the codes by which programs colour what they write and steer the terminal.
+var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
+
 // short is the first line of a text, not longer than n.
 func short(s string, n int) string {
 	s, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	s = escapes.ReplaceAllString(s, "")
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return ' ' // what a target answered must not steer the terminal
 		}
 		return r

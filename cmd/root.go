@@ -90,7 +90,10 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			a.parsed = true
-			a.color, a.width = a.wantsColor(cmd.OutOrStdout()), width(cmd.OutOrStdout())
+			a.color = a.wantsColor(cmd.OutOrStdout())
+			if a.env("TERM") != "dumb" { // which understands no escape codes, and so draws nothing in place
+				a.width = width(cmd.OutOrStdout())
+			}
 			if err := emptyNames(cmd, args); err != nil {
 				return err
 			}

@@ -129,6 +129,9 @@ func (p *printer) why(r job.Run) string {
 	default:
 		text += ": " + r.Error
 	}
+	if late := p.overdue(r.ReadyAt); r.Status == job.RunPending && late > 0 {
+		text = strings.TrimSuffix("overdue "+coarse(late)+": "+r.WaitReason, ": ")
+	}
 	if r.Status == job.RunRetrying && r.ReadyAt != 0 {
 		next := "next attempt " + relative(r.ReadyAt.Time().Sub(p.now))
 		if r.ReadyAt.Time().Before(p.now) {

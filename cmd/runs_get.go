@@ -51,6 +51,7 @@ func (p *printer) run(r job.Run) {
 		"scheduled", p.when(r.ScheduledAt),
 		"origin", origin(r),
 		ready, p.when(r.ReadyAt),
+		"waiting", r.WaitReason,
 		"claimed", p.when(r.ClaimedAt),
 		"started", p.when(r.StartedAt),
 		"finished", p.when(r.FinishedAt),

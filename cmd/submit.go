@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 
@@ -68,7 +69,7 @@ several documents and an NDJSON file any number of lines; submitting the same fi
 		if err != nil {
 			return err
 		}
-		return a.submitOne(cmd, spec)
+		return a.submitOne(cmd, spec, "")
 	}
 	return c
 }
@@ -223,19 +224,60 @@ func compactJSON(v any) (json.RawMessage, error) {
 }
 
 // submitOne creates one job and says when it runs.
-func (a *app) submitOne(cmd *cobra.Command, spec job.Spec) error {
+func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 	var j job.Job
-	var replayed bool
+	var replayed, there bool
 	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
 		j, err = c.CreateJob(client.WithReplay(ctx, &replayed), spec)
+		if job.CodeOf(err) == job.CodeDuplicateName {
+			j, there, err = sameJob(ctx, c, spec, file, err)
+		}
 		return err
 	}, func(p *printer) {
 		done := "submitted"
-		if replayed {
+		switch {
+		case there:
+			done = "already there:"
+		case replayed:
 			done = "already submitted"
 		}
 		p.printf("%s %s%s\n", done, nameAndID(j), nextRun(p, j))
 	})
+}
+
+// sameJob answers a submit whose name is taken: if the job of that name says the same it is there already, as it is in a file of several.
+// The node compares them, as it does for those.
+func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string, taken error) (j job.Job, there bool, err error) {
+	line, err := compactJSON(spec)
+	if err != nil {
+		return j, false, err
+	}
+	var r client.BulkResult
+	quiet := client.WithIdempotencyKey(client.WithRaw(ctx, func([]byte) {}), "") // the key, if there is one, is that of the create
+	err = c.BulkCreate(quiet, bytes.NewReader(append(line, '\n')), func(b client.BulkResult) error {
+		r = b
+		return nil
+	})
+	switch {
+	case err != nil:
+		return j, false, err
+	case r.Error != nil && r.Error.Code != job.CodeDuplicateName:
+		return j, false, r.Error
+	case r.Error != nil || r.JobID == nil:
+		var e *job.Error
+		if errors.As(taken, &e) {
+			said := *e
+			said.Message += ", with another definition"
+			said.Remedy = "choose another name, or change that job: carillon jobs edit " + spec.Name
+			if file != "" {
+				said.Remedy += " --file " + file
+			}
+			taken = &said
+		}
+		return j, false, taken
+	}
+	j, err = c.GetJob(ctx, r.JobID.String())
+	return j, r.Status == "exists", err
 }
 
 func nameAndID(j job.Job) string {

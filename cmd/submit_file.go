@@ -33,7 +33,7 @@ func (a *app) submitFile(cmd *cobra.Command, path string) error {
 		if err := job.DecodeStrict(docs[0].json, &s); err != nil {
 			return docs[0].at(err)
 		}
-		return docs[0].at(a.submitOne(cmd, s))
+		return docs[0].at(a.submitOne(cmd, s, path))
 	}
 	var lines bytes.Buffer
 	for _, d := range docs {

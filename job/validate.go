@@ -117,6 +117,9 @@ func checkName(s *Spec) *Error {
 	if len(s.Name) > MaxName {
 		return Invalid("name", "shorten it", "the name has %d bytes, at most %d are allowed", len(s.Name), MaxName)
 	}
+	if dots(s.Name) {
+		return Invalid("name", "add a letter or a digit", "%q means a directory in paths: no request could name the job", s.Name)
+	}
 	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
 		return Invalid("name", "choose another beginning", "a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
 	}
@@ -133,6 +136,9 @@ func checkName(s *Spec) *Error {
 	}
 	return nil
 }
+
+// dots says that a name is one that paths take for a directory.
+func dots(s string) bool { return s == "." || s == ".." }
 
 func oneOf(field, value string, allowed ...string) *Error {
 	for _, a := range allowed {

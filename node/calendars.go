@@ -22,7 +22,7 @@ const maxCalendar = 64 << 10
 
 // PutCalendar implements api.Backend.
 func (b *backend) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
-	if c.Name == "" || len(c.Name) > job.MaxName || strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
+	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName || strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
 		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
 	}
 	if _, err := c.Compile(); err != nil {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -131,14 +132,14 @@ func (r *reader) findDead(ref string) (job.ID, error) {
 const deadChunk = 256
 
 // Redrive implements api.Backend.
-func (b *backend) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (int, error) {
+func (b *backend) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
 		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs}
 	})
 }
 
 // PurgeDead implements api.Backend.
-func (b *backend) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (int, error) {
+func (b *backend) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
 		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs}
 	})
@@ -146,9 +147,9 @@ func (b *backend) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Requ
 
 // eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own under the client's
 // key: a repetition is answered from those that were done, and goes on where the first try ended.
-func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request, command func(attempt, []uint64) any) (int, error) {
+func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request, command func(attempt, []uint64) any) (r client.DeadResult, err error) {
 	if err := b.verify(ctx); err != nil {
-		return 0, err
+		return r, err
 	}
 	var id job.ID
 	if q.Job != "" {
@@ -157,20 +158,19 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 			return err
 		})
 		if err != nil {
-			return 0, err
+			return r, err
 		}
 	}
 	if len(q.IDs) > 0 {
-		if err := b.anyDead(ctx, q.IDs, rq); err != nil {
-			return 0, err
+		if r.Unknown, err = b.unknownDead(ctx, q.IDs, rq); err != nil {
+			return r, err
 		}
 	}
-	total := 0
 	var below uint64
 	for chunk := 0; ; chunk++ {
 		seqs, next, err := b.deadSeqs(ctx, q, id, below, chunk)
 		if err != nil {
-			return total, err
+			return r, err
 		}
 		part := chunkOf(rq, chunk)
 		o, err := b.change(ctx, part, func(a attempt) (any, error) { return command(a, seqs), nil })
@@ -178,17 +178,17 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 			err = outcomeError(o, "")
 		}
 		if err != nil {
-			return total, err
+			return r, err
 		}
-		total += o.Count
+		r.Count += o.Count
 		if o.Replay {
 			if o.Version < deadChunk {
-				return total, nil // it was the last one: what died since is none of this request's business
+				return r, nil // it was the last one: what died since is none of this request's business
 			}
 			continue // what was collected is still there for the next chunk
 		}
 		if len(seqs) < deadChunk {
-			return total, nil
+			return r, nil
 		}
 		below = next
 	}
@@ -199,35 +199,37 @@ func chunkOf(rq api.Request, chunk int) api.Request {
 	return rq
 }
 
-// anyDead refuses a selection of which nothing exists, unless it is a repetition: then the first one took them.
-func (b *backend) anyDead(ctx context.Context, ids []uint64, rq api.Request) error {
+// unknownDead are the ids that there is no dead letter of. A selection of which nothing exists is refused. Of a repetition nothing is
+// said: the first one took them.
+func (b *backend) unknownDead(ctx context.Context, ids []uint64, rq api.Request) (unknown []uint64, err error) {
 	if _, done, err := b.echo(ctx, chunkOf(rq, 0)); err != nil || done {
-		return err
+		return nil, err
 	}
-	found := false
-	for i := 0; i < len(ids) && !found; i += viewRuns {
+	for part := range slices.Chunk(ids, viewRuns) {
 		err := b.view(func(r *reader) error {
-			for _, seq := range ids[i:min(i+viewRuns, len(ids))] {
+			for _, seq := range part {
 				_, ok, err := r.Dead(seq)
-				if err != nil || ok {
-					found = ok
+				if err != nil {
 					return err
+				}
+				if !ok {
+					unknown = append(unknown, seq)
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if found {
-		return nil
+	if len(unknown) < len(ids) {
+		return unknown, nil
 	}
 	text := "there is no dead letter " + strconv.FormatUint(ids[0], 10)
 	if len(ids) > 1 {
 		text = "none of these " + strconv.Itoa(len(ids)) + " dead letters exists"
 	}
-	return job.Errorf(job.CodeNotFound, "GET /api/v1/dead lists them", "%s", text)
+	return nil, job.Errorf(job.CodeNotFound, "GET /api/v1/dead lists them", "%s", text)
 }
 
 // deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the walk goes on below it.

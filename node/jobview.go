@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
@@ -113,10 +112,8 @@ func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (j
 		j.WaitReason = r.Note(id)
 		return j, nil
 	}
-	if waits := r.waits(&h); waits && r.Info.Hold.On {
-		j.WaitReason = fsm.TextHold
-	} else if waits && why != nil {
-		j.WaitReason = why(r.View, h.def.Spec.Class())
+	if r.waits(&h) {
+		j.WaitReason = r.waitReason(&h, why)
 	}
 	if j.WaitReason == "" {
 		j.WaitReason = h.turn()

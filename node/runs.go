@@ -250,9 +250,13 @@ func (b *backend) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd
 	}
 	l := &lister{b: b, q: q, open: true, finished: true}
 	var h held
+	var due job.Run
+	waits := false
 	err = b.read(ctx, rd, func(r *reader) (err error) {
 		if l.id, l.gone, err = r.findRuns(ref); err == nil && !l.gone {
-			h, err = r.held(l.id)
+			if h, err = r.held(l.id); err == nil && q.Cursor == "" {
+				due, waits = r.dueRun(&h, b.why())
+			}
 		}
 		return err
 	})
@@ -261,6 +265,9 @@ func (b *backend) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd
 	}
 	if !l.gone {
 		l.notRun = h.notRunYet(b.g.now()) // outside of the view: counting may take a moment
+	}
+	if waits {
+		return l.withDue(due, func() (client.RunPage, error) { return l.run(ctx, cur) })
 	}
 	return l.run(ctx, cur)
 }

@@ -174,6 +174,10 @@ func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 					if d.Run, err = r.openRun(k, &row); err != nil {
 						return err
 					}
+				} else if h, err := r.held(k.Job); err == nil && k.Origin == job.OriginSchedule {
+					if due, ok := r.dueRun(&h, b.why()); ok && due.RunID == k.String() {
+						d.Run, found = due, true
+					}
 				}
 				var st store.State
 				if st, _, chained, err = r.State(k.Job); err != nil {

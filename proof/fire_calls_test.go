@@ -222,12 +222,14 @@ func (w *wild) act(rng *rand.Rand) {
 		w.cancelRun(rng, j)
 	case 11:
 		_ = simple(checker.CallRedrive, func(ctx context.Context, c *client.Client, call *checker.Call) (err error) {
-			call.Count, err = c.Redrive(ctx, client.DeadQuery{Job: ref})
+			r, err := c.Redrive(ctx, client.DeadQuery{Job: ref})
+			call.Count = r.Count
 			return err
 		})
 	case 12:
 		_ = simple(checker.CallPurge, func(ctx context.Context, c *client.Client, call *checker.Call) (err error) {
-			call.Count, err = c.PurgeDead(ctx, client.DeadQuery{Job: ref})
+			r, err := c.PurgeDead(ctx, client.DeadQuery{Job: ref})
+			call.Count = r.Count
 			return err
 		})
 	case 13:

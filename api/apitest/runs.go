@@ -224,27 +224,33 @@ func (f *Fake) DeadLetters(ctx context.Context, q client.DeadQuery, _ api.Read) 
 }
 
 // Redrive implements api.Backend.
-func (f *Fake) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (int, error) {
+func (f *Fake) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
 	return f.takeDead(ctx, "Redrive", q, rq)
 }
 
 // PurgeDead implements api.Backend.
-func (f *Fake) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (int, error) {
+func (f *Fake) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
 	return f.takeDead(ctx, "PurgeDead", q, rq)
 }
 
-func (f *Fake) takeDead(ctx context.Context, method string, q client.DeadQuery, rq api.Request) (int, error) {
-	n, _, err := change(ctx, f, method, rq, func() (int, error) {
+func (f *Fake) takeDead(ctx context.Context, method string, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+	r, _, err := change(ctx, f, method, rq, func() (client.DeadResult, error) {
 		taken, err := f.selectDead(q)
 		if err != nil {
-			return 0, err
+			return client.DeadResult{}, err
+		}
+		r := client.DeadResult{Count: len(taken)}
+		for _, id := range q.IDs {
+			if !slices.ContainsFunc(taken, func(d job.DeadLetter) bool { return d.Seq == id }) {
+				r.Unknown = append(r.Unknown, id)
+			}
 		}
 		f.dead = slices.DeleteFunc(f.dead, func(d job.DeadLetter) bool {
 			return slices.ContainsFunc(taken, func(t job.DeadLetter) bool { return t.Seq == d.Seq })
 		})
-		return len(taken), nil
+		return r, nil
 	})
-	return n, err
+	return r, err
 }
 
 // Preview implements api.Backend.

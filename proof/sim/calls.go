@@ -273,10 +273,12 @@ func (c *cluster) dead(pc plannedCall, rng *rand.Rand, ref string, call checker.
 	}
 	c.ask(pc, call, func(ctx context.Context, cl *client.Client, call *checker.Call) (err error) {
 		if pc.kind == "purge" {
-			call.Count, err = cl.PurgeDead(ctx, q)
-		} else {
-			call.Count, err = cl.Redrive(ctx, q)
+			r, err := cl.PurgeDead(ctx, q)
+			call.Count = r.Count
+			return err
 		}
+		r, err := cl.Redrive(ctx, q)
+		call.Count = r.Count
 		return err
 	})
 }
