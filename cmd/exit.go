@@ -85,7 +85,10 @@ func (a *app) wantsJSON() bool {
 
 // report says what went wrong and how to get out of it, as text or as one line of JSON.
 func (a *app) report(w io.Writer, err error) int {
-	if err == nil || !a.wantsJSON() {
+	switch {
+	case err != nil && a.logsJSON():
+		return reportInLog(w, err)
+	case err == nil || !a.wantsJSON():
 		return report(w, err)
 	}
 	f := failure{ExitCode: exitCode(err)}

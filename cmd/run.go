@@ -51,7 +51,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
-		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: cfg.logger(),
+		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk, Notify: cfg.Notify,
 		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},
@@ -81,16 +81,11 @@ func announce(ctx context.Context, n *node.Node, ready func(addr string)) {
 	ready(n.Addr())
 }
 
-func (c *ServerConfig) logger() *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		level = slog.LevelInfo
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
+// processLog is the log of this process. What libraries write with package log goes there, too.
+func processLog(level, format string) *slog.Logger {
+	log := newLogger(os.Stderr, level, format)
+	slog.SetDefault(log)
+	return log
 }
 
 // runCheck verifies the invariants of a data directory that no node has open, and writes what is wrong to out.

@@ -44,7 +44,7 @@ func (a *app) serverCmd() *cobra.Command {
 				return err
 			}
 			return runNode(cmd, cfg, func(addr string) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "carillon %s serves on http://%s\n", cfg.NodeID, addr)
+				notice(cmd.ErrOrStderr(), cfg.LogFormat, fmt.Sprintf("carillon %s serves on http://%s", cfg.NodeID, addr), "serving", "node", cfg.NodeID, "address", addr)
 			})
 		},
 	}
@@ -153,10 +153,13 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
+const stoppingText = "stopping: what runs is finished first; interrupt again to stop at once"
+
 // runNode runs a node until somebody asks for its end, which is then a success.
 func runNode(cmd *cobra.Command, cfg ServerConfig, ready func(addr string)) error {
+	logStart(cmd, "node", cfg.LogLevel, cfg.LogFormat)
 	quiet := context.AfterFunc(cmd.Context(), func() {
-		fmt.Fprintln(cmd.ErrOrStderr(), "stopping: what runs is finished first; interrupt again to stop at once")
+		notice(cmd.ErrOrStderr(), cfg.LogFormat, stoppingText, "stopping", "detail", stoppingText)
 	})
 	defer quiet()
 	err := startNode(cmd.Context(), cfg, ready)

@@ -55,6 +55,7 @@ func (a *app) workerCmd() *cobra.Command {
 			if err := cfg.validate(); err != nil {
 				return err
 			}
+			logStart(cmd, "worker", cfg.LogLevel, cfg.LogFormat)
 			return runWorker(cmd.Context(), cfg, cmd.ErrOrStderr())
 		},
 	}
@@ -114,7 +115,7 @@ func (c *workerConfig) validate() error {
 
 // runWorker works until the context ends, and drains then.
 func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err error) {
-	log := (&ServerConfig{LogLevel: cfg.LogLevel, LogFormat: cfg.LogFormat}).logger()
+	log := processLog(cfg.LogLevel, cfg.LogFormat)
 	me, secret := identity{Name: cfg.Name}, rand.Text()
 	procs := ""
 	if cfg.StateDir != "" {
@@ -169,7 +170,9 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	w, err := executor.New(executor.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
 		Leader: &announcing{Leader: leader, say: func(s job.Session) {
-			fmt.Fprintf(stderr, "carillon worker %s registered: %d slots for %s, leader of term %d\n", me.Name, cfg.Slots, strings.Join(cfg.Executors, ", "), s.Term)
+			types := strings.Join(cfg.Executors, ", ")
+			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d", me.Name, cfg.Slots, types, s.Term)
+			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors", types, "term", s.Term)
 		}},
 		Logger: log, DrainTimeout: cfg.Drain,
 	})
@@ -177,7 +180,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		return err
 	}
 	quiet := context.AfterFunc(ctx, func() {
-		fmt.Fprintln(stderr, "stopping: what runs is finished first; interrupt again to stop at once")
+		notice(stderr, cfg.LogFormat, stoppingText, "stopping", "detail", stoppingText)
 	})
 	defer quiet()
 	return w.Run(ctx)

@@ -130,7 +130,6 @@ func (c *Config) defaults() {
 				what = "an entry of the log cannot be applied"
 			}
 			logger.Error("the process ends: "+what+", and going on would let memory, log and state drift apart", "error", err)
-			fmt.Fprintln(os.Stderr, "carillon:", what+":", err)
 			os.Exit(exitStorage)
 		}
 	}

@@ -22,7 +22,9 @@ func TestDueRunIsListed(t *testing.T) {
 	if r.Status != job.RunPending || r.RunID == "" || r.ScheduledAt == 0 || r.ReadyAt == 0 || r.Key == "" {
 		t.Errorf("%+v", r)
 	}
-	n.eventually("the reason is known", func() bool { return strings.Contains(n.runs("mail")[0].WaitReason, "worker") && n.get("mail").WaitReason != "" })
+	n.eventually("the reason is known", func() bool {
+		return strings.Contains(n.runs("mail")[0].WaitReason, "worker") && n.get("mail").WaitReason != ""
+	})
 	if d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil); d.RunID != r.RunID || d.Status != job.RunPending || len(d.Attempts) != 0 {
 		t.Errorf("%+v", d)
 	}

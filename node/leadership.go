@@ -195,6 +195,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	})
 	parts.Go(func() { e.creates.run(ectx) })
 	parts.Go(func() { newNotifier(g, e).run(ectx) })
+	parts.Go(func() { newDeadLog(g).run(ectx) })
 	if g.members != nil {
 		parts.Go(func() { g.members.lead(ectx, e) })
 	}

@@ -390,6 +390,7 @@ func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (in
 // PutDead writes a dead letter under the number of its last history record.
 func (b *Batch) PutDead(seq uint64, d *Dead) error {
 	b.C.Dead++
+	b.changes.Dead = append(b.changes.Dead, seq)
 	return b.tx.Bucket(bucketDead).Put(b.num(seq), d.encode())
 }
 

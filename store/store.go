@@ -311,6 +311,7 @@ type Changes struct {
 	Due    []DueMark // new due entries, by lane and time
 	Jobs   []job.ID  // jobs whose definition changed or went away
 	Nodes  bool      // rows of members changed
+	Dead   []uint64  // new dead letters
 	Outbox bool      // a notification is to be sent, or one was claimed or settled
 	Reset  bool      // everything may have changed: the file was replaced
 }

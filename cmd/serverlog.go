@@ -1,0 +1,109 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// newLogger is the log of a node or a worker.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		l = slog.LevelInfo
+	}
+	o := &slog.HandlerOptions{Level: l}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// notice says something to whoever started a process that lasts: a line of text, or one of the log if that is JSON, so that everything there
+// is.
+func notice(w io.Writer, format, text, event string, attrs ...any) {
+	if format == "json" {
+		newLogger(w, "info", format).Info(event, attrs...)
+		return
+	}
+	fmt.Fprintln(w, text)
+}
+
+// secretFlags are logged without their values: only the names before the first "=" are.
+var secretFlags = []string{"broker", "notify-webhook"}
+
+// logStart writes which binary starts, and with which settings. What could be a secret is hidden.
+func logStart(cmd *cobra.Command, what, level, format string) {
+	v := version()
+	attrs := []any{"version", v.Version, "go", v.Go, "platform", v.Platform}
+	if v.Commit != "" {
+		attrs = append(attrs, "commit", v.Commit, "modified", v.Modified)
+	}
+	var config []any
+	inherited := cmd.InheritedFlags()
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" || inherited.Lookup(f.Name) != nil {
+			return
+		}
+		value := f.Value.String()
+		if slices.Contains(secretFlags, f.Name) {
+			value = namesOnly(f.Value)
+		}
+		config = append(config, f.Name, value)
+	})
+	newLogger(cmd.ErrOrStderr(), level, format).Info(what+" starting", append(attrs, slog.Group("config", config...))...)
+}
+
+// namesOnly is a list of NAME=VALUE without the values.
+func namesOnly(v pflag.Value) string {
+	list, ok := v.(pflag.SliceValue)
+	if !ok {
+		return "hidden"
+	}
+	var names []string
+	for _, s := range list.GetSlice() {
+		name, _, named := strings.Cut(s, "=")
+		if !named {
+			name = "hidden"
+		}
+		names = append(names, name)
+	}
+	return "[" + strings.Join(names, ",") + "]"
+}
+
+// logsJSON says that standard error is a log of JSON lines, as far as the command line tells: it may not have been understood.
+func (a *app) logsJSON() bool {
+	for i, arg := range a.args {
+		if arg == "--log-format=json" || arg == "--log-format" && i+1 < len(a.args) && a.args[i+1] == "json" {
+			return true
+		}
+	}
+	return false
+}
+
+// reportInLog is report for a process whose standard error is a log of JSON lines.
+func reportInLog(w io.Writer, err error) int {
+	code := exitCode(err)
+	log := newLogger(w, "info", "json")
+	var e *job.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		log.Info("interrupted", "exit_code", code)
+	case errors.As(err, &e):
+		plain := *e
+		plain.Remedy = ""
+		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy", asCommands(e.Remedy), "exit_code", code)
+	default:
+		log.Error("command failed", "error", err.Error(), "exit_code", code)
+	}
+	return code
+}
