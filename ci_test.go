@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -43,5 +44,46 @@ echo "ok $n: $*"; [ "$n" != "$FAIL" ]`,
 		if out, _, err := run(i); err == nil {
 			t.Errorf("call %d of go failed, and nothing came of it:\n%s", i, out)
 		}
+	}
+}
+
+// Who builds as the README says gets a static binary, also where a C compiler is installed; and what `go test ./...` leaves out for want of a
+// variable is in the README, with that variable.
+func TestReadmeSaysHowToBuildAndTest(t *testing.T) {
+	data, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := string(data)
+	if builds := strings.Count(readme, "go build"); builds == 0 || builds != strings.Count(readme, "CGO_ENABLED=0 go build .") {
+		t.Errorf("%d build lines, not all with CGO_ENABLED=0", builds)
+	}
+	variable := regexp.MustCompile(`t\.Skipf?\("[^"]*(CARILLON_[A-Z_]+)`)
+	err = filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range variable.FindAllSubmatch(text, -1) {
+			if !strings.Contains(readme, string(m[1])) {
+				t.Errorf("%s skips a test without %s, which the README does not say", path, m[1])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if os.Getenv("CARILLON_LONG") == "" {
+		return // .ci/run builds it the same way
+	}
+	bin := filepath.Join(t.TempDir(), "carillon")
+	build := exec.Command("go", "build", "-o", bin, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if text, err := os.ReadFile(bin); err != nil || strings.Contains(string(text), "/lib64/ld-linux") {
+		t.Errorf("not static: %v", err)
 	}
 }
