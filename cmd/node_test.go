@@ -77,8 +77,13 @@ func TestServer(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	if code != exitUsage || errOut != "carillon n1 serves on http://127.0.0.1:1\nerror: the data directory is in use\nhint: stop the other node\n" {
+	lines := logLines(t, []byte(errOut))
+	if failed := event(lines, "command failed"); code != exitUsage || event(lines, "serving")["address"] != "127.0.0.1:1" || failed["error"] != "the data directory is in use" || failed["remedy"] != "stop the other node" {
 		t.Error(errOut, code)
+	}
+	_, errOut, _ = s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--log-level", "warn")
+	if errOut != "carillon n1 serves on http://127.0.0.1:1\nerror: the data directory is in use\nhint: stop the other node\n" {
+		t.Error(errOut)
 	}
 	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--executors", "none")
 	if len(got.Executors) != 0 {
