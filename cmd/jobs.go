@@ -51,7 +51,8 @@ func (p *printer) jobs(page client.JobPage) {
 	}
 	var t table
 	head := []string{"NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE"}
-	waiting := slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" })
+	// A terminal has no room for a column of reasons: there each is a line of its own.
+	waiting := p.a.width == 0 && slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" })
 	if waiting {
 		head = append(head, "WAITING")
 	}
@@ -70,6 +71,9 @@ func (p *printer) jobs(page client.JobPage) {
 			cells = append(cells, line(j.WaitReason))
 		}
 		t.row(cells...)
+		if p.a.width > 0 && j.WaitReason != "" {
+			t.text("  waits: " + line(j.WaitReason))
+		}
 	}
 	p.table(t)
 	p.more(page.NextCursor)

@@ -73,6 +73,9 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 			continue
 		}
 		row(runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r), dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), p.why(r))
+		if p.a.width > 0 && r.WaitReason != "" {
+			t.text("  waits: " + line(r.WaitReason))
+		}
 	}
 	p.table(t)
 	p.more(page.NextCursor)
@@ -130,7 +133,10 @@ func (p *printer) why(r job.Run) string {
 		text += ": " + r.Error
 	}
 	if late := p.overdue(r.ReadyAt); r.Status == job.RunPending && late > 0 {
-		text = strings.TrimSuffix("overdue "+coarse(late)+": "+r.WaitReason, ": ")
+		text = "overdue " + coarse(late)
+		if p.a.width == 0 && r.WaitReason != "" {
+			text += ": " + r.WaitReason
+		}
 	}
 	if r.Status == job.RunRetrying && r.ReadyAt != 0 {
 		next := "next attempt " + relative(r.ReadyAt.Time().Sub(p.now))

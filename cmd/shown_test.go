@@ -53,6 +53,13 @@ func TestRunsShowWhatIsDue(t *testing.T) {
 	if !strings.Contains(out, "pending") || !strings.Contains(out, "overdue 22m: no worker takes the queue emails") {
 		t.Error(out)
 	}
+	var narrow bytes.Buffer
+	p := &printer{w: &narrow, a: &app{loc: time.UTC, width: 80}, now: noon}
+	p.runs(client.RunPage{Runs: []job.Run{r}}, false)
+	p.jobs(client.JobPage{Jobs: []job.Job{{ID: 3, Status: job.StatusScheduled, NextRunAt: r.ReadyAt, WaitReason: r.WaitReason, Spec: job.Spec{Name: "starved", Schedule: "@hourly"}}}})
+	if strings.Count(narrow.String(), "\n  waits: no worker takes the queue emails\n") != 2 || !strings.Contains(narrow.String(), "overdue 22m\n") {
+		t.Errorf("a reason is cut off on a terminal:\n%s", &narrow)
+	}
 	r.ReadyAt = job.At(noon.Add(time.Minute))
 	if out := shown(false, time.UTC, func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, false) }); strings.Contains(out, "overdue") {
 		t.Error(out)
