@@ -402,7 +402,7 @@ func broken(ctx, limited context.Context, base, key string, err error) error {
 
 // repeatWith is how to get out of not knowing whether a request was done.
 func repeatWith(key string) string {
-	return "repeat it with the same Idempotency-Key " + key + ": it is done once"
+	return "repeat it with Idempotency-Key " + key + ": it is done once"
 }
 
 // silencedOr is the silence that a try was given up for, or else its error.

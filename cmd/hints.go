@@ -16,6 +16,7 @@ var (
 		"GET /api/v1/dead lists", "`carillon dead` lists",
 		"GET /api/v1/status lists", "`carillon cluster members` lists",
 		"the same Idempotency-Key", "the same --idempotency-key",
+		"with Idempotency-Key ", "with --idempotency-key ",
 		"use :run", "use `carillon jobs run`",
 		"raise max", "raise --max",
 		", or read with ?stale=true", "",

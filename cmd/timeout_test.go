@@ -32,7 +32,7 @@ func TestTimeoutAndAddresses(t *testing.T) {
 		}
 	}
 	if _, stderr, code := s.run("", "jobs", "pause", "hello", "--addr", stopped, "--timeout", "50ms"); code != exitUnavailable ||
-		!strings.Contains(stderr, "outcome unknown") || !strings.Contains(stderr, "hint: repeat it with the same --idempotency-key ") {
+		!strings.Contains(stderr, "outcome unknown") || !strings.Contains(stderr, "hint: repeat it with --idempotency-key ") {
 		t.Errorf("a change without an answer: exit %d: %s", code, stderr)
 	}
 	s.env["CARILLON_TIMEOUT"] = "600ms"
