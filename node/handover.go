@@ -271,8 +271,8 @@ func (m *members) checkClock(id string) error {
 // handTo hands the leadership to a member because this node is unfit. The lock of changes is held.
 func (m *members) handTo(ctx context.Context, e *epoch, id, why string) {
 	s, ok := findServer(m.servers(), id)
-	if !ok {
-		return
+	if now, _, _ := m.plan(e); !ok || now != id {
+		return // its clock was put right, or its disk has room, since the last look
 	}
 	m.log("handing over the leadership", "to", id, "reason", why, "term", e.term)
 	m.seal(ctx, e)

@@ -259,3 +259,25 @@ func TestSift(t *testing.T) {
 		}
 	}
 }
+
+// A clock that is put right before the transfer keeps its leader: nothing is handed over for a reason that is gone.
+func TestClockComesBackBeforeTheTransfer(t *testing.T) {
+	t.Parallel()
+	c := startJoined(t, 3)
+	lead := c.leader()
+	if err := lead.members.lock(t.Context()); err != nil { // no transfer can begin
+		t.Fatal(err)
+	}
+	lead.clock.shift.Store(int64(3 * time.Second)) // it jumped, and is farther off than half the tolerance
+	lead.eventually("it wants to hand over", func() bool { return strings.HasPrefix(lead.members.handoverState(), "it hands over to") })
+	e := lead.group.lead.current()
+	heir, why, _ := lead.members.plan(e)
+	lead.clock.shift.Store(0)
+	lead.members.handTo(t.Context(), e, heir, why)
+	lead.members.unlock()
+	lead.members.mu.Lock()
+	defer lead.members.mu.Unlock()
+	if at := lead.members.handover.passedOn; heir == "" || !at.IsZero() {
+		t.Errorf("handed over to %q", heir)
+	}
+}
