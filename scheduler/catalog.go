@@ -54,12 +54,26 @@ type info struct {
 // from neither is gone. That is as good as LRU here and costs two map look-ups.
 type catalog struct {
 	young, old map[job.ID]*info
+	bytes      int // of the young ones
 	calendars  map[string]*calendar
 	schedules  Schedules
 }
 
-// catalogSize bounds a generation. A catalog helps jobs that fire often; half a million that fire once pass through it.
-const catalogSize = 4096
+// A generation is bounded by number and by bytes: a payload may have 256 KiB, and a compiled schedule some. A catalog helps jobs that fire
+// often; half a million that fire once pass through it.
+const (
+	catalogSize  = 4096
+	catalogBytes = 16 << 20
+	infoOverhead = 2048 // of a job beside its texts: the definition, and its schedule
+	// calendarBytes bounds the calendars that are kept compiled.
+	calendarBytes = 4 << 20
+)
+
+// size is about what a job takes in the catalog.
+func (i *info) size() int {
+	s := &i.def.Spec
+	return infoOverhead + len(s.Payload) + len(s.Name) + 2*len(s.Schedule)
+}
 
 func newCatalog() *catalog {
 	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}}
@@ -77,10 +91,14 @@ func (c *catalog) get(id job.ID) *info {
 }
 
 func (c *catalog) put(i *info) {
-	if len(c.young) >= catalogSize {
-		c.old, c.young = c.young, make(map[job.ID]*info, catalogSize)
+	if old := c.young[i.id]; old != nil {
+		c.bytes -= old.size()
+	}
+	if len(c.young) >= catalogSize || c.bytes+i.size() > catalogBytes {
+		c.old, c.young, c.bytes = c.young, make(map[job.ID]*info, len(c.young)), 0
 	}
 	c.young[i.id] = i
+	c.bytes += i.size()
 }
 
 func (c *catalog) forget(ids []job.ID) {
@@ -88,12 +106,15 @@ func (c *catalog) forget(ids []job.ID) {
 		return
 	}
 	for _, id := range ids {
-		delete(c.young, id)
+		if i := c.young[id]; i != nil {
+			c.bytes -= i.size()
+			delete(c.young, id)
+		}
 		delete(c.old, id)
 	}
 }
 
-func (c *catalog) forgetAll() { c.young, c.old = map[job.ID]*info{}, nil }
+func (c *catalog) forgetAll() { c.young, c.old, c.bytes = map[job.ID]*info{}, nil, 0 }
 
 // occurrence finds the job of an occurrence entry of a generation.
 //
@@ -165,6 +186,20 @@ type calendar struct {
 	blackout *schedule.Blackout // nil: it cannot be read
 }
 
+// keep holds a compiled calendar. Those that were deleted are never asked for again, so all are let go when they are too large together.
+func (c *catalog) keep(name string, k *calendar) {
+	size := len(k.raw)
+	for other, o := range c.calendars {
+		if other != name {
+			size += len(o.raw)
+		}
+	}
+	if size > calendarBytes {
+		clear(c.calendars)
+	}
+	c.calendars[name] = k
+}
+
 // blackouts are the job's calendars as they are now. The store tells nobody when a calendar changes, so the bytes are compared.
 func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
 	var out []*schedule.Blackout
@@ -177,7 +212,7 @@ func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, w
 			if k.blackout, err = compileCalendar(raw); err != nil {
 				complain(name, err.Error())
 			}
-			c.calendars[name] = k
+			c.keep(name, k)
 		}
 		if k.blackout != nil {
 			out = append(out, k.blackout)

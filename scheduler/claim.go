@@ -16,7 +16,9 @@ import (
 
 const (
 	maxClaimBytes = 256 << 10
-	claimOverhead = 80 // of an item in a claim
+	// maxClaimPayload bounds the payloads that a batch on its way keeps in memory, for the assignments that are made of it.
+	maxClaimPayload = 8 << 20
+	claimOverhead   = 80 // of an item in a claim
 	// buildChunk is how many definitions are read in one view.
 	buildChunk = 128
 	// buildLimit bounds how long one batch may be in the making: counting what an outage swallowed can take milliseconds a job.
@@ -82,7 +84,7 @@ func (l *loop) worthwhileLocked() bool {
 func (l *loop) build(picks []pick) []pick {
 	began := l.s.o.Clock.Mono()
 	claims := make([]pick, 0, len(picks))
-	size := 0
+	size, payload := 0, 0
 	for start := 0; start < len(picks); start += buildChunk {
 		chunk := picks[start:min(start+buildChunk, len(picks))]
 		if err := l.load(chunk); err != nil {
@@ -93,12 +95,13 @@ func (l *loop) build(picks []pick) []pick {
 		for i := range chunk {
 			p := &chunk[i]
 			switch {
-			case size > maxClaimBytes || l.s.o.Clock.Mono()-began > buildLimit:
+			case size > maxClaimBytes || payload > maxClaimPayload || l.s.o.Clock.Mono()-began > buildLimit:
 				l.giveBack(picks[start+i:])
 				return claims
 			case l.judge(p):
 				claims = append(claims, *p)
 				size += claimOverhead + len(p.key)
+				payload += len(p.job.def.Spec.Payload)
 			default:
 				l.release(p.x)
 				l.landed(p, false)
