@@ -243,6 +243,7 @@ func (l *loop) propose(claims []pick) {
 	if mutant.On(mutant.DispatchEarly) {
 		early = dispatchEarly(s, cmd.Head.Now, claims)
 	}
+	s.completeAhead()
 	s.submit(cmd, func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(claims) {
 			err = errors.New("the reply has another number of items")

@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/mutant"
@@ -15,7 +17,12 @@ const maxFed = 1 << 16
 // feed collects what commits changed. It is called by the goroutine that applies the log, so it never waits; what it loses is
 // found by a rescan, and what it never hears of by the read of each lane's left edge.
 type feed struct {
-	wake chan struct{}
+	wake     chan struct{}
+	starving *atomic.Bool // entries wait for what a commit may have freed
+
+	// sleeps is when the loop turns at the latest, in milliseconds since 1970: what comes due after that can wait until then. While the
+	// loop is awake it is beyond all times.
+	sleeps atomic.Int64
 
 	mu     sync.Mutex
 	marks  []store.DueMark
@@ -48,7 +55,16 @@ func (f *feed) changed(c *store.Changes) {
 	if c.Reset {
 		f.lost, f.forget = true, true
 	}
-	kick(f.wake)
+	if f.lost || f.forget || len(c.Jobs) > 0 || f.starving.Load() || f.soon(c.Due) {
+		kick(f.wake)
+	}
+}
+
+// soon says whether something comes due before the loop turns anyway. Nearly every commit marks the next time of a recurring job, and a
+// turn for each would double what the loop does.
+func (f *feed) soon(marks []store.DueMark) bool {
+	until := f.sleeps.Load()
+	return slices.ContainsFunc(marks, func(m store.DueMark) bool { return m.Ready <= until })
 }
 
 // news is what was fed since the last take.
@@ -59,6 +75,7 @@ type news struct {
 }
 
 func (f *feed) take() news {
+	f.sleeps.Store(math.MaxInt64)
 	f.mu.Lock()
 	n := news{f.marks, f.jobs, f.lost, f.forget}
 	f.marks, f.jobs, f.lost, f.forget = nil, nil, false, false

@@ -190,18 +190,21 @@ func (l *loop) sendExpired() {
 	if l.expiring {
 		return
 	}
+	s.mu.Lock()
+	n := len(s.expireQ)
+	s.mu.Unlock()
+	if n == 0 {
+		return
+	}
 	now, err := s.stamp.now()
 	if err != nil {
 		return
 	}
 	s.mu.Lock()
-	n := min(maxBatch, len(s.expireQ))
+	n = min(maxBatch, len(s.expireQ))
 	batch := append([]*claim(nil), s.expireQ[:n]...)
 	s.expireQ = append(s.expireQ[:0], s.expireQ[n:]...)
 	s.mu.Unlock()
-	if n == 0 {
-		return
-	}
 	cmd := &fsm.Expire{Head: s.head(now)}
 	for _, c := range batch {
 		cmd.Jobs = append(cmd.Jobs, uint64(c.run.Job))

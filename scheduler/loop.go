@@ -173,6 +173,7 @@ func (l *loop) work(now int64, mono time.Duration) (more bool) {
 		more = true
 	}
 	l.admit()
+	s.setStarving(l.ready > 0)
 	l.sendAdvances()
 	l.sendQuarantines()
 	l.sendCleanups()
@@ -206,7 +207,11 @@ func (l *loop) sleep(now int64, mono time.Duration) time.Duration {
 		}
 	}
 	// Never zero: a clock that stands still must not turn this into a spin.
-	return min(max(d, 100*time.Microsecond), l.s.maxSleep())
+	d = min(max(d, 100*time.Microsecond), l.s.maxSleep())
+	if now > 0 {
+		l.s.feed.sleeps.Store(l.s.o.Clock.Now().Add(d).UnixMilli())
+	}
+	return d
 }
 
 // refusedAll slows the loop down after a proposal that was not taken in.

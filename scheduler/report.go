@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
@@ -19,6 +20,7 @@ const (
 type pending struct {
 	c      *claim
 	result job.Result
+	since  time.Time
 	calls  []*reportCall // those who wait for it; a result that is reported twice is proposed once
 	end    ending
 }
@@ -46,7 +48,7 @@ func (r *reportCall) answered(ack *job.Ack) {
 func (s *Scheduler) awaitLocked(ctx context.Context, call *reportCall) {
 	call.answered(nil)
 	s.mu.Unlock()
-	kick(s.wake)
+	s.freed()
 	select {
 	case <-call.done:
 	case <-ctx.Done():
@@ -88,12 +90,13 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 // queueLocked puts a result in line. call is nil for one that the leader made itself.
 func (s *Scheduler) queueLocked(c *claim, r job.Result, call *reportCall) {
 	if c.pending == nil {
-		c.pending = &pending{c: c, result: r}
+		c.pending = &pending{c: c, result: r, since: time.Now()}
 		s.results = append(s.results, c.pending)
 		if !c.reported {
 			c.reported = true
 			c.x.open--
 		}
+		s.urgent = s.urgent || urgent(c, &r, call)
 		kick(s.completeWake)
 	}
 	if call != nil {
@@ -110,20 +113,6 @@ func (s *Scheduler) againLocked() {
 		}
 	}
 	s.own = nil
-}
-
-// completer commits results until the epoch ends.
-func (s *Scheduler) completer(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.completeWake:
-		}
-		for batch := s.nextResults(); len(batch) > 0; batch = s.nextResults() {
-			s.complete(batch)
-		}
-	}
 }
 
 // nextResults is the next batch to commit, empty if there is none or it is better to wait for one that is in flight.
@@ -145,6 +134,7 @@ func (s *Scheduler) nextResults() []*pending {
 	rest := copy(s.results, s.results[n:])
 	clear(s.results[rest:])
 	s.results = s.results[:rest]
+	s.urgent = s.urgent && rest > 0
 	s.reports++
 	return batch
 }
@@ -169,6 +159,11 @@ func (s *Scheduler) complete(batch []*pending) {
 // applyRetryRule decides what each result means. A success needs nothing from the store.
 func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 	for start := 0; start < len(batch); {
+		if p := batch[start]; p.result.Outcome == job.OutcomeSucceeded {
+			p.end = ending{result: fsm.ResultSucceeded}
+			start++
+			continue
+		}
 		n := 0 // reads in this view
 		err := s.st.View(func(v *store.View) error {
 			for ; start < len(batch) && n < buildChunk; start++ {
@@ -281,7 +276,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 		s.log.Warn("results were not committed; their workers report them again", "results", len(batch), "error", err)
 	}
 	kick(s.completeWake)
-	kick(s.wake)
+	s.freed()
 	f := s.o.Metrics.Completed
 	if f == nil {
 		return

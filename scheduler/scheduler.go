@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,7 @@ type Scheduler struct {
 	posts  []func()
 
 	lastTurn atomic.Int64 // Clock.Mono of the loop's last turn
+	starving atomic.Bool  // ready entries wait for a slot or a limit
 
 	// mu guards everything below. It is held for short, bounded work only, and never while the store is read.
 	mu       sync.Mutex
@@ -117,6 +119,7 @@ type Scheduler struct {
 	flying   int               // claim batches in flight
 	early    map[uint64]struct{}
 	results  []*pending
+	urgent   bool                // something waits for one of them
 	own      []*pending          // results that the leader made itself and could not commit
 	reports  int                 // complete batches in flight
 	tails    map[uint64]*tailing // output that somebody watches, by fence
@@ -144,7 +147,8 @@ func New(o Options) *Scheduler {
 		pulled: map[uint64]*claim{},
 	}
 	s.stamp = newStamper(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
-	s.feed = &feed{wake: s.wake}
+	s.feed = &feed{wake: s.wake, starving: &s.starving}
+	s.feed.sleeps.Store(math.MaxInt64)
 	s.lastTurn.Store(int64(o.Clock.Mono()))
 	return s
 }

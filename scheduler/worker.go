@@ -228,7 +228,7 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 			before := x.free()
 			x.offer(p.Free)
 			if x.free() > before {
-				kick(s.wake)
+				s.freed()
 			}
 		}
 		if last && x.reserved > 0 && time.Since(began) < drainLimit {
@@ -274,10 +274,11 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 	}
 	x.heard, x.heardAt = mono, s.o.Clock.Now()
 	acked := x.acknowledge(h.Acked)
-	before := x.free()
-	x.offer(h.Free)
-	if x.free() > before {
-		kick(s.wake)
+	if before := x.free(); x.polling > 0 || mono-x.polled <= s.o.TTL { // else it does not collect what it is given
+		x.offer(h.Free)
+		if x.free() > before {
+			s.freed()
+		}
 	}
 	var stop []uint64
 	x.beats++

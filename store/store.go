@@ -275,6 +275,13 @@ func (s *Store) OpenRunCount() int {
 	return s.idx.openLen
 }
 
+// Follows says whether one of the jobs has more than one open run: what is waiting may start when another one ends.
+func (s *Store) Follows(jobs []job.ID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.idx != nil && slices.ContainsFunc(jobs, func(id job.ID) bool { return len(s.idx.open[id]) > 1 })
+}
+
 // Size is the size of the file in bytes.
 func (s *Store) Size() int64 {
 	fi, err := os.Stat(s.path)
