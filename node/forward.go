@@ -123,7 +123,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// staleFor is how long ago this node's state was that of the leader, as far as it knows.
+// staleFor is how long ago this node's state was that of the leader, as far as it knows. A follower hears of a commit with the next
+// entries or when the leader has been idle for a while, and may hold it back for a moment.
 func (n *Node) staleFor() time.Duration {
 	if n.group.lead.current() != nil {
 		return 0
@@ -132,7 +133,7 @@ func (n *Node) staleFor() time.Duration {
 	if last.IsZero() {
 		last = n.started
 	}
-	return max(0, time.Since(last))
+	return max(0, time.Since(last)) + 2*n.cfg.Raft.CommitTimeout + applyDelay
 }
 
 // forwarded answers what another node sent here because it takes this one for the leader. If it is wrong, it is told: sending the

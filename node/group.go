@@ -22,6 +22,7 @@ type group struct {
 	logs      *durableLog
 	snaps     *fsm.Snapshots
 	fsm       *fsm.FSM
+	applier   *applier
 	quorum    *quorum
 	newQuorum func() *quorum
 	raft      *raft.Raft
@@ -65,6 +66,7 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 		return nil, fmt.Errorf("data directory %s: %w", dir.path, err)
 	}
 	g.fsm = fsm.New(g.store, fsm.Options{Logger: cfg.Logger, Fatal: stuck(dir, cfg.Fatal), Applied: m.applied, Level: cfg.supports(), Skip: dir.skips(cfg.Logger, g.store)})
+	g.applier = &applier{FSM: g.fsm, flight: g.flight}
 	if g.snaps, err = fsm.NewSnapshots(dir.file(dirSnapshot), g.store); err != nil {
 		return nil, err
 	}
@@ -169,7 +171,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 			return errNoCluster(g.cfg.DataDir)
 		} // otherwise raft starts without a configuration and waits for a leader's word
 	}
-	if g.raft, err = raft.NewRaft(rc, g.fsm, g.logs, g.logs, g.snaps, trans); err != nil {
+	if g.raft, err = raft.NewRaft(rc, g.applier, g.logs, g.logs, g.snaps, trans); err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	g.newQuorum = func() *quorum {
@@ -216,15 +218,17 @@ func (g *group) now() int64 {
 	return g.cfg.Clock.Now().UnixMilli()
 }
 
-// shutdown ends raft. Nothing may be on its way to it any more.
-func (g *group) shutdown() error {
+// shutdown ends raft. Nothing may be on its way to it any more. killed: as if the process had ended.
+func (g *group) shutdown(killed bool) error {
 	if g.raft == nil {
 		return nil
 	}
 	if !g.flight.land(landTimeout) {
 		g.log.Warn("raft is shut down with questions unanswered")
 	}
-	return g.raft.Shutdown().Error()
+	err := g.raft.Shutdown().Error()
+	g.applier.close(!killed)
+	return err
 }
 
 const landTimeout = 5 * time.Second

@@ -160,6 +160,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
+	g.applier.flush()
 	if now, leads := g.leads(); !leads || now != term {
 		return errors.New("lost again")
 	}

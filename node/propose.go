@@ -148,6 +148,13 @@ func (f *flight) leave() {
 	}
 }
 
+// busy says whether an answer is waited for.
+func (f *flight) busy() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n > 0
+}
+
 // land lets nothing more in and waits for what is out, for a while.
 func (f *flight) land(limit time.Duration) bool {
 	f.mu.Lock()

@@ -1,0 +1,158 @@
+package node
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// applierTest is an applier over a store, with entries to put into it.
+type applierTest struct {
+	*applier
+	t    *testing.T
+	st   *store.Store
+	last uint64
+}
+
+func newApplierTest(t *testing.T) *applierTest {
+	st, err := store.Open(filepath.Join(t.TempDir(), "state.db"), store.Options{NoSync: true, MmapSize: 1 << 28})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &applierTest{applier: &applier{FSM: fsm.New(st, fsm.Options{}), flight: &flight{}}, t: t, st: st}
+	t.Cleanup(func() {
+		h.close(false)
+		st.Close()
+	})
+	return h
+}
+
+// entry is the next one of the log: a stamp.
+func (h *applierTest) entry() *raft.Log {
+	h.last++
+	data, err := fsm.Encode(&fsm.Stamp{Head: fsm.Head{Now: int64(h.last), Term: 1}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return &raft.Log{Index: h.last, Term: 1, Type: raft.LogCommand, Data: data}
+}
+
+// give hands over entries as raft does, and says whether they were answered.
+func (h *applierTest) give(n int) bool {
+	h.t.Helper()
+	var logs []*raft.Log
+	for range n {
+		logs = append(logs, h.entry())
+	}
+	out := h.ApplyBatch(logs)
+	if len(out) != n {
+		h.t.Fatalf("%d answers to %d entries", len(out), n)
+	}
+	for _, o := range out {
+		if err, ok := o.(error); ok && !errors.Is(err, errHeld) {
+			h.t.Fatal(err)
+		}
+	}
+	_, answered := out[n-1].(*fsm.Reply)
+	return answered
+}
+
+func (h *applierTest) want(index uint64) {
+	h.t.Helper()
+	if got := h.st.Counters().Index; got != index {
+		h.t.Errorf("the state is at %d, want %d", got, index)
+	}
+}
+
+// What a leader elsewhere committed may wait for more; the first one says for how long.
+func TestFollowerAppliesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t)
+		applied := 0
+		h.applier.FSM = fsm.New(h.st, fsm.Options{Applied: func(entries int, _ time.Duration) { applied++ }})
+		for range 5 {
+			if h.give(1) {
+				t.Error("answered at once")
+			}
+			time.Sleep(applyDelay / 10)
+		}
+		synctest.Wait()
+		h.want(0)
+		time.Sleep(applyDelay / 2)
+		synctest.Wait()
+		h.want(5)
+		if applied != 1 {
+			t.Errorf("%d transactions", applied)
+		}
+		h.give(1)
+		time.Sleep(applyDelay)
+		synctest.Wait()
+		h.want(6)
+	})
+}
+
+// A proposal of this node waits for its reply: it is applied at once, after what was held back before it.
+func TestProposalsAreAppliedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t)
+		h.give(3)
+		h.flight.enter()
+		if !h.give(2) {
+			t.Error("no reply for a proposal that is waited for")
+		}
+		h.want(5)
+		h.flight.leave()
+		h.give(1)
+		h.want(5)
+	})
+}
+
+func TestHeldEntriesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t)
+		h.give(heldEntries - 1)
+		h.want(0)
+		h.give(1)
+		h.want(heldEntries)
+	})
+}
+
+// Raft compacts its log by what it handed over, so a snapshot has all of it.
+func TestSnapshotHasWhatWasHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t)
+		h.give(3)
+		snap, err := h.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap.Release()
+		h.want(3)
+	})
+}
+
+// A process that ends has lost nothing but time: raft hands the entries over again, from the log.
+func TestHeldEntriesComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t)
+		h.give(2)
+		h.flush()
+		h.give(2)
+		h.close(false)
+		time.Sleep(2 * applyDelay)
+		synctest.Wait()
+		h.want(2)
+
+		next := &applierTest{applier: &applier{FSM: fsm.New(h.st, fsm.Options{}), flight: &flight{}}, t: t, st: h.st}
+		next.ApplyBatch([]*raft.Log{next.entry(), next.entry(), next.entry(), next.entry()})
+		next.close(true)
+		next.want(4)
+	})
+}
