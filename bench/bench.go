@@ -27,9 +27,11 @@ type Options struct {
 	Clients  int
 	Bulk     int // jobs with each request of a client; 0: one, by itself
 	Kills    int
+	Load     int // busy processes
 	Duration time.Duration
 
-	NodeFlags []string
+	NodeFlags  []string
+	OwnWorkers bool // the nodes have workers, as they have by default
 	// Progress is called now and then; total 0: nobody knows.
 	Progress func(what string, done, total int)
 }
@@ -56,6 +58,9 @@ func Open(ctx context.Context, o Options) (*Bench, error) {
 	flags := []string{"--executors", "none"}
 	if o.Target == TargetHTTP {
 		flags = []string{"--executors", "http", "--slots", fmt.Sprint(o.Slots)}
+	}
+	if o.OwnWorkers {
+		flags = nil
 	}
 	o.Progress("starting the cluster", 0, 0)
 	var err error

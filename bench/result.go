@@ -37,6 +37,11 @@ type Result struct {
 	StartMS    float64 `json:"start_ms,omitempty"`    // from process start to ready
 	TakeoverMS float64 `json:"takeover_ms,omitempty"` // from the kill of the leader until another one works
 
+	CPUPercent float64 `json:"cpu_percent,omitempty"` // of one core, by all nodes together
+	Wakeups    float64 `json:"wakeups_per_second,omitempty"`
+	Load       int     `json:"load,omitempty"`      // busy processes beside it
+	Elections  *int    `json:"elections,omitempty"` // while no leader died
+
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -106,6 +111,11 @@ func (r *Result) Lines() (out [][2]string) {
 	}
 	add(r.Runs > 0 || len(r.Problems) > 0, "lost, repeated", "%d, %d", r.Lost, r.Repeated)
 	add(r.CPUPer1000 > 0, "CPU", "%.3f s of all nodes per 1,000, %.3f s of workers", r.CPUPer1000, r.WorkerCPU)
+	add(r.CPUPercent > 0, "CPU", "%.2f %% of one core for all nodes, over %.0f s", r.CPUPercent, r.Seconds)
+	add(r.Wakeups > 0, "wakeups", "%s a second on all nodes", count(r.Wakeups))
+	if r.Elections != nil {
+		add(true, "elections", "%d while every leader was alive, with %d busy processes beside them", *r.Elections, r.Load)
+	}
 	add(r.BytesPer > 0, "written", "%s bytes for each of them on all nodes", count(r.BytesPer))
 	add(r.LeaderAnon > 0, "leader's memory", "%d MiB, and %d MiB of mapped files", r.LeaderAnon>>20, r.LeaderFile>>20)
 	add(r.DiskPerJob > 0, "disk", "%.0f bytes a job", r.DiskPerJob)

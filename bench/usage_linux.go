@@ -15,6 +15,7 @@ type usage struct {
 	written    uint64  // bytes sent to the disk
 	anon, file uint64  // resident: its own memory, and pages of mapped files
 	peak       uint64
+	wakeups    uint64 // how often its threads slept and were woken
 }
 
 const clockTicks = 100 // USER_HZ is 100 wherever Go runs
@@ -42,7 +43,12 @@ func usageOf(pid int) (u usage, err error) {
 		}
 		*p *= kib
 	}
-	return u, nil
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range tasks {
+		n, _ := proc(pid, "task/"+t.Name()+"/status", "voluntary_ctxt_switches:") // a thread may have ended meanwhile
+		u.wakeups += n
+	}
+	return u, err
 }
 
 func proc(pid int, file, key string) (uint64, error) {

@@ -9,6 +9,7 @@ type usage struct {
 	written    uint64
 	anon, file uint64
 	peak       uint64
+	wakeups    uint64
 }
 
 func usageOf(int) (usage, error) {

@@ -45,6 +45,19 @@ func (a *app) benchCmd() *cobra.Command {
 			f.workers(o)
 			o.Target = bench.TargetNoop
 		}),
+		a.benchScenario("idle", "What a cluster costs that has nothing to do", (*bench.Bench).IdleCPU, func(o *bench.Options, f *benchFlags) {
+			f.duration(o, time.Minute)
+			f.Flags().IntVar(&o.Idle, "idle", 100, "how many jobs that are not due")
+			o.OwnWorkers = true
+		}),
+		a.benchScenario("elections", "Keep the machine busy: how often a leader that is alive is replaced", (*bench.Bench).Elections, func(o *bench.Options, f *benchFlags) {
+			f.rate(o, 10)
+			f.duration(o, 10*time.Minute)
+			f.Flags().IntVar(&o.Load, "load", 8, "how many busy processes beside the nodes")
+			f.idle(o)
+			f.workers(o)
+			o.Target = bench.TargetNoop
+		}),
 		a.benchScenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit, func(o *bench.Options, f *benchFlags) {
 			f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
 			f.Flags().IntVar(&o.Bulk, "bulk", 0, "how many jobs each request creates (default one, by itself)")
@@ -54,7 +67,8 @@ func (a *app) benchCmd() *cobra.Command {
 			f.jobs(o, 1_000_000)
 		}),
 		a.benchGrowthCmd(),
-		a.benchWorkerCmd())
+		a.benchWorkerCmd(),
+		benchSpinCmd())
 }
 
 // benchFlags adds flags that scenarios share.
@@ -187,7 +201,7 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 	for _, n := range []struct {
 		flag string
 		v    int
-	}{{"jobs", o.Jobs}, {"rate", o.Rate}, {"workers", o.Workers}, {"slots", o.Slots}, {"clients", o.Clients}, {"kills", o.Kills}, {"duration", int(o.Duration)}} {
+	}{{"jobs", o.Jobs}, {"rate", o.Rate}, {"workers", o.Workers}, {"slots", o.Slots}, {"clients", o.Clients}, {"kills", o.Kills}, {"load", o.Load}, {"duration", int(o.Duration)}} {
 		if f := c.Flags().Lookup(n.flag); f != nil && n.v <= 0 {
 			return job.Invalid("--"+n.flag, "use more than 0", "%s is too little", f.Value)
 		}
@@ -231,6 +245,12 @@ func (a *app) benchWorkerCmd() *cobra.Command {
 	c.Flags().BoolVar(&o.Pull, "pull", false, "by the pull API")
 	c.Flags().StringVar(&o.Effects, "effects", "", "file for what it did")
 	return c
+}
+
+// benchSpinCmd is a process that keeps a processor busy. The scenarios start it.
+func benchSpinCmd() *cobra.Command {
+	return &cobra.Command{Use: "spin", Hidden: true, Short: "Keep a processor busy", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { bench.Spin(cmd.Context()) }}
 }
 
 // progress is one line that is written over and over; none where nobody looks.

@@ -70,10 +70,10 @@ func TestServer(t *testing.T) {
 	})
 	s := newShell(t)
 	_, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--bootstrap", "--listen", "10.0.0.1:7400", "--advertise", "n1:7400", "--executors", "http,shell",
-		"--slots", "8", "--tags", "zone=a,disk=ssd", "--history-max-age", "1h", "--history-max-count", "5", "--log-format", "json", "--log-level", "debug", "--pprof")
+		"--slots", "8", "--tags", "zone=a,disk=ssd", "--history-max-age", "1h", "--history-max-count", "5", "--log-format", "json", "--log-level", "debug", "--pprof", "--raft-multiplier", "3")
 	got.SnapshotInterval, got.SnapshotThreshold = 0, 0
 	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true, toolFlags: toolFlags{Executors: []string{"http", "shell"}}, Slots: 8,
-		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json", LogLevel: "debug", Pprof: true}
+		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json", LogLevel: "debug", Pprof: true, RaftMultiplier: 3}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
@@ -168,5 +168,20 @@ func TestWatch(t *testing.T) {
 	a.args = []string{"status", "--watch", "--interval", "100ms"}
 	if code := a.execute(ctx, root, &errOut); code != 0 || !strings.Contains(errOut.String(), "for a moment") || !strings.Contains(out.String(), "n1 (leader)") {
 		t.Error(code, out.String(), errOut.String())
+	}
+}
+
+func TestRaftMultiplierIsBounded(t *testing.T) {
+	withNode(t, func(context.Context, ServerConfig, func(string)) error {
+		t.Error("started")
+		return nil
+	})
+	for _, args := range [][]string{{"server", "--node-id", "n1", "--data-dir", "d", "--bootstrap"}, {"dev"}} {
+		for _, bad := range []string{"0", "-1", "11"} {
+			_, errOut, code := newShell(t).run("", append(args, "--raft-multiplier", bad)...)
+			if code != exitUsage || !strings.Contains(errOut, "--raft-multiplier") || !strings.Contains(errOut, "use 1 (fast) to 10") {
+				t.Errorf("%s %s: %d %s", args[0], bad, code, errOut)
+			}
+		}
 	}
 }

@@ -19,6 +19,7 @@ type ServerConfig struct {
 	Join                               []string
 	RemoveDeadAfter                    time.Duration
 	Lease                              time.Duration
+	RaftMultiplier                     int
 	toolFlags                          // of its own worker
 	Slots                              int
 	Tags                               map[string]string
@@ -53,7 +54,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
 		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk, Notify: cfg.Notify,
-		Raft:  node.RaftConfig{SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
+		Raft:  node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
 		Store: node.StoreConfig{NoSync: noSync},
 	})
 	if err != nil {

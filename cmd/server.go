@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -60,7 +61,8 @@ func (a *app) serverCmd() *cobra.Command {
 	cfg.register(fl)
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
-	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s)")
+	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s, or 15 heartbeat timeouts with a high --raft-multiplier)")
+	raftMultiplier(fl, &cfg)
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
 	fl.DurationVar(&cfg.HistoryMaxAge, "history-max-age", 7*24*time.Hour, "how long finished runs are kept")
@@ -71,6 +73,10 @@ func (a *app) serverCmd() *cobra.Command {
 	tells.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
+}
+
+func raftMultiplier(fl *pflag.FlagSet, cfg *ServerConfig) {
+	fl.IntVar(&cfg.RaftMultiplier, "raft-multiplier", 1, "make Raft's timeouts this many times longer, 1 to 10: fewer elections on slow machines, a longer gap when the leader dies; the same on all nodes")
 }
 
 func (c *ServerConfig) validate() error {
@@ -100,6 +106,8 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
 	case c.Advertise != "" && !isAddress(c.Advertise):
 		return job.Invalid("--advertise", "use name:port, such as n1.example.com:7400", "%q is not an address", c.Advertise)
+	case c.RaftMultiplier < 1 || c.RaftMultiplier > node.MaxMultiplier:
+		return job.Invalid("--raft-multiplier", fmt.Sprintf("use 1 (fast) to %d (slow machines and networks)", node.MaxMultiplier), "a multiplier of %d", c.RaftMultiplier)
 	case c.Slots < 1:
 		return job.Invalid("--slots", "use at least 1; --executors none has no worker", "%d slots", c.Slots)
 	case c.HistoryMaxAge <= 0:

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
@@ -60,20 +58,6 @@ type Config struct {
 	level int // the feature level to support, for tests of upgrades; 0: that of the binary
 }
 
-// RaftConfig are the timings of the Raft group. Zero values take the defaults of design §7.
-type RaftConfig struct {
-	Heartbeat         time.Duration
-	Election          time.Duration
-	LeaderLease       time.Duration
-	CommitTimeout     time.Duration
-	SnapshotInterval  time.Duration
-	SnapshotThreshold uint64
-	TrailingLogs      uint64
-	CompactBytes      uint64 // compact the log after this many bytes, and keep about as many behind a snapshot
-	MaxAppendEntries  int
-	ApplyTimeout      time.Duration // how long a proposal may wait to be taken in
-}
-
 // StoreConfig is about the files.
 type StoreConfig struct {
 	MmapSize    int  // initial memory map of the state file; 0: 64 GiB
@@ -107,18 +91,8 @@ func (c *Config) defaults() {
 	if c.Clock == nil {
 		c.Clock = scheduler.NewClock()
 	}
-	r := &c.Raft
-	setDefault(&r.Heartbeat, 500*time.Millisecond)
-	setDefault(&r.Election, r.Heartbeat)
-	setDefault(&r.LeaderLease, r.Heartbeat/2)
-	setDefault(&r.CommitTimeout, 5*time.Millisecond)
-	// Entries pile up at thousands a second; the default interval of minutes deletes them in one huge transaction (pitfalls 8).
-	setDefault(&r.SnapshotInterval, 15*time.Second)
-	setDefault(&r.SnapshotThreshold, 16384)
-	setDefault(&r.TrailingLogs, r.SnapshotThreshold*5/4)
-	setDefault(&r.CompactBytes, 64<<20)
-	setDefault(&r.MaxAppendEntries, 512)
-	setDefault(&r.ApplyTimeout, 5*time.Second)
+	c.Raft.defaults()
+	setDefault(&c.TTL, c.Raft.sessionTTL())
 	setDefault(&c.Store.LockTimeout, time.Second)
 	c.Members.defaults()
 	c.MinFreeDisk.defaults()
@@ -160,11 +134,7 @@ func (c *Config) validate() error {
 	if c.Slots < 1 || c.Slots > 65536 {
 		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
 	}
-	if c.Raft.TrailingLogs < c.Raft.SnapshotThreshold*5/4 {
-		// Fewer make a slow follower go from snapshot to snapshot for ever (pitfalls 8).
-		return fmt.Errorf("trailing logs %d: keep at least 1.25 times the snapshot threshold (%d)", c.Raft.TrailingLogs, c.Raft.SnapshotThreshold)
-	}
-	return nil
+	return c.Raft.validate(c.TTL)
 }
 
 func checkNodeID(id string) error {
@@ -175,28 +145,4 @@ func checkNodeID(id string) error {
 		return job.Invalid("--node-id", "use at most 64 letters, digits, dots and dashes", "%q cannot be a node id", id)
 	}
 	return nil
-}
-
-// raftConfig is what raft wants to know. The timeouts are a trace longer than asked for; see campaignAlone.
-func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
-	rc := raft.DefaultConfig()
-	rc.LocalID = raft.ServerID(c.NodeID)
-	rc.HeartbeatTimeout = c.Raft.Heartbeat + time.Millisecond
-	rc.ElectionTimeout = c.Raft.Election + time.Millisecond
-	rc.LeaderLeaseTimeout = c.Raft.LeaderLease
-	rc.CommitTimeout = c.Raft.CommitTimeout
-	rc.MaxAppendEntries = c.Raft.MaxAppendEntries
-	rc.SnapshotInterval = c.Raft.SnapshotInterval
-	rc.SnapshotThreshold = c.Raft.SnapshotThreshold
-	rc.TrailingLogs = c.Raft.TrailingLogs
-	// One proposer pipelines its entries instead of waiting for the disk at each. What it breaks is the enqueue timeout: an
-	// entry may sit in the channel for longer, and then it is refused or its term no longer matches. Both are safe.
-	rc.BatchApplyCh = true
-	rc.NotifyCh = notify
-	rc.NoSnapshotRestoreOnStart = true // the state file is the state (design §7)
-	rc.ShutdownOnRemove = false        // removal is a state, not an end (pitfalls 25)
-	rc.PreVoteDisabled = false
-	rc.NoLegacyTelemetry = true
-	rc.Logger = newRaftLogger(c.Logger)
-	return rc
 }
