@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -31,7 +30,9 @@ type applier struct {
 	*fsm.FSM
 	flight *flight
 
-	mu     sync.Mutex
+	// turn guards the rest. It is a channel and not a mutex because the disk may hang with it taken, and in simulated time a goroutine that
+	// waits for a mutex keeps the clock from going on.
+	turn   chan struct{}
 	held   []*raft.Log
 	bytes  int
 	timer  *time.Timer
@@ -40,13 +41,20 @@ type applier struct {
 
 var _ raft.BatchingFSM = (*applier)(nil)
 
+func newApplier(f *fsm.FSM, flight *flight) *applier {
+	return &applier{FSM: f, flight: flight, turn: make(chan struct{}, 1)}
+}
+
+func (a *applier) lock()   { a.turn <- struct{}{} }
+func (a *applier) unlock() { <-a.turn }
+
 // Apply applies one entry.
 func (a *applier) Apply(l *raft.Log) any { return a.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch applies entries, or holds them back.
 func (a *applier) ApplyBatch(logs []*raft.Log) []any {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.lock()
+	defer a.unlock()
 	n := len(a.held)
 	a.held = append(a.held, logs...)
 	for _, l := range logs {
@@ -69,8 +77,8 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 
 // flush applies what is held back. After it the state has everything that raft has handed over.
 func (a *applier) flush() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.lock()
+	defer a.unlock()
 	a.flushLocked()
 }
 
@@ -101,8 +109,8 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 
 // close ends it before the files are closed. What is held back is applied, unless the node is to end as a killed process does.
 func (a *applier) close(apply bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.lock()
+	defer a.unlock()
 	if apply {
 		a.flushLocked()
 	}

@@ -21,12 +21,16 @@ type applierTest struct {
 	last uint64
 }
 
-func newApplierTest(t *testing.T) *applierTest {
-	st, err := store.Open(filepath.Join(t.TempDir(), "state.db"), store.Options{NoSync: true, MmapSize: 1 << 28})
+func newApplierTest(t *testing.T, edit ...func(*store.Options)) *applierTest {
+	o := store.Options{NoSync: true, MmapSize: 1 << 28}
+	for _, e := range edit {
+		e(&o)
+	}
+	st, err := store.Open(filepath.Join(t.TempDir(), "state.db"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &applierTest{applier: &applier{FSM: fsm.New(st, fsm.Options{}), flight: &flight{}}, t: t, st: st}
+	h := &applierTest{applier: newApplier(fsm.New(st, fsm.Options{}), &flight{}), t: t, st: st}
 	t.Cleanup(func() {
 		h.close(false)
 		st.Close()
@@ -150,9 +154,27 @@ func TestHeldEntriesComeAgain(t *testing.T) {
 		synctest.Wait()
 		h.want(2)
 
-		next := &applierTest{applier: &applier{FSM: fsm.New(h.st, fsm.Options{}), flight: &flight{}}, t: t, st: h.st}
+		next := &applierTest{applier: newApplier(fsm.New(h.st, fsm.Options{}), &flight{}), t: t, st: h.st}
 		next.ApplyBatch([]*raft.Log{next.entry(), next.entry(), next.entry(), next.entry()})
 		next.close(true)
 		next.want(4)
+	})
+}
+
+// While the disk hangs entries go on coming, and simulated time goes on.
+func TestEntriesComeWhileTheDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t, func(o *store.Options) {
+			o.BeforeCommit = func() error {
+				time.Sleep(time.Second)
+				return nil
+			}
+		})
+		h.give(1)
+		time.Sleep(2 * applyDelay)
+		h.give(1) // waits for the disk
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		h.want(2)
 	})
 }

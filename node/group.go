@@ -66,7 +66,7 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 		return nil, fmt.Errorf("data directory %s: %w", dir.path, err)
 	}
 	g.fsm = fsm.New(g.store, fsm.Options{Logger: cfg.Logger, Fatal: stuck(dir, cfg.Fatal), Applied: m.applied, Level: cfg.supports(), Skip: dir.skips(cfg.Logger, g.store)})
-	g.applier = &applier{FSM: g.fsm, flight: g.flight}
+	g.applier = newApplier(g.fsm, g.flight)
 	if g.snaps, err = fsm.NewSnapshots(dir.file(dirSnapshot), g.store); err != nil {
 		return nil, err
 	}

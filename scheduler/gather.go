@@ -85,7 +85,8 @@ func (s *Scheduler) freed() {
 // next to nothing, and the claim is judged by the newest state. Only the loop calls it.
 func (s *Scheduler) completeAhead() {
 	s.mu.Lock()
-	skip := s.urgent || len(s.results) == 0 // what is urgent the completer has in hand; it may have to read the store
+	// What is urgent the completer has in hand; it may have to read the store, and its batches are to be large when there is much to do.
+	skip := s.urgent || len(s.results) == 0 || s.starving.Load()
 	s.mu.Unlock()
 	if skip {
 		return
