@@ -59,7 +59,7 @@ func (s *Scheduler) gather() time.Duration {
 	}
 	s.mu.Unlock()
 	// Not under the lock: this waits for a commit.
-	if wait > 0 && s.st.Follows(jobs) {
+	if wait > 0 && s.st.Follows(jobs, s.o.Clock.Now().Add(2*gatherFor).UnixMilli()) {
 		return 0
 	}
 	return wait

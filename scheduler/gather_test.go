@@ -149,6 +149,12 @@ func TestUrgentResultsAreCommittedAtOnce(t *testing.T) {
 		"a failure, whose retry waits": {64, func(_ *world, h *hand) { h.started(1) }, job.OutcomeFailed},
 		"a run that was not started":   {64, func(_ *world, h *hand) { h.started(1) }, job.OutcomeReturned},
 		"a worker without many slots":  {1, func(_ *world, h *hand) { h.started(1) }, job.OutcomeSucceeded},
+		"an occurrence that is near": {64, func(w *world, h *hand) {
+			w.create("@every 1s", nil)
+			h.take(1)
+			// Just before the next one, which would be skipped for a run that has ended.
+			time.Sleep(time.Until(time.UnixMilli(h.got[0].Run.At).Add(time.Second - gatherFor)))
+		}, job.OutcomeSucceeded},
 		"a run that waits behind it": {64, func(w *world, h *hand) {
 			id := w.create("@manual", func(s *job.Spec) { s.Overlap = job.OverlapQueue })
 			w.trigger(id)

@@ -275,11 +275,15 @@ func (s *Store) OpenRunCount() int {
 	return s.idx.openLen
 }
 
-// Follows says whether one of the jobs has more than one open run: what is waiting may start when another one ends.
-func (s *Store) Follows(jobs []job.ID) bool {
+// Follows says whether something comes after the end of a run of one of the jobs soon: another open run, which may wait for it, or an
+// occurrence up to a time, which may be skipped for it.
+func (s *Store) Follows(jobs []job.ID, until int64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.idx != nil && slices.ContainsFunc(jobs, func(id job.ID) bool { return len(s.idx.open[id]) > 1 })
+	return s.idx != nil && slices.ContainsFunc(jobs, func(id job.ID) bool {
+		p, ok := s.idx.get(id).place()
+		return len(s.idx.open[id]) > 1 || ok && !p.Parked && p.Ready <= until
+	})
 }
 
 // Size is the size of the file in bytes.
