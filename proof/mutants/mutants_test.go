@@ -48,7 +48,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.LowerTerm:     {{"late-leader", 1}, {"late-leader", 2}},
 	mutant.BacklogMissed: {{"backlog", 1}, {"backlog", 2}},
 	mutant.LoseEvents:    {{"", 5}, {"", 2}},
-	mutant.EarlyDeadline: {{"", 12}, {"", 1}},
+	mutant.EarlyDeadline: {{"", 8}, {"", 12}},
 	mutant.RepeatOnce:    {{"late-result", 1}, {"late-pull", 1}},
 	mutant.IgnoreQueue:   {{"", 2}, {"", 8}},
 	mutant.PullLate:      {{"late-pull", 1}, {"late-pull", 2}},
