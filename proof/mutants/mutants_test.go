@@ -61,7 +61,7 @@ var hints = map[mutant.Mutant][]try{
 
 	mutant.InheritedDead:   {{"clones", 1}, {"clones", 2}, {"clones", 3}},
 	mutant.ReleaseUnproven: {{"clones", 1}, {"clones", 2}},
-	mutant.MixPayload:      {{"edits", 2}, {"edits", 3}},
+	mutant.MixPayload:      {{"", 1}, {"", 3}},
 	mutant.StaleDefinition: {{"edits", 1}, {"edits", 2}},
 	mutant.EditedTimeout:   {{"edits", 1}, {"edits", 2}, {"edits", 3}},
 	mutant.ResendEdited:    {{"edits", 2}, {"edits", 2}, {"edits", 3}, {"edits", 4}},
