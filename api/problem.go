@@ -39,6 +39,7 @@ var statuses = map[job.Code]int{
 	job.CodeSessionUnknown:   http.StatusConflict,
 	job.CodeUnknownQueue:     http.StatusNotFound,
 	job.CodeWorkerNameInUse:  http.StatusConflict,
+	job.CodeWorkerForked:     http.StatusConflict,
 }
 
 // StatusOf is the HTTP status of a code.

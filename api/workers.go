@@ -38,7 +38,12 @@ func (c *call) workerRegister() error { return exchange(c, Workers.Register) }
 
 func (c *call) workerOutput() error { return exchange(c, Workers.Output) }
 
-func (c *call) workerHeartbeat() error { return exchange(c, Workers.Heartbeat) }
+func (c *call) workerHeartbeat() error {
+	return exchange(c, func(w Workers, ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+		h.From = c.r.RemoteAddr
+		return w.Heartbeat(ctx, h)
+	})
+}
 
 func (c *call) workerReport() error {
 	return exchange(c, func(w Workers, ctx context.Context, q job.Report) (job.ReportReply, error) {

@@ -112,7 +112,10 @@ func TestWorkerMessages(t *testing.T) {
 		register: func(_ context.Context, q job.Register) (job.Session, error) { register = q; return session, nil },
 		poll:     func(_ context.Context, q job.Poll) (job.PollReply, error) { poll = q; return polled, nil },
 		heartbeat: func(_ context.Context, q job.Heartbeat) (job.HeartbeatReply, error) {
-			heartbeat = q
+			if heartbeat = q; q.From == "" {
+				t.Error("a heartbeat came from nowhere")
+			}
+			heartbeat.From = "" // it is not sent
 			return beaten, nil
 		},
 		report: func(_ context.Context, q job.Report) (job.ReportReply, error) { report = q; return reported, nil },
@@ -124,7 +127,7 @@ func TestWorkerMessages(t *testing.T) {
 	}{
 		{"register", &job.Register{Worker: "w", Secret: "s", Incarnation: 5, Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 1280, Held: held, Version: "v1"}, &register, &session},
 		{"poll", &job.Poll{Session: ref, Acked: 12, Free: 7, Wait: job.Duration(10 * time.Second)}, &poll, &polled},
-		{"heartbeat", &job.Heartbeat{Session: ref, Acked: 12, Free: 7, Held: held}, &heartbeat, &beaten},
+		{"heartbeat", &job.Heartbeat{Session: ref, Acked: 12, Free: 7, Held: held, Number: 3, Nonce: 1 << 63}, &heartbeat, &beaten},
 		{"report", &job.Report{Session: ref, Results: []job.Result{{Run: run, Fence: 99, Outcome: job.OutcomeFailed, Permanent: true, TimedOut: true, RetryAfter: job.Duration(time.Hour),
 			Error: "status 500: <boom>", Output: "a\nü", StartedAt: job.At(noon), FinishedAt: job.At(noon) + 1}, {Run: run, Fence: 100, Outcome: job.OutcomeReturned}}}, &report, &reported},
 	} {

@@ -248,7 +248,7 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 		a.kind = elsewhere
 	case job.CodeNotReady:
 		a.kind = notReady
-	case job.CodeSessionUnknown, job.CodeStale, job.CodeWorkerNameInUse: // only a leader can know
+	case job.CodeSessionUnknown, job.CodeStale, job.CodeWorkerNameInUse, job.CodeWorkerForked: // only a leader can know
 		a.leads = true
 	}
 	return a

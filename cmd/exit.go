@@ -52,7 +52,7 @@ func exitCode(err error) int {
 	case job.CodeNotFound, job.CodeUnknownQueue:
 		return exitNotFound
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale,
-		job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse:
+		job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
 		return exitConflict
 	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable, job.CodeStorageFull, job.CodeDiskLow:
 		return exitUnavailable

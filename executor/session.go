@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -98,6 +99,17 @@ func (r *refusal) news(text string) bool {
 	return true
 }
 
+// forkedLocked acts on the news that another process has this one's memory. All attempts end, because that one has them too, and from now on this
+// is a process of its own.
+func (w *Worker) forkedLocked(err error) {
+	if w.incarnation == 0 {
+		return
+	}
+	w.log.Error("session forked; stopping all attempts", "error", err)
+	w.loseLocked()
+	w.incarnation, w.o.Secret = 0, rand.Text()
+}
+
 // register opens a session. A leader that we did not hear of yet first says who it is and who we are: what is done on the second call
 // cannot have been on its way since an earlier time.
 func (w *Worker) register(ctx context.Context) (*session, error) {
@@ -138,6 +150,8 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 			// released; the next registration is that of a new process.
 			w.loseLocked()
 			w.incarnation = 0
+		} else if code == job.CodeWorkerForked {
+			w.forkedLocked(err)
 		}
 		return nil, 0, err
 	}
@@ -195,7 +209,7 @@ func (w *Worker) dropLocked(s *session, cause error) {
 // gone says whether an error means that the leader has no such session, or is none.
 func gone(err error) bool {
 	switch job.CodeOf(err) {
-	case job.CodeSessionUnknown, job.CodeStale, job.CodeNotLeader, job.CodeNoLeader:
+	case job.CodeSessionUnknown, job.CodeStale, job.CodeNotLeader, job.CodeNoLeader, job.CodeWorkerForked:
 		return true
 	}
 	return false
@@ -208,6 +222,9 @@ func (w *Worker) failed(s *session, b *backoff, call string, err error) bool {
 	}
 	if gone(err) {
 		w.mu.Lock()
+		if job.CodeOf(err) == job.CodeWorkerForked {
+			w.forkedLocked(err)
+		}
 		w.dropLocked(s, fmt.Errorf("%s: %w", call, err))
 		w.mu.Unlock()
 		return false
@@ -312,11 +329,13 @@ func (w *Worker) poll(s *session) (job.PollReply, error) {
 
 func (w *Worker) heartbeatLoop(s *session) {
 	var b backoff
+	var number, nonce uint64 // see job.Heartbeat
 	interval := s.ttl / 5
 	wait := interval
 	for w.wakeWithin(s, w.beatWake, wait); s.ctx.Err() == nil; w.wakeWithin(s, w.beatWake, wait) {
 		w.mu.Lock()
-		req := job.Heartbeat{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Held: w.heldLocked()}
+		number++
+		req := job.Heartbeat{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Held: w.heldLocked(), Number: number, Nonce: nonce}
 		w.mu.Unlock()
 
 		sent, began := w.clock.Elapsed(), time.Now()
@@ -331,6 +350,7 @@ func (w *Worker) heartbeatLoop(s *session) {
 			continue
 		}
 		b.reset()
+		nonce = reply.Nonce
 		w.mu.Lock()
 		if w.session == s {
 			s.answered = true

@@ -37,6 +37,7 @@ const (
 	CodeSessionUnknown   Code = "session_unknown"        // 409: the leader does not know this session; register again
 	CodeUnknownQueue     Code = "unknown_queue"          // 404: no job uses the queue and nobody declared it
 	CodeWorkerNameInUse  Code = "worker_name_in_use"     // 409: a living worker has that name
+	CodeWorkerForked     Code = "worker_forked"          // 409: two processes speak as one worker; both are refused
 )
 
 // Error is what every layer says when something is refused: a stable code, the field at fault and the way out of it.

@@ -98,11 +98,16 @@ type Heartbeat struct {
 	Acked   uint64     `json:"acked"`
 	Free    int        `json:"free"`
 	Held    []Held     `json:"held,omitempty"`
+
+	Number uint64 `json:"number,omitempty"` // 1, 2, … in a session, also of those without an answer; 0: a worker that does not count
+	Nonce  uint64 `json:"nonce,omitempty"`  // of the last answer, 0 before the first
+	From   string `json:"-"`                // the address that it came from, as the leader saw it
 }
 
 // HeartbeatReply names attempts that are to stop.
 type HeartbeatReply struct {
 	Cancel []uint64 `json:"cancel,omitempty"`
+	Nonce  uint64   `json:"nonce,omitempty"` // for the next heartbeat
 }
 
 // Outcome is how an attempt ended, as its worker saw it.

@@ -39,6 +39,8 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 		}
 		mine := x.owner == owner || mutant.On(mutant.ReleaseUnproven) || !x.registered && mutant.On(mutant.InheritedDead)
 		switch {
+		case mine && x.forked != "":
+			return nil, forkedError(x)
 		case !mine && !x.drained():
 			if k.incarnation < r.Incarnation && own != nil && own.owner == owner {
 				continue // this process was let in after that one's lease; the commands that take its runs from it were lost with their leader

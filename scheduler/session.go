@@ -33,6 +33,10 @@ type session struct {
 	heardAt time.Time
 	beats   uint64
 
+	beatLast  uint64              // the highest number of a heartbeat in this registration
+	beatsSeen map[uint64]beatSeen // by number, the last ones
+	forked    string              // which two processes speak as this one; "" as long as it is one
+
 	claims map[uint64]*claim // by fence: every claim whose result is not committed
 	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what the
 	// worker does not offer although we would count it as free (it drains, or limits itself).

@@ -54,6 +54,9 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 		return answer, nil
 	}
 	if x := s.sessions[sessionKey{r.Worker, r.Incarnation}]; x != nil && x.registered && x.pull == nil && r.Registration != 0 && r.Registration <= x.registration {
+		if x.forked != "" {
+			return job.Session{}, forkedError(x)
+		}
 		if r.Registration == x.registration && x.owner == ownerOf(&r) {
 			return answer, nil // sent twice
 		}
@@ -70,6 +73,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 	x.withheld, x.draining = 0, false
+	x.beatLast, x.beatsSeen = 0, nil
 	s.version++
 	kick(s.wake)
 	s.log.Info("worker registered", "worker", r.Worker, "where", r.Where, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
@@ -192,6 +196,9 @@ func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
 	if x == nil || !x.registered || x.pull != nil || ref.Term != s.o.Term || ref.Registration != x.registration {
 		return nil, job.Errorf(job.CodeSessionUnknown, "register again", "the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
 	}
+	if x.forked != "" {
+		return nil, forkedError(x)
+	}
 	return x, nil
 }
 
@@ -272,6 +279,9 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 	if err != nil {
 		return job.HeartbeatReply{}, err
 	}
+	if err := s.hearLocked(x, &h); err != nil {
+		return job.HeartbeatReply{}, err
+	}
 	x.heard, x.heardAt = mono, s.o.Clock.Now()
 	acked := x.acknowledge(h.Acked)
 	if before := x.free(); x.polling > 0 || mono-x.polled <= s.o.TTL { // else it does not collect what it is given
@@ -305,7 +315,7 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 			s.takeAwayLocked(c)
 		}
 	}
-	return job.HeartbeatReply{Cancel: append(stop, x.cancels(true)...)}, nil
+	return job.HeartbeatReply{Cancel: append(stop, x.cancels(true)...), Nonce: newNonce()}, nil
 }
 
 // cancelLocked makes a claim's worker stop it. If the worker has not been told of it yet, it never is.
