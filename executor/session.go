@@ -59,8 +59,9 @@ func (w *Worker) sessions(ctx context.Context) {
 		if err != nil {
 			if ctx.Err() == nil && said.news(err.Error()) {
 				msg := "could not register"
-				if job.CodeOf(err) == job.CodeWorkerNameInUse {
-					msg = "registration refused; trying again until the other worker is gone"
+				switch job.CodeOf(err) {
+				case job.CodeWorkerNameInUse, job.CodeWorkerForked, job.CodeForbidden:
+					msg = "registration refused; trying again"
 				}
 				w.log.Warn(msg, "error", err)
 			}

@@ -48,7 +48,7 @@ func TestWorkerOfAnOldEpochIsRefused(t *testing.T) {
 	old.cfg.Logger = slog.New(log)
 	old.link = &link{}
 	old.open(t)
-	old.eventually("its worker has asked", func() bool { return log.count("could not register")+log.count("registered") > 0 })
+	old.eventually("its worker has asked", func() bool { return log.count("registration refused; trying again")+log.count("registered") > 0 })
 	if n := log.count("registered"); n != 0 {
 		t.Errorf("it registered %d times", n)
 	}
