@@ -344,7 +344,7 @@ func (f *Fake) Status(ctx context.Context, _ api.Read) (client.Status, error) {
 		Members: []client.Member{{ID: "n1", Address: "127.0.0.1:7400", Suffrage: "voter", Leader: true}},
 		Workers: []client.WorkerStatus{{Worker: "n1", Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 256, Busy: len(f.open), LastHeard: now - 1000}},
 		Hold:    f.Hold, Troubles: f.Troubles,
-		Jobs:    uint64(len(f.jobs)), OpenRuns: len(f.open), DeadLetters: uint64(len(f.dead)),
+		Jobs: uint64(len(f.jobs)), OpenRuns: len(f.open), DeadLetters: uint64(len(f.dead)),
 		History: client.HistoryStatus{First: 1, Last: uint64(len(f.history))},
 		Raft:    map[string]string{"last_log_index": "17"},
 	}

@@ -42,7 +42,6 @@ const (
 	JudgeBySlot            // an overlap is judged when a slot is free, not at the occurrence's own time
 	SerialFirst            // catch-up runs push the live schedule aside
 	InventNext             // the last run by max_runs leaves an occurrence behind it that does not exist
-
 	// What is remembered, and for how long.
 	TrimMore       // history is trimmed by one record too many
 	CleanEarly     // a one-off goes before its retention is over
@@ -53,6 +52,5 @@ const (
 	RetryUncounted // a retry does not count towards the limit of its queue
 	StaleCalendar  // a calendar that was changed holds as it was
 	RestoreFires   // what was due before the release of a restored cluster runs in it
-
 	count
 )
