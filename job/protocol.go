@@ -32,6 +32,7 @@ type Register struct {
 	Where       string            `json:"where,omitempty"` // host, process and directory, for those who look for it
 
 	Node *NodeRef `json:"node,omitempty"` // of the worker of a node, whose id is the worker's name
+	Sole bool     `json:"-"`              // it is the worker of this leader's own process, and the node is the only member of its cluster
 
 	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count, and is taken at its word
 	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for

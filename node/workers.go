@@ -121,7 +121,10 @@ func (r *workerRoute) Register(ctx context.Context, q job.Register) (job.Session
 			if out {
 				q.Slots, q.Prefetch = len(q.Held), 0
 			}
-			s, err = route(ctx, r, q, (*scheduler.Scheduler).Register, (*client.Leader).Register)
+			s, err = route(ctx, r, q, func(s *scheduler.Scheduler, ctx context.Context, q job.Register) (job.Session, error) {
+				q.Sole = len(r.n.members.configured()) == 1
+				return s.Register(ctx, q)
+			}, (*client.Leader).Register)
 		}
 		switch job.CodeOf(err) {
 		case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeUnavailable, job.CodeOutcomeUnknown:

@@ -12,10 +12,24 @@ import (
 
 // ownerOf is what the secret of a registration comes to. It is committed with every claim of the session, in eight bytes of the run's row,
 // so that the next leader can tell the process that has a run in hand from any other of that name without having heard of either. The
-// secret itself is in no log. Zero stands for none.
+// secret itself is in no log. Zero stands for none; the lowest bit says that it is the worker of a node.
 func ownerOf(r *job.Register) uint64 {
 	sum := sha256.Sum256([]byte("carillon worker\x00" + r.Worker + "\x00" + r.Secret))
-	return max(binary.BigEndian.Uint64(sum[:]), 1)
+	owner := max(binary.BigEndian.Uint64(sum[:])&^ownedByNode, 2)
+	if r.Node != nil {
+		owner |= ownedByNode
+	}
+	return owner
+}
+
+const ownedByNode = 1
+
+// predecessor says that an inherited session was that of an earlier process of the registering worker's node, and that this process has ended.
+// The node is the whole cluster: what it has claimed it claimed in the directory that it has locked now. After a reboot, or where the
+// directory was put elsewhere, the secret is another one; waiting for the lease would only let a single node stand idle. With other
+// members this proves nothing: one of them may have gone on with a process that is cut off from this one.
+func predecessor(x *session, r *job.Register) bool {
+	return r.Sole && !x.registered && x.owner&ownedByNode != 0
 }
 
 // sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
@@ -37,7 +51,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 		if k.worker != r.Worker || x.pull != nil { // pull workers have no names to themselves
 			continue
 		}
-		mine := x.owner == owner || mutant.On(mutant.ReleaseUnproven) || !x.registered && mutant.On(mutant.InheritedDead)
+		mine := x.owner == owner || predecessor(x, r) || mutant.On(mutant.ReleaseUnproven) || !x.registered && mutant.On(mutant.InheritedDead)
 		switch {
 		case mine && x.forked != "":
 			return nil, forkedError(x)

@@ -137,3 +137,45 @@ func TestLateLeaderReleasesNothingToAStranger(t *testing.T) {
 		stranger(w, "w1").mustBeRefused()
 	})
 }
+
+// A single node after a reboot has another secret. Nothing but its own earlier process can have had its runs, so it does not wait for the
+// lease. With other members, or over a worker that is no node's, it does.
+func TestTheOnlyNodeTakesOverAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		before, now func(*job.Register)
+		refused     bool
+	}{
+		{"the only node", ofNode, func(r *job.Register) { ofNode(r); r.Sole = true }, false},
+		{"one of several", ofNode, ofNode, true},
+		{"over a worker of the same name", nil, func(r *job.Register) { ofNode(r); r.Sole = true }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run(t, func(t *testing.T, w *world) {
+				w.lead()
+				f := w.worker("n1", 1, func(f *fakeWorker) {
+					f.handle = takes(time.Hour)
+					if c.before != nil {
+						c.before(&f.reg)
+					}
+				}).mustJoin()
+				id := w.create("@manual", nil)
+				w.trigger(id)
+				time.Sleep(time.Second)
+				f.crash()
+				w.lead()
+				next := stranger(w, "n1")
+				c.now(&next.reg)
+				if c.refused {
+					next.mustBeRefused()
+					return
+				}
+				next.mustJoin()
+				time.Sleep(time.Second)
+				w.wantHistory(id, "failed(worker_lost)", "succeeded")
+			})
+		})
+	}
+}
+
+func ofNode(r *job.Register) { r.Node = &job.NodeRef{Cluster: "c", Instance: "i"} }
