@@ -54,6 +54,7 @@ func (a *app) devCmd() *cobra.Command {
 	c.Flags().StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port on the loopback interface")
 	c.Flags().IntVar(&nodes, "nodes", 1, "how many nodes, each a process of its own on the next port")
 	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory of its state (default a temporary one)")
+	allowNetworkFS(c.Flags(), &cfg.AllowNetworkFS, "--data-dir")
 	cfg.registerBrokers(c.Flags())
 	raftMultiplier(c.Flags(), &cfg)
 	c.Flags().StringVar(&cfg.LogLevel, "log-level", "warn", "debug, info, warn or error")

@@ -48,7 +48,8 @@ func runDevCluster(ctx context.Context, cfg ServerConfig, n int, out io.Writer, 
 		node := &devNode{id: id, addr: net.JoinHostPort(host, strconv.Itoa(first+i)), log: filepath.Join(cfg.DataDir, id+".log")}
 		node.args = []string{"server", "--node-id", id, "--listen", node.addr, "--data-dir", filepath.Join(cfg.DataDir, id),
 			"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots), "--log-level", cfg.LogLevel,
-			"--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier)}
+			"--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier),
+			"--allow-network-fs=" + strconv.FormatBool(cfg.AllowNetworkFS)}
 		if i == 0 {
 			node.args = append(node.args, "--bootstrap")
 		} else {

@@ -54,6 +54,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port of the one port for everything")
 	fl.StringVar(&cfg.Advertise, "advertise", "", "name:port under which others reach it (default --listen)")
 	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
+	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--data-dir")
 	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
 	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster to join; ignored when the directory has state")
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0, "remove members that were silent for this long (default never)")
@@ -73,6 +74,10 @@ func (a *app) serverCmd() *cobra.Command {
 	tells.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
+}
+
+func allowNetworkFS(fl *pflag.FlagSet, allow *bool, dir string) {
+	fl.BoolVar(allow, "allow-network-fs", false, "accept a "+dir+" on a network file system (NFS, SMB, FUSE and the like), where file locks cannot be relied on")
 }
 
 func raftMultiplier(fl *pflag.FlagSet, cfg *ServerConfig) {

@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -29,6 +31,7 @@ type workerConfig struct {
 	Slots, Prefetch           int
 	Tags                      map[string]string
 	StateDir                  string
+	AllowNetworkFS            bool
 	Drain                     time.Duration
 	LogLevel, LogFormat, Vers string
 }
@@ -70,6 +73,7 @@ func (a *app) workerCmd() *cobra.Command {
 	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more it takes ahead, which helps if runs are very short")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v that jobs may select it by")
 	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a restart ends what a killed predecessor left running")
+	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--state-dir")
 	fl.DurationVar(&cfg.Drain, "drain-timeout", 30*time.Second, "how long it lets runs go on when it is to stop")
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
@@ -119,11 +123,19 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	me, secret := identity{Name: cfg.Name}, rand.Text()
 	procs := ""
 	if cfg.StateDir != "" {
-		dir, err := openStateDir(cfg.StateDir)
-		if err != nil {
-			return err
+		var stop context.CancelCauseFunc
+		ctx, stop = context.WithCancelCause(ctx)
+		defer stop(nil)
+		dir, openErr := openStateDir(cfg.StateDir, cfg.AllowNetworkFS, stop)
+		if openErr != nil {
+			return openErr
 		}
 		defer dir.close()
+		defer func() {
+			if lost := context.Cause(ctx); errors.As(lost, new(*dirlock.HeldError)) {
+				err = errors.Join(lost, err)
+			}
+		}()
 		if me, err = dir.identity(cfg.Name); err != nil {
 			return err
 		}

@@ -7,15 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // stateDir is where a worker remembers who it is. Its lock keeps a second worker from ending the commands of the first.
 type stateDir struct {
 	path string
-	lock *os.File
+	lock *dirlock.Lock
 }
 
 // identity is who a worker is. What proves that it is this one, and not one with a copy of the directory, is executor.SealedSecret.
@@ -23,23 +23,33 @@ type identity struct {
 	Name string `json:"name"`
 }
 
-func openStateDir(path string) (*stateDir, error) {
+// openStateDir takes the directory. taken is called if another process takes it while this one is frozen, which only a network file system
+// allows.
+func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDir, error) {
+	kind, name, err := inspectDir(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--state-dir: %w", err)
+	case kind == dirlock.Shared && !allowNetworkFS:
+		return nil, dirlock.Refuse("state directory", path, name, "--state-dir")
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	lock, err := dirlock.Open(filepath.Join(path, "lock"), dirlock.Options{Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
+		taken(fmt.Errorf("--state-dir: %s was taken while this process did not write to its lock file: it is %w", path, e))
+	}})
+	switch held := new(dirlock.HeldError); {
+	case errors.As(err, &held):
+		return nil, job.Errorf(job.CodeState, "give each worker a directory of its own", "another worker uses %s: it is %v", path, held)
+	case err != nil:
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, job.Errorf(job.CodeState, "give each worker a directory of its own", "another worker uses %s", path)
-		}
-		return nil, fmt.Errorf("--state-dir: %w", err)
-	}
-	return &stateDir{path, f}, nil
+	return &stateDir{path, lock}, nil
 }
+
+// inspectDir is how tests put a directory on another file system.
+var inspectDir = dirlock.Inspect
 
 func (d *stateDir) close() { d.lock.Close() }
 

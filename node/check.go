@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -46,13 +47,10 @@ func Check(dir string) (CheckResult, error) {
 		return res, err
 	}
 	res.NodeID, res.Instance = d.NodeID, d.Instance
-	lock, err := acquire(d.file(fileLock), 0, false)
-	switch {
-	case err == nil:
+	lock, err := lockDir(d, dirlock.Options{})
+	if err == nil {
 		defer lock.Close()
-	case errors.Is(err, errLocked):
-		return res, fmt.Errorf("data directory %s is in use by another process: stop that one first", dir)
-	case !errors.Is(err, fs.ErrNotExist):
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return res, err
 	}
 	for _, name := range []string{fileRaft, fileState} {

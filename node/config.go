@@ -51,6 +51,8 @@ type Config struct {
 
 	DebugPprof bool
 
+	AllowNetworkFS bool // the data directory may be on a file system that other machines can write to
+
 	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs
 
 	hooks hooks

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -158,35 +157,6 @@ func writeFile(path string, data []byte) (err error) {
 		return err
 	}
 	return store.SyncDir(filepath.Dir(path))
-}
-
-var errLocked = errors.New("somebody else has the lock")
-
-// acquire takes the lock of a data directory: it comes before the first look at the files, because those of a living process change
-// under the eyes of whoever reads them.
-func acquire(path string, wait time.Duration, create bool) (*os.File, error) {
-	flags := os.O_RDWR
-	if create {
-		flags |= os.O_CREATE
-	}
-	f, err := os.OpenFile(path, flags, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
-		ok, err := lockFile(f)
-		if ok {
-			return f, nil
-		}
-		if err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		if time.Now().After(end) {
-			f.Close()
-			return nil, errLocked
-		}
-	}
 }
 
 // checkLogLost refuses a state without a log before an empty log is put beside it. The log is made first, so that no crash leaves this

@@ -183,7 +183,7 @@ func TestDirectoryInUse(t *testing.T) {
 	if n, err := Open(other); err == nil {
 		n.Close()
 		t.Fatal("it was opened twice")
-	} else if !strings.Contains(err.Error(), "in use by another process") {
+	} else if !strings.Contains(err.Error(), "in use by host ") {
 		t.Error(err)
 	}
 	if _, err := Check(dir); err == nil || !strings.Contains(err.Error(), "in use") {

@@ -6,17 +6,20 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // hooks let tests begin a cluster of several and break it. All are nil or empty outside of tests.
 type hooks struct {
-	servers   []raft.Server // the whole cluster, begun on each of its nodes alike
-	clusterID string
-	transport func(*raft.NetworkTransport) raft.Transport
-	statfs    func(path string) (free, total uint64, err error)
-	where     func(id string) string // where raft dials a server, if not where it should
+	servers    []raft.Server // the whole cluster, begun on each of its nodes alike
+	clusterID  string
+	transport  func(*raft.NetworkTransport) raft.Transport
+	statfs     func(path string) (free, total uint64, err error)
+	beat       time.Duration // of the lock file
+	fileSystem func(path string) (dirlock.Kind, string, error)
+	where      func(id string) string // where raft dials a server, if not where it should
 	// Of notifications: the delay after the first failed try, what is called between a claim and the sending, and what stands before the log.
 	notifyFirst   time.Duration
 	notifySend    func(context.Context)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -21,7 +21,7 @@ import (
 type Node struct {
 	cfg     Config
 	dir     *dataDir
-	lock    *os.File
+	lock    *dirlock.Lock
 	mux     *transport.Mux
 	trans   *transport.RaftTransport
 	group   *group
@@ -62,6 +62,9 @@ func Open(cfg Config) (_ *Node, err error) {
 			n.release()
 		}
 	}()
+	if err := cfg.checkFileSystem(); err != nil {
+		return nil, err
+	}
 	if n.dir, err = openDir(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
 		return nil, err
 	}
@@ -71,7 +74,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.dir.whole(); err != nil {
 		return nil, err
 	}
-	if n.lock, err = lockDir(n.dir, cfg.Store.LockTimeout); err != nil {
+	if n.lock, err = n.lockDir(); err != nil {
 		return nil, err
 	}
 	n.dir.dropCutOff()
@@ -111,19 +114,6 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	return n, nil
-}
-
-func lockDir(d *dataDir, wait time.Duration) (*os.File, error) {
-	f, err := acquire(d.file(fileLock), wait, true)
-	switch {
-	case err == nil:
-		return f, nil
-	case errors.Is(err, errLocked):
-		return nil, inUse("data directory " + d.path)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, dirError(d.path, err)
-	}
-	return nil, err
 }
 
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.

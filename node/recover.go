@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -96,7 +97,7 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 
 // openStopped takes the data directory of a node that is not running, and keeps others out of it, waiting for a while for one that ends.
 // fit refuses a directory that is not what the caller can work with.
-func openStopped(dir string, wait time.Duration, fit func(*dataDir) error) (*dataDir, *os.File, error) {
+func openStopped(dir string, wait time.Duration, fit func(*dataDir) error) (*dataDir, *dirlock.Lock, error) {
 	d := &dataDir{path: dir}
 	data, err := os.ReadFile(d.file(fileNode))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +112,7 @@ func openStopped(dir string, wait time.Duration, fit func(*dataDir) error) (*dat
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err := lockDir(d, wait)
+	lock, err := lockDir(d, dirlock.Options{Wait: wait, Create: true})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -80,7 +81,7 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	if err != nil {
 		return r, err
 	}
-	lock, err := lockDir(d, 0)
+	lock, err := lockDir(d, dirlock.Options{Create: true})
 	if err != nil {
 		return r, err
 	}

@@ -298,7 +298,7 @@ func failOnce(t *testing.T, binary string, c faultCase, sum *tally) {
 func checkLeft(n *harness.Node) (err error) {
 	harness.Within(10*time.Second, func() bool {
 		err = harness.Check(n.Binary, n.Dir)
-		return err == nil || !strings.Contains(err.Error(), "in use by another process")
+		return err == nil || !strings.Contains(err.Error(), "in use by ")
 	})
 	return err
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package node
+package dirlock
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile takes the advisory lock of an open file, or says that somebody else has it. The system drops it with the process,
+// lockFile takes the advisory lock of an open file, or says that another process has it. The system drops it with the process,
 // whichever way that ends.
 func lockFile(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
