@@ -69,7 +69,17 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 	case refuse, refuseFull, displaced:
 		o.Code = CodeSkipped
 		gap := d.gap.interval()
-		gap.Status, gap.Reason = v.reason()
+		if v != refuse {
+			gap.Status, gap.Reason = v.reason()
+		} else if gap.Reason == job.ReasonOverlap {
+			waited, err := a.startedAfter(id, lastReady)
+			if err != nil {
+				return Outcome{}, err
+			}
+			if waited {
+				gap.Reason = job.ReasonWaiting
+			}
+		}
 		if v == displaced {
 			gap.Last, gap.Count, gap.AtLeast = key.At, 1, false
 		} else {
@@ -95,6 +105,26 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 		return Outcome{}, err
 	}
 	return o, a.moveOn(key, &s, next, o.Code != CodeSkipped)
+}
+
+// startedAfter says that what is open of the live schedule are earlier occurrences that had not been started at a time: they were due and
+// waited for a slot, or for a leader.
+func (a *applier) startedAfter(id job.ID, at int64) (bool, error) {
+	found := false
+	for _, ref := range a.b.Open(id) {
+		if ref.Serial || ref.Status == job.RunWaiting {
+			continue
+		}
+		if ref.Status != job.RunClaimed || ref.Origin != job.OriginSchedule {
+			return false, nil
+		}
+		r, err := a.row(job.RunKey{Job: id, At: ref.At, Origin: ref.Origin})
+		if err != nil || r.Attempt != 1 || r.ClaimedAt <= at {
+			return false, err
+		}
+		found = true
+	}
+	return found, nil
 }
 
 // moveOn writes the state of a job whose occurrence became a run (ran) or not.

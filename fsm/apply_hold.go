@@ -150,6 +150,10 @@ func (a *applier) loseOne(k job.RunKey, s *store.State) error {
 	case r.Status == job.RunCanceling:
 		rec.Status, rec.Reason = job.RunCanceled, r.Cancel
 	}
+	if s != nil {
+		// It was in the way of no occurrence after the release: what it did, it did in another cluster.
+		defer func(until int64) { s.BusyUntil = until }(s.BusyUntil)
+	}
 	_, err = a.closeRun(k, &r, s, rec)
 	return err
 }

@@ -283,7 +283,7 @@ type Admit struct {
 	Gen       Gens     `codec:"g"`
 	Next      Times    `codec:"n"`
 	NextReady Times    `codec:"x"`
-	Gaps      []Gap    `codec:"p"` // from the occurrence to the last one that the same run is in the way of; apply says why they do not run
+	Gaps      []Gap    `codec:"p"` // from the occurrence to the last one that the same run is in the way of, and why they do not run under skip
 	Past      Times    `codec:"s"`
 	PastReady Times    `codec:"y"`
 	Keys      []string `codec:"e,omitempty"` // empty, or one an item

@@ -115,12 +115,12 @@ func (o *occurrence) follow(last int64) (f fate) {
 	return f
 }
 
-// lastDue is the last occurrence up to a time, from this one on, that shares its fate under an overlap policy: between them is none that fell
-// into an outage or that a calendar forbids, because those are judged by that first.
+// lastDue is the last occurrence up to a time, from this one on, that shares its fate under an overlap policy: between them is none that is
+// missed or that a calendar forbids, because those are judged by that first. What fell into an outage and is within the grace is late, not missed.
 func (o *occurrence) lastDue(until int64, outages []store.Outage) int64 {
 	for _, w := range outages {
-		if w.From >= o.ready {
-			until = min(until, w.From)
+		if w.From >= o.ready && w.From < until && o.missesIn(w) {
+			until = w.From
 		}
 	}
 	until -= o.delay()
@@ -147,9 +147,24 @@ func (o *occurrence) next(at int64) int64 {
 	return t.UnixMilli()
 }
 
+// missesIn says that the first occurrence after the beginning of an outage is missed in it. If that one is not, no later one is.
+func (o *occurrence) missesIn(w store.Outage) bool {
+	first := *o
+	if first.at = o.next(w.From - o.delay()); first.at == 0 {
+		return false
+	}
+	first.ready = first.at + o.delay()
+	_, ok := first.missedIn([]store.Outage{w})
+	return ok
+}
+
 // admission is what is proposed for an occurrence that finds a run of its job open: what follows if it waits for that one, and up to which
 // one none runs, with what follows then, if it is skipped. until is how long the job was busy, or the time of looking if it still is.
 func (o *occurrence) admission(until int64, outages []store.Outage) (wait, skip fate) {
+	if _, ok := o.missedIn(outages); ok {
+		// The missed rule would have it run, and the overlap policy may not: then it is missed as those before it are.
+		return o.follow(o.at), o.past(o.at, job.RunMissed, job.ReasonOutage)
+	}
 	last := o.lastDue(until, outages)
 	return o.follow(o.at), o.past(last, job.RunSkipped, job.ReasonOverlap)
 }

@@ -109,6 +109,9 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
 			return "its overlap policy is not skip"
 		}
+		if x.swallowed(v, at, until) {
+			return "it fell into an outage and was older than the grace at its end: it is missed, or runs"
+		}
 		if s.outage != nil && x.w.any(int64(s.outage.To), until, func(n *version) bool {
 			run, miss := x.missedFate(v, n, s, at)
 			return n.spec.Missed.Policy == job.MissedRunAll && run && !miss
@@ -125,6 +128,9 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	case job.ReasonWaiting:
 		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
 			return "its overlap policy is not skip"
+		}
+		if x.swallowed(v, at, until) {
+			return "it fell into an outage and was older than the grace at its end: it is missed, or runs"
 		}
 		if !x.waitedBefore(ready, at, until) {
 			return "no earlier occurrence waited for a slot then"
@@ -186,6 +192,26 @@ func (x *walker) outageOf(v, n *version, at int64) *Outage {
 		return w
 	}
 	return nil
+}
+
+// swallowed says that an occurrence was missed in an outage whatever definition was in force when that was decided.
+func (x *walker) swallowed(v *version, at, until int64) bool {
+	if v.o.oneOff() && x.l.maybePaused(at, until) {
+		return false // it waited for its resume
+	}
+	return !x.w.any(at, until, func(n *version) bool { return x.outageOf(v, n, at) == nil })
+}
+
+// keptFromRunning says that the overlap policy may have kept an occurrence from running that the missed rule would have had run.
+func (x *walker) keptFromRunning(v *version, at, until int64) bool {
+	ready := at + v.o.delay
+	if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
+		return false
+	}
+	if len(x.w.specs(ready, until)) > 1 {
+		return x.l.openDuring(ready, until, at, x.c)
+	}
+	return x.liveOpenAt(ready, at)
 }
 
 // enterOutage notes the outage that an occurrence begins: the first one that is missed decides for all that follow in it.
@@ -273,7 +299,8 @@ func (x *walker) permitsMissed(s *position, v *version, at int64, g *gap) string
 	if s.outage == nil {
 		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, which is never missed", job.Instant(at+v.o.delay))
 	}
-	if !x.w.any(int64(s.outage.To), g.recorded, func(n *version) bool { _, miss := x.missedFate(v, n, s, at); return miss }) {
+	missed := x.w.any(int64(s.outage.To), g.recorded, func(n *version) bool { _, miss := x.missedFate(v, n, s, at); return miss })
+	if !missed && !x.keptFromRunning(v, at, g.recorded) {
 		return fmt.Sprintf("under missed policy %s (window %s, max %d, grace %s) it is to run after the outage from %s to %s",
 			v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
 	}

@@ -24,6 +24,9 @@ func (c *checker) liveSpan(l *life, r *runLife) (s liveSpan, ok bool) {
 			if at, known := c.in.Final.Recorded[last.Seq]; known && last.Seq != 0 {
 				s.least = int64(at)
 			}
+			if c.lostRestored(&last.Run) {
+				s.least = min(s.least, int64(c.in.Restored.Release)) // what it did after that, it did in another cluster
+			}
 			return s, true
 		}
 	}

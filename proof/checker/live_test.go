@@ -18,6 +18,7 @@ func TestLiveAndSerial(t *testing.T) {
 		s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}}, asked)
 		s.attempt(k, 1, worker, at, seconds*1000, Succeeded, job.RunSucceeded, 0)
 	}
+	sparse := func(s *job.Spec) { s.Schedule = "*/2 * * * *" }
 	for _, c := range []struct {
 		name string
 		spec func(*job.Spec)
@@ -92,6 +93,46 @@ func TestLiveAndSerial(t *testing.T) {
 			s.run(2)
 			s.gap(3, 3, 1, job.RunCanceled, job.ReasonReplaced, minute(3)+20_000)
 			return s.end(3)
+		}, RuleOverlap},
+		{"missed in an outage while one was open", nil, func(s *scene) *Input {
+			takes(s, 1, minute(1), 500)
+			s.outage(minute(2)+5000, minute(6)-10_000)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonOverlap, minute(3))
+			s.gap(3, 4, 2, job.RunMissed, job.ReasonOutage, minute(6))
+			s.gap(5, 9, 5, job.RunSkipped, job.ReasonOverlap, minute(10))
+			s.run(10)
+			return s.end(10)
+		}, ""},
+		{"missed in an outage, recorded as overlap", nil, func(s *scene) *Input {
+			takes(s, 1, minute(1), 500)
+			s.outage(minute(2)+5000, minute(6)-10_000)
+			s.gap(2, 9, 8, job.RunSkipped, job.ReasonOverlap, minute(10))
+			s.run(10)
+			return s.end(10)
+		}, RuleOverlap},
+		{"the one that run_once would run, with a run open", sparse, func(s *scene) *Input {
+			takes(s, 2, minute(2), 500)
+			s.outage(minute(3), minute(7)+10_000)
+			s.gap(4, 6, 2, job.RunMissed, job.ReasonOutage, minute(8))
+			s.gap(8, 10, 2, job.RunSkipped, job.ReasonOverlap, minute(11))
+			takes(s, 12, minute(12), 1)
+			s.job().NextRunAt = job.Instant(minute(14))
+			return s.end(13)
+		}, ""},
+		{"the one that run_once would run, with nothing open", sparse, func(s *scene) *Input {
+			takes(s, 2, minute(2), 1)
+			s.outage(minute(3), minute(7)+10_000)
+			s.gap(4, 6, 2, job.RunMissed, job.ReasonOutage, minute(8))
+			takes(s, 8, minute(8), 1)
+			s.job().NextRunAt = job.Instant(minute(10))
+			return s.end(9)
+		}, RuleMissed},
+		{"waited in an outage, recorded as waiting", nil, func(s *scene) *Input {
+			s.outage(minute(1)+5000, minute(6)-10_000)
+			takes(s, 1, minute(6)-9_000, 1)
+			s.gap(2, 5, 4, job.RunSkipped, job.ReasonWaiting, minute(6)-9_000)
+			s.run(6)
+			return s.end(6)
 		}, RuleOverlap},
 		{"replaced under another policy", nil, func(s *scene) *Input {
 			s.gap(1, 2, 2, job.RunCanceled, job.ReasonReplaced, minute(3)+20_000)
