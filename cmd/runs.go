@@ -24,7 +24,7 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 	var q client.RunQuery
 	var statuses []string
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeJobs,
-		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs, or with a finished --status their history."}
+		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs and what is due and not claimed, or with a finished --status their history."}
 	c.Flags().StringSliceVar(&statuses, "status", nil, "only "+runStatusNames)
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
 	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")

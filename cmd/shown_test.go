@@ -53,6 +53,10 @@ func TestRunsShowWhatIsDue(t *testing.T) {
 	if !strings.Contains(out, "pending") || !strings.Contains(out, "overdue 22m: no worker takes the queue emails") {
 		t.Error(out)
 	}
+	r.JobName = "mail" // in the list over all jobs
+	if out := shown(false, time.UTC, func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, true) }); !strings.Contains(out, "\nmail ") || !strings.Contains(out, "overdue 22m: no worker") {
+		t.Error(out)
+	}
 	var narrow bytes.Buffer
 	p := &printer{w: &narrow, a: &app{loc: time.UTC, width: 80}, now: noon}
 	p.runs(client.RunPage{Runs: []job.Run{r}}, false)

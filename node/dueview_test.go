@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,5 +62,93 @@ func TestUnknownDeadLetters(t *testing.T) {
 	}
 	if a := n.call("POST", "/api/v1/dead:redrive", map[string]any{"ids": []uint64{4711}}); a.status != 404 {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// The list over all jobs has what is due and not claimed at its place among the open runs, page by page.
+func TestDueRunsOfAllJobsAreListed(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	spec := func(name, schedule, priority string) map[string]any {
+		return map[string]any{"name": name, "type": "queue", "schedule": schedule, "priority": priority, "payload": map[string]any{"queue": "emails"}}
+	}
+	first := time.Now().Truncate(time.Second).Add(2 * time.Second).UTC()
+	for i, priority := range []string{"low", "critical", "normal"} {
+		n.create(spec("due"+priority, first.Add(time.Duration(i)*time.Second).Format(time.RFC3339), priority))
+	}
+	n.create(spec("later", first.Add(time.Hour).Format(time.RFC3339), "normal"))
+	n.create(spec("by-hand", "@manual", "normal"))
+	list := func(query string) (names []string, next string) {
+		p := ok[client.RunPage](n, "GET", "/api/v1/runs?"+query, nil)
+		for _, r := range p.Runs {
+			if r.Status != job.RunPending || r.RunID == "" || r.Key == "" || r.ReadyAt == 0 {
+				t.Errorf("%+v", r)
+			}
+			names = append(names, r.JobName)
+		}
+		return names, p.NextCursor
+	}
+	n.eventually("two are due", func() bool { got, _ := list(""); return len(got) >= 2 })
+	hand := ok[job.Run](n, "POST", "/api/v1/jobs/by-hand:run", nil)
+	n.eventually("the third is due", func() bool { got, _ := list(""); return len(got) >= 4 })
+	want := []string{"duenormal", "by-hand", "duecritical", "duelow"}
+	if hand.ScheduledAt.Time().After(first.Add(2 * time.Second)) { // the machine was slow
+		want[0], want[1] = want[1], want[0]
+	}
+	for _, limit := range []string{"1", "2", "3", "4", "100"} {
+		var all []string
+		for cursor := ""; ; {
+			got, next := list("limit=" + limit + "&cursor=" + cursor)
+			if all = append(all, got...); next == "" {
+				break
+			}
+			cursor = next
+		}
+		if !slices.Equal(all, want) {
+			t.Errorf("in pages of %s: %v, want %v", limit, all, want)
+		}
+	}
+	if got, _ := list("status=pending,succeeded"); !slices.Equal(got, want) {
+		t.Errorf("by status: %v", got)
+	}
+	if got, _ := list("status=running"); len(got) != 0 {
+		t.Errorf("running: %v", got)
+	}
+	n.eventually("the reason is known", func() bool {
+		p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=pending", nil)
+		return strings.Contains(p.Runs[0].WaitReason, "worker") && strings.Contains(p.Runs[3].WaitReason, "worker")
+	})
+	ok[job.Job](n, "POST", "/api/v1/jobs/duelow:pause", nil)
+	if got, _ := list(""); !slices.Equal(got, want[:3]) { // duelow is the oldest
+		t.Errorf("one is paused: %v", got)
+	}
+}
+
+// However much is due, a list looks at a bounded part of it, and that is the oldest.
+func TestDueRunsAreBounded(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	at := time.Now().Add(time.Second).Truncate(time.Second).UTC()
+	const many = maxDue + 20
+	var lines strings.Builder
+	for i := range many {
+		fmt.Fprintf(&lines, `{"name":"q%04d","type":"queue","schedule":%q,"payload":{"queue":"emails"}}`+"\n", i, at.Add(time.Duration(i)*time.Millisecond).Format(time.RFC3339Nano))
+	}
+	if a := n.call("POST", "/api/v1/jobs:bulk", lines.String()); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	n.eventually("all are due", func() bool { return len(n.runs(fmt.Sprintf("q%04d", many-1))) == 1 })
+	seen := map[string]bool{}
+	for cursor := ""; ; {
+		p := ok[client.RunPage](n, "GET", "/api/v1/runs?limit=300&cursor="+cursor, nil)
+		for _, r := range p.Runs {
+			seen[r.JobName] = true
+		}
+		if cursor = p.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if len(seen) != maxDue || !seen["q0000"] || seen[fmt.Sprintf("q%04d", many-1)] {
+		t.Errorf("%d are listed", len(seen))
 	}
 }

@@ -60,15 +60,17 @@ func parseRunCursor(s string) (c runCursor, err error) {
 }
 
 // lister walks runs, newest first, in short views, of all jobs or of one: of one job first what did not run and is not in the history
-// yet, then the open ones, then the history.
+// yet, then the open ones, then the history. Of all jobs the open ones are listed together with what is due: an occurrence has the same
+// key before and after its claim, so one cursor serves both.
 type lister struct {
 	b        *backend
 	q        client.RunQuery
 	id       job.ID // 0: all jobs
 	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
 	notRun   []job.Run
-	open     bool // list open runs
-	finished bool // list the history
+	due      []job.RunKey // of all jobs: what is due and not claimed, newest first
+	open     bool         // list open runs
+	finished bool         // list the history
 	page     client.RunPage
 }
 
@@ -136,9 +138,26 @@ func (l *lister) openRuns(r *reader, cur runCursor) (next runCursor, last bool, 
 	next, last = cur, true
 	var inner error
 	n := 0
+	room := func() bool {
+		last = last && n < viewRuns && !l.full()
+		return last
+	}
+	// dueBefore adds what is due and newer than a run.
+	dueBefore := func(k job.RunKey) bool {
+		for len(l.due) > 0 && before(k, l.due[0]) {
+			if !room() {
+				return false
+			}
+			n++
+			next.below, l.due = l.due[0], l.due[1:]
+			if inner = l.addDue(r, next.below); inner != nil {
+				return false
+			}
+		}
+		return true
+	}
 	each := func(k job.RunKey, row store.Row) bool {
-		if n == viewRuns || l.full() {
-			last = false
+		if !dueBefore(k) || !room() {
 			return false
 		}
 		n++
@@ -170,6 +189,9 @@ func (l *lister) openRuns(r *reader, cur runCursor) (next runCursor, last bool, 
 				break
 			}
 		}
+	}
+	if err == nil && inner == nil && last {
+		dueBefore(job.RunKey{})
 	}
 	if err == nil {
 		err = inner
@@ -283,8 +305,9 @@ func (r *reader) findRuns(ref string) (id job.ID, gone bool, err error) {
 	return 0, false, err
 }
 
-// Runs implements api.Backend. With a job it lists what JobRuns does. Without one the intervals that are not in the history yet are not
-// in it: they sit in the states of their jobs, and finding them would need a scan of all jobs.
+// Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at its place among the open
+// runs. The intervals that are not in the history yet are not in it: they sit in the states of their jobs, and finding them would need
+// a scan of all jobs.
 func (b *backend) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
 	if q.Job != "" {
 		return b.JobRuns(ctx, q.Job, q, rd)
@@ -302,6 +325,11 @@ func (b *backend) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (cli
 	for _, s := range q.Statuses {
 		l.open = l.open || s.Open()
 		l.finished = l.finished || !s.Open()
+	}
+	if l.wants(job.RunPending) && !cur.history {
+		if err := b.view(func(r *reader) (err error) { l.due, err = r.dueKeys(cur.below); return err }); err != nil {
+			return client.RunPage{}, err
+		}
 	}
 	return l.run(ctx, cur)
 }
