@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -381,6 +382,16 @@ func (c *cluster) leader() *member {
 	}
 	c.t.Fatal("nobody leads")
 	return nil
+}
+
+// named is the member with an id.
+func (c *cluster) named(id string) *member {
+	c.t.Helper()
+	i := slices.IndexFunc(c.members, func(m *member) bool { return m.id() == id })
+	if i < 0 {
+		c.t.Fatalf("there is no member %s", id)
+	}
+	return c.members[i]
 }
 
 func (c *cluster) others(than *member) []*member {
