@@ -36,6 +36,7 @@ type link struct {
 
 	mu    sync.Mutex
 	cut   map[string]bool // servers that raft does not reach, and that do not reach it
+	cuts  map[string]bool // what is cut when the node is opened
 	ln    net.Listener
 	conns map[net.Conn]struct{}
 	done  chan struct{}
@@ -328,7 +329,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 
 func (m *member) open(t *testing.T) {
 	t.Helper()
-	l := &link{ln: m.link.ln, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
+	l := &link{ln: m.link.ln, cut: m.link.cuts, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	m.link = l
 	m.cfg.Machine.Listen = func(addr string) (net.Listener, error) {
 		if l.ln == nil {

@@ -111,17 +111,16 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		dial["n2"] = clone.cfg.Listen
 		a, b, x := c.members[0], c.members[1], c.members[2]
 		x.cfg.hooks.where = func(id string) string { return dial[id] }
+		// n1 and n2 on one side, n3 and the copy of n2 on the other, from the beginning: a copy that reaches n1 is told what it is, and would
+		// lead its side without being ready, or lead n1.
+		a.link, b.link = &link{cuts: map[string]bool{"n3": true}}, &link{cuts: map[string]bool{"n3": true}}
+		x.link = &link{cuts: map[string]bool{"n1": true, "n2": true}}
+		clone.link.cuts = map[string]bool{"n1": true}
 		for _, m := range c.members {
-			m.link = &link{}
 			m.open(t)
 		}
 		clone.open(t)
 		defer clone.stop()
-		// n1 and n2 on one side, n3 and the copy of n2 on the other.
-		c.partition([]*member{a, b}, []*member{x})
-		clone.link.mu.Lock()
-		clone.link.cut = map[string]bool{"n1": true}
-		clone.link.mu.Unlock()
 
 		side := func(ms ...*member) func() bool {
 			return func() bool {
