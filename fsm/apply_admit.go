@@ -107,8 +107,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 	return o, a.moveOn(key, &s, next, o.Code != CodeSkipped)
 }
 
-// startedAfter says that what is open of the live schedule are earlier occurrences that had not been started at a time: they were due and
-// waited for a slot, or for a leader.
+// startedAfter says that what is open of the live schedule are earlier occurrences that had not been started at a time: they
+// were due and waited for a slot, or for a leader.
 func (a *applier) startedAfter(id job.ID, at int64) (bool, error) {
 	found := false
 	for _, ref := range a.b.Open(id) {

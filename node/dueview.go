@@ -63,7 +63,9 @@ func (r *reader) dueKeys(below job.RunKey) ([]job.RunKey, error) {
 			return nil, err
 		}
 	}
-	slices.SortFunc(all, func(a, b store.DueKey) int { return cmp.Or(cmp.Compare(a.Ready, b.Ready), cmp.Compare(a.Job, b.Job)) })
+	slices.SortFunc(all, func(a, b store.DueKey) int {
+		return cmp.Or(cmp.Compare(a.Ready, b.Ready), cmp.Compare(a.Job, b.Job))
+	})
 	var out []job.RunKey
 	for _, d := range all[:min(len(all), maxDue)] {
 		if k := d.Run(); below == (job.RunKey{}) || before(k, below) {

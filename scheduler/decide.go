@@ -115,8 +115,9 @@ func (o *occurrence) follow(last int64) (f fate) {
 	return f
 }
 
-// lastDue is the last occurrence up to a time, from this one on, that shares its fate under an overlap policy: between them is none that is
-// missed or that a calendar forbids, because those are judged by that first. What fell into an outage and is within the grace is late, not missed.
+// lastDue is the last occurrence up to a time, from this one on, that shares its fate under an overlap policy: between them
+// is none that is missed or that a calendar forbids, because those are judged by that first. What fell into an outage and is
+// within the grace is late, not missed.
 func (o *occurrence) lastDue(until int64, outages []store.Outage) int64 {
 	for _, w := range outages {
 		if w.From >= o.ready && w.From < until && o.missesIn(w) {
@@ -147,7 +148,8 @@ func (o *occurrence) next(at int64) int64 {
 	return t.UnixMilli()
 }
 
-// missesIn says that the first occurrence after the beginning of an outage is missed in it. If that one is not, no later one is.
+// missesIn says that the first occurrence after the beginning of an outage is missed in it. If that one is not, no later one
+// is.
 func (o *occurrence) missesIn(w store.Outage) bool {
 	first := *o
 	if first.at = o.next(w.From - o.delay()); first.at == 0 {
