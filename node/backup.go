@@ -80,6 +80,7 @@ func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 				"a copy of the state needs %s, %s are kept free, and %s are", job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
 		}
 	}
+	b.catchUp(ctx)
 	age := b.age()
 	h, n, rc, err := fsm.Stream(b.g.store, b.n.dir.file(dirSnapshot))
 	switch {
@@ -93,6 +94,33 @@ func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 	b.g.log.Info("a backup is being taken", "index", h.Index, "bytes", n, "age", age)
 	info = client.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
 	return info, &copied{ReadCloser: rc, free: func() { <-b.copies.slots }}, nil
+}
+
+// catchUpLimit is how long a backup waits for what the leader had applied when it was asked for.
+const catchUpLimit = 2 * time.Second
+
+// catchUp waits until this node has what the leader had when it asked: a follower hears of a commit a moment later than its client does, and a
+// backup should have everything that was acknowledged before. Without a leader, or with one that is far ahead, the backup says how old it is.
+func (b *backend) catchUp(ctx context.Context) {
+	p, other := b.n.compass.elsewhere()
+	if !other {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpLimit)
+	defer cancel()
+	leader, err := b.n.members.probe(ctx, p.addr)
+	if err != nil {
+		return
+	}
+	look := time.NewTicker(applyDelay / 10)
+	defer look.Stop()
+	for b.g.store.Counters().Index < leader.Applied {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // copied gives its slot back when it is closed.
