@@ -151,13 +151,14 @@ func sameJSON(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// timedOut: an attempt ends for its timeout not before it is over, counted from the claim at the earliest.
+// timedOut: an attempt ends for its timeout not before it is over, counted from the claim at the earliest. A worker that stopped for another
+// reason, its lease for one, may report that later: what the leader can know is when it heard of it.
 func (c *checker) timedOut(a *attempt, specs []*job.Spec, say func(string, ...any)) {
 	if a.Reason != job.ReasonTimeout || a.isOpen {
 		return
 	}
 	end, start := a.recorded, int64(a.ClaimedAt)
-	if e := a.effect; e != nil && e.End != 0 && (e.Outcome == TimedOut || e.Outcome == Canceled) {
+	if e := a.effect; e != nil && e.End != 0 && e.Outcome == TimedOut {
 		end, start = int64(e.End), min(start, int64(e.Start))
 	}
 	least := forever
