@@ -13,8 +13,7 @@ import (
 // hello is how this node introduces itself to another.
 func (m *members) hello() transport.Hello {
 	id, epoch := m.cluster()
-	h := transport.Hello{ClusterID: id, Epoch: epoch, NodeID: m.id(), InstanceID: m.n.dir.Instance, Address: m.address(),
-		Process: m.process, Opened: m.opened, Applied: m.g.store.Counters().Index}
+	h := transport.Hello{ClusterID: id, Epoch: epoch, NodeID: m.id(), InstanceID: m.n.dir.Instance, Address: m.address()}
 	m.mu.Lock()
 	h.Index = m.home.Index
 	m.mu.Unlock()
@@ -34,14 +33,6 @@ func (m *members) check(h transport.Hello) error {
 	if m.n.cfg.hooks.trusting {
 		return nil
 	}
-	if err := m.belongs(h); err != nil {
-		return err
-	}
-	return m.replicas.see(h.NodeID, progress{h.InstanceID, h.Epoch, h.Process, h.Opened, h.Applied})
-}
-
-// belongs is check without what is remembered of the replica.
-func (m *members) belongs(h transport.Hello) error {
 	id, epoch := m.cluster()
 	switch {
 	case id == "":

@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
@@ -51,10 +50,6 @@ type members struct {
 	raft atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
 	kept keptRows
 
-	process  string // random, of this start
-	opened   uint64 // how far the directory reached at this start
-	replicas replicas
-
 	changing chan struct{} // holds one token: changes of the membership are made one at a time
 
 	mu      sync.Mutex
@@ -88,7 +83,7 @@ var _ api.Cluster = (*members)(nil)
 
 func newMembers(n *Node) *members {
 	m := &members{
-		n: n, g: n.group, process: rand.Text(), log: n.cfg.Logger.Warn, home: n.dir.home, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
+		n: n, g: n.group, log: n.cfg.Logger.Warn, home: n.dir.home, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
 		http: &http.Client{
 			Transport: &http.Transport{ // no proxy: nodes talk to each other
 				DialContext:         n.cfg.Machine.dialer(whoTimeout, 0),

@@ -92,9 +92,6 @@ func Open(cfg Config) (_ *Node, err error) {
 	}
 	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
 	n.members = newMembers(n)
-	if n.members.opened, err = n.group.opened(); err != nil {
-		return nil, err
-	}
 	n.group.members = n.members
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err

@@ -23,16 +23,14 @@ const peerPath = "/internal/v1/peer"
 // peerState is what a node says of itself to others.
 type peerState struct {
 	client.NodeInfo
-	Process string                `json:"process"`
-	Opened  uint64                `json:"opened"`
-	NowUS   int64                 `json:"now_us"`
-	Disk    client.DiskSpace      `json:"disk"`
-	Skips   []client.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
+	NowUS int64                 `json:"now_us"`
+	Disk  client.DiskSpace      `json:"disk"`
+	Skips []client.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 }
 
 func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	n.members.hear(r)
-	s := peerState{NodeInfo: n.members.Self(), Process: n.members.process, Opened: n.members.opened, Disk: n.disk.last(), Skips: n.dir.Skips}
+	s := peerState{NodeInfo: n.members.Self(), Disk: n.disk.last(), Skips: n.dir.Skips}
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = n.cfg.Clock.Now().UnixMicro() // last: it is about the moment of the answer
 	_ = json.NewEncoder(w).Encode(s)        //nolint:errcheck // the asker hung up

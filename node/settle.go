@@ -89,8 +89,6 @@ func (m *members) probeAll(ctx context.Context, e *epoch) {
 				err = fmt.Errorf("node %s answers at its address", seen.NodeID)
 			case ok && seen.InstanceID != r.Instance && !m.n.cfg.hooks.trusting:
 				err = errors.New("it has another data directory than the one that joined")
-			case !m.n.cfg.hooks.trusting:
-				err = m.replicas.see(id, progress{seen.InstanceID, seen.Epoch, seen.Process, seen.Opened, seen.Applied})
 			}
 			if ctx.Err() == nil {
 				m.note(id, seen, err, mine, m.differs(&seen, r, rows[m.id()]))

@@ -16,9 +16,6 @@ type Hello struct {
 	InstanceID string // of the data directory: a wiped node has another one
 	Address    string // that it advertises: two copies of a directory cannot both be where the cluster thinks it is
 	Index      uint64 // the log entry that last changed what the node knows of its own membership; 0 if it knows nothing
-	Process    string // random, of this start
-	Opened     uint64 // how far the log and the state of the directory reached at this start
-	Applied    uint64 // how far the state is
 }
 
 // Handshake is what a node says of itself and what it demands of others.
@@ -80,8 +77,8 @@ var (
 )
 
 // appendHello encodes h: version, epoch, three strings with a length byte each,
-// the address in the same way, the index, and the process with its two indexes.
-// A later version may only add at the end.
+// the address in the same way, and the index. A later version may only add at
+// the end.
 func appendHello(b []byte, h Hello) ([]byte, error) {
 	b = append(b, helloVersion)
 	b = binary.BigEndian.AppendUint64(b, h.Epoch)
@@ -92,13 +89,7 @@ func appendHello(b []byte, h Hello) ([]byte, error) {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	b = binary.BigEndian.AppendUint64(b, h.Index)
-	if len(h.Process) > maxString {
-		return nil, fmt.Errorf("transport: id of %d bytes in handshake", len(h.Process))
-	}
-	b = append(append(b, byte(len(h.Process))), h.Process...)
-	b = binary.BigEndian.AppendUint64(b, h.Opened)
-	return binary.BigEndian.AppendUint64(b, h.Applied), nil
+	return binary.BigEndian.AppendUint64(b, h.Index), nil
 }
 
 func decodeHello(b []byte) (Hello, error) {
@@ -125,13 +116,6 @@ func decodeHello(b []byte) (Hello, error) {
 		return Hello{}, errMalformed
 	}
 	h.Index = binary.BigEndian.Uint64(b)
-	b = b[8:]
-	if len(b) == 0 || len(b)-1 < int(b[0])+16 {
-		return Hello{}, errMalformed
-	}
-	n := 1 + int(b[0])
-	h.Process, b = string(b[1:n]), b[n:]
-	h.Opened, h.Applied = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
 	return h, nil
 }
 
