@@ -225,7 +225,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 		t.Error(err)
 	} else {
 		for _, o := range open.Runs {
-			if o.Fence < epochOne {
+			due := o.Attempt == 0 && o.ScheduledAt > r.At // it came after the release, and is not claimed yet
+			if o.Fence < epochOne && !due {
 				t.Errorf("%+v is still open", o)
 			}
 		}
