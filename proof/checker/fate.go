@@ -36,8 +36,14 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 	if claimed < ready {
 		p.bad(RuleEarly, x.l, at, "it was claimed at %s, %d ms before its time %s", job.Instant(claimed), ready-claimed, job.Instant(ready))
 	}
+	// What finds a run of its job open is judged then and waits, and so is what run_all puts up: a calendar that changes
+	// later is not asked.
+	judged := claimed
+	if x.l.openDuring(ready, claimed, at, x.c) || x.caughtUp(r.key) {
+		judged = ready
+	}
 	if !x.w.any(ready, claimed, func(n *version) bool {
-		_, must := x.c.forbidden(n.spec, at, claimed, claimed)
+		_, must := x.c.forbidden(n.spec, at, judged, claimed)
 		return !must
 	}) {
 		p.bad(RuleBounds, x.l, at, "it ran, and a calendar forbids it")

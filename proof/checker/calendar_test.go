@@ -1,0 +1,40 @@
+package checker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+)
+
+// TestCalendarOfWaiting: what waits behind a run of its job was judged by the calendar of its own time; what found none
+// is judged when it is claimed.
+func TestCalendarOfWaiting(t *testing.T) {
+	open := &schedule.Calendar{Name: "closed"}
+	for name, tc := range map[string]struct {
+		changed int64 // when the calendar begins to forbid the second occurrence
+		behind  bool  // a run is open at its time
+		want    Rule
+	}{
+		"changed while it waited behind a run":    {minute(2) + 10_000, true, ""},
+		"changed before its time":                 {minute(2) - 10_000, true, RuleBounds},
+		"changed while it waited for a slot only": {minute(2) + 10_000, false, RuleBounds},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(func(s *job.Spec) { s.Calendars, s.Overlap = []string{"closed"}, job.OverlapQueue })
+			s.call(Call{Kind: CallCalendar, Name: "closed", Calendar: open}, t0-1000)
+			window := schedule.Window{From: time.UnixMilli(minute(2)), To: time.UnixMilli(minute(2) + 1000)}
+			forbids := &schedule.Calendar{Name: "closed", Windows: []schedule.Window{window}}
+			s.call(Call{Kind: CallCalendar, Name: "closed", Calendar: forbids}, tc.changed)
+			took := int64(1000)
+			if tc.behind {
+				took = 80_000
+			}
+			s.attempt(sched(minute(1)), 1, worker, minute(1), took, Succeeded, job.RunSucceeded, job.ReasonNone)
+			s.runAt(sched(minute(2)), minute(1)+80_100)
+			s.run(3)
+			check(t, s.end(3), tc.want)
+		})
+	}
+}
