@@ -27,6 +27,7 @@ type checker struct {
 	effects   map[uint64][]*Effect
 	keyOf     map[string]job.RunKey
 	handedAt  map[uint64]int64 // by fence: when its assignment first reached a worker
+	behind    map[uint64]int64 // by seq: when a record with a stamp of a clock that was behind was committed, at the latest
 }
 
 // gap is a record of occurrences that did not run.
@@ -63,6 +64,7 @@ func Check(in *Input) Report {
 		c.ttl = defaultTTL.Milliseconds()
 	}
 	c.firstHanded()
+	c.stampsBehind()
 	c.gather()
 	c.sortHistory()
 	c.sortEffects()
@@ -112,7 +114,7 @@ func sortedKeys(m map[job.RunKey]*runLife) []job.RunKey {
 // committed is when a record was written, at the latest.
 func (c *checker) committed(r *job.Run) int64 {
 	if at, ok := c.in.Final.Recorded[r.Seq]; ok && r.Seq != 0 {
-		return int64(at)
+		return max(int64(at), c.behind[r.Seq])
 	}
 	if r.RunID == "" && r.FinishedAt != 0 {
 		return int64(r.FinishedAt) // an interval shows the stamp itself

@@ -1,0 +1,37 @@
+package checker
+
+import (
+	"maps"
+	"slices"
+)
+
+// stampsBehind finds the records whose stamps lie before what had happened by then: before that of an earlier record, or
+// before the claim of the attempt that they end. A leader that holds because its clock is behind records results all the
+// same, with what its clock says. Such a record was committed not later than the next one whose stamp is not behind.
+func (c *checker) stampsBehind() {
+	c.behind = map[uint64]int64{}
+	stamps, claimed := c.in.Final.Recorded, map[uint64]int64{}
+	for i := range c.in.Final.History {
+		claimed[c.in.Final.History[i].Seq] = int64(c.in.Final.History[i].ClaimedAt)
+	}
+	seqs := slices.Sorted(maps.Keys(stamps))
+	last := int64(0)
+	var found []uint64
+	settle := func(at int64) {
+		if c.clocksWrong(last, at) {
+			for _, seq := range found {
+				c.behind[seq] = at
+			}
+		}
+		found = nil
+	}
+	for _, seq := range seqs {
+		if at := int64(stamps[seq]); at < max(last, claimed[seq])-c.clock {
+			found = append(found, seq)
+		} else {
+			settle(max(last, at))
+			last = max(last, at)
+		}
+	}
+	settle(int64(c.in.Final.At))
+}
