@@ -14,7 +14,7 @@ func (c *checker) queueOrder(l *life) {
 	for _, origin := range []job.Origin{job.OriginSchedule, job.OriginManual} {
 		var all []*runLife
 		for k, r := range l.runs {
-			if k.Origin == origin && len(r.attempts) > 0 && !c.inOutage(k.At) && !c.redriven(l, r) {
+			if k.Origin == origin && len(r.attempts) > 0 && !c.inOutage(l, k) && !c.redriven(l, r) {
 				all = append(all, r)
 			}
 		}
@@ -38,7 +38,14 @@ func (c *checker) queued(l *life, from, to int64) bool {
 	return !l.w.any(min(from, to)-c.clock, max(from, to)+c.clock, func(v *version) bool { return v.spec.Overlap != job.OverlapQueue })
 }
 
-// inOutage says that nobody led when an occurrence was due.
-func (c *checker) inOutage(at int64) bool {
-	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool { return int64(w.From) < at && at <= int64(w.To) })
+// inOutage says that no leader was there when a run was due. An occurrence is due when its jitter is over, and by that it is missed or not: one whose
+// nominal time is before the outage may be caught up, too.
+func (c *checker) inOutage(l *life, k job.RunKey) bool {
+	return l.w.any(k.At, forever-1, func(v *version) bool {
+		ready := k.At
+		if k.Origin == job.OriginSchedule {
+			ready += v.o.delay
+		}
+		return slices.ContainsFunc(c.in.Outages, func(w Outage) bool { return int64(w.From) < ready && ready <= int64(w.To) })
+	})
 }
