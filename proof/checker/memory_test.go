@@ -58,6 +58,12 @@ func TestMemory(t *testing.T) {
 		{"the newest record is gone", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 3, 4, 10) }, RuleTrim},
 		{"a record below the floor is kept", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 4) }, RuleTrim},
 		{"history that is far too old", nil, func(s *scene) *Input { return trimmedTo(s, 1, 1) }, RuleTrim},
+		{"a record dated back stays behind younger ones", nil, func(s *scene) *Input { return datedBack(trimmedTo(s, 4, 1, 2, 3, 4), 6) }, ""},
+		{"a record dated back stays behind one that is far too old", nil, func(s *scene) *Input {
+			in := datedBack(trimmedTo(s, 1, 1), 2)
+			in.Final.Trimmed.MaxAge += 90 * time.Second // the third is young enough
+			return in
+		}, RuleTrim},
 		{"history is trimmed by count", nil, func(s *scene) *Input {
 			in := trimmedTo(s, 4, 1, 2, 3, 4)
 			in.Final.Trimmed.MaxAge, in.Final.Trimmed.MaxCount = 0, 6
@@ -141,6 +147,12 @@ func trimmedTo(s *scene, floor uint64, gone ...uint64) *Input {
 		delete(kept, seq)
 	}
 	in.Final.Trimmed = &Trimmed{MaxAge: 5*time.Minute + 20*time.Second, Kept: kept, Floors: []Floor{{At: in.Final.At, Seq: floor, Last: 10}}}
+	return in
+}
+
+// datedBack is a result that a leader recorded while its clock was a day behind.
+func datedBack(in *Input, seq uint64) *Input {
+	in.Final.Recorded[seq] -= 24 * 3_600_000
 	return in
 }
 

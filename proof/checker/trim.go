@@ -53,8 +53,11 @@ func (c *checker) trimmed() {
 		floor = max(floor, f.Seq)
 	}
 	end := int64(c.in.Final.At)
+	// History goes in its order: a record that a leader with a wrong clock dated back stays as long as one before it does.
+	latest := int64(0)
 	for _, seq := range seqs {
 		h := records[seq]
+		latest = max(latest, written(seq))
 		l := c.lives[h.JobID]
 		head := newest[h.JobID] == seq && l != nil && l.final != nil
 		switch {
@@ -64,7 +67,7 @@ func (c *checker) trimmed() {
 			c.bad(RuleTrim, l, 0, "record %d is gone, and everything above %d is to be kept", seq, floor)
 		case t.Kept[seq] && !head && seq <= floor && l != nil && l.final != nil:
 			c.bad(RuleTrim, l, 0, "record %d is there, below the floor %d, and it is not the newest of its job", seq, floor)
-		case t.Kept[seq] && !head && t.MaxAge > 0 && written(seq)+t.MaxAge.Milliseconds()+late < end:
+		case t.Kept[seq] && !head && t.MaxAge > 0 && latest+t.MaxAge.Milliseconds()+late < end:
 			c.bad(RuleTrim, l, 0, "record %d of %s is still there at the end, with %s as the age of history", seq, job.Instant(written(seq)), t.MaxAge)
 		}
 	}
