@@ -38,7 +38,8 @@ type gap struct {
 	used     []int64 // occurrences of the walk in it
 }
 
-// runLife is a run from its first claim to its end. A forced backfill gives a run that has ended a second life under the same name.
+// runLife is a run from its first claim to its end. A forced backfill gives a run that has ended a second life under the same name, and
+// so does one that finds nothing of it in the history any more.
 type runLife struct {
 	key      job.RunKey
 	attempts []*attempt // in the order of their fences
@@ -53,6 +54,7 @@ type attempt struct {
 	key      job.RunKey
 	recorded int64 // when its end was committed; not later than this
 	isOpen   bool
+	renewed  bool // a backfill ran its time again, because the history held nothing of it any more
 	effect   *Effect
 }
 

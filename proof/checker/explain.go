@@ -23,6 +23,9 @@ func (in *Input) Explain(p Problem) string {
 			if c.Spec != nil {
 				schedule = c.Spec.Schedule
 			}
+			if c.Kind == CallBackfill {
+				schedule = fmt.Sprintf("of %s to %s, force %t, made %v", c.From, c.To, c.Force, c.Times)
+			}
 			say("call %s %s from %s to %s %s", c.Kind, c.Outcome, c.Invoke, c.Return, schedule)
 		}
 	}
@@ -52,6 +55,11 @@ func (in *Input) Explain(p Problem) string {
 	for _, e := range in.Effects {
 		if about(e.Run.Job, job.Instant(e.Run.At)) {
 			say("effect on %s from %s to %s: attempt %d fence %d %s", e.Worker, e.Start, e.End, e.Attempt, e.Fence, e.Outcome)
+		}
+	}
+	if t := in.Final.Trimmed; t != nil {
+		for _, f := range t.Floors {
+			say("history trimmed up to %d at %s, of %d", f.Seq, f.At, f.Last)
 		}
 	}
 	for _, o := range in.Outages {

@@ -69,7 +69,7 @@ func (c *checker) overlap(l *life) {
 	}
 }
 
-// parts splits the attempts of a run where it had ended and began anew: after a redrive or a forced backfill.
+// parts splits the attempts of a run where it had ended and began anew: after a redrive or another backfill.
 func (c *checker) parts(_ *life, r *runLife) [][]*attempt {
 	var out [][]*attempt
 	var cur []*attempt

@@ -86,7 +86,8 @@ func (l *life) waitingAt(from, to, at int64) int {
 	return n
 }
 
-// lives of a run: a forced backfill runs a time again under the same name and with a new key, a redrive goes on with the same one.
+// lives of a run: a forced backfill runs a time again under the same name and with a new key, one that finds nothing of it in the history any
+// more runs it again with its key, a redrive goes on with the same one.
 func (c *checker) run(l *life, r *runLife) {
 	c.rep.Runs++
 	if len(r.attempts) == 0 && len(r.closed) == 0 && r.open == nil {
@@ -102,9 +103,13 @@ func (c *checker) run(l *life, r *runLife) {
 	}
 	var prev *attempt
 	failures, losses, started := 0, 0, 0
+	renewals := map[*change]bool{}
 	for i, a := range r.attempts {
+		if ch := c.renewed(l, r, i, renewals); ch != nil {
+			renewals[ch], a.renewed = true, true
+		}
 		if prev != nil {
-			if a.Attempt <= prev.Attempt && forced == 0 {
+			if a.Attempt <= prev.Attempt && forced == 0 && !a.renewed {
 				c.bad(RuleAttempt, l, r.key.At, "attempt %d with fence %d comes after attempt %d with fence %d", a.Attempt, a.Fence, prev.Attempt, prev.Fence)
 			}
 			if a.Seq != 0 && prev.Seq > a.Seq {
@@ -112,7 +117,7 @@ func (c *checker) run(l *life, r *runLife) {
 			}
 		}
 		again := i > 0 && prev.Status != job.RunFailed
-		if again && prev.Status == job.RunDead && redriven || again && forced > 0 {
+		if again && prev.Status == job.RunDead && redriven || again && forced > 0 || a.renewed {
 			failures, losses, started = 0, 0, 0 // it begins anew
 			again = false
 		}
@@ -130,7 +135,7 @@ func (c *checker) run(l *life, r *runLife) {
 	if started > 1 {
 		c.rep.Repeated++
 	}
-	c.once(l, r, redriven, 1+forced)
+	c.once(l, r, redriven, 1+forced+len(renewals))
 	c.last(l, r, prev, redriven)
 	c.keys(l, r, forced)
 	c.live(l, r)
@@ -186,7 +191,7 @@ func (c *checker) retryTime(l *life, r *runLife, a, prev *attempt) {
 			failures++
 		}
 		if b.Fence < prev.Fence && b.Status != job.RunFailed || b.Fence <= prev.Fence && b.Attempt == 1 {
-			failures = 0 // redriven, or run again by a forced backfill
+			failures = 0 // redriven, or run again by a backfill
 		}
 	}
 	asked := time.Duration(0)
@@ -346,8 +351,8 @@ func (c *checker) mayBeOnce(l *life, a *attempt) bool {
 	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool { return v.spec.Delivery == job.DeliverAtMostOnce })
 }
 
-// once: with at_most_once a run is started at most once, and if its worker is lost a record says so. Each backfill with force is one more time that somebody
-// asked for it.
+// once: with at_most_once a run is started at most once, and if its worker is lost a record says so. Each backfill with force, and each that
+// renewed the run, is one more time that it was asked for.
 func (c *checker) once(l *life, r *runLife, redriven bool, asked int) {
 	if len(r.attempts) == 0 || redriven {
 		return
@@ -468,7 +473,12 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 // keys: a run has one idempotency key over all its attempts, the one that its definition makes, and no other run has it.
 func (c *checker) keys(l *life, r *runLife, forced int) {
 	seen := map[string]bool{}
+	opened := r.firstClaim()
 	for _, a := range r.attempts {
+		if a.renewed { // an edit may have changed the template since
+			clear(seen)
+			opened = int64(a.ClaimedAt)
+		}
 		if a.effect == nil {
 			continue
 		}
@@ -482,7 +492,6 @@ func (c *checker) keys(l *life, r *runLife, forced int) {
 		seen[key] = true
 		c.keyOf[key] = r.key
 		// It is made when the run is opened, and what waits behind another run may be claimed much later.
-		opened := r.firstClaim()
 		if forced > 0 {
 			opened = int64(a.ClaimedAt)
 		}
