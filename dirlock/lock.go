@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -81,6 +83,8 @@ type Lock struct {
 	f    *os.File
 	o    Options
 	me   Record
+
+	written bool // the record in the file is that of this process, or of one that took the directory from it
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -180,11 +184,13 @@ func (l *Lock) doubtful(record []byte, age time.Duration) bool {
 // settle writes the record of this process. On a shared file system another one may do the same at this moment.
 func (l *Lock) settle() error {
 	err := l.write()
-	if l.o.Kind == Local {
+	switch l.written = err == nil; {
+	case l.o.Kind == Local && errors.Is(err, syscall.ENOSPC):
 		return nil // the lock is what counts; a full disk is refused where data is written, if at all
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case l.o.Kind == Local:
+		return nil
 	}
 	time.Sleep(settleFor(l.o.Every))
 	if by, ok := l.other(); ok {
@@ -202,13 +208,15 @@ func (l *Lock) beats() {
 			return
 		case <-tick.C:
 		}
-		if by, ok := l.other(); ok {
+		// A record that could not be written leaves that of the process before, which has ended.
+		if by, ok := l.other(); ok && l.written {
 			if l.o.Taken != nil {
 				l.o.Taken(&HeldError{by})
 			}
 			return
 		}
-		_ = l.write() //nolint:errcheck // a failing disk ends the process where data is written; this is a sign of life and no more
+		// A failing disk ends the process where data is written; this is a sign of life and no more.
+		l.written = l.write() == nil || l.written
 	}
 }
 
