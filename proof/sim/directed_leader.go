@@ -141,13 +141,16 @@ func (c *cluster) jumpyLeader(f plannedFault) bool {
 }
 
 // driftFor makes the clock of a node go wrong by and by, and puts it right.
-func (c *cluster) driftFor(s *server, lasts time.Duration, rng *rand.Rand) {
+func (c *cluster) driftFor(s *server, lasts time.Duration, rng *rand.Rand) bool {
 	rate := pick(rng, 0.03, 0.1, 0.2, -0.03, -0.1, -0.2)
+	if !c.upset(s, func(k *clock) { k.drift(rate) }) {
+		return false
+	}
 	x := c.fault(checker.FaultClock, s.id, "", time.Duration(rate*float64(lasts)))
-	s.clock.drift(rate)
 	time.Sleep(lasts)
 	s.clock.set(0)
 	c.over(x)
+	return true
 }
 
 // transferWrong asks for a transfer to a node with a wrong clock, which must be refused.

@@ -116,8 +116,10 @@ func (c *cluster) inflict(f plannedFault) {
 				return // two clocks that are wrong alike would be right
 			}
 		}
+		if !c.upset(s, func(k *clock) { k.set(d) }) {
+			return
+		}
 		x := c.fault(checker.FaultClock, s.id, "", d)
-		s.clock.set(d)
 		time.Sleep(f.lasts)
 		s.clock.set(0)
 		c.over(x)
@@ -156,7 +158,7 @@ func (c *cluster) inflict(f plannedFault) {
 	case "step-clock", "step-leader":
 		done = c.stepClock(f, rng)
 	case "drift":
-		c.driftFor(s, f.lasts, rng)
+		done = c.driftFor(s, f.lasts, rng)
 	case "fill":
 		s.disk.fill(true)
 		time.Sleep(f.lasts)

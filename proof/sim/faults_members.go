@@ -32,14 +32,66 @@ func (c *cluster) member(by int, what func(context.Context, int) error) bool {
 	return false
 }
 
+// leave notes that a server is about to lose its vote. It says no if that would leave one voter whose clock is wrong: the only voter is the
+// majority, so the cluster would rightly go by that clock, and what is judged by the true time would be judged wrongly.
+func (c *cluster) leave(s *server) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.voteless {
+		return false // another fault has it
+	}
+	if only := c.onlyVoter(s); only != nil && !only.clock.is(0) {
+		return false
+	}
+	s.voteless = true
+	return true
+}
+
+// comeBack waits until all vote. A server that may be without its vote still counts as such.
+func (c *cluster) comeBack(s *server) bool {
+	if !c.voters() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.voteless = false
+	return true
+}
+
+// onlyVoter is the one that votes besides one that is to leave (nil: none is), if there is only one. The lock is held.
+func (c *cluster) onlyVoter(leaving *server) (only *server) {
+	for _, s := range c.servers {
+		switch {
+		case s.voteless || s == leaving:
+		case only != nil:
+			return nil
+		default:
+			only = s
+		}
+	}
+	return only
+}
+
+// upset sets the clock of a server wrong, unless that is the only voter: its clock is the majority's.
+func (c *cluster) upset(s *server, how func(*clock)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.onlyVoter(nil) == s {
+		return false
+	}
+	how(s.clock)
+	return true
+}
+
 // replace takes a member out of the cluster, wipes its disk and lets it join anew under the same name.
 func (c *cluster) replace(s *server, by int, lasts time.Duration) bool {
-	if c.down1() || s.current() == nil {
+	if c.down1() || s.current() == nil || !c.leave(s) {
 		return false // with one more gone there might be no majority that could take it in
 	}
 	x := c.fault(checker.FaultKill, s.id, "", 0)
 	defer c.over(x)
 	if !c.member(by, func(ctx context.Context, i int) error { return c.clients[i].RemoveNode(ctx, s.id) }) {
+		c.comeBack(s)
 		return false
 	}
 	c.event("%s is removed", s.id)
@@ -55,7 +107,7 @@ func (c *cluster) replace(s *server, by int, lasts time.Duration) bool {
 	s.mu.Unlock()
 	s.start()
 	c.event("%s starts anew", s.id)
-	return c.voters()
+	return c.comeBack(s)
 }
 
 // down1 says that a node is down or not heard of.
@@ -99,9 +151,10 @@ func (c *cluster) allVote(ctx context.Context) error {
 
 // demote takes a member's vote away for a while.
 func (c *cluster) demote(s *server, by int, lasts time.Duration) bool {
-	if c.down1() {
+	if c.down1() || !c.leave(s) {
 		return false
 	}
+	defer c.comeBack(s)
 	x := c.fault(checker.FaultLeader, s.id, "", 0)
 	defer c.over(x)
 	if !c.member(by, func(ctx context.Context, i int) error { return c.clients[i].DemoteNode(ctx, s.id) }) {

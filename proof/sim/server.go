@@ -30,6 +30,8 @@ type server struct {
 	clock *clock
 	disk  disk
 
+	voteless bool // a fault takes its vote away or has done so; under the lock of the cluster
+
 	mu    sync.Mutex
 	life  *life // nil: it is down
 	wiped bool  // its first data directory is gone: it joins whoever is there
