@@ -31,7 +31,10 @@ func (c *cluster) receive(at *host) {
 			Run: m.RunID, Status: m.Status})
 		c.rec.mu.Unlock()
 		if c.o.hooks > 0 {
-			time.Sleep(rand.N(c.o.hooks))
+			select {
+			case <-time.After(rand.N(c.o.hooks)):
+			case <-r.Context().Done(): // the simulation ends, and its time with it
+			}
 		}
 	})}
 	c.bg.Go(func() { c.hooks.Serve(ln) })
