@@ -98,12 +98,13 @@ func (c *cluster) deafLeader(f plannedFault) bool {
 // cutTransfer cuts a worker off and gives the leadership away a moment later.
 func (c *cluster) cutTransfer(f plannedFault, rng *rand.Rand) bool {
 	w := c.workers[f.a%len(c.workers)]
+	pause := between(rng, 200*time.Millisecond, 800*time.Millisecond) // drawn before the goroutine has the dice
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.isolate(w.host, f.lasts, rng, func(*host) bool { return true })
 	}()
-	time.Sleep(between(rng, 200*time.Millisecond, 800*time.Millisecond))
+	time.Sleep(pause)
 	ok := c.transfer(f.b, "")
 	<-done
 	return ok
