@@ -208,7 +208,7 @@ func (m *model) walk() {
 		}
 		at = max(at, m.clear(at))
 		catchup := t <= group.last && t >= group.from && m.spec.Missed.Policy == job.MissedRunAll
-		if at < m.busy && m.spec.Overlap == job.OverlapSkip && !catchup {
+		if ready < m.busy && m.spec.Overlap == job.OverlapSkip && !catchup {
 			m.skip(t, job.RunSkipped, job.ReasonOverlap, at)
 			continue
 		}
@@ -433,7 +433,7 @@ func (m *model) drop(which func(*job.Run) bool) bool {
 // TestRandomHistories makes right histories by the model, which the checker must accept, and spoils each in every way that it offers, which
 // the checker must find.
 func TestRandomHistories(t *testing.T) {
-	n := uint64(12)
+	n := uint64(16)
 	if os.Getenv("CARILLON_LONG") != "" {
 		n = 200
 	}
