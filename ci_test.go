@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Whatever .ci/run calls, it fails if that fails: each call of go in turn, with everything else succeeding. The programs are stand-ins.
+// Whatever .ci/run calls, it fails if that fails: each call of go in turn, with everything else succeeding. Why a test failed is the last that it
+// says. The programs are stand-ins.
 func TestCIFailsWithEachStep(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -22,7 +23,8 @@ func TestCIFailsWithEachStep(t *testing.T) {
 			// A directory can be made once: that counts calls, also of those at the same time.
 			"go": `n=1; while ! mkdir "$CALLS/$n" 2>/dev/null; do n=$((n+1)); done
 case "$*" in *build*) for a; do case $a in */carillon) printf '#!/bin/sh\n' >"$a"; chmod +x "$a";; esac; done;; esac
-echo "ok $n: $*"; [ "$n" != "$FAIL" ]`,
+if [ "$n" != "$FAIL" ]; then echo "ok $n: $*"; exit; fi
+printf -- '--- FAIL: TestX (1s)\n    x_test.go:1: in these words\n    node.go:1: end of the log of n1:\n        a line of it\nFAIL %s\n' "$*"; exit 1`,
 			"gofmt": `true`, "strace": `true`, "file": `echo "statically linked"`, "nice": `shift 2; exec "$@"`,
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
@@ -41,8 +43,13 @@ echo "ok $n: $*"; [ "$n" != "$FAIL" ]`,
 		t.Fatalf("%d calls, %v:\n%s", calls, err, out)
 	}
 	for i := 1; i <= calls; i++ {
-		if out, _, err := run(i); err == nil {
+		out, _, err := run(i)
+		if err == nil {
 			t.Errorf("call %d of go failed, and nothing came of it:\n%s", i, out)
+		}
+		_, end, _ := strings.Cut(out, "=== what failed\n")
+		if strings.Contains(out, "FAIL test ") && end != "--- FAIL: TestX (1s)\n    x_test.go:1: in these words\n" {
+			t.Errorf("call %d of go failed, and at the end this is said of it:\n%s", i, end)
 		}
 	}
 }

@@ -88,9 +88,15 @@ func (n *Node) Stale() *client.Client {
 	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale(), client.WithTimeout(0))
 }
 
+// What is shown of a log after a failure is bounded: the failure's own words stand above it, and a long output is cut at its beginning.
+const (
+	shownLines   = 40
+	shownColumns = 200
+)
+
 // explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still runs.
 func (n *Node) explain() {
-	n.tb.Logf("log of %s, %s:\n%s", n.ID, n.Addr, n.LogTail(80))
+	n.tb.Logf("end of the log of %s, %s:\n%s", n.ID, n.Addr, narrow(n.LogTail(shownLines), shownColumns))
 	n.mu.Lock()
 	cmd, exited := n.cmd, n.exited
 	n.mu.Unlock()
@@ -293,10 +299,21 @@ func (n *Node) Log() []byte {
 	return b
 }
 
+// narrow cuts lines that are longer than a number of bytes, and says how much of them is missing.
+func narrow(text []byte, columns int) []byte {
+	lines := bytes.Split(text, []byte("\n"))
+	for i, line := range lines {
+		if over := len(line) - columns; over > 0 {
+			lines[i] = fmt.Appendf(line[:columns:columns], "… (%d more)", over)
+		}
+	}
+	return bytes.Join(lines, []byte("\n"))
+}
+
 // LogTail is the last lines of the log.
 func (n *Node) LogTail(lines int) []byte {
 	b := n.Log()
-	all := bytes.SplitAfter(b, []byte("\n"))
+	all := bytes.SplitAfter(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
 	return bytes.Join(all[max(0, len(all)-lines):], nil)
 }
 
