@@ -323,16 +323,16 @@ func wrongGap(s *store.State, w When, g Gap) string {
 }
 
 // wrongAfter says what is wrong with an interval behind the next occurrence.
-func wrongAfter(oneOff bool, w When, g *Gap, last int64) string {
+func wrongAfter(oneOff bool, w When, g Gap, last int64) string {
 	switch {
-	case g == nil:
+	case g.Count == 0:
 		return ""
 	case !oneOff: // whoever has more occurrences meets them again
 		return "only the occurrence of a one-off has an interval behind it"
-	case g.Count <= 0 || w.At == 0 || g.First <= w.At:
+	case g.Count < 0 || w.At == 0 || g.First <= w.At:
 		return "the interval behind the next occurrence makes no sense"
 	}
-	return wrong(When{}, *g, last)
+	return wrong(When{}, g, last)
 }
 
 // notRun says that a status is one of an occurrence that did not run.

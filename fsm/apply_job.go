@@ -184,7 +184,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if err := a.forget(id, &s, &before); err != nil {
 		return Outcome{}, err
 	}
-	if at := waiting(&s, p); c.After == nil || !c.After.covers(at) {
+	if at := waiting(&s, p); !c.After.covers(at) {
 		if err := a.account(id, &s, at, c.Next, c.Dropped, stopReason(&s)); err != nil {
 			return Outcome{}, err
 		}
@@ -195,7 +195,7 @@ func (a *applier) update(c *Update) (Outcome, error) {
 	if err := a.flush(id, &s); err != nil {
 		return Outcome{}, err
 	}
-	if c.After != nil { // straight into the history: the last nominal time must not pass the next occurrence
+	if c.After.Count != 0 { // straight into the history: the last nominal time must not pass the next occurrence
 		if _, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: c.After.interval()}, &s); err != nil {
 			return Outcome{}, err
 		}

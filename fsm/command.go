@@ -105,7 +105,7 @@ type CreateItem struct {
 
 // Update replaces a job's definition. Next is where its next occurrence is to be afterwards (for a paused job: where it would
 // be); Dropped is what the edit takes away before it, After what it takes away behind it: a one-off in the past leaves nothing of what was
-// due later. After belongs to EditLevel.
+// due later.
 type Update struct {
 	Head    Head    `codec:"h"`
 	Request Request `codec:"q"`
@@ -115,7 +115,7 @@ type Update struct {
 	Def     []byte  `codec:"d"`
 	Next    When    `codec:"n"`
 	Dropped Gap     `codec:"x"`
-	After   *Gap    `codec:"y,omitempty"`
+	After   Gap     `codec:"y"`
 }
 
 // Delete removes a job. Version 0: whichever. NotRun are the occurrences from the one that was due up to now, as the proposer counted
@@ -156,7 +156,7 @@ type Trigger struct {
 
 // Backfill makes runs of past occurrences. History newer than SeenHead is looked through again in apply; what is older was
 // looked through by the proposer. Left are the occurrences that it left out for what it found there: they belong to the answer, which a
-// repeated request gets again, and to the record. Left belongs to EditLevel.
+// repeated request gets again, and to the record.
 type Backfill struct {
 	Head     Head     `codec:"h"`
 	Request  Request  `codec:"q"`

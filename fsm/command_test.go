@@ -26,17 +26,14 @@ func everyCommand() map[string]any {
 	q := Request{ID: "req-1", Fingerprint: 0xfeed, Expires: T(86400)}
 	spec := testSpec(func(s *job.Spec) { s.Name, s.Tags = "nightly", map[string]string{"b": "2", "a": "1"} })
 	def := store.Definition{Spec: spec, Version: 2, CreatedAt: T(0), UpdatedAt: T(1)}
-	d, err := def.Encode()
-	if err != nil {
-		panic(err)
-	}
+	d := def.Append(nil)
 	seen := Seen{Gen: 4, Parked: true, At: T(5), Ready: T(6)}
 	when := When{At: T(7), Ready: T(8)}
 	g := Gap{First: T(1), Last: T(3), Count: 3, AtLeast: true, Status: job.RunMissed, Reason: job.ReasonOutage}
 	kind := byte(store.KindOccurrence)<<4 | byte(job.OriginSchedule)
 	return map[string]any{
 		"create":   &Create{h, []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
-		"update":   &Update{h, q, 1, 1, seen, d, when, g, nil},
+		"update":   &Update{h, q, 1, 1, seen, d, when, g, Gap{}},
 		"delete":   &Delete{h, q, 1, 2, g},
 		"pause":    &Pause{h, q, 1},
 		"resume":   &Resume{h, q, 1, seen, when, g},
@@ -81,7 +78,7 @@ func everyCommand() map[string]any {
 func variants() map[string]any {
 	u := *everyCommand()["update"].(*Update)
 	g := Gap{First: T(9), Last: T(11), Count: 2, Status: job.RunSkipped, Reason: job.ReasonEdited}
-	u.After = &g
+	u.After = g
 	b := *everyCommand()["backfill"].(*Backfill)
 	b.Left = []int64{T(3), T(4)}
 	return map[string]any{"update_after": &u, "backfill_left": &b}

@@ -118,15 +118,11 @@ func TestAnEditAccountsForWhatItDrops(t *testing.T) {
 		w.now = T(300)
 		u := w.updateOf(id, T(100), oneOff)
 		u.Dropped = gap(T(10), T(70), 2, job.RunSkipped, job.ReasonEdited)
-		for _, g := range []Gap{{}, gap(T(100), T(250), 3, job.RunSkipped, job.ReasonEdited), gap(T(130), T(110), 3, job.RunSkipped, 0), gap(T(130), T(250), 3, job.RunClaimed, 0)} {
-			u.After = &g
+		for _, g := range []Gap{gap(T(100), T(250), 3, job.RunSkipped, job.ReasonEdited), gap(T(130), T(110), 3, job.RunSkipped, 0), gap(T(130), T(250), 3, job.RunClaimed, 0)} {
+			u.After = g
 			w.unchanged(CodeRefused, u)
 		}
-		after := gap(T(130), T(250), 3, job.RunSkipped, job.ReasonEdited)
-		u.After = &after
-		if l, err := CommandLevel(u); l != EditLevel || err != nil {
-			t.Error(l, err)
-		}
+		u.After = gap(T(130), T(250), 3, job.RunSkipped, job.ReasonEdited)
 		recurring := *u
 		recurring.Def = w.updateOf(id, T(100), slower).Def
 		w.unchanged(CodeRefused, &recurring)
@@ -147,8 +143,7 @@ func TestAnEditAccountsForWhatItDrops(t *testing.T) {
 		id := w.create(T(100), nil)
 		w.now = T(300)
 		u := w.updateOf(id, T(50), oneOff)
-		after := gap(T(100), T(280), 4, job.RunSkipped, job.ReasonEdited)
-		u.After = &after
+		u.After = gap(T(100), T(280), 4, job.RunSkipped, job.ReasonEdited)
 		w.want(CodeOK, u)
 		w.wantHistory(id, line{Status: job.RunSkipped, Reason: job.ReasonEdited, At: T(100), Count: 4})
 		if o := w.claim(id, 0); o.Code != CodeClaimed {

@@ -458,8 +458,7 @@ func (g *gen) update(l look, id job.ID) any {
 			u.Dropped = gap(cur.At, cur.At, 1, job.RunSkipped, job.ReasonEdited)
 			if back := cur.At - 1; back > s.LastNominal && g.chance(20) { // to an earlier time
 				u.Next, u.Dropped = When{back, back}, Gap{}
-				after := gap(cur.At, cur.At, 1, job.RunSkipped, job.ReasonEdited)
-				u.After = &after
+				u.After = gap(cur.At, cur.At, 1, job.RunSkipped, job.ReasonEdited)
 				if g.chance(90) {
 					spec.Schedule = time.UnixMilli(back).UTC().Format(time.RFC3339Nano)
 				}

@@ -171,11 +171,7 @@ func oneOff(s *job.Spec) { s.Schedule = "2030-01-01T00:00:00Z" }
 func (w *world) def(spec job.Spec, version uint64) []byte {
 	w.Helper()
 	d := store.Definition{Spec: spec, Version: version, CreatedAt: w.now, UpdatedAt: w.now}
-	b, err := d.Encode()
-	if err != nil {
-		w.Fatal(err)
-	}
-	return b
+	return d.Append(nil)
 }
 
 // create makes a job whose next occurrence is at a time; 0: none.

@@ -44,13 +44,12 @@ func (b *backend) Backfill(ctx context.Context, ref string, q client.BackfillReq
 		if err != nil {
 			return res, err
 		}
-		o.Times = p.times
+		o.Times, o.Skipped = p.times, p.skipped
 	} else {
 		o, err = b.change(ctx, rq, func(a attempt) (_ any, err error) {
 			if p, err = b.planBackfill(ctx, ref, q, a.now); err != nil {
 				return nil, err
 			}
-			p.told = b.g.store.Info().Level >= fsm.EditLevel // older members would not see it
 			return p.command(a, q.Force), nil
 		})
 		if err == nil {
@@ -59,9 +58,6 @@ func (b *backend) Backfill(ctx context.Context, ref string, q client.BackfillReq
 		if err != nil {
 			return res, err
 		}
-	}
-	if !p.told { // otherwise what the state machine answers has them, and so has its answer to a repeat
-		o.Skipped = append(o.Skipped, p.skipped...)
 	}
 	res.Times, res.Skipped = append(res.Times, instants(o.Times)...), append(res.Skipped, instants(o.Skipped)...)
 	slices.Sort(res.Skipped)
@@ -82,7 +78,6 @@ type backfill struct {
 	times   []int64
 	skipped []int64 // ran, are open, or will run by themselves
 	head    uint64  // the history up to here was looked through
-	told    bool    // the command names what is skipped
 }
 
 func (b *backend) planBackfill(ctx context.Context, ref string, q client.BackfillRequest, now int64) (backfill, error) {
@@ -178,10 +173,7 @@ func (b *backend) findTaken(ctx context.Context, id job.ID, head uint64, from in
 
 // command proposes the backfill. The state machine looks again at what happened since, and records what it leaves out.
 func (p *backfill) command(a attempt, force bool) *fsm.Backfill {
-	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.id), SeenHead: p.head, Force: force}
-	if p.told {
-		cmd.Left = p.skipped
-	}
+	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.id), SeenHead: p.head, Force: force, Left: p.skipped}
 	spec := &p.held.def.Spec
 	for _, t := range p.times {
 		cmd.At = append(cmd.At, t)

@@ -305,7 +305,7 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 	}
 	n := startHeld(t, cfg.DataDir)
 	info := n.group.store.Info()
-	if !info.Hold.On || info.ClusterID != r.ClusterID || info.Level < fsm.HoldLevel || n.group.store.Counters().Fence < 1<<epochShift {
+	if !info.Hold.On || info.ClusterID != r.ClusterID || info.Level != fsm.Level || n.group.store.Counters().Fence < 1<<epochShift {
 		t.Errorf("%+v", info)
 	}
 	if n.dir.Instance == old.dir.Instance {

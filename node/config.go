@@ -56,7 +56,10 @@ type Config struct {
 	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs
 
 	hooks hooks
-	level int // the feature level to support, for tests of upgrades; 0: that of the binary
+
+	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs, nil: fsm.CommandLevel.
+	level int
+	needs func(cmd any) (int, error)
 }
 
 // StoreConfig is about the files.

@@ -74,8 +74,7 @@ func (c *creation) finish(o fsm.Outcome, err error) {
 type batcher struct {
 	e         *epoch
 	schedules *scheduler.Schedules
-	short     func() bool // which form definitions have
-	last      uint64      // the highest number given out
+	last      uint64 // the highest number given out
 	wake      chan struct{}
 
 	mu      sync.Mutex
@@ -84,8 +83,8 @@ type batcher struct {
 	closed  bool
 }
 
-func newBatcher(e *epoch, s *scheduler.Schedules, short func() bool, last uint64) *batcher {
-	return &batcher{e: e, schedules: s, short: short, last: last, wake: make(chan struct{}, 1)}
+func newBatcher(e *epoch, s *scheduler.Schedules, last uint64) *batcher {
+	return &batcher{e: e, schedules: s, last: last, wake: make(chan struct{}, 1)}
 }
 
 // submit hands in jobs; their group is told when all are decided.
@@ -293,7 +292,6 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		size += c.size
 	}
 	defs := make([]byte, 0, size) // all of them, one behind the other
-	short := b.short()
 	for i, c := range batch {
 		id := job.ID(from + uint64(i) + 1)
 		sched, err := b.schedules.Compile(c.spec, id)
@@ -304,7 +302,7 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		c.next, c.now = firstRun(c.spec, sched, now), now
 		def := store.Definition{Spec: *c.spec, Version: 1, CreatedAt: now, UpdatedAt: now}
 		begin := len(defs)
-		defs = def.Append(defs, short)
+		defs = def.Append(defs)
 		cmd.Items = append(cmd.Items, fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)], Next: c.next, Request: c.request})
 		live = append(live, c)
 	}

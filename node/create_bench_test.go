@@ -19,7 +19,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 	batch := make([]*creation, 1000)
 	e := &epoch{}
-	w := newBatcher(e, &scheduler.Schedules{}, func() bool { return true }, 0)
+	w := newBatcher(e, &scheduler.Schedules{}, 0)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {

@@ -32,10 +32,7 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 	} {
 		spec.Normalize()
 		def := store.Definition{Spec: spec, Version: math.MaxUint64, CreatedAt: math.MaxInt64, UpdatedAt: math.MaxInt64}
-		data, err := def.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := def.Append(nil)
 		size := func(items ...fsm.CreateItem) int {
 			b, err := fsm.Encode(&fsm.Create{Items: items})
 			if err != nil {
@@ -54,7 +51,7 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 
 // What waits is cut into entries that can be proposed, and into waves of a few of them, in the order in which it came.
 func TestGatherCutsWavesIntoEntries(t *testing.T) {
-	b := newBatcher(&epoch{}, &scheduler.Schedules{}, func() bool { return true }, 0)
+	b := newBatcher(&epoch{}, &scheduler.Schedules{}, 0)
 	if b.gather(1) != nil {
 		t.Fatal("something of nothing")
 	}
@@ -101,7 +98,7 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 
 // A few jobs wait for the wave before them, which they would hardly overtake; many do not, and nobody waits when there is none.
 func TestGatherWaitsForTheWaveBefore(t *testing.T) {
-	b := newBatcher(&epoch{}, &scheduler.Schedules{}, func() bool { return true }, 0)
+	b := newBatcher(&epoch{}, &scheduler.Schedules{}, 0)
 	add := func(n int) {
 		for range n {
 			b.singles = append(b.singles, &creation{size: 10, group: &gathering{}})

@@ -63,12 +63,9 @@ func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 			return nil, err
 		}
 		def := store.Definition{Spec: spec, Version: h.def.Version + 1, CreatedAt: h.def.CreatedAt, UpdatedAt: a.now}
-		data := def.Append(nil, b.g.shortDefinitions())
-		cmd := &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(), Def: data, Next: p.next, Dropped: p.gap}
-		if p.after.Count > 0 && b.g.store.Info().Level >= fsm.EditLevel { // a cluster with older members keeps a record of the first one only
-			cmd.After = &p.after
-		}
-		return cmd, nil
+		data := def.Append(nil)
+		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(), Def: data,
+			Next: p.next, Dropped: p.gap, After: p.after}, nil
 	})
 	if err != nil {
 		return job.Job{}, err

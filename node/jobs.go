@@ -40,7 +40,7 @@ func (b *backend) checkFields(spec *job.Spec) error {
 		return err
 	}
 	if spec.Notify != nil {
-		if err := b.checkNotify(spec.Notify); err != nil {
+		if err := b.n.cfg.Notify.Check(spec.Notify); err != nil {
 			return err
 		}
 	}

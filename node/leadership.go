@@ -153,7 +153,7 @@ func (l *leadership) stepDown() {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows,
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows, needs: g.cfg.needs,
 		confirm: func() error { return g.quorum.confirm(term) }}
 	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
 	prop.majority = func() error { return apart.confirm(term) }
@@ -186,7 +186,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
 	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, succession: succession, cancel: cancel, done: make(chan struct{})}
-	e.creates = newBatcher(e, &l.g.schedules, g.shortDefinitions, g.store.Counters().NextJob)
+	e.creates = newBatcher(e, &l.g.schedules, g.store.Counters().NextJob)
 	var parts sync.WaitGroup
 	parts.Go(func() {
 		defer cancel() // one without the other is not a leadership

@@ -74,6 +74,3 @@ func (g *group) allows(level int) error {
 	return job.Errorf(job.CodeState, "start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster remove); the level is raised by itself then",
 		"this needs feature level %d, and the cluster is at level %d as long as members are older: %s", level, committed, strings.Join(old, ", "))
 }
-
-// shortDefinitions says whether every member can read the short form of a definition.
-func (g *group) shortDefinitions() bool { return g.store.Info().Level >= fsm.ShortLevel }

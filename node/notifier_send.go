@@ -208,21 +208,3 @@ func (b *backend) notifications() (*client.NotificationStatus, error) {
 	}
 	return s, nil
 }
-
-// checkNotify refuses a notify that this leader could not serve, and any as long as a member would not understand it.
-func (b *backend) checkNotify(n *job.Notify) error {
-	if err := b.n.cfg.Notify.Check(n); err != nil {
-		return err
-	}
-	for end := time.Now().Add(leaderWait); ; time.Sleep(10 * time.Millisecond) {
-		err := b.g.allows(fsm.NotifyLevel)
-		if job.CodeOf(err) == job.CodeNotReady && time.Now().Before(end) {
-			continue // a new cluster commits its level in its first moment
-		}
-		var refusal *job.Error
-		if errors.As(err, &refusal) {
-			refusal.Field, refusal.Remedy = "notify", refusal.Remedy+"; or leave notify out"
-		}
-		return err
-	}
-}

@@ -452,18 +452,6 @@ func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
 	}
 }
 
-// As long as a member runs a binary that would not see that a job fails, notify is refused and names it.
-func TestNotifyNeedsEveryMember(t *testing.T) {
-	t.Parallel()
-	n := start(t, t.TempDir(), func(c *Config) { c.level = fsm.NotifyLevel - 1 })
-	tg := newTarget(t)
-	a := n.call("POST", "/api/v1/jobs", tg.spec("x", "@manual", notifying(tg.URL)...))
-	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || p.Field != "notify" || !strings.Contains(p.Message, "n1 (version test, level 2)") || !strings.Contains(p.Remedy, "leave notify out") {
-		t.Errorf("%d %s", a.status, a.body)
-	}
-	n.create(tg.spec("x", "@manual"))
-}
-
 // What waits to be sent survives the process, and the number that makes its key too.
 func TestTheOutboxSurvivesARestart(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,9 @@ type proposer struct {
 	timeout time.Duration
 	observe func(cmd any, reply *fsm.Reply, took time.Duration)
 	flight  *flight
-	allows  func(level int) error // whether commands of a feature level may be in the log; nil: all
-	confirm func() error          // asks a majority which term it is in; nil: nobody is asked
+	allows  func(level int) error                // whether commands of a feature level may be in the log; nil: all
+	needs   func(cmd any) (level int, err error) // nil: fsm.CommandLevel
+	confirm func() error                         // asks a majority which term it is in; nil: nobody is asked
 	ended   atomic.Bool
 
 	majority func() error // as confirm, for Confirm; nil: nobody is asked
@@ -61,8 +62,12 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 	if err != nil {
 		return refused(err)
 	}
-	// A member whose binary does not know the command would stop at it, and with enough of them the cluster (design §4).
-	if level, err := fsm.CommandLevel(cmd); err != nil {
+	needs := fsm.CommandLevel
+	if p.needs != nil {
+		needs = p.needs
+	}
+	// A member whose binary does not know the command would stop at it, and with enough of them the cluster.
+	if level, err := needs(cmd); err != nil {
 		return refused(err)
 	} else if p.allows != nil {
 		if err := p.allows(level); err != nil {

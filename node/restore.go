@@ -144,8 +144,6 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 		}
 	case h.Format > store.Format:
 		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took it, or a newer one", name, h.Format, store.Format)
-	case h.Format > 0 && h.Format < store.Format:
-		err = fmt.Errorf("%s has format %d, of a development version before the first release, and this binary reads format %d", name, h.Format, store.Format)
 	default:
 		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): give a file that `carillon backup` wrote", name, err)
 	}
@@ -263,8 +261,6 @@ func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
 	}
 	info.Hold = store.Hold{On: true, Since: c.Now.UnixMilli(), Cluster: info.ClusterID, Index: b.C.Index}
 	info.ClusterID = r.ClusterID
-	// A binary that knows of no hold must not open this.
-	info.Level = max(info.Level, fsm.HoldLevel)
 	b.SetInfo(info)
 	r.Epoch = info.Epoch
 	return b.Commit()

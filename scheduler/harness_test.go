@@ -277,10 +277,7 @@ func (w *world) create(sched string, edit func(*job.Spec)) job.ID {
 		next = NextAfter(&spec, sc, 0, 0)
 	}
 	def := store.Definition{Spec: spec, Version: 1, CreatedAt: h.Now, UpdatedAt: h.Now}
-	data, err := def.Encode()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	data := def.Append(nil)
 	r := w.do(&fsm.Create{Head: h, Items: []fsm.CreateItem{{Job: uint64(id), Def: data, Next: next}}})
 	if r.Items[0].Code != fsm.CodeOK {
 		w.t.Fatalf("create: %+v", r.Items[0])
@@ -410,10 +407,7 @@ func (w *world) definition(id job.ID) store.Definition {
 // update replaces a definition and leaves the due time alone.
 func (w *world) update(id job.ID, def store.Definition) fsm.Outcome {
 	w.t.Helper()
-	data, err := def.Encode()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	data := def.Append(nil)
 	s, p := w.state(id)
 	return w.do(&fsm.Update{Head: w.head(), Job: uint64(id), Version: def.Version - 1, Def: data,
 		Seen: fsm.Seen{Gen: s.Gen, Parked: p.Parked, At: p.At, Ready: p.Ready}, Next: fsm.When{At: p.At, Ready: p.Ready}}).Items[0]

@@ -23,7 +23,7 @@ var handle = func() *codec.MsgpackHandle {
 	return h
 }()
 
-// DecodeDefinition reads what Append wrote, in either form.
+// DecodeDefinition reads what Append wrote.
 func DecodeDefinition(b []byte) (Definition, error) {
 	if d, ok := readDefinition(b); ok {
 		return d, nil
@@ -37,24 +37,16 @@ func DecodeDefinition(b []byte) (Definition, error) {
 
 // decodeDefinition reads a definition with the library, whatever a newer binary may have added to it.
 func decodeDefinition(b []byte) (d Definition, err error) {
-	short := usualSpec()
 	w := struct {
-		Long      *job.Spec `codec:"s"`
-		Short     *job.Spec `codec:"d"`
-		Version   uint64    `codec:"v"`
-		CreatedAt int64     `codec:"c"`
-		UpdatedAt *int64    `codec:"u"`
-	}{Short: &short}
+		Spec      job.Spec `codec:"s"`
+		Version   uint64   `codec:"v"`
+		CreatedAt int64    `codec:"c"`
+		UpdatedAt *int64   `codec:"u"`
+	}{Spec: usualSpec()}
 	if err := codec.NewDecoderBytes(b, handle).Decode(&w); err != nil {
 		return d, err
 	}
-	d.Version, d.CreatedAt = w.Version, w.CreatedAt
-	switch {
-	case w.Long != nil:
-		d.Spec = *w.Long
-	case w.Short != nil:
-		d.Spec, d.UpdatedAt = *w.Short, w.CreatedAt
-	}
+	d = Definition{Spec: w.Spec, Version: w.Version, CreatedAt: w.CreatedAt, UpdatedAt: w.CreatedAt}
 	if w.UpdatedAt != nil {
 		d.UpdatedAt = *w.UpdatedAt
 	}
@@ -65,13 +57,11 @@ func decodeDefinition(b []byte) (d Definition, err error) {
 // on whatever it does not expect (a field that it does not know, a number that does not fit) and leaves that to the library.
 func readDefinition(b []byte) (d Definition, ok bool) {
 	r := defReader{pack.Reader{B: b}}
-	short, updated := false, false
+	d.Spec = usualSpec()
+	updated := false
 	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "s":
-			r.spec(&d.Spec)
-		case "d":
-			short, d.Spec = true, usualSpec()
 			r.spec(&d.Spec)
 		case "v":
 			d.Version = r.Uint()
@@ -83,7 +73,7 @@ func readDefinition(b []byte) (d Definition, ok bool) {
 			r.Bad = true
 		}
 	})
-	if short && !updated {
+	if !updated {
 		d.UpdatedAt = d.CreatedAt
 	}
 	return d, !r.Bad && len(r.B) == 0

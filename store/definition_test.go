@@ -1,12 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"math"
 	"reflect"
 	"testing"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"pgregory.net/rapid"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -67,50 +65,23 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// The reader without reflection must read exactly what the library reads.
-func TestReadDefinitionAgreesWithTheLibrary(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := drawDefinition(t)
-		data, err := d.Encode()
-		if err != nil {
-			t.Fatal(err)
+// What is written is read back, by the reader without reflection and by the library.
+func TestDefinitionAgreesWithTheLibrary(t *testing.T) {
+	same := func(t interface{ Fatalf(string, ...any) }, d Definition) {
+		data := d.Append(nil)
+		if got, err := decodeDefinition(data); err != nil || !reflect.DeepEqual(got, d) {
+			t.Fatalf("the library reads\n%+v (%v) and not\n%+v", got, err, d)
 		}
-		var want Definition
-		if err := codec.NewDecoderBytes(data, handle).Decode(&want); err != nil {
-			t.Fatal(err)
-		}
-		if got, ok := readDefinition(data); ok && !reflect.DeepEqual(got, want) {
-			t.Fatalf("read\n%+v\nand not\n%+v", got, want)
-		}
-	})
-}
-
-// The stored form must be, byte by byte, what the library makes of a definition: that is what files and logs of older binaries hold, and
-// what those of a cluster in the middle of an upgrade write.
-func TestEncodeDefinitionAgreesWithTheLibrary(t *testing.T) {
-	same := func(t interface{ Fatalf(string, ...any) }, d *Definition) {
-		var want []byte
-		if err := codec.NewEncoderBytes(&want, handle).Encode(d); err != nil {
-			t.Fatalf("%v", err)
-		}
-		if got, err := d.Encode(); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%+v is encoded as\n%x and not\n%x, %v", d, got, want, err)
+		if got, ok := readDefinition(data); ok && !reflect.DeepEqual(got, d) {
+			t.Fatalf("read\n%+v\nand not\n%+v", got, d)
 		}
 	}
-	same(t, &Definition{})
+	same(t, Definition{})
 	zero, none := 0, 0.0
-	same(t, &Definition{Spec: job.Spec{Payload: []byte{}, Retry: job.Retry{MaxRetries: &zero, Jitter: &none}, Notify: &job.Notify{}, Tags: map[string]string{}, Calendars: []string{}}})
+	same(t, Definition{Spec: job.Spec{Payload: []byte{}, Retry: job.Retry{MaxRetries: &zero, Jitter: &none}, Notify: &job.Notify{}}})
 	for _, n := range []int64{1, -1, 127, 128, 255, 256, -32, -33, -128, -129, 1<<15 - 1, 1 << 15, -1 << 15, -1<<15 - 1, 1<<31 - 1, 1 << 31, -1 << 31, -1<<31 - 1, math.MaxInt64, math.MinInt64} {
-		same(t, &Definition{CreatedAt: n, Version: uint64(n), Spec: job.Spec{Concurrency: int(n), Timeout: job.Duration(n)}})
+		same(t, Definition{CreatedAt: n, Version: uint64(n), Spec: job.Spec{Concurrency: int(n), Timeout: job.Duration(n)}})
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		d := drawDefinition(t)
-		same(t, &d)
-	})
-}
-
-// The short form says the same as the long one, to the reader without reflection and to the library.
-func TestShortDefinition(t *testing.T) {
 	like := reflect.ValueOf(usualSpec())
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDefinition(t)
@@ -123,28 +94,18 @@ func TestShortDefinition(t *testing.T) {
 		if rapid.Bool().Draw(t, "never edited") {
 			d.UpdatedAt = d.CreatedAt
 		}
-		want, err := decodeDefinition(d.Append(nil, false))
-		if err != nil {
-			t.Fatal(err)
-		}
-		data := d.Append(nil, true)
-		if got, err := decodeDefinition(data); err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("the library reads\n%+v (%v) and not\n%+v", got, err, want)
-		}
-		if got, ok := readDefinition(data); ok && !reflect.DeepEqual(got, want) {
-			t.Fatalf("read\n%+v\nand not\n%+v", got, want)
-		}
+		same(t, d)
 	})
 }
 
-// What the short form leaves out is a part of the format: these bytes mean this for ever, and they are what an ordinary job has.
-func TestShortFormIsFixed(t *testing.T) {
+// What the stored form leaves out is a part of the format: these bytes mean this for ever, and they are what an ordinary job has.
+func TestStoredFormIsFixed(t *testing.T) {
 	n, f := 3, 0.2
 	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}"),
 		Timezone: "UTC", Overlap: "skip", Delivery: "at_least_once", Priority: "normal", DSTGap: "run_after", Timeout: 300e9, Retention: 86400e9,
 		Missed: job.Missed{Policy: "run_once", Window: "auto", Max: 10, Grace: 60e9}, Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &f}}}
-	const bytes = "\x83\xa1c\xd3\x00\x00\x01\xa3\x18\\P\x00\xa1d\x84\xa1n\xa1a\xa1p\xc4\x02{}\xa1s\xa6@daily\xa1t\xa4http\xa1v\x01"
-	if got := d.Append(nil, true); string(got) != bytes {
+	const bytes = "\x83\xa1c\xd3\x00\x00\x01\xa3\x18\\P\x00\xa1s\x84\xa1n\xa1a\xa1p\xc4\x02{}\xa1s\xa6@daily\xa1t\xa4http\xa1v\x01"
+	if got := d.Append(nil); string(got) != bytes {
 		t.Errorf("%q", got)
 	}
 	if got, ok := readDefinition([]byte(bytes)); !ok || !reflect.DeepEqual(got, d) {
@@ -157,15 +118,15 @@ func TestShortFormIsFixed(t *testing.T) {
 	}
 	spec := job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}")}
 	if spec.Normalize(); !reflect.DeepEqual(spec, d.Spec) {
-		t.Errorf("a job that says nothing has %+v: short definitions are longer than they need to be", spec)
+		t.Errorf("a job that says nothing has %+v: definitions are longer than they need to be", spec)
 	}
 	got, _ := readDefinition([]byte(bytes))
 	if *got.Spec.Retry.MaxRetries, *got.Spec.Retry.Jitter = 9, 9; *usual.Retry.MaxRetries != 3 || *usual.Retry.Jitter != 0.2 {
 		t.Error("definitions share what they point to")
 	}
-	// Half a definition that has no times to retry is written in full.
+	// Half a definition, without a rule for retries.
 	d.Spec.Retry.Jitter = nil
-	if got, err := DecodeDefinition(d.Append(nil, true)); err != nil || !reflect.DeepEqual(got, d) {
+	if got, err := DecodeDefinition(d.Append(nil)); err != nil || !reflect.DeepEqual(got, d) {
 		t.Errorf("%+v %v", got, err)
 	}
 }
@@ -186,16 +147,14 @@ func TestReadDefinitionKnowsAllFields(t *testing.T) {
 			}
 		}
 	}
-	for _, short := range []bool{false, true} {
-		data := d.Append(nil, short)
-		got, ok := readDefinition(data)
-		if !ok || !reflect.DeepEqual(got, d) {
-			t.Fatalf("read %t\n%+v\nof\n%+v", ok, got, d)
-		}
-		for cut := range data { // what is cut short is never believed
-			if _, ok := readDefinition(data[:cut]); ok {
-				t.Fatalf("believed the first %d of %d bytes", cut, len(data))
-			}
+	data := d.Append(nil)
+	got, ok := readDefinition(data)
+	if !ok || !reflect.DeepEqual(got, d) {
+		t.Fatalf("read %t\n%+v\nof\n%+v", ok, got, d)
+	}
+	for cut := range data { // what is cut short is never believed
+		if _, ok := readDefinition(data[:cut]); ok {
+			t.Fatalf("believed the first %d of %d bytes", cut, len(data))
 		}
 	}
 }
@@ -210,11 +169,10 @@ func benchDefinition() Definition {
 
 func BenchmarkDecodeDefinition(b *testing.B) {
 	d := benchDefinition()
-	long, short := d.Append(nil, false), d.Append(nil, true)
+	data := d.Append(nil)
 	for name, decode := range map[string]func() error{
-		"own":     func() error { _, err := DecodeDefinition(long); return err },
-		"short":   func() error { _, err := DecodeDefinition(short); return err },
-		"library": func() error { _, err := decodeDefinition(long); return err },
+		"own":     func() error { _, err := DecodeDefinition(data); return err },
+		"library": func() error { _, err := decodeDefinition(data); return err },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -229,14 +187,10 @@ func BenchmarkDecodeDefinition(b *testing.B) {
 
 func BenchmarkEncodeDefinition(b *testing.B) {
 	d := benchDefinition()
-	for name, short := range map[string]bool{"long": false, "short": true} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var buf []byte
-			for b.Loop() {
-				buf = d.Append(buf[:0], short)
-			}
-			b.ReportMetric(float64(len(buf)), "bytes")
-		})
+	b.ReportAllocs()
+	var buf []byte
+	for b.Loop() {
+		buf = d.Append(buf[:0])
 	}
+	b.ReportMetric(float64(len(buf)), "bytes")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
-// usual is what the short form of a definition leaves out. It is a part of the format: what is stored was written against these values, so
+// usual is what a stored definition leaves out. It is a part of the format: what is stored was written against these values, so
 // they stay as they are, whatever the defaults of a job become.
 var usual = usualSpec()
 
@@ -22,26 +22,16 @@ func usualSpec() job.Spec {
 		Retry:  job.Retry{MaxRetries: &own.retries, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &own.jitter}}
 }
 
-// Encode is the long form.
-func (d *Definition) Encode() ([]byte, error) { return d.Append(nil, false), nil }
-
-// Append appends the stored form. Both forms are written without reflection, byte by byte as the library would: bulk creates write tens of
-// thousands a second, and members of one cluster may run binaries from before and after this was so. The long form has every field
-// that is not empty. The short one has those that are not as usual, under a key of its own, and saves half of the bytes of most jobs;
-// binaries below the feature level that brought it cannot read it.
-func (d *Definition) Append(b []byte, short bool) []byte {
+// Append appends the stored form, without reflection and readable by the library: bulk creates write tens of thousands a second. It has
+// the fields that are not as usual, which halves the bytes of most jobs.
+func (d *Definition) Append(b []byte) []byte {
 	b = slices.Grow(b, 320+len(d.Spec.Payload)+len(d.Spec.Name)+len(d.Spec.Schedule))
 	f := begin(b)
 	f.key("c")
 	f.b = pack.Signed(f.b, d.CreatedAt)
-	if short = short && d.Spec.Retry.MaxRetries != nil && d.Spec.Retry.Jitter != nil; short {
-		f.key("d")
-		f.b = appendSpec(f.b, &d.Spec, &usual)
-	} else {
-		f.key("s")
-		f.b = appendSpec(f.b, &d.Spec, &job.Spec{})
-	}
-	if !short || d.UpdatedAt != d.CreatedAt {
+	f.key("s")
+	f.b = appendSpec(f.b, &d.Spec)
+	if d.UpdatedAt != d.CreatedAt {
 		f.key("u")
 		f.b = pack.Signed(f.b, d.UpdatedAt)
 	}
@@ -109,9 +99,9 @@ func (f *fields) strs(k string, v map[string]string) {
 	}
 }
 
-// appendSpec writes the fields in the order of their short names, without those that are as in left.
-func appendSpec(b []byte, s, left *job.Spec) []byte {
-	whole := left != &usual // the library writes these two even if nothing is in them
+// appendSpec writes the fields in the order of their short names, without those that are as usual.
+func appendSpec(b []byte, s *job.Spec) []byte {
+	left := &usual
 	f := begin(b)
 	f.int("c", int64(s.Concurrency), 0)
 	f.list("ca", s.Calendars)
@@ -122,7 +112,7 @@ func appendSpec(b []byte, s, left *job.Spec) []byte {
 	f.int("ea", int64(s.EndAt), 0)
 	f.str("ik", s.IdempotencyKey, "")
 	f.int("j", int64(s.Jitter), 0)
-	if whole || s.Missed != left.Missed {
+	if s.Missed != left.Missed {
 		f.key("m")
 		f.b = appendMissed(f.b, &s.Missed, &left.Missed)
 	}
@@ -140,7 +130,7 @@ func appendSpec(b []byte, s, left *job.Spec) []byte {
 		f.b = pack.Bin(f.b, s.Payload)
 	}
 	f.str("pr", s.Priority, left.Priority)
-	if whole || !sameRetry(&s.Retry, &left.Retry) {
+	if !sameRetry(&s.Retry, &left.Retry) {
 		f.key("r")
 		f.b = appendRetry(f.b, &s.Retry, &left.Retry)
 	}
@@ -170,11 +160,19 @@ func appendRetry(b []byte, r, left *job.Retry) []byte {
 	f := begin(b)
 	f.str("b", r.Backoff, left.Backoff)
 	f.int("c", int64(r.Cap), int64(left.Cap))
-	if r.Jitter != nil && !same(r.Jitter, left.Jitter) {
+	switch {
+	case r.Jitter == nil:
+		f.key("j")
+		f.b = pack.Nil(f.b)
+	case *r.Jitter != *left.Jitter:
 		f.key("j")
 		f.b = pack.Float(f.b, *r.Jitter)
 	}
-	if r.MaxRetries != nil && !same(r.MaxRetries, left.MaxRetries) {
+	switch {
+	case r.MaxRetries == nil:
+		f.key("n")
+		f.b = pack.Nil(f.b)
+	case *r.MaxRetries != *left.MaxRetries:
 		f.key("n")
 		f.b = pack.Signed(f.b, int64(*r.MaxRetries))
 	}

@@ -78,9 +78,7 @@ func addJob(t testing.TB, b *Batch, id job.ID, mut func(*job.Spec), p Place, edi
 	t.Helper()
 	spec := testSpec(mut)
 	def := Definition{Spec: spec, Version: 1}
-	data, err := def.Encode()
-	must(t, err)
-	must(t, b.PutDefinition(id, data))
+	must(t, b.PutDefinition(id, def.Append(nil)))
 	if spec.Name != "" {
 		must(t, b.PutName(spec.Name, id))
 	}

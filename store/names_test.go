@@ -63,8 +63,7 @@ func TestNamesWhileTheyMove(t *testing.T) {
 				case what == 4: // a new name
 					must(t, b.DeleteName(named[id], id))
 					must(t, b.PutName(name, id))
-					data, err := (&Definition{Spec: testSpec(func(s *job.Spec) { s.Name = name }), Version: 2}).Encode()
-					must(t, err)
+					data := (&Definition{Spec: testSpec(func(s *job.Spec) { s.Name = name }), Version: 2}).Append(nil)
 					must(t, b.PutDefinition(id, data))
 					delete(want, named[id])
 					want[name], named[id] = id, name

@@ -9,9 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Format is the version of the file layout. A file with another one is refused: no release wrote one below, and one above has what this
-// binary would misread.
-const Format = 3
+// Format is the version of the file layout. A file with another one is refused: this binary would misread it.
+const Format = 1
 
 // The buckets, declared once.
 var (

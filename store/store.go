@@ -194,10 +194,11 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 }
 
 func formatError(path string, format int) error {
-	if format > Format {
-		return fmt.Errorf("%s has format %d and this binary reads format %d: start it with a newer carillon, which wrote it", path, format, Format)
+	remedy := "start it with a newer carillon, which wrote it"
+	if format < Format {
+		remedy = "start it with the carillon that wrote it"
 	}
-	return fmt.Errorf("%s has format %d, of a development version before the first release, and this binary reads format %d: start with an empty directory", path, format, Format)
+	return fmt.Errorf("%s has format %d and this binary reads format %d: %s", path, format, Format, remedy)
 }
 
 func initFile(tx *bolt.Tx) error {

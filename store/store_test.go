@@ -86,7 +86,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		format int
 		want   string
-	}{{Format + 1, "newer carillon"}, {Format - 1, "empty directory"}} {
+	}{{Format + 1, "newer carillon"}, {Format - 1, "the carillon that wrote it"}} {
 		s := newTest(t)
 		must(t, s.Close())
 		tamper(t, s.Path(), put(bucketMeta, keyInfo, fmt.Appendf(nil, `{"format":%d,"other":true}`, c.format)))
