@@ -68,11 +68,9 @@ type property struct {
 func splitProperties(text string) ([]property, *Error) {
 	var lines []string
 	for _, piece := range strings.Fields(strings.ReplaceAll(text, `\n`, "\n")) {
-		name := piece
+		name := ""
 		if i := strings.IndexAny(piece, ":;="); i >= 0 && piece[i] != '=' {
 			name = strings.ToUpper(piece[:i])
-		} else {
-			name = ""
 		}
 		switch name {
 		case "DTSTART", "RRULE", "EXDATE", "RDATE":
