@@ -81,7 +81,7 @@ func (l *load) once(call checker.Call, do func(*checker.Call) error) error {
 	return err
 }
 
-// tag changes something about a job that has nothing to do with when and how it runs. Nobody else edits it.
+// tag changes something about a job that has nothing to do with when and how it runs. Nothing else edits it.
 func (l *load) tag(ctx context.Context, c *client.Client, token, value string) error {
 	id, spec := l.id(token)
 	return l.once(checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec}, func(call *checker.Call) error {
@@ -119,7 +119,7 @@ func (l *load) patch(ctx context.Context, token string, patch []byte, change fun
 	return l.ask(ctx, checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec}, func(ctx context.Context, c *client.Client, call *checker.Call) error {
 		j, err := c.PatchJob(ctx, token, patch, 0)
 		if err == nil {
-			// Nobody else edits it, so what it is now is what this made of it; with that it is known which version it took the place of.
+			// Nothing else edits it, so what it is now is what this made of it; with that it is known which version it took the place of.
 			call.Answer, call.Version = &j, j.Version-1
 		}
 		return err
@@ -262,6 +262,6 @@ func (l *load) judge(b *harness.Books) checker.Report {
 		}
 		l.t.Error(p)
 	}
-	l.t.Logf("checked in %s: %s; nobody led %d times", time.Since(began).Round(time.Millisecond), r, len(in.Outages))
+	l.t.Logf("checked in %s: %s; %d outages", time.Since(began).Round(time.Millisecond), r, len(in.Outages))
 	return r
 }

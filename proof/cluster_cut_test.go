@@ -41,7 +41,7 @@ type cutOff struct {
 // leading is who leads, and in which term; all workers have come to it.
 func (l *load) leading() (leader *harness.Node, term uint64) {
 	l.t.Helper()
-	harness.Eventually(l.t, harness.ReadyLimit, "somebody leads and goes on leading", func() bool {
+	harness.Eventually(l.t, harness.ReadyLimit, "there is a leader and it goes on leading", func() bool {
 		leader = l.cl.Leader()
 		s, err := leader.Stale().Status(context.Background())
 		term = s.Term
@@ -201,7 +201,7 @@ func TestWorkerCutOffLetsGo(t *testing.T) {
 		if worker := byFence[s.Fence].Worker; worker != leader.ID {
 			kept++
 			if s.Answered.IsZero() {
-				t.Errorf("%s ran on %s, which nobody cut off, and was given up", s.Run, worker)
+				t.Errorf("%s ran on %s, which was not cut off, and was given up", s.Run, worker)
 			}
 			continue
 		}

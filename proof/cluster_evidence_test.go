@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// firstClaim is when somebody claimed something again after an instant.
+// firstClaim is when something was claimed again after an instant.
 func firstClaim(history []job.Run, after time.Time) (at job.Instant) {
 	for _, r := range history {
 		if r.ClaimedAt > job.At(after) && (at == 0 || r.ClaimedAt < at) {

@@ -156,7 +156,7 @@ func (l *load) settle(in time.Duration) (*harness.Books, checker.Report) {
 	return b, r
 }
 
-// TestClusterSurvivesKillsOfTheLeader kills whoever leads, again and again, and then asks of every occurrence what became of it.
+// TestClusterSurvivesKillsOfTheLeader kills the leader, again and again, and then asks of every occurrence what became of it.
 func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 	beside(t)
 	jobs, kills, wind := 200, 4, 4*time.Second

@@ -67,7 +67,7 @@ func TestDevClusterLosesItsLeader(t *testing.T) {
 		pid, _ = strconv.Atoi(last[2])
 		return last[1], pid
 	}
-	harness.Eventually(t, harness.ReadyLimit, "somebody leads", func() bool { id, _ := leader(); return id != "" })
+	harness.Eventually(t, harness.ReadyLimit, "there is a leader", func() bool { id, _ := leader(); return id != "" })
 	old, pid := leader()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -262,7 +262,7 @@ func (r *recording) powerLoss(t *testing.T, binary string, c cut) (problems []st
 	return problems
 }
 
-// goesOn: the node does new work, under fences that nobody has seen.
+// goesOn: the node does new work, under fences that were never seen.
 func (r *recording) goesOn(node *harness.Node, fence uint64) error {
 	ctx := context.Background()
 	run, err := node.Client.RunJob(ctx, r.trigger)

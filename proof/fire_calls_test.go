@@ -317,7 +317,7 @@ func (w *wild) end() {
 	for range 4 {
 		wg.Go(func() {
 			for j := range todo {
-				if err := w.rest(j.id); err != nil && job.CodeOf(err) != job.CodeNotFound { // deleted, and nobody was told
+				if err := w.rest(j.id); err != nil && job.CodeOf(err) != job.CodeNotFound { // deleted, and the answer was lost
 					w.t.Errorf("end of %s: %v", j.name, err)
 				}
 			}
@@ -342,7 +342,7 @@ func (w *wild) rest(id job.ID) error {
 			return err
 		}
 		j.Spec.Schedule, j.Spec.Jitter = job.ScheduleManual, 0
-		// Another version may have come, of an update that nobody was told of.
+		// Another version may have come, of an update whose answer was lost.
 		if err = w.put(id, j.Spec, j.Version); job.CodeOf(err) != job.CodeVersionConflict && job.CodeOf(err) != job.CodePrecondition {
 			return err
 		}

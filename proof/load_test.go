@@ -154,7 +154,7 @@ func (l *load) send(b *batch) error {
 	return err
 }
 
-// mustSend sends a file to a node that nobody kills.
+// mustSend sends a file to a node that is not killed.
 func (l *load) mustSend(b *batch) {
 	l.t.Helper()
 	if err := l.send(b); err != nil {

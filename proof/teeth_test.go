@@ -52,7 +52,7 @@ func (f *forged) plain(overlap string) int {
 	return -1
 }
 
-// troubled says that something happened to somebody while a run was under way: much may be said of such a run.
+// troubled says that there was a fault while a run was under way: much may be said of such a run.
 func (f *forged) troubled(r *job.Run) bool {
 	return slices.ContainsFunc(f.Faults, func(o harness.Outage) bool {
 		return o.Sent.Add(-time.Second).Before(r.FinishedAt.Time()) && (o.Ready.IsZero() || o.Ready.Add(time.Second).After(r.ClaimedAt.Time()))
@@ -200,7 +200,7 @@ var forgeries = map[string]forgery{
 	"recorded as failed": {checker.RuleOutcome, true, of(job.OverlapAllow, func(_ *forged, r *job.Run, _ *harness.Seen) {
 		r.Status, r.Reason = job.RunDead, job.ReasonExhausted
 	})},
-	"a dead letter of nobody": {checker.RuleDead, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+	"a dead letter of no run": {checker.RuleDead, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
 		f.Final.Dead = append(f.Final.Dead, job.DeadLetter{Seq: r.Seq, Run: *r})
 	})},
 	"open after its end": {checker.RuleTwice, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
@@ -221,12 +221,12 @@ var forgeries = map[string]forgery{
 		seq := r.Seq
 		f.Final.History = slices.DeleteFunc(f.Final.History, func(h job.Run) bool { return h.Seq == seq })
 	})},
-	"paused by nobody": {checker.RuleReason, false, ofGap(func(_ *forged, r *job.Run) { r.Reason = job.ReasonPaused })},
-	"missed while somebody led": {checker.RuleMissed, false, ofGap(func(f *forged, r *job.Run) {
+	"paused without a request": {checker.RuleReason, false, ofGap(func(_ *forged, r *job.Run) { r.Reason = job.ReasonPaused })},
+	"missed under a leader": {checker.RuleMissed, false, ofGap(func(f *forged, r *job.Run) {
 		r.Status, r.Reason, f.Vacant = job.RunMissed, job.ReasonOutage, nil
 	})},
 	"one too many in a gap": {checker.RuleInvented, false, ofGap(func(_ *forged, r *job.Run) { r.Count++ })},
-	"claimed while nobody led": {checker.RuleOutage, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+	"claimed without a leader": {checker.RuleOutage, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
 		f.Vacant = []checker.Outage{{From: r.ClaimedAt - 700, To: r.ClaimedAt + 700}}
 	})},
 	"an acknowledged run by hand is dropped": {checker.RuleLost, true, func(f *forged) bool {
@@ -241,7 +241,7 @@ var forgeries = map[string]forgery{
 		f.Final.Jobs = slices.DeleteFunc(f.Final.Jobs, func(j job.Job) bool { return j.ID == id })
 	})},
 	"an acknowledged edit is dropped": {checker.RuleCall, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.job(r.JobID).Version = 1 })},
-	"a job that nobody created": {outOfBooks, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+	"a job that was never created": {outOfBooks, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
 		other := *f.job(r.JobID)
 		other.ID, other.Name, other.Payload = 1<<40, "other", []byte(`{"url":"http://x/other"}`)
 		f.Final.Jobs = append(f.Final.Jobs, other)

@@ -235,7 +235,7 @@ func TestWorkerUsage(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", args, code, p.said())
 		}
 	}
-	// Nobody is there: it says so, and can be stopped.
+	// No node is there: it says so, and can be stopped.
 	p := spawn(t, nil, binary, "worker", "--join", harness.FreeAddr(t))
 	harness.Eventually(t, 20*time.Second, "it says so", func() bool { return strings.Contains(p.said(), "cannot reach carillon") })
 	p.signal(syscall.SIGTERM)

@@ -56,8 +56,8 @@ func TestWorkerTools(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	none := 0
-	unknown := job.Spec{Name: "u", Type: job.TypeMessage, Retry: job.Retry{MaxRetries: &none}, Payload: []byte(`{"broker":"nobody","subject":"x"}`)}
-	if d := awaitRun(t, n, makeRun(t, n, unknown).RunID, job.RunDead); !strings.Contains(d.Error, "nobody") {
+	unknown := job.Spec{Name: "u", Type: job.TypeMessage, Retry: job.Retry{MaxRetries: &none}, Payload: []byte(`{"broker":"unknown","subject":"x"}`)}
+	if d := awaitRun(t, n, makeRun(t, n, unknown).RunID, job.RunDead); !strings.Contains(d.Error, `"unknown"`) {
 		t.Errorf("%+v", d.Run)
 	}
 	if d := awaitRun(t, n, makeRun(t, n, shellJob("s", "ulimit -n; ulimit -t")).RunID, job.RunSucceeded); d.Output != "77\n9\n" {

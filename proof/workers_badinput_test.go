@@ -211,7 +211,7 @@ func TestWorkersBadInput(t *testing.T) {
 	})
 }
 
-// TestStrangersKeepNoRunAlive: what somebody else says about a run does not extend its lease.
+// TestStrangersKeepNoRunAlive: what another worker says about a run does not extend its lease.
 func TestStrangersKeepNoRunAlive(t *testing.T) {
 	heavy(t)
 	d := newDesk(t, "--executors", "none", "--lease", "1s")
@@ -229,7 +229,7 @@ func TestStrangersKeepNoRunAlive(t *testing.T) {
 	}
 }
 
-// TestJobsSayWhyTheyWait, in the API and on the terminal, for every reason that somebody can do something about; and when that is done
+// TestJobsSayWhyTheyWait, in the API and on the terminal, for every reason that an operator can do something about; and when that is done
 // they run, and say nothing any more.
 func TestJobsSayWhyTheyWait(t *testing.T) {
 	heavy(t)

@@ -94,7 +94,7 @@ func TestManyWorkers(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for sent := 0; sent < runs && !t.Failed(); sent += wave {
-			// Always some work ahead, and never so much that all of it is claimed by whoever is there first.
+			// Always some work ahead, and never so much that all of it is claimed by the first worker.
 			harness.Within(time.Minute, func() bool { return target.Done() >= sent-2*wave || t.Failed() })
 			b := l.mixedOneOffs(wave, time.Now().Add(time.Second))
 			var err error
@@ -121,7 +121,7 @@ func TestManyWorkers(t *testing.T) {
 			leaders--
 			n := cl.Leader()
 			n.Kill("leading")
-			c.kill() // nobody is told
+			c.kill() // without a report
 			n.Start()
 			continue
 		}

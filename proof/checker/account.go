@@ -158,7 +158,7 @@ func (x *walker) walk(p *path, s position) {
 			r = x.evidence[s.at]
 			g = x.covering(p, s.at)
 			if g != nil && r != nil && g.Reason == job.ReasonCanceled && r.firstClaim() > g.recorded {
-				r = nil // it was canceled, and ran after somebody gave it its time again: the walk must get there
+				r = nil // it was canceled, and ran after an edit gave it its time again: the walk must get there
 			}
 		}
 		if e != 0 {
@@ -316,7 +316,7 @@ func (x *walker) covering(p *path, at int64) *gap {
 	var found *gap
 	for _, g := range x.l.gaps {
 		if g.Reason == job.ReasonCanceled && len(p.gaps[g]) > 0 {
-			continue // somebody gave a canceled one-off its time again
+			continue // an edit gave a canceled one-off its time again
 		}
 		if int64(g.First) <= at && at <= int64(g.Last) {
 			if g.Reason == job.ReasonCanceled && at == int64(g.First) && at == int64(g.Last) {
@@ -390,7 +390,7 @@ func (x *walker) meet(p *path, s *position, v *version, r *runLife, g *gap) {
 	default:
 		p.bad(RuleLost, x.l, at, "nothing is known of it: it neither ran nor is there a record that it did not")
 	}
-	if g == nil || g.Reason != job.ReasonCanceled || at <= g.recorded { // what is canceled ahead of its time binds nobody
+	if g == nil || g.Reason != job.ReasonCanceled || at <= g.recorded { // what is canceled ahead of its time binds nothing
 		s.last = at
 	}
 	s.at = x.first(v, s.runs, at)

@@ -148,7 +148,7 @@ func (c *checker) sortHistory() {
 		seq = max(seq, h.Seq)
 		l := c.lives[h.JobID]
 		if l == nil {
-			c.bad(RuleInvented, nil, int64(h.First+h.ScheduledAt), "record %d is about %s, which nobody created", h.Seq, h.JobID)
+			c.bad(RuleInvented, nil, int64(h.First+h.ScheduledAt), "record %d is about %s, which was never created", h.Seq, h.JobID)
 			continue
 		}
 		if h.RunID == "" {
@@ -163,7 +163,7 @@ func (c *checker) sortHistory() {
 		if h.Attempt == 0 || h.Fence == 0 {
 			r.closed = append(r.closed, h)
 			if h.Status == job.RunSucceeded || h.Status == job.RunFailed || h.Status == job.RunDead || h.Status == job.RunLost && !c.lostRestored(&h) {
-				c.bad(RuleCommitted, l, k.At, "record %d says %s, and nobody ever had it", h.Seq, h.Status)
+				c.bad(RuleCommitted, l, k.At, "record %d says %s, and no worker ever had it", h.Seq, h.Status)
 			}
 			continue
 		}
@@ -183,7 +183,7 @@ func (c *checker) sortHistory() {
 		k := job.RunKey{Job: h.JobID, At: int64(h.ScheduledAt), Origin: h.Origin}
 		l, r := c.lifeOfRun(k)
 		if l == nil {
-			c.bad(RuleInvented, nil, k.At, "the open run %s is of a job that nobody created", h.RunID)
+			c.bad(RuleInvented, nil, k.At, "the open run %s is of a job that was never created", h.RunID)
 			continue
 		}
 		if r.open != nil {
@@ -203,7 +203,7 @@ func (c *checker) sortHistory() {
 	c.fences()
 }
 
-// cancelsWaiting says whether a record is about a run that nobody had in hand: canceled or expired between two attempts, it names the last
+// cancelsWaiting says whether a record is about a run that no worker had in hand: canceled or expired between two attempts, it names the last
 // fence and attempt again.
 func (c *checker) cancelsWaiting(r *runLife, h *job.Run) bool {
 	if h.Status != job.RunCanceled && h.Status != job.RunExpired && !c.lostRestored(h) {
@@ -266,7 +266,7 @@ func (c *checker) sortEffects() {
 		a := c.claims[e.Fence]
 		switch {
 		case l == nil:
-			c.bad(RuleInvented, nil, e.Run.At, "%s started a run of %s, which nobody created", e.Worker, e.Run.Job)
+			c.bad(RuleInvented, nil, e.Run.At, "%s started a run of %s, which was never created", e.Worker, e.Run.Job)
 			continue
 		case a == nil:
 			c.bad(RuleCommitted, l, e.Run.At, "%s started attempt %d with fence %d at %s, and no claim with that fence is committed", e.Worker, e.Attempt, e.Fence, e.Start)
@@ -288,14 +288,14 @@ func (c *checker) sortEffects() {
 	}
 }
 
-// idleStamp is how far back the last committed stamp may lie while somebody leads and nothing happens, and takeover how long a change of
+// idleStamp is how far back the last committed stamp may lie while there is a leader and nothing happens, and takeover how long a change of
 // leaders may take without anything having been done to the cluster by the test: a leader may lose its lease on a busy machine.
 const (
 	idleStamp = 10_000
 	takeover  = 5_000
 )
 
-// outages: a committed outage holds no time in which somebody led, and something was done to the cluster around it.
+// outages: a committed outage holds no time with a leader, and something was done to the cluster around it.
 func (c *checker) outages() {
 	sorted := slices.Clone(c.in.Outages)
 	slices.SortFunc(sorted, func(a, b Outage) int { return cmp.Compare(a.From, b.From) })

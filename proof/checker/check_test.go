@@ -80,9 +80,9 @@ func TestRules(t *testing.T) {
 			s.attempt(sched(minute(1)), 2, "n2", minute(1)+25_002, 1000, Succeeded, job.RunSucceeded, 0)
 			return s.end(1)
 		}, RuleLive},
-		{"its leader stood still, and nobody else could lead", nil, func(s *scene) *Input { return leaderStood(s, 20_000, true) }, ""},
+		{"its leader stood still, and no other node could lead", nil, func(s *scene) *Input { return leaderStood(s, 20_000, true) }, ""},
 		{"its leader stood still for a moment", nil, func(s *scene) *Input { return leaderStood(s, 4000, true) }, RuleLive},
-		{"somebody stood still who did not lead", nil, func(s *scene) *Input { return leaderStood(s, 20_000, false) }, RuleLive},
+		{"a follower stood still", nil, func(s *scene) *Input { return leaderStood(s, 20_000, false) }, RuleLive},
 		{"its leader stood still, and it went on for too long", nil, func(s *scene) *Input {
 			in := leaderStood(s, 20_000, true)
 			in.Effects[0].End = job.Instant(minute(1) + 25_500)
@@ -331,7 +331,7 @@ func TestRules(t *testing.T) {
 			runs(s, 6, 7)
 			return s.end(7)
 		}, RuleMissed},
-		{"an outage while somebody led", nil, func(s *scene) *Input {
+		{"an outage under a leader", nil, func(s *scene) *Input {
 			runs(s, 1, 5)
 			s.outage(minute(2)+5000, minute(4)+20_000)
 			return s.end(5)
@@ -463,12 +463,12 @@ func TestRules(t *testing.T) {
 			s.attempt(sched(minute(1)), 2, worker, minute(1)+5000, 1000, Succeeded, job.RunSucceeded, 0)
 			return s.end(1)
 		}, RuleOutcome},
-		{"somebody else's result was taken", nil, func(s *scene) *Input {
+		{"the result of another attempt was taken", nil, func(s *scene) *Input {
 			s.run(1)
 			s.in.Effects[0].End += 20_000
 			return s.end(1)
 		}, RuleFence},
-		{"an open run that nobody cares for", nil, func(s *scene) *Input {
+		{"an open run that is left alone", nil, func(s *scene) *Input {
 			s.run(1)
 			s.in.Final.Slack = time.Second
 			k := job.RunKey{Job: jobA, At: minute(1) + 5000, Origin: job.OriginManual}
@@ -476,7 +476,7 @@ func TestRules(t *testing.T) {
 			s.in.Final.Open = []job.Run{{RunID: k.String(), JobID: jobA, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunPending, ReadyAt: job.Instant(k.At)}}
 			return s.end(1)
 		}, RuleLate},
-		{"success that nobody saw", nil, func(s *scene) *Input {
+		{"success without an attempt", nil, func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.in.Effects, s.in.Handed = s.in.Effects[:1], nil
 			return s.end(2)
@@ -499,7 +499,7 @@ func TestRules(t *testing.T) {
 			runs(s, 6, 7)
 			return s.end(7)
 		}, RulePaused},
-		{"paused by nobody", nil, func(s *scene) *Input {
+		{"paused without a request", nil, func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.gap(3, 3, 1, job.RunSkipped, job.ReasonPaused, minute(4))
 			s.run(4)
@@ -539,8 +539,8 @@ func TestRules(t *testing.T) {
 			s.call(Call{Kind: CallDelete}, minute(3)+20_000)
 			return s.end(3)
 		}, RuleCall},
-		{"gone, and nobody deleted it", nil, func(s *scene) *Input { runs(s, 1, 3); in := s.end(3); s.gone(); return in }, RuleLost},
-		{"a job that nobody made", nil, func(s *scene) *Input {
+		{"gone, and not deleted", nil, func(s *scene) *Input { runs(s, 1, 3); in := s.end(3); s.gone(); return in }, RuleLost},
+		{"a job that was never created", nil, func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.in.Final.Jobs = append(s.in.Final.Jobs, job.Job{ID: 9})
 			return s.end(2)
@@ -594,7 +594,7 @@ func TestRules(t *testing.T) {
 			s.call(Call{Kind: CallRun, Run: job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}}, minute(1)+20_000)
 			return s.end(2)
 		}, RuleLost},
-		{"a run by hand that nobody asked for", nil, func(s *scene) *Input {
+		{"a run by hand without a request", nil, func(s *scene) *Input {
 			s.run(1)
 			s.runAt(job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}, minute(1)+20_000)
 			return s.end(1)
@@ -626,7 +626,7 @@ func TestRules(t *testing.T) {
 			s.runAt(job.RunKey{Job: jobA, At: minute(-1), Origin: job.OriginBackfill}, minute(3)+10_001)
 			return s.end(3)
 		}, RuleInvented},
-		{"canceled by nobody", nil, func(s *scene) *Input {
+		{"canceled without a request", nil, func(s *scene) *Input {
 			s.attempt(sched(minute(1)), 1, worker, minute(1), 5000, Canceled, job.RunCanceled, job.ReasonCanceled)
 			return s.end(1)
 		}, RuleCanceled},
@@ -640,7 +640,7 @@ func TestRules(t *testing.T) {
 			runs(s, 1, 2)
 			return s.end(2)
 		}, RuleReplicas},
-		{"nobody cared for long", nil, func(s *scene) *Input {
+		{"left alone for long", nil, func(s *scene) *Input {
 			s.in.MaxLag = 5 * time.Second
 			s.run(1)
 			s.runAt(sched(minute(2)), minute(2)+9000)

@@ -97,7 +97,7 @@ func (w *world) committed(from, to int64) []*version {
 	return out
 }
 
-// vague says that a job has edits whose outcome nobody knows.
+// vague says that a job has edits whose outcome is unknown.
 func (l *life) vague() bool { return len(l.unsure()) > 0 }
 
 func (l *life) unsure() (out []*job.Spec) {

@@ -169,7 +169,7 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 		}
 	case job.ReasonDeleted:
 		if x.w.deleted.lo == forever || until < x.w.deleted.lo-x.c.clock || until > x.w.deleted.hi+x.c.clock {
-			return "nobody deleted the job then"
+			return "the job was not deleted then"
 		}
 	case job.ReasonCanceled:
 		for _, ch := range x.l.of(CallCancel) {
@@ -177,14 +177,14 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 				return ""
 			}
 		}
-		return "nobody canceled it"
+		return "it was not canceled"
 	case job.ReasonEdited:
 		return "no edit of the schedule came while it was due"
 	}
 	return ""
 }
 
-// outageOf is the outage in which an occurrence was missed: it was due while nobody led, and older than the grace when somebody did again.
+// outageOf is the outage in which an occurrence was missed: it was due without a leader, and older than the grace when there was one again.
 func (x *walker) outageOf(v, n *version, at int64) *Outage {
 	ready := at + v.o.delay
 	for i := range x.c.in.Outages {
@@ -293,7 +293,7 @@ func (x *walker) missedFate(v, n *version, s *position, at int64) (run, miss boo
 		if must {
 			continue
 		}
-		if may { // somebody edited the calendar: either
+		if may { // the calendar was edited: either
 			return true, true
 		}
 		return at >= all[i], at != all[i]

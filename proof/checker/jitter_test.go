@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestDeletedBeforeItsJitterWasOver: a delete records what was due. What would have started only after it is nobody's business, and what would
+// TestDeletedBeforeItsJitterWasOver: a delete records what was due. What would have started only after it does not count, and what would
 // have started before it is.
 func TestDeletedBeforeItsJitterWasOver(t *testing.T) {
 	scene := func(after int64) *Input { // so many milliseconds after the third occurrence would have started

@@ -166,7 +166,7 @@ func (c *checker) gather() {
 	}
 	for id, f := range finals {
 		if c.lives[id] == nil {
-			c.bad(RuleInvented, nil, 0, "the job %s (%q) exists and nobody created it", id, f.Name)
+			c.bad(RuleInvented, nil, 0, "the job %s (%q) exists and was never created", id, f.Name)
 		}
 	}
 	for _, ch := range all {
@@ -354,7 +354,7 @@ func (c *checker) end(l *life, w *world) {
 		w.deleted = window{forever, forever}
 		return
 	}
-	c.bad(RuleLost, l, 0, "it was created at %s, nobody deleted it, and it does not exist", job.Instant(l.create.lo))
+	c.bad(RuleLost, l, 0, "it was created at %s, it was not deleted, and it does not exist", job.Instant(l.create.lo))
 }
 
 // specs are the versions that may have been in force at some time in [from, to].

@@ -21,7 +21,7 @@ func (c *checker) notices() {
 	for _, t := range c.in.Told {
 		l := c.lives[t.Job]
 		if l == nil {
-			c.bad(RuleNotice, nil, 0, "somebody was told at %s about %s, which nobody created", t.At, t.Job)
+			c.bad(RuleNotice, nil, 0, "a notification was sent at %s about %s, which was never created", t.At, t.Job)
 			continue
 		}
 		if first, ok := keys[t.Key]; ok {
@@ -57,7 +57,7 @@ func (c *checker) health(l *life, told []Told) {
 	}
 	if !on {
 		if len(told) > 0 {
-			c.bad(RuleNotice, l, 0, "somebody was told at %s, and the job notifies nobody", told[0].At)
+			c.bad(RuleNotice, l, 0, "a notification was sent at %s, and the job has none", told[0].At)
 		}
 		return
 	}
@@ -89,7 +89,7 @@ func (c *checker) health(l *life, told []Told) {
 	for _, t := range told {
 		i := slices.IndexFunc(turns, func(x turn) bool { return x.failure == t.Failure && x.run == t.Run })
 		if i < 0 {
-			c.bad(RuleNotice, l, 0, "somebody was told at %s that it %s with %s, and its health did not change with that, or a later change was told before", t.At, verb(t.Failure), t.Run)
+			c.bad(RuleNotice, l, 0, "a notification was sent at %s that it %s with %s, and its health did not change with that, or a later change was sent before", t.At, verb(t.Failure), t.Run)
 			continue
 		}
 		c.untold(l, turns[:i])
@@ -105,13 +105,13 @@ func verb(failure bool) string {
 	return "works again"
 }
 
-// untold looks at changes that nobody heard of.
+// untold looks at changes without a notification.
 func (c *checker) untold(l *life, turns []turn) {
 	for _, t := range turns {
 		late := t.at + noticeTime
 		if late > int64(c.in.Final.At) || c.troubled(t.at-takeover, late) || l.w.deleted.lo <= late || l.final == nil {
 			continue
 		}
-		c.bad(RuleNotice, l, 0, "nobody was told that it %s with %s at %s", verb(t.failure), t.run, job.Instant(t.at))
+		c.bad(RuleNotice, l, 0, "no notification was sent that it %s with %s at %s", verb(t.failure), t.run, job.Instant(t.at))
 	}
 }

@@ -26,12 +26,12 @@ func TestNotices(t *testing.T) {
 			r.Run = sched(minute(5)).String()
 			in.Told = []Told{f, r}
 		}, RuleNotice},
-		{"a failure of which nobody heard", func(in *Input, f, r Told) { in.Told = []Told{r} }, RuleNotice},
+		{"a failure without a notification", func(in *Input, f, r Told) { in.Told = []Told{r} }, RuleNotice},
 		{"a failure that its leader took with it", func(in *Input, f, r Told) {
 			in.Told = []Told{r}
 			in.Faults = []Fault{{Kind: FaultKill, Node: "n3", From: job.Instant(minute(2) + 500), To: job.Instant(minute(2) + 5000)}}
 		}, ""},
-		{"somebody else's job", func(in *Input, f, r Told) {
+		{"another cluster's job", func(in *Input, f, r Told) {
 			r.Job = 77
 			in.Told = []Told{f, r}
 		}, RuleNotice},
@@ -50,7 +50,7 @@ func TestNotices(t *testing.T) {
 				return Told{At: job.Instant(minute(n) + 1100), Key: fmt.Sprint("k", n), Job: jobA, Failure: failure, Run: sched(minute(n)).String()}
 			}
 			tc.tell(s.in, told(2, true), told(4, false))
-			if tc.name == "somebody else's job" { // which the problem cannot name
+			if tc.name == "another cluster's job" { // which the problem cannot name
 				if r := Check(s.end(6)); len(r.Problems) != 2 || r.Problems[0].Rule != RuleNotice {
 					t.Error(r.Err())
 				}

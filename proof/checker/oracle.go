@@ -279,7 +279,7 @@ func (o *oracle) next(after int64) int64 {
 		return 0
 	}
 	if o.cache == nil || after < o.cachedFrom || after >= o.to {
-		o.cachedFrom = after - 6*3600_000 // somebody will ask for what was shortly before
+		o.cachedFrom = after - 6*3600_000 // the time shortly before will be asked for
 		o.to, o.cache = o.cachedFrom, []int64{}
 	}
 	for step := int64(7 * time.Hour / time.Millisecond); ; step *= 2 {

@@ -100,7 +100,7 @@ func (m *model) carry(k job.RunKey, at int64) {
 			continue
 		}
 		committed := m.clear(end+2) - at - 2
-		fix := func() { // the worker's end is earlier than the commit if nobody led
+		fix := func() { // the worker's end is earlier than the commit in an outage
 			h := &m.in.Final.History[len(m.in.Final.History)-1]
 			h.FinishedAt = job.Instant(end)
 			m.in.Effects[len(m.in.Effects)-1].End = job.Instant(end)
@@ -387,7 +387,7 @@ var corruptions = map[string]func(m *model) bool{
 	},
 	"another next run":  func(m *model) bool { return inc((*int64)(&m.job().NextRunAt), 60_000) },
 	"a replica differs": func(m *model) bool { m.in.Final.Digests["n3"] = "z"; return true },
-	"nobody created it": func(m *model) bool { m.in.Calls = m.in.Calls[1:]; return true },
+	"it was never created": func(m *model) bool { m.in.Calls = m.in.Calls[1:]; return true },
 	"a run out of nowhere": func(m *model) bool {
 		k := job.RunKey{Job: jobA, At: m.end, Origin: job.OriginManual}
 		m.attempt(k, 1, worker, m.end, 1, Succeeded, job.RunSucceeded, 0)

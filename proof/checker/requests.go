@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// redriven says whether somebody may have sent a dead run back.
+// redriven says whether a dead run may have been redriven.
 func (c *checker) redriven(l *life, r *runLife) bool {
 	return slices.ContainsFunc(l.of(CallRedrive), func(ch *change) bool {
 		if len(ch.Dead) == 0 {
@@ -16,7 +16,7 @@ func (c *checker) redriven(l *life, r *runLife) bool {
 	})
 }
 
-// requests: what was asked for by hand was done once, and nothing was done by hand that nobody asked for.
+// requests: what was asked for by hand was done once, and nothing was done by hand without a request.
 func (c *checker) requests(l *life) {
 	asked := map[job.RunKey]int{}
 	unknownRuns := 0
@@ -43,7 +43,7 @@ func (c *checker) requests(l *life) {
 	for k := range l.runs {
 		if k.Origin == job.OriginManual && asked[k] == 0 {
 			if extra++; extra > unknownRuns {
-				c.bad(RuleInvented, l, k.At, "%s was made by hand, and nobody asked for it", k)
+				c.bad(RuleInvented, l, k.At, "%s was made by hand, and was not asked for", k)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func (c *checker) backfills(l *life) {
 	}
 	for k := range l.runs {
 		if k.Origin == job.OriginBackfill && !may[k.At] {
-			c.bad(RuleInvented, l, k.At, "%s is no occurrence of an interval that somebody asked to backfill", k)
+			c.bad(RuleInvented, l, k.At, "%s is no occurrence of an interval of a backfill", k)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (c *checker) backfilled(l *life, ch *change, v *version) {
 	}
 }
 
-// dead: the dead letters are the runs that ended as dead and that nobody redrove or purged.
+// dead: the dead letters are the runs that ended as dead and were not redriven or purged.
 func (c *checker) dead() {
 	have := map[uint64]bool{}
 	for _, d := range c.in.Final.Dead {

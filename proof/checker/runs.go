@@ -169,7 +169,7 @@ func (c *checker) claim(l *life, r *runLife, a, prev *attempt) {
 	}
 }
 
-// triggeredPaused says that somebody ran a paused job by hand: its first attempt does not wait.
+// triggeredPaused says that a paused job was run by hand: its first attempt does not wait.
 func (c *checker) triggeredPaused(l *life, r *runLife, a *attempt) bool {
 	if r.key.Origin == job.OriginSchedule {
 		return false
@@ -268,7 +268,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 		} else if e.Outcome != Succeeded {
 			say(RuleOutcome, "it is recorded as succeeded, and it %s", e.Outcome)
 		} else if a.FinishedAt != 0 && int64(a.FinishedAt) < int64(e.End)-c.clock-c.in.SlackEffects.Milliseconds() && !c.clocksWrong(int64(a.ClaimedAt), a.recorded) && !c.frozen(e) {
-			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: somebody else's result was taken", a.FinishedAt, e.End)
+			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: the result of another attempt was taken", a.FinishedAt, e.End)
 		}
 	case job.RunFailed:
 		if lost {
@@ -317,7 +317,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	}
 }
 
-// clocksWrong says that somebody's clock was set while an attempt was under way: the end of an attempt is written down by its worker's
+// clocksWrong says that a clock was set while an attempt was under way: the end of an attempt is written down by its worker's
 // clock, and while a leader holds because of its own, by the last stamp.
 func (c *checker) clocksWrong(from, to int64) bool {
 	return slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
@@ -340,7 +340,7 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 	case c.pulls(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // it was told by its leader, before it knew
 	case e.Outcome == Canceled || e.Outcome == Cut:
 		if !c.excused(a) {
-			say(RuleLive, "it was stopped on %s by nobody's wish, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker)
+			say(RuleLive, "it was stopped on %s without a request, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker)
 		}
 	default:
 		say(RuleOutcome, "it %s, and is recorded as %s (%s)", e.Outcome, a.Status, a.Reason)
@@ -399,7 +399,7 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 				c.bad(RuleDeadline, l, r.key.At, "it was closed as expired at %s, with a deadline of %s", h.FinishedAt, v.spec.Deadline)
 			}
 		default:
-			c.bad(RuleReason, l, r.key.At, "it was closed as %s (%s) though nobody had it", h.Status, h.Reason)
+			c.bad(RuleReason, l, r.key.At, "it was closed as %s (%s) though no worker had it", h.Status, h.Reason)
 		}
 	}
 	if n := len(r.closed); n > 1 && !redriven {
@@ -426,11 +426,11 @@ func (c *checker) forgotten(l *life, r *job.Run) {
 		return
 	}
 	if end := int64(c.in.Final.At); int64(r.ReadyAt) < end-c.in.Final.Slack.Milliseconds()-c.clock && c.in.Final.Slack > 0 {
-		c.bad(RuleLate, l, int64(r.ScheduledAt), "%s may be claimed since %s, and nobody cares", r.RunID, r.ReadyAt)
+		c.bad(RuleLate, l, int64(r.ScheduledAt), "%s may be claimed since %s, and is not", r.RunID, r.ReadyAt)
 	}
 }
 
-// canceled: somebody asked for it.
+// canceled: it was asked for.
 func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int64) {
 	asked := func(kinds ...CallKind) bool {
 		return slices.ContainsFunc(l.of(kinds...), func(ch *change) bool {
@@ -440,11 +440,11 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 	switch reason {
 	case job.ReasonCanceled:
 		if !asked(CallCancel, CallCancelRun) {
-			c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled, and nobody asked for that")
+			c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled, and that was not asked for")
 		}
 	case job.ReasonDeleted:
 		if l.w.deleted.lo == forever || l.w.deleted.lo-c.clock > to {
-			c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled with its job, and nobody deleted that")
+			c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled with its job, which was not deleted")
 		}
 	case job.ReasonReplaced:
 		newer := false
@@ -522,7 +522,7 @@ func keyFor(spec *job.Spec, k job.RunKey) string {
 	return key
 }
 
-// live: at no moment do two workers carry out one run, unless one of them stood still and could not know that it had lost it. And nobody
+// live: at no moment do two workers carry out one run, unless one of them stood still and could not know that it had lost it. And no worker
 // begins with a claim that was given to another.
 func (c *checker) live(l *life, r *runLife) {
 	slack := c.in.SlackEffects.Milliseconds()

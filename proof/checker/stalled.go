@@ -7,7 +7,7 @@ import (
 )
 
 // stalled: while nothing is wrong but the clocks of a minority, or the disks of some, the cluster goes on. An occurrence is claimed
-// within Recovery of its time, whoever led when it came; an outage that lasts longer is one that should not have been.
+// within Recovery of its time, under any leader; an outage that lasts longer is one that should not have been.
 func (c *checker) stalled() {
 	limit := c.in.Recovery.Milliseconds()
 	if limit == 0 {

@@ -146,7 +146,7 @@ type Fault struct {
 	From   job.Instant
 	To     job.Instant // 0: still so at the end
 	Amount time.Duration
-	Led    bool // FaultPause: it led when that began, and whoever works for it waits
+	Led    bool // FaultPause: it led when that began, and its workers wait
 }
 
 func (f Fault) String() string {
@@ -157,11 +157,11 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s of %s%s from %s to %s", f.Kind, f.Node, peer, f.From, f.To)
 }
 
-// Outage is a time in which nobody led, as a takeover committed it: after the last committed stamp of the leadership before, up to the
+// Outage is a time without a leader, as a takeover committed it: after the last committed stamp of the leadership before, up to the
 // takeover's own stamp.
 type Outage struct{ From, To job.Instant }
 
-// EffectOutcome is how an attempt ended in the eyes of whoever carried it out.
+// EffectOutcome is how an attempt ended as its worker saw it.
 type EffectOutcome uint8
 
 // The outcomes of an attempt.
@@ -257,7 +257,7 @@ type Rule string
 const (
 	RuleInput      Rule = "input"        // the observation contradicts itself; the checker cannot judge it
 	RuleLost       Rule = "lost"         // an occurrence, a run or an acknowledged change is nowhere
-	RuleInvented   Rule = "invented"     // a run or a record for a time that is no occurrence, or that nobody asked for
+	RuleInvented   Rule = "invented"     // a run or a record for a time that is no occurrence, or was not asked for
 	RuleTwice      Rule = "twice"        // an occurrence is accounted for more than once
 	RuleLive       Rule = "live"         // two live attempts of one run, or a second one without an excuse
 	RuleFence      Rule = "fence"        // a fence that does not grow, is shared or is unknown
@@ -273,7 +273,7 @@ const (
 	RuleEarly      Rule = "early"        // started before its time
 	RulePaused     Rule = "paused"       // fired while it was paused
 	RuleDeleted    Rule = "deleted"      // fired while it did not exist
-	RuleCanceled   Rule = "canceled"     // canceled though nobody asked, or went on though somebody did
+	RuleCanceled   Rule = "canceled"     // canceled without a request, or went on in spite of one
 	RuleOutcome    Rule = "outcome"      // the record says something else than the worker
 	RuleDead       Rule = "dead"         // dead letters and history disagree
 	RuleCall       Rule = "call"         // the answer to a call does not fit what became of it
@@ -281,10 +281,10 @@ const (
 	RuleReplicas   Rule = "replicas"     // two replicas differ
 	RuleCommitted  Rule = "claim"        // an attempt of a claim that the history does not know
 	RuleTerm       Rule = "term"         // an assignment of a lower term was taken
-	RuleLate       Rule = "late"         // due, free to run, and nobody cared
+	RuleLate       Rule = "late"         // due, free to run, and not claimed
 	RuleQueue      Rule = "queue"        // claimed from a paused queue, or more than its limit
 	RuleStalled    Rule = "stalled"      // nothing ran although a majority of the clocks was right
-	RuleOutage     Rule = "outage"       // an outage was committed for a time in which somebody led
+	RuleOutage     Rule = "outage"       // an outage was committed for a time with a leader
 	RuleDefinition Rule = "definition"   // an attempt is not what the definition at its claim says
 )
 

@@ -23,7 +23,7 @@ type Books struct {
 	Final   checker.Final
 	Seen    []Seen
 	Faults  []Outage          // by our hand
-	Vacant  []checker.Outage  // times in which nobody led, as takeovers committed them
+	Vacant  []checker.Outage  // times without a leader, as takeovers committed them
 	Workers map[string]string // whose address is whose, where each has its own; otherwise the history's word is taken for who sent a request
 	Lease   time.Duration     // of a worker's session; 0 = 30 s
 }
@@ -96,7 +96,7 @@ func (a *account) calls() []checker.Call {
 		t := TokenOf(j.Payload)
 		switch {
 		case !sent[t]:
-			a.bad("%s (%q) was invented: nobody created it", j.ID, j.Name)
+			a.bad("%s (%q) was invented: it was never created", j.ID, j.Name)
 		case a.jobs[t] != nil:
 			a.bad("%s was created twice: %s and %s", t, a.jobs[t].ID, j.ID)
 		default:
@@ -223,9 +223,9 @@ func outcome(status int) checker.EffectOutcome {
 	return checker.Failed
 }
 
-var vacantLine = regexp.MustCompile(`nobody_led="?\[([^\]]*)\]`)
+var vacantLine = regexp.MustCompile(`(?:outages|nobody_led)="?\[([^\]]*)\]`)
 
-// Vacancies is what logs of nodes say about times in which nobody led, each once, in their order. A leader says it when it takes over.
+// Vacancies is what logs of nodes say about times without a leader, each once, in their order. A leader says it when it takes over.
 func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
 	for _, m := range vacantLine.FindAllSubmatch(bytes.Join(logs, nil), -1) {
 		for _, part := range strings.Fields(string(m[1])) {
@@ -233,7 +233,7 @@ func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
 			a, aerr := time.Parse(time.RFC3339Nano, from)
 			z, zerr := time.Parse(time.RFC3339Nano, to)
 			if aerr != nil || zerr != nil {
-				return nil, fmt.Errorf("%q is no time in which nobody led", part)
+				return nil, fmt.Errorf("%q is no outage", part)
 			}
 			out = append(out, checker.Outage{From: job.At(a), To: job.At(z)})
 		}
@@ -242,7 +242,7 @@ func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
 	return slices.Compact(out), nil
 }
 
-// TokenOf is the token of a job: the path of the URL that it calls, or that its data has for whoever comes for its runs.
+// TokenOf is the token of a job: the path of the URL that it calls, or that its data has for a pull worker.
 func TokenOf(payload json.RawMessage) string {
 	var p struct {
 		URL  string

@@ -87,12 +87,12 @@ func TestBooksFindWhatTheCheckerCannotKnow(t *testing.T) {
 		wrong func(b *Books)
 		want  string
 	}{
-		{"a job of nobody", func(b *Books) { b.Final.Jobs[1].Payload = []byte(`{"url":"http://target/x"}`) }, "was invented"},
+		{"a job that was never created", func(b *Books) { b.Final.Jobs[1].Payload = []byte(`{"url":"http://target/x"}`) }, "was invented"},
 		{"a job made twice", func(b *Books) { b.Final.Jobs[1].Payload = b.Final.Jobs[0].Payload }, "was created twice"},
 		{"another number", func(b *Books) { b.Calls[0].Job = 7 }, "was acknowledged as j_7"},
 		{"a test that promises twice", func(b *Books) { b.Calls[2].Spec = b.Calls[1].Spec }, "the test created two twice"},
 		{"a request of another job", func(b *Books) { b.Seen[1].Token = "two" }, "got a request of run"},
-		{"a request to a place of nobody", func(b *Books) { b.Seen[1].Token = "x" }, "whose job calls one"},
+		{"a request to an unknown place", func(b *Books) { b.Seen[1].Token = "x" }, "whose job calls one"},
 		{"headers that disagree", func(b *Books) { b.Seen[1].ScheduledAt = inst(2000).String() }, "got a request of run"},
 		{"no run", func(b *Books) { b.Seen[1].Run = "x" }, "got a request of run"},
 		{"no key", func(b *Books) { b.Seen[1].Key = "" }, `with key ""`},
@@ -169,16 +169,16 @@ func TestFaultsOfBooks(t *testing.T) {
 }
 
 func TestVacancies(t *testing.T) {
-	log := `time=2026-11-15T08:21:06.452Z level=INFO msg="the scheduler serves" term=3 sessions_in_waiting=3 nobody_led=[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z]
-time=2026-11-15T08:21:07.452Z level=INFO msg="the scheduler serves" term=4 sessions_in_waiting=0 nobody_led=[]
-time=2026-11-15T08:21:08.452Z level=INFO msg="the leader goes on after a hold" nobody_led="[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z 2026-11-15T08:22:00Z/2026-11-15T08:23:00Z]"
+	log := `time=2026-11-15T08:21:06.452Z level=INFO msg="the scheduler serves" term=3 sessions_in_waiting=3 outages=[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z]
+time=2026-11-15T08:21:07.452Z level=INFO msg="the scheduler serves" term=4 sessions_in_waiting=0 outages=[]
+time=2026-11-15T08:21:08.452Z level=INFO msg="the leader goes on after a hold" outages="[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z 2026-11-15T08:22:00Z/2026-11-15T08:23:00Z]"
 `
 	got, err := Vacancies([]byte(log), []byte(log))
 	first := checker.Outage{From: 1794730870391, To: 1794730871600}
 	if err != nil || len(got) != 2 || got[0] != first || got[1].To-got[1].From != 60_000 {
 		t.Error(got, err)
 	}
-	if _, err := Vacancies([]byte("nobody_led=[yesterday/today]")); err == nil {
+	if _, err := Vacancies([]byte("outages=[yesterday/today]")); err == nil {
 		t.Error("nonsense is read")
 	}
 }

@@ -117,7 +117,7 @@ func touchSources(root string) error {
 			_, err = os.Stat(path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // somebody is editing
+			return nil // it is being edited
 		}
 		return err
 	})

@@ -60,7 +60,7 @@ func NewClusterAt(tb testing.TB, binary string, n int, place func(i int, node *N
 // NoCluster is one without nodes, for a test that starts them itself.
 func NoCluster(tb testing.TB) *Cluster { return &Cluster{tb: tb} }
 
-// Leader waits until one of the living nodes leads and is ready, and nobody claims to lead with a higher term.
+// Leader waits until one of the living nodes leads and is ready, and none claims to lead with a higher term.
 func (c *Cluster) Leader() *Node {
 	c.tb.Helper()
 	var leader *Node

@@ -31,7 +31,7 @@ func straceLog(lines ...string) string {
 	return b.String()
 }
 
-// The log of a process that makes a file, writes two pages of which only the first is synced, tells somebody, and renames a small file
+// The log of a process that makes a file, writes two pages of which only the first is synced, sends a message, and renames a small file
 // into place. Line numbers matter: the tests below cut at them.
 var sample = []string{
 	`1 openat(AT_FDCWD<'/tmp'>, "'/d/a'", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 7<'/d/a'>`,          // 1

@@ -18,7 +18,7 @@ import (
 // Net is a network of machines of their own, one a node: network namespaces on a bridge. This process stands on the bridge too and
 // reaches all of them, and a target on it is reached by all.
 //
-// A way is cut by a wrong neighbour entry: what is sent that way goes to a card that does not exist. Nobody is told, packets are just gone,
+// A way is cut by a wrong neighbour entry: what is sent that way goes to a card that does not exist. Neither side is told, packets are just gone,
 // and the other direction is as it was. It needs no packet filter, and so no kernel modules.
 type Net struct {
 	Host string // this process's address

@@ -83,7 +83,7 @@ func (n *Node) http() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: 30 * time.Second}
 }
 
-// Stale is a client that reads what this node itself knows, whoever leads.
+// Stale is a client that reads what this node itself knows, leader or not.
 func (n *Node) Stale() *client.Client {
 	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale(), client.WithTimeout(0))
 }

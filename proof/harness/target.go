@@ -100,7 +100,7 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// Before the answer: whoever gets it must find it written down.
+	// Before the answer: with it, it is written down.
 	t.mu.Lock()
 	t.seen[i].Answered, t.seen[i].Status = time.Now(), status
 	t.mu.Unlock()

@@ -304,7 +304,7 @@ func fdArg(s string) (fd int, path string, err error) {
 	}
 	rest, after, _ := strings.Cut(rest, ">")
 	b, err := unhex(rest)
-	if after != "" { // a file without a name is nobody's any more
+	if after != "" { // a file without a name belongs to no directory any more
 		return fd, "", err
 	}
 	return fd, string(b), err
@@ -323,7 +323,7 @@ func unhex(s string) ([]byte, error) {
 	return b, err
 }
 
-// Said finds the first time after a position that the process told somebody something: the write to anything but a file with which the
+// Said finds the first time after a position that the process sent something: the write to anything but a file with which the
 // text was complete. What goes out on a connection is read as one stream, because a buffer may be flushed in the middle of a word.
 func (t *Trace) Said(text string, after int) *Event {
 	var first *Event

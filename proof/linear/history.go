@@ -141,7 +141,7 @@ func ask(ctx context.Context, c *client.Client, in Input) (out Output, answered,
 	if errors.As(err, &known) {
 		switch known.Code {
 		case job.CodeNotFound:
-			if in.Kind == Create { // repeated under its key: it was done, and somebody deleted the job since
+			if in.Kind == Create { // repeated under its key: it was done, and the job was deleted since
 				return Output{Answer: Done}, true, true
 			}
 			return Output{Answer: NotFound}, true, true
@@ -191,7 +191,7 @@ func (h *History) Client(ctx context.Context, seed uint64, nodes []*client.Clien
 		cancel()
 		switch {
 		case !ok:
-			id = h.newClient() // whoever does not know what became of his call does nothing after it
+			id = h.newClient() // a client that does not know what became of its call does nothing after it
 			time.Sleep(20 * time.Millisecond)
 		case in.Kind == Read:
 			versions[in.Name] = out.Job.Version

@@ -95,7 +95,7 @@ func judge(t *testing.T, h *History) {
 type storm struct {
 	t     *testing.T
 	c     *harness.Cluster
-	net   *harness.Net // nil: nobody can be cut off here
+	net   *harness.Net // nil: no node can be cut off here
 	h     *History
 	rng   *rand.Rand
 	nodes []*client.Client
@@ -148,7 +148,7 @@ func (s *storm) transfer(leader *harness.Node) {
 	}
 }
 
-// cut cuts a node off, both ways or one way, while clients go on asking it, too, and some ask nobody else. Reads there must fail or be right.
+// cut cuts a node off, both ways or one way, while clients go on asking it, too, and some ask no other. Reads there must fail or be right.
 func (s *storm) cut(n *harness.Node, asleep bool) {
 	me := slices.Index(s.c.Nodes, n)
 	way := s.rng.IntN(4) // 2 and 3: both ways
@@ -186,7 +186,7 @@ func (s *storm) cutFollower(leader *harness.Node) {
 
 func (s *storm) cutAsleep(leader *harness.Node) { s.cut(leader, true) }
 
-// apart cuts all three off from each other for a moment: nobody leads, and every side is asked.
+// apart cuts all three off from each other for a moment: there is no leader, and every side is asked.
 func (s *storm) apart(*harness.Node) {
 	s.h.CutOff(s.nodes...)
 	for i := range s.nodes {
@@ -271,7 +271,7 @@ func TestJobsAreLinearizable(t *testing.T) {
 			t.Skip(why)
 		}
 		if a.Reads == 0 || a.Writes == 0 {
-			t.Error("nobody asked a node that was cut off")
+			t.Error("no client asked a node that was cut off")
 		}
 	})
 }

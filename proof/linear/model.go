@@ -45,7 +45,7 @@ const (
 	NotFound         // there is no such job
 	Duplicate        // create: there is one already
 	Conflict         // update: it has another version
-	Unknown          // nobody knows: it may have happened, at any time from then on
+	Unknown          // outcome unknown: it may have happened, at any time from then on
 )
 
 func (a Answer) String() string {

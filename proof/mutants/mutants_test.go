@@ -155,7 +155,7 @@ func (l *lab) search(t *testing.T, m mutant.Mutant) finding {
 		return finding{seeds: i + 1, by: it.String(), why: why(out)}
 	}
 	t.Errorf("not found with %d seeds", len(tries))
-	return finding{by: "NOBODY"}
+	return finding{by: "NOTHING"}
 }
 
 // simulate runs a seed with a fault and says whether that was found.

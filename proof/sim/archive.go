@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// archive keeps what was ever committed and may be gone at the end: records of the history with their stamps, floors, jobs. Whoever applies
+// archive keeps what was ever committed and may be gone at the end: records of the history with their stamps, floors, jobs. The node that applies
 // something first is asked for it, at the same instant.
 type archive struct {
 	seq     uint64

@@ -113,7 +113,7 @@ func deafLeader(p *plan, rng *rand.Rand) {
 	}
 }
 
-// backlog: there is more to do than there are slots, for longer than anybody's grace, and nobody is to blame.
+// backlog: there is more to do than there are slots, for longer than any job's grace, and nothing is broken.
 func backlog(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 0, 1, 2*time.Minute
 	for _, policy := range []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll} {
@@ -143,7 +143,7 @@ func racing(p *plan, rng *rand.Rand) {
 }
 
 // latePull: pull workers are cut off, or do not hear the answers to their polls, for a little longer than a lease. What they ended
-// meanwhile, and what they were given, is late: somebody else has it.
+// meanwhile, and what they were given, is late: another worker has it.
 func latePull(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 6*time.Second, 0, true
 	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}

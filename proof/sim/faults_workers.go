@@ -45,7 +45,7 @@ func (c *cluster) cloneWorker(f plannedFault) bool {
 	return d.end()
 }
 
-// sameName lets a second process of a worker's name meet the next leader before the real one, which hears of nobody for a moment that is much
+// sameName lets a second process of a worker's name meet the next leader before the real one, which hears of no leader for a moment that is much
 // shorter than its lease.
 func (c *cluster) sameName(f plannedFault) bool {
 	i := c.leader()

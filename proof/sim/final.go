@@ -31,7 +31,7 @@ func (c *cluster) settle() bool {
 	return c.eventually(30*time.Minute+200*hb, "everything has recovered and is decided", func(ctx context.Context) error {
 		i := c.leader()
 		if i < 0 {
-			return errors.New("nobody leads")
+			return errors.New("no leader")
 		}
 		for _, cl := range c.clients {
 			if err := cl.Ready(ctx); err != nil {

@@ -25,7 +25,7 @@ type options struct {
 	base         time.Time
 	length       time.Duration
 	pullers      []plannedPuller
-	onlyPull     bool          // nobody else takes runs of queues
+	onlyPull     bool          // no other worker takes runs of queues
 	historyAge   time.Duration // 0: everything is kept
 	historyCount uint64
 	crowd        int           // how many jobs are due in one second, and

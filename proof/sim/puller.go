@@ -109,7 +109,7 @@ func (p *puller) take() (proc *process, stop context.CancelFunc, done chan struc
 	return p.proc, stop, p.done
 }
 
-// kill is kill -9. The goroutines of the process end a little later, and nobody hears of them.
+// kill is kill -9. The goroutines of the process end a little later, and nothing of theirs is heard.
 func (p *puller) kill() bool {
 	proc, stop, _ := p.take()
 	if stop == nil {

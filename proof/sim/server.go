@@ -34,7 +34,7 @@ type server struct {
 
 	mu    sync.Mutex
 	life  *life // nil: it is down
-	wiped bool  // its first data directory is gone: it joins whoever is there
+	wiped bool  // its first data directory is gone: it joins the nodes that are there
 }
 
 // life is one process.
@@ -209,7 +209,7 @@ func (s *server) open() error {
 	return nil
 }
 
-// fatal is the end of a process whose disk failed. It returns, unlike the real one, into a process that nobody hears any more.
+// fatal is the end of a process whose disk failed. It returns, unlike the real one, into a process that is cut off from everything.
 func (l *life) fatal(err error) {
 	if l.gone() {
 		return
@@ -267,7 +267,7 @@ func (s *server) take() *life {
 	defer s.mu.Unlock()
 	l := s.life
 	if l == nil || l.gone() {
-		return nil // its end is somebody else's business
+		return nil // its end is its owner's business
 	}
 	s.life = nil
 	return l

@@ -20,7 +20,7 @@ type manner struct {
 	retryAfter            time.Duration // asked for by a failure, now and then
 }
 
-// body is one attempt in a process: what happens in it depends on seed, run and attempt only, whoever carries it out and when.
+// body is one attempt in a process: what happens in it depends on seed, run and attempt only, not on worker and time.
 func (m *manner) dice(seed uint64, a job.Assignment) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(a.Run.String()))
