@@ -32,7 +32,7 @@ type Options struct {
 
 	NodeFlags  []string
 	OwnWorkers bool // the nodes have workers, as they have by default
-	// Progress is called now and then; total 0: nobody knows.
+	// Progress is called now and then; total 0: unknown.
 	Progress func(what string, done, total int)
 }
 

@@ -19,7 +19,7 @@ import (
 // patient is for requests under load: they may take long, and a node that does not answer at all must not hold a measurement for ever.
 var patient = client.WithTimeout(time.Minute)
 
-// Cluster is what is measured: processes of our own, or somebody else's at an address.
+// Cluster is what is measured: processes of our own, or a cluster at an address.
 type Cluster struct {
 	binary string
 	nodes  []*process

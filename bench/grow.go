@@ -82,7 +82,7 @@ func (b *Bench) takeover(ctx context.Context, dead *process) (float64, error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return 0, fmt.Errorf("nobody took over within a minute")
+	return 0, fmt.Errorf("no leader was elected within a minute")
 }
 
 // Growth is Hot again and again with more and more jobs that are not due.

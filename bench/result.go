@@ -69,7 +69,7 @@ func (r *Result) problem(format string, args ...any) {
 	}
 }
 
-// judged is the result to show. How fast something was that is wrong means nothing, so nobody is told.
+// judged is the result to show. How fast something was that is wrong means nothing, so it is left out.
 func (r *Result) judged() *Result {
 	if len(r.Problems) == 0 {
 		return r

@@ -82,7 +82,7 @@ func TestOnceFindsWhatIsWrong(t *testing.T) {
 	}
 	for _, v := range []verdict{
 		{name: "all is well", play: all},
-		{name: "jobs of somebody else", play: func(s *scene) { all(s); s.ran(key(9, at)); s.arrived(key(8, at)); s.recorded(key(7, at), job.RunDead) }},
+		{name: "jobs of another bench", play: func(s *scene) { all(s); s.ran(key(9, at)); s.arrived(key(8, at)); s.recorded(key(7, at), job.RunDead) }},
 		{name: "never ran", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(3, at)) }, lost: 1, says: "job j_2 has no run"},
 		{name: "recorded and not delivered", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.recorded(key(3, at), job.RunSucceeded) }, lost: 1, says: "never reached the target"},
 		{name: "delivered and not recorded", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.arrived(key(3, at)) }, lost: 1, says: "is not in the history"},

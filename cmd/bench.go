@@ -253,7 +253,7 @@ func benchSpinCmd() *cobra.Command {
 		Run: func(cmd *cobra.Command, _ []string) { bench.Spin(cmd.Context()) }}
 }
 
-// progress is one line that is written over and over; none where nobody looks.
+// progress is one line that is written over and over; none where the output is no terminal.
 type progress struct {
 	w     io.Writer
 	off   bool

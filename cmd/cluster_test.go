@@ -144,7 +144,7 @@ func TestBadJoins(t *testing.T) {
 		{"duplicate id", join("n1", t.TempDir()), exitConflict, []string{"has a node n1 with another data directory; it is running at " + n1.Addr(), "hint: if that one is gone for good, run `carillon cluster remove n1` first; otherwise choose another --node-id"}},
 		{"duplicate id, through a follower", join("n1", t.TempDir(), "--join", n2.Addr()), exitConflict, []string{"has a node n1"}},
 		{"another cluster", join("n3", dir("n3", "elsewhere")), exitConflict, []string{"the data directory of node n3 belongs to cluster elsewhere", "hint: name a node of the right cluster, or empty the data directory"}},
-		{"somebody else's directory", join("n3", dir("n9", "")), exitFailure, []string{`belongs to node "n9" and not to "n3"`, "--node-id n9"}},
+		{"directory of another node", join("n3", dir("n9", "")), exitFailure, []string{`belongs to node "n9" and not to "n3"`, "--node-id n9"}},
 		{"no address", []string{"server", "--node-id", "n3", "--data-dir", t.TempDir(), "--join", "nowhere"}, exitUsage, []string{`--join: "nowhere" is not an address`, "hint: use host:port"}},
 		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exitConflict, []string{"the leader finds node n2 and not node n3", "--advertise"}},
 	} {
@@ -221,7 +221,7 @@ func TestMinFreeDisk(t *testing.T) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
-	// Nobody means five bytes.
+	// Five bytes are a mistake.
 	for _, in := range []string{"5", "1048575", "2.5"} {
 		if _, errOut, code := newShell(t).run("", "server", "--node-id", "n1", "--data-dir", "d", "--min-free-disk", in); code != exitUsage || !strings.Contains(errOut, "error: --min-free-disk: "+in+" would be ") || !strings.Contains(errOut, "hint: give it a unit, such as 5GiB or 5%") {
 			t.Errorf("%s: exit %d %s", in, code, errOut)

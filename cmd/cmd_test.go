@@ -403,11 +403,11 @@ func TestColor(t *testing.T) {
 func TestWidth(t *testing.T) {
 	s := newShell(t)
 	s.populate()
-	if _, errOut, code := s.run("", "submit", "--name", "a-name-that-somebody-thought-would-explain-everything", "--schedule", "0 9 * * MON-FRI", "--tz", "America/Argentina/Buenos_Aires", "--shell", "date"); code != 0 {
+	if _, errOut, code := s.run("", "submit", "--name", "a-name-that-an-owner-thought-would-explain-everything", "--schedule", "0 9 * * MON-FRI", "--tz", "America/Argentina/Buenos_Aires", "--shell", "date"); code != 0 {
 		t.Fatal(errOut)
 	}
 	ready := job.At(noon.Add(90 * time.Second))
-	s.fake.AddOpen(job.Run{RunID: "r_3.x.s", JobID: 3, JobName: "a-name-that-somebody-thought-would-explain-everything", ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
+	s.fake.AddOpen(job.Run{RunID: "r_3.x.s", JobID: 3, JobName: "a-name-that-an-owner-thought-would-explain-everything", ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
 		Status: job.RunRetrying, ReadyAt: ready, Attempt: 2, Error: "status 503 Service Unavailable: come back when there is more of me than there is now"})
 	commands := [][]string{{"jobs"}, {"runs"}, {"runs", "hello"}, {"runs", "--status", "skipped,missed,dead"}, {"dead"}}
 	for _, s.color = range []bool{false, true} {

@@ -62,14 +62,14 @@ func (a *app) devCmd() *cobra.Command {
 	return c
 }
 
-// onlyLoopback keeps others away from a node that runs shell jobs for whoever reaches it.
+// onlyLoopback keeps other machines away from a node that runs shell jobs for every client.
 func onlyLoopback(listen string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || !isAddress(listen) {
 		return job.Invalid("--listen", "use host:port, such as "+client.DefaultAddr, "%q is not an address", listen)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return job.Invalid("--listen", "use `carillon server`, which runs shell jobs only with --executors shell", "%q is not a loopback address, and a dev node runs shell jobs for whoever reaches it", listen)
+		return job.Invalid("--listen", "use `carillon server`, which runs shell jobs only with --executors shell", "%q is not a loopback address, and a dev node runs shell jobs for every client", listen)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func splitPort(listen string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// keep runs a node until ctx ends, and starts it again after somebody killed it. A node that ends by itself has a reason to, and ends
+// keep runs a node until ctx ends, and starts it again after it was killed. A node that ends by itself has a reason to, and ends
 // all.
 func (d *devCluster) keep(ctx context.Context, n *devNode) error {
 	for {

@@ -106,7 +106,7 @@ func (a *app) report(w io.Writer, err error) int {
 	default:
 		f.Error = job.Error{Code: job.CodeInternal, Message: err.Error()}
 	}
-	_ = printJSON(w, f) //nolint:errcheck // there is nobody else to tell
+	_ = printJSON(w, f) //nolint:errcheck // there is no other place to report it
 	return f.ExitCode
 }
 

@@ -14,7 +14,7 @@ const (
 	maxPercent = 800
 )
 
-// tuneGC keeps that up until the process ends. Whoever sets GOGC or GOMEMLIMIT knows better.
+// tuneGC keeps that up until the process ends. GOGC and GOMEMLIMIT take precedence.
 func tuneGC() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return

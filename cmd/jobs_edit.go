@@ -23,7 +23,7 @@ func (a *app) jobsEditCmd() *cobra.Command {
 		}
 		return a.editInEditor(cmd, ref)
 	})
-	c.Long = `Edit a job as YAML in $VISUAL or $EDITOR. The text carries the job's version: if somebody else edits the job meanwhile, yours is
+	c.Long = `Edit a job as YAML in $VISUAL or $EDITOR. The text carries the job's version: if another edit of the job comes first, yours is
 refused. What you typed is never lost; when it is refused, the message says where it is kept.`
 	c.Flags().StringVar(&file, "file", "", "take the new text from this file (- for standard input) instead of an editor")
 	return c

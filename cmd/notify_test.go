@@ -22,7 +22,7 @@ func TestNotifyGolden(t *testing.T) {
 		[]string{"submit", "--name", "one", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "https://hooks.example.com/x", "--notify-on", "failure", "--json"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-on", "failure"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "ftp://x/secret"},
-		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-email", "nobody"},
+		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-email", "me"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-email", "a@b.c", "--notify-on", "sucess"},
 		[]string{"submit", "x.yaml", "--notify-email", "a@b.c"},
 		[]string{"<name: file\ntype: shell\nschedule: '@manual'\npayload: {command: date}\nnotify:\n  webhook: ops\n  on: [recovery]\n"},

@@ -280,7 +280,7 @@ func relative(d time.Duration) string {
 	return "now"
 }
 
-// coarse is a duration in at most two units, cut off: nobody needs the seconds of three days.
+// coarse is a duration in at most two units, cut off: three days need no seconds.
 func coarse(d time.Duration) string {
 	type unit struct {
 		size time.Duration

@@ -56,7 +56,7 @@ func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer
 	return a.report(stderr, err)
 }
 
-// signals ends the context at the first SIGINT or SIGTERM, and the process at the second: whoever asks twice does not want to wait.
+// signals ends the context at the first SIGINT or SIGTERM, and the process at the second.
 func signals() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 2)

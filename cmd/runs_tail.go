@@ -53,7 +53,7 @@ func (a *app) runsTailCmd() *cobra.Command {
 	return c
 }
 
-// tailNotes is what somebody who watches should know beside the text: on standard error, so that the text stays what was written.
+// tailNotes is what a reader should know beside the text: on standard error, so that the text stays what was written.
 func tailNotes(last, o job.RunOutput, follow bool) (notes []string) {
 	if o.Fence != last.Fence && last.Fence != 0 && o.Fence != 0 {
 		notes = append(notes, fmt.Sprintf("attempt %d", o.Attempt))
@@ -70,7 +70,7 @@ func tailNotes(last, o job.RunOutput, follow bool) (notes []string) {
 			notes = append(notes, fmt.Sprintf("the run is %s and has written nothing yet", o.Status))
 		}
 	default:
-		notes = append(notes, fmt.Sprintf("the run is %s: nobody works on it right now", o.Status))
+		notes = append(notes, fmt.Sprintf("the run is %s: no worker has it right now", o.Status))
 	}
 	return notes
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// What was written comes once and in order, on standard output alone: over attempts, over gaps, over moments in which nobody leads, and
+// What was written comes once and in order, on standard output alone: over attempts, over gaps, over moments without a leader, and
 // with the end that no part had.
 func TestTailFollows(t *testing.T) {
 	answers := []any{
@@ -20,7 +20,7 @@ func TestTailFollows(t *testing.T) {
 		job.RunOutput{Status: job.RunPending},
 		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7},
 		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Next: 4, Text: "one\n"},
-		job.Errorf(job.CodeNoLeader, "try again", "nobody leads right now"),
+		job.Errorf(job.CodeNoLeader, "try again", "there is no leader right now"),
 		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Offset: 4, Next: 8, Text: "two\n"},
 		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Offset: 8, Next: 8},
 		job.RunOutput{Status: job.RunRunning, Attempt: 1, Fence: 7, Offset: 108, Next: 112, Text: "far\n"},
@@ -57,10 +57,10 @@ func TestTailFollows(t *testing.T) {
 	if out != "one\ntwo\nfar\nagain\nend\n" || code != 0 {
 		t.Errorf("%d %q", code, out)
 	}
-	const want = "--- the run is pending: nobody works on it right now\n" +
+	const want = "--- the run is pending: no worker has it right now\n" +
 		"--- the run is running and has written nothing yet\n" +
 		"--- 100 bytes were written too fast to follow\n" +
-		"--- the run is retrying: nobody works on it right now\n" +
+		"--- the run is retrying: no worker has it right now\n" +
 		"--- attempt 2\n" +
 		"--- the run is dead\n"
 	if errOut != want {
@@ -73,15 +73,15 @@ func TestTailFollows(t *testing.T) {
 	}
 }
 
-// Nobody leads for longer than a client tries: it ends, with the reason.
+// There is no leader for longer than a client tries: it ends, with the reason.
 func TestTailEndsWithoutALeader(t *testing.T) {
 	s := newShell(t)
 	s.populate()
 	s.fake.Hook = func(context.Context, string) error {
-		return job.Errorf(job.CodeNoLeader, "start one of them", "nobody leads: 2 of 3 voters are unreachable")
+		return job.Errorf(job.CodeNoLeader, "start one of them", "no leader: 2 of 3 voters are unreachable")
 	}
 	_, errOut, code := s.run("", "runs", "tail", "--follow", job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String())
-	if code != exitUnavailable || errOut != "error: nobody leads: 2 of 3 voters are unreachable\nhint: start one of them\n" {
+	if code != exitUnavailable || errOut != "error: no leader: 2 of 3 voters are unreachable\nhint: start one of them\n" {
 		t.Errorf("%d %q", code, errOut)
 	}
 }

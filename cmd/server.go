@@ -168,7 +168,7 @@ func isAddress(s string) bool {
 
 const stoppingText = "stopping: what runs is finished first; interrupt again to stop at once"
 
-// runNode runs a node until somebody asks for its end, which is then a success.
+// runNode runs a node until it is asked to end, which is then a success.
 func runNode(cmd *cobra.Command, cfg ServerConfig, ready func(addr string)) error {
 	logStart(cmd, "node", cfg.LogLevel, cfg.LogFormat)
 	quiet := context.AfterFunc(cmd.Context(), func() {

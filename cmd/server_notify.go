@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/notify"
 )
 
-// notifyFlags are what a node needs to know to tell somebody that a job fails. Every node of a cluster gets the same: any may lead.
+// notifyFlags are what a node needs to send notifications. Every node of a cluster gets the same: any may lead.
 type notifyFlags struct {
 	webhooks     []string
 	smtp         notify.SMTP

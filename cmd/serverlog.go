@@ -28,7 +28,7 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// notice says something to whoever started a process that lasts: a line of text, or one of the log if that is JSON, so that everything there
+// notice says something to the user who started a process that lasts: a line of text, or one of the log if that is JSON, so that everything there
 // is.
 func notice(w io.Writer, format, text, event string, attrs ...any) {
 	if format == "json" {

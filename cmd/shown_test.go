@@ -70,7 +70,7 @@ func TestRunsShowWhatIsDue(t *testing.T) {
 	}
 }
 
-// A time without its zone is a riddle for whoever reads it elsewhere.
+// A time without its zone is ambiguous on another machine.
 func TestTimesHaveTheirZone(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {

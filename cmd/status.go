@@ -91,7 +91,7 @@ func (p *printer) status(s client.Status) {
 	}
 	leader := s.Leader
 	if leader == "" {
-		leader = p.paint(red, "nobody")
+		leader = p.paint(red, "no node")
 	}
 	backlog := strconv.FormatInt(s.Backlog, 10)
 	if s.BacklogMore {
@@ -186,7 +186,7 @@ func (p *printer) disk(s client.Status) string {
 	return p.paint(red, "ALMOST FULL: ") + text
 }
 
-// memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing if nobody leads.
+// memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing without one.
 func (p *printer) memberTable(s client.Status) table {
 	var t table
 	t.row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "DISK", "")

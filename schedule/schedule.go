@@ -89,7 +89,7 @@ func Parse(expr string, o Options) (*Schedule, error) {
 }
 
 // cutZone takes a "TZ=Zone " or "CRON_TZ=Zone " prefix off the expression. It must not contradict the job's zone:
-// whichever won, somebody would read the other one and be wrong by hours.
+// whichever won, a reader of the other one would be wrong by hours.
 func cutZone(expr, zone string) (rest, name string, err error) {
 	text, ok := strings.CutPrefix(expr, "CRON_TZ=")
 	if !ok {

@@ -31,7 +31,7 @@ type gate struct {
 	closed  bool
 	serving sync.WaitGroup
 
-	room chan struct{} // told when somebody leaves
+	room chan struct{} // told when a connection leaves
 	done chan struct{}
 }
 

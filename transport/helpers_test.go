@@ -26,7 +26,7 @@ const long = 20 * time.Second
 
 func listen(t *testing.T, addr string) net.Listener {
 	t.Helper()
-	// A port just released can be held by somebody else's dial for a moment.
+	// A port just released can be held by another process's dial for a moment.
 	for end := time.Now().Add(long); ; time.Sleep(20 * time.Millisecond) {
 		ln, err := net.Listen("tcp", addr)
 		if err == nil {

@@ -128,8 +128,8 @@ func (m *Mux) Serve() error {
 }
 
 // Close closes the listener, both of the mux's own, and the connections that
-// nobody has accepted from those yet; their Accepts return net.ErrClosed.
-// Connections already accepted belong to whoever accepted them. Close returns
+// were not accepted from those yet; their Accepts return net.ErrClosed.
+// Connections already accepted belong to their acceptors. Close returns
 // when the mux's goroutines have ended.
 func (m *Mux) Close() error {
 	m.closing.Do(func() {
@@ -144,7 +144,7 @@ func (m *Mux) Close() error {
 }
 
 // classify finds out what conn speaks, in a goroutine of its own: a client that
-// says nothing holds up nobody else.
+// says nothing holds up no other.
 func (m *Mux) classify(conn net.Conn) {
 	m.gate.admit(conn, func(t *ticket) {
 		conn.SetDeadline(time.Now().Add(m.opts.Timeout))

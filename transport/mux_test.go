@@ -100,7 +100,7 @@ func TestSilentClientsCannotLockOutOthers(t *testing.T) {
 	}
 }
 
-// A crowd of honest clients is served in full: they wait for room, nobody is
+// A crowd of honest clients is served in full: they wait for room, none is
 // dropped for arriving together.
 func TestCrowdOfHonestClients(t *testing.T) {
 	m := startMux(t, "127.0.0.1:0", Options{MaxPending: 2})

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// errQueueFull means that nobody accepts what was sorted out for them.
+// errQueueFull means that the listener does not accept its connections.
 var errQueueFull = errors.New("transport: too many connections not accepted")
 
 // queueLen is far more than a server that accepts at all ever leaves waiting.
@@ -59,7 +59,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the connections nobody accepted, too.
+// Close closes the connections that were not accepted, too.
 func (q *queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -112,9 +112,9 @@ func (t *RaftTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 	return &pipeline{p, t.timeout}, nil
 }
 
-// pipeline gives up when an append waits too long. Whoever takes the answers
+// pipeline gives up when an append waits too long. The reader of the answers
 // stops at the first that is bad: a newer term, a log that does not match. The
-// next answer then waits for somebody to take it, and with it the sender, who
+// next answer then waits for a reader, and with it the sender, who
 // is the one that would close the pipeline. In raft (v1.7.3) both wait for
 // ever: a leader that steps down never gets to the end of Shutdown, and one
 // that goes on leading sends that peer no more entries.

@@ -112,10 +112,10 @@ func check(err error, got, want uint64) error {
 	return err
 }
 
-// Answers that nobody takes hold up the sender, who is the only one to close
+// Answers that are not read hold up the sender, who is the only one to close
 // the pipeline: so it was when a leader learned of a newer term while two more
 // appends were under way, and its shutdown never came to an end.
-func TestPipelineThatNobodyReadsEnds(t *testing.T) {
+func TestPipelineWithoutReaderEnds(t *testing.T) {
 	a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)
 	ta := &RaftTransport{NetworkTransport: answer(t, a), timeout: 50 * time.Millisecond}
 	answer(t, b)
@@ -246,7 +246,7 @@ func TestRestartedPeerIsChecked(t *testing.T) {
 	}
 }
 
-// cable forwards connections until it is cut: then nothing passes, and nobody
+// cable forwards connections until it is cut: then nothing passes, and neither side
 // is told, as when a machine loses power.
 type cable struct {
 	ln  net.Listener
@@ -460,7 +460,7 @@ func TestClusterOverMux(t *testing.T) {
 	}
 }
 
-// Raft's Shutdown closes the transport at its end, and whoever waits for it closes the log then: a heartbeat that is still being handled
+// Raft's Shutdown closes the transport at its end, and the node closes the log after that: a heartbeat that is still being handled
 // would find it closed, and one that comes later as well.
 func TestCloseWaitsForHeartbeats(t *testing.T) {
 	var b beats

@@ -41,7 +41,7 @@ type StreamOptions struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// OnRefused, if set, is told of every handshake that failed because one of
-	// two nodes would not talk to the other, whoever dialled. Otherwise like
+	// two nodes would not talk to the other, whichever dialled. Otherwise like
 	// OnError, which is told as well.
 	OnRefused func(*RefusedError)
 

@@ -111,7 +111,7 @@ func refused(byPeer bool, reason string) func(error) bool {
 	}
 }
 
-// Both sides can say why, whoever refused.
+// Both sides can say why, whichever refused.
 func TestHandshakeRefused(t *testing.T) {
 	t.Run("by the acceptor", func(t *testing.T) {
 		a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)

@@ -2,7 +2,7 @@
 // key) pairs and hands them out in time order as time is advanced.
 //
 // It is a pure data structure: it reads no clock, starts no goroutine and does
-// no I/O, so whoever owns it decides what time is. DESIGN.md says why it looks
+// no I/O, so its owner decides what time is. DESIGN.md says why it looks
 // the way it does.
 package wheel
 
