@@ -178,7 +178,7 @@ func (c *tally) String() string {
 
 // ended judges the end of a process to which a fault happened. The rule: a write or sync of the log or of the state that fails ends the
 // process, with exit code 70 once it serves, and before that like any start that fails. One of a snapshot's files, or of the file in
-// which a received state is put together, may leave it running: the old state is whole then, and the log is kept (pitfalls 6).
+// which a received state is put together, may leave it running: the old state is whole then, and raft keeps the log.
 func ended(t *testing.T, node *harness.Node, class string, ready bool, what string) (alive bool) {
 	t.Helper()
 	aside := class == harness.ClassSnapshot || strings.Contains(what, "state.db.restore") ||
