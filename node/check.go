@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -57,7 +58,7 @@ func Check(dir string) (CheckResult, error) {
 		if fi, err := os.Stat(d.file(name)); err != nil {
 			return res, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
 		} else if fi.Size() == 0 { // it is made whole under another name
-			res.Problems = append(res.Problems, damaged(d.file(name), "it is empty").Error())
+			res.Problems = append(res.Problems, store.Damaged(d.file(name), "it is empty").Error())
 			continue
 		}
 		if err := store.VerifyPages(d.file(name)); err != nil {
@@ -77,7 +78,7 @@ func Check(dir string) (CheckResult, error) {
 
 // checkReach holds the state against the log and the newest snapshot.
 func (d *dataDir) checkReach(res *CheckResult) error {
-	log, err := openLog(d.file(fileRaft), StoreConfig{LockTimeout: time.Second}, true)
+	log, err := raftlog.Open(d.file(fileRaft), raftlog.Options{LockTimeout: time.Second, ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (d *dataDir) checkReach(res *CheckResult) error {
 		case err == nil:
 			res.Index, res.Term = h.Index, h.Term
 		case !errors.Is(err, fs.ErrNotExist):
-			res.Problems = append(res.Problems, damaged(filepath.Join(d.file(dirSnapshot), snap.ID+".snap"), err).Error())
+			res.Problems = append(res.Problems, store.Damaged(filepath.Join(d.file(dirSnapshot), snap.ID+".snap"), err).Error())
 			return nil
 		}
 	}
@@ -138,7 +139,7 @@ func (d *dataDir) snapshotMeta() (s namedSnapshot, err error) {
 	}
 	if err == nil {
 		if err = json.Unmarshal(data, &s); err != nil {
-			err = damaged(path, err)
+			err = store.Damaged(path, err)
 		}
 	}
 	return s, err

@@ -342,7 +342,7 @@ func (m *member) open(t *testing.T) {
 	}
 	m.cfg.hooks.transport = func(t *raft.NetworkTransport) raft.Transport { return newLinkTransport(l, t) }
 	m.slow = &slowDisk{l: l}
-	m.cfg.Store.wrapLog = m.slow.wrap
+	m.cfg.Machine.Write = m.slow.write
 	if m.cfg.Clock == nil {
 		m.clock = &shiftedClock{start: time.Now()}
 		m.cfg.Clock = m.clock

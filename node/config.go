@@ -68,8 +68,6 @@ type StoreConfig struct {
 	RecentNames int  // how many names are kept in memory before they move to their bucket; 0: half a million
 	NoSync      bool // no fsync: for tests only
 	LockTimeout time.Duration
-
-	wrapLog func(logStore) logStore // tests put a failing disk in between
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -215,11 +216,11 @@ func TestInterruptedBootstrap(t *testing.T) {
 	if err := d.claim(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := openLog(d.file(fileRaft), StoreConfig{}, false)
+	l, err := raftlog.Open(d.file(fileRaft), raftlog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+	if err := raftlog.SetTerm(l, 1); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -19,7 +20,7 @@ type group struct {
 	cfg       *Config
 	log       *slog.Logger
 	store     *store.Store
-	logs      *durableLog
+	logs      *raftlog.Log
 	snaps     *fsm.Snapshots
 	fsm       *fsm.FSM
 	applier   *applier
@@ -50,14 +51,12 @@ func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
 	if err := store.VerifyPages(dir.file(fileRaft)); err != nil { // of the state file the store does it
 		return nil, err
 	}
-	logs, err := openLog(dir.file(fileRaft), cfg.Store, false)
+	g.logs, err = raftlog.Open(dir.file(fileRaft), raftlog.Options{
+		NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, Fatal: cfg.Fatal, BeforeWrite: cfg.Machine.write("log"),
+	})
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Store.wrapLog != nil {
-		logs = cfg.Store.wrapLog(logs)
-	}
-	g.logs = &durableLog{logStore: logs, fatal: cfg.Fatal, before: cfg.Machine.write("log")}
 	o := store.Options{MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.write("state")}
 	if g.store, err = store.Open(dir.file(fileState), o); err != nil {
 		return nil, err
@@ -132,7 +131,7 @@ func (g *group) hasState() (bool, error) {
 func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
 	// Raft writes the term first and the configuration after it. A crash between the two leaves a directory that is neither empty nor a
 	// cluster, and raft would refuse it for ever.
-	if err := g.logs.SetUint64(keyTerm, 0); err != nil {
+	if err := raftlog.SetTerm(g.logs, 0); err != nil {
 		return err
 	}
 	servers := g.cfg.hooks.servers
@@ -205,6 +204,13 @@ func (g *group) campaignAlone() error {
 	rc := g.raft.ReloadableConfig()
 	rc.HeartbeatTimeout, rc.ElectionTimeout = g.cfg.Raft.Heartbeat, g.cfg.Raft.Election
 	return g.raft.ReloadConfig(rc)
+}
+
+func (g *group) compactor() *raftlog.Compactor {
+	return &raftlog.Compactor{
+		Raft: g.raft, Log: g.logs, Bytes: g.cfg.Raft.CompactBytes, Trailing: g.cfg.Raft.TrailingLogs,
+		Every: g.cfg.Machine.paced(raftlog.CompactEvery), Logger: g.log,
+	}
 }
 
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {

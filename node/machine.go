@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -12,9 +11,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// ErrProcessGone is what Machine.Write returns once the simulated process is dead.
-var ErrProcessGone = errors.New("the process is gone")
 
 // Machine is what a node stands on: network, disk, and the carrying out of attempts. The zero value is the real one. The simulator
 // (proof/sim) puts its own in place, so that whole clusters can be broken in virtual time with everything above this being real.

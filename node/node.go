@@ -208,7 +208,7 @@ func (n *Node) Run(ctx context.Context) error {
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()
 	leading.Go(func() { n.group.lead.run(leadCtx) })
-	leading.Go(func() { n.group.compact(leadCtx) })
+	leading.Go(func() { n.group.compactor().Run(leadCtx) })
 	workCtx, endWork := context.WithCancel(context.Background())
 	defer endWork()
 	working.Go(func() { n.worker.run(workCtx) })

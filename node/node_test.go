@@ -228,13 +228,11 @@ func TestStorageErrorEndsTheProcess(t *testing.T) {
 			default:
 			}
 		}
-		c.Store.wrapLog = func(l logStore) logStore {
-			return &brokenLog{l, func() error {
-				if broken.CompareAndSwap(true, false) {
-					return full
-				}
-				return nil
-			}}
+		c.Machine.Write = func(file string) error {
+			if file == "log" && broken.CompareAndSwap(true, false) {
+				return full
+			}
+			return nil
 		}
 	})
 	n.create(map[string]any{"type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})

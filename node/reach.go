@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/node/raftlog"
 )
 
 // snapshot is what the newest snapshot's metadata says. State is the last entry in the state that goes with it: lower than Index where
@@ -14,8 +16,6 @@ type snapshot struct {
 	Index, Term, State uint64
 	StateTerm          uint64 `json:"state_term"`
 }
-
-var keyTerm = []byte("CurrentTerm") // where raft keeps it
 
 // reach holds the state against the log and the newest snapshot: it must be a state that this log leads to, or everything built on
 // it would differ from what the other nodes have. A file that was lost, replaced or rolled back shows here, before raft starts
@@ -32,8 +32,8 @@ func reach(log interface {
 	if err != nil {
 		return err
 	}
-	current, err := log.GetUint64(keyTerm)
-	if err != nil && err.Error() != "not found" { // so raft itself tells them apart
+	current, err := raftlog.Term(log)
+	if err != nil {
 		return err
 	}
 	end := max(last, snap.Index)

@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -215,11 +216,11 @@ func (d *dataDir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err erro
 		return err
 	}
 	// Raft must not begin below the term of what was applied: it would vote in terms that are over.
-	log, err := openLog(d.file(fileRaft), StoreConfig{LockTimeout: time.Second}, false)
+	log, err := raftlog.Open(d.file(fileRaft), raftlog.Options{LockTimeout: time.Second})
 	if err != nil {
 		return err
 	}
-	err = log.SetUint64(keyTerm, count.Term)
+	err = raftlog.SetTerm(log, count.Term)
 	if cerr := log.Close(); err == nil {
 		err = cerr
 	}

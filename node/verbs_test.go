@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // What a test may do to a cluster, beside start (startCluster, startJoined), stop, crash and restart; leader waits for one, sameState and
@@ -50,31 +48,18 @@ func (m *member) resume() { m.link.paused.Store(false) }
 // skew sets a node's clock wrong.
 func (m *member) skew(d time.Duration) { m.clock.shift.Store(int64(d)) }
 
-// slowDisk is a log whose writes take their time.
+// slowDisk is a disk on which writes to the log take their time.
 type slowDisk struct {
-	logStore
 	l     *link
 	delay atomic.Int64
 }
 
-func (d *slowDisk) wrap(to logStore) logStore {
-	d.logStore = to
-	return d
-}
-
-func (d *slowDisk) hold() {
-	d.l.wait()
-	time.Sleep(time.Duration(d.delay.Load()))
-}
-
-func (d *slowDisk) StoreLog(l *raft.Log) error {
-	d.hold()
-	return d.logStore.StoreLog(l)
-}
-
-func (d *slowDisk) StoreLogs(l []*raft.Log) error {
-	d.hold()
-	return d.logStore.StoreLogs(l)
+func (d *slowDisk) write(file string) error {
+	if file == "log" {
+		d.l.wait()
+		time.Sleep(time.Duration(d.delay.Load()))
+	}
+	return nil
 }
 
 // TestVerbs uses each verb once, and shows what it does.

@@ -41,7 +41,7 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 	}
 	defer func() {
 		if r := recover(); r != nil { // bbolt panics on pages that make no sense
-			err = damaged(s.path, r)
+			err = Damaged(s.path, r)
 		}
 	}()
 	err = s.db.View(func(tx *bolt.Tx) error {

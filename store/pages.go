@@ -44,7 +44,7 @@ func VerifyPages(path string) error {
 		err = p.walk(root, keyRange{}, 0)
 	}
 	if err != nil {
-		return damaged(path, err)
+		return Damaged(path, err)
 	}
 	return nil
 }
@@ -68,7 +68,8 @@ func readAhead(f *os.File, size int64) (stop func()) {
 	}
 }
 
-func damaged(path string, why any) error {
+// Damaged is the error of a file whose contents cannot be relied on.
+func Damaged(path string, why any) error {
 	return fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and let the node rejoin", path, why)
 }
 

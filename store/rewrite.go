@@ -19,7 +19,7 @@ const rewriteTx = 16 << 20
 func Rewrite(src, dst string) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // whatever VerifyPages does not look at
-			err = damaged(src, r)
+			err = Damaged(src, r)
 		}
 		if err != nil {
 			os.Remove(dst)

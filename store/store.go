@@ -80,7 +80,7 @@ func Open(path string, o Options) (*Store, error) {
 func openFile(path string, o Options) (db *bolt.DB, err error) {
 	defer func() { // whatever VerifyPages does not look at
 		if r := recover(); r != nil {
-			err = damaged(path, r)
+			err = Damaged(path, r)
 		}
 	}()
 	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
@@ -147,7 +147,7 @@ func boltOpen(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s is in use by another process: stop that one, or choose another --data-dir", path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return nil, damaged(path, err)
+		return nil, Damaged(path, err)
 	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -159,7 +159,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 	// bbolt panics on pages that make no sense. At open that is a damaged file, and it deserves an error.
 	defer func() {
 		if r := recover(); r != nil {
-			err = damaged(s.path, r)
+			err = Damaged(s.path, r)
 		}
 	}()
 	if !s.opts.ReadOnly {

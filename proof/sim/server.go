@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/proof/checker"
@@ -78,7 +79,7 @@ var errDisk = errors.New("input/output error (simulated)")
 // write is called before every write of a process.
 func (d *disk) write(p *process) error {
 	if !p.awake() {
-		return node.ErrProcessGone
+		return faultpoint.ErrProcessGone
 	}
 	d.mu.Lock()
 	var wait time.Duration
@@ -99,7 +100,7 @@ func (d *disk) write(p *process) error {
 		select {
 		case <-hangs:
 		case <-p.dead:
-			return node.ErrProcessGone
+			return faultpoint.ErrProcessGone
 		}
 	}
 	if wait > 0 {
@@ -108,7 +109,7 @@ func (d *disk) write(p *process) error {
 		select {
 		case <-t.C:
 		case <-p.dead:
-			return node.ErrProcessGone
+			return faultpoint.ErrProcessGone
 		}
 	}
 	return nil

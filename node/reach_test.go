@@ -1,138 +1,13 @@
 package node
 
 import (
-	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/node/raftlog"
 )
-
-func testLog(t *testing.T, fatal func(error)) *durableLog {
-	t.Helper()
-	s, err := openLog(filepath.Join(t.TempDir(), fileRaft), StoreConfig{NoSync: true, LockTimeout: time.Second}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return &durableLog{logStore: s, fatal: fatal}
-}
-
-func fill(t *testing.T, l raft.LogStore, from, to, term uint64) {
-	t.Helper()
-	var logs []*raft.Log
-	for i := from; i <= to; i++ {
-		logs = append(logs, &raft.Log{Index: i, Term: term, Data: make([]byte, 100)})
-	}
-	if err := l.StoreLogs(logs); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func bounds(t *testing.T, l raft.LogStore) (uint64, uint64) {
-	t.Helper()
-	first, err := l.FirstIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, err := l.LastIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return first, last
-}
-
-// Deleting under a cursor skips keys (pitfalls 13); what is deleted must be gone all the same.
-func TestDeleteRangeLeavesNothing(t *testing.T) {
-	t.Parallel()
-	l := testLog(t, func(err error) { t.Error(err) })
-	fill(t, l, 1, 20_000, 1)
-	if err := l.DeleteRange(1, 15_000); err != nil {
-		t.Fatal(err)
-	}
-	if first, last := bounds(t, l); first != 15_001 || last != 20_000 {
-		t.Errorf("after a compaction: %d to %d", first, last)
-	}
-	for i := uint64(1); i <= 15_000; i++ {
-		var e raft.Log
-		if err := l.GetLog(i, &e); !errors.Is(err, raft.ErrLogNotFound) {
-			t.Fatalf("entry %d is still there: %v", i, err)
-		}
-	}
-	if err := l.DeleteRange(17_000, 20_000); err != nil {
-		t.Fatal(err)
-	}
-	if first, last := bounds(t, l); first != 15_001 || last != 16_999 {
-		t.Errorf("after a truncation: %d to %d", first, last)
-	}
-	if err := l.DeleteRange(15_001, 16_999); err != nil {
-		t.Fatal(err)
-	}
-	if first, last := bounds(t, l); first != 0 || last != 0 {
-		t.Errorf("after everything: %d to %d", first, last)
-	}
-}
-
-// brokenLog is a disk that takes no more writes.
-type brokenLog struct {
-	logStore
-	err func() error
-}
-
-func (b *brokenLog) StoreLogs(l []*raft.Log) error {
-	if err := b.err(); err != nil {
-		return err
-	}
-	return b.logStore.StoreLogs(l)
-}
-
-func (b *brokenLog) Set(k, v []byte) error {
-	if err := b.err(); err != nil {
-		return err
-	}
-	return b.logStore.Set(k, v)
-}
-
-func (b *brokenLog) SetUint64(k []byte, v uint64) error {
-	if err := b.err(); err != nil {
-		return err
-	}
-	return b.logStore.SetUint64(k, v)
-}
-
-func (b *brokenLog) DeleteRange(lo, hi uint64) error {
-	if err := b.err(); err != nil {
-		return err
-	}
-	return b.logStore.DeleteRange(lo, hi)
-}
-
-func TestEveryFailingWriteIsFatal(t *testing.T) {
-	t.Parallel()
-	full := errors.New("no space left on device")
-	for name, write := range map[string]func(*durableLog) error{
-		"StoreLog":    func(d *durableLog) error { return d.StoreLog(&raft.Log{Index: 11}) },
-		"StoreLogs":   func(d *durableLog) error { return d.StoreLogs([]*raft.Log{{Index: 11}}) },
-		"Set":         func(d *durableLog) error { return d.Set([]byte("LastVoteCand"), []byte("n1")) },
-		"SetUint64":   func(d *durableLog) error { return d.SetUint64([]byte("CurrentTerm"), 3) },
-		"DeleteRange": func(d *durableLog) error { return d.DeleteRange(1, 5) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got error
-			d := testLog(t, func(err error) { got = err })
-			fill(t, d, 1, 10, 1)
-			d.logStore = &brokenLog{d.logStore, func() error { return full }}
-			if err := write(d); !errors.Is(err, full) {
-				t.Errorf("returned %v", err)
-			}
-			if !errors.Is(got, full) {
-				t.Errorf("fatal was told %v", got)
-			}
-		})
-	}
-}
 
 func TestReach(t *testing.T) {
 	for _, tc := range []struct {
@@ -178,7 +53,7 @@ func TestReach(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := log.SetUint64(keyTerm, max(tc.current, tc.last/10)); err != nil {
+			if err := raftlog.SetTerm(log, max(tc.current, tc.last/10)); err != nil {
 				t.Fatal(err)
 			}
 			snap := snapshot{Index: tc.snap, Term: tc.snap / 10, State: tc.state, StateTerm: tc.stateTerm}

@@ -1,4 +1,4 @@
-package node
+package raftlog
 
 import (
 	"bytes"
@@ -8,14 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-type memoryLog struct{ *raft.InmemStore }
+type memoryFile struct{ *raft.InmemStore }
 
-func (memoryLog) Close() error { return nil }
+func (memoryFile) Close() error { return nil }
 
 // Whatever happens to the log, what is read from memory is what is in the file.
-func TestRecentLogsAreThoseInTheFile(t *testing.T) {
+func TestCacheIsWhatTheFileHas(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		l := &durableLog{logStore: memoryLog{raft.NewInmemStore()}, fatal: func(err error) { t.Error(err) }}
+		l := newLog(memoryFile{raft.NewInmemStore()}, Options{Fatal: func(err error) { t.Error(err) }})
 		last, term := uint64(rapid.IntRange(0, 2000).Draw(rt, "begins after")), uint64(1)
 		rt.Repeat(map[string]func(*rapid.T){
 			"append": func(rt *rapid.T) {
@@ -54,18 +54,18 @@ func TestRecentLogsAreThoseInTheFile(t *testing.T) {
 				for i := range uint64(60) {
 					index := last + 2 - min(last+2, i*i)
 					var mine, theirs raft.Log
-					myErr, theirErr := l.GetLog(index, &mine), l.logStore.GetLog(index, &theirs)
+					myErr, theirErr := l.GetLog(index, &mine), l.file.GetLog(index, &theirs)
 					if (myErr == nil) != (theirErr == nil) || mine.Index != theirs.Index || mine.Term != theirs.Term || !bytes.Equal(mine.Data, theirs.Data) {
 						rt.Fatalf("entry %d: term %d, %v and not term %d, %v", index, mine.Term, myErr, theirs.Term, theirErr)
 					}
 				}
-				for _, s := range l.recent.slots {
+				for _, s := range l.cache.slots {
 					if s != nil {
 						kept += len(s.Data)
 					}
 				}
-				if kept != l.recent.bytes || kept > recentBytes {
-					rt.Fatalf("%d bytes are kept and %d counted", kept, l.recent.bytes)
+				if kept != l.cache.bytes || kept > cacheBytes {
+					rt.Fatalf("%d bytes are kept and %d counted", kept, l.cache.bytes)
 				}
 			},
 		})
