@@ -200,7 +200,7 @@ func (x *walker) order(at int64, r *runLife, g *gap, e *version) (before, after 
 		// A run may have waited for its turn since before the edit.
 		waited := x.w.any(at, e.at.hi, func(v *version) bool {
 			return v.spec.Overlap != job.OverlapSkip || v.spec.Missed.Policy == job.MissedRunAll
-		})
+		}) || x.behindSerial(at, e.at.hi)
 		// Stamps are not commit order: two commands that were on their way together may have been committed either way.
 		return waited || claimed <= e.at.hi+x.c.race(), claimed >= e.at.lo-x.c.race()
 	}

@@ -54,9 +54,36 @@ func (c *checker) excused(a *attempt) bool {
 			}
 		}
 	}
+	if c.heldTakeover(claimed, to, others) {
+		return true
+	}
 	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with that.
 	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
 		return int64(w.To-w.From) >= c.patience() && claimed <= int64(w.From)+c.clock && to >= int64(w.From)+c.patience()
+	})
+}
+
+// heldTakeover says that a leader took over with a clock that was behind, and held until that had caught up with the
+// last stamp: it serves no worker before. What was claimed earlier is given up if that, and what ended the leadership
+// before it, take too long. No outage tells of it, because the stamps go on where they were. All of these times are the
+// observer's, so ClockError is no part of the length.
+func (c *checker) heldTakeover(claimed, to int64, joins func(Fault) bool) bool {
+	silent := c.patience() + c.clock
+	return slices.ContainsFunc(c.in.Takeovers, func(t Takeover) bool {
+		at := int64(t.At)
+		from, until := at, at
+		for _, f := range c.in.Faults {
+			began := int64(f.From)
+			if began > at {
+				continue
+			}
+			if f.Kind == FaultClock && f.Node == t.Node && f.Amount < 0 {
+				until = max(until, min(at-f.Amount.Milliseconds(), c.until(f)))
+			} else if (joins(f) || f.Kind == FaultStop) && began >= at-takeover {
+				from = min(from, began)
+			}
+		}
+		return until > at && until-from >= silent && claimed <= at+c.clock && to >= from+silent
 	})
 }
 

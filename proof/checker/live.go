@@ -60,10 +60,46 @@ func (c *checker) caughtUp(w *world, at int64) bool {
 // serialDuring says that a serial run of the job may have been open at some time in [from, to].
 func (x *walker) serialDuring(from, to int64) bool {
 	for k, r := range x.l.runs {
-		if k.Origin != job.OriginBackfill && !x.c.redriven(x.l, r) && !x.caughtUp(k) {
+		since := r.made(x.l)
+		if k.Origin != job.OriginBackfill && !x.caughtUp(k) {
+			since = x.c.redrivenAt(x.l, r)
+		}
+		if since != forever && since-x.c.clock <= to && r.ended(x.c)+x.c.clock >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// redrivenAt is when a run that had died was redriven for the first time, at the earliest; forever if it never was.
+func (c *checker) redrivenAt(l *life, r *runLife) int64 {
+	died := slices.IndexFunc(r.attempts, func(a *attempt) bool { return a.Status == job.RunDead })
+	if died < 0 || !c.redriven(l, r) {
+		return forever
+	}
+	at := int64(r.attempts[died].FinishedAt)
+	if stamp, known := c.in.Final.Recorded[r.attempts[died].Seq]; known {
+		at = min(at, int64(stamp))
+	}
+	return max(at, l.earliest(CallRedrive))
+}
+
+// behindSerial says that an occurrence may have become a run that waits by a time: behind a serial run, or behind a
+// live one that waited behind a serial one and began late because of it. An edit of the schedule does not drop such a
+// run.
+func (x *walker) behindSerial(at, until int64) bool {
+	if x.serialDuring(at, until) {
+		return true
+	}
+	for k, r := range x.l.runs {
+		if k.Origin == job.OriginBackfill || k.Origin == job.OriginSchedule && k.At >= at {
 			continue
 		}
-		if r.made(x.l)-x.c.clock <= to && r.ended(x.c)+x.c.clock >= from {
+		made, late := r.made(x.l), until
+		if first := r.firstClaim(); first != 0 {
+			late = min(first, until)
+		}
+		if made-x.c.clock <= until && r.ended(x.c)+x.c.clock >= at && x.serialDuring(made, late) {
 			return true
 		}
 	}

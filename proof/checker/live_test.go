@@ -159,3 +159,59 @@ func TestEditIntoAPastOneOff(t *testing.T) {
 	s.job().Status = job.StatusCompleted
 	check(t, s.end(6), "")
 }
+
+// An edit of the schedule leaves a run alone that waits already, and drops what is merely due. Under skip only what
+// waits behind a serial run, or behind one that such a run made late, is a run by then.
+func TestEditWhileOneWaits(t *testing.T) {
+	fill := func(s *scene, asked, from, seconds int64) {
+		k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
+		at := job.Instant(k.At)
+		s.call(Call{Kind: CallBackfill, From: at, To: at, Times: []job.Instant{at}}, asked)
+		s.attempt(k, 1, worker, from, seconds*1000, Succeeded, job.RunSucceeded, 0)
+	}
+	for name, tc := range map[string]struct {
+		before func(s *scene) // up to the run that waits: claimed at minute 3 and 10 s, after an edit at minute 3 and 5 s
+		after  func(s *scene)
+		want   Rule
+	}{
+		"behind a backfill": {func(s *scene) {
+			runs(s, 1, 2)
+			fill(s, minute(2)+20_000, minute(2)+20_000, 50)
+		}, nil, ""},
+		"behind one that a backfill made late": {func(s *scene) {
+			s.run(1)
+			fill(s, minute(1)+20_000, minute(1)+20_000, 50)
+			s.attempt(sched(minute(2)), 1, worker, minute(2)+10_010, 59_000, Succeeded, job.RunSucceeded, 0)
+		}, nil, ""},
+		"behind nothing": {func(s *scene) { runs(s, 1, 2) }, nil, RuleTwice},
+		"the backfill had ended": {func(s *scene) {
+			runs(s, 1, 2)
+			fill(s, minute(2)+20_000, minute(2)+20_000, 30)
+		}, nil, RuleTwice},
+		"behind one that was late by itself": {func(s *scene) {
+			s.run(1)
+			s.attempt(sched(minute(2)), 1, worker, minute(2)+10_010, 59_000, Succeeded, job.RunSucceeded, 0)
+		}, nil, RuleTwice},
+		"the letter was redriven later": {func(s *scene) {
+			s.run(1)
+			s.attempt(sched(minute(2)), 1, worker, minute(2), 1000, Permanent, job.RunDead, job.ReasonPermanent)
+			s.in.Final.Dead = nil
+		}, func(s *scene) {
+			s.call(Call{Kind: CallRedrive}, minute(3)+20_000)
+			s.attempt(sched(minute(2)), 2, worker, minute(3)+20_000, 1000, Succeeded, job.RunSucceeded, 0)
+		}, RuleTwice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(nil)
+			tc.before(s)
+			s.update(minute(3)+5000, func(s *job.Spec) { s.Schedule = "30 */2 * * * *" })
+			s.attempt(sched(minute(3)), 1, worker, minute(3)+10_010, 1000, Succeeded, job.RunSucceeded, 0)
+			if tc.after != nil {
+				tc.after(s)
+			}
+			s.runAt(sched(minute(4)+30_000), minute(4)+30_000)
+			s.job().NextRunAt = job.Instant(minute(6) + 30_000)
+			check(t, s.end(5), tc.want)
+		})
+	}
+}

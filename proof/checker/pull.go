@@ -18,6 +18,6 @@ func (c *checker) overdue(l *life, a *attempt) bool {
 		if d == 0 {
 			d = job.DefaultTimeout
 		}
-		return int64(a.FinishedAt-a.ClaimedAt)+c.clock >= ms(d)
+		return max(int64(a.FinishedAt), c.behind[a.Seq])-int64(a.ClaimedAt)+c.clock >= ms(d)
 	})
 }

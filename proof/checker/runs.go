@@ -267,7 +267,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			say(RuleOutcome, "it is recorded as succeeded, and no worker started it")
 		} else if e.Outcome != Succeeded {
 			say(RuleOutcome, "it is recorded as succeeded, and it %s", e.Outcome)
-		} else if a.FinishedAt != 0 && int64(a.FinishedAt) < int64(e.End)-c.clock-c.in.SlackEffects.Milliseconds() && !c.clocksWrong(int64(a.ClaimedAt), a.recorded) && !c.frozen(e) {
+		} else if early := int64(e.End) - c.clock - c.in.SlackEffects.Milliseconds(); a.FinishedAt != 0 &&
+			int64(a.FinishedAt) < early && !c.heldRecord(a) && !c.frozen(e) {
 			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: the result of another attempt was taken", a.FinishedAt, e.End)
 		}
 	case job.RunFailed:
@@ -315,6 +316,12 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	if e.Outcome == Succeeded && !c.excused(a) {
 		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)", e.End, a.Status, a.Reason)
 	}
+}
+
+// heldRecord says that the end of an attempt may be dated back: a clock was wrong, or its leader had no stamps when it
+// recorded it.
+func (c *checker) heldRecord(a *attempt) bool {
+	return c.behind[a.Seq] != 0 || c.clocksWrong(int64(a.ClaimedAt), a.recorded)
 }
 
 // clocksWrong says that a clock was set while an attempt was under way: the end of an attempt is written down by its worker's

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// stampsBehind finds the records whose stamps lie before what had happened by then: before that of an earlier record, or
-// before the claim of the attempt that they end. A leader that holds because its clock is behind records results all the
-// same, with what its clock says. Such a record was committed not later than the next one whose stamp is not behind.
+// stampsBehind finds the records whose stamps lie before what had happened by then: before that of an earlier record,
+// or before the claim of the attempt that they end. A leader that holds because its clock is behind records results all
+// the same, with what its clock says. Such a record was committed not later than the next one whose stamp is not
+// behind, and not later than it was seen.
 func (c *checker) stampsBehind() {
 	c.behind = map[uint64]int64{}
 	stamps, claimed := c.in.Final.Recorded, map[uint64]int64{}
@@ -34,4 +35,17 @@ func (c *checker) stampsBehind() {
 		}
 	}
 	settle(int64(c.in.Final.At))
+	for seq, seen := range c.in.Final.Seen {
+		if at := int64(seen); c.heldAt(int64(stamps[seq]), at) {
+			c.behind[seq] = at
+		}
+	}
+}
+
+// heldAt says that a record with a stamp of before the end of an outage was seen first after its beginning: while a
+// leader holds there are no other stamps.
+func (c *checker) heldAt(stamp, seen int64) bool {
+	return slices.ContainsFunc(c.in.Outages, func(o Outage) bool {
+		return stamp < int64(o.To) && seen > int64(o.From) && seen > stamp
+	})
 }

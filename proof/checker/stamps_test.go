@@ -42,3 +42,49 @@ func TestStampBehind(t *testing.T) {
 		})
 	}
 }
+
+// TestRecordOfAHold: a leader that holds has no stamps, and dates what it records by its last one, whatever that is
+// about. When such a record was committed is known from when it was seen; without a hold its stamp counts.
+func TestRecordOfAHold(t *testing.T) {
+	const last, ended = 39_000, 52_000 // after the claim: the last stamp, and the end of the attempt
+	timeout := func(s *scene) {
+		s.in.Pull = []string{"p1"}
+		s.attempt(sched(minute(1)), 1, "p1", minute(1), ended, Canceled, job.RunDead, job.ReasonTimeout)
+	}
+	success := func(s *scene) {
+		s.attempt(sched(minute(1)), 1, worker, minute(1), ended, Succeeded, job.RunSucceeded, job.ReasonNone)
+	}
+	for name, tc := range map[string]struct {
+		run  func(*scene)
+		hold bool
+		seen int64
+		want Rule
+	}{
+		"a timeout in a hold":                         {timeout, true, ended, ""},
+		"a timeout of before a hold":                  {timeout, true, last, RuleDefinition},
+		"a timeout without a hold":                    {timeout, false, ended, RuleDefinition},
+		"a success in a hold":                         {success, true, ended, ""},
+		"a success of another attempt before a hold":  {success, true, last, RuleFence},
+		"a success of another attempt without a hold": {success, false, ended, RuleFence},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(func(s *job.Spec) {
+				none := 0
+				s.Timeout, s.Retry.MaxRetries = job.Duration(51*time.Second), &none
+			})
+			tc.run(s)
+			h := &s.in.Final.History[0]
+			h.FinishedAt = job.Instant(minute(1) + last)
+			s.in.Final.Recorded[h.Seq] = h.FinishedAt
+			s.in.Final.Seen = map[uint64]job.Instant{h.Seq: job.Instant(minute(1) + tc.seen)}
+			if len(s.in.Final.Dead) > 0 {
+				s.in.Final.Dead[0].Run = *h
+			}
+			if tc.hold {
+				s.in.Outages = append(s.in.Outages, Outage{h.FinishedAt, job.Instant(minute(1) + 53_000)})
+				s.fault(FaultClock, "n2", minute(1)+last+400, minute(1)+53_000)
+			}
+			check(t, s.end(1), tc.want)
+		})
+	}
+}

@@ -219,6 +219,9 @@ type Final struct {
 	// Recorded is the stamp of the command that wrote a record, by its seq; optional, and where it is missing the end of the attempt is
 	// all that is known, which makes some rules looser.
 	Recorded map[uint64]job.Instant
+	// Seen is when a record was first in the state of any node, by its seq and the observer's clock; optional. A leader
+	// that holds has no stamps and records results with its last one: this bounds when such a record was committed.
+	Seen map[uint64]job.Instant
 	// Slack is how long an occurrence may have been due at the end without anybody having decided about it. A cluster with free slots,
 	// asked a few seconds after its last fault, leaves it small; one that was cut off in full run says how long it was busy.
 	Slack time.Duration

@@ -17,13 +17,14 @@ type archive struct {
 	seq     uint64
 	records map[uint64]job.Run
 	stamps  map[uint64]job.Instant
+	seen    map[uint64]job.Instant
 	floors  []checker.Floor
 	gone    map[job.ID]job.Instant
 	leaders []checker.Takeover
 }
 
 func newArchive() *archive {
-	return &archive{records: map[uint64]job.Run{}, stamps: map[uint64]job.Instant{}, gone: map[job.ID]job.Instant{}}
+	return &archive{records: map[uint64]job.Run{}, stamps: map[uint64]job.Instant{}, seen: map[uint64]job.Instant{}, gone: map[job.ID]job.Instant{}}
 }
 
 // file follows a store until the process that has it ends.
@@ -74,7 +75,7 @@ func (c *cluster) copyNews(v *store.View, from uint64, ids []job.ID) error {
 	a := c.rec.archive
 	err := v.EachRecord(from, func(seq uint64, r store.Record) bool {
 		if _, known := a.records[seq]; !known {
-			a.records[seq], a.stamps[seq] = runOf(seq, &r), job.Instant(r.Recorded)
+			a.records[seq], a.stamps[seq], a.seen[seq] = runOf(seq, &r), job.Instant(r.Recorded), now
 		}
 		a.seq = max(a.seq, seq)
 		return true
@@ -116,7 +117,7 @@ func (c *cluster) whole(f *checker.Final) {
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
 	a := c.rec.archive
-	f.Recorded, f.Cleaned = maps.Clone(a.stamps), maps.Clone(a.gone)
+	f.Recorded, f.Seen, f.Cleaned = maps.Clone(a.stamps), maps.Clone(a.seen), maps.Clone(a.gone)
 	if c.o.historyAge == 0 && c.o.historyCount == 0 {
 		return
 	}
