@@ -245,7 +245,8 @@ func (f *notifier) consider(v *store.View, now int64, n store.Notice, flying map
 	if len(d.to.Email) > 0 {
 		d.where[store.ChannelEmail] = "mail"
 	}
-	d.giveUp = now-n.At > notifyMaxAge.Milliseconds()
+	// One try at least: a leader that held with a clock far behind has dated it back.
+	d.giveUp = n.Attempts > 0 && now-n.At > notifyMaxAge.Milliseconds()
 	clock := time.Now()
 	for ch, where := range d.where {
 		d.want |= ch
