@@ -73,7 +73,7 @@ func mix(n uint64) uint64 {
 }
 
 // apply is do without the checks.
-func (w *world) apply(b *testing.B, cmd any) *Reply {
+func (w *world) apply(b *testing.B, cmd Command) *Reply {
 	data, err := Encode(w.stamp(cmd))
 	if err != nil {
 		data = encodeLarge(b, cmd)
@@ -87,7 +87,7 @@ func (w *world) apply(b *testing.B, cmd any) *Reply {
 }
 
 // encodeLarge is for setting up: no proposer may send it.
-func encodeLarge(b *testing.B, cmd any) []byte {
+func encodeLarge(b *testing.B, cmd Command) []byte {
 	b.Helper()
 	data, err := encode(cmd)
 	if err != nil {
@@ -349,7 +349,7 @@ func BenchmarkCodec(b *testing.B) {
 		addClaim(claim, k, 1, T(int64(i))+period)
 		addResult(done, k.Run(), uint64(5_000_000+i), ResultSucceeded, 0)
 	}
-	for name, cmd := range map[string]any{"claim": claim, "complete": done} {
+	for name, cmd := range map[string]Command{"claim": claim, "complete": done} {
 		data := mustEncode(b, cmd)
 		b.Run(name+"/encode", func(b *testing.B) {
 			b.ReportAllocs()

@@ -27,15 +27,15 @@ func TestCreateAgreesWithTheLibrary(t *testing.T) {
 		if err := codec.NewDecoderBytes(want, handle).Decode(&theirs); err != nil {
 			t.Fatalf("%v", err)
 		}
-		if mine, ok := readCreate(want); ok && !reflect.DeepEqual(mine, &theirs) {
+		if mine := new(Create); mine.read(want) && !reflect.DeepEqual(mine, &theirs) {
 			t.Fatalf("%x is read as\n%+v and not\n%+v", want, mine, theirs)
 		}
 		for _, cut := range []int{0, 1, len(want) / 2, len(want) - 1} {
-			if _, ok := readCreate(want[:cut]); ok {
+			if new(Create).read(want[:cut]) {
 				t.Fatalf("the first %d of %d bytes are believed", cut, len(want))
 			}
 		}
-		if _, ok := readCreate(append(want, 0)); ok {
+		if new(Create).read(append(want, 0)) {
 			t.Fatalf("a byte behind it is not noticed")
 		}
 	}
@@ -67,7 +67,7 @@ func TestReadsUsualCreatesByItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := readCreate(data[2:]); !ok || !reflect.DeepEqual(got, c) {
+	if got := new(Create); !got.read(data[2:]) || !reflect.DeepEqual(got, c) {
 		t.Error("it does")
 	}
 }

@@ -182,7 +182,7 @@ func TestAnEditReclassifiesRunsThatHaveNotStarted(t *testing.T) {
 		addClaim(c, due, s.Gen, 0)
 		return c
 	}
-	early := []any{claim(pending.Run), claim(retrying.Run)}
+	early := []Command{claim(pending.Run), claim(retrying.Run)}
 	w.want(CodeOK, w.updateOf(id, T(130), func(s *job.Spec) {
 		s.Type, s.Payload, s.Priority = job.TypeShell, []byte(`{"command":"true"}`), "high"
 	}))
@@ -194,7 +194,7 @@ func TestAnEditReclassifiesRunsThatHaveNotStarted(t *testing.T) {
 	}
 	w.unchanged(CodeStale, early...)
 	// A selector alone, in the same lane, moves the key as well.
-	early = []any{claim(pending.Run), claim(retrying.Run)}
+	early = []Command{claim(pending.Run), claim(retrying.Run)}
 	w.want(CodeOK, w.updateOf(id, T(130), func(s *job.Spec) { s.Workers = map[string]string{"zone": "b"} }))
 	w.unchanged(CodeStale, early...)
 	// What a worker has in hand keeps its class until it comes back.
@@ -329,13 +329,13 @@ func TestDeleteTakesEverythingInOneStep(t *testing.T) {
 
 func TestDeletedJobsRunsMayStillEnd(t *testing.T) {
 	for _, end := range []struct {
-		cmd  func(Outcome) any
+		cmd  func(Outcome) Command
 		want job.RunStatus
 	}{
-		{func(o Outcome) any { return addResult(&Complete{}, o.Run, o.Fence, ResultSucceeded, 0) }, job.RunSucceeded},
-		{func(o Outcome) any { return addResult(&Complete{}, o.Run, o.Fence, ResultDead, 0) }, job.RunCanceled},
-		{func(o Outcome) any { return addResult(&Complete{}, o.Run, o.Fence, ResultReturned, 0) }, job.RunCanceled},
-		{func(o Outcome) any { return expireOf(o) }, job.RunCanceled},
+		{func(o Outcome) Command { return addResult(&Complete{}, o.Run, o.Fence, ResultSucceeded, 0) }, job.RunSucceeded},
+		{func(o Outcome) Command { return addResult(&Complete{}, o.Run, o.Fence, ResultDead, 0) }, job.RunCanceled},
+		{func(o Outcome) Command { return addResult(&Complete{}, o.Run, o.Fence, ResultReturned, 0) }, job.RunCanceled},
+		{func(o Outcome) Command { return expireOf(o) }, job.RunCanceled},
 	} {
 		w := newWorld(t)
 		id := w.create(T(10), nil)

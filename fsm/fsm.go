@@ -17,13 +17,13 @@ import (
 // Options are what an FSM needs beside its store.
 type Options struct {
 	Logger *slog.Logger
-	// Fatal is called with an error after which the process must end: the state could not be written, or an entry could not be
-	// read. It does not return in production.
+	// Fatal is called with an error after which the process must end: the state could not be written, or an entry could
+	// not be read. It does not return in production.
 	Fatal func(error)
 	// Applied, if set, is told how long each batch took and how many entries it had.
 	Applied func(entries int, took time.Duration)
-	// Skip are entries to pass over, with their terms (`carillon cluster recover --skip`): for one that cannot be applied. Every node must
-	// be given the same ones.
+	// Skip are entries to pass over, with their terms (`carillon cluster recover --skip`): for one that cannot be
+	// applied. Every node must be given the same ones.
 	Skip map[uint64]uint64
 	// Level is the feature level that this process supports; 0: that of the binary.
 	Level int
@@ -56,7 +56,8 @@ func New(st *store.Store, o Options) *FSM {
 	return &FSM{st: st, o: o}
 }
 
-// Applied is the last entry that is in the state. Barriers and no-ops never get here, so raft's own index may be higher.
+// Applied is the last entry that is in the state. Barriers and no-ops never get here, so raft's own index may be
+// higher.
 func (f *FSM) Applied() (index, term uint64) {
 	c := f.st.Counters()
 	return c.Index, c.Term
@@ -95,7 +96,8 @@ func (f *FSM) fail(err error) error {
 	return err
 }
 
-// EntryError says that an entry of the log cannot be applied. Every node that gets to it stops there, and starting it again does not help.
+// EntryError says that an entry of the log cannot be applied. Every node that gets to it stops there, and starting it
+// again does not help.
 type EntryError struct {
 	Index, Term uint64
 	Err         error

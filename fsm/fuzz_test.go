@@ -19,7 +19,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		f.Add(mustEncode(f, cmd))
 	}
 	f.Add([]byte{})
-	f.Add([]byte{byte(TypeClaim), commandVersion, 0xdf, 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{numbers[reflect.TypeFor[*Claim]()], commandVersion, 0xdf, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cmd, err := Decode(data)
 		if err != nil {
@@ -116,7 +116,7 @@ func FuzzApply(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			h, n := headOf(cmd)
+			h, n := cmd.head(), cmd.items()
 			r := w.f.Apply(&raft.Log{Index: index + uint64(i) + 1, Term: h.Term, Type: raft.LogCommand, Data: data})
 			if reply, ok := r.(*Reply); ok && len(reply.Items) != n {
 				t.Fatalf("%+v has %d items and %d outcomes", cmd, n, len(reply.Items))
@@ -134,7 +134,7 @@ func FuzzApply(f *testing.F) {
 
 // mayEnd says that a command is one of the few that may end the process: it carries a definition that cannot be read, or raises the
 // feature level above what the process supports.
-func mayEnd(cmd any) bool {
+func mayEnd(cmd Command) bool {
 	var defs [][]byte
 	switch c := cmd.(type) {
 	case *SetLevel:

@@ -147,7 +147,7 @@ func (g *gen) first(s *job.Spec, after int64) When {
 }
 
 // next is a random command. The clock moves on now and then.
-func (g *gen) next() any {
+func (g *gen) next() Command {
 	if g.chance(40) {
 		g.w.now += int64(g.n(2 * step))
 	}
@@ -159,7 +159,7 @@ func (g *gen) next() any {
 	return cmd
 }
 
-func (g *gen) plausible(l look) any {
+func (g *gen) plausible(l look) Command {
 	id := pick(g, l.jobs)
 	if len(l.jobs) < 3 || g.chance(4) {
 		return g.create()
@@ -225,7 +225,7 @@ func (g *gen) plausible(l look) any {
 	return &Delete{Request: g.request(), Job: uint64(id), Version: uint64(g.n(2))}
 }
 
-func (g *gen) meta() any {
+func (g *gen) meta() Command {
 	node := fmt.Sprint("n", g.n(3))
 	switch g.n(7) {
 	case 0:
@@ -244,7 +244,7 @@ func (g *gen) meta() any {
 	return &PutNode{Node: store.Node{ID: node, Instance: fmt.Sprint("i", g.n(2)), Address: fmt.Sprint("h:", g.n(3)), Level: 1}}
 }
 
-func (g *gen) queueCommand(l look) any {
+func (g *gen) queueCommand(l look) Command {
 	name := fmt.Sprint("q", g.n(4))
 	version := l.queues[name].Version * uint64(g.n(2))
 	if g.chance(20) {
@@ -254,7 +254,7 @@ func (g *gen) queueCommand(l look) any {
 }
 
 // notice claims what waits to be sent, or settles what was claimed.
-func (g *gen) notice(l look) any {
+func (g *gen) notice(l look) Command {
 	if g.chance(50) {
 		c := &ClaimNotices{Node: "n1"}
 		for _, n := range l.notices {
@@ -285,7 +285,7 @@ func (g *gen) some(seqs []uint64) (out []uint64) {
 	return append(out, uint64(g.n(5)))
 }
 
-func (g *gen) create() any {
+func (g *gen) create() Command {
 	c := &Create{}
 	id := g.w.st.Counters().NextJob
 	for range 1 + g.n(3) {
@@ -296,7 +296,7 @@ func (g *gen) create() any {
 	return c
 }
 
-func (g *gen) claim(l look) any {
+func (g *gen) claim(l look) Command {
 	c := &Claim{Workers: []WorkerRef{worker1, {Name: "w2", Incarnation: 5}}}
 	for _, e := range l.due {
 		if e.Kind == store.KindCleanup || e.Ready > g.w.now+step || !g.chance(50) {
@@ -352,7 +352,7 @@ func (l look) inHand() (out []job.RunKey) {
 	return out
 }
 
-func (g *gen) complete(l look) any {
+func (g *gen) complete(l look) Command {
 	c := &Complete{}
 	for _, k := range l.inHand() {
 		if g.chance(40) {
@@ -368,7 +368,7 @@ func (g *gen) complete(l look) any {
 	return c
 }
 
-func (g *gen) expire(l look) any {
+func (g *gen) expire(l look) Command {
 	e := &Expire{}
 	for _, k := range l.inHand() {
 		if g.chance(50) {
@@ -379,7 +379,7 @@ func (g *gen) expire(l look) any {
 	return e
 }
 
-func (g *gen) advance(l look) any {
+func (g *gen) advance(l look) Command {
 	var due []store.DueEntry
 	for _, e := range l.due {
 		if e.Kind != store.KindCleanup && e.Kind != store.KindRetry && e.Ready <= g.w.now {
@@ -414,7 +414,7 @@ func (g *gen) advance(l look) any {
 }
 
 // admit decides about occurrences that are due, whether something is in their way or not.
-func (g *gen) admit(l look) any {
+func (g *gen) admit(l look) Command {
 	c := &Admit{}
 	for _, e := range l.due {
 		if e.Kind != store.KindOccurrence || e.Ready > g.w.now || !g.chance(60) {
@@ -444,7 +444,7 @@ func seenOf(l look, id job.ID) Seen {
 	return Seen{Gen: l.states[id].Gen, Parked: p.Parked, At: p.At, Ready: p.Ready}
 }
 
-func (g *gen) update(l look, id job.ID) any {
+func (g *gen) update(l look, id job.ID) Command {
 	def, s := l.defs[id], l.states[id]
 	spec := g.spec()
 	u := &Update{Request: g.request(), Job: uint64(id), Version: def.Version, Seen: seenOf(l, id)}
@@ -469,7 +469,7 @@ func (g *gen) update(l look, id job.ID) any {
 	return u
 }
 
-func (g *gen) resume(l look) any {
+func (g *gen) resume(l look) Command {
 	var stopped []job.ID
 	for _, id := range l.jobs {
 		if s := l.states[id]; s.Paused || s.Quarantined {
@@ -489,7 +489,7 @@ func (g *gen) resume(l look) any {
 	return r
 }
 
-func (g *gen) cleanup(l look) any {
+func (g *gen) cleanup(l look) Command {
 	c := &Cleanup{Later: g.w.now + step}
 	for _, e := range l.due {
 		if e.Kind == store.KindCleanup {
@@ -501,7 +501,7 @@ func (g *gen) cleanup(l look) any {
 
 // spoil makes one field of a command something that no proposer should send. Definitions are left alone: one that cannot be read
 // ends the process, as it should.
-func (g *gen) spoil(cmd any) {
+func (g *gen) spoil(cmd Command) {
 	v := reflect.ValueOf(cmd).Elem()
 	f := v.Field(g.n(v.NumField()))
 	for f.Kind() == reflect.Struct && f.NumField() > 0 {

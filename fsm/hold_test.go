@@ -47,7 +47,7 @@ func TestHoldStopsWhatTimeBrings(t *testing.T) {
 	w.unchanged(CodeStale, w.claimOf(due, T(70)), w.advanceOf(due, T(70), gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage)),
 		expireOf(claimed), &Quarantine{Job: uint64(due), Gen: 1, Why: "bad"}, cleanup, &Lose{Limit: 5})
 	seq := w.look().dead[0]
-	for _, cmd := range []any{&Trigger{Job: uint64(due)}, &Backfill{Job: uint64(due), At: []int64{T(1)}}, &Redrive{Seqs: []uint64{seq}}} {
+	for _, cmd := range []Command{&Trigger{Job: uint64(due)}, &Backfill{Job: uint64(due), At: []int64{T(1)}}, &Redrive{Seqs: []uint64{seq}}} {
 		w.unchanged(CodeRefused, cmd)
 	}
 

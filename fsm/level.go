@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // level is what the linker may set, to build a binary of a later level for tests of upgrades:
@@ -10,8 +12,9 @@ import (
 //	go build -ldflags '-X github.com/carillon-scheduler/carillon/fsm.level=2'
 var level = "1"
 
-// Level is the feature level that this binary supports. Whatever changes the meaning or the format of a command raises it; until a level
-// is committed (SetLevel), which happens when every member supports it, the binary speaks as the committed one does.
+// Level is the feature level that this binary supports. Whatever changes the meaning or the format of a command raises
+// it; until a level is committed (SetLevel), which happens when every member supports it, the binary speaks as the
+// committed one does.
 var Level = func() int {
 	n, err := strconv.Atoi(level)
 	if err != nil || n < 1 {
@@ -20,26 +23,51 @@ var Level = func() int {
 	return n
 }()
 
-// later has the commands that came after level 1, with their levels. An older binary stops at an entry of a type that it does not know, so a
-// command is proposed only once its level is committed.
-var later = map[Type]int{}
-
-// CommandLevel is the feature level that must be committed before a command may be proposed.
-func CommandLevel(cmd any) (int, error) {
-	t, ok := typeOf(cmd)
-	if !ok {
-		return 0, fmt.Errorf("fsm: %T is not a command", cmd)
-	}
-	return max(1, later[t]), nil
-}
-
-// CheckLevel refuses a state whose committed level is above the one supported: it may contain what this binary would misread.
+// CheckLevel refuses a state whose committed level is above the one supported: it may contain what this binary would
+// misread.
 func CheckLevel(committed, supported int) error {
 	if supported == 0 {
 		supported = Level
 	}
 	if committed > supported {
 		return fmt.Errorf("the cluster is at feature level %d and this binary supports levels up to %d: start this node with the newer carillon that the others run", committed, supported)
+	}
+	return nil
+}
+
+// SetLevel commits a feature level: from here on every member may be sent what that level added.
+type SetLevel struct {
+	Head  `codec:"h"`
+	Level int `codec:"l"`
+}
+
+// apply commits a feature level. It only rises: what a higher one wrote stays in the log and in the state.
+func (c *SetLevel) apply(a *applier) error {
+	info := a.b.Info()
+	short, members := "", 0
+	err := a.b.EachNode(func(n store.Node) {
+		if n.Removed {
+			return
+		}
+		members++
+		if n.Level < c.Level && short == "" {
+			short = n.ID
+		}
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case members == 0: // nobody has said what it supports
+		a.outcome(Outcome{Code: CodeRefused, Text: "no member is known"})
+	case short != "":
+		a.outcome(Outcome{Code: CodeRefused, Text: "node " + short + " does not support the level"})
+	case c.Level <= info.Level:
+		a.outcome(Outcome{Code: CodeStale})
+	default:
+		info.Level = c.Level
+		a.b.SetInfo(info)
+		a.outcome(Outcome{Code: CodeOK, Count: 1})
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -45,28 +46,28 @@ func TestEveryMutatingRequestIsRemembered(t *testing.T) {
 	n := 0
 	q := func() Request { n++; return Request{ID: fmt.Sprint("r", n), Fingerprint: uint64(n), Expires: T(9999)} }
 	// Each is made from the state as it then is, applied, and applied again word for word.
-	for _, mk := range []func() any{
-		func() any { return &Backfill{Request: q(), Job: uint64(id), At: []int64{T(50)}} },
-		func() any { return &Redrive{Request: q(), Seqs: []uint64{s.HistHead}} },
-		func() any { return &Purge{Request: q(), Seqs: []uint64{s.HistHead - 1}} },
-		func() any { return &Cancel{Request: q(), Job: uint64(id), All: true} },
-		func() any {
+	for _, mk := range []func() Command{
+		func() Command { return &Backfill{Request: q(), Job: uint64(id), At: []int64{T(50)}} },
+		func() Command { return &Redrive{Request: q(), Seqs: []uint64{s.HistHead}} },
+		func() Command { return &Purge{Request: q(), Seqs: []uint64{s.HistHead - 1}} },
+		func() Command { return &Cancel{Request: q(), Job: uint64(id), All: true} },
+		func() Command {
 			u := w.updateOf(id, T(220), func(s *job.Spec) { s.Timeout++ })
 			u.Request = q()
 			return u
 		},
-		func() any { return &Pause{Request: q(), Job: uint64(id)} },
-		func() any {
+		func() Command { return &Pause{Request: q(), Job: uint64(id)} },
+		func() Command {
 			r := w.resumeOf(id, T(220), Gap{})
 			r.Request = q()
 			return r
 		},
-		func() any { return &Calendar{Request: q(), Name: "c", Data: []byte("{}")} },
-		func() any { return &ClockReset{Request: q()} },
-		func() any {
+		func() Command { return &Calendar{Request: q(), Name: "c", Data: []byte("{}")} },
+		func() Command { return &ClockReset{Request: q()} },
+		func() Command {
 			return &Create{Items: []CreateItem{{Job: w.st.Counters().NextJob + 1, Def: w.def(testSpec(nil), 1), Request: q()}}}
 		},
-		func() any { return &Delete{Request: q(), Job: uint64(id)} },
+		func() Command { return &Delete{Request: q(), Job: uint64(id)} },
 	} {
 		cmd := mk()
 		first := w.want(CodeOK, cmd)
@@ -263,8 +264,9 @@ func TestCalendars(t *testing.T) {
 
 // A node that meets an entry which it cannot read stops; nothing of the batch is in the state.
 func TestAnUnknownCommandStopsTheNode(t *testing.T) {
+	pause := numbers[reflect.TypeFor[*Pause]()]
 	for name, data := range map[string][]byte{
-		"type": {200, 1, 0x80}, "version": {byte(TypePause), 9, 0x80}, "empty": {}, "one byte": {1}, "garbage": {byte(TypePause), 1, 0xff, 0xff},
+		"type": {200, 1, 0x80}, "version": {pause, 9, 0x80}, "empty": {}, "one byte": {1}, "garbage": {pause, 1, 0xff, 0xff},
 		"columns": mustEncode(t, &Claim{Jobs: []uint64{1, 2}}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -319,8 +321,8 @@ func TestAPanicIsAboutItsEntry(t *testing.T) {
 	w := newWorld(t)
 	w.create(T(10), nil)
 	before, _ := w.st.Digest()
-	commandTypes[250] = func() any { return new(panicking) }
-	defer delete(commandTypes, 250)
+	commands[250] = of[panicking](1)
+	defer func() { commands[250] = kind{} }()
 	good := w.entry(&Pause{Job: 1})
 	w.f.ApplyBatch([]*raft.Log{good, {Index: good.Index + 1, Term: 1, Type: raft.LogCommand, Data: []byte{250, commandVersion, 0x80}}})
 	var entry *EntryError
@@ -332,11 +334,15 @@ func TestAPanicIsAboutItsEntry(t *testing.T) {
 	}
 }
 
-type panicking struct{}
+type panicking struct {
+	Head `codec:"h"`
+}
 
-func (*panicking) columns() error { panic("boom") }
+func (*panicking) check() error { panic("boom") }
 
-func mustEncode(t testing.TB, cmd any) []byte {
+func (*panicking) apply(*applier) error { return nil }
+
+func mustEncode(t testing.TB, cmd Command) []byte {
 	t.Helper()
 	b, err := Encode(cmd)
 	if err != nil {

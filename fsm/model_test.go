@@ -32,7 +32,7 @@ func newModel(w *world) *model {
 }
 
 // saw holds the outcomes of one command against the promises.
-func (m *model) saw(cmd any, r *Reply) {
+func (m *model) saw(cmd Command, r *Reply) {
 	m.w.Helper()
 	switch c := cmd.(type) {
 	case *Claim:
@@ -75,7 +75,7 @@ func (m *model) claimed(kind store.Kind, o Outcome) {
 }
 
 // look goes over the whole state after a command.
-func (m *model) look(cmd any) {
+func (m *model) look(cmd Command) {
 	m.w.Helper()
 	l := m.w.look()
 	active, serial := map[job.ID]int{}, map[job.ID]int{}
@@ -103,7 +103,7 @@ func (m *model) look(cmd any) {
 	}
 	for k := range started {
 		p, ok := m.policies[k.Job]
-		if h, _ := headOf(cmd); ok && p.Overlap != store.OverlapAllow && !m.serial[k] && (live[k.Job] > 0 || !l.places[k.Job].Parked && l.places[k.Job].Ready <= h.Now) {
+		if h := cmd.head(); ok && p.Overlap != store.OverlapAllow && !m.serial[k] && (live[k.Job] > 0 || !l.places[k.Job].Parked && l.places[k.Job].Ready <= h.Now) {
 			m.w.Fatalf("the catch-up run %s was started before %d live ones, with the next at %+v", k, live[k.Job], l.places[k.Job])
 		}
 	}
@@ -184,12 +184,12 @@ func (m *model) settled(c *SettleNotices, r *Reply) {
 }
 
 // follow notes which occurrences are no longer before their jobs. One that was still to come was a plan, and may be changed.
-func (m *model) follow(l look, cmd any) {
+func (m *model) follow(l look, cmd Command) {
 	for id, at := range m.before {
 		s, p := l.states[id], l.places[id]
 		if now := waiting(&s, p); now != at || len(l.defs) == 0 {
 			_, past := m.runs[scheduled(id, at)]
-			if h, _ := headOf(cmd); at != 0 && (at <= h.Now || past) && !beyondMaxRuns(cmd) {
+			if h := cmd.head(); at != 0 && (at <= h.Now || past) && !beyondMaxRuns(cmd) {
 				m.passed[id] = append(m.passed[id], at)
 			}
 		}
@@ -202,7 +202,7 @@ func (m *model) follow(l look, cmd any) {
 }
 
 // beyondMaxRuns says that a command ends a job whose last run was claimed when it could still have been skipped.
-func beyondMaxRuns(cmd any) bool {
+func beyondMaxRuns(cmd Command) bool {
 	a, ok := cmd.(*Advance)
 	return ok && len(a.Jobs) == 1 && a.Gaps[0].Count == 0 && a.Next[0] == 0
 }

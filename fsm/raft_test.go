@@ -60,7 +60,7 @@ func await(t *testing.T, what string, so func() bool) {
 }
 
 // propose sends a command through the log.
-func (m *member) propose(t *testing.T, cmd any) *Reply {
+func (m *member) propose(t *testing.T, cmd Command) *Reply {
 	t.Helper()
 	m.term = m.raft.CurrentTerm()
 	data, err := Encode(m.stamp(cmd))
@@ -109,7 +109,7 @@ func TestThroughRaft(t *testing.T) {
 			}
 		}
 		work(100)
-		if err := a.raft.Barrier(0).Error(); err != nil { // an entry that no state machine is shown (pitfalls 3)
+		if err := a.raft.Barrier(0).Error(); err != nil { // an entry that no state machine is shown
 			t.Fatal(err)
 		}
 		if err := a.raft.Snapshot().Error(); err != nil {
@@ -143,7 +143,7 @@ func TestThroughRaft(t *testing.T) {
 		b.start(t, false)
 		same(t, a, b, c)
 
-		// A state from elsewhere, with a much higher index (pitfalls 4).
+		// A state from elsewhere, with a much higher index.
 		other := newWorld(t)
 		other.index = 5000
 		id := other.create(T(77), func(s *job.Spec) { s.Name = "from-elsewhere" })

@@ -69,8 +69,8 @@ func ReadHeader(r io.Reader) (Header, error) {
 	return h, nil
 }
 
-// readBody copies the state that follows a header and holds it against that: a stream that was cut off or changed on its way
-// never gets to bbolt, which would not survive it.
+// readBody copies the state that follows a header and holds it against that: a stream that was cut off or changed on
+// its way never gets to bbolt, which would not survive it.
 func (h Header) readBody(w io.Writer, r io.Reader) error {
 	sum := store.NewSum()
 	n, err := io.Copy(io.MultiWriter(w, sum), r)
@@ -97,8 +97,8 @@ func (h Header) WriteState(path string, r io.Reader) error {
 	return writeSynced(path, func(w io.Writer) error { return h.readBody(w, r) })
 }
 
-// Snapshot is the state as it is on disk: every batch was synced before it was answered, so there is nothing to write. Persist
-// leaves the sink empty, which makes Snapshots keep the metadata only.
+// Snapshot is the state as it is on disk: every batch was synced before it was answered, so there is nothing to write.
+// Persist leaves the sink empty, which makes Snapshots keep the metadata only.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if p := f.broken.Load(); p != nil {
 		return nil, *p
@@ -114,8 +114,8 @@ func (stateFile) Release()                             {}
 // restoreFile is where a state is put together before it takes the place of the one at path.
 func restoreFile(path string) string { return path + ".restore" }
 
-// Restore replaces the state by a snapshot. The old state stays whole until the new one is complete, verified and synced; if
-// that fails the process goes on with the old one and raft reports the error (pitfalls 6).
+// Restore replaces the state by a snapshot. The old state stays whole until the new one is complete, verified and
+// synced; if that fails the process goes on with the old one and raft reports the error.
 func (f *FSM) Restore(rc io.ReadCloser) error {
 	defer rc.Close()
 	r := bufio.NewReaderSize(rc, 1<<20)
@@ -167,8 +167,9 @@ func writeSynced(path string, write func(io.Writer) error) (err error) {
 	return f.Sync()
 }
 
-// Stream makes a pinned copy of the state and returns it as a snapshot stream of exactly size bytes: for a follower, or for a backup.
-// dir is where the copy lies until it is closed; it has no name there, so that a crash leaves nothing behind.
+// Stream makes a pinned copy of the state and returns it as a snapshot stream of exactly size bytes: for a follower, or
+// for a backup. dir is where the copy lies until it is closed; it has no name there, so that a crash leaves nothing
+// behind.
 func Stream(st *store.Store, dir string) (h Header, size int64, rc io.ReadCloser, err error) {
 	f, err := os.CreateTemp(dir, "copy-*.tmp")
 	if err != nil {

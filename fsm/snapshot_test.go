@@ -116,7 +116,7 @@ func TestASnapshotIsMetadataOnly(t *testing.T) {
 	if meta.Index != w.index || meta.Term != 1 || meta.Version != 1 || len(meta.Configuration.Servers) != 2 || meta.Configuration.Servers[1] != testConf.Servers[1] || meta.ConfigurationIndex != 1 {
 		t.Fatalf("%+v", meta)
 	}
-	// It is still there after a restart: synthesising it would let the log grow for ever (pitfalls 8).
+	// It is still there after a restart: synthesising it would let the log grow for ever.
 	again, err := NewSnapshots(s.dir, w.st)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestAReceivedSnapshotIsRestored(t *testing.T) {
 	}
 }
 
-// A crash between sink.Close and Restore must not lose what raft believes to be there (pitfalls 1).
+// A crash between sink.Close and Restore must not lose what raft believes to be there.
 func TestPendingAfterACrashBeforeTheRestore(t *testing.T) {
 	a, b := populated(t), newWorld(t)
 	from, to := newSnapshots(t, a), newSnapshots(t, b)
@@ -350,7 +350,7 @@ func TestAnOlderSnapshotOfItsOwnDoesNotReplaceANewerOne(t *testing.T) {
 	}
 }
 
-// A user may put an older state back (pitfalls 4): what was received is what is restored, although the state is further on.
+// A user may put an older state back: what was received is what is restored, although the state is further on.
 func TestAnOlderSnapshotCanBePutBack(t *testing.T) {
 	w := populated(t)
 	s := newSnapshots(t, w)

@@ -15,9 +15,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Snapshots is raft's snapshot store. A snapshot that this node took is metadata only: the fsynced state file is the snapshot,
-// at or past that index. One that came from another node is a file until it is restored. Opening the former makes a pinned
-// copy, because a read transaction must not wait for a slow follower (pitfalls 8, 11).
+// Snapshots is raft's snapshot store. A snapshot that this node took is metadata only: the fsynced state file is the
+// snapshot, at or past that index. One that came from another node is a file until it is restored. Opening the former
+// makes a pinned copy, because a read transaction must not wait for a slow follower.
 type Snapshots struct {
 	dir string
 	st  *store.Store
@@ -32,11 +32,12 @@ const (
 // record is what metaFile holds.
 type record struct {
 	raft.SnapshotMeta
-	// State is the last entry in the state that goes with the snapshot. It is lower than Index where no-ops and barriers follow it, which
-	// no state machine is shown (pitfalls 3).
+	// State is the last entry in the state that goes with the snapshot. It is lower than Index where no-ops and
+	// barriers follow it, which no state machine is shown.
 	State uint64 `json:"state"`
-	// StateTerm is the term of that entry if the state was received and is past Index: a leader sends its state as it is by then, and the
-	// entries in between come after it. Until they have, nothing but this says that the state may be further on than the log.
+	// StateTerm is the term of that entry if the state was received and is past Index: a leader sends its state as it
+	// is by then, and the entries in between come after it. Until they have, nothing but this says that the state may
+	// be further on than the log.
 	StateTerm uint64 `json:"state_term,omitempty"`
 }
 
@@ -64,8 +65,8 @@ func NewSnapshots(dir string, st *store.Store) (*Snapshots, error) {
 
 func (s *Snapshots) received(id string) string { return filepath.Join(s.dir, id+receivedExt) }
 
-// Pending is a snapshot that was received but not yet restored when the process ended (pitfalls 1): the caller restores it
-// before it starts raft. Nil if there is none.
+// Pending is a snapshot that was received but not yet restored when the process ended: the caller restores
+// it before it starts raft. Nil if there is none.
 func (s *Snapshots) Pending() (io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +81,9 @@ func (s *Snapshots) Pending() (io.ReadCloser, error) {
 	return f, err
 }
 
-// State is the last entry in the state that goes with the newest snapshot; entries after it up to the snapshot's own index never
-// reach a state machine. term is 0 unless the state was received and is past that index. 0 if there is no snapshot.
+// State is the last entry in the state that goes with the newest snapshot; entries after it up to the snapshot's own
+// index never reach a state machine. term is 0 unless the state was received and is past that index. 0 if there is no
+// snapshot.
 func (s *Snapshots) State() (index, term uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +94,8 @@ func (s *Snapshots) State() (index, term uint64, err error) {
 	return m.State, m.StateTerm, nil
 }
 
-// collect removes received files that are not the newest snapshot, and that one too once the state has caught up with it.
+// collect removes received files that are not the newest snapshot, and that one too once the state has caught up with
+// it.
 func (s *Snapshots) collect() error {
 	m, err := s.read()
 	if err != nil {
@@ -101,8 +104,8 @@ func (s *Snapshots) collect() error {
 	return s.remove(receivedExt, func(id string) bool { return m == nil || m.ID != id || m.State <= s.st.Counters().Index })
 }
 
-// supersede removes every received file but that of the newest snapshot, which is about to be restored even if the state is further on:
-// somebody may be putting an older one back.
+// supersede removes every received file but that of the newest snapshot, which is about to be restored even if the
+// state is further on: somebody may be putting an older one back.
 func (s *Snapshots) supersede(newest string) error {
 	return s.remove(receivedExt, func(id string) bool { return id != newest })
 }
@@ -236,8 +239,8 @@ func (k *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close makes the snapshot durable: first the file, then the metadata that names it. The other way round a crash would leave
-// metadata that says "the state file is the snapshot", which it is not.
+// Close makes the snapshot durable: first the file, then the metadata that names it. The other way round a crash would
+// leave metadata that says "the state file is the snapshot", which it is not.
 func (k *sink) Close() error {
 	if k.done {
 		return nil
@@ -258,8 +261,8 @@ func (k *sink) Close() error {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	if k.f == nil {
-		// Raft may finish a snapshot of its own after it has installed a newer one. The log behind the older one is gone by then, and
-		// metadata that says otherwise would keep the node from starting.
+		// Raft may finish a snapshot of its own after it has installed a newer one. The log behind the older one is
+		// gone by then, and metadata that says otherwise would keep the node from starting.
 		cur, err := k.s.read()
 		if err != nil || cur != nil && cur.Index > m.Index && cur.State <= m.State {
 			return err
@@ -286,7 +289,8 @@ func (k *sink) Close() error {
 	return k.s.collect()
 }
 
-// verify reads back what was received, syncs and closes it: a snapshot that cannot be restored must not become the newest one.
+// verify reads back what was received, syncs and closes it: a snapshot that cannot be restored must not become the
+// newest one.
 func (k *sink) verify() (Header, error) {
 	_, err := k.f.Seek(0, io.SeekStart)
 	if err != nil {

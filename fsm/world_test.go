@@ -62,7 +62,7 @@ func (w *world) open() {
 }
 
 // stamp fills in a command's head, unless it has one.
-func (w *world) stamp(cmd any) any {
+func (w *world) stamp(cmd Command) Command {
 	h := reflect.ValueOf(cmd).Elem().FieldByName("Head")
 	if h.IsZero() {
 		h.Set(reflect.ValueOf(Head{Now: w.now, Term: w.term}))
@@ -70,7 +70,7 @@ func (w *world) stamp(cmd any) any {
 	return cmd
 }
 
-func (w *world) entry(cmd any) *raft.Log {
+func (w *world) entry(cmd Command) *raft.Log {
 	w.Helper()
 	data, err := Encode(w.stamp(cmd))
 	if err != nil {
@@ -83,7 +83,7 @@ func (w *world) entry(cmd any) *raft.Log {
 }
 
 // do applies commands in one batch, and holds the state against its invariants.
-func (w *world) do(cmds ...any) []*Reply {
+func (w *world) do(cmds ...Command) []*Reply {
 	w.Helper()
 	var logs []*raft.Log
 	for _, c := range cmds {
@@ -95,7 +95,7 @@ func (w *world) do(cmds ...any) []*Reply {
 		if !ok {
 			w.Fatalf("%T was answered with %v", cmds[i], r)
 		}
-		if _, n := headOf(cmds[i]); len(reply.Items) != n {
+		if n := cmds[i].items(); len(reply.Items) != n {
 			w.Fatalf("%T has %d items and %d outcomes", cmds[i], n, len(reply.Items))
 		}
 		out = append(out, reply)
@@ -105,7 +105,7 @@ func (w *world) do(cmds ...any) []*Reply {
 }
 
 // one applies one command about one thing.
-func (w *world) one(cmd any) Outcome {
+func (w *world) one(cmd Command) Outcome {
 	w.Helper()
 	return w.do(cmd)[0].Items[0]
 }
@@ -119,7 +119,7 @@ func (w *world) check() {
 }
 
 // want applies a command about one thing and holds its outcome against a code.
-func (w *world) want(code Code, cmd any) Outcome {
+func (w *world) want(code Code, cmd Command) Outcome {
 	w.Helper()
 	o := w.one(cmd)
 	if o.Code != code {
@@ -129,7 +129,7 @@ func (w *world) want(code Code, cmd any) Outcome {
 }
 
 // unchanged applies commands that must not change anything but the applied index and the mark.
-func (w *world) unchanged(code Code, cmds ...any) {
+func (w *world) unchanged(code Code, cmds ...Command) {
 	w.Helper()
 	for _, c := range cmds {
 		before, count := w.digest(), w.st.Counters()

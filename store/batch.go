@@ -46,7 +46,7 @@ func (s *Store) Begin() (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Keys only ever come at the end of these, where bbolt would leave every page half empty (pitfalls 15). An edit that makes a
+	// Keys only ever come at the end of these, where bbolt would leave every page half empty. An edit that makes a
 	// definition longer may split its page; that costs what it saves once.
 	tx.Bucket(bucketHistory).FillPercent = 0.95
 	tx.Bucket(bucketJobs).FillPercent = 0.95
@@ -264,7 +264,7 @@ func (b *Batch) KnownClass(text string) bool {
 	return false
 }
 
-// FirstRuns are up to n open runs, by scheduled time. They are a copy: whoever closes them does not do so under a cursor (pitfalls 13).
+// FirstRuns are up to n open runs, by scheduled time. They are a copy: whoever closes them does not do so under a cursor.
 func (b *Batch) FirstRuns(n int) ([]job.RunKey, error) {
 	var out []job.RunKey
 	c := b.tx.Bucket(bucketRuns).Cursor()
@@ -377,7 +377,7 @@ func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (in
 		}
 		doomed = append(doomed, seq)
 	}
-	// Keys first, deletes after: deleting under a cursor skips keys (pitfalls 13).
+	// Keys first, deletes after: deleting under a cursor skips keys.
 	for _, seq := range doomed {
 		if err := hist.Delete(b.num(seq)); err != nil {
 			return 0, err

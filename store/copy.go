@@ -24,7 +24,7 @@ type Sum interface {
 }
 
 // CopyTo writes a complete copy of the committed state. Commits go on meanwhile; the copy is of one moment. Pages that those commits
-// free are kept until it is done, so w must not be slow: a file, and not a network (pitfalls 11, 12).
+// free are kept until it is done, so w must not be slow: a file, and not a network.
 func (s *Store) CopyTo(w io.Writer) (c Copied, err error) {
 	s.mu.RLock()
 	if s.db == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // VerifyPages walks the pages of a bbolt file before bbolt does. On a page that makes no sense bbolt panics in a goroutine of its
-// own while it opens (the price of NoFreelistSync is a full scan there, pitfalls 10), or faults behind the end of a file that was cut
+// own while it opens (the price of NoFreelistSync is a full scan there), or faults behind the end of a file that was cut
 // off, and neither can be turned into an error afterwards. This walk looks at what that scan looks at: page numbers, bounds, and
 // the order of keys. Nobody may write to the file meanwhile. A file that is not there, or is empty, is fine: bbolt makes it.
 func VerifyPages(path string) error {

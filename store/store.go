@@ -19,7 +19,7 @@ import (
 
 // Options say how to open a state file.
 type Options struct {
-	// MmapSize is the initial size of the memory map. Growing it waits for all readers, so it is large (pitfalls 11); it
+	// MmapSize is the initial size of the memory map. Growing it waits for all readers, so it is large; it
 	// reserves addresses, not memory. 0 means 64 GiB.
 	MmapSize int
 	// NoSync leaves out fsync. It exists for tests that show that the durability test would notice.

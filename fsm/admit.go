@@ -5,9 +5,43 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// admit decides about occurrences that find a run of their job open when their time comes. That needs no slot: however busy the workers are,
-// it is decided at the occurrence's own time.
-func (a *applier) admit(c *Admit) error {
+// Admit decides about occurrences that find a run of their job open when they are ready, without a slot. Apply knows
+// what is open: by the overlap policy the occurrence becomes a run that waits, and Next follows, or what is in its
+// interval does not run, and Past follows.
+type Admit struct {
+	Head      `codec:"h"`
+	Lane      []byte   `codec:"l"`
+	Ready     Times    `codec:"r"`
+	Jobs      Numbers  `codec:"j"`
+	At        Times    `codec:"a"`
+	Gen       Gens     `codec:"g"`
+	Next      Times    `codec:"n"`
+	NextReady Times    `codec:"x"`
+	Gaps      []Gap    `codec:"p"` // from the occurrence to the last one that the same run is in the way of, and why they do not run under skip
+	Past      Times    `codec:"s"`
+	PastReady Times    `codec:"y"`
+	Keys      []string `codec:"e,omitempty"` // empty, or one an item
+	Flags     []byte   `codec:"f,omitempty"` // empty, or one an item: ClaimLast
+}
+
+func (c *Admit) items() int { return len(c.Jobs) }
+
+func (*Admit) stopsOnHold() bool { return true }
+
+func (c *Admit) check() error {
+	n := len(c.Jobs)
+	if err := sameLength(n, len(c.Lane), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps), len(c.Past), len(c.PastReady)); err != nil {
+		return err
+	}
+	if err := optional(n, len(c.Keys)); err != nil {
+		return err
+	}
+	return optional(n, len(c.Flags))
+}
+
+// apply decides about occurrences that find a run of their job open when their time comes. That needs no slot: however
+// busy the workers are, it is decided at the occurrence's own time.
+func (c *Admit) apply(a *applier) error {
 	for i := range c.Jobs {
 		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
 			Kind: store.KindOccurrence, Origin: job.OriginSchedule, At: c.At[i]}
@@ -107,8 +141,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 	return o, a.moveOn(key, &s, next, o.Code != CodeSkipped)
 }
 
-// startedAfter says that what is open of the live schedule are earlier occurrences that had not been started at a time: they
-// were due and waited for a slot, or for a leader.
+// startedAfter says that what is open of the live schedule are earlier occurrences that had not been started at a time:
+// they were due and waited for a slot, or for a leader.
 func (a *applier) startedAfter(id job.ID, at int64) (bool, error) {
 	found := false
 	for _, ref := range a.b.Open(id) {
@@ -125,23 +159,4 @@ func (a *applier) startedAfter(id job.ID, at int64) (bool, error) {
 		found = true
 	}
 	return found, nil
-}
-
-// moveOn writes the state of a job whose occurrence became a run (ran) or not.
-func (a *applier) moveOn(key store.DueKey, s *store.State, next When, ran bool) error {
-	id, to := key.Job, place(s, next)
-	// What did not run before this one is written out when one runs, and when nothing follows that would write it out.
-	if ran || to.Parked {
-		if err := a.flush(id, s); err != nil {
-			return err
-		}
-	}
-	s.LastNominal = max(s.LastNominal, key.At)
-	if err := a.release(id, s, to); err != nil {
-		return err
-	}
-	if err := a.settle(id, s, to); err != nil {
-		return err
-	}
-	return a.b.PutState(id, s, to)
 }

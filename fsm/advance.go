@@ -7,7 +7,39 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-func (a *applier) advance(c *Advance) error {
+// Advance moves occurrences on without running them (missed, blackout, expired), or closes a pending run that expired.
+type Advance struct {
+	Head      `codec:"h"`
+	Lane      []byte  `codec:"l"`
+	Kind      []byte  `codec:"k"`
+	Ready     Times   `codec:"r"`
+	Jobs      Numbers `codec:"j"`
+	At        Times   `codec:"a"`
+	Gen       Gens    `codec:"g"`
+	Next      Times   `codec:"n"`
+	NextReady Times   `codec:"x"`
+	Gaps      []Gap   `codec:"p"` // what does not run; Count 0: nothing (the run at Next is the same occurrence moved)
+	// Rows are the runs of run_all between the interval and the next occurrence, in the order of the items and of their
+	// times. They wait for the gaps of the live schedule.
+	Rows []CatchUp `codec:"c,omitempty"`
+}
+
+// CatchUp is one run of run_all.
+type CatchUp struct {
+	Item uint16 `codec:"i"`
+	At   int64  `codec:"a"`
+	Key  string `codec:"k,omitempty"` // its idempotency key where that is not the default
+}
+
+func (c *Advance) items() int { return len(c.Jobs) }
+
+func (*Advance) stopsOnHold() bool { return true }
+
+func (c *Advance) check() error {
+	return sameLength(len(c.Jobs), len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps))
+}
+
+func (c *Advance) apply(a *applier) error {
 	row := 0
 	for i := range c.Jobs {
 		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
@@ -108,7 +140,8 @@ func (a *applier) catchUp(id job.ID, s *store.State, rows []CatchUp) error {
 	return nil
 }
 
-// wrongRows says what is wrong with catch-up runs between the interval that does not run and the next occurrence; "" if nothing is.
+// wrongRows says what is wrong with catch-up runs between the interval that does not run and the next occurrence; "" if
+// nothing is.
 func wrongRows(s *store.State, next When, g Gap, rows []CatchUp) string {
 	last := s.LastNominal
 	if g.Count != 0 {

@@ -7,20 +7,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// stopsOnHold says that a command is of the kind that time brings about by itself. While a restored cluster is on hold, nothing of that kind
-// has any effect, whatever a leader may think. What people ask for is judged where it is done: edits, creates, pauses and cancels are
-// done, new runs are refused. Results are taken: a worker that had a run in hand when the backup was made knows how it ended.
-func stopsOnHold(cmd any) bool {
-	switch cmd.(type) {
-	case *Claim, *Expire, *Advance, *Admit, *Quarantine, *Cleanup, *ClaimNotices:
-		return true
-	}
-	return false
+// Release ends the hold of a restored cluster. Occurrences up to the stamp do not run any more.
+type Release struct {
+	Head    `codec:"h"`
+	Request Request `codec:"q"`
 }
 
-// releaseHold begins the end of a hold. The stamp decides, once and for all, which occurrences the cluster that the backup was taken from
-// may have run. They are not touched here, because they may be millions: whoever gets to one finds that it is too old (Info.Released).
-func (a *applier) releaseHold() (Outcome, error) {
+func (c *Release) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+// do begins the end of a hold. The stamp decides, once and for all, which occurrences the cluster that the backup was
+// taken from may have run. They are not touched here, because they may be millions: whoever gets to one finds that it
+// is too old (Info.Released).
+func (c *Release) do(a *applier) (Outcome, error) {
 	info := a.b.Info()
 	if !info.Hold.On || info.Hold.Releasing {
 		return Outcome{Code: CodeOK}, nil
@@ -34,18 +32,15 @@ func (a *applier) releaseHold() (Outcome, error) {
 	return Outcome{Code: CodeOK, Count: 1}, nil
 }
 
-// resetClock lowers the mark to the stamp. A release that was stamped by a clock which ran ahead goes with it: it would make everything
-// up to that time be taken for something that another cluster ran.
-func (a *applier) resetClock() {
-	a.b.C.Mark = a.now
-	if info := a.b.Info(); info.Released > a.now {
-		info.Released = a.now
-		a.b.SetInfo(info)
-	}
+// Lose closes up to Limit open runs that came with the backup of a cluster that is being released. When none is left
+// the hold is over.
+type Lose struct {
+	Head  `codec:"h"`
+	Limit int `codec:"l"`
 }
 
-// minRestored is how long a one-off job stays at least that did not run, or was lost, because of a restore. Somebody has to look at it,
-// and its own retention was meant for one that ran.
+// minRestored is how long a one-off job stays at least that did not run, or was lost, because of a restore. Somebody
+// has to look at it, and its own retention was meant for one that ran.
 const minRestored = 30 * 24 * 3600 * 1000
 
 func keepRestored(s *store.State) int64 { return max(int64(s.Retention)*1000, minRestored) }
@@ -53,15 +48,15 @@ func keepRestored(s *store.State) int64 { return max(int64(s.Retention)*1000, mi
 // maxLose bounds what one command closes, whatever it says.
 const maxLose = 4096
 
-// loseOpen closes open runs of a backup. Each of them may have gone on, and ended, in the cluster that the backup was taken from, so none goes on
-// here, in whatever state it was:
+// apply closes open runs of a backup. Each of them may have gone on, and ended, in the cluster that the backup was
+// taken from, so none goes on here, in whatever state it was:
 //   - claimed: its worker reported to the other cluster, if it did;
 //   - pending, retrying, waiting, held: the other cluster may have given it to a worker since;
 //   - canceling: it was to end, and ends.
 //
-// The hold lasts until none is left. So no run is opened meanwhile, the first ones are always those of the backup, and whoever leads
-// next simply goes on.
-func (a *applier) loseOpen(c *Lose) error {
+// The hold lasts until none is left. So no run is opened meanwhile, the first ones are always those of the backup, and
+// whoever leads next simply goes on.
+func (c *Lose) apply(a *applier) error {
 	info := a.b.Info()
 	if !info.Hold.Releasing {
 		a.outcome(Outcome{Code: CodeStale})
@@ -93,7 +88,8 @@ func (a *applier) loseOpen(c *Lose) error {
 	return nil
 }
 
-// loseOfJob closes up to limit open runs of a job: first those that wait behind others, so that none ever waits behind nothing.
+// loseOfJob closes up to limit open runs of a job: first those that wait behind others, so that none ever waits behind
+// nothing.
 func (a *applier) loseOfJob(id job.ID, limit int) (int, error) {
 	refs := slices.Clone(a.b.Open(id))
 	if len(refs) == 0 {

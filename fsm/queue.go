@@ -8,11 +8,32 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// What a PutQueue sets, and when.
+const (
+	QueueConcurrency uint8 = 1 << iota
+	QueuePaused
+	// QueueKnown: only if the queue exists, declared or used by a job. A typing error must not make a queue.
+	QueueKnown
+)
+
+// PutQueue sets something of a queue, and makes its row if it has none. Version, if not 0, is the one that the row must
+// have.
+type PutQueue struct {
+	Head        `codec:"h"`
+	Request     Request `codec:"q"`
+	Name        string  `codec:"n"`
+	Version     uint64  `codec:"v"`
+	Set         uint8   `codec:"s"`
+	Concurrency int     `codec:"c"`
+	Paused      bool    `codec:"p"`
+}
+
 // maxQueues bounds how many queues have a row: all of them are kept in memory.
 const maxQueues = 1 << 16
 
-// noRoom says why no run of a class may be claimed now, empty if one may. The leader knows as well and does not ask for more; but what it
-// asked for may pass a lower limit or a pause on its way through the log, and then this is what keeps the promise.
+// noRoom says why no run of a class may be claimed now, empty if one may. The leader knows as well and does not ask for
+// more; but what it asked for may pass a lower limit or a pause on its way through the log, and then this is what keeps
+// the promise.
 func (a *applier) noRoom(class uint32) string {
 	q, ok := a.b.ClassQueue(class)
 	switch {
@@ -24,7 +45,9 @@ func (a *applier) noRoom(class uint32) string {
 	return fmt.Sprintf("the queue %s has %d of %d runs in hand", q.Name, q.Claimed, q.Concurrency)
 }
 
-func (a *applier) putQueue(c *PutQueue) (Outcome, error) {
+func (c *PutQueue) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *PutQueue) do(a *applier) (Outcome, error) {
 	if !job.QueueName(c.Name) {
 		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("%q is not a queue name", c.Name)}, nil
 	}
@@ -54,7 +77,17 @@ func (a *applier) putQueue(c *PutQueue) (Outcome, error) {
 	return Outcome{Code: CodeOK, Version: row.Version, Count: 1}, a.b.PutQueue(row)
 }
 
-func (a *applier) deleteQueue(c *DeleteQueue) (Outcome, error) {
+// DeleteQueue removes a queue's row: no limit, and not paused. Version 0: whichever.
+type DeleteQueue struct {
+	Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Name    string  `codec:"n"`
+	Version uint64  `codec:"v"`
+}
+
+func (c *DeleteQueue) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *DeleteQueue) do(a *applier) (Outcome, error) {
 	q := store.QueueUse{}
 	if job.QueueName(c.Name) {
 		q = a.b.Queue(c.Name)

@@ -7,13 +7,19 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// PutNode writes a member's row. Index and JoinedAt are set in apply.
+type PutNode struct {
+	Head `codec:"h"`
+	Node store.Node `codec:"n"`
+}
+
 // maxNodeField bounds what becomes part of a row: it travels in every handshake.
 const maxNodeField = 255
 
-// putNode writes a member's row. Which data directory may speak under an id is decided here and nowhere else, so that two requests that
-// pass each other cannot both succeed: raft itself would take the second one's address and let a server that forgot its vote elect a
-// leader (design §7, pitfalls 41).
-func (a *applier) putNode(c *PutNode) error {
+// apply writes a member's row. Which data directory may speak under an id is decided here and nowhere else, so that two
+// requests that pass each other cannot both succeed: raft itself would take the second one's address and let a server
+// that forgot its vote elect a leader.
+func (c *PutNode) apply(a *applier) error {
 	n := c.Node
 	refuse := func(format string, args ...any) error {
 		a.outcome(Outcome{Code: CodeRefused, Text: fmt.Sprintf(format, args...)})
@@ -71,8 +77,15 @@ func sameNode(x, y store.Node) bool {
 		x.Slots == y.Slots && x.Standby == y.Standby && x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
 }
 
-// removeNode keeps the row and marks it: the directory that lived under the id must not come back by itself.
-func (a *applier) removeNode(c *RemoveNode) error {
+// RemoveNode marks a member as removed. Instance "": whichever.
+type RemoveNode struct {
+	Head     `codec:"h"`
+	ID       string `codec:"i"`
+	Instance string `codec:"n,omitempty"`
+}
+
+// apply keeps the row and marks it: the directory that lived under the id must not come back by itself.
+func (c *RemoveNode) apply(a *applier) error {
 	n, ok, err := a.b.Node(c.ID)
 	if err != nil {
 		return err
@@ -84,35 +97,4 @@ func (a *applier) removeNode(c *RemoveNode) error {
 	n.Removed, n.Index = true, a.b.C.Index
 	a.outcome(Outcome{Code: CodeOK, Count: 1})
 	return a.b.PutNode(n)
-}
-
-// setLevel commits a feature level. It only rises: what a higher one wrote stays in the log and in the state.
-func (a *applier) setLevel(c *SetLevel) error {
-	info := a.b.Info()
-	short, members := "", 0
-	err := a.b.EachNode(func(n store.Node) {
-		if n.Removed {
-			return
-		}
-		members++
-		if n.Level < c.Level && short == "" {
-			short = n.ID
-		}
-	})
-	if err != nil {
-		return err
-	}
-	switch {
-	case members == 0: // nobody has said what it supports
-		a.outcome(Outcome{Code: CodeRefused, Text: "no member is known"})
-	case short != "":
-		a.outcome(Outcome{Code: CodeRefused, Text: "node " + short + " does not support the level"})
-	case c.Level <= info.Level:
-		a.outcome(Outcome{Code: CodeStale})
-	default:
-		info.Level = c.Level
-		a.b.SetInfo(info)
-		a.outcome(Outcome{Code: CodeOK, Count: 1})
-	}
-	return nil
 }

@@ -11,13 +11,14 @@ import (
 const (
 	// MaxNotices bounds the outbox. Whoever has more to tell than that has one thing to tell.
 	MaxNotices = 10_000
-	// maxJobNotices bounds a job's part of it: one that comes and goes while its receiver is down must not take everybody's room.
+	// maxJobNotices bounds a job's part of it: one that comes and goes while its receiver is down must not take
+	// everybody's room.
 	maxJobNotices = 20
 )
 
-// judge looks at the end of a run: is it a change of the job's health that somebody is to be told? It is in the transaction that closes the
-// run, so a change is told once whoever leads, and commit order decides between runs that were open at the same time. The caller writes
-// the state.
+// judge looks at the end of a run: is it a change of the job's health that somebody is to be told? It is in the
+// transaction that closes the run, so a change is told once whoever leads, and commit order decides between runs that
+// were open at the same time. The caller writes the state.
 func (a *applier) judge(k job.RunKey, s *store.State, rec *store.Record) error {
 	if s == nil || s.Notify == 0 {
 		return nil
@@ -62,8 +63,8 @@ func (a *applier) recovered(s *store.State, n *store.Notice) error {
 	return err
 }
 
-// tell puts a change into the outbox, if it is one that the job tells about. If there is no room it says false: the change has not happened
-// yet as far as anybody was told, and the next run that ends alike makes it.
+// tell puts a change into the outbox, if it is one that the job tells about. If there is no room it says false: the
+// change has not happened yet as far as anybody was told, and the next run that ends alike makes it.
 func (a *applier) tell(s *store.State, n *store.Notice) (bool, error) {
 	if s.Notify&n.Kind == 0 {
 		return true, nil
@@ -99,8 +100,27 @@ func (a *applier) forget(id job.ID, s, before *store.State) error {
 	return a.b.DropNotices(id)
 }
 
-// claimNotices gives notifications to the leader, which sends them only after this is committed: no other leader will.
-func (a *applier) claimNotices(c *ClaimNotices, term uint64) error {
+// ClaimNotices gives notifications of the outbox to the leader that proposes it: only then may it send them. Want are
+// all the channels that the job names now, Try those that are tried this time.
+type ClaimNotices struct {
+	Head `codec:"h"`
+	Node string  `codec:"n"`
+	Jobs Numbers `codec:"j"`
+	Seqs Numbers `codec:"s"`
+	Want []byte  `codec:"w"`
+	Try  []byte  `codec:"y"`
+}
+
+func (c *ClaimNotices) items() int { return len(c.Jobs) }
+
+func (*ClaimNotices) stopsOnHold() bool { return true }
+
+func (c *ClaimNotices) check() error {
+	return sameLength(len(c.Jobs), len(c.Seqs), len(c.Want), len(c.Try))
+}
+
+// apply gives notifications to the leader, which sends them only after this is committed: no other leader will.
+func (c *ClaimNotices) apply(a *applier) error {
 	for i := range c.Jobs {
 		want, try := store.Channels(c.Want[i]), store.Channels(c.Try[i])
 		if want == 0 || try&^want != 0 || want&^store.AllChannels != 0 || len(c.Node) > job.MaxName {
@@ -128,7 +148,7 @@ func (a *applier) claimNotices(c *ClaimNotices, term uint64) error {
 			continue
 		}
 		n.Attempts++
-		n.Want, n.Trying, n.Term, n.Node, n.TriedAt, n.NextTry = want, try, term, c.Node, a.now, 0
+		n.Want, n.Trying, n.Term, n.Node, n.TriedAt, n.NextTry = want, try, a.term, c.Node, a.now, 0
 		if err := a.b.PutNotice(&n); err != nil {
 			return err
 		}
@@ -137,8 +157,32 @@ func (a *applier) claimNotices(c *ClaimNotices, term uint64) error {
 	return nil
 }
 
-// settleNotices records what became of claimed notifications. What is neither sent nor unknown nor given up is tried again.
-func (a *applier) settleNotices(c *SettleNotices) error {
+// SettleNotices records what became of claimed notifications, channel by channel. Channels that were tried and are in
+// none of the three are tried again, not before RetryAt.
+type SettleNotices struct {
+	Head    `codec:"h"`
+	Jobs    Numbers  `codec:"j"`
+	Seqs    Numbers  `codec:"s"`
+	Attempt Gens     `codec:"a"`
+	Sent    []byte   `codec:"t"`
+	Unknown []byte   `codec:"u"`
+	Failed  []byte   `codec:"f"`
+	RetryAt Times    `codec:"y"`
+	Error   []string `codec:"m"` // empty, or one an item
+}
+
+func (c *SettleNotices) items() int { return len(c.Jobs) }
+
+func (c *SettleNotices) check() error {
+	n := len(c.Jobs)
+	if err := sameLength(n, len(c.Seqs), len(c.Attempt), len(c.Sent), len(c.Unknown), len(c.Failed), len(c.RetryAt)); err != nil {
+		return err
+	}
+	return optional(n, len(c.Error))
+}
+
+// apply records what became of claimed notifications. What is neither sent nor unknown nor given up is tried again.
+func (c *SettleNotices) apply(a *applier) error {
 	for i := range c.Jobs {
 		sent, unknown, failed := store.Channels(c.Sent[i]), store.Channels(c.Unknown[i]), store.Channels(c.Failed[i])
 		n, ok, err := a.b.Notice(job.ID(c.Jobs[i]), c.Seqs[i])
@@ -173,8 +217,8 @@ func (a *applier) settleNotices(c *SettleNotices) error {
 	return nil
 }
 
-// disownNotices ends the notifications of a backup: the cluster that it was taken from may have sent them since. What came up here after the
-// restore stays. There are few enough for one step.
+// disownNotices ends the notifications of a backup: the cluster that it was taken from may have sent them since. What
+// came up here after the restore stays. There are few enough for one step.
 func (a *applier) disownNotices(restored int64) error {
 	var old []store.Notice
 	err := a.b.EachNotice(func(n store.Notice) bool {

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A run is live if the schedule or a person asks for it now, and serial if it catches up: run_all, backfill, redrive. Serial runs go one by
-// one, in the gaps of the live schedule.
+// A run is live if the schedule or a person asks for it now, and serial if it catches up: run_all, backfill, redrive.
+// Serial runs go one by one, in the gaps of the live schedule.
 
 // canStart says whether one more run of the job may become active now.
 func canStart(s *store.State) bool {
@@ -47,13 +47,14 @@ func (a *applier) tally(id job.ID, s *store.State) (t tally) {
 	return t
 }
 
-// isDue says that a job with this place has an occurrence that waits for a slot. It counts as open, unless runs may overlap.
+// isDue says that a job with this place has an occurrence that waits for a slot. It counts as open, unless runs may
+// overlap.
 func (a *applier) isDue(s *store.State, p store.Place) bool {
 	return s.Overlap != store.OverlapAllow && !p.Parked && p.Ready <= a.now
 }
 
-// release lets waiting runs become pending as far as the job's overlap policy allows: live ones first, oldest first, and a serial one only
-// if no live one is open or due. p is where the job's state goes.
+// release lets waiting runs become pending as far as the job's overlap policy allows: live ones first, oldest first,
+// and a serial one only if no live one is open or due. p is where the job's state goes.
 func (a *applier) release(id job.ID, s *store.State, p store.Place) error {
 	if s.Waiting == 0 || s.Paused || s.Quarantined {
 		return nil
@@ -98,8 +99,8 @@ func (a *applier) releaseOne(k job.RunKey, s *store.State) error {
 	return a.b.PutRun(k, &r, &next)
 }
 
-// replace makes room for a newer run: what runs is told to stop, what waits for its retry or its turn is dropped. Serial runs are not
-// replaced; they take their turns.
+// replace makes room for a newer run: what runs is told to stop, what waits for its retry or its turn is dropped.
+// Serial runs are not replaced; they take their turns.
 func (a *applier) replace(id job.ID, s *store.State) error {
 	for _, ref := range slices.Clone(a.b.Open(id)) {
 		if ref.Serial {
@@ -134,8 +135,8 @@ func (v verdict) reason() (job.RunStatus, job.Reason) {
 	return job.RunSkipped, job.ReasonOverlap
 }
 
-// overlaps says that a live run of the job was open at a time that has come, with nothing open now. A stamp that is ahead of this one is
-// of a clock that was reset.
+// overlaps says that a live run of the job was open at a time that has come, with nothing open now. A stamp that is
+// ahead of this one is of a clock that was reset.
 func (a *applier) overlaps(s *store.State, ready int64) bool {
 	return s.Overlap == store.OverlapSkip && ready <= s.BusyUntil && s.BusyUntil <= a.now && !mutant.On(mutant.JudgeBySlot)
 }
@@ -149,7 +150,8 @@ func (a *applier) behindSerial(id job.ID, s *store.State) bool {
 	return t.serial > 0 && t.live == 0
 }
 
-// overlap decides in apply, from the committed state, whether a new live run that was ready at a time may start: everywhere else it would leak.
+// overlap decides in apply, from the committed state, whether a new live run that was ready at a time may start:
+// everywhere else it would leak.
 func (a *applier) overlap(id job.ID, s *store.State, ready int64) (verdict, error) {
 	if canStart(s) {
 		return start, nil
@@ -157,8 +159,8 @@ func (a *applier) overlap(id job.ID, s *store.State, ready int64) (verdict, erro
 	t := a.tally(id, s)
 	switch s.Overlap {
 	case store.OverlapSkip:
-		// What it waits for is not the live schedule but a serial run: that must not make it skip. If a live one is late because of a serial
-		// one, one more waits for it.
+		// What it waits for is not the live schedule but a serial run: that must not make it skip. If a live one is
+		// late because of a serial one, one more waits for it.
 		if (t.live == 0 && t.waiting < job.MaxWaiting || t.delayed && t.waiting == 0) && !mutant.On(mutant.SerialFirst) {
 			return wait, nil
 		}

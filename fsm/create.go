@@ -1,0 +1,311 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/carillon-scheduler/carillon/job"
+	msg "github.com/carillon-scheduler/carillon/job/pack"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Create makes jobs. The leader picks the numbers, because H, jitter and @every depend on them: they must exceed every
+// number given out before, in order.
+type Create struct {
+	Head  `codec:"h"`
+	Items []CreateItem `codec:"i"`
+}
+
+// CreateItem is one new job.
+type CreateItem struct {
+	Job     uint64  `codec:"j"`
+	Def     []byte  `codec:"d"` // store.Definition, encoded
+	Next    When    `codec:"n"`
+	Request Request `codec:"q"`
+}
+
+func (c *Create) items() int { return len(c.Items) }
+
+// maxClasses bounds how many kinds of work there are: each has a line of its own in the leader's memory.
+const maxClasses = 1 << 16
+
+func (c *Create) apply(a *applier) error {
+	for i := range c.Items {
+		it := &c.Items[i]
+		if err := a.once(it.Request, it.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (it *CreateItem) do(a *applier) (Outcome, error) {
+	id := job.ID(it.Job)
+	def, err := store.DecodeDefinition(it.Def)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if it.Job <= a.b.C.NextJob {
+		return Outcome{Code: CodeStale, Text: "the number was given out before"}, nil
+	}
+	if why := wrong(it.Next, Gap{}, 0); why != "" {
+		return Outcome{Code: CodeRefused, Text: why}, nil
+	}
+	if why := a.unfit(&def.Spec); why != "" {
+		return Outcome{Code: CodeRefused, Text: why}, nil
+	}
+	if def.Spec.Name != "" {
+		if other, taken := a.b.Named(def.Spec.Name); taken {
+			return a.sameJob(other, &def.Spec)
+		}
+	}
+	s := store.State{Gen: 1}
+	if err := a.adopt(&s, &def.Spec); err != nil {
+		return Outcome{}, err
+	}
+	a.b.C.NextJob = it.Job
+	a.b.C.Jobs++
+	if def.Spec.Name != "" {
+		if err := a.b.PutName(def.Spec.Name, id); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if err := a.b.PutDefinition(id, it.Def); err != nil {
+		return Outcome{}, err
+	}
+	p := place(&s, it.Next)
+	if err := a.settle(id, &s, p); err != nil { // a one-off that has no time to run at
+		return Outcome{}, err
+	}
+	return Outcome{Code: CodeOK, Job: id, Version: def.Version}, a.b.PutState(id, &s, p)
+}
+
+// unfit says why a definition cannot be stored; "" if it can.
+func (a *applier) unfit(spec *job.Spec) string {
+	if len(spec.Name) > job.MaxName {
+		return "the name is too long"
+	}
+	if a.b.ClassCount() >= maxClasses && !a.b.KnownClass(spec.Class()) {
+		return "too many different worker selectors and queues"
+	}
+	return ""
+}
+
+// sameJob answers a create whose name is taken: it is a repetition if the two say the same.
+func (a *applier) sameJob(other job.ID, spec *job.Spec) (Outcome, error) {
+	def, ok, err := a.b.Definition(other)
+	if err != nil || !ok {
+		return Outcome{}, errors.Join(err, fmt.Errorf("fsm: the name of %s leads nowhere", other))
+	}
+	x, err := encodeSpec(&def.Spec)
+	if err != nil {
+		return Outcome{}, err
+	}
+	y, err := encodeSpec(spec)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if bytes.Equal(x, y) {
+		return Outcome{Code: CodeExists, Job: other, Version: def.Version}, nil
+	}
+	return Outcome{Code: CodeDuplicate, Job: other}, nil
+}
+
+func encodeSpec(s *job.Spec) ([]byte, error) {
+	var b []byte
+	err := codec.NewEncoderBytes(&b, handle).Encode(s)
+	return b, err
+}
+
+// adopt takes over into the state what claim and complete need to know of a definition.
+func (a *applier) adopt(s *store.State, spec *job.Spec) error {
+	class, err := a.b.Class(spec.Class())
+	if err != nil {
+		return err
+	}
+	lane, _ := job.LaneOf(spec.Priority)
+	s.Class = class
+	s.Lane = lane
+	s.Overlap = store.OverlapOf(spec.Overlap)
+	s.Concurrency = uint16(min(spec.Concurrency, 1<<16-1))
+	s.OneOff = spec.OneOff()
+	s.Manual = spec.Manual()
+	s.AtMostOnce = spec.Delivery == job.DeliverAtMostOnce
+	s.Notify = store.NotifyOnOf(spec.Notify)
+	s.Retention = uint32(min(int64(spec.Retention)/1e9, 1<<32-1))
+	return nil
+}
+
+// append writes the form in the log without reflection, byte by byte as the library would: a bulk load is a stream of
+// these.
+func (c *Create) append(b []byte) []byte {
+	size := 64
+	for i := range c.Items {
+		size += 80 + len(c.Items[i].Def) + len(c.Items[i].Request.ID)
+	}
+	b = slices.Grow(b, size)
+	b = msg.Map(b, 2)
+	b = appendHead(msg.Str(b, "h"), c.Head)
+	b = msg.Str(b, "i")
+	if c.Items == nil {
+		return msg.Nil(b)
+	}
+	b = msg.Array(b, len(c.Items))
+	for i := range c.Items {
+		b = appendCreateItem(b, &c.Items[i])
+	}
+	return b
+}
+
+func appendHead(b []byte, h Head) []byte {
+	b = msg.Map(b, 2)
+	b = msg.Uint(msg.Str(b, "t"), h.Term)
+	return msg.Signed(msg.Str(b, "w"), h.Now)
+}
+
+func appendCreateItem(b []byte, it *CreateItem) []byte {
+	b = msg.Map(b, 4)
+	b = msg.Str(b, "d")
+	if it.Def == nil {
+		b = msg.Nil(b)
+	} else {
+		b = msg.Bin(b, it.Def)
+	}
+	b = msg.Uint(msg.Str(b, "j"), it.Job)
+	b = appendWhen(msg.Str(b, "n"), it.Next)
+	return appendRequest(msg.Str(b, "q"), &it.Request)
+}
+
+func appendWhen(b []byte, w When) []byte {
+	b = msg.Map(b, given(w.At != 0, w.Ready != 0))
+	if w.At != 0 {
+		b = msg.Signed(msg.Str(b, "a"), w.At)
+	}
+	if w.Ready != 0 {
+		b = msg.Signed(msg.Str(b, "r"), w.Ready)
+	}
+	return b
+}
+
+func appendRequest(b []byte, q *Request) []byte {
+	b = msg.Map(b, given(q.Expires != 0, q.Fingerprint != 0, q.ID != ""))
+	if q.Expires != 0 {
+		b = msg.Signed(msg.Str(b, "e"), q.Expires)
+	}
+	if q.Fingerprint != 0 {
+		b = msg.Uint(msg.Str(b, "f"), q.Fingerprint)
+	}
+	if q.ID != "" {
+		b = msg.Str(msg.Str(b, "i"), q.ID)
+	}
+	return b
+}
+
+// given is how many fields are not left out.
+func given(fields ...bool) (n int) {
+	for _, f := range fields {
+		if f {
+			n++
+		}
+	}
+	return n
+}
+
+// createReader gives up on what it does not expect and leaves that to the library.
+type createReader struct{ msg.Reader }
+
+// read reads what append wrote; false leaves it to the library. The definitions stay in the memory of the entry, which
+// nobody changes.
+func (c *Create) read(data []byte) bool {
+	r := createReader{msg.Reader{B: data}}
+	r.Fields(func(key []byte) {
+		switch string(key) {
+		case "h":
+			r.head(&c.Head)
+		case "i":
+			r.items(c)
+		default:
+			r.Bad = true
+		}
+	})
+	return !r.Bad && len(r.B) == 0
+}
+
+func (r *createReader) head(h *Head) {
+	r.Fields(func(key []byte) {
+		switch string(key) {
+		case "t":
+			h.Term = r.Uint()
+		case "w":
+			h.Now = r.Int()
+		default:
+			r.Bad = true
+		}
+	})
+}
+
+// minItem is the shortest that an item can be: four names of fields and something for each.
+const minItem = 12
+
+func (r *createReader) items(c *Create) {
+	n := r.Len()
+	if r.Bad || n > len(r.B)/minItem { // memory is not taken on the word of a few bytes
+		r.Bad = true
+		return
+	}
+	c.Items = make([]CreateItem, n)
+	for i := range c.Items {
+		if r.item(&c.Items[i]); r.Bad {
+			return
+		}
+	}
+}
+
+func (r *createReader) item(it *CreateItem) {
+	r.Fields(func(key []byte) {
+		switch string(key) {
+		case "d":
+			it.Def = r.Bytes()
+		case "j":
+			it.Job = r.Uint()
+		case "n":
+			r.when(&it.Next)
+		case "q":
+			r.request(&it.Request)
+		default:
+			r.Bad = true
+		}
+	})
+}
+
+func (r *createReader) when(w *When) {
+	r.Fields(func(key []byte) {
+		switch string(key) {
+		case "a":
+			w.At = r.Int()
+		case "r":
+			w.Ready = r.Int()
+		default:
+			r.Bad = true
+		}
+	})
+}
+
+func (r *createReader) request(q *Request) {
+	r.Fields(func(key []byte) {
+		switch string(key) {
+		case "e":
+			q.Expires = r.Int()
+		case "f":
+			q.Fingerprint = r.Uint()
+		case "i":
+			q.ID = r.Str()
+		default:
+			r.Bad = true
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package fsm
+
+import (
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Pause stops a job's occurrences and holds its pending retries.
+type Pause struct {
+	Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+}
+
+func (c *Pause) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *Pause) do(a *applier) (Outcome, error) {
+	id := job.ID(c.Job)
+	s, p, ok, err := a.b.State(id)
+	if err != nil || !ok {
+		return Outcome{Code: CodeNotFound}, err
+	}
+	if s.Paused {
+		return Outcome{Code: CodeOK, Job: id}, nil
+	}
+	s.Paused = true
+	return Outcome{Code: CodeOK, Job: id}, a.park(id, &s, p)
+}
+
+// park stops a job: its occurrence waits in the parked entry and what is pending or retrying is held, so that nothing
+// of it can be claimed. What a worker has in hand goes on.
+func (a *applier) park(id job.ID, s *store.State, p store.Place) error {
+	s.Gen++
+	if !p.Parked {
+		s.ParkedAt, s.ParkedReady = p.At, p.Ready
+	}
+	for _, ref := range a.b.Open(id) {
+		if ref.Status != job.RunPending && ref.Status != job.RunRetrying {
+			continue
+		}
+		k := job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}
+		row, err := a.row(k)
+		if err != nil {
+			return err
+		}
+		held := row
+		held.Held, held.Status = row.Status, job.RunWaiting
+		if err := a.b.PutRun(k, &row, &held); err != nil {
+			return err
+		}
+	}
+	return a.b.PutState(id, s, store.Place{Parked: true})
+}
+
+// Resume starts a paused or quarantined job again. NotRun is what passed meanwhile.
+type Resume struct {
+	Head    `codec:"h"`
+	Request Request `codec:"q"`
+	Job     uint64  `codec:"j"`
+	Seen    Seen    `codec:"s"`
+	Next    When    `codec:"n"`
+	NotRun  Gap     `codec:"x"`
+}
+
+func (c *Resume) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *Resume) do(a *applier) (Outcome, error) {
+	id := job.ID(c.Job)
+	s, p, ok, err := a.b.State(id)
+	if err != nil || !ok {
+		return Outcome{Code: CodeNotFound}, err
+	}
+	if !s.Paused && !s.Quarantined {
+		return Outcome{Code: CodeOK, Job: id}, nil
+	}
+	if !seen(&s, p, c.Seen) || c.Next.At != 0 && c.Next.At <= s.LastNominal {
+		return Outcome{Code: CodeMoved, Job: id}, nil
+	}
+	if why := wrongGap(&s, c.Next, c.NotRun); why != "" {
+		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
+	}
+	if err := a.account(id, &s, s.ParkedAt, c.Next, c.NotRun, stopReason(&s)); err != nil {
+		return Outcome{}, err
+	}
+	s.Paused, s.Quarantined = false, false
+	s.ParkedAt, s.ParkedReady = 0, 0
+	s.Gen++
+	if err := a.b.PutNote(id, ""); err != nil {
+		return Outcome{}, err
+	}
+	if err := a.notRun(id, &s, c.NotRun.interval()); err != nil {
+		return Outcome{}, err
+	}
+	if err := a.flush(id, &s); err != nil {
+		return Outcome{}, err
+	}
+	for _, ref := range a.b.Open(id) {
+		if !ref.Held {
+			continue
+		}
+		k := job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}
+		row, err := a.row(k)
+		if err != nil {
+			return Outcome{}, err
+		}
+		free := row
+		free.Status, free.Held, free.Ready = row.Held, job.RunNone, max(row.Ready, a.now)
+		if err := a.b.PutRun(k, &row, &free); err != nil {
+			return Outcome{}, err
+		}
+	}
+	next := place(&s, c.Next)
+	if err := a.release(id, &s, next); err != nil {
+		return Outcome{}, err
+	}
+	if err := a.settle(id, &s, next); err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Code: CodeOK, Job: id}, a.b.PutState(id, &s, next)
+}
