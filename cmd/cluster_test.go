@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // A whole cluster by hand: two nodes, and every command about them.
@@ -192,9 +193,9 @@ func TestClusterSkip(t *testing.T) {
 	old := skips
 	t.Cleanup(func() { skips = old })
 	var got uint64
-	skips = func(dir string, index uint64, _ *slog.Logger) (node.Skipped, error) {
+	skips = func(dir string, index uint64, _ *slog.Logger) (datadir.Skipped, error) {
 		got = index
-		return node.Skipped{NodeID: "n1", SkippedEntry: client.SkippedEntry{Index: index, Term: 3, At: job.At(noon)}, What: "damaged"}, nil
+		return datadir.Skipped{NodeID: "n1", SkippedEntry: datadir.SkippedEntry{Index: index, Term: 3, At: job.At(noon)}, What: "damaged"}, nil
 	}
 	s := newShell(t)
 	if out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--skip", "81"); code != 0 || got != 81 || out != "n1 passes over entry 81 of term 3 (damaged)\nrun the same on every other node, then start them\n" {
@@ -233,8 +234,8 @@ func TestClusterRecover(t *testing.T) {
 	old := recovers
 	t.Cleanup(func() { recovers = old })
 	var peers map[string]string
-	result := node.Recovered{NodeID: "n1", Index: 9}
-	recovers = func(dir string, p map[string]string, _ *slog.Logger) (node.Recovered, error) {
+	result := datadir.Recovered{NodeID: "n1", Index: 9}
+	recovers = func(dir string, p map[string]string, _ *slog.Logger) (datadir.Recovered, error) {
 		peers = p
 		return result, nil
 	}
@@ -245,7 +246,7 @@ func TestClusterRecover(t *testing.T) {
 	if want := map[string]string{"n1": "h:1", "n2": "h:2"}; !reflect.DeepEqual(peers, want) {
 		t.Error(peers)
 	}
-	result = node.Recovered{NodeID: "n1", Alone: true, Lost: []string{"n2", "n3"}, Epoch: 1, Index: 9, Unsure: 2}
+	result = datadir.Recovered{NodeID: "n1", Alone: true, Lost: []string{"n2", "n3"}, Epoch: 1, Index: 9, Unsure: 2}
 	out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--peers", "n1=h:1")
 	for _, want := range []string{"cluster of one, at entry 9, epoch 1", "2 log entries", "n2, n3: empty"} {
 		if code != 0 || !strings.Contains(out, want) {

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // compactResult is what --json prints.
@@ -31,7 +31,7 @@ must be room for a copy. It may be cut off at any time.`,
 			if dir == "" {
 				return job.Invalid("--data-dir", "give the directory of a node that is not running", "which data directory?")
 			}
-			c, err := node.CompactDir(dir, nil)
+			c, err := datadir.Compact(dir, nil)
 			if err != nil {
 				return err
 			}

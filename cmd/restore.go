@@ -1,13 +1,15 @@
 package cmd
 
 import (
+	"cmp"
 	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // restoreResult is what --json prints.
@@ -24,7 +26,7 @@ type restoreResult struct {
 }
 
 func (a *app) restoreCmd() *cobra.Command {
-	var cfg node.RestoreConfig
+	var cfg datadir.RestoreConfig
 	c := &cobra.Command{
 		Use: "restore FILE|-", Short: "Make a new cluster out of a backup, on hold until it is released", Args: cobra.ExactArgs(1),
 		Long: `Writes the data directory of the first node. Start it with ` + "`carillon server`" + ` as usual, and let the others join it with empty data directories.
@@ -49,7 +51,7 @@ both clusters are to give out different job ids and fences: name a number above 
 	return c
 }
 
-func (a *app) restore(cmd *cobra.Command, file string, cfg node.RestoreConfig) error {
+func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig) error {
 	if cfg.DataDir == "" {
 		return job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data directory?")
 	}
@@ -68,8 +70,8 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg node.RestoreConfig) e
 		defer f.Close()
 		in = f
 	}
-	cfg.Backup = in
-	r, err := node.Restore(cfg)
+	cfg.Backup, cfg.Advertise = in, cmp.Or(cfg.Advertise, client.DefaultAddr)
+	r, err := datadir.Restore(cfg)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/notify"
 )
 
@@ -39,8 +40,8 @@ type ServerConfig struct {
 var (
 	startNode = runServer
 	checkData = runCheck
-	recovers  = node.Recover
-	skips     = node.Skip
+	recovers  = datadir.Recover
+	skips     = datadir.Skip
 )
 
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
@@ -92,7 +93,7 @@ func processLog(level, format string) *slog.Logger {
 
 // runCheck verifies the invariants of a data directory that no node has open, and writes what is wrong to out.
 func runCheck(dir string, out io.Writer) (problems int, err error) {
-	res, err := node.Check(dir)
+	res, err := datadir.Check(dir)
 	if err != nil {
 		return 0, err
 	}

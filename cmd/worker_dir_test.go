@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/dirlock"
 )
 
 func TestStateDirOnANetworkFileSystem(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -73,7 +74,7 @@ func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 		return info, nil, job.Errorf(job.CodeNotReady, "ask a node that has joined", "this node has no state yet")
 	}
 	size := uint64(b.g.store.Size())
-	if free, total, err := b.copies.statfs(b.n.dir.path); err == nil {
+	if free, total, err := b.copies.statfs(b.n.dir.Path); err == nil {
 		// Below its limit the node would refuse to create jobs.
 		if reserve := max(copyReserve, b.n.cfg.MinFreeDisk.of(total)); free < size+reserve {
 			return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node",
@@ -82,7 +83,7 @@ func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 	}
 	b.catchUp(ctx)
 	age := b.age()
-	h, n, rc, err := fsm.Stream(b.g.store, b.n.dir.file(dirSnapshot))
+	h, n, rc, err := fsm.Stream(b.g.store, b.n.dir.File(datadir.SnapshotsDir))
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node", "the state cannot be copied: %v", err)

@@ -17,7 +17,9 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -93,7 +95,7 @@ func TestBackupCopies(t *testing.T) {
 	if a := n.call("GET", "/api/v1/backup", nil); a.status != http.StatusServiceUnavailable || a.problem().Code != job.CodeUnavailable || a.problem().Remedy == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	names, err := filepath.Glob(filepath.Join(n.dir.file(dirSnapshot), "copy*"))
+	names, err := filepath.Glob(filepath.Join(n.dir.File(datadir.SnapshotsDir), "copy*"))
 	if err != nil || len(names) > 0 {
 		t.Errorf("a crash would leave %v", names)
 	}
@@ -161,8 +163,8 @@ func damagedBackups(good []byte) (all []damagedBackup) {
 	return append(all, damagedBackup{"lengthened", append(bytes.Clone(good), 0)}, damagedBackup{"a text", []byte("#!/bin/sh\necho this is no backup at all\n")})
 }
 
-func restoreConfig(t *testing.T, data []byte) RestoreConfig {
-	return RestoreConfig{Backup: bytes.NewReader(data), Name: "x.bak", DataDir: filepath.Join(t.TempDir(), "data"), NodeID: "n1", Advertise: "127.0.0.1:9", Version: "test", Now: time.Now()}
+func restoreConfig(t *testing.T, data []byte) datadir.RestoreConfig {
+	return datadir.RestoreConfig{Backup: bytes.NewReader(data), Name: "x.bak", DataDir: filepath.Join(t.TempDir(), "data"), NodeID: "n1", Advertise: "127.0.0.1:9", Version: "test", Now: time.Now()}
 }
 
 func TestRestoreRefusals(t *testing.T) {
@@ -182,32 +184,32 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 	type refusal struct {
 		name   string
-		change func(*RestoreConfig)
+		change func(*datadir.RestoreConfig)
 		want   string
 	}
-	with := func(data []byte) func(*RestoreConfig) {
-		return func(c *RestoreConfig) { c.Backup = bytes.NewReader(data) }
+	with := func(data []byte) func(*datadir.RestoreConfig) {
+		return func(c *datadir.RestoreConfig) { c.Backup = bytes.NewReader(data) }
 	}
 	tests := []refusal{
 		{"newer format", with(header(func(h *fsm.Header) { h.Format = store.Format + 1 })), "or a newer one"},
 		{"newer level", with(header(func(h *fsm.Header) { h.Level = fsm.Level + 1 })), "or a newer one"},
 		{"another header", with(header(func(h *fsm.Header) { h.Index++ })), "get another copy"},
-		{"no node", func(c *RestoreConfig) { c.NodeID = "" }, "--node-id"},
-		{"bad node", func(c *RestoreConfig) { c.NodeID = "a/b" }, "node id"},
-		{"bad address", func(c *RestoreConfig) { c.Advertise = "here" }, "--advertise"},
-		{"no directory", func(c *RestoreConfig) { c.DataDir = "" }, "--data-dir"},
-		{"no epoch left", func(c *RestoreConfig) { c.Epoch = 1 << job.EpochBits }, "no room"},
-		{"a directory that is full", func(c *RestoreConfig) {
+		{"no node", func(c *datadir.RestoreConfig) { c.NodeID = "" }, "--node-id"},
+		{"bad node", func(c *datadir.RestoreConfig) { c.NodeID = "a/b" }, "node id"},
+		{"bad address", func(c *datadir.RestoreConfig) { c.Advertise = "here" }, "--advertise"},
+		{"no directory", func(c *datadir.RestoreConfig) { c.DataDir = "" }, "--data-dir"},
+		{"no epoch left", func(c *datadir.RestoreConfig) { c.Epoch = 1 << job.EpochBits }, "no room"},
+		{"a directory that is full", func(c *datadir.RestoreConfig) {
 			if err := os.MkdirAll(filepath.Join(c.DataDir, "sub"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}, "choose another --data-dir"},
-		{"a file", func(c *RestoreConfig) {
+		{"a file", func(c *datadir.RestoreConfig) {
 			if err := os.WriteFile(c.DataDir, []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, "--data-dir"},
-		{"a node's directory", func(c *RestoreConfig) { c.DataDir = n.cfg.DataDir }, "is not empty"},
+		{"a node's directory", func(c *datadir.RestoreConfig) { c.DataDir = n.cfg.DataDir }, "is not empty"},
 	}
 	for _, bad := range damagedBackups(good) {
 		tests = append(tests, refusal{bad.name, with(bad.data), "x.bak"})
@@ -219,7 +221,7 @@ func TestRestoreRefusals(t *testing.T) {
 		if fi, err := os.Stat(c.DataDir); err == nil && fi.IsDir() {
 			was = contents(t, c.DataDir)
 		}
-		_, err := Restore(c)
+		_, err := datadir.Restore(c)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -236,14 +238,14 @@ func TestRestoreRefusals(t *testing.T) {
 	if err := os.Mkdir(c.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Restore(c); err == nil {
+	if _, err := datadir.Restore(c); err == nil {
 		t.Error("half a backup was restored")
 	}
 	if len(contents(t, c.DataDir)) != 0 {
 		t.Error("something was left")
 	}
 	c.Backup = bytes.NewReader(good)
-	if _, err := Restore(c); err != nil {
+	if _, err := datadir.Restore(c); err != nil {
 		t.Error(err)
 	}
 }
@@ -257,30 +259,30 @@ func TestRestoreCutOffAnywhere(t *testing.T) {
 	n.stop()
 	for _, at := range []string{"begun", "state written", "state changed", "log made", "snapshot made"} {
 		c := restoreConfig(t, good)
-		c.step = func(step string) error {
+		c.Step = func(step string) error {
 			if step == at {
-				return errCutOff
+				return faultpoint.ErrCutOff
 			}
 			return nil
 		}
-		if _, err := Restore(c); !errors.Is(err, errCutOff) {
+		if _, err := datadir.Restore(c); !errors.Is(err, faultpoint.ErrCutOff) {
 			t.Fatalf("%s: %v", at, err)
 		}
 		_, open := Open(testConfig(t, c.DataDir))
-		_, check := Check(c.DataDir)
-		_, recover := Recover(c.DataDir, map[string]string{"n1": "h:1"}, quiet)
-		_, compact := CompactDir(c.DataDir, nil)
+		_, check := datadir.Check(c.DataDir)
+		_, recover := datadir.Recover(c.DataDir, map[string]string{"n1": "h:1"}, quiet)
+		_, compact := datadir.Compact(c.DataDir, nil)
 		for what, err := range map[string]error{"open": open, "check": check, "recover": recover, "compact": compact} {
 			if err == nil || !strings.Contains(err.Error(), "carillon restore` again") {
 				t.Errorf("cut off after %s, %s: %v", at, what, err)
 			}
 		}
-		c.Backup, c.step = bytes.NewReader(good), nil
-		r, err := Restore(c)
+		c.Backup, c.Step = bytes.NewReader(good), nil
+		r, err := datadir.Restore(c)
 		if err != nil || r.Epoch != 1 {
 			t.Fatalf("again after %s: %+v %v", at, r, err)
 		}
-		if res, err := Check(c.DataDir); err != nil || len(res.Problems) > 0 {
+		if res, err := datadir.Check(c.DataDir); err != nil || len(res.Problems) > 0 {
 			t.Errorf("after %s: %+v %v", at, res, err)
 		}
 	}
@@ -296,16 +298,16 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 	good := old.backup()
 
 	cfg := restoreConfig(t, good)
-	r, err := Restore(cfg)
+	r, err := datadir.Restore(cfg)
 	if err != nil || r.Jobs != 1 || r.FromCluster != old.group.store.Info().ClusterID || r.ClusterID == r.FromCluster || r.Epoch != 1 {
 		t.Fatalf("%+v %v", r, err)
 	}
-	if res, err := Check(cfg.DataDir); err != nil || len(res.Problems) > 0 {
+	if res, err := datadir.Check(cfg.DataDir); err != nil || len(res.Problems) > 0 {
 		t.Fatalf("%+v %v", res, err)
 	}
 	n := startHeld(t, cfg.DataDir)
 	info := n.group.store.Info()
-	if !info.Hold.On || info.ClusterID != r.ClusterID || info.Level != fsm.Level || n.group.store.Counters().Fence < 1<<epochShift {
+	if !info.Hold.On || info.ClusterID != r.ClusterID || info.Level != fsm.Level || n.group.store.Counters().Fence < 1<<datadir.EpochShift {
 		t.Errorf("%+v", info)
 	}
 	if n.dir.Instance == old.dir.Instance {
@@ -337,12 +339,12 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 	// A copy of a cluster on hold is on hold, and of an epoch of its own.
 	again := restoreConfig(t, n.backup())
 	again.Epoch = 7
-	if r, err := Restore(again); err != nil || r.Epoch != 7 {
+	if r, err := datadir.Restore(again); err != nil || r.Epoch != 7 {
 		t.Errorf("%+v %v", r, err)
 	}
 	// So it is after a restart and after a recovery.
 	n.stop()
-	if _, err := Recover(cfg.DataDir, map[string]string{"n1": "127.0.0.1:9"}, quiet); err != nil {
+	if _, err := datadir.Recover(cfg.DataDir, map[string]string{"n1": "127.0.0.1:9"}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	n = startHeld(t, cfg.DataDir)
@@ -358,7 +360,7 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 	released := n.group.store.Info().Released
 	n.eventually("it fires", func() bool {
 		for _, r := range n.runs("kept") {
-			if r.Fence > 1<<epochShift && r.Status == job.RunSucceeded {
+			if r.Fence > 1<<datadir.EpochShift && r.Status == job.RunSucceeded {
 				if int64(r.ScheduledAt) <= released {
 					t.Errorf("%+v, released at %d", r, released)
 				}
@@ -383,10 +385,10 @@ func TestCompactDir(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	n := start(t, home)
-	if _, err := CompactDir(home, nil); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := datadir.Compact(home, nil); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("%v", err)
 	}
-	if _, err := CompactDir(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+	if _, err := datadir.Compact(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "--data-dir") {
 		t.Errorf("%v", err)
 	}
 	big := strings.Repeat("x", 50_000)
@@ -403,7 +405,7 @@ func TestCompactDir(t *testing.T) {
 	n.stop()
 	digest := func(dir string) (string, [sha256.Size]byte) {
 		t.Helper()
-		st, err := store.Open(filepath.Join(dir, fileState), store.Options{ReadOnly: true})
+		st, err := store.Open(filepath.Join(dir, datadir.StateFile), store.Options{ReadOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,14 +414,14 @@ func TestCompactDir(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := os.ReadFile(filepath.Join(dir, fileRaft))
+		raw, err := os.ReadFile(filepath.Join(dir, datadir.LogFile))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d, sha256.Sum256(raw)
 	}
 	want, _ := digest(home)
-	for _, at := range []string{"written " + fileState, "renamed " + fileState, "written " + fileRaft, "renamed " + fileRaft} {
+	for _, at := range []string{"written " + datadir.StateFile, "renamed " + datadir.StateFile, "written " + datadir.LogFile, "renamed " + datadir.LogFile} {
 		dir := t.TempDir()
 		for path, data := range contents(t, home) {
 			rel, _ := filepath.Rel(home, path)
@@ -429,40 +431,40 @@ func TestCompactDir(t *testing.T) {
 			}
 		}
 		seen := false
-		_, err := CompactDir(dir, func(step string) error {
+		_, err := datadir.Compact(dir, func(step string) error {
 			if step == at {
 				seen = true
-				return errCutOff
+				return faultpoint.ErrCutOff
 			}
 			return nil
 		})
-		if at == "renamed "+fileRaft && !seen { // there was nothing to gain
+		if at == "renamed "+datadir.LogFile && !seen { // there was nothing to gain
 			continue
 		}
-		if !errors.Is(err, errCutOff) {
+		if !errors.Is(err, faultpoint.ErrCutOff) {
 			t.Fatalf("%s: %v", at, err)
 		}
 		if d, _ := digest(dir); d != want {
 			t.Errorf("cut off after %s the state is another", at)
 		}
-		if res, err := Check(dir); err != nil || len(res.Problems) > 0 {
+		if res, err := datadir.Check(dir); err != nil || len(res.Problems) > 0 {
 			t.Errorf("after %s: %+v %v", at, res, err)
 		}
 		m := start(t, dir)
 		m.get("kept")
 		m.stop()
-		if left, _ := filepath.Glob(filepath.Join(dir, "*"+compactExt)); len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(dir, "*"+datadir.CompactExt)); len(left) > 0 {
 			t.Errorf("after %s: %v", at, left)
 		}
 	}
-	c, err := CompactDir(home, nil)
+	c, err := datadir.Compact(home, nil)
 	if err != nil || len(c.Files) != 2 || c.NodeID != "n1" || c.Files[0].Kept || c.Files[0].After >= c.Files[0].Before {
 		t.Fatalf("%+v %v", c, err)
 	}
 	if d, _ := digest(home); d != want {
 		t.Error("the state is another")
 	}
-	if c, err := CompactDir(home, nil); err != nil || c.Files[0].After > c.Files[0].Before {
+	if c, err := datadir.Compact(home, nil); err != nil || c.Files[0].After > c.Files[0].Before {
 		t.Errorf("once more: %+v %v", c, err)
 	}
 	n = start(t, home)
@@ -470,7 +472,7 @@ func TestCompactDir(t *testing.T) {
 	n.stop()
 
 	// A damaged file is left as it is.
-	path := filepath.Join(home, fileState)
+	path := filepath.Join(home, datadir.StateFile)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -479,7 +481,7 @@ func TestCompactDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := contents(t, home)
-	if _, err := CompactDir(home, nil); err == nil {
+	if _, err := datadir.Compact(home, nil); err == nil {
 		t.Error("half a file was compacted")
 	}
 	if is := contents(t, home); len(is) != len(was) || is[path] != was[path] {

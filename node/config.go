@@ -4,12 +4,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -122,14 +122,14 @@ func (c *Config) validate() error {
 	if c.DataDir == "" {
 		return job.Invalid("--data-dir", "give it a directory", "a node needs a place for its state")
 	}
-	if err := checkNodeID(c.NodeID); err != nil {
+	if err := datadir.CheckNodeID(c.NodeID); err != nil {
 		return err
 	}
 	if c.Bootstrap && len(c.Join) > 0 {
 		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it", "both --bootstrap and --join were given")
 	}
 	for _, a := range c.Join {
-		if err := checkAddress(a); err != nil {
+		if err := datadir.CheckAddress(a); err != nil {
 			return job.Invalid("--join", "use HOST:PORT of a node of the cluster", "%s: %v", a, err)
 		}
 	}
@@ -137,14 +137,4 @@ func (c *Config) validate() error {
 		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
 	}
 	return c.Raft.validate(c.TTL)
-}
-
-func checkNodeID(id string) error {
-	if id == "" {
-		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
-	}
-	if len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
-		return job.Invalid("--node-id", "use at most 64 letters, digits, dots and dashes", "%q cannot be a node id", id)
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -13,7 +14,7 @@ import (
 // applied is what the state of a stopped node says.
 func applied(t *testing.T, dir string) store.Counters {
 	t.Helper()
-	s, err := store.Open(filepath.Join(dir, fileState), store.Options{ReadOnly: true})
+	s, err := store.Open(filepath.Join(dir, datadir.StateFile), store.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	err := filepath.Walk(dir, func(path string, fi os.FileInfo, err error) error {
-		if err != nil || fi.IsDir() || fi.Name() == fileLock {
+		if err != nil || fi.IsDir() || fi.Name() == datadir.LockFile {
 			return err
 		}
 		data, err := os.ReadFile(path)
@@ -59,7 +60,7 @@ func TestBadDirectories(t *testing.T) {
 	n := start(t, home, small)
 	n.create(job)
 	n.stop()
-	for _, f := range []string{fileRaft, fileState} {
+	for _, f := range []string{datadir.LogFile, datadir.StateFile} {
 		copyFile(t, filepath.Join(home, f), filepath.Join(early, f))
 	}
 	n = start(t, home, small)
@@ -98,33 +99,33 @@ func TestBadDirectories(t *testing.T) {
 		cfg   func(*Config)
 		want  []string
 	}{
-		{name: "newer format of the directory", spoil: mangle(fileNode, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
+		{name: "newer format of the directory", spoil: mangle(datadir.NodeFile, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
 			want: []string{"format 99", "newer carillon"}},
-		{name: "damaged node.json", spoil: mangle(fileNode, func(b []byte) []byte { return b[:10] }), want: []string{"node.json is damaged"}},
-		{name: "no node.json", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fileNode)) }, want: []string{"no node.json"}},
+		{name: "damaged node.json", spoil: mangle(datadir.NodeFile, func(b []byte) []byte { return b[:10] }), want: []string{"node.json is damaged"}},
+		{name: "no node.json", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.NodeFile)) }, want: []string{"no node.json"}},
 		{name: "another node", cfg: func(c *Config) { c.NodeID = "n2" }, want: []string{`belongs to node "n1"`, "--node-id n1"}},
-		{name: "state overwritten", spoil: mangle(fileState, garbage(0)), want: []string{"state.db is damaged", "backup"}},
-		{name: "state with bad pages", spoil: mangle(fileState, garbage(4096*2)), want: []string{"state.db is damaged", "backup"}},
-		{name: "state cut off", spoil: mangle(fileState, half), want: []string{"state.db is damaged", "cut off"}},
-		{name: "log overwritten", spoil: mangle(fileRaft, garbage(0)), want: []string{"raft.db is damaged", "backup"}},
-		{name: "log with bad pages", spoil: mangle(fileRaft, garbage(4096*2)), want: []string{"raft.db is damaged", "backup"}},
-		{name: "log cut off", spoil: mangle(fileRaft, half), want: []string{"raft.db is damaged", "cut off"}},
-		{name: "log lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fileRaft)) }, want: []string{"has lost its raft.db"}},
+		{name: "state overwritten", spoil: mangle(datadir.StateFile, garbage(0)), want: []string{"state.db is damaged", "backup"}},
+		{name: "state with bad pages", spoil: mangle(datadir.StateFile, garbage(4096*2)), want: []string{"state.db is damaged", "backup"}},
+		{name: "state cut off", spoil: mangle(datadir.StateFile, half), want: []string{"state.db is damaged", "cut off"}},
+		{name: "log overwritten", spoil: mangle(datadir.LogFile, garbage(0)), want: []string{"raft.db is damaged", "backup"}},
+		{name: "log with bad pages", spoil: mangle(datadir.LogFile, garbage(4096*2)), want: []string{"raft.db is damaged", "backup"}},
+		{name: "log cut off", spoil: mangle(datadir.LogFile, half), want: []string{"raft.db is damaged", "cut off"}},
+		{name: "log lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.LogFile)) }, want: []string{"has lost its raft.db"}},
 		{name: "log from earlier", spoil: func(t *testing.T, dir string) {
-			copyFile(t, filepath.Join(early, fileRaft), filepath.Join(dir, fileRaft))
+			copyFile(t, filepath.Join(early, datadir.LogFile), filepath.Join(dir, datadir.LogFile))
 		},
 			want: []string{"does not fit together"}},
 		{name: "state from earlier", spoil: func(t *testing.T, dir string) {
-			copyFile(t, filepath.Join(early, fileState), filepath.Join(dir, fileState))
+			copyFile(t, filepath.Join(early, datadir.StateFile), filepath.Join(dir, datadir.StateFile))
 		},
 			want: []string{"put back from another time"}},
-		{name: "state lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fileState)) }, want: []string{"a file was lost"}},
+		{name: "state lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.StateFile)) }, want: []string{"a file was lost"}},
 		{name: "empty without bootstrap", spoil: func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 		}, cfg: func(c *Config) { c.Bootstrap = false }, want: []string{"holds no cluster", "--bootstrap", "--join"}},
-		{name: "a file", cfg: func(c *Config) { c.DataDir = filepath.Join(c.DataDir, fileNode) }, want: []string{"not a directory", "--data-dir"}},
+		{name: "a file", cfg: func(c *Config) { c.DataDir = filepath.Join(c.DataDir, datadir.NodeFile) }, want: []string{"not a directory", "--data-dir"}},
 		{name: "port in use", cfg: func(c *Config) { c.Listen = "256.0.0.1:1" }, want: []string{"listen on", "--listen"}},
 		{name: "no node id", cfg: func(c *Config) { c.NodeID = "" }, want: []string{"--node-id"}},
 		{name: "unknown executor", cfg: func(c *Config) { c.Executors = append(c.Executors, "carrier-pigeon") }, want: []string{"carrier-pigeon"}},
@@ -156,7 +157,7 @@ func TestBadDirectories(t *testing.T) {
 				}
 			}
 			for path, data := range before {
-				if strings.HasSuffix(path, fileRaft) || strings.HasSuffix(path, fileState) {
+				if strings.HasSuffix(path, datadir.LogFile) || strings.HasSuffix(path, datadir.StateFile) {
 					continue // bbolt writes a header when it opens a file
 				}
 				if after, err := os.ReadFile(path); err != nil || string(after) != data {
@@ -187,7 +188,7 @@ func TestDirectoryInUse(t *testing.T) {
 	} else if !strings.Contains(err.Error(), "in use by host ") {
 		t.Error(err)
 	}
-	if _, err := Check(dir); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := datadir.Check(dir); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("check: %v", err)
 	}
 }
@@ -209,14 +210,14 @@ func TestNoPermission(t *testing.T) {
 func TestInterruptedBootstrap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := openDir(dir, "n1", "test")
+	d, err := datadir.Open(dir, "n1", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.claim(); err != nil {
+	if err := d.Claim(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := raftlog.Open(d.file(fileRaft), raftlog.Options{})
+	l, err := raftlog.Open(d.File(datadir.LogFile), raftlog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ type diskWatch struct {
 }
 
 func newDiskWatch(n *Node) *diskWatch {
-	d := &diskWatch{path: n.dir.path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery), warn: n.cfg.Logger.Warn}
+	d := &diskWatch{path: n.dir.Path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery), warn: n.cfg.Logger.Warn}
 	if f := n.cfg.Machine.DiskSpace; f != nil {
 		d.statfs = func(string) (uint64, uint64, error) { return f() }
 	}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -19,6 +19,7 @@ import (
 type group struct {
 	cfg       *Config
 	log       *slog.Logger
+	files     *datadir.Files
 	store     *store.Store
 	logs      *raftlog.Log
 	snaps     *fsm.Snapshots
@@ -37,94 +38,22 @@ type group struct {
 	standing  func(worker string, n job.NodeRef) (leaving bool, err error)
 }
 
-// openGroup opens the files of the group and holds them against each other. Raft is not running yet.
-func openGroup(cfg *Config, dir *dataDir, m *meters) (_ *group, err error) {
-	g := &group{cfg: cfg, log: cfg.Logger, flight: &flight{}, meters: m}
-	defer func() {
-		if err != nil {
-			g.closeFiles()
-		}
-	}()
-	if err := dir.checkLogLost(); err != nil {
-		return nil, err
-	}
-	if err := store.VerifyPages(dir.file(fileRaft)); err != nil { // of the state file the store does it
-		return nil, err
-	}
-	g.logs, err = raftlog.Open(dir.file(fileRaft), raftlog.Options{
-		NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, Fatal: cfg.Fatal, BeforeWrite: cfg.Machine.write("log"),
+// openGroup opens the files of the group. Raft is not running yet.
+func openGroup(cfg *Config, dir *datadir.Dir, m *meters) (*group, error) {
+	f, err := dir.OpenFiles(datadir.FileOptions{
+		State: store.Options{
+			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout,
+			BeforeCommit: cfg.Machine.write("state"),
+		},
+		Level: cfg.supports(), Applied: m.applied, Logger: cfg.Logger, Fatal: cfg.Fatal,
+		BeforeLogWrite: cfg.Machine.write("log"), Trusting: cfg.hooks.trusting,
 	})
 	if err != nil {
 		return nil, err
 	}
-	o := store.Options{MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.write("state")}
-	if g.store, err = store.Open(dir.file(fileState), o); err != nil {
-		return nil, err
-	}
-	if err := fsm.CheckLevel(g.store.Info().Level, cfg.supports()); err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", dir.path, err)
-	}
-	g.fsm = fsm.New(g.store, fsm.Options{Logger: cfg.Logger, Fatal: stuck(dir, cfg.Fatal), Applied: m.applied, Level: cfg.supports(), Skip: dir.skips(cfg.Logger, g.store)})
+	g := &group{cfg: cfg, log: cfg.Logger, files: f, store: f.State, logs: f.Log, snaps: f.Snapshots, fsm: f.FSM, flight: &flight{}, meters: m}
 	g.applier = newApplier(g.fsm, g.flight)
-	if g.snaps, err = fsm.NewSnapshots(dir.file(dirSnapshot), g.store); err != nil {
-		return nil, err
-	}
-	if err := g.restorePending(); err != nil {
-		return nil, err
-	}
-	// The names of new files are safe only once their directory is: a power loss could otherwise take files whose contents were
-	// synced, and everything acknowledged with them.
-	if err := store.SyncDir(dir.path); err != nil {
-		return nil, err
-	}
-	return g, g.checkReach()
-}
-
-// restorePending takes over a snapshot that was received whole when the process ended, but not restored (pitfalls 1).
-func (g *group) restorePending() error {
-	rc, err := g.snaps.Pending()
-	if err != nil || rc == nil {
-		return err
-	}
-	g.log.Info("restoring a snapshot that was received before the last stop")
-	return g.fsm.Restore(rc)
-}
-
-func (g *group) checkReach() error {
-	meta, err := newest(g.snaps)
-	if err != nil {
-		return err
-	}
-	var snap snapshot
-	if meta != nil {
-		snap.Index, snap.Term = meta.Index, meta.Term
-		if snap.State, snap.StateTerm, err = g.snaps.State(); err != nil {
-			return err
-		}
-	}
-	if g.cfg.hooks.trusting {
-		return nil
-	}
-	index, term := g.fsm.Applied()
-	return reach(g.logs, snap, index, term)
-}
-
-func newest(s raft.SnapshotStore) (*raft.SnapshotMeta, error) {
-	list, err := s.List()
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	return list[0], nil
-}
-
-// hasState says whether the group is part of a cluster already.
-func (g *group) hasState() (bool, error) {
-	last, err := g.logs.LastIndex()
-	if err != nil {
-		return false, err
-	}
-	snap, err := newest(g.snaps)
-	return last > 0 || snap != nil, err
+	return g, nil
 }
 
 // bootstrap begins a cluster of one.
@@ -150,7 +79,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 	}()
 	g.lead = newLeadership(g)
 	rc := g.cfg.raftConfig(g.lead.notify)
-	has, err := g.hasState()
+	has, err := g.files.InCluster()
 	if err != nil {
 		return err
 	}
@@ -239,13 +168,4 @@ func (g *group) shutdown(killed bool) error {
 
 const landTimeout = 5 * time.Second
 
-func (g *group) closeFiles() error {
-	var errs []error
-	if g.store != nil {
-		errs = append(errs, g.store.Close())
-	}
-	if g.logs != nil {
-		errs = append(errs, g.logs.Close())
-	}
-	return errors.Join(errs...)
-}
+func (g *group) closeFiles() error { return g.files.Close() }

@@ -15,7 +15,7 @@ func (m *members) hello() transport.Hello {
 	id, epoch := m.cluster()
 	h := transport.Hello{ClusterID: id, Epoch: epoch, NodeID: m.id(), InstanceID: m.n.dir.Instance, Address: m.address()}
 	m.mu.Lock()
-	h.Index = m.home.Index
+	h.Index = m.identity.Index
 	m.mu.Unlock()
 	if r, ok := m.row(m.id()); ok && r.Instance == h.InstanceID && !r.Removed {
 		h.Index = max(h.Index, r.Index)
@@ -63,7 +63,7 @@ func (m *members) check(h transport.Hello) error {
 // expect is who should answer at an address.
 func (m *members) expect(address string) string {
 	m.mu.Lock()
-	for id, a := range m.home.Peers {
+	for id, a := range m.identity.Peers {
 		if a == address {
 			m.mu.Unlock()
 			return id
@@ -81,7 +81,7 @@ func (m *members) expect(address string) string {
 // override is where `carillon cluster recover` said that a node is, until the cluster itself knows better.
 func (m *members) override(id string) string {
 	m.mu.Lock()
-	a, at := m.home.Peers[id], m.home.PeersAt
+	a, at := m.identity.Peers[id], m.identity.PeersAt
 	m.mu.Unlock()
 	if a == "" {
 		return ""

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -72,12 +73,12 @@ func TestJoinRefusals(t *testing.T) {
 	t.Run("another cluster", func(t *testing.T) {
 		// It joined one cluster, got nothing from it yet, and is then pointed at another.
 		m := c.newMember("n2", other.members[0:1][0].joinAddr(), two)
-		d, err := openDir(m.cfg.DataDir, "n2", "test")
+		d, err := datadir.Open(m.cfg.DataDir, "n2", "test")
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.home.ClusterID = first.group.store.Info().ClusterID
-		if err := d.claim(); err != nil {
+		d.ClusterID = first.group.store.Info().ClusterID
+		if err := d.Claim(); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "belongs to cluster") {
@@ -150,7 +151,7 @@ func copyDir(t *testing.T, from, to string) {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	os.Remove(filepath.Join(to, fileLock))
+	os.Remove(filepath.Join(to, datadir.LockFile))
 }
 
 // Two copies of one directory vote twice in one term. The second to come is refused by everybody, at its own address.

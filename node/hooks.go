@@ -6,8 +6,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -18,7 +18,7 @@ type hooks struct {
 	transport  func(*raft.NetworkTransport) raft.Transport
 	statfs     func(path string) (free, total uint64, err error)
 	beat       time.Duration // of the lock file
-	fileSystem func(path string) (dirlock.Kind, string, error)
+	fileSystem datadir.FileSystem
 	where      func(id string) string // where raft dials a server, if not where it should
 	// Of notifications: the delay after the first failed try, what is called between a claim and the sending, and what stands before the log.
 	notifyFirst   time.Duration

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,25 +13,8 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
-
-// home is the part of node.json about the cluster. A joiner writes it before it takes part in any handshake, because its state learns
-// the cluster's id only from the entries that come after that.
-type home struct {
-	ClusterID string `json:"cluster_id,omitempty"`
-	Epoch     uint64 `json:"epoch,omitempty"`
-	Index     uint64 `json:"joined_index,omitempty"` // the log entry with its row
-
-	// Peers are addresses that `carillon cluster recover` was given. They hold against rows up to entry PeersAt.
-	Peers   map[string]string `json:"peers,omitempty"`
-	PeersAt uint64            `json:"peers_at,omitempty"`
-	// Skips are entries of the log that `carillon cluster recover --skip` said to pass over. They stay here for whoever looks later.
-	Skips []client.SkippedEntry `json:"skipped_entries,omitempty"`
-	// Recovering says that a recovery was begun and not finished: log, state and snapshot may not belong together.
-	Recovering bool `json:"recovering,omitempty"`
-	// Restoring says the same of a restore.
-	Restoring bool `json:"restoring,omitempty"`
-}
 
 func (m *members) request() client.JoinRequest {
 	s := m.self()
@@ -136,14 +118,14 @@ func (m *members) joined(r client.JoinReply) error {
 		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster", "the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)
 	}
 	m.mu.Lock()
-	h := m.home
+	h := m.identity
 	h.ClusterID, h.Epoch, h.Index = r.ClusterID, r.Epoch, r.Index
 	m.mu.Unlock()
-	if err := m.n.dir.saveHome(h); err != nil {
+	if err := m.n.dir.SaveCluster(h); err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.home, m.why = h, ""
+	m.identity, m.why = h, ""
 	m.mu.Unlock()
 	m.n.cfg.Logger.Info("joined", "cluster", r.ClusterID, "leader", r.Leader)
 	return nil
@@ -340,10 +322,10 @@ func (m *members) duplicate(ctx context.Context, rq client.JoinRequest, addr str
 // admissible checks what does not depend on the other members.
 func (m *members) admissible(rq client.JoinRequest) error {
 	id, epoch := m.cluster()
-	if err := checkNodeID(rq.NodeID); err != nil {
+	if err := datadir.CheckNodeID(rq.NodeID); err != nil {
 		return job.Invalid("node_id", "", "%v", err)
 	}
-	if err := checkAddress(rq.Address); err != nil {
+	if err := datadir.CheckAddress(rq.Address); err != nil {
 		return job.Invalid("address", "set --advertise NAME:PORT", "%v", err)
 	}
 	level := m.g.store.Info().Level
@@ -369,17 +351,6 @@ func (m *members) reachable(ctx context.Context, rq client.JoinRequest) error {
 	}
 	if info.NodeID != rq.NodeID || info.InstanceID != rq.InstanceID {
 		return job.Errorf(job.CodeState, "set --advertise to an address that leads to this node and no other", "at %s the leader finds node %s and not node %s", rq.Address, info.NodeID, rq.NodeID)
-	}
-	return nil
-}
-
-func checkAddress(addr string) error {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() || port == "" || port == "0" {
-		return errors.New(addr + " is no address that others could dial")
 	}
 	return nil
 }

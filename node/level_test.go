@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -141,7 +142,7 @@ func TestFeatureLevels(t *testing.T) {
 	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprint("feature level ", fsm.Level+1)) || !strings.Contains(err.Error(), m.cfg.DataDir) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Check(m.cfg.DataDir); err == nil || !strings.Contains(err.Error(), "newer carillon") {
+	if _, err := datadir.Check(m.cfg.DataDir); err == nil || !strings.Contains(err.Error(), "newer carillon") {
 		t.Errorf("a check calls sound what it does not know: %v", err)
 	}
 	m.cfg.level = fsm.Level + 1

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 func onNFS(c *Config) {
@@ -21,7 +22,7 @@ func onNFS(c *Config) {
 // stranger takes the lock file of a directory as a process on another machine does, whose lock this one does not see.
 func stranger(t *testing.T, dir string, every time.Duration) {
 	t.Helper()
-	l, err := dirlock.Open(filepath.Join(dir, fileLock), dirlock.Options{Create: true, Every: every,
+	l, err := dirlock.Open(filepath.Join(dir, datadir.LockFile), dirlock.Options{Create: true, Every: every,
 		Self: &dirlock.Self{Host: "far", Boot: "another", PID: 4711, Flock: func(*os.File) (bool, error) { return true, nil }}})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func TestNodeEndsWhenItsDirectoryIsTaken(t *testing.T) {
 		c.AllowNetworkFS, c.hooks.beat = true, 10*time.Millisecond
 		c.Fatal = func(err error) { ended <- err }
 	})
-	f, err := os.OpenFile(filepath.Join(dir, fileLock), os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(dir, datadir.LockFile), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

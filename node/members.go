@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -52,14 +53,14 @@ type members struct {
 
 	changing chan struct{} // holds one token: changes of the membership are made one at a time
 
-	mu      sync.Mutex
-	home    home             // what node.json says
-	why     string           // why this node is not a working part of the cluster, if it is not
-	removed bool             // the cluster said so
-	refused map[string]entry // handshakes that failed, by peer
-	peers   map[string]*peer // the leader's view
-	told    told             // the last notice of a leader
-	trouble trouble
+	mu       sync.Mutex
+	identity datadir.ClusterIdentity // what node.json says
+	why      string                  // why this node is not a working part of the cluster, if it is not
+	removed  bool                    // the cluster said so
+	refused  map[string]entry        // handshakes that failed, by peer
+	peers    map[string]*peer        // the leader's view
+	told     told                    // the last notice of a leader
+	trouble  trouble
 
 	handover handover
 }
@@ -83,7 +84,7 @@ var _ api.Cluster = (*members)(nil)
 
 func newMembers(n *Node) *members {
 	m := &members{
-		n: n, g: n.group, log: n.cfg.Logger.Warn, home: n.dir.home, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
+		n: n, g: n.group, log: n.cfg.Logger.Warn, identity: n.dir.ClusterIdentity, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
 		http: &http.Client{
 			Transport: &http.Transport{ // no proxy: nodes talk to each other
 				DialContext:         n.cfg.Machine.dialer(whoTimeout, 0),
@@ -124,7 +125,7 @@ func (m *members) cluster() (id string, epoch uint64) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return cmp.Or(m.home.ClusterID, m.n.cfg.hooks.clusterID), m.home.Epoch
+	return cmp.Or(m.identity.ClusterID, m.n.cfg.hooks.clusterID), m.identity.Epoch
 }
 
 // self is the row that this node should have.

@@ -13,14 +13,15 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // Node is a running node.
 type Node struct {
 	cfg     Config
-	dir     *dataDir
+	dir     *datadir.Dir
 	lock    *dirlock.Lock
 	mux     *transport.Mux
 	trans   *transport.RaftTransport
@@ -62,28 +63,35 @@ func Open(cfg Config) (_ *Node, err error) {
 			n.release()
 		}
 	}()
-	if err := cfg.checkFileSystem(); err != nil {
+	fileSystem := datadir.FileSystem(dirlock.Inspect)
+	if f := cfg.hooks.fileSystem; f != nil {
+		fileSystem = f
+	}
+	if err := datadir.CheckFileSystem(cfg.DataDir, fileSystem, cfg.AllowNetworkFS); err != nil {
 		return nil, err
 	}
-	if n.dir, err = openDir(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
+	if n.dir, err = datadir.Open(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
 		return nil, err
 	}
-	if n.dir.fresh && !cfg.Bootstrap && len(cfg.Join) == 0 {
-		return nil, errNoCluster(n.dir.path)
+	if n.dir.Fresh && !cfg.Bootstrap && len(cfg.Join) == 0 {
+		return nil, errNoCluster(n.dir.Path)
 	}
-	if err := n.dir.whole(); err != nil {
+	if err := n.dir.Whole(); err != nil {
 		return nil, err
 	}
-	if n.lock, err = n.lockDir(); err != nil {
+	n.lock, err = n.dir.Lock(datadir.LockOptions{
+		FileSystem: fileSystem, Wait: cfg.Store.LockTimeout, Beat: cmp.Or(cfg.hooks.beat, cfg.Machine.paced(dirlock.Beat)), Fatal: cfg.Fatal,
+	})
+	if err != nil {
 		return nil, err
 	}
-	n.dir.dropCutOff()
+	n.dir.DropCutOff()
 	ln, err := cfg.Machine.listen(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
 	n.mux = transport.NewMux(ln, transport.Options{OnError: n.connError})
-	if err := n.dir.claim(); err != nil {
+	if err := n.dir.Claim(); err != nil {
 		return nil, err
 	}
 	n.meters = newMeters(n)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 func TestCreateFiresAndRecords(t *testing.T) {
@@ -124,7 +125,7 @@ func TestSnapshotCompactionRestart(t *testing.T) {
 		return err == nil && first > 50
 	})
 	n.stop()
-	if res, err := Check(dir); err != nil || len(res.Problems) > 0 || res.Stats.Jobs != 100 {
+	if res, err := datadir.Check(dir); err != nil || len(res.Problems) > 0 || res.Stats.Jobs != 100 {
 		t.Errorf("check: %+v %v", res, err)
 	}
 	n = start(t, dir, small)
@@ -147,7 +148,7 @@ func TestLogIsBoundedInBytes(t *testing.T) {
 		return err == nil && first > 10
 	})
 	n.stop()
-	n = start(t, n.dir.path)
+	n = start(t, n.dir.Path)
 	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 220 {
 		t.Errorf("%d jobs are left", s.Jobs)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -23,9 +24,9 @@ const peerPath = "/internal/v1/peer"
 // peerState is what a node says of itself to others.
 type peerState struct {
 	client.NodeInfo
-	NowUS int64                 `json:"now_us"`
-	Disk  client.DiskSpace      `json:"disk"`
-	Skips []client.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
+	NowUS int64                  `json:"now_us"`
+	Disk  client.DiskSpace       `json:"disk"`
+	Skips []datadir.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 }
 
 func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {

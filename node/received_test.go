@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -26,7 +28,7 @@ func received(t *testing.T, back uint64) (dir string, index uint64) {
 	term := m.group.raft.CurrentTerm()
 	conf := m.group.raft.GetConfiguration().Configuration()
 	m.stop()
-	from, err := store.Open(filepath.Join(home, fileState), store.Options{})
+	from, err := store.Open(filepath.Join(home, datadir.StateFile), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +38,12 @@ func received(t *testing.T, back uint64) (dir string, index uint64) {
 		t.Fatal(err)
 	}
 	defer rc.Close()
-	st, err := store.Open(filepath.Join(dir, fileState), store.Options{})
+	st, err := store.Open(filepath.Join(dir, datadir.StateFile), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	snaps, err := fsm.NewSnapshots(filepath.Join(dir, dirSnapshot), st)
+	snaps, err := fsm.NewSnapshots(filepath.Join(dir, datadir.SnapshotsDir), st)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestReceivedSnapshotIsInOrder(t *testing.T) {
 		dir, index := received(t, back)
 		look := func(when string) {
 			t.Helper()
-			if res, err := Check(dir); err != nil || len(res.Problems) > 0 || res.Index != index {
+			if res, err := datadir.Check(dir); err != nil || len(res.Problems) > 0 || res.Index != index {
 				t.Fatalf("%s, %d back: entry %d of %d, %q, %v", when, back, res.Index, index, res.Problems, err)
 			}
 		}
@@ -85,14 +87,14 @@ func TestReceivedSnapshotIsInOrder(t *testing.T) {
 func TestReceivedSnapshotThatIsDamaged(t *testing.T) {
 	t.Parallel()
 	dir, _ := received(t, 0)
-	names, err := filepath.Glob(filepath.Join(dir, dirSnapshot, "*.snap"))
+	names, err := filepath.Glob(filepath.Join(dir, datadir.SnapshotsDir, "*.snap"))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("%q %v", names, err)
 	}
 	if err := os.Truncate(names[0], 9000); err != nil {
 		t.Fatal(err)
 	}
-	res, err := Check(dir)
+	res, err := datadir.Check(dir)
 	if err != nil || !slices.ContainsFunc(res.Problems, func(p string) bool { return strings.Contains(p, ".snap is damaged") }) {
 		t.Errorf("%q %v", res.Problems, err)
 	}
@@ -103,11 +105,16 @@ func TestRecoverAloneOnAReceivedState(t *testing.T) {
 	t.Parallel()
 	dir, index := received(t, 15)
 	cfg := testConfig(t, dir)
-	r, err := Recover(dir, map[string]string{"n1": "127.0.0.1:7400"}, cfg.Logger)
+	r, err := datadir.Recover(dir, map[string]string{"n1": "127.0.0.1:7400"}, cfg.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if snap, err := (&dataDir{path: dir}).snapshotMeta(); err != nil || !r.Alone || snap.Index != index {
+	var snap struct{ Index uint64 }
+	data, err := os.ReadFile(filepath.Join(dir, datadir.SnapshotsDir, "snapshot.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &snap)
+	}
+	if err != nil || !r.Alone || snap.Index != index {
 		t.Fatalf("%+v; its snapshot is at %d, and the state at %d (%v)", r, snap.Index, index, err)
 	}
 	n := start(t, dir)
@@ -120,7 +127,7 @@ func TestRecoverAloneOnAReceivedState(t *testing.T) {
 // A crash while a file is made leaves nothing that a start stumbles over.
 func TestFilesAreMadeWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{fileRaft, fileState} {
+	for _, name := range []string{datadir.LogFile, datadir.StateFile} {
 		if err := os.WriteFile(filepath.Join(dir, name+".new"), make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)
 		}

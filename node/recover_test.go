@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 func (c *cluster) stopAll() {
@@ -45,7 +46,7 @@ func TestRecoverMovedMajority(t *testing.T) {
 		peers[m.id()] = m.cfg.Listen
 	}
 	for _, m := range c.members {
-		if r, err := Recover(m.cfg.DataDir, peers, quiet); err != nil || r.Alone || len(r.Lost) > 0 || r.NodeID != m.id() {
+		if r, err := datadir.Recover(m.cfg.DataDir, peers, quiet); err != nil || r.Alone || len(r.Lost) > 0 || r.NodeID != m.id() {
 			t.Fatalf("%+v %v", r, err)
 		}
 		m.open(t)
@@ -95,24 +96,24 @@ func TestRecoverAlone(t *testing.T) {
 		"bad address":  {"n2": "here"},
 	} {
 		was := contents(t, m.cfg.DataDir)
-		if _, err := Recover(m.cfg.DataDir, peers, quiet); err == nil {
+		if _, err := datadir.Recover(m.cfg.DataDir, peers, quiet); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
 		for path, data := range contents(t, m.cfg.DataDir) {
-			if was[path] != data && strings.HasSuffix(path, fileNode) {
+			if was[path] != data && strings.HasSuffix(path, datadir.NodeFile) {
 				t.Errorf("%s changed %s", name, path)
 			}
 		}
 	}
-	if _, err := Recover(t.TempDir(), map[string]string{"n2": "h:1"}, quiet); err == nil {
+	if _, err := datadir.Recover(t.TempDir(), map[string]string{"n2": "h:1"}, quiet); err == nil {
 		t.Error("an empty directory was recovered")
 	}
 
-	r, err := Recover(m.cfg.DataDir, map[string]string{"n2": m.cfg.Listen}, quiet)
+	r, err := datadir.Recover(m.cfg.DataDir, map[string]string{"n2": m.cfg.Listen}, quiet)
 	if err != nil || !r.Alone || !slices.Equal(r.Lost, []string{"n1", "n3"}) || r.Epoch != 1 {
 		t.Fatalf("%+v %v", r, err)
 	}
-	if res, err := Check(m.cfg.DataDir); err != nil || len(res.Problems) > 0 {
+	if res, err := datadir.Check(m.cfg.DataDir); err != nil || len(res.Problems) > 0 {
 		t.Fatalf("%+v %v", res, err)
 	}
 	c.members = []*member{m}
@@ -124,7 +125,7 @@ func TestRecoverAlone(t *testing.T) {
 	}
 	c.fires("kept")
 	// Nothing that is given out now was given out by those who are lost.
-	if j := m.create(tg.spec("new", "@manual")); uint64(j.ID) <= 1<<epochShift || m.group.store.Counters().Fence <= max(fence, 1<<epochShift) {
+	if j := m.create(tg.spec("new", "@manual")); uint64(j.ID) <= 1<<datadir.EpochShift || m.group.store.Counters().Fence <= max(fence, 1<<datadir.EpochShift) {
 		t.Errorf("job %d, fence %d", j.ID, m.group.store.Counters().Fence)
 	}
 
@@ -164,18 +165,18 @@ func TestRecoveryCutOff(t *testing.T) {
 	c := startJoined(t, 1)
 	m := c.members[0]
 	m.stop()
-	d, err := openDir(m.cfg.DataDir, "n1", "test")
+	d, err := datadir.Open(m.cfg.DataDir, "n1", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.home.Recovering = true
-	if err := d.write(d.identity); err != nil {
+	d.Recovering = true
+	if err := d.Save(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "recover` again") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Recover(m.cfg.DataDir, map[string]string{"n1": m.cfg.Listen}, quiet); err != nil {
+	if _, err := datadir.Recover(m.cfg.DataDir, map[string]string{"n1": m.cfg.Listen}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	m.link = &link{}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // Each rule by which a data directory is refused, and beside it what happens without: the same scenario with the rules switched off ends
@@ -56,15 +58,15 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 		wiped.stop()
 		behind.link.noRaft.Store(false)
 
-		home := wiped.dir.home
+		home := wiped.dir.ClusterIdentity
 		wiped.cfg.DataDir, wiped.cfg.Bootstrap, wiped.cfg.Join = t.TempDir(), false, nil
-		d, err := openDir(wiped.cfg.DataDir, wiped.id(), "test")
+		d, err := datadir.Open(wiped.cfg.DataDir, wiped.id(), "test")
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.home = home // it need not even ask to join: it knows where it belongs
-		d.home.ClusterID = behind.group.store.Info().ClusterID
-		if err := d.claim(); err != nil {
+		d.ClusterIdentity = home // it need not even ask to join: it knows where it belongs
+		d.ClusterID = behind.group.store.Info().ClusterID
+		if err := d.Claim(); err != nil {
 			t.Fatal(err)
 		}
 		wiped.link = &link{}
@@ -161,7 +163,7 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 		c.sameState()
 		old, behind := c.others(lead)[0], c.others(lead)[1]
 		old.stop()
-		raftDB := filepath.Join(old.cfg.DataDir, fileRaft)
+		raftDB := filepath.Join(old.cfg.DataDir, datadir.LogFile)
 		kept, err := os.ReadFile(raftDB)
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +186,7 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 			if _, err := Open(old.cfg); err == nil || !strings.Contains(err.Error(), "does not fit together") || !strings.Contains(err.Error(), "let the node rejoin") {
 				t.Errorf("%v", err)
 			}
-			path := filepath.Join(old.cfg.DataDir, fileNode)
+			path := filepath.Join(old.cfg.DataDir, datadir.NodeFile)
 			if was[path] == "" || was[path] != contents(t, old.cfg.DataDir)[path] {
 				t.Error("the refusal changed something")
 			}
@@ -213,7 +215,7 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 		lead := c.leader()
 		c.stopAll()
 		m := c.others(lead)[0]
-		if _, err := Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet); err != nil {
+		if _, err := datadir.Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet); err != nil {
 			t.Fatal(err)
 		}
 		m.link = &link{}

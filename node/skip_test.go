@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // fatals are the errors with which nodes wanted to end their process.
@@ -63,22 +65,22 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 		dir := m.cfg.DataDir
 		for name, wrong := range map[string]uint64{"in the state already": 2, "has no entry": index + 1000, "is not a command": 1} {
 			was := contents(t, dir)
-			if _, err := Skip(dir, wrong, quiet); err == nil {
+			if _, err := datadir.Skip(dir, wrong, quiet); err == nil {
 				t.Errorf("%s: entry %d can be passed over", name, wrong)
 			}
 			now := contents(t, dir)
 			for path := range was {
-				if strings.HasSuffix(path, fileNode) && was[path] != now[path] {
+				if strings.HasSuffix(path, datadir.NodeFile) && was[path] != now[path] {
 					t.Errorf("%s changed %s", name, path)
 				}
 			}
 		}
 		var log bytes.Buffer
-		r, err := Skip(dir, index, slog.New(slog.NewTextHandler(&log, nil)))
+		r, err := datadir.Skip(dir, index, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil || r.NodeID != m.id() || r.Index != index || r.Term == 0 || r.At == 0 || !strings.Contains(r.What, "unknown command") || !strings.Contains(log.String(), "every other node") {
 			t.Fatalf("%+v %v %s", r, err, log.String())
 		}
-		if _, err := Skip(dir, index, quiet); err == nil || !strings.Contains(err.Error(), "already") {
+		if _, err := datadir.Skip(dir, index, quiet); err == nil || !strings.Contains(err.Error(), "already") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -106,12 +108,12 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	// One that was told otherwise shows.
 	odd := c.others(c.leader())[0]
 	odd.stop()
-	d, err := openDir(odd.cfg.DataDir, odd.id(), "test")
+	d, err := datadir.Open(odd.cfg.DataDir, odd.id(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.Skips = nil
-	if err := d.write(d.identity); err != nil {
+	if err := d.Save(); err != nil {
 		t.Fatal(err)
 	}
 	odd.restart()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // heard counts log records by their message.
@@ -38,7 +39,7 @@ func TestWorkerOfAnOldEpochIsRefused(t *testing.T) {
 	c := startJoined(t, 3)
 	c.stopAll()
 	m, old := c.members[0], c.members[1]
-	if _, err := Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet); err != nil {
+	if _, err := datadir.Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	m.link = &link{}

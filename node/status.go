@@ -30,7 +30,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	s := client.Status{
 		Node: n.cfg.NodeID, Version: n.cfg.Version, State: stateName(g.raft.State()), Leader: string(leader), Term: g.raft.CurrentTerm(),
 		Now: job.Instant(now), StartedAt: job.At(n.started), Raft: raftStats(g),
-		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: n.ownDisk(), Skipped: n.dir.Skips,
+		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: n.ownDisk(), Skipped: skipped(n.dir.Skips),
 	}
 	switch err := b.Ready(); {
 	case err == nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // localWorker is the node's own worker. It speaks the same protocol as all others; while this node leads, only the wire is missing.
@@ -40,12 +41,12 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		}
 	}
 	shell := n.cfg.Shell
-	shell.Dir = n.dir.file(dirProcs)
+	shell.Dir = n.dir.File(datadir.ProcsDir)
 	if l.tools, err = executor.NewTools(executor.ToolsOptions{Types: types, Version: n.cfg.Version, Shell: shell, Brokers: n.cfg.Brokers}); err != nil {
 		return nil, err
 	}
 	maps.Copy(runners, l.tools.Runners)
-	secret, err := executor.SealedSecret(n.dir.path)
+	secret, err := executor.SealedSecret(n.dir.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		leader = n.cfg.Machine.Leader(leader)
 	}
 	l.w, err = executor.New(executor.Options{
-		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.path), Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
+		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
 		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
 	})
 	return l, err
@@ -65,7 +66,7 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 // registered their runs are given out again.
 func (l *localWorker) run(ctx context.Context) {
 	log := l.n.cfg.Logger
-	switch err := executor.ClearLeftovers(ctx, l.n.dir.file(dirProcs), log); {
+	switch err := executor.ClearLeftovers(ctx, l.n.dir.File(datadir.ProcsDir), log); {
 	case ctx.Err() != nil:
 		return
 	case err != nil:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -144,7 +145,7 @@ func reopen(t *testing.T, id, dir string, use func(*client.Client) error) (err e
 
 // checked is `carillon check` in this process.
 func checked(dir string) error {
-	res, err := node.Check(dir)
+	res, err := datadir.Check(dir)
 	if err == nil && len(res.Problems) > 0 {
 		err = fmt.Errorf("carillon check: %q", res.Problems)
 	}

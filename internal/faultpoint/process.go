@@ -1,4 +1,5 @@
-// Package faultpoint holds the seams through which tests and the simulator break the product. Outside of them every one is off.
+// Package faultpoint holds the seams through which tests and the simulator break the product. Outside of them every one
+// is off.
 package faultpoint
 
 import "errors"

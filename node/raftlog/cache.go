@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// cache has the newest entries of the log as they were appended. A leader reads each again for every follower, and every node to apply it:
-// from the file that is a search, a decoding and a copy. Raft's own cache counts entries, and entries may be large; this one is bounded by
-// their bytes.
+// cache has the newest entries of the log as they were appended. A leader reads each again for every follower, and
+// every node to apply it: from the file that is a search, a decoding and a copy. Raft's own cache counts entries, and
+// entries may be large; this one is bounded by their bytes.
 type cache struct {
 	mu    sync.Mutex
 	slots [cacheSlots]*raft.Log // by index

@@ -26,11 +26,13 @@ func (a *appended) count(entries []*raft.Log) {
 // CompactEvery is how often the size of the log is looked at.
 const CompactEvery = 500 * time.Millisecond
 
-// minTrailing is what is kept behind a snapshot in any case: a follower that is a moment behind should not need a whole copy.
+// minTrailing is what is kept behind a snapshot in any case: a follower that is a moment behind should not need a whole
+// copy.
 const minTrailing = 128
 
-// Compactor bounds the log in bytes. Raft decides by the number of entries when to compact its log and how much of it to keep behind a
-// snapshot, and entries differ by a factor of a thousand: a bulk create is a quarter of a megabyte, a stamp is a few bytes.
+// Compactor bounds the log in bytes. Raft decides by the number of entries when to compact its log and how much of it
+// to keep behind a snapshot, and entries differ by a factor of a thousand: a bulk create is a quarter of a megabyte, a
+// stamp is a few bytes.
 type Compactor struct {
 	Raft     *raft.Raft
 	Log      *Log

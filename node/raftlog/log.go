@@ -21,8 +21,8 @@ type Options struct {
 	NoSync      bool          // no fsync: for tests only
 	LockTimeout time.Duration // how long to wait for another process that has the file open; 0: for ever
 	ReadOnly    bool
-	// Fatal is told of every write that failed, and must not return outside of tests. Raft would go on: it steps down and may be elected
-	// again, with a log on disk that is not the one in its memory. nil: the error is only returned.
+	// Fatal is told of every write that failed, and must not return outside of tests. Raft would go on: it steps down
+	// and may be elected again, with a log on disk that is not the one in its memory. nil: the error is only returned.
 	Fatal func(error)
 	// BeforeWrite is called before every write; an error is that of the disk. nil: nothing.
 	BeforeWrite func() error
@@ -44,7 +44,8 @@ type Log struct {
 	cache       cache
 }
 
-// Open opens the log file and makes it if it is not there. Its freelist is not synced: it would be rewritten at every commit.
+// Open opens the log file and makes it if it is not there. Its freelist is not synced: it would be rewritten at every
+// commit.
 func Open(path string, o Options) (_ *Log, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -162,8 +163,9 @@ func SetTerm(s raft.StableStore, term uint64) error { return s.SetUint64(keyTerm
 // deleteChunk bounds one transaction of a compaction: appends wait for it.
 const deleteChunk = 4096
 
-// DeleteRange removes entries. raft-boltdb deletes under a cursor, which can leave keys behind, so the result is read back. A compaction
-// is cut into pieces from the old end; a truncation of the new end is not, because half of one would leave a hole.
+// DeleteRange removes entries. raft-boltdb deletes under a cursor, which can leave keys behind, so the result is read
+// back. A compaction is cut into pieces from the old end; a truncation of the new end is not, because half of one would
+// leave a hole.
 func (l *Log) DeleteRange(first, last uint64) error {
 	end, err := l.LastIndex()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/checker"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -105,7 +106,7 @@ func (c *cluster) restore(f plannedFault, rng *rand.Rand) bool {
 		s.mu.Unlock()
 	}
 	first := c.servers[0]
-	if _, err := node.Restore(node.RestoreConfig{Backup: bytes.NewReader(b.data), Name: "backup", DataDir: first.dir, NodeID: first.id, Advertise: first.host.addr, Version: "sim", Now: c.t.now()}); err != nil {
+	if _, err := datadir.Restore(datadir.RestoreConfig{Backup: bytes.NewReader(b.data), Name: "backup", DataDir: first.dir, NodeID: first.id, Advertise: first.host.addr, Version: "sim", Now: c.t.now()}); err != nil {
 		c.problem("restore: %v", err)
 		return false
 	}

@@ -139,7 +139,8 @@ func TestTwoStartAtOnce(t *testing.T) {
 	})
 }
 
-// A holder that was frozen while another one watched learns that it has lost the directory, and leaves the record alone.
+// A holder that was frozen while another one watched learns that it has lost the directory, and leaves the record
+// alone.
 func TestHolderLearnsThatItWasReplaced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")

@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"bufio"
@@ -16,9 +16,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
@@ -30,12 +30,12 @@ type RestoreConfig struct {
 	Name      string // of the backup, for messages
 	DataDir   string // must not exist or be empty
 	NodeID    string
-	Advertise string // where others will reach the node; it may be started elsewhere
+	Advertise string // where others will reach the node
 	Epoch     uint64 // at least this one; 0: the one after the backup's
 	Version   string
 	Now       time.Time
 
-	step func(string) error // tests cut here
+	Step faultpoint.Step
 }
 
 // Restored says what a restore made.
@@ -49,27 +49,20 @@ type Restored struct {
 	At                job.Instant // of what time the backup is
 }
 
-// errCutOff ends a restore in a test as a crash would: nothing is tidied up.
-var errCutOff = errors.New("cut off")
-
 // Restore makes the data directory of a new cluster of one node out of a backup.
 //
-// The state becomes a raft snapshot with an empty log behind it, so that whoever joins must take it as a whole. The cluster is a new one in
-// every respect that others look at: another cluster id, another instance id, no member but this node. And it gives out nothing that the old
-// one may have given out since the backup: the epoch is in the high bits of fences and job numbers. It is on hold.
+// The state becomes a raft snapshot with an empty log behind it, so that every joiner must take it as a whole. The
+// cluster is a new one in every respect that others look at: another cluster id, another instance id, no member but
+// this node. And it gives out nothing that the old one may have given out since the backup: the epoch is in the high
+// bits of fences and job numbers. It is on hold.
 //
-// node.json is written first and says that a restore is under way, and last without that: whatever is cut off between does not open.
+// node.json is written first and says that a restore is under way, and last without that: whatever is cut off between
+// does not open.
 func Restore(c RestoreConfig) (r Restored, err error) {
-	if c.step == nil {
-		c.step = func(string) error { return nil }
-	}
-	if c.Advertise == "" {
-		c.Advertise = client.DefaultAddr
-	}
-	if err := checkNodeID(c.NodeID); err != nil {
+	if err := CheckNodeID(c.NodeID); err != nil {
 		return r, err
 	}
-	if err := checkAddress(c.Advertise); err != nil {
+	if err := CheckAddress(c.Advertise); err != nil {
 		return r, job.Invalid("--advertise", "use host:port under which others will reach it, such as n1:7400", "%v", err)
 	}
 	// Whatever can be refused is refused before the directory is touched.
@@ -82,47 +75,47 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	if err != nil {
 		return r, err
 	}
-	lock, err := lockDir(d, dirlock.Options{Create: true})
+	lock, err := d.lockOffline(dirlock.Options{Create: true})
 	if err != nil {
 		return r, err
 	}
 	defer lock.Close()
 	defer func() {
-		if err != nil && !errors.Is(err, errCutOff) {
+		if err != nil && !errors.Is(err, faultpoint.ErrCutOff) {
 			err = errors.Join(err, d.wipe(made))
 		}
 	}()
 	if err := d.wipe(false); err != nil { // of a restore that was cut off
 		return r, err
 	}
-	d.identity = identity{Format: dirFormat, NodeID: c.NodeID, Instance: strings.ToLower(rand.Text()), Created: c.Version}
-	d.home.Restoring = true
-	if err := d.write(d.identity); err != nil {
+	d.Identity = newIdentity(c.NodeID, c.Version)
+	d.Restoring = true
+	if err := d.Save(); err != nil {
 		return r, err
 	}
-	if err := c.step("begun"); err != nil {
+	if err := c.Step.At("begun"); err != nil {
 		return r, err
 	}
-	if err := h.WriteState(d.file(fileState), in); err != nil {
+	if err := h.WriteState(d.File(StateFile), in); err != nil {
 		var disk *fs.PathError
-		if errors.As(err, &disk) && disk.Path == d.file(fileState) {
+		if errors.As(err, &disk) && disk.Path == d.File(StateFile) {
 			return r, withRoom(err)
 		}
 		return r, fmt.Errorf("%s: %w; get another copy of the backup, or take another backup", c.Name, err)
 	}
-	if err := c.step("state written"); err != nil {
+	if err := c.Step.At("state written"); err != nil {
 		return r, err
 	}
 	if err := d.refound(&c, h, &r); err != nil {
 		return r, err
 	}
-	d.home = home{ClusterID: r.ClusterID, Epoch: r.Epoch}
-	for _, dir := range []string{d.path, filepath.Dir(d.path)} { // the directory itself may be new
+	d.ClusterIdentity, d.Restoring = ClusterIdentity{ClusterID: r.ClusterID, Epoch: r.Epoch}, false
+	for _, dir := range []string{d.Path, filepath.Dir(d.Path)} { // the directory itself may be new
 		if err := store.SyncDir(dir); err != nil {
 			return r, err
 		}
 	}
-	return r, d.write(d.identity)
+	return r, d.Save()
 }
 
 // withRoom says what to do about an error of a disk that has no room.
@@ -141,26 +134,29 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 	case err == nil:
 		err = fsm.CheckLevel(h.Level, 0)
 		if err != nil {
-			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to %d: restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
+			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to %d: "+
+				"restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
 		}
 	case h.Format > store.Format:
-		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took it, or a newer one", name, h.Format, store.Format)
+		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took it, or a newer one",
+			name, h.Format, store.Format)
 	default:
 		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): give a file that `carillon backup` wrote", name, err)
 	}
 	return h, err
 }
 
-// emptyDir makes sure that a directory is there and holds nothing, or only what a restore left that was cut off. made says that it was not there.
-func emptyDir(path string) (d *dataDir, made bool, err error) {
+// emptyDir makes sure that a directory is there and holds nothing, or only what a restore left that was cut off. made
+// says that it was not there.
+func emptyDir(path string) (d *Dir, made bool, err error) {
 	if path == "" {
 		return nil, false, job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data directory?")
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, false, err
 	}
-	d = &dataDir{path: path}
-	if data, err := os.ReadFile(d.file(fileNode)); err == nil && json.Unmarshal(data, &d.identity) == nil && d.Restoring {
+	d = &Dir{Path: path}
+	if data, err := os.ReadFile(d.File(NodeFile)); err == nil && json.Unmarshal(data, &d.Identity) == nil && d.Restoring {
 		return d, false, nil
 	}
 	names, err := os.ReadDir(path)
@@ -171,8 +167,9 @@ func emptyDir(path string) (d *dataDir, made bool, err error) {
 		return nil, false, dirError(path, err)
 	}
 	for _, n := range names {
-		if n.Name() != fileLock && n.Name() != "lost+found" {
-			return nil, false, fmt.Errorf("data directory %s is not empty (%s): a backup is restored into a new directory; choose another --data-dir, or move that one away", path, n.Name())
+		if n.Name() != LockFile && n.Name() != "lost+found" {
+			return nil, false, fmt.Errorf("data directory %s is not empty (%s): a backup is restored into a new directory; "+
+				"choose another --data-dir, or move that one away", path, n.Name())
 		}
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -182,41 +179,44 @@ func emptyDir(path string) (d *dataDir, made bool, err error) {
 }
 
 // wipe removes what a restore wrote, node.json last, and the directory itself if that was not there before.
-func (d *dataDir) wipe(dir bool) error {
+func (d *Dir) wipe(dir bool) error {
 	var errs []error
-	for _, name := range []string{fileState, fileRaft, dirSnapshot, fileNode + ".tmp", fileNode} {
-		errs = append(errs, os.RemoveAll(d.file(name)))
+	for _, name := range []string{StateFile, LogFile, SnapshotsDir, NodeFile + ".tmp", NodeFile} {
+		errs = append(errs, os.RemoveAll(d.File(name)))
 	}
 	if dir {
-		errs = append(errs, os.RemoveAll(d.file(fileLock)), os.Remove(d.path))
+		errs = append(errs, os.RemoveAll(d.File(LockFile)), os.Remove(d.Path))
 	}
 	return errors.Join(errs...)
 }
 
 // refound makes the state that of a new cluster, and the log and the snapshot that go with it.
-func (d *dataDir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
-	st, err := store.Open(d.file(fileState), store.Options{})
+func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
+	st, err := store.Open(d.File(StateFile), store.Options{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	count, info := st.Counters(), st.Info()
 	if count.Index != h.Index || count.Term != h.Term || info.ClusterID != h.ClusterID {
-		return fmt.Errorf("%s is damaged: its header is about entry %d of cluster %q and its state about entry %d of cluster %q; get another copy of it", c.Name, h.Index, h.ClusterID, count.Index, info.ClusterID)
+		return fmt.Errorf("%s is damaged: its header is about entry %d of cluster %q and its state about entry %d of cluster %q; "+
+			"get another copy of it", c.Name, h.Index, h.ClusterID, count.Index, info.ClusterID)
 	}
 	if err := fsm.CheckLevel(info.Level, 0); err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
-	*r = Restored{NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID, Index: count.Index, Jobs: count.Jobs,
-		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark)}
+	*r = Restored{
+		NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID, Index: count.Index, Jobs: count.Jobs,
+		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark),
+	}
 	if err := changeState(st, c, r); err != nil {
 		return err
 	}
-	if err := c.step("state changed"); err != nil {
+	if err := c.Step.At("state changed"); err != nil {
 		return err
 	}
 	// Raft must not begin below the term of what was applied: it would vote in terms that are over.
-	log, err := raftlog.Open(d.file(fileRaft), raftlog.Options{LockTimeout: time.Second})
+	log, err := raftlog.Open(d.File(LogFile), raftlog.Options{LockTimeout: time.Second})
 	if err != nil {
 		return err
 	}
@@ -225,12 +225,12 @@ func (d *dataDir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err erro
 		err = cerr
 	}
 	if err == nil {
-		err = c.step("log made")
+		err = c.Step.At("log made")
 	}
 	if err != nil {
 		return err
 	}
-	snaps, err := fsm.NewSnapshots(d.file(dirSnapshot), st)
+	snaps, err := fsm.NewSnapshots(d.File(SnapshotsDir), st)
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (d *dataDir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err erro
 	if err := sink.Close(); err != nil {
 		return err
 	}
-	return c.step("snapshot made")
+	return c.Step.At("snapshot made")
 }
 
 // changeState is everything that a restore changes in the state, in one transaction.

@@ -12,8 +12,8 @@ type Kind int
 const (
 	// Local is one that a single kernel writes to, or one that is not known: a lock that was granted is the only one.
 	Local Kind = iota
-	// Shared is one that several kernels may write to. Whether they see each other's locks depends on the server, its version and the
-	// mount options (nolock, local_lock, nobrl, localflocks), which none of them can find out.
+	// Shared is one that several kernels may write to. Whether they see each other's locks depends on the server, its
+	// version and the mount options (nolock, local_lock, nobrl, localflocks), which none of them can find out.
 	Shared
 )
 
@@ -30,8 +30,8 @@ var shared = map[uint32]string{
 	0x73757245: "Coda",
 	0x564c:     "NCP",
 	0x00c36400: "Ceph",
-	// FUSE has one number for sshfs, GlusterFS, s3fs and virtiofs and for those on a local disk. It is the program behind it that decides
-	// what a lock, a memory map and an fsync are worth.
+	// FUSE has one number for sshfs, GlusterFS, s3fs and virtiofs and for those on a local disk. It is the program
+	// behind it that decides what a lock, a memory map and an fsync are worth.
 	0x65735546: "FUSE",
 	0x0bd00bd0: "Lustre",
 	0x19830326: "BeeGFS",

@@ -44,8 +44,8 @@ func (r Record) String() string {
 	return fmt.Sprintf("host %s, pid %d", r.Host, r.PID)
 }
 
-// The times of a starter, by the time between two beats. It watches for two beats and a half: one may be late, on a machine or a server that
-// is busy.
+// The times of a starter, by the time between two beats. It watches for two beats and a half: one may be late, on a
+// machine or a server that is busy.
 func watchFor(every time.Duration) time.Duration  { return every * 5 / 2 }
 func lookAgain(every time.Duration) time.Duration { return every / 20 }
 func settleFor(every time.Duration) time.Duration { return every * 2 / 5 }
@@ -167,8 +167,8 @@ func (l *Lock) watch() error {
 	return nil
 }
 
-// doubtful says whether the holder that a record is of may live although its lock was granted again. age is how long ago the record changed,
-// by clocks that may differ on a shared file system; it is not asked for there.
+// doubtful says whether the holder that a record is of may live although its lock was granted again. age is how long
+// ago the record changed, by clocks that may differ on a shared file system; it is not asked for there.
 func (l *Lock) doubtful(record []byte, age time.Duration) bool {
 	if len(record) == 0 {
 		return false
@@ -230,7 +230,8 @@ func (l *Lock) other() (Record, bool) {
 	return r, r.Nonce != "" && r.Nonce != l.me.Nonce
 }
 
-// look reads the record. On a shared file system the file is opened for that: an open file shows what this machine has cached.
+// look reads the record. On a shared file system the file is opened for that: an open file shows what this machine has
+// cached.
 func (l *Lock) look() ([]byte, error) {
 	if l.o.Kind == Local {
 		return readRecord(l.f)

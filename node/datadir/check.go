@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"encoding/json"
@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dirlock"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -24,8 +24,8 @@ type CheckResult struct {
 	Problems         []string
 }
 
-// Check verifies a data directory without changing it: the invariants of the state, and that log, snapshot and state fit together.
-// It refuses one that is in use.
+// Check verifies a data directory without changing it: the invariants of the state, and that log, snapshot and state
+// fit together. It refuses one that is in use.
 func Check(dir string) (CheckResult, error) {
 	var res CheckResult
 	if fi, err := os.Stat(dir); err != nil {
@@ -33,42 +33,35 @@ func Check(dir string) (CheckResult, error) {
 	} else if !fi.IsDir() {
 		return res, fmt.Errorf("%s is not a directory: give the --data-dir of a node", dir)
 	}
-	d := &dataDir{path: dir}
-	data, err := os.ReadFile(d.file(fileNode))
-	if errors.Is(err, fs.ErrNotExist) {
-		return res, fmt.Errorf("%s holds no %s: give the --data-dir of a node", dir, fileNode)
-	}
+	d, err := readDir(dir)
 	if err == nil {
-		err = d.adopt(data, "")
-	}
-	if err == nil {
-		err = d.whole()
+		err = d.Whole()
 	}
 	if err != nil {
 		return res, err
 	}
 	res.NodeID, res.Instance = d.NodeID, d.Instance
-	lock, err := lockDir(d, dirlock.Options{})
+	lock, err := d.lockOffline(dirlock.Options{})
 	if err == nil {
 		defer lock.Close()
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return res, err
 	}
-	for _, name := range []string{fileRaft, fileState} {
-		if fi, err := os.Stat(d.file(name)); err != nil {
+	for _, name := range []string{LogFile, StateFile} {
+		if fi, err := os.Stat(d.File(name)); err != nil {
 			return res, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
 		} else if fi.Size() == 0 { // it is made whole under another name
-			res.Problems = append(res.Problems, store.Damaged(d.file(name), "it is empty").Error())
+			res.Problems = append(res.Problems, store.Damaged(d.File(name), "it is empty").Error())
 			continue
 		}
-		if err := store.VerifyPages(d.file(name)); err != nil {
+		if err := store.VerifyPages(d.File(name)); err != nil {
 			res.Problems = append(res.Problems, err.Error())
 		}
 	}
 	if len(res.Problems) > 0 {
 		return res, nil // there is nothing to look into
 	}
-	problems, stats, err := store.CheckFile(d.file(fileState))
+	problems, stats, err := store.CheckFile(d.File(StateFile))
 	if err != nil {
 		return res, err
 	}
@@ -77,20 +70,21 @@ func Check(dir string) (CheckResult, error) {
 }
 
 // checkReach holds the state against the log and the newest snapshot.
-func (d *dataDir) checkReach(res *CheckResult) error {
-	log, err := raftlog.Open(d.file(fileRaft), raftlog.Options{LockTimeout: time.Second, ReadOnly: true})
+func (d *Dir) checkReach(res *CheckResult) error {
+	log, err := raftlog.Open(d.File(LogFile), raftlog.Options{LockTimeout: time.Second, ReadOnly: true})
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	st, err := store.Open(d.file(fileState), store.Options{ReadOnly: true})
+	st, err := store.Open(d.File(StateFile), store.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}
 	defer st.Close()
 	if level := st.Info().Level; level > fsm.Level {
 		// What was found, or not found, says nothing: this binary does not know what that level added.
-		return fmt.Errorf("data directory %s is at feature level %d and this binary knows levels up to %d: check it with the newer carillon that wrote it", d.path, level, fsm.Level)
+		return fmt.Errorf("data directory %s is at feature level %d and this binary knows levels up to %d: "+
+			"check it with the newer carillon that wrote it", d.Path, level, fsm.Level)
 	}
 	snap, err := d.snapshotMeta()
 	if err != nil {
@@ -104,7 +98,7 @@ func (d *dataDir) checkReach(res *CheckResult) error {
 		case err == nil:
 			res.Index, res.Term = h.Index, h.Term
 		case !errors.Is(err, fs.ErrNotExist):
-			res.Problems = append(res.Problems, store.Damaged(filepath.Join(d.file(dirSnapshot), snap.ID+".snap"), err).Error())
+			res.Problems = append(res.Problems, store.Damaged(filepath.Join(d.File(SnapshotsDir), snap.ID+".snap"), err).Error())
 			return nil
 		}
 	}
@@ -121,8 +115,8 @@ type namedSnapshot struct {
 }
 
 // pending reads a snapshot that was received, and verifies it.
-func (d *dataDir) pending(id string) (fsm.Header, error) {
-	f, err := os.Open(filepath.Join(d.file(dirSnapshot), id+".snap"))
+func (d *Dir) pending(id string) (fsm.Header, error) {
+	f, err := os.Open(filepath.Join(d.File(SnapshotsDir), id+".snap"))
 	if err != nil {
 		return fsm.Header{}, err
 	}
@@ -130,9 +124,10 @@ func (d *dataDir) pending(id string) (fsm.Header, error) {
 	return fsm.CopyStream(io.Discard, f)
 }
 
-// snapshotMeta is the newest snapshot's metadata. Opening the snapshot store would tidy it up, and a check changes nothing.
-func (d *dataDir) snapshotMeta() (s namedSnapshot, err error) {
-	path := filepath.Join(d.file(dirSnapshot), "snapshot.json")
+// snapshotMeta is the newest snapshot's metadata. Opening the snapshot store would tidy it up, and a check changes
+// nothing.
+func (d *Dir) snapshotMeta() (s namedSnapshot, err error) {
+	path := filepath.Join(d.File(SnapshotsDir), "snapshot.json")
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil

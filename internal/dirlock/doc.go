@@ -1,5 +1,6 @@
-// Package dirlock keeps two processes out of one directory. On a local file system an advisory lock does that. On one that several machines
-// share, such a lock may be granted to each of them; there, a record in the lock file that its holder keeps changing is watched as well.
+// Package dirlock keeps two processes out of one directory. On a local file system an advisory lock does that. On one
+// that several machines share, such a lock may be granted to each of them; there, a record in the lock file that its
+// holder keeps changing is watched as well.
 //
 // The rules, for a process that was granted the lock:
 //   - The record is of this boot, or there is none: it is not watched. The kernel that granted the lock is the one that would know of another
@@ -11,6 +12,7 @@
 //   - On a shared file system two that start at once both find a record that stands still. So each writes its own, waits and looks whether
 //     it is still there; the last one to write goes on.
 //
-// A holder looks at the record before each beat and says if it is another's: a process that was frozen for longer than it is watched, or cut off
-// from the server, may have lost the directory. What it writes until that look is not prevented.
+// A holder looks at the record before each beat and says if it is another's: a process that was frozen for longer than
+// it is watched, or cut off from the server, may have lost the directory. What it writes until that look is not
+// prevented.
 package dirlock

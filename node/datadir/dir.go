@@ -1,0 +1,260 @@
+// Package datadir is a node's data directory: whose it is, its lock, its files, and what is done to one while no node
+// runs on it (check, compact, recover, restore).
+package datadir
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// format is the layout of the data directory. A higher one was written by a newer binary and is refused.
+const format = 1
+
+// The files of a data directory.
+const (
+	NodeFile     = "node.json"
+	LogFile      = "raft.db"
+	StateFile    = "state.db"
+	LockFile     = "lock"
+	SnapshotsDir = "snapshots"
+	ProcsDir     = "procs" // process groups of shell attempts
+)
+
+// Identity is node.json: which node this directory belongs to. The instance is random, so that a wiped or copied
+// directory is not taken for the one that voted before.
+type Identity struct {
+	Format   int    `json:"format"`
+	NodeID   string `json:"node_id"`
+	Instance string `json:"instance"`
+	Created  string `json:"created"` // by which version
+	ClusterIdentity
+
+	// Skips are entries of the log that `carillon cluster recover --skip` said to pass over. They stay here as a record
+	// of it.
+	Skips []SkippedEntry `json:"skipped_entries,omitempty"`
+	// Recovering says that a recovery was begun and not finished: log, state and snapshot may not belong together.
+	Recovering bool `json:"recovering,omitempty"`
+	// Restoring says the same of a restore.
+	Restoring bool `json:"restoring,omitempty"`
+}
+
+// ClusterIdentity is what node.json says about the cluster. A joiner writes it before it takes part in any handshake,
+// because its state learns the cluster's id only from the entries that come after that.
+type ClusterIdentity struct {
+	ClusterID string `json:"cluster_id,omitempty"`
+	Epoch     uint64 `json:"epoch,omitempty"`
+	Index     uint64 `json:"joined_index,omitempty"` // the log entry with its row
+
+	// Peers are addresses that `carillon cluster recover` was given. They hold against rows up to entry PeersAt.
+	Peers   map[string]string `json:"peers,omitempty"`
+	PeersAt uint64            `json:"peers_at,omitempty"`
+}
+
+// Dir is an opened data directory.
+type Dir struct {
+	Path string
+	Identity
+	Fresh bool // nothing was in it
+}
+
+// File is the path of one of the directory's files.
+func (d *Dir) File(name string) string { return filepath.Join(d.Path, name) }
+
+// Open makes sure that the directory is there, can be written, and belongs to this node. It says what to do if not.
+func Open(path, nodeID, version string) (*Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, dirError(path, err)
+	}
+	d := &Dir{Path: path}
+	data, err := os.ReadFile(d.File(NodeFile))
+	switch {
+	case err == nil:
+		return d, d.adopt(data, nodeID)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, dirError(path, err)
+	}
+	for _, name := range []string{LogFile, StateFile} {
+		if _, err := os.Stat(d.File(name)); err == nil {
+			return nil, fmt.Errorf("data directory %s holds %s but no %s, so it cannot be told whose it is: "+
+				"restore that file from a copy of the directory, or use another --data-dir", path, name, NodeFile)
+		}
+	}
+	d.Fresh = true
+	d.Identity = newIdentity(nodeID, version)
+	return d, nil
+}
+
+func newIdentity(nodeID, version string) Identity {
+	return Identity{Format: format, NodeID: nodeID, Instance: strings.ToLower(rand.Text()), Created: version}
+}
+
+// readDir reads the identity of a directory that a node was started on before.
+func readDir(path string) (*Dir, error) {
+	d := &Dir{Path: path}
+	data, err := os.ReadFile(d.File(NodeFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s holds no %s: give the --data-dir of a node", path, NodeFile)
+	}
+	if err == nil {
+		err = d.adopt(data, "")
+	}
+	return d, err
+}
+
+// Claim writes node.json. It comes after everything that may refuse, so that a refused start leaves an empty directory
+// empty.
+func (d *Dir) Claim() error {
+	if !d.Fresh {
+		return nil
+	}
+	if err := d.Save(); err != nil {
+		return err
+	}
+	d.Fresh = false
+	return nil
+}
+
+// Save writes node.json.
+func (d *Dir) Save() error { return d.write(d.Identity) }
+
+// SaveCluster replaces what node.json says about the cluster. What was read at open stays as it is in memory.
+func (d *Dir) SaveCluster(c ClusterIdentity) error {
+	id := d.Identity
+	id.ClusterIdentity = c
+	return d.write(id)
+}
+
+func (d *Dir) write(id Identity) error {
+	data, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeFile(d.File(NodeFile), append(data, '\n')); err != nil {
+		return dirError(d.Path, err)
+	}
+	return nil
+}
+
+func (d *Dir) adopt(data []byte, nodeID string) error {
+	damaged := func(why any) error {
+		return fmt.Errorf("%s is damaged (%v): restore it from a copy of the directory, or remove the data directory and let the node rejoin",
+			d.File(NodeFile), why)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&d.Identity); err != nil {
+		return damaged(err)
+	}
+	if d.Format > format {
+		return fmt.Errorf("data directory %s has format %d and this binary knows formats up to %d: start it with a newer carillon, which wrote it",
+			d.Path, d.Format, format)
+	}
+	if d.Format < 1 || d.NodeID == "" || d.Instance == "" {
+		return damaged("fields are missing")
+	}
+	if nodeID != "" && d.NodeID != nodeID {
+		return fmt.Errorf("data directory %s belongs to node %q and not to %q: start with --node-id %s, or use another --data-dir",
+			d.Path, d.NodeID, nodeID, d.NodeID)
+	}
+	return nil
+}
+
+// Whole refuses a directory in which a recovery or a restore was cut off.
+func (d *Dir) Whole() error {
+	switch {
+	case d.Recovering:
+		return fmt.Errorf("a recovery of data directory %s was cut off: run `carillon cluster recover` again", d.Path)
+	case d.Restoring:
+		return fmt.Errorf("a restore into data directory %s was cut off: run the same `carillon restore` again", d.Path)
+	}
+	return nil
+}
+
+// checkLogLost refuses a state without a log before an empty log is put beside it. The log is made first, so that no
+// crash leaves this behind: the file was removed.
+func (d *Dir) checkLogLost() error {
+	if _, err := os.Stat(d.File(LogFile)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Stat(d.File(StateFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("data directory %s has lost its %s: put the file back, restore a backup, or remove the directory and let the node rejoin",
+		d.Path, LogFile)
+}
+
+// dirError explains why a directory cannot be used.
+func dirError(path string, err error) error {
+	if fi, serr := os.Stat(path); serr == nil && !fi.IsDir() {
+		return fmt.Errorf("%s is not a directory: choose another --data-dir", path)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("no permission to use data directory %s (%w): give it to the user that runs carillon, or choose another --data-dir", path, err)
+	}
+	return fmt.Errorf("data directory %s: %w", path, err)
+}
+
+// writeFile puts a small file in place whole or not at all.
+func writeFile(path string, data []byte) (err error) {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return err
+	}
+	return store.SyncDir(filepath.Dir(path))
+}
+
+// CheckNodeID refuses what cannot be a node's id.
+func CheckNodeID(id string) error {
+	if id == "" {
+		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
+	}
+	if len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
+		return job.Invalid("--node-id", "use at most 64 letters, digits, dots and dashes", "%q cannot be a node id", id)
+	}
+	return nil
+}
+
+// CheckAddress refuses an address that other nodes could not dial.
+func CheckAddress(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() || port == "" || port == "0" {
+		return errors.New(addr + " is no address that others could dial")
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package datadir
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Recovered says what a recovery did.
+type Recovered struct {
+	NodeID string
+	Alone  bool     // the node begins again without the others
+	Lost   []string // the members that are none any more
+	Epoch  uint64
+	Index  uint64 // the last log entry in the state
+	// Unsure is how many entries of the log were taken for committed without a proof that they were.
+	Unsure uint64
+}
+
+// Recover mends a data directory that no node has open. peers are node ids and addresses.
+//
+// If they name all members, it only notes where those are: addresses are where raft dials, not who votes, so nothing
+// can be lost by it. It is done on each node, which then finds the others, and the leader writes the new addresses into
+// the log.
+//
+// If they name this node alone, the others are given up: their part in the log that this one does not have is lost, and
+// what it has beyond what was committed becomes true. The epoch is raised, so that nodes that were not part of this are
+// refused until their directories are empty: two halves of a cluster must not both go on. Several survivors are not
+// supported on purpose. Their logs may end differently, and without the old quorum it cannot be told which end counts;
+// take the one that is furthest and let the others join.
+func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered, err error) {
+	d, lock, err := openStopped(dir, offlineWait, (*Dir).recoverable)
+	if err != nil {
+		return r, err
+	}
+	defer lock.Close()
+	r.NodeID = d.NodeID
+	for id, addr := range peers {
+		if err := cmp.Or(CheckNodeID(id), CheckAddress(addr)); err != nil {
+			return r, job.Invalid("--peers", "use ID=HOST:PORT of every node that remains", "%s=%s: %v", id, addr, err)
+		}
+	}
+	if _, ok := peers[d.NodeID]; !ok {
+		return r, job.Invalid("--peers", "name it, with the address that it will have", "node %s, whose data directory this is, is not among them", d.NodeID)
+	}
+	var failed error
+	f, err := d.openOffline(log, func(err error) { failed = err })
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	conf, last, term, err := f.end()
+	if err != nil {
+		return r, err
+	}
+	if last == 0 || len(conf.Servers) == 0 {
+		return r, fmt.Errorf("%s is not part of a cluster: there is nothing to recover", dir)
+	}
+	var all []string
+	for _, s := range conf.Servers {
+		all = append(all, string(s.ID))
+	}
+	slices.Sort(all)
+	given := slices.Sorted(maps.Keys(peers))
+	switch {
+	case slices.Equal(all, given) && len(all) > 1 && !d.Recovering:
+		d.Peers, d.PeersAt = peers, last
+		r.Index = f.State.Counters().Index
+		log.Warn("the members are looked for at other addresses until the leader has written them into the log", "peers", peers)
+		return r, d.Save()
+	case len(given) > 1:
+		return r, fmt.Errorf("--peers names %s and the members are %s: name all of them to say where they are now (on each node), "+
+			"or node %s alone to begin again without the others, which must then join with empty data directories",
+			strings.Join(given, ", "), strings.Join(all, ", "), d.NodeID)
+	}
+	r.Alone = true
+	r.Lost = slices.DeleteFunc(all, func(id string) bool { return id == d.NodeID })
+	log.Warn("RECOVERY: this node begins again without the others; what only they had is lost, and they must join with empty data directories",
+		"node", d.NodeID, "lost", r.Lost)
+	err = f.beginAgain(d, peers[d.NodeID], last, term, &r)
+	if failed != nil {
+		err = failed
+	}
+	return r, err
+}
+
+// offlineWait is how long a command waits for a process that is about to end.
+const offlineWait = time.Second
+
+// openOffline opens the files for a command that works without a node.
+func (d *Dir) openOffline(log *slog.Logger, fatal func(error)) (*Files, error) {
+	return d.OpenFiles(FileOptions{State: store.Options{LockTimeout: offlineWait}, Logger: log, Fatal: fatal})
+}
+
+// openStopped takes the data directory of a node that is not running, and keeps others out of it, waiting for a while
+// for one that ends. fit refuses a directory that is not what the caller can work with.
+func openStopped(dir string, wait time.Duration, fit func(*Dir) error) (*Dir, *dirlock.Lock, error) {
+	d, err := readDir(dir)
+	if err == nil {
+		err = fit(d)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := d.lockOffline(dirlock.Options{Wait: wait, Create: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range []string{LogFile, StateFile} {
+		if _, err := os.Stat(d.File(name)); err != nil {
+			lock.Close()
+			return nil, nil, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
+		}
+	}
+	return d, lock, nil
+}
+
+// recoverable is fit for a recovery: one that was cut off is gone on with.
+func (d *Dir) recoverable() error {
+	if !d.Restoring {
+		return nil
+	}
+	return d.Whole()
+}
+
+// end is the newest configuration that this node has heard of, and the end of its log.
+func (f *Files) end() (conf raft.Configuration, last, term uint64, err error) {
+	snap, err := f.newestSnapshot()
+	if err != nil {
+		return conf, 0, 0, err
+	}
+	if snap != nil {
+		conf, last, term = snap.Configuration, snap.Index, snap.Term
+	}
+	first, err := f.Log.FirstIndex()
+	if err != nil {
+		return conf, 0, 0, err
+	}
+	end, err := f.Log.LastIndex()
+	if err != nil {
+		return conf, 0, 0, err
+	}
+	for i := max(first, last+1); i <= end && i > 0; i++ {
+		var l raft.Log
+		if err := f.Log.GetLog(i, &l); err != nil {
+			return conf, 0, 0, fmt.Errorf("entry %d: %w", i, err)
+		}
+		if l.Type == raft.LogConfiguration {
+			conf = raft.DecodeConfiguration(l.Data)
+		}
+		last, term = l.Index, l.Term
+	}
+	// A state that was received may be further on than the log that came with it. Entries that are numbered anew from
+	// the end of the log would be taken for ones that are in it.
+	if i, t, err := f.Snapshots.State(); err != nil || t != 0 && i > last {
+		return conf, i, t, err
+	}
+	return conf, last, term, nil
+}
+
+const recoverBatch = 256
+
+// beginAgain makes a cluster of one out of what this node has. It is what raft.RecoverCluster does, with the state file
+// in the place of a snapshot (that would read the state into a second state machine and leave it unusable). A run that
+// is cut off anywhere is repeated: until it is complete no node opens the directory.
+func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered) error {
+	d.Peers, d.PeersAt, d.Recovering = nil, 0, true
+	if err := d.Save(); err != nil {
+		return err
+	}
+	applied, _ := f.FSM.Applied()
+	if applied < last {
+		r.Unsure = last - applied
+	}
+	var batch []*raft.Log
+	flush := func() error {
+		if len(batch) > 0 {
+			for _, a := range f.FSM.ApplyBatch(batch) {
+				if err, ok := a.(error); ok {
+					return fmt.Errorf("an entry of the log cannot be applied: %w", err)
+				}
+			}
+		}
+		batch = nil
+		return nil
+	}
+	for i := applied + 1; i <= last; i++ {
+		l := new(raft.Log)
+		if err := f.Log.GetLog(i, l); errors.Is(err, raft.ErrLogNotFound) {
+			continue // the newest snapshot has it, and the state has what that has: only barriers and no-ops are missing
+		} else if err != nil {
+			return fmt.Errorf("entry %d: %w", i, err)
+		}
+		if l.Type == raft.LogCommand || l.Type == raft.LogConfiguration {
+			batch = append(batch, l)
+		}
+		if len(batch) == recoverBatch {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	if err := f.raiseEpoch(d.NodeID, r); err != nil {
+		return err
+	}
+	// The newest snapshot is the state as it is now, under a configuration of this node alone.
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(d.NodeID), Address: raft.ServerAddress(addr)}}}
+	sink, err := f.Snapshots.Create(1, last, term, conf, last, nil)
+	if err != nil {
+		return err
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	// What was changed here is in no entry of the log. With an empty one, every joiner must take the state as a whole.
+	first, err := f.Log.FirstIndex()
+	if err != nil {
+		return err
+	}
+	if end, err := f.Log.LastIndex(); err != nil {
+		return err
+	} else if first > 0 && end >= first {
+		if err := f.Log.DeleteRange(first, end); err != nil {
+			return err
+		}
+	}
+	d.Recovering = false
+	return d.Save()
+}
+
+// EpochShift is where the epoch is in fences and job numbers, behind the group: what is given out after a recovery is
+// above everything that the lost members may have given out.
+const EpochShift = 64 - job.GroupBits - job.EpochBits
+
+// nextEpoch raises the epoch, at least to the one given. What was given out before it stays below everything that is
+// given out after it.
+func nextEpoch(b *store.Batch, info *store.Info, least uint64) error {
+	next := max(info.Epoch+1, least)
+	if next >= 1<<job.EpochBits {
+		return fmt.Errorf("epoch %d is above the highest, %d: there is no room for another", next, 1<<job.EpochBits-1)
+	}
+	info.Epoch = next
+	b.C.Fence = max(b.C.Fence, next<<EpochShift)
+	b.C.NextJob = max(b.C.NextJob, next<<EpochShift)
+	return nil
+}
+
+func (f *Files) raiseEpoch(self string, r *Recovered) error {
+	b, err := f.State.Begin()
+	if err != nil {
+		return err
+	}
+	info := b.Info()
+	if err := nextEpoch(b, &info, 0); err != nil {
+		b.Rollback()
+		return err
+	}
+	b.SetInfo(info)
+	var others []store.Node
+	err = b.EachNode(func(n store.Node) {
+		if n.ID != self && !n.Removed {
+			others = append(others, n)
+		}
+	})
+	for _, n := range others {
+		if err == nil {
+			n.Removed, n.Index = true, b.C.Index
+			err = b.PutNode(n)
+		}
+	}
+	if err != nil {
+		b.Rollback()
+		return err
+	}
+	r.Epoch, r.Index = info.Epoch, b.C.Index
+	return b.Commit()
+}

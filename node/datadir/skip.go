@@ -1,0 +1,112 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// SkippedEntry is an entry of the log that a node was told to pass over, because it cannot be applied.
+//
+// Such an entry stops every node that gets to it: a bug, or damage that raft did not see. All nodes must pass over it,
+// or their states differ from there on. So it is an order that is given by hand to each data directory, names the entry
+// as that directory has it, is kept there with its time, is logged at every start, and shows in status; and the leader
+// compares what the members were told.
+type SkippedEntry struct {
+	Index uint64      `json:"index"`
+	Term  uint64      `json:"term"`
+	At    job.Instant `json:"at"` // when it was told
+}
+
+// withSkipRemedy adds the way out to the error of an entry that cannot be applied.
+func (d *Dir) withSkipRemedy(fatal func(error)) func(error) {
+	return func(err error) {
+		var entry *fsm.EntryError
+		if !errors.As(err, &entry) {
+			fatal(err)
+			return
+		}
+		var unknown *fsm.UnknownCommandError
+		way := "start this node with a newer carillon if there is one: it may know better"
+		if errors.As(err, &unknown) {
+			way = "a newer carillon wrote it: start this node with that one"
+		}
+		fatal(fmt.Errorf("%w; %s. If nothing else helps, stop all nodes, and pass over the entry on every one of them, or their states will differ: "+
+			"carillon cluster recover --data-dir %s --skip %d", err, way, d.Path, entry.Index))
+	}
+}
+
+// announceSkips returns the entries to pass over, and their terms. It logs them at every start: a state that lacks an
+// entry is not what the log says.
+func (d *Dir) announceSkips(log *slog.Logger, st *store.Store) map[uint64]uint64 {
+	out := map[uint64]uint64{}
+	applied := st.Counters().Index
+	for _, s := range d.Skips {
+		out[s.Index] = s.Term
+		log.Error("THIS NODE PASSES OVER AN ENTRY OF THE LOG, as it was told to; every node of the cluster must", "index", s.Index, "term", s.Term,
+			"told_at", s.At.String(), "done", applied >= s.Index)
+	}
+	return out
+}
+
+// Skipped says what Skip did.
+type Skipped struct {
+	NodeID string
+	SkippedEntry
+	What string // the entry as far as it can be read
+}
+
+// Skip has a node that is not running pass over an entry of its log from its next start on.
+func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
+	d, lock, err := openStopped(dir, offlineWait, (*Dir).recoverable)
+	if err != nil {
+		return r, err
+	}
+	defer lock.Close()
+	r.NodeID = d.NodeID
+	var failed error
+	f, err := d.openOffline(log, func(err error) { failed = err })
+	if err != nil {
+		return r, errors.Join(err, failed)
+	}
+	defer func() { err = errors.Join(err, failed, f.Close()) }()
+	if slices.ContainsFunc(d.Skips, func(s SkippedEntry) bool { return s.Index == index }) {
+		return r, fmt.Errorf("node %s passes over entry %d already; start it", d.NodeID, index)
+	}
+	applied, _ := f.FSM.Applied()
+	if index <= applied {
+		return r, fmt.Errorf("entry %d is in the state of node %s already, which is at entry %d: it cannot be passed over any more; "+
+			"if other nodes pass over it, empty this data directory and let the node join again", index, d.NodeID, applied)
+	}
+	var l raft.Log
+	switch err := f.Log.GetLog(index, &l); {
+	case errors.Is(err, raft.ErrLogNotFound):
+		return r, fmt.Errorf("the log of node %s has no entry %d yet: start it with the others; if it stops at that entry, repeat this",
+			d.NodeID, index)
+	case err != nil:
+		return r, fmt.Errorf("entry %d: %w", index, err)
+	case l.Type != raft.LogCommand:
+		return r, fmt.Errorf("entry %d is not a command (%s) and changes no state: there is nothing to pass over", index, l.Type)
+	}
+	if cmd, err := fsm.Decode(l.Data); err == nil {
+		r.What = fmt.Sprintf("%T", cmd)
+	} else {
+		r.What = err.Error()
+	}
+	r.SkippedEntry = SkippedEntry{Index: index, Term: l.Term, At: job.At(time.Now())}
+	d.Skips = append(d.Skips, r.SkippedEntry)
+	if err := d.Save(); err != nil {
+		return r, err
+	}
+	log.Error("AN ENTRY OF THE LOG WILL BE PASSED OVER; do the same on every other node before it is started", "node", d.NodeID, "index", index,
+		"term", l.Term, "entry", r.What)
+	return r, nil
+}
