@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/job"
@@ -23,6 +24,10 @@ type identity struct {
 	Name string `json:"name"`
 }
 
+// stateDirWait is how long the process before may take to let go of the directory. One that was killed is outlived, for a moment, by a child that it
+// had forked and that has not become another program yet: until then the child has all its files open, and so the lock.
+const stateDirWait = 2 * time.Second
+
 // openStateDir takes the directory. taken is called if another process takes it while this one is frozen, which only a network file system
 // allows.
 func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDir, error) {
@@ -36,7 +41,7 @@ func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDi
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	lock, err := dirlock.Open(filepath.Join(path, "lock"), dirlock.Options{Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
+	lock, err := dirlock.Open(filepath.Join(path, "lock"), dirlock.Options{Wait: stateDirWait, Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
 		taken(fmt.Errorf("--state-dir: %s was taken while this process did not write to its lock file: it is %w", path, e))
 	}})
 	switch held := new(dirlock.HeldError); {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 )
@@ -44,4 +45,19 @@ func TestStateDirNamesItsHolder(t *testing.T) {
 	if _, err := openStateDir(path, false, nil); err == nil || !strings.Contains(err.Error(), "in use by host "+host) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// The process before was killed, and a child that it had just forked still has its lock: the next one waits for that instead of giving up.
+func TestStateDirWaitsForTheProcessBefore(t *testing.T) {
+	path := t.TempDir()
+	before, err := openStateDir(path, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, before.close)
+	d, err := openStateDir(path, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.close()
 }
