@@ -89,9 +89,11 @@ const (
 	// flushTimeout bounds how long a worker that stops goes on trying to hand in its results.
 	flushTimeout = 10 * time.Second
 	leaseTick    = time.Second
-	// lastPollLimit bounds the poll that collects what was on its way to a worker that stops.
-	lastPollLimit = 2 * time.Second
-	defaultLease  = 30 * time.Second
+	// lastPollLimit bounds one poll that collects what was on its way to a worker that stops, and collectTimeout all of them. That is longer
+	// than a change of leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows.
+	lastPollLimit  = time.Second
+	collectTimeout = 3 * time.Second
+	defaultLease   = 30 * time.Second
 )
 
 // Run works until ctx ends, then drains: it takes no more runs, waits for its handlers (at most DrainTimeout, then their contexts end)
@@ -170,6 +172,8 @@ type puller struct {
 	set     map[uint64]*pulledRun // received, and the result not acknowledged; by fence
 	pending []*pulledRun          // of those, with a result, in the order to report them
 	running int
+	// collected: it stops, and a poll brought nothing.
+	collected bool
 }
 
 // pulledRun is one run of the set.
@@ -194,14 +198,15 @@ func (p *puller) run(ctx context.Context) error {
 	loops.Go(func() { p.watchLeases(life) })
 
 	p.polls(ctx, base) // until ctx ends
-	p.collect(base)
 	p.log.Info("draining")
+	loops.Go(func() { p.collect(life) })
 	if !p.await(p.w.DrainTimeout, func() bool { return p.running == 0 }) {
 		p.log.Warn("stopping handlers that did not end in time", "after", p.w.DrainTimeout)
 		p.stopAll(ErrStopping)
 	}
 	p.handlers.Wait()
-	p.await(flushTimeout, func() bool { return len(p.set) == 0 })
+	p.await(collectTimeout, func() bool { return p.collected })
+	p.await(flushTimeout-collectTimeout, func() bool { return len(p.set) == 0 })
 	end()
 	loops.Wait()
 	for _, c := range p.nodes {

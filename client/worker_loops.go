@@ -204,21 +204,41 @@ func (p *puller) giveBack(runs []job.PullRun) {
 	kick(p.results)
 }
 
-// collect asks once more when the worker stops: a run may have been in the answer to the poll that it gave up.
-func (p *puller) collect(base context.Context) {
+// collect asks for the rest when the worker stops, until an answer brings nothing: runs may have been in the answer to the poll that it gave up, or
+// claimed for it by a leader that died over it. What it does not learn of stays with it until its lease ends.
+func (p *puller) collect(ctx context.Context) {
+	for ctx.Err() == nil && !p.collectOnce(ctx) {
+		sleep(ctx, pauseFirst+rand.N(pauseFirst))
+	}
+	p.mu.Lock()
+	p.collected = true
+	p.mu.Unlock()
+	kick(p.free)
+}
+
+// collectOnce says whether there is nothing more to come.
+func (p *puller) collectOnce(ctx context.Context) bool {
+	node, at := p.node()
 	p.mu.Lock()
 	session := p.session
 	p.mu.Unlock()
 	if session == "" {
-		return
+		return true
 	}
-	ctx, cancel := context.WithTimeout(base, lastPollLimit)
+	call, cancel := context.WithTimeout(ctx, lastPollLimit)
 	defer cancel()
-	node, _ := p.node()
-	r, err := node.PullPoll(ctx, p.w.Queue, job.PullPoll{Worker: p.w.Name, Session: session, Tags: p.w.Tags})
-	if err == nil {
-		p.giveBack(r.Runs)
+	r, err := node.PullPoll(call, p.w.Queue, job.PullPoll{Worker: p.w.Name, Session: session, Tags: p.w.Tags})
+	if err != nil {
+		if ctx.Err() == nil {
+			p.failed(at, "poll", err)
+		}
+		return refused(err) || job.CodeOf(err) == job.CodeStale
 	}
+	p.mu.Lock()
+	p.session = r.Session
+	p.mu.Unlock()
+	p.giveBack(r.Runs)
+	return len(r.Runs) == 0
 }
 
 // heartbeats names everything in hand, five times a lease.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -240,6 +241,51 @@ func TestWorkerDrains(tt *testing.T) {
 	t.await(r.RunID, job.RunSucceeded)
 	if d, err := t.c.GetRun(t.Context(), second.RunID); err != nil || d.Status != job.RunPending || d.Attempt != 0 {
 		t.Errorf("%+v, %v", d.Run, err)
+	}
+}
+
+// A run is in an answer that is lost, and its worker stops while no node answers. It learns of the run as soon as one does, and gives it back: it is not
+// lost, though it may be delivered only once.
+func TestWorkerCollectsWhatItWasGiven(tt *testing.T) {
+	t := withNode(tt)
+	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: t.addr})
+		r.Out.Header.Del("Accept-Encoding")
+	}}
+	given := make(chan struct{})
+	var refused atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-given:
+			if refused.Add(1) <= 3 {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			to.ServeHTTP(w, r)
+		default:
+			answer := httptest.NewRecorder()
+			to.ServeHTTP(answer, r)
+			if strings.Contains(answer.Body.String(), `"run_id"`) {
+				close(given)
+				<-r.Context().Done()
+				return
+			}
+			maps.Copy(w.Header(), answer.Header())
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write(answer.Body.Bytes())
+		}
+	}))
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	stop := t.work(client.Worker{Name: "stopped", Addrs: []string{strings.TrimPrefix(s.URL, "http://")}, Handler: func(context.Context, *client.Run) error {
+		t.Error("it was started")
+		return nil
+	}})
+	r := t.run("a", func(s *job.Spec) { s.Delivery, s.Retry = job.DeliverAtMostOnce, job.Retry{} })
+	<-given
+	stop()
+	t.work(client.Worker{Name: "other", Handler: func(context.Context, *client.Run) error { return nil }})
+	if d := t.await(r.RunID, job.RunSucceeded); d.Worker != "other" || len(d.Attempts) != 1 {
+		t.Errorf("%+v", d)
 	}
 }
 

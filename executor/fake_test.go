@@ -29,6 +29,7 @@ type fakeLeader struct {
 	next    []job.Assignment // to be assigned
 	cancels []uint64         // said until the attempt is reported
 	told    int              // how many of them a poll has said
+	owed    int              // of next, claimed for the worker before it registered: it gets them whatever it offers
 	count   map[uint64]int   // how often a fence was reported
 	ack     func(job.Result) bool
 
@@ -99,12 +100,15 @@ func (l *fakeLeader) Register(ctx context.Context, r job.Register) (_ job.Sessio
 		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term, Registration: r.Registration}, TTL: job.Duration(l.ttl), Again: true}, nil
 	}
 	// What the worker does not hold was never received (or was released): it is assigned again on the new session.
+	var again []job.Assignment
 	for _, a := range l.sent {
 		held := slices.ContainsFunc(r.Held, func(h job.Held) bool { return h.Fence == a.Fence })
 		if _, done := l.results[a.Fence]; !held && !done {
-			l.next = append(l.next, a)
+			a.Term = 0
+			again = append(again, a)
 		}
 	}
+	l.next, l.owed = append(again, l.next...), len(again)
 	l.sent, l.told = nil, 0
 	l.known = job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term, Registration: r.Registration}
 	return job.Session{SessionRef: l.known, TTL: job.Duration(l.ttl)}, nil
@@ -137,9 +141,9 @@ func (l *fakeLeader) Poll(ctx context.Context, p job.Poll) (_ job.PollReply, err
 		if int(p.Acked) < len(l.sent) {
 			reply.Assignments = slices.Clone(l.sent[p.Acked:])
 		}
-		for free := p.Free - len(reply.Assignments); free > 0 && len(l.next) > 0; free-- {
+		for free := p.Free - len(reply.Assignments); (free > 0 || l.owed > 0) && len(l.next) > 0; free-- {
 			a := l.next[0]
-			l.next = l.next[1:]
+			l.next, l.owed = l.next[1:], max(0, l.owed-1)
 			a.Number = uint64(len(l.sent)) + 1
 			if a.Term == 0 {
 				a.Term = l.term

@@ -322,6 +322,60 @@ func TestDrainReturnsWhatWasOnItsWay(t *testing.T) {
 	})
 }
 
+// A leader claimed something for the worker and died before it could tell. A worker that stops meanwhile learns of it from the next one, and returns it.
+func TestDrainCollectsFromTheNextLeader(t *testing.T) {
+	for _, err := range []error{errNet, job.Errorf(job.CodeNoLeader, "", "an election is under way")} {
+		t.Run(err.Error(), func(t *testing.T) {
+			inBubble(t, nil, func(b *bench) {
+				b.leader.mu.Lock()
+				b.leader.after = func(call string) error {
+					if call == "poll" {
+						return err
+					}
+					return nil
+				}
+				b.leader.mu.Unlock()
+				b.leader.hook(func(_ context.Context, call string) error {
+					if len(b.leader.log().polls) > 1 || call != "poll" {
+						return err
+					}
+					return nil
+				})
+				b.leader.assign(work(1)...)
+				synctest.Wait()
+				b.leader.mu.Lock()
+				b.leader.after = nil
+				b.leader.mu.Unlock()
+				b.stop()
+				b.after(collectTimeout / 2)
+				b.leader.hook(nil)
+				b.leader.depose()
+				if err := <-b.ended; err != nil {
+					t.Fatal(err)
+				}
+				b.wantResult(1, job.OutcomeReturned, "")
+				b.wantStarted()
+			})
+		})
+	}
+}
+
+// A worker with nothing in hand does not wait for long where there is no leader.
+func TestDrainIdleWithoutLeader(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		synctest.Wait()
+		b.leader.hook(unreachable)
+		began := time.Now()
+		b.stop()
+		if err := <-b.ended; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > collectTimeout {
+			t.Fatalf("took %v", took)
+		}
+	})
+}
+
 func TestDrainMovesToTheNextLeader(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		b.leader.assign(work(1)...)

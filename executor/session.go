@@ -25,7 +25,7 @@ type session struct {
 	answered bool                // the leader knew the session at least once
 	full     bool                // the poll under way asks for no work
 	stopPoll context.CancelFunc  // ends the poll under way; nil if there is none
-	polled   bool                // no more polls will follow
+	drained  bool                // a poll of the draining worker brought nothing: the leader has nothing more for it
 }
 
 // number notes that an assignment arrived, and says whether it is the first time.
@@ -241,12 +241,6 @@ func (w *Worker) succeeded(s *session) {
 }
 
 func (w *Worker) pollLoop(s *session) {
-	defer func() {
-		w.mu.Lock()
-		s.polled = true
-		w.mu.Unlock()
-		kick(w.drainWake)
-	}()
 	var b backoff
 	for s.ctx.Err() == nil {
 		w.mu.Lock()
@@ -264,17 +258,16 @@ func (w *Worker) pollLoop(s *session) {
 			b.reset()
 			w.succeeded(s)
 			news := w.receive(s, reply)
-			if draining {
+			if draining && len(reply.Assignments) == 0 {
+				w.mu.Lock()
+				s.drained = true
+				w.mu.Unlock()
+				kick(w.drainWake)
 				return
 			}
 			if !news && time.Since(began) < pollFloor {
 				sleep(s.ctx, pollFloor)
 			}
-		case draining:
-			if gone(err) {
-				w.failed(s, &b, "poll", err)
-			}
-			return
 		case errors.Is(err, errPollStopped):
 		case !w.failed(s, &b, "poll", err):
 			return

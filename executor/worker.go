@@ -69,6 +69,9 @@ const (
 	// takes back when the lease ends.
 	flushTimeout    = 10 * time.Second
 	registerTimeout = 10 * time.Second
+	// collectTimeout bounds how long a drained worker tries to learn what else it was given. It is longer than a change of leaders takes:
+	// what the old one claimed for this worker and did not get to tell, only the next one knows.
+	collectTimeout  = 3 * time.Second
 	lastPollTimeout = time.Second
 
 	pollWait = 10 * time.Second
@@ -239,7 +242,9 @@ func (w *Worker) drain() {
 		w.mu.Unlock()
 	}
 	w.wg.Wait()
-	w.await(flushTimeout, func() bool { return len(w.set) == 0 && (w.session == nil || w.session.polled) })
+	// A claim that it does not know of would stay with it until its lease ends, and be lost with at_most_once though it was never started.
+	all := w.await(collectTimeout, func() bool { return w.incarnation == 0 || w.session != nil && w.session.drained })
+	w.await(flushTimeout-collectTimeout, func() bool { return len(w.set) == 0 && (!all || w.session == nil || w.session.drained) })
 }
 
 // await waits until the condition, looked at under the lock, holds; it says false if that took too long.

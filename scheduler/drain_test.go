@@ -33,6 +33,87 @@ func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
 	})
 }
 
+// A worker that is about to leave is not let go while claims for it are on their way, however long that takes: it is sent back for them.
+func TestTheLastPollIsSentBackForSlowClaims(t *testing.T) {
+	slow := func(w *world) {
+		w.setFault(func(cmd any) (error, bool) {
+			if _, ok := cmd.(*fsm.Claim); ok {
+				time.Sleep(3 * drainLimit)
+			}
+			return nil, true
+		})
+	}
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow(w)
+		w.trigger(w.create("@manual", nil))
+		time.Sleep(100 * time.Millisecond)
+		last := job.Poll{Session: session.SessionRef}
+		_, err = s.Poll(context.Background(), last)
+		wantCode(t, err, job.CodeUnavailable)
+		time.Sleep(3 * drainLimit)
+		if r, err := s.Poll(context.Background(), last); err != nil || len(r.Assignments) != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		id := w.queueJob(nil)
+		session := w.pull(job.PullPoll{}).Session
+		slow(w)
+		w.trigger(id)
+		ctx, giveUp := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer giveUp()
+		if _, err := s.PullPoll(ctx, onQueue(job.PullPoll{Session: session, Max: 1, Wait: job.Duration(time.Second)})); err == nil {
+			t.Error("the poll was not given up")
+		}
+		last := onQueue(job.PullPoll{Session: session})
+		_, err := s.PullPoll(context.Background(), last)
+		wantCode(t, err, job.CodeUnavailable)
+		time.Sleep(3 * drainLimit)
+		if r := w.pull(last); len(r.Runs) != 0 {
+			t.Errorf("%+v", r)
+		}
+		w.wantHistory(id) // it went back
+	})
+}
+
+// What an earlier leader claimed and did not get to tell is in the first answer of this one to a worker that is about to leave.
+func TestTheLastPollHasWhatAnEarlierLeaderClaimed(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		reg := w.worker("w1", 4, nil).reg
+		session, err := w.lead().Register(context.Background(), reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.trigger(w.create("@manual", nil))
+		time.Sleep(time.Second)
+		reg.Incarnation = session.Incarnation
+		s := w.lead()
+		if session, err = s.Register(context.Background(), reg); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Poll(context.Background(), job.Poll{Session: session.SessionRef}); err != nil || len(r.Assignments) != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.queueJob(nil)
+		session := w.pull(job.PullPoll{}).Session
+		w.trigger(id)
+		lost, _ := w.pullOne(job.PullPoll{Session: session})
+		w.lead()
+		if r := w.pull(job.PullPoll{Session: session}); len(r.Runs) != 1 || r.Runs[0].Fence != lost.Fence {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // Results that are being committed free slots that a draining worker still counts as taken. They are not an offer.
 func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

@@ -132,7 +132,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 			if settle.IsZero() {
 				settle = time.Now().Add(drainLimit)
 			}
-			if (x.reserved == 0 || !time.Now().Before(settle)) && !sure && len(x.waiting)+len(x.sent) > 0 {
+			if (!x.expects() || !time.Now().Before(settle)) && !sure && len(x.waiting)+len(x.sent) > 0 {
 				s.mu.Unlock()
 				err := s.confirm(ctx, s.o.TTL/confirmShare)
 				s.mu.Lock()
@@ -146,7 +146,15 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 				sure = true
 				continue // it may have been replaced meanwhile
 			}
-			if x.reserved == 0 || !time.Now().Before(settle) {
+			if !x.expects() {
+				break
+			}
+			if !time.Now().Before(settle) {
+				if q.Max == 0 && len(x.waiting)+len(x.sent) == 0 { // it may be about to leave
+					x.pull.call = nil
+					s.mu.Unlock()
+					return job.PullReply{}, errExpects(x)
+				}
 				break
 			}
 			tick = time.After(drainTick)
@@ -273,9 +281,7 @@ func (s *Scheduler) received(x *session, seen receipt) {
 			unknown = append(unknown, c)
 		}
 	}
-	if len(unknown) > 0 {
-		s.wg.Go(func() { s.resend(x, unknown) })
-	}
+	s.resendLocked(x, unknown)
 }
 
 // hasIt notes that a worker knows of a claim.

@@ -41,6 +41,8 @@ type session struct {
 	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what the
 	// worker does not offer although we would count it as free (it drains, or limits itself).
 	open, reserved, withheld int
+	// resending counts claims of an earlier leader whose assignments are being read from the store, to be sent again.
+	resending int
 	// draining: it asked for its last time. What frees up by results that are being committed is no offer, and neither is a heartbeat that
 	// was overtaken by that.
 	draining bool
@@ -102,6 +104,10 @@ func (x *session) free() int {
 
 // drained says whether the worker is about to exit, or has, and nothing can come of it any more: its name is free.
 func (x *session) drained() bool { return x.draining && len(x.claims) == 0 && x.reserved == 0 }
+
+// expects says whether there may soon be assignments for a worker that asks for its last time: claims on their way through the log, or those of
+// an earlier leader.
+func (x *session) expects() bool { return x.reserved > 0 || x.resending > 0 }
 
 // busy is what the matcher compares.
 func (x *session) busy() int { return x.open + x.reserved }

@@ -141,13 +141,18 @@ func (s *Scheduler) adoptLocked(x *session, held []job.Held) {
 			unknown = append(unknown, c)
 		}
 	}
-	if len(unknown) > 0 {
-		s.wg.Go(func() { s.resend(x, unknown) })
+	s.resendLocked(x, unknown)
+}
+
+// resendLocked has the assignments of claims that an earlier leader made sent again.
+func (s *Scheduler) resendLocked(x *session, claims []*claim) {
+	if len(claims) > 0 {
+		x.resending += len(claims)
+		s.wg.Go(func() { s.resend(x, claims) })
 	}
 }
 
-// resend sends the assignments of claims that an earlier leader made. Their definitions are in the store, which is not read under
-// the lock.
+// resend reads the definitions of the claims from the store, which is not read under the lock.
 func (s *Scheduler) resend(x *session, claims []*claim) {
 	for start := 0; start < len(claims); start += buildChunk {
 		chunk := claims[start:min(start+buildChunk, len(claims))]
@@ -182,6 +187,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				x.waiting = append(x.waiting, c)
 			}
 		}
+		x.resending -= len(chunk)
 		x.rouse()
 		s.mu.Unlock()
 	}
@@ -238,7 +244,11 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 				s.freed()
 			}
 		}
-		if last && x.reserved > 0 && time.Since(began) < drainLimit {
+		if last && x.expects() && time.Since(began) >= drainLimit {
+			s.mu.Unlock()
+			return job.PollReply{}, errExpects(x)
+		}
+		if last && x.expects() {
 			s.mu.Unlock()
 			select {
 			case <-time.After(drainTick):
@@ -265,6 +275,11 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 		case <-s.done:
 		}
 	}
+}
+
+// errExpects sends a worker that is about to leave back for what it would otherwise miss.
+func errExpects(x *session) error {
+	return job.Errorf(job.CodeUnavailable, "poll again", "runs for the worker %q are on their way", x.key.worker)
 }
 
 // Heartbeat extends a session's lease and compares what the worker holds with what it was given.
