@@ -55,6 +55,7 @@ var commands = [256]kind{
 	29: of[ClaimNotices](1),
 	30: of[SettleNotices](1),
 	31: of[Admit](1),
+	32: of[Lookup](1),
 }
 
 type kind struct {

@@ -19,7 +19,7 @@ func (c *Redrive) do(a *applier) (Outcome, error) {
 	if a.b.Info().Hold.On {
 		return Outcome{Code: CodeRefused, Text: TextHold}, nil
 	}
-	o := Outcome{Code: CodeOK, Version: uint64(len(c.Seqs))}
+	o := Outcome{Code: CodeOK, Named: len(c.Seqs)}
 	for _, seq := range c.Seqs {
 		d, ok, err := a.b.Dead(seq)
 		if err != nil {
@@ -71,7 +71,7 @@ type Purge struct {
 func (c *Purge) apply(a *applier) error { return a.once(c.Request, c.do) }
 
 func (c *Purge) do(a *applier) (Outcome, error) {
-	o := Outcome{Code: CodeOK, Version: uint64(len(c.Seqs))}
+	o := Outcome{Code: CodeOK, Named: len(c.Seqs)}
 	for _, seq := range c.Seqs {
 		d, ok, err := a.b.Dead(seq)
 		if err != nil {

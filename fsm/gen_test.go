@@ -227,7 +227,9 @@ func (g *gen) plausible(l look) Command {
 
 func (g *gen) meta() Command {
 	node := fmt.Sprint("n", g.n(3))
-	switch g.n(7) {
+	switch g.n(8) {
+	case 7:
+		return &Lookup{Request: g.request()}
 	case 0:
 		return &ClockReset{Request: g.request()}
 	case 5:

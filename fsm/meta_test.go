@@ -74,9 +74,21 @@ func TestEveryMutatingRequestIsRemembered(t *testing.T) {
 		before := w.digest()
 		again := w.want(CodeOK, cmd)
 		again.Replay = false
-		if w.digest() != before || again.Count != first.Count || again.Job != first.Job || again.Version != first.Version || !slices.Equal(again.Times, first.Times) {
+		if w.digest() != before || again.Count != first.Count || again.Job != first.Job || again.Version != first.Version || again.Named != first.Named ||
+			!slices.Equal(again.Times, first.Times) {
 			t.Errorf("%T: the repeat was answered with %+v, first %+v", cmd, again, first)
 		}
+		look := Lookup{Request: Request{ID: fmt.Sprint("r", n), Fingerprint: uint64(n)}}
+		read := w.want(CodeOK, &look)
+		if again.Replay = true; w.digest() != before || !reflect.DeepEqual(read, again) {
+			t.Errorf("%T: looked up %+v, want %+v", cmd, read, again)
+		}
+		look.Request.Fingerprint++
+		w.unchanged(CodeKeyReused, &look)
+	}
+	w.unchanged(CodeNotFound, &Lookup{Request: Request{ID: "another"}}, &Lookup{})
+	if o := w.want(CodeOK, &Lookup{Request: Request{ID: "r2", Fingerprint: 2}}); o.Named != 1 || o.Version != 0 {
+		t.Errorf("redrive: %+v", o)
 	}
 }
 

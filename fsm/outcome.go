@@ -34,12 +34,13 @@ type Outcome struct {
 	Code    Code       `codec:"c"`
 	Replay  bool       `codec:"-"` // answered from requests
 	Job     job.ID     `codec:"j,omitempty"`
-	Version uint64     `codec:"v,omitempty"` // redrive, purge: how many dead letters were named
+	Version uint64     `codec:"v,omitempty"`
 	Run     job.RunKey `codec:"r,omitempty"`
 	Fence   uint64     `codec:"f,omitempty"`
 	Attempt uint16     `codec:"a,omitempty"`
 	Key     string     `codec:"k,omitempty"` // claim: the run's idempotency key if it is not the default
 	Count   int        `codec:"n,omitempty"`
+	Named   int        `codec:"m,omitempty"` // redrive, purge: how many dead letters the command names
 	Times   []int64    `codec:"t,omitempty"` // backfill: what was made
 	Skipped []int64    `codec:"s,omitempty"` // backfill: what was there already
 	Text    string     `codec:"x,omitempty"`
@@ -69,7 +70,9 @@ type storedOutcome struct {
 // encodeStored is what requests keeps of an outcome. That of a create, which is most of them, is written without
 // reflection, byte by byte as the library would.
 func encodeStored(fingerprint uint64, o *Outcome) ([]byte, error) {
-	if o.Run == (job.RunKey{}) && o.Fence == 0 && o.Attempt == 0 && o.Key == "" && o.Count == 0 && len(o.Times)+len(o.Skipped) == 0 && o.Text == "" {
+	plain := o.Run == (job.RunKey{}) && o.Fence == 0 && o.Attempt == 0 && o.Key == "" && o.Count == 0 && o.Named == 0 &&
+		len(o.Times)+len(o.Skipped) == 0 && o.Text == ""
+	if plain {
 		return appendStored(make([]byte, 0, 64), fingerprint, o), nil
 	}
 	var data []byte

@@ -126,7 +126,7 @@ func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt
 				return fsm.Outcome{}, refusal
 			}
 			// The earlier try may have succeeded and be the reason for the refusal: the job that it deleted is gone.
-			cmd = &fsm.Pause{Head: a.head, Request: a.req}
+			cmd = &fsm.Lookup{Head: a.head, Request: a.req}
 		}
 		o, err := e.propose(ctx, cmd)
 		switch code := job.CodeOf(err); {
@@ -197,7 +197,7 @@ func (b *backend) stamp(ctx context.Context) (*epoch, int64, error) {
 }
 
 // echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is gone, and
-// the version that it named is old. Any command will do to fetch it, as long as it changes nothing on its own.
+// the version that it named is old.
 func (b *backend) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
 	if !rq.Client && !rq.Repeat {
 		return fsm.Outcome{}, false, nil
@@ -213,7 +213,7 @@ func (b *backend) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, 
 	if err != nil || !known {
 		return fsm.Outcome{}, false, err
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) { return &fsm.Pause{Head: a.head, Request: a.req}, nil })
+	o, err := b.change(ctx, rq, func(a attempt) (any, error) { return &fsm.Lookup{Head: a.head, Request: a.req}, nil })
 	if err != nil {
 		return o, false, err
 	}

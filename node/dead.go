@@ -182,7 +182,7 @@ func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Reque
 		}
 		r.Count += o.Count
 		if o.Replay {
-			if o.Version < deadChunk {
+			if o.Named < deadChunk {
 				return r, nil // it was the last one: what died since is none of this request's business
 			}
 			continue // what was collected is still there for the next chunk
