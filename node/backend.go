@@ -1,14 +1,15 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -17,13 +18,13 @@ type backend struct {
 	n      *Node
 	g      *group
 	copies *copies
+
+	creates atomic.Pointer[batcher] // of the newest leadership
 }
 
 var _ api.Backend = (*backend)(nil)
 
 const (
-	// leaderWait is how long a request waits for an election to end.
-	leaderWait = 5 * time.Second
 	// movedLimit is how often a change is computed again because the job moved under it.
 	movedLimit = 10
 	// keepClient and keepStamped are how long the outcome of a request is kept: as promised for a client's key, and long enough for
@@ -31,10 +32,6 @@ const (
 	keepClient  = 24 * time.Hour
 	keepStamped = 10 * time.Minute
 )
-
-// leader is the current leadership of this node, waited for a little. If another node leads, the error says so, and the forwarder
-// carries the request there.
-func (b *backend) leader(ctx context.Context) (*epoch, error) { return b.n.await(ctx, leaderWait) }
 
 // read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged before the call:
 // the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader acknowledges nothing that
@@ -53,21 +50,18 @@ func (b *backend) view(fn func(*reader) error) error {
 	return b.g.store.View(func(v *store.View) error { return fn(b.g.reader(v)) })
 }
 
+// verify makes sure that this node leads, with a quorum.
 func (b *backend) verify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leaderWait)
-	defer cancel()
-	for {
-		e, err := b.leader(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.prop.VerifyLeader(ctx); err == nil {
-			return nil
-		}
-		if !pause(ctx, 20*time.Millisecond) {
-			return b.n.noLeader(ctx)
-		}
+	e, err := b.n.tracker.Leading()
+	if err != nil {
+		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, forward.LeaderWait)
+	defer cancel()
+	if e.Proposer.VerifyLeader(ctx) != nil {
+		return forward.ErrNoLeader()
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -102,66 +96,56 @@ func requestOf(rq api.Request, now int64) fsm.Request {
 
 // attempt is what a change is computed from.
 type attempt struct {
-	*epoch
+	*forward.Epoch
 	now  int64
 	head fsm.Head
 	req  fsm.Request
 }
 
-// change proposes what build makes, and keeps at it: the command is built again when the job moved under it, and proposed again when
-// the leadership changed. Repeating after an ambiguous error is safe because the request id makes the second one an echo of the first.
+// change proposes what build makes. The command is built again when the job moved under it. What the end of the leadership prevented is
+// for the forwarder to repeat: the request id makes a second one after an ambiguous error an echo of the first.
 func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt) (any, error)) (fsm.Outcome, error) {
-	deadline := time.Now().Add(leaderWait)
-	var unknown error // a try ended without anybody knowing how
-	moved := 0
-	for tries := 0; ; tries++ {
+	deadline := time.Now().Add(forward.LeaderWait)
+	for moved := 0; ; {
 		e, now, err := b.stamp(ctx)
 		if err != nil {
-			return fsm.Outcome{}, cmp.Or(unknown, err)
+			return fsm.Outcome{}, err
 		}
-		a := attempt{epoch: e, now: now, head: fsm.Head{Now: now, Term: e.term}, req: requestOf(rq, now)}
+		a := attempt{Epoch: e, now: now, head: e.Head(now), req: requestOf(rq, now)}
 		cmd, refusal := build(a)
 		if refusal != nil {
-			if unknown == nil && !rq.Repeat {
+			if !rq.Repeat {
 				return fsm.Outcome{}, refusal
 			}
 			// The earlier try may have succeeded and be the reason for the refusal: the job that it deleted is gone.
 			cmd = &fsm.Lookup{Head: a.head, Request: a.req}
 		}
-		o, err := e.propose(ctx, cmd)
-		switch code := job.CodeOf(err); {
-		case err == nil && refusal != nil && !o.Replay:
+		o, err := propose(ctx, e, cmd)
+		switch {
+		case job.CodeOf(err) == job.CodeNotReady && time.Now().Before(deadline) && pause(ctx, takeoverPause):
+			// The feature level is about to be raised.
+		case err != nil:
+			return fsm.Outcome{}, err
+		case refusal != nil && !o.Replay:
 			return fsm.Outcome{}, refusal
-		case err == nil && o.Code == fsm.CodeMoved:
-			if moved++; moved < movedLimit {
-				continue
-			}
-			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again", "the job changes faster than it can be edited; nothing was changed")
-		case err == nil && o.Code != fsm.CodeStale: // stale: the entry came into another term
-			if o.Replay && unknown == nil && !rq.Repeat {
+		case o.Code == fsm.CodeStale: // the entry came into another term
+			return fsm.Outcome{}, forward.ErrNoLeader()
+		case o.Code != fsm.CodeMoved:
+			if o.Replay && !rq.Repeat {
 				api.MarkReplay(ctx)
 			}
 			return o, nil
-		case code == job.CodeOutcomeUnknown:
-			if unknown = err; requestID(rq) == "" {
-				return fsm.Outcome{}, err
-			}
-		case code == job.CodeNotReady: // the feature level is about to be raised
-			if time.Now().After(deadline) {
-				return fsm.Outcome{}, cmp.Or(unknown, err)
-			}
-		case err != nil && code != job.CodeNoLeader && code != job.CodeNotLeader:
-			return fsm.Outcome{}, err
-		}
-		if time.Now().After(deadline) || !pause(ctx, min(10*time.Millisecond<<min(tries, 5), 250*time.Millisecond)) {
-			return fsm.Outcome{}, cmp.Or(unknown, errNoLeader())
+		case moved >= movedLimit:
+			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again", "the job changes faster than it can be edited; nothing was changed")
+		default:
+			moved++
 		}
 	}
 }
 
 // propose enters a command about one thing.
-func (e *epoch) propose(ctx context.Context, cmd any) (fsm.Outcome, error) {
-	reply, err := e.sched.Propose(ctx, cmd)
+func propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error) {
+	reply, err := e.Scheduler.Propose(ctx, cmd)
 	if err != nil {
 		return fsm.Outcome{}, err
 	}
@@ -171,27 +155,35 @@ func (e *epoch) propose(ctx context.Context, cmd any) (fsm.Outcome, error) {
 	return reply.Items[0], nil
 }
 
-// stamp is the current leadership and a time to put into a command. One that is just taking over is waited for; one that has held
-// for longer does not trust its clock, and the caller should know.
-func (b *backend) stamp(ctx context.Context) (*epoch, int64, error) {
-	if e := b.g.lead.current(); e != nil { // as nearly always; timers are for when it is not so
-		if now, err := e.sched.Stamp(); err == nil {
-			return e, now, nil
-		}
+// stamp is the current leadership and a time to put into a command.
+func (b *backend) stamp(ctx context.Context) (e *forward.Epoch, now int64, err error) {
+	if e, err = b.n.tracker.Leading(); err != nil {
+		return nil, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaderWait)
-	defer cancel()
+	err = b.whenServing(ctx, e, func() (err error) {
+		now, err = e.Scheduler.Stamp()
+		return err
+	})
+	return e, now, err
+}
+
+// takeoverPause is how long a call waits before it asks a leader again that is taking over.
+const takeoverPause = 10 * time.Millisecond
+
+// whenServing asks a leader that is just taking over again until it has: nothing was done before. One that has held for longer does not
+// trust its clock, and the caller should know.
+func (b *backend) whenServing(ctx context.Context, e *forward.Epoch, ask func() error) error {
 	for {
-		e, err := b.leader(ctx)
-		if err != nil {
-			return nil, 0, err
+		err := ask()
+		if job.CodeOf(err) != job.CodeNotReady || time.Since(e.Began) > forward.LeaderWait {
+			return err
 		}
-		now, err := e.sched.Stamp()
-		if err == nil {
-			return e, now, nil
-		}
-		if job.CodeOf(err) == job.CodeNotReady && time.Since(e.began) > leaderWait || !pause(ctx, 10*time.Millisecond) {
-			return nil, 0, err
+		select {
+		case <-time.After(takeoverPause):
+		case <-b.n.tracker.Leaving():
+			return err
+		case <-ctx.Done():
+			return err
 		}
 	}
 }
@@ -262,8 +254,8 @@ func (b *backend) show(id job.ID) (job.Job, error) {
 
 // why is the leader's word on why a class of jobs waits, if this node leads.
 func (b *backend) why() func(v *store.View, class string) string {
-	if e := b.g.lead.current(); e != nil {
-		return e.sched.ClassReason
+	if e := b.g.tracker.Epoch(); e != nil {
+		return e.Scheduler.ClassReason
 	}
 	return nil
 }

@@ -103,13 +103,13 @@ const catchUpLimit = 2 * time.Second
 // catchUp waits until this node has what the leader had when it asked: a follower hears of a commit a moment later than its client does, and a
 // backup should have everything that was acknowledged before. Without a leader, or with one that is far ahead, the backup says how old it is.
 func (b *backend) catchUp(ctx context.Context) {
-	p, other := b.n.compass.elsewhere()
+	p, other := b.n.tracker.Elsewhere()
 	if !other {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpLimit)
 	defer cancel()
-	leader, err := b.n.members.probe(ctx, p.addr)
+	leader, err := b.n.members.probe(ctx, p.Addr)
 	if err != nil {
 		return
 	}
@@ -139,9 +139,9 @@ func (c *copied) Close() error {
 // age is how old this node's state is against the leader's, as far as it knows. One that hears the leader and has not yet applied what it
 // heard is as old as the last stamp that it applied.
 func (b *backend) age() time.Duration {
-	age := b.n.staleFor()
+	age := b.n.tracker.StaleFor(b.n.started)
 	c := b.g.store.Counters()
-	if b.g.lead.current() == nil && b.g.raft.CommitIndex() > c.Index+promoteLag {
+	if b.g.tracker.Epoch() == nil && b.g.raft.CommitIndex() > c.Index+promoteLag {
 		age = max(age, time.Duration(b.g.now()-c.Mark)*time.Millisecond)
 	}
 	return age

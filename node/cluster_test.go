@@ -376,7 +376,7 @@ func (c *cluster) leader() *member {
 	c.t.Helper()
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, m := range c.members {
-			if !m.link.dead.Load() && m.group.lead.current() != nil && m.backend.Ready() == nil {
+			if !m.link.dead.Load() && m.tracker.Epoch() != nil && m.backend.Ready() == nil {
 				return m
 			}
 		}
@@ -410,12 +410,12 @@ func (c *cluster) awaitWorkers(n int) {
 	c.t.Helper()
 	m := c.leader()
 	m.eventually("all workers are registered", func() bool {
-		e := c.leader().group.lead.current()
+		e := c.leader().tracker.Epoch()
 		if e == nil {
 			return false
 		}
 		registered := 0
-		for _, w := range e.sched.Workers() {
+		for _, w := range e.Scheduler.Workers() {
 			if !w.Waiting {
 				registered++
 			}
@@ -516,7 +516,7 @@ func (c *cluster) settle(via *member, ids []job.ID) {
 		}
 		if time.Now().After(end) {
 			l := c.leader()
-			for _, w := range l.group.lead.current().sched.Workers() {
+			for _, w := range l.tracker.Epoch().Scheduler.Workers() {
 				c.t.Logf("%s knows %+v", l.id(), w)
 			}
 			c.t.Fatalf("still open: %s", l.call("GET", "/api/v1/runs", nil).body)

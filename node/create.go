@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -72,7 +73,7 @@ func (c *creation) finish(o fsm.Outcome, err error) {
 }
 
 type batcher struct {
-	e         *epoch
+	e         *forward.Epoch
 	schedules *scheduler.Schedules
 	last      uint64 // the highest number given out
 	wake      chan struct{}
@@ -83,8 +84,24 @@ type batcher struct {
 	closed  bool
 }
 
-func newBatcher(e *epoch, s *scheduler.Schedules, last uint64) *batcher {
+func newBatcher(e *forward.Epoch, s *scheduler.Schedules, last uint64) *batcher {
 	return &batcher{e: e, schedules: s, last: last, wake: make(chan struct{}, 1)}
+}
+
+// lead begins to create jobs under a leadership.
+func (b *backend) lead(e *forward.Epoch) func(context.Context) {
+	creates := newBatcher(e, &b.g.schedules, b.g.store.Counters().NextJob)
+	b.creates.Store(creates)
+	return creates.run
+}
+
+// submit hands jobs to the batcher of a leadership.
+func (b *backend) submit(e *forward.Epoch, items []*creation) {
+	if c := b.creates.Load(); c != nil && c.e == e {
+		c.submit(items)
+		return
+	}
+	finishAll(items, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded))
 }
 
 // submit hands in jobs; their group is told when all are decided.
@@ -245,7 +262,7 @@ func (b *batcher) wave(batches [][]*creation, from uint64, prev <-chan struct{},
 	<-prev
 	for i := range entries {
 		if e := &entries[i]; len(e.live) > 0 {
-			e.future = b.e.prop.Propose(e.cmd)
+			e.future = b.e.Proposer.Propose(e.cmd)
 		}
 	}
 	close(mine)
@@ -276,7 +293,7 @@ func answerBatch(live []*creation, future scheduler.Future) {
 
 // prepare makes the command. What cannot be part of it is answered here.
 func (b *batcher) prepare(batch []*creation, from uint64) (*fsm.Create, []*creation) {
-	now, err := b.e.sched.Stamp()
+	now, err := b.e.Scheduler.Stamp()
 	if err != nil {
 		finishAll(batch, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, err))
 		return nil, nil
@@ -285,7 +302,7 @@ func (b *batcher) prepare(batch []*creation, from uint64) (*fsm.Create, []*creat
 }
 
 func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Create, []*creation) {
-	cmd := &fsm.Create{Head: fsm.Head{Now: now, Term: b.e.term}, Items: make([]fsm.CreateItem, 0, len(batch))}
+	cmd := &fsm.Create{Head: fsm.Head{Now: now, Term: b.e.Term}, Items: make([]fsm.CreateItem, 0, len(batch))}
 	live := make([]*creation, 0, len(batch))
 	size := 0
 	for _, c := range batch {

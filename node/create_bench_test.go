@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkPrepare(b *testing.B) {
 		specs[i].Normalize()
 	}
 	batch := make([]*creation, 1000)
-	e := &epoch{}
+	e := &forward.Epoch{}
 	w := newBatcher(e, &scheduler.Schedules{}, 0)
 	b.ReportAllocs()
 	i := 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -51,7 +52,7 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 
 // What waits is cut into entries that can be proposed, and into waves of a few of them, in the order in which it came.
 func TestGatherCutsWavesIntoEntries(t *testing.T) {
-	b := newBatcher(&epoch{}, &scheduler.Schedules{}, 0)
+	b := newBatcher(&forward.Epoch{}, &scheduler.Schedules{}, 0)
 	if b.gather(1) != nil {
 		t.Fatal("something of nothing")
 	}
@@ -98,7 +99,7 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 
 // A few jobs wait for the wave before them, which they would hardly overtake; many do not, and nobody waits when there is none.
 func TestGatherWaitsForTheWaveBefore(t *testing.T) {
-	b := newBatcher(&epoch{}, &scheduler.Schedules{}, 0)
+	b := newBatcher(&forward.Epoch{}, &scheduler.Schedules{}, 0)
 	add := func(n int) {
 		for range n {
 			b.singles = append(b.singles, &creation{size: 10, group: &gathering{}})

@@ -123,7 +123,7 @@ func (b *backend) room() error {
 	if !d.Low {
 		return nil
 	}
-	if e := b.g.lead.current(); e != nil {
+	if e := b.g.tracker.Epoch(); e != nil {
 		if heir, _, _ := b.n.members.plan(e); heir != "" {
 			return job.Errorf(job.CodeNoLeader, "try again in a moment", "the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.n.cfg.NodeID, heir)
 		}

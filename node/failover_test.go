@@ -124,7 +124,7 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	c.awaitWorkers(3)
 	ids := c.load(r, 10, "allow")
 	old := c.leader()
-	e := old.group.lead.current()
+	e := old.tracker.Epoch()
 	via := c.others(old)[0]
 	old.link.noRaft.Store(true)
 	time.Sleep(100 * time.Millisecond) // what had a majority before is applied after
@@ -135,13 +135,13 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 		t.Error("a leader without followers acknowledged a job")
 	}
 	via.eventually("somebody else leads", func() bool {
-		return c.others(old)[0].group.lead.current() != nil || c.others(old)[1].group.lead.current() != nil
+		return c.others(old)[0].tracker.Epoch() != nil || c.others(old)[1].tracker.Epoch() != nil
 	})
-	old.eventually("it knows", func() bool { return old.group.lead.current() == nil })
+	old.eventually("it knows", func() bool { return old.tracker.Epoch() == nil })
 	if after := old.group.store.Counters().Index; after != before {
 		t.Errorf("it applied %d entries", after-before)
 	}
-	if err := e.prop.Propose(nil); err == nil {
+	if err := e.Proposer.Propose(nil); err == nil {
 		t.Error("no answer")
 	} else if _, err := err.Wait(); err == nil {
 		t.Error("the proposer of an ended leadership accepted a command")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -29,8 +31,11 @@ type group struct {
 	newQuorum func() *quorum
 	raft      *raft.Raft
 	lead      *leadership
-	flight    *flight
-	meters    *meters
+	tracker   *forward.Tracker
+	// parts are begun with every leadership, before it is known to others, and run until it ends.
+	parts  []func(*forward.Epoch) func(context.Context)
+	flight *flight
+	meters *meters
 
 	schedules scheduler.Schedules          // of jobs that were created lately
 	members   *members                     // set before raft starts

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 // TestNoNodeForwardsForAStrangersPage: a page whose name was made to mean this machine, or that is of another origin, gets nowhere through
@@ -15,7 +17,7 @@ func TestNoNodeForwardsForAStrangersPage(t *testing.T) {
 		for name, change := range map[string]func(*http.Request){
 			"rebound":      func(r *http.Request) { r.Host = "evil.example:7400" },
 			"cross-origin": func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
-			"forged":       func(r *http.Request) { r.Host = "evil.example"; r.Header.Set(headerForwarded, "n9") },
+			"forged":       func(r *http.Request) { r.Host = "evil.example"; r.Header.Set(forward.HeaderForwarded, "n9") },
 		} {
 			rq, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+m.Addr()+"/api/v1/jobs",
 				strings.NewReader(`{"type":"shell","schedule":"@manual","payload":{"command":"id"}}`))

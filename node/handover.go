@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -43,6 +44,7 @@ const (
 
 // handover is what a leader does about being unfit.
 type handover struct {
+	handed   string // why the leader before handed this leadership over by itself; "": it did not
 	rounds   int    // looks in a row that found a member which is fit
 	state    string // for people: what is being done about it
 	failures int
@@ -58,9 +60,9 @@ func (m *members) handoverState() string {
 }
 
 // unfit says why another node should lead, "" if none should; flaps says that this node's clock cannot even be measured.
-func (m *members) unfit(e *epoch) (why string, flaps bool) {
+func (m *members) unfit(e *forward.Epoch) (why string, flaps bool) {
 	d, known := m.skew()
-	c := e.sched.Clock()
+	c := e.Scheduler.Clock()
 	flaps = c.Kind == scheduler.HoldJumped && c.For > keepsJumping
 	switch {
 	case known && (d.Abs() > scheduler.MaxSkew || flaps || c.Kind == scheduler.HoldJumped && d.Abs() > fitSkew):
@@ -75,7 +77,7 @@ func (m *members) unfit(e *epoch) (why string, flaps bool) {
 }
 
 // plan is who should lead instead of this node and why, or what keeps it from handing over.
-func (m *members) plan(e *epoch) (heir, why, kept string) {
+func (m *members) plan(e *forward.Epoch) (heir, why, kept string) {
 	why, flaps := m.unfit(e)
 	if why == "" {
 		return "", "", ""
@@ -86,8 +88,8 @@ func (m *members) plan(e *epoch) (heir, why, kept string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := &m.handover
-	if e.succession != "" && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
-		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less than %s ago, and does not do so again until then", e.succession, passOnEvery)
+	if h.handed != "" && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
+		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less than %s ago, and does not do so again until then", h.handed, passOnEvery)
 	}
 	if time.Now().Before(h.notUntil) {
 		return "", why, h.state // what failed
@@ -97,7 +99,7 @@ func (m *members) plan(e *epoch) (heir, why, kept string) {
 
 // review is called after every look at the members. It returns who is to lead instead of this node, and why, once two looks in a row
 // agreed; again asks for the second one soon.
-func (m *members) review(e *epoch) (heir, why string, again bool) {
+func (m *members) review(e *forward.Epoch) (heir, why string, again bool) {
 	heir, why, kept := m.plan(e)
 	if heir == "" {
 		m.decide(kept, false)
@@ -269,15 +271,15 @@ func (m *members) checkClock(id string) error {
 }
 
 // handTo hands the leadership to a member because this node is unfit. The lock of changes is held.
-func (m *members) handTo(ctx context.Context, e *epoch, id, why string) {
+func (m *members) handTo(ctx context.Context, e *forward.Epoch, id, why string) {
 	s, ok := findServer(m.servers(), id)
 	if now, _, _ := m.plan(e); !ok || now != id {
 		return // its clock was put right, or its disk has room, since the last look
 	}
-	m.log("handing over the leadership", "to", id, "reason", why, "term", e.term)
+	m.log("handing over the leadership", "to", id, "reason", why, "term", e.Term)
 	m.seal(ctx, e)
 	// It is told first: it must know that it was handed the leadership, or two unfit nodes would hand it to each other.
-	_, err := m.probeAs(ctx, string(s.Address), e.term, &notice{Succeed: why})
+	_, err := m.probeAs(ctx, string(s.Address), e.Term, &notice{Succeed: why})
 	if err == nil {
 		m.mu.Lock()
 		was := m.handover.passedOn
@@ -307,13 +309,13 @@ func (m *members) handTo(ctx context.Context, e *epoch, id, why string) {
 
 // seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that may not stamp
 // does not: for it the time since its last stamp was one.
-func (m *members) seal(ctx context.Context, e *epoch) {
+func (m *members) seal(ctx context.Context, e *forward.Epoch) {
 	if mutant.On(mutant.NoSeal) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
-	if err := e.sched.CommitStamp(ctx); err != nil {
+	if err := e.Scheduler.CommitStamp(ctx); err != nil {
 		m.n.cfg.Logger.Debug("no stamp before the transfer", "error", err)
 	}
 }

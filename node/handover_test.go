@@ -16,7 +16,7 @@ func (c *cluster) leadsElsewhere(was *member) (next *member) {
 	c.t.Helper()
 	was.eventually("another node leads", func() bool {
 		for _, m := range c.others(was) {
-			if m.group.lead.current() != nil && m.backend.Ready() == nil {
+			if m.tracker.Epoch() != nil && m.backend.Ready() == nil {
 				next = m
 				return true
 			}
@@ -148,10 +148,11 @@ func TestHandedOnOnce(t *testing.T) {
 	first.clock.shift.Store(int64(time.Minute))
 	second := c.leadsElsewhere(first)
 	first.clock.shift.Store(0)
-	if e := second.group.lead.current(); e == nil || e.succession != unfitClock {
-		t.Fatalf("%+v", e)
-	}
 	second.members.mu.Lock()
+	if handed := second.members.handover.handed; !second.leads() || handed != unfitClock {
+		second.members.mu.Unlock()
+		t.Fatalf("leads: %v, handed over because of %q", second.leads(), handed)
+	}
 	second.members.handover.passedOn = time.Now().Add(-passOnEvery + time.Minute)
 	second.members.mu.Unlock()
 	second.clock.shift.Store(int64(time.Minute))
@@ -177,7 +178,7 @@ func TestHandoverFails(t *testing.T) {
 	lead.link.cut = map[string]bool{near.id(): true}
 	lead.link.mu.Unlock()
 	lead.clock.shift.Store(int64(time.Minute))
-	lead.eventually("the other one leads", func() bool { return far.group.lead.current() != nil && far.backend.Ready() == nil })
+	lead.eventually("the other one leads", func() bool { return far.tracker.Epoch() != nil && far.backend.Ready() == nil })
 }
 
 // With disks near their limits the leadership does not go back and forth.
@@ -270,7 +271,7 @@ func TestClockComesBackBeforeTheTransfer(t *testing.T) {
 	}
 	lead.clock.shift.Store(int64(3 * time.Second)) // it jumped, and is farther off than half the tolerance
 	lead.eventually("it wants to hand over", func() bool { return strings.HasPrefix(lead.members.handoverState(), "it hands over to") })
-	e := lead.group.lead.current()
+	e := lead.tracker.Epoch()
 	heir, why, _ := lead.members.plan(e)
 	lead.clock.shift.Store(0)
 	lead.members.handTo(t.Context(), e, heir, why)

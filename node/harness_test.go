@@ -88,6 +88,9 @@ func start(t *testing.T, dir string, change ...func(*Config)) *testNode {
 	return tn
 }
 
+// prop is the proposer of the node's current leadership.
+func (n *testNode) prop() *proposer { return n.tracker.Epoch().Proposer.(*proposer) }
+
 // stop ends the node and waits. It may be called twice.
 func (n *testNode) stop() {
 	n.cancel()

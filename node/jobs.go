@@ -6,14 +6,15 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -71,7 +72,7 @@ func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 		return job.Job{}, false, err
 	}
 	if c.err != nil {
-		return job.Job{}, false, explain(c.err)
+		return job.Job{}, false, forward.Explain(c.err)
 	}
 	if err := outcomeError(c.outcome, spec.Name); err != nil {
 		return job.Job{}, false, err
@@ -101,7 +102,7 @@ func (c *creation) job() job.Job {
 
 // sizeOf is how much of a log entry a job takes at most, without its request. An entry that turns out too large fails as a whole.
 func sizeOf(s *job.Spec) int {
-	n := 380 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.Timezone) + len(s.IdempotencyKey)
+	n := 350 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.Timezone) + len(s.IdempotencyKey)
 	for _, c := range s.Calendars {
 		n += len(c) + 5
 	}
@@ -120,42 +121,40 @@ func sizeOf(s *job.Spec) int {
 	return n
 }
 
-// create puts jobs through the batcher, again under the next leadership if this one ended first. stamp is called with the time before
-// each try. The error is about all of them; each has its own beside it.
+// create puts jobs through the batcher once. stamp is called with the time before. The error is about all of them; each has its own
+// beside it.
 func (b *backend) create(ctx context.Context, items []*creation, stamp func(now int64)) error {
-	deadline := time.Now().Add(leaderWait)
-	open := items
-	for {
-		e, now, err := b.stamp(ctx)
-		if err != nil {
-			leftOver(open, err)
-			return nil
+	e, now, err := b.stamp(ctx)
+	if err != nil {
+		leftOver(items, err)
+		return nil
+	}
+	stamp(now)
+	if items = b.withRoom(items); len(items) == 0 {
+		return nil
+	}
+	group := items[0].group
+	group.add(len(items))
+	b.submit(e, items)
+	select {
+	case <-group.done:
+		return nil
+	case <-ctx.Done():
+		// The batcher goes on and writes into the creations; they must not be read any more.
+		return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "no answer in time: it may or may not have been done")
+	}
+}
+
+// createLines is create for lines of a stream, which the forwarder cannot repeat: those that may be tried again are, under the next
+// leadership of this node if this one ended first. An ambiguous one as well: its request id, or its name, makes that an echo.
+func (b *backend) createLines(ctx context.Context, items []*creation, stamp func(now int64)) error {
+	for a := b.n.tracker.NewAttempts(); ; {
+		l, _ := a.Leader(ctx)
+		if err := b.create(ctx, items, stamp); err != nil || l.Epoch == nil {
+			return err
 		}
-		stamp(now)
-		if open = b.withRoom(open); len(open) == 0 {
-			return nil
-		}
-		group := open[0].group
-		group.add(len(open))
-		done := group.done
-		e.creates.submit(open)
-		select {
-		case <-done:
-		case <-ctx.Done():
-			// The batcher goes on and writes into the creations; nobody may read them any more.
-			return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "no answer in time: it may or may not have been done")
-		}
-		var again []*creation
-		for _, c := range open {
-			// An ambiguous one is repeated as well: its request id, or its name, makes that an echo.
-			if c.err != nil && !isFinal(c.err) {
-				again = append(again, c)
-			}
-		}
-		if len(again) == 0 {
-			return nil
-		}
-		if open = again; time.Now().After(deadline) || !pause(ctx, 20*time.Millisecond) {
+		items = slices.DeleteFunc(slices.Clone(items), func(c *creation) bool { return c.err == nil || isFinal(c.err) })
+		if len(items) == 0 || !a.Again(ctx, l) {
 			return nil
 		}
 	}
@@ -167,7 +166,7 @@ func isFinal(err error) bool {
 	return errors.As(err, &known) || errors.Is(err, fsm.ErrTooLarge)
 }
 
-// leftOver answers those for which there is nobody to try with. One whose earlier try ended in the dark keeps that error.
+// leftOver answers those for which there is no leader to try with. One whose earlier outcome is unknown keeps that error.
 func leftOver(open []*creation, err error) {
 	for _, c := range open {
 		if c.err == nil || errors.Is(c.err, scheduler.ErrNotApplied) {
@@ -206,7 +205,7 @@ func (b *backend) BulkCreate(ctx context.Context, lines []client.BulkLine, rq ap
 	if len(items) == 0 {
 		return out, nil
 	}
-	err := b.create(ctx, items, func(now int64) {
+	err := b.createLines(ctx, items, func(now int64) {
 		for k, c := range items {
 			if c.spec.Name == "" {
 				c.request = fsm.Request{ID: bulkID(&lines[at[k]], rq), Expires: now + keepClient.Milliseconds()}
@@ -240,9 +239,9 @@ func fail(r *client.BulkResult, err error) {
 
 // answer puts what became of a line into its result.
 func answer(r *client.BulkResult, c *creation) {
-	if err := explain(c.err); err != nil {
+	if err := forward.Explain(c.err); err != nil {
 		if job.CodeOf(err) == job.CodeNotLeader {
-			err = errNoLeader() // whoever sent the stream cannot do anything with another node's address
+			err = forward.ErrNoLeader() // whoever sent the stream cannot do anything with another node's address
 		}
 		fail(r, err)
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 func (m *members) request() client.JoinRequest {
@@ -109,7 +110,7 @@ func (m *members) search(ctx context.Context, addrs []string, rq client.JoinRequ
 	if last == nil && !rq.Member {
 		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap", "%s is this node itself", strings.Join(addrs, ", "))
 	}
-	return client.JoinReply{}, cmp.Or(last, errNoLeader())
+	return client.JoinReply{}, cmp.Or(last, forward.ErrNoLeader())
 }
 
 // joined keeps what the leader said, before anything else may happen.
@@ -203,7 +204,7 @@ func (m *members) outdated() bool {
 func (m *members) announce(ctx context.Context) error {
 	rq := m.request()
 	rq.Member = true
-	if m.g.lead.current() != nil {
+	if m.g.tracker.Epoch() != nil {
 		ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 		defer cancel()
 		_, err := m.Join(ctx, rq)
@@ -255,8 +256,8 @@ func (m *members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 	switch {
 	case rq.Member && (known && (old.Removed || old.Instance != rq.InstanceID) || !known && !in):
 		// A leader that was replaced without knowing it must not say this: whoever hears it stops to take part.
-		if err := e.prop.VerifyLeader(ctx); err != nil {
-			return none, errNoLeader()
+		if err := e.Proposer.VerifyLeader(ctx); err != nil {
+			return none, forward.ErrNoLeader()
 		}
 		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join", "node %s with this data directory is not a member of the cluster", rq.NodeID)
 	case known && !old.Removed && old.Instance != rq.InstanceID && !m.n.cfg.hooks.trusting:

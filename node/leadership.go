@@ -14,21 +14,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/job/mutant"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
-// epoch is one leadership of this node: everything that may be done only by the leader of its term. It ends as a whole.
+// epoch is one leadership of this node, with what ends it.
 type epoch struct {
-	term    uint64
-	began   time.Time
-	sched   *scheduler.Scheduler
-	prop    *proposer
-	creates *batcher
-
-	succession string // why the leader before handed this leadership over by itself; "": it did not
-
+	*forward.Epoch
+	prop   *proposer
 	cancel context.CancelFunc
 	done   chan struct{} // closed when everything of it has ended
 }
@@ -42,13 +35,11 @@ type leadership struct {
 	notify chan bool
 	wake   chan struct{}
 
-	mu      sync.Mutex
-	cur     *epoch
-	changed chan struct{} // closed and replaced whenever cur changes
+	cur *epoch // of run's goroutine; everything else asks the tracker
 }
 
 func newLeadership(g *group) *leadership {
-	return &leadership{g: g, notify: make(chan bool, 16), wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &leadership{g: g, notify: make(chan bool, 16), wake: make(chan struct{}, 1)}
 }
 
 const (
@@ -84,7 +75,7 @@ func (l *leadership) run(ctx context.Context) {
 	var retry <-chan time.Time
 	for {
 		var ended <-chan struct{}
-		if e := l.current(); e != nil {
+		if e := l.cur; e != nil {
 			ended = e.done
 		}
 		select {
@@ -96,14 +87,14 @@ func (l *leadership) run(ctx context.Context) {
 		}
 		retry = nil
 		term, leads := l.g.leads()
-		if e := l.current(); e != nil {
+		if e := l.cur; e != nil {
 			gaveUp := isClosed(e.done)
-			if leads && e.term == term && !gaveUp {
+			if leads && e.Term == term && !gaveUp {
 				continue // the word is about an earlier change
 			}
 			l.end()
 			switch {
-			case !gaveUp || time.Since(e.began) > steady:
+			case !gaveUp || time.Since(e.Began) > steady:
 				failures = 0
 			case leads:
 				failures++
@@ -174,19 +165,15 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 		if err := g.members.raise(prop, term); err != nil {
 			return err
 		}
-	}
-	succession := ""
-	if g.members != nil {
-		succession = g.members.succession(term)
-		g.members.forget()
+		g.members.begin(term)
 	}
 	if led := g.cfg.Machine.Leading; led != nil {
 		led(term)
 	}
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
-	e := &epoch{term: term, began: time.Now(), sched: sched, prop: prop, succession: succession, cancel: cancel, done: make(chan struct{})}
-	e.creates = newBatcher(e, &l.g.schedules, g.store.Counters().NextJob)
+	e := &epoch{prop: prop, cancel: cancel, done: make(chan struct{}),
+		Epoch: &forward.Epoch{Term: term, Began: time.Now(), Scheduler: sched, Proposer: prop}}
 	var parts sync.WaitGroup
 	parts.Go(func() {
 		defer cancel() // one without the other is not a leadership
@@ -194,11 +181,9 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 			g.log.Error("the scheduler stopped", "term", term, "error", err)
 		}
 	})
-	parts.Go(func() { e.creates.run(ectx) })
-	parts.Go(func() { newNotifier(g, e).run(ectx) })
-	parts.Go(func() { newDeadLog(g).run(ectx) })
-	if g.members != nil {
-		parts.Go(func() { g.members.lead(ectx, e) })
+	for _, part := range g.parts {
+		run := part(e.Epoch)
+		parts.Go(func() { run(ectx) })
 	}
 	go func() {
 		parts.Wait()
@@ -211,7 +196,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 
 // end stops everything of the current epoch and waits for it.
 func (l *leadership) end() {
-	e := l.current()
+	e := l.cur
 	if e == nil {
 		return
 	}
@@ -222,32 +207,16 @@ func (l *leadership) end() {
 	e.prop.ended.Store(true)
 	e.cancel()
 	<-e.done
-	l.g.log.Info("no longer leading", "term", e.term)
-}
-
-func (l *leadership) current() *epoch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cur
-}
-
-// watch is the current epoch and what is closed when that changes.
-func (l *leadership) watch() (*epoch, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cur, l.changed
+	l.g.log.Info("no longer leading", "term", e.Term)
 }
 
 func (l *leadership) set(e *epoch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.cur = e
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-func errNoLeader() error {
-	return job.Errorf(job.CodeNoLeader, "try again in a moment", "nobody leads right now; nothing was changed")
+	if e == nil {
+		l.g.tracker.SetEpoch(nil)
+		return
+	}
+	l.g.tracker.SetEpoch(e.Epoch)
 }
 
 // leads is the term in which this node leads right now. The term is read on both sides of the state: terms only grow, so two equal

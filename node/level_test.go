@@ -35,7 +35,7 @@ func everyCommand(t *testing.T) (all []any) {
 func TestEveryCommandWaitsForItsLevel(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	e := n.group.lead.current()
+	e := n.tracker.Epoch()
 	refusal := errors.New("the level is not committed")
 	p := &proposer{raft: n.group.raft, timeout: n.cfg.Raft.ApplyTimeout, flight: n.group.flight}
 	for _, cmd := range everyCommand(t) {
@@ -57,7 +57,7 @@ func TestEveryCommandWaitsForItsLevel(t *testing.T) {
 			t.Errorf("%T: a new cluster does not allow it: %v", cmd, err)
 		}
 	}
-	if n.group.store.Info().Level != fsm.Level || n.group.lead.current() != e {
+	if n.group.store.Info().Level != fsm.Level || n.tracker.Epoch() != e {
 		t.Error("the leadership changed")
 	}
 }

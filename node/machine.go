@@ -72,7 +72,7 @@ func (m *Machine) write(file string) func() error {
 func (n *Node) State() *store.Store { return n.group.store }
 
 // Leads says whether this node has taken up a leadership.
-func (n *Node) Leads() bool { return n.group.lead.current() != nil }
+func (n *Node) Leads() bool { return n.tracker.Epoch() != nil }
 
 // Kill ends the node as kill -9 does, as far as a process can do that to a part of itself: nothing is drained, reported, handed over or
 // answered. Whoever calls it has cut the node's network and disk, so that nobody sees what is left of it. It waits for Run.

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -224,7 +225,7 @@ func (m *members) ready() error {
 	}
 	r := m.raft.Load()
 	if r == nil {
-		return errNoLeader()
+		return forward.ErrNoLeader()
 	}
 	if _, leader := r.LeaderWithID(); leader == "" && why != "" {
 		return job.Errorf(job.CodeNotReady, "", "nobody leads as far as this node knows: %s", why)
@@ -238,7 +239,7 @@ func (m *members) describe(c *client.Member, applied uint64) {
 		c.Instance, c.Version, c.Level, c.Slots, c.Tags = r.Instance, r.Version, r.Level, r.Slots, r.Tags
 		c.Standby, c.JoinedAt = r.Standby, job.Instant(r.JoinedAt)
 	}
-	if m.g.lead.current() == nil {
+	if m.g.tracker.Epoch() == nil {
 		return
 	}
 	median, known := m.median()

@@ -86,7 +86,7 @@ func TestMembershipOperations(t *testing.T) {
 		if a := m.call("POST", "/api/v1/cluster:transfer", nil); a.status != 204 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
-		m.eventually("somebody else leads", func() bool { return was.group.lead.current() == nil }) // its epoch takes a moment to end
+		m.eventually("somebody else leads", func() bool { return was.tracker.Epoch() == nil }) // its epoch takes a moment to end
 		if now := c.leader(); now == was {
 			t.Errorf("%s leads again", now.id())
 		}
@@ -183,8 +183,8 @@ func TestRemovedNodeHandsInItsResults(t *testing.T) {
 			}
 		}
 		stay.eventually("its session ends", func() bool {
-			e := c.leader().group.lead.current()
-			return e != nil && !slices.ContainsFunc(e.sched.Workers(), func(w scheduler.WorkerInfo) bool { return w.Worker == leaver.id() })
+			e := c.leader().tracker.Epoch()
+			return e != nil && !slices.ContainsFunc(e.Scheduler.Workers(), func(w scheduler.WorkerInfo) bool { return w.Worker == leaver.id() })
 		})
 	}
 	if hits := r.all(); len(hits) != 4 {
@@ -296,7 +296,7 @@ func TestHalfDoneChangesAreSettled(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 1)
 	m := c.members[0]
-	e := m.group.lead.current()
+	e := m.tracker.Epoch()
 	if err := m.members.putRow(context.Background(), e, store.Node{ID: "ghost", Instance: "i", Address: "127.0.0.1:1", Level: fsm.Level}); err != nil {
 		t.Fatal(err)
 	}

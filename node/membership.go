@@ -12,17 +12,18 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // This file is how the leader changes who the members are. How it looks after them is in settle.go.
 
 // leading is the current leadership. Nobody waits here: who asks for a change of the membership can ask again.
-func (m *members) leading() (*epoch, error) {
-	if e := m.g.lead.current(); e != nil {
+func (m *members) leading() (*forward.Epoch, error) {
+	if e := m.g.tracker.Epoch(); e != nil {
 		return e, nil
 	}
-	return nil, errNoLeader()
+	return nil, forward.ErrNoLeader()
 }
 
 func (m *members) rowOf(rq client.JoinRequest) store.Node {
@@ -35,17 +36,17 @@ func differs(have, want store.Node) bool {
 }
 
 // head is the stamp of a command about members. It is the scheduler's if that trusts its clock; otherwise it does not move the mark.
-func (m *members) head(e *epoch) fsm.Head {
-	now, err := e.sched.Stamp()
+func (m *members) head(e *forward.Epoch) fsm.Head {
+	now, err := e.Scheduler.Stamp()
 	if err != nil {
 		now = m.g.store.Counters().Mark
 	}
-	return fsm.Head{Now: now, Term: e.term}
+	return e.Head(now)
 }
 
 // propose enters a command about one member. A leader with a clock that it does not trust may do this.
-func (m *members) propose(ctx context.Context, e *epoch, cmd any) (fsm.Outcome, error) {
-	f := e.prop.Propose(cmd)
+func (m *members) propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error) {
+	f := e.Proposer.Propose(cmd)
 	type answer struct {
 		reply *fsm.Reply
 		err   error
@@ -58,7 +59,7 @@ func (m *members) propose(ctx context.Context, e *epoch, cmd any) (fsm.Outcome, 
 	select {
 	case a := <-done:
 		if a.err != nil {
-			return fsm.Outcome{}, explain(a.err)
+			return fsm.Outcome{}, forward.Explain(a.err)
 		}
 		return a.reply.Items[0], nil
 	case <-ctx.Done():
@@ -66,7 +67,7 @@ func (m *members) propose(ctx context.Context, e *epoch, cmd any) (fsm.Outcome, 
 	}
 }
 
-func (m *members) putRow(ctx context.Context, e *epoch, row store.Node) error {
+func (m *members) putRow(ctx context.Context, e *forward.Epoch, row store.Node) error {
 	o, err := m.propose(ctx, e, &fsm.PutNode{Head: m.head(e), Node: row})
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func (m *members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Fu
 	case err == nil:
 		return nil
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrRaftShutdown):
-		return errNoLeader()
+		return forward.ErrNoLeader()
 	}
 	return job.Errorf(job.CodeOutcomeUnknown, "look at the members, and repeat it if it was not done", "the membership may or may not have changed: %v", err)
 }
@@ -119,7 +120,7 @@ func (m *members) demote(ctx context.Context, s raft.Server) error {
 }
 
 // drop marks a member's row and takes its server out.
-func (m *members) drop(ctx context.Context, e *epoch, id string) error {
+func (m *members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 	if r, ok := m.row(id); ok && !r.Removed {
 		if _, err := m.propose(ctx, e, &fsm.RemoveNode{Head: m.head(e), ID: id, Instance: r.Instance}); err != nil {
 			return err
@@ -136,7 +137,7 @@ func (m *members) drop(ctx context.Context, e *epoch, id string) error {
 
 // subject is a member that something is done to, as everything is at that moment: what the others are doing was just asked.
 type subject struct {
-	e       *epoch
+	e       *forward.Epoch
 	server  raft.Server
 	row     store.Node
 	peer    peer // the leader's view; zero for the leader itself
@@ -299,7 +300,7 @@ func (m *members) transfer(ctx context.Context, id string, tries int) error {
 	}
 	for m.leaderAddress() == "" {
 		if !pause(ctx, 10*time.Millisecond) {
-			return errNoLeader()
+			return forward.ErrNoLeader()
 		}
 	}
 	return nil
@@ -308,7 +309,7 @@ func (m *members) transfer(ctx context.Context, id string, tries int) error {
 // handOver has the next leader do to this node what a leader cannot do to itself.
 func (m *members) handOver(ctx context.Context, do func(*client.Client) error) error {
 	m.n.cfg.Logger.Info("handing over the leadership first")
-	if e := m.g.lead.current(); e != nil {
+	if e := m.g.tracker.Epoch(); e != nil {
 		m.seal(ctx, e)
 	}
 	if err := m.transfer(ctx, m.successor(), transferTries); err != nil {
@@ -316,8 +317,8 @@ func (m *members) handOver(ctx context.Context, do func(*client.Client) error) e
 	}
 	for {
 		addr := m.leaderAddress()
-		if addr == "" && m.g.lead.current() != nil {
-			return errNoLeader() // it came back to us; whoever asked may ask again
+		if addr == "" && m.g.tracker.Epoch() != nil {
+			return forward.ErrNoLeader() // it came back to us; whoever asked may ask again
 		}
 		if addr != "" {
 			switch err := do(m.client(addr)); job.CodeOf(err) {
@@ -327,7 +328,7 @@ func (m *members) handOver(ctx context.Context, do func(*client.Client) error) e
 			}
 		}
 		if !pause(ctx, 50*time.Millisecond) {
-			return errNoLeader()
+			return forward.ErrNoLeader()
 		}
 	}
 }

@@ -153,8 +153,8 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		return err
 	})
 	busy, slots := 0, 0
-	if e := g.lead.current(); e != nil {
-		for _, w := range e.sched.Workers() {
+	if e := g.tracker.Epoch(); e != nil {
+		for _, w := range e.Scheduler.Workers() {
 			busy += w.Busy
 			slots += w.Slots
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -30,8 +31,8 @@ type Node struct {
 	backend *backend
 	handler http.Handler
 	worker  *localWorker
-	compass *compass
-	forward *forwarder
+	tracker *forward.Tracker
+	forward *forward.Forwarder
 	disk    *diskWatch
 	members *members
 	started time.Time
@@ -40,9 +41,7 @@ type Node struct {
 
 	stopping atomic.Bool
 	killed   atomic.Bool
-	yielded  atomic.Bool   // this node has put down its leadership, to stop
-	leaving  chan struct{} // closed when it no longer waits to hear who leads
-	broken   chan error    // something ended that must not
+	broken   chan error // something ended that must not
 
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -57,7 +56,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4), leaving: make(chan struct{})}
+	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4)}
 	defer func() {
 		if err != nil {
 			n.release()
@@ -99,6 +98,11 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
+	n.tracker = forward.NewTracker(forward.TrackerOptions{
+		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.paced(time.Second),
+		Why: func(ctx context.Context) string { return n.members.whyNoLeader(ctx) },
+	})
+	n.group.tracker = n.tracker
 	n.members = newMembers(n)
 	n.group.members = n.members
 	if n.trans, err = n.newTransport(); err != nil {
@@ -110,18 +114,39 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.group.start(cfg.hooks.raftTransport(n.trans)); err != nil {
 		return nil, err
 	}
-	n.compass = newCompass(n.group, cfg.NodeID)
+	n.tracker.Watch(n.group.raft)
 	n.backend = &backend{n: n, g: n.group, copies: newCopies()}
+	n.group.parts = []func(*forward.Epoch) func(context.Context){
+		n.backend.lead,
+		func(e *forward.Epoch) func(context.Context) { return newNotifier(n.group, e).run },
+		func(*forward.Epoch) func(context.Context) { return newDeadLog(n.group).run },
+		func(e *forward.Epoch) func(context.Context) {
+			return func(ctx context.Context) { n.members.lead(ctx, e) }
+		},
+	}
 	n.group.sayHold()
-	n.forward = newForwarder(n, api.New(n.backend, api.Options{
-		Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n}, MaxPollWait: cfg.Machine.paced(time.Minute), Pull: pulls{n}, Leader: n.leaderAddr,
-		Cluster: n.members, Hosts: []string{n.advertise},
-	}))
-	n.handler = api.Guard(n.forward, n.advertise) // here, because what is forwarded no longer says where it came from
+	n.forward = forward.New(forward.Options{
+		Self: cfg.NodeID, Tracker: n.tracker, Dial: cfg.Machine.dialer, Logger: cfg.Logger, Began: n.started,
+		ErrorLog: newRaftLogger(cfg.Logger).StandardLogger(nil),
+		Local: api.New(n.backend, api.Options{
+			Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n},
+			MaxPollWait: cfg.Machine.paced(time.Minute), Pull: pulls{n}, Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
+		}),
+	})
+	n.handler = api.Guard(http.HandlerFunc(n.serve), n.advertise) // here: what is forwarded no longer says where it came from
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
 	return n, nil
+}
+
+// serve answers other nodes' probes, and has everything else answered by the node that can.
+func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == peerPath {
+		n.servePeer(w, r)
+		return
+	}
+	n.forward.ServeHTTP(w, r)
 }
 
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
@@ -210,7 +235,7 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	followCtx, endFollow := context.WithCancel(context.Background())
 	defer endFollow()
-	following.Go(func() { n.compass.run(followCtx) })
+	following.Go(func() { n.tracker.Run(followCtx) })
 	following.Go(func() { n.disk.run(followCtx) })
 	following.Go(func() { n.members.run(followCtx) })
 	leadCtx, endLead := context.WithCancel(context.Background())
@@ -234,16 +259,16 @@ func (n *Node) Run(ctx context.Context) error {
 	// are forwarded once somebody else leads.
 	endWork()
 	working.Wait()
-	if e := n.group.lead.current(); e != nil && failure == nil && !n.killed.Load() {
+	if e := n.tracker.Epoch(); e != nil && failure == nil && !n.killed.Load() {
 		n.members.seal(context.Background(), e)
 	}
-	n.yielded.Store(true)
+	n.tracker.Yield()
 	endLead()
 	leading.Wait() // nothing is proposed any more (pitfalls 26)
 	if !n.killed.Load() {
 		n.yield()
 	}
-	close(n.leaving)
+	n.tracker.Leave()
 	n.stopHTTP(srv)
 	endFollow()
 	following.Wait()
@@ -266,7 +291,7 @@ func (n *Node) release() error {
 		n.worker.close()
 	}
 	if n.forward != nil {
-		n.forward.close()
+		n.forward.Close()
 	}
 	if n.members != nil {
 		n.members.close()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -92,7 +93,7 @@ const successionAge = 30 * time.Second
 // hold is why the leader holds, as far as this node knows, nil if it does not: its own scheduler's word if it leads, otherwise the
 // leader's last notice.
 func (m *members) hold() *holdNotice {
-	if e := m.g.lead.current(); e != nil {
+	if e := m.g.tracker.Epoch(); e != nil {
 		return m.ownHold(e)
 	}
 	r := m.raft.Load()
@@ -111,8 +112,8 @@ func (m *members) hold() *holdNotice {
 }
 
 // ownHold is why this leader holds because of its clock.
-func (m *members) ownHold(e *epoch) *holdNotice {
-	c := e.sched.Clock()
+func (m *members) ownHold(e *forward.Epoch) *holdNotice {
+	c := e.Scheduler.Clock()
 	if c.Kind == scheduler.HoldNone || c.For < announceAfter && (c.Kind == scheduler.HoldUnknown || c.Kind == scheduler.HoldBehind) {
 		return nil
 	}
@@ -124,7 +125,7 @@ func (m *members) ownHold(e *epoch) *holdNotice {
 }
 
 // says is what this leader tells the others now, nil if there is nothing to tell.
-func (m *members) says(e *epoch) *notice {
+func (m *members) says(e *forward.Epoch) *notice {
 	if h := m.ownHold(e); h != nil {
 		return &notice{Hold: h}
 	}

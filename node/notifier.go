@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -31,7 +32,7 @@ const (
 // what a leader before it had claimed may have been sent, and is recorded as unknown instead of being sent again.
 type notifier struct {
 	g      *group
-	e      *epoch
+	e      *forward.Epoch
 	poster *notify.Poster
 	wake   chan struct{}
 	ended  chan *delivery
@@ -81,7 +82,7 @@ type delivery struct {
 	unsent  bool // claimed by this one, and never sent
 }
 
-func newNotifier(g *group, e *epoch) *notifier {
+func newNotifier(g *group, e *forward.Epoch) *notifier {
 	return &notifier{g: g, e: e, poster: notify.NewPoster(&g.cfg.Notify), wake: make(chan struct{}, 1), ended: make(chan *delivery, notifySlots),
 		busy: map[job.ID]bool{}, receivers: map[string]*receiver{}, doubtful: map[noticeRef]bool{}}
 }
@@ -116,7 +117,7 @@ func (f *notifier) run(ctx context.Context) {
 		if f.g.store.NoticeCount() == 0 && len(f.unsettled) == 0 {
 			clear(f.doubtful)
 			f.next = 0 // until something changes
-		} else if now, err := f.e.sched.Stamp(); err == nil { // one that takes over, or doubts its clock, waits
+		} else if now, err := f.e.Scheduler.Stamp(); err == nil { // one that takes over, or doubts its clock, waits
 			f.settle(now)
 			flying += f.sweep(ctx, now, notifySlots-flying)
 		} else {
@@ -153,7 +154,7 @@ func (f *notifier) run(ctx context.Context) {
 
 // propose puts a command into the log and waits for its outcomes.
 func (f *notifier) propose(cmd any) (*fsm.Reply, error) {
-	propose := func(cmd any) (*fsm.Reply, error) { return f.e.prop.Propose(cmd).Wait() }
+	propose := func(cmd any) (*fsm.Reply, error) { return f.e.Proposer.Propose(cmd).Wait() }
 	if hook := f.g.cfg.hooks.notifyPropose; hook != nil {
 		return hook(cmd, propose)
 	}
@@ -312,7 +313,7 @@ func noticeStatus(n *store.Notice) string {
 
 // launch claims deliveries and sends those that the log gave to this leader.
 func (f *notifier) launch(ctx context.Context, now int64, found []*delivery) (started int) {
-	cmd := &fsm.ClaimNotices{Head: fsm.Head{Now: now, Term: f.e.term}, Node: f.g.cfg.NodeID}
+	cmd := &fsm.ClaimNotices{Head: fsm.Head{Now: now, Term: f.e.Term}, Node: f.g.cfg.NodeID}
 	var claims []*delivery
 	for _, d := range found {
 		if d.orphan || d.unsent {

@@ -69,7 +69,7 @@ func (f *notifier) settle(now int64) {
 	}
 	batch := f.unsettled
 	f.unsettled = nil
-	cmd := &fsm.SettleNotices{Head: fsm.Head{Now: now, Term: f.e.term}}
+	cmd := &fsm.SettleNotices{Head: fsm.Head{Now: now, Term: f.e.Term}}
 	for _, d := range batch {
 		sent, unknown, failed, retry, note := f.verdict(d)
 		cmd.Jobs, cmd.Seqs, cmd.Attempt = append(cmd.Jobs, uint64(d.n.Job)), append(cmd.Seqs, d.n.Seq), append(cmd.Attempt, d.n.Attempts)

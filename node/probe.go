@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -72,7 +73,7 @@ func (m *members) probeAs(ctx context.Context, addr string, term uint64, says *n
 	if err != nil {
 		return s, err
 	}
-	rq.Header.Set(headerForwarded, m.id())
+	rq.Header.Set(forward.HeaderForwarded, m.id())
 	if term != 0 {
 		rq.Header.Set(headerLeaderTerm, strconv.FormatUint(term, 10))
 	}

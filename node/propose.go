@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -177,20 +176,4 @@ func (f *flight) land(limit time.Duration) bool {
 	case <-time.After(limit):
 		return false
 	}
-}
-
-// explain turns the error of a proposal into what a client is told.
-func explain(err error) error {
-	var known *job.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &known):
-		return known
-	case errors.Is(err, fsm.ErrTooLarge):
-		return job.Errorf(job.CodeTooLarge, "make it smaller", "the request is larger than a log entry may be")
-	case errors.Is(err, scheduler.ErrNotApplied):
-		return job.Errorf(job.CodeNoLeader, "try again", "this node lost its leadership; nothing was changed")
-	}
-	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "it may or may not have been done: %v", err)
 }

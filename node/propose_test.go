@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -45,8 +46,8 @@ func TestWhatAnErrorOfApplyMeans(t *testing.T) {
 			if reply != nil || err == nil {
 				t.Fatalf("%v %v", reply, err)
 			}
-			if errors.Is(err, scheduler.ErrNotApplied) != tc.notApplied || job.CodeOf(explain(err)) != tc.code {
-				t.Errorf("%v is told as %v", err, explain(err))
+			if errors.Is(err, scheduler.ErrNotApplied) != tc.notApplied || job.CodeOf(forward.Explain(err)) != tc.code {
+				t.Errorf("%v is told as %v", err, forward.Explain(err))
 			}
 		})
 	}
@@ -59,19 +60,19 @@ func TestWhatAnErrorOfApplyMeans(t *testing.T) {
 func TestAnEndedLeadershipProposesNothing(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	e := n.group.lead.current()
-	e.prop.ended.Store(true)
+	e := n.prop()
+	e.ended.Store(true)
 	before := n.group.raft.LastIndex()
-	if _, err := e.prop.Propose(&fsm.Stamp{}).Wait(); !errors.Is(err, scheduler.ErrNotApplied) {
+	if _, err := e.Propose(&fsm.Stamp{}).Wait(); !errors.Is(err, scheduler.ErrNotApplied) {
 		t.Error(err)
 	}
-	if err := e.prop.VerifyLeader(context.Background()); err == nil {
+	if err := e.VerifyLeader(context.Background()); err == nil {
 		t.Error("it believes that it leads")
 	}
 	if after := n.group.raft.LastIndex(); after != before {
 		t.Errorf("the log went from %d to %d", before, after)
 	}
-	e.prop.ended.Store(false)
+	e.ended.Store(false)
 }
 
 func TestTooLargeIsNotProposed(t *testing.T) {
@@ -86,11 +87,11 @@ func TestTooLargeIsNotProposed(t *testing.T) {
 func TestOrderOfProposals(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	e := n.group.lead.current()
+	e := n.tracker.Epoch()
 	var futures []scheduler.Future
 	const count = 300
 	for i := range count {
-		futures = append(futures, e.prop.Propose(&fsm.Calendar{Head: fsm.Head{Now: n.group.now(), Term: e.term}, Name: "c", Data: []byte{1, byte(i), byte(i >> 8)}}))
+		futures = append(futures, e.Proposer.Propose(&fsm.Calendar{Head: fsm.Head{Now: n.group.now(), Term: e.Term}, Name: "c", Data: []byte{1, byte(i), byte(i >> 8)}}))
 	}
 	for _, f := range futures {
 		if _, err := f.Wait(); err != nil {
@@ -125,7 +126,7 @@ func TestOrderOfProposals(t *testing.T) {
 func TestVerifyLeaderIsShared(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	p := n.group.lead.current().prop
+	p := n.prop()
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {

@@ -47,8 +47,8 @@ func (n *testNode) complete(r job.PullRun) job.PullAnswer {
 // pullers counts the sessions that pull workers of a name have.
 func (c *cluster) pullers(name string) (n int) {
 	for _, m := range c.members {
-		if e := m.group.lead.current(); e != nil {
-			for _, w := range e.sched.Workers() {
+		if e := m.tracker.Epoch(); e != nil {
+			for _, w := range e.Scheduler.Workers() {
 				if w.Worker == name {
 					n++
 				}

@@ -65,16 +65,16 @@ func (b *backend) describeQueues(ctx context.Context, all []store.QueueUse) ([]c
 		return nil, err
 	}
 	out := make([]client.Queue, len(all))
-	e := b.g.lead.current()
+	e := b.g.tracker.Epoch()
 	err = b.view(func(r *reader) error {
 		for i, u := range all {
 			w := backlog[u.Name]
 			q := client.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused, Jobs: u.Jobs, Running: u.Claimed,
 				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version, UpdatedAt: job.Instant(u.UpdatedAt)}
 			if e != nil {
-				q.Workers = append([]string{}, e.sched.QueueWorkers(u.Name)...)
+				q.Workers = append([]string{}, e.Scheduler.QueueWorkers(u.Name)...)
 				if w.n > 0 {
-					q.WaitReason = e.sched.ClassReason(r.View, string(job.TypeQueue)+"\x00"+u.Name)
+					q.WaitReason = e.Scheduler.ClassReason(r.View, string(job.TypeQueue)+"\x00"+u.Name)
 				}
 			}
 			out[i] = q

@@ -167,14 +167,14 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 	}
 	old.eventually("another leads", func() bool {
 		for _, m := range c.others(old) {
-			if m.group.lead.current() != nil {
+			if m.tracker.Epoch() != nil {
 				return true
 			}
 		}
 		return false
 	})
 	c.heal()
-	old.eventually("it follows", func() bool { return old.backend.Ready() == nil && old.group.lead.current() == nil })
+	old.eventually("it follows", func() bool { return old.backend.Ready() == nil && old.tracker.Epoch() == nil })
 	if err := old.group.quorum.confirm(term); err == nil {
 		t.Errorf("term %d is over, and it is confirmed", term)
 	}
@@ -187,9 +187,9 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 func TestVerifyLeaderEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	e := n.group.lead.current()
 	asked, free := make(chan struct{}, 10), make(chan error)
-	p := &proposer{raft: e.prop.raft, flight: e.prop.flight, confirm: func() error {
+	own := n.prop()
+	p := &proposer{raft: own.raft, flight: own.flight, confirm: func() error {
 		asked <- struct{}{}
 		return <-free
 	}}

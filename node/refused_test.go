@@ -40,7 +40,7 @@ func (m *member) has(name string) bool {
 	return err == nil && a.status == 200
 }
 
-func (m *member) leads() bool { return m.group.lead.current() != nil }
+func (m *member) leads() bool { return m.tracker.Epoch() != nil }
 
 // A job is on two of three nodes, which is a majority. One of them dies, the other is wiped and comes back under its id. It has forgotten
 // the job, and votes for the third, which never had it.
@@ -241,12 +241,12 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 			return
 		}
 		m.eventually("the recovered node follows one that does not know what it acknowledged", func() bool {
-			p, other := m.compass.elsewhere()
+			p, other := m.tracker.Elsewhere()
 			if m.leads() || !other {
 				return false
 			}
 			for _, x := range others {
-				if x.id() == p.id && x.leads() {
+				if x.id() == p.ID && x.leads() {
 					return !x.has("acknowledged")
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -38,11 +39,11 @@ func (b *backend) RunOutput(ctx context.Context, runID string, fence uint64, aft
 			if fence != row.Fence {
 				fence, after = row.Fence, 0
 			}
-			e := b.g.lead.current()
+			e := b.g.tracker.Epoch()
 			if e == nil {
-				return out, errNoLeader()
+				return out, forward.ErrNoLeader()
 			}
-			part, found, err := e.sched.Tail(wait, row.Worker, row.Incarnation, row.Fence, after)
+			part, found, err := e.Scheduler.Tail(wait, row.Worker, row.Incarnation, row.Fence, after)
 			if err != nil {
 				return out, err
 			}
@@ -53,7 +54,7 @@ func (b *backend) RunOutput(ctx context.Context, runID string, fence uint64, aft
 					out.Text = string(part.Data[:len(part.Data)-cut])
 					out.Next -= int64(cut)
 				}
-				if started, ok := e.sched.Started(row.Worker, row.Incarnation, row.Fence); ok && started != 0 && out.Status == job.RunClaimed {
+				if started, ok := e.Scheduler.Started(row.Worker, row.Incarnation, row.Fence); ok && started != 0 && out.Status == job.RunClaimed {
 					out.Status = job.RunRunning
 				}
 				return out, nil

@@ -25,8 +25,8 @@ func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	switch row.Status {
 	case job.RunClaimed, job.RunCanceling:
 		// Whether it has started is known from heartbeats only.
-		if e := r.g.lead.current(); e != nil {
-			if started, ok := e.sched.Started(row.Worker, row.Incarnation, row.Fence); ok {
+		if e := r.g.tracker.Epoch(); e != nil {
+			if started, ok := e.Scheduler.Started(row.Worker, row.Incarnation, row.Fence); ok {
 				run.StartedAt = started
 				if row.Status == job.RunClaimed {
 					run.Status = job.RunRunning

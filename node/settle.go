@@ -12,21 +12,23 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 const probeAgain = 250 * time.Millisecond
 
-// forget drops what was known of the others: under an earlier leadership, and perhaps by a clock that was set since.
-func (m *members) forget() {
+// begin drops what was known of the others: under an earlier leadership, and perhaps by a clock that was set since.
+func (m *members) begin(term uint64) {
+	handed := m.succession(term)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.peers)
-	m.handover = handover{passedOn: m.handover.passedOn}
+	m.handover = handover{passedOn: m.handover.passedOn, handed: handed}
 }
 
 // lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they have. A change
 // that takes its time must not keep it from looking: the leader stamps by what it knows of the others' clocks.
-func (m *members) lead(ctx context.Context, e *epoch) {
+func (m *members) lead(ctx context.Context, e *forward.Epoch) {
 	var settling sync.WaitGroup
 	defer settling.Wait()
 	tick := time.NewTimer(m.n.cfg.Members.Interval)
@@ -65,7 +67,7 @@ func (m *members) lead(ctx context.Context, e *epoch) {
 }
 
 // probeAll asks every other member who and how far it is.
-func (m *members) probeAll(ctx context.Context, e *epoch) {
+func (m *members) probeAll(ctx context.Context, e *forward.Epoch) {
 	says := m.says(e)
 	servers := m.servers()
 	rows, err := m.rows()
@@ -80,7 +82,7 @@ func (m *members) probeAll(ctx context.Context, e *epoch) {
 			continue
 		}
 		wg.Go(func() {
-			seen, err := m.probeAs(ctx, string(s.Address), e.term, says)
+			seen, err := m.probeAs(ctx, string(s.Address), e.Term, says)
 			r, ok := rows[id]
 			switch {
 			case err != nil:
@@ -132,7 +134,7 @@ func (m *members) note(id string, seen sighting, err error, mine uint64, odd str
 }
 
 // settle makes one step towards how the membership should be. Every step may be repeated, by this leader or the next.
-func (m *members) settle(ctx context.Context, e *epoch) error {
+func (m *members) settle(ctx context.Context, e *forward.Epoch) error {
 	rows, err := m.rows()
 	if err != nil {
 		return err
@@ -186,7 +188,7 @@ func (m *members) keepsUp(id string) bool {
 
 // bury removes a member that has been silent for too long: one at a time, and only if those who live are a majority of those who are
 // left.
-func (m *members) bury(ctx context.Context, e *epoch, servers []raft.Server) error {
+func (m *members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
 	limit := m.n.cfg.Members.RemoveDeadAfter
 	if limit <= 0 {
 		return nil

@@ -4,10 +4,26 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// ref is what this node's worker says about its node.
-func (m *members) ref() *job.NodeRef {
+// Ref is what this node's worker says about its node.
+func (m *members) Ref() *job.NodeRef {
 	id, epoch := m.cluster()
 	return &job.NodeRef{Cluster: id, Epoch: epoch, Instance: m.n.dir.Instance, Address: m.address()}
+}
+
+// Removed says that the cluster no longer has this node.
+func (m *members) Removed() bool { return m.isRemoved() }
+
+// Alone says that the cluster has no other node.
+func (m *members) Alone() bool { return len(m.configured()) == 1 }
+
+// Others are the addresses of the other members.
+func (m *members) Others() (addrs []string) {
+	for _, s := range m.servers() {
+		if string(s.ID) != m.id() {
+			addrs = append(addrs, string(s.Address))
+		}
+	}
+	return addrs
 }
 
 // standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to that node: one that raft

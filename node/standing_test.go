@@ -53,7 +53,7 @@ func TestWorkerOfAnOldEpochIsRefused(t *testing.T) {
 	if n := log.count("registered"); n != 0 {
 		t.Errorf("it registered %d times", n)
 	}
-	for _, x := range m.group.lead.current().sched.Workers() {
+	for _, x := range m.tracker.Epoch().Scheduler.Workers() {
 		if x.Worker == old.id() {
 			t.Errorf("%+v", x)
 		}
@@ -66,7 +66,7 @@ func TestStandingOfANode(t *testing.T) {
 	c := startJoined(t, 3)
 	lead := c.leader()
 	m, removed := c.others(lead)[0], c.others(lead)[1]
-	good, gone := *m.members.ref(), *removed.members.ref()
+	good, gone := *m.members.Ref(), *removed.members.Ref()
 	removed.stop()
 	c.mustOp("remove", removed.id())
 	lead = c.leader()
@@ -91,7 +91,7 @@ func TestStandingOfANode(t *testing.T) {
 	if leaving, err := lead.members.standing(removed.id(), gone); err != nil || !leaving {
 		t.Errorf("removed: %v %v", leaving, err)
 	}
-	sched := lead.group.lead.current().sched
+	sched := lead.tracker.Epoch().Scheduler
 	reg := job.Register{Worker: removed.id(), Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1, Node: &gone}
 	if _, err := sched.Register(t.Context(), reg); job.CodeOf(err) != job.CodeForbidden {
 		t.Errorf("a removed node that has nothing in hand: %v", err)

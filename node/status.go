@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -54,8 +54,8 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		s.Members = append(s.Members, mb)
 	}
 	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
-	if e := g.lead.current(); e != nil {
-		for _, w := range e.sched.Workers() {
+	if e := g.tracker.Epoch(); e != nil {
+		for _, w := range e.Scheduler.Workers() {
 			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
 	}
@@ -76,7 +76,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		s.Notifications, err = b.notifications()
 	}
 	s.Troubles = b.troubles(ctx, &s)
-	if p, other := n.compass.elsewhere(); other && !rd.Stale {
+	if p, other := n.tracker.Elsewhere(); other && !rd.Stale {
 		b.askLeader(ctx, p, &s)
 	}
 	return s, err
@@ -86,10 +86,10 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 const statusTimeout = time.Second
 
 // askLeader adds to a follower's status what the leader knows of members, workers and troubles, if it answers soon.
-func (b *backend) askLeader(ctx context.Context, p place, s *client.Status) {
+func (b *backend) askLeader(ctx context.Context, p forward.Leader, s *client.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	c := client.New(p.addr, client.WithHTTPClient(&http.Client{Transport: b.n.forward.short}), client.WithAttempts(1), client.WithStale())
+	c := client.New(p.Addr, client.WithHTTPClient(b.n.forward.Client()), client.WithAttempts(1), client.WithStale())
 	far, err := c.Status(ctx)
 	switch {
 	case err != nil:
@@ -173,11 +173,11 @@ func (b *backend) working() error {
 	if b.n.stopping.Load() {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	}
-	if e := b.g.lead.current(); e != nil {
+	if e := b.g.tracker.Epoch(); e != nil {
 		if h := b.n.members.ownHold(e); h != nil {
 			return h.err()
 		}
-		return e.sched.Ready()
+		return e.Scheduler.Ready()
 	}
 	if err := b.n.members.ready(); err != nil {
 		return err
@@ -188,18 +188,18 @@ func (b *backend) working() error {
 		}
 		return nil
 	}
-	return noLeaderError(b.n.members.trouble.known())
+	return forward.ErrNoQuorum(b.n.members.trouble.known())
 }
 
 // ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be able to do this.
 func (b *backend) ClockReset(ctx context.Context, rq api.Request) error {
-	e, err := b.leader(ctx)
+	e, err := b.n.tracker.Leading()
 	if err != nil {
 		return err
 	}
-	now := e.sched.ResetStamp()
+	now := e.Scheduler.ResetStamp()
 	b.g.log.Warn("clock reset: the mark is lowered to this node's clock", "now", job.Instant(now).String())
-	o, err := e.propose(ctx, &fsm.ClockReset{Head: fsm.Head{Now: now, Term: e.term}, Request: requestOf(rq, now)})
+	o, err := propose(ctx, e, &fsm.ClockReset{Head: e.Head(now), Request: requestOf(rq, now)})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -35,7 +36,7 @@ func (b *backend) troubles(ctx context.Context, s *client.Status) []client.Troub
 		out = append(out, client.Trouble{Code: client.TroubleRestored, Since: hold.Since, Text: "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
 			Remedy: hold.Remedy})
 	}
-	e := b.g.lead.current()
+	e := b.g.tracker.Epoch()
 	if e == nil {
 		if d := s.Disk; d != nil && d.Low {
 			out = append(out, diskTrouble(s, s.Node, *d))
@@ -128,7 +129,7 @@ func diskTrouble(s *client.Status, id string, d client.DiskSpace) client.Trouble
 }
 
 // unmatched is work that is due and that no worker takes, by reason. What waits for a slot is backlog and no trouble.
-func (b *backend) unmatched(e *epoch) []client.Trouble {
+func (b *backend) unmatched(e *forward.Epoch) []client.Trouble {
 	counts := map[string]int{}
 	err := b.view(func(r *reader) error {
 		classes := map[uint32]int{}
@@ -146,7 +147,7 @@ func (b *backend) unmatched(e *epoch) []client.Trouble {
 			}
 		}
 		for c, n := range classes {
-			if why := e.sched.NoWorker(r.Class(c)); why != "" {
+			if why := e.Scheduler.NoWorker(r.Class(c)); why != "" {
 				counts[why] += n
 			}
 		}
@@ -182,7 +183,7 @@ func merge(leaders, own []client.Trouble) []client.Trouble {
 }
 
 // silent is what a follower says of a leader that does not answer it.
-func silent(p place, err error) client.Trouble {
-	return client.Trouble{Code: client.TroubleUnreachable, Node: p.id, Text: fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.id, p.addr, err),
+func silent(p forward.Leader, err error) client.Trouble {
+	return client.Trouble{Code: client.TroubleUnreachable, Node: p.ID, Text: fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.ID, p.Addr, err),
 		Remedy: "look at that node and at the network to it; workers and members are as this node knows them"}
 }

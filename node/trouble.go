@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/carillon-scheduler/carillon/job"
 )
 
 // trouble is why nobody leads, as it was last found out.
@@ -29,17 +27,6 @@ const (
 
 // servers is the raft configuration as this node has it, with the addresses at which the servers are now.
 func (n *Node) servers() []raft.Server { return n.members.servers() }
-
-// noLeader is the answer to what needs a leader when there is none: who is missing, and what to do about it.
-func (n *Node) noLeader(ctx context.Context) error { return noLeaderError(n.members.whyNoLeader(ctx)) }
-
-func noLeaderError(why string) error {
-	if why == "" {
-		return errNoLeader()
-	}
-	text, remedy, _ := strings.Cut(why, "; ")
-	return job.Errorf(job.CodeNoLeader, remedy, "nobody leads: %s; nothing was changed", text)
-}
 
 // known is the reason without asking anybody: a health check must not wait for nodes that hang. follow asks while nobody leads.
 func (t *trouble) known() string {

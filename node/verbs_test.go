@@ -77,9 +77,9 @@ func TestVerbs(t *testing.T) {
 	// Partition: the two elect one of them, the one commits nothing. Healed, all have the same.
 	c.partition([]*member{first}, rest)
 	rest[0].eventually("the majority has a leader", func() bool {
-		return rest[0].group.lead.current() != nil || rest[1].group.lead.current() != nil
+		return rest[0].tracker.Epoch() != nil || rest[1].tracker.Epoch() != nil
 	})
-	first.eventually("the minority has none", func() bool { return first.group.lead.current() == nil })
+	first.eventually("the minority has none", func() bool { return first.tracker.Epoch() == nil })
 	rest[0].create(spec())
 	c.heal()
 	first.eventually("it follows", func() bool { return first.backend.Ready() == nil })
@@ -90,11 +90,11 @@ func TestVerbs(t *testing.T) {
 	asleep.pause()
 	rest = c.others(asleep)
 	rest[0].eventually("somebody else leads", func() bool {
-		return rest[0].group.lead.current() != nil || rest[1].group.lead.current() != nil
+		return rest[0].tracker.Epoch() != nil || rest[1].tracker.Epoch() != nil
 	})
 	rest[0].create(spec())
 	asleep.resume()
-	asleep.eventually("it follows", func() bool { return asleep.group.lead.current() == nil && asleep.backend.Ready() == nil })
+	asleep.eventually("it follows", func() bool { return asleep.tracker.Epoch() == nil && asleep.backend.Ready() == nil })
 	c.sameState()
 
 	// Slow disk: of a follower, and then of a majority, which is what a write waits for.
@@ -154,11 +154,11 @@ func TestWorkerOfACutOffNode(t *testing.T) {
 	lead := c.leader()
 	m := c.others(lead)[0]
 	m.link.noRaft.Store(true)
-	m.eventually("raft names nobody", func() bool { return m.compass.leader().id == "" })
+	m.eventually("raft names nobody", func() bool { return m.tracker.Leader().ID == "" })
 	lead.create(tg.spec("there", "@every 1s", "workers", map[string]string{"node": m.id()}))
 	c.fires("there")
 	c.fires("there")
-	if m.compass.leader().id != "" {
+	if m.tracker.Leader().ID != "" {
 		t.Error("raft was not cut off")
 	}
 	if r := c.leader().runs("there"); r[len(r)-1].Worker != m.id() {
@@ -172,11 +172,11 @@ func TestWorkerOfACutOffNode(t *testing.T) {
 	m.eventually("it is removed", func() bool { return c.op("remove", m.id()).status == 204 })
 	m.eventually("it knows that it was removed", m.members.isRemoved)
 	m.eventually("its worker is gone", func() bool {
-		e := c.leader().group.lead.current()
+		e := c.leader().tracker.Epoch()
 		if e == nil {
 			return false
 		}
-		for _, w := range e.sched.Workers() {
+		for _, w := range e.Scheduler.Workers() {
 			if w.Worker == m.id() && time.Since(w.LastHeard) < time.Second {
 				return false
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 // localWorker is the node's own worker. It speaks the same protocol as all others; while this node leads, only the wire is missing.
@@ -16,7 +17,7 @@ type localWorker struct {
 	n     *Node
 	w     *executor.Worker // nil: this node carries out nothing
 	tools *executor.Tools
-	route *workerRoute
+	route *forward.WorkerRoute
 }
 
 func newLocalWorker(n *Node) (_ *localWorker, err error) {
@@ -50,7 +51,10 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.route = &workerRoute{n: n}
+	l.route = forward.NewWorkerRoute(forward.WorkerOptions{
+		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load, Pause: n.cfg.Machine.paced(forward.RegisterPause),
+		Leader: n.cfg.Machine.leaderOptions(),
+	})
 	var leader executor.Leader = l.route
 	if n.cfg.Machine.Leader != nil {
 		leader = n.cfg.Machine.Leader(leader)
@@ -94,7 +98,7 @@ func (l *localWorker) close() {
 		l.tools.Close()
 	}
 	if l.route != nil {
-		l.route.close()
+		l.route.Close()
 	}
 }
 

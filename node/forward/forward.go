@@ -1,9 +1,10 @@
-package node
+package forward
 
 import (
 	"context"
 	"errors"
-	mrand "math/rand/v2"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -17,12 +18,12 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The headers between nodes. They count only together with headerForwarded.
+// The headers between nodes. They count only together with HeaderForwarded.
 const (
-	headerForwarded = "Carillon-Forwarded"      // the node that a request comes from; it is never forwarded again
-	headerKey       = "Carillon-Request-Key"    // the identity of a mutating request, stamped by the node that received it
-	headerRepeat    = "Carillon-Request-Repeat" // it was sent before, and nobody knows how that ended
-	headerStale     = "Carillon-Stale-Ms"       // how old the answer to a stale read may be
+	HeaderForwarded = "Carillon-Forwarded"      // the node that a request comes from; it is never forwarded again
+	HeaderKey       = "Carillon-Request-Key"    // the identity of a mutating request, stamped by the node that received it
+	HeaderRepeat    = "Carillon-Request-Repeat" // it was sent before, and nobody knows how that ended
+	HeaderStale     = "Carillon-Stale-Ms"       // how old the answer to a stale read may be
 )
 
 const (
@@ -33,33 +34,46 @@ const (
 	answerTimeout = 15 * time.Second
 	dialTimeout   = time.Second
 	bodyTimeout   = 30 * time.Second
-	// maxTries bounds how often one request is sent. Each but the first follows a failure that may pass.
-	maxTries = 50
 )
 
-// forwarder makes any node answer any request: what only the leader can answer is carried there and back.
-type forwarder struct {
-	n     *Node
-	local http.Handler
+// Options describe a forwarder.
+type Options struct {
+	Self     string // this node's id
+	Tracker  *Tracker
+	Local    http.Handler // answers what this node can answer
+	Dial     func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
+	Logger   *slog.Logger
+	ErrorLog *log.Logger // of net/http's proxy
+	Began    time.Time   // when this node started
+}
+
+// Forwarder makes any node answer any request: what only the leader can answer is carried there and back.
+type Forwarder struct {
+	o     Options
+	t     *Tracker
 	short *http.Transport // for requests whose answer begins soon
 	long  *http.Transport // for streams
 }
 
-func newForwarder(n *Node, local http.Handler) *forwarder {
+// New makes a forwarder.
+func New(o Options) *Forwarder {
 	transport := func(limit time.Duration) *http.Transport {
 		http1 := new(http.Protocols)
 		http1.SetHTTP1(true)    // over HTTP/2 all requests would share one connection, and hang with it
 		return &http.Transport{ // no proxy: what the environment names is for the targets of jobs
-			DialContext:         n.cfg.Machine.dialer(dialTimeout, 15*time.Second),
+			DialContext:         o.Dial(dialTimeout, 15*time.Second),
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, // below that of a node
 			ResponseHeaderTimeout: limit, Protocols: http1, DisableCompression: true,
 		}
 	}
-	return &forwarder{n: n, local: local, short: transport(answerTimeout), long: transport(0)}
+	return &Forwarder{o: o, t: o.Tracker, short: transport(answerTimeout), long: transport(0)}
 }
 
-// close gives up idle connections.
-func (f *forwarder) close() {
+// Client asks other nodes for what is answered soon.
+func (f *Forwarder) Client() *http.Client { return &http.Client{Transport: f.short} }
+
+// Close gives up idle connections.
+func (f *Forwarder) Close() {
 	f.short.CloseIdleConnections()
 	f.long.CloseIdleConnections()
 }
@@ -98,22 +112,18 @@ func isTrue(s string) bool {
 	return err == nil && b
 }
 
-func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	from := r.Header.Get(headerForwarded)
+func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	from := r.Header.Get(HeaderForwarded)
 	if from == "" {
-		r.Header.Del(headerKey)
-		r.Header.Del(headerRepeat)
-	}
-	if r.URL.Path == peerPath {
-		f.n.servePeer(w, r)
-		return
+		r.Header.Del(HeaderKey)
+		r.Header.Del(HeaderRepeat)
 	}
 	switch k := kindOf(r); {
 	case k == answerHere:
-		f.local.ServeHTTP(w, r)
+		f.o.Local.ServeHTTP(w, r)
 	case k == answerStale:
-		w.Header().Set(headerStale, strconv.FormatInt(f.n.staleFor().Milliseconds(), 10))
-		f.local.ServeHTTP(w, r)
+		w.Header().Set(HeaderStale, strconv.FormatInt(f.t.StaleFor(f.o.Began).Milliseconds(), 10))
+		f.o.Local.ServeHTTP(w, r)
 	case from != "":
 		f.forwarded(w, r)
 	case k == proxyOnce:
@@ -123,49 +133,37 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// staleFor is how long ago this node's state was that of the leader, as far as it knows. A follower hears of a commit with the next
-// entries or when the leader has been idle for a while, and may hold it back for a moment.
-func (n *Node) staleFor() time.Duration {
-	if n.group.lead.current() != nil {
-		return 0
-	}
-	last := n.group.raft.LastContact()
-	if last.IsZero() {
-		last = n.started
-	}
-	return max(0, time.Since(last)) + 2*n.cfg.Raft.CommitTimeout + applyDelay
-}
-
 // forwarded answers what another node sent here because it takes this one for the leader. If it is wrong, it is told: sending the
 // request on could go round in circles while news of an election travels.
-func (f *forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
-	if !f.n.leadsHere() {
-		p, other := f.n.compass.elsewhere()
-		if !other {
-			api.WriteError(w, job.Errorf(job.CodeNotLeader, "ask another node", "this node does not lead, and knows nobody who does"))
-			return
-		}
-		w.Header().Set(client.LeaderHeader, p.addr)
-		api.WriteError(w, errNotLeader(p))
+func (f *Forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
+	l, _ := f.t.Wait(r.Context(), Deadline(), func(l Leader) bool { return l.Known() || !f.t.leadsSoon() })
+	switch {
+	case l.Epoch != nil:
+	case l.Elsewhere():
+		w.Header().Set(client.LeaderHeader, l.Addr)
+		api.WriteError(w, errNotLeader(l))
+		return
+	default:
+		api.WriteError(w, job.Errorf(job.CodeNotLeader, "ask another node", "this node does not lead, and knows no leader"))
 		return
 	}
-	if key := r.Header.Get(headerKey); key != "" {
-		r = r.WithContext(api.WithRequestKey(r.Context(), key, r.Header.Get(headerRepeat) != ""))
+	if key := r.Header.Get(HeaderKey); key != "" {
+		r = r.WithContext(api.WithRequestKey(r.Context(), key, r.Header.Get(HeaderRepeat) != ""))
 	}
-	f.local.ServeHTTP(w, r)
+	f.o.Local.ServeHTTP(w, r)
 }
 
 // outgoing is a request as it is sent to the leader, under the leader's own name: this node's name and the origin of the request were
 // looked at here, and mean nothing there.
-func (f *forwarder) outgoing(ctx context.Context, r *http.Request, p place) *http.Request {
+func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *http.Request {
 	out := r.Clone(ctx)
 	out.RequestURI = ""
-	out.URL = &url.URL{Scheme: "http", Host: p.addr, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	out.URL = &url.URL{Scheme: "http", Host: l.Addr, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	out.Close, out.GetBody, out.TransferEncoding, out.Trailer = false, nil, nil, nil
-	out.Host = p.addr
+	out.Host = l.Addr
 	dropHops(out.Header)
 	dropOrigin(out.Header)
-	out.Header.Set(headerForwarded, f.n.cfg.NodeID)
+	out.Header.Set(HeaderForwarded, f.o.Self)
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header.Set("User-Agent", "") // none of net/http's
 	}
@@ -197,30 +195,22 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// stream carries a request through that is too large to keep, or whose answer is. It is not repeated: whoever reads a stream goes on
-// where it ended, and the lines of a bulk create are safe to send again.
-func (f *forwarder) stream(w http.ResponseWriter, r *http.Request) {
-	c := &carriage{f: f, w: w, r: r, until: time.Now().Add(leaderWait*3/4 + mrand.N(leaderWait/4))}
-	for {
-		p := f.n.compass.leader()
+// stream carries a request through that is too large to keep, or whose answer is. It is not repeated: who reads a stream goes on where
+// it ended, and the lines of a bulk create are safe to send again.
+func (f *Forwarder) stream(w http.ResponseWriter, r *http.Request) {
+	switch l, ok := f.t.NewAttempts().Leader(r.Context()); {
+	case !ok:
+		(&request{f: f, w: w, r: r}).fail()
+	case l.Epoch == nil:
+		f.proxy(w, r, l)
+	default:
+		h := &holdingWriter{to: w, header: http.Header{}}
+		f.o.Local.ServeHTTP(h, r)
 		switch {
-		case f.n.leadsHere():
-			h := &holdingWriter{to: w, header: http.Header{}}
-			f.local.ServeHTTP(h, r)
-			switch {
-			case h.status == http.StatusMisdirectedRequest:
-				api.WriteError(w, errLostStream)
-			case h.held:
-				h.release()
-			}
-			return
-		case p.addr != "" && p.id != f.n.cfg.NodeID:
-			f.proxy(w, r, p)
-			return
-		}
-		if !c.pause(p.moved, leaderWait) {
-			c.fail()
-			return
+		case h.status == http.StatusMisdirectedRequest:
+			api.WriteError(w, errLostStream)
+		case h.held:
+			h.release()
 		}
 	}
 }
@@ -229,18 +219,18 @@ func (f *forwarder) stream(w http.ResponseWriter, r *http.Request) {
 // "not the leader" would be about a node that it knows nothing of.
 var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment", "the leadership changed before anything of this was answered")
 
-func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
-	ctx, cancel := f.n.compass.replaced(r.Context(), p)
+func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
+	ctx, cancel := f.t.Replaced(r.Context(), l)
 	defer cancel()
 	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the body.
 	_ = http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // unsupported is fine: HTTP/2 always is
 	rp := &httputil.ReverseProxy{
 		Transport: f.long, FlushInterval: -1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", p.addr, p.addr
+			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", l.Addr, l.Addr
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			dropOrigin(pr.Out.Header)
-			pr.Out.Header.Set(headerForwarded, f.n.cfg.NodeID)
+			pr.Out.Header.Set(HeaderForwarded, f.o.Self)
 			pr.Out.GetBody = nil
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -256,13 +246,13 @@ func (f *forwarder) proxy(w http.ResponseWriter, r *http.Request, p place) {
 				return
 			}
 			if neverConnected(err) || r.Method == http.MethodGet {
-				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", p.id, p.addr))
+				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr))
 				return
 			}
 			w.Header().Set("Connection", "close")
 			api.WriteError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again", "the leader was lost while this was on its way: it may or may not have been done"))
 		},
-		ErrorLog: newRaftLogger(f.n.cfg.Logger).StandardLogger(nil),
+		ErrorLog: f.o.ErrorLog,
 	}
 	rp.ServeHTTP(&patientWriter{w, http.NewResponseController(w)}, r.WithContext(ctx))
 }
@@ -272,18 +262,3 @@ func neverConnected(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
-
-// patientWriter gives a client that does not read a limited time: a handler must not wait for it for ever.
-type patientWriter struct {
-	http.ResponseWriter
-	rc *http.ResponseController
-}
-
-func (w *patientWriter) Write(b []byte) (int, error) {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // unsupported is fine
-	defer w.rc.SetWriteDeadline(time.Time{})               //nolint:errcheck // net/http would leave it on the connection
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

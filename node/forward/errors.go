@@ -1,0 +1,72 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// ErrNoLeader answers what needs a leader when none is known.
+func ErrNoLeader() error {
+	return job.Errorf(job.CodeNoLeader, "try again in a moment", "nobody leads right now; nothing was changed")
+}
+
+// ErrNoQuorum is ErrNoLeader with why: "who is missing; what to do about it", empty if that is not known.
+func ErrNoQuorum(why string) error {
+	if why == "" {
+		return ErrNoLeader()
+	}
+	text, remedy, _ := strings.Cut(why, "; ")
+	return job.Errorf(job.CodeNoLeader, remedy, "nobody leads: %s; nothing was changed", text)
+}
+
+func errNotLeader(l Leader) error {
+	return job.Errorf(job.CodeNotLeader, "talk to "+l.Addr, "this node does not lead; %s does", l.ID)
+}
+
+var errReplaced = job.Errorf(job.CodeNotLeader, "talk to the new leader", "another node leads by now")
+
+func errStopping() error {
+	return job.Errorf(job.CodeNotReady, "use another node, or wait until this one is back", "this node is stopping; nothing was changed")
+}
+
+// Leading is this node's current leadership. It does not wait for one: a request comes here when there is one, and is sent on if there
+// is none any more.
+func (t *Tracker) Leading() (*Epoch, error) {
+	l := t.Leader()
+	switch {
+	case l.Epoch != nil:
+		return l.Epoch, nil
+	case l.Elsewhere():
+		return nil, errNotLeader(l)
+	}
+	return nil, ErrNoLeader()
+}
+
+// why is which voters are missing, asked for only if no node leads.
+func (t *Tracker) why(ctx context.Context) string {
+	if l := t.Leader(); l.Epoch != nil || l.ID != "" || t.leadsSoon() || t.left() || t.o.Why == nil {
+		return ""
+	}
+	return t.o.Why(ctx)
+}
+
+// Explain turns the error of a proposal into what a client is told.
+func Explain(err error) error {
+	var known *job.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, fsm.ErrTooLarge):
+		return job.Errorf(job.CodeTooLarge, "make it smaller", "the request is larger than a log entry may be")
+	case errors.Is(err, scheduler.ErrNotApplied):
+		return job.Errorf(job.CodeNoLeader, "try again", "this node lost its leadership; nothing was changed")
+	}
+	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "it may or may not have been done: %v", err)
+}

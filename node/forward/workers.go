@@ -1,0 +1,195 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+)
+
+// Member is what the local worker's way to the leader asks of this node's membership.
+type Member interface {
+	Ref() *job.NodeRef // what the worker says about its node
+	Removed() bool     // the cluster no longer has this node
+	Alone() bool       // the cluster has no other node
+	Others() []string  // addresses of the other members
+}
+
+// WorkerOptions describe the local worker's way to the leader.
+type WorkerOptions struct {
+	Tracker  *Tracker
+	Member   Member
+	Stopping func() bool
+	Pause    time.Duration // how long a registration waits before it tries again; default RegisterPause
+	Leader   []client.LeaderOption
+}
+
+// WorkerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another does. When the
+// leader changes, calls to the old one end with CodeNotLeader, and the worker registers with the new one.
+type WorkerRoute struct {
+	o WorkerOptions
+	t *Tracker
+
+	mu    sync.Mutex
+	addrs []string
+	far   *client.Leader // at one of addrs
+}
+
+// RegisterPause is how long a registration waits before it tries again. The worker's own pauses grow, and would let a new leader wait.
+const RegisterPause = 25 * time.Millisecond
+
+// NewWorkerRoute makes a route.
+func NewWorkerRoute(o WorkerOptions) *WorkerRoute {
+	if o.Pause == 0 {
+		o.Pause = RegisterPause
+	}
+	return &WorkerRoute{o: o, t: o.Tracker}
+}
+
+// remote is the way to the leader at an address, or through any of several nodes.
+func (r *WorkerRoute) remote(addrs ...string) *client.Leader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.addrs, addrs) {
+		if r.far != nil {
+			r.far.Close()
+		}
+		r.addrs, r.far = addrs, client.NewLeader(addrs, r.o.Leader...)
+	}
+	return r.far
+}
+
+// around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut off and HTTP is not:
+// the others have a leader then, they say who, and this node's slots need not stand idle. Raft gets a moment to name one first.
+func (r *WorkerRoute) around(l Leader) []string {
+	if l.ID != "" || time.Since(l.Since) < newsWait || r.o.Stopping() && !r.out() {
+		return nil
+	}
+	return r.o.Member.Others()
+}
+
+// out says that this node was removed from the cluster. It gets no more work then, but what its worker has in hand is finished, and the
+// leader hears of it: otherwise a run that did its work would be done again elsewhere, or be recorded as lost. Raft no longer says who leads.
+func (r *WorkerRoute) out() bool { return r.t.Epoch() == nil && r.o.Member.Removed() }
+
+// Close gives up connections.
+func (r *WorkerRoute) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.far != nil {
+		r.far.Close()
+	}
+}
+
+// Register waits for a leader, as long as it may: an election or a takeover is over in a moment, and until then this node's
+// slots stand idle.
+func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session, error) {
+	for {
+		var s job.Session
+		err := ErrNoLeader()
+		q.Node = r.o.Member.Ref()
+		if out := r.out(); !out || len(q.Held) > 0 {
+			q := q
+			if out {
+				q.Slots, q.Prefetch = len(q.Held), 0
+			}
+			s, err = route(ctx, r, q, func(s *scheduler.Scheduler, ctx context.Context, q job.Register) (job.Session, error) {
+				q.Sole = r.o.Member.Alone()
+				return s.Register(ctx, q)
+			}, (*client.Leader).Register)
+		}
+		switch job.CodeOf(err) {
+		case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeUnavailable, job.CodeOutcomeUnknown:
+		default:
+			return s, err
+		}
+		l := r.t.Leader()
+		wait := r.o.Pause
+		if len(r.around(l)) > 0 {
+			wait *= 10 // each try asks all members, and this may go on for as long as a majority is away
+		}
+		t := time.NewTimer(wait + rand.N(wait))
+		select {
+		case <-t.C:
+		case <-l.Changed:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return job.Session{}, err
+		}
+	}
+}
+
+func (r *WorkerRoute) Poll(ctx context.Context, q job.Poll) (job.PollReply, error) {
+	if r.out() {
+		q.Free = 0
+	}
+	return route(ctx, r, q, (*scheduler.Scheduler).Poll, (*client.Leader).Poll)
+}
+
+func (r *WorkerRoute) Heartbeat(ctx context.Context, q job.Heartbeat) (job.HeartbeatReply, error) {
+	if r.out() {
+		if len(q.Held) == 0 {
+			return job.HeartbeatReply{}, ErrNoLeader() // it has handed in everything: its session may end
+		}
+		q.Free = 0
+	}
+	return route(ctx, r, q, (*scheduler.Scheduler).Heartbeat, (*client.Leader).Heartbeat)
+}
+
+func (r *WorkerRoute) Report(ctx context.Context, q job.Report) (job.ReportReply, error) {
+	return route(ctx, r, q, (*scheduler.Scheduler).Report, (*client.Leader).Report)
+}
+
+// Output makes the route an executor.OutputTaker.
+func (r *WorkerRoute) Output(ctx context.Context, q job.Output) (job.OutputReply, error) {
+	return route(ctx, r, q, (*scheduler.Scheduler).Output, (*client.Leader).Output)
+}
+
+// route makes a call where the leader is.
+func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q, near func(*scheduler.Scheduler, context.Context, Q) (A, error),
+	far func(*client.Leader, context.Context, Q) (A, error)) (A, error) {
+	var none A
+	l := r.t.Leader()
+	if l.Epoch != nil {
+		return near(l.Epoch.Scheduler, ctx, q)
+	}
+	addrs := []string{l.Addr}
+	if !l.Elsewhere() {
+		if addrs = r.around(l); len(addrs) == 0 {
+			return none, ErrNoLeader()
+		}
+	}
+	call, cancel := r.t.Replaced(ctx, l) // as soon as raft names another one, that is who counts
+	defer cancel()
+	a, err := far(r.remote(addrs...), call, q)
+	switch code := job.CodeOf(err); {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(context.Cause(call), errReplaced):
+		return none, errReplaced
+	case l.Elsewhere() && (code == job.CodeUnavailable || code == job.CodeOutcomeUnknown):
+		// If it died, the others notice in a moment, and the worker should be there when its successor is. Its own pauses grow.
+		if r.replaced(ctx, l) {
+			return none, errReplaced
+		}
+	}
+	return a, err
+}
+
+// newsWait is about how long raft takes to notice that its leader is gone.
+const newsWait = time.Second
+
+// replaced waits a little for news that l no longer leads.
+func (r *WorkerRoute) replaced(ctx context.Context, l Leader) bool {
+	_, yes := r.t.Wait(ctx, time.Now().Add(newsWait), func(now Leader) bool {
+		return now.Epoch != nil || now.ID != l.ID || now.Addr != l.Addr
+	})
+	return yes
+}
