@@ -385,8 +385,8 @@ var corruptions = map[string]func(m *model) bool{
 		m.in.Final.Dead = m.in.Final.Dead[1:]
 		return true
 	},
-	"another next run":  func(m *model) bool { return inc((*int64)(&m.job().NextRunAt), 60_000) },
-	"a replica differs": func(m *model) bool { m.in.Final.Digests["n3"] = "z"; return true },
+	"another next run":     func(m *model) bool { return inc((*int64)(&m.job().NextRunAt), 60_000) },
+	"a replica differs":    func(m *model) bool { m.in.Final.Digests["n3"] = "z"; return true },
 	"it was never created": func(m *model) bool { m.in.Calls = m.in.Calls[1:]; return true },
 	"a run out of nowhere": func(m *model) bool {
 		k := job.RunKey{Job: jobA, At: m.end, Origin: job.OriginManual}
