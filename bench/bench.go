@@ -101,8 +101,9 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects, crew: w, stop: w.stop}, nil
 }
 
-// begin is how a scenario with runs begins: with some idle jobs, with what carries the runs out, and with a client of the leader. rate is
-// how many jobs a second were created meanwhile, 0 if none were. On success the target is the caller's to stop.
+// begin is how a scenario with runs begins: with some idle jobs, with what carries the runs out, and with a client of
+// the leader. rate is how many jobs a second were created meanwhile, 0 if none were. On success the target is the
+// caller's to stop.
 func (b *Bench) begin(ctx context.Context, idle int) (t target, c *client.Client, rate float64, err error) {
 	if rate, err = b.fill(ctx, idle); err != nil {
 		return t, nil, 0, err
@@ -116,7 +117,8 @@ func (b *Bench) begin(ctx context.Context, idle int) (t target, c *client.Client
 	return t, c, rate, err
 }
 
-// account is how a scenario with runs ends: it stops the target and holds what that saw against the history above after.
+// account is how a scenario with runs ends: it stops the target and holds what that saw against the history above
+// after.
 func (b *Bench) account(ctx context.Context, c *client.Client, t target, r *Result, after uint64, ids []job.ID) (*account, error) {
 	seen, err := t.effects()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 )
 
-// patient is for requests under load: they may take long, and a node that does not answer at all must not hold a measurement for ever.
+// patient is for requests under load: they may take long, and a node that does not answer at all must not hold a
+// measurement for ever.
 var patient = client.WithTimeout(time.Minute)
 
 // Cluster is what is measured: processes of our own, or a cluster at an address.

@@ -75,7 +75,8 @@ func (l *lines) Read(p []byte) (int, error) {
 	return l.buf.Read(p)
 }
 
-// name is a job's name: scattered, as names of people's jobs are, so that the name index is not filled from left to right.
+// name is a job's name: scattered, as names of people's jobs are, so that the name index is not filled from left to
+// right.
 func name(prefix string, i int) string { return string(appendName(nil, prefix, i)) }
 
 func appendName(b []byte, prefix string, i int) []byte {
@@ -97,7 +98,8 @@ type text []byte
 func (t text) str(s string) text { return append(t, s...) }
 func (t text) num(n int) text    { return strconv.AppendInt(t, int64(n), 10) }
 
-// idle makes jobs that are not due while anything is measured: daily ones, spread over the minutes of the day from two hours hence.
+// idle makes jobs that are not due while anything is measured: daily ones, spread over the minutes of the day from two
+// hours hence.
 func idle(from time.Time) maker {
 	from = from.UTC().Add(2 * time.Hour)
 	minute := from.Hour()*60 + from.Minute()

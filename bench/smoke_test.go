@@ -17,7 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd"
 )
 
-// asCarillon makes this test binary the program itself. Whatever it starts inherits it, so that nodes and workers are real processes.
+// asCarillon makes this test binary the program itself. Whatever it starts inherits it, so that nodes and workers are
+// real processes.
 const asCarillon = "CARILLON_BENCH_TEST"
 
 func TestMain(m *testing.M) {

@@ -24,8 +24,8 @@ func (b *Bench) Steady(ctx context.Context) (*Result, error) { return b.steady(c
 // Lag is Steady at a rate that costs nothing: what is left is how late a run starts.
 func (b *Bench) Lag(ctx context.Context) (*Result, error) { return b.steady(ctx, "lag", nil) }
 
-// Failover is Steady while the leader is killed and comes back, over and over. The workers live in other processes, so that nothing
-// may be repeated.
+// Failover is Steady while the leader is killed and comes back, over and over. The workers live in other processes, so
+// that nothing may be repeated.
 func (b *Bench) Failover(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) < 3 {
 		return nil, fmt.Errorf("to lose a leader takes a cluster of three that this command started: without --addr, --nodes 3")

@@ -83,8 +83,8 @@ func (a *account) once(ids []job.ID, at int64) {
 	}
 }
 
-// every expects runs of every job with a fixed distance, without a hole: the first not after from, the last within one step of to, but for
-// what runs were late by and a second more.
+// every expects runs of every job with a fixed distance, without a hole: the first not after from, the last within one
+// step of to, but for what runs were late by and a second more.
 func (a *account) every(ids []job.ID, step, from, to int64) {
 	times := make(map[job.ID][]int64, len(ids))
 	for key := range a.records {

@@ -118,7 +118,8 @@ func TestOnceFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Each of two jobs runs every second, from 1.2 s to 8.2 s and from 1.7 s to 8.7 s; measured is the time from 3 s to 8 s.
+// Each of two jobs runs every second, from 1.2 s to 8.2 s and from 1.7 s to 8.7 s; measured is the time from 3 s to 8
+// s.
 func TestEveryFindsWhatIsWrong(t *testing.T) {
 	ids := []job.ID{1, 2}
 	series := func(s *scene, id job.ID, from, to int64, but ...int64) {

@@ -118,8 +118,8 @@ func free(file string, force bool) error {
 	return usage("name a file, or - for standard output", "%s is not a regular file", file)
 }
 
-// writeWhole puts a file in place when it is complete and durable, or leaves nothing. The file has a name of its own until then: two
-// backups at a time must not write into one.
+// writeWhole puts a file in place when it is complete and durable, or leaves nothing. The file has a name of its own
+// until then: two backups at a time must not write into one.
 func writeWhole(file string, force bool, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(file)
 	f, err := os.CreateTemp(dir, filepath.Base(file)+".*.tmp")

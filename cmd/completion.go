@@ -9,8 +9,8 @@ import (
 // completionTimeout bounds what a tab may cost. The completion command itself is cobra's.
 const completionTimeout = 500 * time.Millisecond
 
-// strictCompletion makes cobra's completion command refuse a shell that it does not know; it would print its help as if all were well.
-// It is called late: cobra decides here where the script goes.
+// strictCompletion makes cobra's completion command refuse a shell that it does not know; it would print its help as if
+// all were well. It is called late: cobra decides here where the script goes.
 func strictCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -15,10 +15,11 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// There is no container engine where the tests run, so they hold what can be held without one: that the files can be read, that every
-// command in them is one that this binary takes, and that the build line builds.
+// There is no container engine where the tests run, so they hold what can be held without one: that the files can be
+// read, that every command in them is one that this binary takes, and that the build line builds.
 
-// takes runs a command of an image up to the point where a node would start or be asked, and returns what it would start.
+// takes runs a command of an image up to the point where a node would start or be asked, and returns what it would
+// start.
 func takes(t *testing.T, what string, argv []string) (cfg ServerConfig) {
 	t.Helper()
 	if len(argv) > 0 && argv[0] == "/carillon" {

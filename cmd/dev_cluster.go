@@ -19,7 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// devCluster is `carillon dev --nodes N`: real processes on the loopback interface, so that one of them can really be killed.
+// devCluster is `carillon dev --nodes N`: real processes on the loopback interface, so that one of them can really be
+// killed.
 type devCluster struct {
 	out   io.Writer
 	mu    sync.Mutex // of out
@@ -88,8 +89,8 @@ func splitPort(listen string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// keep runs a node until ctx ends, and starts it again after it was killed. A node that ends by itself has a reason to, and ends
-// all.
+// keep runs a node until ctx ends, and starts it again after it was killed. A node that ends by itself has a reason to,
+// and ends all.
 func (d *devCluster) keep(ctx context.Context, n *devNode) error {
 	for {
 		state, err := d.once(ctx, n)

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// A node's remedies speak of the API, because that is what it was asked through. Who typed a command is better told a command.
+// A node's remedies speak of the API, because that is what it was asked through. Who typed a command is better told a
+// command.
 var (
 	apiPhrases = strings.NewReplacer(
 		"GET /api/v1/jobs/{job}/runs lists", "`carillon runs JOB` lists",

@@ -39,8 +39,8 @@ func (l *requestLimit) check() error {
 	return l.bad
 }
 
-// namingFlags are the flags that name one thing. Given and empty they are a variable that is not set, and without this the command would be
-// about everything, or about something without a name.
+// namingFlags are the flags that name one thing. Given and empty they are a variable that is not set, and without this
+// the command would be about everything, or about something without a name.
 var namingFlags = []string{"name", "job", "queue"}
 
 // emptyNames refuses arguments and names that are empty.

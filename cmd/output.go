@@ -32,8 +32,9 @@ func (p *printer) printf(format string, args ...any) {
 	}
 }
 
-// table collects rows. A row may also be one text over the whole width, which does not disturb the columns. On a terminal it is made
-// to fit: a line that wraps is no table. What stands behind a detail mark in a cell is given up first, then the end of the last column.
+// table collects rows. A row may also be one text over the whole width, which does not disturb the columns. On a
+// terminal it is made to fit: a line that wraps is no table. What stands behind a detail mark in a cell is given up
+// first, then the end of the last column.
 type table struct {
 	rows []row
 	wrap bool // let it wrap: nothing may be missing
@@ -244,7 +245,8 @@ func (p *printer) clock(i job.Instant) string {
 	return t.Format("2006-01-02 15:04:05 MST")
 }
 
-// span shows an interval in one go: "12:00–12:11 CET", "2026-11-01 12:00–2026-11-02 12:11 CET"; both ends have their zone if it changes.
+// span shows an interval in one go: "12:00–12:11 CET", "2026-11-01 12:00–2026-11-02 12:11 CET"; both ends have their
+// zone if it changes.
 func (p *printer) span(first, last job.Instant) string {
 	from, to := first.Time().In(p.a.loc), last.Time().In(p.a.loc)
 	layout := "15:04"

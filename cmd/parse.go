@@ -7,7 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// instant reads a time as people give it: RFC 3339, "+90s", "in 10m", "now", or a date and time without an offset in a zone.
+// instant reads a time as people give it: RFC 3339, "+90s", "in 10m", "now", or a date and time without an offset in a
+// zone.
 func instant(flag, s string, now time.Time, loc *time.Location) (time.Time, error) {
 	text := strings.TrimSpace(s)
 	rest, relative := strings.CutPrefix(text, "+")

@@ -75,7 +75,8 @@ func tailNotes(last, o job.RunOutput, follow bool) (notes []string) {
 	return notes
 }
 
-// tailSeen is the end of what was printed. The tail of a finished attempt does not say where it begins in all that the attempt wrote.
+// tailSeen is the end of what was printed. The tail of a finished attempt does not say where it begins in all that the
+// attempt wrote.
 type tailSeen struct{ end string }
 
 func (s *tailSeen) add(text string) {

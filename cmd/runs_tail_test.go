@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// What was written comes once and in order, on standard output alone: over attempts, over gaps, over moments without a leader, and
-// with the end that no part had.
+// What was written comes once and in order, on standard output alone: over attempts, over gaps, over moments without a
+// leader, and with the end that no part had.
 func TestTailFollows(t *testing.T) {
 	answers := []any{
 		job.RunOutput{Status: job.RunPending},

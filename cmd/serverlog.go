@@ -28,8 +28,8 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// notice says something to the user who started a process that lasts: a line of text, or one of the log if that is JSON, so that everything there
-// is.
+// notice says something to the user who started a process that lasts: a line of text, or one of the log if that is
+// JSON, so that everything there is.
 func notice(w io.Writer, format, text, event string, attrs ...any) {
 	if format == "json" {
 		newLogger(w, "info", format).Info(event, attrs...)
@@ -80,7 +80,8 @@ func namesOnly(v pflag.Value) string {
 	return "[" + strings.Join(names, ",") + "]"
 }
 
-// logsJSON says that standard error is a log of JSON lines, as far as the command line tells: it may not have been understood.
+// logsJSON says that standard error is a log of JSON lines, as far as the command line tells: it may not have been
+// understood.
 func (a *app) logsJSON() bool {
 	for i, arg := range a.args {
 		if arg == "--log-format=json" || arg == "--log-format" && i+1 < len(a.args) && a.args[i+1] == "json" {

@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs this binary as carillon until a line of its standard error has the text, stops it, and returns what it wrote.
+// start runs this binary as carillon until a line of its standard error has the text, stops it, and returns what it
+// wrote.
 func startUntil(t *testing.T, env []string, text string, args ...string) []byte {
 	t.Helper()
 	exe, err := os.Executable()
@@ -93,8 +94,8 @@ func startUntil(t *testing.T, env []string, text string, args ...string) []byte 
 	return log
 }
 
-// With --log-format json every line on standard error is one, from the first to the last, and the first says what was started. No secret is
-// in it.
+// With --log-format json every line on standard error is one, from the first to the last, and the first says what was
+// started. No secret is in it.
 func TestJSONLogsHaveNoOtherLines(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

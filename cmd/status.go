@@ -186,7 +186,8 @@ func (p *printer) disk(s client.Status) string {
 	return p.paint(red, "ALMOST FULL: ") + text
 }
 
-// memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing without one.
+// memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing
+// without one.
 func (p *printer) memberTable(s client.Status) table {
 	var t table
 	t.row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "DISK", "")

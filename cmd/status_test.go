@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Each trouble is one line: what, since when, and what to do. A follower's low disk does not claim that nothing is created.
+// Each trouble is one line: what, since when, and what to do. A follower's low disk does not claim that nothing is
+// created.
 func TestStatusShowsTroubles(t *testing.T) {
 	s := newShell(t)
 	now := job.At(time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC))

@@ -245,8 +245,8 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 	})
 }
 
-// sameJob answers a submit whose name is taken: if the job of that name says the same it is there already, as it is in a file of several.
-// The node compares them, as it does for those.
+// sameJob answers a submit whose name is taken: if the job of that name says the same it is there already, as it is in
+// a file of several. The node compares them, as it does for those.
 func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string, taken error) (j job.Job, there bool, err error) {
 	line, err := compactJSON(spec)
 	if err != nil {

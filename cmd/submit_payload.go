@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// payload is what the job does, from the flags that say so. A flag that does not belong to that kind of job is refused: it would
-// otherwise be dropped in silence.
+// payload is what the job does, from the flags that say so. A flag that does not belong to that kind of job is refused:
+// it would otherwise be dropped in silence.
 func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
 	kinds := []struct {
 		kind  string

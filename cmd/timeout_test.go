@@ -18,7 +18,8 @@ func deaf(t *testing.T) string {
 	return l.Addr().String() // the kernel accepts
 }
 
-// No command waits for ever for a node that accepts and does not answer, and a list of addresses goes on to one that does.
+// No command waits for ever for a node that accepts and does not answer, and a list of addresses goes on to one that
+// does.
 func TestTimeoutAndAddresses(t *testing.T) {
 	s := newShell(t)
 	s.populate()

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// buildVersion is set by the linker for releases: -ldflags "-X github.com/carillon-scheduler/carillon/cmd.buildVersion=v1.2.3".
+// buildVersion is set by the linker for releases: -ldflags "-X
+// github.com/carillon-scheduler/carillon/cmd.buildVersion=v1.2.3".
 var buildVersion string
 
 type versionInfo struct {

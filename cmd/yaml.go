@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// toYAML writes JSON as YAML for an editor: fields in the order they have, scripts as blocks, and every text that YAML could take for
-// something else in quotes. (The library's own encoder loses tabs and other things that a payload may contain.)
+// toYAML writes JSON as YAML for an editor: fields in the order they have, scripts as blocks, and every text that YAML
+// could take for something else in quotes. (The library's own encoder loses tabs and other things that a payload may
+// contain.)
 func toYAML(raw []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// epochOne is where the fences and job ids of the first epoch begin: whatever is above it comes from the restored cluster.
+// epochOne is where the fences and job ids of the first epoch begin: whatever is above it comes from the restored
+// cluster.
 const epochOne = 1 << (64 - job.GroupBits - job.EpochBits)
 
 // carillon runs a command and returns what it printed.
@@ -35,8 +36,8 @@ func carillon(t *testing.T, binary string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// A backup from a follower under load becomes a new cluster beside the living old one: it does nothing until it is released, and then nothing that
-// the old one did, before the backup or after it.
+// A backup from a follower under load becomes a new cluster beside the living old one: it does nothing until it is
+// released, and then nothing that the old one did, before the backup or after it.
 func TestBackupBecomesANewCluster(t *testing.T) {
 	heavy(t)
 	t.Parallel()

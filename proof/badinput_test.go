@@ -19,8 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestBadInputNamesFieldAndRemedy sends what people get wrong to the real binary: each gets an error that names the field and the way
-// out, and afterwards nothing has changed.
+// TestBadInputNamesFieldAndRemedy sends what people get wrong to the real binary: each gets an error that names the
+// field and the way out, and afterwards nothing has changed.
 func TestBadInputNamesFieldAndRemedy(t *testing.T) {
 	heavy(t)
 	n := harness.NewNode(t, harness.Build(t), t.TempDir(), "--executors", "http")
@@ -97,7 +97,8 @@ func TestBadInputNamesFieldAndRemedy(t *testing.T) {
 	})
 }
 
-// TestRefusedStarts shows the starts that must not happen, with the words a person sees and the exit code a script gets.
+// TestRefusedStarts shows the starts that must not happen, with the words a person sees and the exit code a script
+// gets.
 func TestRefusedStarts(t *testing.T) {
 	heavy(t)
 	binary := harness.Build(t)

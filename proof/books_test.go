@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// ask makes a call as a program does that wants it done: with one key, through any node, until the answer is certain or ctx ends. It notes the
-// call and what its caller knows in the end.
+// ask makes a call as a program does that wants it done: with one key, through any node, until the answer is certain or
+// ctx ends. It notes the call and what its caller knows in the end.
 func (l *load) ask(ctx context.Context, call checker.Call, do func(context.Context, *client.Client, *checker.Call) error) error {
 	c := &call
 	c.Invoke = job.At(time.Now())
@@ -119,7 +119,8 @@ func (l *load) patch(ctx context.Context, token string, patch []byte, change fun
 	return l.ask(ctx, checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec}, func(ctx context.Context, c *client.Client, call *checker.Call) error {
 		j, err := c.PatchJob(ctx, token, patch, 0)
 		if err == nil {
-			// Nothing else edits it, so what it is now is what this made of it; with that it is known which version it took the place of.
+			// Nothing else edits it, so what it is now is what this made of it; with that it is known which version it took the
+			// place of.
 			call.Answer, call.Version = &j, j.Version-1
 		}
 		return err
@@ -159,8 +160,8 @@ func (l *load) books() *harness.Books {
 	return b
 }
 
-// restSlack is how long something may have been due at the end without anybody having decided about it. All schedules have ended by then and
-// nothing is open.
+// restSlack is how long something may have been due at the end without anybody having decided about it. All schedules
+// have ended by then and nothing is open.
 const restSlack = 100 * time.Millisecond
 
 // final is what a node says at the end.

@@ -106,8 +106,9 @@ func (l *load) stayed(c cutOff) {
 	}
 }
 
-// TestLeaderCutOff cuts the leader off from the other two, both ways and one way, for less than a lease. The others go on without it; it can
-// commit nothing, and its worker starts nothing. What that had in hand it hands in when the cut heals, so nothing is repeated.
+// TestLeaderCutOff cuts the leader off from the other two, both ways and one way, for less than a lease. The others go
+// on without it; it can commit nothing, and its worker starts nothing. What that had in hand it hands in when the cut
+// heals, so nothing is repeated.
 func TestLeaderCutOff(t *testing.T) {
 	beside(t)
 	jobs, cuts, span, wind := 50, 1, 3*time.Second, 3*time.Second
@@ -144,8 +145,8 @@ func TestLeaderCutOff(t *testing.T) {
 	}
 }
 
-// TestWorkerCutOffLetsGo cuts the leader off for longer than a lease while runs take long. Its worker must have let go of them before
-// anybody else gets them, and those of the others stay where they are.
+// TestWorkerCutOffLetsGo cuts the leader off for longer than a lease while runs take long. Its worker must have let go
+// of them before anybody else gets them, and those of the others stay where they are.
 func TestWorkerCutOffLetsGo(t *testing.T) {
 	heavy(t)
 	if !harness.Long() {
@@ -221,9 +222,9 @@ func TestWorkerCutOffLetsGo(t *testing.T) {
 	l.nothingWritten(c.term, c.silent)
 }
 
-// TestFollowerCutOffFromTheLeader cuts one way of three: a follower and the leader do not hear each other, and the third hears both. The
-// follower must not take the leadership from one that works. It says that it is not ready; what its worker has in hand it hands in
-// afterwards.
+// TestFollowerCutOffFromTheLeader cuts one way of three: a follower and the leader do not hear each other, and the
+// third hears both. The follower must not take the leadership from one that works. It says that it is not ready; what
+// its worker has in hand it hands in afterwards.
 func TestFollowerCutOffFromTheLeader(t *testing.T) {
 	heavy(t)
 	if !harness.Long() {

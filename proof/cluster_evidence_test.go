@@ -22,7 +22,8 @@ func firstClaim(history []job.Run, after time.Time) (at job.Instant) {
 	return at
 }
 
-// longestGap is the longest time without a claim during an outage, and when it began: a cut does not happen at an instant.
+// longestGap is the longest time without a claim during an outage, and when it began: a cut does not happen at an
+// instant.
 func longestGap(history []job.Run, o harness.Outage) (took time.Duration, from time.Time) {
 	claims := []job.Instant{job.At(o.Sent)}
 	for _, r := range history {
@@ -39,7 +40,8 @@ func longestGap(history []job.Run, o harness.Outage) (took time.Duration, from t
 	return took, from
 }
 
-// logGaps says for how long nothing was claimed after each outage, and how long the machine itself stood still meanwhile.
+// logGaps says for how long nothing was claimed after each outage, and how long the machine itself stood still
+// meanwhile.
 func (l *load) logGaps(what string, history []job.Run, outages []harness.Outage) {
 	l.t.Helper()
 	type gap struct{ took, stall time.Duration }
@@ -95,8 +97,8 @@ func sessions(t *testing.T, n *harness.Node) (all []session) {
 	return all
 }
 
-// idle: once a worker found out that its session is gone, it starts nothing until it has another one. It finds out when a call fails, and
-// says so. registered is a moment after the fact, and what waited starts with the registration.
+// idle: once a worker found out that its session is gone, it starts nothing until it has another one. It finds out when
+// a call fails, and says so. registered is a moment after the fact, and what waited starts with the registration.
 func (l *load) idle(history []job.Run, o harness.Outage, n *harness.Node, term uint64) {
 	t := l.t
 	t.Helper()
@@ -135,7 +137,8 @@ func (l *load) idle(history []job.Run, o harness.Outage, n *harness.Node, term u
 
 const clock = "15:04:05.000"
 
-// nothingWritten reads the logs of all nodes, which must not run: none has an entry of an old term that was written after an instant.
+// nothingWritten reads the logs of all nodes, which must not run: none has an entry of an old term that was written
+// after an instant.
 func (l *load) nothingWritten(term uint64, after time.Time) {
 	t := l.t
 	t.Helper()

@@ -48,8 +48,8 @@ func (l *load) epochs() (all [3]uint64) {
 	return all
 }
 
-// TestMovedUnderTheirNames kills all three nodes and starts them on other addresses, which their names now stand for: first on fresh ones, then
-// each where another one was before. No operator has to do anything about it.
+// TestMovedUnderTheirNames kills all three nodes and starts them on other addresses, which their names now stand for:
+// first on fresh ones, then each where another one was before. No operator has to do anything about it.
 func TestMovedUnderTheirNames(t *testing.T) {
 	heavy(t)
 	t.Parallel()
@@ -88,8 +88,8 @@ func TestMovedUnderTheirNames(t *testing.T) {
 	l.cl.StopAndCheck()
 }
 
-// TestMovedWithoutNames kills all three nodes and starts them on other ports, which they cannot know: `carillon cluster recover` says it. It is
-// the same cluster afterwards, of the same epoch.
+// TestMovedWithoutNames kills all three nodes and starts them on other ports, which they cannot know:
+// `carillon cluster recover` says it. It is the same cluster afterwards, of the same epoch.
 func TestMovedWithoutNames(t *testing.T) {
 	heavy(t)
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// TestMajorityLost kills two of three nodes, with the leader among them and without it. The third refuses what it cannot do and says
-// why, shows what it knows, starts nothing, and goes on as soon as one other is back.
+// TestMajorityLost kills two of three nodes, with the leader among them and without it. The third refuses what it
+// cannot do and says why, shows what it knows, starts nothing, and goes on as soon as one other is back.
 func TestMajorityLost(t *testing.T) {
 	heavy(t)
 	t.Parallel() // most of it is waiting
@@ -166,8 +166,8 @@ func index(tb testing.TB, n *harness.Node, name string) uint64 {
 	return i
 }
 
-// flood makes entries as fast as it goes until it is enough: edits of jobs that never run, many side by side, each a request and an entry of
-// its own.
+// flood makes entries as fast as it goes until it is enough: edits of jobs that never run, many side by side, each a
+// request and an entry of its own.
 func (l *load) flood(leader *harness.Node, enough func() bool) (edits int64) {
 	t := l.t
 	t.Helper()

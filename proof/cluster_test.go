@@ -47,7 +47,8 @@ func newClusterLoadAt(t *testing.T, seed uint64, n int, overlaps []string, targe
 
 const manualJobs = 5
 
-// What jobs do when an earlier run of theirs is open. Only where all may overlap is every occurrence that did not run one too many.
+// What jobs do when an earlier run of theirs is open. Only where all may overlap is every occurrence that did not run
+// one too many.
 var (
 	mixed = []string{job.OverlapAllow, job.OverlapSkip}
 	allow = []string{job.OverlapAllow}
@@ -88,8 +89,8 @@ func (l *load) seconds(n int, overlaps []string) {
 	l.t.Fatal(err)
 }
 
-// endAll gives the recurring jobs an end, several at a time and through all nodes, each some time after its own edit: on a busy machine all of
-// them together may take long. It returns when all have ended.
+// endAll gives the recurring jobs an end, several at a time and through all nodes, each some time after its own edit:
+// on a busy machine all of them together may take long. It returns when all have ended.
 func (l *load) endAll(in time.Duration) time.Time {
 	l.t.Helper()
 	tokens := make(chan string)
@@ -156,7 +157,8 @@ func (l *load) settle(in time.Duration) (*harness.Books, checker.Report) {
 	return b, r
 }
 
-// TestClusterSurvivesKillsOfTheLeader kills the leader, again and again, and then asks of every occurrence what became of it.
+// TestClusterSurvivesKillsOfTheLeader kills the leader, again and again, and then asks of every occurrence what became
+// of it.
 func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 	beside(t)
 	jobs, kills, wind := 200, 4, 4*time.Second
@@ -192,10 +194,10 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 	l.cl.StopAndCheck()
 }
 
-// TestPausedLeaderCommitsNothing stops the leader's process for ten seconds. The others go on without it; when it wakes up it still
-// thinks that it leads, and may do nothing about it: no log has an entry of its term from after that, and its worker, once it found out that
-// its session is gone, starts nothing until it has another. Ten seconds are less than a lease: its worker's runs stay its own, so
-// nothing may be repeated.
+// TestPausedLeaderCommitsNothing stops the leader's process for ten seconds. The others go on without it; when it wakes
+// up it still thinks that it leads, and may do nothing about it: no log has an entry of its term from after that, and
+// its worker, once it found out that its session is gone, starts nothing until it has another. Ten seconds are less
+// than a lease: its worker's runs stay its own, so nothing may be repeated.
 func TestPausedLeaderCommitsNothing(t *testing.T) {
 	beside(t)
 	jobs, pauses, wind := 50, 1, 3*time.Second
@@ -280,8 +282,9 @@ func TestRollingRestartMissesNothing(t *testing.T) {
 	l.cl.StopAndCheck()
 }
 
-// TestReadsAndEditsDoNotStopTheLeader reads and edits jobs from all sides while they fire. Each of these looks at the store, at the
-// leader's clock and at its members; in whatever order they do so, everybody gets an answer, and the load goes on.
+// TestReadsAndEditsDoNotStopTheLeader reads and edits jobs from all sides while they fire. Each of these looks at the
+// store, at the leader's clock and at its members; in whatever order they do so, everybody gets an answer, and the load
+// goes on.
 func TestReadsAndEditsDoNotStopTheLeader(t *testing.T) {
 	heavy(t)
 	t.Parallel()

@@ -31,8 +31,8 @@ func (l *load) raised() (n int) {
 	return n
 }
 
-// TestRollingUpgrade replaces a binary by one of a higher feature level under load, one node at a time. The level is raised when the last one
-// is replaced and not before: until then one can go back. Afterwards an old binary is refused.
+// TestRollingUpgrade replaces a binary by one of a higher feature level under load, one node at a time. The level is
+// raised when the last one is replaced and not before: until then one can go back. Afterwards an old binary is refused.
 func TestRollingUpgrade(t *testing.T) {
 	heavy(t)
 	t.Parallel()

@@ -42,8 +42,8 @@ type recording struct {
 	executors string
 }
 
-// record runs a small workload under strace. Without workers it only creates jobs: then there is less for the node to write, and less
-// that happens to sync something it forgot.
+// record runs a small workload under strace. Without workers it only creates jobs: then there is less for the node to
+// write, and less that happens to sync something it forgot.
 func record(t *testing.T, binary string, workers bool, snapshots int) *recording {
 	t.Helper()
 	dir := t.TempDir() // it exists, is empty, and its own name is not the node's business
@@ -105,8 +105,8 @@ func (l *load) durableCreates() (said []fact) {
 	return said
 }
 
-// durableRuns triggers runs, over a number of snapshots: they cut off the beginning of the log, and must not do so before they are
-// durable themselves.
+// durableRuns triggers runs, over a number of snapshots: they cut off the beginning of the log, and must not do so
+// before they are durable themselves.
 func (l *load) durableRuns(snapshots int) (said []fact) {
 	l.t.Helper()
 	ctx := context.Background()
@@ -186,8 +186,8 @@ func (c cut) String() string {
 	return fmt.Sprintf("line %d, unsynced writes torn by %d bytes", c.pos, c.tear.Unit)
 }
 
-// cuts chooses where the power goes: at the very moment something is said, at random, and while the node first starts. Each is tried
-// with everything lost that was not synced, and with a part of it.
+// cuts chooses where the power goes: at the very moment something is said, at random, and while the node first starts.
+// Each is tried with everything lost that was not synced, and with a part of it.
 func (r *recording) cuts(rng *rand.Rand, atFacts, anywhere, early int) []cut {
 	var out []cut
 	both := func(pos int) {
@@ -360,8 +360,8 @@ func (in *inventory) misses(f fact) string {
 	return ""
 }
 
-// TestDurabilityThatAPageCacheCannotFake takes the power away. kill -9 cannot show a missing fsync, because the page cache survives
-// it; a directory rebuilt from the synced writes alone can.
+// TestDurabilityThatAPageCacheCannotFake takes the power away. kill -9 cannot show a missing fsync, because the page
+// cache survives it; a directory rebuilt from the synced writes alone can.
 func TestDurabilityThatAPageCacheCannotFake(t *testing.T) {
 	heavy(t)
 	t.Parallel() // most of it is waiting

@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// wild are jobs with every policy there is, and users who change, pause, run, cancel, backfill, redrive, purge and delete them meanwhile.
+// wild are jobs with every policy there is, and users who change, pause, run, cancel, backfill, redrive, purge and
+// delete them meanwhile.
 type wild struct {
 	*load
 	seed uint64
@@ -48,7 +49,8 @@ func newWild(l *load, seed uint64, n int) *wild {
 	return w
 }
 
-// answer is the nature of a job's target: quick, slow, failing, hanging. It goes by the name, and by the attempt where it is a matter of luck.
+// answer is the nature of a job's target: quick, slow, failing, hanging. It goes by the name, and by the attempt where
+// it is a matter of luck.
 func (w *wild) answer(s harness.Seen) (time.Duration, int) {
 	h := fnv.New64a()
 	fmt.Fprint(h, s.Token)
@@ -106,10 +108,11 @@ func (w *wild) spec(rng *rand.Rand, name string) job.Spec {
 	if rng.IntN(6) == 0 {
 		s.Jitter = job.Duration(500 * time.Millisecond)
 	}
-	// No max_runs: the due index knows one step later that they are used up, and an edit or a delete in between leaves a record of an
-	// occurrence that would not have run. The checker says so.
+	// No max_runs: the due index knows one step later that they are used up, and an edit or a delete in between leaves a
+	// record of an occurrence that would not have run. The checker says so.
 	s.Priority = pick(rng, "critical", "high", "normal", "low")
-	// An edit of the schedule may bring a second occurrence into the second of the last one, and the default key has no more than seconds.
+	// An edit of the schedule may bring a second occurrence into the second of the last one, and the default key has no
+	// more than seconds.
 	s.IdempotencyKey = "{job_id}:{scheduled_at_unix_ms}"
 	return s
 }

@@ -164,8 +164,8 @@ func (f *fire) tearTail() {
 	if err := n.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	// Its worker has no secret any more by which it would be known: it waits until the lease of the one before has ended, and only then is
-	// the outage over. Until then that one has what it was given.
+	// Its worker has no secret any more by which it would be known: it waits until the lease of the one before has ended,
+	// and only then is the outage over. Until then that one has what it was given.
 	harness.Eventually(t, harness.ReadyLimit, n.ID+" has registered its worker", func() bool {
 		life := n.Log()
 		return bytes.Contains(life[bytes.LastIndex(life, []byte("--- life")):], []byte("msg=registered"))
@@ -209,8 +209,8 @@ func (f *fire) calm() {
 	f.goesOn()
 }
 
-// TestEverythingAtOnce does to three nodes under load what a seed picks, over and over: kill -9, pauses, cuts, full disks, damaged logs,
-// restarts. At the end every occurrence is accounted for, and the three know the same.
+// TestEverythingAtOnce does to three nodes under load what a seed picks, over and over: kill -9, pauses, cuts, full
+// disks, damaged logs, restarts. At the end every occurrence is accounted for, and the three know the same.
 func TestEverythingAtOnce(t *testing.T) {
 	beside(t)
 	jobs, span, wind, lease := 20, 2*time.Second, 2*time.Second, 4*time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// killer is the load with a hand on the process. Each of its phases ends with a dead process; where it is aimed decides what the
-// process was doing when it died.
+// killer is the load with a hand on the process. Each of its phases ends with a dead process; where it is aimed decides
+// what the process was doing when it died.
 type killer struct {
 	*load
 	bulkLines, hotLines int
@@ -24,7 +24,8 @@ func (k *killer) upTo(d time.Duration) time.Duration {
 	return time.Duration(k.rng.Int64N(int64(d) + 1))
 }
 
-// quick and slow are how the target answers. Some one-offs it refuses twice, so that there are retries about when the process dies.
+// quick and slow are how the target answers. Some one-offs it refuses twice, so that there are retries about when the
+// process dies.
 func quick(s harness.Seen) (time.Duration, int) {
 	return rand.N(25 * time.Millisecond), verdict(s)
 }
@@ -52,7 +53,8 @@ func (k *killer) revive() {
 	k.node.Start()
 }
 
-// bulk dies while a file is being taken in: some lines are answered, some are done and not answered, some were never read.
+// bulk dies while a file is being taken in: some lines are answered, some are done and not answered, some were never
+// read.
 func (k *killer) bulk() {
 	b := k.oneOffs(k.bulkLines, time.Now().Add(time.Second+k.upTo(3*time.Second)))
 	k.bulks++
@@ -179,8 +181,8 @@ func (k *killer) beginning() {
 	k.node.Kill("while beginning")
 }
 
-// TestKillNineAccountsForEveryOccurrence kills the process twenty times in the middle of everything it does, and then asks of every
-// occurrence what became of it.
+// TestKillNineAccountsForEveryOccurrence kills the process twenty times in the middle of everything it does, and then
+// asks of every occurrence what became of it.
 func TestKillNineAccountsForEveryOccurrence(t *testing.T) {
 	heavy(t)
 	t.Parallel()
@@ -222,9 +224,9 @@ func TestKillNineAccountsForEveryOccurrence(t *testing.T) {
 	}
 	stop()
 
-	// A quiet time, in which nothing may be repeated: a double now has no kill to hide behind. Recurring jobs now take longer than their
-	// interval, so that half of them skip occurrences, the last one too. (Earlier it would not do: a run that is killed five times is
-	// taken to be the cause and goes to the dead letters.)
+	// A quiet time, in which nothing may be repeated: a double now has no kill to hide behind. Recurring jobs now take
+	// longer than their interval, so that half of them skip occurrences, the last one too. (Earlier it would not do: a run
+	// that is killed five times is taken to be the cause and goes to the dead letters.)
 	target.Behave(func(s harness.Seen) (time.Duration, int) {
 		if strings.HasPrefix(s.Token, "every-") {
 			return 1500*time.Millisecond + rand.N(2*time.Second), http.StatusOK

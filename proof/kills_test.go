@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// killsOf is how many kills are asked for, over how long at least: CARILLON_KILLS, and CARILLON_KILLS_MINUTES, which is one for every sixteen
-// kills unless it is given.
+// killsOf is how many kills are asked for, over how long at least: CARILLON_KILLS, and CARILLON_KILLS_MINUTES, which is
+// one for every sixteen kills unless it is given.
 func killsOf(t *testing.T) (kills int, span time.Duration) {
 	t.Helper()
 	text := os.Getenv("CARILLON_KILLS")
@@ -36,8 +36,9 @@ func killsOf(t *testing.T) (kills int, span time.Duration) {
 	return kills, time.Duration(minutes * float64(time.Minute))
 }
 
-// TestKills kills leaders, followers and workers at random moments under a mixed load: jobs that fire every second, runs by hand, one-offs for nodes,
-// workers and pull workers. What is down comes back at once. Then the checker asks of every occurrence what became of it.
+// TestKills kills leaders, followers and workers at random moments under a mixed load: jobs that fire every second,
+// runs by hand, one-offs for nodes, workers and pull workers. What is down comes back at once. Then the checker asks of
+// every occurrence what became of it.
 func TestKills(t *testing.T) {
 	kills, span := killsOf(t)
 	for _, tool := range []string{"curl", "sed"} {

@@ -95,11 +95,12 @@ type batch struct {
 	acked  atomic.Int64 // lines answered in the current request
 }
 
-// padding makes a line of a bulk file about 1 kB long, so that a file of some hundred lines is taken in in several pieces.
+// padding makes a line of a bulk file about 1 kB long, so that a file of some hundred lines is taken in in several
+// pieces.
 var padding = strings.Repeat("x", 800)
 
-// oneOffs makes a file of n one-offs. Every eighth has no name: a rerun recognises it by its content. Every tenth is delivered at most
-// once.
+// oneOffs makes a file of n one-offs. Every eighth has no name: a rerun recognises it by its content. Every tenth is
+// delivered at most once.
 func (l *load) oneOffs(n int, due time.Time) *batch {
 	b := &batch{due: due.Truncate(time.Second), rerun: true}
 	var file bytes.Buffer
@@ -195,8 +196,8 @@ func (l *load) anyone() *client.Client {
 	return l.node.Client
 }
 
-// trigger asks for a manual run until it gets an answer, with the same key each time: however often the node died over it, there must
-// be one run.
+// trigger asks for a manual run until it gets an answer, with the same key each time: however often the node died over
+// it, there must be one run.
 func (l *load) trigger(ctx context.Context, token, key string) {
 	id, _ := l.id(token)
 	call := checker.Call{Kind: checker.CallRun, Job: id, Request: key}
@@ -250,7 +251,8 @@ func (l *load) triggerForever(seed uint64, manual int, pause time.Duration) (sto
 	}
 }
 
-// endRecurring gives the recurring jobs an end, so that it is known which occurrence is their last, and says when that is.
+// endRecurring gives the recurring jobs an end, so that it is known which occurrence is their last, and says when that
+// is.
 func (l *load) endRecurring(in time.Duration) time.Time {
 	l.t.Helper()
 	end := time.Now().Add(in).Truncate(time.Millisecond)

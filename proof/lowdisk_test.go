@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// TestLeaderWithLittleRoomHandsOver fills the disk of the node that leads, on a file system of its own: another one leads soon, jobs are created
-// through every node, and the one with little room says only what is true.
+// TestLeaderWithLittleRoomHandsOver fills the disk of the node that leads, on a file system of its own: another one
+// leads soon, jobs are created through every node, and the one with little room says only what is true.
 func TestLeaderWithLittleRoomHandsOver(t *testing.T) {
 	beside(t)
 	disk, why := harness.NewSmallDisk(t, 128)

@@ -28,7 +28,8 @@ type terminal struct {
 
 const prompt = "--- exit "
 
-// openTerminal starts a shell with job control that finds the binary under its name. What is started in it ends with it.
+// openTerminal starts a shell with job control that finds the binary under its name. What is started in it ends with
+// it.
 func openTerminal(t *testing.T, binary string) *terminal {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
@@ -82,8 +83,8 @@ var (
 	inline      = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestReadmeKillTheLeader does what the README tells a reader to do: three copies, and then kill the leader. Only the ports and the
-// directories are others.
+// TestReadmeKillTheLeader does what the README tells a reader to do: three copies, and then kill the leader. Only the
+// ports and the directories are others.
 func TestReadmeKillTheLeader(t *testing.T) {
 	heavy(t)
 	t.Parallel()

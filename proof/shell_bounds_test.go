@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// startBounded starts a node with bounds for shell jobs, or skips the test with the reason that the node gives: where processes cannot be
-// bounded a fork bomb would take the machine, and the node refuses.
+// startBounded starts a node with bounds for shell jobs, or skips the test with the reason that the node gives: where
+// processes cannot be bounded a fork bomb would take the machine, and the node refuses.
 func startBounded(t *testing.T, flags ...string) *harness.Node {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -53,8 +53,9 @@ func alive(text string) (n int) {
 	return n
 }
 
-// TestRunawayShellJobs: commands that never stop writing (to their output, to a file) and one that forks without end run into their
-// bounds. Meanwhile the node fires other jobs, each occurrence once and none missed, and is sound and ready afterwards.
+// TestRunawayShellJobs: commands that never stop writing (to their output, to a file) and one that forks without end
+// run into their bounds. Meanwhile the node fires other jobs, each occurrence once and none missed, and is sound and
+// ready afterwards.
 func TestRunawayShellJobs(t *testing.T) {
 	heavy(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// script writes down that it begins and that it lives, itself and through a child, and that it ends. Each line is one append, so the
-// order of the lines is the order of the events.
+// script writes down that it begins and that it lives, itself and through a child, and that it ends. Each line is one
+// append, so the order of the lines is the order of the events.
 const script = `say() { echo "$1 $CARILLON_ATTEMPT $CARILLON_FENCE $CARILLON_IDEMPOTENCY_KEY" >> %[1]s; }
 say begin
 ( i=0; while [ $i -lt 40 ]; do say child; sleep 0.05; i=$((i+1)); done ) &
@@ -23,8 +23,8 @@ i=0; while [ $i -lt 40 ]; do say tick; sleep 0.05; i=$((i+1)); done
 wait
 say end`
 
-// TestKilledNodeLeavesNoCommandBehind: a command outlives the process that started it. The next life must end it before it starts the
-// same run again, or the run is being done twice at the same time.
+// TestKilledNodeLeavesNoCommandBehind: a command outlives the process that started it. The next life must end it before
+// it starts the same run again, or the run is being done twice at the same time.
 func TestKilledNodeLeavesNoCommandBehind(t *testing.T) {
 	heavy(t)
 	t.Parallel()

@@ -27,8 +27,8 @@ func toEnd(t *testing.T, binary string, args ...string) (stdout, stderr string, 
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestStoppedNode: a node is stopped (SIGSTOP): it accepts connections and never answers. No command waits for it for ever, and commands and
-// workers that know another node go on with that one, whether the stopped one follows or leads.
+// TestStoppedNode: a node is stopped (SIGSTOP): it accepts connections and never answers. No command waits for it for
+// ever, and commands and workers that know another node go on with that one, whether the stopped one follows or leads.
 func TestStoppedNode(t *testing.T) {
 	beside(t)
 	binary := harness.Build(t)

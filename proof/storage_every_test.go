@@ -22,8 +22,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// smallLife is the smallest load in which a node does everything that it does to its files: create, claim, complete, edit, delete, a
-// snapshot, and the compaction of the log behind it.
+// smallLife is the smallest load in which a node does everything that it does to its files: create, claim, complete,
+// edit, delete, a snapshot, and the compaction of the log behind it.
 type smallLife struct {
 	node   *harness.Node
 	target *harness.Target
@@ -176,9 +176,10 @@ func (c *tally) String() string {
 	return string(b)
 }
 
-// ended judges the end of a process to which a fault happened. The rule: a write or sync of the log or of the state that fails ends the
-// process, with exit code 70 once it serves, and before that like any start that fails. One of a snapshot's files, or of the file in
-// which a received state is put together, may leave it running: the old state is whole then, and raft keeps the log.
+// ended judges the end of a process to which a fault happened. The rule: a write or sync of the log or of the state
+// that fails ends the process, with exit code 70 once it serves, and before that like any start that fails. One of a
+// snapshot's files, or of the file in which a received state is put together, may leave it running: the old state is
+// whole then, and raft keeps the log.
 func ended(t *testing.T, node *harness.Node, class string, ready bool, what string) (alive bool) {
 	t.Helper()
 	aside := class == harness.ClassSnapshot || strings.Contains(what, "state.db.restore") ||
@@ -201,7 +202,8 @@ func ended(t *testing.T, node *harness.Node, class string, ready bool, what stri
 	return false
 }
 
-// TestEveryWriteFailsOnce makes one write, sync, change of size or rename of a file fail with EIO, each of them in a life of its own.
+// TestEveryWriteFailsOnce makes one write, sync, change of size or rename of a file fail with EIO, each of them in a
+// life of its own.
 func TestEveryWriteFailsOnce(t *testing.T) {
 	heavy(t)
 	if why := harness.CanFault(); why != "" {

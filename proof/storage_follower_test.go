@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// laggard is a follower that is behind the beginning of everybody else's log, so that it comes back through a snapshot; and it can be put
-// back to that as often as a test likes, while the other two live on.
+// laggard is a follower that is behind the beginning of everybody else's log, so that it comes back through a snapshot;
+// and it can be put back to that as often as a test likes, while the other two live on.
 type laggard struct {
 	t     *testing.T
 	cl    *harness.Cluster
@@ -106,9 +106,10 @@ func (g *laggard) caughtUp() {
 	harness.Eventually(g.t, harness.ReadyLimit, g.node.ID+" knows the last edit", g.hasAll)
 }
 
-// TestEveryWriteOfAnInstallFailsOnce makes one write, sync, change of size or rename fail with EIO in a follower that comes back through a
-// snapshot, each of them in a life of its own: receiving it, restoring it, compacting the log behind it, and what is appended and
-// applied after it. It ends, or goes on with its old state; either way it ends up with what the others have.
+// TestEveryWriteOfAnInstallFailsOnce makes one write, sync, change of size or rename fail with EIO in a follower that
+// comes back through a snapshot, each of them in a life of its own: receiving it, restoring it, compacting the log
+// behind it, and what is appended and applied after it. It ends, or goes on with its old state; either way it ends up
+// with what the others have.
 func TestEveryWriteOfAnInstallFailsOnce(t *testing.T) {
 	beside(t)
 	if why := harness.CanFault(); why != "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// TestStorageErrorEndsTheProcess makes the disk fail under a running node. Going on would let memory, log and state drift apart, so
-// the process must end by itself and say why; and what it acknowledged before must be there afterwards.
+// TestStorageErrorEndsTheProcess makes the disk fail under a running node. Going on would let memory, log and state
+// drift apart, so the process must end by itself and say why; and what it acknowledged before must be there afterwards.
 func TestStorageErrorEndsTheProcess(t *testing.T) {
 	heavy(t)
 	harness.NeedStrace(t)
@@ -71,8 +71,8 @@ func TestStorageErrorEndsTheProcess(t *testing.T) {
 	}
 }
 
-// createUntilItBreaks creates jobs and triggers runs one after the other until the node no longer answers, and gives the names of the
-// jobs that were acknowledged.
+// createUntilItBreaks creates jobs and triggers runs one after the other until the node no longer answers, and gives
+// the names of the jobs that were acknowledged.
 func (l *load) createUntilItBreaks() (acked []string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// forgery changes what was collected of real processes into something that they cannot have done. It says false if there is nothing of the
-// kind in this history.
+// forgery changes what was collected of real processes into something that they cannot have done. It says false if
+// there is nothing of the kind in this history.
 type forgery struct {
 	rule   checker.Rule // that must be named
 	always bool         // every rich history of a load on a cluster offers it
@@ -36,7 +36,8 @@ func copied(b *harness.Books, lost int) *forged {
 	return f
 }
 
-// plain is a record from the middle of the history, of a run that succeeded at once: of a job of the load with this overlap policy.
+// plain is a record from the middle of the history, of a run that succeeded at once: of a job of the load with this
+// overlap policy.
 func (f *forged) plain(overlap string) int {
 	h := f.Final.History
 	for k := range h {
@@ -258,8 +259,8 @@ var forgeries = map[string]forgery{
 	}},
 }
 
-// teeth forges the history that was just accepted in every way that it offers, and sees each refused: what is collected of real processes
-// does reach the checker. A history that is rich enough must offer all those that every load has.
+// teeth forges the history that was just accepted in every way that it offers, and sees each refused: what is collected
+// of real processes does reach the checker. A history that is rich enough must offer all those that every load has.
 func (l *load) teeth(b *harness.Books, r checker.Report, rich bool) {
 	l.t.Helper()
 	if l.t.Failed() {

@@ -125,8 +125,8 @@ func shellJob(name, format string, args ...any) job.Spec {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestWorkerProcess: a worker alone takes what its tags fit, in three ways, and drains at SIGTERM: what it had taken ahead goes back
-// without having used up an attempt.
+// TestWorkerProcess: a worker alone takes what its tags fit, in three ways, and drains at SIGTERM: what it had taken
+// ahead goes back without having used up an attempt.
 func TestWorkerProcess(t *testing.T) {
 	heavy(t)
 	binary := harness.Build(t)
@@ -185,8 +185,8 @@ func TestWorkerProcess(t *testing.T) {
 	}
 }
 
-// TestWorkerComesBack: a worker is killed. With a place to remember, its successor ends what it left running before it registers, and
-// its run is given out at once.
+// TestWorkerComesBack: a worker is killed. With a place to remember, its successor ends what it left running before it
+// registers, and its run is given out at once.
 func TestWorkerComesBack(t *testing.T) {
 	heavy(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
@@ -244,7 +244,8 @@ func TestWorkerUsage(t *testing.T) {
 	}
 }
 
-// TestCancelAndReplaceReachTheAttempt on the node's own worker and on one elsewhere. (Pull workers: client.TestWorkerCancelAndReplace.)
+// TestCancelAndReplaceReachTheAttempt on the node's own worker and on one elsewhere. (Pull workers:
+// client.TestWorkerCancelAndReplace.)
 func TestCancelAndReplaceReachTheAttempt(t *testing.T) {
 	heavy(t)
 	binary := harness.Build(t)
@@ -293,7 +294,8 @@ func TestCancelAndReplaceReachTheAttempt(t *testing.T) {
 	}
 }
 
-// fencedTarget applies an effect unless one with the same key and a higher fence, or the same effect, was applied before.
+// fencedTarget applies an effect unless one with the same key and a higher fence, or the same effect, was applied
+// before.
 type fencedTarget struct {
 	mu      sync.Mutex
 	highest map[string]uint64
@@ -324,8 +326,9 @@ func (f *fencedTarget) state() (applied, refused int) {
 	return applied, f.refused
 }
 
-// TestPausedWorker: a worker is stopped (SIGSTOP) beyond its lease in the middle of a run and goes on later. Another one has done the run
-// by then: the effect of the first is refused by the target's fence, and its result by the leader's.
+// TestPausedWorker: a worker is stopped (SIGSTOP) beyond its lease in the middle of a run and goes on later. Another
+// one has done the run by then: the effect of the first is refused by the target's fence, and its result by the
+// leader's.
 func TestPausedWorker(t *testing.T) {
 	heavy(t)
 	binary := harness.Build(t)
@@ -341,7 +344,8 @@ func TestPausedWorker(t *testing.T) {
 			start := func(name string) *process { return pullProcess(t, n, name, dir, server.URL) }
 			spec := job.Spec{Name: "a", Type: job.TypeQueue, Payload: []byte(`{"queue":"q"}`)}
 			if kind == "carillon worker" {
-				// The command itself is a process that is not stopped: it must be, for it to be late. It posts at its end whatever happens.
+				// The command itself is a process that is not stopped: it must be, for it to be late. It posts at its end whatever
+				// happens.
 				command := fmt.Sprintf(`trap "" TERM; touch %[1]s/begun-$CARILLON_ATTEMPT; while [ $CARILLON_ATTEMPT = 1 ] && [ ! -e %[1]s/go ]; do sleep 0.02; done
 exec curl -sS -o /dev/null -X POST -H "Carillon-Fence: $CARILLON_FENCE" -H "Idempotency-Key: $CARILLON_IDEMPOTENCY_KEY" %[2]s`, dir, server.URL)
 				if _, err := exec.LookPath("curl"); err != nil {
@@ -398,8 +402,8 @@ func pullProcess(t *testing.T, n *harness.Node, name, dir, target string) *proce
 	return spawn(t, []string{pullEnv + "=" + strings.Join([]string{n.Addr, name, dir, target}, ",")}, exe, "-test.run=^$")
 }
 
-// pullMain is what it does: in its first attempt it waits for a sign, whatever its context says, as a handler may that is badly
-// written.
+// pullMain is what it does: in its first attempt it waits for a sign, whatever its context says, as a handler may that
+// is badly written.
 func pullMain(args string) int {
 	a := strings.Split(args, ",")
 	addr, name, dir, target := a[0], a[1], a[2], a[3]

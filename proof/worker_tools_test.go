@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// TestWorkerTools: a worker alone has the same tools as a node's, bounded by the same flags: brokers by name, limits for shell jobs and
-// for the command of queues.
+// TestWorkerTools: a worker alone has the same tools as a node's, bounded by the same flags: brokers by name, limits
+// for shell jobs and for the command of queues.
 func TestWorkerTools(t *testing.T) {
 	heavy(t)
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
@@ -81,7 +81,8 @@ func TestWorkerTools(t *testing.T) {
 	}
 }
 
-// TestWorkerUser: --shell-user is whose rights every command of a worker has, and one that cannot be is refused at the start.
+// TestWorkerUser: --shell-user is whose rights every command of a worker has, and one that cannot be is refused at the
+// start.
 func TestWorkerUser(t *testing.T) {
 	heavy(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
@@ -102,7 +103,8 @@ func TestWorkerUser(t *testing.T) {
 	}
 }
 
-// TestTailOfAWorker: what commands of a worker elsewhere write can be followed from the command line, those of queues too.
+// TestTailOfAWorker: what commands of a worker elsewhere write can be followed from the command line, those of queues
+// too.
 func TestTailOfAWorker(t *testing.T) {
 	heavy(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")

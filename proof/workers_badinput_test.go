@@ -100,8 +100,8 @@ func ref(r job.PullRun) string { return fmt.Sprintf(`{"run_id":%q,"fence":%d}`, 
 
 func batchOf(items ...string) string { return `{"runs":[` + strings.Join(items, ",") + `]}` }
 
-// TestWorkersBadInput sends what people get wrong who write a worker or look after queues: each gets an answer that says what is wrong, and
-// nothing changes.
+// TestWorkersBadInput sends what people get wrong who write a worker or look after queues: each gets an answer that
+// says what is wrong, and nothing changes.
 func TestWorkersBadInput(t *testing.T) {
 	heavy(t)
 	d := newDesk(t, "--executors", "none")
@@ -229,8 +229,8 @@ func TestStrangersKeepNoRunAlive(t *testing.T) {
 	}
 }
 
-// TestJobsSayWhyTheyWait, in the API and on the terminal, for every reason that an operator can do something about; and when that is done
-// they run, and say nothing any more.
+// TestJobsSayWhyTheyWait, in the API and on the terminal, for every reason that an operator can do something about; and
+// when that is done they run, and say nothing any more.
 func TestJobsSayWhyTheyWait(t *testing.T) {
 	heavy(t)
 	d := newDesk(t, "--executors", "http")

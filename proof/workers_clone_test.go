@@ -69,9 +69,9 @@ func copyOf(t *testing.T, from string) string {
 	return to
 }
 
-// TestCopyOfAWorkersDirectory: a worker's state directory is copied while it lives, and a worker is started on the copy, as happens with golden
-// images and clones of machines. It takes nothing from the original, ends none of its commands, and says where that is. When the original
-// has left, its name is free.
+// TestCopyOfAWorkersDirectory: a worker's state directory is copied while it lives, and a worker is started on the
+// copy, as happens with golden images and clones of machines. It takes nothing from the original, ends none of its
+// commands, and says where that is. When the original has left, its name is free.
 func TestCopyOfAWorkersDirectory(t *testing.T) {
 	beside(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
@@ -90,8 +90,8 @@ func TestCopyOfAWorkersDirectory(t *testing.T) {
 	harness.Eventually(t, 20*time.Second, "the name is free", func() bool { return strings.Contains(clone.said(), "w1 registered") })
 }
 
-// TestSameNameOverAFailover: a second worker has the name of one that lives, and the leader is killed. The one whose runs they are is stopped for
-// a moment, so that the other comes to the next leader first.
+// TestSameNameOverAFailover: a second worker has the name of one that lives, and the leader is killed. The one whose
+// runs they are is stopped for a moment, so that the other comes to the next leader first.
 func TestSameNameOverAFailover(t *testing.T) {
 	beside(t)
 	c := harness.NewCluster(t, harness.Build(t), 3, "--executors", "shell", "--tags", "pool=nodes")
@@ -128,7 +128,8 @@ func TestSameNameOverAFailover(t *testing.T) {
 	}
 }
 
-// TestCopyOfANodesDirectory: the data directory of a node is copied while it lives and executes, and a node is started on the copy.
+// TestCopyOfANodesDirectory: the data directory of a node is copied while it lives and executes, and a node is started
+// on the copy.
 func TestCopyOfANodesDirectory(t *testing.T) {
 	beside(t)
 	c := harness.NewCluster(t, harness.Build(t), 3, "--executors", "shell")

@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// crew is many workers that are no nodes, each in a process of its own, of three kinds. They come and go while they work.
+// crew is many workers that are no nodes, each in a process of its own, of three kinds. They come and go while they
+// work.
 type crew struct {
 	t       *testing.T
 	binary  string
@@ -90,7 +91,8 @@ func (c *crew) leave() *member {
 	return m
 }
 
-// kill ends one with SIGKILL. Another one comes at once: the same again if it has a place to remember who it is, or a new one.
+// kill ends one with SIGKILL. Another one comes at once: the same again if it has a place to remember who it is, or a
+// new one.
 func (c *crew) kill() {
 	c.t.Helper()
 	m := c.leave()

@@ -56,8 +56,9 @@ func (l *load) mixedOneOffs(n int, due time.Time) *batch {
 	return b
 }
 
-// TestManyWorkers has many workers of all kinds come and go, most of them by kill -9, and leaders too, while they work; and then asks of every
-// run what became of it: succeeded once in the history, seen by the target, and again only if its worker was killed while it had it.
+// TestManyWorkers has many workers of all kinds come and go, most of them by kill -9, and leaders too, while they work;
+// and then asks of every run what became of it: succeeded once in the history, seen by the target, and again only if
+// its worker was killed while it had it.
 func TestManyWorkers(t *testing.T) {
 	heavy(t)
 	t.Parallel() // most of it is waiting

@@ -9,8 +9,9 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// TestWorkerRestartedInGoodOrder: a worker that was asked to stop has given back its name when its process ends. A successor, as
-// service managers start one, need not wait for its lease, which here is longer than the test waits for anything.
+// TestWorkerRestartedInGoodOrder: a worker that was asked to stop has given back its name when its process ends. A
+// successor, as service managers start one, need not wait for its lease, which here is longer than the test waits for
+// anything.
 func TestWorkerRestartedInGoodOrder(t *testing.T) {
 	heavy(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none", "--lease", "10m")

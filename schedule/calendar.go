@@ -192,8 +192,9 @@ func (b *Blackout) onYearly(d int64) bool {
 	return b.yearly[month]>>dom&1 != 0
 }
 
-// Until is a time after t before which no job may fire; t itself if one may fire then. More may be forbidden from there on: a caller that
-// looks for the end asks again. Each answer leaves a window, a day or a stretch of one behind, except around a change of the clocks.
+// Until is a time after t before which no job may fire; t itself if one may fire then. More may be forbidden from there
+// on: a caller that looks for the end asks again. Each answer leaves a window, a day or a stretch of one behind, except
+// around a change of the clocks.
 func (b *Blackout) Until(t time.Time) time.Time {
 	end := t
 	i, found := slices.BinarySearchFunc(b.windows, t, func(w Window, t time.Time) int { return w.From.Compare(t) })

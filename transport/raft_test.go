@@ -460,8 +460,8 @@ func TestClusterOverMux(t *testing.T) {
 	}
 }
 
-// Raft's Shutdown closes the transport at its end, and the node closes the log after that: a heartbeat that is still being handled
-// would find it closed, and one that comes later as well.
+// Raft's Shutdown closes the transport at its end, and the node closes the log after that: a heartbeat that is still
+// being handled would find it closed, and one that comes later as well.
 func TestCloseWaitsForHeartbeats(t *testing.T) {
 	var b beats
 	began, release, ended := make(chan struct{}), make(chan struct{}), false

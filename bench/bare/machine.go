@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// machine does what a claim and a completion write, in the layout of the product: due by time, runs by scheduled time, history at
-// the right edge. Keys and values have the sizes of the product's.
+// machine does what a claim and a completion write, in the layout of the product: due by time, runs by scheduled time,
+// history at the right edge. Keys and values have the sizes of the product's.
 type machine struct {
 	db  *bbolt.DB
 	seq uint64

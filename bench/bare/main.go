@@ -1,6 +1,6 @@
-// Bare is the limit: claim and complete entries of the same size through the same Raft and bbolt settings as a node's, with nothing
-// around them. No schedule, no worker, no fence, no check; three processes on the loopback interface, fsync on. What a node does in
-// a second is compared with what this does.
+// Bare is the limit: claim and complete entries of the same size through the same Raft and bbolt settings as a node's,
+// with nothing around them. No schedule, no worker, no fence, no check; three processes on the loopback interface,
+// fsync on. What a node does in a second is compared with what this does.
 //
 //	go run ./bench/bare -runs 500000 -jobs 500000
 package main

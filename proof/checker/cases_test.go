@@ -15,8 +15,8 @@ func retries(n int, base time.Duration) func(*job.Spec) {
 	}
 }
 
-// forcedAgain: a backfill of a time failed, and its retry was fine; a second one with force fails as well. Its failures count from its own
-// first attempt: the retry comes wait after it.
+// forcedAgain: a backfill of a time failed, and its retry was fine; a second one with force fails as well. Its failures
+// count from its own first attempt: the retry comes wait after it.
 func forcedAgain(s *scene, wait int64) *Input {
 	runs(s, 1, 3)
 	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
@@ -34,7 +34,8 @@ func forcedAgain(s *scene, wait int64) *Input {
 	return s.end(3)
 }
 
-// oneOffAgain: a one-off is canceled, gets another schedule and, if edited, its own again after its time; then it runs at once.
+// oneOffAgain: a one-off is canceled, gets another schedule and, if edited, its own again after its time; then it runs
+// at once.
 func oneOffAgain(s *scene, edited bool) *Input {
 	at := minute(4) + 20_000
 	own := s.spec.Schedule
@@ -77,7 +78,8 @@ func forcedOnce(s *scene, times int) *Input {
 	return s.end(3)
 }
 
-// canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the record of the pause says.
+// canceledOneOff: it is canceled, gets another schedule, is paused over its old time and resumed. count is what the
+// record of the pause says.
 func canceledOneOff(s *scene, count int) *Input {
 	at := minute(4) + 20_000
 	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))

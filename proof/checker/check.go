@@ -38,8 +38,8 @@ type gap struct {
 	used     []int64 // occurrences of the walk in it
 }
 
-// runLife is a run from its first claim to its end. A forced backfill gives a run that has ended a second life under the same name, and
-// so does one that finds nothing of it in the history any more.
+// runLife is a run from its first claim to its end. A forced backfill gives a run that has ended a second life under
+// the same name, and so does one that finds nothing of it in the history any more.
 type runLife struct {
 	key      job.RunKey
 	attempts []*attempt // in the order of their fences
@@ -203,8 +203,8 @@ func (c *checker) sortHistory() {
 	c.fences()
 }
 
-// cancelsWaiting says whether a record is about a run that no worker had in hand: canceled or expired between two attempts, it names the last
-// fence and attempt again.
+// cancelsWaiting says whether a record is about a run that no worker had in hand: canceled or expired between two
+// attempts, it names the last fence and attempt again.
 func (c *checker) cancelsWaiting(r *runLife, h *job.Run) bool {
 	if h.Status != job.RunCanceled && h.Status != job.RunExpired && !c.lostRestored(h) {
 		return false
@@ -241,8 +241,8 @@ func (c *checker) addAttempt(l *life, r *runLife, a *attempt) {
 	c.rep.Attempts++
 }
 
-// fences: in the order of the fences the stamps of the claims do not go back, because one loop makes them and a new leader does not begin
-// before the last committed stamp.
+// fences: in the order of the fences the stamps of the claims do not go back, because one loop makes them and a new
+// leader does not begin before the last committed stamp.
 func (c *checker) fences() {
 	var last *attempt
 	for _, f := range slices.Sorted(maps.Keys(c.claims)) {
@@ -288,8 +288,9 @@ func (c *checker) sortEffects() {
 	}
 }
 
-// idleStamp is how far back the last committed stamp may lie while there is a leader and nothing happens, and takeover how long a change of
-// leaders may take without anything having been done to the cluster by the test: a leader may lose its lease on a busy machine.
+// idleStamp is how far back the last committed stamp may lie while there is a leader and nothing happens, and takeover
+// how long a change of leaders may take without anything having been done to the cluster by the test: a leader may lose
+// its lease on a busy machine.
 const (
 	idleStamp = 10_000
 	takeover  = 5_000
@@ -339,7 +340,8 @@ func (c *checker) replicas() {
 	}
 }
 
-// handed looks at assignments on their way: what a worker takes is of a term not lower than any it took before, and says the same each time.
+// handed looks at assignments on their way: what a worker takes is of a term not lower than any it took before, and
+// says the same each time.
 func (c *checker) handed() {
 	all := slices.Clone(c.in.Handed)
 	slices.SortStableFunc(all, func(a, b Handed) int { return cmp.Compare(a.At, b.At) })

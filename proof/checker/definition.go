@@ -22,8 +22,9 @@ func (r *Received) String() string {
 	return fmt.Sprintf("%s %s, timeout %s, %s", r.Type, r.Payload, time.Duration(r.Timeout), r.Delivery)
 }
 
-// defined: an attempt is what the definition in force at its claim says: payload, timeout, selector and delivery. Neither an edit nor
-// a change of leaders makes anything else of it afterwards. The key is that of the whole run, see keys.
+// defined: an attempt is what the definition in force at its claim says: payload, timeout, selector and delivery.
+// Neither an edit nor a change of leaders makes anything else of it afterwards. The key is that of the whole run, see
+// keys.
 func (c *checker) defined(l *life, r *runLife, a *attempt) {
 	at := int64(a.ClaimedAt)
 	say := func(format string, args ...any) {
@@ -151,8 +152,9 @@ func sameJSON(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// timedOut: an attempt ends for its timeout not before it is over, counted from the claim at the earliest. A worker that stopped for another
-// reason, its lease for one, may report that later: what the leader can know is when it heard of it.
+// timedOut: an attempt ends for its timeout not before it is over, counted from the claim at the earliest. A worker
+// that stopped for another reason, its lease for one, may report that later: what the leader can know is when it heard
+// of it.
 func (c *checker) timedOut(a *attempt, specs []*job.Spec, say func(string, ...any)) {
 	if a.Reason != job.ReasonTimeout || a.isOpen {
 		return

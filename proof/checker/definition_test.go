@@ -78,7 +78,8 @@ func TestDefinitionAtTheClaim(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfTheClaim: an attempt is stopped at the timeout that it was started with, whatever an edit makes of the job meanwhile.
+// TestTimeoutOfTheClaim: an attempt is stopped at the timeout that it was started with, whatever an edit makes of the
+// job meanwhile.
 func TestTimeoutOfTheClaim(t *testing.T) {
 	for _, tt := range []struct {
 		name        string

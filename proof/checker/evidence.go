@@ -13,7 +13,8 @@ type Takeover struct {
 	At   job.Instant
 }
 
-// Trimmed is what is known of a history that does not keep everything. Final.History is then all that was ever committed.
+// Trimmed is what is known of a history that does not keep everything. Final.History is then all that was ever
+// committed.
 type Trimmed struct {
 	MaxAge   time.Duration   // 0: whatever its age
 	MaxCount uint64          // 0: however many
@@ -40,7 +41,8 @@ type Told struct {
 	Lost    bool // the receiver did not answer, so that it may come again or not
 }
 
-// Restored says that the cluster was lost and made anew from a backup. What it did between the two is not in the rest of the input.
+// Restored says that the cluster was lost and made anew from a backup. What it did between the two is not in the rest
+// of the input.
 type Restored struct {
 	Backup  job.Instant  // when it was taken
 	Lost    job.Instant  // when the cluster before ended

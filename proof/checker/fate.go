@@ -9,7 +9,8 @@ import (
 
 func ms(d job.Duration) int64 { return time.Duration(d).Milliseconds() }
 
-// race is how far two commands that were on their way together may be apart in their stamps. With one clock they have the same one.
+// race is how far two commands that were on their way together may be apart in their stamps. With one clock they have
+// the same one.
 func (c *checker) race() int64 { return c.clock }
 
 // ran looks at an occurrence that became a run: the rules must have allowed it.
@@ -88,8 +89,8 @@ func (c *checker) troubled(from, to int64) bool {
 	return false
 }
 
-// permits says why a record about an occurrence cannot be right; "" if it can. The decision was made between the time of the occurrence
-// and the writing of the record, under a definition that was in force then.
+// permits says why a record about an occurrence cannot be right; "" if it can. The decision was made between the time
+// of the occurrence and the writing of the record, under a definition that was in force then.
 func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) string {
 	ready, until := at+v.o.delay, g.recorded
 	if until < at-x.c.clock && g.Reason != job.ReasonCanceled { // a one-off may be canceled before its time
@@ -184,7 +185,8 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	return ""
 }
 
-// outageOf is the outage in which an occurrence was missed: it was due without a leader, and older than the grace when there was one again.
+// outageOf is the outage in which an occurrence was missed: it was due without a leader, and older than the grace when
+// there was one again.
 func (x *walker) outageOf(v, n *version, at int64) *Outage {
 	ready := at + v.o.delay
 	for i := range x.c.in.Outages {
@@ -208,7 +210,8 @@ func (x *walker) swallowed(v *version, at, until int64) bool {
 	return !x.w.any(at, until, func(n *version) bool { return x.outageOf(v, n, at) == nil })
 }
 
-// keptFromRunning says that the overlap policy may have kept an occurrence from running that the missed rule would have had run.
+// keptFromRunning says that the overlap policy may have kept an occurrence from running that the missed rule would have
+// had run.
 func (x *walker) keptFromRunning(v *version, at, until int64) bool {
 	ready := at + v.o.delay
 	if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
@@ -220,7 +223,8 @@ func (x *walker) keptFromRunning(v *version, at, until int64) bool {
 	return x.liveOpenAt(ready, at)
 }
 
-// enterOutage notes the outage that an occurrence begins: the first one that is missed decides for all that follow in it.
+// enterOutage notes the outage that an occurrence begins: the first one that is missed decides for all that follow in
+// it.
 func (x *walker) enterOutage(s *position, v *version, r *runLife, g *gap) {
 	if s.outage != nil && s.at+v.o.delay <= int64(s.outage.To) {
 		return
@@ -252,7 +256,8 @@ func (x *walker) lastIn(v *version, w *Outage) int64 {
 	return v.o.last(int64(w.From)-v.o.delay+1, int64(w.To)-v.o.delay)
 }
 
-// missedFate says whether the missed rule of a version lets an occurrence of the outage run, and whether it lets it be missed.
+// missedFate says whether the missed rule of a version lets an occurrence of the outage run, and whether it lets it be
+// missed.
 func (x *walker) missedFate(v, n *version, s *position, at int64) (run, miss bool) {
 	w := s.outage
 	if x.outageOf(v, n, s.head) == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestDeletedBeforeItsJitterWasOver: a delete records what was due. What would have started only after it does not count, and what would
-// have started before it is.
+// TestDeletedBeforeItsJitterWasOver: a delete records what was due. What would have started only after it does not
+// count, and what would have started before it is.
 func TestDeletedBeforeItsJitterWasOver(t *testing.T) {
 	scene := func(after int64) *Input { // so many milliseconds after the third occurrence would have started
 		s := newScene(func(s *job.Spec) { s.Jitter = job.Duration(20 * time.Second) })
@@ -28,8 +28,8 @@ func TestDeletedBeforeItsJitterWasOver(t *testing.T) {
 	check(t, scene(1), RuleLost)
 }
 
-// TestTurnsOfWhatIsCaughtUp: a run of the schedule that waits its turn is overtaken by later ones only if it is caught up, and whether it is depends on
-// when it was due with its jitter, not on its nominal time.
+// TestTurnsOfWhatIsCaughtUp: a run of the schedule that waits its turn is overtaken by later ones only if it is caught
+// up, and whether it is depends on when it was due with its jitter, not on its nominal time.
 func TestTurnsOfWhatIsCaughtUp(t *testing.T) {
 	in := func(outage func(s *scene, ready int64)) *Input {
 		s := newScene(func(s *job.Spec) {

@@ -6,8 +6,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// leases: what was claimed under an earlier leader stays with its worker for a full lease after the takeover: the new leader cannot know
-// when the worker was last heard. Only a process that ended, or one that gave the attempt up by itself, loses it earlier.
+// leases: what was claimed under an earlier leader stays with its worker for a full lease after the takeover: the new
+// leader cannot know when the worker was last heard. Only a process that ended, or one that gave the attempt up by
+// itself, loses it earlier.
 func (c *checker) leases() {
 	if len(c.in.Takeovers) == 0 {
 		return

@@ -12,8 +12,8 @@ import (
 // forever is later than everything.
 const forever = int64(math.MaxInt64 / 4)
 
-// window is when the effect of a call may have come: an answered call took effect between its two ends, one without an answer at any time
-// after its begin, or never.
+// window is when the effect of a call may have come: an answered call took effect between its two ends, one without an
+// answer at any time after its begin, or never.
 type window struct{ lo, hi int64 }
 
 func (w window) exact() bool { return w.lo == w.hi }
@@ -67,8 +67,8 @@ func (c *checker) stampOf(call *Call) window {
 	return w
 }
 
-// gather sorts calls by job. Calls with the same request id are one: it happened if any of them was told so, not before the first began and
-// not after the first that was told.
+// gather sorts calls by job. Calls with the same request id are one: it happened if any of them was told so, not before
+// the first began and not after the first that was told.
 func (c *checker) gather() {
 	byRequest := map[string]*change{}
 	var all []*change
@@ -247,8 +247,8 @@ func (l *life) surelyPaused(at int64) bool {
 // maxWorlds bounds how many ways of going are looked at.
 const maxWorlds = 64
 
-// worlds are the ways in which the definitions of a job may have followed each other. An update names the version that it replaces, so an
-// unanswered one fits in at one place only; it has or has not happened.
+// worlds are the ways in which the definitions of a job may have followed each other. An update names the version that
+// it replaces, so an unanswered one fits in at one place only; it has or has not happened.
 func (c *checker) worlds(l *life) []*world {
 	spec := l.create.Spec
 	if l.create.Answer != nil {
@@ -387,7 +387,8 @@ func sameTimes(a, b *job.Spec) bool {
 		a.EndAt == b.EndAt && a.MaxRuns == b.MaxRuns && a.DSTGap == b.DSTGap && a.DSTOverlap == b.DSTOverlap
 }
 
-// forbidden says whether a job's calendars may have, or must have, forbidden an occurrence, judged at some time in [from, to].
+// forbidden says whether a job's calendars may have, or must have, forbidden an occurrence, judged at some time in
+// [from, to].
 func (c *checker) forbidden(spec *job.Spec, at, from, to int64) (may, must bool) {
 	for _, name := range spec.Calendars {
 		calls := c.calendars[name]

@@ -8,7 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestMemory shows the checker what a cluster remembers over its leaders, and for how long: leases, turns, requests, history.
+// TestMemory shows the checker what a cluster remembers over its leaders, and for how long: leases, turns, requests,
+// history.
 func TestMemory(t *testing.T) {
 	queue := func(s *job.Spec) { s.Overlap = job.OverlapQueue }
 	allow := func(s *job.Spec) { s.Overlap = job.OverlapAllow }
@@ -79,7 +80,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// inherited is a run whose worker is cut off; a takeover comes half a second later, and the run is taken from it so long after that.
+// inherited is a run whose worker is cut off; a takeover comes half a second later, and the run is taken from it so
+// long after that.
 func inherited(s *scene, millis int64) *Input {
 	s.in.Takeovers = []Takeover{{"n2", 3, job.Instant(minute(1) + 500)}}
 	s.fault(FaultCut, worker, minute(1)+100, minute(1)+45_000)
@@ -135,7 +137,8 @@ func repeated(s *scene, again int64, same bool) *Input {
 	return s.end(5)
 }
 
-// trimmedTo is a quiet time whose history lasts five minutes, trimmed to a floor when its tenth run has ended; gone is what is missing.
+// trimmedTo is a quiet time whose history lasts five minutes, trimmed to a floor when its tenth run has ended; gone is
+// what is missing.
 func trimmedTo(s *scene, floor uint64, gone ...uint64) *Input {
 	runs(s, 1, 10)
 	in := s.end(10)

@@ -10,8 +10,9 @@ import (
 // noticeTime is within which a change is told where nothing keeps the leader from it.
 const noticeTime = 60_000
 
-// notices: every change of a job's health is told at most once, in the order of the changes, and nothing else is told. What was not told must be
-// explained by a fault around that time: a leader that is gone while it sends cannot say whether it did.
+// notices: every change of a job's health is told at most once, in the order of the changes, and nothing else is told.
+// What was not told must be explained by a fault around that time: a leader that is gone while it sends cannot say
+// whether it did.
 func (c *checker) notices() {
 	if c.in.Told == nil {
 		return

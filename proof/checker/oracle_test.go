@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/schedule"
 )
 
-// TestOracle holds the oracle against package schedule around changes of the clocks. They share no code, so that what both say is
-// probably true.
+// TestOracle holds the oracle against package schedule around changes of the clocks. They share no code, so that what
+// both say is probably true.
 func TestOracle(t *testing.T) {
 	exprs := []string{"*/7 * * * *", "0 2 * * *", "30 1,2,3 * * *", "0 */2 * * *", "15 0 * * MON-FRI", "10,50 1-3 * * *", "*/13 * * * * *", "0 0 L * *", "0 12 15W * ?",
 		"5 4 * * 5#2", "5 4 * * 7L", "0 0 LW * *", "H H * * *", "H/10 H(0-5) * * *", "H H(1-7) 1-28/3 * *", "0 22-3 * * FRI-MON", "@hourly", "@daily", "@weekly",

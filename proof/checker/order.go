@@ -7,9 +7,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// order: runs that wait for their turn under overlap: queue are started oldest first. Only runs of one kind are compared, those of the schedule and
-// those by hand: which of two kinds was there first depends on when the leader got to an occurrence. Catch-up and what was sent back
-// take turns of their own.
+// order: runs that wait for their turn under overlap: queue are started oldest first. Only runs of one kind are
+// compared, those of the schedule and those by hand: which of two kinds was there first depends on when the leader got
+// to an occurrence. Catch-up and what was sent back take turns of their own.
 func (c *checker) queueOrder(l *life) {
 	for _, origin := range []job.Origin{job.OriginSchedule, job.OriginManual} {
 		var all []*runLife
@@ -38,8 +38,8 @@ func (c *checker) queued(l *life, from, to int64) bool {
 	return !l.w.any(min(from, to)-c.clock, max(from, to)+c.clock, func(v *version) bool { return v.spec.Overlap != job.OverlapQueue })
 }
 
-// inOutage says that no leader was there when a run was due. An occurrence is due when its jitter is over, and by that it is missed or not: one whose
-// nominal time is before the outage may be caught up, too.
+// inOutage says that no leader was there when a run was due. An occurrence is due when its jitter is over, and by that
+// it is missed or not: one whose nominal time is before the outage may be caught up, too.
 func (c *checker) inOutage(l *life, k job.RunKey) bool {
 	return l.w.any(k.At, forever-1, func(v *version) bool {
 		ready := k.At

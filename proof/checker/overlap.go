@@ -16,10 +16,11 @@ type stretch struct {
 	serial   bool   // a backfill, or redriven
 }
 
-// overlap: unless its policy is allow, the runs of a job follow each other: from the first claim of one to its end, its retries
-// included, no other is claimed. With allow a limit of concurrency holds in the same way.
+// overlap: unless its policy is allow, the runs of a job follow each other: from the first claim of one to its end, its
+// retries included, no other is claimed. With allow a limit of concurrency holds in the same way.
 //
-// The end is taken at its earliest: what a worker reported as the end of the last attempt lies before the commit that closed the run.
+// The end is taken at its earliest: what a worker reported as the end of the last attempt lies before the commit that
+// closed the run.
 func (c *checker) overlap(l *life) {
 	var all []stretch
 	for _, r := range l.runs {

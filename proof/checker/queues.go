@@ -16,8 +16,8 @@ type setting struct {
 	sure   bool
 }
 
-// queues: nothing is claimed from a queue that is paused, nor more than its limit allows. Both are held against a claim only if no call
-// that may have been in force then permits it.
+// queues: nothing is claimed from a queue that is paused, nor more than its limit allows. Both are held against a claim
+// only if no call that may have been in force then permits it.
 func (c *checker) queues() {
 	told := map[string][]setting{}
 	for _, ch := range c.settings {
@@ -67,8 +67,8 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 	}
 	n := 0
 	for _, b := range before {
-		// Retries and runs by hand count like any other. A worker's word comes before its commit: what it had not ended was in hand. The stamp of
-		// that commit says less: the claim may have been stamped before it, and committed after.
+		// Retries and runs by hand count like any other. A worker's word comes before its commit: what it had not ended was
+		// in hand. The stamp of that commit says less: the claim may have been stamped before it, and committed after.
 		end := int64(b.FinishedAt)
 		if b.isOpen {
 			end = forever
@@ -82,7 +82,8 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 	}
 }
 
-// inForce are the settings that may have held at a time: those that were asked for by then and that no later one surely took the place of.
+// inForce are the settings that may have held at a time: those that were asked for by then and that no later one surely
+// took the place of.
 func (c *checker) inForce(told []setting, at int64) (out []setting) {
 	first := setting{lo: -forever, hi: -forever, sure: true}
 	for _, s := range append([]setting{first}, told...) {

@@ -7,7 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestQueues: runs of a minutely job of a queue that take a minute and a half each, so that two are with workers at a time.
+// TestQueues: runs of a minutely job of a queue that take a minute and a half each, so that two are with workers at a
+// time.
 func TestQueues(t *testing.T) {
 	for _, tc := range []struct {
 		name string

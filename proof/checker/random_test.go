@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// model is a scheduler of one page that makes right histories: one job, one clock, nothing in parallel. What it does is what the design
-// says in the plainest way.
+// model is a scheduler of one page that makes right histories: one job, one clock, nothing in parallel. What it does is
+// what the design says in the plainest way.
 type model struct {
 	*scene
 	rng    *rand.Rand
@@ -430,8 +430,8 @@ func (m *model) drop(which func(*job.Run) bool) bool {
 	return true
 }
 
-// TestRandomHistories makes right histories by the model, which the checker must accept, and spoils each in every way that it offers, which
-// the checker must find.
+// TestRandomHistories makes right histories by the model, which the checker must accept, and spoils each in every way
+// that it offers, which the checker must find.
 func TestRandomHistories(t *testing.T) {
 	n := uint64(16)
 	if os.Getenv("CARILLON_LONG") != "" {

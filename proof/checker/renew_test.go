@@ -15,7 +15,8 @@ func fillOne(s *scene, k job.RunKey, at int64) {
 }
 
 // filledAgain: a time is backfilled after minute 1 and again, without force, after minute 8. By then the history, which
-// lasts four minutes, has been trimmed: the first backfill is record 2, the runs of minutes 2 to 8 are the records 3 to 9.
+// lasts four minutes, has been trimmed: the first backfill is record 2, the runs of minutes 2 to 8 are the records 3 to
+// 9.
 func filledAgain(s *scene, floor uint64, when int64) (*Input, job.RunKey) {
 	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
 	s.run(1)

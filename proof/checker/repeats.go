@@ -10,8 +10,8 @@ import (
 // requestSlack is how long a key may outlive its time: the leader removes expired ones now and then.
 const requestSlack = 10 * 60_000
 
-// anew says that a request with a key that was used before is another one: the first one's outcome has been forgotten by then, and its answer
-// shows that. Before that time it never is, under any leader.
+// anew says that a request with a key that was used before is another one: the first one's outcome has been forgotten
+// by then, and its answer shows that. Before that time it never is, under any leader.
 func (c *checker) anew(first *change, call *Call) bool {
 	if !first.sure || call.Outcome != OK || int64(call.Return)+c.clock < first.lo+keepRequest.Milliseconds() {
 		return false

@@ -86,8 +86,8 @@ func (c *checker) backfills(l *life) {
 	}
 }
 
-// backfilled: an answered backfill names every occurrence of its interval, as made or as left out, and leaves out only what ran, is open, or
-// will run by itself.
+// backfilled: an answered backfill names every occurrence of its interval, as made or as left out, and leaves out only
+// what ran, is open, or will run by itself.
 func (c *checker) backfilled(l *life, ch *change, v *version) {
 	if ch.Times == nil && ch.Skipped == nil || len(l.w.specs(ch.lo, ch.hi)) > 1 {
 		return

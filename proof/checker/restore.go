@@ -6,7 +6,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// restored: a cluster that was made of a backup starts nothing that the one before may have started, and nothing at all before it is released.
+// restored: a cluster that was made of a backup starts nothing that the one before may have started, and nothing at all
+// before it is released.
 func (c *checker) restored() {
 	r := c.in.Restored
 	if r == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// restoredScene is a job whose cluster is lost after its third minute and made anew from a backup of its second, in which a run is open. It is
-// released before its seventh.
+// restoredScene is a job whose cluster is lost after its third minute and made anew from a backup of its second, in
+// which a run is open. It is released before its seventh.
 func restoredScene(s *scene) *Input {
 	s.run(1)
 	s.attempt(sched(minute(2)), 1, worker, minute(2), 1000, Succeeded, job.RunLost, job.ReasonRestored)

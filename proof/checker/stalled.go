@@ -6,8 +6,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// stalled: while nothing is wrong but the clocks of a minority, or the disks of some, the cluster goes on. An occurrence is claimed
-// within Recovery of its time, under any leader; an outage that lasts longer is one that should not have been.
+// stalled: while nothing is wrong but the clocks of a minority, or the disks of some, the cluster goes on. An
+// occurrence is claimed within Recovery of its time, under any leader; an outage that lasts longer is one that should
+// not have been.
 func (c *checker) stalled() {
 	limit := c.in.Recovery.Milliseconds()
 	if limit == 0 {
@@ -31,7 +32,8 @@ func (c *checker) stalled() {
 	}
 }
 
-// excusesStall says that the cluster may have stood still: something else was broken, or no majority of the clocks agreed.
+// excusesStall says that the cluster may have stood still: something else was broken, or no majority of the clocks
+// agreed.
 func (c *checker) excusesStall(from, to int64) bool {
 	wrong := map[string]bool{}
 	for _, f := range c.in.Faults {

@@ -8,11 +8,12 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// trimLate is how long after its time a record may still be there: the leader looks every few seconds, and a new one begins to count anew.
+// trimLate is how long after its time a record may still be there: the leader looks every few seconds, and a new one
+// begins to count anew.
 const trimLate = 120_000
 
-// trimmed: what is missing lies at or below a committed floor, every floor lies below what age and count protect, and the newest record of
-// a job stays. What is too old goes.
+// trimmed: what is missing lies at or below a committed floor, every floor lies below what age and count protect, and
+// the newest record of a job stays. What is too old goes.
 func (c *checker) trimmed() {
 	t := c.in.Final.Trimmed
 	if t == nil {
@@ -96,8 +97,8 @@ func (c *checker) forgottenBy(r *runLife, at int64) bool {
 	})
 }
 
-// cleaned: a one-off that goes by itself goes when its retention is over, counted from the end of its last run, and not while something
-// of it is open or dead.
+// cleaned: a one-off that goes by itself goes when its retention is over, counted from the end of its last run, and not
+// while something of it is open or dead.
 func (c *checker) cleaned() {
 	for _, id := range slices.SortedFunc(maps.Keys(c.in.Final.Cleaned), cmp.Compare[job.ID]) {
 		at := int64(c.in.Final.Cleaned[id])

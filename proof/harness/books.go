@@ -16,8 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// Books are everything that is known after a test with real processes: what was asked for and answered, what was done to them, what they say
-// that they did, and what the world saw of it. They are judged by the checker that judges the simulation.
+// Books are everything that is known after a test with real processes: what was asked for and answered, what was done
+// to them, what they say that they did, and what the world saw of it. They are judged by the checker that judges the
+// simulation.
 type Books struct {
 	Calls   []checker.Call
 	Final   checker.Final
@@ -28,15 +29,17 @@ type Books struct {
 	Lease   time.Duration     // of a worker's session; 0 = 30 s
 }
 
-// arrivalSlack is how much later than the caller's death a request may be written down, or its end: it sat in a socket buffer, and the
-// test's goroutine waited for a processor.
+// arrivalSlack is how much later than the caller's death a request may be written down, or its end: it sat in a socket
+// buffer, and the test's goroutine waited for a processor.
 const arrivalSlack = time.Second
 
-// commandRace is how far the stamps of two commands that were on their way together may be apart from the order in which they were
-// committed. All processes have the same clock; what comes between is how long a goroutine waits for a processor.
+// commandRace is how far the stamps of two commands that were on their way together may be apart from the order in
+// which they were committed. All processes have the same clock; what comes between is how long a goroutine waits for a
+// processor.
 const commandRace = 50 * time.Millisecond
 
-// Input is the same for the checker. What it cannot know of is told as problems: jobs and requests that are not those of the test.
+// Input is the same for the checker. What it cannot know of is told as problems: jobs and requests that are not those
+// of the test.
 func (b *Books) Input() (checker.Input, []string) {
 	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}, timeouts: map[job.ID]time.Duration{}}
 	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack, ClockError: commandRace}
@@ -187,9 +190,10 @@ func (a *account) effect(s *Seen) (e checker.Effect, ok bool) {
 	return e, true
 }
 
-// unheard is the outcome of an attempt whose target said that it went well, and whose worker says something else. That is right only if the
-// answer may not have come to the worker in time: it crossed with the order to stop or with the end of the time on its way, or the worker
-// stood still. Whether a worker may be stopped by that is the checker's business.
+// unheard is the outcome of an attempt whose target said that it went well, and whose worker says something else. That
+// is right only if the answer may not have come to the worker in time: it crossed with the order to stop or with the
+// end of the time on its way, or the worker stood still. Whether a worker may be stopped by that is the checker's
+// business.
 func (a *account) unheard(s *Seen, rec *job.Run) checker.EffectOutcome {
 	crossed := s.Answered.Add(arrivalSlack).UnixMilli() >= int64(rec.FinishedAt)
 	asleep := slices.ContainsFunc(a.b.Faults, func(o Outage) bool {
@@ -225,7 +229,8 @@ func outcome(status int) checker.EffectOutcome {
 
 var vacantLine = regexp.MustCompile(`(?:outages|nobody_led)="?\[([^\]]*)\]`)
 
-// Vacancies is what logs of nodes say about times without a leader, each once, in their order. A leader says it when it takes over.
+// Vacancies is what logs of nodes say about times without a leader, each once, in their order. A leader says it when it
+// takes over.
 func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
 	for _, m := range vacantLine.FindAllSubmatch(bytes.Join(logs, nil), -1) {
 		for _, part := range strings.Fields(string(m[1])) {

@@ -17,8 +17,8 @@ var t0 = time.Date(2027, 3, 1, 9, 0, 0, 0, time.UTC)
 func at(ms int) time.Time     { return t0.Add(time.Duration(ms) * time.Millisecond) }
 func inst(ms int) job.Instant { return job.At(at(ms)) }
 
-// small are books in which everything is as it should be: a one-off whose first attempt was lost when n1 was killed, another one that took
-// the time of its timeout once, and a create that was never answered and whose job exists.
+// small are books in which everything is as it should be: a one-off whose first attempt was lost when n1 was killed,
+// another one that took the time of its timeout once, and a create that was never answered and whose job exists.
 func small() *Books {
 	spec := func(token, name string) *job.Spec {
 		retries := 3

@@ -47,7 +47,8 @@ func Build(tb testing.TB, tags ...string) string {
 	return build(tb, "-tags", strings.Join(tags, ","))
 }
 
-// BuildLevel makes a binary of another feature level: a later version of the product, as far as the cluster is concerned.
+// BuildLevel makes a binary of another feature level: a later version of the product, as far as the cluster is
+// concerned.
 func BuildLevel(tb testing.TB, level int) string {
 	tb.Helper()
 	return build(tb, "-ldflags", fmt.Sprintf("-X github.com/carillon-scheduler/carillon/fsm.level=%d", level))
@@ -103,9 +104,9 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// touchSources looks at every source file of the module. `go test` remembers a result together with the files that the test looked at
-// by itself; what the compiler that we start reads it does not know, and without this it would go on saying "(cached)" about a
-// product that has changed.
+// touchSources looks at every source file of the module. `go test` remembers a result together with the files that the
+// test looked at by itself; what the compiler that we start reads it does not know, and without this it would go on
+// saying "(cached)" about a product that has changed.
 func touchSources(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -160,7 +161,8 @@ func Seed(tb testing.TB) uint64 {
 	return n
 }
 
-// Eventually waits for a condition. It is the only way in which these tests wait for something that is not a random instant.
+// Eventually waits for a condition. It is the only way in which these tests wait for something that is not a random
+// instant.
 func Eventually(tb testing.TB, limit time.Duration, what string, cond func() bool) {
 	tb.Helper()
 	if !Within(limit, cond) {

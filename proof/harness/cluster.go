@@ -161,8 +161,8 @@ func StateOf(ctx context.Context, n *Node) (s State, err error) {
 	return s, err
 }
 
-// Same fails the test unless all nodes come to know the same, and to the same index. Nothing may go on meanwhile but the leader's clock, which
-// is in nothing that is compared. It returns a digest of what each knows.
+// Same fails the test unless all nodes come to know the same, and to the same index. Nothing may go on meanwhile but
+// the leader's clock, which is in nothing that is compared. It returns a digest of what each knows.
 func (c *Cluster) Same(limit time.Duration) (digests map[string]string) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*limit+30*time.Second)

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Disk is a data directory as a trace wrote it, with the knowledge of what was synced when. Rebuild makes the directory as a machine
-// would find it that lost its power at some point: kill -9 leaves the page cache alone, so only this says anything about fsync.
+// Disk is a data directory as a trace wrote it, with the knowledge of what was synced when. Rebuild makes the directory
+// as a machine would find it that lost its power at some point: kill -9 leaves the page cache alone, so only this says
+// anything about fsync.
 //
 // What it takes for granted, and what not:
 //   - A write, or a change of size, counts once a fsync or fdatasync of that file began after it and returned. (fdatasync writes the
@@ -183,8 +184,8 @@ type Tear struct {
 	Unit int // of what is written at once: a page (4096) or a sector (512)
 }
 
-// Rebuild makes the directory as it was at a position of the trace in dst, which must be empty. Nothing that began at or after cut
-// has happened.
+// Rebuild makes the directory as it was at a position of the trace in dst, which must be empty. Nothing that began at
+// or after cut has happened.
 func (d *Disk) Rebuild(cut int, dst string, tear *Tear) error {
 	names := d.namesAt(cut, tear)
 	paths := make([]string, 0, len(names))

@@ -31,8 +31,8 @@ func straceLog(lines ...string) string {
 	return b.String()
 }
 
-// The log of a process that makes a file, writes two pages of which only the first is synced, sends a message, and renames a small file
-// into place. Line numbers matter: the tests below cut at them.
+// The log of a process that makes a file, writes two pages of which only the first is synced, sends a message, and
+// renames a small file into place. Line numbers matter: the tests below cut at them.
 var sample = []string{
 	`1 openat(AT_FDCWD<'/tmp'>, "'/d/a'", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 7<'/d/a'>`,          // 1
 	`1 openat(AT_FDCWD<'/tmp'>, "'/d'", O_RDONLY|O_CLOEXEC) = 8<'/d'>`,                          // 2
@@ -169,7 +169,8 @@ func TestTraceFindsWhatWasSaid(t *testing.T) {
 	}
 }
 
-// TestTraceRefusesWhatItDoesNotModel: silence about a call that changes files would make every rebuilt directory worthless.
+// TestTraceRefusesWhatItDoesNotModel: silence about a call that changes files would make every rebuilt directory
+// worthless.
 func TestTraceRefusesWhatItDoesNotModel(t *testing.T) {
 	for _, line := range []string{
 		`1 fallocate(7<'/d/a'>, 0, 0, 100) = 0`,

@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// Fault makes one system call of a process fail: the Nth that changes a file of a class below Dir, counted over all threads in the order
-// in which they come. (strace counts by thread, so it cannot say "the tenth write of this file".) Only that one fails: a disk that
-// recovers is the harder case, because a process that goes on is not told again. Nth 0 only counts.
+// Fault makes one system call of a process fail: the Nth that changes a file of a class below Dir, counted over all
+// threads in the order in which they come. (strace counts by thread, so it cannot say "the tenth write of this file".)
+// Only that one fails: a disk that recovers is the harder case, because a process that goes on is not told again. Nth 0
+// only counts.
 type Fault struct {
 	Dir   string
 	Class string
@@ -45,7 +46,8 @@ func Class(dir, path string) string {
 	return ClassDir
 }
 
-// faultEnv carries a Fault to the process that carries it out: this test binary, once to trace and once to set up the filter.
+// faultEnv carries a Fault to the process that carries it out: this test binary, once to trace and once to set up the
+// filter.
 const faultEnv, filterEnv = "CARILLON_PROOF_FAULT", "CARILLON_PROOF_FILTER"
 
 // faultMain is what this binary does when a test started it as a tracer; ok is false when it was not.

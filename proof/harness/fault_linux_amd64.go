@@ -32,8 +32,8 @@ var faultCalls = map[uint64]struct {
 	unix.SYS_RENAMEAT:  {"renameat", true},
 }
 
-// filtered becomes the command, with a filter that hands those calls to the tracer and lets all others go: stopping at every call of a Go
-// program would slow it down many times over.
+// filtered becomes the command, with a filter that hands those calls to the tracer and lets all others go: stopping at
+// every call of a Go program would slow it down many times over.
 func filtered(args []string) error {
 	runtime.LockOSThread()
 	prog := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the number of the call

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Hosts is an /etc/hosts that only the nodes of one test see, each in a mount namespace of its own. What is written into it counts for
-// those that run, too.
+// Hosts is an /etc/hosts that only the nodes of one test see, each in a mount namespace of its own. What is written
+// into it counts for those that run, too.
 type Hosts struct {
 	tb   testing.TB
 	path string

@@ -15,11 +15,12 @@ import (
 	"testing"
 )
 
-// Net is a network of machines of their own, one a node: network namespaces on a bridge. This process stands on the bridge too and
-// reaches all of them, and a target on it is reached by all.
+// Net is a network of machines of their own, one a node: network namespaces on a bridge. This process stands on the
+// bridge too and reaches all of them, and a target on it is reached by all.
 //
-// A way is cut by a wrong neighbour entry: what is sent that way goes to a card that does not exist. Neither side is told, packets are just gone,
-// and the other direction is as it was. It needs no packet filter, and so no kernel modules.
+// A way is cut by a wrong neighbour entry: what is sent that way goes to a card that does not exist. Neither side is
+// told, packets are just gone, and the other direction is as it was. It needs no packet filter, and so no kernel
+// modules.
 type Net struct {
 	Host string // this process's address
 
@@ -29,7 +30,8 @@ type Net struct {
 	n      int
 }
 
-// netPrefix begins the names of everything that a Net makes, and the number of its process follows: interfaces have 15 characters.
+// netPrefix begins the names of everything that a Net makes, and the number of its process follows: interfaces have 15
+// characters.
 const netPrefix = "cb"
 
 const maxMachines = 10

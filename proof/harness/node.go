@@ -41,8 +41,8 @@ type Node struct {
 	outages []Outage
 }
 
-// ReadyLimit is how long a start may take before it counts as failed. It is far above what a start takes, because the tests share
-// their machine.
+// ReadyLimit is how long a start may take before it counts as failed. It is far above what a start takes, because the
+// tests share their machine.
 const ReadyLimit = 30 * time.Second
 
 // NewNode prepares a node; Start starts it. It is killed at the end of the test, and its log shown if the test failed.
@@ -74,8 +74,8 @@ func (n *Node) Move(addr string) {
 	n.at.Store(&addr)
 }
 
-// http is a client of the node, wherever that is; the name in the URL means nothing. Without keep-alive a request never meets a connection of a process that is dead, and one
-// attempt is one attempt.
+// http is a client of the node, wherever that is; the name in the URL means nothing. Without keep-alive a request never
+// meets a connection of a process that is dead, and one attempt is one attempt.
 func (n *Node) http() *http.Client {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, *n.at.Load())
@@ -88,13 +88,15 @@ func (n *Node) Stale() *client.Client {
 	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale(), client.WithTimeout(0))
 }
 
-// What is shown of a log after a failure is bounded: the failure's own words stand above it, and a long output is cut at its beginning.
+// What is shown of a log after a failure is bounded: the failure's own words stand above it, and a long output is cut
+// at its beginning.
 const (
 	shownLines   = 40
 	shownColumns = 200
 )
 
-// explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still runs.
+// explain shows the end of the log after a failure, and keeps the whole of it with the stacks of a process that still
+// runs.
 func (n *Node) explain() {
 	n.tb.Logf("end of the log of %s, %s:\n%s", n.ID, n.Addr, narrow(n.LogTail(shownLines), shownColumns))
 	n.mu.Lock()
@@ -116,8 +118,8 @@ func (n *Node) explain() {
 	}
 }
 
-// FreeAddr finds a free port outside the range from which the kernel takes ports for outgoing connections: the port is free while the
-// node is dead, and a connection from it must not take it away.
+// FreeAddr finds a free port outside the range from which the kernel takes ports for outgoing connections: the port is
+// free while the node is dead, and a connection from it must not take it away.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	for range 100 {

@@ -16,7 +16,8 @@ type spoken struct {
 
 func (s *spoken) Logf(format string, args ...any) { fmt.Fprintf(&s.text, format+"\n", args...) }
 
-// What is shown of a node's log after a failure is its end, within bounds: where a long output is cut, the words of the failure must still be there.
+// What is shown of a node's log after a failure is its end, within bounds: where a long output is cut, the words of the
+// failure must still be there.
 func TestLogOfAFailureIsBounded(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	path := filepath.Join(t.TempDir(), "node.log")

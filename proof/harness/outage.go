@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again at Ready. One
-// that was paused stood still from Sent to Dead, one that was cut off could not reach the others, and one that was stopped ended in good
-// order when it was asked to.
+// Outage is a time during which the process was dead by our hand: killed somewhere between Sent and Dead, ready again
+// at Ready. One that was paused stood still from Sent to Dead, one that was cut off could not reach the others, and one
+// that was stopped ended in good order when it was asked to.
 type Outage struct {
 	Node              string // and so the name of the worker in it
 	Sent, Dead, Ready time.Time
@@ -81,7 +81,8 @@ func (n *Node) Freeze(why string) (thaw func()) {
 	}
 }
 
-// CutOff notes that the process could not reach the others from an instant until now. Cutting is the network's business.
+// CutOff notes that the process could not reach the others from an instant until now. Cutting is the network's
+// business.
 func (n *Node) CutOff(why string, from time.Time) Outage {
 	o := Outage{Node: n.ID, Sent: from, Dead: time.Now(), Cut: true, Why: why}
 	o.Ready = o.Dead
@@ -91,7 +92,8 @@ func (n *Node) CutOff(why string, from time.Time) Outage {
 	return o
 }
 
-// StopAndKill asks the process to end, and kills it if it has not ended after a while. What it had in hand may be finished or not.
+// StopAndKill asks the process to end, and kills it if it has not ended after a while. What it had in hand may be
+// finished or not.
 func (n *Node) StopAndKill(why string, after time.Duration) Outage {
 	n.tb.Helper()
 	n.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Probe watches the machine beside a test: how late a short sleep ends and how long a small fsync takes. A time that was measured while
-// the machine itself stood still says little about the product.
+// Probe watches the machine beside a test: how late a short sleep ends and how long a small fsync takes. A time that
+// was measured while the machine itself stood still says little about the product.
 type Probe struct {
 	mu     sync.Mutex
 	stalls []stall

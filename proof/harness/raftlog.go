@@ -16,7 +16,8 @@ type Entry struct {
 	Appended    time.Time // on the clock of the leader that wrote it
 }
 
-// LogEnd is the last index of the log of a node that does not run. Before it there may be a hole, behind which a snapshot was installed.
+// LogEnd is the last index of the log of a node that does not run. Before it there may be a hole, behind which a
+// snapshot was installed.
 func LogEnd(dir string) (last uint64, err error) {
 	s, err := openLog(dir)
 	if err != nil {

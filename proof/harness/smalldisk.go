@@ -21,8 +21,8 @@ type SmallDisk struct {
 	tb testing.TB
 }
 
-// NewSmallDisk makes one of some megabytes, which goes away with the test. Where that is not possible it says why. Make it before the nodes
-// that live on it: it can only go when they are gone.
+// NewSmallDisk makes one of some megabytes, which goes away with the test. Where that is not possible it says why. Make
+// it before the nodes that live on it: it can only go when they are gone.
 func NewSmallDisk(tb testing.TB, megabytes int64) (*SmallDisk, string) {
 	tb.Helper()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// spawner starts every process of the tests from one thread that lives as long as the tests do: Pdeathsig is about the thread that
-// forked, not about the process, and Go ends threads when it likes (golang/go#27505).
+// spawner starts every process of the tests from one thread that lives as long as the tests do: Pdeathsig is about the
+// thread that forked, not about the process, and Go ends threads when it likes (golang/go#27505).
 var spawner = sync.OnceValue(func() chan<- spawn {
 	ch := make(chan spawn)
 	go func() {

@@ -25,8 +25,8 @@ func NeedStrace(tb testing.TB) {
 	}
 }
 
-// TwoLives is what to put before a command to have it twice, one after the other, as if under one strace: the second life begins when the
-// first is dead and go exists. pid is where the number of the first is.
+// TwoLives is what to put before a command to have it twice, one after the other, as if under one strace: the second
+// life begins when the first is dead and go exists. pid is where the number of the first is.
 func TwoLives(pid, goes string) []string {
 	return []string{"sh", "-c", `pid=$0 goes=$1; shift; "$@" & echo $! >"$pid.tmp"; mv "$pid.tmp" "$pid"; wait $!; while [ ! -e "$goes" ]; do sleep 0.05; done; exec "$@"`, pid, goes}
 }
@@ -37,8 +37,9 @@ type Injection struct {
 	log string
 }
 
-// Inject attaches to the node's process: the when-th call from now on that each of its threads makes on the file fails with the error,
-// and no other. (strace counts by thread.) A disk that recovers is the harder case: a process that goes on would not be told again.
+// Inject attaches to the node's process: the when-th call from now on that each of its threads makes on the file fails
+// with the error, and no other. (strace counts by thread.) A disk that recovers is the harder case: a process that goes
+// on would not be told again.
 func Inject(tb testing.TB, n *Node, call, errno string, when int, file string) *Injection {
 	tb.Helper()
 	i := &Injection{log: filepath.Join(tb.TempDir(), "inject.log")}

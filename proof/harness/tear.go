@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// TearTail damages the end of the log file of a node that does not run, as a disk does that lost its power and lied about what it had
-// written, and says how.
+// TearTail damages the end of the log file of a node that does not run, as a disk does that lost its power and lied
+// about what it had written, and says how.
 func TearTail(dir string, rng *rand.Rand) (how string, err error) {
 	path := filepath.Join(dir, "raft.db")
 	data, err := os.ReadFile(path)
@@ -28,8 +28,8 @@ func TearTail(dir string, rng *rand.Rand) (how string, err error) {
 	number := func(p int) uint64 { return binary.LittleEndian.Uint64(data[p*page:]) }
 	kind := func(p int) uint16 { return binary.LittleEndian.Uint16(data[p*page+8:]) }
 	follow := func(p int) uint32 { return binary.LittleEndian.Uint32(data[p*page+12:]) }
-	// The newer of the two meta pages counts. Behind magic, version, page size, flags, root and free list it has the number of pages in use
-	// and that of its transaction.
+	// The newer of the two meta pages counts. Behind magic, version, page size, flags, root and free list it has the
+	// number of pages in use and that of its transaction.
 	meta := func(p, off int) uint64 { return binary.LittleEndian.Uint64(data[p*page+16+off:]) }
 	newest := 0
 	if meta(1, 48) > meta(0, 48) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// StraceArgs makes strace write down everything that a process does to files. The rarer calls are there so that the reader can refuse
-// a trace with something in it that Disk does not model, rather than overlook it.
+// StraceArgs makes strace write down everything that a process does to files. The rarer calls are there so that the
+// reader can refuse a trace with something in it that Disk does not model, rather than overlook it.
 func StraceArgs(log string) []string {
 	return []string{"strace", "-f", "-y", "-ttt", "-xx", "-s", "2000000", "--seccomp-bpf", "-o", log, "-e",
 		"trace=openat,open,creat,write,pwrite64,writev,pwritev,pwritev2,copy_file_range,sendfile,fallocate,fsync,fdatasync,sync_file_range," +
@@ -26,8 +26,8 @@ func StraceArgs(log string) []string {
 // Never is the end of a call that never returned.
 const Never = math.MaxInt
 
-// Event is one system call. Start and End are lines of the log: strace sees a call end before the caller does, so whatever happens
-// because of it stands further down. That makes positions a better clock than any time.
+// Event is one system call. Start and End are lines of the log: strace sees a call end before the caller does, so
+// whatever happens because of it stands further down. That makes positions a better clock than any time.
 type Event struct {
 	Start, End int
 	Time       time.Time // of its start
@@ -180,8 +180,8 @@ func (t *Trace) Changes() (changes []Event) {
 // Syncs says whether a call makes something safe.
 func (e *Event) Syncs() bool { return e.Call == "fsync" || e.Call == "fdatasync" }
 
-// Acked is where a raft server told its leader that its log reaches to some index: every place at which that grew, in order. The text is
-// what raft's own transport writes: msgpack, one answer a write.
+// Acked is where a raft server told its leader that its log reaches to some index: every place at which that grew, in
+// order. The text is what raft's own transport writes: msgpack, one answer a write.
 func (t *Trace) Acked() (at []int, index []uint64) {
 	var most uint64
 	for i := range t.Events {
@@ -323,8 +323,9 @@ func unhex(s string) ([]byte, error) {
 	return b, err
 }
 
-// Said finds the first time after a position that the process sent something: the write to anything but a file with which the
-// text was complete. What goes out on a connection is read as one stream, because a buffer may be flushed in the middle of a word.
+// Said finds the first time after a position that the process sent something: the write to anything but a file with
+// which the text was complete. What goes out on a connection is read as one stream, because a buffer may be flushed in
+// the middle of a word.
 func (t *Trace) Said(text string, after int) *Event {
 	var first *Event
 	for _, s := range t.streams() {

@@ -199,8 +199,8 @@ func (h *History) Client(ctx context.Context, seed uint64, nodes []*client.Clien
 	}
 }
 
-// Reader reads from one node until ctx ends, several calls at a time: a node that is cut off, and so may know less than it believes. It
-// waits for longer than a node waits for a leader, so that it sees what the node itself says.
+// Reader reads from one node until ctx ends, several calls at a time: a node that is cut off, and so may know less than
+// it believes. It waits for longer than a node waits for a leader, so that it sees what the node itself says.
 func (h *History) Reader(ctx context.Context, seed uint64, node *client.Client, names func() []string) {
 	var wg sync.WaitGroup
 	for k := range uint64(4) {

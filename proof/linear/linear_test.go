@@ -133,7 +133,8 @@ func (s *storm) readers(n *harness.Node) (stop func()) {
 	}
 }
 
-// pause: it wakes up and believes that it still leads, the moment at which a read may be stale. There are reads in its sockets then.
+// pause: it wakes up and believes that it still leads, the moment at which a read may be stale. There are reads in its
+// sockets then.
 func (s *storm) pause(leader *harness.Node) {
 	stop := s.readers(leader)
 	leader.Pause("round", 800*time.Millisecond+s.upTo(1200*time.Millisecond))
@@ -148,7 +149,8 @@ func (s *storm) transfer(leader *harness.Node) {
 	}
 }
 
-// cut cuts a node off, both ways or one way, while clients go on asking it, too, and some ask no other. Reads there must fail or be right.
+// cut cuts a node off, both ways or one way, while clients go on asking it, too, and some ask no other. Reads there
+// must fail or be right.
 func (s *storm) cut(n *harness.Node, asleep bool) {
 	me := slices.Index(s.c.Nodes, n)
 	way := s.rng.IntN(4) // 2 and 3: both ways
@@ -197,8 +199,8 @@ func (s *storm) apart(*harness.Node) {
 	s.net.Heal()
 }
 
-// TestJobsAreLinearizable lets clients loose on three processes while their leader is killed, stands still and hands over, and while it, a
-// follower or everybody is cut off from the others.
+// TestJobsAreLinearizable lets clients loose on three processes while their leader is killed, stands still and hands
+// over, and while it, a follower or everybody is cut off from the others.
 func TestJobsAreLinearizable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs three processes")
@@ -276,8 +278,8 @@ func TestJobsAreLinearizable(t *testing.T) {
 	})
 }
 
-// TestStaleReadsAreFound reads with ?stale=true from followers right after updates: such a history must be refused, or the model would
-// accept anything.
+// TestStaleReadsAreFound reads with ?stale=true from followers right after updates: such a history must be refused, or
+// the model would accept anything.
 func TestStaleReadsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs three processes")

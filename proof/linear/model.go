@@ -1,6 +1,6 @@
-// Package linear shows that jobs behave as if there were one copy of them: whatever several clients do with them through any node, while
-// nodes die and stand still, there is an order of the calls, each at one moment between its beginning and its end, in which every answer is
-// the one that a single map of jobs would have given.
+// Package linear shows that jobs behave as if there were one copy of them: whatever several clients do with them
+// through any node, while nodes die and stand still, there is an order of the calls, each at one moment between its
+// beginning and its end, in which every answer is the one that a single map of jobs would have given.
 package linear
 
 import (

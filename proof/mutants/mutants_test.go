@@ -33,8 +33,8 @@ type try struct {
 
 func (t try) String() string { return strings.TrimSpace(fmt.Sprintf("%s seed %d", t.plan, t.seed)) }
 
-// hints are what finds a fault. They come first; should they all fail, because plans have changed, the search goes on with the first
-// seeds of the ordinary plans, which takes longer and prints what to write here.
+// hints are what finds a fault. They come first; should they all fail, because plans have changed, the search goes on
+// with the first seeds of the ordinary plans, which takes longer and prints what to write here.
 var hints = map[mutant.Mutant][]try{
 	mutant.SkipFence:     {{"late-result", 1}, {"late-result", 2}},
 	mutant.DispatchEarly: {{"", 1}, {"", 3}},
@@ -88,8 +88,8 @@ type finding struct {
 	took   time.Duration
 }
 
-// TestMutantsAreFound runs each fault against seeds of the simulation until it is found. Each run is a process of its own, so that one
-// that breaks down says so and harms no other.
+// TestMutantsAreFound runs each fault against seeds of the simulation until it is found. Each run is a process of its
+// own, so that one that breaks down says so and harms no other.
 func TestMutantsAreFound(t *testing.T) {
 	root := harness.Sources(t)
 	l := &lab{root: root, binary: filepath.Join(t.TempDir(), "sim.test"), healthy: map[try]bool{}}

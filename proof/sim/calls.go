@@ -16,7 +16,8 @@ const (
 	callTime  = 25 * time.Second
 )
 
-// ask makes a call, as a program does that wants it done: with one key, through one node after the other, until the answer is certain.
+// ask makes a call, as a program does that wants it done: with one key, through one node after the other, until the
+// answer is certain.
 func (c *cluster) ask(pc plannedCall, call checker.Call, do func(context.Context, *client.Client, *checker.Call) error) error {
 	if call.Request == "" {
 		c.mu.Lock()

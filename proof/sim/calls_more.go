@@ -18,8 +18,9 @@ type asked struct {
 	do   func(context.Context, *client.Client, *checker.Call) error
 }
 
-// more gives plans what they have besides: names that come again, requests that are repeated, calendars and members that change, a history that
-// does not keep everything, jobs that go by themselves. The dice are its own, so that the rest of a plan is what it was.
+// more gives plans what they have besides: names that come again, requests that are repeated, calendars and members
+// that change, a history that does not keep everything, jobs that go by themselves. The dice are its own, so that the
+// rest of a plan is what it was.
 func (p *plan) more(rng *rand.Rand) {
 	call := func(n int, kind string, jobs int) {
 		for range n {

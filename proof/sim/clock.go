@@ -7,7 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// times is the true time of a simulation: that of the bubble, which begins in the year 2000, moved to where the seed wants to be.
+// times is the true time of a simulation: that of the bubble, which begins in the year 2000, moved to where the seed
+// wants to be.
 type times struct {
 	start time.Time
 	base  time.Time

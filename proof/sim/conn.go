@@ -12,7 +12,8 @@ import (
 // sendBuffer is how much one side may write before the other has read it.
 const sendBuffer = 1 << 20
 
-// stream is one direction of a connection: what is written arrives after a delay, in order, and not while the way is cut.
+// stream is one direction of a connection: what is written arrives after a delay, in order, and not while the way is
+// cut.
 type stream struct {
 	net      *network
 	from, to *host

@@ -15,8 +15,8 @@ var (
 	remoteTags = map[string]string{"pool": "remote"}
 )
 
-// distinguish gives each job a payload and a key template of its own, so that an attempt that got another job's can be told. The dice are
-// its own, so that plans are otherwise what they were.
+// distinguish gives each job a payload and a key template of its own, so that an attempt that got another job's can be
+// told. The dice are its own, so that plans are otherwise what they were.
 func (p *plan) distinguish(rng *rand.Rand) {
 	for i := range p.jobs {
 		s := &p.jobs[i].spec
@@ -75,8 +75,8 @@ func (p *plan) redefine(rng *rand.Rand, s *job.Spec) {
 	}
 }
 
-// edits: what attempts are made of changes all the time, while workers of both kinds have them in hand, do not hear of them at once, and
-// leaders change.
+// edits: what attempts are made of changes all the time, while workers of both kinds have them in hand, do not hear of
+// them at once, and leaders change.
 func edits(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 15*time.Second, 2, true
 	p.o.pullers = []plannedPuller{{queueNames[0], 6}, {queueNames[0], 6}}

@@ -10,7 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/node"
 )
 
-// directed are plans that have one thing happen again and again which storms meet only now and then. A seed moves their times a little.
+// directed are plans that have one thing happen again and again which storms meet only now and then. A seed moves their
+// times a little.
 var directed = map[string]func(*plan, *rand.Rand){
 	"late-result": lateResult,
 	"late-leader": lateLeader,
@@ -71,8 +72,8 @@ func (p *plan) steady(n int, every, least, most time.Duration, change func(*job.
 	}
 }
 
-// lateResult: a worker is cut off for a little longer than its lease. Some of what it did ended before it gave up; those results come
-// when each of these runs has been claimed anew and is under way somewhere else, or is lost.
+// lateResult: a worker is cut off for a little longer than its lease. Some of what it did ended before it gave up;
+// those results come when each of these runs has been claimed anew and is under way somewhere else, or is lost.
 func lateResult(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
 	p.steady(3, 16*time.Second, time.Second, 30*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
@@ -86,8 +87,8 @@ func lateResult(p *plan, rng *rand.Rand) {
 	}
 }
 
-// lateLeader: a leader whose disk hangs goes on believing that it leads after another one was elected, and speaks to a worker that has been
-// with that one meanwhile.
+// lateLeader: a leader whose disk hangs goes on believing that it leads after another one was elected, and speaks to a
+// worker that has been with that one meanwhile.
 func lateLeader(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 30*time.Second, 1
 	p.steady(5, 4*time.Second, 0, 300*time.Millisecond, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
@@ -97,8 +98,8 @@ func lateLeader(p *plan, rng *rand.Rand) {
 	}
 }
 
-// deafLeader: a leader whose disk hangs is cut off from the other nodes, and the only one that some workers of either kind can reach.
-// Another one is elected, which hears nothing of these workers and gives their runs to others.
+// deafLeader: a leader whose disk hangs is cut off from the other nodes, and the only one that some workers of either
+// kind can reach. Another one is elected, which hears nothing of these workers and gives their runs to others.
 func deafLeader(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
 	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
@@ -142,8 +143,8 @@ func racing(p *plan, rng *rand.Rand) {
 	p.steady(8, between(rng, 2*time.Second, 3*time.Second).Round(time.Second), time.Second, 3*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 }
 
-// latePull: pull workers are cut off, or do not hear the answers to their polls, for a little longer than a lease. What they ended
-// meanwhile, and what they were given, is late: another worker has it.
+// latePull: pull workers are cut off, or do not hear the answers to their polls, for a little longer than a lease. What
+// they ended meanwhile, and what they were given, is late: another worker has it.
 func latePull(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 6*time.Second, 0, true
 	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}

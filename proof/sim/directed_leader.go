@@ -10,17 +10,19 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// These plans make a leader unfit while others could do its work: by its clock, for good, or by its disk. The cluster has to go on.
+// These plans make a leader unfit while others could do its work: by its clock, for good, or by its disk. The cluster
+// has to go on.
 
-// fits has jobs that fire every few seconds and are done soon, and a leader that looks at the others as often as a real one.
+// fits has jobs that fire every few seconds and are done soon, and a leader that looks at the others as often as a real
+// one.
 func (p *plan) fits(recovery time.Duration) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.recovery = 30*time.Second, 1, 8, recovery
 	p.o.members.Interval = 500 * time.Millisecond
 	p.steady(5, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 }
 
-// wrongClock: two of five clocks are stepped, each in its own way and for good, that of the leader among them. Leaderships that come later
-// may fall to either.
+// wrongClock: two of five clocks are stepped, each in its own way and for good, that of the leader among them.
+// Leaderships that come later may fall to either.
 func wrongClock(p *plan, rng *rand.Rand) {
 	p.o.nodes = 5
 	p.fits(15 * time.Second)
@@ -41,14 +43,15 @@ func drift(p *plan, rng *rand.Rand) {
 	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "drift-leader", x: rng.Uint64()}}
 }
 
-// jumpy: the leader's clock is set to and fro by two seconds, again and again. It is never far from the others', and never steady.
+// jumpy: the leader's clock is set to and fro by two seconds, again and again. It is never far from the others', and
+// never steady.
 func jumpy(p *plan, rng *rand.Rand) {
 	p.fits(50 * time.Second)
 	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "jumpy-leader", lasts: 4 * time.Minute, x: rng.Uint64()}}
 }
 
-// lowDisk: the leader's disk is almost full, then those of all; and once more. A third time within ten minutes the leadership might have come to
-// a node that handed it on already, and would rightly stay there.
+// lowDisk: the leader's disk is almost full, then those of all; and once more. A third time within ten minutes the
+// leadership might have come to a node that handed it on already, and would rightly stay there.
 func lowDisk(p *plan, rng *rand.Rand) {
 	p.fits(15 * time.Second)
 	for i := range 2 {
@@ -56,7 +59,8 @@ func lowDisk(p *plan, rng *rand.Rand) {
 	}
 }
 
-// planned: the leadership is handed over by hand while there is hardly anything to do. What the leader was idle for is no outage.
+// planned: the leadership is handed over by hand while there is hardly anything to do. What the leader was idle for is
+// no outage.
 func planned(p *plan, rng *rand.Rand) {
 	p.fits(15 * time.Second)
 	p.jobs = p.jobs[:0]
@@ -66,8 +70,8 @@ func planned(p *plan, rng *rand.Rand) {
 	}
 }
 
-// unfit adds drifting clocks and low disks to some storms. A clock that drifts is the only one that is wrong: two that are wrong differently would be
-// a majority to each other now and then.
+// unfit adds drifting clocks and low disks to some storms. A clock that drifts is the only one that is wrong: two that
+// are wrong differently would be a majority to each other now and then.
 func (p *plan) unfit(rng *rand.Rand) {
 	if p.seed%10 != 3 {
 		return
@@ -173,7 +177,8 @@ func (c *cluster) transferWrong(f plannedFault) bool {
 // takesOver is how long a leader may take to notice that its disk is low, and another one to take over.
 const takesOver = 10 * time.Second
 
-// lowDisk fills the leader's disk: another one must lead soon, and jobs be created. Then it fills those of all, and frees them again.
+// lowDisk fills the leader's disk: another one must lead soon, and jobs be created. Then it fills those of all, and
+// frees them again.
 func (c *cluster) lowDisk(f plannedFault) bool {
 	i := c.leader()
 	if i < 0 {

@@ -29,8 +29,8 @@ func inherited(p *plan, rng *rand.Rand) {
 	}
 }
 
-// remember: leaders change while requests are repeated, history is trimmed, one-offs go by themselves, calendars change and notifications are on
-// their way to a receiver that takes its time.
+// remember: leaders change while requests are repeated, history is trimmed, one-offs go by themselves, calendars change
+// and notifications are on their way to a receiver that takes its time.
 func remember(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots = 30*time.Second, 1, 16
 	p.o.historyAge, p.o.historyCount, p.o.hooks = 70*time.Second, 150, 2*time.Second

@@ -9,8 +9,8 @@ import (
 
 var remote = map[string]string{"pool": "remote"}
 
-// busySlot: few slots, and jobs that take about as long as the time between two of their occurrences. What runs is decided by what was open when
-// an occurrence's time came, and not by when a slot is free.
+// busySlot: few slots, and jobs that take about as long as the time between two of their occurrences. What runs is
+// decided by what was open when an occurrence's time came, and not by when a slot is free.
 func busySlot(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 0, 1, 3*time.Minute
 	for _, overlap := range []string{job.OverlapSkip, job.OverlapSkip, job.OverlapSkip, job.OverlapQueue, job.OverlapReplace} {
@@ -23,7 +23,8 @@ func busySlot(p *plan, rng *rand.Rand) {
 	p.faults = append(p.faults, plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
 }
 
-// catchUp: backfills, redriven letters and a leader that is gone for longer than the jobs' grace, beside schedules that go on.
+// catchUp: backfills, redriven letters and a leader that is gone for longer than the jobs' grace, beside schedules that
+// go on.
 func catchUp(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots = 30*time.Second, 1, 2
 	none := 0

@@ -28,9 +28,10 @@ func (c *cluster) speechless(from, to []*host) (mend func()) {
 	}
 }
 
-// lateLeader makes two leaders speak to one worker. The first one's words to it do not arrive; then its disk hangs, which keeps raft from
-// noticing when it has lost its majority, and the others elect another one. The worker goes there, and does what the first one had claimed for
-// it. Then it is cut off from everybody but the first one, for less than its lease or for longer.
+// lateLeader makes two leaders speak to one worker. The first one's words to it do not arrive; then its disk hangs,
+// which keeps raft from noticing when it has lost its majority, and the others elect another one. The worker goes
+// there, and does what the first one had claimed for it. Then it is cut off from everybody but the first one, for less
+// than its lease or for longer.
 func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
 	i := c.leader()
 	if i < 0 {
@@ -69,7 +70,8 @@ func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
 	return true
 }
 
-// deafLeader lets a leader that raft has left go on with a worker of each kind: its disk hangs, and neither it nor they can reach the others.
+// deafLeader lets a leader that raft has left go on with a worker of each kind: its disk hangs, and neither it nor they
+// can reach the others.
 func (c *cluster) deafLeader(f plannedFault) bool {
 	i := c.leader()
 	if i < 0 {

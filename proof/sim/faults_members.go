@@ -32,8 +32,9 @@ func (c *cluster) member(by int, what func(context.Context, int) error) bool {
 	return false
 }
 
-// leave notes that a server is about to lose its vote. It says no if that would leave one voter whose clock is wrong: the only voter is the
-// majority, so the cluster would rightly go by that clock, and what is judged by the true time would be judged wrongly.
+// leave notes that a server is about to lose its vote. It says no if that would leave one voter whose clock is wrong:
+// the only voter is the majority, so the cluster would rightly go by that clock, and what is judged by the true time
+// would be judged wrongly.
 func (c *cluster) leave(s *server) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

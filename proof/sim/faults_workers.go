@@ -8,8 +8,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// clones: while a worker lives, a second process with its name is started, with a copy of its directory or with none: its secret is another one.
-// It comes and goes in quiet times, and it comes to the next leader before the real one does. It must not get anything from it.
+// clones: while a worker lives, a second process with its name is started, with a copy of its directory or with none:
+// its secret is another one. It comes and goes in quiet times, and it comes to the next leader before the real one
+// does. It must not get anything from it.
 func clones(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 30*time.Second, 2
 	remote := func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} }
@@ -45,8 +46,8 @@ func (c *cluster) cloneWorker(f plannedFault) bool {
 	return d.end()
 }
 
-// sameName lets a second process of a worker's name meet the next leader before the real one, which hears of no leader for a moment that is much
-// shorter than its lease.
+// sameName lets a second process of a worker's name meet the next leader before the real one, which hears of no leader
+// for a moment that is much shorter than its lease.
 func (c *cluster) sameName(f plannedFault) bool {
 	i := c.leader()
 	if i < 0 {

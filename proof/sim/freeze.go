@@ -14,10 +14,11 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// A process that is frozen stands still with its timers, as under SIGSTOP. Of one that is merely paused raft's loop goes on: it notices by
-// itself, in the middle of the pause, that it has lost its majority or its leader. Here the loop waits too. It says what it is about to do
-// before it does it, and that is where it is held; writes, messages and attempts wait as in a pause. When the process goes on, all that
-// it believed is still in its memory, and its timers are due at once.
+// A process that is frozen stands still with its timers, as under SIGSTOP. Of one that is merely paused raft's loop
+// goes on: it notices by itself, in the middle of the pause, that it has lost its majority or its leader. Here the loop
+// waits too. It says what it is about to do before it does it, and that is where it is held; writes, messages and
+// attempts wait as in a pause. When the process goes on, all that it believed is still in its memory, and its timers
+// are due at once.
 
 // coldLog holds raft's goroutines while their process is frozen.
 type coldLog struct {
@@ -66,8 +67,8 @@ func (c *cluster) stands(s *server, lasts time.Duration, timers bool) bool {
 	return true
 }
 
-// frozen: nodes stand still again and again, for less and for more than it takes to elect another leader and to lose a lease, while there is
-// much to do.
+// frozen: nodes stand still again and again, for less and for more than it takes to elect another leader and to lose a
+// lease, while there is much to do.
 func frozen(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 6*time.Second, 2
 	p.steady(3, 2*time.Second, 0, time.Second, func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue) })
@@ -117,7 +118,8 @@ func (c *cluster) crowd(pc plannedCall) {
 	}
 }
 
-// bulk creates jobs by lines, and sends them again until each line is answered: what is there already is answered with its number.
+// bulk creates jobs by lines, and sends them again until each line is answered: what is there already is answered with
+// its number.
 func (c *cluster) bulk(pc plannedCall, lines string, specs map[string]*job.Spec) {
 	began := c.t.instant()
 	made := map[string]job.ID{}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestOnlyVoter: the clock of an only voter is right, in whatever order clocks are set and votes are taken. Two voters may differ.
+// TestOnlyVoter: the clock of an only voter is right, in whatever order clocks are set and votes are taken. Two voters
+// may differ.
 func TestOnlyVoter(t *testing.T) {
 	const d = 2 * time.Minute
 	wrong := func(k *clock) { k.set(d) }

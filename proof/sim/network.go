@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// network connects hosts in memory, in the bubble's time. A connection is as TCP makes it: bytes arrive in order or not at all. While a
-// way is cut, what is on it waits, as retransmissions do; new connections need both ways.
+// network connects hosts in memory, in the bubble's time. A connection is as TCP makes it: bytes arrive in order or not
+// at all. While a way is cut, what is on it waits, as retransmissions do; new connections need both ways.
 type network struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -136,8 +136,8 @@ func (h *host) listen(string) (net.Listener, error) {
 	return h.ln, nil
 }
 
-// dial connects from this host. It ends with ctx, or a little after TCP would have given up; gone, if not nil, is the death of the
-// process that dials.
+// dial connects from this host. It ends with ctx, or a little after TCP would have given up; gone, if not nil, is the
+// death of the process that dials.
 func (h *host) dial(gone <-chan struct{}) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		c, err := h.net.connect(ctx, h, address, gone)

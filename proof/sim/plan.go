@@ -35,7 +35,8 @@ type options struct {
 	recovery     time.Duration // how late an occurrence may be while only clocks of a minority are wrong; 0: that is not judged
 }
 
-// plan is everything that a seed decides in advance: who is there, what is asked of it and what is done to it, and when.
+// plan is everything that a seed decides in advance: who is there, what is asked of it and what is done to it, and
+// when.
 type plan struct {
 	seed      uint64
 	name      string // of a directed one

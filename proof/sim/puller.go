@@ -28,7 +28,8 @@ type plannedPuller struct {
 
 var pullerFaults = []string{"kill-puller", "kill-puller", "cut-puller", "cut-puller", "deaf-puller", "mute-puller", "lag-puller", "stop-puller", "pause-puller"}
 
-// pull gives some of the plans with queues pull workers. The dice are its own, so that the others are what they were without them.
+// pull gives some of the plans with queues pull workers. The dice are its own, so that the others are what they were
+// without them.
 func (p *plan) pull(rng *rand.Rand) {
 	queues := false
 	for _, j := range p.jobs {
@@ -212,7 +213,8 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// inflictPuller breaks what stands between a pull worker and the cluster, one way or slowly. The rest is as with any other worker.
+// inflictPuller breaks what stands between a pull worker and the cluster, one way or slowly. The rest is as with any
+// other worker.
 func (c *cluster) inflictPuller(p *puller, kind string, f plannedFault, rng *rand.Rand) {
 	var servers []*host
 	for _, s := range c.servers {

@@ -14,7 +14,8 @@ import (
 // hooksURL is where notifications go.
 const hooksURL = "http://hooks:7400/told"
 
-// receive writes down every notification that arrives. It takes all of them, so that one which comes again was sent again.
+// receive writes down every notification that arrives. It takes all of them, so that one which comes again was sent
+// again.
 func (c *cluster) receive(at *host) {
 	ln, err := at.listen("")
 	if err != nil {

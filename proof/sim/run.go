@@ -1,4 +1,5 @@
-// Package sim runs whole clusters in virtual time and breaks them by a seed. DESIGN.md says what is real in it and what is not.
+// Package sim runs whole clusters in virtual time and breaks them by a seed. DESIGN.md says what is real in it and what
+// is not.
 package sim
 
 import (
@@ -30,7 +31,8 @@ type Result struct {
 	Plan      *plan
 }
 
-// scratch is where the data directories are: in memory if there is such a place, because nothing here is about the disk's speed.
+// scratch is where the data directories are: in memory if there is such a place, because nothing here is about the
+// disk's speed.
 func scratch(t *testing.T) string {
 	if dir, err := os.MkdirTemp("/dev/shm", "carillon-sim-"); err == nil {
 		t.Cleanup(func() { os.RemoveAll(dir) })
@@ -42,8 +44,8 @@ func scratch(t *testing.T) string {
 // stuckAfter is for how much of real time virtual time may stand still. On a busy machine a seed may take minutes.
 const stuckAfter = 5 * time.Minute
 
-// watch ends the process if the beats end: a goroutine that waits for a mutex whose holder waits for time makes time stand still. The stacks
-// say which.
+// watch ends the process if the beats end: a goroutine that waits for a mutex whose holder waits for time makes time
+// stand still. The stacks say which.
 func watch(seed uint64, beats *atomic.Int64) (stop func()) {
 	done := make(chan struct{})
 	go func() {

@@ -210,7 +210,8 @@ func (s *server) open() error {
 	return nil
 }
 
-// fatal is the end of a process whose disk failed. It returns, unlike the real one, into a process that is cut off from everything.
+// fatal is the end of a process whose disk failed. It returns, unlike the real one, into a process that is cut off from
+// everything.
 func (l *life) fatal(err error) {
 	if l.gone() {
 		return
@@ -307,7 +308,8 @@ type worker struct {
 	host  *host
 	clock *clock
 	tags  map[string]string
-	// secret is "" for the worker that lives in its directory, whose processes follow each other; a second one of its name has another.
+	// secret is "" for the worker that lives in its directory, whose processes follow each other; a second one of its name
+	// has another.
 	secret string
 
 	mu   sync.Mutex

@@ -25,8 +25,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSeed replays one seed, with its log under -v. Plan, network and targets are those of the seed; raft's timeouts and keys are drawn
-// from generators that the seed sets as well. What is left to chance is the order in which goroutines run.
+// TestSeed replays one seed, with its log under -v. Plan, network and targets are those of the seed; raft's timeouts
+// and keys are drawn from generators that the seed sets as well. What is left to chance is the order in which
+// goroutines run.
 func TestSeed(t *testing.T) {
 	text := os.Getenv("CARILLON_SIM_SEED")
 	if text == "" {
@@ -65,8 +66,8 @@ func replay(t *testing.T, p *plan, l *logs) *Result {
 	return runPlan(t, p, l)
 }
 
-// TestReplay runs a seed twice. What was planned must be the same, and done the same; how far the course of events agrees beyond that is
-// said under -v.
+// TestReplay runs a seed twice. What was planned must be the same, and done the same; how far the course of events
+// agrees beyond that is said under -v.
 func TestReplay(t *testing.T) {
 	const seed = 4
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

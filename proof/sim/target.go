@@ -113,7 +113,8 @@ func (p *process) awake() bool {
 	}
 }
 
-// runner carries out attempts in place of http and shell: it writes down that one began, takes its time, and ends as the dice say.
+// runner carries out attempts in place of http and shell: it writes down that one began, takes its time, and ends as
+// the dice say.
 type runner struct {
 	rec  *recorder
 	proc *process
@@ -123,7 +124,8 @@ type runner struct {
 var _ executor.Runner = (*runner)(nil)
 
 func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
-	// A process that stands still begins nothing; when it goes on, it looks at its lease first, as executors look at their context.
+	// A process that stands still begins nothing; when it goes on, it looks at its lease first, as executors look at their
+	// context.
 	if !r.proc.awake() || ctx.Err() != nil {
 		return job.Result{Outcome: job.OutcomeFailed, Error: "not begun"}
 	}

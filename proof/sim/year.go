@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/node"
 )
 
-// yearPlan is a whole year of a few jobs in every zone whose clocks are set in it, at times that are left out or come twice, with a fault
-// every few weeks.
+// yearPlan is a whole year of a few jobs in every zone whose clocks are set in it, at times that are left out or come
+// twice, with a fault every few weeks.
 func yearPlan(seed uint64) *plan {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	p := &plan{seed: seed}
