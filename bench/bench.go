@@ -82,7 +82,8 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 		if err != nil {
 			return t, err
 		}
-		return target{typ: "http", payload: fmt.Sprintf(`{"url":%q,"method":"POST","body":{"bench":true}}`, w.url), effects: w.effects, stop: func() { _ = w.srv.Close() }}, nil
+		return target{typ: "http", payload: fmt.Sprintf(`{"url":%q,"method":"POST","body":{"bench":true}}`, w.url),
+			effects: w.effects, stop: func() { _ = w.srv.Close() }}, nil
 	}
 	dir, err := os.MkdirTemp(b.o.Dir, "workers-")
 	if err != nil {
@@ -98,7 +99,8 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 			return t, err
 		}
 	}
-	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects, crew: w, stop: w.stop}, nil
+	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects,
+		crew: w, stop: w.stop}, nil
 }
 
 // begin is how a scenario with runs begins: with some idle jobs, with what carries the runs out, and with a client of
@@ -119,7 +121,8 @@ func (b *Bench) begin(ctx context.Context, idle int) (t target, c *client.Client
 
 // account is how a scenario with runs ends: it stops the target and holds what that saw against the history above
 // after.
-func (b *Bench) account(ctx context.Context, c *client.Client, t target, r *Result, after uint64, ids []job.ID) (*account, error) {
+func (b *Bench) account(ctx context.Context, c *client.Client, t target, r *Result, after uint64,
+	ids []job.ID) (*account, error) {
 	seen, err := t.effects()
 	if err != nil {
 		return nil, err
@@ -219,7 +222,8 @@ func (b *Bench) fill(ctx context.Context, n int) (rate float64, err error) {
 	}
 	from, more := b.loaded, n-b.loaded
 	line := idle(time.Now())
-	_, took, err := load(ctx, c, more, shifted(line, from), func(done int) { b.o.Progress("loading jobs that are not due", done, more) })
+	_, took, err := load(ctx, c, more, shifted(line, from),
+		func(done int) { b.o.Progress("loading jobs that are not due", done, more) })
 	b.loaded = n
 	return float64(more) / took.Seconds(), err
 }

@@ -57,7 +57,8 @@ func (b *Bench) IdleCPU(ctx context.Context) (*Result, error) {
 // Elections is Steady on a machine that is busy with other things: how often a leader that is alive is replaced.
 func (b *Bench) Elections(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) < 3 {
-		return nil, fmt.Errorf("elections without a reason take a cluster of three that this command started: without --addr, --nodes 3")
+		return nil, fmt.Errorf(
+			"elections without a reason take a cluster of three that this command started: without --addr, --nodes 3")
 	}
 	var before, after client.Status
 	r, err := b.steady(ctx, "elections", func(ctx context.Context) (_ []killing, err error) {
@@ -102,7 +103,8 @@ func (b *Bench) spin(n int) (stop func(), err error) {
 		}
 	}
 	for i := range n {
-		p := &process{name: fmt.Sprintf("spin%d", i+1), log: filepath.Join(dir, fmt.Sprintf("%d.log", i+1)), args: []string{"bench", "spin"}}
+		p := &process{name: fmt.Sprintf("spin%d", i+1), log: filepath.Join(dir, fmt.Sprintf("%d.log", i+1)),
+			args: []string{"bench", "spin"}}
 		if err := p.start(b.o.Binary); err != nil {
 			stop()
 			return nil, err

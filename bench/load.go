@@ -21,7 +21,8 @@ const loadStreams = 4
 type maker func(w *bytes.Buffer, i int)
 
 // load creates n jobs in bulk and returns the ids by the order of the jobs. The names begin with prefix.
-func load(ctx context.Context, c *client.Client, n int, line maker, progress func(done int)) ([]job.ID, time.Duration, error) {
+func load(ctx context.Context, c *client.Client, n int, line maker,
+	progress func(done int)) ([]job.ID, time.Duration, error) {
 	ids := make([]job.ID, n)
 	begin := time.Now()
 	var done atomic.Int64
@@ -116,7 +117,8 @@ func idle(from time.Time) maker {
 // dueAt makes jobs that are due once a year, at one second.
 func dueAt(at time.Time, prefix, typ, payload string) maker {
 	at = at.UTC()
-	rest := fmt.Sprintf(`","type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`, typ, at.Second(), at.Minute(), at.Hour(), at.Day(), int(at.Month()), payload)
+	rest := fmt.Sprintf(`","type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`, typ, at.Second(), at.Minute(),
+		at.Hour(), at.Day(), int(at.Month()), payload)
 	return func(w *bytes.Buffer, i int) {
 		t := appendName(text(w.AvailableBuffer()).str(`{"name":"`), prefix, i)
 		w.Write(append(t, rest...))

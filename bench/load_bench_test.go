@@ -11,7 +11,8 @@ func BenchmarkLines(b *testing.B) {
 	b.ReportAllocs()
 	const jobs = 10_000
 	for b.Loop() {
-		if _, err := io.Copy(io.Discard, io.LimitReader(&lines{end: jobs, line: idle(time.Unix(1_800_000_000, 0))}, 1<<40)); err != nil {
+		if _, err := io.Copy(io.Discard,
+			io.LimitReader(&lines{end: jobs, line: idle(time.Unix(1_800_000_000, 0))}, 1<<40)); err != nil {
 			b.Fatal(err)
 		}
 	}

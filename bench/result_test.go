@@ -38,7 +38,8 @@ func TestSpread(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.4: "0", 7: "7", 999: "999", 1000: "1,000", 999_999.6: "1,000,000", 12_345_678: "12,345,678", -100: "-100", -1234: "-1,234", -123_456: "-123,456"} {
+	for v, want := range map[float64]string{0: "0", 0.4: "0", 7: "7", 999: "999", 1000: "1,000", 999_999.6: "1,000,000",
+		12_345_678: "12,345,678", -100: "-100", -1234: "-1,234", -123_456: "-123,456"} {
 		if got := count(v); got != want {
 			t.Errorf("%v: %q, want %q", v, got, want)
 		}
@@ -70,7 +71,8 @@ func TestGaps(t *testing.T) {
 		"the worst of several":      {seen(900, 1100, 2800, 2900), kill(1000), &Spread{1, 1700, 1700, 1700}},
 		"what comes long after":     {seen(900, 1100, 4100, 9000), kill(1000), &Spread{1, 3000, 3000, 3000}},
 		"not what comes after that": {seen(900, 1100, 4001, 9000), kill(1000), &Spread{1, 2901, 2901, 2901}},
-		"each kill has its own":     {seen(900, 1300, 9900, 10_100, 10_200), kill(1000, 10_000), &Spread{2, 8600, 8600, 8600}},
+		"each kill has its own": {seen(900, 1300, 9900, 10_100, 10_200), kill(1000, 10_000),
+			&Spread{2, 8600, 8600, 8600}},
 	} {
 		if got := gaps(c.seen, c.kills); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
@@ -84,9 +86,10 @@ func TestPlot(t *testing.T) {
 		t.Error("a picture of nothing")
 	}
 	for name, results := range map[string][]*Result{
-		"one":    {{Jobs: 1000, Runs: 50_000, Rate: 12_345}},
-		"growth": {{Jobs: 100_000, Runs: 50_000, Rate: 9500}, {Jobs: 1_000_000, Runs: 50_000, Rate: 9100}, {Jobs: 10_000_000, Runs: 50_000, Rate: 8700}},
-		"slow":   {{Jobs: 1, Runs: 1, Rate: 0.4}, {Jobs: 3, Runs: 1, Rate: 0.2}},
+		"one": {{Jobs: 1000, Runs: 50_000, Rate: 12_345}},
+		"growth": {{Jobs: 100_000, Runs: 50_000, Rate: 9500}, {Jobs: 1_000_000, Runs: 50_000, Rate: 9100},
+			{Jobs: 10_000_000, Runs: 50_000, Rate: 8700}},
+		"slow": {{Jobs: 1, Runs: 1, Rate: 0.4}, {Jobs: 3, Runs: 1, Rate: 0.2}},
 	} {
 		var b strings.Builder
 		if err := Plot(&b, results); err != nil {
@@ -130,7 +133,8 @@ func TestEffectsFile(t *testing.T) {
 	if _, err := readEffects(file); err == nil {
 		t.Error("a worker that wrote nothing down did nothing")
 	}
-	r := &recorder{seen: []effect{{job.RunKey{Job: math.MaxUint64, At: -1, Origin: job.OriginManual}, 7, 99}, {job.RunKey{Job: 1, At: 1_800_000_000_000, Origin: job.OriginSchedule}, 8, 100}}}
+	r := &recorder{seen: []effect{{job.RunKey{Job: math.MaxUint64, At: -1, Origin: job.OriginManual}, 7, 99},
+		{job.RunKey{Job: 1, At: 1_800_000_000_000, Origin: job.OriginSchedule}, 8, 100}}}
 	if err := r.write(file); err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,8 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 
 func TestHotOnRealProcesses(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, code := run(t, "bench", "hot", "--jobs", "200", "--idle", "100", "--workers", "2", "--slots", "50", "--node-flag=--log-level=error")
+	stdout, stderr, code := run(t, "bench", "hot", "--jobs", "200", "--idle", "100", "--workers", "2", "--slots", "50",
+		"--node-flag=--log-level=error")
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
 	}
@@ -81,11 +82,13 @@ func TestScenariosAsJSON(t *testing.T) {
 		good func(r *bench.Result) bool
 	}{
 		{"lag", []string{"--rate", "20", "--duration", "1s", "--target", "http"}, func(r *bench.Result) bool {
-			return r.Target == "http" && r.Runs >= 20 && r.Lag != nil && r.Lag.Count >= 10 && r.Lag.P50 <= r.Lag.Max && r.Jobs == 20
+			return r.Target == "http" && r.Runs >= 20 && r.Lag != nil && r.Lag.Count >= 10 && r.Lag.P50 <= r.Lag.Max &&
+				r.Jobs == 20
 		}},
-		{"steady", []string{"--rate", "30", "--duration", "1s", "--idle", "7", "--target", "queue", "--workers", "1"}, func(r *bench.Result) bool {
-			return r.Target == "queue" && r.Runs >= 30 && r.CycleMS > 0 && r.Jobs == 37
-		}},
+		{"steady", []string{"--rate", "30", "--duration", "1s", "--idle", "7", "--target", "queue", "--workers", "1"},
+			func(r *bench.Result) bool {
+				return r.Target == "queue" && r.Runs >= 30 && r.CycleMS > 0 && r.Jobs == 37
+			}},
 		{"submit", []string{"--clients", "3", "--duration", "300ms", "--data-dir", dir}, func(r *bench.Result) bool {
 			return r.Created > 0 && r.Jobs == uint64(r.Created) && r.Latency != nil && r.Latency.Count == r.Created
 		}},
@@ -106,7 +109,8 @@ func TestScenariosAsJSON(t *testing.T) {
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 				t.Fatalf("%v\n%s", err, stdout)
 			}
-			if r.Scenario != c.name || r.Nodes != 1 || r.Lost != 0 || r.Repeated != 0 || r.Problems != nil || r.Rate <= 0 && c.name != "load" || !c.good(&r) {
+			if r.Scenario != c.name || r.Nodes != 1 || r.Lost != 0 || r.Repeated != 0 || r.Problems != nil ||
+				r.Rate <= 0 && c.name != "load" || !c.good(&r) {
 				t.Error(stdout)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "n1")); slices.Contains(c.args, dir) && err != nil {
@@ -132,8 +136,10 @@ func TestFailoverOnRealProcesses(t *testing.T) {
 func TestGrowthOnRealProcesses(t *testing.T) {
 	t.Parallel()
 	picture := filepath.Join(t.TempDir(), "growth.svg")
-	stdout, stderr, code := run(t, "bench", "growth", "--nodes", "1", "--jobs", "50", "--sizes", "100", "--target", "http", "--plot", picture)
-	if code != 0 || stderr != "" || strings.Count(stdout, "growth, target http, 1 nodes") != 1 || strings.Count(stdout, "lost, repeated       0, 0") != 1 {
+	stdout, stderr, code := run(t, "bench", "growth", "--nodes", "1", "--jobs", "50", "--sizes", "100", "--target",
+		"http", "--plot", picture)
+	if code != 0 || stderr != "" || strings.Count(stdout, "growth, target http, 1 nodes") != 1 ||
+		strings.Count(stdout, "lost, repeated       0, 0") != 1 {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
 	if svg, err := os.ReadFile(picture); err != nil || strings.Count(string(svg), "<circle ") != 1 {

@@ -14,7 +14,8 @@ import (
 // everySecond makes jobs that run once a second each, spread over it by their phase.
 func everySecond(prefix string, t target) maker {
 	return func(w *bytes.Buffer, i int) {
-		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"@every 1s","overlap":"allow","payload":%s}`, name(prefix, i), t.typ, t.payload)
+		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"@every 1s","overlap":"allow","payload":%s}`, name(prefix, i), t.typ,
+			t.payload)
 	}
 }
 
@@ -28,7 +29,8 @@ func (b *Bench) Lag(ctx context.Context) (*Result, error) { return b.steady(ctx,
 // that nothing may be repeated.
 func (b *Bench) Failover(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) < 3 {
-		return nil, fmt.Errorf("to lose a leader takes a cluster of three that this command started: without --addr, --nodes 3")
+		return nil, fmt.Errorf(
+			"to lose a leader takes a cluster of three that this command started: without --addr, --nodes 3")
 	}
 	return b.steady(ctx, "failover", b.kills)
 }
@@ -36,7 +38,8 @@ func (b *Bench) Failover(ctx context.Context) (*Result, error) {
 // killing is what happened to leaders, in milliseconds since 1970.
 type killing struct{ at int64 }
 
-func (b *Bench) steady(ctx context.Context, scenario string, disturb func(context.Context) ([]killing, error)) (*Result, error) {
+func (b *Bench) steady(ctx context.Context, scenario string,
+	disturb func(context.Context) ([]killing, error)) (*Result, error) {
 	t, c, _, err := b.begin(ctx, b.o.Idle)
 	if err != nil {
 		return nil, err

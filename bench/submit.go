@@ -81,7 +81,9 @@ func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 func single(c *client.Client, i int) func(context.Context, int) ([]job.ID, error) {
 	prefix := fmt.Sprintf("submit-%d", i)
 	return func(ctx context.Context, n int) ([]job.ID, error) {
-		j, err := c.CreateJob(ctx, job.Spec{Name: name(prefix, n), Type: job.TypeHTTP, Schedule: "0 3 1 1 *", Payload: []byte(`{"url":"http://127.0.0.1:9/yearly"}`)})
+		j, err := c.CreateJob(ctx,
+			job.Spec{Name: name(prefix, n), Type: job.TypeHTTP, Schedule: "0 3 1 1 *",
+				Payload: []byte(`{"url":"http://127.0.0.1:9/yearly"}`)})
 		return []job.ID{j.ID}, err
 	}
 }

@@ -146,7 +146,8 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	defer leader.Close()
 	r := &recorder{}
 	w, err := executor.New(executor.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Tags: map[string]string{},
-		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Leader: leader, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Leader: leader,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,8 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 	for i := range pullLoops {
 		all.Go(func() {
 			c := client.New(o.Join[i%len(o.Join)], patient)
-			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns), Wait: job.Duration(time.Second)}
+			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns),
+				Wait: job.Duration(time.Second)}
 			for ctx.Err() == nil {
 				got, err := c.PullPoll(ctx, benchQueue, q)
 				if err != nil {
@@ -246,6 +248,7 @@ func readEffects(file string) (out []effect, err error) {
 		case err != nil:
 			return nil, err
 		}
-		out = append(out, effect{job.RunKey{Job: job.ID(rec[0]), At: int64(rec[1]), Origin: job.Origin(rec[2])}, rec[3], int64(rec[4])})
+		out = append(out, effect{job.RunKey{Job: job.ID(rec[0]), At: int64(rec[1]), Origin: job.Origin(rec[2])}, rec[3],
+			int64(rec[4])})
 	}
 }

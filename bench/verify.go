@@ -19,7 +19,8 @@ type account struct {
 }
 
 // settle reads the history above after and compares it with what the target saw. mine says which jobs count.
-func settle(ctx context.Context, c *client.Client, res *Result, after uint64, mine map[job.ID]bool, seen []effect) (*account, error) {
+func settle(ctx context.Context, c *client.Client, res *Result, after uint64, mine map[job.ID]bool,
+	seen []effect) (*account, error) {
 	a := &account{res: res, seen: seen, records: make(map[job.RunKey]int64, len(mine))}
 	err := c.ExportHistory(ctx, after, 0, func(r job.Run, _ json.RawMessage) error {
 		if !mine[r.JobID] {
@@ -119,7 +120,8 @@ func (a *account) every(ids []job.ID, step, from, to int64) {
 		}
 		if want := (last-first)/step + 1; right != want || int64(len(at)) != right {
 			a.res.Lost += int(max(0, want-right))
-			a.res.problem("job %s ran %d times where it should have run %d times, %d of them when it should not", id, len(at), want, int64(len(at))-right)
+			a.res.problem("job %s ran %d times where it should have run %d times, %d of them when it should not", id, len(at),
+				want, int64(len(at))-right)
 		}
 	}
 }

@@ -30,7 +30,8 @@ func (s *scene) ran(k job.RunKey) {
 
 func (s *scene) recorded(k job.RunKey, status job.RunStatus) {
 	lag := int64(3)
-	s.fake.AddHistory(job.Run{RunID: k.String(), JobID: k.Job, Status: status, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+	s.fake.AddHistory(job.Run{RunID: k.String(), JobID: k.Job, Status: status, ScheduledAt: job.Instant(k.At),
+		Origin:    k.Origin,
 		ClaimedAt: job.Instant(k.At + 1), FinishedAt: job.Instant(k.At + 5), LagMS: &lag})
 }
 
@@ -82,16 +83,27 @@ func TestOnceFindsWhatIsWrong(t *testing.T) {
 	}
 	for _, v := range []verdict{
 		{name: "all is well", play: all},
-		{name: "jobs of another bench", play: func(s *scene) { all(s); s.ran(key(9, at)); s.arrived(key(8, at)); s.recorded(key(7, at), job.RunDead) }},
-		{name: "never ran", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(3, at)) }, lost: 1, says: "job j_2 has no run"},
-		{name: "recorded and not delivered", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.recorded(key(3, at), job.RunSucceeded) }, lost: 1, says: "never reached the target"},
-		{name: "delivered and not recorded", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.arrived(key(3, at)) }, lost: 1, says: "is not in the history"},
-		{name: "delivered twice", play: func(s *scene) { all(s); s.arrived(key(2, at)) }, repeated: 1, says: "reached the target 2 times"},
-		{name: "recorded twice", play: func(s *scene) { all(s); s.recorded(key(2, at), job.RunSucceeded) }, says: "is in the history 2 times"},
-		{name: "done twice", play: func(s *scene) { all(s); s.ran(key(2, at)) }, repeated: 1, says: "is in the history 2 times"},
+		{name: "jobs of another bench",
+			play: func(s *scene) { all(s); s.ran(key(9, at)); s.arrived(key(8, at)); s.recorded(key(7, at), job.RunDead) }},
+		{name: "never ran", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(3, at)) }, lost: 1,
+			says: "job j_2 has no run"},
+		{name: "recorded and not delivered",
+			play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.recorded(key(3, at), job.RunSucceeded) }, lost: 1,
+			says: "never reached the target"},
+		{name: "delivered and not recorded",
+			play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.arrived(key(3, at)) }, lost: 1,
+			says: "is not in the history"},
+		{name: "delivered twice", play: func(s *scene) { all(s); s.arrived(key(2, at)) }, repeated: 1,
+			says: "reached the target 2 times"},
+		{name: "recorded twice", play: func(s *scene) { all(s); s.recorded(key(2, at), job.RunSucceeded) },
+			says: "is in the history 2 times"},
+		{name: "done twice", play: func(s *scene) { all(s); s.ran(key(2, at)) }, repeated: 1,
+			says: "is in the history 2 times"},
 		{name: "invented, and recorded", play: func(s *scene) { all(s); s.ran(key(2, at+1000)) }, says: "4 runs of 3 jobs"},
-		{name: "invented, and not recorded", play: func(s *scene) { all(s); s.arrived(key(2, at+1000)) }, says: "is not in the history"},
-		{name: "at another time", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.ran(key(3, at+1000)) }, lost: 1, says: "job j_3 has no run"},
+		{name: "invented, and not recorded", play: func(s *scene) { all(s); s.arrived(key(2, at+1000)) },
+			says: "is not in the history"},
+		{name: "at another time", play: func(s *scene) { s.ran(key(1, at)); s.ran(key(2, at)); s.ran(key(3, at+1000)) },
+			lost: 1, says: "job j_3 has no run"},
 		{name: "of another origin", play: func(s *scene) {
 			s.ran(key(1, at))
 			s.ran(key(2, at))
@@ -105,7 +117,8 @@ func TestOnceFindsWhatIsWrong(t *testing.T) {
 		}, says: "dead"},
 		{name: "skipped", play: func(s *scene) {
 			all(s)
-			s.fake.AddHistory(job.Run{JobID: 2, Status: job.RunSkipped, Reason: job.ReasonOverlap, First: at, Last: at, Count: 4})
+			s.fake.AddHistory(job.Run{JobID: 2, Status: job.RunSkipped, Reason: job.ReasonOverlap, First: at, Last: at,
+				Count: 4})
 		}, says: "4 occurrences"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -134,11 +147,16 @@ func TestEveryFindsWhatIsWrong(t *testing.T) {
 		{name: "all is well", play: func(s *scene) { first(s); series(s, 2, 1700, 8700) }},
 		{name: "paused in its last second", play: func(s *scene) { first(s); series(s, 2, 1700, 6700) }},
 		{name: "never ran", play: first, lost: 1, says: "job j_2 never ran"},
-		{name: "a hole", play: func(s *scene) { first(s); series(s, 2, 1700, 8700, 3700, 4700) }, lost: 2, says: "job j_2 ran 6 times where it should have run 8 times, 0 of them"},
-		{name: "invented between", play: func(s *scene) { first(s); series(s, 2, 1700, 8700); s.ran(key(2, 4000)) }, says: "ran 9 times where it should have run 8 times, 1 of them when it should not"},
-		{name: "at another time", play: func(s *scene) { first(s); series(s, 2, 1700, 8700, 4700); s.ran(key(2, 4750)) }, lost: 1, says: "ran 8 times where it should have run 8 times, 1 of them"},
-		{name: "began late", play: func(s *scene) { first(s); series(s, 2, 4700, 8700) }, lost: 2, says: "ran 1700 ms after it should have begun"},
-		{name: "ended early", play: func(s *scene) { first(s); series(s, 2, 1700, 3700) }, lost: 3, says: "ran 4300 ms before the end"},
+		{name: "a hole", play: func(s *scene) { first(s); series(s, 2, 1700, 8700, 3700, 4700) }, lost: 2,
+			says: "job j_2 ran 6 times where it should have run 8 times, 0 of them"},
+		{name: "invented between", play: func(s *scene) { first(s); series(s, 2, 1700, 8700); s.ran(key(2, 4000)) },
+			says: "ran 9 times where it should have run 8 times, 1 of them when it should not"},
+		{name: "at another time", play: func(s *scene) { first(s); series(s, 2, 1700, 8700, 4700); s.ran(key(2, 4750)) },
+			lost: 1, says: "ran 8 times where it should have run 8 times, 1 of them"},
+		{name: "began late", play: func(s *scene) { first(s); series(s, 2, 4700, 8700) }, lost: 2,
+			says: "ran 1700 ms after it should have begun"},
+		{name: "ended early", play: func(s *scene) { first(s); series(s, 2, 1700, 3700) }, lost: 3,
+			says: "ran 4300 ms before the end"},
 		{name: "by hand as well", play: func(s *scene) {
 			first(s)
 			series(s, 2, 1700, 8700)

@@ -88,7 +88,8 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 	if a.json {
 		return printJSON(summary, r)
 	}
-	_, err = fmt.Fprintf(summary, "%s: %s, %s, entry %d of cluster %s, %s\n", file, plural(int(r.Jobs), "job"), job.Bytes(r.Bytes), r.Index, r.ClusterID, ageOf(info.Age))
+	_, err = fmt.Fprintf(summary, "%s: %s, %s, entry %d of cluster %s, %s\n", file, plural(int(r.Jobs), "job"),
+		job.Bytes(r.Bytes), r.Index, r.ClusterID, ageOf(info.Age))
 	return err
 }
 

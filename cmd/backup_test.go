@@ -16,8 +16,10 @@ import (
 // realBackup is the backup of a node that lived for a moment.
 func realBackup(t *testing.T) []byte {
 	t.Helper()
-	n, err := node.Open(node.Config{NodeID: "n1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: true, Version: "test",
-		Raft: node.RaftConfig{Heartbeat: 50 * time.Millisecond}, Store: node.StoreConfig{MmapSize: 16 << 20, NoSync: true}})
+	n, err := node.Open(node.Config{NodeID: "n1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: true,
+		Version: "test",
+		Raft:    node.RaftConfig{Heartbeat: 50 * time.Millisecond},
+		Store:   node.StoreConfig{MmapSize: 16 << 20, NoSync: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,8 @@ func TestBackupCommand(t *testing.T) {
 	}
 	out, errOut, code = s.run("", "backup", file, "--force", "--json")
 	var r backupResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.File != file || r.Bytes != int64(len(good)) || r.Index == 0 || r.ClusterID == "" || r.AgeMS != 1500 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.File != file || r.Bytes != int64(len(good)) ||
+		r.Index == 0 || r.ClusterID == "" || r.AgeMS != 1500 {
 		t.Errorf("%d %s%s %v", code, out, errOut, err)
 	}
 	// To standard output goes the copy and nothing else.
@@ -87,7 +90,8 @@ func TestBackupCommand(t *testing.T) {
 	if code != 0 || out != string(good) || !strings.Contains(errOut, "0 jobs") {
 		t.Errorf("%d, %d bytes, %s", code, len(out), errOut)
 	}
-	if _, errOut, code := s.run("", "backup", filepath.Join(dir, "none", "x.bak")); code != exitUsage || !strings.Contains(errOut, "no directory") {
+	if _, errOut, code := s.run("", "backup", filepath.Join(dir, "none", "x.bak")); code != exitUsage ||
+		!strings.Contains(errOut, "no directory") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	if _, errOut, code := s.run("", "backup", dir); code != exitUsage || !strings.Contains(errOut, "not a regular file") {
@@ -97,7 +101,8 @@ func TestBackupCommand(t *testing.T) {
 	// What is cut off or damaged leaves no file, and not even the one before it is touched.
 	flipped := bytes.Clone(good)
 	flipped[len(good)/2] ^= 1
-	for name, data := range map[string][]byte{"cut": good[:len(good)-7], "nothing": nil, "flipped": flipped, "text": []byte("hello")} {
+	for name, data := range map[string][]byte{"cut": good[:len(good)-7], "nothing": nil, "flipped": flipped,
+		"text": []byte("hello")} {
 		s.fake.BackupData = data
 		for _, args := range [][]string{{"backup", filepath.Join(dir, "new.bak")}, {"backup", file, "--force"}} {
 			if out, errOut, code := s.run("", args...); code != exitUnavailable || !strings.Contains(errOut, "not complete") {
@@ -134,26 +139,32 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 		"--node-id":  {"restore", file, "--data-dir", data},
 		"no such":    {"restore", file + "x", "--data-dir", data, "--node-id", "n1"},
 		"error: --node-id: \"n 1\" cannot be a node id": {"restore", file, "--data-dir", data, "--node-id", "n 1"},
-		"error: --advertise: ":                          {"restore", file, "--data-dir", data, "--node-id", "n1", "--advertise", "7400"},
-		"hint: use host:port":                           {"restore", file, "--data-dir", data, "--node-id", "n1", "--advertise", "0.0.0.0:7400"},
+		"error: --advertise: ": {"restore", file, "--data-dir", data, "--node-id", "n1",
+			"--advertise", "7400"},
+		"hint: use host:port": {"restore", file, "--data-dir", data, "--node-id", "n1",
+			"--advertise", "0.0.0.0:7400"},
 	} {
 		if _, errOut, code := s.run("", args...); code != exitUsage || !strings.Contains(errOut, want) {
 			t.Errorf("%v: %d %s", args, code, errOut)
 		}
 	}
-	if _, errOut, code := s.run("hello", "restore", "-", "--data-dir", data, "--node-id", "n1"); code == 0 || !strings.Contains(errOut, "standard input is not a backup") {
+	if _, errOut, code := s.run("hello", "restore", "-", "--data-dir", data, "--node-id", "n1"); code == 0 ||
+		!strings.Contains(errOut, "standard input is not a backup") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	out, errOut, code := s.run("", "restore", file, "--data-dir", data, "--node-id", "n1", "--advertise", "h:7400")
 	if code != 0 || !strings.Contains(out, "carillon cluster release") || !strings.Contains(out, "epoch 1") {
 		t.Fatalf("%d %s%s", code, out, errOut)
 	}
-	if _, errOut, code := s.run("", "restore", file, "--data-dir", data, "--node-id", "n1"); code == 0 || !strings.Contains(errOut, "not empty") {
+	if _, errOut, code := s.run("", "restore", file, "--data-dir", data, "--node-id", "n1"); code == 0 ||
+		!strings.Contains(errOut, "not empty") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	out, errOut, code = s.run(string(good), "restore", "-", "--data-dir", data+"2", "--node-id", "n2", "--epoch", "9", "--json")
+	out, errOut, code = s.run(string(good), "restore", "-", "--data-dir", data+"2", "--node-id", "n2", "--epoch", "9",
+		"--json")
 	var r restoreResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Epoch != 9 || r.NodeID != "n2" || r.ClusterID == r.FromCluster || r.Index == 0 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Epoch != 9 || r.NodeID != "n2" ||
+		r.ClusterID == r.FromCluster || r.Index == 0 {
 		t.Errorf("%d %s%s %v", code, out, errOut, err)
 	}
 	for _, d := range []string{data, data + "2"} {
@@ -165,12 +176,14 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 	if _, errOut, code := s.run("", "compact"); code != exitUsage || !strings.Contains(errOut, "--data-dir") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	if out, errOut, code := s.run("", "compact", "--data-dir", data); code != 0 || !strings.Contains(out, "state.db: ") || !strings.Contains(out, "raft.db: ") {
+	if out, errOut, code := s.run("", "compact", "--data-dir", data); code != 0 || !strings.Contains(out, "state.db: ") ||
+		!strings.Contains(out, "raft.db: ") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
 	out, _, code = s.run("", "compact", "--data-dir", data, "--json")
 	var c compactResult
-	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Files) != 2 || c.Files[0].After > c.Files[0].Before || c.NodeID != "n1" {
+	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Files) != 2 ||
+		c.Files[0].After > c.Files[0].Before || c.NodeID != "n1" {
 		t.Errorf("%d %s %v", code, out, err)
 	}
 }
@@ -178,7 +191,8 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 func TestReleaseCommand(t *testing.T) {
 	s := newShell(t)
 	s.fake.Hold = &client.HoldStatus{FromCluster: "old", Remedy: "run `carillon cluster release`"}
-	if out, _, code := s.run("", "status"); code != 0 || !strings.Contains(out, "backup of old; nothing runs: run `carillon cluster release`") {
+	if out, _, code := s.run("", "status"); code != 0 ||
+		!strings.Contains(out, "backup of old; nothing runs: run `carillon cluster release`") {
 		t.Errorf("%d %s", code, out)
 	}
 	if out, errOut, code := s.run("", "cluster", "release"); code != 0 || !strings.HasPrefix(out, "released") {

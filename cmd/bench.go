@@ -21,51 +21,60 @@ import (
 
 func (a *app) benchCmd() *cobra.Command {
 	return group("bench", "Measure a cluster: three processes that it starts, or one that is there (--addr)",
-		a.benchScenario("hot", "Many jobs due in one second: how long until all are run and recorded", (*bench.Bench).Hot, func(o *bench.Options, f *benchFlags) {
-			f.jobs(o, 100_000)
-			f.idle(o)
-			f.target(o)
-		}),
-		a.benchScenario("steady", "A fixed number of runs a second", (*bench.Bench).Steady, func(o *bench.Options, f *benchFlags) {
-			f.rate(o, 2000)
-			f.duration(o, 30*time.Second)
-			f.idle(o)
-			f.target(o)
-		}),
-		a.benchScenario("lag", "How late runs start when there is nothing else to do", (*bench.Bench).Lag, func(o *bench.Options, f *benchFlags) {
-			f.rate(o, 100)
-			f.duration(o, 30*time.Second)
-			f.idle(o)
-			f.target(o)
-		}),
-		a.benchScenario("failover", "Kill the leader again and again: how long nothing starts, and whether anything is lost or repeated", (*bench.Bench).Failover, func(o *bench.Options, f *benchFlags) {
-			f.rate(o, 500)
-			f.Flags().IntVar(&o.Kills, "kills", 10, "how many times")
-			f.idle(o)
-			f.workers(o)
-			o.Target = bench.TargetNoop
-		}),
-		a.benchScenario("idle", "What a cluster costs that has nothing to do", (*bench.Bench).IdleCPU, func(o *bench.Options, f *benchFlags) {
-			f.duration(o, time.Minute)
-			f.Flags().IntVar(&o.Idle, "idle", 100, "how many jobs that are not due")
-			o.OwnWorkers = true
-		}),
-		a.benchScenario("elections", "Keep the machine busy: how often a leader that is alive is replaced", (*bench.Bench).Elections, func(o *bench.Options, f *benchFlags) {
-			f.rate(o, 10)
-			f.duration(o, 10*time.Minute)
-			f.Flags().IntVar(&o.Load, "load", 8, "how many busy processes beside the nodes")
-			f.idle(o)
-			f.workers(o)
-			o.Target = bench.TargetNoop
-		}),
-		a.benchScenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit, func(o *bench.Options, f *benchFlags) {
-			f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
-			f.Flags().IntVar(&o.Bulk, "bulk", 0, "how many jobs each request creates (default one, by itself)")
-			f.duration(o, 10*time.Second)
-		}),
-		a.benchScenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them", (*bench.Bench).Load, func(o *bench.Options, f *benchFlags) {
-			f.jobs(o, 1_000_000)
-		}),
+		a.benchScenario("hot", "Many jobs due in one second: how long until all are run and recorded", (*bench.Bench).Hot,
+			func(o *bench.Options, f *benchFlags) {
+				f.jobs(o, 100_000)
+				f.idle(o)
+				f.target(o)
+			}),
+		a.benchScenario("steady", "A fixed number of runs a second", (*bench.Bench).Steady,
+			func(o *bench.Options, f *benchFlags) {
+				f.rate(o, 2000)
+				f.duration(o, 30*time.Second)
+				f.idle(o)
+				f.target(o)
+			}),
+		a.benchScenario("lag", "How late runs start when there is nothing else to do", (*bench.Bench).Lag,
+			func(o *bench.Options, f *benchFlags) {
+				f.rate(o, 100)
+				f.duration(o, 30*time.Second)
+				f.idle(o)
+				f.target(o)
+			}),
+		a.benchScenario("failover",
+			"Kill the leader again and again: how long nothing starts, and whether anything is lost or repeated",
+			(*bench.Bench).Failover, func(o *bench.Options, f *benchFlags) {
+				f.rate(o, 500)
+				f.Flags().IntVar(&o.Kills, "kills", 10, "how many times")
+				f.idle(o)
+				f.workers(o)
+				o.Target = bench.TargetNoop
+			}),
+		a.benchScenario("idle", "What a cluster costs that has nothing to do", (*bench.Bench).IdleCPU,
+			func(o *bench.Options, f *benchFlags) {
+				f.duration(o, time.Minute)
+				f.Flags().IntVar(&o.Idle, "idle", 100, "how many jobs that are not due")
+				o.OwnWorkers = true
+			}),
+		a.benchScenario("elections", "Keep the machine busy: how often a leader that is alive is replaced",
+			(*bench.Bench).Elections, func(o *bench.Options, f *benchFlags) {
+				f.rate(o, 10)
+				f.duration(o, 10*time.Minute)
+				f.Flags().IntVar(&o.Load, "load", 8, "how many busy processes beside the nodes")
+				f.idle(o)
+				f.workers(o)
+				o.Target = bench.TargetNoop
+			}),
+		a.benchScenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit,
+			func(o *bench.Options, f *benchFlags) {
+				f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
+				f.Flags().IntVar(&o.Bulk, "bulk", 0, "how many jobs each request creates (default one, by itself)")
+				f.duration(o, 10*time.Second)
+			}),
+		a.benchScenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them",
+			(*bench.Bench).Load, func(o *bench.Options, f *benchFlags) {
+				f.jobs(o, 1_000_000)
+			}),
 		a.benchGrowthCmd(),
 		a.benchWorkerCmd(),
 		benchSpinCmd())
@@ -91,7 +100,8 @@ func (f *benchFlags) duration(o *bench.Options, d time.Duration) {
 }
 
 func (f *benchFlags) target(o *bench.Options) {
-	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop, "noop: workers in processes of their own that answer at once; queue: the same by the pull API; http: a local server")
+	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop,
+		"noop: workers in processes of their own that answer at once; queue: the same by the pull API; http: a local server")
 	f.workers(o)
 }
 
@@ -100,7 +110,9 @@ func (f *benchFlags) workers(o *bench.Options) {
 	f.Flags().IntVar(&o.Slots, "slots", 4096, "slots of each worker")
 }
 
-func (a *app) benchScenario(use, short string, run func(*bench.Bench, context.Context) (*bench.Result, error), flags func(*bench.Options, *benchFlags)) *cobra.Command {
+func (a *app) benchScenario(use, short string,
+	run func(*bench.Bench, context.Context) (*bench.Result, error),
+	flags func(*bench.Options, *benchFlags)) *cobra.Command {
 	o := &bench.Options{}
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	flags(o, &benchFlags{c})
@@ -119,7 +131,8 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 	o := &bench.Options{}
 	var sizes []int
 	var plot string
-	c := &cobra.Command{Use: "growth", Short: "The hot second again, with more and more jobs that are not due", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "growth", Short: "The hot second again, with more and more jobs that are not due",
+		Args: cobra.NoArgs}
 	f := &benchFlags{c}
 	f.jobs(o, 50_000)
 	f.target(o)
@@ -153,7 +166,8 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 }
 
 // benchRun adds the flags that all scenarios have, and starts the cluster around one.
-func (a *app) benchRun(c *cobra.Command, o *bench.Options, run func(*cobra.Command, *bench.Bench, *progress) error) func(*cobra.Command, []string) error {
+func (a *app) benchRun(c *cobra.Command, o *bench.Options,
+	run func(*cobra.Command, *bench.Bench, *progress) error) func(*cobra.Command, []string) error {
 	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many processes to start")
 	c.Flags().StringVar(&o.Dir, "data-dir", "", "directory for their data (default a temporary one)")
 	c.Flags().StringSliceVar(&o.NodeFlags, "node-flag", nil, "more flags for every node, such as --node-flag=--pprof")
@@ -201,7 +215,8 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 	for _, n := range []struct {
 		flag string
 		v    int
-	}{{"jobs", o.Jobs}, {"rate", o.Rate}, {"workers", o.Workers}, {"slots", o.Slots}, {"clients", o.Clients}, {"kills", o.Kills}, {"load", o.Load}, {"duration", int(o.Duration)}} {
+	}{{"jobs", o.Jobs}, {"rate", o.Rate}, {"workers", o.Workers}, {"slots", o.Slots}, {"clients", o.Clients},
+		{"kills", o.Kills}, {"load", o.Load}, {"duration", int(o.Duration)}} {
 		if f := c.Flags().Lookup(n.flag); f != nil && n.v <= 0 {
 			return job.Invalid("--"+n.flag, "use more than 0", "%s is too little", f.Value)
 		}
@@ -210,7 +225,8 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 		return job.Invalid("--nodes", "use 1, 3 or 5", "%d nodes", o.Nodes)
 	}
 	if c.Flags().Lookup("kills") != nil && (o.Nodes < 3 || o.Addr != "") {
-		return job.Invalid("--nodes", "use --nodes 3 or more, without --addr", "to lose a leader takes a cluster of three that this command started")
+		return job.Invalid("--nodes", "use --nodes 3 or more, without --addr",
+			"to lose a leader takes a cluster of three that this command started")
 	}
 	return nil
 }
@@ -276,7 +292,8 @@ func (p *progress) show(what string, done, total int) {
 	}
 	const width = 30
 	full := min(width, width*done/total)
-	fmt.Fprintf(p.w, "\r\033[K%s %s%s %3d %% (%d of %d)", what, strings.Repeat("█", full), strings.Repeat("░", width-full), 100*done/total, done, total)
+	fmt.Fprintf(p.w, "\r\033[K%s %s%s %3d %% (%d of %d)", what, strings.Repeat("█", full),
+		strings.Repeat("░", width-full), 100*done/total, done, total)
 }
 
 func (p *progress) clear() {

@@ -23,7 +23,8 @@ func (f forgetful) Status(ctx context.Context, r api.Read) (client.Status, error
 // How fast a cluster was that lost something is not said, in neither form, and the command fails.
 func TestBenchWithoutFigures(t *testing.T) {
 	submit := func(s *shell, addr string, more ...string) (string, string, int) {
-		return s.run("", append([]string{"bench", "submit", "--addr", addr, "--clients", "2", "--duration", "50ms"}, more...)...)
+		return s.run("", append([]string{"bench", "submit", "--addr", addr, "--clients", "2", "--duration", "50ms"},
+			more...)...)
 	}
 	wrong := func(more ...string) (string, string, int) {
 		s := newShell(t)
@@ -32,7 +33,8 @@ func TestBenchWithoutFigures(t *testing.T) {
 		return submit(s, srv.Listener.Addr().String(), more...)
 	}
 	out, errOut, code := wrong()
-	if code != exitFailure || !strings.Contains(errOut, "the work was not right") || !strings.Contains(out, "problem ") || !strings.Contains(out, "creates were acknowledged") || !strings.Contains(out, "lost, repeated") {
+	if code != exitFailure || !strings.Contains(errOut, "the work was not right") || !strings.Contains(out, "problem ") ||
+		!strings.Contains(out, "creates were acknowledged") || !strings.Contains(out, "lost, repeated") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 	for _, figure := range []string{"rate", "/s", "latency", "lag", " s\n", "CPU"} {
@@ -56,7 +58,8 @@ func TestBenchWithoutFigures(t *testing.T) {
 	// The same of a cluster that has them.
 	s := newShell(t)
 	out, errOut, code = submit(s, s.addr)
-	if code != 0 || errOut != "" || !strings.Contains(out, "rate ") || !strings.Contains(out, "latency ") || strings.Contains(out, "problem") {
+	if code != 0 || errOut != "" || !strings.Contains(out, "rate ") || !strings.Contains(out, "latency ") ||
+		strings.Contains(out, "problem") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }
@@ -95,7 +98,8 @@ func TestBenchFlags(t *testing.T) {
 		{"hot --data-dir", "--data-dir"},
 		{"hot extra", "extra"},
 	} {
-		if out, errOut, code := s.run("", append([]string{"bench"}, strings.Fields(c.args)...)...); code != exitUsage || out != "" || !strings.Contains(errOut, c.says) {
+		if out, errOut, code := s.run("", append([]string{"bench"}, strings.Fields(c.args)...)...); code != exitUsage ||
+			out != "" || !strings.Contains(errOut, c.says) {
 			t.Errorf("%s: exit %d\n%s%s", c.args, code, out, errOut)
 		}
 	}

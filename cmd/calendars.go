@@ -14,7 +14,8 @@ import (
 
 func (a *app) calendarsCmd() *cobra.Command {
 	c := a.calendarsListCmd("calendars", "List blackout calendars, and look at or change one")
-	c.AddCommand(a.calendarsListCmd("list", "List calendars"), a.calendarsGetCmd(), a.calendarsSetCmd(), a.calendarsDeleteCmd())
+	c.AddCommand(a.calendarsListCmd("list", "List calendars"), a.calendarsGetCmd(), a.calendarsSetCmd(),
+		a.calendarsDeleteCmd())
 	return c
 }
 
@@ -34,7 +35,8 @@ func (a *app) calendarsListCmd(use, short string) *cobra.Command {
 				var t table
 				t.row("NAME", "TIMEZONE", "DATES", "WEEKDAYS", "DAILY", "WINDOWS")
 				for _, c := range all {
-					t.row(c.Name, dash(c.Timezone), dash(short30(c.Dates)), dash(short30(c.Weekdays)), dash(short30(c.Daily)), dash(number(len(c.Windows))))
+					t.row(c.Name, dash(c.Timezone), dash(short30(c.Dates)), dash(short30(c.Weekdays)), dash(short30(c.Daily)),
+						dash(number(len(c.Windows))))
 				}
 				p.table(t)
 			})
@@ -57,7 +59,8 @@ func (a *app) calendarsGetCmd() *cobra.Command {
 				for _, w := range c.Windows {
 					windows = append(windows, fmt.Sprintf("%s to %s", job.At(w.From), job.At(w.To)))
 				}
-				p.fields("name", c.Name, "timezone", c.Timezone, "dates", strings.Join(c.Dates, ", "), "weekdays", strings.Join(c.Weekdays, ", "),
+				p.fields("name", c.Name, "timezone", c.Timezone, "dates", strings.Join(c.Dates, ", "), "weekdays",
+					strings.Join(c.Weekdays, ", "),
 					"daily", strings.Join(c.Daily, ", "), "windows", strings.Join(windows, ", "))
 			})
 		},

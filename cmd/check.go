@@ -11,7 +11,8 @@ import (
 
 func (a *app) checkCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "check DATA-DIR", Short: "Verify the invariants of a data directory that no node has open", Args: cobra.ExactArgs(1),
+		Use: "check DATA-DIR", Short: "Verify the invariants of a data directory that no node has open",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
 			var findings bytes.Buffer
@@ -23,12 +24,14 @@ func (a *app) checkCmd() *cobra.Command {
 				return err
 			}
 			if a.json {
-				if err := printJSON(cmd.OutOrStdout(), checkResult{DataDir: args[0], Problems: n, Findings: splitLines(&findings)}); err != nil {
+				if err := printJSON(cmd.OutOrStdout(),
+					checkResult{DataDir: args[0], Problems: n, Findings: splitLines(&findings)}); err != nil {
 					return err
 				}
 			}
 			if n > 0 {
-				return job.Errorf(job.CodeInternal, "keep a copy of the directory before anything else", "%s has %s", args[0], plural(n, "problem"))
+				return job.Errorf(job.CodeInternal, "keep a copy of the directory before anything else", "%s has %s", args[0],
+					plural(n, "problem"))
 			}
 			if !a.json {
 				a.printer(cmd).printf("%s is sound\n", args[0])

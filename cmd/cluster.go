@@ -9,7 +9,8 @@ import (
 )
 
 func (a *app) clusterCmd() *cobra.Command {
-	return group("cluster", "Operate a cluster", a.membersCmd(), a.removeCmd(), a.leaveCmd(), a.promoteCmd(), a.demoteCmd(), a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd())
+	return group("cluster", "Operate a cluster", a.membersCmd(), a.removeCmd(), a.leaveCmd(), a.promoteCmd(),
+		a.demoteCmd(), a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd())
 }
 
 func (a *app) clockResetCmd() *cobra.Command {

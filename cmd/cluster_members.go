@@ -66,11 +66,13 @@ func behind(s client.Status) string {
 	if len(old) == 0 {
 		return fmt.Sprintf("; level %d follows", most)
 	}
-	return fmt.Sprintf("; level %d follows when every member supports it; still to come: %s", most, strings.Join(old, ", "))
+	return fmt.Sprintf("; level %d follows when every member supports it; still to come: %s", most,
+		strings.Join(old, ", "))
 }
 
 // nodeCmd is a command about one member.
-func (a *app) nodeCmd(use, short, long, done string, call func(*client.Client, context.Context, string) error) *cobra.Command {
+func (a *app) nodeCmd(use, short, long, done string,
+	call func(*client.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NODE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -135,7 +137,9 @@ func (a *app) leaveCmd() *cobra.Command {
 		Long: `The same as remove, for the node that is asked. It goes on to run until it is stopped.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if strings.Contains(a.addr, ",") {
-				return job.Invalid("--addr", "give the address of the node that is to leave, or use `carillon cluster remove NODE`", "it is not clear which of several nodes is meant")
+				return job.Invalid("--addr",
+					"give the address of the node that is to leave, or use `carillon cluster remove NODE`",
+					"it is not clear which of several nodes is meant")
 			}
 			id := ""
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {

@@ -25,7 +25,8 @@ func (a *app) recoverCmd() *cobra.Command {
 	var peers []string
 	var skip uint64
 	c := &cobra.Command{
-		Use: "recover", Short: "Bring back a cluster whose members cannot find each other, or that lost its majority", Args: cobra.NoArgs,
+		Use: "recover", Short: "Bring back a cluster whose members cannot find each other, or that lost its majority",
+		Args: cobra.NoArgs,
 		Long: `The node must not be running.
 
 With all members in --peers it only notes where they are now: for a cluster whose addresses changed, not under the same names, for a majority
@@ -56,14 +57,16 @@ at every start and shows in the status for as long as the data directory lives.`
 				return err
 			}
 			if len(list) == 0 {
-				return job.Invalid("--peers", "use id=host:port for all members, or for this node alone; --skip needs none", "which nodes?")
+				return job.Invalid("--peers", "use id=host:port for all members, or for this node alone; --skip needs none",
+					"which nodes?")
 			}
 			r, err := recovers(dir, list, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err
 			}
 			if a.json {
-				out, err := json.Marshal(recoverResult{r.NodeID, r.Alone, append([]string{}, r.Lost...), r.Epoch, r.Index, r.Unsure})
+				out, err := json.Marshal(recoverResult{r.NodeID, r.Alone, append([]string{}, r.Lost...), r.Epoch, r.Index,
+					r.Unsure})
 				if err != nil {
 					return err
 				}
@@ -71,7 +74,8 @@ at every start and shows in the status for as long as the data directory lives.`
 			}
 			p := a.printer(cmd)
 			if !r.Alone {
-				p.printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n", r.NodeID)
+				p.printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n",
+					r.NodeID)
 				return p.err
 			}
 			p.printf("%s is a cluster of one, at entry %d, epoch %d; start it\n", r.NodeID, r.Index, r.Epoch)
@@ -102,7 +106,8 @@ type skipResult struct {
 // skipEntry has a node that is not running pass over an entry of its log.
 func (a *app) skipEntry(cmd *cobra.Command, dir string, index uint64) error {
 	if index == 0 {
-		return job.Invalid("--skip", "take the index from the message with which the node stopped", "entries are counted from 1")
+		return job.Invalid("--skip", "take the index from the message with which the node stopped",
+			"entries are counted from 1")
 	}
 	r, err := skips(dir, index, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 	if err != nil {

@@ -77,8 +77,10 @@ func (s *shell) run(stdin string, args ...string) (stdout, stderr string, code i
 func (s *shell) populate() {
 	s.t.Helper()
 	for _, args := range [][]string{
-		{"submit", "--name", "hello", "--schedule", "@every 2s", "--http", "http://127.0.0.1:8080/hook?a=1&b=2", "--body", `{"n":1}`, "--tag", "team=a"},
-		{"submit", "--name", "report", "--schedule", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--shell", "make report", "--overlap", "queue", "--max-retries", "5", "--deadline", "1h"},
+		{"submit", "--name", "hello", "--schedule", "@every 2s", "--http", "http://127.0.0.1:8080/hook?a=1&b=2", "--body",
+			`{"n":1}`, "--tag", "team=a"},
+		{"submit", "--name", "report", "--schedule", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--shell", "make report",
+			"--overlap", "queue", "--max-retries", "5", "--deadline", "1h"},
 	} {
 		if _, stderr, code := s.run("", args...); code != 0 {
 			s.t.Fatal(stderr)
@@ -89,20 +91,32 @@ func (s *shell) populate() {
 	id := func(d time.Duration) string {
 		return job.RunKey{Job: 1, At: noon.Add(d).UnixMilli(), Origin: job.OriginSchedule}.String()
 	}
-	s.fake.AddHistory(job.Run{RunID: id(-26 * time.Hour), JobID: 1, JobName: "hello", ScheduledAt: at(-26 * time.Hour), Origin: job.OriginSchedule, Status: job.RunSucceeded,
-		StartedAt: at(-26*time.Hour + 3*time.Millisecond), FinishedAt: at(-26*time.Hour + 1203*time.Millisecond), Attempt: 1, Worker: "n1", LagMS: ms(3)})
-	s.fake.AddHistory(job.Run{JobID: 1, JobName: "hello", Status: job.RunMissed, Reason: job.ReasonOutage, First: at(-25 * time.Hour), Last: at(-2 * time.Hour), Count: 1000, CountAtLeast: true})
-	s.fake.AddHistory(job.Run{JobID: 1, JobName: "hello", Status: job.RunSkipped, Reason: job.ReasonOverlap, First: at(-time.Hour), Last: at(-49 * time.Minute), Count: 12})
-	s.fake.AddHistory(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-40 * time.Second), Origin: job.OriginSchedule, Status: job.RunFailed,
-		StartedAt: at(-40*time.Second + 12*time.Millisecond), FinishedAt: at(-39 * time.Second), Attempt: 1, Worker: "n1", LagMS: ms(12), Error: "status 500: \x1b[31mboom\nsecond line"})
-	s.fake.AddHistory(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-40 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead, Reason: job.ReasonExhausted,
-		StartedAt: at(-30 * time.Second), FinishedAt: at(-29 * time.Second), Attempt: 2, Worker: "n1", LagMS: ms(10_000), Error: "status 500"})
-	s.fake.AddDead(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-40 * time.Second), FinishedAt: at(-29 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead,
+	s.fake.AddHistory(job.Run{RunID: id(-26 * time.Hour), JobID: 1, JobName: "hello", ScheduledAt: at(-26 * time.Hour),
+		Origin: job.OriginSchedule, Status: job.RunSucceeded,
+		StartedAt: at(-26*time.Hour + 3*time.Millisecond), FinishedAt: at(-26*time.Hour + 1203*time.Millisecond), Attempt: 1,
+		Worker: "n1", LagMS: ms(3)})
+	s.fake.AddHistory(job.Run{JobID: 1, JobName: "hello", Status: job.RunMissed, Reason: job.ReasonOutage,
+		First: at(-25 * time.Hour), Last: at(-2 * time.Hour), Count: 1000, CountAtLeast: true})
+	s.fake.AddHistory(job.Run{JobID: 1, JobName: "hello", Status: job.RunSkipped, Reason: job.ReasonOverlap,
+		First: at(-time.Hour), Last: at(-49 * time.Minute), Count: 12})
+	s.fake.AddHistory(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello",
+		ScheduledAt: at(-40 * time.Second), Origin: job.OriginSchedule, Status: job.RunFailed,
+		StartedAt: at(-40*time.Second + 12*time.Millisecond), FinishedAt: at(-39 * time.Second), Attempt: 1, Worker: "n1",
+		LagMS: ms(12), Error: "status 500: \x1b[31mboom\nsecond line"})
+	s.fake.AddHistory(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello",
+		ScheduledAt: at(-40 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead, Reason: job.ReasonExhausted,
+		StartedAt: at(-30 * time.Second), FinishedAt: at(-29 * time.Second), Attempt: 2, Worker: "n1", LagMS: ms(10_000),
+		Error: "status 500"})
+	s.fake.AddDead(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-40 * time.Second),
+		FinishedAt: at(-29 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead,
 		Reason: job.ReasonExhausted, Attempt: 2, Error: "status 500", Output: "first\nsecond\n"})
-	s.fake.AddDead(job.Run{RunID: id(-60 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-60 * time.Second), FinishedAt: at(-59 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead,
+	s.fake.AddDead(job.Run{RunID: id(-60 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-60 * time.Second),
+		FinishedAt: at(-59 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead,
 		Reason: job.ReasonPermanent, Attempt: 1, Error: "status 404"})
-	s.fake.AddOpen(job.Run{RunID: id(-2 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-2 * time.Second), Origin: job.OriginSchedule, Status: job.RunRunning,
-		ClaimedAt: at(-2 * time.Second), StartedAt: at(-1998 * time.Millisecond), Attempt: 1, Worker: "n1", Fence: 7, LagMS: ms(2), Key: "j_1:1793620798"})
+	s.fake.AddOpen(job.Run{RunID: id(-2 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-2 * time.Second),
+		Origin: job.OriginSchedule, Status: job.RunRunning,
+		ClaimedAt: at(-2 * time.Second), StartedAt: at(-1998 * time.Millisecond), Attempt: 1, Worker: "n1", Fence: 7,
+		LagMS: ms(2), Key: "j_1:1793620798"})
 }
 
 // golden compares with testdata/NAME.golden.
@@ -164,13 +178,17 @@ func TestGolden(t *testing.T) {
 	for name, st := range map[string]steps{
 		"submit": {
 			{"submit", "--at", "+5s", "--shell", "date"},
-			{"submit", "--name", "m", "--schedule", "@manual", "--queue", "emails", "--data", "{\"to\":\"x\"}", "--worker", "zone=a", "--json"},
+			{"submit", "--name", "m", "--schedule", "@manual", "--queue", "emails", "--data", "{\"to\":\"x\"}", "--worker",
+				"zone=a", "--json"},
 			{"submit", "--name", "key", "--schedule", "@hourly", "--shell", "date", "--idempotency-key", "k"},
 			{"submit", "--name", "key", "--schedule", "@hourly", "--shell", "date", "--idempotency-key", "k"},
 			{"submit", "--name", "key", "--schedule", "@hourly", "--shell", "date"},
-			{"submit", "--name", "m2", "--schedule", "@manual", "--nats", "orders.new", "--broker", "nats://127.0.0.1:4222", "--jetstream", "--header", "X-A: b", "--data", "hello", "--json"},
-			{"submit", "--name", "m3", "--schedule", "@manual", "--kafka", "orders", "--broker", "events", "--key", "k", "--data", "{\"n\":1}", "--json"},
-			{"submit", "--name", "m4", "--schedule", "@manual", "--shell", "date", "--user", "www-data", "--limit", "memory=512MiB", "--limit", "cpu=30s", "--json"},
+			{"submit", "--name", "m2", "--schedule", "@manual", "--nats", "orders.new", "--broker", "nats://127.0.0.1:4222",
+				"--jetstream", "--header", "X-A: b", "--data", "hello", "--json"},
+			{"submit", "--name", "m3", "--schedule", "@manual", "--kafka", "orders", "--broker", "events", "--key", "k",
+				"--data", "{\"n\":1}", "--json"},
+			{"submit", "--name", "m4", "--schedule", "@manual", "--shell", "date", "--user", "www-data", "--limit",
+				"memory=512MiB", "--limit", "cpu=30s", "--json"},
 			{"submit", "--schedule", "@manual", "--shell", "date", "--limit", "ram=1"},
 			{"submit", "--schedule", "@manual", "--shell", "date", "--limit", "processes=-1"},
 			{"submit", "--schedule", "@manual", "--kafka", "orders"},
@@ -192,7 +210,8 @@ func TestGolden(t *testing.T) {
 			{"submit", "--http", "http://x/", "--schedule", "@daily", "--header", "nonsense"},
 			{"submit", "--http", "http://x/", "--schedule", "@daily", "--expect-status", "200,2xx,9xx"},
 			{"submit", "--http", "http://x/", "--schedule", "@daily", "--tag", "nonsense"},
-			{"submit", "--http", "http://x/", "--at", "2020-01-01T00:00:00+02:00", "--header", "X-A: b", "--expect-status", "200,3xx", "--method", "put", "--json"},
+			{"submit", "--http", "http://x/", "--at", "2020-01-01T00:00:00+02:00", "--header", "X-A: b", "--expect-status",
+				"200,3xx", "--method", "put", "--json"},
 			{"submit", "nosuchfile.yaml"},
 			{"submit", "x.yaml", "--name", "y"},
 		},
@@ -356,12 +375,15 @@ func TestGolden(t *testing.T) {
 		},
 		"schedule": {
 			{"schedule", "next", "30 2 * * *", "--tz", "America/New_York", "--from", "2027-03-12T12:00:00Z", "--count", "3"},
-			{"schedule", "next", "30 2 * * *", "--tz", "America/New_York", "--from", "2027-03-12T12:00:00Z", "--count", "2", "--dst-gap", "skip"},
+			{"schedule", "next", "30 2 * * *", "--tz", "America/New_York", "--from", "2027-03-12T12:00:00Z", "--count", "2",
+				"--dst-gap", "skip"},
 			{"schedule", "next", "30 1 * * *", "--tz", "America/New_York", "--from", "2027-11-06", "--count", "3"},
 			{"schedule", "next", "*/30 * * * *", "--tz", "America/New_York", "--from", "2027-11-07T00:45", "--count", "5"},
-			{"schedule", "next", "30 1 * * *", "--tz", "America/New_York", "--from", "2027-11-06T12:00:00Z", "--count", "3", "--dst-overlap", "both"},
+			{"schedule", "next", "30 1 * * *", "--tz", "America/New_York", "--from", "2027-11-06T12:00:00Z", "--count", "3",
+				"--dst-overlap", "both"},
 			{"schedule", "next", "0 0 * * *", "--tz", "Africa/Cairo", "--from", "2027-04-28T12:00:00Z", "--count", "3"},
-			{"schedule", "next", "*/30", "2", "*", "*", "*", "--tz", "Australia/Lord_Howe", "--from", "2027-10-02", "--count", "4"},
+			{"schedule", "next", "*/30", "2", "*", "*", "*", "--tz", "Australia/Lord_Howe", "--from", "2027-10-02", "--count",
+				"4"},
 			{"schedule", "next", "@every 90m", "--from", "2027-01-01T00:00:00Z", "--count", "2", "--job-id", "j_7", "--json"},
 			{"schedule", "next", "2027-03-01T09:00:00+01:00", "--json"},
 			{"schedule", "next", "2020-03-01T09:00:00Z"},
@@ -403,12 +425,15 @@ func TestColor(t *testing.T) {
 func TestWidth(t *testing.T) {
 	s := newShell(t)
 	s.populate()
-	if _, errOut, code := s.run("", "submit", "--name", "a-name-that-an-owner-thought-would-explain-everything", "--schedule", "0 9 * * MON-FRI", "--tz", "America/Argentina/Buenos_Aires", "--shell", "date"); code != 0 {
+	if _, errOut, code := s.run("", "submit", "--name", "a-name-that-an-owner-thought-would-explain-everything",
+		"--schedule", "0 9 * * MON-FRI", "--tz", "America/Argentina/Buenos_Aires", "--shell", "date"); code != 0 {
 		t.Fatal(errOut)
 	}
 	ready := job.At(noon.Add(90 * time.Second))
-	s.fake.AddOpen(job.Run{RunID: "r_3.x.s", JobID: 3, JobName: "a-name-that-an-owner-thought-would-explain-everything", ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
-		Status: job.RunRetrying, ReadyAt: ready, Attempt: 2, Error: "status 503 Service Unavailable: come back when there is more of me than there is now"})
+	s.fake.AddOpen(job.Run{RunID: "r_3.x.s", JobID: 3, JobName: "a-name-that-an-owner-thought-would-explain-everything",
+		ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
+		Status: job.RunRetrying, ReadyAt: ready, Attempt: 2,
+		Error: "status 503 Service Unavailable: come back when there is more of me than there is now"})
 	commands := [][]string{{"jobs"}, {"runs"}, {"runs", "hello"}, {"runs", "--status", "skipped,missed,dead"}, {"dead"}}
 	for _, s.color = range []bool{false, true} {
 		for _, s.width = range []int{100, 80, 60, 40, 1} {
@@ -442,7 +467,8 @@ func TestUnreachable(t *testing.T) {
 	s.addr = l.Addr().String()
 	l.Close()
 	out, errOut, code := s.run("", "jobs")
-	want := "error: cannot reach carillon at http://" + s.addr + ": connection refused\nhint: start one with `carillon dev`, or set --addr or CARILLON_ADDR\n"
+	want := "error: cannot reach carillon at http://" + s.addr +
+		": connection refused\nhint: start one with `carillon dev`, or set --addr or CARILLON_ADDR\n"
 	if out != "" || errOut != want || code != exitUnavailable {
 		t.Errorf("%q, %q, %d", out, errOut, code)
 	}

@@ -42,7 +42,8 @@ func (p *printer) dead(page client.DeadPage) {
 	var t table
 	t.row("ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")
 	for _, d := range page.Dead {
-		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt), p.whenCell(d.FinishedAt), dash(number(d.Attempt)), p.why(d.Run))
+		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt), p.whenCell(d.FinishedAt),
+			dash(number(d.Attempt)), p.why(d.Run))
 	}
 	t.text("redrive them: carillon dead redrive ID... | --job JOB | --all")
 	p.table(t)
@@ -92,7 +93,8 @@ func deadIDs(args []string) ([]uint64, error) {
 }
 
 // deadAction is a command that takes some dead letters, and never all of them by accident.
-func (a *app) deadAction(name, short, done string, call func(context.Context, *client.Client, client.DeadQuery) (client.DeadResult, error)) *cobra.Command {
+func (a *app) deadAction(name, short, done string,
+	call func(context.Context, *client.Client, client.DeadQuery) (client.DeadResult, error)) *cobra.Command {
 	var q client.DeadQuery
 	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
 	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
@@ -121,7 +123,8 @@ func (a *app) deadAction(name, short, done string, call func(context.Context, *c
 			}
 		})
 		if err == nil && len(r.Unknown) > 0 {
-			err = job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken", "there is no dead letter %s", numbers(r.Unknown))
+			err = job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken",
+				"there is no dead letter %s", numbers(r.Unknown))
 		}
 		return err
 	}

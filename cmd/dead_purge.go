@@ -9,7 +9,8 @@ import (
 )
 
 func (a *app) deadPurgeCmd() *cobra.Command {
-	return a.deadAction("purge", "Remove dead letters for good", "purged", func(ctx context.Context, c *client.Client, q client.DeadQuery) (client.DeadResult, error) {
-		return c.PurgeDead(ctx, q)
-	})
+	return a.deadAction("purge", "Remove dead letters for good", "purged",
+		func(ctx context.Context, c *client.Client, q client.DeadQuery) (client.DeadResult, error) {
+			return c.PurgeDead(ctx, q)
+		})
 }

@@ -9,7 +9,8 @@ import (
 )
 
 func (a *app) deadRedriveCmd() *cobra.Command {
-	return a.deadAction("redrive", "Put dead letters back to work", "redrove", func(ctx context.Context, c *client.Client, q client.DeadQuery) (client.DeadResult, error) {
-		return c.Redrive(ctx, q)
-	})
+	return a.deadAction("redrive", "Put dead letters back to work", "redrove",
+		func(ctx context.Context, c *client.Client, q client.DeadQuery) (client.DeadResult, error) {
+			return c.Redrive(ctx, q)
+		})
 }

@@ -70,7 +70,8 @@ func TestComposeFile(t *testing.T) {
 	for name, s := range file.Services {
 		cfg := takes(t, name, s.Command)
 		_, port, _ := strings.Cut(cfg.Listen, ":")
-		if cfg.NodeID != name || cfg.Advertise != name+":"+port || cfg.DataDir != "/data" || cfg.Bootstrap == (len(cfg.Join) > 0) {
+		if cfg.NodeID != name || cfg.Advertise != name+":"+port || cfg.DataDir != "/data" ||
+			cfg.Bootstrap == (len(cfg.Join) > 0) {
 			t.Errorf("%s: %+v", name, cfg)
 		}
 		if cfg.Bootstrap {
@@ -81,7 +82,8 @@ func TestComposeFile(t *testing.T) {
 				t.Errorf("%s joins %s", name, a)
 			}
 		}
-		if len(s.Ports) != 1 || !strings.HasPrefix(s.Ports[0], "127.0.0.1:") || !strings.HasSuffix(s.Ports[0], ":"+port) || ports[s.Ports[0]] {
+		if len(s.Ports) != 1 || !strings.HasPrefix(s.Ports[0], "127.0.0.1:") || !strings.HasSuffix(s.Ports[0], ":"+port) ||
+			ports[s.Ports[0]] {
 			t.Errorf("%s publishes %v", name, s.Ports)
 		}
 		ports[s.Ports[0]] = true
@@ -137,7 +139,8 @@ func TestDockerfileCommands(t *testing.T) {
 	if !strings.Contains(read(t, "../go.mod"), "\ngo 1.26") {
 		t.Error("the image's Go is not that of go.mod")
 	}
-	if found["USER"] != "65532:65532" || found["ENTRYPOINT"] != `["/carillon"]` || found["EXPOSE"] != "7400" || found["VOLUME"] != "/data" {
+	if found["USER"] != "65532:65532" || found["ENTRYPOINT"] != `["/carillon"]` || found["EXPOSE"] != "7400" ||
+		found["VOLUME"] != "/data" {
 		t.Errorf("%+v", found)
 	}
 	if !strings.Contains(read(t, "../Dockerfile"), "/etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/") {

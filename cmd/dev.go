@@ -15,7 +15,8 @@ import (
 )
 
 func (a *app) devCmd() *cobra.Command {
-	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: knownExecutors}, Slots: 64, Dev: true, LogFormat: "text",
+	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: knownExecutors}, Slots: 64,
+		Dev: true, LogFormat: "text",
 		HistoryMaxAge: 7 * 24 * time.Hour, HistoryMaxCount: 1_000_000}
 	var nodes int
 	c := &cobra.Command{
@@ -69,7 +70,8 @@ func onlyLoopback(listen string) error {
 		return job.Invalid("--listen", "use host:port, such as "+client.DefaultAddr, "%q is not an address", listen)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return job.Invalid("--listen", "use `carillon server`, which runs shell jobs only with --executors shell", "%q is not a loopback address, and a dev node runs shell jobs for every client", listen)
+		return job.Invalid("--listen", "use `carillon server`, which runs shell jobs only with --executors shell",
+			"%q is not a loopback address, and a dev node runs shell jobs for every client", listen)
 	}
 	return nil
 }

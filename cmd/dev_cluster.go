@@ -46,7 +46,8 @@ func runDevCluster(ctx context.Context, cfg ServerConfig, n int, out io.Writer, 
 	d := &devCluster{out: out}
 	for i := range n {
 		id := fmt.Sprintf("n%d", i+1)
-		node := &devNode{id: id, addr: net.JoinHostPort(host, strconv.Itoa(first+i)), log: filepath.Join(cfg.DataDir, id+".log")}
+		node := &devNode{id: id, addr: net.JoinHostPort(host, strconv.Itoa(first+i)),
+			log: filepath.Join(cfg.DataDir, id+".log")}
 		node.args = []string{"server", "--node-id", id, "--listen", node.addr, "--data-dir", filepath.Join(cfg.DataDir, id),
 			"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots), "--log-level", cfg.LogLevel,
 			"--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier),
@@ -56,7 +57,8 @@ func runDevCluster(ctx context.Context, cfg ServerConfig, n int, out io.Writer, 
 		} else {
 			node.args = append(node.args, "--join", d.nodes[0].addr)
 		}
-		node.env = append(os.Environ(), "CARILLON_BROKERS="+strings.Join(cfg.Brokers, " ")) // not as a flag: ps shows those to everybody
+		// not as a flag: ps shows those to everybody
+		node.env = append(os.Environ(), "CARILLON_BROKERS="+strings.Join(cfg.Brokers, " "))
 		d.nodes = append(d.nodes, node)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -84,7 +86,8 @@ func splitPort(listen string) (host string, port int, err error) {
 		port, err = strconv.Atoi(text)
 	}
 	if err != nil || port == 0 {
-		return "", 0, job.Invalid("--listen", "use host:port; the nodes take that port and the next ones", "%q has no port", listen)
+		return "", 0, job.Invalid("--listen", "use host:port; the nodes take that port and the next ones", "%q has no port",
+			listen)
 	}
 	return host, port, nil
 }
@@ -222,7 +225,8 @@ func (d *devCluster) watch(ctx context.Context, dir string, temporary bool) {
 			for i, n := range d.nodes {
 				if n.id == leader {
 					// The default address may be the one that is about to die.
-					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; carillon status --addr %s", n.id, n.pid(), d.nodes[(i+1)%len(d.nodes)].addr)
+					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; carillon status --addr %s",
+						n.id, n.pid(), d.nodes[(i+1)%len(d.nodes)].addr)
 				}
 			}
 		}

@@ -73,9 +73,12 @@ func TestDocsHaveEveryCommand(t *testing.T) {
 // Every error code is in the description of the API.
 func TestDocsHaveEveryCode(t *testing.T) {
 	text := read(t, "../docs/api.md")
-	for _, code := range []job.Code{job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeNotFound, job.CodeDuplicateName, job.CodeVersionConflict,
-		job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale, job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
-		job.CodeStorageFull, job.CodeUnauthorized, job.CodeForbidden, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia, job.CodePrecondition, job.CodeInternal,
+	for _, code := range []job.Code{job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge,
+		job.CodeNotFound, job.CodeDuplicateName, job.CodeVersionConflict,
+		job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale, job.CodeNotLeader, job.CodeNoLeader,
+		job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
+		job.CodeStorageFull, job.CodeUnauthorized, job.CodeForbidden, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia,
+		job.CodePrecondition, job.CodeInternal,
 		job.CodeSessionUnknown, job.CodeUnknownQueue, job.CodeWorkerNameInUse, job.CodeDiskLow} {
 		if !strings.Contains(text, "`"+string(code)+"`") {
 			t.Errorf("docs/api.md does not mention %s", code)

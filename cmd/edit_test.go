@@ -47,14 +47,16 @@ func TestEdit(t *testing.T) {
 	}
 
 	s.editor("true")
-	if out, _, code := s.run("", "jobs", "edit", "weekly"); code != 0 || out != "nothing changed\n" || len(s.leftovers()) > 0 {
+	if out, _, code := s.run("", "jobs", "edit", "weekly"); code != 0 || out != "nothing changed\n" ||
+		len(s.leftovers()) > 0 {
 		t.Error(out, code, s.leftovers())
 	}
 	if out, _, code := s.run("", "jobs", "edit", "weekly", "--json"); code != 0 || out != "{}\n" {
 		t.Error(out, code)
 	}
 	s.editor("exit 3")
-	if _, errOut, code := s.run("", "jobs", "edit", "weekly"); code != exitFailure || !strings.Contains(errOut, "--file") || len(s.leftovers()) > 0 {
+	if _, errOut, code := s.run("", "jobs", "edit", "weekly"); code != exitFailure ||
+		!strings.Contains(errOut, "--file") || len(s.leftovers()) > 0 {
 		t.Error(errOut, code)
 	}
 	if _, _, code := s.run("", "jobs", "edit", "nope"); code != exitNotFound {
@@ -69,7 +71,8 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 	s.editor(`sed -i 's/^overlap: queue/overlap: queu/' "$2"`)
 	_, errOut, code := s.run("", "jobs", "edit", "report")
 	m := regexp.MustCompile(`run: carillon jobs edit report --file (\S+)\n`).FindStringSubmatch(errOut)
-	if code != exitUsage || m == nil || !strings.Contains(errOut, `did you mean "queue"?`) || !regexp.MustCompile(`\.yaml:\d+: overlap`).MatchString(errOut) {
+	if code != exitUsage || m == nil || !strings.Contains(errOut, `did you mean "queue"?`) ||
+		!regexp.MustCompile(`\.yaml:\d+: overlap`).MatchString(errOut) {
 		t.Fatal(errOut, code)
 	}
 	text, err := os.ReadFile(m[1])
@@ -95,15 +98,20 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 // Whatever is in a job, its YAML reads back as the same job.
 func TestYAMLRoundTrip(t *testing.T) {
 	words := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
-		"@every 2s", "*/5 * * * *", "* * * * *", "null", "true", "no", "~", "12:30", "1e3", "0x1F", "0o7", "1_000", ".5", "-", "- a", "a: b", "a #b", "# a", "'", `"`, "{", "[a]", "&a", "!x", "|", ">",
-		"%", "`", "2027-03-01T09:00:00Z", "2027-03-01", "5m0s", "", " a ", "a\nb\n", "\ta", "a\tb", "=", "<<", "0123", "+1", ".inf", ".nan", "---", "...", "a\r\nb", "\\n", "é\u2028\u0085"}))
+		"@every 2s", "*/5 * * * *", "* * * * *", "null", "true", "no", "~", "12:30", "1e3", "0x1F", "0o7", "1_000", ".5",
+		"-", "- a", "a: b", "a #b", "# a", "'", `"`, "{", "[a]", "&a", "!x", "|", ">",
+		"%", "`", "2027-03-01T09:00:00Z", "2027-03-01", "5m0s", "", " a ", "a\nb\n", "\ta", "a\tb", "=", "<<", "0123", "+1",
+		".inf", ".nan", "---", "...", "a\r\nb", "\\n", "é\u2028\u0085"}))
 	rapid.Check(t, func(t *rapid.T) {
-		body, err := json.Marshal(map[string]any{"k": words.Draw(t, "value"), words.Draw(t, "key"): []any{words.Draw(t, "item"), 1, 2.5, true, nil}})
+		body, err := json.Marshal(map[string]any{"k": words.Draw(t, "value"),
+			words.Draw(t, "key"): []any{words.Draw(t, "item"), 1, 2.5, true, nil}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := job.Spec{Name: words.Draw(t, "name"), Type: job.TypeHTTP, Schedule: words.Draw(t, "schedule"), Timezone: words.Draw(t, "zone"),
-			Payload: json.RawMessage(`{"url":"http://x/","body":` + string(body) + `}`), Tags: map[string]string{words.Draw(t, "tag"): words.Draw(t, "value of tag")}}
+		want := job.Spec{Name: words.Draw(t, "name"), Type: job.TypeHTTP, Schedule: words.Draw(t, "schedule"),
+			Timezone: words.Draw(t, "zone"),
+			Payload:  json.RawMessage(`{"url":"http://x/","body":` + string(body) + `}`),
+			Tags:     map[string]string{words.Draw(t, "tag"): words.Draw(t, "value of tag")}}
 		text, err := specYAML(want)
 		if err != nil {
 			t.Fatal(err)

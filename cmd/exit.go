@@ -47,14 +47,16 @@ func exitCode(err error) int {
 		return exitFailure
 	}
 	switch e.Code {
-	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia:
+	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeMethodNotAllowed,
+		job.CodeUnsupportedMedia:
 		return exitUsage
 	case job.CodeNotFound, job.CodeUnknownQueue:
 		return exitNotFound
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale,
 		job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
 		return exitConflict
-	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable, job.CodeStorageFull, job.CodeDiskLow:
+	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
+		job.CodeStorageFull, job.CodeDiskLow:
 		return exitUnavailable
 	}
 	return exitFailure
@@ -102,7 +104,8 @@ func (a *app) report(w io.Writer, err error) int {
 		f.Remedy = asCommands(e.Remedy)
 		f.Where = strings.TrimSuffix(where(err, e), ": ")
 	case errors.As(err, &bad):
-		f.Error = job.Error{Code: job.CodeInvalid, Message: err.Error(), Remedy: "`" + bad.cmd.CommandPath() + " --help` says more"}
+		f.Error = job.Error{Code: job.CodeInvalid, Message: err.Error(),
+			Remedy: "`" + bad.cmd.CommandPath() + " --help` says more"}
 	default:
 		f.Error = job.Error{Code: job.CodeInternal, Message: err.Error()}
 	}

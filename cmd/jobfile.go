@@ -35,7 +35,8 @@ func (d document) at(err error) error {
 		return err
 	}
 	switch e.Code {
-	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeDuplicateName, job.CodeVersionConflict:
+	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeDuplicateName,
+		job.CodeVersionConflict:
 	default: // the node's trouble, not the file's
 		return err
 	}
@@ -86,7 +87,8 @@ func looksLikeLines(in *bufio.Reader) bool {
 	head, _ := in.Peek(in.Size())
 	head = bytes.TrimLeft(head, " \t\r\n")
 	first, rest, ok := bytes.Cut(head, []byte("\n"))
-	return ok && len(first) > 0 && first[0] == '{' && json.Valid(first) && bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{"))
+	return ok && len(first) > 0 && first[0] == '{' && json.Valid(first) &&
+		bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{"))
 }
 
 // readDocuments reads the objects of a JSON or YAML file.
@@ -96,7 +98,8 @@ func readDocuments(in io.Reader, name string) ([]document, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, one job a line: it is streamed", "%s is larger than %d bytes", name, maxFile)
+		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, one job a line: it is streamed", "%s is larger than %d bytes",
+			name, maxFile)
 	}
 	var docs []document
 	if text := bytes.TrimSpace(data); len(text) > 0 && (text[0] == '{' || text[0] == '[') {
@@ -143,7 +146,9 @@ func jsonDocuments(data []byte, name string) ([]document, error) {
 func yamlDocuments(data []byte, name string) ([]document, error) {
 	bad := func(err error) error {
 		// The library's message has position and source over several lines.
-		return fmt.Errorf("%s: %w", name, job.Errorf(job.CodeMalformed, "docs/jobs.md describes the job file", "this is not YAML: %s", strings.TrimSpace(yaml.FormatError(err, false, true))))
+		return fmt.Errorf("%s: %w", name,
+			job.Errorf(job.CodeMalformed, "docs/jobs.md describes the job file", "this is not YAML: %s",
+				strings.TrimSpace(yaml.FormatError(err, false, true))))
 	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 func (a *app) jobsCmd() *cobra.Command {
 	c := a.jobsListCmd("jobs", "List jobs, and look at or change one")
 	list := a.jobsListCmd("list", "List jobs")
-	c.AddCommand(list, a.jobsGetCmd(), a.jobsEditCmd(), a.jobsPauseCmd(), a.jobsResumeCmd(), a.jobsRunCmd(), a.jobsCancelCmd(),
+	c.AddCommand(list, a.jobsGetCmd(), a.jobsEditCmd(), a.jobsPauseCmd(), a.jobsResumeCmd(), a.jobsRunCmd(),
+		a.jobsCancelCmd(),
 		a.jobsBackfillCmd(), a.jobsDeleteCmd())
 	return c
 }
@@ -23,7 +24,8 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	var q client.JobQuery
 	var status, kind string
 	var tags []string
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, Aliases: map[string][]string{"list": {"ls"}, "jobs": {"job"}}[use]}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs,
+		Aliases: map[string][]string{"list": {"ls"}, "jobs": {"job"}}[use]}
 	c.Flags().StringVar(&status, "status", "", "scheduled, paused, completed, failed or quarantined")
 	c.Flags().StringVar(&kind, "type", "", "http, shell, message or queue")
 	c.Flags().StringVar(&q.Prefix, "prefix", "", "beginning of the name")

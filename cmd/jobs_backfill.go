@@ -12,26 +12,27 @@ import (
 func (a *app) jobsBackfillCmd() *cobra.Command {
 	var b client.BackfillRequest
 	var from, to string
-	c := a.jobCmd("backfill", "Run a job for the occurrences of a past interval", func(cmd *cobra.Command, ref string) error {
-		if from == "" || to == "" {
-			return usage("give --from and --to, both ends are included", "a backfill needs an interval")
-		}
-		for _, t := range []struct {
-			flag, text string
-			to         *job.Instant
-		}{{"--from", from, &b.From}, {"--to", to, &b.To}} {
-			at, err := instant(t.flag, t.text, a.now(), a.loc)
-			if err != nil {
-				return err
+	c := a.jobCmd("backfill", "Run a job for the occurrences of a past interval",
+		func(cmd *cobra.Command, ref string) error {
+			if from == "" || to == "" {
+				return usage("give --from and --to, both ends are included", "a backfill needs an interval")
 			}
-			*t.to = job.At(at)
-		}
-		var r client.BackfillResult
-		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-			r, err = c.Backfill(ctx, ref, b)
-			return err
-		}, func(p *printer) { p.backfill(r) })
-	})
+			for _, t := range []struct {
+				flag, text string
+				to         *job.Instant
+			}{{"--from", from, &b.From}, {"--to", to, &b.To}} {
+				at, err := instant(t.flag, t.text, a.now(), a.loc)
+				if err != nil {
+					return err
+				}
+				*t.to = job.At(at)
+			}
+			var r client.BackfillResult
+			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+				r, err = c.Backfill(ctx, ref, b)
+				return err
+			}, func(p *printer) { p.backfill(r) })
+		})
 	c.Flags().StringVar(&from, "from", "", "beginning: RFC 3339, or date and time in the local zone")
 	c.Flags().StringVar(&to, "to", "", "end")
 	c.Flags().IntVar(&b.Max, "max", 0, "refuse to make more runs than this (default 100, at most 1000)")

@@ -38,7 +38,8 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	if err != nil {
 		return err
 	}
-	head := fmt.Sprintf("# Job %s. Save to apply, leave unchanged to cancel.\nversion: %d # refuses the edit if the job has changed meanwhile\n", nameAndID(j), j.Version)
+	head := fmt.Sprintf(
+		"# Job %s. Save to apply, leave unchanged to cancel.\nversion: %d # refuses the edit if the job has changed meanwhile\n", nameAndID(j), j.Version)
 	before := append([]byte(head), text...)
 	f, err := os.CreateTemp("", "carillon-edit-*.yaml")
 	if err != nil {
@@ -68,7 +69,8 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	}
 	// By id: the edit may be a new name.
 	if err := a.editFromFile(cmd, j.ID.String(), path); err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "your text is kept in %s; correct it and run: carillon jobs edit %s --file %s\n", path, ref, path)
+		fmt.Fprintf(cmd.ErrOrStderr(), "your text is kept in %s; correct it and run: carillon jobs edit %s --file %s\n",
+			path, ref, path)
 		return err
 	}
 	os.Remove(path)
@@ -87,7 +89,8 @@ func (a *app) runEditor(cmd *cobra.Command, path string) error {
 	run := exec.CommandContext(cmd.Context(), "/bin/sh", "-c", editor+` "$1"`, "sh", path)
 	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := run.Run(); err != nil {
-		return job.Errorf(job.CodeInternal, "set EDITOR, or use --file", "the editor %q failed: %v", strings.TrimSpace(editor), err)
+		return job.Errorf(job.CodeInternal, "set EDITOR, or use --file", "the editor %q failed: %v",
+			strings.TrimSpace(editor), err)
 	}
 	return nil
 }

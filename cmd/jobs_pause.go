@@ -11,12 +11,14 @@ import (
 
 func (a *app) jobsPauseCmd() *cobra.Command {
 	return a.jobCmd("pause", "Stop a job from firing until it is resumed", func(cmd *cobra.Command, ref string) error {
-		return a.changeJob(cmd, "paused", func(ctx context.Context, c *client.Client) (job.Job, error) { return c.PauseJob(ctx, ref) })
+		return a.changeJob(cmd, "paused",
+			func(ctx context.Context, c *client.Client) (job.Job, error) { return c.PauseJob(ctx, ref) })
 	})
 }
 
 // changeJob makes a call that answers with the job and says what was done to it.
-func (a *app) changeJob(cmd *cobra.Command, done string, call func(context.Context, *client.Client) (job.Job, error)) error {
+func (a *app) changeJob(cmd *cobra.Command, done string,
+	call func(context.Context, *client.Client) (job.Job, error)) error {
 	var j job.Job
 	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
 		j, err = call(ctx, c)

@@ -11,6 +11,7 @@ import (
 
 func (a *app) jobsResumeCmd() *cobra.Command {
 	return a.jobCmd("resume", "Undo a pause or a quarantine", func(cmd *cobra.Command, ref string) error {
-		return a.changeJob(cmd, "resumed", func(ctx context.Context, c *client.Client) (job.Job, error) { return c.ResumeJob(ctx, ref) })
+		return a.changeJob(cmd, "resumed",
+			func(ctx context.Context, c *client.Client) (job.Job, error) { return c.ResumeJob(ctx, ref) })
 	})
 }

@@ -25,7 +25,8 @@ func (l *requestLimit) register(fl *pflag.FlagSet, name string, env func(string)
 			l.bad = job.Invalid("CARILLON_TIMEOUT", "use a duration such as 30s", "%q is not a duration", l.env)
 		}
 	}
-	fl.DurationVar(&l.d, name, l.d, "how long a request may take in all; of a stream, how long it may be silent (30s); 0 for no limit (or CARILLON_TIMEOUT)")
+	fl.DurationVar(&l.d, name, l.d,
+		"how long a request may take in all; of a stream, how long it may be silent (30s); 0 for no limit (or CARILLON_TIMEOUT)")
 	l.flag = fl.Lookup(name)
 }
 

@@ -44,7 +44,8 @@ func TestDev(t *testing.T) {
 	if _, err := os.Stat(got.DataDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there", got.DataDir)
 	}
-	if got.Listen != "127.0.0.1:7400" || !got.Bootstrap || !got.Dev || !reflect.DeepEqual(got.Executors, []string{"http", "shell", "message"}) {
+	if got.Listen != "127.0.0.1:7400" || !got.Bootstrap || !got.Dev ||
+		!reflect.DeepEqual(got.Executors, []string{"http", "shell", "message"}) {
 		t.Errorf("%+v", got)
 	}
 	golden(t, strings.ReplaceAll(out, got.DataDir, "DIR"))
@@ -53,7 +54,8 @@ func TestDev(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if out, _, code := s.run("", "dev", "--data-dir", dir, "--listen", "127.0.0.1:0"); code != 0 || got.DataDir != dir || got.Listen != "127.0.0.1:0" || !strings.Contains(out, "(kept)") {
+	if out, _, code := s.run("", "dev", "--data-dir", dir, "--listen", "127.0.0.1:0"); code != 0 || got.DataDir != dir ||
+		got.Listen != "127.0.0.1:0" || !strings.Contains(out, "(kept)") {
 		t.Error(out, code, got)
 	}
 	if _, err := os.Stat(dir); err != nil {
@@ -69,16 +71,22 @@ func TestServer(t *testing.T) {
 		return job.Errorf(job.CodeInvalid, "stop the other node", "the data directory is in use")
 	})
 	s := newShell(t)
-	_, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--bootstrap", "--listen", "10.0.0.1:7400", "--advertise", "n1:7400", "--executors", "http,shell",
-		"--slots", "8", "--tags", "zone=a,disk=ssd", "--history-max-age", "1h", "--history-max-count", "5", "--log-format", "json", "--log-level", "debug", "--pprof", "--raft-multiplier", "3")
+	_, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--bootstrap", "--listen",
+		"10.0.0.1:7400", "--advertise", "n1:7400", "--executors", "http,shell",
+		"--slots", "8", "--tags", "zone=a,disk=ssd", "--history-max-age", "1h", "--history-max-count", "5", "--log-format",
+		"json", "--log-level", "debug", "--pprof", "--raft-multiplier", "3")
 	got.SnapshotInterval, got.SnapshotThreshold = 0, 0
-	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true, toolFlags: toolFlags{Executors: []string{"http", "shell"}}, Slots: 8,
-		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json", LogLevel: "debug", Pprof: true, RaftMultiplier: 3}
+	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true,
+		toolFlags: toolFlags{Executors: []string{"http", "shell"}}, Slots: 8,
+		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json",
+		LogLevel: "debug", Pprof: true, RaftMultiplier: 3}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	lines := logLines(t, []byte(errOut))
-	if failed := event(lines, "command failed"); code != exitUsage || event(lines, "serving")["address"] != "127.0.0.1:1" || failed["error"] != "the data directory is in use" || failed["remedy"] != "stop the other node" {
+	if failed := event(lines, "command failed"); code != exitUsage ||
+		event(lines, "serving")["address"] != "127.0.0.1:1" || failed["error"] != "the data directory is in use" ||
+		failed["remedy"] != "stop the other node" {
 		t.Error(errOut, code)
 	}
 	_, errOut, _ = s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--log-level", "warn")
@@ -100,15 +108,19 @@ func TestServerShellFlags(t *testing.T) {
 	})
 	s := newShell(t)
 	base := []string{"server", "--node-id", "n1", "--data-dir", "d"}
-	_, errOut, code := s.run("", append(base, "--shell-memory", "512MiB", "--shell-processes", "7", "--shell-cpu", "90s", "--shell-open-files", "64", "--shell-file-size", "1GiB",
-		"--shell-user", "batch", "--shell-users", "mail,web", "--shell-cgroup", "none")...)
+	_, errOut, code := s.run("",
+		append(base, "--shell-memory", "512MiB", "--shell-processes", "7", "--shell-cpu", "90s", "--shell-open-files", "64",
+			"--shell-file-size", "1GiB",
+			"--shell-user", "batch", "--shell-users", "mail,web", "--shell-cgroup", "none")...)
 	want := executor.ShellOptions{User: "batch", Users: []string{"mail", "web"}, Cgroup: "none",
-		Limits: job.ShellLimits{Memory: 512 << 20, Processes: 7, CPU: job.Duration(90 * time.Second), OpenFiles: 64, FileSize: 1 << 30}}
+		Limits: job.ShellLimits{Memory: 512 << 20, Processes: 7, CPU: job.Duration(90 * time.Second), OpenFiles: 64,
+			FileSize: 1 << 30}}
 	if code != 0 || !reflect.DeepEqual(got.Shell, want) {
 		t.Errorf("exit %d %s%+v\nwant %+v", code, errOut, got.Shell, want)
 	}
 	for _, bad := range []string{"-1s", "1", "soon", "300ms"} {
-		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exitUsage || !strings.Contains(errOut, "--shell-cpu") {
+		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exitUsage ||
+			!strings.Contains(errOut, "--shell-cpu") {
 			t.Errorf("%s: exit %d %s", bad, code, errOut)
 		}
 	}
@@ -132,12 +144,14 @@ func TestCheck(t *testing.T) {
 		t.Error(out, code)
 	}
 	problems = 2
-	if out, errOut, code := s.run("", "check", "d"); code != exitFailure || out != "problem 0\nproblem 1\n" || !strings.Contains(errOut, "2 problems") {
+	if out, errOut, code := s.run("", "check", "d"); code != exitFailure || out != "problem 0\nproblem 1\n" ||
+		!strings.Contains(errOut, "2 problems") {
 		t.Error(out, errOut, code)
 	}
 	out, _, code := s.run("", "check", "d", "--json")
 	var r checkResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure || r.Problems != 2 || len(r.Findings) != 2 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure || r.Problems != 2 ||
+		len(r.Findings) != 2 {
 		t.Error(out, code, err)
 	}
 	if _, _, code := s.run("", "check", "missing"); code != exitNotFound {
@@ -166,7 +180,8 @@ func TestWatch(t *testing.T) {
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	a.args = []string{"status", "--watch", "--interval", "100ms"}
-	if code := a.execute(ctx, root, &errOut); code != 0 || !strings.Contains(errOut.String(), "for a moment") || !strings.Contains(out.String(), "n1 (leader)") {
+	if code := a.execute(ctx, root, &errOut); code != 0 || !strings.Contains(errOut.String(), "for a moment") ||
+		!strings.Contains(out.String(), "n1 (leader)") {
 		t.Error(code, out.String(), errOut.String())
 	}
 }
@@ -179,7 +194,8 @@ func TestRaftMultiplierIsBounded(t *testing.T) {
 	for _, args := range [][]string{{"server", "--node-id", "n1", "--data-dir", "d", "--bootstrap"}, {"dev"}} {
 		for _, bad := range []string{"0", "-1", "11"} {
 			_, errOut, code := newShell(t).run("", append(args, "--raft-multiplier", bad)...)
-			if code != exitUsage || !strings.Contains(errOut, "--raft-multiplier") || !strings.Contains(errOut, "use 1 (fast) to 10") {
+			if code != exitUsage || !strings.Contains(errOut, "--raft-multiplier") ||
+				!strings.Contains(errOut, "use 1 (fast) to 10") {
 				t.Errorf("%s %s: %d %s", args[0], bad, code, errOut)
 			}
 		}

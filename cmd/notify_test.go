@@ -16,10 +16,12 @@ import (
 func TestNotifyGolden(t *testing.T) {
 	s := newShell(t)
 	out := s.script(
-		[]string{"submit", "--name", "pay", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "ops", "--notify-email", "a@example.com", "--notify-email", "b@example.com"},
+		[]string{"submit", "--name", "pay", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "ops",
+			"--notify-email", "a@example.com", "--notify-email", "b@example.com"},
 		[]string{"jobs", "get", "pay"},
 		[]string{"jobs", "get", "pay", "--yaml"},
-		[]string{"submit", "--name", "one", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "https://hooks.example.com/x", "--notify-on", "failure", "--json"},
+		[]string{"submit", "--name", "one", "--schedule", "@manual", "--shell", "date", "--notify-webhook",
+			"https://hooks.example.com/x", "--notify-on", "failure", "--json"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-on", "failure"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "ftp://x/secret"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-email", "me"},
@@ -32,10 +34,14 @@ func TestNotifyGolden(t *testing.T) {
 	)
 	at := func(d time.Duration) job.Instant { return job.At(noon.Add(d)) }
 	for _, n := range []job.Notification{
-		{Kind: "failure", At: at(-time.Minute), Status: "dead", Outcome: job.NotificationSent, Attempts: 1, FinishedAt: at(-time.Minute)},
-		{Kind: "failure", At: at(-time.Minute), Status: "dead", Outcome: job.NotificationPending, Attempts: 3, Error: "webhook ops: the receiver answered 503", NextTryAt: at(time.Minute)},
-		{Kind: "recovery", At: at(-time.Minute), Status: "succeeded", Outcome: job.NotificationUnknown, Attempts: 1, Error: "node n1 stopped leading while it was sending this", FinishedAt: at(0)},
-		{Kind: "recovery", At: at(-time.Minute), Status: "succeeded", Outcome: job.NotificationFailed, Attempts: 1, Error: "the receiver answered 404", FinishedAt: at(0)},
+		{Kind: "failure", At: at(-time.Minute), Status: "dead", Outcome: job.NotificationSent, Attempts: 1,
+			FinishedAt: at(-time.Minute)},
+		{Kind: "failure", At: at(-time.Minute), Status: "dead", Outcome: job.NotificationPending, Attempts: 3,
+			Error: "webhook ops: the receiver answered 503", NextTryAt: at(time.Minute)},
+		{Kind: "recovery", At: at(-time.Minute), Status: "succeeded", Outcome: job.NotificationUnknown, Attempts: 1,
+			Error: "node n1 stopped leading while it was sending this", FinishedAt: at(0)},
+		{Kind: "recovery", At: at(-time.Minute), Status: "succeeded", Outcome: job.NotificationFailed, Attempts: 1,
+			Error: "the receiver answered 404", FinishedAt: at(0)},
 	} {
 		s.fake.Alter(1, func(j *job.Job) { j.LastNotification = &n })
 		shown, _, _ := s.run("", "jobs", "get", "pay")
@@ -66,15 +72,20 @@ func TestServerNotifyFlags(t *testing.T) {
 	base := []string{"server", "--node-id", "n1", "--data-dir", "d", "--bootstrap"}
 	hook, password := file("hook", "https://hooks.example.com/secret\n"), file("password", "pssst\n")
 	s.env["CARILLON_SMTP_PASSWORD"] = "from the environment"
-	_, errOut, code := s.run("", append(base, "--notify-webhook", "dev=http://127.0.0.1:9/", "--notify-webhook", "ops=@"+hook, "--smtp-addr", "mail.example.com:587",
-		"--smtp-from", "carillon@example.com", "--smtp-user", "carillon", "--smtp-password-file", password)...)
-	want := notify.Settings{Webhooks: map[string]string{"dev": "http://127.0.0.1:9/", "ops": "https://hooks.example.com/secret"},
+	_, errOut, code := s.run("",
+		append(base, "--notify-webhook", "dev=http://127.0.0.1:9/", "--notify-webhook", "ops=@"+hook, "--smtp-addr",
+			"mail.example.com:587",
+			"--smtp-from", "carillon@example.com", "--smtp-user", "carillon", "--smtp-password-file", password)...)
+	want := notify.Settings{Webhooks: map[string]string{"dev": "http://127.0.0.1:9/",
+		"ops": "https://hooks.example.com/secret"},
 		SMTP: notify.SMTP{Addr: "mail.example.com:587", From: "carillon@example.com", User: "carillon", Password: "pssst"}}
 	if code != 0 || !reflect.DeepEqual(got.Notify, want) {
 		t.Errorf("%+v %s", got.Notify, errOut)
 	}
 	s.env["CARILLON_SMTP_USER"] = "env"
-	if _, errOut, code := s.run("", append(base, "--smtp-addr", "mail:25", "--smtp-from", "c@example.com")...); code != 0 || got.Notify.SMTP.User != "env" || got.Notify.SMTP.Password != "from the environment" {
+	if _, errOut, code := s.run("",
+		append(base, "--smtp-addr", "mail:25", "--smtp-from", "c@example.com")...); code != 0 ||
+		got.Notify.SMTP.User != "env" || got.Notify.SMTP.Password != "from the environment" {
 		t.Errorf("%+v %s", got.Notify, errOut)
 	}
 	clear(s.env)
@@ -89,10 +100,12 @@ func TestServerNotifyFlags(t *testing.T) {
 		{[]string{"--smtp-from", "a@b.c"}, "--smtp-addr: there is no mail server"},
 		{[]string{"--smtp-addr", "mail.example.com", "--smtp-from", "a@b.c"}, "--smtp-addr: "},
 		{[]string{"--smtp-addr", "mail.example.com:25"}, "--smtp-from: "},
-		{[]string{"--smtp-addr", "mail.example.com:25", "--smtp-from", "a@b.c", "--smtp-user", "u"}, "--smtp-password-file: the user u has no password"},
+		{[]string{"--smtp-addr", "mail.example.com:25", "--smtp-from", "a@b.c", "--smtp-user", "u"},
+			"--smtp-password-file: the user u has no password"},
 	} {
 		_, errOut, code := s.run("", append(base, c.args...)...)
-		if code != exitUsage || !strings.Contains(errOut, c.says) || !strings.Contains(errOut, "hint: ") || strings.Contains(errOut, "nonsense-secret") {
+		if code != exitUsage || !strings.Contains(errOut, c.says) || !strings.Contains(errOut, "hint: ") ||
+			strings.Contains(errOut, "nonsense-secret") {
 			t.Errorf("%q: %d %s", c.args, code, errOut)
 		}
 	}

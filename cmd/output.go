@@ -288,7 +288,8 @@ func coarse(d time.Duration) string {
 		size time.Duration
 		name string
 	}
-	units := []unit{{365 * 24 * time.Hour, "y"}, {24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+	units := []unit{{365 * 24 * time.Hour, "y"}, {24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"},
+		{time.Second, "s"}}
 	for i, u := range units {
 		if d < u.size && u.size > time.Second {
 			continue

@@ -29,13 +29,15 @@ func instant(flag, s string, now time.Time, loc *time.Location) (time.Time, erro
 		return t, nil
 	}
 	if loc != nil {
-		for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04",
+			"2006-01-02"} {
 			if t, err := time.ParseInLocation(layout, text, loc); err == nil {
 				return t, nil
 			}
 		}
 	}
-	return time.Time{}, job.Invalid(flag, "use RFC 3339 as in 2027-03-01T09:00:00Z, +90s or \"in 10m\"", "%q is not a time", s)
+	return time.Time{}, job.Invalid(flag, "use RFC 3339 as in 2027-03-01T09:00:00Z, +90s or \"in 10m\"",
+		"%q is not a time", s)
 }
 
 // pairs reads repeated k=v flags.

@@ -36,7 +36,8 @@ func (a *app) queuesListCmd(use, short string) *cobra.Command {
 				var t table
 				t.row("NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS", "WAITING FOR")
 				for _, q := range all {
-					t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q), p.whenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
+					t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q), p.whenCell(q.OldestDueAt),
+						strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
 				}
 				p.table(t)
 			})
@@ -80,8 +81,10 @@ func (p *printer) queue(q client.Queue) {
 	if q.Version > 0 {
 		version = strconv.FormatUint(q.Version, 10)
 	}
-	p.fields("name", q.Name, "state", p.queueState(q), "waiting", q.WaitReason, "limit", limit, "running", strconv.Itoa(q.Running), "backlog", backlog(q),
-		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers", workers, "version", version, "updated", p.when(q.UpdatedAt))
+	p.fields("name", q.Name, "state", p.queueState(q), "waiting", q.WaitReason, "limit", limit, "running",
+		strconv.Itoa(q.Running), "backlog", backlog(q),
+		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers", workers, "version", version, "updated",
+		p.when(q.UpdatedAt))
 }
 
 func (a *app) queuesGetCmd() *cobra.Command {
@@ -131,7 +134,8 @@ func (a *app) queuesSetCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) queueAction(name, short, done string, call func(*client.Client, context.Context, string) (client.Queue, error)) *cobra.Command {
+func (a *app) queueAction(name, short, done string,
+	call func(*client.Client, context.Context, string) (client.Queue, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -149,7 +153,8 @@ func (a *app) queueAction(name, short, done string, call func(*client.Client, co
 func (a *app) queuesDeleteCmd() *cobra.Command {
 	var version uint64
 	c := &cobra.Command{
-		Use: "delete NAME", Short: "Forget a queue's limit and pause; jobs that name it go on", Args: cobra.ExactArgs(1), Aliases: []string{"rm"},
+		Use: "delete NAME", Short: "Forget a queue's limit and pause; jobs that name it go on", Args: cobra.ExactArgs(1),
+		Aliases: []string{"rm"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.DeleteQueue(ctx, args[0], version) },
 				func(p *printer) { p.printf("deleted queue %s\n", args[0]) })

@@ -109,7 +109,8 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)
-	root.AddGroup(&cobra.Group{ID: "use", Title: "Jobs and runs:"}, &cobra.Group{ID: "node", Title: "Nodes:"}, &cobra.Group{ID: "local", Title: "Without a node:"})
+	root.AddGroup(&cobra.Group{ID: "use", Title: "Jobs and runs:"}, &cobra.Group{ID: "node", Title: "Nodes:"},
+		&cobra.Group{ID: "local", Title: "Without a node:"})
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
 			c.GroupID = group
@@ -187,7 +188,8 @@ func printRaw(w io.Writer, raw []byte) error {
 
 // group is a command that only has subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(subs...)
 	return c
 }

@@ -14,7 +14,8 @@ import (
 
 func (a *app) runsCmd() *cobra.Command {
 	c := a.runsListCmd("runs [JOB]", "List what ran and what did not, and look at or cancel a run")
-	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"), a.runsGetCmd(), a.runsTailCmd(), a.runsCancelCmd(), a.runsExportCmd())
+	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"), a.runsGetCmd(), a.runsTailCmd(), a.runsCancelCmd(),
+		a.runsExportCmd())
 	return c
 }
 
@@ -72,7 +73,8 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 			t.text(text)
 			continue
 		}
-		row(runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r), dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), p.why(r))
+		row(runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r), dash(number(r.Attempt)),
+			dash(r.Worker), dash(r.RunID), p.why(r))
 		if p.a.width > 0 && r.WaitReason != "" {
 			t.text("  waits: " + line(r.WaitReason))
 		}

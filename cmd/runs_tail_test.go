@@ -80,7 +80,8 @@ func TestTailEndsWithoutALeader(t *testing.T) {
 	s.fake.Hook = func(context.Context, string) error {
 		return job.Errorf(job.CodeNoLeader, "start one of them", "no leader: 2 of 3 voters are unreachable")
 	}
-	_, errOut, code := s.run("", "runs", "tail", "--follow", job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String())
+	_, errOut, code := s.run("", "runs", "tail", "--follow",
+		job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String())
 	if code != exitUnavailable || errOut != "error: no leader: 2 of 3 voters are unreachable\nhint: start one of them\n" {
 		t.Errorf("%d %q", code, errOut)
 	}

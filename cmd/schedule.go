@@ -15,7 +15,8 @@ import (
 
 // The commands of this file need no node.
 func (a *app) scheduleCmd() *cobra.Command {
-	return group("schedule", "Try schedule expressions, without a node", a.scheduleNextCmd(), a.scheduleDescribeCmd(), a.scheduleCheckCmd())
+	return group("schedule", "Try schedule expressions, without a node", a.scheduleNextCmd(), a.scheduleDescribeCmd(),
+		a.scheduleCheckCmd())
 }
 
 // scheduleFlags are what a schedule depends on beside its expression.
@@ -80,7 +81,8 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 	var f scheduleFlags
 	var count int
 	c := &cobra.Command{
-		Use: "next EXPR", Short: "Print the next fire times, with what daylight saving does to them", Args: cobra.MinimumNArgs(1),
+		Use: "next EXPR", Short: "Print the next fire times, with what daylight saving does to them",
+		Args:    cobra.MinimumNArgs(1),
 		Example: "  carillon schedule next '30 2 * * *' --tz America/New_York --from 2027-03-13T00:00:00Z --count 3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if count < 1 || count > 10000 {

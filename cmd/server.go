@@ -45,7 +45,8 @@ func (a *app) serverCmd() *cobra.Command {
 				return err
 			}
 			return runNode(cmd, cfg, func(addr string) {
-				notice(cmd.ErrOrStderr(), cfg.LogFormat, fmt.Sprintf("carillon %s serves on http://%s", cfg.NodeID, addr), "serving", "node", cfg.NodeID, "address", addr)
+				notice(cmd.ErrOrStderr(), cfg.LogFormat, fmt.Sprintf("carillon %s serves on http://%s", cfg.NodeID, addr),
+					"serving", "node", cfg.NodeID, "address", addr)
 			})
 		},
 	}
@@ -56,32 +57,41 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--data-dir")
 	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
-	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster to join; ignored when the directory has state")
-	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0, "remove members that were silent for this long (default never)")
-	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what its own worker carries out: http, shell, message, or none")
+	fl.StringSliceVar(&cfg.Join, "join", nil,
+		"host:port of nodes of the cluster to join; ignored when the directory has state")
+	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0,
+		"remove members that were silent for this long (default never)")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
+		"what its own worker carries out: http, shell, message, or none")
 	cfg.register(fl)
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
-	fl.DurationVar(&cfg.Lease, "lease", 0, "how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s, or 15 heartbeat timeouts with a high --raft-multiplier)")
+	fl.DurationVar(&cfg.Lease, "lease", 0,
+		"how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s, or 15 heartbeat timeouts with a high --raft-multiplier)")
 	raftMultiplier(fl, &cfg)
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
 	fl.DurationVar(&cfg.HistoryMaxAge, "history-max-age", 7*24*time.Hour, "how long finished runs are kept")
 	fl.Uint64Var(&cfg.HistoryMaxCount, "history-max-count", 1_000_000, "how many finished runs are kept")
-	fl.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 0, "how often to look whether the log should be compacted (default 15s)")
-	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0, "after how many entries the log is compacted (default 16384)")
-	fl.StringVar(&minFree, "min-free-disk", "", "create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, whichever is smaller)")
+	fl.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 0,
+		"how often to look whether the log should be compacted (default 15s)")
+	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0,
+		"after how many entries the log is compacted (default 16384)")
+	fl.StringVar(&minFree, "min-free-disk", "",
+		"create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, whichever is smaller)")
 	tells.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
 }
 
 func allowNetworkFS(fl *pflag.FlagSet, allow *bool, dir string) {
-	fl.BoolVar(allow, "allow-network-fs", false, "accept a "+dir+" on a network file system (NFS, SMB, FUSE and the like), where file locks cannot be relied on")
+	fl.BoolVar(allow, "allow-network-fs", false,
+		"accept a "+dir+" on a network file system (NFS, SMB, FUSE and the like), where file locks cannot be relied on")
 }
 
 func raftMultiplier(fl *pflag.FlagSet, cfg *ServerConfig) {
-	fl.IntVar(&cfg.RaftMultiplier, "raft-multiplier", 1, "make Raft's timeouts this many times longer, 1 to 10: fewer elections on slow machines, a longer gap when the leader dies; the same on all nodes")
+	fl.IntVar(&cfg.RaftMultiplier, "raft-multiplier", 1,
+		"make Raft's timeouts this many times longer, 1 to 10: fewer elections on slow machines, a longer gap when the leader dies; the same on all nodes")
 }
 
 func (c *ServerConfig) validate() error {
@@ -93,30 +103,38 @@ func (c *ServerConfig) validate() error {
 	}
 	for _, a := range c.Join {
 		if host, _, err := net.SplitHostPort(a); !isAddress(a) || err != nil || host == "" {
-			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400", "%q is not an address", a)
+			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400",
+				"%q is not an address", a)
 		}
 	}
 	switch {
 	case c.NodeID == "":
 		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
 	case c.DataDir == "":
-		return job.Invalid("--data-dir", "give it a directory; `carillon dev` needs none", "a node needs a place for its state")
+		return job.Invalid("--data-dir", "give it a directory; `carillon dev` needs none",
+			"a node needs a place for its state")
 	case c.Bootstrap && len(c.Join) > 0:
-		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it", "--bootstrap and --join exclude each other")
+		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it",
+			"--bootstrap and --join exclude each other")
 	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
-		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead", "%s is too short", c.RemoveDeadAfter)
+		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead", "%s is too short",
+			c.RemoveDeadAfter)
 	case c.Lease != 0 && c.Lease < time.Second:
-		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it", "%s is too short", c.Lease)
+		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it",
+			"%s is too short", c.Lease)
 	case !isAddress(c.Listen):
 		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
 	case c.Advertise != "" && !isAddress(c.Advertise):
 		return job.Invalid("--advertise", "use name:port, such as n1.example.com:7400", "%q is not an address", c.Advertise)
 	case c.RaftMultiplier < 1 || c.RaftMultiplier > node.MaxMultiplier:
-		return job.Invalid("--raft-multiplier", fmt.Sprintf("use 1 (fast) to %d (slow machines and networks)", node.MaxMultiplier), "a multiplier of %d", c.RaftMultiplier)
+		return job.Invalid("--raft-multiplier",
+			fmt.Sprintf("use 1 (fast) to %d (slow machines and networks)", node.MaxMultiplier), "a multiplier of %d",
+			c.RaftMultiplier)
 	case c.Slots < 1:
 		return job.Invalid("--slots", "use at least 1; --executors none has no worker", "%d slots", c.Slots)
 	case c.HistoryMaxAge <= 0:
-		return job.Invalid("--history-max-age", "use a duration such as 168h", "%s is not a time to keep history", c.HistoryMaxAge)
+		return job.Invalid("--history-max-age", "use a duration such as 168h", "%s is not a time to keep history",
+			c.HistoryMaxAge)
 	case c.HistoryMaxCount == 0:
 		return job.Invalid("--history-max-count", "use at least 1", "no history at all")
 	}
@@ -138,7 +156,8 @@ func diskLimit(s string) (node.DiskLimit, error) {
 	if s == "" {
 		return node.DiskLimit{}, nil
 	}
-	bad := job.Invalid("--min-free-disk", "use a size such as 512MiB, a percentage such as 5%, or 0 for no limit", "%q is neither a size nor a percentage", s)
+	bad := job.Invalid("--min-free-disk", "use a size such as 512MiB, a percentage such as 5%, or 0 for no limit",
+		"%q is neither a size nor a percentage", s)
 	if text, ok := strings.CutSuffix(s, "%"); ok {
 		p, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(p >= 0 && p < 100) {
@@ -151,7 +170,8 @@ func diskLimit(s string) (node.DiskLimit, error) {
 		return node.DiskLimit{}, bad
 	}
 	if b > 0 && b < 1<<20 && strings.Trim(s, " .0123456789") == "" {
-		return node.DiskLimit{}, job.Invalid("--min-free-disk", "give it a unit, such as 5GiB or 5%; 0 is no limit", "%s would be %d bytes", s, b)
+		return node.DiskLimit{},
+			job.Invalid("--min-free-disk", "give it a unit, such as 5GiB or 5%; 0 is no limit", "%s would be %d bytes", s, b)
 	}
 	return node.DiskLimit{Bytes: uint64(b), Off: b == 0}, nil
 }

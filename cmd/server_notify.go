@@ -19,11 +19,13 @@ type notifyFlags struct {
 }
 
 func (f *notifyFlags) register(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&f.webhooks, "notify-webhook", nil, "NAME=URL, or NAME=@FILE: a webhook that jobs notify by its name; repeatable")
+	fl.StringArrayVar(&f.webhooks, "notify-webhook", nil,
+		"NAME=URL, or NAME=@FILE: a webhook that jobs notify by its name; repeatable")
 	fl.StringVar(&f.smtp.Addr, "smtp-addr", "", "host:port of the mail server for notifications")
 	fl.StringVar(&f.smtp.From, "smtp-from", "", "address that notifications come from")
 	fl.StringVar(&f.smtp.User, "smtp-user", "", "user at the mail server (default $CARILLON_SMTP_USER)")
-	fl.StringVar(&f.passwordFile, "smtp-password-file", "", "file with the password at the mail server (default $CARILLON_SMTP_PASSWORD)")
+	fl.StringVar(&f.passwordFile, "smtp-password-file", "",
+		"file with the password at the mail server (default $CARILLON_SMTP_PASSWORD)")
 }
 
 // secret reads a file that holds one line.
@@ -40,7 +42,8 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 	for _, w := range f.webhooks {
 		name, to, ok := strings.Cut(w, "=")
 		if !ok || !job.WebhookName(name) {
-			return s, job.Invalid("--notify-webhook", "use NAME=URL or NAME=@FILE; a name is letters, digits, - _ .", "%q has no name", name)
+			return s, job.Invalid("--notify-webhook", "use NAME=URL or NAME=@FILE; a name is letters, digits, - _ .",
+				"%q has no name", name)
 		}
 		if path, isFile := strings.CutPrefix(to, "@"); isFile {
 			var err error
@@ -49,7 +52,8 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 			}
 		}
 		if u, err := url.Parse(to); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return s, job.Invalid("--notify-webhook", "use a full URL such as https://hooks.example.com/x", "what %s stands for is not an http or https URL", name)
+			return s, job.Invalid("--notify-webhook", "use a full URL such as https://hooks.example.com/x",
+				"what %s stands for is not an http or https URL", name)
 		}
 		if _, twice := s.Webhooks[name]; twice {
 			return s, job.Invalid("--notify-webhook", "give each name once", "%s is given twice", name)
@@ -66,10 +70,12 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 		return s, nil
 	}
 	if !isAddress(f.smtp.Addr) || strings.HasPrefix(f.smtp.Addr, ":") {
-		return s, job.Invalid("--smtp-addr", "use host:port, such as mail.example.com:587", "%q is not an address", f.smtp.Addr)
+		return s, job.Invalid("--smtp-addr", "use host:port, such as mail.example.com:587", "%q is not an address",
+			f.smtp.Addr)
 	}
 	if !job.EmailAddress(f.smtp.From) {
-		return s, job.Invalid("--smtp-from", "use an address such as carillon@example.com", "%q is not an e-mail address", f.smtp.From)
+		return s, job.Invalid("--smtp-from", "use an address such as carillon@example.com", "%q is not an e-mail address",
+			f.smtp.From)
 	}
 	if s.SMTP.User == "" {
 		s.SMTP.User = env("CARILLON_SMTP_USER")
@@ -82,7 +88,8 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 		}
 	}
 	if s.SMTP.User != "" && s.SMTP.Password == "" {
-		return s, job.Invalid("--smtp-password-file", "give the file, or set CARILLON_SMTP_PASSWORD", "the user %s has no password", s.SMTP.User)
+		return s, job.Invalid("--smtp-password-file", "give the file, or set CARILLON_SMTP_PASSWORD",
+			"the user %s has no password", s.SMTP.User)
 	}
 	return s, nil
 }

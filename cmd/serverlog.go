@@ -102,7 +102,8 @@ func reportInLog(w io.Writer, err error) int {
 	case errors.As(err, &e):
 		plain := *e
 		plain.Remedy = ""
-		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy", asCommands(e.Remedy), "exit_code", code)
+		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy",
+			asCommands(e.Remedy), "exit_code", code)
 	default:
 		log.Error("command failed", "error", err.Error(), "exit_code", code)
 	}

@@ -104,8 +104,10 @@ func TestJSONLogsHaveNoOtherLines(t *testing.T) {
 	addr := l.Addr().String()
 	log := func() []byte {
 		l.Close()
-		return startUntil(t, []string{"CARILLON_SMTP_PASSWORD=geheim-1"}, `"serving"`, "server", "--node-id", "n1", "--data-dir", t.TempDir(), "--listen", addr, "--bootstrap", "--log-format", "json",
-			"--broker", "b=nats://user:geheim-2@127.0.0.1:1", "--notify-webhook", "ops=http://127.0.0.1:1/geheim-3", "--slots", "7")
+		return startUntil(t, []string{"CARILLON_SMTP_PASSWORD=geheim-1"}, `"serving"`, "server", "--node-id", "n1",
+			"--data-dir", t.TempDir(), "--listen", addr, "--bootstrap", "--log-format", "json",
+			"--broker", "b=nats://user:geheim-2@127.0.0.1:1", "--notify-webhook", "ops=http://127.0.0.1:1/geheim-3", "--slots",
+			"7")
 	}()
 	lines := logLines(t, log)
 	if bytes.Contains(log, []byte("geheim")) {
@@ -113,7 +115,8 @@ func TestJSONLogsHaveNoOtherLines(t *testing.T) {
 	}
 	begin := event(lines, "node starting")
 	config, _ := begin["config"].(map[string]any)
-	if begin["version"] == nil || config["slots"] != "7" || config["broker"] != "[b]" || config["notify-webhook"] != "[ops]" || config["listen"] != addr {
+	if begin["version"] == nil || config["slots"] != "7" || config["broker"] != "[b]" ||
+		config["notify-webhook"] != "[ops]" || config["listen"] != addr {
 		t.Errorf("%v", begin)
 	}
 	if event(lines, "serving") == nil || event(lines, "stopping") == nil {
@@ -124,7 +127,8 @@ func TestJSONLogsHaveNoOtherLines(t *testing.T) {
 		{"server", "--log-format=json", "--nonsense"},
 		{"worker", "--log-format", "json", "--join", "nonsense"},
 	} {
-		if m := event(logLines(t, startUntil(t, nil, "", args...)), "command failed"); m["error"] == nil || m["exit_code"] != 2.0 {
+		if m := event(logLines(t, startUntil(t, nil, "", args...)), "command failed"); m["error"] == nil ||
+			m["exit_code"] != 2.0 {
 			t.Errorf("%v: %v", args, m)
 		}
 	}

@@ -21,9 +21,12 @@ func shown(color bool, zone *time.Location, print func(*printer)) string {
 func TestJobsShowTrouble(t *testing.T) {
 	at := func(d time.Duration) job.Instant { return job.At(noon.Add(d)) }
 	page := client.JobPage{Jobs: []job.Job{
-		{ID: 1, Status: job.StatusScheduled, NextRunAt: at(time.Hour), LastRunAt: at(-time.Hour), LastRunStatus: job.RunSucceeded, Spec: job.Spec{Name: "well", Schedule: "@hourly"}},
-		{ID: 2, Status: job.StatusScheduled, NextRunAt: at(time.Hour), LastRunAt: at(-time.Hour), LastRunStatus: job.RunDead, Spec: job.Spec{Name: "broken", Schedule: "@hourly"}},
-		{ID: 3, Status: job.StatusScheduled, NextRunAt: at(-22 * time.Minute), WaitReason: "no worker takes the queue emails", Spec: job.Spec{Name: "starved", Schedule: "@hourly"}},
+		{ID: 1, Status: job.StatusScheduled, NextRunAt: at(time.Hour), LastRunAt: at(-time.Hour),
+			LastRunStatus: job.RunSucceeded, Spec: job.Spec{Name: "well", Schedule: "@hourly"}},
+		{ID: 2, Status: job.StatusScheduled, NextRunAt: at(time.Hour), LastRunAt: at(-time.Hour), LastRunStatus: job.RunDead,
+			Spec: job.Spec{Name: "broken", Schedule: "@hourly"}},
+		{ID: 3, Status: job.StatusScheduled, NextRunAt: at(-22 * time.Minute),
+			WaitReason: "no worker takes the queue emails", Spec: job.Spec{Name: "starved", Schedule: "@hourly"}},
 		{ID: 4, Status: job.StatusPaused, LastRunStatus: job.RunDead, Spec: job.Spec{Name: "paused", Schedule: "@hourly"}},
 	}}
 	for _, color := range []bool{false, true} {
@@ -40,32 +43,39 @@ func TestJobsShowTrouble(t *testing.T) {
 			t.Errorf("colour %v: %q", color, lines[2])
 		}
 	}
-	if out := shown(false, time.UTC, func(p *printer) { p.job(page.Jobs[2]) }); !strings.Contains(out, "22m overdue (11:38:00 UTC)") {
+	if out := shown(false, time.UTC, func(p *printer) { p.job(page.Jobs[2]) }); !strings.Contains(out,
+		"22m overdue (11:38:00 UTC)") {
 		t.Error(out)
 	}
 }
 
 // Work that is due and that no worker has taken is in the list of runs, with the reason and how long it waits.
 func TestRunsShowWhatIsDue(t *testing.T) {
-	r := job.Run{RunID: "r_1.x.s", JobID: 1, Status: job.RunPending, ScheduledAt: job.At(noon.Add(-22 * time.Minute)), ReadyAt: job.At(noon.Add(-22 * time.Minute)),
+	r := job.Run{RunID: "r_1.x.s", JobID: 1, Status: job.RunPending, ScheduledAt: job.At(noon.Add(-22 * time.Minute)),
+		ReadyAt:    job.At(noon.Add(-22 * time.Minute)),
 		WaitReason: "no worker takes the queue emails"}
 	out := shown(false, time.UTC, func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, false) })
 	if !strings.Contains(out, "pending") || !strings.Contains(out, "overdue 22m: no worker takes the queue emails") {
 		t.Error(out)
 	}
 	r.JobName = "mail" // in the list over all jobs
-	if out := shown(false, time.UTC, func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, true) }); !strings.Contains(out, "\nmail ") || !strings.Contains(out, "overdue 22m: no worker") {
+	if out := shown(false, time.UTC,
+		func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, true) }); !strings.Contains(out, "\nmail ") ||
+		!strings.Contains(out, "overdue 22m: no worker") {
 		t.Error(out)
 	}
 	var narrow bytes.Buffer
 	p := &printer{w: &narrow, a: &app{loc: time.UTC, width: 80}, now: noon}
 	p.runs(client.RunPage{Runs: []job.Run{r}}, false)
-	p.jobs(client.JobPage{Jobs: []job.Job{{ID: 3, Status: job.StatusScheduled, NextRunAt: r.ReadyAt, WaitReason: r.WaitReason, Spec: job.Spec{Name: "starved", Schedule: "@hourly"}}}})
-	if strings.Count(narrow.String(), "\n  waits: no worker takes the queue emails\n") != 2 || !strings.Contains(narrow.String(), "overdue 22m\n") {
+	p.jobs(client.JobPage{Jobs: []job.Job{{ID: 3, Status: job.StatusScheduled, NextRunAt: r.ReadyAt,
+		WaitReason: r.WaitReason, Spec: job.Spec{Name: "starved", Schedule: "@hourly"}}}})
+	if strings.Count(narrow.String(), "\n  waits: no worker takes the queue emails\n") != 2 ||
+		!strings.Contains(narrow.String(), "overdue 22m\n") {
 		t.Errorf("a reason is cut off on a terminal:\n%s", &narrow)
 	}
 	r.ReadyAt = job.At(noon.Add(time.Minute))
-	if out := shown(false, time.UTC, func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, false) }); strings.Contains(out, "overdue") {
+	if out := shown(false, time.UTC,
+		func(p *printer) { p.runs(client.RunPage{Runs: []job.Run{r}}, false) }); strings.Contains(out, "overdue") {
 		t.Error(out)
 	}
 }
@@ -107,7 +117,10 @@ func TestNoStrayEscapeCodes(t *testing.T) {
 	}
 	s := newShell(t)
 	s.populate()
-	for _, args := range [][]string{{"jobs"}, {"runs", "hello"}, {"status"}, {"dead"}, {"jobs", "get", "hello"}, {"cluster", "members"}, {"runs", "get", job.RunKey{Job: 1, At: noon.Add(-40 * time.Second).UnixMilli(), Origin: job.OriginSchedule}.String()}} {
+	for _, args := range [][]string{{"jobs"}, {"runs", "hello"}, {"status"}, {"dead"}, {"jobs", "get", "hello"},
+		{"cluster", "members"},
+		{"runs", "get", job.RunKey{Job: 1, At: noon.Add(-40 * time.Second).UnixMilli(),
+			Origin: job.OriginSchedule}.String()}} {
 		out, stderr, _ := s.run("", args...)
 		if strings.Contains(out+stderr, "\x1b") {
 			t.Errorf("%v: %q", args, out)
@@ -133,11 +146,13 @@ func TestSubmitAgain(t *testing.T) {
 			}
 		}
 	}
-	if out, _, code := s.run(doc("one", "@daily"), "submit", "-", "--json"); code != 0 || !strings.Contains(out, `"name":"one"`) {
+	if out, _, code := s.run(doc("one", "@daily"), "submit", "-", "--json"); code != 0 ||
+		!strings.Contains(out, `"name":"one"`) {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	for _, file := range []string{doc("one", "@hourly"), doc("a", "@hourly") + "---\n" + doc("b", "@daily")} {
-		if _, stderr, code := s.run(file, "submit", "-"); code != exitConflict || !strings.Contains(stderr, "already") || !strings.Contains(stderr, "edit") {
+		if _, stderr, code := s.run(file, "submit", "-"); code != exitConflict || !strings.Contains(stderr, "already") ||
+			!strings.Contains(stderr, "edit") {
 			t.Errorf("another definition: exit %d: %s", code, stderr)
 		}
 	}
@@ -151,14 +166,17 @@ func TestDeadLettersThatAreNotThere(t *testing.T) {
 		t.Error(out)
 	}
 	out, stderr, code := s.run("", "dead", "redrive", "1", "98", "99")
-	if code != exitNotFound || !strings.Contains(out, "redrove 1 dead letter") || !strings.Contains(stderr, "there is no dead letter 98, 99") {
+	if code != exitNotFound || !strings.Contains(out, "redrove 1 dead letter") ||
+		!strings.Contains(stderr, "there is no dead letter 98, 99") {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 	out, stderr, code = s.run("", "dead", "purge", "2", "99", "--json")
-	if code != exitNotFound || !strings.Contains(out, `"unknown":[99]`) || !strings.Contains(stderr, `"code":"not_found"`) {
+	if code != exitNotFound || !strings.Contains(out, `"unknown":[99]`) ||
+		!strings.Contains(stderr, `"code":"not_found"`) {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
-	for _, args := range [][]string{{"dead", "--job", ""}, {"dead", "redrive", "--job", ""}, {"jobs", "delete", ""}, {"runs", ""}, {"submit", "--name", "", "--schedule", "@daily", "--shell", "x"}, {"jobs", "get", ".."}} {
+	for _, args := range [][]string{{"dead", "--job", ""}, {"dead", "redrive", "--job", ""}, {"jobs", "delete", ""},
+		{"runs", ""}, {"submit", "--name", "", "--schedule", "@daily", "--shell", "x"}, {"jobs", "get", ".."}} {
 		if _, stderr, code := s.run("", args...); code != exitUsage {
 			t.Errorf("%q: exit %d: %s", args, code, stderr)
 		}

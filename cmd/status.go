@@ -119,17 +119,20 @@ func (p *printer) status(s client.Status) {
 		"ready", ready,
 		"hold", hold,
 		"clock", skew,
-		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog, plural(int(s.DeadLetters), "dead letter")),
+		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog,
+			plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),
 		"history", history,
 		"disk", p.disk(s),
 	)
 	p.troubles(s)
 	if n := s.Notifications; n != nil {
-		p.printf("%s\n", p.paint(red, fmt.Sprintf("%s not sent yet, some since %s: %s", plural(n.Waiting, "notification"), n.Since, n.Error)))
+		p.printf("%s\n", p.paint(red,
+			fmt.Sprintf("%s not sent yet, some since %s: %s", plural(n.Waiting, "notification"), n.Since, n.Error)))
 	}
 	for _, e := range s.Skipped {
-		p.printf("%s\n", p.paint(red, fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.", e.Index, e.At)))
+		p.printf("%s\n", p.paint(red,
+			fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.", e.Index, e.At)))
 	}
 	if len(s.Members) > 0 {
 		p.printf("\n")

@@ -15,8 +15,11 @@ func TestStatusShowsTroubles(t *testing.T) {
 	s := newShell(t)
 	now := job.At(time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC))
 	s.fake.Troubles = []client.Trouble{
-		{Code: client.TroubleHold, Node: "n2", Since: now - 12_000, Text: "the leader n2 holds: its clock differs by 2m0s from the majority's; nothing is started or created", Remedy: "set the clock of that machine right"},
-		{Code: client.TroubleBacklog, Text: "7 runs are due: no worker takes queue mail", Remedy: "start a worker that takes them"},
+		{Code: client.TroubleHold, Node: "n2", Since: now - 12_000,
+			Text:   "the leader n2 holds: its clock differs by 2m0s from the majority's; nothing is started or created",
+			Remedy: "set the clock of that machine right"},
+		{Code: client.TroubleBacklog, Text: "7 runs are due: no worker takes queue mail",
+			Remedy: "start a worker that takes them"},
 	}
 	out, _, code := s.run("", "status")
 	for _, want := range []string{
@@ -28,7 +31,8 @@ func TestStatusShowsTroubles(t *testing.T) {
 		}
 	}
 	p := printer{a: &app{}}
-	low := client.Status{State: "follower", Disk: &client.DiskSpace{Free: 100 << 20, Total: 10 << 30, Limit: 512 << 20, Low: true}}
+	low := client.Status{State: "follower",
+		Disk: &client.DiskSpace{Free: 100 << 20, Total: 10 << 30, Limit: 512 << 20, Low: true}}
 	if text := p.disk(low); !strings.Contains(text, "created through the leader") || strings.Contains(text, "no jobs") {
 		t.Error(text)
 	}

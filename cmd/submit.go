@@ -61,7 +61,8 @@ several documents and an NDJSON file any number of lines; submitting the same fi
 		a.limit = limit
 		if len(args) == 1 {
 			if name := f.firstJobFlag(cmd); name != "" {
-				return usage("put it into the file, or leave the file out", "--%s says something about the job, and so does the file", name)
+				return usage("put it into the file, or leave the file out",
+					"--%s says something about the job, and so does the file", name)
 			}
 			return a.submitFile(cmd, args[0])
 		}
@@ -89,13 +90,15 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringArrayVar(&f.env, "env", nil, "environment variable k=v of a shell job; repeatable")
 	fl.StringVar(&f.dir, "dir", "", "working directory of a shell job")
 	fl.StringVar(&f.user, "user", "", "user that a shell job runs as, where the node allows it")
-	fl.StringArrayVar(&f.limit, "limit", nil, "limit k=v of a shell job: memory, processes, cpu, open_files or file_size; repeatable")
+	fl.StringArrayVar(&f.limit, "limit", nil,
+		"limit k=v of a shell job: memory, processes, cpu, open_files or file_size; repeatable")
 	fl.StringVar(&f.queue, "queue", "", "put runs into this queue for pull workers")
 	fl.StringVar(&f.nats, "nats", "", "publish to this subject of a NATS --broker")
 	fl.BoolVar(&f.jetstream, "jetstream", false, "with --nats: into a stream, which acknowledges it and drops repetitions")
 	fl.StringVar(&f.kafka, "kafka", "", "publish to this topic of a Kafka --broker")
 	fl.StringVar(&f.key, "key", "", "with --kafka: key of the message")
-	fl.StringVar(&f.broker, "broker", "", "broker of a message: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092")
+	fl.StringVar(&f.broker, "broker", "",
+		"broker of a message: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092")
 	fl.StringVar(&f.data, "data", "", "data of a queue job or a message: JSON, text, or @FILE")
 	fl.StringVar(&f.priority, "priority", "", "critical, high, normal or low (default normal)")
 	fl.StringVar(&f.overlap, "overlap", "", "while an earlier run is open: skip, queue, allow or replace (default skip)")
@@ -117,7 +120,8 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringArrayVar(&f.tags, "tag", nil, "label k=v; repeatable")
 	fl.StringArrayVar(&f.workers, "worker", nil, "tag k=v that a worker must have; repeatable")
 	fl.StringVar(&f.retention, "retention", "", "how long a finished one-off job is kept (default 24h)")
-	fl.StringVar(&f.notifyWebhook, "notify-webhook", "", "tell this URL, or webhook known to the nodes, when the job begins to fail and when it works again")
+	fl.StringVar(&f.notifyWebhook, "notify-webhook", "",
+		"tell this URL, or webhook known to the nodes, when the job begins to fail and when it works again")
 	fl.StringArrayVar(&f.notifyEmail, "notify-email", nil, "tell this address; repeatable")
 	fl.StringSliceVar(&f.notifyOn, "notify-on", nil, "tell only this: failure or recovery (default both)")
 	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
@@ -128,9 +132,12 @@ func (f *submitFlags) register(c *cobra.Command) {
 // firstJobFlag is a flag that was given and that describes the job.
 func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
 	name := ""
-	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status", "shell", "env", "dir", "user", "limit", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
-		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base", "backoff-cap", "jitter", "missed",
-		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "notify-webhook", "notify-email", "notify-on", "dst-gap", "dst-overlap", "key-template"} {
+	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status",
+		"shell", "env", "dir", "user", "limit", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
+		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base",
+		"backoff-cap", "jitter", "missed",
+		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "notify-webhook",
+		"notify-email", "notify-on", "dst-gap", "dst-overlap", "key-template"} {
 		if name == "" && cmd.Flags().Changed(n) {
 			name = n
 		}
@@ -140,8 +147,10 @@ func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
 
 // spec is the job that the flags describe. The node checks it; here is only what it cannot see.
 func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
-	s := job.Spec{Name: f.name, Schedule: f.schedule, Timezone: f.tz, Priority: f.priority, Overlap: f.overlap, Delivery: f.delivery,
-		Concurrency: f.concurrency, MaxRuns: f.maxRuns, Calendars: f.calendars, DSTGap: f.dstGap, DSTOverlap: f.dstOverlap, IdempotencyKey: f.keyTemplate}
+	s := job.Spec{Name: f.name, Schedule: f.schedule, Timezone: f.tz, Priority: f.priority, Overlap: f.overlap,
+		Delivery:    f.delivery,
+		Concurrency: f.concurrency, MaxRuns: f.maxRuns, Calendars: f.calendars, DSTGap: f.dstGap, DSTOverlap: f.dstOverlap,
+		IdempotencyKey: f.keyTemplate}
 	s.Retry.Backoff, s.Missed.Policy, s.Missed.Window = f.backoff, f.missed, f.missedWindow
 	if cmd.Flags().Changed("max-retries") {
 		s.Retry.MaxRetries = &f.maxRetries
@@ -161,7 +170,8 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 		to         *job.Duration
 	}{
 		{"--timeout", f.timeout, &s.Timeout}, {"--deadline", f.deadline, &s.Deadline}, {"--jitter", f.jitter, &s.Jitter},
-		{"--retention", f.retention, &s.Retention}, {"--backoff-base", f.base, &s.Retry.Base}, {"--backoff-cap", f.cap, &s.Retry.Cap},
+		{"--retention", f.retention, &s.Retention}, {"--backoff-base", f.base, &s.Retry.Base},
+		{"--backoff-cap", f.cap, &s.Retry.Cap},
 	} {
 		if *d.to, err = duration(d.flag, d.text); err != nil {
 			return s, err
@@ -247,13 +257,15 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 
 // sameJob answers a submit whose name is taken: if the job of that name says the same it is there already, as it is in
 // a file of several. The node compares them, as it does for those.
-func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string, taken error) (j job.Job, there bool, err error) {
+func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string,
+	taken error) (j job.Job, there bool, err error) {
 	line, err := compactJSON(spec)
 	if err != nil {
 		return j, false, err
 	}
 	var r client.BulkResult
-	quiet := client.WithIdempotencyKey(client.WithRaw(ctx, func([]byte) {}), "") // the key, if there is one, is that of the create
+	// the key, if there is one, is that of the create
+	quiet := client.WithIdempotencyKey(client.WithRaw(ctx, func([]byte) {}), "")
 	err = c.BulkCreate(quiet, bytes.NewReader(append(line, '\n')), func(b client.BulkResult) error {
 		r = b
 		return nil

@@ -22,7 +22,8 @@ func (a *app) submitFile(cmd *cobra.Command, path string) error {
 	defer f.Close()
 	in := bufio.NewReaderSize(f, 512<<10)
 	if looksLikeLines(in) {
-		return a.submitBulk(cmd, in, func(r client.BulkResult) error { return fmt.Errorf("%s:%d: %w", name, r.Line, r.Error) })
+		return a.submitBulk(cmd, in,
+			func(r client.BulkResult) error { return fmt.Errorf("%s:%d: %w", name, r.Line, r.Error) })
 	}
 	docs, err := readDocuments(in, name)
 	if err != nil {
@@ -88,7 +89,9 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.Bul
 		p.printf("%d created, %d already there, %d failed\n", created, exists, failed)
 	}
 	if failed > 0 {
-		return &job.Error{Code: first.Code, Message: fmt.Sprintf("%d of %d jobs were not created", failed, created+exists+failed), Remedy: "correct them and submit the file again: the others are left as they are"}
+		return &job.Error{Code: first.Code,
+			Message: fmt.Sprintf("%d of %d jobs were not created", failed, created+exists+failed),
+			Remedy:  "correct them and submit the file again: the others are left as they are"}
 	}
 	return nil
 }

@@ -42,8 +42,10 @@ func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
 		flag  string
 		given bool
 	}{
-		{"--method", f.method != ""}, {"--header", f.header != nil}, {"--body", f.body != ""}, {"--expect-status", f.expect != ""},
-		{"--env", f.env != nil}, {"--dir", f.dir != ""}, {"--user", f.user != ""}, {"--limit", f.limit != nil}, {"--data", f.data != ""},
+		{"--method", f.method != ""}, {"--header", f.header != nil}, {"--body", f.body != ""},
+		{"--expect-status", f.expect != ""},
+		{"--env", f.env != nil}, {"--dir", f.dir != ""}, {"--user", f.user != ""}, {"--limit", f.limit != nil},
+		{"--data", f.data != ""},
 		{"--broker", f.broker != ""}, {"--jetstream", f.jetstream}, {"--key", f.key != ""},
 	} {
 		if g.given && !slices.Contains(k.with, g.flag) {
@@ -103,7 +105,9 @@ func (f *submitFlags) shellPayload() (job.Type, any, error) {
 			err = errors.New("there is no such limit")
 		}
 		if err != nil {
-			return job.TypeShell, nil, job.Invalid("--limit", "use memory=512MiB, processes=64, cpu=30s, open_files=256 or file_size=1GiB", "%s=%s: %v", k, v, err)
+			return job.TypeShell, nil,
+				job.Invalid("--limit", "use memory=512MiB, processes=64, cpu=30s, open_files=256 or file_size=1GiB", "%s=%s: %v",
+					k, v, err)
 		}
 	}
 	return job.TypeShell, p, nil
@@ -116,7 +120,9 @@ func (f *submitFlags) queuePayload() (job.Type, any, error) {
 
 func (f *submitFlags) messagePayload() (job.Type, any, error) {
 	if f.broker == "" {
-		return job.TypeMessage, nil, usage("give --broker: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092", "the message has no broker to go to")
+		return job.TypeMessage, nil,
+			usage("give --broker: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092",
+				"the message has no broker to go to")
 	}
 	p := job.MessagePayload{Broker: f.broker, Subject: f.nats, JetStream: f.jetstream, Topic: f.kafka, Key: f.key}
 	var err error

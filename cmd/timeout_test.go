@@ -25,19 +25,22 @@ func TestTimeoutAndAddresses(t *testing.T) {
 	s.populate()
 	stopped := deaf(t)
 	for _, args := range [][]string{
-		{"jobs"}, {"status"}, {"runs", "hello"}, {"runs", "export"}, {"dead"}, {"queues"}, {"cluster", "members"}, {"jobs", "pause", "hello"}, {"backup", t.TempDir() + "/b"},
+		{"jobs"}, {"status"}, {"runs", "hello"}, {"runs", "export"}, {"dead"}, {"queues"}, {"cluster", "members"},
+		{"jobs", "pause", "hello"}, {"backup", t.TempDir() + "/b"},
 	} {
 		_, stderr, code := s.run("", append(args, "--addr", stopped, "--timeout", "50ms")...)
 		if code != exitUnavailable || !strings.Contains(stderr, "no answer from carillon at http://"+stopped) {
 			t.Errorf("%v: exit %d: %s", args, code, stderr)
 		}
 	}
-	if _, stderr, code := s.run("", "jobs", "pause", "hello", "--addr", stopped, "--timeout", "50ms"); code != exitUnavailable ||
+	if _, stderr, code := s.run("", "jobs", "pause", "hello", "--addr", stopped, "--timeout",
+		"50ms"); code != exitUnavailable ||
 		!strings.Contains(stderr, "outcome unknown") || !strings.Contains(stderr, "hint: repeat it with --idempotency-key ") {
 		t.Errorf("a change without an answer: exit %d: %s", code, stderr)
 	}
 	s.env["CARILLON_TIMEOUT"] = "600ms"
-	if out, stderr, code := s.run("", "jobs", "pause", "hello", "--addr", stopped+","+s.addr); code != 0 || !strings.Contains(out, "hello") {
+	if out, stderr, code := s.run("", "jobs", "pause", "hello", "--addr", stopped+","+s.addr); code != 0 ||
+		!strings.Contains(out, "hello") {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 	for _, tt := range []struct {
@@ -57,7 +60,8 @@ func TestTimeoutAndAddresses(t *testing.T) {
 		}
 	}
 	// The job's own timeout is not the request's.
-	if out, stderr, code := s.run("", "submit", "--timeout", "1h", "--schedule", "@manual", "--shell", "true", "--json"); code != 0 || !strings.Contains(out, `"timeout":"1h0m0s"`) {
+	if out, stderr, code := s.run("", "submit", "--timeout", "1h", "--schedule", "@manual", "--shell", "true",
+		"--json"); code != 0 || !strings.Contains(out, `"timeout":"1h0m0s"`) {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 }
@@ -92,7 +96,8 @@ func TestErrorsAreJSON(t *testing.T) {
 		}
 	}
 	stdin := "{\"name\":\"x\",\n\"typ\":\"shell\"}"
-	if _, stderr, _ := s.run(stdin, "submit", "-", "--json"); !strings.Contains(stderr, `"where":"standard input:1"`) || !strings.Contains(stderr, `"field":"typ"`) {
+	if _, stderr, _ := s.run(stdin, "submit", "-", "--json"); !strings.Contains(stderr, `"where":"standard input:1"`) ||
+		!strings.Contains(stderr, `"field":"typ"`) {
 		t.Error(stderr)
 	}
 }

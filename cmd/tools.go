@@ -24,16 +24,19 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 	l := &c.Shell.Limits
 	fl.Var(&l.Memory, "shell-memory", "most memory of a shell job, such as 512MiB (default no limit)")
 	fl.IntVar(&l.Processes, "shell-processes", 0, "most processes of a shell job (default no limit)")
-	fl.DurationVar((*time.Duration)(&l.CPU), "shell-cpu", 0, "most CPU time of a process of a shell job (default no limit)")
+	fl.DurationVar((*time.Duration)(&l.CPU), "shell-cpu", 0,
+		"most CPU time of a process of a shell job (default no limit)")
 	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "most open files of a process of a shell job (default no limit)")
 	fl.Var(&l.FileSize, "shell-file-size", "largest file that a shell job may write (default no limit)")
 	fl.StringVar(&c.Shell.User, "shell-user", "", "user that shell jobs run as; needs root (default that of this process)")
 	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may name to run as; needs root")
-	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "", "cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with --shell-memory or --shell-processes)")
+	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "",
+		"cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with --shell-memory or --shell-processes)")
 }
 
 func (c *toolFlags) registerBrokers(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&c.Brokers, "broker", nil, "NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
+	fl.StringArrayVar(&c.Brokers, "broker", nil,
+		"NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
 }
 
 // readEnv adds what is in the environment, where others cannot see it.
@@ -57,7 +60,8 @@ func (c *toolFlags) validate(known []string, or string) error {
 		return e
 	}
 	if g := c.Shell.Cgroup; g != "" && !slices.Contains([]string{"auto", "none"}, g) && !filepath.IsAbs(g) {
-		return job.Invalid("--shell-cgroup", "use auto, none, or a directory such as /sys/fs/cgroup/system.slice/carillon.service", "%q is relative", g)
+		return job.Invalid("--shell-cgroup",
+			"use auto, none, or a directory such as /sys/fs/cgroup/system.slice/carillon.service", "%q is relative", g)
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 func TestWorkerExecutors(t *testing.T) {
 	s := newShell(t)
 	for _, e := range []string{"foo", "http,foo"} {
-		if _, errOut, code := s.run("", "worker", "--executors", e); code != exitUsage || !strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use http, shell, message, queue\n") {
+		if _, errOut, code := s.run("", "worker", "--executors", e); code != exitUsage ||
+			!strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use http, shell, message, queue\n") {
 			t.Errorf("%s: %d %s", e, code, errOut)
 		}
 	}

@@ -56,7 +56,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 	old := harness.NewCluster(t, binary, 3)
 	create := func(n *harness.Node, token, schedule string, edit ...func(*job.Spec)) job.Job {
 		t.Helper()
-		spec := job.Spec{Name: token, Type: job.TypeHTTP, Schedule: schedule, Overlap: job.OverlapAllow, Payload: fmt.Appendf(nil, `{"url":%q}`, target.URL+"/"+token)}
+		spec := job.Spec{Name: token, Type: job.TypeHTTP, Schedule: schedule, Overlap: job.OverlapAllow,
+			Payload: fmt.Appendf(nil, `{"url":%q}`, target.URL+"/"+token)}
 		for _, f := range edit {
 			f(&spec)
 		}
@@ -82,7 +83,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 	retries := 5
 	create(old.Nodes[0], "slow", in(0))
 	create(old.Nodes[1], "retry", in(0), func(s *job.Spec) {
-		s.Retry = job.Retry{MaxRetries: &retries, Backoff: job.BackoffLinear, Base: job.Duration(time.Hour), Cap: job.Duration(time.Hour)}
+		s.Retry = job.Retry{MaxRetries: &retries, Backoff: job.BackoffLinear, Base: job.Duration(time.Hour),
+			Cap: job.Duration(time.Hour)}
 	})
 	create(old.Nodes[2], "queued", job.ScheduleManual, func(s *job.Spec) {
 		s.Overlap, s.Payload = job.OverlapQueue, fmt.Appendf(nil, `{"url":%q}`, target.URL+"/slow-queued")
@@ -102,10 +104,12 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 		for _, r := range open.Runs {
 			states[r.Status] = true
 		}
-		return err == nil && states[job.RunRetrying] && states[job.RunWaiting] && (states[job.RunRunning] || states[job.RunClaimed]) &&
+		return err == nil && states[job.RunRetrying] && states[job.RunWaiting] &&
+			(states[job.RunRunning] || states[job.RunClaimed]) &&
 			seen("slow", false) == 1 && seen("every-0", false) > 0
 	})
-	create(old.Nodes[0], "soon", in(2*time.Second)) // it is in the backup before its time, and runs in the old cluster after it
+	// it is in the backup before its time, and runs in the old cluster after it
+	create(old.Nodes[0], "soon", in(2*time.Second))
 	create(old.Nodes[0], "later", in(time.Hour))
 
 	follower := old.Others(old.Leader())[0]
@@ -123,7 +127,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 		Jobs, Epoch  uint64
 		ClusterID    string `json:"cluster_id"`
 	}
-	if err := json.Unmarshal([]byte(text), &b); err != nil || b.Jobs != every+6 || b.Index == 0 || b.Epoch != 0 || b.ClusterID == "" {
+	if err := json.Unmarshal([]byte(text), &b); err != nil || b.Jobs != every+6 || b.Index == 0 || b.Epoch != 0 ||
+		b.ClusterID == "" {
 		t.Fatalf("%v in %s", err, text)
 	}
 	if fi, err := os.Stat(file); err != nil || fi.Size() != b.Bytes {
@@ -132,7 +137,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 
 	// The old cluster goes on: more fences, more jobs.
 	last := create(old.Nodes[1], "after", in(0))
-	harness.Eventually(t, harness.ReadyLimit, "the old cluster goes on", func() bool { return seen("soon", false) > 0 && seen("after", false) > 0 })
+	harness.Eventually(t, harness.ReadyLimit, "the old cluster goes on",
+		func() bool { return seen("soon", false) > 0 && seen("after", false) > 0 })
 
 	fresh := restoreCluster(t, binary, file)
 	for _, n := range fresh.Nodes {
@@ -140,14 +146,17 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "carillon cluster release") {
 			t.Errorf("%s on hold: %v", n.ID, err)
 		}
-		if s, err := n.Client.Status(ctx); err != nil || s.Hold == nil || s.Hold.FromCluster != b.ClusterID || s.ClusterID == b.ClusterID || s.Jobs != every+6 {
+		if s, err := n.Client.Status(ctx); err != nil || s.Hold == nil || s.Hold.FromCluster != b.ClusterID ||
+			s.ClusterID == b.ClusterID || s.Jobs != every+6 {
 			t.Errorf("%+v %v", s, err)
 		}
 	}
-	if text, err := carillon(t, binary, "status", "--addr", fresh.Nodes[1].Addr); err != nil || !strings.Contains(text, "carillon cluster release") {
+	if text, err := carillon(t, binary, "status", "--addr", fresh.Nodes[1].Addr); err != nil ||
+		!strings.Contains(text, "carillon cluster release") {
 		t.Errorf("%v %s", err, text)
 	}
-	if _, err := fresh.Nodes[1].Client.RunJob(ctx, "later"); job.CodeOf(err) != job.CodeState || !strings.Contains(err.Error(), "release") {
+	if _, err := fresh.Nodes[1].Client.RunJob(ctx, "later"); job.CodeOf(err) != job.CodeState ||
+		!strings.Contains(err.Error(), "release") {
 		t.Errorf("a run on hold: %v", err)
 	}
 	create(fresh.Nodes[0], "held", in(100*time.Millisecond))
@@ -183,7 +192,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(text), &r) != nil || !r.Released || r.At == 0 {
 		t.Fatalf("%v %s", err, text)
 	}
-	if text, err = carillon(t, binary, "cluster", "release", "--addr", fresh.Nodes[0].Addr); err != nil || !strings.Contains(text, "not on hold") {
+	if text, err = carillon(t, binary, "cluster", "release", "--addr", fresh.Nodes[0].Addr); err != nil ||
+		!strings.Contains(text, "not on hold") {
 		t.Errorf("%v %s", err, text)
 	}
 	fresh.Leader()
@@ -232,7 +242,8 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 			}
 		}
 	}
-	if j, err := fresh.Nodes[0].Client.GetJob(ctx, "soon"); err != nil || j.Status != job.StatusFailed || j.LastRunStatus != job.RunMissed {
+	if j, err := fresh.Nodes[0].Client.GetJob(ctx, "soon"); err != nil || j.Status != job.StatusFailed ||
+		j.LastRunStatus != job.RunMissed {
 		t.Errorf("%+v %v", j, err)
 	}
 	if _, err := fresh.Nodes[0].Client.RunJob(ctx, "soon"); err != nil { // by hand it runs
@@ -264,7 +275,8 @@ func restoreCluster(t *testing.T, binary, file string) *harness.Cluster {
 		n := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"))
 		n.ID = fmt.Sprint("n", i+1)
 		if i == 0 {
-			if _, err := carillon(t, binary, "restore", file, "--data-dir", n.Dir, "--node-id", n.ID, "--advertise", n.Addr); err != nil {
+			if _, err := carillon(t, binary, "restore", file, "--data-dir", n.Dir, "--node-id", n.ID, "--advertise",
+				n.Addr); err != nil {
 				t.Fatal(err)
 			}
 		} else {

@@ -62,20 +62,26 @@ func TestBadInputNamesFieldAndRemedy(t *testing.T) {
 		{"finer than a second", spec(`"schedule":"@every 10ms"`), 400, "invalid", "schedule", "second"},
 		{"negative timeout", spec(`"schedule":"@daily","timeout":"-5s"`), 400, "invalid", "timeout", "negative"},
 		{"timeout as a number", spec(`"schedule":"@daily","timeout":5`), 400, "invalid", "", "duration"},
-		{"10 MB payload", spec(`"schedule":"@daily","tags":{"a":"` + strings.Repeat("x", 10<<20) + `"}`), 413, "too_large", "", ""},
-		{"large payload", `{"type":"http","schedule":"@daily","payload":{"url":"http://127.0.0.1:1/","body":"` + strings.Repeat("x", 200<<10) + `"}}`, 400, "invalid", "payload", "at most"},
+		{"10 MB payload", spec(`"schedule":"@daily","tags":{"a":"` + strings.Repeat("x", 10<<20) + `"}`), 413, "too_large",
+			"", ""},
+		{"large payload", `{"type":"http","schedule":"@daily","payload":{"url":"http://127.0.0.1:1/","body":"` +
+			strings.Repeat("x", 200<<10) + `"}}`, 400, "invalid", "payload", "at most"},
 		{"duplicate name", spec(`"name":"taken","schedule":"@hourly"`), 409, "duplicate_name", "name", "j_1"},
 		{"unknown field", spec(`"shedule":"@daily"`), 400, "unknown_field", "shedule", `"schedule"`},
-		{"invalid template", spec(`"schedule":"@daily","idempotency_key":"{job_id}"`), 400, "invalid", "idempotency_key", "same key"},
-		{"unknown placeholder", spec(`"schedule":"@daily","idempotency_key":"{job_idd}:{run_id}"`), 400, "invalid", "idempotency_key", "job_id"},
+		{"invalid template", spec(`"schedule":"@daily","idempotency_key":"{job_id}"`), 400, "invalid", "idempotency_key",
+			"same key"},
+		{"unknown placeholder", spec(`"schedule":"@daily","idempotency_key":"{job_idd}:{run_id}"`), 400, "invalid",
+			"idempotency_key", "job_id"},
 		{"unknown calendar", spec(`"schedule":"@daily","calendars":["holidays"]`), 400, "invalid", "calendars", "holidays"},
-		{"at most once with retries", spec(`"schedule":"@daily","delivery":"at_most_once","retry":{"max_retries":2}`), 400, "invalid", "retry.max_retries", "at_most_once"},
+		{"at most once with retries", spec(`"schedule":"@daily","delivery":"at_most_once","retry":{"max_retries":2}`), 400,
+			"invalid", "retry.max_retries", "at_most_once"},
 		{"not JSON", `{"type":`, 400, "malformed", "", "JSON"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			status, p := post(c.body)
 			said := p.Error.Error()
-			if status != c.status || string(p.Code) != c.code || c.field != "" && p.Field != c.field || !strings.Contains(said, c.words) {
+			if status != c.status || string(p.Code) != c.code || c.field != "" && p.Field != c.field ||
+				!strings.Contains(said, c.words) {
 				t.Errorf("%d %s: field %q: %s", status, p.Code, p.Field, said)
 			}
 			if p.Remedy == "" && c.code != "too_large" && c.name != "timeout as a number" {
@@ -107,7 +113,8 @@ func TestRefusedStarts(t *testing.T) {
 	n.Start()
 
 	start := func(dir string) (string, int) {
-		cmd := exec.CommandContext(t.Context(), binary, "server", "--node-id", "n1", "--listen", harness.FreeAddr(t), "--data-dir", dir, "--bootstrap")
+		cmd := exec.CommandContext(t.Context(), binary, "server", "--node-id", "n1", "--listen", harness.FreeAddr(t),
+			"--data-dir", dir, "--bootstrap")
 		var out bytes.Buffer
 		cmd.Stderr = &out
 		_ = cmd.Run() // the exit code says it
@@ -144,7 +151,8 @@ func TestRefusedStarts(t *testing.T) {
 		copied := copyDir(t, dir)
 		edit(t, filepath.Join(copied, "state.db"), func(tx *bolt.Tx) error {
 			b := tx.Bucket([]byte("meta"))
-			return b.Put([]byte("info"), bytes.Replace(b.Get([]byte("info")), fmt.Appendf(nil, `"format":%d`, store.Format), []byte(`"format":99`), 1))
+			return b.Put([]byte("info"),
+				bytes.Replace(b.Get([]byte("info")), fmt.Appendf(nil, `"format":%d`, store.Format), []byte(`"format":99`), 1))
 		})
 		refused(t, copied, "format", "newer carillon")
 	})

@@ -19,7 +19,8 @@ import (
 
 // ask makes a call as a program does that wants it done: with one key, through any node, until the answer is certain or
 // ctx ends. It notes the call and what its caller knows in the end.
-func (l *load) ask(ctx context.Context, call checker.Call, do func(context.Context, *client.Client, *checker.Call) error) error {
+func (l *load) ask(ctx context.Context, call checker.Call,
+	do func(context.Context, *client.Client, *checker.Call) error) error {
 	c := &call
 	c.Invoke = job.At(time.Now())
 	if c.Request == "" {
@@ -84,13 +85,14 @@ func (l *load) once(call checker.Call, do func(*checker.Call) error) error {
 // tag changes something about a job that has nothing to do with when and how it runs. Nothing else edits it.
 func (l *load) tag(ctx context.Context, c *client.Client, token, value string) error {
 	id, spec := l.id(token)
-	return l.once(checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec}, func(call *checker.Call) error {
-		j, err := c.PatchJob(ctx, token, fmt.Appendf(nil, `{"tags":{"n":%q}}`, value), 0)
-		if err == nil {
-			call.Version = j.Version - 1
-		}
-		return err
-	})
+	return l.once(checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec},
+		func(call *checker.Call) error {
+			j, err := c.PatchJob(ctx, token, fmt.Appendf(nil, `{"tags":{"n":%q}}`, value), 0)
+			if err == nil {
+				call.Version = j.Version - 1
+			}
+			return err
+		})
 }
 
 // every are the tokens of the jobs of the load that go on for ever.
@@ -116,15 +118,16 @@ func (l *load) patch(ctx context.Context, token string, patch []byte, change fun
 	}
 	l.mu.Unlock()
 	change(&spec)
-	return l.ask(ctx, checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec}, func(ctx context.Context, c *client.Client, call *checker.Call) error {
-		j, err := c.PatchJob(ctx, token, patch, 0)
-		if err == nil {
-			// Nothing else edits it, so what it is now is what this made of it; with that it is known which version it took the
-			// place of.
-			call.Answer, call.Version = &j, j.Version-1
-		}
-		return err
-	})
+	return l.ask(ctx, checker.Call{Kind: checker.CallUpdate, Job: id, Name: spec.Name, Spec: &spec},
+		func(ctx context.Context, c *client.Client, call *checker.Call) error {
+			j, err := c.PatchJob(ctx, token, patch, 0)
+			if err == nil {
+				// Nothing else edits it, so what it is now is what this made of it; with that it is known which version it took the
+				// place of.
+				call.Answer, call.Version = &j, j.Version-1
+			}
+			return err
+		})
 }
 
 // endOf gives a job an end.

@@ -88,7 +88,8 @@ func (l *load) cut(w *harness.Net, way int, d time.Duration) cutOff {
 		return err == nil && s.Ready && s.Term > c.term && s.Leader != ""
 	})
 	t.Logf("cut %s: %s led term %d, gave up after %s; %s led %s after the cut; healed after %s, and %s later it follows %s in term %d", ways[way].name, old.ID, c.term,
-		gaveUp.Round(time.Millisecond), next.ID, took.Round(time.Millisecond), c.Dead.Sub(from).Round(time.Millisecond), time.Since(healed).Round(time.Millisecond), s.Leader, s.Term)
+		gaveUp.Round(time.Millisecond), next.ID, took.Round(time.Millisecond), c.Dead.Sub(from).Round(time.Millisecond),
+		time.Since(healed).Round(time.Millisecond), s.Leader, s.Term)
 	return c
 }
 
@@ -130,7 +131,8 @@ func TestLeaderCutOff(t *testing.T) {
 	stop()
 	b, r := l.settle(wind)
 	if r.Repeated > 0 || r.LostWorkers > 0 || r.NotRun > 0 {
-		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.LostWorkers, r.NotRun)
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated,
+			r.LostWorkers, r.NotRun)
 	}
 	for _, c := range all {
 		l.idle(b.Final.History, c.Outage, c.node, c.term)
@@ -207,7 +209,8 @@ func TestWorkerCutOffLetsGo(t *testing.T) {
 			continue
 		}
 		if let++; s.Gone.IsZero() || s.Gone.After(c.Dead) {
-			t.Errorf("%s was cut off from %s to %s and worked on %s until %s", leader.ID, c.Sent.Format(clock), c.Dead.Format(clock), s.Run, s.Gone.Format(clock))
+			t.Errorf("%s was cut off from %s to %s and worked on %s until %s", leader.ID, c.Sent.Format(clock),
+				c.Dead.Format(clock), s.Run, s.Gone.Format(clock))
 		} else if let == 1 {
 			t.Logf("%s let go %s after the cut", leader.ID, s.Gone.Sub(c.Sent).Round(time.Millisecond))
 		}
@@ -253,14 +256,16 @@ func TestFollowerCutOffFromTheLeader(t *testing.T) {
 	follower.CutOff("from the leader", from)
 	w.Heal()
 	if is != leader || now != term {
-		t.Errorf("%s led term %d, could reach %s, and now %s leads term %d", leader.ID, term, l.cl.Others(leader)[1].ID, is.ID, now)
+		t.Errorf("%s led term %d, could reach %s, and now %s leads term %d", leader.ID, term, l.cl.Others(leader)[1].ID,
+			is.ID, now)
 	}
 	if err := follower.AwaitReady(); err != nil {
 		t.Error(err)
 	}
 	stop()
 	if _, r := l.settle(5 * time.Second); r.Repeated > 0 || r.LostWorkers > 0 || r.NotRun > 0 {
-		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.LostWorkers, r.NotRun)
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated,
+			r.LostWorkers, r.NotRun)
 	}
 	l.cl.StopAndCheck()
 }

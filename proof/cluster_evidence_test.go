@@ -61,7 +61,8 @@ func (l *load) logGaps(what string, history []job.Run, outages []harness.Outage)
 			l.t.Errorf("nothing was claimed after %s", o.Sent.Format("15:04:05.000"))
 			continue
 		}
-		gaps = append(gaps, gap{time.Duration(int64(at)-o.Sent.UnixMilli()) * time.Millisecond, l.probe.Worst(o.Sent, at.Time()).Round(time.Millisecond)})
+		gaps = append(gaps, gap{time.Duration(int64(at)-o.Sent.UnixMilli()) * time.Millisecond,
+			l.probe.Worst(o.Sent, at.Time()).Round(time.Millisecond)})
 	}
 	if len(gaps) == 0 {
 		return
@@ -71,10 +72,12 @@ func (l *load) logGaps(what string, history []job.Run, outages []harness.Outage)
 	for _, g := range gaps {
 		each = append(each, fmt.Sprintf("%s (%s)", g.took, g.stall))
 	}
-	l.t.Logf("gap in firing after %s: p50 %s, worst %s of %d; each with the longest stall of the machine in it: %v", what, gaps[len(gaps)/2].took, gaps[len(gaps)-1].took, len(gaps), each)
+	l.t.Logf("gap in firing after %s: p50 %s, worst %s of %d; each with the longest stall of the machine in it: %v", what,
+		gaps[len(gaps)/2].took, gaps[len(gaps)-1].took, len(gaps), each)
 }
 
-var sessionLine = regexp.MustCompile(`(?m)^time=(\S+) level=\S+ msg=("?)(registered|session ended)"? worker=(\S+) term=(\d+)`)
+var sessionLine = regexp.MustCompile(
+	`(?m)^time=(\S+) level=\S+ msg=("?)(registered|session ended)"? worker=(\S+) term=(\d+)`)
 
 // session is a word of a worker about its session.
 type session struct {
@@ -113,7 +116,8 @@ func (l *load) idle(history []job.Run, o harness.Outage, n *harness.Node, term u
 		}
 	}
 	if ended.Before(o.Sent) || again.IsZero() || again.Before(ended) {
-		t.Errorf("%s: the session of term %d ended at %s, and the next began at %s (cut or stopped at %s)", n.ID, term, ended, again, o.Sent)
+		t.Errorf("%s: the session of term %d ended at %s, and the next began at %s (cut or stopped at %s)", n.ID, term,
+			ended, again, o.Sent)
 		return
 	}
 	if o.Cut && again.Before(o.Dead) {
@@ -129,10 +133,12 @@ func (l *load) idle(history []job.Run, o harness.Outage, n *harness.Node, term u
 			late++
 		}
 		if at.After(ended) && at.Before(again.Add(-moment)) {
-			t.Errorf("%s started %s attempt %d at %s: its session had ended at %s, and the next began at %s", n.ID, r.RunID, r.Attempt, at.Format(clock), ended.Format(clock), again.Format(clock))
+			t.Errorf("%s started %s attempt %d at %s: its session had ended at %s, and the next began at %s", n.ID, r.RunID,
+				r.Attempt, at.Format(clock), ended.Format(clock), again.Format(clock))
 		}
 	}
-	t.Logf("%s found out %s after the signal or the cut, had started %d attempts since, and then none for %s", n.ID, ended.Sub(o.Sent).Round(time.Millisecond), late, again.Sub(ended).Round(time.Millisecond))
+	t.Logf("%s found out %s after the signal or the cut, had started %d attempts since, and then none for %s", n.ID,
+		ended.Sub(o.Sent).Round(time.Millisecond), late, again.Sub(ended).Round(time.Millisecond))
 }
 
 const clock = "15:04:05.000"
@@ -156,7 +162,8 @@ func (l *load) nothingWritten(term uint64, after time.Time) {
 				continue
 			}
 			if of++; e.Appended.After(after) {
-				t.Errorf("%s has entry %d of term %d, which was written at %s, after %s", n.ID, e.Index, term, e.Appended.Format(clock), after.Format(clock))
+				t.Errorf("%s has entry %d of term %d, which was written at %s, after %s", n.ID, e.Index, term,
+					e.Appended.Format(clock), after.Format(clock))
 			}
 		}
 		if of == 0 {

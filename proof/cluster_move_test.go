@@ -66,7 +66,8 @@ func TestMovedUnderTheirNames(t *testing.T) {
 	place := 0 // addresses in use are this and the next two
 	at := func(i int) string { return fmt.Sprintf("127.77.%d.%d:%s", 1+seed%200, 11+i, port) }
 	hosts.Set(at(0), at(1), at(2))
-	l := newClusterLoadAt(t, seed, jobs, mixed, harness.NewTarget(t), func(i int, n *harness.Node) { hosts.Place(n, at(i)) })
+	l := newClusterLoadAt(t, seed, jobs, mixed, harness.NewTarget(t),
+		func(i int, n *harness.Node) { hosts.Place(n, at(i)) })
 	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
 	for round := range rounds {
 		time.Sleep(2 * time.Second)
@@ -81,7 +82,8 @@ func TestMovedUnderTheirNames(t *testing.T) {
 		hosts.Set(l.cl.Nodes[0].Addr, l.cl.Nodes[1].Addr, l.cl.Nodes[2].Addr)
 		l.startAll()
 		l.goesOn()
-		t.Logf("moved to %s, %s, %s: goes on %s after the kill", l.cl.Nodes[0].Addr, l.cl.Nodes[1].Addr, l.cl.Nodes[2].Addr, time.Since(began).Round(time.Millisecond))
+		t.Logf("moved to %s, %s, %s: goes on %s after the kill", l.cl.Nodes[0].Addr, l.cl.Nodes[1].Addr, l.cl.Nodes[2].Addr,
+			time.Since(began).Round(time.Millisecond))
 	}
 	stop()
 	l.settle(wind)
@@ -111,7 +113,8 @@ func TestMovedWithoutNames(t *testing.T) {
 			peers = append(peers, n.ID+"="+n.Addr)
 		}
 		for _, n := range l.cl.Nodes {
-			out, err := exec.Command(n.Binary, "cluster", "recover", "--json", "--data-dir", n.Dir, "--peers", strings.Join(peers, ",")).Output()
+			out, err := exec.Command(n.Binary, "cluster", "recover", "--json", "--data-dir", n.Dir, "--peers",
+				strings.Join(peers, ",")).Output()
 			var said struct {
 				NodeID string `json:"node_id"`
 				Alone  bool   `json:"alone"`

@@ -83,7 +83,8 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 		code job.Code // beside no_leader
 		do   func(context.Context) error
 	}{
-		{"a write at once", job.CodeOutcomeUnknown, func(ctx context.Context) error { // a leader may write it down before it notices
+		// a leader may write it down before it notices
+		{"a write at once", job.CodeOutcomeUnknown, func(ctx context.Context) error {
 			_, err := n.Client.CreateJob(ctx, early)
 			return err
 		}},
@@ -105,7 +106,8 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 			if !errors.As(err, &e) || e.Code != job.CodeNoLeader && e.Code != what.code || e.Remedy == "" {
 				t.Errorf("%s without a majority: %v after %s", what.name, err, time.Since(began))
 			} else {
-				t.Logf("%s is refused after %s: %s: %s (%s)", what.name, time.Since(began).Round(time.Millisecond), e.Code, e.Message, e.Remedy)
+				t.Logf("%s is refused after %s: %s: %s (%s)", what.name, time.Since(began).Round(time.Millisecond), e.Code,
+					e.Message, e.Remedy)
 			}
 		})
 		if i == 0 {
@@ -135,7 +137,8 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 		t.Errorf("it is alive, and says: %v", err)
 	}
 	out, _ := exec.CommandContext(ctx, n.Binary, "status", "--addr", n.Addr).CombinedOutput()
-	if !bytes.Contains(out, []byte("no leader")) && !bytes.Contains(out, []byte("nobody leads")) || !bytes.Contains(out, []byte(gone[0].ID)) {
+	if !bytes.Contains(out, []byte("no leader")) && !bytes.Contains(out, []byte("nobody leads")) ||
+		!bytes.Contains(out, []byte(gone[0].ID)) {
 		t.Errorf("carillon status does not say what is wrong:\n%s", out)
 	}
 	resp, err := http.Get("http://" + n.Addr + "/api/v1/jobs?stale=true&limit=1")
@@ -172,7 +175,8 @@ func (l *load) flood(leader *harness.Node, enough func() bool) (edits int64) {
 	t := l.t
 	t.Helper()
 	const side = 256 // what is under way together shares its writes to the disk
-	c := client.New(leader.Addr, client.WithHTTPClient(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: side}}))
+	c := client.New(leader.Addr,
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: side}}))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -232,11 +236,14 @@ func TestSlowFollowerComesBackThroughASnapshot(t *testing.T) {
 	began := time.Now()
 	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
 	edits := l.flood(leader, func() bool { return index(t, leader, "applied_index") >= from+entries })
-	if !harness.Within(10*time.Second, func() bool { return index(t, leader, "last_snapshot_index") >= from+entries*3/4 }) {
-		t.Errorf("the leader's last snapshot is at %d, and %d were applied", index(t, leader, "last_snapshot_index"), index(t, leader, "applied_index"))
+	if !harness.Within(10*time.Second,
+		func() bool { return index(t, leader, "last_snapshot_index") >= from+entries*3/4 }) {
+		t.Errorf("the leader's last snapshot is at %d, and %d were applied", index(t, leader, "last_snapshot_index"),
+			index(t, leader, "applied_index"))
 	}
 	missed, took := index(t, leader, "applied_index")-from, time.Since(began)
-	t.Logf("%s missed %d entries (%d edits; %s, %.0f entries/s)", follower.ID, missed, edits, took.Round(time.Millisecond), float64(missed)/took.Seconds())
+	t.Logf("%s missed %d entries (%d edits; %s, %.0f entries/s)", follower.ID, missed, edits,
+		took.Round(time.Millisecond), float64(missed)/took.Seconds())
 
 	back := time.Now()
 	follower.Start()
@@ -248,7 +255,8 @@ func TestSlowFollowerComesBackThroughASnapshot(t *testing.T) {
 	if !bytes.Contains(lastLife, []byte("state restored from a snapshot")) {
 		t.Errorf("%s came back without a snapshot:\n%s", follower.ID, lastLife)
 	}
-	t.Logf("%s caught up through a snapshot (index %d) in %s while the load went on", follower.ID, index(t, follower, "last_snapshot_index"), took.Round(time.Millisecond))
+	t.Logf("%s caught up through a snapshot (index %d) in %s while the load went on", follower.ID,
+		index(t, follower, "last_snapshot_index"), took.Round(time.Millisecond))
 	stop()
 	l.settle(4 * time.Second)
 	l.cl.StopAndCheck()

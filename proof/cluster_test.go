@@ -30,14 +30,16 @@ func newClusterLoad(t *testing.T, seed uint64, n int, overlaps []string, flags .
 }
 
 // newClusterLoadAt is newClusterLoad with a target and machines of the caller's choice.
-func newClusterLoadAt(t *testing.T, seed uint64, n int, overlaps []string, target *harness.Target, place func(int, *harness.Node), flags ...string) *load {
+func newClusterLoadAt(t *testing.T, seed uint64, n int, overlaps []string, target *harness.Target,
+	place func(int, *harness.Node), flags ...string) *load {
 	t.Helper()
 	target.Behave(brisk)
 	c := harness.NewClusterAt(t, harness.Build(t), 3, place, flags...)
 	l := newLoad(t, c.Nodes[1], target, rand.New(rand.NewPCG(seed, 1)))
 	l.cl, l.probe, l.workers = c, harness.NewProbe(t), map[string]string{}
 	for _, n := range c.Nodes {
-		if host, _, _ := net.SplitHostPort(n.Addr); !net.ParseIP(host).IsLoopback() { // a machine of its own: its requests say whose they are
+		// a machine of its own: its requests say whose they are
+		if host, _, _ := net.SplitHostPort(n.Addr); !net.ParseIP(host).IsLoopback() {
 			l.workers[host] = n.ID
 		}
 	}
@@ -178,7 +180,8 @@ func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 		outages = append(outages, o)
 		time.Sleep(time.Second + rand.N(time.Second))
 		next := l.cl.Leader()
-		t.Logf("kill %d at %s: %s died leading after %d requests, %s leads %s later", i+1, o.Sent.UTC().Format("15:04:05.000"), leader.ID, sent, next.ID, time.Since(o.Sent).Round(time.Millisecond))
+		t.Logf("kill %d at %s: %s died leading after %d requests, %s leads %s later", i+1,
+			o.Sent.UTC().Format("15:04:05.000"), leader.ID, sent, next.ID, time.Since(o.Sent).Round(time.Millisecond))
 		leader.Start()
 		if t.Failed() {
 			break
@@ -206,7 +209,8 @@ func TestPausedLeaderCommitsNothing(t *testing.T) {
 	}
 	seed := harness.Seed(t)
 	l := newClusterLoad(t, seed, jobs, allow, wholeLog...)
-	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond) // the one that sleeps is asked too, and answers when it wakes up
+	// the one that sleeps is asked too, and answers when it wakes up
+	stop := l.triggerForever(seed, manualJobs, 80*time.Millisecond)
 	var outages []harness.Outage
 	var slept []*harness.Node
 	var terms []uint64
@@ -223,13 +227,15 @@ func TestPausedLeaderCommitsNothing(t *testing.T) {
 			s, err = old.Stale().Status(ctx)
 			return err == nil && s.Term > term && s.State == "follower" && s.Leader != "" && s.Leader != old.ID
 		})
-		t.Logf("pause %d: %s led term %d, woke up and follows %s in term %d after %s", i+1, old.ID, term, s.Leader, s.Term, time.Since(o.Dead).Round(time.Millisecond))
+		t.Logf("pause %d: %s led term %d, woke up and follows %s in term %d after %s", i+1, old.ID, term, s.Leader, s.Term,
+			time.Since(o.Dead).Round(time.Millisecond))
 		time.Sleep(2 * time.Second)
 	}
 	stop()
 	b, r := l.settle(wind)
 	if r.Repeated > 0 || r.LostWorkers > 0 || r.NotRun > 0 {
-		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated, r.LostWorkers, r.NotRun)
+		t.Errorf("nothing expired, and %d runs were repeated, %d attempts lost, %d occurrences did not run", r.Repeated,
+			r.LostWorkers, r.NotRun)
 	}
 	for i, o := range outages {
 		l.idle(b.Final.History, o, slept[i], terms[i])
@@ -260,7 +266,8 @@ func TestRollingRestartMissesNothing(t *testing.T) {
 			n.Stop()
 			o.Dead = time.Now()
 			n.Start()
-			t.Logf("%s (led: %v) stopped in %s and was ready after %s", n.ID, led, o.Dead.Sub(o.Sent).Round(time.Millisecond), time.Since(o.Dead).Round(time.Millisecond))
+			t.Logf("%s (led: %v) stopped in %s and was ready after %s", n.ID, led, o.Dead.Sub(o.Sent).Round(time.Millisecond),
+				time.Since(o.Dead).Round(time.Millisecond))
 			if led {
 				o.Paused = true // the gap counts from the signal
 				outages = append(outages, o)

@@ -26,7 +26,8 @@ func replace(t *testing.T, n *harness.Node, binary string) {
 // raised says in how many nodes' logs the feature level was raised.
 func (l *load) raised() (n int) {
 	for _, x := range l.cl.Nodes {
-		n += bytes.Count(x.Log(), fmt.Appendf(nil, `msg="every member supports a higher feature level" level=%d`, fsm.Level+1))
+		n += bytes.Count(x.Log(),
+			fmt.Appendf(nil, `msg="every member supports a higher feature level" level=%d`, fsm.Level+1))
 	}
 	return n
 }
@@ -57,7 +58,8 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	replace(t, l.cl.Nodes[0], next)
 	replace(t, l.cl.Nodes[1], next)
-	harness.Eventually(t, harness.ReadyLimit, "two say that they are new", func() bool { return levels() == [3]int{young, young, old} })
+	harness.Eventually(t, harness.ReadyLimit, "two say that they are new",
+		func() bool { return levels() == [3]int{young, young, old} })
 	if harness.Long() {
 		time.Sleep(5 * time.Second)
 		replace(t, l.cl.Nodes[1], was) // nothing that it would not understand was written
@@ -75,7 +77,8 @@ func TestRollingUpgrade(t *testing.T) {
 	n := l.cl.Nodes[0]
 	n.Stop()
 	n.Binary = was
-	l.refused(n, fmt.Sprintf("the cluster is at feature level %d and this binary supports levels up to %d", young, old), n.Dir)
+	l.refused(n, fmt.Sprintf("the cluster is at feature level %d and this binary supports levels up to %d", young, old),
+		n.Dir)
 	n.Binary = next
 	n.Start()
 	// One that wants to join.

@@ -53,7 +53,8 @@ func record(t *testing.T, binary string, workers bool, snapshots int) *recording
 	if workers {
 		executors = "http"
 	}
-	node := harness.NewNode(t, binary, dir, "--executors", executors, "--slots", "16", "--snapshot-interval", "1s", "--snapshot-threshold", "20")
+	node := harness.NewNode(t, binary, dir, "--executors", executors, "--slots", "16", "--snapshot-interval", "1s",
+		"--snapshot-threshold", "20")
 	node.Wrap = harness.StraceArgs(logPath)
 	node.Start()
 	l := newLoad(t, node, target, rand.New(rand.NewPCG(1, 1)))
@@ -125,7 +126,8 @@ func (l *load) durableRuns(snapshots int) (said []fact) {
 	for _, run := range l.triggers {
 		said = append(said, fact{what: "run " + run, run: run})
 	}
-	harness.Eventually(l.t, 30*time.Second, "the target saw the one-offs and the manual runs", func() bool { return l.target.Done() >= 40+len(l.triggers) })
+	harness.Eventually(l.t, 30*time.Second, "the target saw the one-offs and the manual runs",
+		func() bool { return l.target.Done() >= 40+len(l.triggers) })
 	// What was read is known too.
 	if err := l.node.Client.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
 		said = append(said, fact{what: fmt.Sprintf("record %d of %s", r.Seq, r.RunID), run: r.RunID, seq: r.Seq})
@@ -294,7 +296,8 @@ type inventory struct {
 func look(c *client.Client) (*inventory, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	in := &inventory{jobs: map[string]job.ID{}, tags: map[string]map[string]string{}, byID: map[string][]job.Run{}, seqs: map[uint64]job.Run{}}
+	in := &inventory{jobs: map[string]job.ID{}, tags: map[string]map[string]string{}, byID: map[string][]job.Run{},
+		seqs: map[uint64]job.Run{}}
 	for q := (client.JobQuery{Limit: 500}); ; {
 		page, err := c.ListJobs(ctx, q)
 		if err != nil {
@@ -418,5 +421,6 @@ func (r *recording) cutAll(t *testing.T, binary string, cuts []cut) {
 			})
 		}
 	})
-	t.Logf("%d facts in a trace of %d lines; %d losses of power, after which %d facts were looked for", len(r.facts), r.lines, len(cuts), required.Load())
+	t.Logf("%d facts in a trace of %d lines; %d losses of power, after which %d facts were looked for", len(r.facts),
+		r.lines, len(cuts), required.Load())
 }

@@ -89,7 +89,8 @@ func (w *wild) spec(rng *rand.Rand, name string) job.Spec {
 	if s.Overlap == job.OverlapAllow && rng.IntN(2) == 0 {
 		s.Concurrency = 1 + rng.IntN(3)
 	}
-	s.Missed = job.Missed{Policy: pick(rng, job.MissedSkip, job.MissedRunOnce, job.MissedRunAll), Grace: job.Duration(pick(rng, 500*time.Millisecond, time.Second, time.Minute))}
+	s.Missed = job.Missed{Policy: pick(rng, job.MissedSkip, job.MissedRunOnce, job.MissedRunAll),
+		Grace: job.Duration(pick(rng, 500*time.Millisecond, time.Second, time.Minute))}
 	if rng.IntN(3) == 0 {
 		s.Missed.Window = pick(rng, "1s", "2s", "5s")
 	}
@@ -100,7 +101,9 @@ func (w *wild) spec(rng *rand.Rand, name string) job.Spec {
 	if rng.IntN(5) == 0 {
 		s.Delivery, retries = job.DeliverAtMostOnce, 0
 	}
-	s.Retry = job.Retry{MaxRetries: &retries, Backoff: pick(rng, job.BackoffImmediate, job.BackoffLinear, job.BackoffExponential), Base: job.Duration(200 * time.Millisecond), Cap: job.Duration(time.Second)}
+	s.Retry = job.Retry{MaxRetries: &retries,
+		Backoff: pick(rng, job.BackoffImmediate, job.BackoffLinear, job.BackoffExponential),
+		Base:    job.Duration(200 * time.Millisecond), Cap: job.Duration(time.Second)}
 	s.Timeout = job.Duration(pick(rng, time.Second, 2*time.Second))
 	if rng.IntN(5) == 0 {
 		s.Deadline = job.Duration(pick(rng, time.Second, 3*time.Second))
@@ -132,16 +135,17 @@ func (w *wild) create(rng *rand.Rand, i int) {
 	name := fmt.Sprintf("wild-%d-%d", i, w.made)
 	w.mu.Unlock()
 	spec := w.spec(rng, name)
-	err := w.request(checker.Call{Kind: checker.CallCreate, Name: name, Spec: &spec}, func(ctx context.Context, c *client.Client, call *checker.Call) error {
-		j, err := c.CreateJob(ctx, spec)
-		if err == nil {
-			call.Job, call.Answer = j.ID, &j
-			w.mu.Lock()
-			w.slots[i] = wildJob{name, j.ID}
-			w.mu.Unlock()
-		}
-		return err
-	})
+	err := w.request(checker.Call{Kind: checker.CallCreate, Name: name, Spec: &spec},
+		func(ctx context.Context, c *client.Client, call *checker.Call) error {
+			j, err := c.CreateJob(ctx, spec)
+			if err == nil {
+				call.Job, call.Answer = j.ID, &j
+				w.mu.Lock()
+				w.slots[i] = wildJob{name, j.ID}
+				w.mu.Unlock()
+			}
+			return err
+		})
 	if err != nil && !passing(err) {
 		w.t.Errorf("create %s: %v", name, err)
 	}
@@ -236,17 +240,19 @@ func (w *wild) act(rng *rand.Rand) {
 			return err
 		})
 	case 13:
-		if simple(checker.CallDelete, func(ctx context.Context, c *client.Client, _ *checker.Call) error { return c.DeleteJob(ctx, ref, 0) }) == nil {
+		if simple(checker.CallDelete,
+			func(ctx context.Context, c *client.Client, _ *checker.Call) error { return c.DeleteJob(ctx, ref, 0) }) == nil {
 			w.create(rng, i)
 		}
 	}
 }
 
 func (w *wild) resume(id job.ID) error {
-	return w.request(checker.Call{Kind: checker.CallResume, Job: id}, func(ctx context.Context, c *client.Client, _ *checker.Call) error {
-		_, err := c.ResumeJob(ctx, id.String())
-		return err
-	})
+	return w.request(checker.Call{Kind: checker.CallResume, Job: id},
+		func(ctx context.Context, c *client.Client, _ *checker.Call) error {
+			_, err := c.ResumeJob(ctx, id.String())
+			return err
+		})
 }
 
 // look is a job as it is now.
@@ -297,7 +303,9 @@ func (w *wild) update(rng *rand.Rand, at wildJob) {
 func (w *wild) cancelRun(rng *rand.Rand, at wildJob) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	page, err := w.anyone().JobRuns(ctx, at.id.String(), client.RunQuery{Limit: 10, Statuses: []job.RunStatus{job.RunPending, job.RunWaiting, job.RunClaimed, job.RunRunning, job.RunRetrying}})
+	page, err := w.anyone().JobRuns(ctx, at.id.String(),
+		client.RunQuery{Limit: 10,
+			Statuses: []job.RunStatus{job.RunPending, job.RunWaiting, job.RunClaimed, job.RunRunning, job.RunRetrying}})
 	if err != nil || len(page.Runs) == 0 {
 		return
 	}
@@ -306,10 +314,11 @@ func (w *wild) cancelRun(rng *rand.Rand, at wildJob) {
 	if err != nil {
 		return
 	}
-	_ = w.request(checker.Call{Kind: checker.CallCancelRun, Job: at.id, Run: run}, func(ctx context.Context, c *client.Client, _ *checker.Call) error {
-		_, err := c.CancelRun(ctx, id)
-		return err
-	})
+	_ = w.request(checker.Call{Kind: checker.CallCancelRun, Job: at.id, Run: run},
+		func(ctx context.Context, c *client.Client, _ *checker.Call) error {
+			_, err := c.CancelRun(ctx, id)
+			return err
+		})
 }
 
 // end lets every job come to rest: it goes on if it was paused, and has no schedule from now on.
@@ -346,7 +355,8 @@ func (w *wild) rest(id job.ID) error {
 		}
 		j.Spec.Schedule, j.Spec.Jitter = job.ScheduleManual, 0
 		// Another version may have come, of an update whose answer was lost.
-		if err = w.put(id, j.Spec, j.Version); job.CodeOf(err) != job.CodeVersionConflict && job.CodeOf(err) != job.CodePrecondition {
+		if err = w.put(id, j.Spec, j.Version); job.CodeOf(err) != job.CodeVersionConflict &&
+			job.CodeOf(err) != job.CodePrecondition {
 			return err
 		}
 	}

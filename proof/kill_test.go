@@ -74,7 +74,8 @@ func (k *killer) bulk() {
 	}
 	k.node.Kill("during bulk create")
 	<-sent
-	k.t.Logf("killed when %d of %d lines of a bulk create were answered; sent again: %v", b.acked.Load(), k.bulkLines, b.rerun)
+	k.t.Logf("killed when %d of %d lines of a bulk create were answered; sent again: %v", b.acked.Load(), k.bulkLines,
+		b.rerun)
 	k.revive()
 	for i := 0; b.rerun; i++ {
 		if err := k.send(b); err == nil {
@@ -258,5 +259,6 @@ func TestKillNineAccountsForEveryOccurrence(t *testing.T) {
 		}
 		byWhy[o.Why]++
 	}
-	t.Logf("%d kills in %s: %v; back within %s, %s in all; files looked at after %d of them", len(node.Outages()), time.Since(began).Round(time.Second), byWhy, longest.Round(time.Millisecond), dead.Round(time.Millisecond), k.checks)
+	t.Logf("%d kills in %s: %v; back within %s, %s in all; files looked at after %d of them", len(node.Outages()),
+		time.Since(began).Round(time.Second), byWhy, longest.Round(time.Millisecond), dead.Round(time.Millisecond), k.checks)
 }

@@ -48,7 +48,8 @@ func TestKills(t *testing.T) {
 	}
 	const lease, wave = 8 * time.Second, 20
 	seed := harness.Seed(t)
-	l := newClusterLoad(t, seed, 12, mixed, "--snapshot-threshold", "2000", "--snapshot-interval", "5s", "--lease", lease.String())
+	l := newClusterLoad(t, seed, 12, mixed, "--snapshot-threshold", "2000", "--snapshot-interval", "5s", "--lease",
+		lease.String())
 	l.lease, l.anyExcuse = lease, true
 	l.target.Behave(func(harness.Seen) (time.Duration, int) { return rand.N(300 * time.Millisecond), http.StatusOK })
 	var addrs []string
@@ -103,7 +104,8 @@ func TestKills(t *testing.T) {
 			said = time.Now()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			t.Logf("%s: %d of %d kills %v, %d requests seen, %d MiB in use by the test", time.Since(began).Round(time.Second), i+1, kills, byKind, l.target.Arrived(), m.HeapAlloc>>20)
+			t.Logf("%s: %d of %d kills %v, %d requests seen, %d MiB in use by the test", time.Since(began).Round(time.Second),
+				i+1, kills, byKind, l.target.Arrived(), m.HeapAlloc>>20)
 		}
 	}
 	stop()
@@ -123,7 +125,8 @@ func TestKills(t *testing.T) {
 			outcomes[rec.Status]++
 		}
 	}
-	t.Logf("%d kills %v in %s: %v; %d runs repeated, %d attempts lost with their worker, %d occurrences not run", kills, byKind, time.Since(began).Round(time.Second), outcomes,
+	t.Logf("%d kills %v in %s: %v; %d runs repeated, %d attempts lost with their worker, %d occurrences not run", kills,
+		byKind, time.Since(began).Round(time.Second), outcomes,
 		r.Repeated, r.LostWorkers, r.NotRun)
 	l.cl.StopAndCheck()
 }

@@ -28,10 +28,11 @@ type load struct {
 	cl     *harness.Cluster // nil: node is all there is
 	probe  *harness.Probe   // of a cluster
 
-	lease     time.Duration     // of the workers' sessions; 0: the default
-	workers   map[string]string // by address, where each has its own
-	anyExcuse bool              // for a lost attempt the checker's will do: faults follow each other more closely than a lease
-	keys      atomic.Int64      // of requests
+	lease   time.Duration     // of the workers' sessions; 0: the default
+	workers map[string]string // by address, where each has its own
+	// for a lost attempt the checker's will do: faults follow each other more closely than a lease
+	anyExcuse bool
+	keys      atomic.Int64 // of requests
 	mu        sync.Mutex
 	order     []string
 	creates   map[string]*checker.Call // by token

@@ -34,7 +34,9 @@ func TestLeaderWithLittleRoomHandsOver(t *testing.T) {
 		return small.Client.TransferLeadership(ctx, small.ID) == nil && cl.Leader() == small
 	})
 	create := func(n *harness.Node, name string) error {
-		_, err := n.Client.CreateJob(ctx, job.Spec{Name: name, Type: job.TypeHTTP, Schedule: job.ScheduleManual, Payload: json.RawMessage(`{"url":"http://127.0.0.1:1/"}`)})
+		_, err := n.Client.CreateJob(ctx,
+			job.Spec{Name: name, Type: job.TypeHTTP, Schedule: job.ScheduleManual,
+				Payload: json.RawMessage(`{"url":"http://127.0.0.1:1/"}`)})
 		return err
 	}
 	if err := create(small, "before"); err != nil {
@@ -50,7 +52,8 @@ func TestLeaderWithLittleRoomHandsOver(t *testing.T) {
 			t.Errorf("through %s: %v", n.ID, err)
 		}
 		s, err := n.Client.Status(ctx)
-		i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleDisk && t.Node == small.ID })
+		i := slices.IndexFunc(s.Troubles,
+			func(t client.Trouble) bool { return t.Code == client.TroubleDisk && t.Node == small.ID })
 		if err != nil || i < 0 || !strings.Contains(s.Troubles[i].Text, "created through the leader") {
 			t.Errorf("%s: %v %+v", n.ID, err, s.Troubles)
 		}

@@ -105,7 +105,8 @@ func TestReadmeKillTheLeader(t *testing.T) {
 	}
 	dir, pairs := t.TempDir(), []string{}
 	for i := range 3 {
-		pairs = append(pairs, fmt.Sprintf("127.0.0.1:740%d", i), harness.FreeAddr(t), fmt.Sprintf("/tmp/n%d", i+1), filepath.Join(dir, fmt.Sprint(i)))
+		pairs = append(pairs, fmt.Sprintf("127.0.0.1:740%d", i), harness.FreeAddr(t), fmt.Sprintf("/tmp/n%d", i+1),
+			filepath.Join(dir, fmt.Sprint(i)))
 	}
 	ours := strings.NewReplacer(pairs...)
 	addr := pairs[5] // of the second, which is asked
@@ -119,7 +120,8 @@ func TestReadmeKillTheLeader(t *testing.T) {
 		said, ok := s.types(line)
 		if !strings.HasSuffix(strings.TrimSpace(line), "&") {
 			// It may come before the nodes are there; a person asks again.
-			if !harness.Within(harness.ReadyLimit, func() bool { said, ok = s.types(line); return ok && strings.Contains(said, "n3") }) {
+			if !harness.Within(harness.ReadyLimit,
+				func() bool { said, ok = s.types(line); return ok && strings.Contains(said, "n3") }) {
 				t.Fatalf("%s\n%s", line, said)
 			}
 			t.Logf("%s\n%s(%s)", line, said, strings.TrimSpace(comment))
@@ -142,7 +144,8 @@ func TestReadmeKillTheLeader(t *testing.T) {
 	if st, _ := status(); st.Leader != "n1" {
 		t.Skipf("%s leads, and the README kills the first", st.Leader)
 	}
-	if said, ok := s.types("carillon submit --addr " + addr + " --name hello --schedule '@every 1s' --shell 'echo hello'"); !ok {
+	if said, ok := s.types("carillon submit --addr " + addr +
+		" --name hello --schedule '@every 1s' --shell 'echo hello'"); !ok {
 		t.Fatal(said)
 	}
 	ran := func(since time.Time) bool { // a run of an occurrence after that went well

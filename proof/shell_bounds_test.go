@@ -20,7 +20,8 @@ func startBounded(t *testing.T, flags ...string) *harness.Node {
 		t.Skip("a control group for each job needs root or a delegated group; without one the processes of this user would be counted, those of the tests too")
 	}
 	binary := harness.Build(t)
-	args := append([]string{"server", "--node-id", "x", "--bootstrap", "--listen", harness.FreeAddr(t), "--data-dir", filepath.Join(t.TempDir(), "try"), "--executors", "shell"}, flags...)
+	args := append([]string{"server", "--node-id", "x", "--bootstrap", "--listen", harness.FreeAddr(t), "--data-dir",
+		filepath.Join(t.TempDir(), "try"), "--executors", "shell"}, flags...)
 	try := spawn(t, nil, binary, args...)
 	harness.Eventually(t, harness.ReadyLimit, "it serves or refuses", func() bool {
 		select {
@@ -37,7 +38,8 @@ func startBounded(t *testing.T, flags ...string) *harness.Node {
 		try.signal(syscall.SIGTERM)
 		try.exit()
 	}
-	n := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"), append([]string{"--executors", "http,shell"}, flags...)...)
+	n := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"),
+		append([]string{"--executors", "http,shell"}, flags...)...)
 	n.Start()
 	return n
 }
@@ -61,9 +63,11 @@ func TestRunawayShellJobs(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("processes are counted in /proc, and there is none")
 	}
-	n := startBounded(t, "--shell-processes", "40", "--shell-memory", "64MiB", "--shell-file-size", "1MiB", "--shell-open-files", "64", "--slots", "16")
+	n := startBounded(t, "--shell-processes", "40", "--shell-memory", "64MiB", "--shell-file-size", "1MiB",
+		"--shell-open-files", "64", "--slots", "16")
 	target := harness.NewTarget(t)
-	every := job.Spec{Name: "every", Type: job.TypeHTTP, Schedule: "* * * * * *", Payload: []byte(`{"url":"` + target.URL + `/every"}`), Overlap: job.OverlapAllow}
+	every := job.Spec{Name: "every", Type: job.TypeHTTP, Schedule: "* * * * * *",
+		Payload: []byte(`{"url":"` + target.URL + `/every"}`), Overlap: job.OverlapAllow}
 	if _, err := n.Client.CreateJob(t.Context(), every); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +84,8 @@ func TestRunawayShellJobs(t *testing.T) {
 		"flood": runaway("flood", "exec yes flood"),
 		"file":  runaway("file", "while :; do cat /dev/zero >"+dir+"/big || exit 3; done"),
 		// It forks without end, and one process leaves the group.
-		"bomb": runaway("bomb", "setsid sh -c 'exec sleep 1000' & bomb() { while :; do bomb & done; }; bomb & exec sleep 1000"),
+		"bomb": runaway("bomb",
+			"setsid sh -c 'exec sleep 1000' & bomb() { while :; do bomb & done; }; bomb & exec sleep 1000"),
 	}
 	bomb := "CARILLON_RUN=" + runs["bomb"].RunID
 	before, most := target.Done(), 0
@@ -110,7 +115,8 @@ func TestRunawayShellJobs(t *testing.T) {
 	if st, err := os.Stat(dir + "/big"); err != nil || st.Size() > 1<<20 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	harness.Eventually(t, 20*time.Second, "nothing of the bomb is left, also what left its process group", func() bool { return alive(bomb) == 0 })
+	harness.Eventually(t, 20*time.Second, "nothing of the bomb is left, also what left its process group",
+		func() bool { return alive(bomb) == 0 })
 
 	// The other job fired on: every occurrence from its first to its last is there, once.
 	if during := target.Done() - before; during < 1 {

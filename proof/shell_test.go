@@ -38,7 +38,8 @@ func TestKilledNodeLeavesNoCommandBehind(t *testing.T) {
 	node.Start()
 	ctx := context.Background()
 	payload := fmt.Appendf(nil, `{"command":%q}`, fmt.Sprintf(script, seen))
-	if _, err := node.Client.CreateJob(ctx, job.Spec{Name: "cmd", Type: job.TypeShell, Schedule: job.ScheduleManual, Payload: payload}); err != nil {
+	if _, err := node.Client.CreateJob(ctx,
+		job.Spec{Name: "cmd", Type: job.TypeShell, Schedule: job.ScheduleManual, Payload: payload}); err != nil {
 		t.Fatal(err)
 	}
 	run, err := node.Client.RunJob(ctx, "cmd")
@@ -72,17 +73,20 @@ func TestKilledNodeLeavesNoCommandBehind(t *testing.T) {
 		switch {
 		case word == "begin":
 			if a != attempt+1 || f <= fence || key != "" && k != key {
-				t.Errorf("attempt %d began with fence %d and key %s, after attempt %d with fence %d and key %s", a, f, k, attempt, fence, key)
+				t.Errorf("attempt %d began with fence %d and key %s, after attempt %d with fence %d and key %s", a, f, k, attempt,
+					fence, key)
 			}
 			attempt, fence, key = a, f, k
 		case f != fence:
-			t.Fatalf("the command of fence %d still runs (%q, line %d of %d) after fence %d began", f, word, n, len(lines()), fence)
+			t.Fatalf("the command of fence %d still runs (%q, line %d of %d) after fence %d began", f, word, n, len(lines()),
+				fence)
 		case word == "end":
 			ends++
 		}
 	}
 	if attempt != kills+1 || ends != 1 || d.Attempt != attempt || d.Fence != fence {
-		t.Errorf("%d attempts began and %d ended; the node says attempt %d, fence %d (%d)", attempt, ends, d.Attempt, d.Fence, fence)
+		t.Errorf("%d attempts began and %d ended; the node says attempt %d, fence %d (%d)", attempt, ends, d.Attempt,
+			d.Fence, fence)
 	}
 	node.Stop()
 	if err := harness.Check(binary, node.Dir); err != nil {

@@ -62,9 +62,11 @@ func TestStoppedNode(t *testing.T) {
 				}
 			}
 
-			w := spawn(t, nil, binary, "worker", "--join", all, "--name", role, "--executors", "queue", "--command", "true", "--tags", "for="+role)
+			w := spawn(t, nil, binary, "worker", "--join", all, "--name", role, "--executors", "queue", "--command", "true",
+				"--tags", "for="+role)
 			for _, args := range [][]string{
-				{"submit", "--name", role, "--schedule", "@manual", "--queue", "q", "--worker", "for=" + role, "--request-timeout", "12s"},
+				{"submit", "--name", role, "--schedule", "@manual", "--queue", "q", "--worker", "for=" + role, "--request-timeout",
+					"12s"},
 				{"jobs", "run", role, "--timeout", "12s"},
 				{"backup", filepath.Join(t.TempDir(), "b"), "--timeout", "12s"},
 			} {

@@ -35,10 +35,12 @@ type smallLife struct {
 	done    string   // a run that was seen to have succeeded
 }
 
-var smallFlags = []string{"--executors", "http", "--slots", "4", "--snapshot-threshold", "6", "--snapshot-interval", "50ms"}
+var smallFlags = []string{"--executors", "http", "--slots", "4", "--snapshot-threshold", "6", "--snapshot-interval",
+	"50ms"}
 
 func (s *smallLife) spec(name, schedule string) job.Spec {
-	return job.Spec{Name: name, Type: job.TypeHTTP, Schedule: schedule, Overlap: job.OverlapAllow, Payload: fmt.Appendf(nil, `{"url":%q}`, s.target.URL+"/"+name)}
+	return job.Spec{Name: name, Type: job.TypeHTTP, Schedule: schedule, Overlap: job.OverlapAllow,
+		Payload: fmt.Appendf(nil, `{"url":%q}`, s.target.URL+"/"+name)}
 }
 
 // work does it all, and stops at the first thing that fails.
@@ -109,7 +111,8 @@ func (s *smallLife) holds(c *client.Client) (problems []string) {
 		return []string{err.Error()}
 	}
 	for _, name := range s.created {
-		if _, ok := in.jobs[name]; !ok && (name != "dropped" || len(s.runs) == 0) { // its delete may have come through unheard
+		// its delete may have come through unheard
+		if _, ok := in.jobs[name]; !ok && (name != "dropped" || len(s.runs) == 0) {
 			problems = append(problems, fmt.Sprintf("job %s was acknowledged and is gone", name))
 		}
 	}
@@ -123,7 +126,8 @@ func (s *smallLife) holds(c *client.Client) (problems []string) {
 			problems = append(problems, fmt.Sprintf("run %s was acknowledged and is gone", id))
 		}
 	}
-	if s.done != "" && !slices.ContainsFunc(in.byID[s.done], func(r job.Run) bool { return r.Status == job.RunSucceeded }) {
+	if s.done != "" && !slices.ContainsFunc(in.byID[s.done],
+		func(r job.Run) bool { return r.Status == job.RunSucceeded }) {
 		problems = append(problems, fmt.Sprintf("run %s was seen to have succeeded and has not", s.done))
 	}
 	if s.edits > 0 {
@@ -224,7 +228,8 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.node.Kill("counted")
-	t.Logf("calls in a small life: log %d, state %d, snapshot %d, dir %d", count.Calls(harness.ClassLog), count.Calls(harness.ClassState), count.Calls(harness.ClassSnapshot), count.Calls(harness.ClassDir))
+	t.Logf("calls in a small life: log %d, state %d, snapshot %d, dir %d", count.Calls(harness.ClassLog),
+		count.Calls(harness.ClassState), count.Calls(harness.ClassSnapshot), count.Calls(harness.ClassDir))
 
 	some := map[string]int{harness.ClassLog: 4, harness.ClassState: 4, harness.ClassSnapshot: 4, harness.ClassDir: 2}
 	var sum tally
@@ -264,7 +269,8 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 func failOnce(t *testing.T, binary string, c faultCase, sum *tally) {
 	dir := filepath.Join(t.TempDir(), "data")
 	s := &smallLife{node: harness.NewNode(t, binary, dir, smallFlags...), target: harness.NewTarget(t)}
-	f := harness.Fault{Dir: dir, Class: c.class, Nth: c.nth, Errno: int(syscall.EIO), Log: filepath.Join(t.TempDir(), "fault.log")}
+	f := harness.Fault{Dir: dir, Class: c.class, Nth: c.nth, Errno: int(syscall.EIO),
+		Log: filepath.Join(t.TempDir(), "fault.log")}
 	s.node.Wrap = f.Wrap(t)
 	ready := s.node.TryStart() == nil
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -324,7 +330,8 @@ func (s *smallLife) comesBack(t *testing.T, what string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if !slices.Contains(s.created, "manual") {
-		if _, err := s.node.Client.CreateJob(ctx, s.spec("manual", job.ScheduleManual)); err != nil && !strings.Contains(err.Error(), "has that name already") {
+		if _, err := s.node.Client.CreateJob(ctx, s.spec("manual", job.ScheduleManual)); err != nil &&
+			!strings.Contains(err.Error(), "has that name already") {
 			t.Errorf("%s failed: a new job: %v", what, err)
 			return
 		}
@@ -345,7 +352,8 @@ func failAtStart(t *testing.T, binary, saved string, s smallLife, c faultCase, s
 		t.Fatal(err)
 	}
 	s.node = harness.NewNode(t, binary, dir, smallFlags...)
-	f := harness.Fault{Dir: dir, Class: c.class, Nth: c.nth, Errno: int(syscall.EIO), Log: filepath.Join(t.TempDir(), "fault.log")}
+	f := harness.Fault{Dir: dir, Class: c.class, Nth: c.nth, Errno: int(syscall.EIO),
+		Log: filepath.Join(t.TempDir(), "fault.log")}
 	s.node.Wrap = f.Wrap(t)
 	ready := s.node.TryStart() == nil
 	what, happened := f.Happened()

@@ -27,7 +27,8 @@ type laggard struct {
 // newLaggard makes a cluster of three, and lets one of them fall behind.
 func newLaggard(t *testing.T) *laggard {
 	t.Helper()
-	cl := harness.NewCluster(t, harness.Build(t), 3, "--executors", "http", "--snapshot-threshold", "6", "--snapshot-interval", "100ms")
+	cl := harness.NewCluster(t, harness.Build(t), 3, "--executors", "http", "--snapshot-threshold", "6",
+		"--snapshot-interval", "100ms")
 	g := &laggard{t: t, cl: cl, node: cl.Others(cl.Leader())[0], saved: filepath.Join(t.TempDir(), "saved")}
 	g.create()
 	g.edit(10)
@@ -47,7 +48,8 @@ func newLaggard(t *testing.T) *laggard {
 // create makes the job that is edited.
 func (g *laggard) create() {
 	g.t.Helper()
-	spec := job.Spec{Name: "kept", Type: job.TypeHTTP, Schedule: "@every 1h", Payload: []byte(`{"url":"http://127.0.0.1:1/"}`)}
+	spec := job.Spec{Name: "kept", Type: job.TypeHTTP, Schedule: "@every 1h",
+		Payload: []byte(`{"url":"http://127.0.0.1:1/"}`)}
 	if _, err := g.cl.Leader().Client.CreateJob(context.Background(), spec); err != nil {
 		g.t.Fatal(err)
 	}
@@ -70,7 +72,8 @@ func (g *laggard) edit(n int) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		var err error
 		for { // on a busy machine leadership may move
-			if _, err = g.cl.Leader().Client.PatchJob(ctx, "kept", fmt.Appendf(nil, `{"tags":{"k":"%d"}}`, g.edits), 0); err == nil || !passing(err) || ctx.Err() != nil {
+			if _, err = g.cl.Leader().Client.PatchJob(ctx, "kept", fmt.Appendf(nil, `{"tags":{"k":"%d"}}`, g.edits),
+				0); err == nil || !passing(err) || ctx.Err() != nil {
 				break
 			}
 		}
@@ -119,7 +122,8 @@ func TestEveryWriteOfAnInstallFailsOnce(t *testing.T) {
 	g := newLaggard(t)
 	life := func(t *testing.T, c faultCase) (f harness.Fault, ready bool) {
 		g.fallBack(t)
-		f = harness.Fault{Dir: g.node.Dir, Class: c.class, Nth: c.nth, Errno: int(syscall.EIO), Log: filepath.Join(t.TempDir(), "fault.log")}
+		f = harness.Fault{Dir: g.node.Dir, Class: c.class, Nth: c.nth, Errno: int(syscall.EIO),
+			Log: filepath.Join(t.TempDir(), "fault.log")}
 		g.node.Wrap = f.Wrap(t)
 		ready = g.node.TryStart() == nil
 		if !harness.Within(harness.ReadyLimit, func() bool { return g.node.Ended() != nil || g.hasAll() }) {
@@ -132,7 +136,8 @@ func TestEveryWriteOfAnInstallFailsOnce(t *testing.T) {
 	if !ready || !g.hasAll() {
 		t.Fatalf("nothing was made to fail, and it did\n%s", g.node.LogTail(20))
 	}
-	t.Logf("calls: log %d, state %d, snapshot %d, dir %d", count.Calls(harness.ClassLog), count.Calls(harness.ClassState), count.Calls(harness.ClassSnapshot), count.Calls(harness.ClassDir))
+	t.Logf("calls: log %d, state %d, snapshot %d, dir %d", count.Calls(harness.ClassLog), count.Calls(harness.ClassState),
+		count.Calls(harness.ClassSnapshot), count.Calls(harness.ClassDir))
 	some := map[string]int{harness.ClassLog: 2, harness.ClassState: 3, harness.ClassSnapshot: 3, harness.ClassDir: 1}
 	var sum tally
 	for _, class := range []string{harness.ClassLog, harness.ClassState, harness.ClassSnapshot, harness.ClassDir} {

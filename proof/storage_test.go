@@ -66,7 +66,8 @@ func TestStorageErrorEndsTheProcess(t *testing.T) {
 			if err := harness.Check(binary, node.Dir); err != nil {
 				t.Error(err)
 			}
-			t.Logf("ended with %s after %d failed calls; %d jobs and %d runs acknowledged before it are there", state, inject.Hits(), len(acked), len(l.triggers))
+			t.Logf("ended with %s after %d failed calls; %d jobs and %d runs acknowledged before it are there", state,
+				inject.Hits(), len(acked), len(l.triggers))
 		})
 	}
 }

@@ -30,9 +30,11 @@ type forged struct {
 
 func copied(b *harness.Books, lost int) *forged {
 	f := &forged{*b, lost}
-	f.Calls, f.Seen, f.Faults, f.Vacant = slices.Clone(b.Calls), slices.Clone(b.Seen), slices.Clone(b.Faults), slices.Clone(b.Vacant)
+	f.Calls, f.Seen, f.Faults, f.Vacant = slices.Clone(b.Calls), slices.Clone(b.Seen), slices.Clone(b.Faults),
+		slices.Clone(b.Vacant)
 	x := &f.Final
-	x.Jobs, x.History, x.Pending, x.Open, x.Dead, x.Digests = slices.Clone(x.Jobs), slices.Clone(x.History), slices.Clone(x.Pending), slices.Clone(x.Open), slices.Clone(x.Dead), maps.Clone(x.Digests)
+	x.Jobs, x.History, x.Pending, x.Open, x.Dead, x.Digests = slices.Clone(x.Jobs), slices.Clone(x.History),
+		slices.Clone(x.Pending), slices.Clone(x.Open), slices.Clone(x.Dead), maps.Clone(x.Digests)
 	return f
 }
 
@@ -43,7 +45,8 @@ func (f *forged) plain(overlap string) int {
 	for k := range h {
 		i := (len(h)/2 + k) % len(h)
 		r := &h[i]
-		if r.RunID == "" || r.Attempt != 1 || r.Status != job.RunSucceeded || r.Origin != job.OriginSchedule || !strings.HasPrefix(r.JobName, "every-") {
+		if r.RunID == "" || r.Attempt != 1 || r.Status != job.RunSucceeded || r.Origin != job.OriginSchedule ||
+			!strings.HasPrefix(r.JobName, "every-") {
 			continue
 		}
 		if j := f.job(r.JobID); j != nil && j.Overlap == overlap && f.seen(r.Fence) >= 0 && !f.troubled(r) {
@@ -56,7 +59,8 @@ func (f *forged) plain(overlap string) int {
 // troubled says that there was a fault while a run was under way: much may be said of such a run.
 func (f *forged) troubled(r *job.Run) bool {
 	return slices.ContainsFunc(f.Faults, func(o harness.Outage) bool {
-		return o.Sent.Add(-time.Second).Before(r.FinishedAt.Time()) && (o.Ready.IsZero() || o.Ready.Add(time.Second).After(r.ClaimedAt.Time()))
+		return o.Sent.Add(-time.Second).Before(r.FinishedAt.Time()) &&
+			(o.Ready.IsZero() || o.Ready.Add(time.Second).After(r.ClaimedAt.Time()))
 	})
 }
 
@@ -127,26 +131,30 @@ func key(r *job.Run) job.RunKey {
 }
 
 var forgeries = map[string]forgery{
-	"a record is dropped": {checker.RuleCommitted, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
-		seq := r.Seq
-		f.Final.History = slices.DeleteFunc(f.Final.History, func(h job.Run) bool { return h.Seq == seq })
-	})},
-	"a run is dropped": {checker.RuleLost, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.forget(r.RunID) })},
-	"the last run of a job is dropped": {checker.RuleLost, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
-		id, last := r.JobID, ""
-		for _, h := range f.Final.History {
-			if h.JobID == id && h.RunID != "" {
-				last = h.RunID
+	"a record is dropped": {checker.RuleCommitted, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+			seq := r.Seq
+			f.Final.History = slices.DeleteFunc(f.Final.History, func(h job.Run) bool { return h.Seq == seq })
+		})},
+	"a run is dropped": {checker.RuleLost, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.forget(r.RunID) })},
+	"the last run of a job is dropped": {checker.RuleLost, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+			id, last := r.JobID, ""
+			for _, h := range f.Final.History {
+				if h.JobID == id && h.RunID != "" {
+					last = h.RunID
+				}
 			}
-		}
-		f.forget(last)
-	})},
+			f.forget(last)
+		})},
 	"a run is invented": {checker.RuleInvented, true, of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
 		f.append(*r, job.RunKey{Job: r.JobID, At: int64(r.ScheduledAt) + 137, Origin: job.OriginSchedule}, *s)
 	})},
-	"a run by hand is invented": {checker.RuleInvented, true, of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
-		f.append(*r, job.RunKey{Job: r.JobID, At: int64(r.ScheduledAt) + 137, Origin: job.OriginManual}, *s)
-	})},
+	"a run by hand is invented": {checker.RuleInvented, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
+			f.append(*r, job.RunKey{Job: r.JobID, At: int64(r.ScheduledAt) + 137, Origin: job.OriginManual}, *s)
+		})},
 	"a run is done again": {checker.RuleTwice, true, of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
 		again := *r
 		again.Attempt = 2
@@ -161,29 +169,37 @@ var forgeries = map[string]forgery{
 		f.Faults, f.Vacant = nil, nil
 		return f.lost > 0
 	}},
-	"an attempt is lost without a fault": {checker.RuleLive, true, of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
-		r.Status, r.Reason = job.RunFailed, job.ReasonWorkerLost
-		s.Answered, s.Gone, s.Status = time.Time{}, s.Answered, 0
-		again := *r
-		again.Status, again.Reason, again.Attempt = job.RunSucceeded, job.ReasonNone, 2
-		second := *s
-		second.Answered, second.Gone, second.Status = s.Gone, time.Time{}, 200
-		f.append(again, key(r), second)
-		f.Faults, f.Vacant = nil, nil
-	})},
-	"another key":        {checker.RuleKey, true, of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Key += "x" })},
-	"the target refused": {checker.RuleOutcome, true, of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Status = 500 })},
+	"an attempt is lost without a fault": {checker.RuleLive, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
+			r.Status, r.Reason = job.RunFailed, job.ReasonWorkerLost
+			s.Answered, s.Gone, s.Status = time.Time{}, s.Answered, 0
+			again := *r
+			again.Status, again.Reason, again.Attempt = job.RunSucceeded, job.ReasonNone, 2
+			second := *s
+			second.Answered, second.Gone, second.Status = s.Gone, time.Time{}, 200
+			f.append(again, key(r), second)
+			f.Faults, f.Vacant = nil, nil
+		})},
+	"another key": {checker.RuleKey, true,
+		of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Key += "x" })},
+	"the target refused": {checker.RuleOutcome, true,
+		of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Status = 500 })},
 	"the target saw none": {checker.RuleOutcome, true, of(job.OverlapAllow, func(f *forged, r *job.Run, s *harness.Seen) {
 		f.Seen = slices.Delete(f.Seen, f.seen(r.Fence), f.seen(r.Fence)+1)
 	})},
-	"started unclaimed": {checker.RuleCommitted, true, of(job.OverlapAllow, func(_ *forged, r *job.Run, s *harness.Seen) { s.Arrived = r.ClaimedAt.Time().Add(-time.Second) })},
-	"claimed too early": {checker.RuleEarly, true, of(job.OverlapAllow, func(_ *forged, r *job.Run, _ *harness.Seen) { r.ClaimedAt = r.ScheduledAt - 1 })},
+	"started unclaimed": {checker.RuleCommitted, true,
+		of(job.OverlapAllow,
+			func(_ *forged, r *job.Run, s *harness.Seen) { s.Arrived = r.ClaimedAt.Time().Add(-time.Second) })},
+	"claimed too early": {checker.RuleEarly, true,
+		of(job.OverlapAllow, func(_ *forged, r *job.Run, _ *harness.Seen) { r.ClaimedAt = r.ScheduledAt - 1 })},
 	"a fence is shared": {checker.RuleFence, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
 		i := slices.IndexFunc(f.Final.History, func(h job.Run) bool { return h.Fence != 0 && h.Fence != r.Fence })
 		r.Fence = f.Final.History[i].Fence
 	})},
-	"sent somewhere else":  {outOfBooks, true, of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Token = "manual-0" })},
-	"sent for another run": {outOfBooks, true, of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.ScheduledAt = "2027-01-01T00:00:00Z" })},
+	"sent somewhere else": {outOfBooks, true,
+		of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Token = "manual-0" })},
+	"sent for another run": {outOfBooks, true,
+		of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.ScheduledAt = "2027-01-01T00:00:00Z" })},
 	"sent by another worker": {checker.RuleFence, false, func(f *forged) bool {
 		i := f.plain(job.OverlapAllow)
 		if len(f.Workers) < 2 || i < 0 {
@@ -211,8 +227,9 @@ var forgeries = map[string]forgery{
 	})},
 	"ran and did not run": {checker.RuleTwice, true, of(job.OverlapSkip, func(f *forged, r *job.Run, _ *harness.Seen) {
 		last := f.Final.History[len(f.Final.History)-1]
-		f.Final.History = append(f.Final.History, job.Run{Seq: last.Seq + 1, JobID: r.JobID, JobName: r.JobName, Status: job.RunSkipped, Reason: job.ReasonOverlap,
-			First: r.ScheduledAt, Last: r.ScheduledAt, Count: 1, FinishedAt: r.FinishedAt})
+		f.Final.History = append(f.Final.History,
+			job.Run{Seq: last.Seq + 1, JobID: r.JobID, JobName: r.JobName, Status: job.RunSkipped, Reason: job.ReasonOverlap,
+				First: r.ScheduledAt, Last: r.ScheduledAt, Count: 1, FinishedAt: r.FinishedAt})
 	})},
 	"two at once": {checker.RuleOverlap, true, of(job.OverlapSkip, func(f *forged, r *job.Run, s *harness.Seen) {
 		late := r.ScheduledAt + 5000
@@ -222,26 +239,31 @@ var forgeries = map[string]forgery{
 		seq := r.Seq
 		f.Final.History = slices.DeleteFunc(f.Final.History, func(h job.Run) bool { return h.Seq == seq })
 	})},
-	"paused without a request": {checker.RuleReason, false, ofGap(func(_ *forged, r *job.Run) { r.Reason = job.ReasonPaused })},
+	"paused without a request": {checker.RuleReason, false,
+		ofGap(func(_ *forged, r *job.Run) { r.Reason = job.ReasonPaused })},
 	"missed under a leader": {checker.RuleMissed, false, ofGap(func(f *forged, r *job.Run) {
 		r.Status, r.Reason, f.Vacant = job.RunMissed, job.ReasonOutage, nil
 	})},
 	"one too many in a gap": {checker.RuleInvented, false, ofGap(func(_ *forged, r *job.Run) { r.Count++ })},
-	"claimed without a leader": {checker.RuleOutage, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
-		f.Vacant = []checker.Outage{{From: r.ClaimedAt - 700, To: r.ClaimedAt + 700}}
-	})},
+	"claimed without a leader": {checker.RuleOutage, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+			f.Vacant = []checker.Outage{{From: r.ClaimedAt - 700, To: r.ClaimedAt + 700}}
+		})},
 	"an acknowledged run by hand is dropped": {checker.RuleLost, true, func(f *forged) bool {
-		i := slices.IndexFunc(f.Calls, func(c checker.Call) bool { return c.Kind == checker.CallRun && c.Outcome == checker.OK })
+		i := slices.IndexFunc(f.Calls,
+			func(c checker.Call) bool { return c.Kind == checker.CallRun && c.Outcome == checker.OK })
 		if i >= 0 {
 			f.forget(f.Calls[i].Run.String())
 		}
 		return i >= 0
 	}},
-	"an acknowledged job is dropped": {checker.RuleLost, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
-		id := r.JobID
-		f.Final.Jobs = slices.DeleteFunc(f.Final.Jobs, func(j job.Job) bool { return j.ID == id })
-	})},
-	"an acknowledged edit is dropped": {checker.RuleCall, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.job(r.JobID).Version = 1 })},
+	"an acknowledged job is dropped": {checker.RuleLost, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+			id := r.JobID
+			f.Final.Jobs = slices.DeleteFunc(f.Final.Jobs, func(j job.Job) bool { return j.ID == id })
+		})},
+	"an acknowledged edit is dropped": {checker.RuleCall, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.job(r.JobID).Version = 1 })},
 	"a job that was never created": {outOfBooks, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
 		other := *f.job(r.JobID)
 		other.ID, other.Name, other.Payload = 1<<40, "other", []byte(`{"url":"http://x/other"}`)
@@ -252,7 +274,8 @@ var forgeries = map[string]forgery{
 		other.ID, other.Name = 1<<40, "other"
 		f.Final.Jobs = append(f.Final.Jobs, other)
 	})},
-	"another next run": {checker.RuleNext, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.job(r.JobID).NextRunAt = f.Final.At + 1000 })},
+	"another next run": {checker.RuleNext, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.job(r.JobID).NextRunAt = f.Final.At + 1000 })},
 	"a replica that differs": {checker.RuleReplicas, true, func(f *forged) bool {
 		f.Final.Digests["n1"] = "another"
 		return true
@@ -287,5 +310,6 @@ func (l *load) teeth(b *harness.Books, r checker.Report, rich bool) {
 			l.t.Errorf("%s: the rule %q is not named: %v, %v", name, x.rule, problems, rep.Err())
 		}
 	}
-	l.t.Logf("%d of %d forgeries of this history are refused (%s)", tried, len(forgeries), time.Since(began).Round(time.Millisecond))
+	l.t.Logf("%d of %d forgeries of this history are refused (%s)", tried, len(forgeries),
+		time.Since(began).Round(time.Millisecond))
 }

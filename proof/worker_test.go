@@ -88,7 +88,8 @@ func (p *process) exit() int {
 func worker(t *testing.T, n *harness.Node, name string, flags ...string) *process {
 	t.Helper()
 	p := spawn(t, nil, n.Binary, append([]string{"worker", "--join", n.Addr, "--name", name}, flags...)...)
-	harness.Eventually(t, 20*time.Second, name+" registered", func() bool { return strings.Contains(p.said(), "carillon worker "+name+" registered") })
+	harness.Eventually(t, 20*time.Second, name+" registered",
+		func() bool { return strings.Contains(p.said(), "carillon worker "+name+" registered") })
 	return p
 }
 
@@ -120,7 +121,8 @@ func awaitRun(t *testing.T, n *harness.Node, id string, status job.RunStatus) cl
 }
 
 func shellJob(name, format string, args ...any) job.Spec {
-	return job.Spec{Name: name, Type: job.TypeShell, Payload: fmt.Appendf(nil, `{"command":%q}`, fmt.Sprintf(format, args...))}
+	return job.Spec{Name: name, Type: job.TypeShell,
+		Payload: fmt.Appendf(nil, `{"command":%q}`, fmt.Sprintf(format, args...))}
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
@@ -133,10 +135,12 @@ func TestWorkerProcess(t *testing.T) {
 	n := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"), "--executors", "none")
 	n.Start()
 	dir := t.TempDir()
-	w1 := worker(t, n, "w1", "--executors", "http,shell,queue", "--command", "cat; echo $CARILLON_QUEUE; exit 100", "--queues", "mail", "--slots", "1", "--prefetch", "3", "--tags", "region=eu")
+	w1 := worker(t, n, "w1", "--executors", "http,shell,queue", "--command", "cat; echo $CARILLON_QUEUE; exit 100",
+		"--queues", "mail", "--slots", "1", "--prefetch", "3", "--tags", "region=eu")
 
 	target := harness.NewTarget(t)
-	spec := job.Spec{Name: "call", Type: job.TypeHTTP, Workers: map[string]string{"region": "eu"}, Payload: fmt.Appendf(nil, `{"url":"%s/x"}`, target.URL)}
+	spec := job.Spec{Name: "call", Type: job.TypeHTTP, Workers: map[string]string{"region": "eu"},
+		Payload: fmt.Appendf(nil, `{"url":"%s/x"}`, target.URL)}
 	if d := awaitRun(t, n, makeRun(t, n, spec).RunID, job.RunSucceeded); d.Worker != "w1" || target.Done() != 1 {
 		t.Errorf("%+v, %d requests", d.Run, target.Done())
 	}
@@ -145,7 +149,12 @@ func TestWorkerProcess(t *testing.T) {
 		t.Errorf("%+v", d.Run)
 	}
 	makeRun(t, n, job.Spec{Name: "elsewhere", Type: job.TypeQueue, Payload: []byte(`{"queue":"sms"}`)})
-	makeRun(t, n, func() job.Spec { s := shellJob("us", "true"); s.Workers = map[string]string{"region": "us"}; return s }())
+	makeRun(t, n, func() job.Spec {
+		s := shellJob("us",
+			"true")
+		s.Workers = map[string]string{"region": "us"}
+		return s
+	}())
 
 	first := makeRun(t, n, shellJob("first", "touch %s/begun; while [ ! -e %s/go ]; do sleep 0.02; done", dir, dir))
 	harness.Eventually(t, 20*time.Second, "it begins", func() bool { return exists(dir + "/begun") })
@@ -198,14 +207,16 @@ func TestWorkerComesBack(t *testing.T) {
 	if code := second.exit(); code != 4 || !strings.Contains(second.said(), "another worker uses") {
 		t.Errorf("a second one exits with %d: %s", code, second.said())
 	}
-	r := makeRun(t, n, shellJob("a", `if [ $CARILLON_ATTEMPT = 1 ]; then ( while :; do echo x >> %s/alive; sleep 0.02; done ) & wait; fi`, dir))
+	r := makeRun(t, n, shellJob("a",
+		`if [ $CARILLON_ATTEMPT = 1 ]; then ( while :; do echo x >> %s/alive; sleep 0.02; done ) & wait; fi`, dir))
 	harness.Eventually(t, 20*time.Second, "it begins", func() bool { return exists(dir + "/alive") })
 	w.signal(syscall.SIGKILL)
 	w.exit()
 	began := time.Now()
 	next := spawn(t, nil, n.Binary, append([]string{"worker", "--join", n.Addr}, flags...)...)
 	awaitRun(t, n, r.RunID, job.RunSucceeded)
-	if !strings.Contains(next.said(), "carillon worker w1 registered") || !strings.Contains(next.said(), "killed process groups") {
+	if !strings.Contains(next.said(), "carillon worker w1 registered") ||
+		!strings.Contains(next.said(), "killed process groups") {
 		t.Error(next.said())
 	}
 	t.Logf("given out again after %s of a 30 s lease", time.Since(began))
@@ -227,8 +238,10 @@ func TestWorkerUsage(t *testing.T) {
 	heavy(t)
 	binary := harness.Build(t)
 	for _, args := range [][]string{
-		{"--slots", "0"}, {"--executors", "nope"}, {"--executors", "queue"}, {"--command", "x"}, {"--join", "nope"}, {"--tags", "x"}, {"--tags", "queue=a", "--executors", "shell"},
-		{"--queues", "a b", "--executors", "queue", "--command", "x"}, {"--log-level", "loud"}, {"--drain-timeout", "0s"}, {"--prefetch", "-1"}, {"extra"},
+		{"--slots", "0"}, {"--executors", "nope"}, {"--executors", "queue"}, {"--command", "x"}, {"--join", "nope"},
+		{"--tags", "x"}, {"--tags", "queue=a", "--executors", "shell"},
+		{"--queues", "a b", "--executors", "queue", "--command", "x"}, {"--log-level", "loud"}, {"--drain-timeout", "0s"},
+		{"--prefetch", "-1"}, {"extra"},
 	} {
 		p := spawn(t, nil, binary, append([]string{"worker"}, args...)...)
 		if code := p.exit(); code != 2 || !strings.Contains(p.said(), "error: ") {
@@ -237,7 +250,8 @@ func TestWorkerUsage(t *testing.T) {
 	}
 	// No node is there: it says so, and can be stopped.
 	p := spawn(t, nil, binary, "worker", "--join", harness.FreeAddr(t))
-	harness.Eventually(t, 20*time.Second, "it says so", func() bool { return strings.Contains(p.said(), "cannot reach carillon") })
+	harness.Eventually(t, 20*time.Second, "it says so",
+		func() bool { return strings.Contains(p.said(), "cannot reach carillon") })
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d: %s", code, p.said())
@@ -346,7 +360,8 @@ func TestPausedWorker(t *testing.T) {
 			if kind == "carillon worker" {
 				// The command itself is a process that is not stopped: it must be, for it to be late. It posts at its end whatever
 				// happens.
-				command := fmt.Sprintf(`trap "" TERM; touch %[1]s/begun-$CARILLON_ATTEMPT; while [ $CARILLON_ATTEMPT = 1 ] && [ ! -e %[1]s/go ]; do sleep 0.02; done
+				command := fmt.Sprintf(
+					`trap "" TERM; touch %[1]s/begun-$CARILLON_ATTEMPT; while [ $CARILLON_ATTEMPT = 1 ] && [ ! -e %[1]s/go ]; do sleep 0.02; done
 exec curl -sS -o /dev/null -X POST -H "Carillon-Fence: $CARILLON_FENCE" -H "Idempotency-Key: $CARILLON_IDEMPOTENCY_KEY" %[2]s`, dir, server.URL)
 				if _, err := exec.LookPath("curl"); err != nil {
 					t.Skip("curl is not installed")
@@ -370,16 +385,19 @@ exec curl -sS -o /dev/null -X POST -H "Carillon-Fence: $CARILLON_FENCE" -H "Idem
 			}
 			// With the worker still stopped, or (pull) as soon as it goes on, the late effect arrives.
 			if kind == "carillon worker" {
-				harness.Eventually(t, 20*time.Second, "the late effect is refused", func() bool { _, refused := target.state(); return refused == 1 })
+				harness.Eventually(t, 20*time.Second, "the late effect is refused",
+					func() bool { _, refused := target.state(); return refused == 1 })
 			}
 			first.signal(syscall.SIGCONT)
-			harness.Eventually(t, 20*time.Second, "the late effect is refused", func() bool { _, refused := target.state(); return refused == 1 })
+			harness.Eventually(t, 20*time.Second, "the late effect is refused",
+				func() bool { _, refused := target.state(); return refused == 1 })
 			first.signal(syscall.SIGTERM)
 			if code := first.exit(); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
 			after := awaitRun(t, n, r.RunID, job.RunSucceeded)
-			if applied, _ := target.state(); applied != 1 || after.Fence != d.Fence || len(after.Attempts) != 2 || after.Attempts[1].Reason != job.ReasonWorkerLost {
+			if applied, _ := target.state(); applied != 1 || after.Fence != d.Fence || len(after.Attempts) != 2 ||
+				after.Attempts[1].Reason != job.ReasonWorkerLost {
 				t.Errorf("applied %d times; %+v", applied, after)
 			}
 			n.Stop()
@@ -409,25 +427,26 @@ func pullMain(args string) int {
 	addr, name, dir, target := a[0], a[1], a[2], a[3]
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	err := client.Worker{Addrs: []string{addr}, Name: name, Queue: "q", Handler: func(_ context.Context, run *client.Run) error {
-		if err := os.WriteFile(fmt.Sprintf("%s/begun-%d", dir, run.Attempt), nil, 0o600); err != nil {
-			return err
-		}
-		for run.Attempt == 1 && !exists(dir+"/go") {
-			time.Sleep(20 * time.Millisecond)
-		}
-		rq, err := http.NewRequest("POST", target, nil)
-		if err != nil {
-			return err
-		}
-		rq.Header.Set("Carillon-Fence", strconv.FormatUint(run.Fence, 10))
-		rq.Header.Set("Idempotency-Key", run.Key)
-		res, err := http.DefaultClient.Do(rq)
-		if err != nil {
-			return err
-		}
-		return res.Body.Close()
-	}}.Run(ctx)
+	err := client.Worker{Addrs: []string{addr}, Name: name, Queue: "q",
+		Handler: func(_ context.Context, run *client.Run) error {
+			if err := os.WriteFile(fmt.Sprintf("%s/begun-%d", dir, run.Attempt), nil, 0o600); err != nil {
+				return err
+			}
+			for run.Attempt == 1 && !exists(dir+"/go") {
+				time.Sleep(20 * time.Millisecond)
+			}
+			rq, err := http.NewRequest("POST", target, nil)
+			if err != nil {
+				return err
+			}
+			rq.Header.Set("Carillon-Fence", strconv.FormatUint(run.Fence, 10))
+			rq.Header.Set("Idempotency-Key", run.Key)
+			res, err := http.DefaultClient.Do(rq)
+			if err != nil {
+				return err
+			}
+			return res.Body.Close()
+		}}.Run(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -465,7 +484,8 @@ func TestWorkersDocument(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{`"to":"ada@example.com"`, `"status":"ok","repeated":true`, `"reason":"permanent_failure"`, `550 no such mailbox`} {
+	for _, want := range []string{`"to":"ada@example.com"`, `"status":"ok","repeated":true`,
+		`"reason":"permanent_failure"`, `550 no such mailbox`} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("%s is missing", want)
 		}

@@ -20,7 +20,8 @@ import (
 // for shell jobs and for the command of queues.
 func TestWorkerTools(t *testing.T) {
 	heavy(t)
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true,
+		NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,22 +46,29 @@ func TestWorkerTools(t *testing.T) {
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
 	n.Start()
 	other := harness.FreeAddr(t)
-	p := spawn(t, []string{"CARILLON_BROKERS=orders=" + broker.ClientURL()}, n.Binary, "worker", "--join", n.Addr, "--name", "w1", "--executors", "shell,message,queue",
-		"--broker", "other=nats://"+other, "--command", "ulimit -n; ulimit -t", "--shell-open-files", "77", "--shell-cpu", "9s", "--shell-file-size", "64KiB", "--shell-cgroup", "none")
-	harness.Eventually(t, 20*time.Second, "it registered", func() bool { return strings.Contains(p.said(), "carillon worker w1 registered") })
+	p := spawn(t, []string{"CARILLON_BROKERS=orders=" + broker.ClientURL()}, n.Binary, "worker", "--join", n.Addr,
+		"--name", "w1", "--executors", "shell,message,queue",
+		"--broker", "other=nats://"+other, "--command", "ulimit -n; ulimit -t", "--shell-open-files", "77", "--shell-cpu",
+		"9s", "--shell-file-size", "64KiB", "--shell-cgroup", "none")
+	harness.Eventually(t, 20*time.Second, "it registered",
+		func() bool { return strings.Contains(p.said(), "carillon worker w1 registered") })
 
-	message := job.Spec{Name: "m", Type: job.TypeMessage, Payload: []byte(`{"broker":"orders","subject":"orders.new","data":{"n":1}}`)}
+	message := job.Spec{Name: "m", Type: job.TypeMessage,
+		Payload: []byte(`{"broker":"orders","subject":"orders.new","data":{"n":1}}`)}
 	r := makeRun(t, n, message)
 	awaitRun(t, n, r.RunID, job.RunSucceeded)
-	if m, err := got.NextMsg(20 * time.Second); err != nil || string(m.Data) != `{"n":1}` || m.Header.Get("Carillon-Run") != r.RunID {
+	if m, err := got.NextMsg(20 * time.Second); err != nil || string(m.Data) != `{"n":1}` ||
+		m.Header.Get("Carillon-Run") != r.RunID {
 		t.Errorf("%+v, %v", m, err)
 	}
 	none := 0
-	unknown := job.Spec{Name: "u", Type: job.TypeMessage, Retry: job.Retry{MaxRetries: &none}, Payload: []byte(`{"broker":"unknown","subject":"x"}`)}
+	unknown := job.Spec{Name: "u", Type: job.TypeMessage, Retry: job.Retry{MaxRetries: &none},
+		Payload: []byte(`{"broker":"unknown","subject":"x"}`)}
 	if d := awaitRun(t, n, makeRun(t, n, unknown).RunID, job.RunDead); !strings.Contains(d.Error, `"unknown"`) {
 		t.Errorf("%+v", d.Run)
 	}
-	if d := awaitRun(t, n, makeRun(t, n, shellJob("s", "ulimit -n; ulimit -t")).RunID, job.RunSucceeded); d.Output != "77\n9\n" {
+	if d := awaitRun(t, n, makeRun(t, n, shellJob("s", "ulimit -n; ulimit -t")).RunID,
+		job.RunSucceeded); d.Output != "77\n9\n" {
 		t.Errorf("a shell job: %q", d.Output)
 	}
 	q := makeRun(t, n, job.Spec{Name: "q", Type: job.TypeQueue, Payload: []byte(`{"queue":"mail"}`)})
@@ -70,10 +78,12 @@ func TestWorkerTools(t *testing.T) {
 	greedy := shellJob("g", "true")
 	greedy.Payload = []byte(`{"command":"true","limits":{"open_files":78}}`)
 	greedy.Retry = job.Retry{MaxRetries: &none}
-	if d := awaitRun(t, n, makeRun(t, n, greedy).RunID, job.RunDead); !strings.Contains(d.Error, "78 is more than the 77 that this worker allows") {
+	if d := awaitRun(t, n, makeRun(t, n, greedy).RunID, job.RunDead); !strings.Contains(d.Error,
+		"78 is more than the 77 that this worker allows") {
 		t.Errorf("%+v", d.Run)
 	}
-	for _, args := range [][]string{{"--broker", "x"}, {"--shell-cgroup", "here"}, {"--shell-processes", "-1"}, {"--shell-cpu", "-1s"}} {
+	for _, args := range [][]string{{"--broker", "x"}, {"--shell-cgroup", "here"}, {"--shell-processes", "-1"},
+		{"--shell-cpu", "-1s"}} {
 		p := spawn(t, nil, n.Binary, append([]string{"worker"}, args...)...)
 		if code := p.exit(); code != 2 || !strings.Contains(p.said(), args[0][:5]) {
 			t.Errorf("%v: exit code %d: %s", args, code, p.said())
@@ -87,7 +97,8 @@ func TestWorkerUser(t *testing.T) {
 	heavy(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
 	n.Start()
-	if p := spawn(t, nil, n.Binary, "worker", "--join", n.Addr, "--executors", "shell", "--shell-user", "no-such-user"); p.exit() == 0 || !strings.Contains(p.said(), "no-such-user") {
+	if p := spawn(t, nil, n.Binary, "worker", "--join", n.Addr, "--executors", "shell", "--shell-user",
+		"no-such-user"); p.exit() == 0 || !strings.Contains(p.said(), "no-such-user") {
 		t.Errorf("%s", p.said())
 	}
 	if os.Geteuid() != 0 {
@@ -121,7 +132,8 @@ func TestTailOfAWorker(t *testing.T) {
 		tails[kind] = spawn(t, nil, n.Binary, "--addr", n.Addr, "runs", "tail", "--follow", r.RunID)
 	}
 	for kind, p := range tails {
-		harness.Eventually(t, 30*time.Second, "the first line of "+kind, func() bool { return strings.Contains(p.said(), "first\n") })
+		harness.Eventually(t, 30*time.Second, "the first line of "+kind,
+			func() bool { return strings.Contains(p.said(), "first\n") })
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,8 @@ func (d *desk) state() string {
 }
 
 func queueSpec(name, queue string) job.Spec {
-	return job.Spec{Name: name, Type: job.TypeQueue, Overlap: job.OverlapAllow, Payload: fmt.Appendf(nil, `{"queue":%q}`, queue)}
+	return job.Spec{Name: name, Type: job.TypeQueue, Overlap: job.OverlapAllow,
+		Payload: fmt.Appendf(nil, `{"queue":%q}`, queue)}
 }
 
 func ref(r job.PullRun) string { return fmt.Sprintf(`{"run_id":%q,"fence":%d}`, r.RunID, r.Fence) }
@@ -122,7 +123,8 @@ func TestWorkersBadInput(t *testing.T) {
 	t.Run("unknown queue", func(t *testing.T) {
 		unchanged(t, func() {
 			var p client.Problem
-			if status := d.call("nope", "poll", `{"worker":"w"}`, &p); status != 404 || p.Code != job.CodeUnknownQueue || !strings.Contains(p.Message, "known are mail") || p.Remedy == "" {
+			if status := d.call("nope", "poll", `{"worker":"w"}`, &p); status != 404 || p.Code != job.CodeUnknownQueue ||
+				!strings.Contains(p.Message, "known are mail") || p.Remedy == "" {
 				t.Errorf("%d %+v", status, p)
 			}
 			for _, verb := range []string{"get", "pause", "resume", "delete"} {
@@ -134,23 +136,27 @@ func TestWorkersBadInput(t *testing.T) {
 			if said, code := d.cli("queues", "set", "a b", "--concurrency", "1"); code != 2 || !strings.Contains(said, `"a b"`) {
 				t.Errorf("exit code %d: %s", code, said)
 			}
-			if said, code := d.cli("queues", "set", "mail", "--concurrency", "-1"); code != 2 || !strings.Contains(said, "concurrency") {
+			if said, code := d.cli("queues", "set", "mail", "--concurrency", "-1"); code != 2 ||
+				!strings.Contains(said, "concurrency") {
 				t.Errorf("exit code %d: %s", code, said)
 			}
 		})
 	})
 	t.Run("not your run", func(t *testing.T) {
 		unchanged(t, func() {
-			if got := d.answer("mail", "heartbeat", `{"worker":"x","runs":[`+ref(a)+`]}`); got.Status != job.PullStale || !strings.Contains(got.Why, `worker "w"`) {
+			if got := d.answer("mail", "heartbeat", `{"worker":"x","runs":[`+ref(a)+`]}`); got.Status != job.PullStale ||
+				!strings.Contains(got.Why, `worker "w"`) {
 				t.Errorf("%+v", got)
 			}
-			if got := d.answer("mail", "complete", `{"worker":"x","runs":[`+ref(a)+`]}`); got.Status != job.PullStale || !strings.Contains(got.Why, `worker "w"`) {
+			if got := d.answer("mail", "complete", `{"worker":"x","runs":[`+ref(a)+`]}`); got.Status != job.PullStale ||
+				!strings.Contains(got.Why, `worker "w"`) {
 				t.Errorf("%+v", got)
 			}
 			guess := a
 			guess.Fence += 5
 			for _, verb := range []string{"heartbeat", "complete"} {
-				if got := d.answer("mail", verb, batchOf(ref(guess))); got.Status != job.PullStale || !strings.Contains(got.Why, "never given out") {
+				if got := d.answer("mail", verb, batchOf(ref(guess))); got.Status != job.PullStale ||
+					!strings.Contains(got.Why, "never given out") {
 					t.Errorf("%s: %+v", verb, got)
 				}
 			}
@@ -171,8 +177,10 @@ func TestWorkersBadInput(t *testing.T) {
 				{"complete", batchOf(ref(a), ref(a)), job.CodeInvalid, "runs[1]"},
 				{"complete", `{"run":[]}`, job.CodeUnknownField, "run"},
 				{"complete", `{"runs":[` + ref(a), job.CodeMalformed, ""},
-				{"fail", batchOf(strings.Replace(ref(a), "}", `,"error":"x"}`, 1), `{"run_id":"r_1.5.m","fence":1}`), job.CodeInvalid, "runs[1].error"},
-				{"fail", batchOf(strings.Replace(ref(a), "}", `,"error":"x","delay":"soon"}`, 1)), job.CodeInvalid, "runs[0].delay"},
+				{"fail", batchOf(strings.Replace(ref(a), "}", `,"error":"x"}`, 1), `{"run_id":"r_1.5.m","fence":1}`),
+					job.CodeInvalid, "runs[1].error"},
+				{"fail", batchOf(strings.Replace(ref(a), "}", `,"error":"x","delay":"soon"}`, 1)), job.CodeInvalid,
+					"runs[0].delay"},
 				{"heartbeat", batchOf(ref(a), `7`), job.CodeInvalid, "runs[1]"},
 				{"heartbeat", `{"runs":[]}`, job.CodeInvalid, "runs"},
 				{"poll", `{"worker":"v","max":1,"held":[` + ref(a) + `,{"fence":1}]}`, job.CodeInvalid, "held[1].run_id"},
@@ -181,7 +189,8 @@ func TestWorkersBadInput(t *testing.T) {
 				{"poll", `{"session":"nonsense"}`, job.CodeInvalid, "session"},
 			} {
 				var p client.Problem
-				if status := d.call("mail", c.verb, c.body, &p); status != 400 || p.Code != c.code || p.Field != c.field || p.Message == "" {
+				if status := d.call("mail", c.verb, c.body, &p); status != 400 || p.Code != c.code || p.Field != c.field ||
+					p.Message == "" {
 					t.Errorf("%s %s: %d %+v", c.verb, c.body, status, p)
 				}
 			}
@@ -194,7 +203,8 @@ func TestWorkersBadInput(t *testing.T) {
 			t.Fatalf("%+v %+v", back, b)
 		}
 		unchanged(t, func() {
-			for verb, body := range map[string]string{"complete": batchOf(ref(a)), "heartbeat": batchOf(ref(a)), "fail": batchOf(strings.Replace(ref(a), "}", `,"error":"x"}`, 1))} {
+			for verb, body := range map[string]string{"complete": batchOf(ref(a)), "heartbeat": batchOf(ref(a)),
+				"fail": batchOf(strings.Replace(ref(a), "}", `,"error":"x"}`, 1))} {
 				if got := d.answer("mail", verb, body); got.Status != job.PullStale || got.Why == "" {
 					t.Errorf("%s: %+v", verb, got)
 				} else {
@@ -224,7 +234,8 @@ func TestStrangersKeepNoRunAlive(t *testing.T) {
 		r, err := d.n.Client.GetRun(t.Context(), a.RunID)
 		return err == nil && r.Status == job.RunLost
 	})
-	if got := d.answer("mail", "complete", batchOf(ref(a))); got.Status != job.PullStale || !strings.Contains(got.Why, "lost") {
+	if got := d.answer("mail", "complete", batchOf(ref(a))); got.Status != job.PullStale ||
+		!strings.Contains(got.Why, "lost") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -259,7 +270,8 @@ func TestJobsSayWhyTheyWait(t *testing.T) {
 		}
 	}
 	add(shellJob("script", "true"))
-	add(job.Spec{Name: "eu", Type: job.TypeHTTP, Workers: map[string]string{"region": "eu"}, Payload: fmt.Appendf(nil, `{"url":"%s/eu"}`, target.URL)})
+	add(job.Spec{Name: "eu", Type: job.TypeHTTP, Workers: map[string]string{"region": "eu"},
+		Payload: fmt.Appendf(nil, `{"url":"%s/eu"}`, target.URL)})
 	add(queueSpec("letter", "mail"))
 	add(queueSpec("paused", "sms"))
 	if said, code := d.cli("queues", "pause", "sms"); code != 0 || !strings.Contains(said, "paused queue sms") {
@@ -277,7 +289,8 @@ func TestJobsSayWhyTheyWait(t *testing.T) {
 	says("paused", "queue sms is paused")
 	says("full", "queue fax is at its limit (1 of 1 running)")
 	says("first", "")
-	if said, _ := d.cli("queues"); !strings.Contains(said, "queue fax is at its limit (1 of 1 running)") || !strings.Contains(said, "queue sms is paused") || !strings.Contains(said, "no worker takes queue mail") {
+	if said, _ := d.cli("queues"); !strings.Contains(said, "queue fax is at its limit (1 of 1 running)") ||
+		!strings.Contains(said, "queue sms is paused") || !strings.Contains(said, "no worker takes queue mail") {
 		t.Errorf("carillon queues does not say why they wait:\n%s", said)
 	}
 

@@ -80,14 +80,17 @@ func TestCopyOfAWorkersDirectory(t *testing.T) {
 	w := worker(t, n, "w1", "--executors", "shell", "--state-dir", state)
 	x := tieDown(t, n)
 	clone := spawn(t, nil, n.Binary, "worker", "--join", n.Addr, "--executors", "shell", "--state-dir", copyOf(t, state))
-	harness.Eventually(t, 20*time.Second, "the clone is refused", func() bool { return strings.Contains(clone.said(), refusedSaid) })
-	if said := clone.said(); strings.Contains(said, "w1 registered") || strings.Contains(said, "killed process groups") || !strings.Contains(said, state) {
+	harness.Eventually(t, 20*time.Second, "the clone is refused",
+		func() bool { return strings.Contains(clone.said(), refusedSaid) })
+	if said := clone.said(); strings.Contains(said, "w1 registered") || strings.Contains(said, "killed process groups") ||
+		!strings.Contains(said, state) {
 		t.Errorf("it says:\n%s", said)
 	}
 	x.untie()
 	w.signal(syscall.SIGTERM)
 	w.exit()
-	harness.Eventually(t, 20*time.Second, "the name is free", func() bool { return strings.Contains(clone.said(), "w1 registered") })
+	harness.Eventually(t, 20*time.Second, "the name is free",
+		func() bool { return strings.Contains(clone.said(), "w1 registered") })
 }
 
 // TestSameNameOverAFailover: a second worker has the name of one that lives, and the leader is killed. The one whose
@@ -111,11 +114,13 @@ func TestSameNameOverAFailover(t *testing.T) {
 	}
 	harness.Eventually(t, 20*time.Second, "it begins", func() bool { return starts() == 1 })
 	other := spawn(t, nil, leader.Binary, append([]string{"worker", "--name", "w1"}, flags...)...)
-	harness.Eventually(t, 20*time.Second, "the other is refused", func() bool { return strings.Contains(other.said(), refusedSaid) })
+	harness.Eventually(t, 20*time.Second, "the other is refused",
+		func() bool { return strings.Contains(other.said(), refusedSaid) })
 	w.signal(syscall.SIGSTOP)
 	leader.Kill("two workers of one name")
 	next := c.Leader()
-	harness.Eventually(t, 20*time.Second, "the other is refused by the next leader", func() bool { return strings.Contains(other.said(), "has not come to this leader yet") })
+	harness.Eventually(t, 20*time.Second, "the other is refused by the next leader",
+		func() bool { return strings.Contains(other.said(), "has not come to this leader yet") })
 	w.signal(syscall.SIGCONT)
 	if err := os.WriteFile(out+".go", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,9 +157,12 @@ func TestCopyOfANodesDirectory(t *testing.T) {
 	stop(syscall.SIGSTOP) // so that the copy is whole, as a snapshot of a volume is
 	dir := copyOf(t, home.Dir)
 	stop(syscall.SIGCONT)
-	clone := spawn(t, nil, home.Binary, "server", "--node-id", home.ID, "--listen", harness.FreeAddr(t), "--data-dir", dir, "--executors", "shell")
-	harness.Eventually(t, 20*time.Second, "the clone is refused", func() bool { return strings.Contains(clone.said(), refusedSaid) })
-	if said := clone.said(); strings.Contains(said, "killed process groups") || !strings.Contains(said, home.Addr) && !strings.Contains(said, home.Dir) {
+	clone := spawn(t, nil, home.Binary, "server", "--node-id", home.ID, "--listen", harness.FreeAddr(t), "--data-dir",
+		dir, "--executors", "shell")
+	harness.Eventually(t, 20*time.Second, "the clone is refused",
+		func() bool { return strings.Contains(clone.said(), refusedSaid) })
+	if said := clone.said(); strings.Contains(said, "killed process groups") ||
+		!strings.Contains(said, home.Addr) && !strings.Contains(said, home.Dir) {
 		t.Errorf("it says:\n%s", said)
 	}
 	x.untie()

@@ -63,7 +63,8 @@ func (c *crew) add(kind, name, dir string) *member {
 	args := []string{"worker", "--join", c.addrs, "--name", m.name}
 	switch kind {
 	case kindHTTP:
-		args = append(args, "--executors", "http", "--tags", "crew=away", "--slots", "8", "--prefetch", strconv.Itoa(4*c.rng.IntN(2)))
+		args = append(args, "--executors", "http", "--tags", "crew=away", "--slots", "8", "--prefetch",
+			strconv.Itoa(4*c.rng.IntN(2)))
 	case kindCommand:
 		args = append(args, "--executors", "queue", "--queues", kindCommand, "--command", command, "--slots", "4")
 	case kindPull:
@@ -121,7 +122,8 @@ func (c *crew) stop(m *member) {
 	c.t.Helper()
 	m.signal(syscall.SIGTERM)
 	code := m.exit()
-	if how, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && how.Signaled() && how.Signal() == syscall.SIGTERM && m.said() == "" {
+	if how, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && how.Signaled() &&
+		how.Signal() == syscall.SIGTERM && m.said() == "" {
 		return // to listen to signals is the first that it does: it had been started just now, and had not got so far
 	}
 	if code != 0 {
@@ -139,29 +141,31 @@ func crewMain(args string) int {
 	defer stop()
 	const slots = 6
 	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: slots}}
-	err := client.Worker{Addrs: a[1:], Name: a[0], Queue: kindPull, Concurrency: slots, Handler: func(ctx context.Context, run *client.Run) error {
-		var data struct{ URL string }
-		if err := json.Unmarshal(run.Data, &data); err != nil {
-			return client.Permanent(err)
-		}
-		rq, err := http.NewRequestWithContext(ctx, http.MethodPost, data.URL, nil)
-		if err != nil {
-			return client.Permanent(err)
-		}
-		for k, v := range map[string]string{"Idempotency-Key": run.Key, "Carillon-Job": run.JobID.String(), "Carillon-Run": run.RunID, "Carillon-Scheduled-At": run.ScheduledAt.String(),
-			"Carillon-Attempt": strconv.Itoa(run.Attempt), "Carillon-Fence": strconv.FormatUint(run.Fence, 10)} {
-			rq.Header.Set(k, v)
-		}
-		res, err := hc.Do(rq)
-		if err != nil {
-			return err
-		}
-		res.Body.Close()
-		if res.StatusCode/100 != 2 {
-			return fmt.Errorf("the target says %s", res.Status)
-		}
-		return nil
-	}}.Run(ctx)
+	err := client.Worker{Addrs: a[1:], Name: a[0], Queue: kindPull, Concurrency: slots,
+		Handler: func(ctx context.Context, run *client.Run) error {
+			var data struct{ URL string }
+			if err := json.Unmarshal(run.Data, &data); err != nil {
+				return client.Permanent(err)
+			}
+			rq, err := http.NewRequestWithContext(ctx, http.MethodPost, data.URL, nil)
+			if err != nil {
+				return client.Permanent(err)
+			}
+			for k, v := range map[string]string{"Idempotency-Key": run.Key, "Carillon-Job": run.JobID.String(),
+				"Carillon-Run": run.RunID, "Carillon-Scheduled-At": run.ScheduledAt.String(),
+				"Carillon-Attempt": strconv.Itoa(run.Attempt), "Carillon-Fence": strconv.FormatUint(run.Fence, 10)} {
+				rq.Header.Set(k, v)
+			}
+			res, err := hc.Do(rq)
+			if err != nil {
+				return err
+			}
+			res.Body.Close()
+			if res.StatusCode/100 != 2 {
+				return fmt.Errorf("the target says %s", res.Status)
+			}
+			return nil
+		}}.Run(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

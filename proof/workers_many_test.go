@@ -165,7 +165,8 @@ func TestManyWorkers(t *testing.T) {
 		}
 	}
 	if n := byKind[kindHTTP] + byKind[kindPull] + byKind[kindCommand]; n != len(books.Final.History) {
-		t.Errorf("%d of %d attempts were made by none of the crew: %v", len(books.Final.History)-n, len(books.Final.History), byKind)
+		t.Errorf("%d of %d attempts were made by none of the crew: %v", len(books.Final.History)-n, len(books.Final.History),
+			byKind)
 	}
 	if r.Runs != runs {
 		t.Errorf("%d runs, of %d", r.Runs, runs)
@@ -175,6 +176,7 @@ func TestManyWorkers(t *testing.T) {
 	}
 	t.Logf("%d runs in %s (%.0f/s); attempts %v; %d repeated, %d attempts lost with their worker, %d of those given up (at most once)", r.Runs, took.Round(time.Second),
 		float64(r.Runs)/took.Seconds(), byKind, r.Repeated, r.LostWorkers, givenUp)
-	t.Logf("%d workers added, %d killed (%d of them came back as themselves), %d stopped in good order; %d nodes killed", c.counts.added, c.counts.killed, c.counts.back, c.counts.stopped, len(cl.Outages()))
+	t.Logf("%d workers added, %d killed (%d of them came back as themselves), %d stopped in good order; %d nodes killed",
+		c.counts.added, c.counts.killed, c.counts.back, c.counts.stopped, len(cl.Outages()))
 	cl.StopAndCheck()
 }

@@ -71,7 +71,8 @@ func BenchmarkParse(b *testing.B) {
 }
 
 func BenchmarkContains(b *testing.B) {
-	c := Calendar{Timezone: "America/New_York", Dates: []string{"12-25", "2026-07-03"}, Weekdays: []string{"sat"}, Daily: []string{"22:00-06:00"}}
+	c := Calendar{Timezone: "America/New_York", Dates: []string{"12-25", "2026-07-03"}, Weekdays: []string{"sat"},
+		Daily: []string{"22:00-06:00"}}
 	bl, err := c.Compile()
 	if err != nil {
 		b.Fatal(err)

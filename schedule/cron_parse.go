@@ -56,9 +56,11 @@ var fieldSpecs = [6]fieldSpec{
 	fSecond: {"second", 0, 59, 60, nil, saltSecond, 59, "use 0-59, *, a range 0-30, a step */10, a list 0,30 or H"},
 	fMinute: {"minute", 0, 59, 60, nil, saltMinute, 59, "use 0-59, *, a range 0-30, a step */10, a list 0,30 or H"},
 	fHour:   {"hour", 0, 23, 24, nil, saltHour, 23, "use 0-23, *, a range 9-17, a step */2, a list 8,20 or H"},
-	fDom:    {"day of month", 1, 31, 31, nil, saltDom, 28, "use 1-31, *, ?, a range 1-7, a list 1,15, L, L-3, 15W, LW or H"},
-	fMonth:  {"month", 1, 12, 12, monthNames, saltMonth, 12, "use 1-12, JAN-DEC, *, a range, a step */3, a list or H"},
-	fDow:    {"day of week", 0, 7, 7, dayNames, saltDow, 6, "use 0-7 (0 and 7 are Sunday), SUN-SAT, *, ?, a range MON-FRI, a list, 5L (last Friday), 5#2 (second Friday) or H"},
+	fDom: {"day of month", 1, 31, 31, nil, saltDom, 28,
+		"use 1-31, *, ?, a range 1-7, a list 1,15, L, L-3, 15W, LW or H"},
+	fMonth: {"month", 1, 12, 12, monthNames, saltMonth, 12, "use 1-12, JAN-DEC, *, a range, a step */3, a list or H"},
+	fDow: {"day of week", 0, 7, 7, dayNames, saltDow, 6,
+		"use 0-7 (0 and 7 are Sunday), SUN-SAT, *, ?, a range MON-FRI, a list, 5L (last Friday), 5#2 (second Friday) or H"},
 }
 
 var macros = map[string]string{
@@ -101,9 +103,11 @@ func parseCron(expr string) (*cronFields, *Error) {
 		f[fSecond] = append(f[fSecond], term{kind: termValue})
 	case 6:
 	case 7:
-		return nil, scheduleError("drop the last field and use start_at and end_at", "a cron expression with a year field is not supported")
+		return nil, scheduleError("drop the last field and use start_at and end_at",
+			"a cron expression with a year field is not supported")
 	default:
-		return nil, scheduleError("write minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\", with seconds first if there are six",
+		return nil, scheduleError(
+			"write minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\", with seconds first if there are six",
 			"a cron expression has 5 or 6 fields, this one has %d", len(parts))
 	}
 	first := 6 - len(parts)
@@ -155,7 +159,8 @@ func parseTerm(field int, item string) (term, string) {
 			return term{}, "has a step that is not a number from 1 up"
 		}
 		if n > spec.size {
-			return term{}, fmt.Sprintf("has a step beyond the %d values of the field (for longer intervals there is @every)", spec.size)
+			return term{}, fmt.Sprintf("has a step beyond the %d values of the field (for longer intervals there is @every)",
+				spec.size)
 		}
 		step = n
 	}

@@ -76,7 +76,8 @@ func (s *spec) fires(loc *time.Location, gap, overlap string, from, to time.Time
 func genField(t *rapid.T, name string, lo, hi int, set func(v int)) (text string, interval bool) {
 	value := func() int { return rapid.IntRange(lo, hi).Draw(t, name) }
 	step := rapid.IntRange(1, hi-lo+1)
-	switch rapid.SampledFrom([]string{"star", "every", "value", "value", "list", "range", "rangeStep", "open"}).Draw(t, name+" form") {
+	switch rapid.SampledFrom([]string{"star", "every", "value", "value", "list", "range", "rangeStep", "open"}).Draw(t,
+		name+" form") {
 	case "star":
 		for v := lo; v <= hi; v++ {
 			set(v)
@@ -168,7 +169,8 @@ func genDom(t *rapid.T) (string, func(time.Time) bool, bool) {
 
 func genDow(t *rapid.T) (string, func(time.Time) bool, bool) {
 	names := []string{"sun", "Mon", "TUE", "wed", "Thu", "FRI", "sat"}
-	switch rapid.SampledFrom([]string{"any", "any", "plain", "name", "range", "nth", "last", "seven"}).Draw(t, "dow form") {
+	switch rapid.SampledFrom([]string{"any", "any", "plain", "name", "range", "nth", "last", "seven"}).Draw(t,
+		"dow form") {
 	case "any":
 		return rapid.SampledFrom([]string{"*", "?"}).Draw(t, "dow"), func(time.Time) bool { return true }, true
 	case "name":

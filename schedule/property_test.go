@@ -159,7 +159,8 @@ func TestEveryGrid(t *testing.T) {
 func TestBounds(t *testing.T) {
 	at := time.Date(2026, 3, 8, 0, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
-		expr := rapid.SampledFrom([]string{"*/20 * * * *", "30 2 * * *", "0 */3 * * *", "DTSTART:20260301T003000 RRULE:FREQ=HOURLY;INTERVAL=2"}).Draw(t, "expr")
+		expr := rapid.SampledFrom([]string{"*/20 * * * *", "30 2 * * *", "0 */3 * * *",
+			"DTSTART:20260301T003000 RRULE:FREQ=HOURLY;INTERVAL=2"}).Draw(t, "expr")
 		all, err := Parse(expr, Options{Zone: "America/New_York"})
 		if err != nil {
 			t.Fatal(err)

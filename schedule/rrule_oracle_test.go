@@ -151,7 +151,8 @@ func (r *ruleSpec) occurrences(n int, limit time.Time) []time.Time {
 		case yearly:
 			from, to = time.Date(y+step, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(y+step+1, 1, 1, 0, 0, 0, 0, time.UTC)
 		case monthly:
-			from, to = time.Date(y, m+time.Month(step), 1, 0, 0, 0, 0, time.UTC), time.Date(y, m+time.Month(step)+1, 1, 0, 0, 0, 0, time.UTC)
+			from, to = time.Date(y, m+time.Month(step), 1, 0, 0, 0, 0, time.UTC),
+				time.Date(y, m+time.Month(step)+1, 1, 0, 0, 0, 0, time.UTC)
 		case weekly:
 			from = time.Date(y, m, d+7*step, 0, 0, 0, 0, time.UTC)
 			for from.Weekday() != r.wkst {
@@ -244,7 +245,8 @@ func genRule(t *rapid.T) *ruleSpec {
 		interval: rapid.SampledFrom([]int{1, 1, 2, 3, 5, 7, 11, 25, 90}).Draw(t, "interval"),
 		wkst:     time.Weekday(rapid.IntRange(0, 6).Draw(t, "wkst")),
 		start: time.Date(rapid.IntRange(1970, 2100).Draw(t, "year"), time.Month(rapid.IntRange(1, 12).Draw(t, "month")),
-			rapid.IntRange(1, 31).Draw(t, "day"), rapid.IntRange(0, 23).Draw(t, "h"), rapid.IntRange(0, 59).Draw(t, "m"), rapid.IntRange(0, 59).Draw(t, "s"), 0, time.UTC),
+			rapid.IntRange(1, 31).Draw(t, "day"), rapid.IntRange(0, 23).Draw(t, "h"), rapid.IntRange(0, 59).Draw(t, "m"),
+			rapid.IntRange(0, 59).Draw(t, "s"), 0, time.UTC),
 		month:  list("bymonth", 1, 12, false, 3),
 		mday:   list("bymonthday", 1, 31, true, 4),
 		yday:   list("byyearday", 1, 366, true, 8),
@@ -283,7 +285,8 @@ func genRule(t *rapid.T) *ruleSpec {
 
 // limits are how far the oracle goes for each frequency: far enough for the parts to interact, near enough to be done
 // soon.
-var limits = [...]time.Duration{40 * 366 * 24 * time.Hour, 12 * 366 * 24 * time.Hour, 6 * 366 * 24 * time.Hour, 4 * 366 * 24 * time.Hour,
+var limits = [...]time.Duration{40 * 366 * 24 * time.Hour, 12 * 366 * 24 * time.Hour, 6 * 366 * 24 * time.Hour,
+	4 * 366 * 24 * time.Hour,
 	60 * 24 * time.Hour, 40 * time.Hour, 2 * time.Hour}
 
 func TestRuleAgainstOracle(t *testing.T) {
@@ -314,7 +317,8 @@ func TestRuleAgainstOracle(t *testing.T) {
 // TestRuleDates adds and takes away dates and days, and does the same to the oracle's list.
 func TestRuleDates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := &ruleSpec{freq: int(daily), interval: 1, start: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC), wkst: time.Monday, hour: []int{0, 9, 23}, count: 30}
+		r := &ruleSpec{freq: int(daily), interval: 1, start: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC), wkst: time.Monday,
+			hour: []int{0, 9, 23}, count: 30}
 		want := r.occurrences(30, r.start.AddDate(1, 0, 0))
 		text := r.String()
 		hours := rapid.IntRange(0, 20*24)
@@ -328,7 +332,8 @@ func TestRuleDates(t *testing.T) {
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(want)-1), 0, 12).Draw(t, "exdate") {
 			if at := want[min(i, len(want)-1)]; rapid.IntRange(0, 3).Draw(t, "day") == 0 {
 				text += "\nEXDATE:" + at.Format("20060102")
-				want = slices.DeleteFunc(want, func(x time.Time) bool { return x.Truncate(24 * time.Hour).Equal(at.Truncate(24 * time.Hour)) })
+				want = slices.DeleteFunc(want,
+					func(x time.Time) bool { return x.Truncate(24 * time.Hour).Equal(at.Truncate(24 * time.Hour)) })
 			} else {
 				text += "\nEXDATE:" + at.Format("20060102T150405")
 				want = slices.DeleteFunc(want, at.Equal)
@@ -387,7 +392,8 @@ func TestRuleAgainstLibrary(t *testing.T) {
 func TestRuleRandomAccess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := genRule(t)
-		r.start = time.Date(1970+rapid.IntRange(0, 20).Draw(t, "early"), r.start.Month(), r.start.Day(), r.start.Hour(), r.start.Minute(), 0, 0, time.UTC)
+		r.start = time.Date(1970+rapid.IntRange(0, 20).Draw(t, "early"), r.start.Month(), r.start.Day(), r.start.Hour(),
+			r.start.Minute(), 0, 0, time.UTC)
 		s, err := Parse(r.String(), Options{Zone: "America/New_York"})
 		if err != nil {
 			t.Skip()
@@ -419,15 +425,21 @@ func TestRuleDST(t *testing.T) {
 		after      string
 		want       []string
 	}{
-		{"daily in a gap", "DTSTART;TZID=America/New_York:20260301T023000\nRRULE:FREQ=DAILY", Options{}, "2026-03-07T12:00:00Z",
+		{"daily in a gap", "DTSTART;TZID=America/New_York:20260301T023000\nRRULE:FREQ=DAILY", Options{},
+			"2026-03-07T12:00:00Z",
 			[]string{"2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"}},
-		{"daily, gap skipped", "DTSTART;TZID=America/New_York:20260301T023000\nRRULE:FREQ=DAILY", Options{Gap: "skip"}, "2026-03-07T12:00:00Z",
+		{"daily, gap skipped", "DTSTART;TZID=America/New_York:20260301T023000\nRRULE:FREQ=DAILY", Options{Gap: "skip"},
+			"2026-03-07T12:00:00Z",
 			[]string{"2026-03-09T06:30:00Z"}},
-		{"daily in an overlap", "DTSTART:20261001T013000 RRULE:FREQ=DAILY", Options{Zone: "America/New_York"}, "2026-10-31T12:00:00Z",
+		{"daily in an overlap", "DTSTART:20261001T013000 RRULE:FREQ=DAILY", Options{Zone: "America/New_York"},
+			"2026-10-31T12:00:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"}},
-		{"hourly in an overlap", `DTSTART:20261001T003000\nRRULE:FREQ=HOURLY`, Options{Zone: "America/New_York"}, "2026-11-01T05:00:00Z",
+		{"hourly in an overlap", `DTSTART:20261001T003000\nRRULE:FREQ=HOURLY`, Options{Zone: "America/New_York"},
+			"2026-11-01T05:00:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", "2026-11-01T07:30:00Z"}},
-		{"until, an instant in the second pass", "DTSTART;TZID=America/New_York:20261101T000000 RRULE:FREQ=MINUTELY;INTERVAL=20;UNTIL=20261101T062000Z", Options{}, "2026-11-01T05:10:00Z",
+		{"until, an instant in the second pass",
+			"DTSTART;TZID=America/New_York:20261101T000000 RRULE:FREQ=MINUTELY;INTERVAL=20;UNTIL=20261101T062000Z", Options{},
+			"2026-11-01T05:10:00Z",
 			[]string{"2026-11-01T05:20:00Z", "2026-11-01T05:40:00Z", "2026-11-01T06:00:00Z", "2026-11-01T06:20:00Z"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -458,7 +470,8 @@ func TestWeekNumbers(t *testing.T) {
 				return r.weekMask(first, lastOfMonth(at))>>at.Day()&1 != 0
 			}
 			back := of - no + 1
-			if !has(rrule{week: 1 << no}) || has(rrule{week: ^uint64(1 << no)}) || !has(rrule{nweek: 1 << back}) || has(rrule{nweek: ^uint64(1 << back)}) {
+			if !has(rrule{week: 1 << no}) || has(rrule{week: ^uint64(1 << no)}) || !has(rrule{nweek: 1 << back}) ||
+				has(rrule{nweek: ^uint64(1 << back)}) {
 				t.Fatalf("%v, weeks from %v: should be week %d of %d", at, spec.wkst, no, of)
 			}
 		}

@@ -228,7 +228,8 @@ func (s *Schedule) parseRule(set *ruleSet, text string, start int64) error {
 	}
 	r.setTimes(t, sod)
 	if r.unit != 0 && !r.meets() {
-		return scheduleError("change INTERVAL, DTSTART or the BY parts", "the RRULE never fires: its interval never reaches the times of the day that BYHOUR, BYMINUTE and BYSECOND allow")
+		return scheduleError("change INTERVAL, DTSTART or the BY parts",
+			"the RRULE never fires: its interval never reaches the times of the day that BYHOUR, BYMINUTE and BYSECOND allow")
 	}
 	if !r.setPositions(t) {
 		return scheduleError("", "the RRULE never fires: BYSETPOS points behind the end of every set")

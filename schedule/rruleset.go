@@ -79,7 +79,8 @@ func splitProperties(text string) ([]property, *Error) {
 			return nil, scheduleError("use DTSTART, RRULE, RDATE and EXDATE", "%s is not supported", name)
 		default:
 			if len(lines) == 0 {
-				return nil, scheduleError("write DTSTART:20270301T090000 RRULE:FREQ=...", "%s is not DTSTART, RRULE, RDATE or EXDATE", quote(piece))
+				return nil, scheduleError("write DTSTART:20270301T090000 RRULE:FREQ=...",
+					"%s is not DTSTART, RRULE, RDATE or EXDATE", quote(piece))
 			}
 			lines[len(lines)-1] += piece
 		}
@@ -135,7 +136,8 @@ func parseStamp(name, text string) (stamp, *Error) {
 	// time.Parse alone would also take fractions of a second.
 	t, err := time.Parse(layout, local)
 	if err != nil || len(local) != len(layout) {
-		return stamp{}, scheduleError("write 20270301T090000, with a Z at the end for UTC", "%s: %s is not a date and time", name, quote(text))
+		return stamp{}, scheduleError("write 20270301T090000, with a Z at the end for UTC", "%s: %s is not a date and time",
+			name, quote(text))
 	}
 	if t.Year() < minYear || t.Year() > maxYear {
 		return stamp{}, scheduleError("", "%s: %s is outside the years %d to %d", name, quote(text), minYear, maxYear)
@@ -207,7 +209,8 @@ func (s *Schedule) setRuleZone(p property, st stamp, zoneName string) error {
 		return nil
 	}
 	if zoneName != "" && zoneName != name {
-		return &Error{"timezone", "DTSTART is in " + quote(name) + " and the job's timezone is " + quote(zoneName), "keep one of the two"}
+		return &Error{"timezone", "DTSTART is in " + quote(name) + " and the job's timezone is " + quote(zoneName),
+			"keep one of the two"}
 	}
 	z, err := loadZone(name)
 	if err != nil {

@@ -99,14 +99,16 @@ func cutZone(expr, zone string) (rest, name string, err error) {
 	}
 	end := strings.IndexAny(text, " \t\r\n")
 	if end < 0 {
-		return "", "", scheduleError("write the schedule after the zone, as in \"TZ=Europe/London 0 9 * * *\"", "there is only a time zone, no schedule")
+		return "", "", scheduleError("write the schedule after the zone, as in \"TZ=Europe/London 0 9 * * *\"",
+			"there is only a time zone, no schedule")
 	}
 	name = text[:end]
 	if name == "" {
 		return "", "", &Error{"timezone", "the TZ= prefix names no time zone", "use an IANA name such as Europe/London"}
 	}
 	if zone != "" && zone != name {
-		return "", "", &Error{"timezone", "the schedule says " + quote(name) + " and the job's timezone says " + quote(zone), "keep one of the two"}
+		return "", "", &Error{"timezone", "the schedule says " + quote(name) + " and the job's timezone says " + quote(zone),
+			"keep one of the two"}
 	}
 	return strings.TrimSpace(text[end:]), name, nil
 }
@@ -148,11 +150,13 @@ func (s *Schedule) setExpr(expr, zoneName string, o Options) error {
 	lower := strings.ToLower(expr)
 	switch {
 	case expr == "":
-		return scheduleError("use a cron expression, @every, an RRULE, an RFC 3339 instant or @manual", "the schedule is empty")
+		return scheduleError("use a cron expression, @every, an RRULE, an RFC 3339 instant or @manual",
+			"the schedule is empty")
 	case strings.Contains(lower, "rrule:"):
 		return s.setRRule(expr, zoneName, o)
 	case strings.Contains(lower, "freq="):
-		return scheduleError("write DTSTART:20270301T090000 RRULE:FREQ=...", "a recurrence rule needs the words DTSTART: and RRULE:")
+		return scheduleError("write DTSTART:20270301T090000 RRULE:FREQ=...",
+			"a recurrence rule needs the words DTSTART: and RRULE:")
 	case lower == "@manual":
 		s.kind = Manual
 		return nil
@@ -161,13 +165,15 @@ func (s *Schedule) setExpr(expr, zoneName string, o Options) error {
 	case lower[0] == '@':
 		text, ok := macros[lower]
 		if !ok {
-			return scheduleError("use @hourly, @daily, @weekly, @monthly, @yearly, @every 90s or @manual", "unknown schedule %s", quote(expr))
+			return scheduleError("use @hourly, @daily, @weekly, @monthly, @yearly, @every 90s or @manual",
+				"unknown schedule %s", quote(expr))
 		}
 		return s.setCron(text, o)
 	case len(expr) > 4 && expr[4] == '-' && strings.Trim(expr[:4], "0123456789") == "":
 		return s.setInstant(expr)
 	case expr[0] == '+' || strings.HasPrefix(lower, "in "):
-		return scheduleError("write the instant itself, as in 2027-03-01T09:00:00Z (the command line does that for you)", "a time relative to now cannot be stored")
+		return scheduleError("write the instant itself, as in 2027-03-01T09:00:00Z (the command line does that for you)",
+			"a time relative to now cannot be stored")
 	}
 	return s.setCron(expr, o)
 }
@@ -215,7 +221,8 @@ func (s *Schedule) setEvery(text string, o Options) error {
 func (s *Schedule) setInstant(expr string) error {
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(expr))
 	if err != nil {
-		return scheduleError("write it as 2027-03-01T09:00:00Z or 2027-03-01T09:00:00-05:00", "%s is not an RFC 3339 instant with an offset", quote(expr))
+		return scheduleError("write it as 2027-03-01T09:00:00Z or 2027-03-01T09:00:00-05:00",
+			"%s is not an RFC 3339 instant with an offset", quote(expr))
 	}
 	if y := t.UTC().Year(); y < minYear || y > maxYear {
 		return scheduleError("", "%s is outside the years %d to %d", quote(expr), minYear, maxYear)
@@ -233,7 +240,8 @@ func (s *Schedule) mustFire(o Options) error {
 	all := *s
 	all.lo, all.hi = 0, maxUnix*1000
 	if _, ok := all.next(0); !ok {
-		return scheduleError("check day, month and weekday against each other", "the schedule never fires: no date matches it")
+		return scheduleError("check day, month and weekday against each other",
+			"the schedule never fires: no date matches it")
 	}
 	if o.EndAt.IsZero() {
 		return &Error{"start_at", "the schedule does not fire after start_at", "choose an earlier start_at"}

@@ -54,7 +54,8 @@ func TestDST(t *testing.T) {
 			[]string{"2026-03-08T06:45:00Z", "2026-03-08T07:00:00Z", "2026-03-08T07:15:00Z"}},
 		{"many swallowed, one run", "*/5 2 * * *", Options{Zone: ny}, "2026-03-08T06:00:00Z",
 			[]string{"2026-03-08T07:00:00Z", "2026-03-09T06:00:00Z"}},
-		{"skip keeps the instant after", "*/15 * * * *", Options{Zone: ny, Gap: "skip"}, "2026-03-08T06:45:00Z", []string{"2026-03-08T07:00:00Z"}},
+		{"skip keeps the instant after", "*/15 * * * *", Options{Zone: ny, Gap: "skip"}, "2026-03-08T06:45:00Z",
+			[]string{"2026-03-08T07:00:00Z"}},
 		{"fixed time that occurs twice", "30 1 * * *", Options{Zone: ny}, "2026-10-31T12:00:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"}},
 		{"fixed list", "0,30 1 * * *", Options{Zone: ny}, "2026-10-31T12:00:00Z",
@@ -62,14 +63,16 @@ func TestDST(t *testing.T) {
 		{"H alone is fixed", "H(30-30) 1 * * *", Options{Zone: ny}, "2026-10-31T12:00:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"}},
 		{"interval follows real time", "*/30 * * * *", Options{Zone: ny}, "2026-11-01T04:50:00Z",
-			[]string{"2026-11-01T05:00:00Z", "2026-11-01T05:30:00Z", "2026-11-01T06:00:00Z", "2026-11-01T06:30:00Z", "2026-11-01T07:00:00Z"}},
+			[]string{"2026-11-01T05:00:00Z", "2026-11-01T05:30:00Z", "2026-11-01T06:00:00Z", "2026-11-01T06:30:00Z",
+				"2026-11-01T07:00:00Z"}},
 		{"a range is an interval", "30 0-5 * * *", Options{Zone: ny}, "2026-11-01T05:00:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", "2026-11-01T07:30:00Z"}},
 		{"interval, first", "*/30 * * * *", Options{Zone: ny, Overlap: "first"}, "2026-11-01T05:10:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-01T07:00:00Z"}},
 		{"fixed, both", "30 1 * * *", Options{Zone: ny, Overlap: "both"}, "2026-10-31T12:00:00Z",
 			[]string{"2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", "2026-11-02T06:30:00Z"}},
-		{"asked within the second pass", "30 1 * * *", Options{Zone: ny}, "2026-11-01T06:10:00Z", []string{"2026-11-02T06:30:00Z"}},
+		{"asked within the second pass", "30 1 * * *", Options{Zone: ny}, "2026-11-01T06:10:00Z",
+			[]string{"2026-11-02T06:30:00Z"}},
 		{"midnight gap", "0 0 * * *", Options{Zone: "Africa/Cairo"}, "2026-04-22T23:00:00Z",
 			[]string{"2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z"}},
 		{"midnight gap, dated", "15 0 4 11 *", Options{Zone: "America/Sao_Paulo"}, "2018-01-01T00:00:00Z",
@@ -82,7 +85,8 @@ func TestDST(t *testing.T) {
 			[]string{"2011-12-30T10:00:00Z", "2011-12-30T19:00:00Z"}},
 		{"a missing day, dated", "0 9 30 12 *", Options{Zone: "Pacific/Apia"}, "2011-06-01T00:00:00Z",
 			[]string{"2011-12-30T10:00:00Z", "2012-12-29T19:00:00Z"}},
-		{"a missing day, skip", "0 9 30 12 *", Options{Zone: "Pacific/Apia", Gap: "skip"}, "2011-06-01T00:00:00Z", []string{"2012-12-29T19:00:00Z"}},
+		{"a missing day, skip", "0 9 30 12 *", Options{Zone: "Pacific/Apia", Gap: "skip"}, "2011-06-01T00:00:00Z",
+			[]string{"2012-12-29T19:00:00Z"}},
 		{"an offset that changed for good", "0 0 * * *", Options{Zone: "Africa/Monrovia"}, "1972-01-06T12:00:00Z",
 			[]string{"1972-01-07T00:44:30Z", "1972-01-08T00:00:00Z"}},
 	} {
@@ -97,11 +101,17 @@ func TestCron(t *testing.T) {
 	}{
 		{"weekdays", "0 9 * * MON-FRI", "2026-01-02T10:00:00Z", []string{"2026-01-05T09:00:00Z", "2026-01-06T09:00:00Z"}},
 		{"seconds first", "30 0 9 * * *", "2026-01-01T09:00:30Z", []string{"2026-01-02T09:00:30Z"}},
-		{"day of month or day of week", "0 0 13 * 5", "2026-02-06T12:00:00Z", []string{"2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z", "2026-02-27T00:00:00Z", "2026-03-06T00:00:00Z", "2026-03-13T00:00:00Z"}},
+		{"day of month or day of week", "0 0 13 * 5", "2026-02-06T12:00:00Z",
+			[]string{"2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z", "2026-02-27T00:00:00Z", "2026-03-06T00:00:00Z",
+				"2026-03-13T00:00:00Z"}},
 		{"a star narrows", "0 0 */10 * 1", "2026-01-01T00:00:00Z", []string{"2026-05-11T00:00:00Z", "2026-06-01T00:00:00Z"}},
 		{"7 is Sunday", "0 0 * * 7", "2026-01-01T00:00:00Z", []string{"2026-01-04T00:00:00Z"}},
-		{"wrapped weekdays", "0 0 * * FRI-MON", "2026-01-01T00:00:00Z", []string{"2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z", "2026-01-05T00:00:00Z", "2026-01-09T00:00:00Z"}},
-		{"wrapped hours with a step", "0 22-4/2 * * *", "2026-01-01T20:00:00Z", []string{"2026-01-01T22:00:00Z", "2026-01-02T00:00:00Z", "2026-01-02T02:00:00Z", "2026-01-02T04:00:00Z", "2026-01-02T22:00:00Z"}},
+		{"wrapped weekdays", "0 0 * * FRI-MON", "2026-01-01T00:00:00Z",
+			[]string{"2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z", "2026-01-05T00:00:00Z",
+				"2026-01-09T00:00:00Z"}},
+		{"wrapped hours with a step", "0 22-4/2 * * *", "2026-01-01T20:00:00Z",
+			[]string{"2026-01-01T22:00:00Z", "2026-01-02T00:00:00Z", "2026-01-02T02:00:00Z", "2026-01-02T04:00:00Z",
+				"2026-01-02T22:00:00Z"}},
 		{"last day", "0 0 L * *", "2028-01-31T00:00:00Z", []string{"2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z"}},
 		{"before the last day", "0 0 L-3 2 ?", "2026-01-01T00:00:00Z", []string{"2026-02-25T00:00:00Z"}},
 		{"nearest weekday, Saturday", "0 0 15W 8 *", "2026-01-01T00:00:00Z", []string{"2026-08-14T00:00:00Z"}},
@@ -111,13 +121,15 @@ func TestCron(t *testing.T) {
 		{"last Friday", "0 0 ? * 5L", "2026-01-01T00:00:00Z", []string{"2026-01-30T00:00:00Z", "2026-02-27T00:00:00Z"}},
 		{"third Friday", "0 0 * * fri#3", "2026-01-01T00:00:00Z", []string{"2026-01-16T00:00:00Z", "2026-02-20T00:00:00Z"}},
 		{"leap day", "0 0 29 2 *", "2096-03-01T00:00:00Z", []string{"2104-02-29T00:00:00Z"}}, // 2100 has none
-		{"leap day on a Sunday", "0 0 29 2 */7", "2026-01-01T00:00:00Z", []string{"2032-02-29T00:00:00Z", "2060-02-29T00:00:00Z", "2088-02-29T00:00:00Z", "2128-02-29T00:00:00Z"}},
+		{"leap day on a Sunday", "0 0 29 2 */7", "2026-01-01T00:00:00Z",
+			[]string{"2032-02-29T00:00:00Z", "2060-02-29T00:00:00Z", "2088-02-29T00:00:00Z", "2128-02-29T00:00:00Z"}},
 		{"@hourly", "@hourly", "2026-01-01T00:30:00Z", []string{"2026-01-01T01:00:00Z"}},
 		{"@midnight", "@Midnight", "2026-01-01T00:30:00Z", []string{"2026-01-02T00:00:00Z"}},
 		{"@weekly", "@weekly", "2026-01-01T00:30:00Z", []string{"2026-01-04T00:00:00Z"}},
 		{"@monthly", "@monthly", "2026-01-01T00:30:00Z", []string{"2026-02-01T00:00:00Z"}},
 		{"@annually", " @annually ", "2026-01-01T00:30:00Z", []string{"2027-01-01T00:00:00Z"}},
-		{"zone in the expression", "CRON_TZ=Asia/Kolkata 0 9 * * *", "2026-01-01T00:00:00Z", []string{"2026-01-01T03:30:00Z"}},
+		{"zone in the expression", "CRON_TZ=Asia/Kolkata 0 9 * * *", "2026-01-01T00:00:00Z",
+			[]string{"2026-01-01T03:30:00Z"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { checkNext(t, mustParse(t, tc.expr, Options{}), tc.after, tc.want) })
 	}
@@ -182,19 +194,28 @@ func TestRefused(t *testing.T) {
 		{"rule without words", "FREQ=DAILY", Options{}, "schedule", "RRULE:"},
 		{"rule without FREQ", "DTSTART:20260101T000000 RRULE:COUNT=3", Options{}, "schedule", "FREQ"},
 		{"rule, unknown part", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;BYEASTER=1", Options{}, "schedule", "BYEASTER"},
-		{"rule, count and until", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;COUNT=3;UNTIL=20270101T000000", Options{}, "schedule", "exclude"},
+		{"rule, count and until", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;COUNT=3;UNTIL=20270101T000000", Options{},
+			"schedule", "exclude"},
 		{"rule, part twice", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;COUNT=3;COUNT=4", Options{}, "schedule", "twice"},
-		{"rule, two rules", "DTSTART:20260101T000000 RRULE:FREQ=DAILY RRULE:FREQ=DAILY", Options{}, "schedule", "more than one"},
+		{"rule, two rules", "DTSTART:20260101T000000 RRULE:FREQ=DAILY RRULE:FREQ=DAILY", Options{}, "schedule",
+			"more than one"},
 		{"rule, hour", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;BYHOUR=24", Options{}, "schedule", "BYHOUR"},
 		{"rule, sixth Monday", "DTSTART:20260101T000000 RRULE:FREQ=MONTHLY;BYDAY=6MO", Options{}, "schedule", "five"},
 		{"rule, numbered weekday", "DTSTART:20260101T000000 RRULE:FREQ=WEEKLY;BYDAY=1MO", Options{}, "schedule", "BYDAY"},
-		{"rule, never meets", "DTSTART:20260101T000000 RRULE:FREQ=HOURLY;INTERVAL=2;BYHOUR=1", Options{}, "schedule", "never"},
-		{"rule, never meets by date", "DTSTART:20260105T000000 RRULE:FREQ=HOURLY;INTERVAL=168;BYDAY=TU", Options{}, "schedule", "never"},
-		{"rule, no such date", "DTSTART:20260101T000000 RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30;BYHOUR=3", Options{}, "schedule", "never"},
-		{"rule, all excluded", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;COUNT=2 EXDATE:20260101,20260102", Options{}, "schedule", "never"},
-		{"rule, until before start", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;UNTIL=20251231T000000", Options{}, "schedule", "never"},
-		{"rule, zones differ", "DTSTART;TZID=Europe/London:20260101T000000 RRULE:FREQ=DAILY", Options{Zone: "UTC"}, "timezone", "keep one"},
-		{"rule, UTC in a zone", "DTSTART:20260101T000000Z RRULE:FREQ=DAILY", Options{Zone: "Europe/London"}, "timezone", "keep one"},
+		{"rule, never meets", "DTSTART:20260101T000000 RRULE:FREQ=HOURLY;INTERVAL=2;BYHOUR=1", Options{}, "schedule",
+			"never"},
+		{"rule, never meets by date", "DTSTART:20260105T000000 RRULE:FREQ=HOURLY;INTERVAL=168;BYDAY=TU", Options{},
+			"schedule", "never"},
+		{"rule, no such date", "DTSTART:20260101T000000 RRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30;BYHOUR=3", Options{},
+			"schedule", "never"},
+		{"rule, all excluded", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;COUNT=2 EXDATE:20260101,20260102", Options{},
+			"schedule", "never"},
+		{"rule, until before start", "DTSTART:20260101T000000 RRULE:FREQ=DAILY;UNTIL=20251231T000000", Options{}, "schedule",
+			"never"},
+		{"rule, zones differ", "DTSTART;TZID=Europe/London:20260101T000000 RRULE:FREQ=DAILY", Options{Zone: "UTC"},
+			"timezone", "keep one"},
+		{"rule, UTC in a zone", "DTSTART:20260101T000000Z RRULE:FREQ=DAILY", Options{Zone: "Europe/London"}, "timezone",
+			"keep one"},
 		{"rule, EXRULE", "DTSTART:20260101T000000 RRULE:FREQ=DAILY EXRULE:FREQ=WEEKLY", Options{}, "schedule", "EXRULE"},
 		{"rule, date", "DTSTART:20260230T000000 RRULE:FREQ=DAILY", Options{}, "schedule", "DTSTART"},
 		{"rule, before 1970", "DTSTART:19691231T000000 RRULE:FREQ=DAILY", Options{}, "schedule", "1970"},
@@ -219,24 +240,39 @@ func TestRuleForms(t *testing.T) {
 		zone       string
 		want       []string
 	}{
-		{"lines", "DTSTART;TZID=Europe/London:20260601T090000\r\nRRULE:FREQ=DAILY;COUNT=2", "", []string{"2026-06-01T08:00:00Z", "2026-06-02T08:00:00Z"}},
+		{"lines", "DTSTART;TZID=Europe/London:20260601T090000\r\nRRULE:FREQ=DAILY;COUNT=2", "",
+			[]string{"2026-06-01T08:00:00Z", "2026-06-02T08:00:00Z"}},
 		{"two characters for a line end", `DTSTART:20260601T090000\nRRULE:FREQ=DAILY`, "", []string{"2026-06-01T09:00:00Z"}},
-		{"spaces, small letters", "dtstart:20260601t090000z rrule:freq=daily;byhour=10", "", []string{"2026-06-01T10:00:00Z"}},
-		{"folded", "DTSTART:20260601T090000\r\nRRULE:FREQ=DAILY;BYH\r\n OUR=10,\r\n 11", "", []string{"2026-06-01T10:00:00Z", "2026-06-01T11:00:00Z"}},
+		{"spaces, small letters", "dtstart:20260601t090000z rrule:freq=daily;byhour=10", "",
+			[]string{"2026-06-01T10:00:00Z"}},
+		{"folded", "DTSTART:20260601T090000\r\nRRULE:FREQ=DAILY;BYH\r\n OUR=10,\r\n 11", "",
+			[]string{"2026-06-01T10:00:00Z", "2026-06-01T11:00:00Z"}},
 		{"rule first", "RRULE:FREQ=DAILY\nDTSTART:20260601T090000", "Europe/London", []string{"2026-06-01T08:00:00Z"}},
 		{"a date", "DTSTART;VALUE=DATE:20260601 RRULE:FREQ=DAILY", "", []string{"2026-06-01T00:00:00Z"}},
 		{"UTC under another name", "DTSTART:20260601T090000Z RRULE:FREQ=DAILY", "Etc/UTC", []string{"2026-06-01T09:00:00Z"}},
-		{"exdate", "DTSTART:20260601T090000 RRULE:FREQ=DAILY EXDATE:20260602T090000,20260603T090000", "", []string{"2026-06-01T09:00:00Z", "2026-06-04T09:00:00Z"}},
-		{"exdate in UTC", "DTSTART;TZID=Europe/London:20260601T090000 RRULE:FREQ=DAILY EXDATE:20260602T080000Z", "", []string{"2026-06-01T08:00:00Z", "2026-06-03T08:00:00Z"}},
-		{"exdate in a zone", "DTSTART;TZID=Europe/London:20260601T090000 RRULE:FREQ=DAILY EXDATE;TZID=Europe/Paris:20260602T100000", "", []string{"2026-06-01T08:00:00Z", "2026-06-03T08:00:00Z"}},
-		{"exdate, a day", "DTSTART:20260601T230000 RRULE:FREQ=HOURLY EXDATE;VALUE=DATE:20260602", "", []string{"2026-06-01T23:00:00Z", "2026-06-03T00:00:00Z"}},
-		{"rdate", "DTSTART:20260601T090000 RRULE:FREQ=DAILY;COUNT=1 RDATE:20260501T100000,20260701T100000", "", []string{"2026-05-01T10:00:00Z", "2026-06-01T09:00:00Z", "2026-07-01T10:00:00Z"}},
-		{"until, a day", "DTSTART:20260601T090000 RRULE:FREQ=DAILY;UNTIL=20260602", "", []string{"2026-06-01T09:00:00Z", "2026-06-02T09:00:00Z", ""}},
-		{"weekdays of both kinds", "DTSTART:20260601T090000 RRULE:FREQ=MONTHLY;BYDAY=1MO,-1FR", "", []string{"2026-06-01T09:00:00Z", "2026-06-26T09:00:00Z", "2026-07-06T09:00:00Z"}},
-		{"last workday", "DTSTART:20260601T090000 RRULE:FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1", "", []string{"2026-06-30T09:00:00Z", "2026-07-31T09:00:00Z", "2026-08-31T09:00:00Z"}},
-		{"every other week", "DTSTART:20260603T090000 RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,WE", "", []string{"2026-06-03T09:00:00Z", "2026-06-15T09:00:00Z", "2026-06-17T09:00:00Z"}},
-		{"Friday the 13th", "DTSTART:20260101T000000 RRULE:FREQ=MONTHLY;BYDAY=FR;BYMONTHDAY=13", "", []string{"2026-02-13T00:00:00Z", "2026-03-13T00:00:00Z", "2026-11-13T00:00:00Z"}},
-		{"week number", "DTSTART:20260101T000000 RRULE:FREQ=YEARLY;BYWEEKNO=53;BYDAY=FR", "", []string{"2027-01-01T00:00:00Z", "2032-12-31T00:00:00Z"}},
+		{"exdate", "DTSTART:20260601T090000 RRULE:FREQ=DAILY EXDATE:20260602T090000,20260603T090000", "",
+			[]string{"2026-06-01T09:00:00Z", "2026-06-04T09:00:00Z"}},
+		{"exdate in UTC", "DTSTART;TZID=Europe/London:20260601T090000 RRULE:FREQ=DAILY EXDATE:20260602T080000Z", "",
+			[]string{"2026-06-01T08:00:00Z", "2026-06-03T08:00:00Z"}},
+		{"exdate in a zone",
+			"DTSTART;TZID=Europe/London:20260601T090000 RRULE:FREQ=DAILY EXDATE;TZID=Europe/Paris:20260602T100000", "",
+			[]string{"2026-06-01T08:00:00Z", "2026-06-03T08:00:00Z"}},
+		{"exdate, a day", "DTSTART:20260601T230000 RRULE:FREQ=HOURLY EXDATE;VALUE=DATE:20260602", "",
+			[]string{"2026-06-01T23:00:00Z", "2026-06-03T00:00:00Z"}},
+		{"rdate", "DTSTART:20260601T090000 RRULE:FREQ=DAILY;COUNT=1 RDATE:20260501T100000,20260701T100000", "",
+			[]string{"2026-05-01T10:00:00Z", "2026-06-01T09:00:00Z", "2026-07-01T10:00:00Z"}},
+		{"until, a day", "DTSTART:20260601T090000 RRULE:FREQ=DAILY;UNTIL=20260602", "",
+			[]string{"2026-06-01T09:00:00Z", "2026-06-02T09:00:00Z", ""}},
+		{"weekdays of both kinds", "DTSTART:20260601T090000 RRULE:FREQ=MONTHLY;BYDAY=1MO,-1FR", "",
+			[]string{"2026-06-01T09:00:00Z", "2026-06-26T09:00:00Z", "2026-07-06T09:00:00Z"}},
+		{"last workday", "DTSTART:20260601T090000 RRULE:FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1", "",
+			[]string{"2026-06-30T09:00:00Z", "2026-07-31T09:00:00Z", "2026-08-31T09:00:00Z"}},
+		{"every other week", "DTSTART:20260603T090000 RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,WE", "",
+			[]string{"2026-06-03T09:00:00Z", "2026-06-15T09:00:00Z", "2026-06-17T09:00:00Z"}},
+		{"Friday the 13th", "DTSTART:20260101T000000 RRULE:FREQ=MONTHLY;BYDAY=FR;BYMONTHDAY=13", "",
+			[]string{"2026-02-13T00:00:00Z", "2026-03-13T00:00:00Z", "2026-11-13T00:00:00Z"}},
+		{"week number", "DTSTART:20260101T000000 RRULE:FREQ=YEARLY;BYWEEKNO=53;BYDAY=FR", "",
+			[]string{"2027-01-01T00:00:00Z", "2032-12-31T00:00:00Z"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := mustParse(t, tc.expr, Options{Zone: tc.zone})
@@ -280,7 +316,8 @@ func TestInstantAndManual(t *testing.T) {
 	if n, more := m.Count(time.Time{}, at, 5); n != 0 || more {
 		t.Fatal(n, more)
 	}
-	for k, want := range map[Kind]string{Cron: "cron", Every: "every", RRule: "rrule", Instant: "instant", Manual: "manual"} {
+	for k, want := range map[Kind]string{Cron: "cron", Every: "every", RRule: "rrule", Instant: "instant",
+		Manual: "manual"} {
 		if k.String() != want {
 			t.Errorf("%v, want %s", k, want)
 		}
@@ -354,7 +391,8 @@ func TestStableHashes(t *testing.T) {
 		step, _ := mustParse(t, "H/15 H(9-17) * * *", Options{Seed: tc.seed}).Next(at)
 		every, _ := mustParse(t, "@every 1h", Options{Seed: tc.seed}).Next(at)
 		delay := mustParse(t, "@daily", Options{Seed: tc.seed, Jitter: 30 * time.Minute}).Delay()
-		if h.Format(time.RFC3339) != tc.h || step.Format(time.RFC3339) != tc.step || every.UnixMilli() != tc.every || delay != tc.delay {
+		if h.Format(time.RFC3339) != tc.h || step.Format(time.RFC3339) != tc.step || every.UnixMilli() != tc.every ||
+			delay != tc.delay {
 			t.Errorf("%d: %s %s %d %v", tc.seed, h.Format(time.RFC3339), step.Format(time.RFC3339), every.UnixMilli(), delay)
 		}
 	}
@@ -385,7 +423,8 @@ func TestSpread(t *testing.T) {
 
 // TestConcurrent is for the race detector.
 func TestConcurrent(t *testing.T) {
-	s := mustParse(t, "DTSTART:20260601T090000 RRULE:FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1", Options{Zone: "America/New_York"})
+	s := mustParse(t, "DTSTART:20260601T090000 RRULE:FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1",
+		Options{Zone: "America/New_York"})
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -410,11 +449,16 @@ func TestPreview(t *testing.T) {
 		expr, gap, after string
 		want             []Fire
 	}{
-		{"30 2 * * *", "", "2026-03-07T12:00:00Z", []Fire{{Note: "moved from 02:30, which does not exist: the clock goes from 02:00 to 03:00"}, {}}},
-		{"*/30 * * * *", "", "2026-03-08T06:20:00Z", []Fire{{}, {Note: "the clock goes from 02:00 to 03:00; what falls between has no run of its own"}, {}}},
-		{"30 2 * * *", "skip", "2026-03-07T12:00:00Z", []Fire{{Note: "2026-03-08 02:30 before this is skipped: the clock goes from 02:00 to 03:00"}, {}}},
+		{"30 2 * * *", "", "2026-03-07T12:00:00Z",
+			[]Fire{{Note: "moved from 02:30, which does not exist: the clock goes from 02:00 to 03:00"}, {}}},
+		{"*/30 * * * *", "", "2026-03-08T06:20:00Z",
+			[]Fire{{}, {Note: "the clock goes from 02:00 to 03:00; what falls between has no run of its own"}, {}}},
+		{"30 2 * * *", "skip", "2026-03-07T12:00:00Z",
+			[]Fire{{Note: "2026-03-08 02:30 before this is skipped: the clock goes from 02:00 to 03:00"}, {}}},
 		{"30 1 * * *", "", "2026-10-31T12:00:00Z", []Fire{{Note: "this time occurs twice; it runs only the first time"}, {}}},
-		{"30 * * * *", "skip", "2026-11-01T05:00:00Z", []Fire{{Note: "this time occurs twice; this is the first"}, {Note: "this time occurs twice; this is the second"}, {}}},
+		{"30 * * * *", "skip", "2026-11-01T05:00:00Z",
+			[]Fire{{Note: "this time occurs twice; this is the first"}, {Note: "this time occurs twice; this is the second"},
+				{}}},
 		{"@every 1h", "", "2026-11-01T05:00:00Z", []Fire{{}, {}, {}}},
 	} {
 		s := mustParse(t, tc.expr, Options{Zone: "America/New_York", Gap: tc.gap})

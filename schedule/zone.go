@@ -50,7 +50,8 @@ func loadZone(name string) (*zone, error) {
 // loadLocation returns nil for what is not the name of a zone. "Local" would make a job depend on the node it is on,
 // and the "right/" zones count leap seconds, which Unix time does not have.
 func loadLocation(name string) *time.Location {
-	if len(name) > 64 || name == "Local" || name == "localtime" || strings.HasPrefix(name, "right/") || strings.HasPrefix(name, "posix/") {
+	if len(name) > 64 || name == "Local" || name == "localtime" || strings.HasPrefix(name, "right/") ||
+		strings.HasPrefix(name, "posix/") {
 		return nil
 	}
 	loc, err := time.LoadLocation(name)

@@ -11,7 +11,8 @@ import (
 
 // TestZoneTable compares our list of segments with package time, also in the years beyond the tables of the zones.
 func TestZoneTable(t *testing.T) {
-	for _, name := range []string{"America/New_York", "Europe/Dublin", "Australia/Lord_Howe", "Africa/Casablanca", "Pacific/Apia", "Africa/Monrovia"} {
+	for _, name := range []string{"America/New_York", "Europe/Dublin", "Australia/Lord_Howe", "Africa/Casablanca",
+		"Pacific/Apia", "Africa/Monrovia"} {
 		z, err := loadZone(name)
 		if err != nil {
 			t.Fatal(err)
@@ -55,8 +56,10 @@ func TestZonesAreTame(t *testing.T) {
 		}
 		for i := 1; i < len(z.segs); i++ {
 			shift := z.segs[i].off - z.segs[i-1].off
-			if max(shift, -shift) > day || z.end(i)-z.segs[i].start < 3*day || i > 1 && z.segs[i].start-z.segs[i-1].start < 3*day {
-				t.Errorf("%s changes by %d s at %v, for %d h", f.Name, shift, time.Unix(z.segs[i].start, 0).UTC(), (z.end(i)-z.segs[i].start)/3600)
+			if max(shift, -shift) > day || z.end(i)-z.segs[i].start < 3*day ||
+				i > 1 && z.segs[i].start-z.segs[i-1].start < 3*day {
+				t.Errorf("%s changes by %d s at %v, for %d h", f.Name, shift, time.Unix(z.segs[i].start, 0).UTC(),
+					(z.end(i)-z.segs[i].start)/3600)
 			}
 		}
 	}
@@ -67,7 +70,8 @@ func TestCivil(t *testing.T) {
 	d := int64(-800)
 	for at := time.Unix(d*day, 0).UTC(); at.Year() <= maxYear+1; at = at.AddDate(0, 0, 1) {
 		y, m, dom := civil(d)
-		if y != at.Year() || m != int(at.Month()) || dom != at.Day() || dayOf(y, m, dom) != d || weekday(d) != int(at.Weekday()) || daysIn(y, m) != lastOfMonth(at) {
+		if y != at.Year() || m != int(at.Month()) || dom != at.Day() || dayOf(y, m, dom) != d ||
+			weekday(d) != int(at.Weekday()) || daysIn(y, m) != lastOfMonth(at) {
 			t.Fatalf("%d is %d-%d-%d, want %v", d, y, m, dom, at)
 		}
 		d++

@@ -123,7 +123,8 @@ type pipeline struct {
 	patience time.Duration
 }
 
-func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	t := time.AfterFunc(p.patience, func() { _ = p.Close() })
 	defer t.Stop()
 	return p.AppendPipeline.AppendEntries(req, resp)

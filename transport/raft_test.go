@@ -70,7 +70,8 @@ var rpcs = map[string]func(tr *raft.NetworkTransport, to raft.ServerAddress, ter
 	"snapshot": func(tr *raft.NetworkTransport, to raft.ServerAddress, term uint64) error {
 		var res raft.InstallSnapshotResponse
 		data := bytes.Repeat([]byte("x"), 1<<20)
-		err := tr.InstallSnapshot("b", to, &raft.InstallSnapshotRequest{Term: term, Size: int64(len(data))}, &res, bytes.NewReader(data))
+		err := tr.InstallSnapshot("b", to, &raft.InstallSnapshotRequest{Term: term, Size: int64(len(data))}, &res,
+			bytes.NewReader(data))
 		return check(err, res.Term, term)
 	},
 	"pipeline": func(tr *raft.NetworkTransport, to raft.ServerAddress, term uint64) error {
@@ -384,7 +385,8 @@ func startMember(t *testing.T, id, addr string, store *raft.InmemStore) *member 
 	logger := hclog.New(&hclog.LoggerOptions{Output: m.log, Level: hclog.Debug})
 	cfg := raft.DefaultConfig()
 	cfg.LocalID, cfg.Logger = raft.ServerID(id), logger
-	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 150*time.Millisecond
+	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond,
+		150*time.Millisecond
 	r, err := raft.NewRaft(cfg, m.fsm, store, store, raft.NewDiscardSnapshotStore(), NewRaftTransport(m.layer, logger))
 	if err != nil {
 		t.Fatal(err)

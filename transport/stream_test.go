@@ -293,7 +293,8 @@ func TestLayerCloseUnblocksAndClosesConnections(t *testing.T) {
 }
 
 func FuzzHello(f *testing.F) {
-	seed, _ := appendHello(nil, Hello{ClusterID: "cluster", Epoch: 3, NodeID: "n1", InstanceID: "instance", Address: "n1:7400", Index: 9})
+	seed, _ := appendHello(nil,
+		Hello{ClusterID: "cluster", Epoch: 3, NodeID: "n1", InstanceID: "instance", Address: "n1:7400", Index: 9})
 	f.Add(seed)
 	f.Add([]byte{})
 	f.Add([]byte{verdictRefused, 'n', 'o'})

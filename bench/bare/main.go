@@ -64,7 +64,8 @@ func run(runs, jobs, batch, flight int, dir string, node int, list string) (err 
 		ln.Close()
 	}
 	for i := 1; i < 3; i++ {
-		c := exec.Command(os.Args[0], "-node", strconv.Itoa(i), "-jobs", strconv.Itoa(jobs), "-dir", dir, "-addrs", strings.Join(addrs, ","))
+		c := exec.Command(os.Args[0], "-node", strconv.Itoa(i), "-jobs", strconv.Itoa(jobs), "-dir", dir, "-addrs",
+			strings.Join(addrs, ","))
 		c.Stderr = os.Stderr
 		in, err := c.StdinPipe()
 		if err != nil {
@@ -92,7 +93,8 @@ func run(runs, jobs, batch, flight int, dir string, node int, list string) (err 
 		return err
 	}
 	took := time.Since(begin)
-	fmt.Printf("%d runs claimed and completed in %.2f s: %.0f/s (batches of %d, %d in flight, %d jobs)\n", runs, took.Seconds(), float64(runs)/took.Seconds(), batch, flight, jobs)
+	fmt.Printf("%d runs claimed and completed in %.2f s: %.0f/s (batches of %d, %d in flight, %d jobs)\n", runs,
+		took.Seconds(), float64(runs)/took.Seconds(), batch, flight, jobs)
 	return n.raft.Shutdown().Error()
 }
 
@@ -103,7 +105,8 @@ func open(i, jobs int, dir string, addrs []string) (*node, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	db, err := bbolt.Open(filepath.Join(dir, "state.db"), 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, InitialMmapSize: 64 << 30})
+	db, err := bbolt.Open(filepath.Join(dir, "state.db"), 0o600,
+		&bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, InitialMmapSize: 64 << 30})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +114,8 @@ func open(i, jobs int, dir string, addrs []string) (*node, error) {
 	if err := f.fill(jobs); err != nil {
 		return nil, err
 	}
-	logs, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "raft.db"), BoltOptions: &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, InitialMmapSize: 4 << 30}})
+	logs, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "raft.db"),
+		BoltOptions: &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, InitialMmapSize: 4 << 30}})
 	if err != nil {
 		return nil, err
 	}

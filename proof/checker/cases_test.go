@@ -21,7 +21,8 @@ func forcedAgain(s *scene, wait int64) *Input {
 	runs(s, 1, 3)
 	k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
 	for _, at := range []int64{minute(3) + 10_000, minute(3) + 20_000} {
-		s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}, Force: at > minute(3)+10_000}, at)
+		s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At),
+			Times: []job.Instant{job.Instant(k.At)}, Force: at > minute(3)+10_000}, at)
 		s.attempt(k, 1, worker, at, 1000, Failed, job.RunFailed, job.ReasonNone)
 		s.attempt(k, 2, worker, at+1000+wait, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
 	}
@@ -41,8 +42,9 @@ func oneOffAgain(s *scene, edited bool) *Input {
 	own := s.spec.Schedule
 	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))
 	s.seq++
-	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
-		Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
+	s.in.Final.History = append(s.in.Final.History,
+		job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
+			Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
 	if edited {
 		s.update(minute(5)+10_000, func(spec *job.Spec) { spec.Schedule = "* * * * *" })
 		s.update(minute(5)+20_000, func(spec *job.Spec) { spec.Schedule = own })
@@ -61,7 +63,8 @@ func forcedOnce(s *scene, times int) *Input {
 	for i := range int64(times) {
 		at := minute(3) + 10_000*(i+1)
 		if i < 2 {
-			s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}, Force: i > 0}, at)
+			s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At),
+				Times: []job.Instant{job.Instant(k.At)}, Force: i > 0}, at)
 		}
 		s.attempt(k, 1, worker, at, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
 	}
@@ -84,8 +87,9 @@ func canceledOneOff(s *scene, count int) *Input {
 	at := minute(4) + 20_000
 	s.call(Call{Kind: CallCancel, Count: 1}, minute(1))
 	s.seq++
-	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
-		Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
+	s.in.Final.History = append(s.in.Final.History,
+		job.Run{JobID: jobA, First: job.Instant(at), Last: job.Instant(at), Count: 1, Status: job.RunCanceled,
+			Reason: job.ReasonCanceled, FinishedAt: job.Instant(minute(1)), Seq: s.seq})
 	s.update(minute(2)-10_000, func(spec *job.Spec) { spec.Schedule = "* * * * *" })
 	s.run(2)
 	s.call(Call{Kind: CallPause}, minute(2)+10_000)

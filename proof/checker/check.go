@@ -27,7 +27,8 @@ type checker struct {
 	effects   map[uint64][]*Effect
 	keyOf     map[string]job.RunKey
 	handedAt  map[uint64]int64 // by fence: when its assignment first reached a worker
-	behind    map[uint64]int64 // by seq: when a record with a stamp of a clock that was behind was committed, at the latest
+	// by seq: when a record with a stamp of a clock that was behind was committed, at the latest
+	behind map[uint64]int64
 }
 
 // gap is a record of occurrences that did not run.
@@ -61,7 +62,8 @@ type attempt struct {
 // Check holds an input against every rule.
 func Check(in *Input) Report {
 	c := &checker{in: in, ttl: in.TTL.Milliseconds(), clock: in.ClockError.Milliseconds(), lives: map[job.ID]*life{},
-		calendars: map[string][]*change{}, claims: map[uint64]*attempt{}, effects: map[uint64][]*Effect{}, keyOf: map[string]job.RunKey{}}
+		calendars: map[string][]*change{}, claims: map[uint64]*attempt{}, effects: map[uint64][]*Effect{},
+		keyOf: map[string]job.RunKey{}}
 	if c.ttl == 0 {
 		c.ttl = defaultTTL.Milliseconds()
 	}
@@ -148,7 +150,8 @@ func (c *checker) sortHistory() {
 		seq = max(seq, h.Seq)
 		l := c.lives[h.JobID]
 		if l == nil {
-			c.bad(RuleInvented, nil, int64(h.First+h.ScheduledAt), "record %d is about %s, which was never created", h.Seq, h.JobID)
+			c.bad(RuleInvented, nil, int64(h.First+h.ScheduledAt), "record %d is about %s, which was never created", h.Seq,
+				h.JobID)
 			continue
 		}
 		if h.RunID == "" {
@@ -162,7 +165,8 @@ func (c *checker) sortHistory() {
 		_, r := c.lifeOfRun(k)
 		if h.Attempt == 0 || h.Fence == 0 {
 			r.closed = append(r.closed, h)
-			if h.Status == job.RunSucceeded || h.Status == job.RunFailed || h.Status == job.RunDead || h.Status == job.RunLost && !c.lostRestored(&h) {
+			if h.Status == job.RunSucceeded || h.Status == job.RunFailed || h.Status == job.RunDead ||
+				h.Status == job.RunLost && !c.lostRestored(&h) {
 				c.bad(RuleCommitted, l, k.At, "record %d says %s, and no worker ever had it", h.Seq, h.Status)
 			}
 			continue
@@ -233,7 +237,8 @@ func (c *checker) addGap(l *life, h job.Run, pending bool) {
 
 func (c *checker) addAttempt(l *life, r *runLife, a *attempt) {
 	if other := c.claims[a.Fence]; other != nil {
-		c.bad(RuleFence, l, a.key.At, "fence %d was given out twice: to attempt %d of this run and to attempt %d of %s", a.Fence, a.Attempt, other.Attempt, other.RunID)
+		c.bad(RuleFence, l, a.key.At, "fence %d was given out twice: to attempt %d of this run and to attempt %d of %s",
+			a.Fence, a.Attempt, other.Attempt, other.RunID)
 	} else {
 		c.claims[a.Fence] = a
 	}
@@ -248,7 +253,8 @@ func (c *checker) fences() {
 	for _, f := range slices.Sorted(maps.Keys(c.claims)) {
 		a := c.claims[f]
 		if last != nil && a.ClaimedAt != 0 && int64(a.ClaimedAt) < int64(last.ClaimedAt)-c.clock {
-			c.bad(RuleFence, c.lives[a.key.Job], a.key.At, "fence %d was claimed at %s, the lower fence %d of %s later, at %s", f, a.ClaimedAt, last.Fence, last.RunID, last.ClaimedAt)
+			c.bad(RuleFence, c.lives[a.key.Job], a.key.At, "fence %d was claimed at %s, the lower fence %d of %s later, at %s",
+				f, a.ClaimedAt, last.Fence, last.RunID, last.ClaimedAt)
 		}
 		last = a
 	}
@@ -260,7 +266,8 @@ func (c *checker) sortEffects() {
 		e := &c.in.Effects[i]
 		l := c.lives[e.Run.Job]
 		if others := c.effects[e.Fence]; len(others) > 0 {
-			c.bad(RuleLive, l, e.Run.At, "fence %d was started twice: by %s at %s and by %s at %s", e.Fence, others[0].Worker, others[0].Start, e.Worker, e.Start)
+			c.bad(RuleLive, l, e.Run.At, "fence %d was started twice: by %s at %s and by %s at %s", e.Fence, others[0].Worker,
+				others[0].Start, e.Worker, e.Start)
 		}
 		c.effects[e.Fence] = append(c.effects[e.Fence], e)
 		a := c.claims[e.Fence]
@@ -269,18 +276,23 @@ func (c *checker) sortEffects() {
 			c.bad(RuleInvented, nil, e.Run.At, "%s started a run of %s, which was never created", e.Worker, e.Run.Job)
 			continue
 		case a == nil:
-			c.bad(RuleCommitted, l, e.Run.At, "%s started attempt %d with fence %d at %s, and no claim with that fence is committed", e.Worker, e.Attempt, e.Fence, e.Start)
+			c.bad(RuleCommitted, l, e.Run.At,
+				"%s started attempt %d with fence %d at %s, and no claim with that fence is committed", e.Worker, e.Attempt,
+				e.Fence, e.Start)
 			c.lifeOfRun(e.Run)
 			continue
 		case a.key != e.Run || a.Attempt != e.Attempt || a.Worker != "" && a.Worker != e.Worker:
-			c.bad(RuleFence, l, e.Run.At, "fence %d is attempt %d of %s on %s at the worker, and attempt %d of %s on %s in the history", e.Fence, e.Attempt, e.Run, e.Worker, a.Attempt, a.key, a.Worker)
+			c.bad(RuleFence, l, e.Run.At,
+				"fence %d is attempt %d of %s on %s at the worker, and attempt %d of %s on %s in the history", e.Fence, e.Attempt,
+				e.Run, e.Worker, a.Attempt, a.key, a.Worker)
 			continue
 		}
 		if a.effect == nil {
 			a.effect = e
 		}
 		if int64(e.Start) < int64(a.ClaimedAt)-c.clock {
-			c.bad(RuleCommitted, l, e.Run.At, "attempt %d was started at %s, before it was claimed at %s", e.Attempt, e.Start, a.ClaimedAt)
+			c.bad(RuleCommitted, l, e.Run.At, "attempt %d was started at %s, before it was claimed at %s", e.Attempt, e.Start,
+				a.ClaimedAt)
 		}
 		if e.End != 0 && e.End < e.Start {
 			c.bad(RuleInput, l, e.Run.At, "attempt %d ended at %s, before it started at %s", e.Attempt, e.End, e.Start)
@@ -302,11 +314,13 @@ func (c *checker) outages() {
 	slices.SortFunc(sorted, func(a, b Outage) int { return cmp.Compare(a.From, b.From) })
 	for i, w := range sorted {
 		if i > 0 && w.From < sorted[i-1].To {
-			c.bad(RuleOutage, nil, 0, "the outage from %s to %s begins in the one from %s to %s", w.From, w.To, sorted[i-1].From, sorted[i-1].To)
+			c.bad(RuleOutage, nil, 0, "the outage from %s to %s begins in the one from %s to %s", w.From, w.To,
+				sorted[i-1].From, sorted[i-1].To)
 		}
 		for _, a := range c.claims {
 			if a.ClaimedAt > w.From && a.ClaimedAt < w.To {
-				c.bad(RuleOutage, c.lives[a.key.Job], a.key.At, "it was claimed at %s, in the outage from %s to %s", a.ClaimedAt, w.From, w.To)
+				c.bad(RuleOutage, c.lives[a.key.Job], a.key.At, "it was claimed at %s, in the outage from %s to %s", a.ClaimedAt,
+					w.From, w.To)
 			}
 		}
 		if len(c.in.Faults) == 0 && int64(w.To-w.From) <= idleStamp+takeover {
@@ -315,7 +329,8 @@ func (c *checker) outages() {
 		if int64(w.To-w.From) > idleStamp+takeover && !slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
 			return int64(f.From) <= int64(w.To)+c.clock && c.until(f) >= int64(w.From)-c.clock
 		}) {
-			c.bad(RuleOutage, nil, 0, "an outage from %s to %s was committed, and nothing was wrong with the cluster then", w.From, w.To)
+			c.bad(RuleOutage, nil, 0, "an outage from %s to %s was committed, and nothing was wrong with the cluster then",
+				w.From, w.To)
 		}
 	}
 }
@@ -335,7 +350,8 @@ func (c *checker) replicas() {
 		case first == "":
 			first = node
 		case c.in.Final.Digests[node] != c.in.Final.Digests[first]:
-			c.bad(RuleReplicas, nil, 0, "%s and %s differ: %s and %s", first, node, c.in.Final.Digests[first], c.in.Final.Digests[node])
+			c.bad(RuleReplicas, nil, 0, "%s and %s differ: %s and %s", first, node, c.in.Final.Digests[first],
+				c.in.Final.Digests[node])
 		}
 	}
 }
@@ -353,8 +369,12 @@ func (c *checker) handed() {
 	said := map[uint64]Handed{}
 	for _, h := range all {
 		l := c.lives[h.Run.Job]
-		if first, ok := said[h.Fence]; ok && (first.Run != h.Run || first.Attempt != h.Attempt || first.Key != h.Key || first.Worker != h.Worker || !sameGift(first.Got, h.Got)) {
-			c.bad(RuleFence, l, h.Run.At, "fence %d was handed to %s as attempt %d with key %q and to %s as attempt %d of %s with key %q", h.Fence, first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)
+		if first, ok := said[h.Fence]; ok &&
+			(first.Run != h.Run || first.Attempt != h.Attempt || first.Key != h.Key || first.Worker != h.Worker ||
+				!sameGift(first.Got, h.Got)) {
+			c.bad(RuleFence, l, h.Run.At,
+				"fence %d was handed to %s as attempt %d with key %q and to %s as attempt %d of %s with key %q", h.Fence,
+				first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)
 		}
 		said[h.Fence] = h
 		if h.Refused {
@@ -362,7 +382,8 @@ func (c *checker) handed() {
 		}
 		p := process{h.Worker, h.Incarnation}
 		if h.Term < terms[p] {
-			c.bad(RuleTerm, l, h.Run.At, "%s took an assignment of term %d at %s, after one of term %d", h.Worker, h.Term, h.At, terms[p])
+			c.bad(RuleTerm, l, h.Run.At, "%s took an assignment of term %d at %s, after one of term %d", h.Worker, h.Term, h.At,
+				terms[p])
 		}
 		terms[p] = max(terms[p], h.Term)
 	}

@@ -23,7 +23,8 @@ func TestRules(t *testing.T) {
 		want Rule
 	}{
 		{"a quiet time", nil, func(s *scene) *Input { runs(s, 1, 10); return s.end(10) }, ""},
-		{"an occurrence is missing", nil, func(s *scene) *Input { runs(s, 1, 4); runs(s, 6, 10); return s.end(10) }, RuleLost},
+		{"an occurrence is missing", nil, func(s *scene) *Input { runs(s, 1, 4); runs(s, 6, 10); return s.end(10) },
+			RuleLost},
 		{"the last one is missing", nil, func(s *scene) *Input { runs(s, 1, 9); return s.end(10) }, RuleLost},
 		{"a run for no occurrence", nil, func(s *scene) *Input {
 			runs(s, 1, 10)
@@ -49,7 +50,9 @@ func TestRules(t *testing.T) {
 		}, RuleCommitted},
 		{"started without a committed claim", nil, func(s *scene) *Input {
 			runs(s, 1, 5)
-			s.in.Effects = append(s.in.Effects, Effect{Worker: "n2", Run: sched(minute(3)), Fence: 77, Attempt: 1, Key: "j_1:1", Start: job.Instant(minute(3) + 5), End: job.Instant(minute(3) + 9), Outcome: Succeeded})
+			s.in.Effects = append(s.in.Effects,
+				Effect{Worker: "n2", Run: sched(minute(3)), Fence: 77, Attempt: 1, Key: "j_1:1", Start: job.Instant(minute(3) + 5),
+					End: job.Instant(minute(3) + 9), Outcome: Succeeded})
 			return s.end(5)
 		}, RuleCommitted},
 		{"started before the claim", nil, func(s *scene) *Input {
@@ -80,7 +83,8 @@ func TestRules(t *testing.T) {
 			s.attempt(sched(minute(1)), 2, "n2", minute(1)+25_002, 1000, Succeeded, job.RunSucceeded, 0)
 			return s.end(1)
 		}, RuleLive},
-		{"its leader stood still, and no other node could lead", nil, func(s *scene) *Input { return leaderStood(s, 20_000, true) }, ""},
+		{"its leader stood still, and no other node could lead", nil,
+			func(s *scene) *Input { return leaderStood(s, 20_000, true) }, ""},
 		{"its leader stood still for a moment", nil, func(s *scene) *Input { return leaderStood(s, 4000, true) }, RuleLive},
 		{"a follower stood still", nil, func(s *scene) *Input { return leaderStood(s, 20_000, false) }, RuleLive},
 		{"its leader stood still, and it went on for too long", nil, func(s *scene) *Input {
@@ -173,12 +177,13 @@ func TestRules(t *testing.T) {
 			runs(s, 2, 3)
 			return s.end(3)
 		}, ""},
-		{"three at once with a limit of two", every(func(s *job.Spec) { s.Overlap, s.Concurrency = job.OverlapAllow, 2 }), func(s *scene) *Input {
-			for n := 1; n <= 3; n++ {
-				s.attempt(sched(minute(n)), 1, worker, minute(n), 200_000, Succeeded, job.RunSucceeded, 0)
-			}
-			return s.end(3)
-		}, RuleOverlap},
+		{"three at once with a limit of two", every(func(s *job.Spec) { s.Overlap, s.Concurrency = job.OverlapAllow, 2 }),
+			func(s *scene) *Input {
+				for n := 1; n <= 3; n++ {
+					s.attempt(sched(minute(n)), 1, worker, minute(n), 200_000, Succeeded, job.RunSucceeded, 0)
+				}
+				return s.end(3)
+			}, RuleOverlap},
 		{"a retry counts as open", nil, func(s *scene) *Input {
 			s.attempt(sched(minute(1)), 1, worker, minute(1), 55_000, Failed, job.RunFailed, 0)
 			s.run(2)
@@ -196,18 +201,26 @@ func TestRules(t *testing.T) {
 			s.run(3)
 			return s.end(3)
 		}, ""},
-		{"an interval over the time of a canceled one-off", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
-			return canceledOneOff(s, 4)
-		}, ""},
-		{"an interval that counts a canceled one-off", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
-			return canceledOneOff(s, 5)
-		}, RuleInvented},
-		{"a canceled one-off that gets its time again", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
-			return oneOffAgain(s, true)
-		}, ""},
-		{"a canceled one-off that runs all the same", every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }), func(s *scene) *Input {
-			return oneOffAgain(s, false)
-		}, RuleInvented},
+		{"an interval over the time of a canceled one-off",
+			every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }),
+			func(s *scene) *Input {
+				return canceledOneOff(s, 4)
+			}, ""},
+		{"an interval that counts a canceled one-off",
+			every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }),
+			func(s *scene) *Input {
+				return canceledOneOff(s, 5)
+			}, RuleInvented},
+		{"a canceled one-off that gets its time again",
+			every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }),
+			func(s *scene) *Input {
+				return oneOffAgain(s, true)
+			}, ""},
+		{"a canceled one-off that runs all the same",
+			every(func(s *job.Spec) { s.Schedule = time.UnixMilli(minute(4) + 20_000).UTC().Format(time.RFC3339) }),
+			func(s *scene) *Input {
+				return oneOffAgain(s, false)
+			}, RuleInvented},
 		{"replaced by one that had waited", overlap(job.OverlapReplace), func(s *scene) *Input {
 			byHand := job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}
 			s.call(Call{Kind: CallRun, Run: byHand}, byHand.At)
@@ -304,13 +317,14 @@ func TestRules(t *testing.T) {
 			runs(s, 8, 9)
 			return s.end(9)
 		}, RuleMissed},
-		{"run all outside its window", func(s *job.Spec) { s.Missed = job.Missed{Policy: job.MissedRunAll, Max: 10, Window: "2m"} }, func(s *scene) *Input {
-			s.outage(minute(1)-5000, minute(4)+20_000)
-			for n := 1; n <= 4; n++ {
-				s.runAt(sched(minute(n)), minute(4)+20_001+int64(n)*2000)
-			}
-			return s.end(4)
-		}, RuleMissed},
+		{"run all outside its window",
+			func(s *job.Spec) { s.Missed = job.Missed{Policy: job.MissedRunAll, Max: 10, Window: "2m"} }, func(s *scene) *Input {
+				s.outage(minute(1)-5000, minute(4)+20_000)
+				for n := 1; n <= 4; n++ {
+					s.runAt(sched(minute(n)), minute(4)+20_001+int64(n)*2000)
+				}
+				return s.end(4)
+			}, RuleMissed},
 		{"within the grace", missed(job.MissedSkip, 0), func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.outage(minute(2)+5000, minute(3)+20_000)
@@ -356,15 +370,19 @@ func TestRules(t *testing.T) {
 			s.run(3)
 			return s.end(3)
 		}, RuleDeadline},
-		{"started after its deadline", func(s *job.Spec) { s.Deadline = job.Duration(30 * time.Second) }, func(s *scene) *Input {
-			s.run(1)
-			s.runAt(sched(minute(2)), minute(2)+31_000)
-			s.run(3)
-			return s.end(3)
-		}, RuleDeadline},
-		{"after end_at", func(s *job.Spec) { s.EndAt = job.Instant(minute(3)) }, func(s *scene) *Input { runs(s, 1, 4); return s.end(4) }, RuleBounds},
-		{"before start_at", func(s *job.Spec) { s.StartAt = job.Instant(minute(3)) }, func(s *scene) *Input { runs(s, 2, 4); return s.end(4) }, RuleBounds},
-		{"beyond max_runs", func(s *job.Spec) { s.MaxRuns = 3 }, func(s *scene) *Input { runs(s, 1, 4); return s.end(4) }, RuleBounds},
+		{"started after its deadline", func(s *job.Spec) { s.Deadline = job.Duration(30 * time.Second) },
+			func(s *scene) *Input {
+				s.run(1)
+				s.runAt(sched(minute(2)), minute(2)+31_000)
+				s.run(3)
+				return s.end(3)
+			}, RuleDeadline},
+		{"after end_at", func(s *job.Spec) { s.EndAt = job.Instant(minute(3)) },
+			func(s *scene) *Input { runs(s, 1, 4); return s.end(4) }, RuleBounds},
+		{"before start_at", func(s *job.Spec) { s.StartAt = job.Instant(minute(3)) },
+			func(s *scene) *Input { runs(s, 2, 4); return s.end(4) }, RuleBounds},
+		{"beyond max_runs", func(s *job.Spec) { s.MaxRuns = 3 }, func(s *scene) *Input { runs(s, 1, 4); return s.end(4) },
+			RuleBounds},
 		{"blackout", func(s *job.Spec) { s.Calendars = []string{"closed"} }, func(s *scene) *Input {
 			s.call(Call{Kind: CallCalendar, Name: "closed", Calendar: closedCalendar}, t0-1000)
 			runs(s, 1, 2)
@@ -386,7 +404,8 @@ func TestRules(t *testing.T) {
 			s.run(6)
 			return s.end(6)
 		}, RuleBounds},
-		{"claimed early", nil, func(s *scene) *Input { s.run(1); s.runAt(sched(minute(2)), minute(2)-1); return s.end(2) }, RuleEarly},
+		{"claimed early", nil, func(s *scene) *Input { s.run(1); s.runAt(sched(minute(2)), minute(2)-1); return s.end(2) },
+			RuleEarly},
 
 		// At most once, retries, keys, outcomes.
 		{"at most once, lost", func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce }, func(s *scene) *Input {
@@ -473,7 +492,8 @@ func TestRules(t *testing.T) {
 			s.in.Final.Slack = time.Second
 			k := job.RunKey{Job: jobA, At: minute(1) + 5000, Origin: job.OriginManual}
 			s.call(Call{Kind: CallRun, Run: k}, k.At)
-			s.in.Final.Open = []job.Run{{RunID: k.String(), JobID: jobA, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunPending, ReadyAt: job.Instant(k.At)}}
+			s.in.Final.Open = []job.Run{{RunID: k.String(), JobID: jobA, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+				Status: job.RunPending, ReadyAt: job.Instant(k.At)}}
 			return s.end(1)
 		}, RuleLate},
 		{"success without an attempt", nil, func(s *scene) *Input {
@@ -539,7 +559,8 @@ func TestRules(t *testing.T) {
 			s.call(Call{Kind: CallDelete}, minute(3)+20_000)
 			return s.end(3)
 		}, RuleCall},
-		{"gone, and not deleted", nil, func(s *scene) *Input { runs(s, 1, 3); in := s.end(3); s.gone(); return in }, RuleLost},
+		{"gone, and not deleted", nil, func(s *scene) *Input { runs(s, 1, 3); in := s.end(3); s.gone(); return in },
+			RuleLost},
 		{"a job that was never created", nil, func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.in.Final.Jobs = append(s.in.Final.Jobs, job.Job{ID: 9})
@@ -591,7 +612,8 @@ func TestRules(t *testing.T) {
 		}, ""},
 		{"a run by hand is lost", nil, func(s *scene) *Input {
 			runs(s, 1, 2)
-			s.call(Call{Kind: CallRun, Run: job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}}, minute(1)+20_000)
+			s.call(Call{Kind: CallRun, Run: job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}},
+				minute(1)+20_000)
 			return s.end(2)
 		}, RuleLost},
 		{"a run by hand without a request", nil, func(s *scene) *Input {
@@ -602,7 +624,8 @@ func TestRules(t *testing.T) {
 		{"backfill", nil, func(s *scene) *Input {
 			runs(s, 1, 3)
 			k := job.RunKey{Job: jobA, At: minute(-1), Origin: job.OriginBackfill}
-			s.call(Call{Kind: CallBackfill, From: job.Instant(minute(-1)), To: job.Instant(minute(2)), Times: []job.Instant{job.Instant(minute(-1)), job.Instant(minute(0))},
+			s.call(Call{Kind: CallBackfill, From: job.Instant(minute(-1)), To: job.Instant(minute(2)),
+				Times:   []job.Instant{job.Instant(minute(-1)), job.Instant(minute(0))},
 				Skipped: []job.Instant{job.Instant(minute(1)), job.Instant(minute(2))}}, minute(3)+10_000)
 			s.runAt(k, minute(3)+10_001)
 			k.At = minute(0)
@@ -652,8 +675,10 @@ func TestRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { check(t, c.make(newScene(c.spec)), c.want) })
 		seen[c.want] = true
 	}
-	for _, r := range []Rule{RuleLost, RuleInvented, RuleTwice, RuleLive, RuleFence, RuleAttempt, RuleOverlap, RuleMissed, RuleReason, RuleDeadline, RuleBounds, RuleOnce,
-		RuleRetry, RuleKey, RuleEarly, RulePaused, RuleDeleted, RuleCanceled, RuleOutcome, RuleDead, RuleCall, RuleNext, RuleReplicas, RuleCommitted, RuleTerm, RuleLate, RuleOutage} {
+	for _, r := range []Rule{RuleLost, RuleInvented, RuleTwice, RuleLive, RuleFence, RuleAttempt, RuleOverlap, RuleMissed,
+		RuleReason, RuleDeadline, RuleBounds, RuleOnce,
+		RuleRetry, RuleKey, RuleEarly, RulePaused, RuleDeleted, RuleCanceled, RuleOutcome, RuleDead, RuleCall, RuleNext,
+		RuleReplicas, RuleCommitted, RuleTerm, RuleLate, RuleOutage} {
 		if !seen[r] {
 			t.Errorf("no case breaks the rule %q", r)
 		}

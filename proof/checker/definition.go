@@ -28,7 +28,8 @@ func (r *Received) String() string {
 func (c *checker) defined(l *life, r *runLife, a *attempt) {
 	at := int64(a.ClaimedAt)
 	say := func(format string, args ...any) {
-		c.bad(RuleDefinition, l, r.key.At, "attempt %d with fence %d, claimed at %s: "+format, append([]any{a.Attempt, a.Fence, a.ClaimedAt}, args...)...)
+		c.bad(RuleDefinition, l, r.key.At, "attempt %d with fence %d, claimed at %s: "+format,
+			append([]any{a.Attempt, a.Fence, a.ClaimedAt}, args...)...)
 	}
 	vs := l.w.committed(at-c.clock, at+c.clock)
 	if a.JobVersion != 0 && !l.vague() {
@@ -172,11 +173,13 @@ func (c *checker) timedOut(a *attempt, specs []*job.Spec, say func(string, ...an
 		least = min(least, ms(d))
 	}
 	if end-start < least-1-c.clock { // the product cuts to milliseconds
-		say("it is recorded as stopped at its timeout after %s, and that was %s", time.Duration(end-start)*time.Millisecond, time.Duration(least)*time.Millisecond)
+		say("it is recorded as stopped at its timeout after %s, and that was %s", time.Duration(end-start)*time.Millisecond,
+			time.Duration(least)*time.Millisecond)
 	}
 }
 
 // sameGift says whether two assignments of one fence ask for the same.
 func sameGift(a, b *Received) bool {
-	return a == nil || b == nil || otherThan(a, &job.Spec{Type: b.Type, Payload: b.Payload, Timeout: b.Timeout, Delivery: b.Delivery}) == ""
+	return a == nil || b == nil ||
+		otherThan(a, &job.Spec{Type: b.Type, Payload: b.Payload, Timeout: b.Timeout, Delivery: b.Delivery}) == ""
 }

@@ -11,11 +11,13 @@ import (
 // TestDefinitionAtTheClaim: what an attempt was given is held against the definition in force when it was claimed.
 func TestDefinitionAtTheClaim(t *testing.T) {
 	first := func(s *job.Spec) {
-		s.Payload, s.Timeout, s.Workers = json.RawMessage(`{"url":"http://h/1"}`), job.Duration(30*time.Second), map[string]string{"pool": "a"}
+		s.Payload, s.Timeout, s.Workers = json.RawMessage(`{"url":"http://h/1"}`), job.Duration(30*time.Second),
+			map[string]string{"pool": "a"}
 		s.IdempotencyKey = "{job_id}/{scheduled_at_unix}/1"
 	}
 	second := func(s *job.Spec) {
-		s.Payload, s.Timeout, s.Workers = json.RawMessage(`{"url":"http://h/2"}`), job.Duration(60*time.Second), map[string]string{"pool": "b"}
+		s.Payload, s.Timeout, s.Workers = json.RawMessage(`{"url":"http://h/2"}`), job.Duration(60*time.Second),
+			map[string]string{"pool": "b"}
 		s.IdempotencyKey = "{job_id}/{scheduled_at_unix}/2"
 	}
 	tags := map[string]map[string]string{worker: {"pool": "a"}, "n2": {"pool": "b"}}
@@ -30,7 +32,8 @@ func TestDefinitionAtTheClaim(t *testing.T) {
 		for i, n := range []string{"1", "2"} {
 			e, h := &in.Effects[i], &in.Final.History[i]
 			e.Key = keyFor(&job.Spec{IdempotencyKey: "{job_id}/{scheduled_at_unix}/" + n}, e.Run)
-			e.Got = &Received{Type: job.TypeHTTP, Payload: json.RawMessage(`{ "url": "http://h/` + n + `" }`), Timeout: job.Duration((30 + 30*time.Duration(i)) * time.Second), Delivery: job.DeliverAtLeastOnce}
+			e.Got = &Received{Type: job.TypeHTTP, Payload: json.RawMessage(`{ "url": "http://h/` + n + `" }`),
+				Timeout: job.Duration((30 + 30*time.Duration(i)) * time.Second), Delivery: job.DeliverAtLeastOnce}
 			e.Worker, h.JobVersion, h.Key = []string{worker, "n2"}[i], uint64(i+1), e.Key
 			h.Worker = e.Worker
 			in.Handed[i].Key, in.Handed[i].Worker = e.Key, e.Worker
@@ -46,12 +49,15 @@ func TestDefinitionAtTheClaim(t *testing.T) {
 		want   Rule
 	}{
 		{"right", nil, ""},
-		{"the versions are not known", func(in *Input) { in.Final.History[0].JobVersion, in.Final.History[1].JobVersion = 0, 0 }, ""},
-		{"another job's payload", func(in *Input) { in.Effects[1].Got.Payload = json.RawMessage(`{"url":"http://h/other"}`) }, RuleDefinition},
+		{"the versions are not known",
+			func(in *Input) { in.Final.History[0].JobVersion, in.Final.History[1].JobVersion = 0, 0 }, ""},
+		{"another job's payload",
+			func(in *Input) { in.Effects[1].Got.Payload = json.RawMessage(`{"url":"http://h/other"}`) }, RuleDefinition},
 		{"another job's type", func(in *Input) { in.Effects[1].Got.Type = job.TypeShell }, RuleDefinition},
 		{"the payload before the edit", func(in *Input) { in.Effects[1].Got = in.Effects[0].Got }, RuleDefinition},
 		{"the payload of an edit to come", func(in *Input) { in.Effects[0].Got = in.Effects[1].Got }, RuleDefinition},
-		{"the timeout of an edit to come", func(in *Input) { in.Effects[0].Got.Timeout = in.Effects[1].Got.Timeout }, RuleDefinition},
+		{"the timeout of an edit to come", func(in *Input) { in.Effects[0].Got.Timeout = in.Effects[1].Got.Timeout },
+			RuleDefinition},
 		{"another delivery", func(in *Input) { in.Effects[0].Got.Delivery = job.DeliverAtMostOnce }, RuleDefinition},
 		{"a worker that the job does not select", func(in *Input) {
 			in.Effects[1].Worker, in.Final.History[1].Worker, in.Handed[1].Worker = worker, worker, worker

@@ -24,18 +24,22 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 			until = claimed
 		}
 		if !x.w.any(from, until, func(n *version) bool { run, _ := x.missedFate(v, n, s, at); return run }) {
-			p.bad(RuleMissed, x.l, at, "it ran, and under missed policy %s (window %s, max %d, grace %s) the outage from %s to %s swallowed it",
+			p.bad(RuleMissed, x.l, at,
+				"it ran, and under missed policy %s (window %s, max %d, grace %s) the outage from %s to %s swallowed it",
 				v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
 		}
 	}
-	if v.o.oneOff() && s.v == 0 && v.spec.Missed.Policy == job.MissedSkip && x.w.versions[0].at.lo-ready > ms(v.spec.Missed.Grace) && len(x.w.versions) == 1 {
-		p.bad(RuleMissed, x.l, at, "it ran, and its time had passed by more than the grace when it was created, under missed policy skip")
+	if v.o.oneOff() && s.v == 0 && v.spec.Missed.Policy == job.MissedSkip &&
+		x.w.versions[0].at.lo-ready > ms(v.spec.Missed.Grace) && len(x.w.versions) == 1 {
+		p.bad(RuleMissed, x.l, at,
+			"it ran, and its time had passed by more than the grace when it was created, under missed policy skip")
 	}
 	if claimed == 0 {
 		return
 	}
 	if claimed < ready {
-		p.bad(RuleEarly, x.l, at, "it was claimed at %s, %d ms before its time %s", job.Instant(claimed), ready-claimed, job.Instant(ready))
+		p.bad(RuleEarly, x.l, at, "it was claimed at %s, %d ms before its time %s", job.Instant(claimed), ready-claimed,
+			job.Instant(ready))
 	}
 	// What finds a run of its job open is judged then and waits, and so is what run_all puts up: a calendar that changes
 	// later is not asked.
@@ -49,8 +53,10 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 	}) {
 		p.bad(RuleBounds, x.l, at, "it ran, and a calendar forbids it")
 	}
-	if !x.w.any(claimed, claimed, func(n *version) bool { return n.spec.Deadline == 0 || claimed <= ready+ms(n.spec.Deadline) }) {
-		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s", job.Instant(claimed), time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
+	if !x.w.any(claimed, claimed,
+		func(n *version) bool { return n.spec.Deadline == 0 || claimed <= ready+ms(n.spec.Deadline) }) {
+		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s", job.Instant(claimed),
+			time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
 	}
 	x.ownTime(p, s, v, r, claimed, ready)
 	x.late(p, s, v, claimed, ready)
@@ -71,7 +77,8 @@ func (x *walker) late(p *path, s *position, v *version, claimed, ready int64) {
 			return
 		}
 	}
-	p.bad(RuleLate, x.l, s.at, "it was claimed %s after its time, and nothing kept it", time.Duration(claimed-born)*time.Millisecond)
+	p.bad(RuleLate, x.l, s.at, "it was claimed %s after its time, and nothing kept it",
+		time.Duration(claimed-born)*time.Millisecond)
 }
 
 // troubled says that a fault or an outage touches [from, to].
@@ -96,9 +103,12 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	if until < at-x.c.clock && g.Reason != job.ReasonCanceled { // a one-off may be canceled before its time
 		return fmt.Sprintf("it was written at %s, before its time", job.Instant(until))
 	}
-	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped, job.ReasonOutage: job.RunMissed, job.ReasonPast: job.RunMissed,
-		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired, job.ReasonDeleted: job.RunCanceled,
-		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped, job.ReasonReplaced: job.RunCanceled,
+	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped,
+		job.ReasonOutage: job.RunMissed, job.ReasonPast: job.RunMissed,
+		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired,
+		job.ReasonDeleted:  job.RunCanceled,
+		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped,
+		job.ReasonReplaced: job.RunCanceled,
 		job.ReasonRestored: job.RunMissed}
 	if st, ok := want[g.Reason]; !ok || st != g.Status {
 		return "that status and that reason do not go together, or nothing in this history makes it possible"
@@ -109,7 +119,8 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	case job.ReasonRestored:
 		return x.permitsRestored(at, g)
 	case job.ReasonPast:
-		if !v.o.oneOff() || v.spec.Missed.Policy != job.MissedSkip || x.w.versions[0].at.hi-at-v.o.delay <= ms(v.spec.Missed.Grace) {
+		if !v.o.oneOff() || v.spec.Missed.Policy != job.MissedSkip ||
+			x.w.versions[0].at.hi-at-v.o.delay <= ms(v.spec.Missed.Grace) {
 			return "its time had not passed when it was created, or its missed policy is not skip"
 		}
 	case job.ReasonOverlap:
@@ -150,7 +161,8 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 			return "nothing newer took its place"
 		}
 	case job.ReasonQueueFull:
-		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapQueue || n.spec.Overlap == job.OverlapAllow }) {
+		if !x.w.any(at, until,
+			func(n *version) bool { return n.spec.Overlap == job.OverlapQueue || n.spec.Overlap == job.OverlapAllow }) {
 			return "its overlap policy has no queue"
 		}
 		if n := x.l.waitingAt(ready, until, at); n < job.MaxWaiting {
@@ -236,7 +248,8 @@ func (x *walker) enterOutage(s *position, v *version, r *runLife, g *gap) {
 	} else if g != nil {
 		until = g.recorded
 	}
-	if g != nil && (g.Reason == job.ReasonPaused || g.Reason == job.ReasonDeleted || g.Reason == job.ReasonEdited || g.Reason == job.ReasonCanceled || g.Reason == job.ReasonRestored) {
+	if g != nil && (g.Reason == job.ReasonPaused || g.Reason == job.ReasonDeleted || g.Reason == job.ReasonEdited ||
+		g.Reason == job.ReasonCanceled || g.Reason == job.ReasonRestored) {
 		return // it was taken away before anybody decided
 	}
 	ready := s.at + v.o.delay
@@ -310,7 +323,8 @@ func (x *walker) permitsMissed(s *position, v *version, at int64, g *gap) string
 	if s.outage == nil {
 		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, which is never missed", job.Instant(at+v.o.delay))
 	}
-	missed := x.w.any(int64(s.outage.To), g.recorded, func(n *version) bool { _, miss := x.missedFate(v, n, s, at); return miss })
+	missed := x.w.any(int64(s.outage.To), g.recorded,
+		func(n *version) bool { _, miss := x.missedFate(v, n, s, at); return miss })
 	if !missed && !x.keptFromRunning(v, at, g.recorded) {
 		return fmt.Sprintf("under missed policy %s (window %s, max %d, grace %s) it is to run after the outage from %s to %s",
 			v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)

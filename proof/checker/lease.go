@@ -33,14 +33,17 @@ func (c *checker) leases() {
 		claimed, to := c.holding(a)
 		mine := func(f Fault) bool { return f.Node == a.Worker || f.Peer == a.Worker }
 		if slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
-			return mine(f) && (f.Kind == FaultKill || f.Kind == FaultStop) && int64(f.From) <= to && c.ended(f, a, claimed, to, mine)
+			return mine(f) && (f.Kind == FaultKill || f.Kind == FaultStop) && int64(f.From) <= to &&
+				c.ended(f, a, claimed, to, mine)
 		}) {
 			continue
 		}
 		if a.effect == nil && c.excused(a) {
 			continue // it never began, and its worker may have told so
 		}
-		c.bad(RuleLease, c.lives[a.key.Job], a.key.At, "attempt %d with fence %d was taken from %s at %s, %d ms after %s took over, and its process had not ended", a.Attempt, a.Fence,
+		c.bad(RuleLease, c.lives[a.key.Job], a.key.At,
+			"attempt %d with fence %d was taken from %s at %s, %d ms after %s took over, and its process had not ended",
+			a.Attempt, a.Fence,
 			a.Worker, a.FinishedAt, lost-int64(last.At), last.Node)
 	}
 }

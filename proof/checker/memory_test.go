@@ -44,7 +44,8 @@ func TestMemory(t *testing.T) {
 		{"newest first, and each may run at any time", allow, func(s *scene) *Input { return turns(s, 1, 3, 2) }, ""},
 
 		{"a repeated request is answered alike", nil, func(s *scene) *Input { return repeated(s, minute(5), true) }, ""},
-		{"a repeated request runs it again", nil, func(s *scene) *Input { return repeated(s, minute(5), false) }, RuleRequest},
+		{"a repeated request runs it again", nil, func(s *scene) *Input { return repeated(s, minute(5), false) },
+			RuleRequest},
 		{"a key that has been forgotten", nil, func(s *scene) *Input {
 			in := repeated(s, minute(5)+25*3_600_000, false)
 			in.Final.At += 26 * 3_600_000
@@ -55,11 +56,13 @@ func TestMemory(t *testing.T) {
 
 		{"history is trimmed by age", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 3, 4) }, ""},
 		{"one record too many by age", nil, func(s *scene) *Input { return trimmedTo(s, 6, 1, 2, 3, 4, 5, 6) }, RuleTrim},
-		{"a record is gone from above the floor", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 3, 4, 7) }, RuleTrim},
+		{"a record is gone from above the floor", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 3, 4, 7) },
+			RuleTrim},
 		{"the newest record is gone", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 3, 4, 10) }, RuleTrim},
 		{"a record below the floor is kept", nil, func(s *scene) *Input { return trimmedTo(s, 4, 1, 2, 4) }, RuleTrim},
 		{"history that is far too old", nil, func(s *scene) *Input { return trimmedTo(s, 1, 1) }, RuleTrim},
-		{"a record dated back stays behind younger ones", nil, func(s *scene) *Input { return datedBack(trimmedTo(s, 4, 1, 2, 3, 4), 6) }, ""},
+		{"a record dated back stays behind younger ones", nil,
+			func(s *scene) *Input { return datedBack(trimmedTo(s, 4, 1, 2, 3, 4), 6) }, ""},
 		{"a record dated back stays behind one that is far too old", nil, func(s *scene) *Input {
 			in := datedBack(trimmedTo(s, 1, 1), 2)
 			in.Final.Trimmed.MaxAge += 90 * time.Second // the third is young enough
@@ -149,7 +152,8 @@ func trimmedTo(s *scene, floor uint64, gone ...uint64) *Input {
 	for _, seq := range gone {
 		delete(kept, seq)
 	}
-	in.Final.Trimmed = &Trimmed{MaxAge: 5*time.Minute + 20*time.Second, Kept: kept, Floors: []Floor{{At: in.Final.At, Seq: floor, Last: 10}}}
+	in.Final.Trimmed = &Trimmed{MaxAge: 5*time.Minute + 20*time.Second, Kept: kept,
+		Floors: []Floor{{At: in.Final.At, Seq: floor, Last: 10}}}
 	return in
 }
 
@@ -165,7 +169,8 @@ func TestCleanUp(t *testing.T) {
 		name string
 		at   int64
 		want Rule
-	}{{"after its retention", minute(1) + 1000 + 3_600_000, ""}, {"before its retention is over", minute(1) + 1000 + 3_500_000, RuleTrim}} {
+	}{{"after its retention", minute(1) + 1000 + 3_600_000, ""},
+		{"before its retention is over", minute(1) + 1000 + 3_500_000, RuleTrim}} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScene(func(s *job.Spec) {
 				s.Schedule = time.UnixMilli(minute(1)).UTC().Format(time.RFC3339)
@@ -192,7 +197,8 @@ func TestExcuses(t *testing.T) {
 		make func(s *scene)
 		want Rule
 	}{
-		{"its worker was killed", func(s *scene) { s.fault(FaultKill, worker, minute(2)+2000, minute(2)+4000); lost(s, minute(2)+5000) }, ""},
+		{"its worker was killed",
+			func(s *scene) { s.fault(FaultKill, worker, minute(2)+2000, minute(2)+4000); lost(s, minute(2)+5000) }, ""},
 		{"its worker was dead when it was claimed", func(s *scene) {
 			s.fault(FaultKill, worker, minute(2)-2000, minute(2)+4000)
 			lost(s, minute(2)+5000)
@@ -202,12 +208,18 @@ func TestExcuses(t *testing.T) {
 			s.fault(FaultKill, worker, minute(2)-25_000, minute(2)-20_000)
 			lost(s, minute(2)+5000)
 		}, RuleLive},
-		{"its worker was back when it got it", func(s *scene) { s.fault(FaultKill, worker, minute(2)-5000, minute(2)-2000); lost(s, minute(2)+5000) }, RuleLive},
-		{"its worker was killed afterwards", func(s *scene) { s.fault(FaultKill, worker, minute(2)+6000, minute(2)+8000); lost(s, minute(2)+5000) }, RuleLive},
-		{"another one was killed", func(s *scene) { s.fault(FaultKill, "n3", minute(2)+2000, minute(2)+4000); lost(s, minute(2)+5000) }, RuleLive},
-		{"a cut that was over", func(s *scene) { s.fault(FaultCut, worker, minute(2)-28_000, minute(2)-8000); lost(s, minute(2)+5000) }, RuleLive},
-		{"no node led for long", func(s *scene) { s.outage(minute(2)+1000, minute(2)+21_000); lost(s, minute(2)+26_000) }, ""},
-		{"no node had led for long before its claim", func(s *scene) { s.outage(minute(2)-21_000, minute(2)-1000); lost(s, minute(2)+5000) }, RuleLive},
+		{"its worker was back when it got it",
+			func(s *scene) { s.fault(FaultKill, worker, minute(2)-5000, minute(2)-2000); lost(s, minute(2)+5000) }, RuleLive},
+		{"its worker was killed afterwards",
+			func(s *scene) { s.fault(FaultKill, worker, minute(2)+6000, minute(2)+8000); lost(s, minute(2)+5000) }, RuleLive},
+		{"another one was killed",
+			func(s *scene) { s.fault(FaultKill, "n3", minute(2)+2000, minute(2)+4000); lost(s, minute(2)+5000) }, RuleLive},
+		{"a cut that was over",
+			func(s *scene) { s.fault(FaultCut, worker, minute(2)-28_000, minute(2)-8000); lost(s, minute(2)+5000) }, RuleLive},
+		{"no node led for long", func(s *scene) { s.outage(minute(2)+1000, minute(2)+21_000); lost(s, minute(2)+26_000) },
+			""},
+		{"no node had led for long before its claim",
+			func(s *scene) { s.outage(minute(2)-21_000, minute(2)-1000); lost(s, minute(2)+5000) }, RuleLive},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScene(nil)
@@ -229,10 +241,13 @@ func TestBackfillDeadline(t *testing.T) {
 			s := newScene(func(s *job.Spec) { s.Deadline = job.Duration(2 * time.Minute) })
 			runs(s, 1, 6)
 			k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
-			s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At), Times: []job.Instant{job.Instant(k.At)}}, minute(3)+5000)
+			s.call(Call{Kind: CallBackfill, From: job.Instant(k.At), To: job.Instant(k.At),
+				Times: []job.Instant{job.Instant(k.At)}}, minute(3)+5000)
 			s.seq++
-			s.in.Final.History = append(s.in.Final.History, job.Run{RunID: k.String(), JobID: jobA, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
-				FinishedAt: job.Instant(minute(3) + 5000 + tc.late), Status: job.RunExpired, Reason: job.ReasonDeadline, Seq: s.seq})
+			s.in.Final.History = append(s.in.Final.History,
+				job.Run{RunID: k.String(), JobID: jobA, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+					FinishedAt: job.Instant(minute(3) + 5000 + tc.late), Status: job.RunExpired, Reason: job.ReasonDeadline,
+					Seq: s.seq})
 			s.in.Final.Recorded[s.seq] = job.Instant(minute(3) + 5000 + tc.late)
 			check(t, s.end(6), tc.want)
 		})

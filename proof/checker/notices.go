@@ -90,7 +90,8 @@ func (c *checker) health(l *life, told []Told) {
 	for _, t := range told {
 		i := slices.IndexFunc(turns, func(x turn) bool { return x.failure == t.Failure && x.run == t.Run })
 		if i < 0 {
-			c.bad(RuleNotice, l, 0, "a notification was sent at %s that it %s with %s, and its health did not change with that, or a later change was sent before", t.At, verb(t.Failure), t.Run)
+			c.bad(RuleNotice, l, 0,
+				"a notification was sent at %s that it %s with %s, and its health did not change with that, or a later change was sent before", t.At, verb(t.Failure), t.Run)
 			continue
 		}
 		c.untold(l, turns[:i])
@@ -113,6 +114,7 @@ func (c *checker) untold(l *life, turns []turn) {
 		if late > int64(c.in.Final.At) || c.troubled(t.at-takeover, late) || l.w.deleted.lo <= late || l.final == nil {
 			continue
 		}
-		c.bad(RuleNotice, l, 0, "no notification was sent that it %s with %s at %s", verb(t.failure), t.run, job.Instant(t.at))
+		c.bad(RuleNotice, l, 0, "no notification was sent that it %s with %s at %s", verb(t.failure), t.run,
+			job.Instant(t.at))
 	}
 }

@@ -29,7 +29,8 @@ func TestNotices(t *testing.T) {
 		{"a failure without a notification", func(in *Input, f, r Told) { in.Told = []Told{r} }, RuleNotice},
 		{"a failure that its leader took with it", func(in *Input, f, r Told) {
 			in.Told = []Told{r}
-			in.Faults = []Fault{{Kind: FaultKill, Node: "n3", From: job.Instant(minute(2) + 500), To: job.Instant(minute(2) + 5000)}}
+			in.Faults = []Fault{{Kind: FaultKill, Node: "n3", From: job.Instant(minute(2) + 500),
+				To: job.Instant(minute(2) + 5000)}}
 		}, ""},
 		{"another cluster's job", func(in *Input, f, r Told) {
 			r.Job = 77
@@ -47,7 +48,8 @@ func TestNotices(t *testing.T) {
 			}
 			runs(s, 4, 6)
 			told := func(n int, failure bool) Told {
-				return Told{At: job.Instant(minute(n) + 1100), Key: fmt.Sprint("k", n), Job: jobA, Failure: failure, Run: sched(minute(n)).String()}
+				return Told{At: job.Instant(minute(n) + 1100), Key: fmt.Sprint("k", n), Job: jobA, Failure: failure,
+					Run: sched(minute(n)).String()}
 			}
 			tc.tell(s.in, told(2, true), told(4, false))
 			if tc.name == "another cluster's job" { // which the problem cannot name

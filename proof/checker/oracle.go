@@ -17,7 +17,8 @@ import (
 // puts them on the time line by the rules of requirement J3. It is slow and shares nothing with package schedule but
 // the stable hash, which is part of the stored format.
 type oracle struct {
-	walls          func(from, to int64) []int64 // wall times in [from, to), seconds since 1970 as if the zone were UTC, sorted
+	// wall times in [from, to), seconds since 1970 as if the zone were UTC, sorted
+	walls          func(from, to int64) []int64
 	loc            *time.Location
 	skipGap, both  bool
 	every, phase   int64 // @every, in ms

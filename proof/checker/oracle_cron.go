@@ -11,7 +11,8 @@ import (
 var (
 	cronMonths = []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"}
 	cronDays   = []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}
-	cronWords  = map[string]string{"@HOURLY": "0 * * * *", "@DAILY": "0 0 * * *", "@MIDNIGHT": "0 0 * * *", "@WEEKLY": "0 0 * * 0",
+	cronWords  = map[string]string{"@HOURLY": "0 * * * *", "@DAILY": "0 0 * * *", "@MIDNIGHT": "0 0 * * *",
+		"@WEEKLY":  "0 0 * * 0",
 		"@MONTHLY": "0 0 1 * *", "@YEARLY": "0 0 1 1 *", "@ANNUALLY": "0 0 1 1 *"}
 )
 
@@ -44,7 +45,8 @@ func (o *oracle) setCron(expr string, seed uint64) (interval bool, err error) {
 		lo, hi, hash int
 		names        []string
 		salt         uint64
-	}{{0, 59, 59, nil, saltSecond}, {0, 59, 59, nil, saltMinute}, {0, 23, 23, nil, saltHour}, {1, 31, 28, nil, saltDom}, {1, 12, 12, cronMonths, saltMonth}, {0, 6, 6, cronDays, saltDow}}
+	}{{0, 59, 59, nil, saltSecond}, {0, 59, 59, nil, saltMinute}, {0, 23, 23, nil, saltHour}, {1, 31, 28, nil, saltDom},
+		{1, 12, 12, cronMonths, saltMonth}, {0, 6, 6, cronDays, saltDow}}
 	var f [6]cronField
 	for i, part := range parts {
 		b := bounds[i]

@@ -22,8 +22,11 @@ func (c *checker) queueOrder(l *life) {
 		var newest *runLife // the one with the highest first fence so far
 		for _, r := range all {
 			first := r.attempts[0]
-			if newest != nil && first.Fence < newest.attempts[0].Fence && c.queued(l, r.key.At, int64(newest.attempts[0].ClaimedAt)) {
-				c.bad(RuleOrder, l, r.key.At, "%s was first claimed with fence %d at %s, and %s, which is older, with fence %d at %s", r.key, first.Fence, first.ClaimedAt,
+			if newest != nil && first.Fence < newest.attempts[0].Fence &&
+				c.queued(l, r.key.At, int64(newest.attempts[0].ClaimedAt)) {
+				c.bad(RuleOrder, l, r.key.At,
+					"%s was first claimed with fence %d at %s, and %s, which is older, with fence %d at %s", r.key, first.Fence,
+					first.ClaimedAt,
 					newest.key, newest.attempts[0].Fence, newest.attempts[0].ClaimedAt)
 			}
 			if newest == nil || first.Fence > newest.attempts[0].Fence {
@@ -35,7 +38,8 @@ func (c *checker) queueOrder(l *life) {
 
 // queued says that overlap was queue all the time.
 func (c *checker) queued(l *life, from, to int64) bool {
-	return !l.w.any(min(from, to)-c.clock, max(from, to)+c.clock, func(v *version) bool { return v.spec.Overlap != job.OverlapQueue })
+	return !l.w.any(min(from, to)-c.clock, max(from, to)+c.clock,
+		func(v *version) bool { return v.spec.Overlap != job.OverlapQueue })
 }
 
 // inOutage says that no leader was there when a run was due. An occurrence is due when its jitter is over, and by that

@@ -28,7 +28,8 @@ func (c *checker) overlap(l *life) {
 			if len(part) == 0 {
 				continue
 			}
-			s := stretch{r: r, from: int64(part[0].ClaimedAt), fence: part[0].Fence, serial: i > 0 || r.key.Origin == job.OriginBackfill}
+			s := stretch{r: r, from: int64(part[0].ClaimedAt), fence: part[0].Fence, serial: i > 0 ||
+				r.key.Origin == job.OriginBackfill}
 			lastOne := part[len(part)-1]
 			s.to = int64(lastOne.FinishedAt)
 			if at, ok := c.in.Final.Recorded[lastOne.Seq]; ok && lastOne.Seq != 0 {
@@ -41,7 +42,8 @@ func (c *checker) overlap(l *life) {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b stretch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.fence, b.fence)) })
+	slices.SortFunc(all,
+		func(a, b stretch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.fence, b.fence)) })
 	c.liveFirst(l, all)
 	for i, b := range all {
 		var open []stretch
@@ -64,7 +66,9 @@ func (c *checker) overlap(l *life) {
 		}
 		if !fits {
 			v := b.policies[0]
-			c.bad(RuleOverlap, l, b.r.key.At, "%s was claimed at %s while %s was open (until %s), under overlap %s with concurrency %d", b.r.key, job.Instant(b.from),
+			c.bad(RuleOverlap, l, b.r.key.At,
+				"%s was claimed at %s while %s was open (until %s), under overlap %s with concurrency %d", b.r.key,
+				job.Instant(b.from),
 				open[0].r.key, job.Instant(open[0].to), v.spec.Overlap, v.spec.Concurrency)
 		}
 	}

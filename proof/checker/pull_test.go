@@ -23,11 +23,15 @@ func TestPullWorkers(t *testing.T) {
 	}{
 		{"lost with nothing wrong", nil, lost, RuleLive},
 		{"it was cut off", nil, func(s *scene) { lost(s); s.fault(FaultCut, "p1", minute(1)+1000, minute(1)+40_000) }, ""},
-		{"it was cut off for a moment", nil, func(s *scene) { lost(s); s.fault(FaultCut, "p1", minute(1)+1000, minute(1)+9000) }, RuleLive},
+		{"it was cut off for a moment", nil,
+			func(s *scene) { lost(s); s.fault(FaultCut, "p1", minute(1)+1000, minute(1)+9000) }, RuleLive},
 		{"it was killed", nil, func(s *scene) { lost(s); s.fault(FaultKill, "p1", minute(1)+1000, minute(1)+2000) }, ""},
-		{"another one was cut off", nil, func(s *scene) { lost(s); s.fault(FaultCut, "p2", minute(1)+1000, minute(1)+40_000) }, RuleLive},
-		{"another one was killed", nil, func(s *scene) { lost(s); s.fault(FaultKill, "p2", minute(1)+1000, minute(1)+2000) }, RuleLive},
-		{"the node on its way was cut off", nil, func(s *scene) { lost(s); s.fault(FaultCut, "n2", minute(1)+1000, minute(1)+40_000) }, ""},
+		{"another one was cut off", nil,
+			func(s *scene) { lost(s); s.fault(FaultCut, "p2", minute(1)+1000, minute(1)+40_000) }, RuleLive},
+		{"another one was killed", nil, func(s *scene) { lost(s); s.fault(FaultKill, "p2", minute(1)+1000, minute(1)+2000) },
+			RuleLive},
+		{"the node on its way was cut off", nil,
+			func(s *scene) { lost(s); s.fault(FaultCut, "n2", minute(1)+1000, minute(1)+40_000) }, ""},
 		{"both had it", nil, func(s *scene) {
 			lost(s)
 			s.fault(FaultCut, "p1", minute(1)+1000, minute(1)+40_000)

@@ -21,7 +21,8 @@ type setting struct {
 func (c *checker) queues() {
 	told := map[string][]setting{}
 	for _, ch := range c.settings {
-		told[ch.Name] = append(told[ch.Name], setting{limit: ch.Limit, paused: ch.Paused, lo: ch.lo + c.clock, hi: ch.hi - c.clock, sure: ch.sure})
+		told[ch.Name] = append(told[ch.Name],
+			setting{limit: ch.Limit, paused: ch.Paused, lo: ch.lo + c.clock, hi: ch.hi - c.clock, sure: ch.sure})
 	}
 	if len(told) == 0 {
 		return
@@ -59,7 +60,8 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 		paused = false
 	}
 	if paused {
-		c.bad(RuleQueue, l, a.key.At, "attempt %d was claimed at %s, while the queue %s was paused", a.Attempt, a.ClaimedAt, queue)
+		c.bad(RuleQueue, l, a.key.At, "attempt %d was claimed at %s, while the queue %s was paused", a.Attempt, a.ClaimedAt,
+			queue)
 		return
 	}
 	if limit == 0 {
@@ -78,7 +80,9 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 		}
 	}
 	if n >= limit {
-		c.bad(RuleQueue, l, a.key.At, "attempt %d was claimed at %s, while %d runs of the queue %s were with workers, of %d allowed", a.Attempt, a.ClaimedAt, n, queue, limit)
+		c.bad(RuleQueue, l, a.key.At,
+			"attempt %d was claimed at %s, while %d runs of the queue %s were with workers, of %d allowed", a.Attempt,
+			a.ClaimedAt, n, queue, limit)
 	}
 }
 

@@ -21,7 +21,8 @@ func TestQueues(t *testing.T) {
 		{"a limit that perhaps never was", func(s *scene) { s.queue(1, false, Unknown, t0+5, t0+10) }, false},
 		{"a limit that was refused", func(s *scene) { s.queue(1, false, Refused, t0+5, t0+10) }, false},
 		{"a limit that came with the claim", func(s *scene) { s.queue(1, false, OK, minute(4)-5, minute(4)+5) }, false},
-		{"a limit that was raised", func(s *scene) { s.queue(1, false, OK, t0+5, t0+10); s.queue(0, false, OK, minute(1)+5, minute(1)+10) }, false},
+		{"a limit that was raised",
+			func(s *scene) { s.queue(1, false, OK, t0+5, t0+10); s.queue(0, false, OK, minute(1)+5, minute(1)+10) }, false},
 		{"a limit that perhaps was raised", func(s *scene) {
 			s.queue(1, false, OK, t0+5, t0+10)
 			s.queue(5, false, Unknown, minute(1)+5, minute(1)+10)
@@ -55,5 +56,7 @@ func TestQueues(t *testing.T) {
 }
 
 func (s *scene) queue(limit int, paused bool, o CallOutcome, from, to int64) {
-	s.in.Calls = append(s.in.Calls, Call{Kind: CallQueue, Name: "q", Limit: limit, Paused: paused, Outcome: o, Invoke: job.Instant(from), Return: job.Instant(to)})
+	s.in.Calls = append(s.in.Calls,
+		Call{Kind: CallQueue, Name: "q", Limit: limit, Paused: paused, Outcome: o, Invoke: job.Instant(from),
+			Return: job.Instant(to)})
 }

@@ -134,7 +134,8 @@ func random(seed uint64) *model {
 	m.scene = newScene(func(s *job.Spec) {
 		s.Schedule = []string{"* * * * *", "*/3 * * * *", "*/20 * * * * *", "@every 47s"}[rng.IntN(4)]
 		s.Overlap = []string{job.OverlapSkip, job.OverlapQueue}[rng.IntN(2)]
-		s.Missed = job.Missed{Policy: []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll}[rng.IntN(3)], Window: "20m", Max: 1 + rng.IntN(5), Grace: job.Duration(30 * time.Second)}
+		s.Missed = job.Missed{Policy: []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll}[rng.IntN(3)],
+			Window: "20m", Max: 1 + rng.IntN(5), Grace: job.Duration(30 * time.Second)}
 		n := rng.IntN(3)
 		if rng.IntN(4) == 0 {
 			s.Delivery, n = job.DeliverAtMostOnce, 0
@@ -244,7 +245,8 @@ var corruptions = map[string]func(m *model) bool{
 		if ok {
 			m.drop(func(h *job.Run) bool { return h.RunID == k.String() })
 			m.in.Effects = slices.DeleteFunc(m.in.Effects, func(e Effect) bool { return e.Run == k })
-			m.in.Handed, m.in.Final.Dead = nil, slices.DeleteFunc(m.in.Final.Dead, func(d job.DeadLetter) bool { return d.RunID == k.String() })
+			m.in.Handed, m.in.Final.Dead = nil,
+				slices.DeleteFunc(m.in.Final.Dead, func(d job.DeadLetter) bool { return d.RunID == k.String() })
 		}
 		return ok
 	},

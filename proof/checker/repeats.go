@@ -29,7 +29,8 @@ func (c *checker) sameAnswer(first *change, call *Call) {
 	}
 	if what := differs(first.Call, call); what != "" {
 		c.rep.Problems = append(c.rep.Problems, Problem{Rule: RuleRequest, Job: first.Job, Name: first.Name,
-			Text: fmt.Sprintf("the %s with key %q was answered at %s, and again at %s with %s", call.Kind, call.Request, first.Return, call.Return, what)})
+			Text: fmt.Sprintf("the %s with key %q was answered at %s, and again at %s with %s", call.Kind, call.Request,
+				first.Return, call.Return, what)})
 	}
 }
 

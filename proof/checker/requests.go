@@ -56,7 +56,8 @@ func (c *checker) requests(l *life) {
 		// What was canceled is not claimed again, unless it is redriven.
 		for _, a := range r.attempts {
 			if int64(a.ClaimedAt) > ch.hi+c.clock && !c.redriven(l, r) && r.key.Origin != job.OriginBackfill {
-				c.bad(RuleCanceled, l, ch.Run.At, "attempt %d was claimed at %s, and the run was canceled by %s", a.Attempt, a.ClaimedAt, ch.Return)
+				c.bad(RuleCanceled, l, ch.Run.At, "attempt %d was claimed at %s, and the run was canceled by %s", a.Attempt,
+					a.ClaimedAt, ch.Return)
 			}
 		}
 	}
@@ -100,13 +101,15 @@ func (c *checker) backfilled(l *life, ch *change, v *version) {
 		same = int64(named[i]) == want[i]
 	}
 	if !same {
-		c.bad(RuleCall, l, 0, "a backfill from %s to %s was answered with %d occurrences, and there are %d", ch.From, ch.To, len(named), len(want))
+		c.bad(RuleCall, l, 0, "a backfill from %s to %s was answered with %d occurrences, and there are %d", ch.From, ch.To,
+			len(named), len(want))
 	}
 	if ch.Force {
 		return
 	}
 	for _, t := range ch.Times {
-		if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginSchedule}]; r != nil && len(r.attempts) > 0 && !r.attempts[0].isOpen && r.attempts[0].recorded < ch.lo && !c.forgottenBy(r, ch.hi) {
+		if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginSchedule}]; r != nil && len(r.attempts) > 0 &&
+			!r.attempts[0].isOpen && r.attempts[0].recorded < ch.lo && !c.forgottenBy(r, ch.hi) {
 			c.bad(RuleTwice, l, int64(t), "a backfill at %s ran it again, and it had run", ch.Invoke)
 		}
 	}
@@ -126,14 +129,16 @@ func (c *checker) dead() {
 			continue
 		}
 		r := l.runs[job.RunKey{Job: d.JobID, At: int64(d.ScheduledAt), Origin: d.Origin}]
-		if r == nil || !slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.Seq == seq && a.Status == job.RunDead }) {
+		if r == nil || !slices.ContainsFunc(r.attempts,
+			func(a *attempt) bool { return a.Seq == seq && a.Status == job.RunDead }) {
 			c.bad(RuleDead, l, int64(d.ScheduledAt), "the dead letter %d is not in the history as a run that died", seq)
 		}
 	}
 	for _, id := range c.order {
 		l := c.lives[id]
 		gone := func(seq uint64) bool {
-			return slices.ContainsFunc(l.of(CallRedrive, CallPurge), func(ch *change) bool { return len(ch.Dead) == 0 || slices.Contains(ch.Dead, seq) })
+			return slices.ContainsFunc(l.of(CallRedrive, CallPurge),
+				func(ch *change) bool { return len(ch.Dead) == 0 || slices.Contains(ch.Dead, seq) })
 		}
 		for _, k := range sortedKeys(l.runs) {
 			for _, a := range l.runs[k].attempts {

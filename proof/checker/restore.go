@@ -19,7 +19,8 @@ func (c *checker) restored() {
 	}
 	for i := range c.in.Effects {
 		if e := &c.in.Effects[i]; e.Fence > r.Fence && done[e.Run] {
-			c.bad(RuleRestore, c.lives[e.Run.Job], e.Run.At, "%s started it at %s, and the cluster that the backup was taken from had started it", e.Worker, e.Start)
+			c.bad(RuleRestore, c.lives[e.Run.Job], e.Run.At,
+				"%s started it at %s, and the cluster that the backup was taken from had started it", e.Worker, e.Start)
 		}
 	}
 	for _, a := range c.claims {
@@ -30,8 +31,11 @@ func (c *checker) restored() {
 		if int64(a.ClaimedAt) < int64(r.Release)-c.clock {
 			c.bad(RuleRestore, l, a.key.At, "it was claimed at %s, before the release at %s", a.ClaimedAt, r.Release)
 		}
-		if a.key.Origin == job.OriginSchedule && a.key.At <= int64(r.Release)-c.clock && l != nil && l.create.hi < int64(r.Release) && !c.redriven(l, l.runs[a.key]) {
-			c.bad(RuleRestore, l, a.key.At, "it was claimed at %s, and its time had come before the release at %s: the cluster before may have run it", a.ClaimedAt, r.Release)
+		if a.key.Origin == job.OriginSchedule && a.key.At <= int64(r.Release)-c.clock && l != nil &&
+			l.create.hi < int64(r.Release) && !c.redriven(l, l.runs[a.key]) {
+			c.bad(RuleRestore, l, a.key.At,
+				"it was claimed at %s, and its time had come before the release at %s: the cluster before may have run it",
+				a.ClaimedAt, r.Release)
 		}
 	}
 	for i := range c.in.Final.Open {
@@ -44,7 +48,8 @@ func (c *checker) restored() {
 // lostRestored says that a record is the end of a run that was open in the backup.
 func (c *checker) lostRestored(h *job.Run) bool {
 	r := c.in.Restored
-	return r != nil && h.Status == job.RunLost && h.Reason == job.ReasonRestored && h.ClaimedAt <= r.Backup && h.Fence <= r.Fence &&
+	return r != nil && h.Status == job.RunLost && h.Reason == job.ReasonRestored && h.ClaimedAt <= r.Backup &&
+		h.Fence <= r.Fence &&
 		int64(h.FinishedAt) >= int64(r.Release)-c.clock
 }
 
@@ -60,7 +65,8 @@ func (x *walker) permitsRestored(at int64, g *gap) string {
 		return "its job was created after the release"
 	case g.recorded < int64(r.Release)-x.c.clock:
 		return "it was decided before the release"
-	case slices.ContainsFunc(x.l.runs[job.RunKey{Job: x.l.id, At: at, Origin: job.OriginSchedule}].known(), func(a *attempt) bool { return a.Fence <= r.Fence }):
+	case slices.ContainsFunc(x.l.runs[job.RunKey{Job: x.l.id, At: at, Origin: job.OriginSchedule}].known(),
+		func(a *attempt) bool { return a.Fence <= r.Fence }):
 		return "it had run before the backup"
 	}
 	return ""

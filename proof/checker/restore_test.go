@@ -17,7 +17,8 @@ func restoredScene(s *scene) *Input {
 	s.gap(3, 6, 4, job.RunMissed, job.ReasonRestored, minute(7))
 	s.fence += 1000
 	runs(s, 7, 8)
-	s.in.Restored = &Restored{Backup: job.Instant(minute(2) + 500), Lost: job.Instant(minute(3) + 30_000), Release: job.Instant(minute(6) + 10_000), Fence: 2,
+	s.in.Restored = &Restored{Backup: job.Instant(minute(2) + 500), Lost: job.Instant(minute(3) + 30_000),
+		Release: job.Instant(minute(6) + 10_000), Fence: 2,
 		Done: []job.RunKey{sched(minute(3))}}
 	s.outage(minute(2)+500, minute(5))
 	return s.end(8)
@@ -43,7 +44,8 @@ func TestRestored(t *testing.T) {
 			in.Restored.Release = job.Instant(minute(7) + 10_000)
 		}, RuleRestore},
 		{"a restore that never was", func(_ *scene, in *Input) { in.Restored = nil }, RuleReason},
-		{"given up after the release", func(_ *scene, in *Input) { in.Restored.Release = job.Instant(minute(5) + 10_000) }, RuleReason},
+		{"given up after the release", func(_ *scene, in *Input) { in.Restored.Release = job.Instant(minute(5) + 10_000) },
+			RuleReason},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScene(func(s *job.Spec) { s.Overlap = job.OverlapAllow })

@@ -59,20 +59,27 @@ func (s *scene) call(c Call, at int64) *Call {
 func (s *scene) job() *job.Job { return &s.in.Final.Jobs[0] }
 
 // attempt adds a claim, what the worker did with it, and its record.
-func (s *scene) attempt(k job.RunKey, n int, on string, at, took int64, o EffectOutcome, st job.RunStatus, why job.Reason) {
+func (s *scene) attempt(k job.RunKey, n int, on string, at, took int64, o EffectOutcome, st job.RunStatus,
+	why job.Reason) {
 	s.fence++
 	s.seq++
 	key := k.Job.String() + ":" + strconv.FormatInt(k.At/1000, 10)
 	if k.Origin != job.OriginSchedule {
 		key += ":" + k.Origin.String() + ":" + strconv.FormatInt(k.At, 10)
 	}
-	s.in.Effects = append(s.in.Effects, Effect{Worker: on, Run: k, Fence: s.fence, Attempt: n, Key: key, Start: job.Instant(at + 10), End: job.Instant(at + took), Outcome: o})
-	s.in.Handed = append(s.in.Handed, Handed{Worker: on, Term: 2, Run: k, Fence: s.fence, Attempt: n, Key: key, At: job.Instant(at + 5)})
-	s.in.Final.History = append(s.in.Final.History, job.Run{RunID: k.String(), JobID: k.Job, JobName: "a", ScheduledAt: job.Instant(k.At), Origin: k.Origin,
-		ClaimedAt: job.Instant(at), StartedAt: job.Instant(at + 10), FinishedAt: job.Instant(at + took), Attempt: n, Status: st, Reason: why, Worker: on, Fence: s.fence, Seq: s.seq})
+	s.in.Effects = append(s.in.Effects,
+		Effect{Worker: on, Run: k, Fence: s.fence, Attempt: n, Key: key, Start: job.Instant(at + 10),
+			End: job.Instant(at + took), Outcome: o})
+	s.in.Handed = append(s.in.Handed,
+		Handed{Worker: on, Term: 2, Run: k, Fence: s.fence, Attempt: n, Key: key, At: job.Instant(at + 5)})
+	s.in.Final.History = append(s.in.Final.History,
+		job.Run{RunID: k.String(), JobID: k.Job, JobName: "a", ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+			ClaimedAt: job.Instant(at), StartedAt: job.Instant(at + 10), FinishedAt: job.Instant(at + took), Attempt: n,
+			Status: st, Reason: why, Worker: on, Fence: s.fence, Seq: s.seq})
 	s.in.Final.Recorded[s.seq] = job.Instant(at + took + 2)
 	if st == job.RunDead {
-		s.in.Final.Dead = append(s.in.Final.Dead, job.DeadLetter{Seq: s.seq, Run: s.in.Final.History[len(s.in.Final.History)-1]})
+		s.in.Final.Dead = append(s.in.Final.Dead,
+			job.DeadLetter{Seq: s.seq, Run: s.in.Final.History[len(s.in.Final.History)-1]})
 	}
 }
 
@@ -88,8 +95,10 @@ func (s *scene) runAt(k job.RunKey, at int64) {
 // gap is a record of occurrences that did not run.
 func (s *scene) gap(first, last, count int, st job.RunStatus, why job.Reason, recorded int64) {
 	s.seq++
-	s.in.Final.History = append(s.in.Final.History, job.Run{JobID: jobA, First: job.Instant(minute(first)), Last: job.Instant(minute(last)), Count: int64(count), Status: st,
-		Reason: why, FinishedAt: job.Instant(recorded), Seq: s.seq})
+	s.in.Final.History = append(s.in.Final.History,
+		job.Run{JobID: jobA, First: job.Instant(minute(first)), Last: job.Instant(minute(last)), Count: int64(count),
+			Status: st,
+			Reason: why, FinishedAt: job.Instant(recorded), Seq: s.seq})
 }
 
 // end closes the scene after minute n: half a minute later.
@@ -131,7 +140,8 @@ func runs(s *scene, from, to int) {
 	}
 }
 
-var closedCalendar = &schedule.Calendar{Name: "closed", Windows: []schedule.Window{{From: time.UnixMilli(minute(3)), To: time.UnixMilli(minute(5))}}}
+var closedCalendar = &schedule.Calendar{Name: "closed",
+	Windows: []schedule.Window{{From: time.UnixMilli(minute(3)), To: time.UnixMilli(minute(5))}}}
 
 // check holds the report of an input against the rule that is to be named; "" means that nothing is wrong.
 func check(t *testing.T, in *Input, want Rule) {
@@ -148,7 +158,8 @@ func check(t *testing.T, in *Input, want Rule) {
 		return
 	}
 	for _, p := range r.Problems {
-		if p.Rule == want && p.Job == 0 && want != RuleReplicas && want != RuleOutage && !(want == RuleInvented || want == RuleTwice) {
+		if p.Rule == want && p.Job == 0 && want != RuleReplicas && want != RuleOutage &&
+			!(want == RuleInvented || want == RuleTwice) {
 			t.Errorf("the problem does not name the job: %s", p)
 		}
 	}

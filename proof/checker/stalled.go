@@ -17,17 +17,22 @@ func (c *checker) stalled() {
 	limit += c.clock
 	for _, a := range c.claims {
 		at := a.key.At
-		if a.key.Origin != job.OriginSchedule || a.Attempt != 1 || int64(a.ClaimedAt)-at <= limit || c.excusesStall(at, int64(a.ClaimedAt)) {
+		if a.key.Origin != job.OriginSchedule || a.Attempt != 1 || int64(a.ClaimedAt)-at <= limit ||
+			c.excusesStall(at, int64(a.ClaimedAt)) {
 			continue
 		}
-		c.bad(RuleStalled, c.lives[a.key.Job], at, "it was claimed %s after its time, and only clocks of a minority were wrong", time.Duration(int64(a.ClaimedAt)-at)*time.Millisecond)
+		c.bad(RuleStalled, c.lives[a.key.Job], at,
+			"it was claimed %s after its time, and only clocks of a minority were wrong",
+			time.Duration(int64(a.ClaimedAt)-at)*time.Millisecond)
 	}
 	for _, w := range c.in.Outages {
 		if d := int64(w.To - w.From); d > plannedGap && c.onlyTransfers(int64(w.From), int64(w.To)) {
-			c.bad(RuleOutage, nil, int64(w.From), "an outage of %s was committed, and the leadership was only handed over", time.Duration(d)*time.Millisecond)
+			c.bad(RuleOutage, nil, int64(w.From), "an outage of %s was committed, and the leadership was only handed over",
+				time.Duration(d)*time.Millisecond)
 		}
 		if int64(w.To-w.From) > limit && !c.excusesStall(int64(w.From), int64(w.To)) {
-			c.bad(RuleStalled, nil, int64(w.From), "nothing was stamped from %s to %s, and only clocks of a minority were wrong", w.From, w.To)
+			c.bad(RuleStalled, nil, int64(w.From),
+				"nothing was stamped from %s to %s, and only clocks of a minority were wrong", w.From, w.To)
 		}
 	}
 }

@@ -14,12 +14,22 @@ func TestStalled(t *testing.T) {
 		lag    int64
 		want   Rule
 	}{
-		"a wrong leader held":          {func(s *scene) { s.fault(FaultClock, "n1", minute(2), 0) }, late, RuleStalled},
-		"it handed over":               {func(s *scene) { s.fault(FaultClock, "n1", minute(2), 0) }, 3000, ""},
-		"two of three were wrong":      {func(s *scene) { s.fault(FaultClock, "n1", minute(2), 0); s.fault(FaultClock, "n2", minute(2), 0) }, late, ""},
-		"one was wrong, another dead":  {func(s *scene) { s.fault(FaultClock, "n1", minute(2), 0); s.fault(FaultKill, "n2", minute(2), 0) }, late, ""},
-		"a transfer is no excuse":      {func(s *scene) { s.fault(FaultLeader, "n1", minute(2), minute(2)+100) }, late, RuleStalled},
-		"the dead one is back already": {func(s *scene) { s.fault(FaultKill, "n2", minute(1), minute(1)+500) }, late, RuleStalled},
+		"a wrong leader held": {func(s *scene) { s.fault(FaultClock, "n1", minute(2), 0) }, late, RuleStalled},
+		"it handed over":      {func(s *scene) { s.fault(FaultClock, "n1", minute(2), 0) }, 3000, ""},
+		"two of three were wrong": {func(s *scene) {
+			s.fault(FaultClock, "n1", minute(2), 0)
+			s.fault(FaultClock, "n2",
+				minute(2), 0)
+		}, late, ""},
+		"one was wrong, another dead": {func(s *scene) {
+			s.fault(FaultClock, "n1", minute(2), 0)
+			s.fault(FaultKill, "n2",
+				minute(2), 0)
+		}, late, ""},
+		"a transfer is no excuse": {func(s *scene) { s.fault(FaultLeader, "n1", minute(2), minute(2)+100) }, late,
+			RuleStalled},
+		"the dead one is back already": {func(s *scene) { s.fault(FaultKill, "n2", minute(1), minute(1)+500) }, late,
+			RuleStalled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(nil)

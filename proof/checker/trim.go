@@ -47,7 +47,9 @@ func (c *checker) trimmed() {
 				break
 			}
 			if !old(seq, int64(f.At)+c.clock+1, f.Last) {
-				c.bad(RuleTrim, c.lives[records[seq].JobID], 0, "record %d of %s was trimmed at %s: it is neither older than %s nor among more than %d, of which the last is %d", seq,
+				c.bad(RuleTrim, c.lives[records[seq].JobID], 0,
+					"record %d of %s was trimmed at %s: it is neither older than %s nor among more than %d, of which the last is %d",
+					seq,
 					job.Instant(written(seq)), f.At, t.MaxAge, t.MaxCount, f.Last)
 			}
 		}
@@ -69,7 +71,8 @@ func (c *checker) trimmed() {
 		case t.Kept[seq] && !head && seq <= floor && l != nil && l.final != nil:
 			c.bad(RuleTrim, l, 0, "record %d is there, below the floor %d, and it is not the newest of its job", seq, floor)
 		case t.Kept[seq] && !head && t.MaxAge > 0 && latest+t.MaxAge.Milliseconds()+late < end:
-			c.bad(RuleTrim, l, 0, "record %d of %s is still there at the end, with %s as the age of history", seq, job.Instant(written(seq)), t.MaxAge)
+			c.bad(RuleTrim, l, 0, "record %d of %s is still there at the end, with %s as the age of history", seq,
+				job.Instant(written(seq)), t.MaxAge)
 		}
 	}
 	for seq := range t.Kept {
@@ -93,7 +96,8 @@ func (c *checker) forgottenBy(r *runLife, at int64) bool {
 		return false
 	}
 	return slices.ContainsFunc(t.Floors, func(f Floor) bool {
-		return int64(f.At) <= at+c.clock && !slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.Seq > f.Seq && a.recorded <= at })
+		return int64(f.At) <= at+c.clock &&
+			!slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.Seq > f.Seq && a.recorded <= at })
 	})
 }
 
@@ -119,7 +123,8 @@ func (c *checker) cleaned() {
 			ended = max(ended, int64(g.FinishedAt))
 		}
 		if at < ended+keep-c.clock {
-			c.bad(RuleTrim, l, 0, "the job was removed at %s, and its retention of %s ended at %s", job.Instant(at), v.spec.Retention, job.Instant(ended+keep))
+			c.bad(RuleTrim, l, 0, "the job was removed at %s, and its retention of %s ended at %s", job.Instant(at),
+				v.spec.Retention, job.Instant(ended+keep))
 		}
 		for _, d := range c.in.Final.Dead {
 			if d.JobID == id {

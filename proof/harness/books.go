@@ -20,13 +20,14 @@ import (
 // to them, what they say that they did, and what the world saw of it. They are judged by the checker that judges the
 // simulation.
 type Books struct {
-	Calls   []checker.Call
-	Final   checker.Final
-	Seen    []Seen
-	Faults  []Outage          // by our hand
-	Vacant  []checker.Outage  // times without a leader, as takeovers committed them
-	Workers map[string]string // whose address is whose, where each has its own; otherwise the history's word is taken for who sent a request
-	Lease   time.Duration     // of a worker's session; 0 = 30 s
+	Calls  []checker.Call
+	Final  checker.Final
+	Seen   []Seen
+	Faults []Outage         // by our hand
+	Vacant []checker.Outage // times without a leader, as takeovers committed them
+	// whose address is whose, where each has its own; otherwise the history's word is taken for who sent a request
+	Workers map[string]string
+	Lease   time.Duration // of a worker's session; 0 = 30 s
 }
 
 // arrivalSlack is how much later than the caller's death a request may be written down, or its end: it sat in a socket
@@ -42,7 +43,8 @@ const commandRace = 50 * time.Millisecond
 // of the test.
 func (b *Books) Input() (checker.Input, []string) {
 	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}, timeouts: map[job.ID]time.Duration{}}
-	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack, ClockError: commandRace}
+	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack,
+		ClockError: commandRace}
 	in.Calls = a.calls()
 	in.Faults = b.faults()
 	for _, c := range in.Calls {
@@ -127,7 +129,8 @@ func (a *account) calls() []checker.Call {
 // faults are what was done to each process. One that died again before it was ready was dead all the time.
 func (b *Books) faults() (out []checker.Fault) {
 	sorted := slices.Clone(b.Faults)
-	slices.SortStableFunc(sorted, func(x, y Outage) int { return cmp.Or(cmp.Compare(x.Node, y.Node), x.Sent.Compare(y.Sent)) })
+	slices.SortStableFunc(sorted,
+		func(x, y Outage) int { return cmp.Or(cmp.Compare(x.Node, y.Node), x.Sent.Compare(y.Sent)) })
 	for i, o := range sorted {
 		f := checker.Fault{Kind: checker.FaultKill, Node: o.Node, From: job.At(o.Sent)}
 		switch {
@@ -243,7 +246,8 @@ func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
 			out = append(out, checker.Outage{From: job.At(a), To: job.At(z)})
 		}
 	}
-	slices.SortFunc(out, func(x, y checker.Outage) int { return cmp.Or(cmp.Compare(x.From, y.From), cmp.Compare(x.To, y.To)) })
+	slices.SortFunc(out,
+		func(x, y checker.Outage) int { return cmp.Or(cmp.Compare(x.From, y.From), cmp.Compare(x.To, y.To)) })
 	return slices.Compact(out), nil
 }
 

@@ -22,35 +22,42 @@ func inst(ms int) job.Instant { return job.At(at(ms)) }
 func small() *Books {
 	spec := func(token, name string) *job.Spec {
 		retries := 3
-		return &job.Spec{Name: name, Type: job.TypeHTTP, Schedule: inst(1000).String(), Payload: []byte(fmt.Sprintf(`{"url":"http://target/%s"}`, token)),
+		return &job.Spec{Name: name, Type: job.TypeHTTP, Schedule: inst(1000).String(),
+			Payload: []byte(fmt.Sprintf(`{"url":"http://target/%s"}`, token)),
 			Timeout: job.Duration(time.Second), Retry: job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate}}
 	}
 	made := func(id job.ID, s *job.Spec) job.Job { return job.Job{ID: id, Spec: *s, Version: 1, CreatedAt: inst(1)} }
-	one, two := job.RunKey{Job: 1, At: int64(inst(1000)), Origin: job.OriginSchedule}, job.RunKey{Job: 2, At: int64(inst(1000)), Origin: job.OriginSchedule}
-	record := func(seq uint64, k job.RunKey, worker string, attempt int, fence uint64, status job.RunStatus, reason job.Reason, claimed, finished int) job.Run {
-		return job.Run{Seq: seq, RunID: k.String(), JobID: k.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Attempt: attempt, Fence: fence, Worker: worker,
+	one, two := job.RunKey{Job: 1, At: int64(inst(1000)), Origin: job.OriginSchedule},
+		job.RunKey{Job: 2, At: int64(inst(1000)), Origin: job.OriginSchedule}
+	record := func(seq uint64, k job.RunKey, worker string, attempt int, fence uint64, status job.RunStatus,
+		reason job.Reason, claimed, finished int) job.Run {
+		return job.Run{Seq: seq, RunID: k.String(), JobID: k.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+			Attempt: attempt, Fence: fence, Worker: worker,
 			Status: status, Reason: reason, ClaimedAt: inst(claimed), FinishedAt: inst(finished)}
 	}
 	request := func(token string, k job.RunKey, attempt int, fence uint64, arrived int) Seen {
-		return Seen{Token: token, From: "10.0.0.1", Arrived: at(arrived), Key: job.IdempotencyKey("", "", k), Job: k.Job.String(), Run: k.String(), ScheduledAt: job.Instant(k.At).String(), Attempt: attempt, Fence: fence}
+		return Seen{Token: token, From: "10.0.0.1", Arrived: at(arrived), Key: job.IdempotencyKey("", "", k),
+			Job: k.Job.String(), Run: k.String(), ScheduledAt: job.Instant(k.At).String(), Attempt: attempt, Fence: fence}
 	}
 	answered := func(s Seen, ms int) Seen { s.Answered, s.Status = at(ms), 200; return s }
 	gone := func(s Seen, ms int) Seen { s.Gone = at(ms); return s }
 	b := &Books{
 		Calls: []checker.Call{
-			{Kind: checker.CallCreate, Outcome: checker.OK, Invoke: inst(0), Return: inst(2), Job: 1, Name: "one", Spec: spec("one", "one")},
+			{Kind: checker.CallCreate, Outcome: checker.OK, Invoke: inst(0), Return: inst(2), Job: 1, Name: "one",
+				Spec: spec("one", "one")},
 			{Kind: checker.CallCreate, Invoke: inst(0), Spec: spec("two", "")},
 			{Kind: checker.CallCreate, Invoke: inst(0), Name: "never", Spec: spec("never", "never")},
 		},
 		Faults: []Outage{{Node: "n1", Sent: at(1050), Dead: at(1060), Ready: at(1500)}},
 		Seen: []Seen{gone(request("one", one, 1, 1, 1010), 1061), answered(request("one", one, 2, 3, 1510), 1520),
 			gone(request("two", two, 1, 2, 1012), 2013), answered(request("two", two, 2, 4, 2030), 2040)},
-		Final: checker.Final{At: inst(9000), Jobs: []job.Job{made(1, spec("one", "one")), made(2, spec("two", ""))}, History: []job.Run{
-			record(1, one, "n1", 1, 1, job.RunFailed, job.ReasonWorkerLost, 1001, 1400),
-			record(2, one, "n2", 2, 3, job.RunSucceeded, 0, 1500, 1521),
-			record(3, two, "n2", 1, 2, job.RunFailed, job.ReasonTimeout, 1002, 2012),
-			record(4, two, "n2", 2, 4, job.RunSucceeded, 0, 2020, 2041),
-		}},
+		Final: checker.Final{At: inst(9000), Jobs: []job.Job{made(1, spec("one", "one")), made(2, spec("two", ""))},
+			History: []job.Run{
+				record(1, one, "n1", 1, 1, job.RunFailed, job.ReasonWorkerLost, 1001, 1400),
+				record(2, one, "n2", 2, 3, job.RunSucceeded, 0, 1500, 1521),
+				record(3, two, "n2", 1, 2, job.RunFailed, job.ReasonTimeout, 1002, 2012),
+				record(4, two, "n2", 2, 4, job.RunSucceeded, 0, 2020, 2041),
+			}},
 	}
 	for i := range b.Final.Jobs {
 		b.Final.Jobs[i].Status = job.StatusCompleted
@@ -87,7 +94,8 @@ func TestBooksFindWhatTheCheckerCannotKnow(t *testing.T) {
 		wrong func(b *Books)
 		want  string
 	}{
-		{"a job that was never created", func(b *Books) { b.Final.Jobs[1].Payload = []byte(`{"url":"http://target/x"}`) }, "was invented"},
+		{"a job that was never created", func(b *Books) { b.Final.Jobs[1].Payload = []byte(`{"url":"http://target/x"}`) },
+			"was invented"},
 		{"a job made twice", func(b *Books) { b.Final.Jobs[1].Payload = b.Final.Jobs[0].Payload }, "was created twice"},
 		{"another number", func(b *Books) { b.Calls[0].Job = 7 }, "was acknowledged as j_7"},
 		{"a test that promises twice", func(b *Books) { b.Calls[2].Spec = b.Calls[1].Spec }, "the test created two twice"},
@@ -98,18 +106,21 @@ func TestBooksFindWhatTheCheckerCannotKnow(t *testing.T) {
 		{"no key", func(b *Books) { b.Seen[1].Key = "" }, `with key ""`},
 		{"no fence", func(b *Books) { b.Seen[1].Fence = 0 }, "fence 0"},
 		{"lost though another was killed", func(b *Books) { b.Faults[0].Node = "n2" }, "lost its worker n1"},
-		{"lost before the kill", func(b *Books) { b.Faults[0].Sent = at(1401); b.Faults[0].Dead = at(1402) }, "lost its worker n1"},
+		{"lost before the kill", func(b *Books) { b.Faults[0].Sent = at(1401); b.Faults[0].Dead = at(1402) },
+			"lost its worker n1"},
 		{"begun after the kill", func(b *Books) { b.Final.History[0].ClaimedAt = inst(1100) }, "lost its worker n1"},
 		{"lost over a short pause", func(b *Books) { b.Faults[0].Paused = true }, "lost its worker n1"},
 		{"lost over a short cut", func(b *Books) { b.Faults[0].Cut = true }, "lost its worker n1"},
-		{"never begun, claimed while it was dead: right", func(b *Books) { b.Final.History[0].ClaimedAt = inst(1100); b.Seen = b.Seen[1:] }, ""},
+		{"never begun, claimed while it was dead: right",
+			func(b *Books) { b.Final.History[0].ClaimedAt = inst(1100); b.Seen = b.Seen[1:] }, ""},
 		{"lost over a long cut: right", func(b *Books) { b.Faults[0].Cut = true; b.Lease = 20 * time.Millisecond }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := small()
 			c.wrong(b)
 			_, problems := b.Input()
-			if all := strings.Join(append(problems, b.Excuses()...), "\n"); c.want == "" && all != "" || !strings.Contains(all, c.want) {
+			if all := strings.Join(append(problems, b.Excuses()...), "\n"); c.want == "" && all != "" ||
+				!strings.Contains(all, c.want) {
 				t.Errorf("not %q but %q", c.want, all)
 			}
 		})
@@ -131,9 +142,12 @@ func TestUnheardAnswers(t *testing.T) {
 		{"canceled long after", 1520 - 3000, job.RunCanceled, job.ReasonCanceled, nil, checker.Succeeded},
 		{"at the end of its time", 1520, job.RunFailed, job.ReasonTimeout, nil, checker.TimedOut},
 		{"failed", 1520, job.RunFailed, 0, nil, checker.Succeeded},
-		{"failed while it stood still", 1520, job.RunFailed, 0, []Outage{{Node: "n2", Paused: true, Sent: at(1515), Dead: at(1518)}}, checker.Canceled},
-		{"failed while another stood still", 1520, job.RunFailed, 0, []Outage{{Node: "n1", Paused: true, Sent: at(1515), Dead: at(1518)}}, checker.Succeeded},
-		{"failed before it stood still", 1520, job.RunFailed, 0, []Outage{{Node: "n2", Paused: true, Sent: at(1600), Dead: at(1700)}}, checker.Succeeded},
+		{"failed while it stood still", 1520, job.RunFailed, 0,
+			[]Outage{{Node: "n2", Paused: true, Sent: at(1515), Dead: at(1518)}}, checker.Canceled},
+		{"failed while another stood still", 1520, job.RunFailed, 0,
+			[]Outage{{Node: "n1", Paused: true, Sent: at(1515), Dead: at(1518)}}, checker.Succeeded},
+		{"failed before it stood still", 1520, job.RunFailed, 0,
+			[]Outage{{Node: "n2", Paused: true, Sent: at(1600), Dead: at(1700)}}, checker.Succeeded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := small()

@@ -106,7 +106,8 @@ func TestDiskForgetsWhatWasNotSynced(t *testing.T) {
 		{6, map[string]string{"a": ""}, "the sync had not returned"},
 		{7, map[string]string{"a": ""}, "the sync had not returned"},
 		{8, map[string]string{"a": "one"}, "the first write was synced"},
-		{14, map[string]string{"a": "one"}, "the second write came after the sync began; b.tmp has a synced content but no synced name"},
+		{14, map[string]string{"a": "one"},
+			"the second write came after the sync began; b.tmp has a synced content but no synced name"},
 		{15, map[string]string{"a": "one"}, "the rename was not synced"},
 		{16, map[string]string{"a": "one", "b": "hello"}, "now it is"},
 		{17, map[string]string{"a": two, "b": "hello"}, "the second write is synced"},
@@ -235,9 +236,11 @@ func TestForget(t *testing.T) {
 
 func TestAcked(t *testing.T) {
 	answer := func(last string, ok string) string {
-		return `1 write(5<TCP:[1]>, "'` + "\x85" + `\xa4Term` + "\x02" + "\xa7LastLog" + last + "\xa7Success" + ok + `'", 9) = 9`
+		return `1 write(5<TCP:[1]>, "'` + "\x85" + `\xa4Term` + "\x02" + "\xa7LastLog" + last + "\xa7Success" + ok +
+			`'", 9) = 9`
 	}
-	tr, err := ReadTrace(strings.NewReader(straceLog(answer("\x05", "\xc3"), answer("\x09", "\xc2"), answer("\xcd\x01\x02", "\xc3"), answer("\x07", "\xc3"))), "/d")
+	tr, err := ReadTrace(strings.NewReader(straceLog(answer("\x05", "\xc3"), answer("\x09", "\xc2"),
+		answer("\xcd\x01\x02", "\xc3"), answer("\x07", "\xc3"))), "/d")
 	if err != nil {
 		t.Fatal(err)
 	}

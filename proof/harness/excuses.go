@@ -18,7 +18,9 @@ func (b *Books) Excuses() (problems []string) {
 	}
 	for i := range b.Final.History {
 		if r := &b.Final.History[i]; r.Reason == job.ReasonWorkerLost && !b.lost(r, begun[r.Fence]) {
-			problems = append(problems, fmt.Sprintf("%s attempt %d lost its worker %s between %s and %s, and that was neither killed nor cut off then", r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt))
+			problems = append(problems,
+				fmt.Sprintf("%s attempt %d lost its worker %s between %s and %s, and that was neither killed nor cut off then",
+					r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt))
 		}
 	}
 	return problems

@@ -33,7 +33,8 @@ func NewHosts(tb testing.TB) *Hosts {
 }
 
 func (h *Hosts) wrap() []string {
-	return []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, h.path}
+	return []string{"unshare", "--mount", "--propagation", "private", "sh", "-c",
+		`mount --bind "$0" /etc/hosts && exec "$@"`, h.path}
 }
 
 // hostName is how a node is called, whatever its address is.

@@ -66,7 +66,9 @@ func TryNet(tb testing.TB, n int) (*Net, string) {
 	w := &Net{tb: tb, n: n}
 	for range 20 { // another test process may have the same idea
 		w.name = fmt.Sprintf("%s%d.%d", netPrefix, os.Getpid(), rand.IntN(100))
-		w.subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(18 + rand.IntN(2)), byte(rand.IntN(256)), byte(16 * rand.IntN(16))}), 28) // of the range for tests of networks
+		// of the range for tests of networks
+		w.subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(18 + rand.IntN(2)), byte(rand.IntN(256)),
+			byte(16 * rand.IntN(16))}), 28)
 		if _, err := net.InterfaceByName(w.bridge()); err != nil && !taken(w.subnet) {
 			break
 		}
@@ -85,7 +87,8 @@ func TryNet(tb testing.TB, n int) (*Net, string) {
 			{"-n", ns, "link", "set", "lo", "up"},
 		}...)
 	}
-	steps = append(steps, []string{"addr", "add", w.Host + "/28", "dev", w.bridge()}, []string{"link", "set", w.bridge(), "up"})
+	steps = append(steps, []string{"addr", "add", w.Host + "/28", "dev", w.bridge()},
+		[]string{"link", "set", w.bridge(), "up"})
 	for _, s := range steps {
 		if err := ip(s...); err != nil {
 			return nil, fmt.Sprintf("no network namespaces here: %v", err)
@@ -134,7 +137,8 @@ func (w *Net) Place(i int, n *Node) {
 // Cut loses everything that one machine sends to another, until Heal.
 func (w *Net) Cut(from, to int) {
 	w.tb.Helper()
-	if err := ip("-n", w.ns(from), "neigh", "replace", w.IP(to), "lladdr", "02:00:00:00:00:00", "dev", "eth0", "nud", "permanent"); err != nil {
+	if err := ip("-n", w.ns(from), "neigh", "replace", w.IP(to), "lladdr", "02:00:00:00:00:00", "dev", "eth0", "nud",
+		"permanent"); err != nil {
 		w.tb.Fatal(err)
 	}
 }

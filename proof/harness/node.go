@@ -85,7 +85,8 @@ func (n *Node) http() *http.Client {
 
 // Stale is a client that reads what this node itself knows, leader or not.
 func (n *Node) Stale() *client.Client {
-	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale(), client.WithTimeout(0))
+	return client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithStale(),
+		client.WithTimeout(0))
 }
 
 // What is shown of a log after a failure is bounded: the failure's own words stand above it, and a long output is cut

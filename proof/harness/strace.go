@@ -28,7 +28,8 @@ func NeedStrace(tb testing.TB) {
 // TwoLives is what to put before a command to have it twice, one after the other, as if under one strace: the second
 // life begins when the first is dead and go exists. pid is where the number of the first is.
 func TwoLives(pid, goes string) []string {
-	return []string{"sh", "-c", `pid=$0 goes=$1; shift; "$@" & echo $! >"$pid.tmp"; mv "$pid.tmp" "$pid"; wait $!; while [ ! -e "$goes" ]; do sleep 0.05; done; exec "$@"`, pid, goes}
+	return []string{"sh", "-c",
+		`pid=$0 goes=$1; shift; "$@" & echo $! >"$pid.tmp"; mv "$pid.tmp" "$pid"; wait $!; while [ ! -e "$goes" ]; do sleep 0.05; done; exec "$@"`, pid, goes}
 }
 
 // Injection is a strace that makes system calls of a running process fail.

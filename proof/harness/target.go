@@ -74,7 +74,8 @@ func (t *Target) Behave(fn func(Seen) (latency time.Duration, status int)) { t.b
 
 func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := r.Header
-	s := Seen{Token: strings.TrimPrefix(r.URL.Path, "/"), Arrived: time.Now(), Key: h.Get("Idempotency-Key"), Job: h.Get("Carillon-Job"),
+	s := Seen{Token: strings.TrimPrefix(r.URL.Path, "/"), Arrived: time.Now(), Key: h.Get("Idempotency-Key"),
+		Job: h.Get("Carillon-Job"),
 		Run: h.Get("Carillon-Run"), ScheduledAt: h.Get("Carillon-Scheduled-At")}
 	s.From, _, _ = net.SplitHostPort(r.RemoteAddr)
 	s.Attempt, _ = strconv.Atoi(h.Get("Carillon-Attempt")) // 0 is refused by the audit

@@ -43,7 +43,8 @@ func TearTail(dir string, rng *rand.Rand) (how string, err error) {
 		return fmt.Sprintf("the last %d pages cut off", pages), os.WriteFile(path, data[:len(data)-pages*page], 0o600)
 	case 2, 3: // of those in use: behind them there is room to grow
 		pages := 1 + rng.IntN(3)
-		return fmt.Sprintf("the last %d pages in use cut off", pages), os.WriteFile(path, data[:(int(meta(newest, 40))-pages)*page], 0o600)
+		return fmt.Sprintf("the last %d pages in use cut off", pages),
+			os.WriteFile(path, data[:(int(meta(newest, 40))-pages)*page], 0o600)
 	case 4:
 		copy(data[newest*page+rng.IntN(8)*512:], make([]byte, 512))
 		return fmt.Sprintf("a sector of meta page %d zeroed", newest), os.WriteFile(path, data, 0o600)

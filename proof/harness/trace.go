@@ -150,7 +150,8 @@ func (t *Trace) add(start, end int, at time.Time, text string) error {
 	inside := t.inside(e.Path) || e.Path2 != "" && t.inside(e.Path2)
 	switch call {
 	case "write", "writev": // to sockets they matter too: they tell the world
-	case "openat", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat":
+	case "openat", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "renameat", "renameat2", "unlink", "unlinkat",
+		"mkdir", "mkdirat":
 		if !inside {
 			return nil
 		}
@@ -170,7 +171,8 @@ func (t *Trace) add(start, end int, at time.Time, text string) error {
 // Changes are the calls that did something to the directory or to a file in it, and those that made that safe.
 func (t *Trace) Changes() (changes []Event) {
 	for _, e := range t.Events {
-		if e.OK && t.inside(e.Path) && (e.Call != "openat" || strings.Contains(e.Flags, "O_CREAT") || strings.Contains(e.Flags, "O_TRUNC")) {
+		if e.OK && t.inside(e.Path) &&
+			(e.Call != "openat" || strings.Contains(e.Flags, "O_CREAT") || strings.Contains(e.Flags, "O_TRUNC")) {
 			changes = append(changes, e)
 		}
 	}

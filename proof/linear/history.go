@@ -158,7 +158,8 @@ func ask(ctx context.Context, c *client.Client, in Input) (out Output, answered,
 
 // spec is a job that never runs by itself: what matters here is the definition.
 func spec(in Input) job.Spec {
-	return job.Spec{Name: in.Name, Type: job.TypeHTTP, Schedule: job.ScheduleManual, Payload: []byte(`{"url":"http://127.0.0.1:1/"}`), Tags: map[string]string{"value": in.Value}}
+	return job.Spec{Name: in.Name, Type: job.TypeHTTP, Schedule: job.ScheduleManual,
+		Payload: []byte(`{"url":"http://127.0.0.1:1/"}`), Tags: map[string]string{"value": in.Value}}
 }
 
 // Client calls at random until ctx ends: any node, the names of the moment, and updates of versions that it has read.

@@ -37,23 +37,49 @@ func TestModel(t *testing.T) {
 		ops  []porcupine.Operation
 		want bool
 	}{
-		{"one after the other", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, update, Output{}), op(0, 5, 6, read, Output{Job: two})}, true},
-		{"a stale read", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, update, Output{}), op(1, 5, 6, read, Output{Job: one})}, false},
-		{"at the same time it is not stale", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 6, update, Output{}), op(1, 4, 5, read, Output{Job: one})}, true},
-		{"reads that go back", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 9, update, Output{}), op(1, 4, 5, read, Output{Job: two}), op(1, 6, 7, read, Output{Job: one})}, false},
-		{"two updates of one version", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 6, update, Output{}), op(1, 3, 6, update, Output{})}, false},
-		{"and one of them refused", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 6, update, Output{}), op(1, 3, 6, update, Output{Answer: Conflict})}, true},
-		{"two creates of one name", []porcupine.Operation{op(0, 1, 5, create, Output{}), op(1, 1, 5, create, Output{})}, false},
-		{"not found after it was created", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(1, 3, 4, read, Output{Answer: NotFound})}, false},
-		{"deleted", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, Input{Kind: Delete, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Answer: NotFound})}, true},
-		{"read after its delete", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, Input{Kind: Delete, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Job: one})}, false},
-		{"a lost pause", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, Input{Kind: Pause, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Job: one})}, false},
-		{"a pause", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, Input{Kind: Pause, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Job: paused})}, true},
-		{"an update without an answer happens late", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, never, update, Output{Answer: Unknown}), op(1, 4, 5, read, Output{Job: one}), op(1, 6, 7, read, Output{Job: two})}, true},
-		{"or never", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, never, update, Output{Answer: Unknown}), op(1, 4, 5, read, Output{Job: one})}, true},
-		{"but not before it was sent", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(1, 3, 4, read, Output{Job: two}), op(0, 5, never, update, Output{Answer: Unknown})}, false},
-		{"and not twice", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, never, update, Output{Answer: Unknown}), op(1, 4, 5, read, Output{Job: two}), op(1, 6, 7, read, Output{Job: one})}, false},
-		{"names are apart", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(1, 3, 4, Input{Kind: Read, Name: "b"}, Output{Answer: NotFound})}, true},
+		{"one after the other",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, update, Output{}),
+				op(0, 5, 6, read, Output{Job: two})}, true},
+		{"a stale read", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, update, Output{}),
+			op(1, 5, 6, read, Output{Job: one})}, false},
+		{"at the same time it is not stale",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 6, update, Output{}),
+				op(1, 4, 5, read, Output{Job: one})}, true},
+		{"reads that go back",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 9, update, Output{}),
+				op(1, 4, 5, read, Output{Job: two}), op(1, 6, 7, read, Output{Job: one})}, false},
+		{"two updates of one version",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 6, update, Output{}), op(1, 3, 6, update, Output{})},
+			false},
+		{"and one of them refused",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 6, update, Output{}),
+				op(1, 3, 6, update, Output{Answer: Conflict})}, true},
+		{"two creates of one name", []porcupine.Operation{op(0, 1, 5, create, Output{}), op(1, 1, 5, create, Output{})},
+			false},
+		{"not found after it was created",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(1, 3, 4, read, Output{Answer: NotFound})}, false},
+		{"deleted", []porcupine.Operation{op(0, 1, 2, create, Output{}),
+			op(0, 3, 4, Input{Kind: Delete, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Answer: NotFound})}, true},
+		{"read after its delete",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, 4, Input{Kind: Delete, Name: "a"}, Output{}),
+				op(1, 5, 6, read, Output{Job: one})}, false},
+		{"a lost pause", []porcupine.Operation{op(0, 1, 2, create, Output{}),
+			op(0, 3, 4, Input{Kind: Pause, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Job: one})}, false},
+		{"a pause", []porcupine.Operation{op(0, 1, 2, create, Output{}),
+			op(0, 3, 4, Input{Kind: Pause, Name: "a"}, Output{}), op(1, 5, 6, read, Output{Job: paused})}, true},
+		{"an update without an answer happens late",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, never, update, Output{Answer: Unknown}),
+				op(1, 4, 5, read, Output{Job: one}), op(1, 6, 7, read, Output{Job: two})}, true},
+		{"or never", []porcupine.Operation{op(0, 1, 2, create, Output{}), op(0, 3, never, update, Output{Answer: Unknown}),
+			op(1, 4, 5, read, Output{Job: one})}, true},
+		{"but not before it was sent",
+			[]porcupine.Operation{op(0, 1, 2, create, Output{}), op(1, 3, 4, read, Output{Job: two}),
+				op(0, 5, never, update, Output{Answer: Unknown})}, false},
+		{"and not twice", []porcupine.Operation{op(0, 1, 2, create, Output{}),
+			op(0, 3, never, update, Output{Answer: Unknown}), op(1, 4, 5, read, Output{Job: two}),
+			op(1, 6, 7, read, Output{Job: one})}, false},
+		{"names are apart", []porcupine.Operation{op(0, 1, 2, create, Output{}),
+			op(1, 3, 4, Input{Kind: Read, Name: "b"}, Output{Answer: NotFound})}, true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -69,7 +95,8 @@ func clients(c *harness.Cluster, opts ...client.Option) []*client.Client {
 	var out []*client.Client
 	for _, n := range c.Nodes {
 		hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		out = append(out, client.New(n.Addr, append([]client.Option{client.WithHTTPClient(hc), client.WithAttempts(1), client.WithTimeout(0)}, opts...)...))
+		out = append(out, client.New(n.Addr,
+			append([]client.Option{client.WithHTTPClient(hc), client.WithAttempts(1), client.WithTimeout(0)}, opts...)...))
 	}
 	return out
 }
@@ -80,7 +107,8 @@ func judge(t *testing.T, h *History) {
 	ops, unknown := h.Operations()
 	began := time.Now()
 	res, info := porcupine.CheckOperationsVerbose(Model, ops, 2*time.Minute)
-	t.Logf("%d calls, %d of them without an answer: %s in %s", len(ops), unknown, res, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d calls, %d of them without an answer: %s in %s", len(ops), unknown, res,
+		time.Since(began).Round(time.Millisecond))
 	if res == porcupine.Ok {
 		return
 	}
@@ -247,7 +275,8 @@ func TestJobsAreLinearizable(t *testing.T) {
 		f := faults[r%len(faults)]
 		f.do(leader)
 		s.done[f.name]++
-		t.Logf("%s: round %d, %d calls, %s led: %s", time.Since(s.began).Round(time.Millisecond), r, h.Count(), leader.ID, f.name)
+		t.Logf("%s: round %d, %d calls, %s led: %s", time.Since(s.began).Round(time.Millisecond), r, h.Count(), leader.ID,
+			f.name)
 	}
 	n := h.Count()
 	harness.Eventually(t, time.Minute, "calls go on", func() bool { return h.Count() > n+30 })
@@ -267,7 +296,8 @@ func TestJobsAreLinearizable(t *testing.T) {
 		}
 	}
 	a := h.Aside()
-	t.Logf("seed %d: %v; nodes that were cut off were asked for %d reads, of which %d were answered, and %d writes", seed, s.done, a.Reads, a.Answered, a.Writes)
+	t.Logf("seed %d: %v; nodes that were cut off were asked for %d reads, of which %d were answered, and %d writes", seed,
+		s.done, a.Reads, a.Answered, a.Writes)
 	t.Run("partitions", func(t *testing.T) {
 		if net == nil {
 			t.Skip(why)

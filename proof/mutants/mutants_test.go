@@ -164,7 +164,8 @@ func (l *lab) simulate(t *testing.T, m mutant.Mutant, it try) (found bool, out s
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.binary, "-test.run", "^TestSeed$")
 	cmd.Dir = filepath.Join(l.root, "proof", "sim")
-	cmd.Env = append(os.Environ(), "CARILLON_SIM_SEED="+strconv.Itoa(it.seed), "CARILLON_SIM_PLAN="+it.plan, "CARILLON_MUTANT=")
+	cmd.Env = append(os.Environ(), "CARILLON_SIM_SEED="+strconv.Itoa(it.seed), "CARILLON_SIM_PLAN="+it.plan,
+		"CARILLON_MUTANT=")
 	if m != mutant.None {
 		cmd.Env = append(cmd.Env, "CARILLON_MUTANT="+m.String())
 	}
@@ -198,7 +199,8 @@ func (l *lab) passes(t *testing.T, it try) bool {
 func why(out string) string {
 	for _, line := range strings.Split(out, "\n") {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") || strings.HasPrefix(line, "panic") || strings.HasPrefix(line, "it is not so") || strings.HasPrefix(line, "check of") {
+		if strings.HasPrefix(line, "[") || strings.HasPrefix(line, "panic") || strings.HasPrefix(line, "it is not so") ||
+			strings.HasPrefix(line, "check of") {
 			return line[:min(len(line), 160)]
 		}
 	}

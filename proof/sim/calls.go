@@ -18,7 +18,8 @@ const (
 
 // ask makes a call, as a program does that wants it done: with one key, through one node after the other, until the
 // answer is certain.
-func (c *cluster) ask(pc plannedCall, call checker.Call, do func(context.Context, *client.Client, *checker.Call) error) error {
+func (c *cluster) ask(pc plannedCall, call checker.Call,
+	do func(context.Context, *client.Client, *checker.Call) error) error {
 	if call.Request == "" {
 		c.mu.Lock()
 		c.keys++
@@ -149,7 +150,8 @@ func (c *cluster) do(pc plannedCall) {
 		call.Kind = checker.CallBackfill
 		now := c.t.now()
 		from := now.Add(-between(rng, time.Minute, c.o.length/2))
-		call.From, call.To, call.Force = job.At(from), job.At(from.Add(between(rng, time.Second, c.o.length/4))), rng.IntN(4) == 0
+		call.From, call.To, call.Force = job.At(from), job.At(from.Add(between(rng, time.Second, c.o.length/4))),
+			rng.IntN(4) == 0
 		c.ask(pc, call, func(ctx context.Context, cl *client.Client, call *checker.Call) error {
 			r, err := cl.Backfill(ctx, ref, client.BackfillRequest{From: call.From, To: call.To, Max: 20, Force: call.Force})
 			call.Times, call.Skipped = r.Times, r.Skipped
@@ -167,7 +169,10 @@ func (c *cluster) do(pc plannedCall) {
 		c.dead(pc, rng, ref, call)
 	case "delete":
 		call.Kind = checker.CallDelete
-		if c.ask(pc, call, func(ctx context.Context, cl *client.Client, _ *checker.Call) error { return cl.DeleteJob(ctx, ref, 0) }) == nil {
+		if c.ask(pc, call, func(ctx context.Context, cl *client.Client,
+			_ *checker.Call) error {
+			return cl.DeleteJob(ctx, ref, 0)
+		}) == nil {
 			c.mu.Lock()
 			if c.names[pc.job] == name {
 				delete(c.names, pc.job)
@@ -240,7 +245,9 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 func (c *cluster) cancelRun(pc plannedCall, ref string, call checker.Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
-	page, err := c.clients[pc.node].JobRuns(ctx, ref, client.RunQuery{Limit: 10, Statuses: []job.RunStatus{job.RunPending, job.RunWaiting, job.RunClaimed, job.RunRunning, job.RunRetrying}})
+	page, err := c.clients[pc.node].JobRuns(ctx, ref,
+		client.RunQuery{Limit: 10,
+			Statuses: []job.RunStatus{job.RunPending, job.RunWaiting, job.RunClaimed, job.RunRunning, job.RunRetrying}})
 	if err != nil || len(page.Runs) == 0 {
 		return
 	}
@@ -312,7 +319,8 @@ func (c *cluster) openQueues() bool {
 // calendars are made before the jobs that name them.
 func (c *cluster) calendars() {
 	for i, cal := range c.p.calendars {
-		c.ask(plannedCall{kind: "calendar", x: uint64(i)}, checker.Call{Kind: checker.CallCalendar, Name: cal.Name, Calendar: &cal},
+		c.ask(plannedCall{kind: "calendar", x: uint64(i)},
+			checker.Call{Kind: checker.CallCalendar, Name: cal.Name, Calendar: &cal},
 			func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
 				_, err := cl.PutCalendar(ctx, cal)
 				return err

@@ -24,7 +24,9 @@ type asked struct {
 func (p *plan) more(rng *rand.Rand) {
 	call := func(n int, kind string, jobs int) {
 		for range n {
-			p.calls = append(p.calls, plannedCall{at: between(rng, p.o.length/10, p.o.length), kind: kind, job: rng.IntN(max(jobs, 1)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			p.calls = append(p.calls,
+				plannedCall{at: between(rng, p.o.length/10, p.o.length), kind: kind, job: rng.IntN(max(jobs, 1)),
+					node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 		}
 	}
 	call(rng.IntN(4), "rebirth", len(p.jobs))
@@ -52,14 +54,19 @@ func (p *plan) more(rng *rand.Rand) {
 	}
 	if p.o.profile == "storm" && chance(rng, 0.4) {
 		for range 1 + rng.IntN(3) {
-			p.faults = append(p.faults, plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: pick(rng, "freeze", "freeze-leader", "freeze-leader"), a: rng.IntN(p.o.nodes),
-				lasts: 300*time.Millisecond + time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64()*rng.Float64()), x: rng.Uint64()})
+			p.faults = append(p.faults,
+				plannedFault{at: between(rng, p.o.length/20, p.o.length),
+					kind: pick(rng, "freeze", "freeze-leader", "freeze-leader"), a: rng.IntN(p.o.nodes),
+					lasts: 300*time.Millisecond + time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64()*rng.Float64()),
+					x:     rng.Uint64()})
 		}
 	}
 	if p.o.profile == "storm" && chance(rng, 0.35) {
 		for range 1 + rng.IntN(2) {
-			p.faults = append(p.faults, plannedFault{at: between(rng, p.o.length/20, p.o.length*3/4), kind: pick(rng, "replace", "replace", "demote"), a: rng.IntN(p.o.nodes),
-				b: rng.IntN(p.o.nodes), lasts: between(rng, time.Second, 30*time.Second), x: rng.Uint64()})
+			p.faults = append(p.faults,
+				plannedFault{at: between(rng, p.o.length/20, p.o.length*3/4), kind: pick(rng, "replace", "replace", "demote"),
+					a: rng.IntN(p.o.nodes),
+					b: rng.IntN(p.o.nodes), lasts: between(rng, time.Second, 30*time.Second), x: rng.Uint64()})
 		}
 	}
 }
@@ -78,7 +85,8 @@ func (c *cluster) repeat(pc plannedCall) {
 	}
 	it.pc.node, it.pc.x = pc.node, pc.x
 	call := it.call
-	call.Outcome, call.Answer, call.Run, call.Times, call.Skipped, call.Count = checker.Unknown, nil, job.RunKey{}, nil, nil, 0
+	call.Outcome, call.Answer, call.Run, call.Times, call.Skipped, call.Count = checker.Unknown, nil, job.RunKey{}, nil,
+		nil, 0
 	if call.Kind == checker.CallCancelRun {
 		call.Run = it.call.Run
 	}
@@ -105,9 +113,10 @@ func (c *cluster) rebirth(pc plannedCall) {
 
 // remove deletes a job and says whether it is surely gone.
 func (c *cluster) remove(pc plannedCall, name string, id job.ID) bool {
-	err := c.ask(pc, checker.Call{Kind: checker.CallDelete, Job: id}, func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
-		return cl.DeleteJob(ctx, id.String(), 0)
-	})
+	err := c.ask(pc, checker.Call{Kind: checker.CallDelete, Job: id},
+		func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
+			return cl.DeleteJob(ctx, id.String(), 0)
+		})
 	if err != nil {
 		return false
 	}
@@ -127,12 +136,14 @@ func (c *cluster) changeCalendar(pc plannedCall) {
 	rng := rand.New(rand.NewPCG(pc.x, 8))
 	cal := schedule.Calendar{Name: c.p.calendars[pc.job%len(c.p.calendars)].Name}
 	if from := c.t.now().Add(between(rng, -c.o.length/10, c.o.length/5)); rng.IntN(4) > 0 {
-		cal.Windows = []schedule.Window{{From: from.UTC().Truncate(time.Second), To: from.Add(between(rng, c.o.length/30, c.o.length/5)).UTC().Truncate(time.Second)}}
+		cal.Windows = []schedule.Window{{From: from.UTC().Truncate(time.Second),
+			To: from.Add(between(rng, c.o.length/30, c.o.length/5)).UTC().Truncate(time.Second)}}
 	} else {
 		cal.Timezone, cal.Weekdays, cal.Daily = "Europe/Berlin", []string{"sun"}, []string{"02:10-02:20"}
 	}
-	c.ask(pc, checker.Call{Kind: checker.CallCalendar, Name: cal.Name, Calendar: &cal}, func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
-		_, err := cl.PutCalendar(ctx, cal)
-		return err
-	})
+	c.ask(pc, checker.Call{Kind: checker.CallCalendar, Name: cal.Name, Calendar: &cal},
+		func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
+			_, err := cl.PutCalendar(ctx, cal)
+			return err
+		})
 }

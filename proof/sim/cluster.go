@@ -66,10 +66,12 @@ func (c *cluster) problem(format string, args ...any) {
 }
 
 func newCluster(p *plan, dir string, l *logs) *cluster {
-	c := &cluster{seed: p.seed, o: p.o, p: p, logs: l, kinds: map[string]int{}, ids: map[string]job.ID{}, names: map[int]string{}}
+	c := &cluster{seed: p.seed, o: p.o, p: p, logs: l, kinds: map[string]int{}, ids: map[string]job.ID{},
+		names: map[int]string{}}
 	c.t = &times{start: time.Now(), base: p.o.base}
 	c.net = newNetwork(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
-	c.rec = &recorder{t: c.t, calm: make(chan struct{}), manners: map[string]*manner{}, outages: map[checker.Outage]struct{}{}, archive: newArchive()}
+	c.rec = &recorder{t: c.t, calm: make(chan struct{}), manners: map[string]*manner{},
+		outages: map[checker.Outage]struct{}{}, archive: newArchive()}
 	for i := range p.o.nodes {
 		id := memberOf(i)
 		s := &server{c: c, id: id, host: c.net.host(id), dir: dataDir(dir, id), clock: &clock{t: c.t}}
@@ -78,16 +80,19 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	}
 	for i := range p.o.workers {
 		name := fmt.Sprintf("w%d", i+1)
-		c.workers = append(c.workers, &worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: remoteTags})
+		c.workers = append(c.workers,
+			&worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: remoteTags})
 	}
 	for i, pl := range p.o.pullers {
 		c.pullers = append(c.pullers, newPuller(c, i, pl))
 	}
 	c.receive(c.net.host("hooks"))
 	here := c.net.host("client")
-	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
+	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4,
+		IdleConnTimeout: time.Minute}}
 	for _, s := range c.servers {
-		c.clients = append(c.clients, client.New(s.host.addr, client.WithHTTPClient(c.http), client.WithAttempts(1), client.WithTimeout(0)))
+		c.clients = append(c.clients,
+			client.New(s.host.addr, client.WithHTTPClient(c.http), client.WithAttempts(1), client.WithTimeout(0)))
 	}
 	return c
 }
@@ -222,5 +227,6 @@ func (l *logs) handler(who string) slog.Handler {
 	if !l.echo {
 		return slog.DiscardHandler
 	}
-	return slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l.level}).WithAttrs([]slog.Attr{slog.String("who", who)})
+	return slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: l.level}).WithAttrs([]slog.Attr{slog.String("who", who)})
 }

@@ -49,7 +49,8 @@ func queueOf(s *job.Spec) string {
 }
 
 func keyTemplate(rng *rand.Rand) string {
-	return pick(rng, "{job_id}/{scheduled_at_unix_ms}", "{job_name}-{run_id}", "{run_id}") + fmt.Sprintf("-%x", rng.Uint32()&0xfff)
+	return pick(rng, "{job_id}/{scheduled_at_unix_ms}", "{job_name}-{run_id}", "{run_id}") +
+		fmt.Sprintf("-%x", rng.Uint32()&0xfff)
 }
 
 // redefine changes some of what an attempt is made of.
@@ -81,16 +82,21 @@ func edits(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 15*time.Second, 2, true
 	p.o.pullers = []plannedPuller{{queueNames[0], 6}, {queueNames[0], 6}}
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
-	p.steady(4, 10*time.Second, 6*time.Second, 15*time.Second, func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, queue })
+	p.steady(4, 10*time.Second, 6*time.Second, 15*time.Second,
+		func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, queue })
 	p.steady(4, 5*time.Second, 0, 3*time.Second, func(s *job.Spec) { s.Workers = remoteTags })
 	for range 300 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: pick(rng, "redefine", "redefine", "redefine", "run"),
-			job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: pick(rng, "redefine", "redefine", "redefine", "run"),
+				job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 	for i := range 9 {
 		at := time.Duration(15+30*i) * time.Second
 		p.faults = append(p.faults,
-			plannedFault{at: at, kind: pick(rng, "deaf-puller", "cut-worker", "cut-worker"), a: i % 2, lasts: between(rng, 8*time.Second, 10*time.Second), x: rng.Uint64()},
-			plannedFault{at: at + between(rng, 4*time.Second, 6*time.Second), kind: pick(rng, "kill-leader", "transfer", "swing"), b: rng.IntN(p.o.nodes), lasts: 3 * time.Second, x: rng.Uint64()})
+			plannedFault{at: at, kind: pick(rng, "deaf-puller", "cut-worker", "cut-worker"), a: i % 2,
+				lasts: between(rng, 8*time.Second, 10*time.Second), x: rng.Uint64()},
+			plannedFault{at: at + between(rng, 4*time.Second, 6*time.Second),
+				kind: pick(rng, "kill-leader", "transfer", "swing"), b: rng.IntN(p.o.nodes), lasts: 3 * time.Second,
+				x: rng.Uint64()})
 	}
 }

@@ -48,7 +48,8 @@ func directedPlan(name string, seed uint64) *plan {
 	p := &plan{seed: seed, name: name}
 	p.o = options{
 		profile: "storm", nodes: 3, workers: 3, slots: 4, pace: 1, latency: time.Millisecond, length: 5 * time.Minute,
-		raft:    node.RaftConfig{Heartbeat: 500 * time.Millisecond, CommitTimeout: 50 * time.Millisecond, SnapshotInterval: time.Hour},
+		raft: node.RaftConfig{Heartbeat: 500 * time.Millisecond, CommitTimeout: 50 * time.Millisecond,
+			SnapshotInterval: time.Hour},
 		members: node.MembersConfig{Interval: 4 * time.Second},
 		base:    time.Date(2027, 6, 1, 12, 0, 0, 0, time.UTC).Add(between(rng, 0, time.Minute)).Truncate(time.Millisecond),
 	}
@@ -64,9 +65,11 @@ func directedPlan(name string, seed uint64) *plan {
 func (p *plan) steady(n int, every, least, most time.Duration, change func(*job.Spec)) {
 	retries := 3
 	for range n {
-		s := job.Spec{Name: fmt.Sprintf("job-%d", len(p.jobs)), Type: job.TypeHTTP, Payload: json.RawMessage(`{"url":"http://target.example/"}`),
+		s := job.Spec{Name: fmt.Sprintf("job-%d", len(p.jobs)), Type: job.TypeHTTP,
+			Payload:  json.RawMessage(`{"url":"http://target.example/"}`),
 			Schedule: fmt.Sprintf("@every %s", every), Overlap: job.OverlapAllow, Timeout: job.Duration(5 * time.Minute),
-			Retry: job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate}, Retention: job.Duration(1000 * 24 * time.Hour)}
+			Retry:     job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate},
+			Retention: job.Duration(1000 * 24 * time.Hour)}
 		change(&s)
 		p.jobs = append(p.jobs, plannedJob{s, manner{least: least, most: most}})
 	}
@@ -76,14 +79,18 @@ func (p *plan) steady(n int, every, least, most time.Duration, change func(*job.
 // those results come when each of these runs has been claimed anew and is under way somewhere else, or is lost.
 func lateResult(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
-	p.steady(3, 16*time.Second, time.Second, 30*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(3, 16*time.Second, time.Second, 30*time.Second,
+		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 	none := 0
 	p.steady(2, 16*time.Second, time.Second, 30*time.Second, func(s *job.Spec) {
-		s.Workers, s.Delivery, s.Retry = map[string]string{"pool": "remote"}, job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
+		s.Workers, s.Delivery, s.Retry = map[string]string{"pool": "remote"}, job.DeliverAtMostOnce,
+			job.Retry{MaxRetries: &none}
 	})
 	for i := range 6 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(20+45*i)*time.Second + between(rng, 0, 5*time.Second), kind: "cut-worker", a: i % p.o.workers,
-			lasts: p.o.ttl + between(rng, 3*time.Second, 6*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(20+45*i)*time.Second + between(rng, 0, 5*time.Second), kind: "cut-worker",
+				a:     i % p.o.workers,
+				lasts: p.o.ttl + between(rng, 3*time.Second, 6*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -91,10 +98,13 @@ func lateResult(p *plan, rng *rand.Rand) {
 // worker that has been with that one meanwhile.
 func lateLeader(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 30*time.Second, 1
-	p.steady(5, 4*time.Second, 0, 300*time.Millisecond, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(5, 4*time.Second, 0, 300*time.Millisecond,
+		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 	p.steady(1, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 	for i := range 3 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(20+90*i)*time.Second + between(rng, 0, 5*time.Second), kind: "late-leader", x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(20+90*i)*time.Second + between(rng, 0, 5*time.Second), kind: "late-leader",
+				x: rng.Uint64()})
 	}
 }
 
@@ -104,13 +114,16 @@ func deafLeader(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
 	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
 	p.o.onlyPull = true
-	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second,
+		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second, func(s *job.Spec) {
 		s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	})
 	p.steady(1, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 	for i := range 2 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(50+120*i)*time.Second + between(rng, 0, 10*time.Second), kind: "deaf-leader", a: i, lasts: between(rng, 30*time.Second, 60*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(50+120*i)*time.Second + between(rng, 0, 10*time.Second), kind: "deaf-leader", a: i,
+				lasts: between(rng, 30*time.Second, 60*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -128,19 +141,26 @@ func backlog(p *plan, rng *rand.Rand) {
 // swings: the leadership goes away and comes back to the same node, again and again, while there is much to do.
 func swings(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 30*time.Second, 1
-	p.steady(6, 2*time.Second, 0, time.Second, func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue) })
+	p.steady(6, 2*time.Second, 0, time.Second,
+		func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue) })
 	for i := range 7 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(10+40*i)*time.Second + between(rng, 0, 5*time.Second), kind: "swing", b: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(10+40*i)*time.Second + between(rng, 0, 5*time.Second), kind: "swing",
+				b: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 	for range 60 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
 
 // racing: heartbeats and assignments are on their way at the same time, and take long.
 func racing(p *plan, rng *rand.Rand) {
-	p.o.ttl, p.o.latency, p.o.length, p.o.raft.Heartbeat = 6*time.Second, 200*time.Millisecond, 2*time.Minute, 2*time.Second
-	p.steady(8, between(rng, 2*time.Second, 3*time.Second).Round(time.Second), time.Second, 3*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.o.ttl, p.o.latency, p.o.length, p.o.raft.Heartbeat = 6*time.Second, 200*time.Millisecond, 2*time.Minute,
+		2*time.Second
+	p.steady(8, between(rng, 2*time.Second, 3*time.Second).Round(time.Second), time.Second, 3*time.Second,
+		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 }
 
 // latePull: pull workers are cut off, or do not hear the answers to their polls, for a little longer than a lease. What
@@ -155,8 +175,10 @@ func latePull(p *plan, rng *rand.Rand) {
 		s.Type, s.Payload, s.Delivery, s.Retry = job.TypeQueue, queue, job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
 	})
 	for i := range 13 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: []string{"cut-puller", "deaf-puller"}[i%2], a: i % 3,
-			lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second),
+				kind: []string{"cut-puller", "deaf-puller"}[i%2], a: i % 3,
+				lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 	// A worker that holds nothing sends no heartbeats, and so waits longer for a late answer to its poll.
 	p.o.pullers = append(p.o.pullers, plannedPuller{queueNames[1], 1}, plannedPuller{queueNames[1], 1})
@@ -164,7 +186,9 @@ func latePull(p *plan, rng *rand.Rand) {
 		s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[1]))
 	})
 	for i := range 13 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: "deaf-puller", a: 3 + i%2,
-			lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: "deaf-puller",
+				a:     3 + i%2,
+				lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 }

@@ -47,7 +47,8 @@ func drift(p *plan, rng *rand.Rand) {
 // never steady.
 func jumpy(p *plan, rng *rand.Rand) {
 	p.fits(50 * time.Second)
-	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "jumpy-leader", lasts: 4 * time.Minute, x: rng.Uint64()}}
+	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "jumpy-leader",
+		lasts: 4 * time.Minute, x: rng.Uint64()}}
 }
 
 // lowDisk: the leader's disk is almost full, then those of all; and once more. A third time within ten minutes the
@@ -55,7 +56,9 @@ func jumpy(p *plan, rng *rand.Rand) {
 func lowDisk(p *plan, rng *rand.Rand) {
 	p.fits(15 * time.Second)
 	for i := range 2 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(15+120*i)*time.Second + between(rng, 0, 5*time.Second), kind: "low-disk", lasts: 30 * time.Second, a: i, x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(15+120*i)*time.Second + between(rng, 0, 5*time.Second), kind: "low-disk",
+				lasts: 30 * time.Second, a: i, x: rng.Uint64()})
 	}
 }
 
@@ -66,7 +69,9 @@ func planned(p *plan, rng *rand.Rand) {
 	p.jobs = p.jobs[:0]
 	p.steady(2, time.Minute, 0, 300*time.Millisecond, func(*job.Spec) {})
 	for i := range 12 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(15+20*i)*time.Second + between(rng, 0, 10*time.Second), kind: "transfer", b: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(15+20*i)*time.Second + between(rng, 0, 10*time.Second), kind: "transfer",
+				b: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
 
@@ -85,7 +90,9 @@ func (p *plan) unfit(rng *rand.Rand) {
 	}
 	for _, k := range kinds {
 		for i := range 2 { // one after the other
-			p.faults = append(p.faults, plannedFault{at: p.o.length/20 + time.Duration(i)*p.o.length/2, lasts: between(rng, 30*time.Second, p.o.length/3), kind: k, a: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			p.faults = append(p.faults,
+				plannedFault{at: p.o.length/20 + time.Duration(i)*p.o.length/2, lasts: between(rng, 30*time.Second, p.o.length/3),
+					kind: k, a: rng.IntN(p.o.nodes), x: rng.Uint64()})
 		}
 	}
 }
@@ -100,7 +107,8 @@ func (c *cluster) stepClock(f plannedFault, rng *rand.Rand) bool {
 	if f.kind == "step-clock" {
 		s = c.servers[(i+1+f.a%(len(c.servers)-1))%len(c.servers)]
 	}
-	by := []time.Duration{40 * time.Second, -40 * time.Second, 2 * time.Minute, -2 * time.Minute, 26 * time.Hour, -26 * time.Hour}
+	by := []time.Duration{40 * time.Second, -40 * time.Second, 2 * time.Minute, -2 * time.Minute, 26 * time.Hour,
+		-26 * time.Hour}
 	d := pick(rng, by...)
 	for _, o := range c.servers {
 		if !o.clock.is(0) && f.kind == "step-leader" {

@@ -15,17 +15,22 @@ func turns(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 1, 16, 2*time.Minute
 	p.steady(4, 5*time.Second, 4*time.Second, 9*time.Second, func(s *job.Spec) { s.Overlap = job.OverlapQueue })
 	for range 20 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
 
 // inherited: a worker is cut off when the leader changes, for less than its lease.
 func inherited(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
-	p.steady(4, 20*time.Second, 20*time.Second, 50*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(4, 20*time.Second, 20*time.Second, 50*time.Second,
+		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 	for i := range 6 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(30+42*i)*time.Second + between(rng, 0, 5*time.Second), kind: "cut-transfer", a: i % p.o.workers, b: rng.IntN(p.o.nodes),
-			lasts: p.o.ttl*2/3 - between(rng, 500*time.Millisecond, time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(30+42*i)*time.Second + between(rng, 0, 5*time.Second), kind: "cut-transfer",
+				a: i % p.o.workers, b: rng.IntN(p.o.nodes),
+				lasts: p.o.ttl*2/3 - between(rng, 500*time.Millisecond, time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -34,7 +39,9 @@ func inherited(p *plan, rng *rand.Rand) {
 func remember(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots = 30*time.Second, 1, 16
 	p.o.historyAge, p.o.historyCount, p.o.hooks = 70*time.Second, 150, 2*time.Second
-	p.calendars = []schedule.Calendar{{Name: "closed", Windows: []schedule.Window{{From: p.from(30 * time.Second).UTC().Truncate(time.Second), To: p.from(40 * time.Second).UTC().Truncate(time.Second)}}}}
+	p.calendars = []schedule.Calendar{{Name: "closed",
+		Windows: []schedule.Window{{From: p.from(30 * time.Second).UTC().Truncate(time.Second),
+			To: p.from(40 * time.Second).UTC().Truncate(time.Second)}}}}
 	p.steady(2, 4*time.Second, 0, time.Second, func(s *job.Spec) { s.Calendars = []string{"closed"} })
 	none := 0
 	p.steady(3, 7*time.Second, 0, time.Second, func(s *job.Spec) {
@@ -51,7 +58,9 @@ func remember(p *plan, rng *rand.Rand) {
 	}
 	add := func(n int, kind string, jobs int) {
 		for range n {
-			p.calls = append(p.calls, plannedCall{at: between(rng, 10*time.Second, p.o.length), kind: kind, job: rng.IntN(jobs), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			p.calls = append(p.calls,
+				plannedCall{at: between(rng, 10*time.Second, p.o.length), kind: kind, job: rng.IntN(jobs),
+					node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 		}
 	}
 	add(20, "run", len(p.jobs))
@@ -59,8 +68,10 @@ func remember(p *plan, rng *rand.Rand) {
 	add(8, "calendar", 1)
 	add(4, "rebirth", len(p.jobs))
 	for i := range 8 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(20+32*i)*time.Second + between(rng, 0, 8*time.Second), kind: []string{"transfer", "kill-leader"}[i%2], b: rng.IntN(p.o.nodes),
-			lasts: between(rng, time.Second, 5*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(20+32*i)*time.Second + between(rng, 0, 8*time.Second),
+				kind: []string{"transfer", "kill-leader"}[i%2], b: rng.IntN(p.o.nodes),
+				lasts: between(rng, time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -77,6 +88,8 @@ func limits(p *plan, rng *rand.Rand) {
 	}
 	p.calls = append(p.calls, plannedCall{kind: "limit", job: 2, x: rng.Uint64()})
 	for range 20 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }

@@ -13,14 +13,18 @@ var remote = map[string]string{"pool": "remote"}
 // decided by what was open when an occurrence's time came, and not by when a slot is free.
 func busySlot(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 0, 1, 3*time.Minute
-	for _, overlap := range []string{job.OverlapSkip, job.OverlapSkip, job.OverlapSkip, job.OverlapQueue, job.OverlapReplace} {
+	for _, overlap := range []string{job.OverlapSkip, job.OverlapSkip, job.OverlapSkip, job.OverlapQueue,
+		job.OverlapReplace} {
 		p.steady(1, 6*time.Second, time.Second, 7*time.Second, func(s *job.Spec) { s.Overlap = overlap })
 		p.steady(1, 3*time.Second, 2*time.Second, 5*time.Second, func(s *job.Spec) { s.Overlap = overlap })
 	}
 	for range 12 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
-	p.faults = append(p.faults, plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
+	p.faults = append(p.faults,
+		plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
 }
 
 // catchUp: backfills, redriven letters and a leader that is gone for longer than the jobs' grace, beside schedules that
@@ -37,12 +41,15 @@ func catchUp(p *plan, rng *rand.Rand) {
 	}
 	for range 10 {
 		for _, kind := range []string{"backfill", "redrive"} {
-			p.calls = append(p.calls, plannedCall{at: between(rng, 20*time.Second, p.o.length*3/4), kind: kind, job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			p.calls = append(p.calls,
+				plannedCall{at: between(rng, 20*time.Second, p.o.length*3/4), kind: kind, job: rng.IntN(len(p.jobs)),
+					node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 		}
 	}
 	for i := range 2 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(60+100*i)*time.Second + between(rng, 0, 10*time.Second), kind: "cut-half", a: i,
-			lasts: between(rng, 15*time.Second, 30*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(60+100*i)*time.Second + between(rng, 0, 10*time.Second), kind: "cut-half", a: i,
+				lasts: between(rng, 15*time.Second, 30*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -55,6 +62,7 @@ func lastRun(p *plan, rng *rand.Rand) {
 		})
 		at := time.Duration(5+10*(i%3))*time.Second + between(rng, 0, 10*time.Second)
 		p.calls = append(p.calls, plannedCall{at: at, kind: "pause", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()},
-			plannedCall{at: at + between(rng, 20*time.Second, 40*time.Second), kind: pick(rng, "resume", "delete", "update", "run"), job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			plannedCall{at: at + between(rng, 20*time.Second, 40*time.Second),
+				kind: pick(rng, "resume", "delete", "update", "run"), job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }

@@ -110,7 +110,8 @@ func (c *cluster) inflict(f plannedFault) {
 	case "pause", "freeze":
 		done = c.stands(s, f.lasts, kind == "freeze")
 	case "clock":
-		d := pick(rng, 400*time.Millisecond, -400*time.Millisecond, 3*time.Second, -3*time.Second, -2*time.Minute, 2*time.Minute, 26*time.Hour, -26*time.Hour)
+		d := pick(rng, 400*time.Millisecond, -400*time.Millisecond, 3*time.Second, -3*time.Second, -2*time.Minute,
+			2*time.Minute, 26*time.Hour, -26*time.Hour)
 		for _, o := range c.servers {
 			if o != s && o.clock.is(d) {
 				return // two clocks that are wrong alike would be right

@@ -21,8 +21,10 @@ func clones(p *plan, rng *rand.Rand) {
 		s.Delivery, s.Retry = job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
 	})
 	for i := range 6 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(25+45*i)*time.Second + between(rng, 0, 5*time.Second), kind: []string{"same-name", "clone-worker"}[i%2],
-			a: i % p.o.workers, b: rng.IntN(p.o.nodes), lasts: between(rng, 5*time.Second, 15*time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(25+45*i)*time.Second + between(rng, 0, 5*time.Second),
+				kind: []string{"same-name", "clone-worker"}[i%2],
+				a:    i % p.o.workers, b: rng.IntN(p.o.nodes), lasts: between(rng, 5*time.Second, 15*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -32,7 +34,8 @@ func (c *cluster) double(w *worker) *worker {
 	c.kinds["double"]++
 	n := c.kinds["double"]
 	c.mu.Unlock()
-	d := &worker{c: c, name: w.name, host: c.net.host(fmt.Sprintf("%s-double-%d", w.name, n)), clock: &clock{t: c.t}, tags: w.tags,
+	d := &worker{c: c, name: w.name, host: c.net.host(fmt.Sprintf("%s-double-%d", w.name, n)), clock: &clock{t: c.t},
+		tags:   w.tags,
 		secret: fmt.Sprintf("of double %d of %s", n, w.name)}
 	d.start()
 	c.event("a second process of %s", w.name)

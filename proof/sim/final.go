@@ -66,7 +66,8 @@ func (c *cluster) overdue(s *server) error {
 	return l.n.State().View(func(v *store.View) error {
 		for lane := range job.Lane(job.Lanes) {
 			var found *store.DueEntry
-			if err := v.ScanDue(store.DueKey{Lane: lane}, until, func(e store.DueEntry) bool { found = &e; return false }); err != nil {
+			if err := v.ScanDue(store.DueKey{Lane: lane}, until,
+				func(e store.DueEntry) bool { found = &e; return false }); err != nil {
 				return err
 			}
 			if found != nil {
@@ -198,33 +199,34 @@ func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 // replicas compares the states at one index and checks each.
 func (c *cluster) replicas() map[string]string {
 	digests := map[string]string{}
-	ok := c.eventually(10*time.Minute+100*c.o.raft.Heartbeat, "all replicas have applied the same", func(context.Context) error {
-		var want uint64
-		for i, s := range c.servers {
-			l := s.current()
-			if l == nil {
-				return fmt.Errorf("%s is down", s.id)
+	ok := c.eventually(10*time.Minute+100*c.o.raft.Heartbeat, "all replicas have applied the same",
+		func(context.Context) error {
+			var want uint64
+			for i, s := range c.servers {
+				l := s.current()
+				if l == nil {
+					return fmt.Errorf("%s is down", s.id)
+				}
+				index := l.n.State().Counters().Index
+				if i > 0 && index != want {
+					return fmt.Errorf("%s is at %d, and another one at %d", s.id, index, want)
+				}
+				want = index
 			}
-			index := l.n.State().Counters().Index
-			if i > 0 && index != want {
-				return fmt.Errorf("%s is at %d, and another one at %d", s.id, index, want)
+			for _, s := range c.servers {
+				d, err := s.current().n.State().Digest()
+				if err != nil {
+					return err
+				}
+				digests[s.id] = d
 			}
-			want = index
-		}
-		for _, s := range c.servers {
-			d, err := s.current().n.State().Digest()
-			if err != nil {
-				return err
+			for _, s := range c.servers {
+				if s.current().n.State().Counters().Index != want {
+					return errors.New("it moves on")
+				}
 			}
-			digests[s.id] = d
-		}
-		for _, s := range c.servers {
-			if s.current().n.State().Counters().Index != want {
-				return errors.New("it moves on")
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if !ok {
 		return nil
 	}

@@ -71,14 +71,22 @@ func (c *cluster) stands(s *server, lasts time.Duration, timers bool) bool {
 // lease, while there is much to do.
 func frozen(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 6*time.Second, 2
-	p.steady(3, 2*time.Second, 0, time.Second, func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue) })
-	p.steady(3, 7*time.Second, 2*time.Second, 12*time.Second, func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
+	p.steady(3, 2*time.Second, 0, time.Second,
+		func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue) })
+	p.steady(3, 7*time.Second, 2*time.Second, 12*time.Second,
+		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 	for i := range 12 {
-		p.faults = append(p.faults, plannedFault{at: time.Duration(12+22*i)*time.Second + between(rng, 0, 5*time.Second), kind: []string{"freeze-leader", "freeze-leader", "freeze", "pause-worker"}[i%4],
-			a: rng.IntN(p.o.nodes), lasts: pick(rng, 300*time.Millisecond, time.Second, 2*time.Second, 5*time.Second, 9*time.Second) + between(rng, 0, time.Second), x: rng.Uint64()})
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(12+22*i)*time.Second + between(rng, 0, 5*time.Second),
+				kind: []string{"freeze-leader", "freeze-leader", "freeze", "pause-worker"}[i%4],
+				a:    rng.IntN(p.o.nodes),
+				lasts: pick(rng, 300*time.Millisecond, time.Second, 2*time.Second, 5*time.Second, 9*time.Second) +
+					between(rng, 0, time.Second), x: rng.Uint64()})
 	}
 	for range 60 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
 
@@ -91,7 +99,9 @@ func flood(p *plan, rng *rand.Rand) {
 		p.o.crowd, p.o.keys = 1300, 400
 	}
 	p.calls = append(p.calls, plannedCall{at: 5 * time.Second, kind: "crowd", node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	p.faults = append(p.faults, plannedFault{at: 30*time.Second + between(rng, 0, 2*time.Second), kind: pick(rng, "transfer", "kill-leader", "freeze-leader"), lasts: 3 * time.Second, x: rng.Uint64()})
+	p.faults = append(p.faults,
+		plannedFault{at: 30*time.Second + between(rng, 0, 2*time.Second),
+			kind: pick(rng, "transfer", "kill-leader", "freeze-leader"), lasts: 3 * time.Second, x: rng.Uint64()})
 }
 
 // crowd makes jobs that are due in the same second.
@@ -101,7 +111,8 @@ func (c *cluster) crowd(pc plannedCall) {
 		var in strings.Builder
 		specs := map[string]*job.Spec{}
 		for i := first; i < min(first+500, c.o.crowd); i++ {
-			s := job.Spec{Name: fmt.Sprintf("crowd-%d", i), Type: job.TypeHTTP, Payload: json.RawMessage(`{"url":"http://target.example/"}`), Schedule: at.Format(time.RFC3339),
+			s := job.Spec{Name: fmt.Sprintf("crowd-%d", i), Type: job.TypeHTTP,
+				Payload: json.RawMessage(`{"url":"http://target.example/"}`), Schedule: at.Format(time.RFC3339),
 				Retention: job.Duration(1000 * 24 * time.Hour)}
 			if c.o.keys > 0 {
 				s.Name += "-" + strings.Repeat("n", 107)
@@ -125,16 +136,17 @@ func (c *cluster) bulk(pc plannedCall, lines string, specs map[string]*job.Spec)
 	made := map[string]job.ID{}
 	for try := range callTries {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		err := c.clients[(pc.node+try)%len(c.clients)].BulkCreate(ctx, strings.NewReader(lines), func(r client.BulkResult) error {
-			if r.JobID != nil {
-				made[r.Name] = *r.JobID
-			} else if r.Error != nil && r.Error.Code == job.CodeInvalid {
-				c.problem("line %d of a bulk create: %v", r.Line, r.Error)
-			} else {
-				c.event("line %d of a bulk create: %v", r.Line, r.Error)
-			}
-			return nil
-		})
+		err := c.clients[(pc.node+try)%len(c.clients)].BulkCreate(ctx, strings.NewReader(lines),
+			func(r client.BulkResult) error {
+				if r.JobID != nil {
+					made[r.Name] = *r.JobID
+				} else if r.Error != nil && r.Error.Code == job.CodeInvalid {
+					c.problem("line %d of a bulk create: %v", r.Line, r.Error)
+				} else {
+					c.event("line %d of a bulk create: %v", r.Line, r.Error)
+				}
+				return nil
+			})
 		cancel()
 		c.event("bulk create: %d of %d lines, %v", len(made), len(specs), err)
 		if err == nil && len(made) == len(specs) {

@@ -33,7 +33,8 @@ type host struct {
 }
 
 func newNetwork(rng *rand.Rand, latency time.Duration) *network {
-	return &network{rng: rng, latency: latency, hosts: map[string]*host{}, cuts: map[[2]string]int{}, slow: map[[2]string]time.Duration{},
+	return &network{rng: rng, latency: latency, hosts: map[string]*host{}, cuts: map[[2]string]int{},
+		slow:    map[[2]string]time.Duration{},
 		changed: make(chan struct{}), conns: map[*conn]struct{}{}}
 }
 

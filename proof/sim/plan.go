@@ -32,7 +32,8 @@ type options struct {
 	keys         int           // how long their keys are
 	hooks        time.Duration // how long the receiver of notifications takes at most
 	clocks       time.Duration // how far a clock may be off without its leader holding
-	recovery     time.Duration // how late an occurrence may be while only clocks of a minority are wrong; 0: that is not judged
+	// how late an occurrence may be while only clocks of a minority are wrong; 0: that is not judged
+	recovery time.Duration
 }
 
 // plan is everything that a seed decides in advance: who is there, what is asked of it and what is done to it, and
@@ -69,7 +70,8 @@ type plannedFault struct {
 }
 
 func (f plannedFault) String() string {
-	return fmt.Sprintf("%s %s a=%d b=%d for %s", f.at.Round(time.Millisecond), f.kind, f.a, f.b, f.lasts.Round(time.Millisecond))
+	return fmt.Sprintf("%s %s a=%d b=%d for %s", f.at.Round(time.Millisecond), f.kind, f.a, f.b,
+		f.lasts.Round(time.Millisecond))
 }
 
 // changes are moments around which clocks are set: in the middle of the base times.
@@ -121,7 +123,8 @@ func (p *plan) storm(rng *rand.Rand, zone string, at time.Time) {
 	o.ttl = pick(rng, 6*time.Second, 15*time.Second, 30*time.Second)
 	o.latency = pick(rng, 0, time.Millisecond, 10*time.Millisecond)
 	// Heartbeats are what idle time costs; a tenth of the seeds have those of a real cluster.
-	o.raft = node.RaftConfig{Heartbeat: pick(rng, 2*time.Second, 3*time.Second, 4*time.Second), CommitTimeout: time.Second, SnapshotInterval: time.Hour}
+	o.raft = node.RaftConfig{Heartbeat: pick(rng, 2*time.Second, 3*time.Second, 4*time.Second),
+		CommitTimeout: time.Second, SnapshotInterval: time.Hour}
 	o.pace = pick(rng, 2, 3, 5)
 	if rng.IntN(10) == 0 {
 		o.raft.Heartbeat, o.raft.CommitTimeout, o.nodes, o.pace = 500*time.Millisecond, 50*time.Millisecond, 3, 1
@@ -176,7 +179,9 @@ func (p *plan) queues(rng *rand.Rand) {
 		}
 	}
 	for range 3 + rng.IntN(8) {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 0, p.o.length), kind: "queue", job: rng.IntN(len(queueNames)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 0, p.o.length), kind: "queue", job: rng.IntN(len(queueNames)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
 
@@ -205,13 +210,15 @@ func (p *plan) stormJob(rng *rand.Rand, i int, zone string) plannedJob {
 	case 3:
 		s.Schedule = fmt.Sprintf("@every %ds", 3+rng.IntN(60))
 	case 4: // a time of day near the change of the clocks
-		s.Schedule = fmt.Sprintf("%d,%d,%d %d-%d * * *", rng.IntN(20), 20+rng.IntN(20), 40+rng.IntN(20), max(0, local.Hour()-1), min(23, local.Hour()+1))
+		s.Schedule = fmt.Sprintf("%d,%d,%d %d-%d * * *", rng.IntN(20), 20+rng.IntN(20), 40+rng.IntN(20),
+			max(0, local.Hour()-1), min(23, local.Hour()+1))
 	case 5:
 		s.Schedule = fmt.Sprintf("%d %d * * *", local.Minute(), local.Hour())
 	case 6:
 		s.Schedule = p.from(between(rng, time.Minute, p.o.length)).UTC().Format(time.RFC3339)
 	case 7:
-		s.Schedule = fmt.Sprintf("DTSTART;TZID=%s:%s\nRRULE:FREQ=MINUTELY;INTERVAL=%d", s.Timezone, p.from(-time.Hour).In(mustZone(s.Timezone)).Format("20060102T150405"), 1+rng.IntN(4))
+		s.Schedule = fmt.Sprintf("DTSTART;TZID=%s:%s\nRRULE:FREQ=MINUTELY;INTERVAL=%d", s.Timezone,
+			p.from(-time.Hour).In(mustZone(s.Timezone)).Format("20060102T150405"), 1+rng.IntN(4))
 		s.Timezone = ""
 	case 8:
 		s.Schedule = job.ScheduleManual
@@ -241,7 +248,8 @@ func (p *plan) seasonJob(rng *rand.Rand, i int, zone string) plannedJob {
 	case 4:
 		s.Schedule = fmt.Sprintf("%d %d * * %s", rng.IntN(60), rng.IntN(24), pick(rng, "MON-FRI", "SAT,SUN", "1#1,5L"))
 	case 5:
-		s.Schedule = fmt.Sprintf("DTSTART;TZID=%s:%s\nRRULE:FREQ=DAILY;BYHOUR=%d,%d;BYMINUTE=%d", s.Timezone, p.from(-24*time.Hour).In(mustZone(s.Timezone)).Format("20060102T150405"), rng.IntN(4), 4+rng.IntN(20), rng.IntN(60))
+		s.Schedule = fmt.Sprintf("DTSTART;TZID=%s:%s\nRRULE:FREQ=DAILY;BYHOUR=%d,%d;BYMINUTE=%d", s.Timezone,
+			p.from(-24*time.Hour).In(mustZone(s.Timezone)).Format("20060102T150405"), rng.IntN(4), 4+rng.IntN(20), rng.IntN(60))
 		s.Timezone = ""
 	case 6:
 		s.Schedule = p.from(between(rng, time.Hour, p.o.length)).UTC().Format(time.RFC3339)
@@ -263,7 +271,8 @@ func (p *plan) finish(rng *rand.Rand, i int, s job.Spec, lo, hi time.Duration) p
 	if s.Overlap == job.OverlapAllow && chance(rng, 0.4) {
 		s.Concurrency = 2 + rng.IntN(3)
 	}
-	s.Missed = job.Missed{Policy: pick(rng, job.MissedSkip, job.MissedRunOnce, job.MissedRunAll), Grace: job.Duration(pick(rng, lo/2, lo, 12*lo))}
+	s.Missed = job.Missed{Policy: pick(rng, job.MissedSkip, job.MissedRunOnce, job.MissedRunAll),
+		Grace: job.Duration(pick(rng, lo/2, lo, 12*lo))}
 	if chance(rng, 0.3) {
 		s.Missed.Window = between(rng, lo, 2*hi).Round(time.Second).String()
 	}
@@ -274,8 +283,9 @@ func (p *plan) finish(rng *rand.Rand, i int, s job.Spec, lo, hi time.Duration) p
 	if chance(rng, 0.25) {
 		s.Delivery, retries = job.DeliverAtMostOnce, 0
 	}
-	s.Retry = job.Retry{MaxRetries: &retries, Backoff: pick(rng, job.BackoffImmediate, job.BackoffLinear, job.BackoffExponential),
-		Base: job.Duration(between(rng, time.Second, lo+time.Second)), Cap: job.Duration(hi + time.Second)}
+	s.Retry = job.Retry{MaxRetries: &retries,
+		Backoff: pick(rng, job.BackoffImmediate, job.BackoffLinear, job.BackoffExponential),
+		Base:    job.Duration(between(rng, time.Second, lo+time.Second)), Cap: job.Duration(hi + time.Second)}
 	s.Timeout = job.Duration(between(rng, lo, hi).Round(time.Millisecond))
 	if chance(rng, 0.2) {
 		s.Deadline = job.Duration(between(rng, lo/2, hi).Round(time.Second))
@@ -329,26 +339,35 @@ func (p *plan) planCalls(rng *rand.Rand, jobs, n int, early float64) []plannedCa
 	}
 	for range n {
 		out = append(out, plannedCall{
-			at:   between(rng, 0, p.o.length),
-			kind: pick(rng, "update", "update", "pause", "resume", "resume", "run", "run", "backfill", "cancel", "cancel-run", "redrive", "redrive", "delete", "recreate", "purge"),
-			job:  rng.IntN(jobs), node: rng.IntN(p.o.nodes), x: rng.Uint64(),
+			at: between(rng, 0, p.o.length),
+			kind: pick(rng, "update", "update", "pause", "resume", "resume", "run", "run", "backfill", "cancel", "cancel-run",
+				"redrive", "redrive", "delete", "recreate", "purge"),
+			job: rng.IntN(jobs), node: rng.IntN(p.o.nodes), x: rng.Uint64(),
 		})
 	}
 	if from := p.from(between(rng, 0, p.o.length/2)); chance(rng, 0.8) {
-		p.calendars = append(p.calendars, schedule.Calendar{Name: "closed", Windows: []schedule.Window{{From: from.UTC().Truncate(time.Second), To: from.Add(between(rng, p.o.length/20, p.o.length/4)).UTC().Truncate(time.Second)}}})
+		p.calendars = append(p.calendars,
+			schedule.Calendar{Name: "closed",
+				Windows: []schedule.Window{{From: from.UTC().Truncate(time.Second),
+					To: from.Add(between(rng, p.o.length/20, p.o.length/4)).UTC().Truncate(time.Second)}}})
 	} else {
-		p.calendars = append(p.calendars, schedule.Calendar{Name: "closed", Timezone: "Europe/Berlin", Weekdays: []string{"sun"}, Daily: []string{"02:10-02:20"}})
+		p.calendars = append(p.calendars,
+			schedule.Calendar{Name: "closed", Timezone: "Europe/Berlin", Weekdays: []string{"sun"},
+				Daily: []string{"02:10-02:20"}})
 	}
 	return out
 }
 
-var faultKinds = []string{"kill", "kill", "kill-leader", "kill-leader", "stop", "roll", "cut", "cut", "cut-leader", "cut-half", "one-way", "link", "reset", "pause", "pause-leader",
-	"clock", "clock-leader", "slow", "fail", "kill-worker", "cut-worker", "stop-worker", "pause-worker", "transfer", "transfer", "swing"}
+var faultKinds = []string{"kill", "kill", "kill-leader", "kill-leader", "stop", "roll", "cut", "cut", "cut-leader",
+	"cut-half", "one-way", "link", "reset", "pause", "pause-leader",
+	"clock", "clock-leader", "slow", "fail", "kill-worker", "cut-worker", "stop-worker", "pause-worker", "transfer",
+	"transfer", "swing"}
 
 func (p *plan) planFaults(rng *rand.Rand, n int, lo, hi time.Duration) []plannedFault {
 	var out []plannedFault
 	for range n {
-		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: faultKinds[rng.IntN(len(faultKinds))], a: rng.IntN(p.o.nodes), b: rng.IntN(p.o.nodes), x: rng.Uint64()}
+		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: faultKinds[rng.IntN(len(faultKinds))],
+			a: rng.IntN(p.o.nodes), b: rng.IntN(p.o.nodes), x: rng.Uint64()}
 		f.lasts = lo + time.Duration(float64(hi-lo)*rng.Float64()*rng.Float64())
 		out = append(out, f)
 	}

@@ -26,7 +26,8 @@ type plannedPuller struct {
 	hands int // runs at a time
 }
 
-var pullerFaults = []string{"kill-puller", "kill-puller", "cut-puller", "cut-puller", "deaf-puller", "mute-puller", "lag-puller", "stop-puller", "pause-puller"}
+var pullerFaults = []string{"kill-puller", "kill-puller", "cut-puller", "cut-puller", "deaf-puller", "mute-puller",
+	"lag-puller", "stop-puller", "pause-puller"}
 
 // pull gives some of the plans with queues pull workers. The dice are its own, so that the others are what they were
 // without them.
@@ -45,7 +46,8 @@ func (p *plan) pull(rng *rand.Rand) {
 	}
 	p.o.onlyPull = chance(rng, 0.6)
 	for range 2 + rng.IntN(7) {
-		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: pick(rng, pullerFaults...), a: rng.IntN(len(p.o.pullers)), x: rng.Uint64()}
+		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: pick(rng, pullerFaults...),
+			a: rng.IntN(len(p.o.pullers)), x: rng.Uint64()}
 		f.lasts = 2*time.Second + time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64())
 		p.faults = append(p.faults, f)
 	}
@@ -84,8 +86,9 @@ func (p *puller) start() {
 	w := client.Worker{
 		Queue: p.queue, Name: p.name, Concurrency: p.hands, Tags: remoteTags, DrainTimeout: 10 * time.Second,
 		Clock: p.clock.Elapsed, Logger: slog.New(p.c.logs.handler(p.name)),
-		Handler:    func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
-		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.dial(proc.dead), MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
+		Handler: func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
+		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.dial(proc.dead),
+			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
 	}
 	for _, s := range p.c.servers {
 		w.Addrs = append(w.Addrs, s.host.addr)
@@ -170,7 +173,8 @@ func pulledAs(key job.RunKey, r *job.PullRun) job.Assignment {
 		payload["data"] = r.Data
 	}
 	data, _ := json.Marshal(payload) //nolint:errcheck // what was read as JSON can be written as such
-	return job.Assignment{Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, JobName: r.JobName, Type: job.TypeQueue, Payload: data,
+	return job.Assignment{Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, JobName: r.JobName,
+		Type: job.TypeQueue, Payload: data,
 		Timeout: r.Timeout, Delivery: r.Delivery}
 }
 
@@ -207,7 +211,9 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 	for _, r := range reply.Runs {
 		if key, err := job.ParseRunKey(r.RunID); err == nil {
 			a := pulledAs(key, &r)
-			rec.handed = append(rec.handed, checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, At: rec.t.instant(), Got: received(&a)})
+			rec.handed = append(rec.handed,
+				checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, At: rec.t.instant(),
+					Got: received(&a)})
 		}
 	}
 	return resp, nil

@@ -131,7 +131,8 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 // Describe is what a person needs to look into a seed.
 func (r *Result) Describe() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d (%s, %d nodes, %d workers, %d jobs, %d calls, %d faults planned, %s simulated)\n", r.Seed, r.Profile, r.Plan.o.nodes, r.Plan.o.workers,
+	fmt.Fprintf(&b, "seed %d (%s, %d nodes, %d workers, %d jobs, %d calls, %d faults planned, %s simulated)\n", r.Seed,
+		r.Profile, r.Plan.o.nodes, r.Plan.o.workers,
 		len(r.Plan.jobs), len(r.Plan.calls), len(r.Plan.faults), r.Simulated.Round(time.Second))
 	for i, p := range r.Problems {
 		if i == 20 {
@@ -189,5 +190,6 @@ func (x *Totals) String() string {
 	}
 	sort.Strings(kinds)
 	return fmt.Sprintf("%d seeds, %.1f days simulated, %d faults (%s), %d calls (%d without a certain answer), %d jobs, %d occurrences checked (%d of them not run), %d runs, %d attempts started, %d runs repeated with an excuse",
-		x.Seeds, x.Simulated.Hours()/24, all, strings.Join(kinds, ", "), x.Calls, x.Unknown, x.Jobs, x.Occurrences, x.NotRun, x.Runs, x.Effects, x.Repeated)
+		x.Seeds, x.Simulated.Hours()/24, all, strings.Join(kinds, ", "), x.Calls, x.Unknown, x.Jobs, x.Occurrences, x.NotRun,
+		x.Runs, x.Effects, x.Repeated)
 }

@@ -159,8 +159,11 @@ func (s *server) open() error {
 		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
 		Executors: o.takes(), Slots: o.slots, Tags: nodeTags, Version: "sim",
 		Logger:        slog.New(&coldLog{Handler: s.c.logs.handler(s.id), p: p}),
-		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40), DrainTimeout: 10 * time.Second,
-		Clock: s.clock, TTL: o.ttl, Raft: o.raft, Store: node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true}, Members: o.members,
+		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40),
+		DrainTimeout: 10 * time.Second,
+		Clock:        s.clock, TTL: o.ttl, Raft: o.raft,
+		Store:   node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true},
+		Members: o.members,
 		Machine: node.Machine{
 			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t}, Pace: o.pace,
@@ -331,8 +334,10 @@ func (w *worker) start() {
 	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
-	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4, Prefetch: 2, Tags: w.tags, Runners: runners,
-		Leader: &handedTo{far, w.c.rec, w.name}, Clock: w.clock, Pace: w.c.o.pace, DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))})
+	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
+		Prefetch: 2, Tags: w.tags, Runners: runners,
+		Leader: &handedTo{far, w.c.rec, w.name}, Clock: w.clock, Pace: w.c.o.pace, DrainTimeout: 10 * time.Second,
+		Logger: slog.New(w.c.logs.handler(w.name))})
 	if err != nil {
 		w.c.problem("%s: %v", w.name, err)
 		return
@@ -399,8 +404,10 @@ func (h *handedTo) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) 
 	if err == nil && len(r.Assignments) > 0 {
 		h.rec.mu.Lock()
 		for _, a := range r.Assignments {
-			h.rec.handed = append(h.rec.handed, checker.Handed{Worker: h.name, Incarnation: p.Session.Incarnation, Term: p.Session.Term, Run: a.Run,
-				Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(), Refused: a.Term < p.Session.Term, Got: received(&a)})
+			h.rec.handed = append(h.rec.handed,
+				checker.Handed{Worker: h.name, Incarnation: p.Session.Incarnation, Term: p.Session.Term, Run: a.Run,
+					Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(), Refused: a.Term < p.Session.Term,
+					Got: received(&a)})
 		}
 		h.rec.mu.Unlock()
 	}

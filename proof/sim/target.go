@@ -131,7 +131,8 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	}
 	m := r.rec.manner(a.JobName)
 	dice := m.dice(r.seed, a)
-	e := &checker.Effect{Worker: r.proc.name, Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, Start: r.rec.t.instant(), Got: received(&a)}
+	e := &checker.Effect{Worker: r.proc.name, Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key,
+		Start: r.rec.t.instant(), Got: received(&a)}
 	r.rec.mu.Lock()
 	r.rec.effects = append(r.rec.effects, e)
 	r.rec.mu.Unlock()

@@ -16,10 +16,12 @@ func yearPlan(seed uint64) *plan {
 	p := &plan{seed: seed}
 	p.o = options{
 		profile: "year", nodes: 3, slots: 8, pace: 3600, ttl: 12 * time.Hour, latency: time.Millisecond,
-		raft:    node.RaftConfig{Heartbeat: time.Hour, CommitTimeout: 30 * time.Minute, SnapshotInterval: 30 * 24 * time.Hour, SnapshotThreshold: 500},
+		raft: node.RaftConfig{Heartbeat: time.Hour, CommitTimeout: 30 * time.Minute,
+			SnapshotInterval: 30 * 24 * time.Hour, SnapshotThreshold: 500},
 		members: node.MembersConfig{Interval: 3 * time.Hour},
-		base:    time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Duration(rng.Int64N(int64(20 * time.Hour)))).Truncate(time.Millisecond),
-		length:  366 * 24 * time.Hour,
+		base: time.Date(2027, 1, 1, 0, 0, 0, 0,
+			time.UTC).Add(-time.Duration(rng.Int64N(int64(20 * time.Hour)))).Truncate(time.Millisecond),
+		length: 366 * 24 * time.Hour,
 	}
 	seen := map[string]bool{}
 	add := func(s job.Spec) {
