@@ -89,8 +89,8 @@ func (c *Claim) apply(a *applier) error {
 		var err error
 		w := c.Workers[c.Worker[i]]
 		terms := terms{c.Gen[i], c.Timeout[i], c.Version[i]}
-		if w.Name == "" {
-			a.outcome(Outcome{Code: CodeRefused, Text: "a claim is for somebody"})
+		if w.Name == "" || a.b.C.Fence >= 1<<FenceBits-1 {
+			a.outcome(Outcome{Code: CodeRefused, Text: "a claim names a worker and has a fence, of which none may be left"})
 			continue
 		}
 		if key.Kind == store.KindOccurrence {
@@ -190,6 +190,10 @@ func (a *applier) claimOccurrence(key store.DueKey, c *occurrenceClaim) (Outcome
 	}
 	return o, a.moveOn(key, &s, next, o.Code != CodeSkipped)
 }
+
+// FenceBits is how many bits a fence has: many readers of JSON lose digits of a number above 2^53. Fences order the
+// claims of one group; the group is not in them.
+const FenceBits = 53
 
 // give makes a row a claim: a new fence, higher than any before it. The row keeps what the attempt is started with, so
 // that the next leader holds it to that and not to what an edit made of the job since.

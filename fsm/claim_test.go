@@ -244,3 +244,23 @@ func TestLastClaimParksTheJobOnlyIfItCounts(t *testing.T) {
 		}
 	}
 }
+
+// Fences stay below 2^53, whatever the epoch: a claim that would have a higher one is refused.
+func TestFencesEndBeforeReadersLoseDigits(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.create(T(10), nil), w.create(T(10), nil)
+	b, err := w.st.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.C.Fence = 1<<FenceBits - 2
+	if err := b.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if o := w.claim(first, T(70)); o.Code != CodeClaimed || o.Fence != 1<<FenceBits-1 || float64(o.Fence) == float64(o.Fence-1) {
+		t.Fatalf("%+v", o)
+	}
+	if o := w.claim(second, T(70)); o.Code != CodeRefused {
+		t.Fatalf("%+v", o)
+	}
+}

@@ -21,6 +21,7 @@ type Header struct {
 	Index     uint64 `json:"index"` // the last entry that is in the state; at or past the last command up to the snapshot's own index
 	Term      uint64 `json:"term"`
 	ClusterID string `json:"cluster_id"`
+	Group     uint32 `json:"group"`
 	Epoch     uint64 `json:"epoch"`
 	Size      int64  `json:"size"` // of the state that follows
 	Sum       uint32 `json:"sum"`  // its CRC-32C
@@ -130,6 +131,9 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 			if err := CheckLevel(info.Level, f.o.Level); err != nil {
 				return err
 			}
+			if info.Group != h.Group {
+				return fmt.Errorf("the state is of group %d and its header says %d", info.Group, h.Group)
+			}
 			if c.Index != h.Index || c.Term != h.Term {
 				return fmt.Errorf("the state is at %d/%d and its header says %d/%d", c.Index, c.Term, h.Index, h.Term)
 			}
@@ -184,8 +188,8 @@ func Stream(st *store.Store, dir string) (h Header, size int64, rc io.ReadCloser
 		f.Close()
 		return h, 0, nil, err
 	}
-	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, ClusterID: c.Info.ClusterID, Epoch: c.Info.Epoch,
-		Size: c.Size, Sum: c.Sum, Level: c.Info.Level, Jobs: c.Counters.Jobs, Mark: c.Counters.Mark}
+	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, ClusterID: c.Info.ClusterID,
+		Group: c.Info.Group, Epoch: c.Info.Epoch, Size: c.Size, Sum: c.Sum, Level: c.Info.Level, Jobs: c.Counters.Jobs, Mark: c.Counters.Mark}
 	head := h.Encode()
 	return h, int64(len(head)) + c.Size, &stream{Reader: io.MultiReader(bytes.NewReader(head), f), f: f}, nil
 }

@@ -259,6 +259,7 @@ func TestABadStreamLeavesTheOldStateWhole(t *testing.T) {
 		"magic": change(0), "length": change(9), "header": change(20), "first page": change(head + 20), "last byte": change(len(good) - 1),
 		"in the middle": change(head + (len(good)-head)/2), "garbage": bytes.Repeat([]byte("garbage!"), 5000),
 		"newer format": lie(func(h *Header) { h.Format = store.Format + 1 }), "other index": lie(func(h *Header) { h.Index++ }), "other term": lie(func(h *Header) { h.Term++ }),
+		"other group": lie(func(h *Header) { h.Group++ }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := b.f.Restore(io.NopCloser(bytes.NewReader(data))); err == nil {

@@ -198,7 +198,7 @@ func TestRestoreRefusals(t *testing.T) {
 		{"bad node", func(c *datadir.RestoreConfig) { c.NodeID = "a/b" }, "node id"},
 		{"bad address", func(c *datadir.RestoreConfig) { c.Advertise = "here" }, "--advertise"},
 		{"no directory", func(c *datadir.RestoreConfig) { c.DataDir = "" }, "--data-dir"},
-		{"no epoch left", func(c *datadir.RestoreConfig) { c.Epoch = 1 << job.EpochBits }, "no room"},
+		{"no epoch left", func(c *datadir.RestoreConfig) { c.Epoch = 1 << (fsm.FenceBits - datadir.EpochShift) }, "no room"},
 		{"a directory that is full", func(c *datadir.RestoreConfig) {
 			if err := os.MkdirAll(filepath.Join(c.DataDir, "sub"), 0o700); err != nil {
 				t.Fatal(err)

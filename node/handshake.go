@@ -10,10 +10,16 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
+// firstReplica is the number of a node's replica: each has one of the one group that there is.
+const firstReplica = 1
+
 // hello is how this node introduces itself to another.
 func (m *members) hello() transport.Hello {
 	id, epoch := m.cluster()
-	h := transport.Hello{ClusterID: id, Epoch: epoch, NodeID: m.id(), InstanceID: m.n.dir.Instance, Address: m.address()}
+	h := transport.Hello{
+		ClusterID: id, Group: m.g.store.Info().Group, Epoch: epoch,
+		NodeID: m.id(), Replica: firstReplica, InstanceID: m.n.dir.Instance, Address: m.address(),
+	}
 	m.mu.Lock()
 	h.Index = m.identity.Index
 	m.mu.Unlock()
@@ -23,12 +29,13 @@ func (m *members) hello() transport.Hello {
 	return h
 }
 
-// check lets in only the data directories that belong to this cluster. Raft would talk to whoever comes: a directory that was wiped has
-// forgotten in which terms it voted, and one that was copied votes twice; either makes two leaders of one term possible.
+// check lets in only the data directories that belong to this cluster. Raft would talk to whoever comes: a directory
+// that was wiped has forgotten in which terms it voted, and one that was copied votes twice; either makes two leaders
+// of one term possible.
 //
-// What this node knows may be old. So a peer without a row is let in (a stranger cannot know the cluster's id: rows are committed
-// before the id is told), and one that knows of a later change of its own membership is believed: were it refused, a node that
-// slept through a change could make an election impossible for ever.
+// What this node knows may be old. So a peer without a row is let in (a stranger cannot know the cluster's id: rows are
+// committed before the id is told), and one that knows of a later change of its own membership is believed: were it
+// refused, a node that slept through a change could make an election impossible for ever.
 func (m *members) check(h transport.Hello) error {
 	if m.n.cfg.hooks.trusting {
 		return nil
@@ -39,6 +46,11 @@ func (m *members) check(h transport.Hello) error {
 		return errors.New(notJoined)
 	case h.ClusterID != id:
 		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
+	case h.Group != m.g.store.Info().Group || h.GroupID != "":
+		return fmt.Errorf("node %s speaks for group %d and reached group %d of node %s: start it with the carillon that the others run",
+			h.NodeID, h.Group, m.g.store.Info().Group, m.id())
+	case h.Replica != firstReplica:
+		return fmt.Errorf("node %s speaks as its replica %d, and this node knows of one replica of a node: start it with the carillon that the others run", h.NodeID, h.Replica)
 	case h.Epoch < epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
 	case h.Epoch > epoch:
@@ -92,10 +104,10 @@ func (m *members) override(id string) string {
 	return a
 }
 
-// addressOf tells raft where to find a server. It is asked before every dial and answers from the rows, not from raft's configuration:
-// that a node moved is then known as soon as its row is, and the address of a server that is being replicated to need not be changed,
-// which raft 1.7.3 does not do without a data race (raft#681). In the configuration an address is corrected by its own server when
-// that leads.
+// addressOf tells raft where to find a server. It is asked before every dial and answers from the rows, not from raft's
+// configuration: that a node moved is then known as soon as its row is, and the address of a server that is being
+// replicated to need not be changed, which raft 1.7.3 does not do without a data race (raft#681). In the configuration
+// an address is corrected by its own server when that leads.
 func (m *members) addressOf(id raft.ServerID) raft.ServerAddress {
 	if f := m.n.cfg.hooks.where; f != nil {
 		if a := f(string(id)); a != "" {
@@ -127,8 +139,8 @@ func (m *members) where(id string) raft.ServerAddress {
 // logAgain is how often one refusal is logged.
 const logAgain = time.Minute
 
-// notJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to the join; that is
-// worth a word only if it stays so for joinGrace.
+// notJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to
+// the join; that is worth a word only if it stays so for joinGrace.
 const (
 	notJoined = "this node has not joined a cluster yet"
 	joinGrace = 5 * time.Second

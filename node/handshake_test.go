@@ -133,7 +133,7 @@ func TestWipedNodeIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Even if it knew the cluster's id, nobody would shake hands with it.
-	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), InstanceID: "wiped", Address: m.cfg.Listen}
+	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: firstReplica, InstanceID: "wiped", Address: m.cfg.Listen}
 	for _, x := range c.others(m) {
 		if err := x.members.check(h); err == nil || !strings.Contains(err.Error(), "another data directory") {
 			t.Errorf("%s: %v", x.id(), err)
@@ -208,6 +208,9 @@ func TestHandshakeRules(t *testing.T) {
 		{"another cluster", func(h *transport.Hello) { h.ClusterID = "other" }, "nothing to say"},
 		{"no cluster", func(h *transport.Hello) { h.ClusterID = "" }, "nothing to say"},
 		{"an epoch after", func(h *transport.Hello) { h.Epoch++ }, "node n1 was not part"},
+		{"another group", func(h *transport.Hello) { h.Group = 3 }, "group 3"},
+		{"a group begun twice", func(h *transport.Hello) { h.GroupID = "x" }, "group 0"},
+		{"another replica", func(h *transport.Hello) { h.Replica++ }, "replica 2"},
 		{"another directory", func(h *transport.Hello) { h.InstanceID = "x" }, "carillon cluster remove n2"},
 		{"another address", func(h *transport.Hello) { h.Address = "h:1" }, "h:1"},
 		{"this node's own id", func(h *transport.Hello) { h.NodeID = "n1" }, "speaks as node n1"},

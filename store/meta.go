@@ -59,6 +59,7 @@ type Info struct {
 	Format    int      `json:"format"`
 	Level     int      `json:"level"` // committed feature level
 	ClusterID string   `json:"cluster_id,omitempty"`
+	Group     uint32   `json:"group"` // which Raft group of the cluster this is the state of
 	Epoch     uint64   `json:"epoch"`
 	Outages   []Outage `json:"outages,omitempty"`
 	Hold      Hold     `json:"hold,omitzero"`

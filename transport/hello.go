@@ -11,8 +11,11 @@ import (
 // Hello is how a node introduces itself before any Raft message.
 type Hello struct {
 	ClusterID  string
-	Epoch      uint64
+	Group      uint32 // the Raft group that the connection is for
+	GroupID    string // drawn when the group was begun; of group 0, which is begun with its cluster, the cluster's id serves
+	Epoch      uint64 // of the group
 	NodeID     string
+	Replica    uint64 // which of the node's replicas of the group this is
 	InstanceID string // of the data directory: a wiped node has another one
 	Address    string // that it advertises: two copies of a directory cannot both be where the cluster thinks it is
 	Index      uint64 // the log entry that last changed what the node knows of its own membership; 0 if it knows nothing
@@ -76,20 +79,22 @@ var (
 	errVersion   = errors.New("transport: unknown handshake version")
 )
 
-// appendHello encodes h: version, epoch, three strings with a length byte each,
-// the address in the same way, and the index. A later version may only add at
-// the end.
+// appendHello encodes h: version, group, epoch, replica, index, and the strings with a
+// length byte each. A later version may only add at the end.
 func appendHello(b []byte, h Hello) ([]byte, error) {
 	b = append(b, helloVersion)
-	b = binary.BigEndian.AppendUint64(b, h.Epoch)
-	for _, s := range []string{h.ClusterID, h.NodeID, h.InstanceID, h.Address} {
+	b = binary.BigEndian.AppendUint32(b, h.Group)
+	for _, n := range []uint64{h.Epoch, h.Replica, h.Index} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	for _, s := range []string{h.ClusterID, h.GroupID, h.NodeID, h.InstanceID, h.Address} {
 		if len(s) > maxString {
 			return nil, fmt.Errorf("transport: id of %d bytes in handshake", len(s))
 		}
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
-	return binary.BigEndian.AppendUint64(b, h.Index), nil
+	return b, nil
 }
 
 func decodeHello(b []byte) (Hello, error) {
@@ -100,22 +105,20 @@ func decodeHello(b []byte) (Hello, error) {
 	if b[0] != helloVersion {
 		return h, fmt.Errorf("%w %d", errVersion, b[0])
 	}
-	if b = b[1:]; len(b) < 8 {
+	if b = b[1:]; len(b) < 4+3*8 {
 		return h, errMalformed
 	}
-	h.Epoch = binary.BigEndian.Uint64(b)
-	b = b[8:]
-	for _, s := range []*string{&h.ClusterID, &h.NodeID, &h.InstanceID, &h.Address} {
+	h.Group, b = binary.BigEndian.Uint32(b), b[4:]
+	for _, n := range []*uint64{&h.Epoch, &h.Replica, &h.Index} {
+		*n, b = binary.BigEndian.Uint64(b), b[8:]
+	}
+	for _, s := range []*string{&h.ClusterID, &h.GroupID, &h.NodeID, &h.InstanceID, &h.Address} {
 		if len(b) == 0 || len(b)-1 < int(b[0]) {
 			return Hello{}, errMalformed
 		}
 		n := 1 + int(b[0])
 		*s, b = string(b[1:n]), b[n:]
 	}
-	if len(b) < 8 {
-		return Hello{}, errMalformed
-	}
-	h.Index = binary.BigEndian.Uint64(b)
 	return h, nil
 }
 

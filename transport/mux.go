@@ -18,7 +18,7 @@ import (
 // with "PRI", and what sloppy clients send before a request is CR or LF. Nor
 // can TLS, whose ClientHello begins with 0x16 (0x80 in its oldest form), so a
 // TLS client on a plain port gets HTTP's answer and not Raft's silence.
-const RaftByte = 0x01
+const RaftByte = 0x02
 
 // Options are the settings of a Mux. The zero value works.
 type Options struct {

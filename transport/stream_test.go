@@ -293,8 +293,8 @@ func TestLayerCloseUnblocksAndClosesConnections(t *testing.T) {
 }
 
 func FuzzHello(f *testing.F) {
-	seed, _ := appendHello(nil,
-		Hello{ClusterID: "cluster", Epoch: 3, NodeID: "n1", InstanceID: "instance", Address: "n1:7400", Index: 9})
+	seed, _ := appendHello(nil, Hello{ClusterID: "cluster", Group: 5, GroupID: "group", Epoch: 3, NodeID: "n1", Replica: 7,
+		InstanceID: "instance", Address: "n1:7400", Index: 9})
 	f.Add(seed)
 	f.Add([]byte{})
 	f.Add([]byte{verdictRefused, 'n', 'o'})

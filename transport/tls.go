@@ -11,7 +11,7 @@ import (
 )
 
 // ALPN is the protocol name that selects Raft under TLS.
-const ALPN = "carillon-raft"
+const ALPN = "carillon-group"
 
 var errNoClientCert = errors.New("transport: raft connection without a verified client certificate")
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -247,12 +248,15 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 // above everything that the lost members may have given out.
 const EpochShift = 64 - job.GroupBits - job.EpochBits
 
+// maxEpoch keeps fences below 2^53: many readers of JSON lose digits of a larger number.
+const maxEpoch = 1<<(fsm.FenceBits-EpochShift) - 1
+
 // nextEpoch raises the epoch, at least to the one given. What was given out before it stays below everything that is
 // given out after it.
 func nextEpoch(b *store.Batch, info *store.Info, least uint64) error {
 	next := max(info.Epoch+1, least)
-	if next >= 1<<job.EpochBits {
-		return fmt.Errorf("epoch %d is above the highest, %d: there is no room for another", next, 1<<job.EpochBits-1)
+	if next > maxEpoch {
+		return fmt.Errorf("epoch %d is above the highest, %d: there is no room for another", next, maxEpoch)
 	}
 	info.Epoch = next
 	b.C.Fence = max(b.C.Fence, next<<EpochShift)
