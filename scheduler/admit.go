@@ -41,8 +41,8 @@ func (l *loop) busy(e *store.DueEntry) int64 {
 
 // block takes up an occurrence that finds a run open.
 func (l *loop) block(e *store.DueEntry, busy int64) {
-	if len(l.blocked) >= maxWaitingAdvances {
-		l.rescanFrom(&l.lanes[e.Lane], e.DueKey)
+	if rest := &l.lanes[e.Lane].blocked; len(l.blocked) >= maxWaitingAdvances || rest.covers(&e.DueKey) {
+		rest.from(e.DueKey)
 		return
 	}
 	it := itemOf(e)

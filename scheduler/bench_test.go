@@ -112,7 +112,7 @@ func BenchmarkHotSecond(b *testing.B) {
 }
 
 func benchWorker(ctx context.Context, s *Scheduler, name string, slots int, acked func(int)) {
-	x, err := s.Register(ctx, job.Register{Worker: name, Types: []job.Type{job.TypeShell}, Slots: slots})
+	x, err := s.Register(ctx, job.Register{Worker: name, Secret: name, Types: []job.Type{job.TypeShell}, Slots: slots})
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,7 @@ import (
 const maxFed = 1 << 16
 
 // feed collects what commits changed. It is called by the goroutine that applies the log, so it never waits; what it loses is
-// found by a rescan, and what it never hears of by the read of each lane's left edge.
+// found by a sweep over all that is due, and what it never hears of by the guard.
 type feed struct {
 	wake     chan struct{}
 	starving *atomic.Bool // entries wait for what a commit may have freed

@@ -9,6 +9,7 @@ import (
 
 func TestFiresOnTime(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
+		w.opts.noGuard = true // the wheel does it alone
 		w.lead()
 		f := w.worker("w1", 4, nil).mustJoin()
 		id := w.create("* * * * *", nil)
@@ -58,8 +59,7 @@ func TestFiresWithAllEventsDropped(t *testing.T) {
 	})
 }
 
-// What lands behind everything that was read before, without a word, is found by the reads of the left edge, and behind a crowd
-// that nobody can run by the sweep.
+// What lands behind everything that was read before, without a word, is found by the guard, also behind a crowd that nobody can run.
 func TestUnannouncedEntriesInThePastAreFound(t *testing.T) {
 	for _, crowd := range []int{0, 3000} {
 		run(t, func(t *testing.T, w *world) {

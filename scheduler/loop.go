@@ -2,12 +2,11 @@ package scheduler
 
 import (
 	"context"
-	"errors"
+	"math"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/wheel"
 )
@@ -31,7 +30,6 @@ type loop struct {
 	ctx context.Context
 	now int64 // the stamp of this turn
 
-	wheel   *wheel.Wheel
 	lanes   [job.Lanes]lane
 	groups  map[groupKey]*group
 	classes map[uint32]*class
@@ -39,8 +37,8 @@ type loop struct {
 	moves   uint64                    // of the queues at the last look
 	known   map[store.DueKey]struct{} // entries in memory or in flight
 	wary    map[store.DueKey]wary
-	hungry  []*group
-	ready   int // entries in heads
+	starved []*group // groups with room for more of what did not fit
+	ready   int      // entries in heads
 	round   uint64
 	version uint64
 	picks   []pick
@@ -55,8 +53,9 @@ type loop struct {
 	advances    []advance
 	bad         []quarantine
 	cleanups    []store.DueKey
-	admitting   int // batches in flight
-	advancing   int // likewise
+	uncleaned   sweep // clean-ups that were too many
+	admitting   int   // batches in flight
+	advancing   int   // likewise
 	quarantined int
 	cleaning    bool
 	expiring    bool
@@ -64,25 +63,27 @@ type loop struct {
 	resuming, stamping, verifying, trimming, losing bool
 
 	lastTick time.Duration
-	edges    time.Duration // when the left edges were last read
+	guarded  time.Duration // when the slow sweep last read
 	lastTrim time.Duration
 	progress time.Duration // when a claim was last committed, or nothing waited
 	pause    time.Duration // after a refusal
 	pauseEnd time.Duration
 	scanErr  string
-	unset    bool // alarms that the wheel should have are missing
+	behind   bool // the last turn left something to be read
+	unfilled bool // the wheels do not reach as far ahead as they should
 }
 
 func newLoop(s *Scheduler) *loop {
-	l := &loop{s: s, wheel: wheel.New(0), groups: map[groupKey]*group{}, classes: map[uint32]*class{}, lines: map[string]*line{}, moves: neverMoved,
+	l := &loop{s: s, groups: map[groupKey]*group{}, classes: map[uint32]*class{}, lines: map[string]*line{}, moves: neverMoved,
 		known: map[store.DueKey]struct{}{}, wary: map[store.DueKey]wary{}, catalog: newCatalog()}
 	for i := range l.lanes {
-		n := job.Lane(i)
-		l.lanes[i] = lane{n: n, cursor: store.DueKey{Lane: n}, sweep: store.DueKey{Lane: n}, points: map[int64]struct{}{}}
+		n := &l.lanes[i]
+		n.n, n.wheel = job.Lane(i), new(wheel.Wheel)
+		n.begin(0)
 	}
 	mono := s.o.Clock.Mono()
 	l.lastTick, l.progress, l.lastTrim = mono, mono, mono
-	l.edges = mono - s.maxSleep()
+	l.guarded = mono - s.maxSleep()
 	return l
 }
 
@@ -128,14 +129,14 @@ func (l *loop) turn() time.Duration {
 	if f := s.o.Metrics.Loop; f != nil {
 		f(s.o.Clock.Mono()-mono, len(l.known))
 	}
-	if (more || l.unset) && mono >= l.pauseEnd && err == nil {
+	if (more || l.unfilled) && mono >= l.pauseEnd && err == nil {
 		return 0
 	}
 	return l.sleep(now, mono)
 }
 
 // work is a turn of a leader that may stamp.
-func (l *loop) work(now int64, mono time.Duration) (more bool) {
+func (l *loop) work(now int64, mono time.Duration) bool {
 	s := l.s
 	if now < l.now {
 		l.rewind(now)
@@ -144,26 +145,11 @@ func (l *loop) work(now int64, mono time.Duration) (more bool) {
 	if !l.free && l.onHold() {
 		return false
 	}
-	n := s.feed.take()
-	if n.forget {
-		l.catalog.forgetAll()
-	} else if !mutant.On(mutant.IgnoreGen) {
-		l.catalog.forget(n.jobs)
-	}
-	for _, m := range n.marks {
-		l.mark(m)
-	}
-	if n.lost {
-		l.lostEvents()
-	}
-	l.wheel.Advance(now, func(int64, uint64) {}) // an alarm only wakes the loop; the scan finds what is due
-	more, err := l.scan()
-	if mono-l.edges >= l.s.maxSleep() {
-		l.edges = mono
-		err = errors.Join(err, l.readEdges(), l.setAlarms())
+	guard := mono-l.guarded >= s.maxSleep()
+	more, err := l.find(guard)
+	if guard {
+		l.guarded = mono
 		l.triage()
-	} else if l.unset && !more {
-		err = errors.Join(err, l.setAlarms())
 	}
 	l.noteScan(err)
 	if mono < l.pauseEnd {
@@ -202,9 +188,7 @@ func (l *loop) sleep(now int64, mono time.Duration) time.Duration {
 		d = min(d, l.pauseEnd-mono)
 	}
 	if now > 0 {
-		if at, ok := l.wheel.Next(); ok {
-			d = min(d, time.UnixMilli(at).Sub(l.s.o.Clock.Now()))
-		}
+		d = min(d, time.UnixMilli(l.nextTurn()).Sub(l.s.o.Clock.Now()))
 	}
 	// Never zero: a clock that stands still must not turn this into a spin.
 	d = min(max(d, 100*time.Microsecond), l.s.maxSleep())
@@ -212,6 +196,21 @@ func (l *loop) sleep(now int64, mono time.Duration) time.Duration {
 		l.s.feed.sleeps.Store(l.s.o.Clock.Now().Add(d).UnixMilli())
 	}
 	return d
+}
+
+// nextTurn is when something is due next, or a wheel has to be filled.
+func (l *loop) nextTurn() int64 {
+	next := int64(math.MaxInt64)
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		if n.horizon >= l.now { // on hold nothing is filled
+			next = min(next, n.horizon+1)
+		}
+		if at, ok := n.wheel.Next(); ok {
+			next = min(next, at)
+		}
+	}
+	return next
 }
 
 // refusedAll slows the loop down after a proposal that was not taken in.

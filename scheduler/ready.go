@@ -3,6 +3,7 @@ package scheduler
 import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/wheel"
 )
 
 const (
@@ -11,14 +12,6 @@ const (
 	// smallCap is the bound once very many groups have work, so that memory stays bounded too.
 	smallCap   = 64
 	manyInHeap = 1 << 20
-
-	scanChunk   = 4096 // entries read in one view: a view holds up commits, so it is short
-	edgeChunk   = 256  // of each lane's left edge, every second
-	sweepChunk  = 1024 // of the rest of the ready part, every second
-	pointChunk  = 4096
-	wheelChunk  = 1024
-	aheadMillis = 10 * 60 * 1000 // how far ahead the wheel knows alarms
-	maxAlarms   = 1 << 20
 )
 
 // item is a due entry in memory, with what of its job's state a claim needs.
@@ -72,33 +65,39 @@ func (q *queue) all() []item { return q.items[q.first:] }
 
 // group is the ready work of one class in one lane: its oldest part is in memory.
 type group struct {
-	class *class
-	lane  *lane
-	head  queue
-	// more says that the store has ready entries of the group from key resume on that are not in memory.
-	more    bool
-	resume  store.DueKey
-	hungry  bool // a refill is planned
-	listed  bool // it is in its lane's ring
-	credit  int  // of the current round
-	served  bool // it got a slot since the last triage
+	class   *class
+	lane    *lane
+	head    queue
+	rest    sweep // what did not fit into the head
+	starved bool  // a refill is planned
+	listed  bool  // it is in its lane's ring
+	credit  int   // of the current round
+	served  bool  // it got a slot since the last triage
 	expires int64
 }
 
 // lane is one priority.
 type lane struct {
-	n job.Lane
-	// Every entry before cursor was seen once: it is known, or it is behind its group's resume key, or it came later and was
-	// announced, or the read of the left edge finds it.
-	cursor  store.DueKey
-	points  map[int64]struct{} // times behind the cursor at which something may be new
-	again   store.DueKey       // a rescan of what is behind the cursor goes on here
-	rescan  bool
-	sweep   store.DueKey
-	horizon int64 // alarms up to this time are in the wheel
+	n       job.Lane
+	wheel   *wheel.Wheel // when something is due, up to the horizon
+	horizon int64
+	times   []int64      // given out by the wheel, to be read
+	sweep   sweep        // of what nothing else finds: what was due at the takeover, was not announced or was too much
+	blocked sweep        // of occurrences that find a run open and were too many
+	guard   store.DueKey // how far the slow sweep is
 	ring    []*group
 	turn    int // of the ring
 	debt    int // slots that higher lanes took while this one had work
+}
+
+// edge is before all entries of the lane.
+func (n *lane) edge() store.DueKey { return store.DueKey{Lane: n.n} }
+
+// begin makes a lane know nothing: what is due is swept over.
+func (n *lane) begin(now int64) {
+	n.wheel.Reset(now)
+	n.horizon, n.times, n.guard = now, nil, n.edge()
+	n.sweep, n.blocked = sweep{true, n.edge()}, sweep{}
 }
 
 type groupKey struct {
@@ -143,10 +142,12 @@ func (l *loop) offer(v *store.View, e *store.DueEntry) {
 		return
 	}
 	if e.Kind == store.KindCleanup {
-		if len(l.cleanups) < headCap {
-			l.known[e.DueKey] = struct{}{}
-			l.cleanups = append(l.cleanups, e.DueKey)
+		if len(l.cleanups) >= headCap || l.uncleaned.covers(&e.DueKey) {
+			l.uncleaned.from(e.DueKey)
+			return
 		}
+		l.known[e.DueKey] = struct{}{}
+		l.cleanups = append(l.cleanups, e.DueKey)
 		return
 	}
 	if busy := l.busy(e); busy != 0 {
@@ -154,11 +155,11 @@ func (l *loop) offer(v *store.View, e *store.DueEntry) {
 		return
 	}
 	g := l.group(v, groupKey{e.Class, e.Lane})
-	if g.more && !less(&e.DueKey, &g.resume) {
-		return // its refill gets there
+	if g.rest.covers(&e.DueKey) {
+		return
 	}
 	if g.head.len() >= l.capacity() {
-		g.more, g.resume = true, e.DueKey
+		g.rest.from(e.DueKey)
 		return
 	}
 	l.take(g, e)
@@ -166,9 +167,9 @@ func (l *loop) offer(v *store.View, e *store.DueEntry) {
 
 // feedGroup plans a refill if a group runs low and the store has more of it.
 func (l *loop) feedGroup(g *group) {
-	if g.more && !g.hungry && g.head.len() < l.capacity()/2 {
-		g.hungry = true
-		l.hungry = append(l.hungry, g)
+	if g.rest.on && !g.starved && g.head.len() < l.capacity()/2 {
+		g.starved = true
+		l.starved = append(l.starved, g)
 	}
 }
 
@@ -246,39 +247,6 @@ func (l *loop) settled(k store.DueKey) {
 	}
 }
 
-// mark notes that a lane has something at a time.
-func (l *loop) mark(m store.DueMark) {
-	if int(m.Lane) >= len(l.lanes) {
-		return
-	}
-	n := &l.lanes[m.Lane]
-	switch {
-	case m.Ready < n.cursor.Ready || m.Ready == n.cursor.Ready && n.cursor.Job != 0:
-		if len(n.points) < maxFed {
-			n.points[m.Ready] = struct{}{}
-		} else {
-			l.rescanFrom(n, store.DueKey{Lane: n.n})
-		}
-	case m.Ready <= n.horizon:
-		l.alarm(n, m.Ready)
-	}
-}
-
-// alarm makes the loop look at a lane at a time. A full wheel refuses, and knows less far ahead then.
-func (l *loop) alarm(n *lane, at int64) {
-	if l.wheel.Len() >= maxAlarms {
-		n.horizon = min(n.horizon, at-1)
-		return
-	}
-	l.wheel.Add(at, uint64(n.n))
-}
-
-func (l *loop) rescanFrom(n *lane, k store.DueKey) {
-	if !n.rescan || less(&k, &n.again) {
-		n.rescan, n.again = true, k
-	}
-}
-
 // rewind begins anew at an earlier time, after `carillon cluster clock-reset`: what is in memory is ready by a clock that was
 // wrong. What is in flight stays.
 func (l *loop) rewind(now int64) {
@@ -286,7 +254,7 @@ func (l *loop) rewind(now int64) {
 		for _, it := range g.head.all() {
 			delete(l.known, it.DueKey)
 		}
-		g.head, g.more, g.expires = queue{}, false, 0
+		g.head, g.rest, g.expires = queue{}, sweep{}, 0
 	}
 	for i := range l.blocked {
 		delete(l.known, l.blocked[i].DueKey)
@@ -294,19 +262,7 @@ func (l *loop) rewind(now int64) {
 	l.blocked = l.blocked[:0]
 	l.ready = 0
 	for i := range l.lanes {
-		n := job.Lane(i)
-		l.lanes[i] = lane{n: n, cursor: store.DueKey{Lane: n}, sweep: store.DueKey{Lane: n}, points: map[int64]struct{}{}, ring: l.lanes[i].ring}
+		l.lanes[i].begin(now)
 	}
-	l.wheel.Reset(now)
-	l.unset = true
-}
-
-// lostEvents makes the loop look at everything again, a piece at a time.
-func (l *loop) lostEvents() {
-	for i := range l.lanes {
-		n := &l.lanes[i]
-		l.rescanFrom(n, store.DueKey{Lane: n.n})
-		n.horizon = l.now
-	}
-	l.unset = true
+	l.unfilled = true
 }

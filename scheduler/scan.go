@@ -1,43 +1,201 @@
 package scheduler
 
 import (
+	"errors"
+
 	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// scan reads what became ready since the last turn into the groups, as far as one short view goes. It says whether more is
-// left for the next turn, which should then come at once.
-func (l *loop) scan() (more bool, err error) {
+// An entry of the due index becomes ready in one of two ways. The wheel gives out its time, and the entries of that time are read. Or a sweep
+// comes by, which reads all that is due in order: at once where something is known to be unread, and slowly all the time.
+
+const (
+	readChunk  = 4096 // entries read in one view: a view holds up commits, so it is short
+	guardChunk = 2048 // entries of each lane that the guard reads in a second
+	fillChunk  = 1024 // times of each lane put into its wheel in one view
+	// aheadMillis is how far ahead the wheels are filled: the horizon.
+	aheadMillis = 10 * 60 * 1000
+	// maxTimes is how many times of a lane are read one by one: it is cheaper to sweep over more.
+	maxTimes = 1024
+)
+
+// sweep is a position in the due index: what is due from it on is yet to be read.
+type sweep struct {
+	on bool
+	at store.DueKey
+}
+
+// from makes the sweep read from a key on.
+func (s *sweep) from(k store.DueKey) {
+	if !s.on || less(&k, &s.at) {
+		s.on, s.at = true, k
+	}
+}
+
+// covers says that the sweep gets to a key.
+func (s *sweep) covers(k *store.DueKey) bool { return s.on && !less(k, &s.at) }
+
+// find brings what became due into the groups, and says whether the next turn should come at once because there is more. guard is true once a
+// second.
+func (l *loop) find(guard bool) (more bool, err error) {
+	l.hear(l.s.feed.take())
+	l.reopen()
+	l.turnWheels()
+	if guard || l.unfilled && !l.behind || l.beyondHorizon() {
+		err = l.fillWheels()
+	}
+	more, readErr := l.read()
+	l.behind = more
+	err = errors.Join(err, readErr)
+	if guard && !l.s.o.noGuard {
+		err = errors.Join(err, l.guard())
+	}
+	return more, err
+}
+
+// hear takes up what commits changed.
+func (l *loop) hear(n news) {
+	if n.forget {
+		l.catalog.forgetAll()
+	} else if !mutant.On(mutant.IgnoreGen) {
+		l.catalog.forget(n.jobs)
+	}
+	for _, m := range n.marks {
+		l.mark(m)
+	}
+	if n.lost {
+		l.lostEvents()
+	}
+}
+
+// mark notes that a lane has something at a time. What is beyond the horizon is found when the wheel is filled that far.
+func (l *loop) mark(m store.DueMark) {
+	if int(m.Lane) < len(l.lanes) && m.Ready <= l.lanes[m.Lane].horizon {
+		l.lanes[m.Lane].wheel.Add(m.Ready)
+	}
+}
+
+// lostEvents makes the loop look at everything again: what is due at once, and what is not by filling the wheels anew.
+func (l *loop) lostEvents() {
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		n.sweep.from(n.edge())
+		n.horizon = l.now
+	}
+	l.unfilled = true
+}
+
+// reopen sweeps over what there was no room for, once there is.
+func (l *loop) reopen() {
+	again := func(s *sweep) {
+		if s.on {
+			l.lanes[s.at.Lane].sweep.from(s.at)
+			s.on = false
+		}
+	}
+	if len(l.blocked) < maxWaitingAdvances/2 {
+		for i := range l.lanes {
+			again(&l.lanes[i].blocked)
+		}
+	}
+	if len(l.cleanups) == 0 {
+		again(&l.uncleaned)
+	}
+}
+
+// turnWheels takes from the wheels what is due now.
+func (l *loop) turnWheels() {
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		n.wheel.Advance(l.now, n.due)
+	}
+}
+
+// due takes a time that the wheel gave out. After a hold there may be one for every millisecond of it.
+func (n *lane) due(at int64) {
+	if n.sweep.covers(&store.DueKey{Lane: n.n, Ready: at}) {
+		return
+	}
+	if len(n.times) < maxTimes {
+		n.times = append(n.times, at)
+		return
+	}
+	n.sweep.from(store.DueKey{Lane: n.n, Ready: at})
+	for _, at := range n.times {
+		n.sweep.from(store.DueKey{Lane: n.n, Ready: at})
+	}
+	n.times = n.times[:0]
+}
+
+// fillWheels reads the index further ahead, a piece at a time.
+func (l *loop) fillWheels() error {
+	l.unfilled = false
+	return l.s.st.View(func(v *store.View) error {
+		for i := range l.lanes {
+			n := &l.lanes[i]
+			if n.horizon < l.now { // nothing else finds what became due beyond it
+				n.sweep.from(store.DueKey{Lane: n.n, Ready: n.horizon + 1})
+				n.horizon = l.now
+			}
+			for left := fillChunk; ; left-- {
+				if left == 0 {
+					l.unfilled = true
+					break
+				}
+				at, ok := v.NextDue(n.n, n.horizon)
+				if !ok || at > l.now+aheadMillis {
+					n.horizon = l.now + aheadMillis
+					break
+				}
+				n.wheel.Add(at)
+				n.horizon = at
+			}
+		}
+		return nil
+	})
+}
+
+// beyondHorizon says that a wheel ran empty because it was not filled in time.
+func (l *loop) beyondHorizon() bool {
+	for i := range l.lanes {
+		if l.lanes[i].horizon < l.now {
+			return true
+		}
+	}
+	return false
+}
+
+// read brings entries that are due into the groups, as far as one short view goes. It says whether more is left for the next turn, which should
+// then come at once.
+func (l *loop) read() (more bool, err error) {
 	err = l.s.st.View(func(v *store.View) error {
 		l.outages, l.released = v.Info.Outages, v.Info.Released
 		l.lookAtQueues(v, false)
-		// Groups that run low come first: they have workers that wait for them.
-		budget := scanChunk
-		for len(l.hungry) > 0 && budget > 0 {
-			g := l.hungry[len(l.hungry)-1]
-			l.hungry = l.hungry[:len(l.hungry)-1]
-			g.hungry = false
+		// Starved groups come first: they have workers that wait for them.
+		budget := readChunk
+		for len(l.starved) > 0 && budget > 0 {
+			g := l.starved[len(l.starved)-1]
+			l.starved = l.starved[:len(l.starved)-1]
+			g.starved = false
 			if err := l.refill(v, g, &budget); err != nil {
 				return err
 			}
 		}
-		budget += scanChunk
+		budget += readChunk
 		for i := range l.lanes {
 			n := &l.lanes[i]
-			if err := l.advanceCursor(v, n, &budget); err != nil {
+			if err := l.readTimes(v, n, &budget); err != nil {
 				return err
 			}
-			if err := l.readPoints(v, n, &budget); err != nil {
+			if err := l.sweepOn(v, n, &budget); err != nil {
 				return err
 			}
-			if err := l.readAgain(v, n, &budget); err != nil {
-				return err
-			}
-			more = more || len(n.points) > 0 || n.rescan || n.cursor.Ready <= l.now
+			more = more || len(n.times) > 0 || n.sweep.on
 		}
 		return nil
 	})
-	return more || len(l.hungry) > 0, err
+	return more || len(l.starved) > 0, err
 }
 
 // walk is ScanDue with a budget. It returns where to go on, and whether there is anything left up to the time.
@@ -53,71 +211,57 @@ func walk(v *store.View, from store.DueKey, until int64, budget *int, fn func(*s
 	return next, cut, err
 }
 
-func (l *loop) advanceCursor(v *store.View, n *lane, budget *int) error {
-	if n.cursor.Ready > l.now {
-		return nil
-	}
-	own := min(scanChunk, *budget)
-	*budget -= own
-	next, cut, err := walk(v, n.cursor, l.now, &own, func(e *store.DueEntry) bool { l.offer(v, e); return true })
-	*budget += own
-	if err != nil {
-		return err
-	}
-	if cut {
-		n.cursor = next
-	} else {
-		n.cursor = store.DueKey{Lane: n.n, Ready: l.now + 1}
-	}
-	return nil
+// offerAll is walk over entries that any group may take.
+func (l *loop) offerAll(v *store.View, from store.DueKey, until int64, budget *int) (next store.DueKey, cut bool, err error) {
+	return walk(v, from, until, budget, func(e *store.DueEntry) bool { l.offer(v, e); return true })
 }
 
-// readPoints looks at the times behind the cursor at which something was put.
-func (l *loop) readPoints(v *store.View, n *lane, budget *int) error {
-	for at := range n.points {
-		if *budget <= 0 {
-			return nil
-		}
-		if at > l.now {
-			delete(n.points, at) // the clock was reset; the cursor gets there
+// readTimes reads the entries of the times that the wheel gave out. If one time has too many, the sweep goes on with the rest.
+func (l *loop) readTimes(v *store.View, n *lane, budget *int) error {
+	done := 0
+	for ; done < len(n.times) && *budget > 0; done++ {
+		from := store.DueKey{Lane: n.n, Ready: n.times[done]}
+		if n.sweep.covers(&from) {
 			continue
 		}
-		own := min(pointChunk, *budget)
-		*budget -= own + 1
-		next, cut, err := walk(v, store.DueKey{Lane: n.n, Ready: at}, at, &own, func(e *store.DueEntry) bool { l.offer(v, e); return true })
+		own := min(readChunk, *budget)
+		*budget -= own + 1 // one for looking
+		next, cut, err := l.offerAll(v, from, from.Ready, &own)
 		*budget += own
 		if err != nil {
 			return err
 		}
-		delete(n.points, at)
 		if cut {
-			l.rescanFrom(n, next)
+			n.sweep.from(next)
 		}
 	}
+	n.times = append(n.times[:0], n.times[done:]...)
 	return nil
 }
 
-// readAgain goes on with a rescan of what is behind the cursor.
-func (l *loop) readAgain(v *store.View, n *lane, budget *int) error {
-	if !n.rescan || *budget <= 0 {
+// sweepOn goes on with the sweep of a lane.
+func (l *loop) sweepOn(v *store.View, n *lane, budget *int) error {
+	if !n.sweep.on || *budget <= 0 {
 		return nil
 	}
-	next, cut, err := walk(v, n.again, min(l.now, n.cursor.Ready), budget, func(e *store.DueEntry) bool { l.offer(v, e); return true })
-	if err != nil {
-		return err
+	from, own := n.sweep.at, min(readChunk, *budget)
+	*budget -= own
+	n.sweep.on = false // what there is no room for sets it back itself
+	next, cut, err := l.offerAll(v, from, l.now, &own)
+	*budget += own
+	switch {
+	case err != nil:
+		n.sweep.from(from)
+	case cut:
+		n.sweep.from(next)
 	}
-	n.rescan, n.again = cut, next
-	return nil
+	return err
 }
 
-// refill reads on for a group whose head runs low.
+// refill sweeps on for a group with room for more.
 func (l *loop) refill(v *store.View, g *group, budget *int) error {
-	full, end := l.capacity(), false
-	next, cut, err := walk(v, g.resume, min(l.now, g.lane.cursor.Ready), budget, func(e *store.DueEntry) bool {
-		if !less(&e.DueKey, &g.lane.cursor) {
-			end = true // from here on the cursor has not been
-			return false
-		}
+	full := l.capacity()
+	next, cut, err := walk(v, g.rest.at, l.now, budget, func(e *store.DueEntry) bool {
 		if e.Kind == store.KindCleanup || l.classes[e.Class] != g.class || !l.isNew(e.DueKey) {
 			return true
 		}
@@ -131,14 +275,15 @@ func (l *loop) refill(v *store.View, g *group, budget *int) error {
 		l.take(g, e)
 		return true
 	})
-	g.more, g.resume = cut && !end, next
+	if err == nil {
+		g.rest = sweep{cut, next}
+	}
 	l.feedGroup(g)
 	return err
 }
 
-// readEdges reads each lane's left edge, and a further piece of its ready part, whatever was announced: an event that was lost
-// anywhere costs a second, never an occurrence.
-func (l *loop) readEdges() error {
+// guard sweeps slowly over all that is due, whatever was announced: what was lost anywhere is late, and no more than that.
+func (l *loop) guard() error {
 	if mutant.On(mutant.LoseEvents) {
 		return nil
 	}
@@ -146,44 +291,15 @@ func (l *loop) readEdges() error {
 		l.lookAtQueues(v, true)
 		for i := range l.lanes {
 			n := &l.lanes[i]
-			budget := edgeChunk
-			if _, _, err := walk(v, store.DueKey{Lane: n.n}, l.now, &budget, func(e *store.DueEntry) bool { l.offer(v, e); return true }); err != nil {
-				return err
-			}
-			budget = sweepChunk
-			next, cut, err := walk(v, n.sweep, l.now, &budget, func(e *store.DueEntry) bool { l.offer(v, e); return true })
+			budget := guardChunk
+			next, cut, err := l.offerAll(v, n.guard, l.now, &budget)
 			if err != nil {
 				return err
 			}
 			if !cut {
-				next = store.DueKey{Lane: n.n}
+				next = n.edge()
 			}
-			n.sweep = next
-		}
-		return nil
-	})
-}
-
-// setAlarms fills the wheel further ahead, a piece at a time.
-func (l *loop) setAlarms() error {
-	l.unset = false
-	return l.s.st.View(func(v *store.View) error {
-		for i := range l.lanes {
-			n := &l.lanes[i]
-			n.horizon = max(n.horizon, l.now)
-			for left := wheelChunk; ; left-- {
-				if left == 0 || l.wheel.Len() >= maxAlarms/2 {
-					l.unset = l.unset || left == 0
-					break
-				}
-				at, ok := v.NextDue(n.n, n.horizon)
-				if !ok || at > l.now+aheadMillis {
-					n.horizon = l.now + aheadMillis
-					break
-				}
-				l.wheel.Add(at, uint64(n.n))
-				n.horizon = at
-			}
+			n.guard = next
 		}
 		return nil
 	})

@@ -66,6 +66,7 @@ type Options struct {
 	Pace int
 
 	noEvents bool // tests: as if the store never told us of a change
+	noGuard  bool // tests: without the slow sweep
 }
 
 const (

@@ -21,7 +21,7 @@ const (
 	IgnoreGen              // a claim that was computed from an earlier definition is taken
 	LowerTerm              // a worker goes back to a leader of a lower term and takes what that sends
 	BacklogMissed          // what waited for a slot is treated as missed
-	LoseEvents             // what a commit put behind the cursor is not announced, and the left edge is not read
+	LoseEvents             // what a commit put into the due index is not announced, and nothing sweeps over what is due
 	EarlyDeadline          // a run expires before its deadline
 	RepeatOnce             // a lost run is repeated in spite of at_most_once
 	ForgetNotRun           // occurrences that did not run leave no record
