@@ -63,7 +63,10 @@ func (l *deadLog) changed(c *store.Changes) {
 	l.seqs = append(l.seqs, c.Dead[:room]...)
 	l.more += len(c.Dead) - room
 	l.mu.Unlock()
-	kick(l.wake)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (l *deadLog) say(seq uint64) {

@@ -118,7 +118,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.backend = &backend{n: n, g: n.group, copies: newCopies()}
 	n.group.parts = []func(*forward.Epoch) func(context.Context){
 		n.backend.lead,
-		func(e *forward.Epoch) func(context.Context) { return newNotifier(n.group, e).run },
+		func(e *forward.Epoch) func(context.Context) { return newOutbox(n.group, e).Run },
 		func(*forward.Epoch) func(context.Context) { return newDeadLog(n.group).run },
 		func(e *forward.Epoch) func(context.Context) {
 			return func(ctx context.Context) { n.members.lead(ctx, e) }

@@ -1,5 +1,5 @@
-// Package notify sends one notification through one channel: a webhook that Slack-compatible receivers understand, or an e-mail by SMTP. It
-// says how that went in the three ways that matter to whoever may have to send it again: it arrived, it did not, or nobody knows.
+// Package notify sends notifications: by a webhook that Slack-compatible receivers understand, or by e-mail over SMTP.
+// The outbox of the leader decides what is sent when, and records what became of it.
 package notify
 
 import (
@@ -31,18 +31,20 @@ func (s *Settings) timeout() time.Duration {
 	return DefaultTimeout
 }
 
-// Check refuses a job's notify that a node with these settings could not serve: nobody would be told, and nobody would be told of that.
+// Check refuses a job's notify that a node with these settings could not serve: the loss would go unnoticed.
 func (s *Settings) Check(n *job.Notify) error {
 	if n == nil {
 		return nil
 	}
 	if name, ok := n.WebhookName(); ok {
 		if _, known := s.Webhooks[name]; !known {
-			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+name+"=URL, or give a URL", "there is no webhook %q on the leader", name)
+			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+name+"=URL, or give a URL",
+				"there is no webhook %q on the leader", name)
 		}
 	}
 	if len(n.Email) > 0 && s.SMTP.Addr == "" {
-		return job.Invalid("notify.email", "start the nodes with --smtp-addr and --smtp-from, or use notify.webhook", "the leader has no mail server")
+		return job.Invalid("notify.email", "start the nodes with --smtp-addr and --smtp-from, or use notify.webhook",
+			"the leader has no mail server")
 	}
 	return nil
 }
@@ -97,7 +99,8 @@ func (m *Message) Title() string {
 
 // lines are the details, a label and a value each.
 func (m *Message) lines() (out [][2]string) {
-	for _, l := range [][2]string{{"Job", strings.TrimSpace(m.Name + " " + m.JobID.String())}, {"Run", m.RunID}, {"Status", m.Status}, {"Reason", m.Reason}, {"Scheduled", instant(m.ScheduledAt)}, {"At", instant(m.At)}} {
+	for _, l := range [][2]string{{"Job", strings.TrimSpace(m.Name + " " + m.JobID.String())}, {"Run", m.RunID},
+		{"Status", m.Status}, {"Reason", m.Reason}, {"Scheduled", instant(m.ScheduledAt)}, {"At", instant(m.At)}} {
 		if l[1] != "" {
 			out = append(out, l)
 		}
@@ -112,28 +115,28 @@ func instant(t job.Instant) string {
 	return t.String()
 }
 
-// Fate is how a try ended.
-type Fate uint8
+// Outcome is how a try ended.
+type Outcome uint8
 
-// The fates.
+// The outcomes.
 const (
-	Sent      Fate = iota
-	Retry          // it certainly did not arrive, and may later
-	Permanent      // it did not arrive, and will not
-	Unknown        // it may have arrived
+	Sent      Outcome = iota
+	Retry             // it certainly did not arrive, and may later
+	Permanent         // it did not arrive, and will not
+	Unknown           // it may have arrived
 )
 
 // Result is the end of one try.
 type Result struct {
-	Fate  Fate
-	Err   error         // says why it is not Sent; also what went wrong beside what was sent
-	After time.Duration // Retry: the receiver asked to be left alone for this long
+	Outcome Outcome
+	Err     error         // says why it is not Sent; also what went wrong beside what was sent
+	After   time.Duration // Retry: the receiver asked to be left alone for this long
 }
 
 func sent() Result             { return Result{} }
-func again(err error) Result   { return Result{Fate: Retry, Err: err} }
-func refused(err error) Result { return Result{Fate: Permanent, Err: err} }
-func unknown(err error) Result { return Result{Fate: Unknown, Err: err} }
+func again(err error) Result   { return Result{Outcome: Retry, Err: err} }
+func refused(err error) Result { return Result{Outcome: Permanent, Err: err} }
+func unknown(err error) Result { return Result{Outcome: Unknown, Err: err} }
 func (r Result) because(s string) Result {
 	r.Err = fmt.Errorf("%s: %w", s, r.Err)
 	return r

@@ -24,8 +24,8 @@ type SMTP struct {
 	TLS      *tls.Config // nil: the system's roots
 }
 
-// Mail sends a message to addresses, in one mail. It arrived if the server took it for one of them; the error then names those that it
-// refused.
+// Mail sends a message to addresses, in one mail. It arrived if the server took it for one of them; the error then
+// names those that it refused.
 func (s *Settings) Mail(ctx context.Context, to []string, m *Message) Result {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *SMTP) mail(ctx context.Context, to []string, m *Message) Result {
 	for _, a := range to {
 		if err := c.Rcpt(a); err != nil {
 			r := reply(err)
-			if r.Fate == Retry {
+			if r.Outcome == Retry {
 				worst = Retry
 			}
 			bad = append(bad, fmt.Errorf("%s: %w", a, err))
@@ -94,7 +94,7 @@ func (s *SMTP) mail(ctx context.Context, to []string, m *Message) Result {
 		taken = append(taken, a)
 	}
 	if len(taken) == 0 {
-		return Result{Fate: worst, Err: errors.Join(bad...)}
+		return Result{Outcome: worst, Err: errors.Join(bad...)}
 	}
 	w, err := c.Data()
 	if err != nil {
@@ -111,11 +111,12 @@ func (s *SMTP) mail(ctx context.Context, to []string, m *Message) Result {
 		return unknown(fmt.Errorf("no answer to the mail: %w", err)) // the dot left, and what came of it is not known
 	}
 	c.Quit() // it has the mail, whatever it says now
-	return Result{Fate: Sent, Err: errors.Join(bad...)}
+	return Result{Outcome: Sent, Err: errors.Join(bad...)}
 }
 
-// reply says what a server's refusal of a recipient or of the mail means. 5xx will be the same next time; everything else, a broken line too,
-// may not. What is refused before that is about how the node was started, which somebody may put right.
+// reply says what a server's refusal of a recipient or of the mail means. 5xx will be the same next time; everything
+// else, a broken line too, may not. What is refused before that is about how the node was started, which somebody may
+// put right.
 func reply(err error) Result {
 	var p *textproto.Error
 	if errors.As(err, &p) && p.Code/100 == 5 {

@@ -21,7 +21,8 @@ import (
 	"time"
 )
 
-// mailServer is as much of one as these tests need. answers replaces what it says to a verb; an empty answer hangs up, "-" says nothing.
+// mailServer is as much of one as these tests need. answers replaces what it says to a verb; an empty answer hangs up,
+// "-" says nothing.
 type mailServer struct {
 	ln      net.Listener
 	tls     *tls.Config // offers STARTTLS
@@ -142,7 +143,7 @@ func TestMail(t *testing.T) {
 	m.Name, m.Error = "nächtlich", "exit 1\n.\nBcc: everybody@example.com\n"+strings.Repeat("x", 3000)
 	set := s.settings()
 	r := set.Mail(context.Background(), []string{"ops@example.com", "gone@example.com", "dev@example.com"}, m)
-	if r.Fate != Sent || r.Err == nil || !strings.Contains(r.Err.Error(), "gone@example.com: 550") {
+	if r.Outcome != Sent || r.Err == nil || !strings.Contains(r.Err.Error(), "gone@example.com: 550") {
 		t.Fatalf("%+v", r)
 	}
 	if len(s.mails) != 1 || len(s.rcpts) != 2 || !strings.Contains(s.rcpts[1], "dev@example.com") {
@@ -171,16 +172,17 @@ func TestMail(t *testing.T) {
 		t.Error(to, err)
 	}
 	body, err := io.ReadAll(quotedprintable.NewReader(got.Body))
-	if err != nil || !strings.Contains(string(body), "Bcc: everybody@example.com\r\n"+strings.Repeat("x", 3000)) || !strings.Contains(string(body), "Run:       r_1") {
+	if err != nil || !strings.Contains(string(body), "Bcc: everybody@example.com\r\n"+strings.Repeat("x", 3000)) ||
+		!strings.Contains(string(body), "Run:       r_1") {
 		t.Errorf("%s %v", body, err)
 	}
 }
 
 // Each way in which a mail server can fail is taken, not taken, or nobody knows.
-func TestMailFates(t *testing.T) {
+func TestMailOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		verb, answer string
-		fate         Fate
+		outcome      Outcome
 		mails        int
 	}{
 		"hangs up at once":        {"HELLO", "", Retry, 0},
@@ -207,7 +209,7 @@ func TestMailFates(t *testing.T) {
 			r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage())
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if r.Fate != c.fate || len(s.mails) != c.mails {
+			if r.Outcome != c.outcome || len(s.mails) != c.mails {
 				t.Errorf("%+v, %d mails", r, len(s.mails))
 			}
 		})
@@ -218,7 +220,8 @@ func TestMailFates(t *testing.T) {
 	}
 	ln.Close()
 	for _, addr := range []string{ln.Addr().String(), "", "nonsense"} {
-		if r := (&Settings{SMTP: SMTP{Addr: addr}}).Mail(context.Background(), []string{"a@b.c"}, testMessage()); r.Fate != Retry || r.Err == nil {
+		if r := (&Settings{SMTP: SMTP{Addr: addr}}).Mail(context.Background(), []string{"a@b.c"},
+			testMessage()); r.Outcome != Retry || r.Err == nil {
 			t.Errorf("%q: %+v", addr, r)
 		}
 	}
@@ -230,11 +233,13 @@ func TestMailTLS(t *testing.T) {
 	s := newMailServer(t, nil, &tls.Config{Certificates: []tls.Certificate{cert}})
 	set := s.settings()
 	set.SMTP.User, set.SMTP.Password = "carillon", "secret"
-	if r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage()); r.Fate != Retry || len(s.mails) != 0 {
+	if r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage()); r.Outcome != Retry ||
+		len(s.mails) != 0 {
 		t.Fatalf("an unknown authority: %+v", r)
 	}
 	set.SMTP.TLS = &tls.Config{RootCAs: pool}
-	if r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage()); r.Fate != Sent || len(s.mails) != 1 {
+	if r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage()); r.Outcome != Sent ||
+		len(s.mails) != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if v := strings.Join(s.verbs, " "); !strings.Contains(v, "STARTTLS EHLO AUTH MAIL") {
@@ -242,7 +247,8 @@ func TestMailTLS(t *testing.T) {
 	}
 	refuses := newMailServer(t, map[string]string{"AUTH": "535 no"}, &tls.Config{Certificates: []tls.Certificate{cert}})
 	set.SMTP.Addr = refuses.ln.Addr().String()
-	if r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage()); r.Fate != Retry || strings.Contains(r.Err.Error(), "secret") {
+	if r := set.Mail(context.Background(), []string{"ops@example.com"}, testMessage()); r.Outcome != Retry ||
+		strings.Contains(r.Err.Error(), "secret") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -253,7 +259,8 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// payload is what Slack, Mattermost, Rocket.Chat and Discord's /slack understand, with the message's own fields beside it for everybody
-// else. Slack ignores fields that it does not know.
+// payload is what Slack, Mattermost, Rocket.Chat and Discord's /slack understand, with the message's own fields beside
+// it for all others. Slack ignores fields that it does not know.
 type payload struct {
 	Text        string       `json:"text"`
 	Attachments []attachment `json:"attachments,omitempty"`
@@ -68,7 +68,8 @@ type Poster struct {
 	timeout time.Duration
 }
 
-// NewPoster makes one. Connections are not kept: notifications are rare, and a stale connection makes a try whose end nobody knows.
+// NewPoster makes one. Connections are not kept: notifications are rare, and a stale connection makes the outcome of a
+// try unknown.
 func NewPoster(s *Settings) *Poster {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableKeepAlives = true
@@ -76,8 +77,12 @@ func NewPoster(s *Settings) *Poster {
 		t.Proxy, t.DialContext = nil, s.Dial
 	}
 	t.MaxResponseHeaderBytes = 64 << 10
-	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{} // HTTP/2 replays requests by itself
-	return &Poster{timeout: s.timeout(), client: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	// HTTP/2 replays requests by itself
+	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	return &Poster{timeout: s.timeout(), client: &http.Client{Transport: t, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}
 }
 
 // Post sends a message to a URL.
@@ -88,14 +93,15 @@ func (p *Poster) Post(ctx context.Context, to string, m *Message) Result {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	// Once the first byte of the request may have left, nobody can say that it did not arrive.
+	// Once the first byte of the request may have left, it may have arrived.
 	var wrote atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { wrote.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { wrote.Store(true) }})
 	rq, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return refused(errors.New("the webhook is not a URL"))
 	}
-	rq.GetBody = nil // net/http would resend a request that has a key (pitfalls 39)
+	rq.GetBody = nil // net/http would resend a request that has a key
 	rq.Header.Set("Content-Type", "application/json; charset=utf-8")
 	rq.Header.Set("User-Agent", "carillon")
 	rq.Header.Set("Idempotency-Key", m.Key)
@@ -111,7 +117,8 @@ func (p *Poster) Post(ctx context.Context, to string, m *Message) Result {
 		return again(err)
 	}
 	defer res.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // what it says beside its status is only of interest to people
+	// what it says beside its status is only of interest to people
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	return judge(res, string(text))
 }
 
@@ -147,7 +154,10 @@ func retryAfter(s string) time.Duration {
 
 // oneLine is the beginning of a text without what would break a log line or a terminal.
 func oneLine(s string, n int) string {
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool {
+		return r <= ' ' ||
+			r == 0x7f
+	}), " ")
 	if len(s) > n {
 		s = strings.ToValidUTF8(s[:n], "") + "…"
 	}

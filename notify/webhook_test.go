@@ -18,7 +18,8 @@ import (
 )
 
 func testMessage() *Message {
-	return &Message{Kind: "failure", JobID: 7, Name: "nightly", RunID: "r_1", Status: "dead", Reason: "retries_exhausted", Error: "<b> & exit 1", ScheduledAt: 1_700_000_000_000,
+	return &Message{Kind: "failure", JobID: 7, Name: "nightly", RunID: "r_1", Status: "dead",
+		Reason: "retries_exhausted", Error: "<b> & exit 1", ScheduledAt: 1_700_000_000_000,
 		At: 1_700_000_060_000, Key: "j_7:failure:3:1700000060000"}
 }
 
@@ -33,13 +34,16 @@ func TestWebhook(t *testing.T) {
 		fmt.Fprint(w, "ok")
 	}))
 	defer srv.Close()
-	if r := NewPoster(&Settings{}).Post(context.Background(), srv.URL+"/services/secret", testMessage()); r.Fate != Sent || r.Err != nil {
+	if r := NewPoster(&Settings{}).Post(context.Background(), srv.URL+"/services/secret",
+		testMessage()); r.Outcome != Sent || r.Err != nil {
 		t.Fatalf("%+v", r)
 	}
-	if head.Get("Idempotency-Key") != "j_7:failure:3:1700000060000" || !strings.HasPrefix(head.Get("Content-Type"), "application/json") {
+	if head.Get("Idempotency-Key") != "j_7:failure:3:1700000060000" || !strings.HasPrefix(head.Get("Content-Type"),
+		"application/json") {
 		t.Errorf("%v", head)
 	}
-	for k, want := range map[string]string{"text": "Job nightly failed", "kind": "failure", "job_id": "j_7", "name": "nightly", "run_id": "r_1", "status": "dead", "error": "<b> & exit 1",
+	for k, want := range map[string]string{"text": "Job nightly failed", "kind": "failure", "job_id": "j_7",
+		"name": "nightly", "run_id": "r_1", "status": "dead", "error": "<b> & exit 1",
 		"scheduled_at": "2023-11-14T22:13:20Z"} {
 		if got[k] != want {
 			t.Errorf("%s is %v, want %q", k, got[k], want)
@@ -57,7 +61,7 @@ func TestWebhook(t *testing.T) {
 }
 
 // Each way in which a receiver can fail is arrived, did not arrive, or nobody knows.
-func TestWebhookFates(t *testing.T) {
+func TestWebhookOutcomes(t *testing.T) {
 	var n atomic.Int64
 	serve := func(h http.HandlerFunc) string {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.Add(1); h(w, r) }))
@@ -102,11 +106,11 @@ func TestWebhookFates(t *testing.T) {
 	p := NewPoster(&Settings{Timeout: 700 * time.Millisecond})
 	slow := NewPoster(&Settings{Timeout: 20 * time.Second})
 	for name, c := range map[string]struct {
-		p     *Poster
-		url   string
-		fate  Fate
-		after time.Duration
-		says  string
+		p       *Poster
+		url     string
+		outcome Outcome
+		after   time.Duration
+		says    string
 	}{
 		"created":            {slow, status(201), Sent, 0, ""},
 		"refused connection": {slow, closed + "/secret", Retry, 0, "connection refused"},
@@ -125,7 +129,7 @@ func TestWebhookFates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n.Store(0)
 			r := c.p.Post(context.Background(), c.url, testMessage())
-			if r.Fate != c.fate || r.After != c.after || (r.Err == nil) != (c.fate == Sent) {
+			if r.Outcome != c.outcome || r.After != c.after || (r.Err == nil) != (c.outcome == Sent) {
 				t.Fatalf("%+v", r)
 			}
 			if r.Err != nil && (!strings.Contains(r.Err.Error(), c.says) || strings.Contains(r.Err.Error(), "secret")) {
@@ -138,7 +142,7 @@ func TestWebhookFates(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if r := slow.Post(ctx, closed, testMessage()); r.Fate != Retry {
+	if r := slow.Post(ctx, closed, testMessage()); r.Outcome != Retry {
 		t.Errorf("%+v", r)
 	}
 }
@@ -158,7 +162,8 @@ func TestSettingsCheck(t *testing.T) {
 			t.Errorf("%+v: %v", c.n, err)
 		}
 	}
-	if u, where, err := s.URL(&job.Notify{Webhook: "ops"}); err != nil || u != "https://hooks.example.com/secret" || where != "webhook ops" {
+	if u, where, err := s.URL(&job.Notify{Webhook: "ops"}); err != nil || u != "https://hooks.example.com/secret" ||
+		where != "webhook ops" {
 		t.Error(u, where, err)
 	}
 	if _, where, err := s.URL(&job.Notify{Webhook: "https://h.example/secret"}); err != nil || where != "h.example" {
@@ -167,8 +172,10 @@ func TestSettingsCheck(t *testing.T) {
 	if _, _, err := s.URL(&job.Notify{Webhook: "dev"}); err == nil {
 		t.Error("an unknown name")
 	}
-	for status, says := range map[string]string{"dead": "failed", "quarantined": "quarantine", "expired": "deadline", "lost": "lost"} {
-		if m := (&Message{Kind: "failure", JobID: 7, Status: status}); !strings.Contains(m.Title(), says) || !strings.Contains(m.Title(), "j_7") {
+	for status, says := range map[string]string{"dead": "failed", "quarantined": "quarantine", "expired": "deadline",
+		"lost": "lost"} {
+		if m := (&Message{Kind: "failure", JobID: 7, Status: status}); !strings.Contains(m.Title(), says) ||
+			!strings.Contains(m.Title(), "j_7") {
 			t.Error(m.Title())
 		}
 	}

@@ -17,7 +17,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // layers is the page of design.md §2, from top to bottom: imports point down only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"bench"}, {"node"}, {"api", "web"}, {"scheduler"}, {"executor"}, {"fsm"}, {"store"}, {"transport"}, {"notify"}, {"client"}, {"wheel"}, {"schedule"}, {"job"}, {"internal"},
+	{"cmd"}, {"bench"}, {"node"}, {"api", "web"}, {"notify"}, {"scheduler"}, {"executor"}, {"fsm"}, {"store"}, {"transport"}, {"client"}, {"wheel"}, {"schedule"}, {"job"}, {"internal"},
 }
 
 // outside are directories with programs and tests that may import anything and that nothing of the product may import.

@@ -83,6 +83,7 @@ func Refuse(what, dir, name, flag string) error {
 	if name == "FUSE" {
 		sure = "if it is backed by a disk of this machine alone"
 	}
-	return fmt.Errorf("%s %s is on a network file system (%s), where a file lock does not reliably keep a second process out: choose a local disk with %s or, %s, add --allow-network-fs",
+	return fmt.Errorf("%s %s is on a network file system (%s), where a file lock does not reliably keep a second "+
+		"process out: choose a local disk with %s or, %s, add --allow-network-fs",
 		what, dir, name, flag, sure)
 }

@@ -14,7 +14,8 @@ func magicOf(path string) (magic uint32, known bool, err error) {
 		if err == unix.EINTR {
 			continue
 		}
-		return uint32(st.Type), true, err // the width of the field differs between architectures, the numbers have 32 bits
+		// the width of the field differs between architectures, the numbers have 32 bits
+		return uint32(st.Type), true, err
 	}
 }
 

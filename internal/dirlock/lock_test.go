@@ -61,8 +61,10 @@ func TestWhoIsWatched(t *testing.T) {
 		{name: "shared: killed, same boot", kind: Shared, by: on("a", "1"), took: settled},
 		{name: "shared: rebooted", kind: Shared, by: on("a", "2"), age: time.Hour, took: watched + settled},
 		{name: "shared: another host", kind: Shared, by: on("b", "2"), age: -time.Hour, took: watched + settled},
-		{name: "shared: another host, and it beats", kind: Shared, by: on("b", "2"), age: time.Hour, lives: true, held: true, took: Beat},
-		{name: "shared: the same name, and it beats", kind: Shared, by: on("a", "2"), lives: true, held: true, took: Beat},
+		{name: "shared: another host, and it beats", kind: Shared, by: on("b", "2"), age: time.Hour, lives: true,
+			held: true, took: Beat},
+		{name: "shared: the same name, and it beats", kind: Shared, by: on("a", "2"), lives: true, held: true,
+			took: Beat},
 		{name: "shared: no boots are known", kind: Shared, by: on("a", ""), took: watched + settled},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -146,11 +148,13 @@ func TestHolderLearnsThatItWasReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	synctest.Test(t, func(t *testing.T) {
 		taken := make(chan *HeldError, 1)
-		frozen, err := Open(path, Options{Create: true, Kind: Shared, Self: on("a", "1"), Taken: func(e *HeldError) { taken <- e }})
+		frozen, err := Open(path, Options{Create: true, Kind: Shared, Self: on("a", "1"),
+			Taken: func(e *HeldError) { taken <- e }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		next := &Lock{path: path, f: frozen.f, o: Options{Kind: Shared}, me: Record{Host: "b", PID: 9, Boot: "2", Nonce: "n"}}
+		next := &Lock{path: path, f: frozen.f, o: Options{Kind: Shared}, me: Record{Host: "b", PID: 9, Boot: "2",
+			Nonce: "n"}}
 		if err := next.write(); err != nil {
 			t.Fatal(err)
 		}

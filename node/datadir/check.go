@@ -98,7 +98,8 @@ func (d *Dir) checkReach(res *CheckResult) error {
 		case err == nil:
 			res.Index, res.Term = h.Index, h.Term
 		case !errors.Is(err, fs.ErrNotExist):
-			res.Problems = append(res.Problems, store.Damaged(filepath.Join(d.File(SnapshotsDir), snap.ID+".snap"), err).Error())
+			res.Problems = append(res.Problems, store.Damaged(filepath.Join(d.File(SnapshotsDir), snap.ID+".snap"),
+				err).Error())
 			return nil
 		}
 	}

@@ -152,7 +152,8 @@ func (d *Dir) write(id Identity) error {
 
 func (d *Dir) adopt(data []byte, nodeID string) error {
 	damaged := func(why any) error {
-		return fmt.Errorf("%s is damaged (%v): restore it from a copy of the directory, or remove the data directory and let the node rejoin",
+		return fmt.Errorf("%s is damaged (%v): restore it from a copy of the directory, or remove the data directory "+
+			"and let the node rejoin",
 			d.File(NodeFile), why)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -160,14 +161,16 @@ func (d *Dir) adopt(data []byte, nodeID string) error {
 		return damaged(err)
 	}
 	if d.Format > format {
-		return fmt.Errorf("data directory %s has format %d and this binary knows formats up to %d: start it with a newer carillon, which wrote it",
+		return fmt.Errorf("data directory %s has format %d and this binary knows formats up to %d: start it with a "+
+			"newer carillon, which wrote it",
 			d.Path, d.Format, format)
 	}
 	if d.Format < 1 || d.NodeID == "" || d.Instance == "" {
 		return damaged("fields are missing")
 	}
 	if nodeID != "" && d.NodeID != nodeID {
-		return fmt.Errorf("data directory %s belongs to node %q and not to %q: start with --node-id %s, or use another --data-dir",
+		return fmt.Errorf("data directory %s belongs to node %q and not to %q: start with --node-id %s, or use "+
+			"another --data-dir",
 			d.Path, d.NodeID, nodeID, d.NodeID)
 	}
 	return nil
@@ -193,7 +196,8 @@ func (d *Dir) checkLogLost() error {
 	if _, err := os.Stat(d.File(StateFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("data directory %s has lost its %s: put the file back, restore a backup, or remove the directory and let the node rejoin",
+	return fmt.Errorf("data directory %s has lost its %s: put the file back, restore a backup, or remove the "+
+		"directory and let the node rejoin",
 		d.Path, LogFile)
 }
 
@@ -203,7 +207,8 @@ func dirError(path string, err error) error {
 		return fmt.Errorf("%s is not a directory: choose another --data-dir", path)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("no permission to use data directory %s (%w): give it to the user that runs carillon, or choose another --data-dir", path, err)
+		return fmt.Errorf("no permission to use data directory %s (%w): give it to the user that runs carillon, or "+
+			"choose another --data-dir", path, err)
 	}
 	return fmt.Errorf("data directory %s: %w", path, err)
 }

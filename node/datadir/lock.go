@@ -36,9 +36,11 @@ type LockOptions struct {
 
 // Lock takes the lock of a node's directory.
 func (d *Dir) Lock(o LockOptions) (*dirlock.Lock, error) {
-	return d.lock(o.FileSystem, dirlock.Options{Wait: o.Wait, Create: true, Every: o.Beat, Taken: func(e *dirlock.HeldError) {
-		o.Fatal(fmt.Errorf("data directory %s was taken while this process did not write to its lock file: it is %w", d.Path, e))
-	}})
+	return d.lock(o.FileSystem, dirlock.Options{Wait: o.Wait, Create: true, Every: o.Beat,
+		Taken: func(e *dirlock.HeldError) {
+			o.Fatal(fmt.Errorf("data directory %s was taken while this process did not write to its lock file: it is %w",
+				d.Path, e))
+		}})
 }
 
 func (d *Dir) lock(of FileSystem, o dirlock.Options) (lock *dirlock.Lock, err error) {

@@ -41,7 +41,8 @@ func reach(log interface {
 		end = max(end, snap.State)
 	}
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("the data directory does not fit together: "+format+"; a file was lost or put back from another time. "+
+		return fmt.Errorf("the data directory does not fit together: "+format+"; a file was lost or put back from "+
+			"another time. "+
 			"Restore the whole directory from one backup, or remove it and let the node rejoin", args...)
 	}
 	switch {
@@ -53,7 +54,8 @@ func reach(log interface {
 		return refuse("%s begins at entry %d and the newest snapshot ends at %d", LogFile, first, snap.Index)
 	case current < max(term, snap.Term, snap.StateTerm):
 		// It would forget in which terms it has voted, and help to elect two leaders.
-		return refuse("%s is at term %d, but entries of term %d were applied", LogFile, current, max(term, snap.Term, snap.StateTerm))
+		return refuse("%s is at term %d, but entries of term %d were applied", LogFile, current, max(term, snap.Term,
+			snap.StateTerm))
 	}
 	if index == 0 {
 		return nil
@@ -72,7 +74,8 @@ func reach(log interface {
 	case index < snap.Index:
 		return nil // compacted away, and the snapshot contains it
 	default:
-		return refuse("entry %d, the last one in %s, is neither in %s nor in the newest snapshot", index, StateFile, LogFile)
+		return refuse("entry %d, the last one in %s, is neither in %s nor in the newest snapshot", index, StateFile,
+			LogFile)
 	}
 	if at != term {
 		return refuse("entry %d has term %d in %s and term %d in the log", index, term, StateFile, at)

@@ -25,24 +25,33 @@ func TestReach(t *testing.T) {
 		{name: "nothing applied yet", first: 1, last: 50},
 		{name: "compacted", first: 30, last: 50, snap: 40, index: 50, term: 5},
 		{name: "at the snapshot, log empty", snap: 40, current: 4, index: 40, term: 4},
-		{name: "barriers between the state and the snapshot", first: 30, last: 50, snap: 40, state: 38, index: 38, term: 3},
+		{name: "barriers between the state and the snapshot", first: 30, last: 50, snap: 40, state: 38, index: 38,
+			term: 3},
 		{name: "compacted up to barriers", first: 39, last: 50, snap: 40, state: 38, index: 38, term: 3},
 		{name: "a snapshot was installed", first: 1, last: 20, current: 6, snap: 60, state: 60, index: 60, term: 6},
 
-		{name: "a state past its snapshot was received", first: 1, last: 20, current: 6, snap: 60, state: 65, stateTerm: 6, index: 65, term: 6},
-		{name: "a state past its snapshot was received, and some entries", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 65, term: 6},
-		{name: "a state past its snapshot was received, and more entries", first: 61, last: 67, snap: 60, state: 65, stateTerm: 6, index: 66, term: 6},
+		{name: "a state past its snapshot was received", first: 1, last: 20, current: 6, snap: 60, state: 65,
+			stateTerm: 6, index: 65, term: 6},
+		{name: "a state past its snapshot was received, and some entries", first: 61, last: 63, snap: 60, state: 65,
+			stateTerm: 6, index: 65, term: 6},
+		{name: "a state past its snapshot was received, and more entries", first: 61, last: 67, snap: 60, state: 65,
+			stateTerm: 6, index: 66, term: 6},
 
-		{name: "past the state that was received", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 66, term: 6, want: "ends at 65"},
-		{name: "another state than was received", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 65, term: 5, want: "term 5"},
-		{name: "the log was rolled back behind a state of its own", first: 61, last: 63, snap: 60, state: 65, index: 65, term: 6, want: "ends at 63"},
+		{name: "past the state that was received", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 66,
+			term: 6, want: "ends at 65"},
+		{name: "another state than was received", first: 61, last: 63, snap: 60, state: 65, stateTerm: 6, index: 65,
+			term: 5, want: "term 5"},
+		{name: "the log was rolled back behind a state of its own", first: 61, last: 63, snap: 60, state: 65, index: 65,
+			term: 6, want: "ends at 63"},
 		{name: "the log was lost", index: 50, term: 5, want: "ends at 0"},
 		{name: "the log was lost, the snapshot was not", snap: 50, index: 50, term: 5, want: "is at term 0"},
 		{name: "the log was rolled back", first: 1, last: 40, index: 50, term: 5, want: "ends at 40"},
-		{name: "the log was rolled back to before the snapshot", first: 1, last: 30, snap: 50, index: 50, term: 5, want: "is at term 3"},
+		{name: "the log was rolled back to before the snapshot", first: 1, last: 30, snap: 50, index: 50, term: 5,
+			want: "is at term 3"},
 		{name: "another log", first: 1, last: 60, index: 50, term: 4, want: "term 4"},
 		{name: "another snapshot", snap: 40, current: 4, index: 40, term: 3, want: "term 3"},
-		{name: "the state was rolled back", first: 30, last: 50, snap: 40, index: 35, term: 3, want: "ends at entry 35"},
+		{name: "the state was rolled back", first: 30, last: 50, snap: 40, index: 35, term: 3,
+			want: "ends at entry 35"},
 		{name: "the state was lost", first: 30, last: 50, snap: 40, want: "ends at entry 0"},
 		{name: "the snapshot was lost", first: 30, last: 50, index: 50, term: 5, want: "begins at entry 30"},
 	} {
@@ -64,7 +73,8 @@ func TestReach(t *testing.T) {
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("refused: %v", err)
-			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "backup")):
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) ||
+				!strings.Contains(err.Error(), "backup")):
 				t.Errorf("got %v, want something about %q and the way out", err, tc.want)
 			}
 		})

@@ -54,7 +54,8 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 		}
 	}
 	if _, ok := peers[d.NodeID]; !ok {
-		return r, job.Invalid("--peers", "name it, with the address that it will have", "node %s, whose data directory this is, is not among them", d.NodeID)
+		return r, job.Invalid("--peers", "name it, with the address that it will have", "node %s, whose data "+
+			"directory this is, is not among them", d.NodeID)
 	}
 	var failed error
 	f, err := d.openOffline(log, func(err error) { failed = err })
@@ -79,16 +80,19 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	case slices.Equal(all, given) && len(all) > 1 && !d.Recovering:
 		d.Peers, d.PeersAt = peers, last
 		r.Index = f.State.Counters().Index
-		log.Warn("the members are looked for at other addresses until the leader has written them into the log", "peers", peers)
+		log.Warn("the members are looked for at other addresses until the leader has written them into the log",
+			"peers", peers)
 		return r, d.Save()
 	case len(given) > 1:
-		return r, fmt.Errorf("--peers names %s and the members are %s: name all of them to say where they are now (on each node), "+
+		return r, fmt.Errorf("--peers names %s and the members are %s: name all of them to say where they are now (on "+
+			"each node), "+
 			"or node %s alone to begin again without the others, which must then join with empty data directories",
 			strings.Join(given, ", "), strings.Join(all, ", "), d.NodeID)
 	}
 	r.Alone = true
 	r.Lost = slices.DeleteFunc(all, func(id string) bool { return id == d.NodeID })
-	log.Warn("RECOVERY: this node begins again without the others; what only they had is lost, and they must join with empty data directories",
+	log.Warn("RECOVERY: this node begins again without the others; what only they had is lost, and they must join "+
+		"with empty data directories",
 		"node", d.NodeID, "lost", r.Lost)
 	err = f.beginAgain(d, peers[d.NodeID], last, term, &r)
 	if failed != nil {
@@ -200,7 +204,8 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 	for i := applied + 1; i <= last; i++ {
 		l := new(raft.Log)
 		if err := f.Log.GetLog(i, l); errors.Is(err, raft.ErrLogNotFound) {
-			continue // the newest snapshot has it, and the state has what that has: only barriers and no-ops are missing
+			// the newest snapshot has it, and the state has what that has: only barriers and no-ops are missing
+			continue
 		} else if err != nil {
 			return fmt.Errorf("entry %d: %w", i, err)
 		}
@@ -220,7 +225,8 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 		return err
 	}
 	// The newest snapshot is the state as it is now, under a configuration of this node alone.
-	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(d.NodeID), Address: raft.ServerAddress(addr)}}}
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(d.NodeID),
+		Address: raft.ServerAddress(addr)}}}
 	sink, err := f.Snapshots.Create(1, last, term, conf, last, nil)
 	if err != nil {
 		return err

@@ -63,7 +63,8 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	if err := CheckAddress(c.Advertise); err != nil {
-		return r, job.Invalid("--advertise", "use host:port under which others will reach it, such as n1:7400", "%v", err)
+		return r, job.Invalid("--advertise", "use host:port under which others will reach it, such as n1:7400", "%v",
+			err)
 	}
 	// Whatever can be refused is refused before the directory is touched.
 	in := bufio.NewReaderSize(c.Backup, 1<<20)
@@ -134,11 +135,13 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 	case err == nil:
 		err = fsm.CheckLevel(h.Level, 0)
 		if err != nil {
-			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to %d: "+
+			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to "+
+				"%d: "+
 				"restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
 		}
 	case h.Format > store.Format:
-		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took it, or a newer one",
+		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took "+
+			"it, or a newer one",
 			name, h.Format, store.Format)
 	default:
 		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): give a file that `carillon backup` wrote", name, err)
@@ -150,13 +153,15 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 // says that it was not there.
 func emptyDir(path string) (d *Dir, made bool, err error) {
 	if path == "" {
-		return nil, false, job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data directory?")
+		return nil, false, job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data "+
+			"directory?")
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, false, err
 	}
 	d = &Dir{Path: path}
-	if data, err := os.ReadFile(d.File(NodeFile)); err == nil && json.Unmarshal(data, &d.Identity) == nil && d.Restoring {
+	if data, err := os.ReadFile(d.File(NodeFile)); err == nil && json.Unmarshal(data, &d.Identity) == nil &&
+		d.Restoring {
 		return d, false, nil
 	}
 	names, err := os.ReadDir(path)
@@ -168,7 +173,8 @@ func emptyDir(path string) (d *Dir, made bool, err error) {
 	}
 	for _, n := range names {
 		if n.Name() != LockFile && n.Name() != "lost+found" {
-			return nil, false, fmt.Errorf("data directory %s is not empty (%s): a backup is restored into a new directory; "+
+			return nil, false, fmt.Errorf("data directory %s is not empty (%s): a backup is restored into a new "+
+				"directory; "+
 				"choose another --data-dir, or move that one away", path, n.Name())
 		}
 	}
@@ -199,7 +205,8 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	count, info := st.Counters(), st.Info()
 	if count.Index != h.Index || count.Term != h.Term || info.ClusterID != h.ClusterID {
-		return fmt.Errorf("%s is damaged: its header is about entry %d of cluster %q and its state about entry %d of cluster %q; "+
+		return fmt.Errorf("%s is damaged: its header is about entry %d of cluster %q and its state about entry %d of "+
+			"cluster %q; "+
 			"get another copy of it", c.Name, h.Index, h.ClusterID, count.Index, info.ClusterID)
 	}
 	if err := fsm.CheckLevel(info.Level, 0); err != nil {
@@ -234,7 +241,8 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 	if err != nil {
 		return err
 	}
-	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(c.NodeID), Address: raft.ServerAddress(c.Advertise)}}}
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(c.NodeID),
+		Address: raft.ServerAddress(c.Advertise)}}}
 	sink, err := snaps.Create(1, count.Index, count.Term, conf, count.Index, nil)
 	if err != nil {
 		return err

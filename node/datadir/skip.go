@@ -39,7 +39,8 @@ func (d *Dir) withSkipRemedy(fatal func(error)) func(error) {
 		if errors.As(err, &unknown) {
 			way = "a newer carillon wrote it: start this node with that one"
 		}
-		fatal(fmt.Errorf("%w; %s. If nothing else helps, stop all nodes, and pass over the entry on every one of them, or their states will differ: "+
+		fatal(fmt.Errorf("%w; %s. If nothing else helps, stop all nodes, and pass over the entry on every one of "+
+			"them, or their states will differ: "+
 			"carillon cluster recover --data-dir %s --skip %d", err, way, d.Path, entry.Index))
 	}
 }
@@ -51,7 +52,8 @@ func (d *Dir) announceSkips(log *slog.Logger, st *store.Store) map[uint64]uint64
 	applied := st.Counters().Index
 	for _, s := range d.Skips {
 		out[s.Index] = s.Term
-		log.Error("THIS NODE PASSES OVER AN ENTRY OF THE LOG, as it was told to; every node of the cluster must", "index", s.Index, "term", s.Term,
+		log.Error("THIS NODE PASSES OVER AN ENTRY OF THE LOG, as it was told to; every node of the cluster must",
+			"index", s.Index, "term", s.Term,
 			"told_at", s.At.String(), "done", applied >= s.Index)
 	}
 	return out
@@ -83,18 +85,22 @@ func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
 	}
 	applied, _ := f.FSM.Applied()
 	if index <= applied {
-		return r, fmt.Errorf("entry %d is in the state of node %s already, which is at entry %d: it cannot be passed over any more; "+
-			"if other nodes pass over it, empty this data directory and let the node join again", index, d.NodeID, applied)
+		return r, fmt.Errorf("entry %d is in the state of node %s already, which is at entry %d: it cannot be passed "+
+			"over any more; "+
+			"if other nodes pass over it, empty this data directory and let the node join "+
+			"again", index, d.NodeID, applied)
 	}
 	var l raft.Log
 	switch err := f.Log.GetLog(index, &l); {
 	case errors.Is(err, raft.ErrLogNotFound):
-		return r, fmt.Errorf("the log of node %s has no entry %d yet: start it with the others; if it stops at that entry, repeat this",
+		return r, fmt.Errorf("the log of node %s has no entry %d yet: start it with the others; if it stops at that "+
+			"entry, repeat this",
 			d.NodeID, index)
 	case err != nil:
 		return r, fmt.Errorf("entry %d: %w", index, err)
 	case l.Type != raft.LogCommand:
-		return r, fmt.Errorf("entry %d is not a command (%s) and changes no state: there is nothing to pass over", index, l.Type)
+		return r, fmt.Errorf("entry %d is not a command (%s) and changes no state: there is nothing to pass over",
+			index, l.Type)
 	}
 	if cmd, err := fsm.Decode(l.Data); err == nil {
 		r.What = fmt.Sprintf("%T", cmd)
@@ -106,7 +112,8 @@ func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
 	if err := d.Save(); err != nil {
 		return r, err
 	}
-	log.Error("AN ENTRY OF THE LOG WILL BE PASSED OVER; do the same on every other node before it is started", "node", d.NodeID, "index", index,
+	log.Error("AN ENTRY OF THE LOG WILL BE PASSED OVER; do the same on every other node before it is started", "node",
+		d.NodeID, "index", index,
 		"term", l.Term, "entry", r.What)
 	return r, nil
 }

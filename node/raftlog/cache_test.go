@@ -23,7 +23,8 @@ func TestCacheIsWhatTheFileHas(t *testing.T) {
 				size := rapid.SampledFrom([]int{10, 100, 100_000}).Draw(rt, "size")
 				for range rapid.IntRange(1, 1500/max(1, size/100)).Draw(rt, "entries") {
 					last++
-					logs = append(logs, &raft.Log{Index: last, Term: term, Data: bytes.Repeat([]byte{byte(last)}, size)})
+					logs = append(logs, &raft.Log{Index: last, Term: term, Data: bytes.Repeat([]byte{byte(last)},
+						size)})
 				}
 				if err := l.StoreLogs(logs); err != nil {
 					rt.Fatal(err)
@@ -45,7 +46,8 @@ func TestCacheIsWhatTheFileHas(t *testing.T) {
 				if end < first+2 {
 					return
 				}
-				if err := l.DeleteRange(first, first+uint64(rapid.Uint64Range(0, end-first-1).Draw(rt, "entries"))); err != nil {
+				if err := l.DeleteRange(first, first+uint64(rapid.Uint64Range(0, end-first-1).Draw(rt,
+					"entries"))); err != nil {
 					rt.Fatal(err)
 				}
 			},
@@ -55,8 +57,10 @@ func TestCacheIsWhatTheFileHas(t *testing.T) {
 					index := last + 2 - min(last+2, i*i)
 					var mine, theirs raft.Log
 					myErr, theirErr := l.GetLog(index, &mine), l.file.GetLog(index, &theirs)
-					if (myErr == nil) != (theirErr == nil) || mine.Index != theirs.Index || mine.Term != theirs.Term || !bytes.Equal(mine.Data, theirs.Data) {
-						rt.Fatalf("entry %d: term %d, %v and not term %d, %v", index, mine.Term, myErr, theirs.Term, theirErr)
+					if (myErr == nil) != (theirErr == nil) || mine.Index != theirs.Index || mine.Term != theirs.Term ||
+						!bytes.Equal(mine.Data, theirs.Data) {
+						rt.Fatalf("entry %d: term %d, %v and not term %d, %v", index, mine.Term, myErr, theirs.Term,
+							theirErr)
 					}
 				}
 				for _, s := range l.cache.slots {

@@ -71,7 +71,8 @@ func Open(path string, o Options) (_ *Log, err error) {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s is in use by another process: stop that one, or choose another --data-dir", path)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return nil, store.Damaged(path, err)
 	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, err)
