@@ -135,13 +135,13 @@ func (l *load) goesOn() {
 }
 
 // settle ends the load, accounts for all of it, and holds the nodes against each other.
-func (l *load) settle(in time.Duration) (*harness.Books, checker.Report) {
+func (l *load) settle(in time.Duration) (*harness.Evidence, checker.Report) {
 	l.t.Helper()
 	end := l.endAll(in)
 	l.drained(end, 45*time.Second)
 	l.digests = l.cl.Same(20 * time.Second)
 	l.node = l.cl.Nodes[l.rng.IntN(len(l.cl.Nodes))]
-	b := l.books()
+	b := l.evidence()
 	r := l.judge(b)
 	byReason := map[job.Reason]int64{}
 	for _, rec := range b.Final.History {

@@ -243,12 +243,12 @@ func TestKillNineAccountsForEveryOccurrence(t *testing.T) {
 	}
 	end := k.endRecurring(5 * time.Second)
 	k.drained(end, 40*time.Second)
-	books := k.books()
+	evidence := k.evidence()
 	node.Stop()
 	if err := harness.Check(binary, node.Dir); err != nil {
 		t.Error(err)
 	}
-	k.judge(books)
+	k.judge(evidence)
 
 	var dead, longest time.Duration
 	byWhy := map[string]int{}

@@ -116,11 +116,11 @@ func TestKills(t *testing.T) {
 		c.stop(m)
 	}
 	l.digests = l.cl.Same(time.Minute)
-	books := l.books()
-	books.Faults = append(books.Faults, c.outages...)
-	r := l.judge(books)
+	evidence := l.evidence()
+	evidence.Faults = append(evidence.Faults, c.outages...)
+	r := l.judge(evidence)
 	outcomes := map[job.RunStatus]int{}
-	for _, rec := range books.Final.History {
+	for _, rec := range evidence.Final.History {
 		if rec.RunID != "" {
 			outcomes[rec.Status]++
 		}

@@ -19,16 +19,16 @@ type forgery struct {
 	forge  func(b *forged) bool
 }
 
-// outOfBooks stands for what is found before the checker is asked.
-const outOfBooks checker.Rule = "books"
+// ruleEvidence stands for what is found before the checker is asked.
+const ruleEvidence checker.Rule = "evidence"
 
-// forged is a copy of the books that may be written in.
+// forged is a copy of the evidence that may be written in.
 type forged struct {
-	harness.Books
+	harness.Evidence
 	lost int // attempts that ended with their worker
 }
 
-func copied(b *harness.Books, lost int) *forged {
+func copied(b *harness.Evidence, lost int) *forged {
 	f := &forged{*b, lost}
 	f.Calls, f.Seen, f.Faults, f.Vacant = slices.Clone(b.Calls), slices.Clone(b.Seen), slices.Clone(b.Faults),
 		slices.Clone(b.Vacant)
@@ -196,9 +196,9 @@ var forgeries = map[string]forgery{
 		i := slices.IndexFunc(f.Final.History, func(h job.Run) bool { return h.Fence != 0 && h.Fence != r.Fence })
 		r.Fence = f.Final.History[i].Fence
 	})},
-	"sent somewhere else": {outOfBooks, true,
+	"sent somewhere else": {ruleEvidence, true,
 		of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.Token = "manual-0" })},
-	"sent for another run": {outOfBooks, true,
+	"sent for another run": {ruleEvidence, true,
 		of(job.OverlapAllow, func(_ *forged, _ *job.Run, s *harness.Seen) { s.ScheduledAt = "2027-01-01T00:00:00Z" })},
 	"sent by another worker": {checker.RuleFence, false, func(f *forged) bool {
 		i := f.plain(job.OverlapAllow)
@@ -264,12 +264,13 @@ var forgeries = map[string]forgery{
 		})},
 	"an acknowledged edit is dropped": {checker.RuleCall, true,
 		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) { f.job(r.JobID).Version = 1 })},
-	"a job that was never created": {outOfBooks, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
-		other := *f.job(r.JobID)
-		other.ID, other.Name, other.Payload = 1<<40, "other", []byte(`{"url":"http://x/other"}`)
-		f.Final.Jobs = append(f.Final.Jobs, other)
-	})},
-	"a job made twice": {outOfBooks, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+	"a job that was never created": {ruleEvidence, true,
+		of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
+			other := *f.job(r.JobID)
+			other.ID, other.Name, other.Payload = 1<<40, "other", []byte(`{"url":"http://x/other"}`)
+			f.Final.Jobs = append(f.Final.Jobs, other)
+		})},
+	"a job made twice": {ruleEvidence, true, of(job.OverlapAllow, func(f *forged, r *job.Run, _ *harness.Seen) {
 		other := *f.job(r.JobID)
 		other.ID, other.Name = 1<<40, "other"
 		f.Final.Jobs = append(f.Final.Jobs, other)
@@ -284,7 +285,7 @@ var forgeries = map[string]forgery{
 
 // teeth forges the history that was just accepted in every way that it offers, and sees each refused: what is collected
 // of real processes does reach the checker. A history that is rich enough must offer all those that every load has.
-func (l *load) teeth(b *harness.Books, r checker.Report, rich bool) {
+func (l *load) teeth(b *harness.Evidence, r checker.Report, rich bool) {
 	l.t.Helper()
 	if l.t.Failed() {
 		return
@@ -301,7 +302,7 @@ func (l *load) teeth(b *harness.Books, r checker.Report, rich bool) {
 		}
 		in, problems := f.Input()
 		tried++
-		found := x.rule == outOfBooks && len(problems) > 0
+		found := x.rule == ruleEvidence && len(problems) > 0
 		rep := checker.Check(&in)
 		for _, p := range rep.Problems {
 			found = found || p.Rule == x.rule

@@ -147,12 +147,12 @@ func TestManyWorkers(t *testing.T) {
 		c.stop(m)
 	}
 	l.digests = cl.Same(time.Minute)
-	books := l.books()
-	books.Faults = append(books.Faults, c.outages...)
-	r := l.judge(books)
+	evidence := l.evidence()
+	evidence.Faults = append(evidence.Faults, c.outages...)
+	r := l.judge(evidence)
 
 	byKind, givenUp := map[string]int{}, 0
-	for _, rec := range books.Final.History {
+	for _, rec := range evidence.Final.History {
 		kind, _, _ := strings.Cut(rec.Worker, "-")
 		byKind[kind]++
 		if rec.Status == job.RunLost {
@@ -164,8 +164,9 @@ func TestManyWorkers(t *testing.T) {
 			t.Errorf("no run was done by a worker of kind %s", kind)
 		}
 	}
-	if n := byKind[kindHTTP] + byKind[kindPull] + byKind[kindCommand]; n != len(books.Final.History) {
-		t.Errorf("%d of %d attempts were made by none of the crew: %v", len(books.Final.History)-n, len(books.Final.History),
+	if n := byKind[kindHTTP] + byKind[kindPull] + byKind[kindCommand]; n != len(evidence.Final.History) {
+		t.Errorf("%d of %d attempts were made by none of the crew: %v", len(evidence.Final.History)-n,
+			len(evidence.Final.History),
 			byKind)
 	}
 	if r.Runs != runs {

@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The books of one job: its occurrences are walked one by one, as the due index does, and each must have exactly one fate in the evidence:
+// The account of one job: its occurrences are walked one by one, as the due index does, and each must have exactly one outcome in the evidence:
 // a run, or a place in a record of those that did not run. Only an edit of the schedule makes the walk jump, and where it was at that
 // moment is not always known from outside: then every possibility is tried, and one that explains everything is enough.
 
@@ -40,7 +40,8 @@ func (p *path) clone() *path {
 }
 
 func (p *path) bad(rule Rule, l *life, at int64, format string, args ...any) {
-	p.problems = append(p.problems, Problem{Rule: rule, Job: l.id, Name: l.name, Occurrence: job.Instant(at), Text: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems,
+		Problem{Rule: rule, Job: l.id, Name: l.name, Occurrence: job.Instant(at), Text: fmt.Sprintf(format, args...)})
 }
 
 // maxPaths bounds how many ways through one job are tried.
@@ -285,9 +286,11 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 				p.used[at] = true
 			case g == nil:
 				p.bad(RuleLost, x.l, at, "the edit to version %d at %s dropped it without a record", n.number, job.Instant(c))
-			case g.Status != job.RunSkipped || g.Reason != reason && g.Reason != job.ReasonEdited && g.Reason != job.ReasonPaused || g.recorded < c:
+			case g.Status != job.RunSkipped ||
+				g.Reason != reason && g.Reason != job.ReasonEdited && g.Reason != job.ReasonPaused || g.recorded < c:
 				if why := x.permits(p, &s, v, at, g); why != "" {
-					p.bad(RuleReason, x.l, at, "the edit at %s dropped it, and the record says %s (%s)", job.Instant(c), g.Status, g.Reason)
+					p.bad(RuleReason, x.l, at, "the edit at %s dropped it, and the record says %s (%s)", job.Instant(c), g.Status,
+						g.Reason)
 				}
 				p.gaps[g] = append(p.gaps[g], at)
 			default:
@@ -298,7 +301,8 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 				q.last = max(q.last, at)
 			}
 		}
-	} else if late := c - next - n.o.delay; next != 0 && n.o.oneOff() && n.spec.Missed.Policy == job.MissedSkip && late > ms(n.spec.Missed.Grace) {
+	} else if late := c - next - n.o.delay; next != 0 && n.o.oneOff() && n.spec.Missed.Policy == job.MissedSkip &&
+		late > ms(n.spec.Missed.Grace) {
 		// Moved into the past: like one that is created there, it is missed under this policy.
 		g := x.covering(p, next)
 		if g == nil || g.Status != job.RunMissed {
@@ -320,10 +324,13 @@ func (x *walker) covering(p *path, at int64) *gap {
 		}
 		if int64(g.First) <= at && at <= int64(g.Last) {
 			if g.Reason == job.ReasonCanceled && at == int64(g.First) && at == int64(g.Last) {
-				return g // a canceled one-off; what another schedule of the job left out around its time did not include it, or its count is wrong
+				// a canceled one-off; what another schedule of the job left out around its time did not include it, or its count is
+				// wrong
+				return g
 			}
 			if found != nil {
-				p.bad(RuleTwice, x.l, at, "it is in two records of occurrences that did not run: %s (%s) and %s (%s)", found.Status, found.Reason, g.Status, g.Reason)
+				p.bad(RuleTwice, x.l, at, "it is in two records of occurrences that did not run: %s (%s) and %s (%s)",
+					found.Status, found.Reason, g.Status, g.Reason)
 				return found
 			}
 			found = g
@@ -420,7 +427,8 @@ func (x *walker) finish(p *path, s position) {
 	}
 	for _, g := range x.l.gaps {
 		used := p.gaps[g]
-		what := fmt.Sprintf("the record of %d occurrences from %s to %s (%s: %s)", g.Count, g.First, g.Last, g.Status, g.Reason)
+		what := fmt.Sprintf("the record of %d occurrences from %s to %s (%s: %s)", g.Count, g.First, g.Last, g.Status,
+			g.Reason)
 		switch {
 		case len(used) == 0:
 			p.bad(RuleInvented, x.l, int64(g.First), "%s is about nothing", what)
@@ -459,7 +467,8 @@ func (x *walker) invented(p *path, at int64, r *runLife) {
 		p.bad(RuleDeleted, x.l, at, "it ran, and the job was deleted by %s", job.Instant(x.w.deleted.hi))
 		return
 	}
-	p.bad(RuleInvented, x.l, at, "%s is no occurrence of the schedule in force (%q)", r.key, x.w.versions[len(x.w.versions)-1].spec.Schedule)
+	p.bad(RuleInvented, x.l, at, "%s is no occurrence of the schedule in force (%q)", r.key,
+		x.w.versions[len(x.w.versions)-1].spec.Schedule)
 }
 
 // nextRun holds what a job shows as its next run against where the walk ended.
@@ -473,7 +482,8 @@ func (c *checker) nextRun(l *life, p *path) {
 		return
 	}
 	end := int64(c.in.Final.At)
-	if (f.Status == job.StatusPaused) != (l.surelyPaused(end+1)) && (f.Status == job.StatusPaused) != l.maybePaused(end, end) {
+	if (f.Status == job.StatusPaused) != (l.surelyPaused(end+1)) &&
+		(f.Status == job.StatusPaused) != l.maybePaused(end, end) {
 		c.bad(RuleCall, l, 0, "its status is %s, against what was asked", f.Status)
 	}
 	want := int64(0)
@@ -484,6 +494,7 @@ func (c *checker) nextRun(l *life, p *path) {
 		return // it shows the first one that no calendar forbids
 	}
 	if int64(f.NextRunAt) != want && !(want == 0 && p.next == 0 && f.NextRunAt == 0) {
-		c.bad(RuleNext, l, p.next, "it shows its next run at %q, and its next occurrence is %q", f.NextRunAt, job.Instant(want))
+		c.bad(RuleNext, l, p.next, "it shows its next run at %q, and its next occurrence is %q", f.NextRunAt,
+			job.Instant(want))
 	}
 }

@@ -36,7 +36,7 @@ type life struct {
 	gaps   []*gap
 	left   []job.Run // backfill's records of what it left out
 
-	w *world // the most probable one, once the books are done
+	w *world // the most probable one, once the walk is done
 }
 
 // world is one way in which the calls without an answer may have gone.

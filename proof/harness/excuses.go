@@ -11,7 +11,7 @@ import (
 // Excuses is stricter than the checker about attempts that were lost. The checker, which has to do with sessions of all
 // kinds, forgives a worker that was killed everything that it was given up to a lease later; here it is known when each
 // process was dead, so an attempt may be lost only if it was claimed before that, or in the meantime and never begun.
-func (b *Books) Excuses() (problems []string) {
+func (b *Evidence) Excuses() (problems []string) {
 	begun := map[uint64]bool{}
 	for _, s := range b.Seen {
 		begun[s.Fence] = true
@@ -26,7 +26,7 @@ func (b *Books) Excuses() (problems []string) {
 	return problems
 }
 
-func (b *Books) lost(r *job.Run, begun bool) bool {
+func (b *Evidence) lost(r *job.Run, begun bool) bool {
 	for _, o := range b.Faults {
 		// The node's times are cut to milliseconds. A leader that does not know yet may claim for a worker that is dead; what
 		// the target saw was claimed before.
@@ -43,7 +43,7 @@ func (b *Books) lost(r *job.Run, begun bool) bool {
 
 // hits says whether an outage took the worker's attempts away from it: a worker stops them by itself two thirds of a
 // lease after it was last heard, and sends a sign of life every fifth of it. A shorter pause or cut is no excuse.
-func (b *Books) hits(o Outage, worker string) bool {
+func (b *Evidence) hits(o Outage, worker string) bool {
 	lease := cmp.Or(b.Lease, 30*time.Second)
 	return o.Node == worker && (!o.Paused && !o.Cut || o.Dead.Sub(o.Sent) >= lease*2/3-lease/5)
 }

@@ -141,8 +141,8 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	if d := m.most - m.least; d > 0 {
 		took += time.Duration(dice.Int64N(int64(d)))
 	}
-	fate := dice.Float64()
-	if fate < m.hang {
+	roll := dice.Float64()
+	if roll < m.hang {
 		took = 24 * 365 * time.Hour
 	}
 	t := time.NewTimer(max(took, time.Millisecond))
@@ -167,12 +167,12 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 		r.end(e, checker.Canceled, 0)
 		return job.Result{Outcome: job.OutcomeFailed, Error: cause.Error()}
 	}
-	fate -= m.hang
+	roll -= m.hang
 	switch {
-	case fate < m.permanent:
+	case roll < m.permanent:
 		r.end(e, checker.Permanent, 0)
 		return job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: "useless"}
-	case fate < m.permanent+m.fail:
+	case roll < m.permanent+m.fail:
 		var after time.Duration
 		if m.retryAfter > 0 && dice.IntN(4) == 0 {
 			after = m.retryAfter

@@ -17,9 +17,9 @@ var t0 = time.Date(2027, 3, 1, 9, 0, 0, 0, time.UTC)
 func at(ms int) time.Time     { return t0.Add(time.Duration(ms) * time.Millisecond) }
 func inst(ms int) job.Instant { return job.At(at(ms)) }
 
-// small are books in which everything is as it should be: a one-off whose first attempt was lost when n1 was killed,
+// small is evidence in which everything is as it should be: a one-off whose first attempt was lost when n1 was killed,
 // another one that took the time of its timeout once, and a create that was never answered and whose job exists.
-func small() *Books {
+func small() *Evidence {
 	spec := func(token, name string) *job.Spec {
 		retries := 3
 		return &job.Spec{Name: name, Type: job.TypeHTTP, Schedule: inst(1000).String(),
@@ -41,7 +41,7 @@ func small() *Books {
 	}
 	answered := func(s Seen, ms int) Seen { s.Answered, s.Status = at(ms), 200; return s }
 	gone := func(s Seen, ms int) Seen { s.Gone = at(ms); return s }
-	b := &Books{
+	b := &Evidence{
 		Calls: []checker.Call{
 			{Kind: checker.CallCreate, Outcome: checker.OK, Invoke: inst(0), Return: inst(2), Job: 1, Name: "one",
 				Spec: spec("one", "one")},
@@ -91,29 +91,29 @@ func TestBooksOfAnHonestHistory(t *testing.T) {
 func TestBooksFindWhatTheCheckerCannotKnow(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		wrong func(b *Books)
+		wrong func(b *Evidence)
 		want  string
 	}{
-		{"a job that was never created", func(b *Books) { b.Final.Jobs[1].Payload = []byte(`{"url":"http://target/x"}`) },
+		{"a job that was never created", func(b *Evidence) { b.Final.Jobs[1].Payload = []byte(`{"url":"http://target/x"}`) },
 			"was invented"},
-		{"a job made twice", func(b *Books) { b.Final.Jobs[1].Payload = b.Final.Jobs[0].Payload }, "was created twice"},
-		{"another number", func(b *Books) { b.Calls[0].Job = 7 }, "was acknowledged as j_7"},
-		{"a test that promises twice", func(b *Books) { b.Calls[2].Spec = b.Calls[1].Spec }, "the test created two twice"},
-		{"a request of another job", func(b *Books) { b.Seen[1].Token = "two" }, "got a request of run"},
-		{"a request to an unknown place", func(b *Books) { b.Seen[1].Token = "x" }, "whose job calls one"},
-		{"headers that disagree", func(b *Books) { b.Seen[1].ScheduledAt = inst(2000).String() }, "got a request of run"},
-		{"no run", func(b *Books) { b.Seen[1].Run = "x" }, "got a request of run"},
-		{"no key", func(b *Books) { b.Seen[1].Key = "" }, `with key ""`},
-		{"no fence", func(b *Books) { b.Seen[1].Fence = 0 }, "fence 0"},
-		{"lost though another was killed", func(b *Books) { b.Faults[0].Node = "n2" }, "lost its worker n1"},
-		{"lost before the kill", func(b *Books) { b.Faults[0].Sent = at(1401); b.Faults[0].Dead = at(1402) },
+		{"a job made twice", func(b *Evidence) { b.Final.Jobs[1].Payload = b.Final.Jobs[0].Payload }, "was created twice"},
+		{"another number", func(b *Evidence) { b.Calls[0].Job = 7 }, "was acknowledged as j_7"},
+		{"a test that promises twice", func(b *Evidence) { b.Calls[2].Spec = b.Calls[1].Spec }, "the test created two twice"},
+		{"a request of another job", func(b *Evidence) { b.Seen[1].Token = "two" }, "got a request of run"},
+		{"a request to an unknown place", func(b *Evidence) { b.Seen[1].Token = "x" }, "whose job calls one"},
+		{"headers that disagree", func(b *Evidence) { b.Seen[1].ScheduledAt = inst(2000).String() }, "got a request of run"},
+		{"no run", func(b *Evidence) { b.Seen[1].Run = "x" }, "got a request of run"},
+		{"no key", func(b *Evidence) { b.Seen[1].Key = "" }, `with key ""`},
+		{"no fence", func(b *Evidence) { b.Seen[1].Fence = 0 }, "fence 0"},
+		{"lost though another was killed", func(b *Evidence) { b.Faults[0].Node = "n2" }, "lost its worker n1"},
+		{"lost before the kill", func(b *Evidence) { b.Faults[0].Sent = at(1401); b.Faults[0].Dead = at(1402) },
 			"lost its worker n1"},
-		{"begun after the kill", func(b *Books) { b.Final.History[0].ClaimedAt = inst(1100) }, "lost its worker n1"},
-		{"lost over a short pause", func(b *Books) { b.Faults[0].Paused = true }, "lost its worker n1"},
-		{"lost over a short cut", func(b *Books) { b.Faults[0].Cut = true }, "lost its worker n1"},
+		{"begun after the kill", func(b *Evidence) { b.Final.History[0].ClaimedAt = inst(1100) }, "lost its worker n1"},
+		{"lost over a short pause", func(b *Evidence) { b.Faults[0].Paused = true }, "lost its worker n1"},
+		{"lost over a short cut", func(b *Evidence) { b.Faults[0].Cut = true }, "lost its worker n1"},
 		{"never begun, claimed while it was dead: right",
-			func(b *Books) { b.Final.History[0].ClaimedAt = inst(1100); b.Seen = b.Seen[1:] }, ""},
-		{"lost over a long cut: right", func(b *Books) { b.Faults[0].Cut = true; b.Lease = 20 * time.Millisecond }, ""},
+			func(b *Evidence) { b.Final.History[0].ClaimedAt = inst(1100); b.Seen = b.Seen[1:] }, ""},
+		{"lost over a long cut: right", func(b *Evidence) { b.Faults[0].Cut = true; b.Lease = 20 * time.Millisecond }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := small()
@@ -161,7 +161,7 @@ func TestUnheardAnswers(t *testing.T) {
 }
 
 func TestFaultsOfBooks(t *testing.T) {
-	b := &Books{Faults: []Outage{
+	b := &Evidence{Faults: []Outage{
 		{Node: "n2", Sent: at(50), Dead: at(60), Ready: at(60), Cut: true},
 		{Node: "n1", Sent: at(100), Dead: at(110)}, // died again before it was ready
 		{Node: "n1", Sent: at(200), Dead: at(210), Ready: at(300)},

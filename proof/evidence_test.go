@@ -135,12 +135,12 @@ func (l *load) endOf(ctx context.Context, token string, end time.Time) error {
 	return l.patch(ctx, token, fmt.Appendf(nil, `{"end_at":%q}`, job.At(end)), func(s *job.Spec) { s.EndAt = job.At(end) })
 }
 
-// books collects what the nodes and the target know. Nothing is under way any more.
-func (l *load) books() *harness.Books {
+// evidence collects what the nodes and the target know. Nothing is under way any more.
+func (l *load) evidence() *harness.Evidence {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	b := &harness.Books{Seen: l.target.Seen(), Faults: l.node.Outages(), Lease: l.lease, Workers: l.workers}
+	b := &harness.Evidence{Seen: l.target.Seen(), Faults: l.node.Outages(), Lease: l.lease, Workers: l.workers}
 	logs := [][]byte{l.node.Log()}
 	if l.cl != nil {
 		b.Faults = l.cl.Outages()
@@ -242,8 +242,8 @@ func (l *load) pending(ctx context.Context, jobs []job.Job) (out []job.Run, err 
 	return out, err
 }
 
-// judge holds the books against every rule, and shows the first problems.
-func (l *load) judge(b *harness.Books) checker.Report {
+// judge holds the evidence against every rule, and shows the first problems.
+func (l *load) judge(b *harness.Evidence) checker.Report {
 	l.t.Helper()
 	in, problems := b.Input()
 	began := time.Now()

@@ -16,10 +16,10 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// Books are everything that is known after a test with real processes: what was asked for and answered, what was done
+// Evidence is everything that is known after a test with real processes: what was asked for and answered, what was done
 // to them, what they say that they did, and what the world saw of it. They are judged by the checker that judges the
 // simulation.
-type Books struct {
+type Evidence struct {
 	Calls  []checker.Call
 	Final  checker.Final
 	Seen   []Seen
@@ -41,7 +41,7 @@ const commandRace = 50 * time.Millisecond
 
 // Input is the same for the checker. What it cannot know of is told as problems: jobs and requests that are not those
 // of the test.
-func (b *Books) Input() (checker.Input, []string) {
+func (b *Evidence) Input() (checker.Input, []string) {
 	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}, timeouts: map[job.ID]time.Duration{}}
 	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack,
 		ClockError: commandRace}
@@ -71,9 +71,9 @@ func (b *Books) Input() (checker.Input, []string) {
 	return in, a.problems
 }
 
-// account turns books into what the checker reads.
+// account turns evidence into what the checker reads.
 type account struct {
-	b        *Books
+	b        *Evidence
 	problems []string
 	jobs     map[string]*job.Job // by token
 	byFence  map[uint64]*job.Run
@@ -127,7 +127,7 @@ func (a *account) calls() []checker.Call {
 }
 
 // faults are what was done to each process. One that died again before it was ready was dead all the time.
-func (b *Books) faults() (out []checker.Fault) {
+func (b *Evidence) faults() (out []checker.Fault) {
 	sorted := slices.Clone(b.Faults)
 	slices.SortStableFunc(sorted,
 		func(x, y Outage) int { return cmp.Or(cmp.Compare(x.Node, y.Node), x.Sent.Compare(y.Sent)) })
