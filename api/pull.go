@@ -147,6 +147,9 @@ func (c *call) pullReport(failed bool) error {
 	if err := checkRefs("runs", refs); err != nil {
 		return err
 	}
+	for i := range refs {
+		r.Runs[i].PullRef = refs[i]
+	}
 	a, err := w.PullReport(c.ctx, r)
 	return c.pullAnswer(a, err)
 }
@@ -173,8 +176,8 @@ func decodeComplete(body []byte) (job.PullReport, error) {
 	return r, nil
 }
 
-// decodeBatch reads a message strictly. Its items, which the member name lists, are read one by one, so that an error says which
-// of them it is about.
+// decodeBatch reads a message strictly. Its items, which the member name lists, are read one by one, so that an error
+// says which of them it is about.
 func decodeBatch[T any](body []byte, q any, name string, items *[]T) ([]T, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(body, &raw); err != nil {
@@ -211,27 +214,52 @@ func inItem(err error, name string, i int) error {
 	return &where
 }
 
-// checkRefs refuses a batch as a whole if it has an item that cannot be meant.
+// checkRefs refuses a batch as a whole if it has an item that cannot be meant. It fills in run and fence of those that
+// are named by their claim.
 func checkRefs(name string, refs []job.PullRef) error {
 	if name == "runs" && len(refs) == 0 {
-		return job.Invalid(name, `send {"runs":[{"run_id":"r_…","fence":1}]}`, "no run is named")
+		return job.Invalid(name, `send {"runs":[{"claim":"c_…"}]}`, "no run is named")
 	}
 	if len(refs) > job.MaxPullRuns {
 		return job.Invalid(name, "send it in parts", "%d items are more than %d", len(refs), job.MaxPullRuns)
 	}
 	first := make(map[job.PullRef]int, len(refs))
-	for i, ref := range refs {
+	for i := range refs {
 		field := fmt.Sprintf("%s[%d]", name, i)
-		if _, err := job.ParseRunKey(ref.RunID); err != nil {
-			return job.Invalid(field+".run_id", "send the run_id and the fence that the poll was answered with", "%q is not a run id", ref.RunID)
+		if err := resolveClaim(field, &refs[i]); err != nil {
+			return err
 		}
-		if ref.Fence == 0 {
-			return job.Invalid(field+".fence", "send the run_id and the fence that the poll was answered with", "there is no fence")
-		}
+		ref := job.PullRef{RunID: refs[i].RunID, Fence: refs[i].Fence}
 		if j, twice := first[ref]; twice {
 			return job.Invalid(field, "name each once", "it is the same run as %s[%d]", name, j)
 		}
 		first[ref] = i
+	}
+	return nil
+}
+
+const refRemedy = "send the claim that the poll was answered with, or its run_id and fence"
+
+// resolveClaim fills in run and fence from the claim, and holds them against it if they are given as well.
+func resolveClaim(field string, ref *job.PullRef) error {
+	if ref.Claim != "" {
+		c, err := job.ParseClaimRef(ref.Claim)
+		if err != nil {
+			return job.Invalid(field+".claim", refRemedy, "%q: %v", ref.Claim, err)
+		}
+		if c.Group != 0 {
+			return job.Invalid(field+".claim", refRemedy, "the cluster has no group %d", c.Group)
+		}
+		if ref.RunID != "" && ref.RunID != c.Run.String() || ref.Fence != 0 && ref.Fence != c.Fence {
+			return job.Invalid(field+".claim", refRemedy, "claim, run_id and fence are not of one claim")
+		}
+		ref.RunID, ref.Fence = c.Run.String(), c.Fence
+	}
+	if _, err := job.ParseRunKey(ref.RunID); err != nil {
+		return job.Invalid(field+".run_id", refRemedy, "%q is not a run id", ref.RunID)
+	}
+	if ref.Fence == 0 {
+		return job.Invalid(field+".fence", refRemedy, "there is no fence")
 	}
 	return nil
 }
@@ -243,8 +271,8 @@ func (c *call) pullAnswer(a job.PullAnswers, err error) error {
 	return c.reply(http.StatusOK, a)
 }
 
-// pullError says of a call that got no answer in time that it may be repeated: results are fenced, and a poll's session says what
-// arrived.
+// pullError says of a call that got no answer in time that it may be repeated: results are fenced, and a poll's session
+// says what arrived.
 func pullError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return job.Errorf(job.CodeOutcomeUnknown, "send it again", "the leader did not answer in time")

@@ -60,6 +60,12 @@ func TestPullBadInput(t *testing.T) {
 		{"heartbeat", `{"runs":[` + good + `,{"run_id":"r_1.5.m","fence":-7}]}`, 400, job.CodeInvalid, "runs[1].fence"},
 		{"heartbeat", `{"runs":[` + good + `,7]}`, 400, job.CodeInvalid, "runs[1]"},
 		{"heartbeat", `{"runs":[` + good + `,` + good + `]}`, 400, job.CodeInvalid, "runs[1]"},
+		{"heartbeat", `{"runs":[` + good + `,{"claim":"c_1.5.m.0.7"}]}`, 400, job.CodeInvalid, "runs[1]"},
+		{"heartbeat", `{"runs":[{"claim":"r_1.5.m"}]}`, 400, job.CodeInvalid, "runs[0].claim"},
+		{"heartbeat", `{"runs":[{"claim":"c_1.5.m.1.7"}]}`, 400, job.CodeInvalid, "runs[0].claim"},
+		{"heartbeat", `{"runs":[{"claim":"c_1.5.m.0.7","fence":8}]}`, 400, job.CodeInvalid, "runs[0].claim"},
+		{"heartbeat", `{"runs":[{"claim":"c_1.5.m.0.7","run_id":"r_1.6.m"}]}`, 400, job.CodeInvalid, "runs[0].claim"},
+		{"heartbeat", `{"runs":[{"claim":7}]}`, 400, job.CodeInvalid, "runs[0].claim"},
 		{"heartbeat", `{"runs":[` + many + good + `]}`, 400, job.CodeInvalid, "runs"},
 		{"complete", `{"runs":[` + good + `,{"run_id":"r_1.6.m","fence":8,"error":"e"}]}`, 400, job.CodeUnknownField, "runs[1].error"},
 		{"complete", `{"runs":[` + good + `,{"run_id":"r_1.6.m","fence":8,"output":{}}]}`, 400, job.CodeInvalid, "runs[1].output"},
@@ -89,5 +95,19 @@ func TestPullBadInput(t *testing.T) {
 	}
 	if w := serveWith(t, world(t), api.Options{}, "POST", "/api/v1/queues/q:poll", nil, ""); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A claim stands for its run and fence; the answer has all three.
+func TestPullByClaim(t *testing.T) {
+	for verb, body := range map[string]string{
+		"heartbeat": `{"runs":[{"claim":"c_1.5.m.0.7"}]}`,
+		"complete":  `{"runs":[{"claim":"c_1.5.m.0.7"}]}`,
+		"fail":      `{"runs":[{"claim":"c_1.5.m.0.7","run_id":"r_1.5.m","fence":7,"error":"e"}]}`,
+	} {
+		w := serveWith(t, world(t), api.Options{Pull: &pulls{}}, "POST", "/api/v1/queues/q:"+verb, nil, body)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"claim":"c_1.5.m.0.7","run_id":"r_1.5.m","fence":7`) {
+			t.Errorf("%s: %d %s", verb, w.Code, w.Body)
+		}
 	}
 }

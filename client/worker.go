@@ -186,7 +186,9 @@ type pulledRun struct {
 	result   job.PullResult
 }
 
-func (h *pulledRun) ref() job.PullRef { return job.PullRef{RunID: h.run.RunID, Fence: h.run.Fence} }
+func (h *pulledRun) ref() job.PullRef {
+	return job.PullRef{Claim: h.run.Claim, RunID: h.run.RunID, Fence: h.run.Fence}
+}
 
 func (p *puller) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)

@@ -132,7 +132,7 @@ const confirmShare = 6
 func (p *puller) confirm(ctx, base context.Context, runs []job.PullRun) {
 	refs := make([]job.PullRef, len(runs))
 	for i, r := range runs {
-		refs[i] = job.PullRef{RunID: r.RunID, Fence: r.Fence}
+		refs[i] = job.PullRef{Claim: r.Claim, RunID: r.RunID, Fence: r.Fence}
 	}
 	sent := p.clock()
 	answers, err := p.say(ctx, refs)

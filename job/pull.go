@@ -3,7 +3,7 @@ package job
 import "encoding/json"
 
 // What a pull worker and a node say to each other about the runs of one queue: poll, heartbeat, complete, fail. It needs no
-// registration and no more memory than the run id and the fence of what it got, so that a script with curl can be a worker.
+// registration and no more memory than the claims of what it got, so that a script with curl can be a worker.
 
 // PullPoll asks for runs. Session is what the last answer said: it tells the leader which answers arrived, and what was in one that
 // did not is delivered again, same claim, same fence. Without it every poll stands for itself.
@@ -17,10 +17,11 @@ type PullPoll struct {
 	Held    []PullRef         `json:"held,omitempty"` // extends their leases, as a heartbeat does
 }
 
-// PullRef names a claim.
+// PullRef names a claim: by the opaque string that the poll was answered with, or by run and fence.
 type PullRef struct {
-	RunID string `json:"run_id"`
-	Fence uint64 `json:"fence"`
+	Claim string `json:"claim,omitempty"`
+	RunID string `json:"run_id,omitempty"`
+	Fence uint64 `json:"fence,omitempty"`
 }
 
 // PullReply answers a poll.
@@ -34,6 +35,7 @@ type PullReply struct {
 
 // PullRun is a claimed run on its way to a pull worker.
 type PullRun struct {
+	Claim       string          `json:"claim"` // names it in heartbeats and reports
 	RunID       string          `json:"run_id"`
 	JobID       ID              `json:"job_id"`
 	JobName     string          `json:"job_name,omitempty"`

@@ -40,7 +40,7 @@ func (n *testNode) poll(q job.PullPoll) (r job.PullReply) {
 
 func (n *testNode) complete(r job.PullRun) job.PullAnswer {
 	n.t.Helper()
-	body := map[string]any{"runs": []job.PullRef{{RunID: r.RunID, Fence: r.Fence}}}
+	body := map[string]any{"runs": []job.PullRef{{Claim: r.Claim}}}
 	return ok[job.PullAnswers](n, "POST", "/api/v1/queues/q:complete", body).Runs[0]
 }
 

@@ -351,7 +351,7 @@ func pullRun(c *claim, lease time.Duration) job.PullRun {
 		Data  json.RawMessage `json:"data"`
 	}
 	_ = json.Unmarshal(a.Payload, &p) //nolint:errcheck // it was validated when the job was made
-	return job.PullRun{RunID: a.Run.String(), JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
+	return job.PullRun{Claim: job.ClaimRef{Run: a.Run, Fence: a.Fence}.String(), RunID: a.Run.String(), JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
 		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout), Delivery: a.Delivery,
 		Traceparent: a.Traceparent, Lease: job.Duration(lease)}
 }
