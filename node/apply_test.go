@@ -107,12 +107,12 @@ func TestProposalsAreAppliedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newApplierTest(t)
 		h.give(3)
-		h.flight.enter()
+		h.flight.Enter()
 		if !h.give(2) {
 			t.Error("no reply for a proposal that is waited for")
 		}
 		h.want(5)
-		h.flight.leave()
+		h.flight.Leave()
 		h.give(1)
 		h.want(5)
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
@@ -64,17 +65,6 @@ func (b *backend) verify(ctx context.Context) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // requestID is the identity of a request in the state.
 func requestID(rq api.Request) string {
 	if rq.Key == "" {
@@ -122,7 +112,7 @@ func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt
 		}
 		o, err := propose(ctx, e, cmd)
 		switch {
-		case job.CodeOf(err) == job.CodeNotReady && time.Now().Before(deadline) && pause(ctx, takeoverPause):
+		case job.CodeOf(err) == job.CodeNotReady && time.Now().Before(deadline) && wait.For(ctx, takeoverPause):
 			// The feature level is about to be raised.
 		case err != nil:
 			return fsm.Outcome{}, err

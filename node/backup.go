@@ -12,8 +12,10 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -109,7 +111,7 @@ func (b *backend) catchUp(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpLimit)
 	defer cancel()
-	leader, err := b.n.members.probe(ctx, p.Addr)
+	leader, err := b.n.members.Probe(ctx, p.Addr)
 	if err != nil {
 		return
 	}
@@ -141,7 +143,7 @@ func (c *copied) Close() error {
 func (b *backend) age() time.Duration {
 	age := b.n.tracker.StaleFor(b.n.started)
 	c := b.g.store.Counters()
-	if b.g.tracker.Epoch() == nil && b.g.raft.CommitIndex() > c.Index+promoteLag {
+	if b.g.tracker.Epoch() == nil && b.g.raft.CommitIndex() > c.Index+membership.PromoteLag {
 		age = max(age, time.Duration(b.g.now()-c.Mark)*time.Millisecond)
 	}
 	return age
@@ -195,7 +197,7 @@ func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseRe
 		b.g.log.Warn("THE CLUSTER IS RELEASED: somebody said that the one which its backup was taken from is gone", "at", job.Instant(b.g.store.Info().Released).String())
 	}
 	for end := time.Now().Add(releaseWait); b.g.store.Info().Hold.On && time.Now().Before(end); {
-		if !pause(ctx, 20*time.Millisecond) {
+		if !wait.For(ctx, 20*time.Millisecond) {
 			break
 		}
 	}

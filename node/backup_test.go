@@ -314,12 +314,12 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 		t.Error("it is the same instance")
 	}
 	// Neither talks to the other, and no directory of the one can join the other.
-	for _, err := range []error{n.members.check(old.members.hello()), old.members.check(n.members.hello())} {
+	for _, err := range []error{n.members.Check(old.members.Hello()), old.members.Check(n.members.Hello())} {
 		if err == nil || !strings.Contains(err.Error(), "nothing to say to each other") {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := n.members.Join(t.Context(), old.members.request()); job.CodeOf(err) != job.CodeState {
+	if _, err := n.members.Join(t.Context(), old.members.Request()); job.CodeOf(err) != job.CodeState {
 		t.Errorf("%v", err)
 	}
 	if j := n.get("kept"); j.ID != kept.ID {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -62,6 +64,12 @@ type Config struct {
 	needs func(cmd any) (int, error)
 }
 
+// MembersConfig is about who belongs to the cluster.
+type MembersConfig = membership.Config
+
+// supports is the feature level that this node supports.
+func (c *Config) supports() int { return cmp.Or(c.level, fsm.Level) }
+
 // StoreConfig is about the files.
 type StoreConfig struct {
 	MmapSize    int  // initial memory map of the state file; 0: 64 GiB
@@ -96,7 +104,7 @@ func (c *Config) defaults() {
 	c.Raft.defaults()
 	setDefault(&c.TTL, c.Raft.sessionTTL())
 	setDefault(&c.Store.LockTimeout, time.Second)
-	c.Members.defaults()
+	c.Members.Defaults()
 	c.MinFreeDisk.defaults()
 	if c.Fatal == nil {
 		logger := c.Logger

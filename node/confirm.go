@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/wait"
 )
 
 // soundness is what is known of a leadership without asking raft. Raft gives a leadership up soon after it has lost its majority, but its main
@@ -27,7 +29,7 @@ func (s *soundness) track(p *proposal) {
 
 // oldestLocked is the one that has been on its way for the longest time; nil if there is none.
 func (s *soundness) oldestLocked() *proposal {
-	for len(s.line) > 0 && isClosed(s.line[0].done) {
+	for len(s.line) > 0 && wait.Closed(s.line[0].done) {
 		s.line[0] = nil
 		s.line = s.line[1:]
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -47,7 +48,7 @@ func (l *deadLog) run(ctx context.Context) {
 		if more > 0 {
 			l.g.log.Warn("more dead letters", "count", more, "remedy", "`carillon dead` lists them")
 		}
-		if len(seqs) == deadLogBurst && !pause(ctx, deadLogPause) {
+		if len(seqs) == deadLogBurst && !wait.For(ctx, deadLogPause) {
 			return
 		}
 	}
@@ -63,10 +64,7 @@ func (l *deadLog) changed(c *store.Changes) {
 	l.seqs = append(l.seqs, c.Dead[:room]...)
 	l.more += len(c.Dead) - room
 	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	wait.Kick(l.wake)
 }
 
 func (l *deadLog) say(seq uint64) {

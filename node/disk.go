@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -76,7 +77,7 @@ func newDiskWatch(n *Node) *diskWatch {
 }
 
 func (d *diskWatch) run(ctx context.Context) {
-	for pause(ctx, d.every) {
+	for wait.For(ctx, d.every) {
 		d.look()
 	}
 }
@@ -124,7 +125,7 @@ func (b *backend) room() error {
 		return nil
 	}
 	if e := b.g.tracker.Epoch(); e != nil {
-		if heir, _, _ := b.n.members.plan(e); heir != "" {
+		if heir := b.n.members.Heir(e); heir != "" {
 			return job.Errorf(job.CodeNoLeader, "try again in a moment", "the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.n.cfg.NodeID, heir)
 		}
 	}

@@ -204,27 +204,6 @@ func TestRunsInFlightSurviveALeaderChange(t *testing.T) {
 // A clock that the majority does not share stops its leader, and only while that is so.
 func TestSkewedLeaderHolds(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		offsets []time.Duration
-		voters  int
-		want    time.Duration
-		known   bool
-	}{
-		{[]time.Duration{0}, 1, 0, false},
-		{[]time.Duration{0}, 3, 0, false},
-		{[]time.Duration{0, 9}, 3, 9, true},
-		{[]time.Duration{0, -9}, 2, -9, true},
-		{[]time.Duration{0, 1, 900}, 3, 1, true},
-		{[]time.Duration{0, -900, -901}, 3, -900, true},
-		{[]time.Duration{0, 5}, 5, 0, false},
-		{[]time.Duration{0, 5, 6}, 5, 5, true},
-		{[]time.Duration{0, 5, 6, -1}, 5, 5, true},
-	} {
-		if got, known := medianOf(append([]time.Duration(nil), tc.offsets...), tc.voters); got != tc.want || known != tc.known {
-			t.Errorf("%v of %d: %v %v", tc.offsets, tc.voters, got, known)
-		}
-	}
-
 	clocks := map[string]*shiftedClock{}
 	c := startCluster(t, 3, func(cfg *Config) {
 		s := &shiftedClock{start: time.Now()}

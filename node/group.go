@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -37,10 +37,8 @@ type group struct {
 	flight *flight
 	meters *meters
 
-	schedules scheduler.Schedules          // of jobs that were created lately
-	members   *members                     // set before raft starts
-	skew      func() (time.Duration, bool) // how far this node's clock is from the majority's
-	standing  func(worker string, n job.NodeRef) (leaving bool, err error)
+	schedules scheduler.Schedules // of jobs that were created lately
+	members   *membership.Members // set before raft starts
 }
 
 // openGroup opens the files of the group. Raft is not running yet.
@@ -89,10 +87,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 		return err
 	}
 	if !has {
-		joined := ""
-		if g.members != nil {
-			joined, _ = g.members.cluster()
-		}
+		joined, _ := g.members.Cluster()
 		switch {
 		case g.cfg.Bootstrap && joined != "" && g.cfg.hooks.clusterID == "":
 			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin another cluster", g.cfg.DataDir, joined)
@@ -111,9 +106,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 		return &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election, busy: map[raft.ServerID]bool{}}
 	}
 	g.quorum = g.newQuorum()
-	if g.members != nil {
-		g.members.raft.Store(g.raft)
-	}
+	g.members.Attach(g.raft)
 	return g.campaignAlone()
 }
 
@@ -150,7 +143,7 @@ func (g *group) compactor() *raftlog.Compactor {
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL, Metrics: g.meters.hooks(),
-		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.skew, Standing: g.standing, Pace: g.cfg.Machine.Pace,
+		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew, Standing: g.members.Standing, Pace: g.cfg.Machine.Pace,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/membership"
 )
 
 // leadsElsewhere waits until a node other than was leads and is ready.
@@ -129,7 +130,7 @@ func TestForcedTransfer(t *testing.T) {
 	wrong := c.others(lead)[0]
 	wrong.clock.shift.Store(int64(time.Minute))
 	term := lead.group.raft.CurrentTerm()
-	lead.eventually("its clock is known to be wrong", func() bool { return lead.members.checkClock(wrong.id()) != nil })
+	lead.eventually("its clock is known to be wrong", func() bool { return lead.members.CheckClock(wrong.id()) != nil })
 	if a := lead.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: wrong.id(), Force: true}); a.status != 204 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -148,21 +149,17 @@ func TestHandedOnOnce(t *testing.T) {
 	first.clock.shift.Store(int64(time.Minute))
 	second := c.leadsElsewhere(first)
 	first.clock.shift.Store(0)
-	second.members.mu.Lock()
-	if handed := second.members.handover.handed; !second.leads() || handed != unfitClock {
-		second.members.mu.Unlock()
+	faults := second.members.Faults()
+	if handed := faults.Handed(); !second.leads() || handed != membership.UnfitClock {
 		t.Fatalf("leads: %v, handed over because of %q", second.leads(), handed)
 	}
-	second.members.handover.passedOn = time.Now().Add(-passOnEvery + time.Minute)
-	second.members.mu.Unlock()
+	faults.SetPassedOn(time.Minute)
 	second.clock.shift.Store(int64(time.Minute))
 	second.eventually("it holds and says why", func() bool {
 		err := second.backend.Ready()
 		return err != nil && strings.Contains(err.Error(), "does not do so again")
 	})
-	second.members.mu.Lock()
-	second.members.handover.passedOn = time.Now().Add(-passOnEvery)
-	second.members.mu.Unlock()
+	faults.SetPassedOn(0)
 	c.leadsElsewhere(second)
 }
 
@@ -203,7 +200,7 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 		})
 	}
 	free[lead.id()].Store(500 << 20)
-	lead.eventually("it stays, and says why", func() bool { return strings.Contains(lead.members.handoverState(), "too little room as well") })
+	lead.eventually("it stays, and says why", func() bool { return strings.Contains(lead.members.HandoverState(), "too little room as well") })
 	if a := lead.call("POST", "/api/v1/jobs", unclaimedJob("new")); a.status != 507 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -227,58 +224,23 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 	}
 }
 
-func TestSift(t *testing.T) {
-	room := client.DiskSpace{Free: 10 << 30, Total: 100 << 30, Limit: 1 << 30}
-	tight := client.DiskSpace{Free: 1<<30 + 1, Total: 100 << 30, Limit: 1 << 30}
-	low := client.DiskSpace{Free: 1 << 20, Total: 100 << 30, Limit: 1 << 30, Low: true}
-	for name, tc := range map[string]struct {
-		list  []candidate
-		why   string
-		own   time.Duration
-		flaps bool
-		want  string
-	}{
-		"half the tolerance":         {list: []candidate{{id: "a", off: fitSkew}}, why: unfitClock, own: time.Minute, want: "a"},
-		"more than half":             {list: []candidate{{id: "a", off: -fitSkew - 1}}, why: unfitClock, own: time.Minute},
-		"nearer than itself":         {list: []candidate{{id: "a", off: 2 * time.Second}}, why: unfitClock, own: -2 * time.Second},
-		"a clock that keeps jumping": {list: []candidate{{id: "a", off: 2 * time.Second}}, why: unfitClock, flaps: true, want: "a"},
-		"the one with more log":      {list: []candidate{{id: "a", applied: 5}, {id: "b", off: time.Second, applied: 6}}, why: unfitClock, own: time.Minute, want: "b"},
-		"the one with room":          {list: []candidate{{id: "a", applied: 6, disk: low}, {id: "b", applied: 5, disk: room}}, why: unfitClock, own: time.Minute, want: "b"},
-		"a low disk, if need be":     {list: []candidate{{id: "a", disk: low}}, why: unfitClock, own: time.Minute, want: "a"},
-		"one that did not fail":      {list: []candidate{{id: "a", failed: true}, {id: "b"}}, why: unfitClock, own: time.Minute, want: "b"},
-		"room":                       {list: []candidate{{id: "a", disk: tight}, {id: "b", disk: low}, {id: "c", disk: room}}, why: unfitDisk, want: "c"},
-		"room and a wrong clock":     {list: []candidate{{id: "c", disk: room, off: time.Minute}}, why: unfitDisk},
-		"room that is not known":     {list: []candidate{{id: "c"}}, why: unfitDisk},
-	} {
-		fit, rest := sift(tc.list, tc.why, tc.own, tc.flaps)
-		got := ""
-		if len(fit) > 0 {
-			got = slices.MinFunc(fit, byFitness).id
-		}
-		if got != tc.want || len(fit)+len(rest) != len(tc.list) {
-			t.Errorf("%s: %q, not for %q", name, got, rest)
-		}
-	}
-}
-
 // A clock that is put right before the transfer keeps its leader: nothing is handed over for a reason that is gone.
 func TestClockComesBackBeforeTheTransfer(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
 	lead := c.leader()
-	if err := lead.members.lock(t.Context()); err != nil { // no transfer can begin
+	faults := lead.members.Faults()
+	resume, err := faults.Stall(t.Context()) // no transfer can begin
+	if err != nil {
 		t.Fatal(err)
 	}
 	lead.clock.shift.Store(int64(3 * time.Second)) // it jumped, and is farther off than half the tolerance
-	lead.eventually("it wants to hand over", func() bool { return strings.HasPrefix(lead.members.handoverState(), "it hands over to") })
+	lead.eventually("it wants to hand over", func() bool { return strings.HasPrefix(lead.members.HandoverState(), "it hands over to") })
 	e := lead.tracker.Epoch()
-	heir, why, _ := lead.members.plan(e)
+	heir, why := faults.Plan(e)
 	lead.clock.shift.Store(0)
-	lead.members.handTo(t.Context(), e, heir, why)
-	lead.members.unlock()
-	lead.members.mu.Lock()
-	defer lead.members.mu.Unlock()
-	if at := lead.members.handover.passedOn; heir == "" || !at.IsZero() {
+	resume(e, heir, why)
+	if _, passed := faults.PassedOn(); heir == "" || passed {
 		t.Errorf("handed over to %q", heir)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -64,8 +65,8 @@ func TestJoinRefusals(t *testing.T) {
 			}
 		})
 	}
-	servers := first.members.configured()
-	rows, err := first.members.rows()
+	servers := first.members.Configured()
+	rows, err := first.members.Rows()
 	if len(servers) != 1 || len(rows) != 1 || err != nil {
 		t.Errorf("something changed: %v %v %v", servers, rows, err)
 	}
@@ -133,9 +134,9 @@ func TestWipedNodeIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Even if it knew the cluster's id, nobody would shake hands with it.
-	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: firstReplica, InstanceID: "wiped", Address: m.cfg.Listen}
+	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: membership.FirstReplica, InstanceID: "wiped", Address: m.cfg.Listen}
 	for _, x := range c.others(m) {
-		if err := x.members.check(h); err == nil || !strings.Contains(err.Error(), "another data directory") {
+		if err := x.members.Check(h); err == nil || !strings.Contains(err.Error(), "another data directory") {
 			t.Errorf("%s: %v", x.id(), err)
 		}
 	}
@@ -174,17 +175,17 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "copied")
 	})
 	for _, x := range c.members {
-		if err := x.members.check(clone.members.hello()); err == nil || !strings.Contains(err.Error(), "copied") {
+		if err := x.members.Check(clone.members.Hello()); err == nil || !strings.Contains(err.Error(), "copied") {
 			t.Errorf("%s: %v", x.id(), err)
 		}
 	}
-	rq := clone.members.request()
+	rq := clone.members.Request()
 	rq.Member = true
 	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState || !strings.Contains(err.Error(), "is running at "+m.cfg.Listen) {
 		t.Errorf("the leader: %v", err)
 	}
 	for _, x := range c.others(m) {
-		if r, _ := x.members.row(m.id()); r.Address != m.cfg.Listen {
+		if r, _ := x.members.Row(m.id()); r.Address != m.cfg.Listen {
 			t.Errorf("the copy moved its original to %s", r.Address)
 		}
 	}
@@ -195,11 +196,11 @@ func TestHandshakeRules(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 2)
 	m, peer := c.members[0], c.members[1]
-	good := peer.members.hello()
-	if err := m.members.check(good); err != nil {
+	good := peer.members.Hello()
+	if err := m.members.Check(good); err != nil {
 		t.Fatal(err)
 	}
-	row, _ := m.members.row(peer.id())
+	row, _ := m.members.Row(peer.id())
 	for _, tt := range []struct {
 		name   string
 		change func(*transport.Hello)
@@ -220,15 +221,15 @@ func TestHandshakeRules(t *testing.T) {
 	} {
 		h := good
 		tt.change(&h)
-		err := m.members.check(h)
+		err := m.members.Check(h)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
 	}
-	if id := m.members.expect(peer.cfg.Listen); id != "n2" {
+	if id := m.members.Expect(peer.cfg.Listen); id != "n2" {
 		t.Errorf("at %s should be %q", peer.cfg.Listen, id)
 	}
-	if id := m.members.expect("h:1"); id != "" {
+	if id := m.members.Expect("h:1"); id != "" {
 		t.Errorf("nobody is at h:1, not %q", id)
 	}
 }

@@ -29,6 +29,9 @@ func newRaftLogger(to *slog.Logger) hclog.Logger {
 	return &raftLogger{to: to.With("part", "raft"), echo: &echoes{seen: map[string]*echoed{}}}
 }
 
+// echoAfter is how often one message is logged.
+const echoAfter = time.Minute
+
 // echoes keeps raft from saying the same thing about the same peer several times a second, which it does for as long as a node is
 // away, or for ever on one that was removed.
 type echoes struct {
@@ -60,7 +63,7 @@ func (e *echoes) again(msg string, args []any, now time.Time) (times int, ok boo
 		e.seen[key] = &echoed{said: now}
 		return 0, true
 	}
-	if now.Sub(x.said) < logAgain {
+	if now.Sub(x.said) < echoAfter {
 		x.times++
 		return 0, false
 	}

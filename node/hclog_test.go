@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -28,7 +29,7 @@ func TestRaftRepeatsItselfOnceAMinute(t *testing.T) {
 		t.Errorf("%d lines: %s", n, out.String())
 	}
 	e := l.(*raftLogger).echo
-	later := time.Now().Add(logAgain + time.Second)
+	later := time.Now().Add(echoAfter + time.Second)
 	if times, ok := e.again("failed to heartbeat to", []any{"peer", "h:1"}, later); !ok || times != 99 {
 		t.Errorf("%d %v", times, ok)
 	}
@@ -40,7 +41,7 @@ func TestRaftRepeatsItselfOnceAMinute(t *testing.T) {
 // TestRaftIsQuietWhenNothingIsWrong: what every join brings with it is no warning; the same lines with another error are.
 func TestRaftIsQuietWhenNothingIsWrong(t *testing.T) {
 	t.Parallel()
-	refused := fmt.Errorf("dial: %w", &transport.RefusedError{ByPeer: true, Reason: notJoined})
+	refused := fmt.Errorf("dial: %w", &transport.RefusedError{ByPeer: true, Reason: membership.NotJoined})
 	for _, c := range []struct {
 		loud bool
 		msg  string
@@ -61,35 +62,4 @@ func TestRaftIsQuietWhenNothingIsWrong(t *testing.T) {
 			t.Errorf("%s, %v: %s", c.msg, c.err, out.String())
 		}
 	}
-}
-
-// TestNotJoinedYet: the refusal that every join may begin with is logged only if it stays. Others are at once.
-func TestNotJoinedYet(t *testing.T) {
-	t.Parallel()
-	said := 0
-	m := &members{refused: map[string]entry{}, log: func(string, ...any) { said++ }}
-	refuse := func(reason string, want int) {
-		t.Helper()
-		m.onRefused(&transport.RefusedError{Peer: transport.Hello{NodeID: "n2"}, Reason: reason})
-		if said != want {
-			t.Errorf("%q: said %d times, want %d", reason, said, want)
-		}
-	}
-	pass := func(d time.Duration) {
-		for k, e := range m.refused {
-			m.refused[k] = entry{e.text, e.logged.Add(-d)}
-		}
-	}
-	refuse(notJoined, 0)
-	refuse(notJoined, 0)
-	pass(joinGrace + time.Second)
-	refuse(notJoined, 1)
-	refuse(notJoined, 1)
-	pass(logAgain + time.Second)
-	refuse(notJoined, 2)
-	pass(time.Hour) // another join
-	refuse(notJoined, 2)
-	refuse("it was removed", 3)
-	refuse("it was removed", 3)
-	refuse(notJoined, 3)
 }

@@ -72,7 +72,7 @@ func (c *cluster) awaitVoters(n int) {
 }
 
 func voters(m *member) (ids []string) {
-	servers := m.members.configured()
+	servers := m.members.Configured()
 	for _, s := range servers {
 		if s.Suffrage == raft.Voter {
 			ids = append(ids, string(s.ID))
@@ -89,7 +89,7 @@ func (c *cluster) sameState() {
 	lead.eventually("all have the same state", func() bool {
 		var first string
 		for _, m := range c.members {
-			if m.link.dead.Load() || m.done == nil || m.members.isRemoved() {
+			if m.link.dead.Load() || m.done == nil || m.members.Removed() {
 				continue
 			}
 			d, err := m.group.store.Digest()
@@ -129,11 +129,11 @@ func (c *cluster) mustOp(verb, id string) {
 
 func (c *cluster) refused(verb, id string, code job.Code, want string) {
 	c.t.Helper()
-	before := c.leader().members.configured()
+	before := c.leader().members.Configured()
 	if p := c.op(verb, id).problem(); p.Code != code || !strings.Contains(p.Message+p.Remedy, want) {
 		c.t.Errorf("%s %s: %+v, want %s with %q", verb, id, p, code, want)
 	}
-	if after := c.leader().members.configured(); !slices.Equal(before, after) {
+	if after := c.leader().members.Configured(); !slices.Equal(before, after) {
 		c.t.Errorf("%s %s was refused and changed %v to %v", verb, id, before, after)
 	}
 }

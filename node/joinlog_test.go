@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/node/membership"
 )
 
 // lines is a log that several nodes write.
@@ -32,7 +34,7 @@ func TestAJoinIsQuiet(t *testing.T) {
 	var log lines
 	startJoined(t, 3, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	for line := range strings.Lines(log.String()) {
-		usual := strings.Contains(line, "refuse") || strings.Contains(line, notJoined) || strings.Contains(line, "older logs") || strings.Contains(line, "previous log")
+		usual := strings.Contains(line, "refuse") || strings.Contains(line, membership.NotJoined) || strings.Contains(line, "older logs") || strings.Contains(line, "previous log")
 		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "part=raft") || usual && !strings.Contains(line, "level=INFO") {
 			t.Error(line)
 		}

@@ -3,17 +3,17 @@ package node
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
-	crand "crypto/rand"
-
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job/mutant"
 	"github.com/carillon-scheduler/carillon/node/forward"
 )
@@ -88,7 +88,7 @@ func (l *leadership) run(ctx context.Context) {
 		retry = nil
 		term, leads := l.g.leads()
 		if e := l.cur; e != nil {
-			gaveUp := isClosed(e.done)
+			gaveUp := wait.Closed(e.done)
 			if leads && e.Term == term && !gaveUp {
 				continue // the word is about an earlier change
 			}
@@ -125,15 +125,6 @@ func (l *leadership) again(term uint64, failures int, err error) <-chan time.Tim
 	return time.After(delay)
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // stepDown gives another node its chance. A cluster of one has none to give it to, and goes on trying.
 func (l *leadership) stepDown() {
 	if err := l.g.raft.LeadershipTransfer().Error(); err != nil {
@@ -144,7 +135,7 @@ func (l *leadership) stepDown() {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.allows, needs: g.cfg.needs,
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.members.Allows, needs: g.cfg.needs,
 		confirm: func() error { return g.quorum.confirm(term) }}
 	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
 	prop.majority = func() error { return apart.confirm(term) }
@@ -158,14 +149,8 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	if err := g.ensureClusterID(prop, term); err != nil {
 		return err
 	}
-	if g.members != nil {
-		if err := g.members.enlist(prop, term); err != nil {
-			return err
-		}
-		if err := g.members.raise(prop, term); err != nil {
-			return err
-		}
-		g.members.begin(term)
+	if err := g.members.Begin(prop, term); err != nil {
+		return err
 	}
 	if led := g.cfg.Machine.Leading; led != nil {
 		led(term)
@@ -229,13 +214,13 @@ func (g *group) leads() (uint64, bool) {
 
 // barrier waits until everything committed so far is in the state.
 func (g *group) barrier(ctx context.Context) error {
-	if !g.flight.enter() {
+	if !g.flight.Enter() {
 		return raft.ErrRaftShutdown
 	}
 	f := g.raft.Barrier(g.cfg.Raft.ApplyTimeout)
 	done := make(chan error, 1)
 	go func() {
-		defer g.flight.leave()
+		defer g.flight.Leave()
 		done <- f.Error()
 	}()
 	select {

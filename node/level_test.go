@@ -53,7 +53,7 @@ func TestEveryCommandWaitsForItsLevel(t *testing.T) {
 		if _, err := p.Propose(cmd).Wait(); !errors.Is(err, refusal) || !errors.Is(err, scheduler.ErrNotApplied) {
 			t.Errorf("%T: %v", cmd, err)
 		}
-		if err := n.group.allows(level); err != nil {
+		if err := n.members.Allows(level); err != nil {
 			t.Errorf("%T: a new cluster does not allow it: %v", cmd, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 		m.stop()
 		m.cfg.level = next
 		m.restart()
-		m.eventually("its row says it", func() bool { r, _ := c.leader().members.row(m.id()); return r.Level == next })
+		m.eventually("its row says it", func() bool { r, _ := c.leader().members.Row(m.id()); return r.Level == next })
 	}
 	leader := c.leader()
 	before := leader.group.raft.LastIndex()
@@ -130,7 +130,7 @@ func TestFeatureLevels(t *testing.T) {
 		m.stop()
 		m.cfg.level = fsm.Level + 1
 		m.restart()
-		m.eventually("its row says it", func() bool { r, _ := c.leader().members.row(m.id()); return r.Level == fsm.Level+1 })
+		m.eventually("its row says it", func() bool { r, _ := c.leader().members.Row(m.id()); return r.Level == fsm.Level+1 })
 	}
 	for _, m := range c.members {
 		m.eventually("the next level", func() bool { return m.group.store.Info().Level == fsm.Level+1 })

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"net"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -27,7 +27,7 @@ func TestThreeNodesJoinAndFailOver(t *testing.T) {
 	c.sameState()
 	info := c.leader().group.store.Info()
 	for _, m := range c.members {
-		if r, ok := m.members.row(m.id()); !ok || r.Instance != m.dir.Instance || r.Address != m.cfg.Listen || r.Version != "test" || r.Level != fsm.Level || r.Slots != 32 || r.JoinedAt == 0 {
+		if r, ok := m.members.Row(m.id()); !ok || r.Instance != m.dir.Instance || r.Address != m.cfg.Listen || r.Version != "test" || r.Level != fsm.Level || r.Slots != 32 || r.JoinedAt == 0 {
 			t.Errorf("%s: %+v", m.id(), r)
 		}
 		if got := m.group.store.Info(); got.ClusterID != info.ClusterID {
@@ -216,7 +216,7 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 	})
 	time.Sleep(3 * dead.cfg.Raft.Heartbeat)
 	for _, m := range []*member{lead, alive} {
-		if err := m.members.check(dead.members.hello()); err == nil || !strings.Contains(err.Error(), "was removed") {
+		if err := m.members.Check(dead.members.Hello()); err == nil || !strings.Contains(err.Error(), "was removed") {
 			t.Errorf("%s: %v", m.id(), err)
 		}
 	}
@@ -277,9 +277,9 @@ func TestNodeMoves(t *testing.T) {
 		m.open(t)
 		for _, x := range c.members {
 			x.eventually(x.id()+" knows the new address", func() bool {
-				r, _ := x.members.row(m.id())
-				servers := x.members.servers()
-				s, _ := findServer(servers, m.id())
+				r, _ := x.members.Row(m.id())
+				servers := x.members.Servers()
+				s, _ := membership.FindServer(servers, m.id())
 				return r.Address == m.cfg.Listen && string(s.Address) == m.cfg.Listen && r.Version == "test-2" && x.backend.Ready() == nil
 			})
 		}
@@ -297,26 +297,31 @@ func TestHalfDoneChangesAreSettled(t *testing.T) {
 	c := startJoined(t, 1)
 	m := c.members[0]
 	e := m.tracker.Epoch()
-	if err := m.members.putRow(context.Background(), e, store.Node{ID: "ghost", Instance: "i", Address: "127.0.0.1:1", Level: fsm.Level}); err != nil {
+	put := func(row store.Node) error {
+		_, err := e.Proposer.Propose(&fsm.PutNode{Head: e.Head(m.group.store.Counters().Mark), Node: row}).Wait()
+		return err
+	}
+	if err := put(store.Node{ID: "ghost", Instance: "i", Address: "127.0.0.1:1", Level: fsm.Level}); err != nil {
 		t.Fatal(err)
 	}
 	m.eventually("the server of the row is added", func() bool {
-		servers := m.members.configured()
-		s, in := findServer(servers, "ghost")
+		servers := m.members.Configured()
+		s, in := membership.FindServer(servers, "ghost")
 		return in && s.Suffrage == raft.Nonvoter
 	})
-	if o, err := m.members.propose(context.Background(), e, &fsm.RemoveNode{Head: m.members.head(e), ID: "ghost"}); err != nil || o.Code != fsm.CodeOK {
-		t.Fatal(o, err)
+	gone := &fsm.RemoveNode{Head: e.Head(m.group.store.Counters().Mark), ID: "ghost"}
+	if r, err := e.Proposer.Propose(gone).Wait(); err != nil || r.Items[0].Code != fsm.CodeOK {
+		t.Fatal(r, err)
 	}
-	m.eventually("the server without a row is removed", func() bool { servers := m.members.configured(); return len(servers) == 1 })
-	row, _ := m.members.row("n1")
+	m.eventually("the server without a row is removed", func() bool { servers := m.members.Configured(); return len(servers) == 1 })
+	row, _ := m.members.Row("n1")
 	row.Address = "127.0.0.1:2" // moved in the row and not in raft; the node itself then says where it really is
-	if err := m.members.putRow(context.Background(), e, row); err != nil {
+	if err := put(row); err != nil {
 		t.Fatal(err)
 	}
 	m.eventually("row and raft agree", func() bool {
-		r, _ := m.members.row("n1")
-		servers := m.members.configured()
+		r, _ := m.members.Row("n1")
+		servers := m.members.Configured()
 		return r.Address == m.cfg.Listen && string(servers[0].Address) == m.cfg.Listen
 	})
 }

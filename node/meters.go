@@ -133,7 +133,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.diskLimit, float64(d.Limit))
 	}
 	held := scheduler.HoldNone
-	if h := m.n.members.hold(); h != nil {
+	if h := m.n.members.Hold(); h != nil {
 		held = h.Kind
 	}
 	for _, k := range scheduler.HoldKinds() {
@@ -159,7 +159,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 			slots += w.Slots
 		}
 	}
-	m.n.members.eachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
+	m.n.members.EachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
 	gauge(m.slots, float64(busy), "busy")
 	gauge(m.slots, float64(max(0, slots-busy)), "free")
 }

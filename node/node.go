@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -34,7 +36,7 @@ type Node struct {
 	tracker *forward.Tracker
 	forward *forward.Forwarder
 	disk    *diskWatch
-	members *members
+	members *membership.Members
 	started time.Time
 
 	advertise string // how others reach it
@@ -100,17 +102,15 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
 	n.tracker = forward.NewTracker(forward.TrackerOptions{
 		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.paced(time.Second),
-		Why: func(ctx context.Context) string { return n.members.whyNoLeader(ctx) },
+		Why: func(ctx context.Context) string { return n.members.WhyNoLeader(ctx) },
 	})
 	n.group.tracker = n.tracker
-	n.members = newMembers(n)
+	n.members = membership.New(n.membership())
 	n.group.members = n.members
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err
 	}
 	n.disk = newDiskWatch(n)
-	n.group.skew = n.members.skew
-	n.group.standing = n.members.standing
 	if err := n.group.start(cfg.hooks.raftTransport(n.trans)); err != nil {
 		return nil, err
 	}
@@ -120,9 +120,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		n.backend.lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(n.group, e).Run },
 		func(*forward.Epoch) func(context.Context) { return newDeadLog(n.group).run },
-		func(e *forward.Epoch) func(context.Context) {
-			return func(ctx context.Context) { n.members.lead(ctx, e) }
-		},
+		n.members.Lead,
 	}
 	n.group.sayHold()
 	n.forward = forward.New(forward.Options{
@@ -140,10 +138,23 @@ func Open(cfg Config) (_ *Node, err error) {
 	return n, nil
 }
 
+// membership says what this node is, and gives its membership what that stands on.
+func (n *Node) membership() membership.Options {
+	c := &n.cfg
+	return membership.Options{
+		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(), Version: c.Version,
+		Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
+		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker, Flight: n.group.flight,
+		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.dialer, Pace: c.Machine.paced,
+		Disk:      func() client.DiskSpace { return n.disk.last() },
+		ClusterID: c.hooks.clusterID, Where: c.hooks.where, Trusting: c.hooks.trusting,
+	}
+}
+
 // serve answers other nodes' probes, and has everything else answered by the node that can.
 func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == peerPath {
-		n.servePeer(w, r)
+	if r.URL.Path == membership.PeerPath {
+		n.members.ServePeer(w, r)
 		return
 	}
 	n.forward.ServeHTTP(w, r)
@@ -153,9 +164,9 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 func (n *Node) newTransport() (*transport.RaftTransport, error) {
 	layer, err := transport.NewStreamLayer(n.mux.Raft(), transport.StreamOptions{
 		Advertise: n.advertise,
-		Handshake: transport.Handshake{Local: n.members.hello, Check: n.members.check, Expect: n.members.expect},
-		AddressOf: n.members.addressOf,
-		OnRefused: n.members.onRefused,
+		Handshake: transport.Handshake{Local: n.members.Hello, Check: n.members.Check, Expect: n.members.Expect},
+		AddressOf: n.members.AddressOf,
+		OnRefused: n.members.OnRefused,
 		OnError:   n.connError,
 		Dial:      n.cfg.Machine.Dial,
 	})
@@ -237,7 +248,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer endFollow()
 	following.Go(func() { n.tracker.Run(followCtx) })
 	following.Go(func() { n.disk.run(followCtx) })
-	following.Go(func() { n.members.run(followCtx) })
+	following.Go(func() { n.members.Run(followCtx) })
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()
 	leading.Go(func() { n.group.lead.run(leadCtx) })
@@ -260,7 +271,7 @@ func (n *Node) Run(ctx context.Context) error {
 	endWork()
 	working.Wait()
 	if e := n.tracker.Epoch(); e != nil && failure == nil && !n.killed.Load() {
-		n.members.seal(context.Background(), e)
+		n.members.Seal(context.Background(), e)
 	}
 	n.tracker.Yield()
 	endLead()
@@ -294,7 +305,7 @@ func (n *Node) release() error {
 		n.forward.Close()
 	}
 	if n.members != nil {
-		n.members.close()
+		n.members.Close()
 	}
 	var errs []error
 	if n.group != nil && n.group.raft != nil {

@@ -76,14 +76,14 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 	if p.ended.Load() {
 		return refused(errEnded)
 	}
-	if !p.flight.enter() {
+	if !p.flight.Enter() {
 		return refused(raft.ErrRaftShutdown)
 	}
 	out := &proposal{began: time.Now(), done: make(chan struct{})}
 	p.sound.track(out)
 	future := p.raft.Apply(data, p.timeout)
 	go func() {
-		defer p.flight.leave()
+		defer p.flight.Leave()
 		defer close(out.done)
 		out.reply, out.err = resolve(future)
 		if out.err == nil && p.observe != nil {
@@ -133,7 +133,8 @@ type flight struct {
 	empty  chan struct{} // made by land
 }
 
-func (f *flight) enter() bool {
+// Enter says whether raft may be asked; Leave that it has answered.
+func (f *flight) Enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -143,7 +144,8 @@ func (f *flight) enter() bool {
 	return true
 }
 
-func (f *flight) leave() {
+// Leave follows every Enter that said yes.
+func (f *flight) Leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.n--

@@ -148,18 +148,18 @@ func TestVerifyLeaderIsShared(t *testing.T) {
 func TestFlightLandsOnce(t *testing.T) {
 	f := &flight{}
 	for range 2 {
-		if !f.enter() {
+		if !f.Enter() {
 			t.Fatal("closed")
 		}
 	}
 	if f.land(time.Millisecond) {
 		t.Error("landed with two out")
 	}
-	if f.enter() {
+	if f.Enter() {
 		t.Error("it let another one in")
 	}
-	f.leave()
-	f.leave()
+	f.Leave()
+	f.Leave()
 	if !f.land(time.Second) {
 		t.Error("not landed")
 	}

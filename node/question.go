@@ -40,14 +40,14 @@ func (q *question) ask(ctx context.Context, p *proposer, put func() error) error
 }
 
 func (q *question) beginLocked(a *asking, p *proposer, put func() error) {
-	if p.ended.Load() || !p.flight.enter() {
+	if p.ended.Load() || !p.flight.Enter() {
 		a.err = errEnded
 		close(a.done)
 		return
 	}
 	q.under = a
 	go func() {
-		defer p.flight.leave()
+		defer p.flight.Leave()
 		a.err = put()
 		close(a.done)
 		q.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/membership"
 )
 
 func (c *cluster) stopAll() {
@@ -54,10 +55,10 @@ func TestRecoverMovedMajority(t *testing.T) {
 	c.awaitVoters(3)
 	for _, m := range c.members {
 		m.eventually("everybody's address is known", func() bool {
-			servers := m.members.servers()
+			servers := m.members.Servers()
 			for id, addr := range peers {
-				r, _ := m.members.row(id)
-				if s, _ := findServer(servers, id); r.Address != addr || string(s.Address) != addr || m.members.override(id) != "" {
+				r, _ := m.members.Row(id)
+				if s, _ := membership.FindServer(servers, id); r.Address != addr || string(s.Address) != addr || m.members.Override(id) != "" {
 					return false
 				}
 			}
@@ -138,7 +139,7 @@ func TestRecoverAlone(t *testing.T) {
 		err := old.backend.Ready()
 		return err != nil && strings.Contains(err.Error(), "epoch")
 	})
-	if err := m.members.check(old.members.hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
+	if err := m.members.Check(old.members.Hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
 		t.Errorf("%v", err)
 	}
 	old.stop()

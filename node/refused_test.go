@@ -73,7 +73,7 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 		wiped.open(t)
 		if rules {
 			wiped.eventually("it says why", func() bool {
-				err := wiped.members.ready()
+				err := wiped.members.Ready()
 				return err != nil && strings.Contains(err.Error(), "another data directory") && strings.Contains(err.Error(), "carillon cluster remove "+wiped.id())
 			})
 			if behind.leads() {
@@ -137,7 +137,7 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		a.eventually("one side has a leader", side(a, b))
 		if rules {
 			clone.eventually("the copy says why", func() bool {
-				err := clone.members.ready()
+				err := clone.members.Ready()
 				return err != nil && strings.Contains(err.Error(), "copied")
 			})
 			if side(x, clone)() {
@@ -230,7 +230,7 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 		others[0].eventually("the others have a leader", func() bool { return others[0].leads() || others[1].leads() })
 		if rules {
 			for _, x := range others {
-				if err := m.members.check(x.members.hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
+				if err := m.members.Check(x.members.Hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
 					t.Errorf("%v", err)
 				}
 			}

@@ -84,11 +84,11 @@ func TestStandingOfANode(t *testing.T) {
 	} {
 		n := good
 		x.change(&n)
-		if leaving, err := lead.members.standing(x.worker, n); (err != nil) != x.refused || leaving {
+		if leaving, err := lead.members.Standing(x.worker, n); (err != nil) != x.refused || leaving {
 			t.Errorf("%s: %v %v", name, leaving, err)
 		}
 	}
-	if leaving, err := lead.members.standing(removed.id(), gone); err != nil || !leaving {
+	if leaving, err := lead.members.Standing(removed.id(), gone); err != nil || !leaving {
 		t.Errorf("removed: %v %v", leaving, err)
 	}
 	sched := lead.tracker.Epoch().Scheduler

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -28,7 +29,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	now := g.now()
 	_, leader := g.raft.LeaderWithID()
 	s := client.Status{
-		Node: n.cfg.NodeID, Version: n.cfg.Version, State: stateName(g.raft.State()), Leader: string(leader), Term: g.raft.CurrentTerm(),
+		Node: n.cfg.NodeID, Version: n.cfg.Version, State: membership.StateName(g.raft.State()), Leader: string(leader), Term: g.raft.CurrentTerm(),
 		Now: job.Instant(now), StartedAt: job.At(n.started), Raft: raftStats(g),
 		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: n.ownDisk(), Skipped: skipped(n.dir.Skips),
 	}
@@ -37,20 +38,20 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		s.Ready = true
 	case job.CodeOf(err) == job.CodeNoLeader:
 		if s.NotReady = "nobody leads right now"; leader == "" {
-			if why := n.members.whyNoLeader(ctx); why != "" {
+			if why := n.members.WhyNoLeader(ctx); why != "" {
 				s.NotReady = "nobody leads: " + why
 			}
 		}
 	default:
 		s.NotReady = err.Error()
 	}
-	for _, m := range n.servers() {
+	for _, m := range n.members.Servers() {
 		addr := string(m.Address)
 		if string(m.ID) == n.cfg.NodeID {
 			addr = string(n.trans.LocalAddr()) // where it is now, not where it was when it joined
 		}
 		mb := client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
-		n.members.describe(&mb, g.store.Counters().Index)
+		n.members.Describe(&mb, g.store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
 	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
@@ -122,18 +123,6 @@ func dueWork(v *store.View, now int64) (backlog int64, next job.Instant, err err
 	return backlog, job.Instant(at), nil
 }
 
-func stateName(s raft.RaftState) string {
-	switch s {
-	case raft.Leader:
-		return "leader"
-	case raft.Candidate:
-		return "candidate"
-	case raft.Follower:
-		return "follower"
-	}
-	return "stopped"
-}
-
 func suffrage(s raft.ServerSuffrage) string {
 	if s == raft.Voter {
 		return "voter"
@@ -174,21 +163,21 @@ func (b *backend) working() error {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	}
 	if e := b.g.tracker.Epoch(); e != nil {
-		if h := b.n.members.ownHold(e); h != nil {
-			return h.err()
+		if h := b.n.members.OwnHold(e); h != nil {
+			return h.Err()
 		}
 		return e.Scheduler.Ready()
 	}
-	if err := b.n.members.ready(); err != nil {
+	if err := b.n.members.Ready(); err != nil {
 		return err
 	}
 	if _, id := b.g.raft.LeaderWithID(); id != "" && string(id) != b.n.cfg.NodeID {
-		if h := b.n.members.hold(); h != nil {
-			return h.err() // every node says so: requests land anywhere
+		if h := b.n.members.Hold(); h != nil {
+			return h.Err() // every node says so: requests land anywhere
 		}
 		return nil
 	}
-	return forward.ErrNoQuorum(b.n.members.trouble.known())
+	return forward.ErrNoQuorum(b.n.members.Missing())
 }
 
 // ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be able to do this.

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -27,7 +28,7 @@ func (b *backend) troubles(ctx context.Context, s *client.Status) []client.Troub
 	if s.Leader == "" {
 		out = append(out, b.leaderless(ctx))
 	}
-	if h := b.n.members.hold(); h != nil {
+	if h := b.n.members.Hold(); h != nil {
 		out = append(out, client.Trouble{Code: client.TroubleHold, Node: s.Leader, Since: s.Now - job.Instant(h.ForMS),
 			Text: h.Text + "; nothing is started or created", Remedy: h.Remedy})
 	}
@@ -51,7 +52,7 @@ func (b *backend) troubles(ctx context.Context, s *client.Status) []client.Troub
 // leaderless is why no node leads.
 func (b *backend) leaderless(ctx context.Context) client.Trouble {
 	t := client.Trouble{Code: client.TroubleNoLeader, Text: "no node leads; an election is under way", Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
-	if why := b.n.members.whyNoLeader(ctx); why != "" {
+	if why := b.n.members.WhyNoLeader(ctx); why != "" {
 		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
 	}
 	return t
@@ -74,7 +75,7 @@ func (b *backend) notReady(s *client.Status, others []client.Trouble) []client.T
 }
 
 // lagWorth is how many entries a member may be behind without being mentioned.
-const lagWorth = 10 * promoteLag
+const lagWorth = 10 * membership.PromoteLag
 
 // memberTroubles are what the leader sees of the members.
 func (b *backend) memberTroubles(s *client.Status) (out []client.Trouble) {
@@ -101,7 +102,7 @@ func (b *backend) memberTroubles(s *client.Status) (out []client.Trouble) {
 			out = append(out, client.Trouble{Code: client.TroubleMember, Node: m.ID, Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
 		}
 		if m.SkewMS != nil {
-			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > fitSkew {
+			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > membership.FitSkew {
 				out = append(out, client.Trouble{Code: client.TroubleClock, Node: m.ID, Remedy: "set the clock of that machine right",
 					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
 			}

@@ -170,7 +170,7 @@ func TestWorkerOfACutOffNode(t *testing.T) {
 
 	m.link.noRaft.Store(true) // so that it does not hear it from raft
 	m.eventually("it is removed", func() bool { return c.op("remove", m.id()).status == 204 })
-	m.eventually("it knows that it was removed", m.members.isRemoved)
+	m.eventually("it knows that it was removed", m.members.Removed)
 	m.eventually("its worker is gone", func() bool {
 		e := c.leader().tracker.Epoch()
 		if e == nil {

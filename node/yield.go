@@ -25,14 +25,14 @@ func (n *Node) yield() {
 	}
 	began := time.Now()
 	done := make(chan error, 1)
-	if !n.group.flight.enter() {
+	if !n.group.flight.Enter() {
 		return
 	}
 	go func() {
-		defer n.group.flight.leave()
+		defer n.group.flight.Leave()
 		var err error
 		for tries := 0; tries < 3 && r.State() == raft.Leader && time.Since(began) < yieldTimeout/2; tries++ {
-			if s, ok := findServer(n.servers(), n.members.successor()); ok && tries == 0 {
+			if s, ok := n.members.Successor(); ok && tries == 0 {
 				err = r.LeadershipTransferToServer(s.ID, s.Address).Error()
 			} else {
 				err = r.LeadershipTransfer().Error()
@@ -60,7 +60,7 @@ func (n *Node) yield() {
 
 // alone says whether there is no other voter.
 func (n *Node) alone() bool {
-	for _, s := range n.servers() {
+	for _, s := range n.members.Servers() {
 		if s.Suffrage == raft.Voter && string(s.ID) != n.cfg.NodeID {
 			return false
 		}

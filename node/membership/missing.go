@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"context"
@@ -25,11 +25,9 @@ const (
 	troubleKept = 5 * time.Second
 )
 
-// servers is the raft configuration as this node has it, with the addresses at which the servers are now.
-func (n *Node) servers() []raft.Server { return n.members.servers() }
-
-// known is the reason without asking anybody: a health check must not wait for nodes that hang. follow asks while nobody leads.
-func (t *trouble) known() string {
+// Missing is WhyNoLeader without asking: a health check must not wait for nodes that hang. follow asks while no node leads.
+func (m *Members) Missing() string {
+	t := &m.trouble
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if time.Since(t.asked) > troubleKept {
@@ -38,8 +36,8 @@ func (t *trouble) known() string {
 	return t.text
 }
 
-// whyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under way.
-func (m *members) whyNoLeader(ctx context.Context) string {
+// WhyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under way.
+func (m *Members) WhyNoLeader(ctx context.Context) string {
 	t := &m.trouble
 	select {
 	case <-t.asking:
@@ -58,7 +56,7 @@ func (m *members) whyNoLeader(ctx context.Context) string {
 	var wg sync.WaitGroup
 	missing := map[string]bool{}
 	voters := 0
-	servers := m.servers()
+	servers := m.Servers()
 	for _, s := range servers {
 		if s.Suffrage != raft.Voter {
 			continue
@@ -68,7 +66,7 @@ func (m *members) whyNoLeader(ctx context.Context) string {
 			continue
 		}
 		wg.Go(func() {
-			if _, err := m.probe(context.WithoutCancel(ctx), string(s.Address)); err != nil {
+			if _, err := m.Probe(context.WithoutCancel(ctx), string(s.Address)); err != nil {
 				mu.Lock()
 				missing[string(s.ID)] = true
 				mu.Unlock()

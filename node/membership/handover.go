@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"cmp"
@@ -21,9 +21,9 @@ import (
 // is almost full, so it may not create. Raft elects whoever has the log, and asks for neither.
 
 const (
-	// fitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well inside of what makes
+	// FitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well inside of what makes
 	// a leader hold, so that an error of the measurement does not send the leadership round.
-	fitSkew = scheduler.MaxSkew / 2
+	FitSkew = scheduler.MaxSkew / 2
 	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different things (a link that
 	// is slow one way, two disks near their limits) it would go round between them and nothing would be done at all.
 	passOnEvery = 10 * time.Minute
@@ -38,8 +38,8 @@ const (
 
 // The reasons for which a leader hands over by itself.
 const (
-	unfitClock = "clock"
-	unfitDisk  = "disk"
+	UnfitClock = "clock"
+	UnfitDisk  = "disk"
 )
 
 // handover is what a leader does about being unfit.
@@ -53,31 +53,32 @@ type handover struct {
 	passedOn time.Time            // when this node last handed over by itself
 }
 
-func (m *members) handoverState() string {
+// HandoverState is what a leader that is unfit does about it, in words.
+func (m *Members) HandoverState() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.handover.state
 }
 
 // unfit says why another node should lead, "" if none should; flaps says that this node's clock cannot even be measured.
-func (m *members) unfit(e *forward.Epoch) (why string, flaps bool) {
-	d, known := m.skew()
+func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
+	d, known := m.Skew()
 	c := e.Scheduler.Clock()
 	flaps = c.Kind == scheduler.HoldJumped && c.For > keepsJumping
 	switch {
-	case known && (d.Abs() > scheduler.MaxSkew || flaps || c.Kind == scheduler.HoldJumped && d.Abs() > fitSkew):
+	case known && (d.Abs() > scheduler.MaxSkew || flaps || c.Kind == scheduler.HoldJumped && d.Abs() > FitSkew):
 		if mutant.On(mutant.KeepLeading) {
 			return "", false
 		}
-		return unfitClock, flaps
-	case m.n.disk.last().Low:
-		return unfitDisk, false
+		return UnfitClock, flaps
+	case m.o.Disk().Low:
+		return UnfitDisk, false
 	}
 	return "", false
 }
 
 // plan is who should lead instead of this node and why, or what keeps it from handing over.
-func (m *members) plan(e *forward.Epoch) (heir, why, kept string) {
+func (m *Members) plan(e *forward.Epoch) (heir, why, kept string) {
 	why, flaps := m.unfit(e)
 	if why == "" {
 		return "", "", ""
@@ -99,7 +100,7 @@ func (m *members) plan(e *forward.Epoch) (heir, why, kept string) {
 
 // review is called after every look at the members. It returns who is to lead instead of this node, and why, once two looks in a row
 // agreed; again asks for the second one soon.
-func (m *members) review(e *forward.Epoch) (heir, why string, again bool) {
+func (m *Members) review(e *forward.Epoch) (heir, why string, again bool) {
 	heir, why, kept := m.plan(e)
 	if heir == "" {
 		m.decide(kept, false)
@@ -112,7 +113,7 @@ func (m *members) review(e *forward.Epoch) (heir, why string, again bool) {
 }
 
 // decide notes what is being done, and how many looks in a row found somebody to hand over to.
-func (m *members) decide(state string, found bool) int {
+func (m *Members) decide(state string, found bool) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := &m.handover
@@ -137,10 +138,10 @@ type candidate struct {
 }
 
 // candidates are the other voters that answer and keep up and whose clocks are known, and why the rest are none.
-func (m *members) candidates() (out []candidate, rest []string) {
+func (m *Members) candidates() (out []candidate, rest []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, s := range m.configured() {
+	for _, s := range m.Configured() {
 		id := string(s.ID)
 		if s.Suffrage != raft.Voter || id == m.id() {
 			continue
@@ -165,7 +166,7 @@ func (m *members) candidates() (out []candidate, rest []string) {
 }
 
 // distance is how far the clock of a voter is from those of a majority, itself included. The lock is held.
-func (m *members) distance(id string) (time.Duration, bool) {
+func (m *Members) distance(id string) (time.Duration, bool) {
 	its, ok := m.offset(id)
 	if id == m.id() {
 		its, ok = 0, true
@@ -175,7 +176,7 @@ func (m *members) distance(id string) (time.Duration, bool) {
 	}
 	var offsets []time.Duration
 	voters := 0
-	for _, s := range m.configured() {
+	for _, s := range m.Configured() {
 		if s.Suffrage != raft.Voter {
 			continue
 		}
@@ -192,9 +193,9 @@ func (m *members) distance(id string) (time.Duration, bool) {
 }
 
 // heir is the voter that should lead instead of this node, or why there is none.
-func (m *members) heir(why string, flaps bool) (id, none string) {
+func (m *Members) heir(why string, flaps bool) (id, none string) {
 	list, rest := m.candidates()
-	own, _ := m.skew()
+	own, _ := m.Skew()
 	fit, unfit := sift(list, why, own, flaps)
 	if len(fit) > 0 {
 		return slices.MinFunc(fit, byFitness).id, ""
@@ -211,13 +212,13 @@ func (m *members) heir(why string, flaps bool) (id, none string) {
 func sift(list []candidate, why string, own time.Duration, flaps bool) (fit []candidate, rest []string) {
 	for _, c := range list {
 		switch {
-		case mutant.On(mutant.WrongHeir) && why == unfitClock:
+		case mutant.On(mutant.WrongHeir) && why == UnfitClock:
 			fit = append(fit, c)
-		case c.off.Abs() > fitSkew:
+		case c.off.Abs() > FitSkew:
 			rest = append(rest, fmt.Sprintf("the clock of %s differs by %s from the majority's", c.id, c.off.Round(100*time.Millisecond)))
-		case why == unfitClock && !flaps && c.off.Abs() >= own.Abs():
+		case why == UnfitClock && !flaps && c.off.Abs() >= own.Abs():
 			rest = append(rest, "the clock of "+c.id+" is no nearer to the majority's")
-		case why == unfitDisk && !roomy(c.disk):
+		case why == UnfitDisk && !roomy(c.disk):
 			rest = append(rest, c.id+" has too little room as well")
 		default:
 			fit = append(fit, c)
@@ -241,43 +242,52 @@ func byFitness(a, b candidate) int {
 		cmp.Compare(a.off.Abs(), b.off.Abs()), cmp.Compare(a.id, b.id))
 }
 
+// Heir is the node that a leader which is unfit is about to hand over to; "": none.
+func (m *Members) Heir(e *forward.Epoch) string {
+	heir, _, _ := m.plan(e)
+	return heir
+}
+
 // roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a moment.
 func roomy(d client.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
 
+// Successor is the voter that should lead after a planned transfer to no node in particular.
+func (m *Members) Successor() (raft.Server, bool) { return FindServer(m.Servers(), m.successor()) }
+
 // successor is who should lead after a planned transfer to no node in particular, "" if no node is known to be fit.
-func (m *members) successor() string {
+func (m *Members) successor() string {
 	list, _ := m.candidates()
-	list = slices.DeleteFunc(list, func(c candidate) bool { return c.off.Abs() > fitSkew })
+	list = slices.DeleteFunc(list, func(c candidate) bool { return c.off.Abs() > FitSkew })
 	if len(list) == 0 {
 		return ""
 	}
 	return slices.MinFunc(list, byFitness).id
 }
 
-// checkClock refuses to let a node lead whose clock is known to be wrong, or is not known: it would hold.
-func (m *members) checkClock(id string) error {
+// CheckClock refuses to let a node lead whose clock is known to be wrong, or is not known: it would hold.
+func (m *Members) CheckClock(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch d, known := m.distance(id); {
 	case !known:
 		return job.Errorf(job.CodeState, "bring the other nodes back first, or repeat it with --force (\"force\": true)",
 			"how far the clock of node %s is from the majority's is not known; a leader with a wrong clock holds", id)
-	case d.Abs() > fitSkew:
+	case d.Abs() > FitSkew:
 		return job.Errorf(job.CodeState, "set its clock right, choose another node, or repeat it with --force (\"force\": true)",
 			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: beyond %s a leader holds, and nothing would run",
-			id, d.Round(time.Millisecond), fitSkew, scheduler.MaxSkew)
+			id, d.Round(time.Millisecond), FitSkew, scheduler.MaxSkew)
 	}
 	return nil
 }
 
 // handTo hands the leadership to a member because this node is unfit. The lock of changes is held.
-func (m *members) handTo(ctx context.Context, e *forward.Epoch, id, why string) {
-	s, ok := findServer(m.servers(), id)
+func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) {
+	s, ok := FindServer(m.Servers(), id)
 	if now, _, _ := m.plan(e); !ok || now != id {
 		return // its clock was put right, or its disk has room, since the last look
 	}
 	m.log("handing over the leadership", "to", id, "reason", why, "term", e.Term)
-	m.seal(ctx, e)
+	m.Seal(ctx, e)
 	// It is told first: it must know that it was handed the leadership, or two unfit nodes would hand it to each other.
 	_, err := m.probeAs(ctx, string(s.Address), e.Term, &notice{Succeed: why})
 	if err == nil {
@@ -307,15 +317,15 @@ func (m *members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 	m.log("handing over the leadership failed", "to", id, "reason", why, "error", err, "again_in", pause)
 }
 
-// seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that may not stamp
+// Seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that may not stamp
 // does not: for it the time since its last stamp was one.
-func (m *members) seal(ctx context.Context, e *forward.Epoch) {
+func (m *Members) Seal(ctx context.Context, e *forward.Epoch) {
 	if mutant.On(mutant.NoSeal) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	if err := e.Scheduler.CommitStamp(ctx); err != nil {
-		m.n.cfg.Logger.Debug("no stamp before the transfer", "error", err)
+		m.o.Logger.Debug("no stamp before the transfer", "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"encoding/json"
@@ -19,19 +19,20 @@ const headerLeaderTerm = "Carillon-Leader-Term"
 // notice is what a leader tells the members with its probes, if there is something to tell: every node answers health checks and
 // status requests, also one that is well itself while its leader holds.
 type notice struct {
-	Hold    *holdNotice `json:"hold,omitempty"`
+	Hold    *HoldNotice `json:"hold,omitempty"`
 	Succeed string      `json:"succeed,omitempty"` // who reads this is to lead next; why this leader hands over
 }
 
-// holdNotice is why the leader holds. Times are durations: the clock that is in doubt is the leader's own.
-type holdNotice struct {
+// HoldNotice is why the leader holds. Times are durations: the clock that is in doubt is the leader's own.
+type HoldNotice struct {
 	Kind   scheduler.HoldKind `json:"kind"`
 	Text   string             `json:"text"`
 	Remedy string             `json:"remedy"`
 	ForMS  int64              `json:"for_ms"`
 }
 
-func (h *holdNotice) err() error { return job.Errorf(job.CodeNotReady, h.Remedy, "%s", h.Text) }
+// Err is what requests are answered with meanwhile.
+func (h *HoldNotice) Err() error { return job.Errorf(job.CodeNotReady, h.Remedy, "%s", h.Text) }
 
 // told is the last notice of a leader.
 type told struct {
@@ -48,12 +49,12 @@ const (
 	maxNotice     = 16 << 10
 )
 
-func (m *members) fresh(at time.Time) bool {
-	return !at.IsZero() && time.Since(at) < max(m.n.cfg.Machine.paced(noticeAge), 3*m.n.cfg.Members.Interval)
+func (m *Members) fresh(at time.Time) bool {
+	return !at.IsZero() && time.Since(at) < max(m.o.Pace(noticeAge), 3*m.o.Interval)
 }
 
 // hear takes what a leader says with its probe.
-func (m *members) hear(r *http.Request) {
+func (m *Members) hear(r *http.Request) {
 	term, err := strconv.ParseUint(r.Header.Get(headerLeaderTerm), 10, 64)
 	if err != nil {
 		return
@@ -78,10 +79,10 @@ func (m *members) hear(r *http.Request) {
 }
 
 // succession says why this node was handed its leadership of a term, "" if it was elected without that.
-func (m *members) succession(term uint64) string {
+func (m *Members) succession(term uint64) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.told.term >= term || time.Since(m.told.at) > m.n.cfg.Machine.paced(successionAge) {
+	if m.told.term >= term || time.Since(m.told.at) > m.o.Pace(successionAge) {
 		return ""
 	}
 	return m.told.Succeed
@@ -90,11 +91,11 @@ func (m *members) succession(term uint64) string {
 // successionAge is how long after being asked to a node takes over, at most.
 const successionAge = 30 * time.Second
 
-// hold is why the leader holds, as far as this node knows, nil if it does not: its own scheduler's word if it leads, otherwise the
+// Hold is why the leader holds, as far as this node knows, nil if it does not: its own scheduler's word if it leads, otherwise the
 // leader's last notice.
-func (m *members) hold() *holdNotice {
-	if e := m.g.tracker.Epoch(); e != nil {
-		return m.ownHold(e)
+func (m *Members) Hold() *HoldNotice {
+	if e := m.o.Tracker.Epoch(); e != nil {
+		return m.OwnHold(e)
 	}
 	r := m.raft.Load()
 	if r == nil {
@@ -111,22 +112,22 @@ func (m *members) hold() *holdNotice {
 	return &h
 }
 
-// ownHold is why this leader holds because of its clock.
-func (m *members) ownHold(e *forward.Epoch) *holdNotice {
+// OwnHold is why this leader holds because of its clock.
+func (m *Members) OwnHold(e *forward.Epoch) *HoldNotice {
 	c := e.Scheduler.Clock()
 	if c.Kind == scheduler.HoldNone || c.For < announceAfter && (c.Kind == scheduler.HoldUnknown || c.Kind == scheduler.HoldBehind) {
 		return nil
 	}
-	h := &holdNotice{Kind: c.Kind, Text: strings.Replace(c.Why, "the leader", "the leader "+m.id(), 1), Remedy: c.Remedy, ForMS: c.For.Milliseconds()}
-	if doing := m.handoverState(); doing != "" {
+	h := &HoldNotice{Kind: c.Kind, Text: strings.Replace(c.Why, "the leader", "the leader "+m.id(), 1), Remedy: c.Remedy, ForMS: c.For.Milliseconds()}
+	if doing := m.HandoverState(); doing != "" {
 		h.Text += "; " + doing
 	}
 	return h
 }
 
 // says is what this leader tells the others now, nil if there is nothing to tell.
-func (m *members) says(e *forward.Epoch) *notice {
-	if h := m.ownHold(e); h != nil {
+func (m *Members) says(e *forward.Epoch) *notice {
+	if h := m.OwnHold(e); h != nil {
 		return &notice{Hold: h}
 	}
 	return nil

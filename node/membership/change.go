@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
@@ -18,15 +19,7 @@ import (
 
 // This file is how the leader changes who the members are. How it looks after them is in settle.go.
 
-// leading is the current leadership. Nobody waits here: who asks for a change of the membership can ask again.
-func (m *members) leading() (*forward.Epoch, error) {
-	if e := m.g.tracker.Epoch(); e != nil {
-		return e, nil
-	}
-	return nil, forward.ErrNoLeader()
-}
-
-func (m *members) rowOf(rq client.JoinRequest) store.Node {
+func (m *Members) rowOf(rq client.JoinRequest) store.Node {
 	return store.Node{ID: rq.NodeID, Instance: rq.InstanceID, Address: rq.Address, Version: rq.Version, Level: rq.Level, Slots: rq.Slots, Tags: rq.Tags}
 }
 
@@ -36,16 +29,16 @@ func differs(have, want store.Node) bool {
 }
 
 // head is the stamp of a command about members. It is the scheduler's if that trusts its clock; otherwise it does not move the mark.
-func (m *members) head(e *forward.Epoch) fsm.Head {
+func (m *Members) head(e *forward.Epoch) fsm.Head {
 	now, err := e.Scheduler.Stamp()
 	if err != nil {
-		now = m.g.store.Counters().Mark
+		now = m.o.Store.Counters().Mark
 	}
 	return e.Head(now)
 }
 
 // propose enters a command about one member. A leader with a clock that it does not trust may do this.
-func (m *members) propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error) {
+func (m *Members) propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error) {
 	f := e.Proposer.Propose(cmd)
 	type answer struct {
 		reply *fsm.Reply
@@ -67,17 +60,23 @@ func (m *members) propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.O
 	}
 }
 
-func (m *members) putRow(ctx context.Context, e *forward.Epoch, row store.Node) error {
+func (m *Members) putRow(ctx context.Context, e *forward.Epoch, row store.Node) error {
 	o, err := m.propose(ctx, e, &fsm.PutNode{Head: m.head(e), Node: row})
 	if err != nil {
 		return err
 	}
-	return outcomeError(o, row.ID)
+	switch o.Code {
+	case fsm.CodeOK:
+		return nil
+	case fsm.CodeRefused:
+		return job.Errorf(job.CodeState, "", "%s", o.Text)
+	}
+	return job.Errorf(job.CodeUnavailable, "try again", "the state moved; nothing was changed (%d)", o.Code)
 }
 
 // reconfigure changes raft's configuration. Raft could be told which one was looked at, but does not tell its index; so this relies on
 // the lock, and on settle for what another leader did in between.
-func (m *members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Future) error {
+func (m *Members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Future) error {
 	err := m.await(ctx, func(r *raft.Raft) error { return do(r).Error() })
 	switch {
 	case err == nil:
@@ -89,13 +88,13 @@ func (m *members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Fu
 }
 
 // await asks raft for something that cannot be given up, and waits for the answer for as long as ctx allows.
-func (m *members) await(ctx context.Context, ask func(*raft.Raft) error) error {
-	if !m.g.flight.enter() {
+func (m *Members) await(ctx context.Context, ask func(*raft.Raft) error) error {
+	if !m.o.Flight.Enter() {
 		return raft.ErrRaftShutdown
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer m.g.flight.leave()
+		defer m.o.Flight.Leave()
 		done <- ask(m.raft.Load())
 	}()
 	select {
@@ -107,31 +106,31 @@ func (m *members) await(ctx context.Context, ask func(*raft.Raft) error) error {
 }
 
 // add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address (pitfalls 41).
-func (m *members) add(ctx context.Context, row store.Node) error {
+func (m *Members) add(ctx context.Context, row store.Node) error {
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.AddNonvoter(raft.ServerID(row.ID), raft.ServerAddress(row.Address), 0, m.g.cfg.Raft.ApplyTimeout)
+		return r.AddNonvoter(raft.ServerID(row.ID), raft.ServerAddress(row.Address), 0, m.o.ApplyTimeout)
 	})
 }
 
-func (m *members) demote(ctx context.Context, s raft.Server) error {
+func (m *Members) demote(ctx context.Context, s raft.Server) error {
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.DemoteVoter(s.ID, 0, m.g.cfg.Raft.ApplyTimeout)
+		return r.DemoteVoter(s.ID, 0, m.o.ApplyTimeout)
 	})
 }
 
 // drop marks a member's row and takes its server out.
-func (m *members) drop(ctx context.Context, e *forward.Epoch, id string) error {
-	if r, ok := m.row(id); ok && !r.Removed {
+func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
+	if r, ok := m.Row(id); ok && !r.Removed {
 		if _, err := m.propose(ctx, e, &fsm.RemoveNode{Head: m.head(e), ID: id, Instance: r.Instance}); err != nil {
 			return err
 		}
 	}
-	servers := m.configured()
-	if _, in := findServer(servers, id); !in {
+	servers := m.Configured()
+	if _, in := FindServer(servers, id); !in {
 		return nil
 	}
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.RemoveServer(raft.ServerID(id), 0, m.g.cfg.Raft.ApplyTimeout)
+		return r.RemoveServer(raft.ServerID(id), 0, m.o.ApplyTimeout)
 	})
 }
 
@@ -145,8 +144,8 @@ type subject struct {
 }
 
 // on does something to one member, with nobody else changing the membership meanwhile.
-func (m *members) on(ctx context.Context, id string, do func(subject) error) error {
-	e, err := m.leading()
+func (m *Members) on(ctx context.Context, id string, do func(subject) error) error {
+	e, err := m.o.Tracker.Leading()
 	if err != nil {
 		return err
 	}
@@ -154,12 +153,12 @@ func (m *members) on(ctx context.Context, id string, do func(subject) error) err
 		return err
 	}
 	defer m.unlock()
-	t := subject{e: e, servers: m.configured()}
+	t := subject{e: e, servers: m.Configured()}
 	var in bool
-	if t.server, in = findServer(t.servers, id); !in {
+	if t.server, in = FindServer(t.servers, id); !in {
 		return job.Errorf(job.CodeNotFound, "`carillon cluster members` lists them", "the cluster has no node %q", id)
 	}
-	t.row, _ = m.row(id)
+	t.row, _ = m.Row(id)
 	m.probeAll(ctx, e)
 	m.mu.Lock()
 	if p := m.peers[id]; p != nil {
@@ -170,7 +169,7 @@ func (m *members) on(ctx context.Context, id string, do func(subject) error) err
 }
 
 // Remove implements api.Cluster.
-func (m *members) Remove(ctx context.Context, id string) error {
+func (m *Members) Remove(ctx context.Context, id string) error {
 	err := m.on(ctx, id, func(t subject) error {
 		if err := m.quorumWithout(t.servers, id); err != nil {
 			return err
@@ -178,17 +177,17 @@ func (m *members) Remove(ctx context.Context, id string) error {
 		if id == m.id() {
 			return m.handOver(ctx, func(c *client.Client) error { return c.RemoveNode(ctx, id) })
 		}
-		m.n.cfg.Logger.Info("removing a member, as asked", "node", id)
+		m.o.Logger.Info("removing a member, as asked", "node", id)
 		return m.drop(ctx, t.e, id)
 	})
-	if r, ok := m.row(id); ok && r.Removed && job.CodeOf(err) == job.CodeNotFound {
+	if r, ok := m.Row(id); ok && r.Removed && job.CodeOf(err) == job.CodeNotFound {
 		return nil // done before
 	}
 	return err
 }
 
 // Promote implements api.Cluster.
-func (m *members) Promote(ctx context.Context, id string) error {
+func (m *Members) Promote(ctx context.Context, id string) error {
 	return m.on(ctx, id, func(t subject) error {
 		if t.server.Suffrage != raft.Voter {
 			switch {
@@ -202,13 +201,13 @@ func (m *members) Promote(ctx context.Context, id string) error {
 			return err
 		}
 		return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-			return r.AddVoter(t.server.ID, t.server.Address, 0, m.g.cfg.Raft.ApplyTimeout)
+			return r.AddVoter(t.server.ID, t.server.Address, 0, m.o.ApplyTimeout)
 		})
 	})
 }
 
 // Demote implements api.Cluster. The row keeps the wish: otherwise the leader would promote it again at once.
-func (m *members) Demote(ctx context.Context, id string) error {
+func (m *Members) Demote(ctx context.Context, id string) error {
 	return m.on(ctx, id, func(t subject) error {
 		if err := m.quorumWithout(t.servers, id); err != nil {
 			return err
@@ -224,7 +223,7 @@ func (m *members) Demote(ctx context.Context, id string) error {
 }
 
 // setStandby writes into a member's row whether it should stay without a vote.
-func (m *members) setStandby(ctx context.Context, t subject, standby bool) error {
+func (m *Members) setStandby(ctx context.Context, t subject, standby bool) error {
 	if t.row.ID == "" || t.row.Removed {
 		return job.Errorf(job.CodeState, "wait until it has announced itself", "node %s has no row yet", t.server.ID)
 	}
@@ -236,8 +235,8 @@ func (m *members) setStandby(ctx context.Context, t subject, standby bool) error
 }
 
 // Transfer implements api.Cluster. A node with a wrong clock gets the leadership only by force: it would hold.
-func (m *members) Transfer(ctx context.Context, id string, force bool) error {
-	e, err := m.leading()
+func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
+	e, err := m.o.Tracker.Leading()
 	if err != nil || id == m.id() {
 		return err
 	}
@@ -250,11 +249,11 @@ func (m *members) Transfer(ctx context.Context, id string, force bool) error {
 				return job.Errorf(job.CodeState, "choose another", "node %s does not answer", id)
 			}
 			if !force {
-				if err := m.checkClock(id); err != nil {
+				if err := m.CheckClock(id); err != nil {
 					return err
 				}
 			}
-			m.seal(ctx, e)
+			m.Seal(ctx, e)
 			return m.transfer(ctx, id, transferTries)
 		})
 	}
@@ -262,17 +261,17 @@ func (m *members) Transfer(ctx context.Context, id string, force bool) error {
 		return err
 	}
 	defer m.unlock()
-	if len(m.configured()) < 2 {
+	if len(m.Configured()) < 2 {
 		return job.Errorf(job.CodeState, "let another node join first", "there is no other node to hand the leadership to")
 	}
 	m.probeAll(ctx, e)
 	to := m.successor()
 	if to == "" && !force {
-		_, rest := m.heir(unfitClock, true)
+		_, rest := m.heir(UnfitClock, true)
 		return job.Errorf(job.CodeState, "set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)", "the leadership stays here: %s",
 			cmp.Or(rest, "no other node votes"))
 	}
-	m.seal(ctx, e)
+	m.Seal(ctx, e)
 	return m.transfer(ctx, to, transferTries)
 }
 
@@ -280,15 +279,15 @@ func (m *members) Transfer(ctx context.Context, id string, force bool) error {
 const transferTries = 5
 
 // transfer hands the leadership on and waits until another node has it. Without an id raft chooses the one with the most of the log.
-func (m *members) transfer(ctx context.Context, id string, tries int) error {
+func (m *Members) transfer(ctx context.Context, id string, tries int) error {
 	var err error
 	for range tries {
 		err = m.await(ctx, func(r *raft.Raft) error {
 			if id == "" {
 				return r.LeadershipTransfer().Error()
 			}
-			servers := m.configured()
-			s, _ := findServer(servers, id)
+			servers := m.Configured()
+			s, _ := FindServer(servers, id)
 			return r.LeadershipTransferToServer(s.ID, s.Address).Error()
 		})
 		if err == nil || ctx.Err() != nil || m.raft.Load().State() != raft.Leader {
@@ -298,36 +297,32 @@ func (m *members) transfer(ctx context.Context, id string, tries int) error {
 	if err != nil && m.raft.Load().State() == raft.Leader {
 		return job.Errorf(job.CodeUnavailable, "try again", "the leadership was not handed over: %v", err)
 	}
-	for m.leaderAddress() == "" {
-		if !pause(ctx, 10*time.Millisecond) {
-			return forward.ErrNoLeader()
-		}
+	if _, other := m.o.Tracker.Wait(ctx, time.Time{}, forward.Leader.Elsewhere); !other {
+		return forward.ErrNoLeader()
 	}
 	return nil
 }
 
 // handOver has the next leader do to this node what a leader cannot do to itself.
-func (m *members) handOver(ctx context.Context, do func(*client.Client) error) error {
-	m.n.cfg.Logger.Info("handing over the leadership first")
-	if e := m.g.tracker.Epoch(); e != nil {
-		m.seal(ctx, e)
+func (m *Members) handOver(ctx context.Context, do func(*client.Client) error) error {
+	m.o.Logger.Info("handing over the leadership first")
+	if e := m.o.Tracker.Epoch(); e != nil {
+		m.Seal(ctx, e)
 	}
 	if err := m.transfer(ctx, m.successor(), transferTries); err != nil {
 		return err
 	}
 	for {
-		addr := m.leaderAddress()
-		if addr == "" && m.g.tracker.Epoch() != nil {
-			return forward.ErrNoLeader() // it came back to us; whoever asked may ask again
+		l, ok := m.o.Tracker.Wait(ctx, time.Time{}, forward.Leader.Known)
+		if !ok || l.Epoch != nil {
+			return forward.ErrNoLeader() // it came back to this node; who asked may ask again
 		}
-		if addr != "" {
-			switch err := do(m.client(addr)); job.CodeOf(err) {
-			case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable: // not yet, or no longer
-			default:
-				return err
-			}
+		switch err := do(m.client(l.Addr)); job.CodeOf(err) {
+		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable: // not yet, or no longer
+		default:
+			return err
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if !wait.For(ctx, 50*time.Millisecond) {
 			return forward.ErrNoLeader()
 		}
 	}

@@ -1,24 +1,21 @@
-package node
+package membership
 
 import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Ref is what this node's worker says about its node.
-func (m *members) Ref() *job.NodeRef {
-	id, epoch := m.cluster()
-	return &job.NodeRef{Cluster: id, Epoch: epoch, Instance: m.n.dir.Instance, Address: m.address()}
+func (m *Members) Ref() *job.NodeRef {
+	id, epoch := m.Cluster()
+	return &job.NodeRef{Cluster: id, Epoch: epoch, Instance: m.o.Instance, Address: m.address()}
 }
 
-// Removed says that the cluster no longer has this node.
-func (m *members) Removed() bool { return m.isRemoved() }
-
 // Alone says that the cluster has no other node.
-func (m *members) Alone() bool { return len(m.configured()) == 1 }
+func (m *Members) Alone() bool { return len(m.Configured()) == 1 }
 
 // Others are the addresses of the other members.
-func (m *members) Others() (addrs []string) {
-	for _, s := range m.servers() {
+func (m *Members) Others() (addrs []string) {
+	for _, s := range m.Servers() {
 		if string(s.ID) != m.id() {
 			addrs = append(addrs, string(s.Address))
 		}
@@ -26,15 +23,15 @@ func (m *members) Others() (addrs []string) {
 	return addrs
 }
 
-// standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to that node: one that raft
+// Standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to that node: one that raft
 // refuses would execute runs of a cluster that it is no part of. A leader has all rows, so that, unlike in a handshake, one that is missing
 // is no excuse.
-func (m *members) standing(worker string, n job.NodeRef) (leaving bool, err error) {
-	if m.n.cfg.hooks.trusting {
+func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err error) {
+	if m.o.Trusting {
 		return false, nil
 	}
-	id, epoch := m.cluster()
-	r, known := m.row(worker)
+	id, epoch := m.Cluster()
+	r, known := m.Row(worker)
 	switch {
 	case n.Cluster != id:
 		return false, notMember("look at --join and at the addresses", "node %s is in cluster %q and not in %s", worker, n.Cluster, id)
@@ -46,7 +43,7 @@ func (m *members) standing(worker string, n job.NodeRef) (leaving bool, err erro
 		return false, notMember("run `carillon cluster remove "+worker+"`, empty its data directory and start it with --join", "node %s has another data directory than the one that joined", worker)
 	case r.Removed:
 		return true, nil
-	case r.Address != n.Address && m.override(worker) != n.Address && worker != m.id():
+	case r.Address != n.Address && m.Override(worker) != n.Address && worker != m.id():
 		return false, notMember("if it moved, wait until the leader has learned that; if its data directory was copied, stop the copy",
 			"node %s is known at %s and its worker at %s", worker, r.Address, n.Address)
 	}

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -26,13 +27,13 @@ func common(rows map[string]store.Node, servers []raft.Server) int {
 
 // raise commits the feature level that every member supports before anything else of a term is done: a new cluster has it from its
 // first moment. What changes later is seen by settle.
-func (m *members) raise(prop *proposer, term uint64) error {
-	rows, err := m.rows()
+func (m *Members) raise(prop forward.Proposer, term uint64) error {
+	rows, err := m.Rows()
 	if err != nil {
 		return err
 	}
-	level := common(rows, m.configured())
-	if level <= m.g.store.Info().Level {
+	level := common(rows, m.Configured())
+	if level <= m.o.Store.Info().Level {
 		return nil
 	}
 	if _, err := prop.Propose(&fsm.SetLevel{Head: m.early(term), Level: level}).Wait(); err != nil {
@@ -42,13 +43,13 @@ func (m *members) raise(prop *proposer, term uint64) error {
 }
 
 // old are the members that do not support a feature level, each with what it has. Who has not said yet, as in a cluster's first moments, may.
-func (m *members) old(level int) []string {
-	rows, err := m.rows()
+func (m *Members) old(level int) []string {
+	rows, err := m.Rows()
 	if err != nil {
 		return nil
 	}
 	var out []string
-	for _, s := range m.configured() {
+	for _, s := range m.Configured() {
 		id := string(s.ID)
 		if r, ok := rows[id]; ok && r.Level < level {
 			out = append(out, fmt.Sprintf("%s (version %s, level %d)", id, r.Version, r.Level))
@@ -58,16 +59,13 @@ func (m *members) old(level int) []string {
 	return out
 }
 
-// allows refuses to propose what a member might not understand.
-func (g *group) allows(level int) error {
-	committed := g.store.Info().Level
+// Allows refuses to propose what a member might not understand.
+func (m *Members) Allows(level int) error {
+	committed := m.o.Store.Info().Level
 	if level <= committed {
 		return nil
 	}
-	var old []string
-	if g.members != nil {
-		old = g.members.old(level)
-	}
+	old := m.old(level)
 	if len(old) == 0 { // a new cluster, or the last one was replaced just now
 		return job.Errorf(job.CodeNotReady, "try again in a moment", "this needs feature level %d, and the cluster is at level %d until every member has said that it supports more", level, committed)
 	}

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"errors"
@@ -53,13 +53,13 @@ func (k *keptRows) put(id string, r keptRow, gen uint64) {
 	k.rows[id] = r
 }
 
-// row is a member's row in this node's own state. Its maps are not to be changed.
-func (m *members) row(id string) (store.Node, bool) {
+// Row is a member's row in this node's own state. Its maps are not to be changed.
+func (m *Members) Row(id string) (store.Node, bool) {
 	r, known, gen := m.kept.get(id)
 	if known {
 		return r.row, r.ok
 	}
-	err := m.g.store.View(func(v *store.View) (err error) {
+	err := m.o.Store.View(func(v *store.View) (err error) {
 		r.row, r.ok, err = v.Node(id)
 		return err
 	})
@@ -73,8 +73,8 @@ func (m *members) row(id string) (store.Node, bool) {
 	return r.row, r.ok
 }
 
-// rows are all rows of living members, by id. Their maps are not to be changed.
-func (m *members) rows() (map[string]store.Node, error) {
+// Rows are all rows of living members, by id. Their maps are not to be changed.
+func (m *Members) Rows() (map[string]store.Node, error) {
 	k := &m.kept
 	k.mu.Lock()
 	out, gen := maps.Clone(k.all), k.gen
@@ -83,7 +83,7 @@ func (m *members) rows() (map[string]store.Node, error) {
 		return out, nil
 	}
 	out = map[string]store.Node{}
-	err := m.g.store.View(func(v *store.View) error {
+	err := m.o.Store.View(func(v *store.View) error {
 		return v.EachNode(func(r store.Node) {
 			if !r.Removed {
 				out[r.ID] = r

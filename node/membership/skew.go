@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 // sampleAge is how long the measurement of a clock counts.
 const sampleAge = 10 * time.Second
 
-// skew is how far this node's clock is from the majority's, if that is known. The only voter is the majority.
-func (m *members) skew() (time.Duration, bool) {
+// Skew is how far this node's clock is from the majority's, if that is known. The only voter is the majority.
+func (m *Members) Skew() (time.Duration, bool) {
 	d, ok := nearMajority(m.offsets())
 	return -d, ok
 }
@@ -28,12 +28,12 @@ func nearMajority(offsets []time.Duration, voters int) (time.Duration, bool) {
 }
 
 // median is the majority's clock minus ours.
-func (m *members) median() (time.Duration, bool) { return medianOf(m.offsets()) }
+func (m *Members) median() (time.Duration, bool) { return medianOf(m.offsets()) }
 
 // offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also on behalf of somebody who reads the store,
 // so it must never wait for the store itself: raft's own list of servers says all that is needed.
-func (m *members) offsets() (offsets []time.Duration, voters int) {
-	servers := m.configured()
+func (m *Members) offsets() (offsets []time.Duration, voters int) {
+	servers := m.Configured()
 	m.mu.Lock()
 	for _, s := range servers {
 		if s.Suffrage != raft.Voter {
@@ -51,12 +51,12 @@ func (m *members) offsets() (offsets []time.Duration, voters int) {
 }
 
 // offset is a member's clock minus ours, if it was measured not long ago. The lock is held.
-func (m *members) offset(id string) (time.Duration, bool) {
+func (m *Members) offset(id string) (time.Duration, bool) {
 	p := m.peers[id]
-	if p == nil || p.seen.at.IsZero() || time.Since(p.seen.at) > m.n.cfg.Machine.paced(sampleAge) {
+	if p == nil || p.seen.at.IsZero() || time.Since(p.seen.at) > m.o.Pace(sampleAge) {
 		return 0, false
 	}
-	return p.seen.offset(m.n.cfg.Clock), true
+	return p.seen.offset(m.o.Clock), true
 }
 
 // medianOf is the middle of the offsets if they are a majority's. Of two in the middle the one that is farther from ours counts: with
@@ -75,10 +75,10 @@ func medianOf(offsets []time.Duration, voters int) (time.Duration, bool) {
 	return m, true
 }
 
-// eachSkew calls fn with how far each member's clock is from the majority's, as far as that is known.
-func (m *members) eachSkew(fn func(node string, d time.Duration)) {
+// EachSkew calls fn with how far each member's clock is from the majority's, as far as that is known.
+func (m *Members) EachSkew(fn func(node string, d time.Duration)) {
 	median, known := m.median()
-	servers := m.configured()
+	servers := m.Configured()
 	if known || len(servers) == 1 {
 		fn(m.id(), -median)
 	}

@@ -1,10 +1,11 @@
-package node
+package membership
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,31 +13,46 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 const probeAgain = 250 * time.Millisecond
 
-// begin drops what was known of the others: under an earlier leadership, and perhaps by a clock that was set since.
-func (m *members) begin(term uint64) {
+// Begin prepares a leadership of this node before anything else of its term: its own row, which is there from the cluster's first moment,
+// and the feature level. It drops what was known of the others under an earlier leadership, and perhaps by a clock that was set since.
+func (m *Members) Begin(prop forward.Proposer, term uint64) error {
+	if err := m.enlist(prop, term); err != nil {
+		return err
+	}
+	if err := m.raise(prop, term); err != nil {
+		return err
+	}
 	handed := m.succession(term)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.peers)
 	m.handover = handover{passedOn: m.handover.passedOn, handed: handed}
+	return nil
+}
+
+// Lead looks after the members for as long as this node leads.
+func (m *Members) Lead(e *forward.Epoch) func(context.Context) {
+	return func(ctx context.Context) { m.lead(ctx, e) }
 }
 
 // lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they have. A change
 // that takes its time must not keep it from looking: the leader stamps by what it knows of the others' clocks.
-func (m *members) lead(ctx context.Context, e *forward.Epoch) {
+func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 	var settling sync.WaitGroup
 	defer settling.Wait()
-	tick := time.NewTimer(m.n.cfg.Members.Interval)
+	tick := time.NewTimer(m.o.Interval)
 	defer tick.Stop()
 	for {
 		m.probeAll(ctx, e)
-		wait := m.n.cfg.Members.Interval
-		if _, known := m.skew(); !known {
+		wait := m.o.Interval
+		if _, known := m.Skew(); !known {
 			wait = min(wait, probeAgain) // a new leader stamps nothing before it knows the others' clocks
 		}
 		heir, why, again := m.review(e)
@@ -67,14 +83,14 @@ func (m *members) lead(ctx context.Context, e *forward.Epoch) {
 }
 
 // probeAll asks every other member who and how far it is.
-func (m *members) probeAll(ctx context.Context, e *forward.Epoch) {
+func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 	says := m.says(e)
-	servers := m.servers()
-	rows, err := m.rows()
+	servers := m.Servers()
+	rows, err := m.Rows()
 	if err != nil {
 		return
 	}
-	mine := m.g.store.Counters().Index // before the answers: who has this much keeps up
+	mine := m.o.Store.Counters().Index // before the answers: who has this much keeps up
 	var wg sync.WaitGroup
 	for _, s := range servers {
 		id := string(s.ID)
@@ -89,7 +105,7 @@ func (m *members) probeAll(ctx context.Context, e *forward.Epoch) {
 				err = fmt.Errorf("does not answer: %w", err)
 			case seen.NodeID != id:
 				err = fmt.Errorf("node %s answers at its address", seen.NodeID)
-			case ok && seen.InstanceID != r.Instance && !m.n.cfg.hooks.trusting:
+			case ok && seen.InstanceID != r.Instance && !m.o.Trusting:
 				err = errors.New("it has another data directory than the one that joined")
 			}
 			if ctx.Err() == nil {
@@ -101,12 +117,12 @@ func (m *members) probeAll(ctx context.Context, e *forward.Epoch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.peers, func(id string, _ *peer) bool {
-		_, in := findServer(servers, id)
+		_, in := FindServer(servers, id)
 		return !in
 	})
 }
 
-func (m *members) note(id string, seen sighting, err error, mine uint64, odd string) {
+func (m *Members) note(id string, seen sighting, err error, mine uint64, odd string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -126,7 +142,7 @@ func (m *members) note(id string, seen sighting, err error, mine uint64, odd str
 		}
 	}
 	switch {
-	case seen.Applied+promoteLag < mine || mine > 0 && seen.Applied == 0:
+	case seen.Applied+PromoteLag < mine || mine > 0 && seen.Applied == 0:
 		p.close = time.Time{}
 	case p.close.IsZero():
 		p.close = now
@@ -134,15 +150,15 @@ func (m *members) note(id string, seen sighting, err error, mine uint64, odd str
 }
 
 // settle makes one step towards how the membership should be. Every step may be repeated, by this leader or the next.
-func (m *members) settle(ctx context.Context, e *forward.Epoch) error {
-	rows, err := m.rows()
+func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
+	rows, err := m.Rows()
 	if err != nil {
 		return err
 	}
-	servers := m.configured()
+	servers := m.Configured()
 	// The rows come first in every change, so what a crash left undone is always raft's part.
 	for id, r := range rows {
-		if _, in := findServer(servers, id); !in {
+		if _, in := FindServer(servers, id); !in {
 			return m.add(ctx, r)
 		}
 	}
@@ -150,28 +166,28 @@ func (m *members) settle(ctx context.Context, e *forward.Epoch) error {
 		id := string(s.ID)
 		r, ok := rows[id]
 		if !ok {
-			if gone, ok := m.row(id); ok && gone.Removed && id != m.id() {
+			if gone, ok := m.Row(id); ok && gone.Removed && id != m.id() {
 				return m.drop(ctx, e, id)
 			}
 			continue // it will announce itself
 		}
 		if id == m.id() && string(s.Address) != r.Address {
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
-				return rf.AddVoter(s.ID, raft.ServerAddress(r.Address), 0, m.g.cfg.Raft.ApplyTimeout)
+				return rf.AddVoter(s.ID, raft.ServerAddress(r.Address), 0, m.o.ApplyTimeout)
 			})
 		}
 		if s.Suffrage != raft.Voter && !r.Standby && m.keepsUp(id) {
-			m.n.cfg.Logger.Info("a node has caught up and may vote from now on", "node", id)
+			m.o.Logger.Info("a node has caught up and may vote from now on", "node", id)
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
-				return rf.AddVoter(s.ID, s.Address, 0, m.g.cfg.Raft.ApplyTimeout)
+				return rf.AddVoter(s.ID, s.Address, 0, m.o.ApplyTimeout)
 			})
 		}
 		if s.Suffrage == raft.Voter && r.Standby && id != m.id() && m.quorumWithout(servers, id) == nil {
 			return m.demote(ctx, s)
 		}
 	}
-	if level := common(rows, servers); level > m.g.store.Info().Level {
-		m.n.cfg.Logger.Info("every member supports a higher feature level", "level", level)
+	if level := common(rows, servers); level > m.o.Store.Info().Level {
+		m.o.Logger.Info("every member supports a higher feature level", "level", level)
 		_, err := m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
 		return err
 	}
@@ -179,17 +195,17 @@ func (m *members) settle(ctx context.Context, e *forward.Epoch) error {
 }
 
 // keepsUp says that a node has been close to the leader for long enough.
-func (m *members) keepsUp(id string) bool {
+func (m *Members) keepsUp(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.peers[id]
-	return p != nil && !p.close.IsZero() && time.Since(p.close) >= m.n.cfg.Members.StableFor
+	return p != nil && !p.close.IsZero() && time.Since(p.close) >= m.o.StableFor
 }
 
 // bury removes a member that has been silent for too long: one at a time, and only if those who live are a majority of those who are
 // left.
-func (m *members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
-	limit := m.n.cfg.Members.RemoveDeadAfter
+func (m *Members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
+	limit := m.o.RemoveDeadAfter
 	if limit <= 0 {
 		return nil
 	}
@@ -209,7 +225,7 @@ func (m *members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Ser
 }
 
 // quorumWithout says whether the voters would have a living majority if one of them were none.
-func (m *members) quorumWithout(servers []raft.Server, id string) error {
+func (m *Members) quorumWithout(servers []raft.Server, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	voters, living := 0, 0
@@ -239,10 +255,10 @@ func (m *members) quorumWithout(servers []raft.Server, id string) error {
 	return nil
 }
 
-// enlist writes the leader's own row before anything else of its term: it is there from the cluster's first moment.
-func (m *members) enlist(prop *proposer, term uint64) error {
+// enlist writes the leader's own row.
+func (m *Members) enlist(prop forward.Proposer, term uint64) error {
 	row := m.self()
-	old, known := m.row(row.ID)
+	old, known := m.Row(row.ID)
 	if known && !old.Removed && !differs(old, row) {
 		return nil
 	}
@@ -258,10 +274,31 @@ func (m *members) enlist(prop *proposer, term uint64) error {
 }
 
 // early is the stamp of a command before anything else of a term. It must not move the mark: nobody has looked at this node's clock yet.
-func (m *members) early(term uint64) fsm.Head {
-	now := m.g.store.Counters().Mark
+func (m *Members) early(term uint64) fsm.Head {
+	now := m.o.Store.Counters().Mark
 	if now == 0 {
-		now = m.g.now()
+		now = m.now()
 	}
 	return fsm.Head{Now: now, Term: term}
+}
+
+// differs says how a member is not like this node in what must be the same everywhere: the entries that both have got to and only one
+// passed over. One that joined after the other was told got the state as a whole, without the entry.
+func (m *Members) differs(o *sighting, its, own store.Node) string {
+	got := min(m.o.Store.Counters().Index, o.Applied)
+	lacks := func(told, other []datadir.SkippedEntry, joined int64) (uint64, bool) {
+		for _, s := range told {
+			if s.Index <= got && joined <= int64(s.At) && !slices.ContainsFunc(other, func(x datadir.SkippedEntry) bool { return x.Index == s.Index }) {
+				return s.Index, true
+			}
+		}
+		return 0, false
+	}
+	if i, yes := lacks(m.o.Skips, o.Skips, its.JoinedAt); yes {
+		return fmt.Sprintf("it was not told to pass over entry %d as this node was, and its state differs: empty its data directory and let it join again", i)
+	}
+	if i, yes := lacks(o.Skips, m.o.Skips, own.JoinedAt); yes {
+		return fmt.Sprintf("it passed over entry %d and this node did not, so their states differ: empty the data directory of one and let it join again", i)
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"errors"
@@ -10,46 +10,46 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// firstReplica is the number of a node's replica: each has one of the one group that there is.
-const firstReplica = 1
+// FirstReplica is the number of a node's replica: each has one of the one group that there is.
+const FirstReplica = 1
 
-// hello is how this node introduces itself to another.
-func (m *members) hello() transport.Hello {
-	id, epoch := m.cluster()
+// Hello is how this node introduces itself to another.
+func (m *Members) Hello() transport.Hello {
+	id, epoch := m.Cluster()
 	h := transport.Hello{
-		ClusterID: id, Group: m.g.store.Info().Group, Epoch: epoch,
-		NodeID: m.id(), Replica: firstReplica, InstanceID: m.n.dir.Instance, Address: m.address(),
+		ClusterID: id, Group: m.o.Store.Info().Group, Epoch: epoch,
+		NodeID: m.id(), Replica: FirstReplica, InstanceID: m.o.Instance, Address: m.address(),
 	}
 	m.mu.Lock()
 	h.Index = m.identity.Index
 	m.mu.Unlock()
-	if r, ok := m.row(m.id()); ok && r.Instance == h.InstanceID && !r.Removed {
+	if r, ok := m.Row(m.id()); ok && r.Instance == h.InstanceID && !r.Removed {
 		h.Index = max(h.Index, r.Index)
 	}
 	return h
 }
 
-// check lets in only the data directories that belong to this cluster. Raft would talk to whoever comes: a directory
+// Check lets in only the data directories that belong to this cluster. Raft would talk to whoever comes: a directory
 // that was wiped has forgotten in which terms it voted, and one that was copied votes twice; either makes two leaders
 // of one term possible.
 //
 // What this node knows may be old. So a peer without a row is let in (a stranger cannot know the cluster's id: rows are
 // committed before the id is told), and one that knows of a later change of its own membership is believed: were it
 // refused, a node that slept through a change could make an election impossible for ever.
-func (m *members) check(h transport.Hello) error {
-	if m.n.cfg.hooks.trusting {
+func (m *Members) Check(h transport.Hello) error {
+	if m.o.Trusting {
 		return nil
 	}
-	id, epoch := m.cluster()
+	id, epoch := m.Cluster()
 	switch {
 	case id == "":
-		return errors.New(notJoined)
+		return errors.New(NotJoined)
 	case h.ClusterID != id:
 		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
-	case h.Group != m.g.store.Info().Group || h.GroupID != "":
+	case h.Group != m.o.Store.Info().Group || h.GroupID != "":
 		return fmt.Errorf("node %s speaks for group %d and reached group %d of node %s: start it with the carillon that the others run",
-			h.NodeID, h.Group, m.g.store.Info().Group, m.id())
-	case h.Replica != firstReplica:
+			h.NodeID, h.Group, m.o.Store.Info().Group, m.id())
+	case h.Replica != FirstReplica:
 		return fmt.Errorf("node %s speaks as its replica %d, and this node knows of one replica of a node: start it with the carillon that the others run", h.NodeID, h.Replica)
 	case h.Epoch < epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
@@ -58,7 +58,7 @@ func (m *members) check(h transport.Hello) error {
 	case h.NodeID == m.id():
 		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes have one id; stop one of them", h.NodeID, h.Address)
 	}
-	r, ok := m.row(h.NodeID)
+	r, ok := m.Row(h.NodeID)
 	switch {
 	case !ok || h.Index > r.Index:
 		return nil
@@ -66,14 +66,14 @@ func (m *members) check(h transport.Hello) error {
 		return fmt.Errorf("node %s was removed from the cluster: stop it; to bring it back, empty its data directory and start it with --join", h.NodeID)
 	case r.Instance != h.InstanceID:
 		return fmt.Errorf("node %s has another data directory than the one that joined (wiped, or put back): run `carillon cluster remove %s`, empty its data directory and start it with --join", h.NodeID, h.NodeID)
-	case r.Address != h.Address && m.override(h.NodeID) != h.Address:
+	case r.Address != h.Address && m.Override(h.NodeID) != h.Address:
 		return fmt.Errorf("node %s is known at %s and speaks from %s: if it moved, the leader must learn that first; if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
 	}
 	return nil
 }
 
-// expect is who should answer at an address.
-func (m *members) expect(address string) string {
+// Expect is who should answer at an address.
+func (m *Members) Expect(address string) string {
 	m.mu.Lock()
 	for id, a := range m.identity.Peers {
 		if a == address {
@@ -82,7 +82,7 @@ func (m *members) expect(address string) string {
 		}
 	}
 	m.mu.Unlock()
-	for _, s := range m.servers() {
+	for _, s := range m.Servers() {
 		if string(s.Address) == address {
 			return string(s.ID)
 		}
@@ -90,26 +90,26 @@ func (m *members) expect(address string) string {
 	return ""
 }
 
-// override is where `carillon cluster recover` said that a node is, until the cluster itself knows better.
-func (m *members) override(id string) string {
+// Override is where `carillon cluster recover` said that a node is, until the cluster itself knows better.
+func (m *Members) Override(id string) string {
 	m.mu.Lock()
 	a, at := m.identity.Peers[id], m.identity.PeersAt
 	m.mu.Unlock()
 	if a == "" {
 		return ""
 	}
-	if r, ok := m.row(id); ok && r.Index > at {
+	if r, ok := m.Row(id); ok && r.Index > at {
 		return ""
 	}
 	return a
 }
 
-// addressOf tells raft where to find a server. It is asked before every dial and answers from the rows, not from raft's
+// AddressOf tells raft where to find a server. It is asked before every dial and answers from the rows, not from raft's
 // configuration: that a node moved is then known as soon as its row is, and the address of a server that is being
 // replicated to need not be changed, which raft 1.7.3 does not do without a data race (raft#681). In the configuration
 // an address is corrected by its own server when that leads.
-func (m *members) addressOf(id raft.ServerID) raft.ServerAddress {
-	if f := m.n.cfg.hooks.where; f != nil {
+func (m *Members) AddressOf(id raft.ServerID) raft.ServerAddress {
+	if f := m.o.Where; f != nil {
 		if a := f(string(id)); a != "" {
 			return raft.ServerAddress(a)
 		}
@@ -117,20 +117,20 @@ func (m *members) addressOf(id raft.ServerID) raft.ServerAddress {
 	if a := m.where(string(id)); a != "" {
 		return a
 	}
-	servers := m.configured()
-	s, _ := findServer(servers, string(id))
+	servers := m.Configured()
+	s, _ := FindServer(servers, string(id))
 	return s.Address
 }
 
 // where is the address of a member as this node knows it, "" if only raft's configuration can say.
-func (m *members) where(id string) raft.ServerAddress {
+func (m *Members) where(id string) raft.ServerAddress {
 	if id == m.id() {
 		return raft.ServerAddress(m.address())
 	}
-	if a := m.override(id); a != "" {
+	if a := m.Override(id); a != "" {
 		return raft.ServerAddress(a)
 	}
-	if r, ok := m.row(id); ok && !r.Removed {
+	if r, ok := m.Row(id); ok && !r.Removed {
 		return raft.ServerAddress(r.Address)
 	}
 	return ""
@@ -142,19 +142,19 @@ const logAgain = time.Minute
 // notJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to
 // the join; that is worth a word only if it stays so for joinGrace.
 const (
-	notJoined = "this node has not joined a cluster yet"
+	NotJoined = "this node has not joined a cluster yet"
 	joinGrace = 5 * time.Second
 )
 
-// onRefused remembers why two nodes do not talk, and says it where it is seen.
-func (m *members) onRefused(e *transport.RefusedError) {
+// OnRefused remembers why two nodes do not talk, and says it where it is seen.
+func (m *Members) OnRefused(e *transport.RefusedError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := fmt.Sprint(e.Peer.NodeID, e.ByPeer)
 	last := m.refused[key]
 	now := time.Now()
 	switch since := now.Sub(last.logged); {
-	case e.Reason == notJoined && (last.text != e.Reason || since > 2*logAgain):
+	case e.Reason == NotJoined && (last.text != e.Reason || since > 2*logAgain):
 		last = entry{e.Reason, now.Add(joinGrace - logAgain)}
 	case last.text != e.Reason || since > logAgain:
 		msg := "refused to talk to a node"

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// peerPath is where nodes ask each other who, how far and what time it is. It is not part of the API.
-const peerPath = "/internal/v1/peer"
+// PeerPath is where nodes ask each other who, how far and what time it is. It is not part of the API.
+const PeerPath = "/internal/v1/peer"
 
 // peerState is what a node says of itself to others.
 type peerState struct {
@@ -30,12 +30,13 @@ type peerState struct {
 	Skips []datadir.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 }
 
-func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
-	n.members.hear(r)
-	s := peerState{NodeInfo: n.members.Self(), Disk: n.disk.last(), Skips: n.dir.Skips}
+// ServePeer answers the probe of another node.
+func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
+	m.hear(r)
+	s := peerState{NodeInfo: m.Self(), Disk: m.o.Disk(), Skips: m.o.Skips}
 	w.Header().Set("Content-Type", "application/json")
-	s.NowUS = n.cfg.Clock.Now().UnixMicro() // last: it is about the moment of the answer
-	_ = json.NewEncoder(w).Encode(s)        //nolint:errcheck // the asker hung up
+	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer
+	_ = json.NewEncoder(w).Encode(s)      //nolint:errcheck // the asker hung up
 }
 
 // sighting is one look at another node.
@@ -51,14 +52,14 @@ func (s *sighting) offset(ours scheduler.Clock) time.Duration {
 	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
 }
 
-// probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most half of what both
+// Probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most half of what both
 // took.
-func (m *members) probe(ctx context.Context, addr string) (sighting, error) {
+func (m *Members) Probe(ctx context.Context, addr string) (sighting, error) {
 	return m.probeAs(ctx, addr, 0, nil)
 }
 
 // probeAs is a probe, of the leader of a term if that is not 0, with what that has to say.
-func (m *members) probeAs(ctx context.Context, addr string, term uint64, says *notice) (s sighting, err error) {
+func (m *Members) probeAs(ctx context.Context, addr string, term uint64, says *notice) (s sighting, err error) {
 	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
 	defer cancel()
 	method, body := http.MethodGet, io.Reader(nil)
@@ -69,7 +70,7 @@ func (m *members) probeAs(ctx context.Context, addr string, term uint64, says *n
 		}
 		method, body = http.MethodPost, bytes.NewReader(data)
 	}
-	rq, err := http.NewRequestWithContext(ctx, method, "http://"+addr+peerPath, body)
+	rq, err := http.NewRequestWithContext(ctx, method, "http://"+addr+PeerPath, body)
 	if err != nil {
 		return s, err
 	}
@@ -77,14 +78,14 @@ func (m *members) probeAs(ctx context.Context, addr string, term uint64, says *n
 	if term != 0 {
 		rq.Header.Set(headerLeaderTerm, strconv.FormatUint(term, 10))
 	}
-	asked := m.n.cfg.Clock.Mono()
+	asked := m.o.Clock.Mono()
 	resp, err := m.http.Transport.RoundTrip(rq)
 	if err != nil {
 		return s, plainly(err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	took := m.n.cfg.Clock.Mono() - asked
+	took := m.o.Clock.Mono() - asked
 	if err != nil {
 		return s, plainly(err)
 	}

@@ -1,0 +1,137 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
+)
+
+// Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server without a row could
+// not be told from a stranger.
+func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinReply, error) {
+	var none client.JoinReply
+	if rq.InstanceID == m.o.Instance && !rq.Member {
+		return none, job.Errorf(job.CodeState, "give --join the address of another node", "this is node %s itself", m.id())
+	}
+	e, err := m.o.Tracker.Leading()
+	if err != nil {
+		return none, err
+	}
+	if err := m.admissible(rq); err != nil {
+		return none, err
+	}
+	if err := m.lock(ctx); err != nil {
+		return none, err
+	}
+	defer m.unlock()
+	old, known := m.Row(rq.NodeID)
+	servers := m.Configured()
+	_, in := FindServer(servers, rq.NodeID)
+	switch {
+	case rq.Member && (known && (old.Removed || old.Instance != rq.InstanceID) || !known && !in):
+		// A leader that was replaced without knowing it must not say this: whoever hears it stops to take part.
+		if err := e.Proposer.VerifyLeader(ctx); err != nil {
+			return none, forward.ErrNoLeader()
+		}
+		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join", "node %s with this data directory is not a member of the cluster", rq.NodeID)
+	case known && !old.Removed && old.Instance != rq.InstanceID && !m.o.Trusting:
+		// Raft would give the new directory the old one's vote (pitfalls 41).
+		return none, m.duplicate(ctx, rq, old.Address)
+	}
+	row := m.rowOf(rq)
+	if known && !old.Removed {
+		row.Standby = old.Standby
+		if old.Address != row.Address && rq.NodeID != m.id() {
+			// It moved, or it was copied. One of the two lives where the row says.
+			if info, err := m.probePatiently(ctx, old.Address); err == nil && info.NodeID == rq.NodeID && info.InstanceID == rq.InstanceID {
+				return none, job.Errorf(job.CodeState, "stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
+					"node %s is running at %s and now speaks from %s: its data directory was copied", rq.NodeID, old.Address, rq.Address)
+			}
+		}
+	}
+	if rq.NodeID != m.id() {
+		if err := m.reachable(ctx, rq); err != nil {
+			return none, err
+		}
+	}
+	if !known || old.Removed || differs(old, row) {
+		if err := m.putRow(ctx, e, row); err != nil {
+			return none, err
+		}
+		m.o.Logger.Info("member", "node", row.ID, "address", row.Address, "version", row.Version, "new", !in)
+	}
+	if !in {
+		if err := m.add(ctx, row); err != nil {
+			return none, err
+		}
+	}
+	r := client.JoinReply{Leader: m.id()}
+	r.ClusterID, r.Epoch = m.Cluster()
+	now, _ := m.Row(rq.NodeID)
+	r.Index = now.Index
+	return r, nil
+}
+
+// probePatiently asks a node that may be busy: to take one that is slow for one that is gone would let its copy in.
+func (m *Members) probePatiently(ctx context.Context, addr string) (s sighting, err error) {
+	for range 3 {
+		if s, err = m.Probe(ctx, addr); err == nil || errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
+			break
+		}
+	}
+	return s, err
+}
+
+// duplicate refuses a second directory under one id, and says whether the first one lives.
+func (m *Members) duplicate(ctx context.Context, rq client.JoinRequest, addr string) error {
+	remedy := fmt.Sprintf("if that one is gone for good, run `carillon cluster remove %s` first; otherwise choose another --node-id", rq.NodeID)
+	state := "does not answer"
+	if addr == rq.Address {
+		state = "was" // who answers there now is the one that asks
+	} else if info, err := m.Probe(ctx, addr); err == nil && info.NodeID == rq.NodeID && info.InstanceID != rq.InstanceID {
+		state = "is running"
+	}
+	return job.Errorf(job.CodeState, remedy, "the cluster has a node %s with another data directory; it %s at %s", rq.NodeID, state, addr)
+}
+
+// admissible checks what does not depend on the other members.
+func (m *Members) admissible(rq client.JoinRequest) error {
+	id, epoch := m.Cluster()
+	if err := datadir.CheckNodeID(rq.NodeID); err != nil {
+		return job.Invalid("node_id", "", "%v", err)
+	}
+	if err := datadir.CheckAddress(rq.Address); err != nil {
+		return job.Invalid("address", "set --advertise NAME:PORT", "%v", err)
+	}
+	level := m.o.Store.Info().Level
+	if m.o.Trusting {
+		return nil
+	}
+	switch {
+	case rq.ClusterID != "" && rq.ClusterID != id:
+		return job.Errorf(job.CodeState, "name a node of the right cluster, or empty the data directory", "this is cluster %s, and the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
+	case rq.ClusterID != "" && rq.Epoch != epoch:
+		return job.Errorf(job.CodeState, "empty the data directory and join again", "the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d", epoch, rq.NodeID, rq.Epoch)
+	case rq.Level < level:
+		return job.Errorf(job.CodeState, "start it with the carillon that the others run", "the cluster is at feature level %d and node %s (version %s) supports levels up to %d", level, rq.NodeID, rq.Version, rq.Level)
+	}
+	return nil
+}
+
+// reachable makes sure that the address leads to who it should.
+func (m *Members) reachable(ctx context.Context, rq client.JoinRequest) error {
+	info, err := m.Probe(ctx, rq.Address)
+	if err != nil {
+		return job.Errorf(job.CodeUnavailable, "check --advertise and the firewall", "node %s (the leader) cannot reach node %s at %s: %v", m.id(), rq.NodeID, rq.Address, err)
+	}
+	if info.NodeID != rq.NodeID || info.InstanceID != rq.InstanceID {
+		return job.Errorf(job.CodeState, "set --advertise to an address that leads to this node and no other", "at %s the leader finds node %s and not node %s", rq.Address, info.NodeID, rq.NodeID)
+	}
+	return nil
+}

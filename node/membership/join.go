@@ -1,0 +1,234 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
+)
+
+// Request is what this node says when it joins.
+func (m *Members) Request() client.JoinRequest {
+	s := m.self()
+	rq := client.JoinRequest{NodeID: s.ID, InstanceID: s.Instance, Address: s.Address, Version: s.Version, Level: s.Level, Slots: s.Slots, Tags: s.Tags}
+	rq.ClusterID, rq.Epoch = m.Cluster()
+	return rq
+}
+
+const (
+	joinFirst     = 50 * time.Millisecond // the delay after the first try; it doubles up to joinLimit
+	joinLimit     = 2 * time.Second
+	joinTimeout   = 10 * time.Second // of one question
+	announceEvery = time.Second
+	// lonely is how long a node waits for a leader's word before it asks whether it is still a member.
+	lonely = 3 * time.Second
+)
+
+// Run gets the node into its cluster and keeps its row true.
+func (m *Members) Run(ctx context.Context) {
+	if servers := m.Configured(); len(servers) == 0 && len(m.o.Join) > 0 {
+		if err := m.join(ctx); err != nil {
+			if ctx.Err() == nil {
+				m.setWhy("%v", err)
+				m.o.Fail(fmt.Errorf("join: %w", err))
+			}
+			return
+		}
+	}
+	m.follow(ctx)
+}
+
+// join asks until a leader takes this node in. What time can mend is tried again; a refusal is the end.
+func (m *Members) join(ctx context.Context) error {
+	m.setWhy("nobody was asked yet")
+	for tries := 0; ; tries++ {
+		err := m.ask(ctx, m.o.Join)
+		if err == nil || ctx.Err() != nil || permanent(err) {
+			return err
+		}
+		m.setWhy("%v", err)
+		if tries == 0 || tries%20 == 0 {
+			m.log("not joined yet; trying again", "error", err)
+		}
+		delay := min(joinFirst<<min(tries, 10), joinLimit)
+		if !wait.For(ctx, delay/2+rand.N(delay/2+1)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// permanent says that asking again would be answered alike.
+func permanent(err error) bool {
+	switch job.CodeOf(err) {
+	case job.CodeState, job.CodeInvalid, job.CodeMalformed, job.CodeForbidden, job.CodeUnauthorized:
+		return true
+	}
+	return false
+}
+
+// ask puts the question to the nodes that --join names.
+func (m *Members) ask(ctx context.Context, addrs []string) error {
+	reply, err := m.search(ctx, addrs, m.Request())
+	if err != nil {
+		return err
+	}
+	return m.joined(reply)
+}
+
+// search puts a question to each address, and to whoever is named there as the leader, until somebody decides it.
+func (m *Members) search(ctx context.Context, addrs []string, rq client.JoinRequest) (client.JoinReply, error) {
+	var last error
+	todo := slices.Clone(addrs)
+	for hints := 0; len(todo) > 0; {
+		addr := todo[0]
+		todo = todo[1:]
+		if addr == m.o.Listen {
+			continue
+		}
+		if who, err := m.Probe(ctx, addr); err == nil && who.InstanceID == m.o.Instance { // under another name
+			continue
+		}
+		one, cancel := context.WithTimeout(ctx, joinTimeout)
+		reply, hint, err := m.client(addr).Join(one, rq)
+		cancel()
+		if err == nil || permanent(err) || rq.Member && job.CodeOf(err) == job.CodeNotFound {
+			return reply, err
+		}
+		last = err
+		if hint != "" && hints < 3 && hint != addr {
+			hints++
+			todo = append([]string{hint}, todo...)
+		}
+	}
+	if last == nil && !rq.Member {
+		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap", "%s is this node itself", strings.Join(addrs, ", "))
+	}
+	return client.JoinReply{}, cmp.Or(last, forward.ErrNoLeader())
+}
+
+// joined keeps what the leader said, before anything else may happen.
+func (m *Members) joined(r client.JoinReply) error {
+	if id, _ := m.Cluster(); id != "" && id != r.ClusterID {
+		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster", "the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)
+	}
+	m.mu.Lock()
+	h := m.identity
+	h.ClusterID, h.Epoch, h.Index = r.ClusterID, r.Epoch, r.Index
+	m.mu.Unlock()
+	if err := m.o.Save(h); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.identity, m.why = h, ""
+	m.mu.Unlock()
+	m.o.Logger.Info("joined", "cluster", r.ClusterID, "leader", r.Leader)
+	return nil
+}
+
+// follow tells the leader when this node is not what its row says: it was started at another address or as another version.
+func (m *Members) follow(ctx context.Context) {
+	tick := time.NewTicker(m.o.Pace(min(announceEvery, 2*m.o.Interval)))
+	defer tick.Stop()
+	heard := time.Now()
+	var next, said time.Time
+	for fails := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		r := m.raft.Load()
+		outdated := m.outdated()
+		if _, leader := r.LeaderWithID(); leader == "" {
+			m.WhyNoLeader(ctx) // for those who cannot wait for the answer
+		} else {
+			heard = time.Now()
+			if !outdated {
+				m.mu.Lock()
+				m.why, m.removed = "", false
+				m.mu.Unlock()
+			}
+		}
+		if time.Now().Before(next) || !outdated && time.Since(heard) < lonely {
+			continue
+		}
+		err := m.announce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		fails++
+		switch code := job.CodeOf(err); {
+		case err == nil:
+			fails = 0
+		case code == job.CodeNotFound:
+			m.mu.Lock()
+			m.removed = true
+			m.mu.Unlock()
+			if time.Since(said) > logAgain {
+				said = time.Now()
+				m.o.Logger.Error("this node was removed from the cluster: stop it; to bring it back, empty its data directory and start it with --join", "node", m.id())
+			}
+		case permanent(err):
+			m.setWhy("%v", err)
+			if fails == 1 || fails%60 == 0 {
+				m.o.Logger.Error("the cluster does not take this node as it is", "error", err)
+			}
+		}
+		next = time.Now().Add(min(m.o.Interval<<min(fails, 6), 5*time.Second))
+	}
+}
+
+// outdated says that the row or raft's configuration has this node otherwise than it is.
+func (m *Members) outdated() bool {
+	servers := m.Configured()
+	if len(servers) == 0 {
+		return false // nothing came yet
+	}
+	want := m.self()
+	have, ok := m.Row(want.ID)
+	if !ok || have.Removed {
+		return true
+	}
+	_, in := FindServer(servers, want.ID)
+	return !in || differs(have, want)
+}
+
+// announce says to the leader what this node is. CodeNotFound: it is no longer a member.
+func (m *Members) announce(ctx context.Context) error {
+	rq := m.Request()
+	rq.Member = true
+	if m.o.Tracker.Epoch() != nil {
+		ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+		defer cancel()
+		_, err := m.Join(ctx, rq)
+		return err
+	}
+	var todo []string
+	add := func(a string) {
+		if a != "" && a != m.address() && !slices.Contains(todo, a) {
+			todo = append(todo, a)
+		}
+	}
+	add(m.o.Tracker.Addr())
+	rows, err := m.Rows()
+	if err != nil {
+		return err
+	}
+	for id, r := range rows {
+		add(m.Override(id))
+		add(r.Address)
+	}
+	for _, a := range m.o.Join {
+		add(a)
+	}
+	_, err = m.search(ctx, todo, rq)
+	return err
+}

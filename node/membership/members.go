@@ -1,0 +1,337 @@
+// Package membership is who belongs to the cluster: how a node joins it, which data directory may speak under an id, what the leader
+// sees of the others (whether they answer, how far they are, what time they have), and who should lead.
+package membership
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Config is about who belongs to the cluster. Zero values take the defaults.
+type Config struct {
+	Interval        time.Duration // how often the leader looks at the members; default 500 ms
+	StableFor       time.Duration // how long a new node must keep up before it may vote; default 1 s
+	RemoveDeadAfter time.Duration // remove a member that was silent for this long; 0: never
+}
+
+// Defaults fills in what is not set.
+func (c *Config) Defaults() {
+	c.Interval = cmp.Or(c.Interval, 500*time.Millisecond)
+	c.StableFor = cmp.Or(c.StableFor, time.Second)
+}
+
+// Options are what a node is, and what its membership stands on.
+type Options struct {
+	Config
+	NodeID   string
+	Instance string // of its data directory
+	Address  string // how others reach it
+	Listen   string // where it listens
+	Version  string
+	Level    int // the feature level that it supports
+	Slots    int
+	Tags     map[string]string
+	Join     []string               // addresses of nodes of the cluster to join
+	Skips    []datadir.SkippedEntry // entries of the log that it passes over
+
+	Identity     datadir.ClusterIdentity
+	Save         func(datadir.ClusterIdentity) error // replaces it in the data directory
+	Store        *store.Store
+	Tracker      *forward.Tracker
+	Flight       Flight
+	ApplyTimeout time.Duration // how long raft may take to take a change in
+	Clock        scheduler.Clock
+	Logger       *slog.Logger
+	Disk         func() client.DiskSpace
+	Fail         func(error) // ends the node
+	Dial         func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
+	Pace         func(time.Duration) time.Duration // slows housekeeping down
+
+	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it should, and that the
+	// rules which refuse a data directory are off.
+	ClusterID string
+	Where     func(id string) string
+	Trusting  bool
+}
+
+// Flight counts what raft has been asked and has not answered: it is not shut down before.
+type Flight interface {
+	Enter() bool
+	Leave()
+}
+
+const (
+	// PromoteLag is how many entries a node may be behind and still count as one that keeps up.
+	PromoteLag = 1024
+	whoTimeout = time.Second
+)
+
+// Members is the node's part in its cluster: how it got in, what it knows of the others and, while it leads, who comes and goes.
+//
+// Two things say who is a member. Raft's configuration says who gets entries and who votes. The rows in the state say which data
+// directory may speak under an id, which raft never asks. In every change the row comes first: a server without a row could not be told
+// from a stranger, and what a crash leaves undone is then always raft's part, which the next leader does (settle).
+type Members struct {
+	o    Options
+	log  func(msg string, args ...any) // at warning
+	http *http.Client
+	raft atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
+	kept keptRows
+
+	changing chan struct{} // holds one token: changes of the membership are made one at a time
+
+	mu       sync.Mutex
+	identity datadir.ClusterIdentity // what node.json says
+	why      string                  // why this node is not a working part of the cluster, if it is not
+	removed  bool                    // the cluster said so
+	refused  map[string]entry        // handshakes that failed, by peer
+	peers    map[string]*peer        // the leader's view
+	told     told                    // the last notice of a leader
+	trouble  trouble
+
+	handover handover
+}
+
+// entry is a refusal and when it was last logged.
+type entry struct {
+	text   string
+	logged time.Time
+}
+
+// peer is a member as the leader sees it.
+type peer struct {
+	heard   time.Time // last answer; the start of the epoch if there was none
+	seen    sighting  // what it said last; at is zero if it never answered
+	problem string    // of the last probe
+	odd     string    // how it differs from this node, in what should be the same everywhere
+	close   time.Time // since when it keeps up; zero if it does not
+}
+
+var _ api.Cluster = (*Members)(nil)
+
+// New makes the membership of a node whose raft does not run yet.
+func New(o Options) *Members {
+	m := &Members{
+		o: o, log: o.Logger.Warn, identity: o.Identity, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
+		http: &http.Client{
+			Transport: &http.Transport{ // no proxy: nodes talk to each other
+				DialContext:         o.Dial(whoTimeout, 0),
+				MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, DisableCompression: true,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	m.o.Store.Listen(m.kept.changed)
+	m.trouble.asking = make(chan struct{}, 1)
+	m.trouble.asking <- struct{}{}
+	m.changing <- struct{}{}
+	return m
+}
+
+// Attach is called when raft runs. Handshakes may come earlier.
+func (m *Members) Attach(r *raft.Raft) { m.raft.Store(r) }
+
+// Close gives up idle connections.
+func (m *Members) Close() { m.http.CloseIdleConnections() }
+
+func (m *Members) client(addr string) *client.Client {
+	return client.New(addr, client.WithHTTPClient(m.http), client.WithAttempts(1), client.WithStale(), client.WithUserAgent("carillon-node/"+m.o.Version))
+}
+
+func (m *Members) id() string { return m.o.NodeID }
+
+func (m *Members) address() string { return m.o.Address }
+
+// Cluster is the cluster and epoch that this node belongs to: as its state says, and before it has one, as it was told when it joined.
+func (m *Members) Cluster() (id string, epoch uint64) {
+	if info := m.o.Store.Info(); info.ClusterID != "" {
+		return info.ClusterID, info.Epoch
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return cmp.Or(m.identity.ClusterID, m.o.ClusterID), m.identity.Epoch
+}
+
+// self is the row that this node should have.
+func (m *Members) self() store.Node {
+	o := &m.o
+	return store.Node{ID: o.NodeID, Instance: o.Instance, Address: o.Address, Version: o.Version, Level: o.Level, Slots: o.Slots, Tags: o.Tags}
+}
+
+// Self implements api.Cluster.
+func (m *Members) Self() client.NodeInfo {
+	id, epoch := m.Cluster()
+	i := client.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: id, Epoch: epoch, Address: m.address(), Version: m.o.Version, Level: m.o.Level,
+		Applied: m.o.Store.Counters().Index, Now: job.Instant(m.now()), Removed: m.Removed(), State: "stopped"}
+	if r := m.raft.Load(); r != nil {
+		_, leader := r.LeaderWithID()
+		i.State, i.Leader, i.Term = StateName(r.State()), string(leader), r.CurrentTerm()
+	}
+	return i
+}
+
+func (m *Members) now() int64 { return m.o.Clock.Now().UnixMilli() }
+
+// disk is the room of this node's own directory, nil if that is not known.
+func (m *Members) disk() *client.DiskSpace {
+	if d := m.o.Disk(); d.Total != 0 {
+		return &d
+	}
+	return nil
+}
+
+// StateName is what a state of raft is called.
+func StateName(s raft.RaftState) string {
+	switch s {
+	case raft.Leader:
+		return "leader"
+	case raft.Candidate:
+		return "candidate"
+	case raft.Follower:
+		return "follower"
+	}
+	return "stopped"
+}
+
+// Configured is raft's latest configuration.
+func (m *Members) Configured() []raft.Server {
+	r := m.raft.Load()
+	if r == nil {
+		return nil
+	}
+	return r.GetConfiguration().Configuration().Servers
+}
+
+// Servers are those of raft's latest configuration, each with the address at which it is now.
+func (m *Members) Servers() []raft.Server {
+	servers := m.Configured()
+	servers = slices.Clone(servers)
+	for i, s := range servers {
+		servers[i].Address = cmp.Or(m.where(string(s.ID)), s.Address)
+	}
+	return servers
+}
+
+// FindServer is a server of a configuration.
+func FindServer(servers []raft.Server, id string) (raft.Server, bool) {
+	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })
+	if i < 0 {
+		return raft.Server{}, false
+	}
+	return servers[i], true
+}
+
+func (m *Members) setWhy(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why = fmt.Sprintf(format, args...)
+}
+
+// Removed says that the cluster no longer has this node.
+func (m *Members) Removed() bool {
+	m.mu.Lock()
+	told := m.removed
+	m.mu.Unlock()
+	if told {
+		return true
+	}
+	if r, ok := m.Row(m.id()); ok && r.Removed && r.Instance == m.o.Instance {
+		return true
+	}
+	servers := m.Configured()
+	_, in := FindServer(servers, m.id())
+	return len(servers) > 0 && !in
+}
+
+// Ready says why this node is not a working part of the cluster.
+func (m *Members) Ready() error {
+	if m.Removed() {
+		return job.Errorf(job.CodeNotReady, "stop it; to bring it back, empty its data directory and start it with --join", "this node was removed from the cluster")
+	}
+	m.mu.Lock()
+	why := m.why
+	m.mu.Unlock()
+	if servers := m.Configured(); len(servers) == 0 {
+		if why == "" {
+			why = "it waits for the leader's first word"
+		}
+		return job.Errorf(job.CodeNotReady, "", "this node has not joined its cluster yet: %s", why)
+	}
+	r := m.raft.Load()
+	if r == nil {
+		return forward.ErrNoLeader()
+	}
+	if _, leader := r.LeaderWithID(); leader == "" && why != "" {
+		return job.Errorf(job.CodeNotReady, "", "nobody leads as far as this node knows: %s", why)
+	}
+	return nil
+}
+
+// Describe adds to a member what its row and, on the leader, its last answer say of it. applied is how far the leader is.
+func (m *Members) Describe(c *client.Member, applied uint64) {
+	if r, ok := m.Row(c.ID); ok && !r.Removed {
+		c.Instance, c.Version, c.Level, c.Slots, c.Tags = r.Instance, r.Version, r.Level, r.Slots, r.Tags
+		c.Standby, c.JoinedAt = r.Standby, job.Instant(r.JoinedAt)
+	}
+	if m.o.Tracker.Epoch() == nil {
+		return
+	}
+	median, known := m.median()
+	if c.ID == m.id() {
+		c.State, c.Applied, c.LastHeard, c.Lag, c.Disk = "leader", applied, job.At(time.Now()), new(uint64), m.disk()
+		if known || len(m.Configured()) == 1 {
+			c.SkewMS = new((-median).Milliseconds())
+		}
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.peers[c.ID]
+	if p == nil {
+		return
+	}
+	if c.State, c.Problem = p.seen.State, cmp.Or(p.problem, p.odd); p.problem != "" {
+		c.State = "unreachable"
+	}
+	if p.seen.at.IsZero() {
+		return
+	}
+	c.Applied, c.LastHeard = p.seen.Applied, job.At(p.seen.at)
+	c.Lag = new(applied - min(c.Applied, applied))
+	if known {
+		c.SkewMS = new((p.seen.offset(m.o.Clock) - median).Milliseconds())
+	}
+	if p.seen.Disk.Total > 0 {
+		c.Disk = new(p.seen.Disk)
+	}
+}
+
+// lock waits for the turn to change the membership.
+func (m *Members) lock(ctx context.Context) error {
+	select {
+	case <-m.changing:
+		return nil
+	case <-ctx.Done():
+		return job.Errorf(job.CodeUnavailable, "try again", "another change of the membership takes its time")
+	}
+}
+
+func (m *Members) unlock() { m.changing <- struct{}{} }
