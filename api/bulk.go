@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -287,7 +288,7 @@ func answerAll(chunk []client.BulkLine, e *job.Error) []client.BulkResult {
 
 // appendResult writes a line's answer, for most of them without reflection.
 func appendResult(b []byte, r *client.BulkResult) ([]byte, error) {
-	if r.Error != nil || !plainText(r.Name) || !plainText(r.Status) {
+	if r.Error != nil || !jsontext.Plain(r.Name) || !jsontext.Plain(r.Status) {
 		var buf bytes.Buffer
 		err := encode(&buf, r)
 		return append(b, buf.Bytes()...), err
@@ -301,14 +302,4 @@ func appendResult(b []byte, r *client.BulkResult) ([]byte, error) {
 		b = append(append(b, `","name":"`...), r.Name...)
 	}
 	return append(b, "\"}\n"...), nil
-}
-
-// plainText says that a string looks the same in JSON.
-func plainText(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
 }

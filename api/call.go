@@ -231,11 +231,11 @@ func (c *call) write(status int, text []byte) {
 
 func (c *call) replyJob(status int, j job.Job) error {
 	c.w.Header().Set("ETag", `"`+strconv.FormatUint(j.Version, 10)+`"`)
-	b, ok := appendJob(make([]byte, 0, 1024+len(j.Payload)), &j)
+	b, ok := j.AppendJSON(make([]byte, 0, 1024+len(j.Payload)))
 	if !ok {
 		return c.reply(status, j)
 	}
-	c.write(status, b)
+	c.write(status, append(b, '\n'))
 	return nil
 }
 

@@ -97,6 +97,3 @@ var Merge = merge
 
 // AppendResult is a line's answer.
 var AppendResult = appendResult
-
-// AppendJob is a job as it is answered.
-var AppendJob = appendJob

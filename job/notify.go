@@ -22,9 +22,12 @@ const (
 
 // Notify says who is told that a job began to fail, and that it works again.
 type Notify struct {
-	On      []string `json:"on,omitempty" codec:"o,omitempty"`
-	Webhook string   `json:"webhook,omitempty" codec:"w,omitempty"` // a URL, or the name of one that the nodes were started with
-	Email   []string `json:"email,omitempty" codec:"e,omitempty"`
+	// What is told. Left out: both.
+	On []string `json:"on,omitempty" codec:"o" enum:"failure,recovery"`
+	// An http or https URL, or the name of one that the nodes were started with (--notify-webhook).
+	Webhook string `json:"webhook,omitempty" codec:"w"`
+	// Addresses, at most 16. The nodes need --smtp-addr.
+	Email []string `json:"email,omitempty" codec:"e"`
 }
 
 // Wants says whether a kind of change is to be told.

@@ -1,61 +1,65 @@
 package job
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
+)
 
 // Payloads as most of them are, judged without reflection. Each of these says true of a payload in which checkPayload would find nothing
 // wrong, and false of one that must be looked at closely.
 
 func plainHTTP(data []byte) bool {
-	t := text{b: data}
+	t := jsontext.Reader{B: data}
 	var url []byte
-	t.fields(func(key []byte) int {
+	t.Fields(func(key []byte) int {
 		switch string(key) {
 		case "url":
-			url = t.str()
+			url = t.Str()
 			return 0
 		case "method":
-			if m := t.str(); len(m) > 0 && !isMethod(m) {
-				t.bad = true
+			if m := t.Str(); len(m) > 0 && !isMethod(m) {
+				t.Bad = true
 			}
 			return 1
 		case "headers":
-			t.fields(func(name []byte) int {
-				if t.str(); !isToken(name) || reservedHeader(name, httpHeaders) { // a string without escapes has none of \r, \n and \0
-					t.bad = true
+			t.Fields(func(name []byte) int {
+				if t.Str(); !isToken(name) || reservedHeader(name, httpHeaders) { // a string without escapes has none of \r, \n and \0
+					t.Bad = true
 				}
 				return -1
 			})
 			return 2
 		case "body":
-			t.raw()
+			t.Raw()
 			return 3
 		case "retry_client_errors":
-			t.bool()
+			t.Bool()
 			return 4
 		case "insecure_skip_verify":
-			t.bool()
+			t.Bool()
 			return 5
 		}
-		return t.unknown() // expect_status as well
+		return t.Unknown() // expect_status as well
 	})
-	return t.ended() && plainURL(url)
+	return t.Ended() && plainURL(url)
 }
 
 func plainQueue(data []byte) bool {
-	t := text{b: data}
+	t := jsontext.Reader{B: data}
 	named := false
-	t.fields(func(key []byte) int {
+	t.Fields(func(key []byte) int {
 		switch string(key) {
 		case "queue":
-			named = plainName(t.str())
+			named = plainName(t.Str())
 			return 0
 		case "data":
-			t.raw()
+			t.Raw()
 			return 1
 		}
-		return t.unknown()
+		return t.Unknown()
 	})
-	return t.ended() && named
+	return t.Ended() && named
 }
 
 // The sets of ASCII characters that texts of jobs are made of.

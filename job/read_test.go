@@ -16,7 +16,7 @@ var usual = []string{
 	" {\t\"type\" : \"queue\" ,\r\n \"schedule\":\"0 9 * * MON-FRI\",\"timezone\":\"Europe/Berlin\",\"payload\": {\"queue\":\"q\",\"data\": [ ] } , \"name\":\"größe\" } \n",
 	`{"name":"full","type":"http","schedule":"@daily","timezone":"UTC","payload":{"url":"http://x"},"retry":{"max_retries":0,"backoff":"linear","base":"1s","cap":"1h30m","jitter":0.25},"timeout":"90s","deadline":"1h",
 	  "missed":{"policy":"run_all","window":"2h","max":7,"grace":"5s"},"overlap":"queue","delivery":"at_least_once","priority":"high","concurrency":1,"jitter":"30s","start_at":"2027-01-01T00:00:00+01:00","end_at":"",
-	  "max_runs":12,"calendars":["a","b"],"tags":{},"workers":{"w":"x"},"idempotency_key":"{run_id}","retention":"24h","dst_gap":"skip","dst_overlap":"both"}`,
+	  "max_runs":12,"calendars":["a","b"],"tags":{},"workers":{"w":"x"},"idempotency_key":"{run_id}","retention":"24h","dst_gap":"skip","dst_overlap":"both","notify":{"on":["failure"],"webhook":"ops","email":["a@example.com","b@example.com"]}}`,
 	`{"type":"http","schedule":"@daily","payload":{"url":"http://x"},"retry":{},"missed":{},"calendars":[]}`,
 }
 
@@ -34,7 +34,7 @@ func agree(t *testing.T, data []byte) bool {
 	t.Helper()
 	var want Spec
 	err := DecodeStrict(data, &want)
-	got, ok := readSpec(data)
+	got, ok := plainSpec(data)
 	if ok && (err != nil || !reflect.DeepEqual(got, want)) {
 		t.Errorf("%q is read as\n%+v and not\n%+v, %v", data, got, want, err)
 	}

@@ -63,39 +63,77 @@ func LaneOf(priority string) (Lane, bool) {
 	return 0, false
 }
 
+//go:generate go run ../internal/fieldgen
+
 // Spec is a job as its owner writes it: what to do and when. Only its owner edits it.
 //
-// The codec tags are the names in the stored definition: short, because ten million of them are kept.
+// The fields of a job are declared here and nowhere else, with those of Retry, Missed and Notify. `go generate ./job`
+// makes of them how a job is read and written as JSON, how it is stored, and its schema in api/openapi.json; the view
+// of `carillon jobs get` and the lists of known fields follow them at run time. The comment of a field is its
+// description in the schema. The tags:
+//
+//	json     the name in the API and in job files
+//	codec    the name in the stored form: short, because ten million of them are kept
+//	default  what Normalize fills in. It is not stored, so it is a part of the stored form too: with another default, jobs
+//	         that are stored already would change
+//	implied  a default that is not filled in
+//	enum     the values there are
+//	min, max the bounds of a number, for the schema; Validate has the checks
+//	view     the label in `carillon jobs get`, where it is not the name
 type Spec struct {
-	Name           string            `json:"name,omitempty" codec:"n,omitempty"`
-	Type           Type              `json:"type" codec:"t"`
-	Schedule       string            `json:"schedule" codec:"s"`
-	Timezone       string            `json:"timezone,omitempty" codec:"z,omitempty"`
-	Payload        json.RawMessage   `json:"payload" codec:"p"`
-	Retry          Retry             `json:"retry" codec:"r"`
-	Timeout        Duration          `json:"timeout,omitempty" codec:"to,omitempty"`
-	Deadline       Duration          `json:"deadline,omitempty" codec:"dl,omitempty"`
-	Missed         Missed            `json:"missed" codec:"m"`
-	Overlap        string            `json:"overlap,omitempty" codec:"o,omitempty"`
-	Delivery       string            `json:"delivery,omitempty" codec:"d,omitempty"`
-	Priority       string            `json:"priority,omitempty" codec:"pr,omitempty"`
-	Concurrency    int               `json:"concurrency,omitempty" codec:"c,omitempty"`
-	Jitter         Duration          `json:"jitter,omitempty" codec:"j,omitempty"`
-	StartAt        Instant           `json:"start_at,omitzero" codec:"sa,omitempty"`
-	EndAt          Instant           `json:"end_at,omitzero" codec:"ea,omitempty"`
-	MaxRuns        int               `json:"max_runs,omitempty" codec:"mr,omitempty"`
-	Calendars      []string          `json:"calendars,omitempty" codec:"ca,omitempty"`
-	Tags           map[string]string `json:"tags,omitempty" codec:"tg,omitempty"`
-	Workers        map[string]string `json:"workers,omitempty" codec:"w,omitempty"`
-	IdempotencyKey string            `json:"idempotency_key,omitempty" codec:"ik,omitempty"`
-	Retention      Duration          `json:"retention,omitempty" codec:"re,omitempty"`
-	Notify         *Notify           `json:"notify,omitempty" codec:"nt,omitempty"`
-	DSTGap         string            `json:"dst_gap,omitempty" codec:"dg,omitempty"`
-	DSTOverlap     string            `json:"dst_overlap,omitempty" codec:"do,omitempty"`
+	// Unique, at most 200 bytes, without space / \ ? # % : " and not beginning with j_ or r_. A job without a name is
+	// known by its id.
+	Name string `json:"name,omitempty" codec:"n"`
+	// How an attempt is carried out.
+	Type Type `json:"type" codec:"t" enum:"http,shell,message,queue"`
+	// A cron expression of 5 or 6 fields, @hourly to @yearly, "@every 90s", an RFC 5545 DTSTART and RRULE, an RFC 3339
+	// instant, or @manual.
+	Schedule string `json:"schedule" codec:"s"`
+	// IANA name of the zone in which the schedule is read.
+	Timezone string          `json:"timezone,omitempty" codec:"z" default:"UTC"`
+	Payload  json.RawMessage `json:"payload" codec:"p"`
+	Retry    Retry           `json:"retry" codec:"r"`
+	// How long one attempt may take.
+	Timeout Duration `json:"timeout,omitempty" codec:"to" default:"5m0s"`
+	// A run not started within this time after its scheduled time is recorded as expired. Without it there is none.
+	Deadline Duration `json:"deadline,omitempty" codec:"dl"`
+	Missed   Missed   `json:"missed" codec:"m"`
+	// What happens to an occurrence while an earlier run of the job is open.
+	Overlap string `json:"overlap,omitempty" codec:"o" enum:"skip,queue,allow,replace" default:"skip"`
+	// at_most_once never repeats a run; one whose worker is lost is then reported lost.
+	Delivery string `json:"delivery,omitempty" codec:"d" enum:"at_least_once,at_most_once" default:"at_least_once"`
+	// Under backlog the higher one is claimed first.
+	Priority string `json:"priority,omitempty" codec:"pr" enum:"critical,high,normal,low" default:"normal"`
+	// With overlap allow: how many runs of the job may be open at once; 0 for no limit.
+	Concurrency int `json:"concurrency,omitempty" codec:"c" min:"0" max:"10000"`
+	// Spreads the job by a stable hash of its id, the same every time.
+	Jitter Duration `json:"jitter,omitempty" codec:"j"`
+	// No occurrence before this.
+	StartAt Instant `json:"start_at,omitzero" codec:"sa"`
+	// No occurrence after this.
+	EndAt Instant `json:"end_at,omitzero" codec:"ea"`
+	// The job is completed after this many runs; 0 for no limit.
+	MaxRuns int `json:"max_runs,omitempty" codec:"mr" min:"0"`
+	// Names of blackout calendars in which the job does not fire.
+	Calendars []string `json:"calendars,omitempty" codec:"ca"`
+	// Labels.
+	Tags map[string]string `json:"tags,omitempty" codec:"tg"`
+	// Tags that a worker must have to get a run of this job.
+	Workers map[string]string `json:"workers,omitempty" codec:"w"`
+	// Template of the key that the target receives.
+	IdempotencyKey string `json:"idempotency_key,omitempty" codec:"ik" implied:"{job_id}:{scheduled_at_unix}" view:"key"`
+	// How long a one-off job is kept after its completion.
+	Retention Duration `json:"retention,omitempty" codec:"re" default:"24h0m0s"`
+	Notify    *Notify  `json:"notify,omitempty" codec:"nt"`
+	// What happens to a time that daylight saving skips.
+	DSTGap string `json:"dst_gap,omitempty" codec:"dg" enum:"run_after,skip" default:"run_after"`
+	// What happens to a time that occurs twice. Left out: a fixed time fires at the first, an interval-like schedule in
+	// both.
+	DSTOverlap string `json:"dst_overlap,omitempty" codec:"do" enum:"first,both"`
 }
 
-// OneOff says whether the job runs at one instant only. It is decided by the form of the expression alone, so that every
-// replica decides alike, and as package schedule does: RFC 3339 allows t and z in lower case.
+// OneOff says whether the job runs at one instant only. It is decided by the form of the expression alone, so that
+// every replica decides alike, and as package schedule does: RFC 3339 allows t and z in lower case.
 func (s *Spec) OneOff() bool {
 	if len(s.Schedule) < len("2027-03-01T09:00:00Z") || s.Schedule[4] != '-' {
 		return false // before the parser makes an error that nobody reads: apply asks for every new job
@@ -112,11 +150,16 @@ const ScheduleManual = "@manual"
 
 // Retry says what happens after a failed attempt.
 type Retry struct {
-	MaxRetries *int     `json:"max_retries,omitempty" codec:"n,omitempty"`
-	Backoff    string   `json:"backoff,omitempty" codec:"b,omitempty"`
-	Base       Duration `json:"base,omitempty" codec:"s,omitempty"`
-	Cap        Duration `json:"cap,omitempty" codec:"c,omitempty"`
-	Jitter     *float64 `json:"jitter,omitempty" codec:"j,omitempty"` // fraction of the delay that is random, 0 to 1
+	// Attempts after the first.
+	MaxRetries *int `json:"max_retries,omitempty" codec:"n" min:"0" max:"1000" default:"3"`
+	// How the delay grows.
+	Backoff string `json:"backoff,omitempty" codec:"b" enum:"immediate,linear,exponential" default:"exponential"`
+	// First delay.
+	Base Duration `json:"base,omitempty" codec:"s" default:"1s"`
+	// Longest delay.
+	Cap Duration `json:"cap,omitempty" codec:"c" default:"5m0s"`
+	// Fraction of the delay that is random.
+	Jitter *float64 `json:"jitter,omitempty" codec:"j" min:"0" max:"1" default:"0.2"`
 }
 
 // Limit is how many retries there may be.
@@ -129,10 +172,15 @@ func (r Retry) Limit() int {
 
 // Missed says what happens to occurrences that fell into an outage.
 type Missed struct {
-	Policy string   `json:"policy,omitempty" codec:"p,omitempty"`
-	Window string   `json:"window,omitempty" codec:"w,omitempty"` // "auto" or a duration
-	Max    int      `json:"max,omitempty" codec:"m,omitempty"`
-	Grace  Duration `json:"grace,omitempty" codec:"g,omitempty"`
+	// skip none of them run; run_once the latest; run_all each of them.
+	Policy string `json:"policy,omitempty" codec:"p" enum:"skip,run_once,run_all" default:"run_once"`
+	// How old one may be: a Go duration, or auto for the larger of 30 minutes and half the distance to the next
+	// occurrence.
+	Window string `json:"window,omitempty" codec:"w" default:"auto"`
+	// How many run_all may run.
+	Max int `json:"max,omitempty" codec:"m" min:"0" max:"10000" default:"10"`
+	// One that is not older than this is late, not missed.
+	Grace Duration `json:"grace,omitempty" codec:"g" default:"1m0s"`
 }
 
 // HTTPPayload is the payload of an http job.
@@ -142,7 +190,8 @@ type HTTPPayload struct {
 	Headers      map[string]string `json:"headers,omitempty"`
 	Body         json.RawMessage   `json:"body,omitempty"` // a JSON string is sent as it is, anything else as JSON
 	ExpectStatus StatusSet         `json:"expect_status,omitempty"`
-	// RetryClientErrors makes every 3xx and 4xx a failure that is retried; without it they are permanent, except 408, 425 and 429.
+	// RetryClientErrors makes every 3xx and 4xx a failure that is retried; without it they are permanent, except 408,
+	// 425 and 429.
 	RetryClientErrors bool `json:"retry_client_errors,omitempty"`
 	// InsecureSkipVerify accepts any certificate.
 	InsecureSkipVerify bool `json:"insecure_skip_verify,omitempty"`

@@ -104,6 +104,31 @@ func TestAgreesWithTheLibrary(t *testing.T) {
 	})
 }
 
+// A value of any kind is stepped over as a whole, and one that is cut short is noticed.
+func TestSkip(t *testing.T) {
+	values := []any{nil, true, 1, -33, 200, 1 << 40, -1 << 40, 0.5, float32(0.5), "x", string(make([]byte, 300)), string(make([]byte, 70_000)), make([]byte, 300),
+		[]any{1, "a", []any{}}, make([]int, 20), make([]int, 70_000), map[string]any{"a": []any{nil, 0.5}, "b": "c"}}
+	for _, v := range values {
+		var data []byte
+		enc := codec.NewEncoderBytes(&data, handle)
+		if err := enc.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+		r := pack.Reader{B: append(data, 7)}
+		if r.Skip(); r.Bad || r.Int() != 7 || len(r.B) > 0 {
+			t.Errorf("%.20v: bad %t, %d bytes are left", v, r.Bad, len(r.B))
+		}
+		r = pack.Reader{B: data[:len(data)-1]}
+		if r.Skip(); !r.Bad {
+			t.Errorf("%.20v: the last byte is not missed", v)
+		}
+	}
+	deep := pack.Reader{B: bytes.Repeat([]byte{0x91}, 1<<20)}
+	if deep.Skip(); !deep.Bad {
+		t.Error("lists in lists are followed to any depth")
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	f.Add(write(value{S: "a", B: []byte{1}, U: 1 << 40, I: -5, L: []uint64{1, 2}}))
 	f.Add([]byte{0x81, 0xa1, 'l', 0xdd, 0xff, 0xff, 0xff, 0xff})

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Reader reads what it is asked for. Once something was not as expected, Bad is set and everything else it gives is worthless.
+// Reader reads what it is asked for. Once something was not as expected, Bad is set and everything else it gives is
+// worthless.
 type Reader struct {
 	B   []byte // what is left
 	Bad bool
@@ -111,6 +112,15 @@ func (r *Reader) Bytes() []byte {
 	return r.take(n)
 }
 
+// List reads a list of strings.
+func (r *Reader) List() []string {
+	var out []string
+	for range r.Len() {
+		out = append(out, r.Str())
+	}
+	return out
+}
+
 // Strs reads a map of strings.
 func (r *Reader) Strs() map[string]string {
 	n := r.head(0x80, 0xde)
@@ -180,4 +190,49 @@ func (r *Reader) Float() float64 {
 		return 0
 	}
 	return math.Float64frombits(binary.BigEndian.Uint64(b))
+}
+
+// Nil says whether nothing comes, and then steps over it.
+func (r *Reader) Nil() bool {
+	if len(r.B) > 0 && r.B[0] == 0xc0 {
+		r.B = r.B[1:]
+		return true
+	}
+	return false
+}
+
+// maxNesting is how deep Skip follows a value; what is read does not decide how deep the recursion is.
+const maxNesting = 32
+
+// Skip steps over the value of a field that is not known.
+func (r *Reader) Skip() { r.skip(maxNesting) }
+
+func (r *Reader) skip(depth int) {
+	if depth == 0 || len(r.B) == 0 {
+		r.Bad = true
+		return
+	}
+	n, size := 0, 0 // how many values are inside, how many bytes
+	switch c := r.B[0]; {
+	case c&0xf0 == 0x80 || c == 0xde:
+		n = 2 * r.head(0x80, 0xde)
+	case c&0xf0 == 0x90 || c == 0xdc || c == 0xdd:
+		n = r.Len()
+	case c&0xe0 == 0xa0 || c >= 0xd9 && c <= 0xdb:
+		r.Raw()
+	case c >= 0xc4 && c <= 0xc6:
+		r.Bytes()
+	case c == 0xca || c == 0xcb:
+		size = 1 + 4<<(c-0xca)
+	case c >= 0xcc && c <= 0xd3:
+		size = 1 + 1<<(c&3) // of cc and of d0 on alike
+	case c < 0x80 || c >= 0xe0 || c == 0xc0 || c == 0xc2 || c == 0xc3:
+		size = 1
+	default:
+		r.Bad = true // a kind that definitions have never had
+	}
+	r.take(size)
+	for ; n > 0 && !r.Bad; n-- {
+		r.skip(depth - 1)
+	}
 }

@@ -1,0 +1,4 @@
+package job
+
+// PlainSpec reads a job without reflection.
+var PlainSpec = plainSpec
