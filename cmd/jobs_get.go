@@ -1,9 +1,12 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,43 +68,61 @@ func (p *printer) job(j job.Job) {
 	if j.LastRunStatus != job.RunNone {
 		last = j.LastRunStatus.String() + " " + last
 	}
-	p.fields(
+	rows := []string{
 		"name", j.Name,
 		"id", j.ID.String(),
 		"status", p.jobState(j),
 		"waiting", j.WaitReason,
 		"type", string(j.Type),
-		"schedule", j.Schedule+" ("+zone+")",
+		"schedule", j.Schedule + " (" + zone + ")",
 		"", description,
 		"next run", p.nextRun(j),
 		"last run", last,
 		"runs", fmt.Sprintf("%d started, %d open", j.RunsStarted, j.OpenRuns),
-		"payload", short(string(j.Payload), 200),
-		"timeout", span(j.Timeout),
-		"deadline", span(j.Deadline),
-		"retry", retryText(j.Retry),
-		"missed", missedText(j.Missed),
-		"overlap", j.Overlap,
-		"delivery", j.Delivery,
-		"priority", j.Priority,
-		"concurrency", number(j.Concurrency),
-		"jitter", span(j.Jitter),
-		"start at", p.when(j.StartAt),
-		"end at", p.when(j.EndAt),
-		"max runs", number(j.MaxRuns),
-		"calendars", strings.Join(j.Calendars, ", "),
-		"tags", labels(j.Tags),
-		"workers", labels(j.Workers),
-		"key", j.IdempotencyKey,
-		"retention", span(j.Retention),
-		"notify", notifyText(j.Notify),
-		"told", p.notification(j),
-		"dst gap", j.DSTGap,
-		"dst overlap", j.DSTOverlap,
-		"version", strconv.FormatUint(j.Version, 10),
-		"created", p.when(j.CreatedAt),
-		"updated", p.when(j.UpdatedAt),
-	)
+	}
+	v := reflect.ValueOf(j.Spec)
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		name, _, _ := strings.Cut(tag.Get("json"), ",")
+		label := cmp.Or(tag.Get("view"), strings.ReplaceAll(name, "_", " "))
+		if label != "-" {
+			rows = append(rows, label, p.value(v.Field(i).Interface()))
+		}
+		switch name {
+		case "deadline":
+			rows = append(rows, "retry", retryText(j.Retry))
+		case "notify":
+			rows = append(rows, "told", p.notification(j))
+		}
+	}
+	p.fields(append(rows, "version", strconv.FormatUint(j.Version, 10), "created", p.when(j.CreatedAt), "updated", p.when(j.UpdatedAt))...)
+}
+
+// value is what a field of a job says; "" or - if it says nothing.
+func (p *printer) value(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int:
+		return number(v)
+	case bool:
+		return map[bool]string{true: "yes"}[v]
+	case job.Duration:
+		return span(v)
+	case job.Instant:
+		return p.when(v)
+	case []string:
+		return strings.Join(v, ", ")
+	case map[string]string:
+		return labels(v)
+	case json.RawMessage:
+		return short(string(v), 200)
+	case job.Missed:
+		return missedText(v)
+	case *job.Notify:
+		return notifyText(v)
+	}
+	panic(fmt.Sprintf("cmd: a %T has no view", v))
 }
 
 func span(d job.Duration) string {

@@ -79,20 +79,20 @@ func LaneOf(priority string) (Lane, bool) {
 //	implied  a default that is not filled in
 //	enum     the values there are
 //	min, max the bounds of a number, for the schema; Validate has the checks
-//	view     the label in `carillon jobs get`, where it is not the name
+//	view     the label in `carillon jobs get`, where it is not the name; - if the view places it by hand
 type Spec struct {
 	// Unique, at most 200 bytes, without space / \ ? # % : " and not beginning with j_ or r_. A job without a name is
 	// known by its id.
-	Name string `json:"name,omitempty" codec:"n"`
+	Name string `json:"name,omitempty" codec:"n" view:"-"`
 	// How an attempt is carried out.
-	Type Type `json:"type" codec:"t" enum:"http,shell,message,queue"`
+	Type Type `json:"type" codec:"t" enum:"http,shell,message,queue" view:"-"`
 	// A cron expression of 5 or 6 fields, @hourly to @yearly, "@every 90s", an RFC 5545 DTSTART and RRULE, an RFC 3339
 	// instant, or @manual.
-	Schedule string `json:"schedule" codec:"s"`
+	Schedule string `json:"schedule" codec:"s" view:"-"`
 	// IANA name of the zone in which the schedule is read.
-	Timezone string          `json:"timezone,omitempty" codec:"z" default:"UTC"`
+	Timezone string          `json:"timezone,omitempty" codec:"z" default:"UTC" view:"-"`
 	Payload  json.RawMessage `json:"payload" codec:"p"`
-	Retry    Retry           `json:"retry" codec:"r"`
+	Retry    Retry           `json:"retry" codec:"r" view:"-"`
 	// How long one attempt may take.
 	Timeout Duration `json:"timeout,omitempty" codec:"to" default:"5m0s"`
 	// A run not started within this time after its scheduled time is recorded as expired. Without it there is none.
