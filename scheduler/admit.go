@@ -16,9 +16,9 @@ import (
 type admit struct {
 	key  store.DueKey
 	gen  uint32
-	wait fate   // it becomes a run that waits
-	skip fate   // it does not run
-	idem string // its idempotency key, if that is not the default
+	wait decision // it becomes a run that waits
+	skip decision // it does not run
+	idem string   // its idempotency key, if that is not the default
 }
 
 // openNow is until when a job is busy that has a run open.

@@ -15,7 +15,7 @@ const (
 	maxQuarantines     = 8
 	// maxBatchRows is how many runs of run_all one command puts up, give or take one job's: a key may have half a kilobyte.
 	maxBatchRows = 256
-	// triageChunk is how many entries of groups that do not run are looked at in a second.
+	// triageChunk is how many entries of buckets that do not run are looked at in a second.
 	triageChunk = 2048
 	// cleanupLater is when a one-off job with dead letters or open runs is looked at again.
 	cleanupLater = time.Hour
@@ -23,10 +23,10 @@ const (
 
 // advance is an entry that is moved on without a run.
 type advance struct {
-	key  store.DueKey
-	gen  uint32
-	f    fate
-	keys []string // of the rows: their idempotency keys where those are not the default
+	key      store.DueKey
+	gen      uint32
+	decision decision
+	keys     []string // of the rows: their idempotency keys where those are not the default
 }
 
 // quarantine is a job that the scheduler cannot handle.
@@ -40,49 +40,49 @@ type quarantine struct {
 // of that needs a worker.
 func (l *loop) triage() {
 	left := triageChunk
-	for _, g := range l.groups {
-		if served := g.served; served || g.head.len() == 0 || left <= 0 {
-			g.served = false // it moves: its entries are looked at when their turn comes
+	for _, b := range l.buckets {
+		if served := b.served; served || b.head.len() == 0 || left <= 0 {
+			b.served = false // it moves: its entries are looked at when their turn comes
 			continue
 		}
-		if g.expires > 0 && l.now > g.expires {
-			l.expireHead(g)
+		if b.expires > 0 && l.now > b.expires {
+			l.expireHead(b)
 		}
-		items := g.head.all()
+		items := b.head.all()
 		for i := 0; i < len(items) && left > 0; i++ {
 			if !items[i].looked {
-				left -= l.triageGroup(g, left)
+				left -= l.triageBucket(b, left)
 				break
 			}
 		}
 	}
 }
 
-// expireHead makes triage look again at the entries of a group whose deadline has passed.
-func (l *loop) expireHead(g *group) {
-	g.expires = 0
-	items := g.head.all()
+// expireHead makes triage look again at the entries of a bucket whose deadline has passed.
+func (l *loop) expireHead(b *bucket) {
+	b.expires = 0
+	items := b.head.all()
 	for i := range items {
 		if items[i].expires > 0 {
 			items[i].looked = l.now <= items[i].expires
-			if items[i].looked && (g.expires == 0 || items[i].expires < g.expires) {
-				g.expires = items[i].expires
+			if items[i].looked && (b.expires == 0 || items[i].expires < b.expires) {
+				b.expires = items[i].expires
 			}
 		}
 	}
 }
 
-// triageGroup looks at up to limit entries of a group that were not looked at, and takes out those that will not run.
-func (l *loop) triageGroup(g *group, limit int) int {
+// triageBucket looks at up to limit entries of a bucket that were not looked at, and takes out those that will not run.
+func (l *loop) triageBucket(b *bucket, limit int) int {
 	var picks []pick
-	items := g.head.all()
+	items := b.head.all()
 	var at []int
 	for i := range items {
 		if len(picks) == limit {
 			break
 		}
 		if !items[i].looked {
-			picks, at = append(picks, pick{item: items[i], g: g}), append(at, i)
+			picks, at = append(picks, pick{item: items[i], b: b}), append(at, i)
 		}
 	}
 	out := map[int]bool{}
@@ -102,8 +102,8 @@ func (l *loop) triageGroup(g *group, limit int) int {
 				continue
 			}
 			items[at[i]] = p.item
-			if p.expires > 0 && (g.expires == 0 || p.expires < g.expires) {
-				g.expires = p.expires
+			if p.expires > 0 && (b.expires == 0 || p.expires < b.expires) {
+				b.expires = p.expires
 			}
 		}
 	}
@@ -115,8 +115,8 @@ func (l *loop) triageGroup(g *group, limit int) int {
 			}
 		}
 		l.ready -= len(items) - len(kept)
-		g.head.items = g.head.items[:g.head.first+len(kept)]
-		l.feedGroup(g)
+		b.head.items = b.head.items[:b.head.first+len(kept)]
+		l.wantRefill(b)
 	}
 	return len(picks)
 }
@@ -126,7 +126,7 @@ func (l *loop) sendAdvances() {
 	for len(l.advances) > 0 && l.advancing < maxFlying && (l.advancing == 0 || len(l.advances) >= worthwhile) {
 		n, rows := 0, 0
 		for n < min(maxBatch, len(l.advances)) && rows < maxBatchRows {
-			rows += len(l.advances[n].f.rows)
+			rows += len(l.advances[n].decision.rows)
 			n++
 		}
 		batch := append([]advance(nil), l.advances[:n]...)
@@ -140,10 +140,10 @@ func (l *loop) sendAdvances() {
 			cmd.Jobs = append(cmd.Jobs, uint64(a.key.Job))
 			cmd.At = append(cmd.At, a.key.At)
 			cmd.Gen = append(cmd.Gen, a.gen)
-			cmd.Next = append(cmd.Next, a.f.next.At)
-			cmd.NextReady = append(cmd.NextReady, a.f.next.Ready)
-			cmd.Gaps = append(cmd.Gaps, a.f.gap)
-			for j, at := range a.f.rows {
+			cmd.Next = append(cmd.Next, a.decision.next.At)
+			cmd.NextReady = append(cmd.NextReady, a.decision.next.Ready)
+			cmd.Gaps = append(cmd.Gaps, a.decision.gap)
+			for j, at := range a.decision.rows {
 				cmd.Rows = append(cmd.Rows, fsm.CatchUp{Item: uint16(i), At: at, Key: a.keys[j]})
 			}
 		}
@@ -182,11 +182,11 @@ func (l *loop) advanced(batch []advance, reply *fsm.Reply, err error) {
 			continue
 		}
 		l.settled(a.key)
-		if f := l.s.o.Metrics.NotRun; f != nil && a.f.gap.Count > 0 {
-			f(a.f.gap.Reason, a.f.gap.Count)
+		if f := l.s.o.Metrics.NotRun; f != nil && a.decision.gap.Count > 0 {
+			f(a.decision.gap.Reason, a.decision.gap.Count)
 		}
-		if a.f.next.At != 0 {
-			l.mark(store.DueMark{Lane: a.key.Lane, Ready: a.f.next.Ready})
+		if a.decision.next.At != 0 {
+			l.mark(store.DueMark{Lane: a.key.Lane, Ready: a.decision.next.Ready})
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (l *loop) lostProposal(n int, what string, err error) {
 	if errors.Is(err, ErrNotApplied) {
 		return
 	}
-	l.s.log.Error("the outcome of a proposal is unknown", "proposal", what, "items", n, "error", err)
+	l.s.log.Error("proposal with unknown outcome", "proposal", what, "items", n, "error", err)
 	l.s.mu.Lock()
 	l.s.unknown += n
 	l.s.mu.Unlock()
@@ -208,7 +208,7 @@ func (l *loop) sendQuarantines() {
 		q := l.bad[0]
 		l.bad = l.bad[1:]
 		l.quarantined++
-		l.s.log.Warn("a job goes into quarantine", "job", q.key.Job, "why", q.why)
+		l.s.log.Warn("job quarantined", "job", q.key.Job, "why", q.why)
 		cmd := &fsm.Quarantine{Head: l.s.head(l.now), Job: uint64(q.key.Job), Gen: q.gen, Why: headOf(q.why, job.MaxErrorBytes)}
 		l.s.submit(cmd, func(reply *fsm.Reply, err error) {
 			l.s.post(func() {

@@ -200,7 +200,7 @@ func (c *catalog) keep(name string, k *calendar) {
 	c.calendars[name] = k
 }
 
-// blackouts are the job's calendars as they are now. The store tells nobody when a calendar changes, so the bytes are compared.
+// blackouts are the job's calendars as they are now. The store does not announce a change of a calendar, so the bytes are compared.
 func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
 	var out []*schedule.Blackout
 	for _, name := range spec.Calendars {

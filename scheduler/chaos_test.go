@@ -145,7 +145,7 @@ func chaos(t *testing.T, w *world, r *rand.Rand) {
 			}
 			w.lead()
 			rejoin()
-		case 7: // somebody triggers and cancels
+		case 7: // a run by hand, perhaps canceled
 			id := ids[r.IntN(len(ids))]
 			if o := w.do(&fsm.Trigger{Head: w.head(), Job: uint64(id)}).Items[0]; o.Code == fsm.CodeOK && r.IntN(2) == 0 {
 				time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)

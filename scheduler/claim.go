@@ -28,14 +28,14 @@ const (
 // pick is a ready entry matched with a session that has a slot for it.
 type pick struct {
 	item
-	g *group
+	b *bucket
 	x *session
 
 	job       *info
 	blackouts []*schedule.Blackout
 	attempts  uint16 // of an extra entry with a deadline
 	key       string
-	f         fate
+	decision  decision
 }
 
 // claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another one.
@@ -163,16 +163,16 @@ func (l *loop) judge(p *pick) bool {
 	if bad == "" && (p.Kind == store.KindOccurrence || p.job.def.Spec.Deadline > 0) {
 		bad = l.catalog.compile(p.job)
 	}
-	var f fate
+	var f decision
 	if bad == "" {
-		f, bad = l.fateOf(p)
+		f, bad = l.decideOn(p)
 	}
 	if bad != "" {
 		l.bad = append(l.bad, quarantine{p.DueKey, p.job.gen, bad})
 		return false
 	}
 	if !f.claim {
-		a := advance{key: p.DueKey, gen: p.gen, f: f, keys: make([]string, len(f.rows))}
+		a := advance{key: p.DueKey, gen: p.gen, decision: f, keys: make([]string, len(f.rows))}
 		if spec := &p.job.def.Spec; spec.IdempotencyKey != "" {
 			for i, at := range f.rows {
 				a.keys[i] = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, job.RunKey{Job: p.Job, At: at, Origin: job.OriginSchedule})
@@ -181,15 +181,15 @@ func (l *loop) judge(p *pick) bool {
 		l.advances = append(l.advances, a)
 		return false
 	}
-	p.f = f
+	p.decision = f
 	if spec := &p.job.def.Spec; spec.IdempotencyKey != "" && p.Kind == store.KindOccurrence {
 		p.key = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, p.Run())
 	}
 	return true
 }
 
-// fateOf decides about an entry, and notes when it may no longer start.
-func (l *loop) fateOf(p *pick) (fate, string) {
+// decideOn decides about an entry, and notes when it may no longer start.
+func (l *loop) decideOn(p *pick) (decision, string) {
 	spec := &p.job.def.Spec
 	p.looked = true
 	if p.Kind != store.KindOccurrence {
@@ -197,9 +197,9 @@ func (l *loop) fateOf(p *pick) (fate, string) {
 			p.expires = expiry(spec, p.job.sched.Delay(), p.DueKey, p.attempts)
 		}
 		if p.expires > 0 && l.now > p.expires {
-			return fate{gap: fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}, ""
+			return decision{gap: fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}, ""
 		}
-		return fate{claim: true}, ""
+		return decision{claim: true}, ""
 	}
 	if d := time.Duration(spec.Deadline); d > 0 {
 		p.expires = p.At + (d + p.job.sched.Delay()).Milliseconds()
@@ -218,9 +218,9 @@ func (l *loop) occurrence(p *pick) *occurrence {
 func (l *loop) giveBack(picks []pick) {
 	for i := len(picks) - 1; i >= 0; i-- {
 		p := &picks[i]
-		p.g.head.unpop(p.item)
+		p.b.head.unpop(p.item)
 		l.ready++
-		l.list(p.g)
+		l.list(p.b)
 		l.release(p.x)
 		l.landed(p, false)
 	}
@@ -232,7 +232,7 @@ func (l *loop) release(x *session) {
 	l.s.mu.Unlock()
 }
 
-// propose sends a batch. Its slots stay reserved until its fate is known; if that stays unknown, until the epoch ends.
+// propose sends a batch. Its slots stay reserved until its outcome is known; if that stays unknown, until the epoch ends.
 func (l *loop) propose(claims []pick) {
 	s := l.s
 	cmd := claimCommand(s.head(l.now), claims)
@@ -277,16 +277,16 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 		}
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
 		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.job.gen
-		c.Next[i], c.NextReady[i], c.Worker[i] = p.f.next.At, p.f.next.Ready, w
+		c.Next[i], c.NextReady[i], c.Worker[i] = p.decision.next.At, p.decision.next.Ready, w
 		c.Timeout[i], c.Version[i] = time.Duration(p.job.def.Spec.Timeout).Milliseconds(), p.job.def.Version
-		if p.f.last || p.f.due {
+		if p.decision.last || p.decision.due {
 			if c.Flags == nil {
 				c.Flags = make([]byte, n)
 			}
-			c.Flags[i] = p.f.flags()
+			c.Flags[i] = p.decision.flags()
 		}
-		if p.f.gap.Count > 0 {
-			c.Late = append(c.Late, fsm.Late{Item: uint16(i), Gap: p.f.gap})
+		if p.decision.gap.Count > 0 {
+			c.Late = append(c.Late, fsm.Late{Item: uint16(i), Gap: p.decision.gap})
 		}
 		if p.key != "" {
 			if c.Keys == nil {
@@ -363,7 +363,7 @@ func traceparent() string {
 	return string(append(out, "-01"...))
 }
 
-// claimed does the loop's books after a batch.
+// claimed does the loop's bookkeeping after a batch.
 func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 	m := &l.s.o.Metrics
 	if err != nil {
@@ -397,7 +397,7 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)
 			if p.Kind == store.KindOccurrence && m.Lag != nil {
-				// A one-off for a time in the past is late only from when somebody asked for it.
+				// A one-off for a time in the past is late only from when it was created.
 				m.Lag(time.Duration(now-max(p.Ready, p.job.def.CreatedAt)) * time.Millisecond)
 			}
 		case fsm.CodeSkipped, fsm.CodeQueued:
@@ -413,8 +413,8 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.refused(p.DueKey)
 			continue
 		}
-		if p.f.next.At != 0 && (!p.f.last || code == fsm.CodeSkipped) {
-			l.mark(store.DueMark{Lane: p.Lane, Ready: p.f.next.Ready}) // announced as well; but that is only a hint
+		if p.decision.next.At != 0 && (!p.decision.last || code == fsm.CodeSkipped) {
+			l.mark(store.DueMark{Lane: p.Lane, Ready: p.decision.next.Ready}) // announced as well; but that is only a hint
 		}
 	}
 	l.unclaimed(busy)

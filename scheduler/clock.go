@@ -133,7 +133,7 @@ func (c *stamper) isSkewed() bool {
 	return d > MaxSkew || d < -MaxSkew
 }
 
-// isAlone says that nobody can tell whether the clock is right. A leader that begins like that would stamp by a clock that may be off by
+// isAlone says that no other node can tell whether the clock is right. A leader that begins like that would stamp by a clock that may be off by
 // hours; one that stamps already has been told that it is right, and goes on.
 func (c *stamper) isAlone() bool {
 	if c.skew == nil {
@@ -159,10 +159,10 @@ func (c *stamper) now() (int64, error) {
 	return c.next(), nil
 }
 
-// resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which nobody
+// resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which no leader
 // stamped counts as an outage. Only the loop calls it.
 func (c *stamper) resume() (int64, bool) {
-	mark := c.mark() // outside the lock: whoever asks for the state of the clock may have the store open
+	mark := c.mark() // outside the lock: a caller that asks for the state of the clock may have the store open
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()

@@ -137,7 +137,7 @@ func TestStamper(t *testing.T) {
 			t.Error("does not resume")
 		}
 	})
-	t.Run("nobody begins to stamp before a majority's clocks are known", func(t *testing.T) {
+	t.Run("no leader begins to stamp before a majority's clocks are known", func(t *testing.T) {
 		h, c := begin()
 		alone = true
 		defer func() { alone = false }()
@@ -179,7 +179,7 @@ func TestClockJumpForward(t *testing.T) {
 		f.handle = takes(5 * time.Second)
 		w.trigger(long)
 		time.Sleep(time.Second)
-		w.clock.jump(2 * time.Hour) // somebody set the clock
+		w.clock.jump(2 * time.Hour) // the clock is set
 		time.Sleep(2 * time.Second)
 		if err := w.s.Ready(); job.CodeOf(err) != job.CodeNotReady || !strings.Contains(err.Error(), "jumped by +2h") {
 			t.Errorf("ready: %v", err)
@@ -200,7 +200,7 @@ func TestClockJumpForward(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		// Nobody led from 01:00 to 03:00, as far as anybody can tell: 01:30 and 02:30 are missed, and the latest is run.
+		// No node led from 01:00 to 03:00, as far as is known: 01:30 and 02:30 are missed, and the latest is run.
 		w.wantHistory(hourly, "missed(outage)x1", "succeeded")
 	})
 }

@@ -22,7 +22,7 @@ const (
 	maxRows = 100
 )
 
-// occurrence is what decides the fate of an occurrence whose time has come. All of it is committed state, the clock excepted,
+// occurrence is what is decided by about an occurrence whose time has come. All of it is committed state, the clock excepted,
 // and outages are committed too: a second leader that looks at the same occurrence decides the same.
 type occurrence struct {
 	spec             *job.Spec
@@ -34,8 +34,8 @@ type occurrence struct {
 	released         int64 // when the cluster was released after a restore; 0 if it was not restored
 }
 
-// fate is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
-type fate struct {
+// decision is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
+type decision struct {
 	claim bool
 	// next is what follows. With last it follows only if the overlap policy skips the run that is claimed: if it counts, it is the last one.
 	next fsm.When
@@ -46,7 +46,7 @@ type fate struct {
 }
 
 // flags is what a claim or an admission says of an occurrence.
-func (f *fate) flags() (b byte) {
+func (f *decision) flags() (b byte) {
 	if f.last {
 		b |= fsm.ClaimLast
 	}
@@ -58,9 +58,9 @@ func (f *fate) flags() (b byte) {
 
 // decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible, missed windows (a
 // one-off that was created too late counts as missed), deadline, blackouts.
-func decide(o *occurrence, now int64, outages []store.Outage) fate {
+func decide(o *occurrence, now int64, outages []store.Outage) decision {
 	if o.spec.MaxRuns > 0 && int64(o.runs) >= int64(o.spec.MaxRuns) {
-		return fate{} // nothing follows the last run
+		return decision{} // nothing follows the last run
 	}
 	if o.restored() && !mutant.On(mutant.RestoreFires) {
 		return o.past(o.prev(o.released), job.RunMissed, job.ReasonRestored)
@@ -87,7 +87,7 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 	switch o.spec.Overlap {
 	case job.OverlapReplace:
 		if newest := o.lastDue(now, outages); newest > o.at && !mutant.On(mutant.JudgeBySlot) {
-			return fate{next: when(o.sched, newest), gap: o.gap(o.prev(newest-1), job.RunCanceled, job.ReasonReplaced)}
+			return decision{next: when(o.sched, newest), gap: o.gap(o.prev(newest-1), job.RunCanceled, job.ReasonReplaced)}
 		}
 	case job.OverlapSkip:
 		if !mutant.On(mutant.JudgeBySlot) {
@@ -105,7 +105,7 @@ func decide(o *occurrence, now int64, outages []store.Outage) fate {
 }
 
 // follow is what comes after last if this occurrence becomes a run.
-func (o *occurrence) follow(last int64) (f fate) {
+func (o *occurrence) follow(last int64) (f decision) {
 	if f.next = NextAfter(o.spec, o.sched, o.runs+1, last); f.next.At == 0 {
 		// Apply may skip it, because of a run that is not known here, and a skipped occurrence does not count towards max_runs: there must
 		// be a next one then. The claim names it, and that it follows only then.
@@ -115,7 +115,7 @@ func (o *occurrence) follow(last int64) (f fate) {
 	return f
 }
 
-// lastDue is the last occurrence up to a time, from this one on, that shares its fate under an overlap policy: between them
+// lastDue is the last occurrence up to a time, from this one on, about which the same is decided under an overlap policy: between them
 // is none that is missed or that a calendar forbids, because those are judged by that first. What fell into an outage and is
 // within the grace is late, not missed.
 func (o *occurrence) lastDue(until int64, outages []store.Outage) int64 {
@@ -162,7 +162,7 @@ func (o *occurrence) missesIn(w store.Outage) bool {
 
 // admission is what is proposed for an occurrence that finds a run of its job open: what follows if it waits for that one, and up to which
 // one none runs, with what follows then, if it is skipped. until is how long the job was busy, or the time of looking if it still is.
-func (o *occurrence) admission(until int64, outages []store.Outage) (wait, skip fate) {
+func (o *occurrence) admission(until int64, outages []store.Outage) (wait, skip decision) {
 	if _, ok := o.missedIn(outages); ok {
 		// The missed rule would have it run, and the overlap policy may not: then it is missed as those before it are.
 		return o.follow(o.at), o.past(o.at, job.RunMissed, job.ReasonOutage)
@@ -219,8 +219,8 @@ func (o *occurrence) forbidden(at int64) bool {
 }
 
 // past moves on to the first occurrence after last and records those from this one to last.
-func (o *occurrence) past(last int64, status job.RunStatus, reason job.Reason) fate {
-	return fate{next: NextAfter(o.spec, o.sched, o.runs, last), gap: o.gap(last, status, reason)}
+func (o *occurrence) past(last int64, status job.RunStatus, reason job.Reason) decision {
+	return decision{next: NextAfter(o.spec, o.sched, o.runs, last), gap: o.gap(last, status, reason)}
 }
 
 func (o *occurrence) gap(last int64, status job.RunStatus, reason job.Reason) fsm.Gap {
@@ -233,7 +233,7 @@ func (o *occurrence) gap(last int64, status job.RunStatus, reason job.Reason) fs
 }
 
 // missedIn is the outage that this occurrence was missed in. Waiting for a slot or a worker is backlog, and backlog is never
-// missed: only what was due while nobody led, and was older than the job's grace when somebody did again.
+// missed: only what was due while no node led, and was older than the job's grace when one did again.
 func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 	grace := time.Duration(o.spec.Missed.Grace).Milliseconds()
 	for _, w := range outages {
@@ -250,7 +250,7 @@ func (o *occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 
 // missed applies the missed rule. Everything is measured at the end of the outage, not at the time of looking, so that backlog
 // after the takeover changes nothing.
-func (o *occurrence) missed(w store.Outage, now int64) fate {
+func (o *occurrence) missed(w store.Outage, now int64) decision {
 	if mutant.On(mutant.DropCatchup) {
 		return o.past(o.prev(w.To-o.delay()), job.RunMissed, job.ReasonOutage)
 	}
@@ -270,9 +270,9 @@ func (o *occurrence) missed(w store.Outage, now int64) fate {
 		for i, at := 0, last; i < maxBack && inWindow(at); i++ {
 			if !o.forbidden(at) {
 				if at == o.at {
-					return fate{claim: true}
+					return decision{claim: true}
 				}
-				return fate{next: when(o.sched, at), gap: o.gapBefore(at)}
+				return decision{next: when(o.sched, at), gap: o.gapBefore(at)}
 			}
 			if at == o.at {
 				break
@@ -285,8 +285,8 @@ func (o *occurrence) missed(w store.Outage, now int64) fate {
 
 // runAll puts up the runs from first to last. What has expired or is in a blackout, and what is too much for one command, is looked at again by
 // itself: the answer is the same, because it is counted from the end of the outage.
-func (o *occurrence) runAll(first, last, now int64) fate {
-	f := fate{gap: o.gapBefore(first)}
+func (o *occurrence) runAll(first, last, now int64) decision {
+	f := decision{gap: o.gapBefore(first)}
 	at := first
 	for ; at != 0 && at <= last && len(f.rows) < maxRows && !o.expired(at, now) && !o.forbidden(at); at = o.next(at) {
 		if o.spec.MaxRuns > 0 && int64(o.runs)+int64(len(f.rows)) >= int64(o.spec.MaxRuns) {
@@ -295,7 +295,7 @@ func (o *occurrence) runAll(first, last, now int64) fate {
 		f.rows = append(f.rows, at)
 	}
 	if len(f.rows) == 0 && first == o.at {
-		return fate{claim: true} // deadline and blackout are judged next
+		return decision{claim: true} // deadline and blackout are judged next
 	}
 	if at != 0 {
 		f.next = NextAfter(o.spec, o.sched, o.runs+uint32(len(f.rows)), at-1)
@@ -346,11 +346,11 @@ func (o *occurrence) window(last int64) int64 {
 	return max(minAutoWindow.Milliseconds(), (next.UnixMilli()-last)/2)
 }
 
-// decideSafely is decide for a job that may be broken in a way nobody thought of.
-func decideSafely(o *occurrence, now int64, outages []store.Outage) (f fate, bad string) {
+// decideSafely is decide for a job that may be broken in a way that was not foreseen.
+func decideSafely(o *occurrence, now int64, outages []store.Outage) (f decision, bad string) {
 	defer func() {
 		if r := recover(); r != nil {
-			f, bad = fate{}, fmt.Sprintf("the schedule %q made the scheduler panic: %v", o.spec.Schedule, r)
+			f, bad = decision{}, fmt.Sprintf("the schedule %q made the scheduler panic: %v", o.spec.Schedule, r)
 		}
 	}()
 	return decide(o, now, outages), ""

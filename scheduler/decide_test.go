@@ -58,21 +58,23 @@ func TestMissedRule(t *testing.T) {
 		g.Reason = job.ReasonPast
 		return g
 	}
-	claim := func(next string) fate { return fate{claim: true, next: fsm.When{At: hm(next), Ready: hm(next)}} }
-	move := func(to string, g fsm.Gap, rows ...string) fate {
-		f := fate{next: fsm.When{At: hm(to), Ready: hm(to)}, gap: g}
+	claim := func(next string) decision {
+		return decision{claim: true, next: fsm.When{At: hm(next), Ready: hm(next)}}
+	}
+	move := func(to string, g fsm.Gap, rows ...string) decision {
+		f := decision{next: fsm.When{At: hm(to), Ready: hm(to)}, gap: g}
 		for _, at := range rows {
 			f.rows = append(f.rows, hm(at))
 		}
 		return f
 	}
 	// claimed is a claim that disposes of what is due behind it.
-	claimed := func(next, first, last string, n int64) fate {
+	claimed := func(next, first, last string, n int64) decision {
 		f := claim(next)
 		f.gap = fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunSkipped, Reason: job.ReasonWaiting}
 		return f
 	}
-	due := func(f fate) fate { f.due = true; return f }
+	due := func(f decision) decision { f.due = true; return f }
 	as := func(policy string, rest func(*job.Spec)) func(*job.Spec) {
 		return func(s *job.Spec) {
 			s.Overlap = policy
@@ -87,7 +89,7 @@ func TestMissedRule(t *testing.T) {
 		at   string
 		edit func(*occurrence)
 		now  string
-		want fate
+		want decision
 	}{
 		{"on time is claimed", testSpec("0 * * * *", nil), "13:00", nil, "13:00", claim("14:00")},
 		{"backlog without an outage is claimed, however old", testSpec("0 * * * *", nil), "09:00", nil, "12:01", due(claimed("11:00", "10:00", "10:00", 1))},
@@ -110,11 +112,11 @@ func TestMissedRule(t *testing.T) {
 		{"run_once moves to the latest", testSpec("*/10 * * * *", nil), "10:10", nil, "12:01", move("12:00", gap("10:10", "11:50", 11))},
 		{"run_once claims the latest", testSpec("55 * * * *", nil), "11:55", nil, "12:01", claim("12:55")},
 		{"run_once of the only one inside the window", testSpec("55 11 * * *", nil), "11:55", nil, "12:01",
-			fate{claim: true, next: fsm.When{At: ms("2027-03-02T11:55:00Z"), Ready: ms("2027-03-02T11:55:00Z")}}},
+			decision{claim: true, next: fsm.When{At: ms("2027-03-02T11:55:00Z"), Ready: ms("2027-03-02T11:55:00Z")}}},
 		{"auto window is half the distance for rare jobs", testSpec("30 10 * * *", nil), "10:30", nil, "12:01",
-			fate{claim: true, next: fsm.When{At: ms("2027-03-02T10:30:00Z"), Ready: ms("2027-03-02T10:30:00Z")}}},
+			decision{claim: true, next: fsm.When{At: ms("2027-03-02T10:30:00Z"), Ready: ms("2027-03-02T10:30:00Z")}}},
 		{"run_once outside the window records all", testSpec("15 10,11 * * *", missedAs(job.MissedRunOnce, "30m", 0)), "10:15", nil, "12:01",
-			fate{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
+			decision{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
 		{"run_once looks behind a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "10:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
 			move("10:50", gap("10:10", "10:40", 4))},
 		{"run_once finds nothing but blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
@@ -129,19 +131,19 @@ func TestMissedRule(t *testing.T) {
 		{"run_all goes up to a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "10:40", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
 			move("11:00", fsm.Gap{}, "10:40", "10:50")},
 		{"run_all in a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
-			fate{next: fsm.When{At: hm("11:10"), Ready: hm("11:10")}, gap: fsm.Gap{First: hm("11:00"), Last: hm("11:00"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
+			decision{next: fsm.When{At: hm("11:10"), Ready: hm("11:10")}, gap: fsm.Gap{First: hm("11:00"), Last: hm("11:00"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
 		{"run_all beyond its deadline", testSpec("*/10 * * * *", func(s *job.Spec) {
 			missedAs(job.MissedRunAll, "10h", 100)(s)
 			s.Deadline = job.Duration(30 * time.Minute)
 		}), "11:10", nil, "12:01",
-			fate{next: fsm.When{At: hm("11:40"), Ready: hm("11:40")}, gap: fsm.Gap{First: hm("11:10"), Last: hm("11:30"), Count: 3, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+			decision{next: fsm.When{At: hm("11:40"), Ready: hm("11:40")}, gap: fsm.Gap{First: hm("11:10"), Last: hm("11:30"), Count: 3, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 		{"run_all up to max_runs", testSpec("*/10 * * * *", func(s *job.Spec) {
 			missedAs(job.MissedRunAll, "10h", 100)(s)
 			s.MaxRuns = 5
-		}), "11:10", func(o *occurrence) { o.runs = 3 }, "12:01", fate{rows: []int64{hm("11:10"), hm("11:20")}}},
+		}), "11:10", func(o *occurrence) { o.runs = 3 }, "12:01", decision{rows: []int64{hm("11:10"), hm("11:20")}}},
 		{"run_all of one", testSpec("55 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "11:55", nil, "12:01", move("12:55", fsm.Gap{}, "11:55")},
 		{"run_all outside the window", testSpec("15 10,11 * * *", missedAs(job.MissedRunAll, "30m", 5)), "10:15", nil, "12:01",
-			fate{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
+			decision{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
 		{"skip leaves what fell into an outage to be judged by that", testSpec("*/10 * * * *", nil), "09:30", nil, "12:01", due(claimed("10:10", "09:40", "10:00", 3))},
 		{"skip leaves a blackout to be judged by that", testSpec("*/30 * * * *", nil), "12:30", func(o *occurrence) { o.blackouts, o.at = blackout11, hm("13:30") }, "15:10",
 			claimed("15:30", "14:00", "15:00", 3)},
@@ -151,47 +153,47 @@ func TestMissedRule(t *testing.T) {
 		{"replace claims the newest", testSpec("*/10 * * * *", as(job.OverlapReplace, nil)), "12:50", nil, "12:55", claim("13:00")},
 		{"queue claims the oldest", testSpec("*/10 * * * *", as(job.OverlapQueue, nil)), "12:10", nil, "12:55", due(claim("12:20"))},
 
-		{"a one-off has no limit", testSpec("2027-03-01T10:30:00Z", nil), "10:30", nil, "12:01", fate{claim: true}},
+		{"a one-off has no limit", testSpec("2027-03-01T10:30:00Z", nil), "10:30", nil, "12:01", decision{claim: true}},
 		{"a one-off with skip is recorded", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30", nil, "12:01",
-			fate{gap: gap("10:30", "10:30", 1)}},
+			decision{gap: gap("10:30", "10:30", 1)}},
 		{"a one-off created in the past with skip is missed", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", fate{gap: past("10:30")}},
+			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", decision{gap: past("10:30")}},
 		{"also without an outage", testSpec("2027-03-01T13:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "13:30",
-			func(o *occurrence) { o.created, o.updated = hm("13:31:01"), hm("13:31:01") }, "13:31:01", fate{gap: past("13:30")}},
+			func(o *occurrence) { o.created, o.updated = hm("13:31:01"), hm("13:31:01") }, "13:31:01", decision{gap: past("13:30")}},
 		{"within grace it runs", testSpec("2027-03-01T13:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "13:30",
-			func(o *occurrence) { o.created, o.updated = hm("13:31"), hm("13:31") }, "13:40", fate{claim: true}},
+			func(o *occurrence) { o.created, o.updated = hm("13:31"), hm("13:31") }, "13:40", decision{claim: true}},
 		{"a one-off created in the past runs under run_once", testSpec("2027-03-01T10:30:00Z", nil), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", fate{claim: true}},
+			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", decision{claim: true}},
 		{"a one-off created in the past runs under run_all", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedRunAll, "1m", 3)), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", fate{claim: true}},
+			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", decision{claim: true}},
 		{"a backlogged one-off that is edited runs", testSpec("2027-03-01T12:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "12:30",
-			func(o *occurrence) { o.updated = hm("13:00") }, "13:01", fate{claim: true}},
+			func(o *occurrence) { o.updated = hm("13:00") }, "13:01", decision{claim: true}},
 		{"a one-off that is still there after it was moved into the past runs: the edit decided", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.updated = hm("12:00:31") }, "12:01", fate{claim: true}},
+			func(o *occurrence) { o.updated = hm("12:00:31") }, "12:01", decision{claim: true}},
 		{"a one-off that was paused over its time and an outage runs at its resume", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", fate{claim: true}},
+			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", decision{claim: true}},
 		{"also if the outage came after its time", testSpec("2027-03-01T09:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "09:30",
-			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", fate{claim: true}},
+			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", decision{claim: true}},
 		{"its deadline counts from its time", testSpec("2027-03-01T10:30:00Z", func(s *job.Spec) { s.Deadline = job.Duration(time.Hour) }), "10:30",
 			func(o *occurrence) { o.ready = hm("12:10") }, "12:10",
-			fate{gap: fsm.Gap{First: hm("10:30"), Last: hm("10:30"), Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+			decision{gap: fsm.Gap{First: hm("10:30"), Last: hm("10:30"), Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 
 		{"nor does a recurring job that did not exist then miss anything", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00",
 			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", claimed("13:00", "12:00", "12:00", 1)},
 
 		{"deadline expires everything too old at once", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:05", nil, "12:30",
-			fate{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:05"), Last: hm("12:19"), Count: 15, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+			decision{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:05"), Last: hm("12:19"), Count: 15, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 		{"deadline is met", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:20", nil, "12:30", claimed("12:31", "12:21", "12:30", 10)},
 		{"blackout skips one", testSpec("*/10 * * * *", nil), "12:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:10",
-			fate{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:10"), Last: hm("12:10"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
+			decision{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:10"), Last: hm("12:10"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
 		{"max_runs ends with the last run", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns, s.Overlap = 3, job.OverlapReplace }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
+			func(o *occurrence) { o.runs = 2 }, "13:00", decision{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
 		{"max_runs keeps a next one for a run that may be skipped", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
+			func(o *occurrence) { o.runs = 2 }, "13:00", decision{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
 		{"max_runs and the end of the schedule", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns, s.EndAt = 3, job.Instant(hm("13:30")) }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", fate{claim: true}},
-		{"max_runs reached", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00", func(o *occurrence) { o.runs = 3 }, "13:00", fate{}},
-		{"end_at ends the series", testSpec("0 * * * *", func(s *job.Spec) { s.EndAt = job.Instant(hm("13:30")) }), "13:00", nil, "13:00", fate{claim: true}},
+			func(o *occurrence) { o.runs = 2 }, "13:00", decision{claim: true}},
+		{"max_runs reached", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00", func(o *occurrence) { o.runs = 3 }, "13:00", decision{}},
+		{"end_at ends the series", testSpec("0 * * * *", func(s *job.Spec) { s.EndAt = job.Instant(hm("13:30")) }), "13:00", nil, "13:00", decision{claim: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -245,7 +247,7 @@ func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
 						}
 						for _, at := range f.rows {
 							if at <= accounted {
-								t.Fatalf("%s %s: %d has two fates", policy, expr, at)
+								t.Fatalf("%s %s: %d has two decisions", policy, expr, at)
 							}
 							claims, accounted = append(claims, at), at
 						}

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A claim that is on its way through the log when its worker asks for the last time is in that answer: nobody would ever tell it.
+// A claim that is on its way through the log when its worker asks for the last time is in that answer: nothing else would ever tell it.
 func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
@@ -161,7 +161,7 @@ func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 }
 
 // A worker that was stopped in good order leaves its name to the next process as soon as it has nothing in hand, not when its lease ends; and
-// nobody waits for it any more.
+// no caller waits for it any more.
 func TestADrainedWorkerLeavesItsName(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()

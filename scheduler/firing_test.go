@@ -59,7 +59,7 @@ func TestFiresWithAllEventsDropped(t *testing.T) {
 	})
 }
 
-// What lands behind everything that was read before, without a word, is found by the guard, also behind a crowd that nobody can run.
+// What lands behind everything that was read before, without a word, is found by the guard, also behind a crowd that no worker takes.
 func TestUnannouncedEntriesInThePastAreFound(t *testing.T) {
 	for _, crowd := range []int{0, 3000} {
 		run(t, func(t *testing.T, w *world) {
@@ -80,7 +80,7 @@ func TestUnannouncedEntriesInThePastAreFound(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// A one-off for a time in the past is late only from when somebody asked for it, and under skip it is missed.
+// A one-off for a time in the past is late only from when it was created, and under skip it is missed.
 func TestOneOffsInThePast(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		var lags []time.Duration

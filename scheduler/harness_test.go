@@ -228,7 +228,7 @@ func (w *world) start() {
 	}
 }
 
-// stop ends the leadership; nobody leads then.
+// stop ends the leadership; no node leads then.
 func (w *world) stop() {
 	if w.leave != nil {
 		w.leave()

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// hold does to the state what a restore does, while nobody leads.
+// hold does to the state what a restore does, while no node leads.
 func (w *world) hold() {
 	w.t.Helper()
 	b, err := w.st.Begin()
@@ -112,7 +112,7 @@ func TestReleasedOccurrenceStaysMissed(t *testing.T) {
 			t.Fatalf("%+v", o)
 		}
 		if _, p := w.state(id); p.Parked {
-			t.Fatal("somebody was there before the edit")
+			t.Fatal("a definition was there before the edit")
 		}
 		f := w.worker("w1", 1, nil).mustJoin()
 		time.Sleep(time.Minute)

@@ -29,9 +29,9 @@ func (l *loop) tick(mono time.Duration, stamping bool) {
 		l.idleStamp()
 		l.trim(mono)
 	}
-	for k, w := range l.wary {
+	for k, w := range l.suspects {
 		if l.now-w.until > 10*60_000 {
-			delete(l.wary, k)
+			delete(l.suspects, k)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 		case x.pull != nil:
 			silent = s.lookAtPullLocked(x, mono, late) || silent
 		case late:
-			// We did not listen ourselves: heartbeats may be waiting to be heard. Nobody loses a run for that.
+			// We did not listen ourselves: heartbeats may be waiting to be heard. No worker loses a run for that.
 			x.heard = mono
 		case mono-x.heard <= s.leaseTime():
 			s.takeBackLocked(x, mono)
@@ -59,7 +59,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	}
 	s.mu.Unlock()
 	if late {
-		s.log.Warn("the scheduling loop was late; all leases are extended")
+		s.log.Warn("scheduling loop late; all leases are extended")
 	}
 	if !silent || !stamping || l.verifying {
 		return
@@ -74,7 +74,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 		s.post(func() {
 			l.verifying = false
 			if err != nil {
-				s.log.Warn("could not verify the leadership; no lease is ended", "error", err)
+				s.log.Warn("leadership not verified; no lease is ended", "error", err)
 				return
 			}
 			l.endSilent()
@@ -96,7 +96,7 @@ func (s *Scheduler) confirm(ctx context.Context, age time.Duration) error {
 	if err == nil || mutant.On(mutant.TrustLeader) {
 		return nil
 	}
-	s.log.Warn("cannot confirm that this node leads; a worker is sent away", "error", err)
+	s.log.Warn("leadership not confirmed; a worker is sent away", "error", err)
 	return job.Errorf(job.CodeNoLeader, "ask another node", "this node cannot confirm that it still leads")
 }
 
@@ -109,7 +109,7 @@ func (s *Scheduler) leaseTime() time.Duration {
 }
 
 // takeBackLocked looks at a worker that sends heartbeats but no longer asks for work: what it was given and never collected
-// goes to somebody else.
+// goes to another one.
 func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 	if !x.registered || x.polling > 0 || mono-x.polled <= s.o.TTL {
 		return
@@ -124,7 +124,7 @@ func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 		}
 	}
 	if n > 0 {
-		s.log.Warn("a worker does not collect its runs; they are taken back", "worker", x.key.worker, "runs", n)
+		s.log.Warn("assignments not collected; they are taken back", "worker", x.key.worker, "runs", n)
 	}
 }
 
@@ -142,7 +142,7 @@ func (l *loop) endSilent() {
 			continue
 		}
 		if mono-x.heard > s.leaseTime() {
-			s.log.Warn("a worker fell silent; its runs are taken from it", "worker", x.key.worker, "incarnation", x.key.incarnation,
+			s.log.Warn("session expired; its runs are taken back", "worker", x.key.worker, "incarnation", x.key.incarnation,
 				"runs", len(x.claims), "silent", mono-x.heard)
 			s.removeLocked(x)
 		}
@@ -176,10 +176,10 @@ func (s *Scheduler) takeAwayLocked(c *claim) {
 		// Its worker was never told of it, so it cannot have started: nothing is lost, not even with at_most_once.
 		c.x.waiting = without(c.x.waiting, c)
 		c.assignment, c.unsent = nil, false
-		s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeReturned}, nil)
+		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeReturned}, nil)
 	default:
 		c.expiring = true
-		s.expireQ = append(s.expireQ, c)
+		s.toExpire = append(s.toExpire, c)
 		kick(s.wake)
 	}
 }
@@ -191,7 +191,7 @@ func (l *loop) sendExpired() {
 		return
 	}
 	s.mu.Lock()
-	n := len(s.expireQ)
+	n := len(s.toExpire)
 	s.mu.Unlock()
 	if n == 0 {
 		return
@@ -201,9 +201,9 @@ func (l *loop) sendExpired() {
 		return
 	}
 	s.mu.Lock()
-	n = min(maxBatch, len(s.expireQ))
-	batch := append([]*claim(nil), s.expireQ[:n]...)
-	s.expireQ = append(s.expireQ[:0], s.expireQ[n:]...)
+	n = min(maxBatch, len(s.toExpire))
+	batch := append([]*claim(nil), s.toExpire[:n]...)
+	s.toExpire = append(s.toExpire[:0], s.toExpire[n:]...)
 	s.mu.Unlock()
 	cmd := &fsm.Expire{Head: s.head(now)}
 	for _, c := range batch {
@@ -219,7 +219,7 @@ func (l *loop) sendExpired() {
 		for i, c := range batch {
 			switch {
 			case err != nil:
-				s.expireQ = append(s.expireQ, c) // doing it twice is harmless: the fence tells
+				s.toExpire = append(s.toExpire, c) // doing it twice is harmless: the fence tells
 			default:
 				c.x.drop(c)
 				if i < len(reply.Items) && reply.Items[i].Code == fsm.CodeOK {
@@ -292,7 +292,7 @@ func (l *loop) trim(mono time.Duration) {
 			l.trimming = false
 			l.lastTrim = s.o.Clock.Mono()
 			if err != nil {
-				s.log.Warn("history could not be trimmed", "error", err)
+				s.log.Warn("history not trimmed", "error", err)
 				return
 			}
 			if s.st.Counters().HistFloor-floor >= trimLimit/2 || len(reply.Items) > 0 && reply.Items[0].Count >= trimLimit {

@@ -32,7 +32,7 @@ func (w *world) minute() time.Time {
 const everyOther = "*/2 * * * * *"
 
 // A job every 2 s that takes 5 s has every third occurrence run, at its own time, also where a slot becomes free only when the run ends:
-// what was open at an occurrence's time counts, and not what is open when somebody has time for it.
+// what was open at an occurrence's time counts, and not what is open when a slot is free.
 func TestSkipIsJudgedAtTheOccurrencesOwnTime(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		run(t, func(t *testing.T, w *world) {

@@ -30,18 +30,18 @@ type loop struct {
 	ctx context.Context
 	now int64 // the stamp of this turn
 
-	lanes   [job.Lanes]lane
-	groups  map[groupKey]*group
-	classes map[uint32]*class
-	lines   map[string]*line          // queues by name
-	moves   uint64                    // of the queues at the last look
-	known   map[store.DueKey]struct{} // entries in memory or in flight
-	wary    map[store.DueKey]wary
-	starved []*group // groups with room for more of what did not fit
-	ready   int      // entries in heads
-	round   uint64
-	version uint64
-	picks   []pick
+	lanes    [job.Lanes]lane
+	buckets  map[bucketKey]*bucket
+	classes  map[uint32]*class
+	queues   map[string]*jobQueue      // queues by name
+	moves    uint64                    // of the queues at the last look
+	known    map[store.DueKey]struct{} // entries in memory or in flight
+	suspects map[store.DueKey]suspect
+	starved  []*bucket // buckets with room for more of what did not fit
+	ready    int       // entries in heads
+	round    uint64
+	version  uint64
+	picks    []pick
 
 	catalog  *catalog
 	outages  []store.Outage
@@ -74,8 +74,8 @@ type loop struct {
 }
 
 func newLoop(s *Scheduler) *loop {
-	l := &loop{s: s, groups: map[groupKey]*group{}, classes: map[uint32]*class{}, lines: map[string]*line{}, moves: neverMoved,
-		known: map[store.DueKey]struct{}{}, wary: map[store.DueKey]wary{}, catalog: newCatalog()}
+	l := &loop{s: s, buckets: map[bucketKey]*bucket{}, classes: map[uint32]*class{}, queues: map[string]*jobQueue{}, moves: neverMoved,
+		known: map[store.DueKey]struct{}{}, suspects: map[store.DueKey]suspect{}, catalog: newCatalog()}
 	for i := range l.lanes {
 		n := &l.lanes[i]
 		n.n, n.wheel = job.Lane(i), new(wheel.Wheel)
@@ -176,7 +176,7 @@ func (l *loop) noteScan(err error) {
 	if text != l.scanErr {
 		l.scanErr = text
 		if err != nil {
-			l.s.log.Error("the due index cannot be read", "error", err)
+			l.s.log.Error("due index cannot be read", "error", err)
 		}
 	}
 }
@@ -217,13 +217,13 @@ func (l *loop) nextTurn() int64 {
 func (l *loop) refusedAll(err error) {
 	l.pause = min(max(2*l.pause, pauseFirst), pauseLimit)
 	l.pauseEnd = l.s.o.Clock.Mono() + l.pause
-	l.s.log.Debug("a proposal was refused", "error", err, "pause", l.pause)
+	l.s.log.Debug("proposal refused", "error", err, "pause", l.pause)
 }
 
 // accepted ends the pause.
 func (l *loop) accepted() { l.pause = 0 }
 
-// resume ends a hold: the time in which nobody stamped is committed as an outage, as after a takeover.
+// resume ends a hold: the time in which no leader stamped is committed as an outage, as after a takeover.
 func (l *loop) resume() {
 	if l.resuming {
 		return
@@ -241,7 +241,7 @@ func (l *loop) resume() {
 				return
 			}
 			if l.s.stamp.resumed() {
-				l.s.log.Info("the leader goes on after a hold", "nobody_led", l.s.vacancies())
+				l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.vacancies())
 			}
 		})
 	})

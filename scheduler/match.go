@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// quantum is how many runs a group may claim before it is the next one's turn. Over time groups get equal shares.
+	// quantum is how many runs a bucket may claim before it is the next one's turn. Over time buckets get equal shares.
 	quantum = 16
 	// floor: of this many slots that higher lanes take, a lane with work gets one.
 	floor = 63
@@ -19,11 +19,11 @@ type class struct {
 	typ      job.Type
 	queue    string
 	selector map[string]string
-	line     *line // nil: it has no queue
+	jobQueue *jobQueue // nil: it has no queue
 
 	version  uint64 // of Scheduler.sessions that the list was made from
 	sessions []*session
-	nobody   bool // no session can take it
+	unserved bool // no session can take it
 	round    uint64
 	heap     []candidate // sessions with free slots in this round, least loaded first
 }
@@ -83,7 +83,7 @@ func (c *class) prepare(l *loop) {
 				c.sessions = append(c.sessions, x)
 			}
 		}
-		c.nobody = len(c.sessions) == 0
+		c.unserved = len(c.sessions) == 0
 	}
 	if c.round == l.round {
 		return
@@ -139,26 +139,26 @@ func (c *class) least() *session {
 	return nil
 }
 
-// next is the group of a lane whose turn it is, nil if none of them can run. A group that finds no free slot keeps what is left of
-// its share; a new round begins when no group that can run has any left.
-func (l *loop) next(n *lane) *group {
-	spent := false // a group without credit could run
+// next is the bucket of a lane whose turn it is, nil if none of them can run. A bucket that finds no free slot keeps what is left of
+// its share; a new round begins when no bucket that can run has any left.
+func (l *loop) next(n *lane) *bucket {
+	spent := false // a bucket without credit could run
 	for i := 0; i < len(n.ring); {
 		j := (n.turn + i) % len(n.ring)
-		g := n.ring[j]
-		g.class.prepare(l)
-		if g.class.nobody || g.head.len() == 0 || !g.class.line.room() {
+		b := n.ring[j]
+		b.class.prepare(l)
+		if b.class.unserved || b.head.len() == 0 || !b.class.jobQueue.room() {
 			// Off the list: a session that comes, work, or room in its queue brings it back.
-			g.listed = false
+			b.listed = false
 			n.ring = slices.Delete(n.ring, j, j+1)
 			if j < n.turn {
 				n.turn--
 			}
 			continue
 		}
-		if g.class.least() != nil {
-			if g.credit > 0 {
-				return g
+		if b.class.least() != nil {
+			if b.credit > 0 {
+				return b
 			}
 			spent = true
 		}
@@ -167,45 +167,45 @@ func (l *loop) next(n *lane) *group {
 	if !spent {
 		return nil
 	}
-	for _, g := range n.ring {
-		if g.credit == 0 {
-			g.credit = quantum
+	for _, b := range n.ring {
+		if b.credit == 0 {
+			b.credit = quantum
 		}
 	}
 	return l.next(n)
 }
 
 // match gives free slots to ready work, up to limit of it: the highest lane first, but of 64 slots each lower lane that has work
-// gets at least one; within a lane the groups take turns. It is called with Scheduler.mu held.
+// gets at least one; within a lane the buckets take turns. It is called with Scheduler.mu held.
 func (l *loop) match(limit int) []pick {
 	l.round++
 	l.relist()
 	picks := l.picks[:0]
 	for len(picks) < limit {
-		g := l.choose()
-		if g == nil {
+		b := l.choose()
+		if b == nil {
 			break
 		}
-		x := g.class.least()
+		x := b.class.least()
 		x.reserved++
-		if n := g.class.line; n != nil {
+		if n := b.class.jobQueue; n != nil {
 			n.flying++
 		}
-		picks = append(picks, pick{item: g.head.pop(), g: g, x: x})
+		picks = append(picks, pick{item: b.head.pop(), b: b, x: x})
 		l.ready--
-		l.feedGroup(g)
-		g.served = true
-		if g.credit--; g.credit == 0 {
-			g.lane.turn = (slices.Index(g.lane.ring, g) + 1) % len(g.lane.ring)
+		l.wantRefill(b)
+		b.served = true
+		if b.credit--; b.credit == 0 {
+			b.lane.turn = (slices.Index(b.lane.ring, b) + 1) % len(b.lane.ring)
 		}
 	}
 	l.picks = picks
 	return picks
 }
 
-// choose is the group that gets the next slot.
-func (l *loop) choose() *group {
-	var best *group
+// choose is the bucket that gets the next slot.
+func (l *loop) choose() *bucket {
+	var best *bucket
 	owed := false // best is a lower lane that is given its share
 	for i := range l.lanes {
 		n := &l.lanes[i]
@@ -213,14 +213,14 @@ func (l *loop) choose() *group {
 			n.debt = 0
 			continue
 		}
-		g := l.next(n)
+		b := l.next(n)
 		switch {
-		case g == nil:
+		case b == nil:
 		case best == nil:
-			best = g
+			best = b
 		default:
 			if n.debt = min(n.debt+1, 2*floor); n.debt > floor {
-				best, owed = g, true
+				best, owed = b, true
 			}
 		}
 	}
@@ -234,7 +234,7 @@ func (l *loop) choose() *group {
 	return best
 }
 
-// relist brings groups back that nobody could serve, once the sessions changed.
+// relist brings buckets back that no session could serve, once the sessions changed.
 func (l *loop) relist() {
 	if l.version == l.s.version {
 		return
@@ -243,7 +243,7 @@ func (l *loop) relist() {
 	for _, c := range l.classes {
 		c.prepare(l)
 	}
-	for _, g := range l.groups {
-		l.list(g)
+	for _, b := range l.buckets {
+		l.list(b)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// bench is a loop with groups filled by hand and no store.
+// bench is a loop with buckets filled by hand and no store.
 func newBench() *loop {
 	s := &Scheduler{sessions: map[sessionKey]*session{}, version: 1, wake: make(chan struct{}, 1)}
 	s.o.Clock = NewClock()
@@ -19,16 +19,16 @@ func newBench() *loop {
 }
 
 func (l *loop) fill(class uint32, text string, lane job.Lane, n int) {
-	k := groupKey{class, lane}
-	g := l.groups[k]
+	k := bucketKey{class, lane}
+	g := l.buckets[k]
 	if g == nil {
 		c := l.classes[class]
 		if c == nil {
 			c = newClass(text)
 			l.classes[class] = c
 		}
-		g = &group{class: c, lane: &l.lanes[lane]}
-		l.groups[k] = g
+		g = &bucket{class: c, lane: &l.lanes[lane]}
+		l.buckets[k] = g
 	}
 	for i := range n {
 		l.take(g, &store.DueEntry{DueKey: store.DueKey{Lane: lane, Ready: int64(i), Job: job.ID(class)<<32 | job.ID(l.ready+1), Kind: store.KindOccurrence}, Class: class})
@@ -104,7 +104,7 @@ func TestAFloorIsNotSavedUp(t *testing.T) {
 	}
 }
 
-func TestGroupsOfALaneTakeTurns(t *testing.T) {
+func TestBucketsOfALaneTakeTurns(t *testing.T) {
 	l := newBench()
 	l.fill(1, shellClass, 2, 4000)
 	l.fill(2, shellClass+"\x00a=1", 2, 100)
@@ -114,11 +114,11 @@ func TestGroupsOfALaneTakeTurns(t *testing.T) {
 	got := map[string]int{}
 	for range 300 {
 		for _, p := range l.match(2) {
-			got[p.g.class.selector["a"]]++
+			got[p.b.class.selector["a"]]++
 		}
 		x.reserved, y.reserved = 0, 0
 	}
-	// 600 slots; the small group is served in full, the others share.
+	// 600 slots; the small bucket is served in full, the others share.
 	if got["1"] != 100 || got[""] < 200 || got["2"] < 200 {
 		t.Errorf("%v", got)
 	}
@@ -142,7 +142,7 @@ func TestLeastLoadedSessionFirst(t *testing.T) {
 	}
 }
 
-func TestAGroupWithoutAWorkerLeavesTheRingUntilOneComes(t *testing.T) {
+func TestABucketWithoutAWorkerLeavesTheRingUntilOneComes(t *testing.T) {
 	l := newBench()
 	l.fill(1, "message\x00", 2, 10)
 	l.fill(2, shellClass, 2, 10)
@@ -151,7 +151,7 @@ func TestAGroupWithoutAWorkerLeavesTheRingUntilOneComes(t *testing.T) {
 		t.Fatalf("%d", n)
 	}
 	if n := len(l.lanes[2].ring); n != 1 {
-		t.Errorf("%d groups in the ring", n)
+		t.Errorf("%d buckets in the ring", n)
 	}
 	l.addSession("v", 5, nil, job.TypeMessage)
 	if n := len(l.match(100)); n != 5 {

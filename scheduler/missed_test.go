@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// stopFor pretends that nobody led for a while.
+// stopFor pretends that no node led for a while.
 func (w *world) stopFor(d time.Duration) {
 	w.t.Helper()
 	w.stop()
@@ -112,7 +112,7 @@ func TestBacklogIsNeverMissed(t *testing.T) {
 			s.Missed.Policy = job.MissedSkip
 			s.Overlap = job.OverlapQueue // with skip, the overlap policy would have its say about occurrences that come together
 		})
-		time.Sleep(2 * time.Hour) // led all the time, but nobody could run it
+		time.Sleep(2 * time.Hour) // led all the time, but no worker could run it
 		if why := w.s.WaitReason(id); why != "no worker has executor shell enabled" {
 			t.Errorf("wait reason %q", why)
 		}
@@ -213,7 +213,7 @@ func TestJobEndsWithItsLastRun(t *testing.T) {
 	}
 }
 
-// The outcome of the claim is known to nobody who could end the job: it ends when its next occurrence would be due.
+// The outcome of the claim is not known where the job could be ended: it ends when its next occurrence would be due.
 func TestJobEndsWithALastRunOfAnEarlierLeader(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -158,7 +158,7 @@ func TestReturnedRunsDoNotUseUpAnAttempt(t *testing.T) {
 	})
 }
 
-// A worker that says "canceled" of a run that nobody canceled does not make it disappear.
+// A worker that says "canceled" of a run that was not canceled does not make it disappear.
 func TestAnAttemptStoppedUnaskedIsAFailure(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -47,7 +47,7 @@ func TestInheritedSessionIsAliveForItsOwnerOnly(t *testing.T) {
 	})
 }
 
-// An inherited session that nobody comes for ends with its lease, not before, and its name is free then.
+// An inherited session that no worker comes for ends with its lease, not before, and its name is free then.
 func TestInheritedSessionEndsWithItsLease(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -24,7 +24,7 @@ const (
 // pullSession is what a session of a pull worker has besides. Its worker may be a script that forgets: it is not asked for its whole
 // set, so each of its claims has a lease of its own, which a call that names the run extends. Everything is guarded by Scheduler.mu.
 type pullSession struct {
-	queue  string // empty: it comes from an earlier leader, and nobody knows yet
+	queue  string // empty: it comes from an earlier leader, and it is not known yet
 	secret string
 	room   int               // how many runs the poll under way still takes
 	call   *pullCall         // the poll under way
@@ -107,7 +107,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 	}
 	held, vague := s.nameAllLocked(q.Queue, worker, q.Held, mono)
 	if x.pull.call != nil {
-		x.pull.call.replaced = true // its worker gave it up, and nobody would read what it is answered
+		x.pull.call.replaced = true // its worker gave it up, and the answer would not be read
 		x.rouse()
 	}
 	call := &pullCall{}
@@ -313,7 +313,7 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 		if c.canceling {
 			// It did not arrive, so there is nothing to stop.
 			x.hasIt(c)
-			s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
+			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
 			continue
 		}
 		size += 512 + len(c.assignment.Payload)

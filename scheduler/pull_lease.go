@@ -35,11 +35,11 @@ func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 		switch {
 		case !c.ended(mono):
 		case c.overdue(mono) && !c.canceling:
-			s.log.Warn("a run of a pull worker took longer than its timeout", "worker", x.key.worker, "run", c.run, "fence", c.fence, "timeout", c.timeout)
-			s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, TimedOut: true, StartedAt: c.started,
+			s.log.Warn("timeout of a pulled run", "worker", x.key.worker, "run", c.run, "fence", c.fence, "timeout", c.timeout)
+			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, TimedOut: true, StartedAt: c.started,
 				Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)}, nil)
 		default:
-			s.log.Warn("a pull worker fell silent about a run; it is taken back", "worker", x.key.worker, "run", c.run, "fence", c.fence)
+			s.log.Warn("lease of a pulled run expired; it is taken back", "worker", x.key.worker, "run", c.run, "fence", c.fence)
 			s.takeAwayLocked(c)
 		}
 	}

@@ -83,7 +83,7 @@ func (s *Scheduler) namedLocked(queue, worker string, ref job.PullRef) (job.Pull
 		a.Why = "its lease ended, and it is being taken back"
 	default:
 		a.Status = job.PullOK
-		c.unsent = false // whoever knows its fence was told of it
+		c.unsent = false // a caller that knows its fence was told of it
 		if c.started == 0 {
 			c.started = job.Instant(c.claimedAt) // an earlier leader delivered it, at a time that this one does not know
 		}
@@ -133,7 +133,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		res.Run, res.StartedAt = c.run, c.started // when it ended is the stamp's to say: this clock may have jumped
 		res.TimedOut = res.Outcome == job.OutcomeFailed && c.overdue(mono)
 		c.until = mono + s.leaseTime()
-		s.queueLocked(c, res, call)
+		s.addResultLocked(c, res, call)
 		line[i] = c.pending
 	}
 	s.awaitLocked(ctx, call)

@@ -182,7 +182,7 @@ func TestPullStaleAnswersSayWhy(t *testing.T) {
 	})
 }
 
-// A worker of the other kind cannot be robbed by somebody who guesses a fence, nor can a pull worker's name keep it from registering.
+// A worker of the other kind cannot be robbed by a caller that guesses a fence, nor can a pull worker's name keep it from registering.
 func TestPullWorkersAndOthersDoNotMeet(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -405,7 +405,7 @@ func TestPullCancelAndReplace(t *testing.T) {
 		wantAnswer(t, w.finish(next), job.PullOK, "")
 		w.wantHistory(id, "canceled(replaced)", "succeeded")
 
-		// Nobody confirms: it closes when the lease ends.
+		// The worker does not confirm: it closes when the lease ends.
 		w.trigger(id)
 		w.pullOne(job.PullPoll{})
 		w.do(&fsm.Cancel{Head: w.head(), Job: uint64(id), All: true})
@@ -465,7 +465,7 @@ func TestPullOnePollAtATime(t *testing.T) {
 	})
 }
 
-// A session string of another cluster, or of nobody, is as good as none.
+// A session string of another cluster, or of none, is as good as none.
 func TestPullForeignSession(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

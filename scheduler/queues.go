@@ -10,57 +10,57 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// line is a queue as the loop knows it. What is in hand is counted by the store, from committed claims alone, so that it does not matter
+// jobQueue is a queue as the loop knows it. What is in hand is counted by the store, from committed claims alone, so that it does not matter
 // whose claims they are and which leader made them; only what is on its way through the log is counted here.
-type line struct {
-	name   string
-	use    store.QueueUse // at the last look
-	flying int            // picked, and not known to be in the store's count
-	groups []*group
+type jobQueue struct {
+	name    string
+	use     store.QueueUse // at the last look
+	flying  int            // picked, and not known to be in the store's count
+	buckets []*bucket
 }
 
 // room says that one more run of the queue may be claimed. Between the commit of a claim and the news of it that claim counts twice: then
 // there seems to be less room than there is, never more.
-func (n *line) room() bool {
+func (n *jobQueue) room() bool {
 	return n == nil || mutant.On(mutant.IgnoreQueue) || !n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.flying < n.use.Concurrency)
 }
 
-// line finds the queue of a class, nil if its type has none.
-func (l *loop) line(v *store.View, c *class) *line {
+// queueOf finds the queue of a class, nil if its type has none.
+func (l *loop) queueOf(v *store.View, c *class) *jobQueue {
 	if c.typ != job.TypeQueue || c.queue == "" {
 		return nil
 	}
-	n := l.lines[c.queue]
+	n := l.queues[c.queue]
 	if n == nil {
-		n = &line{name: c.queue, use: v.Queue(c.queue)}
-		l.lines[c.queue] = n
+		n = &jobQueue{name: c.queue, use: v.Queue(c.queue)}
+		l.queues[c.queue] = n
 	}
 	return n
 }
 
-// lookAtQueues takes over rows and counts, if any of them moved, and brings the groups back that have room again. It happens in every turn,
+// lookAtQueues takes over rows and counts, if any of them moved, and brings the buckets back that have room again. It happens in every turn,
 // and every commit makes the loop turn; anyway is by the second, whatever was announced.
 func (l *loop) lookAtQueues(v *store.View, anyway bool) {
 	if moves := v.QueueMoves(); moves != l.moves || anyway {
 		l.moves = moves
-		for _, n := range l.lines {
+		for _, n := range l.queues {
 			n.use = v.Queue(n.name)
-			l.listLine(n)
+			l.listQueue(n)
 		}
 	}
 }
 
-func (l *loop) listLine(n *line) {
+func (l *loop) listQueue(n *jobQueue) {
 	if n.room() {
-		for _, g := range n.groups {
-			l.list(g)
+		for _, b := range n.buckets {
+			l.list(b)
 		}
 	}
 }
 
 // landed is for a pick that is no longer on its way.
 func (l *loop) landed(p *pick, claimed bool) {
-	n := p.g.class.line
+	n := p.b.class.jobQueue
 	if n == nil {
 		return
 	}
@@ -72,7 +72,7 @@ func (l *loop) landed(p *pick, claimed bool) {
 		l.moves = neverMoved
 		return
 	}
-	l.listLine(n)
+	l.listQueue(n)
 }
 
 // neverMoved makes the next look count.
@@ -81,13 +81,13 @@ const neverMoved = ^uint64(0)
 // unclaimed puts entries back whose queue was paused or got a lower limit while their claims were on their way.
 func (l *loop) unclaimed(picks []pick) {
 	for _, p := range slices.Backward(picks) {
-		p.g.head.unpop(p.item)
+		p.b.head.unpop(p.item)
 		l.ready++
-		l.list(p.g)
+		l.list(p.b)
 	}
 }
 
-// queueReason says why no run of a queue is claimed, whoever could take it; empty if that is not the queue's doing.
+// queueReason says why no run of a queue is claimed, whatever workers there are; empty if that is not the queue's doing.
 func queueReason(q *store.QueueUse) string {
 	switch {
 	case q.Room():
@@ -138,5 +138,5 @@ func KnownQueue(st *store.Store, name string) error {
 		}
 	}
 	return job.Errorf(job.CodeUnknownQueue, "create a job of type queue that names it, or declare it with PUT /api/v1/queues/NAME",
-		"no job uses a queue %q and nobody declared it; %s", name, text)
+		"no job uses a queue %q and it was not declared; %s", name, text)
 }

@@ -189,8 +189,8 @@ func TestAPauseOvertakesClaims(t *testing.T) {
 	})
 }
 
-// A proposal that is refused, or whose fate is unknown, leaves the books right.
-func TestQueueBooksAfterFailedProposals(t *testing.T) {
+// A proposal that is refused, or whose outcome is unknown, leaves the counts right.
+func TestQueueCountsAfterFailedProposals(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
 		a := w.create("@manual", inQueue("a"))
@@ -215,16 +215,16 @@ func TestQueueBooksAfterFailedProposals(t *testing.T) {
 }
 
 // Jobs of one queue with different selectors and priorities share its limit; the higher priority goes first.
-func TestGroupsOfAQueueShareItsLimit(t *testing.T) {
+func TestBucketsOfAQueueShareItsLimit(t *testing.T) {
 	l := newBench()
-	n := &line{name: "a", use: store.QueueUse{Queue: store.Queue{Name: "a", Concurrency: 5}}}
-	l.lines["a"] = n
+	n := &jobQueue{name: "a", use: store.QueueUse{Queue: store.Queue{Name: "a", Concurrency: 5}}}
+	l.queues["a"] = n
 	for class, lane := range map[uint32]job.Lane{1: 2, 2: 2, 3: 0} {
 		l.classes[class] = newClass(fmt.Sprintf("queue\x00a\x00k=%d", class))
 		l.classes[class].selector = nil
-		l.classes[class].line = n
+		l.classes[class].jobQueue = n
 		l.fill(class, "", lane, 100)
-		n.groups = append(n.groups, l.groups[groupKey{class, lane}])
+		n.buckets = append(n.buckets, l.buckets[bucketKey{class, lane}])
 	}
 	l.addSession("w", 1000, nil, job.TypeQueue)
 	picks := l.match(100)
@@ -252,14 +252,14 @@ func TestGroupsOfAQueueShareItsLimit(t *testing.T) {
 func TestQueueReasonsAndWorkers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
-		nobody := w.create("@manual", inQueue("nobody"))
+		lonely := w.create("@manual", inQueue("lonely"))
 		eu := w.create("@manual", func(s *job.Spec) { inQueue("b")(s); s.Workers = map[string]string{"region": "eu"} })
 		w.worker("w2", 3, func(f *fakeWorker) { queueWorker(f); f.reg.Tags = map[string]string{"queue": "a,b"} }).mustJoin()
 		w.worker("w1", 3, func(f *fakeWorker) { queueWorker(f); f.reg.Tags = map[string]string{"queue": "b"} }).mustJoin()
-		w.trigger(nobody)
+		w.trigger(lonely)
 		w.trigger(eu)
 		time.Sleep(time.Second)
-		if why := s.WaitReason(nobody); why != "no worker takes queue nobody" {
+		if why := s.WaitReason(lonely); why != "no worker takes queue lonely" {
 			t.Error(why)
 		}
 		if why := s.WaitReason(eu); why != "no worker of queue b has tags region=eu" {
@@ -269,18 +269,18 @@ func TestQueueReasonsAndWorkers(t *testing.T) {
 			t.Error(got)
 		}
 		w.limit("declared", 1)
-		for _, name := range []string{"nobody", "b", "declared"} {
+		for _, name := range []string{"lonely", "b", "declared"} {
 			if err := KnownQueue(w.st, name); err != nil {
 				t.Error(err)
 			}
 		}
 		w.clock.jump(time.Hour)
 		time.Sleep(2 * time.Second)
-		if why := s.WaitReason(nobody); !strings.Contains(why, "clock") {
+		if why := s.WaitReason(lonely); !strings.Contains(why, "clock") {
 			t.Errorf("the leader holds: %q", why)
 		}
 		err := KnownQueue(w.st, "a")
-		if job.CodeOf(err) != job.CodeUnknownQueue || !strings.Contains(err.Error(), "b, declared, nobody") {
+		if job.CodeOf(err) != job.CodeUnknownQueue || !strings.Contains(err.Error(), "b, declared, lonely") {
 			t.Error(err)
 		}
 	})

@@ -148,7 +148,7 @@ func TestLateRegistrationOfANewProcess(t *testing.T) {
 }
 
 // A registration was on its way for so long that another node leads when it arrives. What it says about what its worker holds is
-// old: by that, a run would not have been delivered that was, and could be given to somebody else in spite of at_most_once.
+// old: by that, a run would not have been delivered that was, and could be given to another worker in spite of at_most_once.
 func TestRegistrationForAnotherLeader(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

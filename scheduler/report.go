@@ -43,7 +43,7 @@ func (r *reportCall) answered(ack *job.Ack) {
 	}
 }
 
-// awaitLocked waits until everything in line for a call is answered, without the lock meanwhile. Whoever hangs up and the end of the
+// awaitLocked waits until everything in line for a call is answered, without the lock meanwhile. A caller that hangs up and the end of the
 // epoch end it early: call.acks has what was answered by then.
 func (s *Scheduler) awaitLocked(ctx context.Context, call *reportCall) {
 	call.answered(nil)
@@ -77,7 +77,7 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 			call.acks = append(call.acks, job.Ack{Fence: res.Fence, Stale: true})
 			continue
 		}
-		s.queueLocked(c, *res, call)
+		s.addResultLocked(c, *res, call)
 	}
 	s.awaitLocked(ctx, call)
 	if len(call.acks) == 0 && s.ended && len(r.Results) > 0 {
@@ -87,8 +87,8 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 	return job.ReportReply{Acks: append([]job.Ack(nil), call.acks...)}, nil
 }
 
-// queueLocked puts a result in line. call is nil for one that the leader made itself.
-func (s *Scheduler) queueLocked(c *claim, r job.Result, call *reportCall) {
+// addResultLocked puts a result in line. call is nil for one that the leader made itself.
+func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
 	if c.pending == nil {
 		c.pending = &pending{c: c, result: r, since: time.Now()}
 		s.results = append(s.results, c.pending)
@@ -109,7 +109,7 @@ func (s *Scheduler) queueLocked(c *claim, r job.Result, call *reportCall) {
 func (s *Scheduler) againLocked() {
 	for _, p := range s.own {
 		if p.c.x.claims[p.c.fence] == p.c {
-			s.queueLocked(p.c, p.result, nil)
+			s.addResultLocked(p.c, p.result, nil)
 		}
 	}
 	s.own = nil
@@ -177,7 +177,7 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 				def, ok, err := v.Definition(p.c.run.Job)
 				switch {
 				case err != nil:
-					// A definition that cannot be read has no retry rule. The default keeps the run alive until somebody looks.
+					// A definition that cannot be read has no retry rule. The default keeps the run alive until it is mended.
 					s.log.Error("the definition of a failed run cannot be read; the default retry rule applies", "run", p.c.run, "error", err)
 					spec = &job.Spec{}
 					spec.Normalize()
@@ -263,7 +263,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 			c.x.drop(c)
 		case s.ended:
 		case len(p.calls) == 0:
-			s.own = append(s.own, p) // nobody else would try again; the loop does, with its next tick
+			s.own = append(s.own, p) // no worker would report it again; the loop does, with its next tick
 		case c.x.gone:
 			s.takeAwayLocked(c)
 		}

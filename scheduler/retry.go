@@ -52,7 +52,7 @@ type ending struct {
 	note    string // replaces an error that says nothing
 }
 
-// endOf applies a job's retry rule to a result that is not a success. spec is nil if the job is gone, row if nobody has the run.
+// endOf applies a job's retry rule to a result that is not a success. spec is nil if the job is gone, row if no worker has the run.
 func endOf(r *job.Result, spec *job.Spec, row *store.Row, now int64) ending {
 	canceling := row != nil && row.Status == job.RunCanceling
 	switch {
@@ -65,7 +65,7 @@ func endOf(r *job.Result, spec *job.Spec, row *store.Row, now int64) ending {
 	}
 	e := ending{result: fsm.ResultRetry}
 	if r.Outcome == job.OutcomeCanceled && r.Error == "" {
-		// Nobody asked for it, so it is a failure: an occurrence must not be dropped on a worker's word.
+		// It was not asked to, so it is a failure: an occurrence must not be dropped on a worker's word.
 		e.note = "the worker stopped the attempt without being told to"
 	}
 	if r.TimedOut {

@@ -115,7 +115,7 @@ func TestSharedSchedulesMeanTheSame(t *testing.T) {
 }
 
 func TestQueueTakesBackWhatItGave(t *testing.T) {
-	var q queue
+	var q fifo
 	for i := range 5000 {
 		q.push(item{runs: uint32(i)})
 	}

@@ -116,14 +116,14 @@ type Scheduler struct {
 	nextInc  uint64
 	nextPull uint64            // as nextInc, of pull sessions
 	pulled   map[uint64]*claim // the claims of pull workers, by fence
-	expireQ  []*claim          // to be taken from their workers
+	toExpire []*claim          // to be taken from their workers
 	flying   int               // claim batches in flight
 	early    map[uint64]struct{}
 	results  []*pending
 	urgent   bool                // something waits for one of them
 	own      []*pending          // results that the leader made itself and could not commit
 	reports  int                 // complete batches in flight
-	tails    map[uint64]*tailing // output that somebody watches, by fence
+	tails    map[uint64]*tailing // output that is watched, by fence
 }
 
 // New makes the scheduler of one leadership; Run starts it.
@@ -217,7 +217,7 @@ func kick(c chan struct{}) {
 	}
 }
 
-// submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its fate is known. It is
+// submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is known. It is
 // called from goroutines of the epoch only, so the epoch's end waits for it.
 func (s *Scheduler) submit(cmd any, then func(*fsm.Reply, error)) {
 	f := s.o.Proposer.Propose(cmd)

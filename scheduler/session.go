@@ -54,7 +54,7 @@ type session struct {
 	polling   int           // polls under way
 	polled    time.Duration // Clock.Mono at the end of the last one
 	canceling int           // claims that are to stop
-	watch     []uint64      // fences whose output somebody wants to see
+	watch     []uint64      // fences whose output is watched
 	wake      chan struct{} // closed, and replaced, when there is something for a poll
 
 	pull *pullSession // of a pull worker; nil: a worker that registers and names its whole set

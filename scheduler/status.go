@@ -51,12 +51,12 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 	}
 	l.round++
 	oldest, found := int64(0), false
-	for _, g := range l.groups {
-		if g.head.len() == 0 || !g.class.line.room() {
+	for _, b := range l.buckets {
+		if b.head.len() == 0 || !b.class.jobQueue.room() {
 			continue
 		}
-		g.class.prepare(l)
-		if at := g.head.all()[0].Ready; g.class.least() != nil && (!found || at < oldest) {
+		b.class.prepare(l)
+		if at := b.head.all()[0].Ready; b.class.least() != nil && (!found || at < oldest) {
 			oldest, found = at, true
 		}
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// tailLease is how long output is asked for after somebody last looked, tailAgain after how long a worker that sends none is asked
+	// tailLease is how long output is asked for after it was last read, tailAgain after how long a worker that sends none is asked
 	// again: its poll's answer may have been lost.
 	tailLease = 15 * time.Second
 	tailAgain = 2 * time.Second
@@ -17,7 +17,7 @@ const (
 	maxTails = 256
 )
 
-// tailing is the output of a running attempt that somebody watches. It is in the leader's memory only, and goes when nobody looks.
+// tailing is the output of a running attempt that is watched. It is in the leader's memory only, and goes when it is not read any more.
 type tailing struct {
 	until, asked time.Duration // Clock.Mono
 	begin        int64         // of data, in the output

@@ -43,7 +43,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	}
 	s.version++
 	s.serving = true
-	s.log.Info("the scheduler serves", "sessions_in_waiting", len(claims), "nobody_led", vacant)
+	s.log.Info("scheduler serving", "sessions_in_waiting", len(claims), "outages", vacant)
 	return nil
 }
 
@@ -69,11 +69,11 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 			}
 			if err != nil && !errors.Is(err, ErrNotApplied) {
 				// Whether it is in the log or not, another one is right: it records at most an outage of a moment.
-				s.log.Warn("the outcome of the takeover stamp is unknown", "error", err)
+				s.log.Warn("takeover stamp with unknown outcome", "error", err)
 			}
 			pause = min(2*pause, pauseLimit)
 		} else if c := s.Clock(); c.Kind != said && s.o.Clock.Mono()-began > sayAfter {
-			s.log.Warn("the takeover waits: the leader holds", "reason", c.Why, "remedy", c.Remedy)
+			s.log.Warn("takeover waits: the leader holds", "reason", c.Why, "remedy", c.Remedy)
 			said = c.Kind
 		}
 		wait(ctx, min(pause, tickEvery))

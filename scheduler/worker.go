@@ -44,7 +44,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	}
 	answer := job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: s.o.Term, Registration: r.Registration}, TTL: job.Duration(s.o.TTL)}
 	if r.Registration != 0 && (r.Term != s.o.Term || r.Incarnation == 0) {
-		// It may have been sent to somebody else, or long ago, and what its worker is and holds may have changed since.
+		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed since.
 		answer.Again = true
 		if r.Incarnation == 0 {
 			var err error
@@ -326,7 +326,7 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 			continue
 		}
 		if c.absent++; (c.absent >= 2 || mutant.On(mutant.RacingBeat)) && !c.expiring {
-			s.log.Warn("a worker lost a run", "worker", x.key.worker, "run", c.run, "fence", c.fence)
+			s.log.Warn("run lost by its worker", "worker", x.key.worker, "run", c.run, "fence", c.fence)
 			s.takeAwayLocked(c)
 		}
 	}
@@ -346,7 +346,7 @@ func (s *Scheduler) cancelLocked(c *claim) {
 	if c.unsent {
 		x.waiting = without(x.waiting, c)
 		c.assignment, c.unsent = nil, false
-		s.queueLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
+		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
 		return
 	}
 	x.rouse()

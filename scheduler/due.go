@@ -36,7 +36,7 @@ func (s *sweep) from(k store.DueKey) {
 // covers says that the sweep gets to a key.
 func (s *sweep) covers(k *store.DueKey) bool { return s.on && !less(k, &s.at) }
 
-// find brings what became due into the groups, and says whether the next turn should come at once because there is more. guard is true once a
+// find brings what became due into the buckets, and says whether the next turn should come at once because there is more. guard is true once a
 // second.
 func (l *loop) find(guard bool) (more bool, err error) {
 	l.hear(l.s.feed.take())
@@ -166,19 +166,19 @@ func (l *loop) beyondHorizon() bool {
 	return false
 }
 
-// read brings entries that are due into the groups, as far as one short view goes. It says whether more is left for the next turn, which should
+// read brings entries that are due into the buckets, as far as one short view goes. It says whether more is left for the next turn, which should
 // then come at once.
 func (l *loop) read() (more bool, err error) {
 	err = l.s.st.View(func(v *store.View) error {
 		l.outages, l.released = v.Info.Outages, v.Info.Released
 		l.lookAtQueues(v, false)
-		// Starved groups come first: they have workers that wait for them.
+		// Starved buckets come first: they have workers that wait for them.
 		budget := readChunk
 		for len(l.starved) > 0 && budget > 0 {
-			g := l.starved[len(l.starved)-1]
+			b := l.starved[len(l.starved)-1]
 			l.starved = l.starved[:len(l.starved)-1]
-			g.starved = false
-			if err := l.refill(v, g, &budget); err != nil {
+			b.starved = false
+			if err := l.refill(v, b, &budget); err != nil {
 				return err
 			}
 		}
@@ -211,7 +211,7 @@ func walk(v *store.View, from store.DueKey, until int64, budget *int, fn func(*s
 	return next, cut, err
 }
 
-// offerAll is walk over entries that any group may take.
+// offerAll is walk over entries that any bucket may take.
 func (l *loop) offerAll(v *store.View, from store.DueKey, until int64, budget *int) (next store.DueKey, cut bool, err error) {
 	return walk(v, from, until, budget, func(e *store.DueEntry) bool { l.offer(v, e); return true })
 }
@@ -258,27 +258,27 @@ func (l *loop) sweepOn(v *store.View, n *lane, budget *int) error {
 	return err
 }
 
-// refill sweeps on for a group with room for more.
-func (l *loop) refill(v *store.View, g *group, budget *int) error {
+// refill sweeps on for a bucket with room for more.
+func (l *loop) refill(v *store.View, b *bucket, budget *int) error {
 	full := l.capacity()
-	next, cut, err := walk(v, g.rest.at, l.now, budget, func(e *store.DueEntry) bool {
-		if e.Kind == store.KindCleanup || l.classes[e.Class] != g.class || !l.isNew(e.DueKey) {
+	next, cut, err := walk(v, b.rest.at, l.now, budget, func(e *store.DueEntry) bool {
+		if e.Kind == store.KindCleanup || l.classes[e.Class] != b.class || !l.isNew(e.DueKey) {
 			return true
 		}
 		if busy := l.busy(e); busy != 0 {
 			l.block(e, busy)
 			return true
 		}
-		if g.head.len() >= full {
+		if b.head.len() >= full {
 			return false
 		}
-		l.take(g, e)
+		l.take(b, e)
 		return true
 	})
 	if err == nil {
-		g.rest = sweep{cut, next}
+		b.rest = sweep{cut, next}
 	}
-	l.feedGroup(g)
+	l.wantRefill(b)
 	return err
 }
 

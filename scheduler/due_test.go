@@ -94,7 +94,7 @@ func (x *index) to(now int64) {
 	}
 }
 
-// check: everything that is due is known, or beyond what its group has room for; and what is in a head is due. It says how much is known.
+// check: everything that is due is known, or beyond what its bucket has room for; and what is in a head is due. It says how much is known.
 func (x *index) check() (known int) {
 	x.t.Helper()
 	if err := x.st.View(func(v *store.View) error {
@@ -102,7 +102,7 @@ func (x *index) check() (known int) {
 			if err := v.ScanDue(store.DueKey{Lane: lane}, x.l.now, func(e store.DueEntry) bool {
 				if _, ok := x.l.known[e.DueKey]; ok {
 					known++
-				} else if g := x.l.groups[groupKey{e.Class, e.Lane}]; g == nil || !g.rest.covers(&e.DueKey) {
+				} else if g := x.l.buckets[bucketKey{e.Class, e.Lane}]; g == nil || !g.rest.covers(&e.DueKey) {
 					x.t.Fatalf("%+v is due at %d and was not found", e.DueKey, x.l.now)
 				}
 				return true
@@ -114,7 +114,7 @@ func (x *index) check() (known int) {
 	}); err != nil {
 		x.t.Fatal(err)
 	}
-	for _, g := range x.l.groups {
+	for _, g := range x.l.buckets {
 		if n := g.head.len(); n > headCap {
 			x.t.Fatalf("%d entries in a head", n)
 		}
@@ -131,11 +131,11 @@ func (x *index) check() (known int) {
 func (x *index) drain(n int) {
 	x.t.Helper()
 	x.batch(func(b *store.Batch) error {
-		for _, g := range x.l.groups {
+		for _, g := range x.l.buckets {
 			for range min(n, g.head.len()) {
 				it := g.head.pop()
 				x.l.ready--
-				x.l.feedGroup(g)
+				x.l.wantRefill(g)
 				_, p, ok, err := b.State(it.Job)
 				if err == nil && ok && p.Due(it.Job) == it.DueKey {
 					err = b.DeleteState(it.Job)

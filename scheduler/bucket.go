@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// headCap bounds how many entries of a group are in memory; the rest wait in the store.
+	// headCap bounds how many entries of a bucket are in memory; the rest wait in the store.
 	headCap = 4096
-	// smallCap is the bound once very many groups have work, so that memory stays bounded too.
+	// smallCap is the bound once very many buckets have work, so that memory stays bounded too.
 	smallCap   = 64
 	manyInHeap = 1 << 20
 )
@@ -28,17 +28,17 @@ func itemOf(e *store.DueEntry) item {
 	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs}
 }
 
-// queue is a FIFO that can take back what it gave out.
-type queue struct {
+// fifo is a list that can take back what it gave out.
+type fifo struct {
 	items []item
 	first int
 }
 
-func (q *queue) len() int { return len(q.items) - q.first }
+func (q *fifo) len() int { return len(q.items) - q.first }
 
-func (q *queue) push(it item) { q.items = append(q.items, it) }
+func (q *fifo) push(it item) { q.items = append(q.items, it) }
 
-func (q *queue) pop() item {
+func (q *fifo) pop() item {
 	it := q.items[q.first]
 	q.first++
 	if q.first == len(q.items) {
@@ -50,7 +50,7 @@ func (q *queue) pop() item {
 	return it
 }
 
-func (q *queue) unpop(it item) {
+func (q *fifo) unpop(it item) {
 	if q.first > 0 {
 		q.first--
 		q.items[q.first] = it
@@ -61,13 +61,13 @@ func (q *queue) unpop(it item) {
 	q.items[0] = it
 }
 
-func (q *queue) all() []item { return q.items[q.first:] }
+func (q *fifo) all() []item { return q.items[q.first:] }
 
-// group is the ready work of one class in one lane: its oldest part is in memory.
-type group struct {
+// bucket is the ready work of one class in one lane: its oldest part is in memory.
+type bucket struct {
 	class   *class
 	lane    *lane
-	head    queue
+	head    fifo
 	rest    sweep // what did not fit into the head
 	starved bool  // a refill is planned
 	listed  bool  // it is in its lane's ring
@@ -85,7 +85,7 @@ type lane struct {
 	sweep   sweep        // of what nothing else finds: what was due at the takeover, was not announced or was too much
 	blocked sweep        // of occurrences that find a run open and were too many
 	guard   store.DueKey // how far the slow sweep is
-	ring    []*group
+	ring    []*bucket
 	turn    int // of the ring
 	debt    int // slots that higher lanes took while this one had work
 }
@@ -100,14 +100,14 @@ func (n *lane) begin(now int64) {
 	n.sweep, n.blocked = sweep{true, n.edge()}, sweep{}
 }
 
-type groupKey struct {
+type bucketKey struct {
 	class uint32
 	lane  job.Lane
 }
 
-// wary is about an entry whose claim was refused although it is still there. Something is odd about it, and it must not be tried
+// suspect is about an entry whose claim was refused although it is still there. Something is odd about it, and it must not be tried
 // in a tight loop.
-type wary struct {
+type suspect struct {
 	times int
 	until int64
 }
@@ -154,22 +154,22 @@ func (l *loop) offer(v *store.View, e *store.DueEntry) {
 		l.block(e, busy)
 		return
 	}
-	g := l.group(v, groupKey{e.Class, e.Lane})
-	if g.rest.covers(&e.DueKey) {
+	b := l.bucket(v, bucketKey{e.Class, e.Lane})
+	if b.rest.covers(&e.DueKey) {
 		return
 	}
-	if g.head.len() >= l.capacity() {
-		g.rest.from(e.DueKey)
+	if b.head.len() >= l.capacity() {
+		b.rest.from(e.DueKey)
 		return
 	}
-	l.take(g, e)
+	l.take(b, e)
 }
 
-// feedGroup plans a refill if a group runs low and the store has more of it.
-func (l *loop) feedGroup(g *group) {
-	if g.rest.on && !g.starved && g.head.len() < l.capacity()/2 {
-		g.starved = true
-		l.starved = append(l.starved, g)
+// wantRefill plans a refill if a bucket runs low and the store has more of it.
+func (l *loop) wantRefill(b *bucket) {
+	if b.rest.on && !b.starved && b.head.len() < l.capacity()/2 {
+		b.starved = true
+		l.starved = append(l.starved, b)
 	}
 }
 
@@ -178,44 +178,44 @@ func (l *loop) isNew(k store.DueKey) bool {
 	if _, ok := l.known[k]; ok {
 		return false
 	}
-	if len(l.wary) > 0 {
-		if w, ok := l.wary[k]; ok && l.now < w.until {
+	if len(l.suspects) > 0 {
+		if w, ok := l.suspects[k]; ok && l.now < w.until {
 			return false
 		}
 	}
 	return true
 }
 
-func (l *loop) take(g *group, e *store.DueEntry) {
+func (l *loop) take(b *bucket, e *store.DueEntry) {
 	l.known[e.DueKey] = struct{}{}
-	g.head.push(itemOf(e))
+	b.head.push(itemOf(e))
 	l.ready++
-	l.list(g)
+	l.list(b)
 }
 
-func (l *loop) group(v *store.View, k groupKey) *group {
-	g := l.groups[k]
-	if g == nil {
+func (l *loop) bucket(v *store.View, k bucketKey) *bucket {
+	b := l.buckets[k]
+	if b == nil {
 		c := l.classes[k.class]
 		if c == nil {
 			c = newClass(v.Class(k.class))
-			c.line = l.line(v, c)
+			c.jobQueue = l.queueOf(v, c)
 			l.classes[k.class] = c
 		}
-		g = &group{class: c, lane: &l.lanes[k.lane]}
-		l.groups[k] = g
-		if c.line != nil {
-			c.line.groups = append(c.line.groups, g)
+		b = &bucket{class: c, lane: &l.lanes[k.lane]}
+		l.buckets[k] = b
+		if c.jobQueue != nil {
+			c.jobQueue.buckets = append(c.jobQueue.buckets, b)
 		}
 	}
-	return g
+	return b
 }
 
-// list puts a group into its lane's ring if it has work, somebody might do it and its queue has room.
-func (l *loop) list(g *group) {
-	if !g.listed && g.head.len() > 0 && !g.class.nobody && g.class.line.room() {
-		g.listed, g.credit = true, quantum
-		g.lane.ring = append(g.lane.ring, g)
+// list puts a bucket into its lane's ring if it has work, a session takes it and its queue has room.
+func (l *loop) list(b *bucket) {
+	if !b.listed && b.head.len() > 0 && !b.class.unserved && b.class.jobQueue.room() {
+		b.listed, b.credit = true, quantum
+		b.lane.ring = append(b.lane.ring, b)
 	}
 }
 
@@ -228,7 +228,7 @@ func (l *loop) forget(k store.DueKey) {
 // refused is forget for an entry whose command was stale. The first time that is a race; after that it is looked at more and
 // more rarely.
 func (l *loop) refused(k store.DueKey) {
-	w := l.wary[k]
+	w := l.suspects[k]
 	w.times++
 	if w.times > 1 {
 		w.until = l.now + min(int64(1000)<<min(w.times-2, 6), 60_000)
@@ -236,25 +236,25 @@ func (l *loop) refused(k store.DueKey) {
 	} else {
 		l.forget(k)
 	}
-	l.wary[k] = w
+	l.suspects[k] = w
 }
 
 // settled is for an entry that is no longer in the index.
 func (l *loop) settled(k store.DueKey) {
 	delete(l.known, k)
-	if len(l.wary) > 0 {
-		delete(l.wary, k)
+	if len(l.suspects) > 0 {
+		delete(l.suspects, k)
 	}
 }
 
 // rewind begins anew at an earlier time, after `carillon cluster clock-reset`: what is in memory is ready by a clock that was
 // wrong. What is in flight stays.
 func (l *loop) rewind(now int64) {
-	for _, g := range l.groups {
-		for _, it := range g.head.all() {
+	for _, b := range l.buckets {
+		for _, it := range b.head.all() {
 			delete(l.known, it.DueKey)
 		}
-		g.head, g.rest, g.expires = queue{}, sweep{}, 0
+		b.head, b.rest, b.expires = fifo{}, sweep{}, 0
 	}
 	for i := range l.blocked {
 		delete(l.known, l.blocked[i].DueKey)
