@@ -1,8 +1,8 @@
 package client
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
 // The three messages that carry runs and their results are packed by hand: they are most of what a busy leader sends and reads. What

@@ -1,8 +1,8 @@
 package client
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
 // list reads an array of structs.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/elapsed"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/elapsed"
 )
 
 // Worker takes the runs of one queue and has a handler do them. The zero value of everything but Queue and Handler works.

@@ -3,7 +3,7 @@ package executor
 import (
 	"time"
 
-	"github.com/carillon-scheduler/carillon/job/elapsed"
+	"github.com/carillon-scheduler/carillon/internal/elapsed"
 )
 
 // Clock is what the loop reads to stamp results and to measure its lease. Waiting is done with package time, so that

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/mutant"
 )
 
 // session is one registration with one leader. A worker has at most one; all its calls have ended before the next is opened.

@@ -1,7 +1,7 @@
 package fsm
 
 import (
-	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 

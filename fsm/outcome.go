@@ -5,8 +5,8 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
+	msg "github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
-	msg "github.com/carillon-scheduler/carillon/job/pack"
 )
 
 // Code is the outcome of one item.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -21,7 +21,7 @@ func TestTheBinaryHasNoMutants(t *testing.T) {
 	if !bytes.Contains(data, []byte("CARILLON_ADDR")) {
 		t.Error("not even what must be in the binary was found in it")
 	}
-	for _, sign := range []string{"CARILLON_MUTANT", "job/mutant", "dispatchEarly", "skip-fence"} {
+	for _, sign := range []string{"CARILLON_MUTANT", "internal/faultpoint/mutant", "dispatchEarly", "skip-fence"} {
 		if bytes.Contains(data, []byte(sign)) {
 			t.Errorf("the binary contains %q", sign)
 		}

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/carillon-scheduler/carillon/fsm"
-	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 

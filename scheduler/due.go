@@ -3,7 +3,7 @@ package scheduler
 import (
 	"errors"
 
-	"github.com/carillon-scheduler/carillon/job/mutant"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
 

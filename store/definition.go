@@ -6,8 +6,8 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
+	"github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
 // Definition is a job as its owner wrote it, with what an edit changes. Only an edit rewrites it.

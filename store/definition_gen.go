@@ -3,8 +3,8 @@
 package store
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/job/pack"
 )
 
 // usual sets what a stored definition leaves out.

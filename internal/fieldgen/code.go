@@ -86,7 +86,7 @@ func (d *declaration) allWords() (out []string) {
 // storedCode reads and writes the stored form.
 func (d *declaration) storedCode() ([]byte, error) {
 	var s source
-	s.add(head+"package store\n\nimport (\n%q\n%q\n)\n", module+"job", module+"job/pack")
+	s.add(head+"package store\n\nimport (\n%q\n%q\n)\n", module+"internal/pack", module+"job")
 	var own, values, sets []string
 	d.defaults("Spec", "s", func(path string, f *field) {
 		value, _ := literal(f)

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"pgregory.net/rapid"
 
-	"github.com/carillon-scheduler/carillon/job/pack"
+	"github.com/carillon-scheduler/carillon/internal/pack"
 )
 
 var handle = &codec.MsgpackHandle{WriteExt: true}

@@ -1,13 +1,13 @@
-// Package mutant lists faults that can be planted into the product to see whether its tests find them. A normal build has none of them:
-// On is then a constant, and the compiler leaves out whatever stands behind it. With the build tag carillon_mutants one can be switched on
-// by the environment variable CARILLON_MUTANT, or by Set.
+// Package mutant lists faults that can be planted into the product to see whether its tests find them. A normal build
+// has none of them: On is then a constant, and the compiler leaves out whatever stands behind it. With the build tag
+// carillon_mutants one can be switched on by the environment variable CARILLON_MUTANT, or by Set.
 package mutant
 
 // Mutant is one fault.
 type Mutant uint8
 
-// The faults. Some rules have a second line of defence behind them; such a mutant takes both away, or it would change nothing that anybody
-// could see. Where it stands in the code says which.
+// The faults. Some rules have a second line of defence behind them; such a mutant takes both away, or it would change
+// nothing that anybody could see. Where it stands in the code says which.
 const (
 	None            Mutant = iota
 	SkipFence              // a result with an old fence closes the run all the same

@@ -1,5 +1,6 @@
-// Package pack writes and reads the plain part of msgpack without reflection, for what is written and read for every run. Whoever uses
-// it leaves to a library what a Reader gave up on: a value of a kind that was not expected, or a field that is not known.
+// Package pack writes and reads the plain part of msgpack without reflection, for what is written and read for every
+// run. Callers leave to a library what a Reader gave up on: a value of a kind that was not expected, or a field that is
+// not known.
 package pack
 
 import (
@@ -84,7 +85,8 @@ func Bool(b []byte, v bool) []byte {
 	return append(b, 0xc2)
 }
 
-// Signed appends a number in the form that the library gives to signed ones, which keeps small and large ones apart from unsigned.
+// Signed appends a number in the form that the library gives to signed ones, which keeps small and large ones apart
+// from unsigned.
 func Signed(b []byte, v int64) []byte {
 	switch {
 	case v >= -32 && v <= math.MaxInt8:
