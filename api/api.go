@@ -27,7 +27,7 @@ type Options struct {
 	MaxPollWait    time.Duration // of a worker's poll; default a minute
 	Pull           Pull          // serves pull workers; nil: 503
 	Cluster        Cluster       // serves membership; nil: 503
-	// Leader is where the HTTP port of the node that leads is, host:port; empty if nobody leads, or this node does. Workers that come
+	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does. Workers that come
 	// to the wrong node are sent there; nil: they have to find it themselves.
 	Leader func() string
 	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides localhost and
@@ -182,7 +182,7 @@ type (
 )
 
 // WithRequestKey gives a mutating request the key that the node stamped it with which received it; the client's own counts for more.
-// repeat says that it was sent before, and that nobody knows how that ended.
+// repeat says that it was sent before, with an unknown outcome.
 func WithRequestKey(ctx context.Context, key string, repeat bool) context.Context {
 	return context.WithValue(ctx, stampKey{}, stamp{key, repeat})
 }

@@ -305,7 +305,7 @@ func TestRoutes(t *testing.T) {
 		{"join, empty", "POST", "/cluster:join", nil, ``, 400, job.CodeMalformed, ``},
 		{"join, follower", "POST", "/cluster:join", nil, `{"node_id":"elsewhere","instance_id":"i","address":"h:1"}`, 421, job.CodeNotLeader, ``},
 		{"remove", "POST", "/cluster:remove", nil, `{"node_id":"n2"}`, 204, "", ""},
-		{"remove, nobody", "POST", "/cluster:remove", nil, `{}`, 400, job.CodeInvalid, `node_id`},
+		{"remove, no node", "POST", "/cluster:remove", nil, `{}`, 400, job.CodeInvalid, `node_id`},
 		{"remove, unknown", "POST", "/cluster:remove", nil, `{"node_id":"nope"}`, 404, job.CodeNotFound, ``},
 		{"promote", "POST", "/cluster:promote", nil, `{"node_id":"n2"}`, 204, "", ""},
 		{"demote", "POST", "/cluster:demote", nil, `{"node_id":"n2"}`, 204, "", ""},
@@ -459,7 +459,7 @@ func TestPatchRace(t *testing.T) {
 		if method != "UpdateJob" || races == 3 {
 			return nil
 		}
-		races++ // somebody else is faster
+		races++ // another request is faster
 		var err error
 		if races%2 == 1 {
 			_, err = f.PauseJob(ctx, "daily", api.Request{Key: "p"})
@@ -481,7 +481,7 @@ func TestBackendErrors(t *testing.T) {
 		status int
 		code   job.Code
 	}{
-		{job.Errorf(job.CodeNoLeader, "", "nobody leads"), "GET", 503, job.CodeNoLeader},
+		{job.Errorf(job.CodeNoLeader, "", "no leader"), "GET", 503, job.CodeNoLeader},
 		{fmt.Errorf("wrapped: %w", job.Errorf(job.CodeStorageFull, "", "full")), "PUT", 507, job.CodeStorageFull},
 		{job.Errorf(job.CodeNotLeader, "", "not me"), "PUT", 421, job.CodeNotLeader},
 		{errors.New("secret detail"), "GET", 500, job.CodeInternal},

@@ -20,7 +20,7 @@ type Request struct {
 
 // Read says how fresh a read must be.
 type Read struct {
-	Stale bool // answer from this node's own state, whoever leads
+	Stale bool // answer from this node's own state, leader or not
 }
 
 // Backend is what the routes stand on; package node implements it. Every error it returns is a *job.Error or is treated as
@@ -64,10 +64,10 @@ type Backend interface {
 	Calendars(ctx context.Context, rd Read) ([]schedule.Calendar, error)
 	DeleteCalendar(ctx context.Context, name string, rq Request) error
 
-	// Queues are those that somebody declared or that jobs use, by name.
+	// Queues are those that are declared or that jobs use, by name.
 	Queues(ctx context.Context, rd Read) ([]client.Queue, error)
 	GetQueue(ctx context.Context, name string, rd Read) (client.Queue, error)
-	// PutQueue changes what is not nil, and declares the queue if nobody has; with mustExist only if jobs use it. version 0 means any.
+	// PutQueue changes what is not nil, and declares the queue if it is not; with mustExist only if jobs use it. version 0 means any.
 	PutQueue(ctx context.Context, name string, c client.QueueChange, version uint64, mustExist bool, rq Request) (client.Queue, error)
 	DeleteQueue(ctx context.Context, name string, version uint64, rq Request) error
 	// KnownQueue is nil for a queue that was declared or that jobs use; otherwise CodeUnknownQueue, with those that are known. It is
@@ -79,7 +79,7 @@ type Backend interface {
 
 	// Release ends the hold of a restored cluster. Doing it again changes nothing.
 	Release(ctx context.Context, rq Request) (client.ReleaseResult, error)
-	// Backup is a consistent copy of this node's own state, whoever leads. Closing it frees what it holds.
+	// Backup is a consistent copy of this node's own state, leader or not. Closing it frees what it holds.
 	Backup(ctx context.Context) (client.BackupInfo, io.ReadCloser, error)
 
 	Status(ctx context.Context, rd Read) (client.Status, error)

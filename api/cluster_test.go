@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// someCluster is led by n1; whoever is called elsewhere is to ask another node, and nope is not a member.
+// someCluster is led by n1; a call for elsewhere is to ask another node, and nope is not a member.
 type someCluster struct{}
 
 func (someCluster) about(id string) error {
@@ -50,7 +50,7 @@ func TestClusterElsewhere(t *testing.T) {
 	r := httptest.NewRequestWithContext(api.WithRequestKey(t.Context(), "k", true), "POST", "/api/v1/cluster:transfer", nil)
 	rec := httptest.NewRecorder()
 	if api.New(apitest.New(), api.Options{Cluster: twice{}}).ServeHTTP(rec, r); rec.Code != 204 {
-		t.Error("a transfer to whoever was made twice", rec.Code, rec.Body)
+		t.Error("a transfer to any node was made twice", rec.Code, rec.Body)
 	}
 	if w := serveWith(t, apitest.New(), api.Options{}, "GET", "/api/v1/node", nil, ``); w.Code != 503 {
 		t.Error(w.Code, w.Body)

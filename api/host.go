@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Guard keeps out what a browser sends on behalf of somebody else's page: under another name (GuardHost), or across origins. A page that
-// somebody happens to have open must not be able to submit a shell job to a node on the same machine, and a browser can send a body
+// Guard keeps out what a browser sends on behalf of another site's page: under another name (GuardHost), or across origins. A page that
+// happens to be open must not be able to submit a shell job to a node on the same machine, and a browser can send a body
 // without a content type anywhere.
 func Guard(next http.Handler, hosts ...string) http.Handler {
 	origin := http.NewCrossOriginProtection()

@@ -46,7 +46,7 @@ func TestHostOnLoopback(t *testing.T) {
 			}
 		}
 	}
-	// Elsewhere than on the loopback interface names are nobody's secret.
+	// Elsewhere than on the loopback interface names are no secret.
 	w := httptest.NewRecorder()
 	rq := httptest.NewRequest("GET", "http://evil.example/api/v1/jobs", strings.NewReader(""))
 	api.New(apitest.New(), api.Options{}).ServeHTTP(w, rq)

@@ -99,7 +99,7 @@ func (c *call) putJob() error {
 // patchAttempts is how often a patch without a version is put onto a job that keeps changing under it.
 const patchAttempts = 8
 
-// patchJob merges over the job as it stands. The update names the version that was merged over, so nobody else's edit is lost; who
+// patchJob merges over the job as it stands. The update names the version that was merged over, so no other edit is lost; who
 // named no version gets the merge repeated.
 func (c *call) patchJob() error {
 	patch, err := readPatch(c.body)

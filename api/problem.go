@@ -70,7 +70,7 @@ func (h *handler) failCall(c *call, err error) {
 	h.fail(c.w, c.r, err)
 }
 
-// gaveUp is what a context's end means: somebody waited for too long, or no longer waits (and will not read this).
+// gaveUp is what a context's end means: the client waited for too long, or no longer waits (and will not read this).
 func (c *call) gaveUp() *job.Error {
 	if c.route.method == http.MethodGet {
 		return job.Errorf(job.CodeUnavailable, "try again, or read with ?stale=true", "no answer within %s", c.h.opts.RequestTimeout)
@@ -111,5 +111,5 @@ func writeProblem(w http.ResponseWriter, status int, e *job.Error) {
 		header.Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	w.Write(append(body, '\n')) //nolint:errcheck // nobody is left to tell
+	w.Write(append(body, '\n')) //nolint:errcheck // there is no one to tell
 }

@@ -30,7 +30,7 @@ func (p *pulls) PullReport(_ context.Context, r job.PullReport) (job.PullAnswers
 	return job.PullAnswers{Runs: []job.PullAnswer{{PullRef: r.Runs[0].PullRef, Status: job.PullOK, Repeated: !r.Failed}}}, nil
 }
 
-// What cannot be meant is refused as a whole, with the place in it that is wrong, and reaches nobody.
+// What cannot be meant is refused as a whole, with the place in it that is wrong, and reaches no leader.
 func TestPullBadInput(t *testing.T) {
 	const good = `{"run_id":"r_1.5.m","fence":7}`
 	many := strings.Repeat(good+",", job.MaxPullRuns)

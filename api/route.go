@@ -35,7 +35,7 @@ type route struct {
 	serve  func(*call) error
 }
 
-// anyQuery stands for parameters that somebody else interprets.
+// anyQuery stands for parameters that the handler interprets.
 const anyQuery = "*"
 
 func routes() []route {

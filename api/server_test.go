@@ -57,7 +57,7 @@ func TestTenMegabytesExpectContinue(t *testing.T) {
 	}
 }
 
-// A client that hangs up ends the backend's context, and nobody logs an error about it.
+// A client that hangs up ends the backend's context, and no error is logged about it.
 func TestHangUp(t *testing.T) {
 	var log bytes.Buffer
 	f := apitest.New()
@@ -77,7 +77,7 @@ func TestHangUp(t *testing.T) {
 	}()
 	if resp, err := srv.Client().Do(r); err == nil {
 		resp.Body.Close()
-		t.Error("an answer to nobody")
+		t.Error("an answer without a client")
 	}
 	select {
 	case err := <-ended:

@@ -174,7 +174,7 @@ func (c *call) workerError(err error) error {
 			return err
 		}
 		c.w.Header().Set(client.LeaderHeader, addr)
-		if code == job.CodeNoLeader { // nobody here, but we know who
+		if code == job.CodeNoLeader { // not here, but we know who
 			return job.Errorf(job.CodeNotLeader, "talk to "+addr, "this node does not lead")
 		}
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):

@@ -178,10 +178,10 @@ func TestWorkerErrors(t *testing.T) {
 		code   job.Code
 		leader string
 	}{
-		{"nobody serves", api.Options{Leader: at("h:1")}, 503, job.CodeNotReady, ""},
+		{"not served", api.Options{Leader: at("h:1")}, 503, job.CodeNotReady, ""},
 		{"not leader", api.Options{Workers: failing(refuse(job.CodeNotLeader)), Leader: at("h:1")}, 421, job.CodeNotLeader, "h:1"},
 		{"not leader, which is unknown", api.Options{Workers: failing(refuse(job.CodeNotLeader)), Leader: at("")}, 421, job.CodeNotLeader, ""},
-		{"not leader, nobody to ask", api.Options{Workers: failing(refuse(job.CodeNotLeader))}, 421, job.CodeNotLeader, ""},
+		{"not leader, none known", api.Options{Workers: failing(refuse(job.CodeNotLeader))}, 421, job.CodeNotLeader, ""},
 		{"no leader here, but there", api.Options{Workers: failing(refuse(job.CodeNoLeader)), Leader: at("[::1]:1")}, 421, job.CodeNotLeader, "[::1]:1"},
 		{"no leader at all", api.Options{Workers: failing(refuse(job.CodeNoLeader)), Leader: at("")}, 503, job.CodeNoLeader, ""},
 		{"not ready", api.Options{Workers: failing(refuse(job.CodeNotReady)), Leader: at("h:1")}, 503, job.CodeNotReady, ""},
@@ -308,7 +308,7 @@ func TestPollEndsWithItsClient(t *testing.T) {
 	r, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/api/v1/workers:poll", strings.NewReader(`{"wait":"1m"}`))
 	if resp, err := srv.Client().Do(r); err == nil {
 		resp.Body.Close()
-		t.Error("an answer to nobody")
+		t.Error("an answer without a client")
 	}
 	select {
 	case err := <-ended:
@@ -358,7 +358,7 @@ func TestWorkerThatDoesNotRead(t *testing.T) {
 		time.Sleep(120 * time.Millisecond) // past the deadline of the answer
 	}
 	size.Store(16 << 20)
-	io.WriteString(conn, poll) //nolint:errcheck // nobody reads
+	io.WriteString(conn, poll) //nolint:errcheck // it is not read
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):

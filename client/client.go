@@ -59,7 +59,7 @@ func WithBackoff(d time.Duration) Option { return func(c *Client) { c.pause = d 
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
 
-// WithStale makes reads answer from the node's own state, whoever leads.
+// WithStale makes reads answer from the node's own state, leader or not.
 func WithStale() Option { return func(c *Client) { c.stale = true } }
 
 // New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn. An address that is
@@ -377,7 +377,7 @@ func notOurs(base string, resp *http.Response) *job.Error {
 	return job.Errorf(job.CodeInternal, "check --addr or CARILLON_ADDR", "%s: this is not a Carillon server (it answered %s)", base, what)
 }
 
-// readError marks an error of the connection in the middle of an answer, as opposed to one of whoever takes the answer.
+// readError marks an error of the connection in the middle of an answer, as opposed to one of the reader of the answer.
 type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }
@@ -445,10 +445,10 @@ func watchSent(ctx context.Context) (context.Context, *atomic.Bool) {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}), sent
 }
 
-// neverSent says that a request certainly reached nobody.
+// neverSent says that a request certainly reached no node.
 func neverSent(sent *atomic.Bool, err error) bool { return neverConnected(err) && !sent.Load() }
 
-// neverConnected says that the last try of a request found nobody to send it to.
+// neverConnected says that the last try of a request found no node to send it to.
 func neverConnected(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"

@@ -38,7 +38,7 @@ type NodeRequest struct {
 	Force  bool   `json:"force,omitempty"` // of a transfer: also to a node whose clock is wrong or not known
 }
 
-// NodeInfo is what one node says of itself alone, whoever leads.
+// NodeInfo is what one node says of itself alone, leader or not.
 type NodeInfo struct {
 	NodeID     string      `json:"node_id"`
 	InstanceID string      `json:"instance_id"`

@@ -29,7 +29,7 @@ type answer struct {
 	leads bool   // only a leader can have said this
 }
 
-// find asks nodes until one leads, each at most once: the one that answered last, then whoever is named as the leader, then the
+// find asks nodes until one leads, each at most once: the one that answered last, then the one that is named as the leader, then the
 // others. The worker's loop spaces out the searches.
 func (l *Leader) find(ctx context.Context, m message, take func(data []byte, media string) error) error {
 	s := search{todo: l.route(), tried: map[string]answer{}}
@@ -126,7 +126,7 @@ func (s *search) note(node string, a answer) {
 	}
 }
 
-// verdict is the error of a search that found nobody. If the others agree that somebody leads, what happened there is the answer:
+// verdict is the error of a search that found no leader. If the others agree on one, what happened there is the answer:
 // a worker whose leader cannot be reached for a moment must not think that it has none.
 func (s *search) verdict() error {
 	if a, ok := s.tried[s.named]; ok && a.kind != elsewhere {

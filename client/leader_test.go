@@ -91,7 +91,7 @@ func newLeader(t *testing.T, nodes []*node, opts ...client.LeaderOption) *client
 	return l
 }
 
-// deadAddr is an address where nobody listens.
+// deadAddr is an address where nothing listens.
 func deadAddr(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -240,7 +240,7 @@ func problem(w http.ResponseWriter, status int, code job.Code) {
 func TestWrongHints(t *testing.T) {
 	_, nodes := startNodes(t, 3)
 	l := newLeader(t, []*node{nodes[1], nodes[2], nodes[0]})
-	for name, hint := range map[string]string{"nobody there": deadAddr(t), "itself": nodes[1].addr, "not an address": "::::", "a path": nodes[2].addr + "/x", "another": nodes[2].addr, "none": ""} {
+	for name, hint := range map[string]string{"no node there": deadAddr(t), "itself": nodes[1].addr, "not an address": "::::", "a path": nodes[2].addr + "/x", "another": nodes[2].addr, "none": ""} {
 		t.Run(name, func(t *testing.T) {
 			nodes[1].before(hintTo(hint))
 			nodes[2].before(hintTo("")) // knows nothing
@@ -257,7 +257,7 @@ func TestWrongHints(t *testing.T) {
 				t.Errorf("took %v", got)
 			}
 			if _, err := l.Heartbeat(t.Context(), job.Heartbeat{}); err == nil {
-				t.Error("nobody leads")
+				t.Error("no leader")
 			}
 		})
 	}
@@ -528,7 +528,7 @@ func TestReportTwice(t *testing.T) {
 	var lose atomic.Int64
 	nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ":report") && lose.Add(-1) >= 0 {
-			h.ServeHTTP(httptest.NewRecorder(), r) // done, but nobody is told
+			h.ServeHTTP(httptest.NewRecorder(), r) // done, but without an answer
 			panic(http.ErrAbortHandler)
 		}
 		return false

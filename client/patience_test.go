@@ -32,7 +32,7 @@ func TestPatience(t *testing.T) {
 		tries int
 		note  string
 	}{
-		{"nobody leads", 4800 * time.Millisecond, nil, 2, " (given up after 2 tries in 9.6s)"},
+		{"no leader", 4800 * time.Millisecond, nil, 2, " (given up after 2 tries in 9.6s)"},
 		{"at once", 0, nil, 4, ""},
 		{"one try is all there is time for", 9 * time.Second, nil, 1, ""},
 		{"more patience", 4800 * time.Millisecond, []client.Option{client.WithTimeout(time.Minute)}, 4, ""},
@@ -43,14 +43,14 @@ func TestPatience(t *testing.T) {
 				h := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					tries++
 					time.Sleep(tt.takes)
-					const body = `{"status":503,"code":"no_leader","detail":"nobody leads: 2 of 3 voters are unreachable","remedy":"start one of them"}`
+					const body = `{"status":503,"code":"no_leader","detail":"no leader: 2 of 3 voters are unreachable","remedy":"start one of them"}`
 					return &http.Response{StatusCode: 503, Status: "503", Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 				})}
 				began := time.Now()
 				c := client.New("127.0.0.1:1", append(tt.opts, client.WithHTTPClient(h), client.WithBackoff(time.Nanosecond))...)
 				_, err := c.RunJob(t.Context(), "a")
 				e, ok := err.(*job.Error)
-				if !ok || e.Code != job.CodeNoLeader || e.Remedy != "start one of them" || e.Message != "nobody leads: 2 of 3 voters are unreachable"+tt.note {
+				if !ok || e.Code != job.CodeNoLeader || e.Remedy != "start one of them" || e.Message != "no leader: 2 of 3 voters are unreachable"+tt.note {
 					t.Errorf("%#v", err)
 				}
 				if tries != tt.tries {
@@ -64,7 +64,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A connection broke off after the request was sent, and then nobody could be reached: whether the request was done stays unknown, whatever
+// A connection broke off after the request was sent, and then no node could be reached: whether the request was done stays unknown, whatever
 // is certain about the later tries.
 func TestUnknownOutcomeStaysUnknown(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
@@ -82,11 +82,11 @@ func TestUnknownOutcomeStaysUnknown(t *testing.T) {
 		tries []func(*http.Request) (*http.Response, error)
 		want  job.Code
 	}{
-		{"then nobody is there", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), fail(refused), fail(refused), fail(refused)}, job.CodeOutcomeUnknown},
-		{"then nobody leads", []func(*http.Request) (*http.Response, error){fail(refused), answer(503, job.CodeOutcomeUnknown), answer(503, job.CodeNoLeader), fail(refused)}, job.CodeOutcomeUnknown},
+		{"then no node is there", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), fail(refused), fail(refused), fail(refused)}, job.CodeOutcomeUnknown},
+		{"then there is no leader", []func(*http.Request) (*http.Response, error){fail(refused), answer(503, job.CodeOutcomeUnknown), answer(503, job.CodeNoLeader), fail(refused)}, job.CodeOutcomeUnknown},
 		{"then it has no room", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), answer(503, job.CodeUnavailable)}, job.CodeOutcomeUnknown},
 		{"then it is refused", []func(*http.Request) (*http.Response, error){fail(io.ErrUnexpectedEOF), answer(409, job.CodeState)}, job.CodeState},
-		{"nobody was ever there", []func(*http.Request) (*http.Response, error){fail(refused), fail(refused), fail(refused), fail(refused)}, job.CodeUnavailable},
+		{"no node was ever there", []func(*http.Request) (*http.Response, error){fail(refused), fail(refused), fail(refused), fail(refused)}, job.CodeUnavailable},
 	} {
 		n := 0
 		h := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -101,7 +101,7 @@ func TestUnknownOutcomeStaysUnknown(t *testing.T) {
 }
 
 // The node does what it is asked and dies before it answers, over a connection that was used before. net/http asks again by itself and finds
-// nobody; the answer is about both.
+// no node; the answer is about both.
 func TestNodeDiesAfterTheDeed(t *testing.T) {
 	inner := api.New(apitest.New(), api.Options{})
 	var asked atomic.Int32
@@ -124,6 +124,6 @@ func TestNodeDiesAfterTheDeed(t *testing.T) {
 		t.Errorf("%v, after being asked %d times", err, asked.Load())
 	}
 	if _, err := c.CancelJob(t.Context(), "a"); job.CodeOf(err) != job.CodeUnavailable {
-		t.Errorf("nobody was there from the beginning: %v", err)
+		t.Errorf("no node was there from the beginning: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func TestPreviewSaysTheExactTime(t *testing.T) {
 	}
 }
 
-// TestPreviewTakesTheZoneFromTheExpression: nobody said a zone, but the rule does.
+// TestPreviewTakesTheZoneFromTheExpression: no zone was given, but the rule has one.
 func TestPreviewTakesTheZoneFromTheExpression(t *testing.T) {
 	res, err := LocalPreview(PreviewRequest{Schedule: "DTSTART;TZID=Europe/Berlin:20270101T090000\nRRULE:FREQ=DAILY", Count: 1}, time.Unix(1_800_000_000, 0), nil)
 	if err != nil || res.Timezone != "Europe/Berlin" {

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Queue is a queue that somebody declared or that jobs use.
+// Queue is a queue that is declared or that jobs use.
 type Queue struct {
 	Name        string      `json:"name"`
 	Declared    bool        `json:"declared"`    // false: only jobs name it; no limit, not paused

@@ -144,7 +144,7 @@ func TestSilentNode(t *testing.T) {
 				t.Errorf("it took %s", spent)
 			}
 			if e.Code == job.CodeOutcomeUnknown && s.keys[0] != "" && !strings.Contains(e.Remedy, "Idempotency-Key "+s.keys[0]) {
-				t.Errorf("the hint %q does not name the key %q: nobody can repeat it safely", e.Remedy, s.keys[0])
+				t.Errorf("the hint %q does not name the key %q: it cannot be repeated safely", e.Remedy, s.keys[0])
 			}
 		})
 	}

@@ -221,7 +221,7 @@ type Member struct {
 	Level    int               `json:"level,omitempty"`
 	Slots    int               `json:"slots,omitempty"`
 	Tags     map[string]string `json:"tags,omitempty"`
-	Standby  bool              `json:"standby,omitempty"` // stays without a vote until somebody promotes it
+	Standby  bool              `json:"standby,omitempty"` // stays without a vote until it is promoted
 	JoinedAt job.Instant       `json:"joined_at,omitzero"`
 
 	// As the leader sees it; empty elsewhere.

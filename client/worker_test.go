@@ -342,7 +342,7 @@ func TestWorkerLosesItsLease(tt *testing.T) {
 	}
 }
 
-// The answer to a poll arrives after the lease it speaks of: the run is not started, because somebody else has it by now.
+// The answer to a poll arrives after the lease it speaks of: the run is not started, because another worker has it by now.
 func TestWorkerDoubtsALateAnswer(tt *testing.T) {
 	t := withNode(tt)
 	t.run("warm-up", nil) // so that the queue is known

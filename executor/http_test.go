@@ -225,7 +225,7 @@ func TestRetryAfterDate(t *testing.T) {
 	}
 }
 
-func TestHTTPNobodyThere(t *testing.T) {
+func TestHTTPTargetNotThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -165,7 +165,7 @@ func TestNoStartWithoutSession(t *testing.T) {
 	})
 }
 
-// Somebody else registered under this name: what this process holds was released.
+// Another process registered under this name: what this process holds was released.
 func TestSuperseded(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse error
@@ -239,7 +239,7 @@ func TestRegistrationWithALowerTerm(t *testing.T) {
 			t.Fatal("went back to a lower term while the lease of the higher one holds")
 		}
 		b.wantBusy(1)
-		// Nobody of the higher term was heard of for a whole lease: the cluster was restored.
+		// No leader of the higher term was heard of for a whole lease: the cluster was restored.
 		b.after(20 * time.Second)
 		b.wantResult(1, job.OutcomeFailed, "lease lost")
 	})
@@ -296,7 +296,7 @@ func TestDrainStopsWhatTakesTooLong(t *testing.T) {
 	})
 }
 
-// The answer to the last poll was lost on the way: what was in it is collected and returned, so that nobody has to wait for a lease to
+// The answer to the last poll was lost on the way: what was in it is collected and returned, so that no run has to wait for a lease to
 // end.
 func TestDrainReturnsWhatWasOnItsWay(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {

@@ -22,7 +22,7 @@ const (
 	brokerDial = 5 * time.Second
 	// maxSending bounds the messages on their way to one broker. More attempts wait, each as long as its timeout allows.
 	maxSending = 1024
-	// A connection that nobody used for a while is closed. There are at most maxBrokers, because a job may name any address.
+	// A connection that was not used for a while is closed. There are at most maxBrokers, because a job may name any address.
 	brokerIdle = 5 * time.Minute
 	maxBrokers = 256
 )
@@ -91,7 +91,7 @@ type hopeless struct{ error }
 
 func (h hopeless) Unwrap() error { return h.error }
 
-// NewMessage makes a Message runner. It connects to nobody yet, but refuses brokers that it could not connect to whatever they said.
+// NewMessage makes a Message runner. It does not connect yet, but refuses brokers that it could not connect to whatever they said.
 func NewMessage(o MessageOptions) (*Message, error) {
 	m := &Message{o: o, brokers: map[string]*sharedBroker{}}
 	for name, b := range o.Brokers {

@@ -265,7 +265,7 @@ func TestMessageRefuses(t *testing.T) {
 	wantFailure(t, m.Run(ctx, messageJob(t, 1, job.MessagePayload{Broker: "orders", Subject: "s"})), false, "closed")
 }
 
-// A broker that is down, or that takes connections and says nothing, fails the attempt in its time and disturbs nobody else.
+// A broker that is down, or that takes connections and says nothing, fails the attempt in its time and disturbs no other.
 func TestMessageBrokerDown(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -313,7 +313,7 @@ func TestMessageBrokerDown(t *testing.T) {
 	}
 }
 
-// A broker that hangs in the middle of it all holds nobody longer than the attempt's timeout, not even the runner's end.
+// A broker that hangs in the middle of it all holds nothing longer than the attempt's timeout, not even the runner's end.
 func TestMessageBrokerHangs(t *testing.T) {
 	var valve valve // a Kafka cluster says where it is, so it cannot stand behind a gate
 	kafka := startKafka(t, "t", kfake.ListenFn(valve.listen))
@@ -385,7 +385,7 @@ func TestParseBrokers(t *testing.T) {
 	}
 }
 
-// Connections that nobody uses are closed, and there is an end to how many there are.
+// Connections that are not used are closed, and there is an end to how many there are.
 func TestMessageConnectionsAreBounded(t *testing.T) {
 	m := newTestMessage(t)
 	for i := range maxBrokers {

@@ -255,7 +255,7 @@ func (p process) dead() bool { return p.state == 'Z' || p.state == 'X' }
 func (p process) carries(vars ...string) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 	if err != nil {
-		return false // gone, or somebody else's
+		return false // gone, or another process's
 	}
 	env = append([]byte{0}, env...)
 	for _, v := range vars {

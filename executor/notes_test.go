@@ -111,7 +111,7 @@ func bystander(t *testing.T, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Who is ended, and who is not: above all not somebody who has the number by chance.
+// Who is ended, and who is not: above all not a process that has the number by chance.
 func TestKillLeftoversKnowsWhom(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	marked := []string{"CARILLON_FENCE=12", "CARILLON_RUN=r_3.v8.s", "TRACEPARENT=" + trace}

@@ -19,7 +19,7 @@ func secretIn(t *testing.T, dir string) string {
 	return s
 }
 
-// The secret stays with its directory: whoever comes after it there has it, and no copy does.
+// The secret stays with its directory: the next process there has it, and no copy does.
 func TestSecretStaysWithItsDirectory(t *testing.T) {
 	root := t.TempDir()
 	dir, copied, moved := filepath.Join(root, "w"), filepath.Join(root, "copy"), filepath.Join(root, "moved")

@@ -33,7 +33,7 @@ const (
 	exitPermanent = 100
 	// liveBytes is how much of the output is kept for those who watch; the history gets the end of it.
 	liveBytes = 32 << 10
-	// defaultProcesses bounds a fork bomb where nobody said anything and a cgroup can.
+	// defaultProcesses bounds a fork bomb where no limit was given and a cgroup can.
 	defaultProcesses = 4096
 )
 

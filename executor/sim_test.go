@@ -32,7 +32,7 @@ type sim struct {
 	sessions map[string]*simSession
 	heard    map[string]time.Time // of a worker, by this leader
 	started  map[uint64]bool
-	cut      map[string]time.Time // until when a worker hears nobody
+	cut      map[string]time.Time // until when a worker hears no node
 	repeated int
 }
 

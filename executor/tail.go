@@ -28,7 +28,7 @@ func watchable(ctx context.Context, b *tailBuffer) {
 	}
 }
 
-// watchLocked begins to send the output of attempts that somebody watches. Nothing is sent of others.
+// watchLocked begins to send the output of attempts that are watched. Nothing is sent of others.
 func (w *Worker) watchLocked(s *session, fences []uint64) {
 	taker, ok := w.o.Leader.(OutputTaker)
 	if !ok {
@@ -64,7 +64,7 @@ func (w *Worker) sendOutput(s *session, to OutputTaker, h *held) {
 			reply, err := to.Output(ctx, job.Output{Session: s.ref, Fence: h.a.Fence, Offset: offset, Data: data})
 			stop()
 			if err != nil || !reply.Watched {
-				return // whoever watches asks again
+				return // the watcher asks again
 			}
 			next, sent = offset+int64(len(data)), time.Now()
 		}

@@ -5,7 +5,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Cancel stops a run: one that nobody has started closes at once, a claimed one is marked canceling.
+// Cancel stops a run: one that was not started closes at once, a claimed one is marked canceling.
 type Cancel struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`
@@ -68,7 +68,7 @@ func (a *applier) cancelOneOff(id job.ID, s *store.State, p store.Place, o *Outc
 		s.LastNominal = last
 	}
 	o.Count++
-	s.Gen++ // whoever computed something from that occurrence must look again
+	s.Gen++ // what was computed from that occurrence is stale
 	s.ParkedAt, s.ParkedReady = 0, 0
 	s.LastStatus, s.LastAt = job.RunCanceled, a.now
 	return store.Place{Parked: true}, a.flush(id, s)

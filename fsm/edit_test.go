@@ -154,7 +154,7 @@ func TestAnEditAccountsForWhatItDrops(t *testing.T) {
 		w := newWorld(t)
 		id := w.create(T(10), nil)
 		w.want(CodeOK, w.updateOf(id, T(3600), slower))
-		w.wantHistory(id) // the old schedule's plan binds nobody
+		w.wantHistory(id) // the old schedule's plan binds nothing
 	})
 	t.Run("kept", func(t *testing.T) {
 		w := newWorld(t)
@@ -165,7 +165,7 @@ func TestAnEditAccountsForWhatItDrops(t *testing.T) {
 	})
 }
 
-// A run that nobody has in hand is given to its worker with the definition of that moment: its class and lane follow the edit, and a
+// A run that no worker has in hand is given to its worker with the definition of that moment: its class and lane follow the edit, and a
 // claim that matched it to a worker of the old class is stale.
 func TestAnEditReclassifiesRunsThatHaveNotStarted(t *testing.T) {
 	w := newWorld(t)

@@ -46,7 +46,7 @@ func TestAManualRunOfAPausedJobRuns(t *testing.T) {
 	w.want(CodeOK, &Pause{Job: uint64(id)})
 	a, b := w.want(CodeOK, &Trigger{Job: uint64(id)}), w.want(CodeQueued, &Trigger{Job: uint64(id)})
 	w.complete(w.claimRun(a.Run), ResultSucceeded, 0)
-	if row, _ := w.row(b.Run); row.Status != job.RunWaiting { // nobody asked for this one to overtake the pause
+	if row, _ := w.row(b.Run); row.Status != job.RunWaiting { // this one was not asked to overtake the pause
 		t.Fatalf("%+v", row)
 	}
 	w.want(CodeOK, w.resumeOf(id, T(100), Gap{}))
@@ -98,7 +98,7 @@ func TestBackfillLeavesOutWhatRan(t *testing.T) {
 	w.complete(open, ResultSucceeded, 0)
 }
 
-// What the proposer left out is in the record and in the answer, also in that to a repeat: whoever repeats it knows no other one.
+// What the proposer left out is in the record and in the answer, also in that to a repeat: the client knows no other one.
 func TestBackfillAnswersWithWhatTheProposerLeftOut(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(600), overlap(job.OverlapAllow))
@@ -348,7 +348,7 @@ func TestAOneOffThatNeverRunsIsRemoved(t *testing.T) {
 	}
 }
 
-// Somebody asked for it: a newer occurrence waits for a redriven run instead of replacing it.
+// It was asked for: a newer occurrence waits for a redriven run instead of replacing it.
 func TestRedriveIsNotReplaced(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(10), overlap(job.OverlapReplace))

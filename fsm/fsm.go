@@ -63,7 +63,7 @@ func (f *FSM) Applied() (index, term uint64) {
 	return c.Index, c.Term
 }
 
-// errReplayed answers an entry that the state already contains. Nobody waits for it: it comes from the log at start.
+// errReplayed answers an entry that the state already contains. Nothing waits for it: it comes from the log at start.
 var errReplayed = errors.New("fsm: already applied")
 
 // errSkipped answers an entry that was passed over.

@@ -16,7 +16,7 @@ type Release struct {
 func (c *Release) apply(a *applier) error { return a.once(c.Request, c.do) }
 
 // do begins the end of a hold. The stamp decides, once and for all, which occurrences the cluster that the backup was
-// taken from may have run. They are not touched here, because they may be millions: whoever gets to one finds that it
+// taken from may have run. They are not touched here, because they may be millions: the leader that gets to one finds that it
 // is too old (Info.Released).
 func (c *Release) do(a *applier) (Outcome, error) {
 	info := a.b.Info()
@@ -39,7 +39,7 @@ type Lose struct {
 	Limit int `codec:"l"`
 }
 
-// minRestored is how long a one-off job stays at least that did not run, or was lost, because of a restore. Somebody
+// minRestored is how long a one-off job stays at least that did not run, or was lost, because of a restore. An operator
 // has to look at it, and its own retention was meant for one that ran.
 const minRestored = 30 * 24 * 3600 * 1000
 
@@ -55,7 +55,7 @@ const maxLose = 4096
 //   - canceling: it was to end, and ends.
 //
 // The hold lasts until none is left. So no run is opened meanwhile, the first ones are always those of the backup, and
-// whoever leads next simply goes on.
+// the next leader simply goes on.
 func (c *Lose) apply(a *applier) error {
 	info := a.b.Info()
 	if !info.Hold.Releasing {

@@ -58,7 +58,7 @@ func (c *SetLevel) apply(a *applier) error {
 		return err
 	}
 	switch {
-	case members == 0: // nobody has said what it supports
+	case members == 0: // no member has said what it supports
 		a.outcome(Outcome{Code: CodeRefused, Text: "no member is known"})
 	case short != "":
 		a.outcome(Outcome{Code: CodeRefused, Text: "node " + short + " does not support the level"})

@@ -78,7 +78,7 @@ func TestRemovedNode(t *testing.T) {
 
 func TestFeatureLevel(t *testing.T) {
 	w := newWorld(t)
-	w.unchanged(CodeRefused, &SetLevel{Level: 2}) // nobody has said that it can read it
+	w.unchanged(CodeRefused, &SetLevel{Level: 2}) // no member has said that it can read it
 	two := row("n1", "i1", "a:1")
 	two.Node.Level = 2
 	w.want(CodeOK, two)

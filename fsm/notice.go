@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// MaxNotices bounds the outbox. Whoever has more to tell than that has one thing to tell.
+	// MaxNotices bounds the outbox. More than that is one thing to tell.
 	MaxNotices = 10_000
 	// maxJobNotices bounds a job's part of it: one that comes and goes while its receiver is down must not take
 	// everybody's room.
 	maxJobNotices = 20
 )
 
-// judge looks at the end of a run: is it a change of the job's health that somebody is to be told? It is in the
-// transaction that closes the run, so a change is told once whoever leads, and commit order decides between runs that
+// judge looks at the end of a run: is it a change of the job's health that is to be notified? It is in the
+// transaction that closes the run, so a change is told once under any leader, and commit order decides between runs that
 // were open at the same time. The caller writes the state.
 func (a *applier) judge(k job.RunKey, s *store.State, rec *store.Record) error {
 	if s == nil || s.Notify == 0 {
@@ -33,7 +33,7 @@ func (a *applier) judge(k job.RunKey, s *store.State, rec *store.Record) error {
 			return nil
 		}
 	default:
-		return nil // canceled, skipped, missed: somebody's decision, and not the job's health
+		return nil // canceled, skipped, missed: a user's decision, and not the job's health
 	}
 	n := store.Notice{Job: k.Job, At: a.now, RunAt: k.At, Origin: k.Origin, Status: rec.Status, Reason: rec.Reason, Error: head(rec.Error)}
 	if s.Failing {

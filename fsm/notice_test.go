@@ -205,7 +205,7 @@ func TestSeveralOpenRunsChangeTheJobInCommitOrder(t *testing.T) {
 	if runs := w.notices(id); runs[0].RunAt != b.Run.At || runs[1].RunAt != d.Run.At || runs[2].RunAt != c.Run.At {
 		t.Errorf("%+v", runs)
 	}
-	w.do(batch) // reported again: stale, and nobody is told again
+	w.do(batch) // reported again: stale, and nothing is sent again
 	w.wantTold(id, failure, recovery, failure)
 }
 
@@ -316,7 +316,7 @@ func TestNoticesAreClaimedAndSettled(t *testing.T) {
 	if o := w.want(CodeOK, claim(3, 3)); o.Count != 1 {
 		t.Errorf("%+v", o)
 	}
-	w.unchanged(CodeStale, claim(3, 3)) // it is in somebody's hands, whoever leads
+	w.unchanged(CodeStale, claim(3, 3)) // it is claimed, under any leader
 	w.unchanged(CodeRefused, w.settleNotice(id, 1, 1, 0, 0), w.settleNotice(id, 1, 0, 4, 0), w.settleNotice(id, 0, 2, 2, 0))
 	first := w.settleNotice(id, store.ChannelWebhook, 0, 0, w.now+5000)
 	w.want(CodeOK, first)
@@ -352,7 +352,7 @@ func TestNoticesAreClaimedAndSettled(t *testing.T) {
 	}
 }
 
-// A full outbox puts a change off instead of losing it: as nobody was told that the job fails, its next failure is the change.
+// A full outbox puts a change off instead of losing it: as no failure was sent, its next failure is the change.
 func TestAFullOutboxPutsChangesOff(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(100_000), allow)

@@ -29,7 +29,7 @@ func (c *Quarantine) apply(a *applier) error {
 	if err := a.b.PutNote(id, c.Why); err != nil {
 		return err
 	}
-	// Nothing of it runs until somebody looks at it, which somebody must be told.
+	// Nothing of it runs until it is resumed, which is worth a notification.
 	if err := a.failed(&s, &store.Notice{Job: id, At: a.now, Reason: job.ReasonQuarantined, Error: head(c.Why)}); err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (s *Snapshots) collect() error {
 }
 
 // supersede removes every received file but that of the newest snapshot, which is about to be restored even if the
-// state is further on: somebody may be putting an older one back.
+// state is further on: an operator may be putting an older one back.
 func (s *Snapshots) supersede(newest string) error {
 	return s.remove(receivedExt, func(id string) bool { return id != newest })
 }

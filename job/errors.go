@@ -22,7 +22,7 @@ const (
 	CodeKeyReused        Code = "idempotency_key_reused" // 422: the same Idempotency-Key with another request
 	CodeStale            Code = "stale"                  // 409: an old fence, term or session
 	CodeNotLeader        Code = "not_leader"             // 421
-	CodeNoLeader         Code = "no_leader"              // 503: nobody leads right now; nothing was changed
+	CodeNoLeader         Code = "no_leader"              // 503: there is no leader right now; nothing was changed
 	CodeNotReady         Code = "not_ready"              // 503: this node is starting, stopping or holding
 	CodeOutcomeUnknown   Code = "outcome_unknown"        // 503: it may or may not have been done; repeat with the same key
 	CodeUnavailable      Code = "unavailable"            // 503: overloaded or a dependency is missing; nothing was changed
@@ -35,7 +35,7 @@ const (
 	CodePrecondition     Code = "precondition_failed"    // 412
 	CodeInternal         Code = "internal"               // 500
 	CodeSessionUnknown   Code = "session_unknown"        // 409: the leader does not know this session; register again
-	CodeUnknownQueue     Code = "unknown_queue"          // 404: no job uses the queue and nobody declared it
+	CodeUnknownQueue     Code = "unknown_queue"          // 404: no job uses the queue and it is not declared
 	CodeWorkerNameInUse  Code = "worker_name_in_use"     // 409: a living worker has that name
 	CodeWorkerForked     Code = "worker_forked"          // 409: two processes speak as one worker; both are refused
 )

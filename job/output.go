@@ -1,6 +1,6 @@
 package job
 
-// Output is a part of what a running attempt wrote. It goes from the worker to the leader while somebody watches, and is never stored.
+// Output is a part of what a running attempt wrote. It goes from the worker to the leader while it is watched, and is never stored.
 type Output struct {
 	Session SessionRef `json:"session"`
 	Fence   uint64     `json:"fence"`
@@ -10,7 +10,7 @@ type Output struct {
 
 // OutputReply answers an Output.
 type OutputReply struct {
-	Watched bool `json:"watched"` // somebody wants more
+	Watched bool `json:"watched"` // more is wanted
 }
 
 // RunOutput is a part of the output of a run's last attempt.

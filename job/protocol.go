@@ -72,7 +72,7 @@ type Poll struct {
 type PollReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
 	Cancel      []uint64     `json:"cancel,omitempty"`
-	Watch       []uint64     `json:"watch,omitempty"` // attempts whose output somebody wants to see; see Output
+	Watch       []uint64     `json:"watch,omitempty"` // attempts whose output is watched; see Output
 }
 
 // Assignment is a committed claim on its way to its worker.

@@ -69,12 +69,12 @@ const (
 	ReasonNone        Reason = 0
 	ReasonOverlap     Reason = 1  // skipped: an earlier run was open
 	ReasonQueueFull   Reason = 2  // skipped: too many runs of the job wait already
-	ReasonOutage      Reason = 3  // missed: nobody led at the time
+	ReasonOutage      Reason = 3  // missed: there was no leader at the time
 	ReasonPaused      Reason = 4  // skipped: the job was paused
 	ReasonBlackout    Reason = 5  // skipped: a calendar forbids it
 	ReasonDeadline    Reason = 6  // expired: not started within the job's deadline
 	ReasonReplaced    Reason = 7  // canceled: a newer occurrence took its place
-	ReasonCanceled    Reason = 8  // canceled: somebody asked for it
+	ReasonCanceled    Reason = 8  // canceled: on request
 	ReasonDeleted     Reason = 9  // canceled: the job was deleted
 	ReasonEdited      Reason = 10 // skipped: an edit of the schedule dropped it
 	ReasonWorkerLost  Reason = 11 // failed, lost or dead: its worker fell silent

@@ -143,7 +143,7 @@ func TestBadSpecs(t *testing.T) {
 	}
 }
 
-// A spec that nobody normalized is refused or taken, but never ends the process.
+// A spec that was not normalized is refused or taken, but never ends the process.
 func TestValidateWithoutNormalize(t *testing.T) {
 	if err := (&Spec{}).Validate(); err == nil {
 		t.Error("an empty spec")

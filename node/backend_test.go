@@ -215,7 +215,7 @@ func TestBackfill(t *testing.T) {
 		t.Errorf("two: %+v", r)
 	}
 	n.eventually("two ran", func() bool { return n.count("report", job.RunSucceeded) == 2 })
-	// Whoever repeats it because the answer got lost is told the same, what was left out included.
+	// A repeat after a lost answer is told the same, what was left out included.
 	for range 2 {
 		a := n.call("POST", "/api/v1/jobs/report:backfill", body, "Idempotency-Key", "rest")
 		var r client.BackfillResult
@@ -224,7 +224,7 @@ func TestBackfill(t *testing.T) {
 		}
 	}
 	n.eventually("six ran", func() bool { return n.count("report", job.RunSucceeded) == 6 })
-	// Whoever asks again because he got no answer is told the same, with what was left out before the log was asked.
+	// A repeat after a lost answer is told the same, with what was left out before the log was asked.
 	longer := map[string]any{"from": body["from"], "to": "2026-01-01T07:30:00Z"}
 	for i := range 2 {
 		r := ok[client.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", longer, "Idempotency-Key", "again")

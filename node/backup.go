@@ -194,7 +194,7 @@ func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseRe
 		return r, err
 	}
 	if r.Released = o.Count > 0; r.Released {
-		b.g.log.Warn("THE CLUSTER IS RELEASED: somebody said that the one which its backup was taken from is gone", "at", job.Instant(b.g.store.Info().Released).String())
+		b.g.log.Warn("cluster released: the one that its backup was taken from is said to be gone", "at", job.Instant(b.g.store.Info().Released).String())
 	}
 	for end := time.Now().Add(releaseWait); b.g.store.Info().Hold.On && time.Now().Before(end); {
 		if !wait.For(ctx, 20*time.Millisecond) {

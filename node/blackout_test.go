@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A one-off for a time that its calendar forbids would never run: whoever submits it is told, by create, bulk and edit alike.
+// A one-off for a time that its calendar forbids would never run: that is said by create, bulk and edit alike.
 func TestAOneOffInsideABlackoutIsRefused(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)

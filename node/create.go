@@ -79,7 +79,7 @@ type batcher struct {
 	wake      chan struct{}
 
 	mu      sync.Mutex
-	singles []*creation // somebody waits for each of these: they do not wait behind a bulk load
+	singles []*creation // a client waits for each of these: they do not wait behind a bulk load
 	queue   []*creation
 	closed  bool
 }

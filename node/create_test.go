@@ -97,7 +97,7 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 	}
 }
 
-// A few jobs wait for the wave before them, which they would hardly overtake; many do not, and nobody waits when there is none.
+// A few jobs wait for the wave before them, which they would hardly overtake; many do not, and none waits when there is none.
 func TestGatherWaitsForTheWaveBefore(t *testing.T) {
 	b := newBatcher(&forward.Epoch{}, &scheduler.Schedules{}, 0)
 	add := func(n int) {

@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// raftLogger hands raft's log lines to slog. What raft calls info is news only to somebody who debugs raft.
+// raftLogger hands raft's log lines to slog. What raft calls info is news only for debugging raft.
 type raftLogger struct {
 	to   *slog.Logger
 	args []any
@@ -57,7 +57,7 @@ func (e *echoes) again(msg string, args []any, now time.Time) (times int, ok boo
 	defer e.mu.Unlock()
 	x := e.seen[key]
 	if x == nil {
-		if len(e.seen) > 256 { // whoever makes up names must not fill the memory
+		if len(e.seen) > 256 { // made-up names must not fill the memory
 			clear(e.seen)
 		}
 		e.seen[key] = &echoed{said: now}
@@ -93,7 +93,7 @@ const (
 	previousMsg = "failed to get previous log"
 )
 
-// routine says that a line is no reason to worry, or that somebody else says it: a refusal is logged where it is known what it means.
+// routine says that a line is no reason to worry, or that another line says it: a refusal is logged where it is known what it means.
 func routine(msg string, args []any) bool {
 	if msg == electionMsg || msg == olderMsg {
 		return true

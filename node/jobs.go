@@ -82,7 +82,7 @@ func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 	}
 	j, err := b.show(c.outcome.Job)
 	if job.CodeOf(err) == job.CodeNotFound && rq.Repeat {
-		return c.job(), false, nil // our own repetition: whoever asked knows of one request, and that created it
+		return c.job(), false, nil // our own repetition: the client knows of one request, and that created it
 	}
 	if job.CodeOf(err) == job.CodeNotFound && c.outcome.Replay {
 		err = job.Errorf(job.CodeNotFound, "use a new key to create it again", "this request created %s, which has been removed since", c.outcome.Job)
@@ -241,7 +241,7 @@ func fail(r *client.BulkResult, err error) {
 func answer(r *client.BulkResult, c *creation) {
 	if err := forward.Explain(c.err); err != nil {
 		if job.CodeOf(err) == job.CodeNotLeader {
-			err = forward.ErrNoLeader() // whoever sent the stream cannot do anything with another node's address
+			err = forward.ErrNoLeader() // the sender of the stream cannot do anything with another node's address
 		}
 		fail(r, err)
 		return

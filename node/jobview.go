@@ -197,7 +197,7 @@ func (h *held) status() job.Status {
 const maxBlackoutWalk = 500
 
 // nextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its jitter.
-// A paused job shows none: nothing will happen until somebody resumes it.
+// A paused job shows none: nothing will happen until it is resumed.
 func (r *reader) nextRun(h *held) int64 {
 	if h.place.Parked {
 		return 0

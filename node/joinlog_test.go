@@ -40,6 +40,6 @@ func TestAJoinIsQuiet(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), "msg=joined") {
-		t.Errorf("nobody joined:\n%s", log.String())
+		t.Errorf("no node joined:\n%s", log.String())
 	}
 }

@@ -28,7 +28,7 @@ type Machine struct {
 	Pace int
 	// Leading is called when the node takes up a leadership, before it serves.
 	Leading func(term uint64)
-	// Leader is put between the local worker and whoever leads.
+	// Leader is put between the local worker and the leader.
 	Leader func(executor.Leader) executor.Leader
 }
 
@@ -75,7 +75,7 @@ func (n *Node) State() *store.Store { return n.group.store }
 func (n *Node) Leads() bool { return n.tracker.Epoch() != nil }
 
 // Kill ends the node as kill -9 does, as far as a process can do that to a part of itself: nothing is drained, reported, handed over or
-// answered. Whoever calls it has cut the node's network and disk, so that nobody sees what is left of it. It waits for Run.
+// answered. Its caller has cut the node's network and disk, so that nothing sees what is left of it. It waits for Run.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	cancel, ran := n.cancel, n.ran

@@ -21,7 +21,7 @@ import (
 // A message job through a real node: a name for the broker, retries while it is down, one message per run under the run's key.
 func TestMessageJobs(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that nobody serves yet
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is not served yet
 	if err != nil {
 		t.Fatal(err)
 	}

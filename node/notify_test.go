@@ -106,7 +106,7 @@ func (n *testNode) outcome(ref, kind, outcome string) {
 	n.eventuallyLong(fmt.Sprintf("the %s of %s is %s", kind, ref, outcome), func() bool {
 		a := n.call("GET", "/api/v1/jobs/"+ref, nil)
 		if a.status == http.StatusServiceUnavailable {
-			return false // nobody leads yet
+			return false // there is no leader yet
 		}
 		var j job.Job
 		if err := json.Unmarshal(a.body, &j); err != nil || a.status != 200 {
@@ -176,7 +176,7 @@ func TestFailureAndRecoveryAreToldOnce(t *testing.T) {
 	}
 }
 
-func TestNotifyThatNobodyCouldServeIsRefused(t *testing.T) {
+func TestNotifyWithoutAReceiverIsRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	tg := newTarget(t)
@@ -253,8 +253,8 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 	n.outcome("b", "recovery", "failed")
 }
 
-// A receiver that never answers holds up nobody else, and is not told twice: it may have heard.
-func TestASlowReceiverHarmsNobody(t *testing.T) {
+// A receiver that never answers holds up no other, and is not told twice: it may have heard.
+func TestASlowReceiverHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	slow, quick := newHook(t), newHook(t)
 	slow.hang = make(chan struct{})
@@ -332,7 +332,7 @@ func TestWebhookAndMail(t *testing.T) {
 	}
 }
 
-// A leader that dies while it sends may have told: the next one records that nobody knows, and does not tell again. It tells what
+// A leader that dies while it sends may have told: the next one records that the outcome is unknown, and does not tell again. It tells what
 // comes after.
 func TestALeaderThatDiesWhileItSends(t *testing.T) {
 	t.Parallel()
@@ -369,7 +369,7 @@ func TestALeaderThatDiesWhileItSends(t *testing.T) {
 	}
 }
 
-// The same between the claim and the sending: then nobody was told, which is what at most once costs, and the job says so.
+// The same between the claim and the sending: then nothing was sent, which is what at most once costs, and the job says so.
 func TestALeaderThatDiesBeforeItSends(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
@@ -417,18 +417,18 @@ func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
 			seen = append(seen, name)
 			switch len(seen) {
 			case 1: // the claim: lost before the log
-				return nil, errors.New("nobody knows")
+				return nil, errors.New("outcome unknown")
 			case 2: // and behind it
 				next(cmd)
-				return nil, errors.New("nobody knows")
+				return nil, errors.New("outcome unknown")
 			case 3: // which is settled as never sent, with an answer that is lost
 				next(cmd)
-				return nil, errors.New("nobody knows")
+				return nil, errors.New("outcome unknown")
 			case 6: // the end of the try that was sent, twice
-				return nil, errors.New("nobody knows")
+				return nil, errors.New("outcome unknown")
 			case 7:
 				next(cmd)
-				return nil, errors.New("nobody knows")
+				return nil, errors.New("outcome unknown")
 			}
 			return next(cmd)
 		}

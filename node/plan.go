@@ -62,7 +62,7 @@ func scheduleChanged(a, b *job.Spec) bool {
 //
 // Without a change of the schedule the due place stays. Otherwise the new schedule is followed from just before the occurrence that is
 // due, so that one which is due but not yet claimed is neither lost nor repeated, and never from before the last one claimed. What lies in
-// the future is the old schedule's plan and binds nobody: if the due time is still to come, the new schedule counts from now.
+// the future is the old schedule's plan and binds nothing: if the due time is still to come, the new schedule counts from now.
 func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	cur := h.due()
 	if !scheduleChanged(&h.def.Spec, spec) {

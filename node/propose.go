@@ -23,10 +23,10 @@ type proposer struct {
 	flight  *flight
 	allows  func(level int) error                // whether commands of a feature level may be in the log; nil: all
 	needs   func(cmd any) (level int, err error) // nil: fsm.CommandLevel
-	confirm func() error                         // asks a majority which term it is in; nil: nobody is asked
+	confirm func() error                         // asks a majority which term it is in; nil: no majority is asked
 	ended   atomic.Bool
 
-	majority func() error // as confirm, for Confirm; nil: nobody is asked
+	majority func() error // as confirm, for Confirm; nil: no majority is asked
 	sound    soundness
 
 	verify question

@@ -6,11 +6,11 @@ import (
 )
 
 // question is put to others on behalf of everybody who wants to know. It may take as long as the trouble lasts, so callers share: at most one is on
-// its way and one waits for that, and nobody is given the answer to what was asked before he came.
+// its way and one waits for that, and no caller is given the answer to what was asked before it came.
 type question struct {
 	mu    sync.Mutex
 	under *asking // on its way
-	next  *asking // whoever comes now is answered by it
+	next  *asking // callers that come now are answered by it
 }
 
 type asking struct {

@@ -13,7 +13,7 @@ import (
 // after it was called, also one to a message that was sent before. A leader that stood still finds such answers in its sockets when it
 // wakes up, believes that it still leads, and would read a state that others have left behind. (The test of linearizability found it.)
 //
-// A majority that is still in our term now has elected nobody in a later one. The question is a request for a pre-vote, which changes
+// A majority that is still in our term now has elected no leader in a later one. The question is a request for a pre-vote, which changes
 // nothing whatever the answer.
 type quorum struct {
 	raft  *raft.Raft

@@ -81,7 +81,7 @@ func partial(b []byte) int {
 	return 0
 }
 
-// finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part that somebody
+// finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part that a client
 // who watched it got, so the tail is given whole; where it begins in all of the output is not known.
 func (b *backend) finishedOutput(ctx context.Context, k job.RunKey) (job.RunOutput, error) {
 	d, err := b.runDetail(ctx, k)

@@ -157,8 +157,8 @@ func TestRunOutputAcrossLeaders(t *testing.T) {
 	}
 }
 
-// A run that nobody works on has an answer too, after a while and without text; one that there is not has none.
-func TestRunOutputOfNobody(t *testing.T) {
+// A run without a worker has an answer too, after a while and without text; one that there is not has none.
+func TestRunOutputWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	n.create(unclaimedJob("a"))

@@ -23,7 +23,7 @@ import (
 // backlogLimit is where counting the backlog stops.
 const backlogLimit = 10_000
 
-// Status implements api.Backend. It answers whoever leads, and also when nobody does: that is when it is asked.
+// Status implements api.Backend. It answers with and without a leader: that is when it is asked.
 func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error) {
 	n, g := b.n, b.g
 	now := g.now()
@@ -37,9 +37,9 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 	case err == nil:
 		s.Ready = true
 	case job.CodeOf(err) == job.CodeNoLeader:
-		if s.NotReady = "nobody leads right now"; leader == "" {
+		if s.NotReady = "there is no leader right now"; leader == "" {
 			if why := n.members.WhyNoLeader(ctx); why != "" {
-				s.NotReady = "nobody leads: " + why
+				s.NotReady = "no leader: " + why
 			}
 		}
 	default:
@@ -137,7 +137,7 @@ func raftStats(g *group) map[string]string {
 	return stats
 }
 
-// Live implements api.Backend: a process that is up and whose parts run should not be restarted, whoever leads.
+// Live implements api.Backend: a process that is up and whose parts run should not be restarted, leader or not.
 func (b *backend) Live() error {
 	if b.g.raft.State() == raft.Shutdown && !b.n.stopping.Load() {
 		return errors.New("raft has stopped")

@@ -16,7 +16,7 @@ const (
 	newsTimeout = time.Second
 )
 
-// yield hands the leadership to another voter before this node stops, so that nobody has to notice its absence first. Its epoch has
+// yield hands the leadership to another voter before this node stops, so that its absence need not be noticed first. Its epoch has
 // ended. The voter is one whose clock and disk are known to be fit, if there is one; otherwise raft picks the one with the most of the log.
 func (n *Node) yield() {
 	r := n.group.raft

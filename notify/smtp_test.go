@@ -178,7 +178,7 @@ func TestMail(t *testing.T) {
 	}
 }
 
-// Each way in which a mail server can fail is taken, not taken, or nobody knows.
+// Each failure of a mail server is taken, not taken, or unknown.
 func TestMailOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		verb, answer string

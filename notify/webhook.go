@@ -164,7 +164,7 @@ func oneLine(s string, n int) string {
 	return s
 }
 
-// bare takes the URL out of an error: it is often a secret, and the error is shown to whoever may read the job.
+// bare takes the URL out of an error: it is often a secret, and the error is shown with the job.
 func bare(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

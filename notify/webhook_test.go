@@ -60,7 +60,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// Each way in which a receiver can fail is arrived, did not arrive, or nobody knows.
+// Each way in which a receiver can fail is arrived, did not arrive, or unknown.
 func TestWebhookOutcomes(t *testing.T) {
 	var n atomic.Int64
 	serve := func(h http.HandlerFunc) string {

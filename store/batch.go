@@ -264,7 +264,7 @@ func (b *Batch) KnownClass(text string) bool {
 	return false
 }
 
-// FirstRuns are up to n open runs, by scheduled time. They are a copy: whoever closes them does not do so under a cursor.
+// FirstRuns are up to n open runs, by scheduled time. They are a copy: a caller that closes them does not do so under a cursor.
 func (b *Batch) FirstRuns(n int) ([]job.RunKey, error) {
 	var out []job.RunKey
 	c := b.tx.Bucket(bucketRuns).Cursor()

@@ -238,7 +238,7 @@ func (c *checker) runStatus(rk job.RunKey, row *Row, s *State) {
 		}
 		c.fences[row.Fence] = rk
 		if row.Worker == "" || row.Fence == 0 || row.Attempt == 0 {
-			c.bad("%s is claimed by nobody", rk)
+			c.bad("%s is claimed by no worker", rk)
 		}
 	default:
 		c.bad("%s is open with status %d", rk, row.Status)
@@ -317,7 +317,7 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 		c.bad("%s: its state does not fit its definition", id)
 	}
 	if s.Failing && s.Notify == 0 {
-		c.bad("%s is failing and nobody is to be told", id)
+		c.bad("%s is failing and has no notify", id)
 	}
 	if s.Active != c.active[id] || s.Waiting != c.waiting[id] {
 		c.bad("%s counts %d active and %d waiting runs, there are %d and %d", id, s.Active, s.Waiting, c.active[id], c.waiting[id])

@@ -118,7 +118,7 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"run under a bad key", put(bucketRuns, []byte{1}, (&Row{}).encode()), "corrupt record"},
 		{"run that cannot be read", put(bucketRuns, row(claimed), []byte{3, 0, 0, 1}), "cannot be read"},
 		{"run in no state", editRun(claimed, func(r *Row) { r.Status = job.RunSucceeded }), "is open with status 16"},
-		{"run claimed by nobody", editRun(claimed, func(r *Row) { r.Worker = "" }), "claimed by nobody"},
+		{"run claimed by no worker", editRun(claimed, func(r *Row) { r.Worker = "" }), "claimed by no worker"},
 		{"run with a fence from the future", editRun(claimed, func(r *Row) { r.Fence = 10 }), "has fence 10"},
 		{"runs with one fence", func(tx *bolt.Tx) error {
 			k := job.RunKey{Job: jobClaimed, At: 900, Origin: job.OriginSchedule}
@@ -180,18 +180,18 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"expiry of no request", put(bucketRequestExp, append(u64(1), "r9"...), nil), "leads to none"},
 
 		{"notify of another definition", editState(jobBad, func(s *State) { s.Notify = NotifyFailure }), "does not fit its definition"},
-		{"failing, and nobody is told", editState(jobBad, func(s *State) { s.Failing = true }), "is failing and nobody is to be told"},
-		{"notification of a job that is gone", put(bucketOutbox, noticeKey(77, 1), (&Notice{Kind: NotifyFailure}).encode()), "is gone or notifies nobody"},
-		{"notification of a job without notify", put(bucketOutbox, noticeKey(jobBad, 1), (&Notice{Kind: NotifyFailure}).encode()), "is gone or notifies nobody"},
+		{"failing without notify", editState(jobBad, func(s *State) { s.Failing = true }), "is failing and has no notify"},
+		{"notification of a job that is gone", put(bucketOutbox, noticeKey(77, 1), (&Notice{Kind: NotifyFailure}).encode()), "is gone or has no notify"},
+		{"notification of a job without notify", put(bucketOutbox, noticeKey(jobBad, 1), (&Notice{Kind: NotifyFailure}).encode()), "is gone or has no notify"},
 		{"notification that cannot be read", put(bucketOutbox, noticeKey(jobNotifies, 1), []byte{9}), "cannot be read"},
 		{"notification under a bad key", put(bucketOutbox, []byte{9}, (&Notice{Kind: NotifyFailure}).encode()), "cannot be read"},
 		{"notification from the future", put(bucketOutbox, noticeKey(jobNotifies, 99), (&Notice{Kind: NotifyFailure}).encode()), "never given out"},
 		{"notification of no kind", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: 3}).encode()), "makes no sense"},
 		{"notification sent and not sent", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, Sent: 1, Failed: 1}).encode()), "both sent and not sent"},
-		{"notification claimed by nobody", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, Trying: 1}).encode()), "nobody claimed it"},
+		{"notification sent without a claim", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, Trying: 1}).encode()), "was not claimed"},
 		{"notification in the outbox and done", put(bucketOutbox, noticeKey(jobNotifies, 1), (&Notice{Kind: NotifyFailure, DoneAt: 5}).encode()), "done with and in the outbox"},
 		{"last notification that cannot be read", put(bucketNotified, id(jobNotifies), []byte{9}), "last notification"},
-		{"last notification of a job that is gone", put(bucketNotified, id(77), append(u64(1), (&Notice{Kind: NotifyFailure, DoneAt: 5}).encode()...)), "is gone or notifies nobody"},
+		{"last notification of a job that is gone", put(bucketNotified, id(77), append(u64(1), (&Notice{Kind: NotifyFailure, DoneAt: 5}).encode()...)), "is gone or has no notify"},
 
 		{"name that has not moved yet", put(bucketMeta, keySweep, (&sweep{}).encode()), "not where names of jobs as old are kept"},
 		{"names of two jobs", func(tx *bolt.Tx) error {

@@ -202,7 +202,7 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 	})
 }
 
-// countState counts a job for its queue. A state that cannot be read is found by whoever needs it.
+// countState counts a job for its queue. A state that cannot be read is found when it is needed.
 func (x *index) countState(v []byte) {
 	if len(v) >= stateClassAt+4 {
 		if q := x.queues.ofRaw(parseU32(v[stateClassAt:])); q.Name != "" {

@@ -37,14 +37,14 @@ func decodeCounters(b []byte) (c Counters, err error) {
 	return c, r.end()
 }
 
-// Outage is a time in which nobody stamped: after the last committed stamp of a leadership and before the next takeover.
+// Outage is a time without a stamp: after the last committed stamp of a leadership and before the next takeover.
 // Occurrences that fell into it follow their job's missed rule, whichever leader gets to them.
 type Outage struct {
 	From int64 `json:"from"` // exclusive
 	To   int64 `json:"to"`   // the takeover
 }
 
-// Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and whoever restored it has not yet said that the
+// Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and the operator has not yet said that the
 // cluster it was taken from is gone.
 type Hold struct {
 	On        bool   `json:"on"`

@@ -63,7 +63,7 @@ func (x *index) readNames(tx *bolt.Tx, limit int) error {
 			return fmt.Errorf("%w: a definition has a key of %d bytes", errCorrupt, len(k))
 		}
 		d, err := DecodeDefinition(v)
-		if err != nil { // another replica knows its name; here somebody else could take it
+		if err != nil { // another replica knows its name; here another job could take it
 			return fmt.Errorf("%w: %s: its definition cannot be read", errCorrupt, job.ID(parseU64(k)))
 		}
 		if id, name := job.ID(parseU64(k)), d.Spec.Name; name != "" && !n.sweep.has(name, id) {
@@ -102,7 +102,7 @@ func (b *Batch) Named(name string) (job.ID, bool) {
 	return b.reads.Named(name)
 }
 
-// PutName gives a name that nobody has to a job.
+// PutName gives a name that is free to a job.
 func (b *Batch) PutName(name string, id job.ID) error {
 	if b.idx.names.sweep.has(name, id) {
 		return b.tx.Bucket(bucketNames).Put([]byte(name), u64(uint64(id)))

@@ -15,7 +15,7 @@ type Node struct {
 	Level    int               `json:"level" codec:"l"` // the highest feature level that its binary supports
 	Slots    int               `json:"slots,omitempty" codec:"s,omitempty"`
 	Tags     map[string]string `json:"tags,omitempty" codec:"t,omitempty"`
-	Standby  bool              `json:"standby,omitempty" codec:"b,omitempty"` // stays a non-voter until somebody promotes it
+	Standby  bool              `json:"standby,omitempty" codec:"b,omitempty"` // stays a non-voter until it is promoted
 	JoinedAt int64             `json:"joined_at" codec:"j"`                   // ms
 
 	// Index is the log entry that last changed the instance, the address or Removed. Of two nodes that disagree about a member the one

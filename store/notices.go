@@ -37,7 +37,7 @@ const (
 	AllChannels = ChannelWebhook | ChannelEmail
 )
 
-// Notice is one notification: a change of a job's health, and how far telling somebody about it has come.
+// Notice is one notification: a change of a job's health, and how far its sending has come.
 type Notice struct {
 	Seq    uint64 // never repeats
 	Job    job.ID
@@ -260,11 +260,11 @@ func (s *Store) NoticeCount() int {
 	return s.idx.notices
 }
 
-// checkNotices holds the outbox against the jobs: a notification that nobody can be told any more would be tried for ever.
+// checkNotices holds the outbox against the jobs: a notification without a receiver would be tried for ever.
 func (c *checker) checkNotices() error {
 	look := func(n Notice, done bool) {
 		if s, _, ok := c.stateOf(n.Job); !ok || s.Notify == 0 {
-			c.bad("notification %d is about %s, which is gone or notifies nobody", n.Seq, n.Job)
+			c.bad("notification %d is about %s, which is gone or has no notify", n.Seq, n.Job)
 		}
 		_, hasRun := n.Run()
 		switch {
@@ -275,7 +275,7 @@ func (c *checker) checkNotices() error {
 		case n.Trying&n.Settled() != 0 || n.Sent&n.Unknown != 0 || (n.Sent|n.Unknown)&n.Failed != 0 || (n.Trying|n.Settled())&^AllChannels != 0:
 			c.bad("notification %d of %s is both sent and not sent", n.Seq, n.Job)
 		case n.Trying != 0 && (n.Attempts == 0 || n.Trying&^n.Want != 0):
-			c.bad("notification %d of %s is being sent and nobody claimed it", n.Seq, n.Job)
+			c.bad("notification %d of %s is being sent and was not claimed", n.Seq, n.Job)
 		case done != (n.DoneAt != 0) || done && n.Trying != 0:
 			c.bad("notification %d of %s is done with and in the outbox, or neither", n.Seq, n.Job)
 		}

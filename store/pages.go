@@ -15,7 +15,7 @@ import (
 // VerifyPages walks the pages of a bbolt file before bbolt does. On a page that makes no sense bbolt panics in a goroutine of its
 // own while it opens (the price of NoFreelistSync is a full scan there), or faults behind the end of a file that was cut
 // off, and neither can be turned into an error afterwards. This walk looks at what that scan looks at: page numbers, bounds, and
-// the order of keys. Nobody may write to the file meanwhile. A file that is not there, or is empty, is fine: bbolt makes it.
+// the order of keys. Nothing may write to the file meanwhile. A file that is not there, or is empty, is fine: bbolt makes it.
 func VerifyPages(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func VerifyPages(path string) error {
 }
 
 // readAhead reads a file from its beginning to its end, so that it is in memory when its pages are looked at: in the order of the trees a disk gives them out one by one,
-// at a tenth of its speed or less. It is for speed only, so whatever goes wrong is left to whoever needs the page.
+// at a tenth of its speed or less. It is for speed only, so whatever goes wrong is left to the read of the page.
 func readAhead(f *os.File, size int64) (stop func()) {
 	var ended atomic.Bool
 	var reading sync.WaitGroup

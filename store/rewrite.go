@@ -15,7 +15,7 @@ import (
 const rewriteTx = 16 << 20
 
 // Rewrite writes everything in the bbolt file src into a new file dst, without the room that deleted things left. Both are read through and
-// compared before it returns; dst is durable then, but its name is not. Nobody may have src open. If it fails there is no dst.
+// compared before it returns; dst is durable then, but its name is not. No process may have src open. If it fails there is no dst.
 func Rewrite(src, dst string) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // whatever VerifyPages does not look at
@@ -36,7 +36,7 @@ func Rewrite(src, dst string) (err error) {
 		return err
 	}
 	defer from.Close()
-	// One sync at the end: until then nobody looks at the file.
+	// One sync at the end: until then the file is not read.
 	to, err := bolt.Open(dst, 0o600, &bolt.Options{Timeout: time.Second, NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return err

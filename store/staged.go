@@ -64,7 +64,7 @@ func (b *Batch) setSpot(id job.ID, sp spot) {
 	x.spot, x.placed = sp, true
 }
 
-// Open are the open runs of a job, by scheduled time. The slice may change with the batch: whoever closes or opens runs while going over
+// Open are the open runs of a job, by scheduled time. The slice may change with the batch: a caller that closes or opens runs while going over
 // it goes over a copy.
 func (b *Batch) Open(id job.ID) []OpenRef { return b.staged(id).open }
 

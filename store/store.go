@@ -101,7 +101,7 @@ func openFile(path string, o Options) (db *bolt.DB, err error) {
 }
 
 // Create makes an empty bbolt file, whole or not at all: bbolt itself writes the first pages under the final name, and a power cut
-// among them leaves a file that nobody can open. It does nothing if there is a file.
+// among them leaves a file that cannot be opened. It does nothing if there is a file.
 func Create(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -318,7 +318,7 @@ func (s *Store) notify(c *Changes) {
 	}
 }
 
-// Changes are what a batch did, for listeners. They are hints: whoever acts on one looks at the store first.
+// Changes are what a batch did, for listeners. They are hints: a listener looks at the store first.
 type Changes struct {
 	Due    []DueMark // new due entries, by lane and time
 	Jobs   []job.ID  // jobs whose definition changed or went away

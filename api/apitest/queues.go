@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// queueLocked is a queue with what jobs make of it; nil if nobody knows it.
+// queueLocked is a queue with what jobs make of it; nil if it is unknown.
 func (f *Fake) queueLocked(name string) *client.Queue {
 	q, declared := f.queues[name]
 	q.Name, q.Declared, q.Workers = name, declared, []string{}

@@ -14,7 +14,7 @@ import (
 // leads. It keeps the rules of sessions, numbers and fences; leases do not end.
 type Workers struct {
 	mu     sync.Mutex
-	leader string // the name of the node that leads; empty: nobody
+	leader string // the name of the node that leads; empty: none
 	term   uint64
 	issued uint64 // incarnations
 	wake   chan struct{}
@@ -30,7 +30,7 @@ type workerSession struct {
 	sent []job.Assignment // the number is the place
 }
 
-// NewWorkers makes a cluster that nobody leads.
+// NewWorkers makes a cluster without a leader.
 func NewWorkers() *Workers {
 	return &Workers{wake: make(chan struct{}), sessions: map[string]*workerSession{}, results: map[uint64]job.Result{}, reported: map[uint64]int{}}
 }
@@ -88,7 +88,7 @@ func (w workersOn) leadsLocked() error {
 	case w.node:
 		return nil
 	case "":
-		return job.Errorf(job.CodeNoLeader, "", "nobody leads")
+		return job.Errorf(job.CodeNoLeader, "", "no leader")
 	}
 	return job.Errorf(job.CodeNotLeader, "", "%s leads", w.leader)
 }
@@ -104,7 +104,7 @@ func (w workersOn) sessionLocked(ref job.SessionRef) (*workerSession, error) {
 	return s, nil
 }
 
-// Output is part of api.Workers. Nobody watches.
+// Output is part of api.Workers. It is not watched.
 func (w workersOn) Output(_ context.Context, o job.Output) (job.OutputReply, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

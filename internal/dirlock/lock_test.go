@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// granted is a lock that is given to whoever asks, as on a file system that does not pass locks on.
+// granted is a lock that every process is given, as on a file system that does not pass locks on.
 func granted(*os.File) (bool, error) { return true, nil }
 
 func on(host, boot string) *Self { return &Self{Host: host, Boot: boot, PID: 7, Flock: granted} }

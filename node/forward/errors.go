@@ -12,7 +12,7 @@ import (
 
 // ErrNoLeader answers what needs a leader when none is known.
 func ErrNoLeader() error {
-	return job.Errorf(job.CodeNoLeader, "try again in a moment", "nobody leads right now; nothing was changed")
+	return job.Errorf(job.CodeNoLeader, "try again in a moment", "there is no leader right now; nothing was changed")
 }
 
 // ErrNoQuorum is ErrNoLeader with why: "who is missing; what to do about it", empty if that is not known.
@@ -21,7 +21,7 @@ func ErrNoQuorum(why string) error {
 		return ErrNoLeader()
 	}
 	text, remedy, _ := strings.Cut(why, "; ")
-	return job.Errorf(job.CodeNoLeader, remedy, "nobody leads: %s; nothing was changed", text)
+	return job.Errorf(job.CodeNoLeader, remedy, "no leader: %s; nothing was changed", text)
 }
 
 func errNotLeader(l Leader) error {

@@ -22,7 +22,7 @@ import (
 const (
 	HeaderForwarded = "Carillon-Forwarded"      // the node that a request comes from; it is never forwarded again
 	HeaderKey       = "Carillon-Request-Key"    // the identity of a mutating request, stamped by the node that received it
-	HeaderRepeat    = "Carillon-Request-Repeat" // it was sent before, and nobody knows how that ended
+	HeaderRepeat    = "Carillon-Request-Repeat" // it was sent before, with an unknown outcome
 	HeaderStale     = "Carillon-Stale-Ms"       // how old the answer to a stale read may be
 )
 
@@ -85,7 +85,7 @@ const (
 	answerHere kind = iota
 	answerStale
 	proxyOnce  // a stream, in either direction: carried through, not repeated
-	proxyAgain // small: repeated until somebody has answered it
+	proxyAgain // small: repeated until it was answered
 	proxyPoll  // small, and answered late; not repeated once it may have been heard
 )
 
@@ -241,7 +241,7 @@ func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if errors.Is(err, errLostStream) {
-				w.Header().Set("Connection", "close") // of the body nobody knows how much was read
+				w.Header().Set("Connection", "close") // how much of the body was read is unknown
 				api.WriteError(w, errLostStream)
 				return
 			}

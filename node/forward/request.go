@@ -100,7 +100,7 @@ func (c *request) fail() {
 	case c.sent:
 		text, remedy := "the leader was lost while this was on its way: it may or may not have been done", "repeat it with the same Idempotency-Key"
 		if what, way, ok := strings.Cut(why, "; "); ok {
-			text, remedy = text+"; nobody leads now: "+what, way+", then "+remedy
+			text, remedy = text+"; there is no leader now: "+what, way+", then "+remedy
 		}
 		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown, remedy, "%s", text))
 	case c.f.t.left():
@@ -179,7 +179,7 @@ func (c *request) there(l Leader) bool {
 	out := c.f.outgoing(ctx, c.r, l)
 	out.Body, out.ContentLength = http.NoBody, 0
 	if c.key != "" {
-		// net/http must not repeat it by itself: it would not say that it is a repetition, and if it then finds nobody, its error is that of
+		// net/http must not repeat it by itself: it would not say that it is a repetition, and if it then finds no node, its error is that of
 		// the second try, as if nothing had been sent.
 		body := c.body
 		if len(body) == 0 {

@@ -35,7 +35,7 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 	_, in := FindServer(servers, rq.NodeID)
 	switch {
 	case rq.Member && (known && (old.Removed || old.Instance != rq.InstanceID) || !known && !in):
-		// A leader that was replaced without knowing it must not say this: whoever hears it stops to take part.
+		// A leader that was replaced without knowing it must not say this: the node that hears it stops to take part.
 		if err := e.Proposer.VerifyLeader(ctx); err != nil {
 			return none, forward.ErrNoLeader()
 		}

@@ -143,7 +143,7 @@ type subject struct {
 	servers []raft.Server
 }
 
-// on does something to one member, with nobody else changing the membership meanwhile.
+// on does something to one member, with nothing else changing the membership meanwhile.
 func (m *Members) on(ctx context.Context, id string, do func(subject) error) error {
 	e, err := m.o.Tracker.Leading()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not stamp, or its disk
-// is almost full, so it may not create. Raft elects whoever has the log, and asks for neither.
+// is almost full, so it may not create. Raft elects a node that has the log, and asks for neither.
 
 const (
 	// FitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well inside of what makes
@@ -112,7 +112,7 @@ func (m *Members) review(e *forward.Epoch) (heir, why string, again bool) {
 	return heir, why, false
 }
 
-// decide notes what is being done, and how many looks in a row found somebody to hand over to.
+// decide notes what is being done, and how many looks in a row found a node to hand over to.
 func (m *Members) decide(state string, found bool) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,7 +29,7 @@ func (m *Members) Hello() transport.Hello {
 	return h
 }
 
-// Check lets in only the data directories that belong to this cluster. Raft would talk to whoever comes: a directory
+// Check lets in only the data directories that belong to this cluster. Raft would talk to any peer: a directory
 // that was wiped has forgotten in which terms it voted, and one that was copied votes twice; either makes two leaders
 // of one term possible.
 //
@@ -164,7 +164,7 @@ func (m *Members) OnRefused(e *transport.RefusedError) {
 		m.log(msg, "node", e.Peer.NodeID, "address", e.Peer.Address, "reason", e.Reason)
 		last = entry{e.Reason, now}
 	}
-	if len(m.refused) > 64 { // whoever makes up names must not fill the memory
+	if len(m.refused) > 64 { // made-up names must not fill the memory
 		clear(m.refused)
 	}
 	m.refused[key] = last

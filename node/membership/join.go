@@ -48,7 +48,7 @@ func (m *Members) Run(ctx context.Context) {
 
 // join asks until a leader takes this node in. What time can mend is tried again; a refusal is the end.
 func (m *Members) join(ctx context.Context) error {
-	m.setWhy("nobody was asked yet")
+	m.setWhy("no node was asked yet")
 	for tries := 0; ; tries++ {
 		err := m.ask(ctx, m.o.Join)
 		if err == nil || ctx.Err() != nil || permanent(err) {
@@ -83,7 +83,7 @@ func (m *Members) ask(ctx context.Context, addrs []string) error {
 	return m.joined(reply)
 }
 
-// search puts a question to each address, and to whoever is named there as the leader, until somebody decides it.
+// search puts a question to each address, and to the node that is named there as the leader, until one decides it.
 func (m *Members) search(ctx context.Context, addrs []string, rq client.JoinRequest) (client.JoinReply, error) {
 	var last error
 	todo := slices.Clone(addrs)

@@ -280,7 +280,7 @@ func (m *Members) Ready() error {
 		return forward.ErrNoLeader()
 	}
 	if _, leader := r.LeaderWithID(); leader == "" && why != "" {
-		return job.Errorf(job.CodeNotReady, "", "nobody leads as far as this node knows: %s", why)
+		return job.Errorf(job.CodeNotReady, "", "there is no leader as far as this node knows: %s", why)
 	}
 	return nil
 }

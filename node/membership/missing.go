@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// trouble is why nobody leads, as it was last found out.
+// trouble is why there is no leader, as it was last found out.
 type trouble struct {
 	asking chan struct{} // holds one token: once for all who want to know
 	mu     sync.Mutex
@@ -42,7 +42,7 @@ func (m *Members) WhyNoLeader(ctx context.Context) string {
 	select {
 	case <-t.asking:
 		defer func() { t.asking <- struct{}{} }()
-	case <-ctx.Done(): // whoever wanted to know has left
+	case <-ctx.Done(): // the client has left
 		return ""
 	}
 	t.mu.Lock()

@@ -44,10 +44,10 @@ type sighting struct {
 	peerState
 	at    time.Time
 	clock time.Time     // what its clock said
-	mono  time.Duration // when that was, on our clock that nobody sets
+	mono  time.Duration // when that was, on our clock that cannot be set
 }
 
-// offset is its clock minus ours, as ours is now: whoever sets our clock does not move its.
+// offset is its clock minus ours, as ours is now: a change of our clock does not move its.
 func (s *sighting) offset(ours scheduler.Clock) time.Duration {
 	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
 }
@@ -96,7 +96,7 @@ func (m *Members) probeAs(ctx context.Context, addr string, term uint64, says *n
 	return s, nil
 }
 
-// plainly is why a node does not answer, in words for somebody who knows its address already.
+// plainly is why a node does not answer, in words for a reader who knows its address already.
 func plainly(err error) error {
 	var op *net.OpError
 	var sys *os.SyscallError

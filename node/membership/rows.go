@@ -9,7 +9,7 @@ import (
 )
 
 // keptRows are rows of members as they were read last. Every handshake and every connection of raft asks for one, and they change when
-// somebody joins.
+// a node joins.
 type keptRows struct {
 	mu   sync.Mutex
 	gen  uint64 // counts changes of rows
@@ -22,7 +22,7 @@ type keptRow struct {
 	ok  bool
 }
 
-// changed hears of each commit, before whoever proposed it does.
+// changed hears of each commit, before its proposer does.
 func (k *keptRows) changed(c *store.Changes) {
 	if !c.Nodes && !c.Reset {
 		return

@@ -273,7 +273,7 @@ func (m *Members) enlist(prop forward.Proposer, term uint64) error {
 	return nil
 }
 
-// early is the stamp of a command before anything else of a term. It must not move the mark: nobody has looked at this node's clock yet.
+// early is the stamp of a command before anything else of a term. It must not move the mark: this node's clock was not looked at yet.
 func (m *Members) early(term uint64) fsm.Head {
 	now := m.o.Store.Counters().Mark
 	if now == 0 {

@@ -30,7 +30,7 @@ func nearMajority(offsets []time.Duration, voters int) (time.Duration, bool) {
 // median is the majority's clock minus ours.
 func (m *Members) median() (time.Duration, bool) { return medianOf(m.offsets()) }
 
-// offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also on behalf of somebody who reads the store,
+// offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also on behalf of a reader of the store,
 // so it must never wait for the store itself: raft's own list of servers says all that is needed.
 func (m *Members) offsets() (offsets []time.Duration, voters int) {
 	servers := m.Configured()

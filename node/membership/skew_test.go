@@ -7,7 +7,7 @@ import (
 )
 
 // A leader may stamp only if a majority of all voters, itself included, has about its time. Of three clocks that all differ the one in the
-// middle is nobody's time either: it once stamped two minutes ahead because one clock was right and the other a day ahead.
+// middle is no node's time either: it once stamped two minutes ahead because one clock was right and the other a day ahead.
 func TestNearMajority(t *testing.T) {
 	for _, tc := range []struct {
 		offsets []time.Duration
@@ -57,7 +57,7 @@ func TestMedianOf(t *testing.T) {
 	}
 }
 
-// setClock is a clock that somebody sets.
+// setClock is a clock that can be set.
 type setClock struct {
 	wall time.Time
 	mono time.Duration
