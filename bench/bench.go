@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // Options of a measurement. Zero values take the defaults.
@@ -233,7 +234,7 @@ func (b *Bench) disk() int64 {
 	if len(b.cluster.nodes) == 0 {
 		return 0
 	}
-	info, err := os.Stat(filepath.Join(b.o.Dir, b.cluster.nodes[0].name, "state.db"))
+	info, err := os.Stat(filepath.Join(b.o.Dir, b.cluster.nodes[0].name, datadir.StateFile))
 	if err != nil {
 		return 0
 	}

@@ -60,6 +60,9 @@ func TestBadDirectories(t *testing.T) {
 	n := start(t, home, small)
 	n.create(job)
 	n.stop()
+	if err := os.Mkdir(filepath.Join(early, datadir.GroupDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range []string{datadir.LogFile, datadir.StateFile} {
 		copyFile(t, filepath.Join(home, f), filepath.Join(early, f))
 	}

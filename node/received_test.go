@@ -127,6 +127,9 @@ func TestRecoverAloneOnAReceivedState(t *testing.T) {
 // A crash while a file is made leaves nothing that a start stumbles over.
 func TestFilesAreMadeWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, datadir.GroupDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{datadir.LogFile, datadir.StateFile} {
 		if err := os.WriteFile(filepath.Join(dir, name+".new"), make([]byte, 4096), 0o600); err != nil {
 			t.Fatal(err)

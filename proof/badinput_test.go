@@ -15,6 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -134,7 +135,7 @@ func TestRefusedStarts(t *testing.T) {
 		}
 		for name, data := range contents(t, dir) {
 			// Opening a bbolt file that is in order writes a new meta page; what it holds is the same.
-			if was, had := before[name]; !had || was != data && name != "/raft.db" {
+			if was, had := before[name]; !had || was != data && name != "/"+datadir.LogFile {
 				t.Errorf("%s was changed", name)
 			}
 		}
@@ -149,7 +150,7 @@ func TestRefusedStarts(t *testing.T) {
 	n.Stop()
 	t.Run("newer format", func(t *testing.T) {
 		copied := copyDir(t, dir)
-		edit(t, filepath.Join(copied, "state.db"), func(tx *bolt.Tx) error {
+		edit(t, filepath.Join(copied, datadir.StateFile), func(tx *bolt.Tx) error {
 			b := tx.Bucket([]byte("meta"))
 			return b.Put([]byte("info"),
 				bytes.Replace(b.Get([]byte("info")), fmt.Appendf(nil, `"format":%d`, store.Format), []byte(`"format":99`), 1))
@@ -158,7 +159,7 @@ func TestRefusedStarts(t *testing.T) {
 	})
 	t.Run("corrupt data file", func(t *testing.T) {
 		copied := copyDir(t, dir)
-		path := filepath.Join(copied, "state.db")
+		path := filepath.Join(copied, datadir.StateFile)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +174,7 @@ func TestRefusedStarts(t *testing.T) {
 	})
 	t.Run("the log was lost", func(t *testing.T) {
 		copied := copyDir(t, dir)
-		if err := os.Remove(filepath.Join(copied, "raft.db")); err != nil {
+		if err := os.Remove(filepath.Join(copied, datadir.LogFile)); err != nil {
 			t.Fatal(err)
 		}
 		refused(t, copied, "lost its raft.db", "restore a backup")

@@ -420,7 +420,7 @@ func logEnd(dir string) (end uint64, err error) {
 	if end, err = harness.LogEnd(dir); err != nil {
 		return 0, err
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "snapshots", "snapshot.json"))
+	b, err := os.ReadFile(filepath.Join(dir, datadir.SnapshotsDir, "snapshot.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return end, nil
 	}

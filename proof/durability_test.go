@@ -16,6 +16,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -111,7 +112,7 @@ func (l *load) durableCreates() (said []fact) {
 func (l *load) durableRuns(snapshots int) (said []fact) {
 	l.t.Helper()
 	ctx := context.Background()
-	snapshot := filepath.Join(l.node.Dir, "snapshots", "snapshot.json")
+	snapshot := filepath.Join(l.node.Dir, datadir.SnapshotsDir, "snapshot.json")
 	made := map[time.Time]bool{}
 	for i := 0; i < 20 || len(made) < snapshots; i++ {
 		if i == 2000 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -132,7 +133,7 @@ func (k *killer) completing() {
 
 // snapshot dies when a snapshot has just been written, or is about to be.
 func (k *killer) snapshot() {
-	dir := filepath.Join(k.node.Dir, "snapshots")
+	dir := filepath.Join(k.node.Dir, datadir.SnapshotsDir)
 	newest := func() (at time.Time) {
 		files, _ := os.ReadDir(dir)
 		for _, f := range files {

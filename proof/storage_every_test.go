@@ -19,6 +19,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -72,7 +73,7 @@ func (s *smallLife) work(ctx context.Context) error {
 			return err
 		}
 		s.edits = i
-		if b, err := os.ReadFile(filepath.Join(s.node.Dir, "snapshots", "snapshot.json")); err == nil {
+		if b, err := os.ReadFile(filepath.Join(s.node.Dir, datadir.SnapshotsDir, "snapshot.json")); err == nil {
 			snapshots[string(b)] = true
 		}
 		time.Sleep(10 * time.Millisecond) // not a wait for anything: snapshots are looked for by the clock

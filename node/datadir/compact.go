@@ -3,6 +3,7 @@ package datadir
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/store"
@@ -45,7 +46,7 @@ func Compact(dir string, step faultpoint.Step) (c Compacted, err error) {
 
 func (d *Dir) compact(name string, step faultpoint.Step) (f CompactedFile, err error) {
 	path := d.File(name)
-	f.Name = name
+	f.Name = filepath.Base(name)
 	if f.Before, err = fileSize(path); err != nil {
 		return f, err
 	}
@@ -69,7 +70,7 @@ func (d *Dir) compact(name string, step faultpoint.Step) (f CompactedFile, err e
 	if err := step.At("renamed " + name); err != nil {
 		return f, err
 	}
-	return f, store.SyncDir(d.Path)
+	return f, store.SyncDir(filepath.Dir(path))
 }
 
 func fileSize(path string) (int64, error) {

@@ -21,14 +21,18 @@ import (
 // format is the layout of the data directory. A higher one was written by a newer binary and is refused.
 const format = 1
 
-// The files of a data directory.
+// The files of a data directory. Those of a Raft group are in a directory of its own.
 const (
 	NodeFile     = "node.json"
-	LogFile      = "raft.db"
-	StateFile    = "state.db"
 	LockFile     = "lock"
-	SnapshotsDir = "snapshots"
-	ProcsDir     = "procs" // process groups of shell attempts
+	ProcsDir     = "procs"   // process groups of shell attempts
+	GroupDir     = "group-0" // of the one group that there is
+	LogFile      = GroupDir + "/" + logName
+	StateFile    = GroupDir + "/" + stateName
+	SnapshotsDir = GroupDir + "/snapshots"
+
+	logName   = "raft.db"
+	stateName = "state.db"
 )
 
 // Identity is node.json: which node this directory belongs to. The instance is random, so that a wiped or copied
@@ -198,7 +202,7 @@ func (d *Dir) checkLogLost() error {
 	}
 	return fmt.Errorf("data directory %s has lost its %s: put the file back, restore a backup, or remove the "+
 		"directory and let the node rejoin",
-		d.Path, LogFile)
+		d.Path, logName)
 }
 
 // dirError explains why a directory cannot be used.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -44,6 +45,9 @@ func (d *Dir) OpenFiles(o FileOptions) (_ *Files, err error) {
 	if err := d.checkLogLost(); err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(d.File(GroupDir), 0o700); err != nil {
+		return nil, dirError(d.File(GroupDir), err)
+	}
 	if err := store.VerifyPages(d.File(LogFile)); err != nil { // of the state file the store does it
 		return nil, err
 	}
@@ -70,8 +74,10 @@ func (d *Dir) OpenFiles(o FileOptions) (_ *Files, err error) {
 	}
 	// The names of new files are safe only once their directory is: a power loss could otherwise take files whose
 	// contents were synced, and everything acknowledged with them.
-	if err := store.SyncDir(d.Path); err != nil {
-		return nil, err
+	for _, dir := range []string{d.File(GroupDir), d.Path} {
+		if err := store.SyncDir(dir); err != nil {
+			return nil, err
+		}
 	}
 	if o.Trusting {
 		return f, nil

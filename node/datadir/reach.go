@@ -47,14 +47,14 @@ func reach(log interface {
 	}
 	switch {
 	case index > end:
-		return refuse("%s contains entry %d, but %s ends at %d", StateFile, index, LogFile, end)
+		return refuse("%s contains entry %d, but %s ends at %d", stateName, index, logName, end)
 	case index < snap.State:
-		return refuse("%s ends at entry %d, but the newest snapshot contains entry %d", StateFile, index, snap.State)
+		return refuse("%s ends at entry %d, but the newest snapshot contains entry %d", stateName, index, snap.State)
 	case last > snap.Index && first > snap.Index+1:
-		return refuse("%s begins at entry %d and the newest snapshot ends at %d", LogFile, first, snap.Index)
+		return refuse("%s begins at entry %d and the newest snapshot ends at %d", logName, first, snap.Index)
 	case current < max(term, snap.Term, snap.StateTerm):
 		// It would forget in which terms it has voted, and help to elect two leaders.
-		return refuse("%s is at term %d, but entries of term %d were applied", LogFile, current, max(term, snap.Term,
+		return refuse("%s is at term %d, but entries of term %d were applied", logName, current, max(term, snap.Term,
 			snap.StateTerm))
 	}
 	if index == 0 {
@@ -74,11 +74,11 @@ func reach(log interface {
 	case index < snap.Index:
 		return nil // compacted away, and the snapshot contains it
 	default:
-		return refuse("entry %d, the last one in %s, is neither in %s nor in the newest snapshot", index, StateFile,
-			LogFile)
+		return refuse("entry %d, the last one in %s, is neither in %s nor in the newest snapshot", index, stateName,
+			logName)
 	}
 	if at != term {
-		return refuse("entry %d has term %d in %s and term %d in the log", index, term, StateFile, at)
+		return refuse("entry %d has term %d in %s and term %d in the log", index, term, stateName, at)
 	}
 	return nil
 }

@@ -97,6 +97,9 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	if err := c.Step.At("begun"); err != nil {
 		return r, err
 	}
+	if err := os.MkdirAll(d.File(GroupDir), 0o700); err != nil {
+		return r, dirError(d.File(GroupDir), err)
+	}
 	if err := h.WriteState(d.File(StateFile), in); err != nil {
 		var disk *fs.PathError
 		if errors.As(err, &disk) && disk.Path == d.File(StateFile) {
@@ -111,7 +114,7 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	d.ClusterIdentity, d.Restoring = ClusterIdentity{ClusterID: r.ClusterID, Epoch: r.Epoch}, false
-	for _, dir := range []string{d.Path, filepath.Dir(d.Path)} { // the directory itself may be new
+	for _, dir := range []string{d.File(GroupDir), d.Path, filepath.Dir(d.Path)} { // the directory itself may be new
 		if err := store.SyncDir(dir); err != nil {
 			return r, err
 		}
@@ -187,7 +190,7 @@ func emptyDir(path string) (d *Dir, made bool, err error) {
 // wipe removes what a restore wrote, node.json last, and the directory itself if that was not there before.
 func (d *Dir) wipe(dir bool) error {
 	var errs []error
-	for _, name := range []string{StateFile, LogFile, SnapshotsDir, NodeFile + ".tmp", NodeFile} {
+	for _, name := range []string{GroupDir, NodeFile + ".tmp", NodeFile} {
 		errs = append(errs, os.RemoveAll(d.File(name)))
 	}
 	if dir {

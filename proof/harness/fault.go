@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // Fault makes one system call of a process fail: the Nth that changes a file of a class below Dir, counted over all
@@ -33,6 +35,7 @@ const (
 // Class says to which class a path below a data directory belongs. Empty: it is none of its files.
 func Class(dir, path string) string {
 	rel, err := filepath.Rel(dir, path)
+	rel = strings.TrimPrefix(rel, datadir.GroupDir+"/")
 	switch {
 	case err != nil || rel == ".." || strings.HasPrefix(rel, "../"):
 		return ""

@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // Entry is one entry of the replicated log.
@@ -28,7 +30,7 @@ func LogEnd(dir string) (last uint64, err error) {
 }
 
 func openLog(dir string) (*raftboltdb.BoltStore, error) {
-	return raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "raft.db"), MsgpackUseNewTimeFormat: true,
+	return raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, datadir.LogFile), MsgpackUseNewTimeFormat: true,
 		BoltOptions: &bolt.Options{Timeout: time.Second, ReadOnly: true}})
 }
 

@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // TearTail damages the end of the log file of a node that does not run, as a disk does that lost its power and lied
 // about what it had written, and says how.
 func TearTail(dir string, rng *rand.Rand) (how string, err error) {
-	path := filepath.Join(dir, "raft.db")
+	path := filepath.Join(dir, datadir.LogFile)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
