@@ -98,7 +98,7 @@ func checkNotify(s *Spec) *Error {
 		return nil
 	}
 	if n.Webhook == "" && len(n.Email) == 0 {
-		return Invalid("notify", "set notify.webhook or notify.email, or leave notify out", "nobody is to be notified")
+		return Invalid("notify", "set notify.webhook or notify.email, or leave notify out", "there is no receiver")
 	}
 	for _, on := range n.On {
 		if err := oneOf("notify.on", on, NotifyFailure, NotifyRecovery); err != nil {

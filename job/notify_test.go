@@ -12,8 +12,8 @@ func TestNotify(t *testing.T) {
 	for _, c := range []struct {
 		text, field, says string
 	}{
-		{`{}`, "notify", "nobody is to be notified"},
-		{`{"on":["failure"]}`, "notify", "nobody is to be notified"},
+		{`{}`, "notify", "there is no receiver"},
+		{`{"on":["failure"]}`, "notify", "there is no receiver"},
 		{`{"webhook":"ops","on":["success"]}`, "notify.on", `"success" is not allowed`},
 		{`{"webhook":"ops","on":["recover"]}`, "notify.on", `did you mean "recovery"?`},
 		{`{"webhook":"ftp://example.com/secret"}`, "notify.webhook", "neither"},
