@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/scheduler/decide"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -16,9 +17,9 @@ import (
 type admit struct {
 	key  store.DueKey
 	gen  uint32
-	wait decision // it becomes a run that waits
-	skip decision // it does not run
-	idem string   // its idempotency key, if that is not the default
+	wait decide.Decision // it becomes a run that waits
+	skip decide.Decision // it does not run
+	idem string          // its idempotency key, if that is not the default
 }
 
 // openNow is until when a job is busy that has a run open.
@@ -75,7 +76,7 @@ func (l *loop) admit() {
 
 func (l *loop) admission(p *pick) admit {
 	a := admit{key: p.DueKey, gen: p.gen, idem: p.key}
-	a.wait, a.skip = l.occurrence(p).admission(min(p.busy, l.now), l.outages)
+	a.wait, a.skip = l.occurrence(p).Admission(min(p.busy, l.now), l.outages)
 	return a
 }
 
@@ -104,12 +105,12 @@ func admitCommand(h fsm.Head, batch []admit) *fsm.Admit {
 		c.Jobs = append(c.Jobs, uint64(a.key.Job))
 		c.At = append(c.At, a.key.At)
 		c.Gen = append(c.Gen, a.gen)
-		c.Next = append(c.Next, a.wait.next.At)
-		c.NextReady = append(c.NextReady, a.wait.next.Ready)
-		c.Past = append(c.Past, a.skip.next.At)
-		c.PastReady = append(c.PastReady, a.skip.next.Ready)
-		c.Gaps = append(c.Gaps, a.skip.gap)
-		c.Flags[i] = a.wait.flags()
+		c.Next = append(c.Next, a.wait.Next.At)
+		c.NextReady = append(c.NextReady, a.wait.Next.Ready)
+		c.Past = append(c.Past, a.skip.Next.At)
+		c.PastReady = append(c.PastReady, a.skip.Next.Ready)
+		c.Gaps = append(c.Gaps, a.skip.Gap)
+		c.Flags[i] = a.wait.Flags()
 		if a.idem != "" {
 			if c.Keys == nil {
 				c.Keys = make([]string, n)
@@ -138,11 +139,11 @@ func (l *loop) admitted(batch []admit, reply *fsm.Reply, err error) {
 	skipped, queued := 0, 0
 	for i := range batch {
 		a := &batch[i]
-		next := a.wait.next
+		next := a.wait.Next
 		switch o := &reply.Items[i]; o.Code {
 		case fsm.CodeSkipped:
 			skipped++
-			next = a.skip.next
+			next = a.skip.Next
 		case fsm.CodeQueued:
 			queued++
 		case fsm.CodeRefused:

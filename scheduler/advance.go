@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler/decide"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -25,7 +26,7 @@ const (
 type advance struct {
 	key      store.DueKey
 	gen      uint32
-	decision decision
+	decision decide.Decision
 	keys     []string // of the rows: their idempotency keys where those are not the default
 }
 
@@ -126,7 +127,7 @@ func (l *loop) sendAdvances() {
 	for len(l.advances) > 0 && l.advancing < maxFlying && (l.advancing == 0 || len(l.advances) >= worthwhile) {
 		n, rows := 0, 0
 		for n < min(maxBatch, len(l.advances)) && rows < maxBatchRows {
-			rows += len(l.advances[n].decision.rows)
+			rows += len(l.advances[n].decision.Rows)
 			n++
 		}
 		batch := append([]advance(nil), l.advances[:n]...)
@@ -140,10 +141,10 @@ func (l *loop) sendAdvances() {
 			cmd.Jobs = append(cmd.Jobs, uint64(a.key.Job))
 			cmd.At = append(cmd.At, a.key.At)
 			cmd.Gen = append(cmd.Gen, a.gen)
-			cmd.Next = append(cmd.Next, a.decision.next.At)
-			cmd.NextReady = append(cmd.NextReady, a.decision.next.Ready)
-			cmd.Gaps = append(cmd.Gaps, a.decision.gap)
-			for j, at := range a.decision.rows {
+			cmd.Next = append(cmd.Next, a.decision.Next.At)
+			cmd.NextReady = append(cmd.NextReady, a.decision.Next.Ready)
+			cmd.Gaps = append(cmd.Gaps, a.decision.Gap)
+			for j, at := range a.decision.Rows {
 				cmd.Rows = append(cmd.Rows, fsm.CatchUp{Item: uint16(i), At: at, Key: a.keys[j]})
 			}
 		}
@@ -182,11 +183,11 @@ func (l *loop) advanced(batch []advance, reply *fsm.Reply, err error) {
 			continue
 		}
 		l.settled(a.key)
-		if f := l.s.o.Metrics.NotRun; f != nil && a.decision.gap.Count > 0 {
-			f(a.decision.gap.Reason, a.decision.gap.Count)
+		if f := l.s.o.Metrics.NotRun; f != nil && a.decision.Gap.Count > 0 {
+			f(a.decision.Gap.Reason, a.decision.Gap.Count)
 		}
-		if a.decision.next.At != 0 {
-			l.mark(store.DueMark{Lane: a.key.Lane, Ready: a.decision.next.Ready})
+		if a.decision.Next.At != 0 {
+			l.mark(store.DueMark{Lane: a.key.Lane, Ready: a.decision.Next.Ready})
 		}
 	}
 }

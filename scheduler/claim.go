@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/scheduler/decide"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -35,7 +36,7 @@ type pick struct {
 	blackouts []*schedule.Blackout
 	attempts  uint16 // of an extra entry with a deadline
 	key       string
-	decision  decision
+	decision  decide.Decision
 }
 
 // claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another one.
@@ -163,7 +164,7 @@ func (l *loop) judge(p *pick) bool {
 	if bad == "" && (p.Kind == store.KindOccurrence || p.job.def.Spec.Deadline > 0) {
 		bad = l.catalog.compile(p.job)
 	}
-	var f decision
+	var f decide.Decision
 	if bad == "" {
 		f, bad = l.decideOn(p)
 	}
@@ -171,10 +172,10 @@ func (l *loop) judge(p *pick) bool {
 		l.bad = append(l.bad, quarantine{p.DueKey, p.job.gen, bad})
 		return false
 	}
-	if !f.claim {
-		a := advance{key: p.DueKey, gen: p.gen, decision: f, keys: make([]string, len(f.rows))}
+	if !f.Claim {
+		a := advance{key: p.DueKey, gen: p.gen, decision: f, keys: make([]string, len(f.Rows))}
 		if spec := &p.job.def.Spec; spec.IdempotencyKey != "" {
-			for i, at := range f.rows {
+			for i, at := range f.Rows {
 				a.keys[i] = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, job.RunKey{Job: p.Job, At: at, Origin: job.OriginSchedule})
 			}
 		}
@@ -189,28 +190,28 @@ func (l *loop) judge(p *pick) bool {
 }
 
 // decideOn decides about an entry, and notes when it may no longer start.
-func (l *loop) decideOn(p *pick) (decision, string) {
+func (l *loop) decideOn(p *pick) (decide.Decision, string) {
 	spec := &p.job.def.Spec
 	p.looked = true
 	if p.Kind != store.KindOccurrence {
 		if spec.Deadline > 0 {
-			p.expires = expiry(spec, p.job.sched.Delay(), p.DueKey, p.attempts)
+			p.expires = decide.Expiry(spec, p.job.sched.Delay(), p.DueKey, p.attempts)
 		}
 		if p.expires > 0 && l.now > p.expires {
-			return decision{gap: fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}, ""
+			return decide.Decision{Gap: fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}, ""
 		}
-		return decision{claim: true}, ""
+		return decide.Decision{Claim: true}, ""
 	}
 	if d := time.Duration(spec.Deadline); d > 0 {
 		p.expires = p.At + (d + p.job.sched.Delay()).Milliseconds()
 	}
-	return decideSafely(l.occurrence(p), l.now, l.outages)
+	return decide.Decide(l.occurrence(p), l.now, l.outages)
 }
 
-func (l *loop) occurrence(p *pick) *occurrence {
-	return &occurrence{
-		spec: &p.job.def.Spec, sched: p.job.sched, blackouts: p.blackouts, created: p.job.def.CreatedAt, updated: p.job.def.UpdatedAt,
-		at: p.At, ready: p.Ready, runs: p.runs, released: l.released,
+func (l *loop) occurrence(p *pick) *decide.Occurrence {
+	return &decide.Occurrence{
+		Spec: &p.job.def.Spec, Sched: p.job.sched, Blackouts: p.blackouts, Created: p.job.def.CreatedAt, Updated: p.job.def.UpdatedAt,
+		At: p.At, Ready: p.Ready, Runs: p.runs, Released: l.released,
 	}
 }
 
@@ -277,16 +278,16 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 		}
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
 		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.job.gen
-		c.Next[i], c.NextReady[i], c.Worker[i] = p.decision.next.At, p.decision.next.Ready, w
+		c.Next[i], c.NextReady[i], c.Worker[i] = p.decision.Next.At, p.decision.Next.Ready, w
 		c.Timeout[i], c.Version[i] = time.Duration(p.job.def.Spec.Timeout).Milliseconds(), p.job.def.Version
-		if p.decision.last || p.decision.due {
+		if p.decision.Last || p.decision.Due {
 			if c.Flags == nil {
 				c.Flags = make([]byte, n)
 			}
-			c.Flags[i] = p.decision.flags()
+			c.Flags[i] = p.decision.Flags()
 		}
-		if p.decision.gap.Count > 0 {
-			c.Late = append(c.Late, fsm.Late{Item: uint16(i), Gap: p.decision.gap})
+		if p.decision.Gap.Count > 0 {
+			c.Late = append(c.Late, fsm.Late{Item: uint16(i), Gap: p.decision.Gap})
 		}
 		if p.key != "" {
 			if c.Keys == nil {
@@ -413,8 +414,8 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.refused(p.DueKey)
 			continue
 		}
-		if p.decision.next.At != 0 && (!p.decision.last || code == fsm.CodeSkipped) {
-			l.mark(store.DueMark{Lane: p.Lane, Ready: p.decision.next.Ready}) // announced as well; but that is only a hint
+		if p.decision.Next.At != 0 && (!p.decision.Last || code == fsm.CodeSkipped) {
+			l.mark(store.DueMark{Lane: p.Lane, Ready: p.decision.Next.Ready}) // announced as well; but that is only a hint
 		}
 	}
 	l.unclaimed(busy)

@@ -10,6 +10,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+func testSpec(sched string, edit func(*job.Spec)) *job.Spec {
+	s := &job.Spec{Type: job.TypeShell, Schedule: sched, Payload: []byte(`{"command":"true"}`)}
+	if edit != nil {
+		edit(s)
+	}
+	s.Normalize()
+	return s
+}
+
 func TestRetryDelay(t *testing.T) {
 	sec := time.Second
 	rule := func(backoff string, base, limit time.Duration, jitter float64) job.Retry {

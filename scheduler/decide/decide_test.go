@@ -1,4 +1,4 @@
-package scheduler
+package decide
 
 import (
 	"reflect"
@@ -58,23 +58,23 @@ func TestMissedRule(t *testing.T) {
 		g.Reason = job.ReasonPast
 		return g
 	}
-	claim := func(next string) decision {
-		return decision{claim: true, next: fsm.When{At: hm(next), Ready: hm(next)}}
+	claim := func(next string) Decision {
+		return Decision{Claim: true, Next: fsm.When{At: hm(next), Ready: hm(next)}}
 	}
-	move := func(to string, g fsm.Gap, rows ...string) decision {
-		f := decision{next: fsm.When{At: hm(to), Ready: hm(to)}, gap: g}
+	move := func(to string, g fsm.Gap, rows ...string) Decision {
+		f := Decision{Next: fsm.When{At: hm(to), Ready: hm(to)}, Gap: g}
 		for _, at := range rows {
-			f.rows = append(f.rows, hm(at))
+			f.Rows = append(f.Rows, hm(at))
 		}
 		return f
 	}
 	// claimed is a claim that disposes of what is due behind it.
-	claimed := func(next, first, last string, n int64) decision {
+	claimed := func(next, first, last string, n int64) Decision {
 		f := claim(next)
-		f.gap = fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunSkipped, Reason: job.ReasonWaiting}
+		f.Gap = fsm.Gap{First: hm(first), Last: hm(last), Count: n, Status: job.RunSkipped, Reason: job.ReasonWaiting}
 		return f
 	}
-	due := func(f decision) decision { f.due = true; return f }
+	due := func(f Decision) Decision { f.Due = true; return f }
 	as := func(policy string, rest func(*job.Spec)) func(*job.Spec) {
 		return func(s *job.Spec) {
 			s.Overlap = policy
@@ -87,9 +87,9 @@ func TestMissedRule(t *testing.T) {
 		name string
 		spec *job.Spec
 		at   string
-		edit func(*occurrence)
+		edit func(*Occurrence)
 		now  string
-		want decision
+		want Decision
 	}{
 		{"on time is claimed", testSpec("0 * * * *", nil), "13:00", nil, "13:00", claim("14:00")},
 		{"backlog without an outage is claimed, however old", testSpec("0 * * * *", nil), "09:00", nil, "12:01", due(claimed("11:00", "10:00", "10:00", 1))},
@@ -112,14 +112,14 @@ func TestMissedRule(t *testing.T) {
 		{"run_once moves to the latest", testSpec("*/10 * * * *", nil), "10:10", nil, "12:01", move("12:00", gap("10:10", "11:50", 11))},
 		{"run_once claims the latest", testSpec("55 * * * *", nil), "11:55", nil, "12:01", claim("12:55")},
 		{"run_once of the only one inside the window", testSpec("55 11 * * *", nil), "11:55", nil, "12:01",
-			decision{claim: true, next: fsm.When{At: ms("2027-03-02T11:55:00Z"), Ready: ms("2027-03-02T11:55:00Z")}}},
+			Decision{Claim: true, Next: fsm.When{At: ms("2027-03-02T11:55:00Z"), Ready: ms("2027-03-02T11:55:00Z")}}},
 		{"auto window is half the distance for rare jobs", testSpec("30 10 * * *", nil), "10:30", nil, "12:01",
-			decision{claim: true, next: fsm.When{At: ms("2027-03-02T10:30:00Z"), Ready: ms("2027-03-02T10:30:00Z")}}},
+			Decision{Claim: true, Next: fsm.When{At: ms("2027-03-02T10:30:00Z"), Ready: ms("2027-03-02T10:30:00Z")}}},
 		{"run_once outside the window records all", testSpec("15 10,11 * * *", missedAs(job.MissedRunOnce, "30m", 0)), "10:15", nil, "12:01",
-			decision{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
-		{"run_once looks behind a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "10:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+			Decision{Next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, Gap: gap("10:15", "11:15", 2)}},
+		{"run_once looks behind a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "10:10", func(o *Occurrence) { o.Blackouts = blackout11 }, "12:01",
 			move("10:50", gap("10:10", "10:40", 4))},
-		{"run_once finds nothing but blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+		{"run_once finds nothing but blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunOnce, "2h", 0)), "11:00", func(o *Occurrence) { o.Blackouts = blackout11 }, "12:01",
 			move("12:10", gap("11:00", "12:00", 7))},
 
 		{"run_all within max and window", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "1h", 100)), "11:10", nil, "12:01",
@@ -128,72 +128,72 @@ func TestMissedRule(t *testing.T) {
 			move("12:10", gap("10:10", "11:00", 6), "11:10", "11:20", "11:30", "11:40", "11:50", "12:00")},
 		{"run_all is cut by max", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "10:10", nil, "12:01",
 			move("12:10", gap("10:10", "11:30", 9), "11:40", "11:50", "12:00")},
-		{"run_all goes up to a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "10:40", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
+		{"run_all goes up to a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "10:40", func(o *Occurrence) { o.Blackouts = blackout11 }, "12:01",
 			move("11:00", fsm.Gap{}, "10:40", "10:50")},
-		{"run_all in a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "11:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:01",
-			decision{next: fsm.When{At: hm("11:10"), Ready: hm("11:10")}, gap: fsm.Gap{First: hm("11:00"), Last: hm("11:00"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
+		{"run_all in a blackout", testSpec("*/10 * * * *", missedAs(job.MissedRunAll, "10h", 100)), "11:00", func(o *Occurrence) { o.Blackouts = blackout11 }, "12:01",
+			Decision{Next: fsm.When{At: hm("11:10"), Ready: hm("11:10")}, Gap: fsm.Gap{First: hm("11:00"), Last: hm("11:00"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
 		{"run_all beyond its deadline", testSpec("*/10 * * * *", func(s *job.Spec) {
 			missedAs(job.MissedRunAll, "10h", 100)(s)
 			s.Deadline = job.Duration(30 * time.Minute)
 		}), "11:10", nil, "12:01",
-			decision{next: fsm.When{At: hm("11:40"), Ready: hm("11:40")}, gap: fsm.Gap{First: hm("11:10"), Last: hm("11:30"), Count: 3, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+			Decision{Next: fsm.When{At: hm("11:40"), Ready: hm("11:40")}, Gap: fsm.Gap{First: hm("11:10"), Last: hm("11:30"), Count: 3, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 		{"run_all up to max_runs", testSpec("*/10 * * * *", func(s *job.Spec) {
 			missedAs(job.MissedRunAll, "10h", 100)(s)
 			s.MaxRuns = 5
-		}), "11:10", func(o *occurrence) { o.runs = 3 }, "12:01", decision{rows: []int64{hm("11:10"), hm("11:20")}}},
+		}), "11:10", func(o *Occurrence) { o.Runs = 3 }, "12:01", Decision{Rows: []int64{hm("11:10"), hm("11:20")}}},
 		{"run_all of one", testSpec("55 * * * *", missedAs(job.MissedRunAll, "10h", 3)), "11:55", nil, "12:01", move("12:55", fsm.Gap{}, "11:55")},
 		{"run_all outside the window", testSpec("15 10,11 * * *", missedAs(job.MissedRunAll, "30m", 5)), "10:15", nil, "12:01",
-			decision{next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, gap: gap("10:15", "11:15", 2)}},
+			Decision{Next: fsm.When{At: ms("2027-03-02T10:15:00Z"), Ready: ms("2027-03-02T10:15:00Z")}, Gap: gap("10:15", "11:15", 2)}},
 		{"skip leaves what fell into an outage to be judged by that", testSpec("*/10 * * * *", nil), "09:30", nil, "12:01", due(claimed("10:10", "09:40", "10:00", 3))},
-		{"skip leaves a blackout to be judged by that", testSpec("*/30 * * * *", nil), "12:30", func(o *occurrence) { o.blackouts, o.at = blackout11, hm("13:30") }, "15:10",
+		{"skip leaves a blackout to be judged by that", testSpec("*/30 * * * *", nil), "12:30", func(o *Occurrence) { o.Blackouts, o.At = blackout11, hm("13:30") }, "15:10",
 			claimed("15:30", "14:00", "15:00", 3)},
-		{"skip before a blackout", testSpec("*/30 * * * *", nil), "10:00", func(o *occurrence) { o.blackouts = blackout11 }, "12:10", due(claim("10:30"))},
+		{"skip before a blackout", testSpec("*/30 * * * *", nil), "10:00", func(o *Occurrence) { o.Blackouts = blackout11 }, "12:10", due(claim("10:30"))},
 		{"replace moves to the newest", testSpec("*/10 * * * *", as(job.OverlapReplace, nil)), "12:10", nil, "12:55",
 			move("12:50", fsm.Gap{First: hm("12:10"), Last: hm("12:40"), Count: 4, Status: job.RunCanceled, Reason: job.ReasonReplaced})},
 		{"replace claims the newest", testSpec("*/10 * * * *", as(job.OverlapReplace, nil)), "12:50", nil, "12:55", claim("13:00")},
 		{"queue claims the oldest", testSpec("*/10 * * * *", as(job.OverlapQueue, nil)), "12:10", nil, "12:55", due(claim("12:20"))},
 
-		{"a one-off has no limit", testSpec("2027-03-01T10:30:00Z", nil), "10:30", nil, "12:01", decision{claim: true}},
+		{"a one-off has no limit", testSpec("2027-03-01T10:30:00Z", nil), "10:30", nil, "12:01", Decision{Claim: true}},
 		{"a one-off with skip is recorded", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30", nil, "12:01",
-			decision{gap: gap("10:30", "10:30", 1)}},
+			Decision{Gap: gap("10:30", "10:30", 1)}},
 		{"a one-off created in the past with skip is missed", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", decision{gap: past("10:30")}},
+			func(o *Occurrence) { o.Created, o.Updated = hm("12:00:31"), hm("12:00:31") }, "12:01", Decision{Gap: past("10:30")}},
 		{"also without an outage", testSpec("2027-03-01T13:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "13:30",
-			func(o *occurrence) { o.created, o.updated = hm("13:31:01"), hm("13:31:01") }, "13:31:01", decision{gap: past("13:30")}},
+			func(o *Occurrence) { o.Created, o.Updated = hm("13:31:01"), hm("13:31:01") }, "13:31:01", Decision{Gap: past("13:30")}},
 		{"within grace it runs", testSpec("2027-03-01T13:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "13:30",
-			func(o *occurrence) { o.created, o.updated = hm("13:31"), hm("13:31") }, "13:40", decision{claim: true}},
+			func(o *Occurrence) { o.Created, o.Updated = hm("13:31"), hm("13:31") }, "13:40", Decision{Claim: true}},
 		{"a one-off created in the past runs under run_once", testSpec("2027-03-01T10:30:00Z", nil), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", decision{claim: true}},
+			func(o *Occurrence) { o.Created, o.Updated = hm("12:00:31"), hm("12:00:31") }, "12:01", Decision{Claim: true}},
 		{"a one-off created in the past runs under run_all", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedRunAll, "1m", 3)), "10:30",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", decision{claim: true}},
+			func(o *Occurrence) { o.Created, o.Updated = hm("12:00:31"), hm("12:00:31") }, "12:01", Decision{Claim: true}},
 		{"a backlogged one-off that is edited runs", testSpec("2027-03-01T12:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "12:30",
-			func(o *occurrence) { o.updated = hm("13:00") }, "13:01", decision{claim: true}},
+			func(o *Occurrence) { o.Updated = hm("13:00") }, "13:01", Decision{Claim: true}},
 		{"a one-off that is still there after it was moved into the past runs: the edit decided", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.updated = hm("12:00:31") }, "12:01", decision{claim: true}},
+			func(o *Occurrence) { o.Updated = hm("12:00:31") }, "12:01", Decision{Claim: true}},
 		{"a one-off that was paused over its time and an outage runs at its resume", testSpec("2027-03-01T10:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "10:30",
-			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", decision{claim: true}},
+			func(o *Occurrence) { o.Ready = hm("12:10") }, "12:10", Decision{Claim: true}},
 		{"also if the outage came after its time", testSpec("2027-03-01T09:30:00Z", missedAs(job.MissedSkip, "auto", 0)), "09:30",
-			func(o *occurrence) { o.ready = hm("12:10") }, "12:10", decision{claim: true}},
+			func(o *Occurrence) { o.Ready = hm("12:10") }, "12:10", Decision{Claim: true}},
 		{"its deadline counts from its time", testSpec("2027-03-01T10:30:00Z", func(s *job.Spec) { s.Deadline = job.Duration(time.Hour) }), "10:30",
-			func(o *occurrence) { o.ready = hm("12:10") }, "12:10",
-			decision{gap: fsm.Gap{First: hm("10:30"), Last: hm("10:30"), Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+			func(o *Occurrence) { o.Ready = hm("12:10") }, "12:10",
+			Decision{Gap: fsm.Gap{First: hm("10:30"), Last: hm("10:30"), Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 
 		{"nor does a recurring job that did not exist then miss anything", testSpec("0 * * * *", missedAs(job.MissedSkip, "auto", 0)), "11:00",
-			func(o *occurrence) { o.created, o.updated = hm("12:00:31"), hm("12:00:31") }, "12:01", claimed("13:00", "12:00", "12:00", 1)},
+			func(o *Occurrence) { o.Created, o.Updated = hm("12:00:31"), hm("12:00:31") }, "12:01", claimed("13:00", "12:00", "12:00", 1)},
 
 		{"deadline expires everything too old at once", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:05", nil, "12:30",
-			decision{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:05"), Last: hm("12:19"), Count: 15, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
+			Decision{Next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, Gap: fsm.Gap{First: hm("12:05"), Last: hm("12:19"), Count: 15, Status: job.RunExpired, Reason: job.ReasonDeadline}}},
 		{"deadline is met", testSpec("* * * * *", func(s *job.Spec) { s.Deadline = job.Duration(10 * time.Minute) }), "12:20", nil, "12:30", claimed("12:31", "12:21", "12:30", 10)},
-		{"blackout skips one", testSpec("*/10 * * * *", nil), "12:10", func(o *occurrence) { o.blackouts = blackout11 }, "12:10",
-			decision{next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, gap: fsm.Gap{First: hm("12:10"), Last: hm("12:10"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
+		{"blackout skips one", testSpec("*/10 * * * *", nil), "12:10", func(o *Occurrence) { o.Blackouts = blackout11 }, "12:10",
+			Decision{Next: fsm.When{At: hm("12:20"), Ready: hm("12:20")}, Gap: fsm.Gap{First: hm("12:10"), Last: hm("12:10"), Count: 1, Status: job.RunSkipped, Reason: job.ReasonBlackout}}},
 		{"max_runs ends with the last run", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns, s.Overlap = 3, job.OverlapReplace }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", decision{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
+			func(o *Occurrence) { o.Runs = 2 }, "13:00", Decision{Claim: true, Last: true, Next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
 		{"max_runs keeps a next one for a run that may be skipped", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", decision{claim: true, last: true, next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
+			func(o *Occurrence) { o.Runs = 2 }, "13:00", Decision{Claim: true, Last: true, Next: fsm.When{At: hm("14:00"), Ready: hm("14:00")}}},
 		{"max_runs and the end of the schedule", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns, s.EndAt = 3, job.Instant(hm("13:30")) }), "13:00",
-			func(o *occurrence) { o.runs = 2 }, "13:00", decision{claim: true}},
-		{"max_runs reached", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00", func(o *occurrence) { o.runs = 3 }, "13:00", decision{}},
-		{"end_at ends the series", testSpec("0 * * * *", func(s *job.Spec) { s.EndAt = job.Instant(hm("13:30")) }), "13:00", nil, "13:00", decision{claim: true}},
+			func(o *Occurrence) { o.Runs = 2 }, "13:00", Decision{Claim: true}},
+		{"max_runs reached", testSpec("0 * * * *", func(s *job.Spec) { s.MaxRuns = 3 }), "13:00", func(o *Occurrence) { o.Runs = 3 }, "13:00", Decision{}},
+		{"end_at ends the series", testSpec("0 * * * *", func(s *job.Spec) { s.EndAt = job.Instant(hm("13:30")) }), "13:00", nil, "13:00", Decision{Claim: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestMissedRule(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := &occurrence{spec: tt.spec, sched: sched, at: hm(tt.at), ready: hm(tt.at), created: hm("00:00"), updated: hm("00:00")}
+			o := &Occurrence{Spec: tt.spec, Sched: sched, At: hm(tt.at), Ready: hm(tt.at), Created: hm("00:00"), Updated: hm("00:00")}
 			if tt.edit != nil {
 				tt.edit(o)
 			}
@@ -213,7 +213,7 @@ func TestMissedRule(t *testing.T) {
 	}
 }
 
-// A decision that moves an occurrence is followed by a second look; it must end in a claim or at a time after the outage, and a
+// A Decision that moves an occurrence is followed by a second look; it must end in a claim or at a time after the outage, and a
 // second failover in between must not change it.
 func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
 	first := store.Outage{From: hm("10:00"), To: hm("12:00:30")}
@@ -234,27 +234,27 @@ func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
 						if steps > 1000 {
 							t.Fatalf("%s %s: no end", policy, expr)
 						}
-						f := decide(&occurrence{spec: spec, sched: sched, at: w.At, ready: w.Ready}, now, outages)
-						if f.gap.Count > 0 && f.gap.Last <= accounted {
-							t.Fatalf("%s %s: %d recorded twice", policy, expr, f.gap.Last)
+						f := decide(&Occurrence{Spec: spec, Sched: sched, At: w.At, Ready: w.Ready}, now, outages)
+						if f.Gap.Count > 0 && f.Gap.Last <= accounted {
+							t.Fatalf("%s %s: %d recorded twice", policy, expr, f.Gap.Last)
 						}
-						if f.claim {
+						if f.Claim {
 							claims = append(claims, w.At)
 							accounted = w.At
 						}
-						if f.gap.Count > 0 {
-							accounted = f.gap.Last
+						if f.Gap.Count > 0 {
+							accounted = f.Gap.Last
 						}
-						for _, at := range f.rows {
+						for _, at := range f.Rows {
 							if at <= accounted {
 								t.Fatalf("%s %s: %d has two decisions", policy, expr, at)
 							}
 							claims, accounted = append(claims, at), at
 						}
-						if !f.claim && f.next == w {
+						if !f.Claim && f.Next == w {
 							t.Fatalf("%s %s: moved nowhere", policy, expr)
 						}
-						w = f.next
+						w = f.Next
 					}
 					return claims
 				}
@@ -275,22 +275,22 @@ func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
 func TestExpiryOfOpenRuns(t *testing.T) {
 	spec := testSpec("0 * * * *", func(s *job.Spec) { s.Deadline = job.Duration(time.Minute) })
 	k := store.DueKey{Kind: store.KindExtra, Origin: job.OriginManual, At: 1000, Ready: 5000}
-	if got := expiry(spec, 0, k, 0); got != 61_000 {
+	if got := Expiry(spec, 0, k, 0); got != 61_000 {
 		t.Errorf("manual: %d", got)
 	}
 	k.Origin = job.OriginBackfill
-	if got := expiry(spec, 0, k, 0); got != 65_000 {
+	if got := Expiry(spec, 0, k, 0); got != 65_000 {
 		t.Errorf("backfill counts from when it may start: %d", got)
 	}
 	k.Origin = job.OriginSchedule
-	if got := expiry(spec, 2*time.Second, k, 0); got != 63_000 {
+	if got := Expiry(spec, 2*time.Second, k, 0); got != 63_000 {
 		t.Errorf("released: %d", got)
 	}
-	if got := expiry(spec, 0, k, 1); got != 0 {
+	if got := Expiry(spec, 0, k, 1); got != 0 {
 		t.Errorf("a run that started before has no deadline: %d", got)
 	}
 	k.Kind = store.KindRetry
-	if got := expiry(spec, 0, k, 0); got != 0 {
+	if got := Expiry(spec, 0, k, 0); got != 0 {
 		t.Errorf("a retry has no deadline: %d", got)
 	}
 }
