@@ -10,8 +10,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Whether an occurrence overlaps with a run of its job is about its own time, not about when a worker has a slot. So one that finds a run open does not
-// wait for a slot with the others: it is proposed at once, and apply decides by the policy.
+// Whether an occurrence overlaps with a run of its job is about its own time, not about when a worker has a slot. So
+// one that finds a run open does not wait for a slot with the others: it is proposed at once, and apply decides by the
+// policy.
 
 // admit is an occurrence that is proposed so, with what follows either way.
 type admit struct {
@@ -25,8 +26,8 @@ type admit struct {
 // openNow is until when a job is busy that has a run open.
 const openNow = math.MaxInt64
 
-// busy says until when a run of its job was in the way of an occurrence that was just read; 0 if none was. What opens after that is
-// found by the claim.
+// busy says until when a run of its job was in the way of an occurrence that was just read; 0 if none was. What opens
+// after that is found by the claim.
 func (l *loop) busy(e *store.DueEntry) int64 {
 	s := &e.State
 	switch {
@@ -52,7 +53,8 @@ func (l *loop) block(e *store.DueEntry, busy int64) {
 	l.blocked = append(l.blocked, it)
 }
 
-// admit judges what was blocked (a missed window, a deadline and a blackout come before an overlap) and proposes the rest.
+// admit judges what was blocked (a missed window, a deadline and a blackout come before an overlap) and proposes the
+// rest.
 func (l *loop) admit() {
 	for len(l.blocked) > 0 && len(l.advances) < maxWaitingAdvances && len(l.admits) < maxBatch {
 		n := min(buildChunk, len(l.blocked))

@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// maxWaitingAdvances stops claims while this many entries wait to be moved on: after an outage of hours every entry may be.
+	// maxWaitingAdvances stops claims while this many entries wait to be moved on: after an outage of hours every entry
+	// may be.
 	maxWaitingAdvances = 4 * maxBatch
 	maxQuarantines     = 8
-	// maxBatchRows is how many runs of run_all one command puts up, give or take one job's: a key may have half a kilobyte.
+	// maxBatchRows is how many runs of run_all one command puts up, give or take one job's: a key may have half a
+	// kilobyte.
 	maxBatchRows = 256
 	// triageChunk is how many entries of buckets that do not run are looked at in a second.
 	triageChunk = 2048
@@ -37,8 +39,8 @@ type quarantine struct {
 	why string
 }
 
-// triage looks at entries that wait for a slot: their deadline may have passed, or they fell into an outage or a blackout. None
-// of that needs a worker.
+// triage looks at entries that wait for a slot: their deadline may have passed, or they fell into an outage or a
+// blackout. None of that needs a worker.
 func (l *loop) triage() {
 	left := triageChunk
 	for _, b := range l.buckets {

@@ -58,8 +58,8 @@ func (l *batchLog) run() {
 	}
 }
 
-// BenchmarkHotSecond is the leader's share of half a million jobs that are due together: claim, hand over, take the results and
-// commit them, with workers that answer at once and a log that only applies. An operation is a run.
+// BenchmarkHotSecond is the leader's share of half a million jobs that are due together: claim, hand over, take the
+// results and commit them, with workers that answer at once and a log that only applies. An operation is a run.
 func BenchmarkHotSecond(b *testing.B) {
 	st, err := store.Open(filepath.Join(b.TempDir(), "state.db"), store.Options{NoSync: true})
 	if err != nil {

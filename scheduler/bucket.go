@@ -105,8 +105,8 @@ type bucketKey struct {
 	lane  job.Lane
 }
 
-// suspect is about an entry whose claim was refused although it is still there. Something is odd about it, and it must not be tried
-// in a tight loop.
+// suspect is about an entry whose claim was refused although it is still there. Something is odd about it, and it must
+// not be tried in a tight loop.
 type suspect struct {
 	times int
 	until int64
@@ -225,8 +225,8 @@ func (l *loop) forget(k store.DueKey) {
 	l.mark(store.DueMark{Lane: k.Lane, Ready: k.Ready})
 }
 
-// refused is forget for an entry whose command was stale. The first time that is a race; after that it is looked at more and
-// more rarely.
+// refused is forget for an entry whose command was stale. The first time that is a race; after that it is looked at
+// more and more rarely.
 func (l *loop) refused(k store.DueKey) {
 	w := l.suspects[k]
 	w.times++
@@ -247,8 +247,8 @@ func (l *loop) settled(k store.DueKey) {
 	}
 }
 
-// rewind begins anew at an earlier time, after `carillon cluster clock-reset`: what is in memory is ready by a clock that was
-// wrong. What is in flight stays.
+// rewind begins anew at an earlier time, after `carillon cluster clock-reset`: what is in memory is ready by a clock
+// that was wrong. What is in flight stays.
 func (l *loop) rewind(now int64) {
 	for _, b := range l.buckets {
 		for _, it := range b.head.all() {

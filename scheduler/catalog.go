@@ -17,13 +17,16 @@ import (
 // Compile is decide.Compile, for a job that is created or edited.
 func Compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) { return decide.Compile(spec, id) }
 
+// Schedules keeps schedules that were compiled.
+type Schedules = decide.Schedules
+
 // NextAfter is decide.NextAfter, likewise.
 func NextAfter(spec *job.Spec, sched *schedule.Schedule, runs uint32, after int64) fsm.When {
 	return decide.NextAfter(spec, sched, runs, after)
 }
 
-// info is what the scheduler knows of a job. Batches in flight point to its definition, which does not change once it is read; the
-// schedule is the loop's.
+// info is what the scheduler knows of a job. Batches in flight point to its definition, which does not change once it
+// is read; the schedule is the loop's.
 type info struct {
 	gen   uint32 // the definition is that of this generation, or of a later one if no entry of this one exists any more
 	id    job.ID
@@ -32,8 +35,8 @@ type info struct {
 	sched *schedule.Schedule
 }
 
-// catalog keeps recently used jobs. It has two generations: when the young one is full it becomes the old one, and what was used
-// from neither is gone. That is as good as LRU here and costs two map look-ups.
+// catalog keeps recently used jobs. It has two generations: when the young one is full it becomes the old one, and what
+// was used from neither is gone. That is as good as LRU here and costs two map look-ups.
 type catalog struct {
 	young, old map[job.ID]*info
 	bytes      int // of the young ones
@@ -41,8 +44,8 @@ type catalog struct {
 	schedules  Schedules
 }
 
-// A generation is bounded by number and by bytes: a payload may have 256 KiB, and a compiled schedule some. A catalog helps jobs that fire
-// often; half a million that fire once pass through it.
+// A generation is bounded by number and by bytes: a payload may have 256 KiB, and a compiled schedule some. A catalog
+// helps jobs that fire often; half a million that fire once pass through it.
 const (
 	catalogSize  = 4096
 	catalogBytes = 16 << 20
@@ -100,8 +103,9 @@ func (c *catalog) forgetAll() { c.young, c.old, c.bytes = map[job.ID]*info{}, ni
 
 // occurrence finds the job of an occurrence entry of a generation.
 //
-// The definition is read later than the entry was. If it belongs to a newer generation then the entry is gone and the claim that
-// names the entry's generation is refused; so whatever is claimed was computed from the definition that it belongs to.
+// The definition is read later than the entry was. If it belongs to a newer generation then the entry is gone and the
+// claim that names the entry's generation is refused; so whatever is claimed was computed from the definition that it
+// belongs to.
 func (c *catalog) occurrence(v *store.View, id job.ID, gen uint32) (*info, error) {
 	if i := c.get(id); i != nil && (i.gen == gen || mutant.On(mutant.IgnoreGen)) {
 		return i, nil
@@ -109,7 +113,8 @@ func (c *catalog) occurrence(v *store.View, id job.ID, gen uint32) (*info, error
 	return c.read(v, id, gen)
 }
 
-// open finds the job of a retry or extra entry, nil if it is gone. Those entries name no generation, so the current one counts.
+// open finds the job of a retry or extra entry, nil if it is gone. Those entries name no generation, so the current one
+// counts.
 func (c *catalog) open(v *store.View, id job.ID) (*info, error) {
 	st, _, ok, err := v.State(id)
 	if err != nil || !ok {
@@ -168,7 +173,8 @@ type calendar struct {
 	blackout *schedule.Blackout // nil: it cannot be read
 }
 
-// keep holds a compiled calendar. Those that were deleted are never asked for again, so all are let go when they are too large together.
+// keep holds a compiled calendar. Those that were deleted are never asked for again, so all are let go when they are
+// too large together.
 func (c *catalog) keep(name string, k *calendar) {
 	size := len(k.raw)
 	for other, o := range c.calendars {
@@ -182,7 +188,8 @@ func (c *catalog) keep(name string, k *calendar) {
 	c.calendars[name] = k
 }
 
-// blackouts are the job's calendars as they are now. The store does not announce a change of a calendar, so the bytes are compared.
+// blackouts are the job's calendars as they are now. The store does not announce a change of a calendar, so the bytes
+// are compared.
 func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
 	var out []*schedule.Blackout
 	for _, name := range spec.Calendars {

@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestChaos lets leaders come and go, proposals fail in every way and workers die, go deaf or fall silent, for hours. Whatever
-// happens: every occurrence is accounted for exactly once, no run has two attempts in hand at the same time unless its worker was
-// lost, nothing stays open, and at_most_once is never repeated.
+// TestChaos lets leaders come and go, proposals fail in every way and workers die, go deaf or fall silent, for hours.
+// Whatever happens: every occurrence is accounted for exactly once, no run has two attempts in hand at the same time
+// unless its worker was lost, nothing stays open, and at_most_once is never repeated.
 func TestChaos(t *testing.T) {
 	seeds := 6
 	if testing.Short() {

@@ -17,12 +17,14 @@ import (
 
 const (
 	maxClaimBytes = 256 << 10
-	// maxClaimPayload bounds the payloads that a batch on its way keeps in memory, for the assignments that are made of it.
+	// maxClaimPayload bounds the payloads that a batch on its way keeps in memory, for the assignments that are made of
+	// it.
 	maxClaimPayload = 8 << 20
 	claimOverhead   = 80 // of an item in a claim
 	// buildChunk is how many definitions are read in one view.
 	buildChunk = 128
-	// buildLimit bounds how long one batch may be in the making: counting what an outage swallowed can take milliseconds a job.
+	// buildLimit bounds how long one batch may be in the making: counting what an outage swallowed can take
+	// milliseconds a job.
 	buildLimit = 50 * time.Millisecond
 )
 
@@ -39,7 +41,8 @@ type pick struct {
 	decision  decide.Decision
 }
 
-// claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another one.
+// claim proposes one batch of claims, if there is work, a slot and room in the log. It says whether to try for another
+// one.
 func (l *loop) claim() bool {
 	s := l.s
 	s.mu.Lock()
@@ -80,8 +83,8 @@ func (l *loop) worthwhileLocked() bool {
 	return false
 }
 
-// build computes what each pick's claim says. What is not to be claimed after all goes its own way and gives its slot back. It
-// returns a slice of its own: the batch in flight keeps it.
+// build computes what each pick's claim says. What is not to be claimed after all goes its own way and gives its slot
+// back. It returns a slice of its own: the batch in flight keeps it.
 func (l *loop) build(picks []pick) []pick {
 	began := l.s.o.Clock.Mono()
 	claims := make([]pick, 0, len(picks))
@@ -233,7 +236,8 @@ func (l *loop) release(x *session) {
 	l.s.mu.Unlock()
 }
 
-// propose sends a batch. Its slots stay reserved until its outcome is known; if that stays unknown, until the epoch ends.
+// propose sends a batch. Its slots stay reserved until its outcome is known; if that stays unknown, until the epoch
+// ends.
 func (l *loop) propose(claims []pick) {
 	s := l.s
 	cmd := claimCommand(s.head(l.now), claims)
@@ -374,8 +378,8 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.refusedAll(err)
 			l.giveBack(claims)
 		} else {
-			// It may still be committed. Telling a worker now could make two of them run it; not telling costs at most the rest of
-			// this leadership.
+			// It may still be committed. Telling a worker now could make two of them run it; not telling costs at most
+			// the rest of this leadership.
 			l.s.log.Error("the outcome of claims is unknown; they wait for the next leadership", "claims", len(claims), "error", err)
 			l.s.mu.Lock()
 			l.s.unknown += len(claims)

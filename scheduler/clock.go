@@ -24,7 +24,8 @@ func NewClock() Clock { return machineClock{time.Now()} }
 func (c machineClock) Now() time.Time      { return time.Now().Round(0) }
 func (c machineClock) Mono() time.Duration { return time.Since(c.start) }
 
-// maxJump is how far wall and monotonic time may drift apart between two looks. A clock that is slewed stays far below it.
+// maxJump is how far wall and monotonic time may drift apart between two looks. A clock that is slewed stays far below
+// it.
 const maxJump = time.Second
 
 // clockState says whether the leader may stamp.
@@ -39,8 +40,8 @@ const (
 	clockAlone  // the majority's clocks are not known yet
 )
 
-// stamper gives out stamps: the wall clock, never decreasing, and only while it can be trusted. A stamp that is wrong by hours
-// would fire or skip everything in between, and nothing can take that back.
+// stamper gives out stamps: the wall clock, never decreasing, and only while it can be trusted. A stamp that is wrong
+// by hours would fire or skip everything in between, and nothing can take that back.
 type stamper struct {
 	src       Clock
 	steadyFor time.Duration
@@ -133,8 +134,8 @@ func (c *stamper) isSkewed() bool {
 	return d > MaxSkew || d < -MaxSkew
 }
 
-// isAlone says that no other node can tell whether the clock is right. A leader that begins like that would stamp by a clock that may be off by
-// hours; one that stamps already has been told that it is right, and goes on.
+// isAlone says that no other node can tell whether the clock is right. A leader that begins like that would stamp by a
+// clock that may be off by hours; one that stamps already has been told that it is right, and goes on.
 func (c *stamper) isAlone() bool {
 	if c.skew == nil {
 		return false
@@ -159,8 +160,8 @@ func (c *stamper) now() (int64, error) {
 	return c.next(), nil
 }
 
-// resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which no leader
-// stamped counts as an outage. Only the loop calls it.
+// resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which no
+// leader stamped counts as an outage. Only the loop calls it.
 func (c *stamper) resume() (int64, bool) {
 	mark := c.mark() // outside the lock: a caller that asks for the state of the clock may have the store open
 	c.mu.Lock()
@@ -185,9 +186,10 @@ func (c *stamper) resumed() bool {
 	return true
 }
 
-// forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what the
-// clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up after a reset. What is
-// to come some time after a result counts from the last stamp and the time that has passed since, which no clock need be asked for.
+// forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what
+// the clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up
+// after a reset. What is to come some time after a result counts from the last stamp and the time that has passed
+// since, which no clock need be asked for.
 func (c *stamper) forReport() (now, after int64, trusted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,8 +306,9 @@ func (s *Scheduler) Clock() ClockState {
 	return out
 }
 
-// CommitStamp commits the clock as it is now. A planned transfer of the leadership does that first: what counts as an outage begins at the
-// last stamp, and that of an idle leader may be seconds old. A leader that holds has no stamp to commit.
+// CommitStamp commits the clock as it is now. A planned transfer of the leadership does that first: what counts as an
+// outage begins at the last stamp, and that of an idle leader may be seconds old. A leader that holds has no stamp to
+// commit.
 func (s *Scheduler) CommitStamp(ctx context.Context) error {
 	now, err := s.Stamp()
 	if err != nil {

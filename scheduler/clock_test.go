@@ -303,7 +303,8 @@ func TestResultDuringAHold(t *testing.T) {
 	})
 }
 
-// A planned transfer commits a stamp first: an idle leader stamps every ten seconds, and what it was idle for would be an outage to the next.
+// A planned transfer commits a stamp first: an idle leader stamps every ten seconds, and what it was idle for would be
+// an outage to the next.
 func TestCommitStamp(t *testing.T) {
 	for _, sealed := range []bool{true, false} {
 		run(t, func(t *testing.T, w *world) {

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A leader that cannot say that it led a moment ago opens no session, extends no lease and delivers nothing: another one may have given its
-// workers' runs away.
+// A leader that cannot say that it led a moment ago opens no session, extends no lease and delivers nothing: another
+// one may have given its workers' runs away.
 func TestUnconfirmedLeaderExtendsNothing(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		ctx := context.Background()

@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A claim that is on its way through the log when its worker asks for the last time is in that answer: nothing else would ever tell it.
+// A claim that is on its way through the log when its worker asks for the last time is in that answer: nothing else
+// would ever tell it.
 func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
@@ -33,7 +34,8 @@ func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
 	})
 }
 
-// A worker that is about to leave is not let go while claims for it are on their way, however long that takes: it is sent back for them.
+// A worker that is about to leave is not let go while claims for it are on their way, however long that takes: it is
+// sent back for them.
 func TestTheLastPollIsSentBackForSlowClaims(t *testing.T) {
 	slow := func(w *world) {
 		w.setFault(func(cmd any) (error, bool) {
@@ -82,7 +84,8 @@ func TestTheLastPollIsSentBackForSlowClaims(t *testing.T) {
 	})
 }
 
-// What an earlier leader claimed and did not get to tell is in the first answer of this one to a worker that is about to leave.
+// What an earlier leader claimed and did not get to tell is in the first answer of this one to a worker that is about
+// to leave.
 func TestTheLastPollHasWhatAnEarlierLeaderClaimed(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		reg := w.worker("w1", 4, nil).reg
@@ -160,8 +163,8 @@ func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 	})
 }
 
-// A worker that was stopped in good order leaves its name to the next process as soon as it has nothing in hand, not when its lease ends; and
-// no caller waits for it any more.
+// A worker that was stopped in good order leaves its name to the next process as soon as it has nothing in hand, not
+// when its lease ends; and no caller waits for it any more.
 func TestADrainedWorkerLeavesItsName(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()

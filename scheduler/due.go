@@ -7,8 +7,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// An entry of the due index becomes ready in one of two ways. The wheel gives out its time, and the entries of that time are read. Or a sweep
-// comes by, which reads all that is due in order: at once where something is known to be unread, and slowly all the time.
+// An entry of the due index becomes ready in one of two ways. The wheel gives out its time, and the entries of that
+// time are read. Or a sweep comes by, which reads all that is due in order: at once where something is known to be
+// unread, and slowly all the time.
 
 const (
 	readChunk  = 4096 // entries read in one view: a view holds up commits, so it is short
@@ -36,8 +37,8 @@ func (s *sweep) from(k store.DueKey) {
 // covers says that the sweep gets to a key.
 func (s *sweep) covers(k *store.DueKey) bool { return s.on && !less(k, &s.at) }
 
-// find brings what became due into the buckets, and says whether the next turn should come at once because there is more. guard is true once a
-// second.
+// find brings what became due into the buckets, and says whether the next turn should come at once because there is
+// more. guard is true once a second.
 func (l *loop) find(guard bool) (more bool, err error) {
 	l.hear(l.s.feed.take())
 	l.reopen()
@@ -69,7 +70,8 @@ func (l *loop) hear(n news) {
 	}
 }
 
-// mark notes that a lane has something at a time. What is beyond the horizon is found when the wheel is filled that far.
+// mark notes that a lane has something at a time. What is beyond the horizon is found when the wheel is filled that
+// far.
 func (l *loop) mark(m store.DueMark) {
 	if int(m.Lane) < len(l.lanes) && m.Ready <= l.lanes[m.Lane].horizon {
 		l.lanes[m.Lane].wheel.Add(m.Ready)
@@ -166,8 +168,8 @@ func (l *loop) beyondHorizon() bool {
 	return false
 }
 
-// read brings entries that are due into the buckets, as far as one short view goes. It says whether more is left for the next turn, which should
-// then come at once.
+// read brings entries that are due into the buckets, as far as one short view goes. It says whether more is left for
+// the next turn, which should then come at once.
 func (l *loop) read() (more bool, err error) {
 	err = l.s.st.View(func(v *store.View) error {
 		l.outages, l.released = v.Info.Outages, v.Info.Released
@@ -216,7 +218,8 @@ func (l *loop) offerAll(v *store.View, from store.DueKey, until int64, budget *i
 	return walk(v, from, until, budget, func(e *store.DueEntry) bool { l.offer(v, e); return true })
 }
 
-// readTimes reads the entries of the times that the wheel gave out. If one time has too many, the sweep goes on with the rest.
+// readTimes reads the entries of the times that the wheel gave out. If one time has too many, the sweep goes on with
+// the rest.
 func (l *loop) readTimes(v *store.View, n *lane, budget *int) error {
 	done := 0
 	for ; done < len(n.times) && *budget > 0; done++ {
@@ -282,7 +285,8 @@ func (l *loop) refill(v *store.View, b *bucket, budget *int) error {
 	return err
 }
 
-// guard sweeps slowly over all that is due, whatever was announced: what was lost anywhere is late, and no more than that.
+// guard sweeps slowly over all that is due, whatever was announced: what was lost anywhere is late, and no more than
+// that.
 func (l *loop) guard() error {
 	if mutant.On(mutant.LoseEvents) {
 		return nil

@@ -94,7 +94,8 @@ func (x *index) to(now int64) {
 	}
 }
 
-// check: everything that is due is known, or beyond what its bucket has room for; and what is in a head is due. It says how much is known.
+// check: everything that is due is known, or beyond what its bucket has room for; and what is in a head is due. It says
+// how much is known.
 func (x *index) check() (known int) {
 	x.t.Helper()
 	if err := x.st.View(func(v *store.View) error {
@@ -150,8 +151,8 @@ func (x *index) drain(n int) {
 	})
 }
 
-// Whatever is put where and whenever, with or without news of it lost, in small steps and in leaps beyond the horizon: without the guard's
-// help, all that is due is found as soon as it is.
+// Whatever is put where and whenever, with or without news of it lost, in small steps and in leaps beyond the horizon:
+// without the guard's help, all that is due is found as soon as it is.
 func TestAllThatIsDueIsFound(t *testing.T) {
 	for seed := range uint64(many(200, 12)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -221,8 +222,8 @@ func TestManyTimesAtOnce(t *testing.T) {
 	}
 }
 
-// Far more occurrences than are held at a time find a run of their job open: they are decided about at once all the same, not when a sweep
-// comes by.
+// Far more occurrences than are held at a time find a run of their job open: they are decided about at once all the
+// same, not when a sweep comes by.
 func TestACrowdThatIsBlockedIsDecidedAtOnce(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

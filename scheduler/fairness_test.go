@@ -103,8 +103,8 @@ func (c *crowd) done(a job.Assignment) {
 	}
 }
 
-// seen waits until the loop has read what is due: what it does not know yet cannot be first. A turn runs what was posted, reads, and
-// claims.
+// seen waits until the loop has read what is due: what it does not know yet cannot be first. A turn runs what was
+// posted, reads, and claims.
 func (c *crowd) seen() {
 	for range 2 {
 		turned := make(chan struct{})
@@ -121,7 +121,8 @@ func many(long, short int) int {
 	return short
 }
 
-// A critical run that becomes due is the next one claimed, however many of low priority wait; and those still get one slot in 64.
+// A critical run that becomes due is the next one claimed, however many of low priority wait; and those still get one
+// slot in 64.
 func TestABacklogOfLowPriorityStarvesNoLane(t *testing.T) {
 	c := newCrowd(t)
 	n := many(1_000_000, 10_000)
@@ -162,7 +163,8 @@ func TestABacklogOfLowPriorityStarvesNoLane(t *testing.T) {
 	}
 }
 
-// A queue with a huge backlog does not hold up another one of the same priority: what the other one gets is claimed in turn.
+// A queue with a huge backlog does not hold up another one of the same priority: what the other one gets is claimed in
+// turn.
 func TestASmallQueueBesideAHugeOne(t *testing.T) {
 	c := newCrowd(t)
 	c.add(many(100_000, 10_000), "huge", "normal", time.Now().Add(-time.Hour).UnixMilli())

@@ -11,17 +11,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// maxFed bounds what the feed remembers between two turns of the loop. Beyond it the feed only knows that it lost something.
+// maxFed bounds what the feed remembers between two turns of the loop. Beyond it the feed only knows that it lost
+// something.
 const maxFed = 1 << 16
 
-// feed collects what commits changed. It is called by the goroutine that applies the log, so it never waits; what it loses is
-// found by a sweep over all that is due, and what it never hears of by the guard.
+// feed collects what commits changed. It is called by the goroutine that applies the log, so it never waits; what it
+// loses is found by a sweep over all that is due, and what it never hears of by the guard.
 type feed struct {
 	wake     chan struct{}
 	starving *atomic.Bool // entries wait for what a commit may have freed
 
-	// sleeps is when the loop turns at the latest, in milliseconds since 1970: what comes due after that can wait until then. While the
-	// loop is awake it is beyond all times.
+	// sleeps is when the loop turns at the latest, in milliseconds since 1970: what comes due after that can wait until
+	// then. While the loop is awake it is beyond all times.
 	sleeps atomic.Int64
 
 	mu     sync.Mutex
@@ -60,8 +61,8 @@ func (f *feed) changed(c *store.Changes) {
 	}
 }
 
-// soon says whether something comes due before the loop turns anyway. Nearly every commit marks the next time of a recurring job, and a
-// turn for each would double what the loop does.
+// soon says whether something comes due before the loop turns anyway. Nearly every commit marks the next time of a
+// recurring job, and a turn for each would double what the loop does.
 func (f *feed) soon(marks []store.DueMark) bool {
 	until := f.sleeps.Load()
 	return slices.ContainsFunc(marks, func(m store.DueMark) bool { return m.Ready <= until })

@@ -59,7 +59,8 @@ func TestFiresWithAllEventsDropped(t *testing.T) {
 	})
 }
 
-// What lands behind everything that was read before, without a word, is found by the guard, also behind a crowd that no worker takes.
+// What lands behind everything that was read before, without a word, is found by the guard, also behind a crowd that no
+// worker takes.
 func TestUnannouncedEntriesInThePastAreFound(t *testing.T) {
 	for _, crowd := range []int{0, 3000} {
 		run(t, func(t *testing.T, w *world) {

@@ -17,10 +17,10 @@ type beatSeen struct {
 	from  string
 }
 
-// hearLocked looks whether a heartbeat comes from the process that sent those before it. A machine that was copied with its memory, or resumed
-// twice from one image, has two processes that cannot be told apart by what they know: both have the secret, the session and what it holds.
-// But each answer carries another nonce, which the next heartbeat brings back: from the second one on, two heartbeats of one number differ,
-// while one that a network doubled does not.
+// hearLocked looks whether a heartbeat comes from the process that sent those before it. A machine that was copied with
+// its memory, or resumed twice from one image, has two processes that cannot be told apart by what they know: both have
+// the secret, the session and what it holds. But each answer carries another nonce, which the next heartbeat brings
+// back: from the second one on, two heartbeats of one number differ, while one that a network doubled does not.
 func (s *Scheduler) hearLocked(x *session, h *job.Heartbeat) error {
 	if h.Number == 0 { // a worker that does not count
 		return nil

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// gatherFor is how long a result may wait for others, so that they share an entry in the log: each entry is synced twice on every
-	// node. Claims never wait; results that are in line when one is proposed go along with it.
+	// gatherFor is how long a result may wait for others, so that they share an entry in the log: each entry is synced
+	// twice on every node. Claims never wait; results that are in line when one is proposed go along with it.
 	gatherFor = 20 * time.Millisecond
 	// gatherEnough is how many results are not worth waiting with.
 	gatherEnough = 64
 )
 
-// completer commits results until the epoch ends. What it has not proposed by then its workers report to the next leader.
+// completer commits results until the epoch ends. What it has not proposed by then its workers report to the next
+// leader.
 func (s *Scheduler) completer(ctx context.Context) {
 	timer := time.NewTimer(gatherFor)
 	defer timer.Stop()
@@ -36,8 +37,8 @@ func (s *Scheduler) completer(ctx context.Context) {
 	}
 }
 
-// urgent says whether something waits for the commit of a result: the worker for its slot, a script for its answer, or the run for its
-// next attempt.
+// urgent says whether something waits for the commit of a result: the worker for its slot, a script for its answer, or
+// the run for its next attempt.
 func urgent(c *claim, r *job.Result, call *reportCall) bool {
 	x := c.x
 	return call == nil || r.Outcome != job.OutcomeSucceeded || c.canceling ||
@@ -65,8 +66,8 @@ func (s *Scheduler) gather() time.Duration {
 	return wait
 }
 
-// setStarving notes whether ready entries wait: for a slot, or for a limit that a result in line may make room under. Only the loop
-// calls it. What was freed just before goes unnoticed, so the loop looks once more.
+// setStarving notes whether ready entries wait: for a slot, or for a limit that a result in line may make room under.
+// Only the loop calls it. What was freed just before goes unnoticed, so the loop looks once more.
 func (s *Scheduler) setStarving(is bool) {
 	if s.starving.Swap(is) != is && is {
 		kick(s.completeWake)
@@ -81,11 +82,12 @@ func (s *Scheduler) freed() {
 	}
 }
 
-// completeAhead commits what was gathered ahead of a claim. Raft writes, sends and applies what is proposed together at once, so it costs
-// next to nothing, and the claim is judged by the newest state. Only the loop calls it.
+// completeAhead commits what was gathered ahead of a claim. Raft writes, sends and applies what is proposed together at
+// once, so it costs next to nothing, and the claim is judged by the newest state. Only the loop calls it.
 func (s *Scheduler) completeAhead() {
 	s.mu.Lock()
-	// What is urgent the completer has in hand; it may have to read the store, and its batches are to be large when there is much to do.
+	// What is urgent the completer has in hand; it may have to read the store, and its batches are to be large when
+	// there is much to do.
 	skip := s.urgent || len(s.results) == 0 || s.starving.Load()
 	s.mu.Unlock()
 	if skip {

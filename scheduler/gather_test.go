@@ -192,7 +192,8 @@ func TestGatheredResultsOfAnEndedLeadership(t *testing.T) {
 	})
 }
 
-// A slot that frees between the loop's look at the slots and its sleep is seen: an entry does not wait for the next tick.
+// A slot that frees between the loop's look at the slots and its sleep is seen: an entry does not wait for the next
+// tick.
 func TestStarvingLoopSeesFreedSlots(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		h := w.hand(w.lead(), 1)

@@ -49,8 +49,8 @@ type testLog struct {
 	index   uint64
 	queue   chan *testFuture
 	latency time.Duration
-	// fault, if set, may refuse a command (an error that wraps ErrNotApplied) or answer it with an ambiguous error; applied says
-	// whether it takes effect all the same.
+	// fault, if set, may refuse a command (an error that wraps ErrNotApplied) or answer it with an ambiguous error;
+	// applied says whether it takes effect all the same.
 	fault  func(cmd any) (err error, applied bool)
 	verify func(context.Context) error
 	sound  func(age time.Duration) error // nil: it is

@@ -10,9 +10,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// What passes while the leader holds is judged by the missed rule first. Only what was younger than the grace at the end of
-// the hold is late, and has the overlap policy apply to it: as overlap where a run was open at its time, as waiting where
-// an earlier occurrence was due and not started.
+// What passes while the leader holds is judged by the missed rule first. Only what was younger than the grace at the
+// end of the hold is late, and has the overlap policy apply to it: as overlap where a run was open at its time, as
+// waiting where an earlier occurrence was due and not started.
 func TestOccurrencesOfAHold(t *testing.T) {
 	grace := func(d time.Duration) func(*job.Spec) {
 		return func(s *job.Spec) { s.Missed.Grace = job.Duration(d) }
@@ -21,8 +21,8 @@ func TestOccurrencesOfAHold(t *testing.T) {
 		return func(s *job.Spec) { s.Missed = job.Missed{Policy: policy, Window: "1h"} }
 	}
 	const even, each = "*/2 * * * *", "* * * * *"
-	// The first occurrence is at 01:02. Just before 01:03 the clock is set ahead by six minutes, and the hold ends ten seconds
-	// past 01:09.
+	// The first occurrence is at 01:02. Just before 01:03 the clock is set ahead by six minutes, and the hold ends ten
+	// seconds past 01:09.
 	for _, tt := range []struct {
 		name, sched string
 		edit        func(*job.Spec)
@@ -80,8 +80,8 @@ func TestOccurrencesOfAHold(t *testing.T) {
 	}
 }
 
-// Closing the runs of a backup takes a while. What becomes due meanwhile came after the release, and runs when the hold is
-// over: the run that was in its way was one of another cluster.
+// Closing the runs of a backup takes a while. What becomes due meanwhile came after the release, and runs when the hold
+// is over: the run that was in its way was one of another cluster.
 func TestReleaseThatTakesLong(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -9,9 +9,9 @@ import (
 // loseBatch is how many open runs of a backup one command closes.
 const loseBatch = 1024
 
-// onHold is a turn in a restored cluster that is not released: nothing is looked for, so nothing is claimed or moved on. Once it is released,
-// the open runs of the backup are closed, piece by piece; the last piece ends the hold. All of that is committed state, so the next
-// leader goes on where this leader stopped. It says false when there is no hold.
+// onHold is a turn in a restored cluster that is not released: nothing is looked for, so nothing is claimed or moved
+// on. Once it is released, the open runs of the backup are closed, piece by piece; the last piece ends the hold. All of
+// that is committed state, so the next leader goes on where this leader stopped. It says false when there is no hold.
 func (l *loop) onHold() bool {
 	s := l.s
 	hold := s.st.Info().Hold

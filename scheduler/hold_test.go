@@ -34,7 +34,8 @@ func (w *world) release() int64 {
 
 func once(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// Nothing runs on hold; what was due before the release never runs, whatever its job's rules are; what comes after it does.
+// Nothing runs on hold; what was due before the release never runs, whatever its job's rules are; what comes after it
+// does.
 func TestHoldAndRelease(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -123,7 +124,8 @@ func TestReleasedOccurrenceStaysMissed(t *testing.T) {
 	})
 }
 
-// A release is committed, so a leader that falls in the middle of it leaves it to the next one, and an answer that got lost does no harm.
+// A release is committed, so a leader that falls in the middle of it leaves it to the next one, and an answer that got
+// lost does no harm.
 func TestReleaseSurvivesItsLeader(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -194,8 +196,8 @@ func TestReleaseSurvivesItsLeader(t *testing.T) {
 	})
 }
 
-// A worker that comes over from the cluster which the backup was taken from may have had a run there and be done with it: that it does not hold
-// it says nothing here, and it is not sent again.
+// A worker that comes over from the cluster which the backup was taken from may have had a run there and be done with
+// it: that it does not hold it says nothing here, and it is not sent again.
 func TestHoldSendsNothingAgain(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -64,8 +64,8 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	if !silent || !stamping || l.verifying {
 		return
 	}
-	// A leader that was cut off does not hear its workers either. It asks before it blames them, and not in this goroutine: the
-	// question may take as long as the trouble lasts.
+	// A leader that was cut off does not hear its workers either. It asks before it blames them, and not in this
+	// goroutine: the question may take as long as the trouble lasts.
 	l.verifying = true
 	s.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(l.ctx, verifyTimeout)
@@ -83,8 +83,8 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 }
 
 const (
-	// confirmShare is the part of a lease that may have passed since this node certainly led when it extends one. A worker counts two
-	// thirds of it, and the next leader, which cannot have been there before, the whole.
+	// confirmShare is the part of a lease that may have passed since this node certainly led when it extends one. A
+	// worker counts two thirds of it, and the next leader, which cannot have been there before, the whole.
 	confirmShare = 4
 	// confirmNow is for what must not have passed to another leader and back. It is shorter than any election.
 	confirmNow = 100 * time.Millisecond
@@ -108,8 +108,8 @@ func (s *Scheduler) leaseTime() time.Duration {
 	return s.o.TTL
 }
 
-// takeBackLocked looks at a worker that sends heartbeats but no longer asks for work: what it was given and never collected
-// goes to another one.
+// takeBackLocked looks at a worker that sends heartbeats but no longer asks for work: what it was given and never
+// collected goes to another one.
 func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 	if !x.registered || x.polling > 0 || mono-x.polled <= s.o.TTL {
 		return
@@ -168,7 +168,8 @@ func (s *Scheduler) removeLocked(x *session) {
 	kick(s.wake)
 }
 
-// takeAwayLocked plans to take a run from its worker. One whose result is on its way is left alone: that is about to close it.
+// takeAwayLocked plans to take a run from its worker. One whose result is on its way is left alone: that is about to
+// close it.
 func (s *Scheduler) takeAwayLocked(c *claim) {
 	switch {
 	case c.expiring || c.pending != nil:

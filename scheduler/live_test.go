@@ -31,8 +31,8 @@ func (w *world) minute() time.Time {
 
 const everyOther = "*/2 * * * * *"
 
-// A job every 2 s that takes 5 s has every third occurrence run, at its own time, also where a slot becomes free only when the run ends:
-// what was open at an occurrence's time counts, and not what is open when a slot is free.
+// A job every 2 s that takes 5 s has every third occurrence run, at its own time, also where a slot becomes free only
+// when the run ends: what was open at an occurrence's time counts, and not what is open when a slot is free.
 func TestSkipIsJudgedAtTheOccurrencesOwnTime(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		run(t, func(t *testing.T, w *world) {
@@ -53,7 +53,8 @@ func TestSkipIsJudgedAtTheOccurrencesOwnTime(t *testing.T) {
 	}
 }
 
-// The one slot is taken by another job until 7 s. The occurrence of 2 s waits for it, and those of 4 s and 6 s find it waiting.
+// The one slot is taken by another job until 7 s. The occurrence of 2 s waits for it, and those of 4 s and 6 s find it
+// waiting.
 func TestOccurrencesBehindOneThatWaitsForASlot(t *testing.T) {
 	for overlap, want := range map[string]struct {
 		starts  []int
@@ -137,7 +138,8 @@ func TestThousandsOfOccurrencesBehindOne(t *testing.T) {
 	}
 }
 
-// A backfill runs in the gaps of the live schedule: no occurrence is skipped because of it, and none waits for longer than one of its runs.
+// A backfill runs in the gaps of the live schedule: no occurrence is skipped because of it, and none waits for longer
+// than one of its runs.
 func TestBackfillLeavesTheLiveScheduleAlone(t *testing.T) {
 	for _, overlap := range []string{job.OverlapSkip, job.OverlapQueue, job.OverlapReplace} {
 		for _, slots := range []int{1, 4} {

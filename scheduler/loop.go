@@ -14,12 +14,12 @@ import (
 const (
 	tickEvery = time.Second
 	maxFlying = 4 // batches of one kind in flight
-	// worthwhile is how many items make a batch worth sending while another one is on its way: below it, waiting for that one
-	// costs a commit's time and saves an entry in the log.
+	// worthwhile is how many items make a batch worth sending while another one is on its way: below it, waiting for
+	// that one costs a commit's time and saves an entry in the log.
 	worthwhile = 256
 	maxBatch   = 1024
-	// pauseFirst and pauseLimit bound how long nothing is proposed after a proposal was refused (a leadership transfer, a full
-	// queue).
+	// pauseFirst and pauseLimit bound how long nothing is proposed after a proposal was refused (a leadership transfer,
+	// a full queue).
 	pauseFirst = 20 * time.Millisecond
 	pauseLimit = time.Second
 )

@@ -28,7 +28,8 @@ type class struct {
 	heap     []candidate // sessions with free slots in this round, least loaded first
 }
 
-// candidate is a session with its load when it was last looked at. Loads only grow within a round, so it is a lower bound.
+// candidate is a session with its load when it was last looked at. Loads only grow within a round, so it is a lower
+// bound.
 type candidate struct {
 	x    *session
 	busy int
@@ -40,7 +41,8 @@ func newClass(text string) *class {
 	return c
 }
 
-// queueTag is the worker tag that lists the queues a worker takes runs from, separated by commas; without it, all of them.
+// queueTag is the worker tag that lists the queues a worker takes runs from, separated by commas; without it, all of
+// them.
 const queueTag = "queue"
 
 func takesType(x *session, c *class) bool { return slices.Contains(x.types, c.typ) }
@@ -119,7 +121,8 @@ func (c *class) sift(i int) {
 	}
 }
 
-// least is the least loaded session with a free slot, nil if there is none. Other classes may have given it work meanwhile.
+// least is the least loaded session with a free slot, nil if there is none. Other classes may have given it work
+// meanwhile.
 func (c *class) least() *session {
 	for len(c.heap) > 0 {
 		top := &c.heap[0]
@@ -139,8 +142,8 @@ func (c *class) least() *session {
 	return nil
 }
 
-// next is the bucket of a lane whose turn it is, nil if none of them can run. A bucket that finds no free slot keeps what is left of
-// its share; a new round begins when no bucket that can run has any left.
+// next is the bucket of a lane whose turn it is, nil if none of them can run. A bucket that finds no free slot keeps
+// what is left of its share; a new round begins when no bucket that can run has any left.
 func (l *loop) next(n *lane) *bucket {
 	spent := false // a bucket without credit could run
 	for i := 0; i < len(n.ring); {
@@ -175,8 +178,8 @@ func (l *loop) next(n *lane) *bucket {
 	return l.next(n)
 }
 
-// match gives free slots to ready work, up to limit of it: the highest lane first, but of 64 slots each lower lane that has work
-// gets at least one; within a lane the buckets take turns. It is called with Scheduler.mu held.
+// match gives free slots to ready work, up to limit of it: the highest lane first, but of 64 slots each lower lane that
+// has work gets at least one; within a lane the buckets take turns. It is called with Scheduler.mu held.
 func (l *loop) match(limit int) []pick {
 	l.round++
 	l.relist()

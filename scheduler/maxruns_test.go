@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A pause, an edit or a delete that comes right after the claim of the last run finds a job that has nothing before it: there is no
-// occurrence that it could record.
+// A pause, an edit or a delete that comes right after the claim of the last run finds a job that has nothing before it:
+// there is no occurrence that it could record.
 func TestPauseAfterTheLastRunRecordsNothing(t *testing.T) {
 	for _, overlap := range []string{job.OverlapSkip, job.OverlapQueue, job.OverlapAllow, job.OverlapReplace} {
 		t.Run(overlap, func(t *testing.T) {

@@ -238,8 +238,8 @@ func TestJobEndsWithALastRunOfAnEarlierLeader(t *testing.T) {
 	})
 }
 
-// Whether a run of the job is open is decided in apply, after the occurrence was read: one by hand may have been on its way. The occurrence
-// that is skipped for it was to be the last run; it does not count, so another one must follow.
+// Whether a run of the job is open is decided in apply, after the occurrence was read: one by hand may have been on its
+// way. The occurrence that is skipped for it was to be the last run; it does not count, so another one must follow.
 func TestRunByHandDoesNotUseUpMaxRuns(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

@@ -10,9 +10,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// ownerOf is what the secret of a registration comes to. It is committed with every claim of the session, in eight bytes of the run's row,
-// so that the next leader can tell the process that has a run in hand from any other of that name without having heard of either. The
-// secret itself is in no log. Zero stands for none; the lowest bit says that it is the worker of a node.
+// ownerOf is what the secret of a registration comes to. It is committed with every claim of the session, in eight
+// bytes of the run's row, so that the next leader can tell the process that has a run in hand from any other of that
+// name without having heard of either. The secret itself is in no log. Zero stands for none; the lowest bit says that
+// it is the worker of a node.
 func ownerOf(r *job.Register) uint64 {
 	sum := sha256.Sum256([]byte("carillon worker\x00" + r.Worker + "\x00" + r.Secret))
 	owner := max(binary.BigEndian.Uint64(sum[:])&^ownedByNode, 2)
@@ -24,21 +25,23 @@ func ownerOf(r *job.Register) uint64 {
 
 const ownedByNode = 1
 
-// predecessor says that an inherited session was that of an earlier process of the registering worker's node, and that this process has ended.
-// The node is the whole cluster: what it has claimed it claimed in the directory that it has locked now. After a reboot, or where the
-// directory was put elsewhere, the secret is another one; waiting for the lease would only let a single node stand idle. With other
-// members this proves nothing: one of them may have gone on with a process that is cut off from this one.
+// predecessor says that an inherited session was that of an earlier process of the registering worker's node, and that
+// this process has ended. The node is the whole cluster: what it has claimed it claimed in the directory that it has
+// locked now. After a reboot, or where the directory was put elsewhere, the secret is another one; waiting for the
+// lease would only let a single node stand idle. With other members this proves nothing: one of them may have gone on
+// with a process that is cut off from this one.
 func predecessor(x *session, r *job.Register) bool {
 	return r.Sole && !x.registered && x.owner&ownedByNode != 0
 }
 
 // sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
 //
-// A session is there until its lease has ended or its worker has drained, and until then its runs may be under way. Only one living process
-// at a time has a secret: it is random, or sealed to a directory that the process has locked. So a new process with the secret of a
-// session proves that the one before it ended, and releases its runs at once, unless that one has a call open at this very moment: then
-// both live, whatever made them alike. Any other process of that name waits until the lease has ended; not the time since the last
-// heartbeat counts, but that the lease loop ended the session, which knows whether this leader listened at all.
+// A session is there until its lease has ended or its worker has drained, and until then its runs may be under way.
+// Only one living process at a time has a secret: it is random, or sealed to a directory that the process has locked.
+// So a new process with the secret of a session proves that the one before it ended, and releases its runs at once,
+// unless that one has a call open at this very moment: then both live, whatever made them alike. Any other process of
+// that name waits until the lease has ended; not the time since the last heartbeat counts, but that the lease loop
+// ended the session, which knows whether this leader listened at all.
 func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
 	if r.Incarnation>>incarnationBits > s.o.Term || isPull(r.Incarnation) {
 		return nil, job.Errorf(job.CodeStale, "register as a new process", "incarnation %d was not issued in this cluster's history", r.Incarnation)

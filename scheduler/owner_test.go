@@ -21,8 +21,8 @@ func (f *fakeWorker) mustBeRefused() {
 	}
 }
 
-// A rolling deployment with a fixed name meets a failover: the new process registers with the next leader before the old one does, which
-// goes on with its run.
+// A rolling deployment with a fixed name meets a failover: the new process registers with the next leader before the
+// old one does, which goes on with its run.
 func TestInheritedSessionIsAliveForItsOwnerOnly(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -67,8 +67,8 @@ func TestInheritedSessionEndsWithItsLease(t *testing.T) {
 	})
 }
 
-// The process that was killed over a failover and started again in its directory has the secret of the one before it: its runs are
-// released at once by a leader that never heard of that one.
+// The process that was killed over a failover and started again in its directory has the secret of the one before it:
+// its runs are released at once by a leader that never heard of that one.
 func TestSuccessorAfterAFailoverReleasesAtOnce(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -85,7 +85,8 @@ func TestSuccessorAfterAFailoverReleasesAtOnce(t *testing.T) {
 	})
 }
 
-// A process that has an open call lives, whatever its successor says: a machine that was resumed twice, say. Nothing is taken from it.
+// A process that has an open call lives, whatever its successor says: a machine that was resumed twice, say. Nothing is
+// taken from it.
 func TestOpenCallOfTheOldProcessKeepsItsRuns(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -119,8 +120,8 @@ func TestRefusalSaysWhereTheOtherWorkerIs(t *testing.T) {
 	})
 }
 
-// The leader stood still for longer than a lease. The heartbeats of its workers wait to be heard, and the first thing it hears is
-// a registration.
+// The leader stood still for longer than a lease. The heartbeats of its workers wait to be heard, and the first thing
+// it hears is a registration.
 func TestLateLeaderReleasesNothingToAStranger(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
@@ -138,8 +139,8 @@ func TestLateLeaderReleasesNothingToAStranger(t *testing.T) {
 	})
 }
 
-// A single node after a reboot has another secret. Nothing but its own earlier process can have had its runs, so it does not wait for the
-// lease. With other members, or over a worker that is no node's, it does.
+// A single node after a reboot has another secret. Nothing but its own earlier process can have had its runs, so it
+// does not wait for the lease. With other members, or over a worker that is no node's, it does.
 func TestTheOnlyNodeTakesOverAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name        string

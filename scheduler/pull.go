@@ -16,13 +16,15 @@ import (
 )
 
 const (
-	// pullFloor is what a poll waits at least: a poll that does not wait would be gone before anything is claimed for it.
+	// pullFloor is what a poll waits at least: a poll that does not wait would be gone before anything is claimed for
+	// it.
 	pullFloor = 100 * time.Millisecond
 	secretLen = 12
 )
 
-// pullSession is what a session of a pull worker has besides. Its worker may be a script that forgets: it is not asked for its whole
-// set, so each of its claims has a lease of its own, which a call that names the run extends. Everything is guarded by Scheduler.mu.
+// pullSession is what a session of a pull worker has besides. Its worker may be a script that forgets: it is not asked
+// for its whole set, so each of its claims has a lease of its own, which a call that names the run extends. Everything
+// is guarded by Scheduler.mu.
 type pullSession struct {
 	queue  string // empty: it comes from an earlier leader, and it is not known yet
 	secret string
@@ -36,8 +38,9 @@ type pullCall struct{ replaced bool }
 
 func isPull(incarnation uint64) bool { return incarnation&pullBit != 0 }
 
-// receipt is what the session string of an answer says: whose answer it was, and up to which fence it delivered. A worker that sends it
-// back has received that; what was delivered after it, it has not. The leader of another term can read it as well.
+// receipt is what the session string of an answer says: whose answer it was, and up to which fence it delivered. A
+// worker that sends it back has received that; what was delivered after it, it has not. The leader of another term can
+// read it as well.
 type receipt struct {
 	incarnation, fence uint64
 	secret, worker     string
@@ -68,7 +71,8 @@ func parseReceipt(s string) (r receipt, err error) {
 	return r, nil
 }
 
-// caller is the name that a call of a pull worker goes by, from what it says itself or from its session; empty if it says neither.
+// caller is the name that a call of a pull worker goes by, from what it says itself or from its session; empty if it
+// says neither.
 func caller(worker, session string) (string, receipt, error) {
 	if session == "" {
 		return worker, receipt{}, nil
@@ -80,8 +84,8 @@ func caller(worker, session string) (string, receipt, error) {
 	return r.worker, r, err
 }
 
-// PullPoll waits for runs of a queue. It offers as many slots as the poll has, and only while it waits; what is claimed for a
-// poll that is gone goes back unstarted.
+// PullPoll waits for runs of a queue. It offers as many slots as the poll has, and only while it waits; what is claimed
+// for a poll that is gone goes back unstarted.
 func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply, error) {
 	worker, seen, err := caller(q.Worker, q.Session)
 	if err != nil {
@@ -127,7 +131,8 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		}
 		var tick <-chan time.Time
 		if over || len(x.waiting) > 0 || len(x.sent) > 0 {
-			// It takes no more. What is being claimed for it at this moment is waited for a little, or it would have to go back.
+			// It takes no more. What is being claimed for it at this moment is waited for a little, or it would have to
+			// go back.
 			x.pull.room = 0
 			if settle.IsZero() {
 				settle = time.Now().Add(drainLimit)
@@ -217,7 +222,8 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 		}
 		s.received(x, seen)
 	} else {
-		// A session that is not known goes on under the name it had: should this answer be lost, the same receipt comes again.
+		// A session that is not known goes on under the name it had: should this answer be lost, the same receipt comes
+		// again.
 		key, secret := sessionKey{seen.worker, seen.incarnation}, seen.secret
 		if seen.incarnation == 0 || x != nil {
 			var err error
@@ -245,8 +251,8 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 	return x, nil
 }
 
-// newPullKeyLocked issues an incarnation, and a name to a worker that has none. Numbers are used again: only the fence of a claim
-// has to be unique.
+// newPullKeyLocked issues an incarnation, and a name to a worker that has none. Numbers are used again: only the fence
+// of a claim has to be unique.
 func (s *Scheduler) newPullKeyLocked(worker string) (sessionKey, error) {
 	if worker == "" {
 		worker = "pull-" + strings.ToLower(rand.Text()[:8])

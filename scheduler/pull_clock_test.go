@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A pull worker says nothing about the time. What it reports while the leader holds, because its clock jumped, is not recorded by
-// that clock.
+// A pull worker says nothing about the time. What it reports while the leader holds, because its clock jumped, is not
+// recorded by that clock.
 func TestPullResultDuringAHold(t *testing.T) {
 	for _, jump := range []time.Duration{2 * time.Minute, 26 * time.Hour, -2 * time.Minute, -26 * time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -31,7 +31,8 @@ func TestPullResultDuringAHold(t *testing.T) {
 	}
 }
 
-// A worker that stops a run at its timeout has reached it, whichever part of a millisecond anybody's clock was in when its leader changed.
+// A worker that stops a run at its timeout has reached it, whichever part of a millisecond anybody's clock was in when
+// its leader changed.
 func TestPullTimeoutUnderTheNextLeader(t *testing.T) {
 	for i := range 4 {
 		for j := range 4 {

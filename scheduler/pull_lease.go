@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// lookAtPullLocked looks at the leases of a pull worker's claims, and says whether one of them has ended. A loop that was late
-// extends them all.
+// lookAtPullLocked looks at the leases of a pull worker's claims, and says whether one of them has ended. A loop that
+// was late extends them all.
 func (s *Scheduler) lookAtPullLocked(x *session, mono time.Duration, late bool) (ended bool) {
 	for _, c := range x.claims {
 		switch {
@@ -28,8 +28,8 @@ func (c *claim) ended(mono time.Duration) bool {
 	return mono > c.until && c.pending == nil && !c.expiring
 }
 
-// endPullLeasesLocked takes back what a pull worker did not name for a TTL. What it held beyond the job's timeout has failed by that:
-// its worker was told with every heartbeat, or sent none.
+// endPullLeasesLocked takes back what a pull worker did not name for a TTL. What it held beyond the job's timeout has
+// failed by that: its worker was told with every heartbeat, or sent none.
 func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 	for _, c := range x.claims {
 		switch {
@@ -45,10 +45,11 @@ func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 	}
 }
 
-// inheritLocked gives the claims of a pull worker of an earlier leader a full lease. Their timeouts are those that they were given with, and
-// count from the claim: when it was delivered is not known.
+// inheritLocked gives the claims of a pull worker of an earlier leader a full lease. Their timeouts are those that they
+// were given with, and count from the claim: when it was delivered is not known.
 func (s *Scheduler) inheritLocked(x *session, mono time.Duration) {
-	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be believed.
+	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be
+	// believed.
 	wall := s.o.Clock.Now().Add(time.Millisecond - 1).UnixMilli()
 	for _, c := range x.claims {
 		c.until = mono + s.leaseTime()

@@ -38,7 +38,8 @@ func (s *Scheduler) PullHeartbeat(ctx context.Context, b job.PullBeat) (job.Pull
 	return job.PullAnswers{Lease: job.Duration(s.o.TTL), Runs: answers}, nil
 }
 
-// nameAllLocked answers for runs that a worker says it holds. vague are those that are not known here: the store may know why.
+// nameAllLocked answers for runs that a worker says it holds. vague are those that are not known here: the store may
+// know why.
 func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono time.Duration) (answers []job.PullAnswer, vague []int) {
 	for i, ref := range refs {
 		a, c := s.namedLocked(queue, worker, ref)
@@ -66,7 +67,8 @@ func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono
 	return answers, vague
 }
 
-// namedLocked finds the claim that a worker speaks of. Without one the answer is stale; it says why if that is known here.
+// namedLocked finds the claim that a worker speaks of. Without one the answer is stale; it says why if that is known
+// here.
 func (s *Scheduler) namedLocked(queue, worker string, ref job.PullRef) (job.PullAnswer, *claim) {
 	a := job.PullAnswer{PullRef: ref, Status: job.PullStale}
 	key, err := job.ParseRunKey(ref.RunID)
@@ -172,8 +174,8 @@ func pullResult(item *job.PullResult, failed bool) job.Result {
 	return r
 }
 
-// explain says why some answers are stale. A result that was committed before, under the same fence, is no reason to worry its
-// worker: it is ok, and repeated. want is what each was reported as; nil for a heartbeat.
+// explain says why some answers are stale. A result that was committed before, under the same fence, is no reason to
+// worry its worker: it is ok, and repeated. want is what each was reported as; nil for a heartbeat.
 func (s *Scheduler) explain(answers []job.PullAnswer, vague []int, want []job.Outcome) {
 	for len(vague) > 0 {
 		chunk := vague[:min(explainChunk, len(vague))]

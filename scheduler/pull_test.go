@@ -182,7 +182,8 @@ func TestPullStaleAnswersSayWhy(t *testing.T) {
 	})
 }
 
-// A worker of the other kind cannot be robbed by a caller that guesses a fence, nor can a pull worker's name keep it from registering.
+// A worker of the other kind cannot be robbed by a caller that guesses a fence, nor can a pull worker's name keep it
+// from registering.
 func TestPullWorkersAndOthersDoNotMeet(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -274,7 +275,8 @@ func TestPullAnswerThatWasLostIsDeliveredAgain(t *testing.T) {
 	})
 }
 
-// A client that hangs up is given nothing, and what was being claimed for it goes back without having used up an attempt.
+// A client that hangs up is given nothing, and what was being claimed for it goes back without having used up an
+// attempt.
 func TestPullHangUp(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

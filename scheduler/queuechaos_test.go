@@ -12,9 +12,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestQueueChaos changes limits, pauses and resumes queues while leaders come and go, proposals fail in every way and workers are lost.
-// After every single command the committed claims are counted anew: a queue never has more in hand than its limit, unless it had
-// before the limit was lowered, and nothing of a paused one is claimed. In the end everything has run.
+// TestQueueChaos changes limits, pauses and resumes queues while leaders come and go, proposals fail in every way and
+// workers are lost. After every single command the committed claims are counted anew: a queue never has more in hand
+// than its limit, unless it had before the limit was lowered, and nothing of a paused one is claimed. In the end
+// everything has run.
 func TestQueueChaos(t *testing.T) {
 	seeds := many(40, 4)
 	if testing.Short() {

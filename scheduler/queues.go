@@ -10,8 +10,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// jobQueue is a queue as the loop knows it. What is in hand is counted by the store, from committed claims alone, so that it does not matter
-// whose claims they are and which leader made them; only what is on its way through the log is counted here.
+// jobQueue is a queue as the loop knows it. What is in hand is counted by the store, from committed claims alone, so
+// that it does not matter whose claims they are and which leader made them; only what is on its way through the log is
+// counted here.
 type jobQueue struct {
 	name    string
 	use     store.QueueUse // at the last look
@@ -19,8 +20,8 @@ type jobQueue struct {
 	buckets []*bucket
 }
 
-// room says that one more run of the queue may be claimed. Between the commit of a claim and the news of it that claim counts twice: then
-// there seems to be less room than there is, never more.
+// room says that one more run of the queue may be claimed. Between the commit of a claim and the news of it that claim
+// counts twice: then there seems to be less room than there is, never more.
 func (n *jobQueue) room() bool {
 	return n == nil || mutant.On(mutant.IgnoreQueue) || !n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.flying < n.use.Concurrency)
 }
@@ -38,8 +39,8 @@ func (l *loop) queueOf(v *store.View, c *class) *jobQueue {
 	return n
 }
 
-// lookAtQueues takes over rows and counts, if any of them moved, and brings the buckets back that have room again. It happens in every turn,
-// and every commit makes the loop turn; anyway is by the second, whatever was announced.
+// lookAtQueues takes over rows and counts, if any of them moved, and brings the buckets back that have room again. It
+// happens in every turn, and every commit makes the loop turn; anyway is by the second, whatever was announced.
 func (l *loop) lookAtQueues(v *store.View, anyway bool) {
 	if moves := v.QueueMoves(); moves != l.moves || anyway {
 		l.moves = moves
@@ -66,8 +67,8 @@ func (l *loop) landed(p *pick, claimed bool) {
 	}
 	n.flying--
 	if claimed {
-		// It counts from here on, also if the store cannot be read; the next look, which must come even if nothing moves, says whether
-		// it was counted already.
+		// It counts from here on, also if the store cannot be read; the next look, which must come even if nothing
+		// moves, says whether it was counted already.
 		n.use.Claimed++
 		l.moves = neverMoved
 		return
@@ -87,7 +88,8 @@ func (l *loop) unclaimed(picks []pick) {
 	}
 }
 
-// queueReason says why no run of a queue is claimed, whatever workers there are; empty if that is not the queue's doing.
+// queueReason says why no run of a queue is claimed, whatever workers there are; empty if that is not the queue's
+// doing.
 func queueReason(q *store.QueueUse) string {
 	switch {
 	case q.Room():
@@ -116,8 +118,8 @@ func (s *Scheduler) QueueWorkers(name string) []string {
 // queuesNamed is how many queues an error names.
 const queuesNamed = 10
 
-// KnownQueue is nil for a queue that was declared or that a job uses, and otherwise an error with the code unknown_queue that names those
-// which exist. It costs a look into a map: every poll may ask.
+// KnownQueue is nil for a queue that was declared or that a job uses, and otherwise an error with the code
+// unknown_queue that names those which exist. It costs a look into a map: every poll may ask.
 func KnownQueue(st *store.Store, name string) error {
 	if q := st.Queue(name); q.Known() {
 		return nil

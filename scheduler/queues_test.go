@@ -101,7 +101,8 @@ func TestAQueueAtItsLimit(t *testing.T) {
 	}
 }
 
-// The limit is about the queue, not about a leadership: what workers had in hand before a failover counts, also if they never come back.
+// The limit is about the queue, not about a leadership: what workers had in hand before a failover counts, also if they
+// never come back.
 func TestALimitOutlivesTheLeader(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -135,7 +136,8 @@ func TestALimitOutlivesTheLeader(t *testing.T) {
 	})
 }
 
-// Claims that are on their way when their queue is paused are refused in apply, wait where they were, and run in order afterwards.
+// Claims that are on their way when their queue is paused are refused in apply, wait where they were, and run in order
+// afterwards.
 func TestAPauseOvertakesClaims(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		busy := 0

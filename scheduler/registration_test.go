@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// counting registers as a worker does that counts its registrations: the first answer says who leads, the second is a session. It returns
-// the second message too, for those who want to let it arrive once more.
+// counting registers as a worker does that counts its registrations: the first answer says who leads, the second is a
+// session. It returns the second message too, for those who want to let it arrive once more.
 func counting(t *testing.T, w *world, r job.Register) (job.Register, job.SessionRef) {
 	t.Helper()
 	r.Registration++
@@ -51,8 +51,9 @@ func mustPoll(t *testing.T, w *world, ref job.SessionRef, acked uint64, want ...
 
 func atMostOnce(s *job.Spec) { s.Overlap, s.Delivery = job.OverlapAllow, job.DeliverAtMostOnce }
 
-// A leader stood still, or the way to it was cut: a registration that its worker gave up long ago arrives after the one that took its place.
-// If it counted, assignments would be numbered from 1 again, and the worker would take the next one for one that it has.
+// A leader stood still, or the way to it was cut: a registration that its worker gave up long ago arrives after the one
+// that took its place. If it counted, assignments would be numbered from 1 again, and the worker would take the next
+// one for one that it has.
 func TestLateRegistrationDoesNotUndoALaterOne(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
@@ -108,8 +109,8 @@ func TestRegistrationAgainSendsAgain(t *testing.T) {
 	})
 }
 
-// The first registration of a process arrives a second time: it must not be taken for that of yet another process, which would release
-// what the worker holds. Nor may one of a process that has long been replaced.
+// The first registration of a process arrives a second time: it must not be taken for that of yet another process,
+// which would release what the worker holds. Nor may one of a process that has long been replaced.
 func TestLateRegistrationOfANewProcess(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
@@ -147,8 +148,9 @@ func TestLateRegistrationOfANewProcess(t *testing.T) {
 	})
 }
 
-// A registration was on its way for so long that another node leads when it arrives. What it says about what its worker holds is
-// old: by that, a run would not have been delivered that was, and could be given to another worker in spite of at_most_once.
+// A registration was on its way for so long that another node leads when it arrives. What it says about what its worker
+// holds is old: by that, a run would not have been delivered that was, and could be given to another worker in spite of
+// at_most_once.
 func TestRegistrationForAnotherLeader(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()

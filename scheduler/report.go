@@ -43,8 +43,8 @@ func (r *reportCall) answered(ack *job.Ack) {
 	}
 }
 
-// awaitLocked waits until everything in line for a call is answered, without the lock meanwhile. A caller that hangs up and the end of the
-// epoch end it early: call.acks has what was answered by then.
+// awaitLocked waits until everything in line for a call is answered, without the lock meanwhile. A caller that hangs up
+// and the end of the epoch end it early: call.acks has what was answered by then.
 func (s *Scheduler) awaitLocked(ctx context.Context, call *reportCall) {
 	call.answered(nil)
 	s.mu.Unlock()
@@ -177,7 +177,8 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 				def, ok, err := v.Definition(p.c.run.Job)
 				switch {
 				case err != nil:
-					// A definition that cannot be read has no retry rule. The default keeps the run alive until it is mended.
+					// A definition that cannot be read has no retry rule. The default keeps the run alive until it is
+					// mended.
 					s.log.Error("the definition of a failed run cannot be read; the default retry rule applies", "run", p.c.run, "error", err)
 					spec = &job.Spec{}
 					spec.Normalize()
@@ -211,8 +212,9 @@ func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 		r, cl := &p.result, p.c
 		c.Jobs[i], c.At[i], c.Origin[i], c.Fence[i] = uint64(cl.run.Job), cl.run.At, byte(cl.run.Origin), cl.fence
 		c.Result[i], c.Reason[i], c.RetryAt[i] = byte(p.end.result), byte(p.end.reason), p.end.retryAt
-		// The worker's clock is not ours: what it says is kept between the claim and now. While this leader holds, its own clock may be
-		// hours off, and the worker's is the better witness; without it, nothing ends before it was claimed.
+		// The worker's clock is not ours: what it says is kept between the claim and now. While this leader holds, its
+		// own clock may be hours off, and the worker's is the better witness; without it, nothing ends before it was
+		// claimed.
 		now := h.Now
 		if !trusted {
 			now = max(now, int64(r.FinishedAt), cl.claimedAt)

@@ -1,6 +1,6 @@
-// Package scheduler is what only the leader does: it watches the due index, gives runs to workers through claims that are
-// committed before anybody is told, keeps the workers' sessions and leases, and decides what becomes of occurrences that
-// fell into an outage.
+// Package scheduler is what only the leader does: it watches the due index, gives runs to workers through claims that
+// are committed before anybody is told, keeps the workers' sessions and leases, and decides what becomes of occurrences
+// that fell into an outage.
 //
 // One leadership is one Scheduler. DESIGN.md says how it works and why.
 package scheduler
@@ -19,23 +19,26 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ErrNotApplied means that a command certainly was not and will not be applied. Any other error of a proposal leaves that open.
+// ErrNotApplied means that a command certainly was not and will not be applied. Any other error of a proposal leaves
+// that open.
 var ErrNotApplied = errors.New("the command was not applied")
 
 // Proposer enters commands into the log.
 type Proposer interface {
-	// Propose encodes and enqueues; it does not wait for the commit. The order of one goroutine's calls is the order in the log.
+	// Propose encodes and enqueues; it does not wait for the commit. The order of one goroutine's calls is the order in
+	// the log.
 	Propose(cmd any) Future
 	// VerifyLeader asks a quorum whether this node still leads.
 	VerifyLeader(ctx context.Context) error
-	// Confirm says whether this node led at a moment not longer ago than age. It costs nothing while commands are applied soon.
+	// Confirm says whether this node led at a moment not longer ago than age. It costs nothing while commands are
+	// applied soon.
 	Confirm(ctx context.Context, age time.Duration) error
 }
 
 // Future is a command on its way. Every future resolves: after the end of a leadership with an error at the latest.
 type Future interface {
-	// Wait returns the reply, or an error: one that wraps ErrNotApplied if the command certainly has no effect, any other if
-	// it may have.
+	// Wait returns the reply, or an error: one that wraps ErrNotApplied if the command certainly has no effect, any
+	// other if it may have.
 	Wait() (*fsm.Reply, error)
 }
 
@@ -50,19 +53,19 @@ type Options struct {
 
 	TTL     time.Duration // of a session's lease; 0: 30 s
 	HoldFor time.Duration // how long a clock must be steady after a jump; 0: 10 s
-	// Skew, if set, is how far this node's clock is from the majority's, once that is known. Until then the leader does not begin to
-	// stamp; above MaxSkew it holds. It must not block.
+	// Skew, if set, is how far this node's clock is from the majority's, once that is known. Until then the leader does
+	// not begin to stamp; above MaxSkew it holds. It must not block.
 	Skew func() (d time.Duration, known bool)
 
-	// Standing, if set, says whether a node is a member of the cluster, whose worker may have a session. One that was removed is leaving: it
-	// finishes what it has in hand and gets nothing more. It may read the state.
+	// Standing, if set, says whether a node is a member of the cluster, whose worker may have a session. One that was
+	// removed is leaving: it finishes what it has in hand and gets nothing more. It may read the state.
 	Standing func(worker string, n job.NodeRef) (leaving bool, err error)
 
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never
 
-	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed. What is due is
-	// still found at its time.
+	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as
+	// designed. What is due is still found at its time.
 	Pace int
 
 	noEvents bool // tests: as if the store never told us of a change
@@ -160,8 +163,8 @@ func (s *Scheduler) maxSleep() time.Duration { return tickEvery * time.Duration(
 // Term is the term of this leadership.
 func (s *Scheduler) Term() uint64 { return s.o.Term }
 
-// Run takes over and serves until ctx ends. The caller has passed a barrier: the store holds everything that was committed before
-// this leadership. When it returns, every goroutine of this leadership has ended.
+// Run takes over and serves until ctx ends. The caller has passed a barrier: the store holds everything that was
+// committed before this leadership. When it returns, every goroutine of this leadership has ended.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.o.noEvents {
 		defer s.st.Listen(s.feed.changed)()
@@ -217,8 +220,8 @@ func kick(c chan struct{}) {
 	}
 }
 
-// submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is known. It is
-// called from goroutines of the epoch only, so the epoch's end waits for it.
+// submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is
+// known. It is called from goroutines of the epoch only, so the epoch's end waits for it.
 func (s *Scheduler) submit(cmd any, then func(*fsm.Reply, error)) {
 	f := s.o.Proposer.Propose(cmd)
 	s.wg.Go(func() {
@@ -264,8 +267,8 @@ func notReady(why string) error {
 	return job.Errorf(job.CodeNotReady, "try again in a moment", "%s", why)
 }
 
-// Propose enters a command of the API into the log and waits for its reply. Workers that have runs in hand which it cancels
-// are told.
+// Propose enters a command of the API into the log and waits for its reply. Workers that have runs in hand which it
+// cancels are told.
 func (s *Scheduler) Propose(ctx context.Context, cmd any) (*fsm.Reply, error) {
 	if !s.begin() {
 		return nil, job.Errorf(job.CodeNoLeader, "try again in a moment", "this node no longer leads; nothing was changed")

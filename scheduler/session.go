@@ -38,13 +38,13 @@ type session struct {
 	forked    string              // which two processes speak as this one; "" as long as it is one
 
 	claims map[uint64]*claim // by fence: every claim whose result is not committed
-	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what the
-	// worker does not offer although we would count it as free (it drains, or limits itself).
+	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what
+	// the worker does not offer although we would count it as free (it drains, or limits itself).
 	open, reserved, withheld int
 	// resending counts claims of an earlier leader whose assignments are being read from the store, to be sent again.
 	resending int
-	// draining: it asked for its last time. What frees up by results that are being committed is no offer, and neither is a heartbeat that
-	// was overtaken by that.
+	// draining: it asked for its last time. What frees up by results that are being committed is no offer, and neither
+	// is a heartbeat that was overtaken by that.
 	draining bool
 
 	waiting []*claim // assignments that were in no answer yet, in order
@@ -105,8 +105,8 @@ func (x *session) free() int {
 // drained says whether the worker is about to exit, or has, and nothing can come of it any more: its name is free.
 func (x *session) drained() bool { return x.draining && len(x.claims) == 0 && x.reserved == 0 }
 
-// expects says whether there may soon be assignments for a worker that asks for its last time: claims on their way through the log, or those of
-// an earlier leader.
+// expects says whether there may soon be assignments for a worker that asks for its last time: claims on their way
+// through the log, or those of an earlier leader.
 func (x *session) expects() bool { return x.reserved > 0 || x.resending > 0 }
 
 // busy is what the matcher compares.
@@ -161,8 +161,8 @@ func without(list []*claim, c *claim) []*claim {
 	return list
 }
 
-// acknowledge notes that the worker has every assignment up to a number. A number that was never sent is not believed: it comes
-// from a call of an earlier registration.
+// acknowledge notes that the worker has every assignment up to a number. A number that was never sent is not believed:
+// it comes from a call of an earlier registration.
 func (x *session) acknowledge(n uint64) uint64 {
 	if n > x.number {
 		return 0
@@ -177,8 +177,8 @@ func (x *session) acknowledge(n uint64) uint64 {
 	return n
 }
 
-// offer notes how many free slots the worker says it has. What it has not received yet it does not count, and results that we
-// have not acknowledged it still does.
+// offer notes how many free slots the worker says it has. What it has not received yet it does not count, and results
+// that we have not acknowledged it still does.
 func (x *session) offer(free int) {
 	mine := x.slots - (len(x.claims) - len(x.waiting) - len(x.sent))
 	x.withheld = max(0, mine-max(free, 0))
@@ -189,8 +189,8 @@ const (
 	maxPollBytes       = 1 << 20
 )
 
-// collect is what a poll is answered with: first what was sent before and is not acknowledged, then what is new. Numbers are given
-// at the first sending, so that they have no gaps whatever becomes of an assignment that waits.
+// collect is what a poll is answered with: first what was sent before and is not acknowledged, then what is new.
+// Numbers are given at the first sending, so that they have no gaps whatever becomes of an assignment that waits.
 func (x *session) collect(acked uint64) job.PollReply {
 	var out job.PollReply
 	size := 0
@@ -223,8 +223,8 @@ func (x *session) collect(acked uint64) job.PollReply {
 	return out
 }
 
-// cancels are the attempts that are to stop. A poll names each once, or it would return at once for ever; every heartbeat names
-// them all until they are closed.
+// cancels are the attempts that are to stop. A poll names each once, or it would return at once for ever; every
+// heartbeat names them all until they are closed.
 func (x *session) cancels(all bool) []uint64 {
 	if x.canceling == 0 {
 		return nil

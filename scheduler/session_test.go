@@ -283,7 +283,8 @@ func TestHeartbeatRacingWithAnAssignmentNeverReleases(t *testing.T) {
 	})
 }
 
-// A worker whose poll loop died goes on sending heartbeats. What it was given and never collected must not wait for it for ever.
+// A worker whose poll loop died goes on sending heartbeats. What it was given and never collected must not wait for it
+// for ever.
 func TestRunsThatAWorkerDoesNotCollectGoToAnother(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()

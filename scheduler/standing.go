@@ -2,8 +2,8 @@ package scheduler
 
 import "github.com/carillon-scheduler/carillon/job"
 
-// standing judges a registration: the worker of a node has a session only while the node is a member, or to finish what it has in hand when
-// it was removed.
+// standing judges a registration: the worker of a node has a session only while the node is a member, or to finish what
+// it has in hand when it was removed.
 func (s *Scheduler) standing(r *job.Register) (leaving bool, err error) {
 	if r.Node == nil || s.o.Standing == nil {
 		return false, nil

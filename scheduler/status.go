@@ -94,8 +94,8 @@ func (s *Scheduler) WaitReason(id job.ID) string {
 	return why
 }
 
-// ClassReason says why runs of a class (job.Spec.Class) that are due would not be claimed now, empty if they would. Of the view it only
-// asks for the queue.
+// ClassReason says why runs of a class (job.Spec.Class) that are due would not be claimed now, empty if they would. Of
+// the view it only asks for the queue.
 func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	if why := s.stamp.holding(); why != "" {
 		return why
@@ -125,7 +125,8 @@ func (s *Scheduler) NoWorker(text string) string {
 	return why
 }
 
-// takers looks for workers that take runs of a class: why there is none, whether one has a free slot, and whether one is busy.
+// takers looks for workers that take runs of a class: why there is none, whether one has a free slot, and whether one
+// is busy.
 func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

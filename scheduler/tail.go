@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// tailLease is how long output is asked for after it was last read, tailAgain after how long a worker that sends none is asked
-	// again: its poll's answer may have been lost.
+	// tailLease is how long output is asked for after it was last read, tailAgain after how long a worker that sends
+	// none is asked again: its poll's answer may have been lost.
 	tailLease = 15 * time.Second
 	tailAgain = 2 * time.Second
 	maxTail   = 64 << 10
@@ -17,7 +17,8 @@ const (
 	maxTails = 256
 )
 
-// tailing is the output of a running attempt that is watched. It is in the leader's memory only, and goes when it is not read any more.
+// tailing is the output of a running attempt that is watched. It is in the leader's memory only, and goes when it is
+// not read any more.
 type tailing struct {
 	until, asked time.Duration // Clock.Mono
 	begin        int64         // of data, in the output
@@ -25,8 +26,8 @@ type tailing struct {
 	changed      chan struct{} // closed, and replaced, when there is more
 }
 
-// Tail is the output of a running attempt from an offset on. It waits for more as long as ctx lasts; found is false if the worker has no
-// such attempt any more.
+// Tail is the output of a running attempt from an offset on. It waits for more as long as ctx lasts; found is false if
+// the worker has no such attempt any more.
 func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence uint64, after int64) (out job.Output, found bool, err error) {
 	for {
 		s.mu.Lock()

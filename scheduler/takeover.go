@@ -17,8 +17,8 @@ const (
 	sayAfter = time.Second
 )
 
-// takeover commits the first stamp of this leadership, which records the outage before it, and makes a session in waiting of
-// every worker that has runs in hand. Calls are answered after it.
+// takeover commits the first stamp of this leadership, which records the outage before it, and makes a session in
+// waiting of every worker that has runs in hand. Calls are answered after it.
 func (s *Scheduler) takeover(ctx context.Context) error {
 	if err := s.firstStamp(ctx); err != nil {
 		return err

@@ -19,7 +19,8 @@ func (w *world) edit(id job.ID, change func(*job.Spec)) {
 	}
 }
 
-// The timeout of an attempt is the one that it was started with, under the leader that saw the edit and under the next one.
+// The timeout of an attempt is the one that it was started with, under the leader that saw the edit and under the next
+// one.
 func TestAnEditOfTheTimeoutDoesNotReachARunningPull(t *testing.T) {
 	for _, change := range []bool{false, true} {
 		run(t, func(t *testing.T, w *world) {
@@ -41,7 +42,8 @@ func TestAnEditOfTheTimeoutDoesNotReachARunningPull(t *testing.T) {
 	}
 }
 
-// The other way round: a worker that stops at the timeout it was given has reached it, though the job has a longer one by now.
+// The other way round: a worker that stops at the timeout it was given has reached it, though the job has a longer one
+// by now.
 func TestALongerTimeoutDoesNotReachARunningPull(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -58,8 +60,8 @@ func TestALongerTimeoutDoesNotReachARunningPull(t *testing.T) {
 	})
 }
 
-// What a worker was never told of is not sent to it by the next leader with what an edit made of the job: one fence would stand for two
-// payloads. It goes back without having used an attempt, and is claimed from the new definition.
+// What a worker was never told of is not sent to it by the next leader with what an edit made of the job: one fence
+// would stand for two payloads. It goes back without having used an attempt, and is claimed from the new definition.
 func TestAnUndeliveredClaimIsMadeAnewAfterAnEdit(t *testing.T) {
 	body := func(s *job.Spec) { s.Payload = []byte(`{"url":"http://target.example/new"}`) }
 	t.Run("session", func(t *testing.T) {
@@ -105,7 +107,8 @@ func TestAnUndeliveredClaimIsMadeAnewAfterAnEdit(t *testing.T) {
 	})
 }
 
-// A pull run whose leader changed has a duration all the same: it began with its claim at the latest as far as the new leader knows.
+// A pull run whose leader changed has a duration all the same: it began with its claim at the latest as far as the new
+// leader knows.
 func TestAPullCompletedAfterALeaderChangeHasItsStart(t *testing.T) {
 	for _, beat := range []bool{false, true} {
 		run(t, func(t *testing.T, w *world) {

@@ -12,18 +12,20 @@ import (
 const (
 	// incarnationBits follow the term in an incarnation, so that numbers grow over leaderships.
 	incarnationBits = 20
-	// pullBit is set in the incarnations of pull sessions, so that the next leader knows whose claims have leases of their own.
+	// pullBit is set in the incarnations of pull sessions, so that the next leader knows whose claims have leases of
+	// their own.
 	pullBit     = 1 << (incarnationBits - 1)
 	maxPollWait = time.Minute
 	maxSlots    = 1 << 20
 	maxWhere    = 1 << 10
-	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the log, and
-	// drainLimit how long.
+	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the
+	// log, and drainLimit how long.
 	drainTick  = 5 * time.Millisecond
 	drainLimit = 500 * time.Millisecond
 )
 
-// Register opens a session: of a new process (Incarnation 0), or of one that comes from another leader or lost its session.
+// Register opens a session: of a new process (Incarnation 0), or of one that comes from another leader or lost its
+// session.
 func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, error) {
 	if err := checkRegister(&r); err != nil {
 		return job.Session{}, err
@@ -44,7 +46,8 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	}
 	answer := job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: s.o.Term, Registration: r.Registration}, TTL: job.Duration(s.o.TTL)}
 	if r.Registration != 0 && (r.Term != s.o.Term || r.Incarnation == 0) {
-		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed since.
+		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed
+		// since.
 		answer.Again = true
 		if r.Incarnation == 0 {
 			var err error
@@ -106,8 +109,9 @@ func checkRegister(r *job.Register) error {
 	return nil
 }
 
-// adoptLocked goes on with a session whose worker comes with what it holds. A worker's set is every assignment it received and
-// has no acknowledged result of, so what it does not hold it never received: that is sent again, same claim, same fence.
+// adoptLocked goes on with a session whose worker comes with what it holds. A worker's set is every assignment it
+// received and has no acknowledged result of, so what it does not hold it never received: that is sent again, same
+// claim, same fence.
 func (s *Scheduler) adoptLocked(x *session, held []job.Held) {
 	has := make(map[uint64]bool, len(held))
 	for _, h := range held {
@@ -163,8 +167,8 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				if err != nil || !ok || row.Fence != c.fence {
 					continue
 				}
-				// An edit since the claim would make another payload of the same fence. Its worker was told of neither, so the run goes back
-				// and is claimed anew.
+				// An edit since the claim would make another payload of the same fence. Its worker was told of neither,
+				// so the run goes back and is claimed anew.
 				if def, ok, err := v.Definition(c.run.Job); err == nil && ok && (def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
 					out[i] = assignment(s.o.Term, c, row.Key, &def.Spec)
 				}
@@ -213,8 +217,8 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 	wait := min(max(time.Duration(p.Wait), 0), maxPollWait*time.Duration(s.o.Pace))
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	// A worker that has no capacity and does not wait for any is about to leave. It must not miss what is being claimed for it at this
-	// moment: that would stay with it, unknown, until its lease ends.
+	// A worker that has no capacity and does not wait for any is about to leave. It must not miss what is being claimed
+	// for it at this moment: that would stay with it, unknown, until its lease ends.
 	last := p.Free <= 0 && wait == 0
 	began := time.Now()
 	var polling *session
@@ -319,8 +323,8 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 		}
 	}
 	for _, c := range x.claims {
-		// What the worker had not received when it sent this cannot be missing from it, and a result that is on its way may have
-		// crossed it. A run is given up only if a worker twice in a row does not know of it.
+		// What the worker had not received when it sent this cannot be missing from it, and a result that is on its way
+		// may have crossed it. A run is given up only if a worker twice in a row does not know of it.
 		if c.beat == x.beats || c.pending != nil || (c.unsent || c.number > acked) && !mutant.On(mutant.RacingBeat) {
 			c.absent = 0
 			continue

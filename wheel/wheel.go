@@ -1,7 +1,8 @@
-// Package wheel is a timing wheel: it holds the times, to the millisecond, at which something is due within the next minutes, and gives them
-// out in order as time is advanced.
+// Package wheel is a timing wheel: it holds the times, to the millisecond, at which something is due within the next
+// minutes, and gives them out in order as time is advanced.
 //
-// It is a pure data structure: it reads no clock, starts no goroutine and does no I/O. DESIGN.md says why it looks the way it does.
+// It is a pure data structure: it reads no clock, starts no goroutine and does no I/O. DESIGN.md says why it looks the
+// way it does.
 package wheel
 
 import (
@@ -23,9 +24,9 @@ type Wheel struct {
 	len  int
 	late []int64 // what was due when it was added
 
-	// A slot is a bit, and stands for one of the times after now that are equal to its number modulo Span: there is one such time within
-	// Span. A bit of a level above says that a word of the level below is not zero, so the next slot is found in a few steps however
-	// empty the wheel is.
+	// A slot is a bit, and stands for one of the times after now that are equal to its number modulo Span: there is one
+	// such time within Span. A bit of a level above says that a word of the level below is not zero, so the next slot
+	// is found in a few steps however empty the wheel is.
 	slots [Span / 64]uint64
 	sum1  [Span / 64 / 64]uint64
 	sum2  [Span / 64 / 64 / 64]uint64
@@ -40,8 +41,8 @@ func (w *Wheel) Len() int { return w.len + len(w.late) }
 // Reset drops everything and sets the time, which may go backwards here and only here.
 func (w *Wheel) Reset(now int64) { *w = Wheel{now: now} }
 
-// Add puts a time into the wheel. One that is there already stays there once. What is due (at <= now) is given out by the next Advance. It
-// says false for a time that is Span or more ahead, which the wheel cannot hold.
+// Add puts a time into the wheel. One that is there already stays there once. What is due (at <= now) is given out by
+// the next Advance. It says false for a time that is Span or more ahead, which the wheel cannot hold.
 func (w *Wheel) Add(at int64) bool {
 	switch {
 	case at <= w.now:
@@ -63,8 +64,8 @@ func (w *Wheel) Add(at int64) bool {
 	return true
 }
 
-// Advance moves the time to now and calls fn for every time in the wheel up to it, once and in order. A now before the wheel's time does
-// nothing. fn must not use the wheel.
+// Advance moves the time to now and calls fn for every time in the wheel up to it, once and in order. A now before the
+// wheel's time does nothing. fn must not use the wheel.
 func (w *Wheel) Advance(now int64, fn func(at int64)) {
 	if now < w.now {
 		return

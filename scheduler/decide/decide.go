@@ -1,5 +1,6 @@
-// Package decide applies a job's rules to an occurrence whose time has come: it is claimed, or it is missed, expired, forbidden by a calendar,
-// replaced or skipped, with a record that says so. It is pure: every leader decides the same from the same committed state.
+// Package decide applies a job's rules to an occurrence whose time has come: it is claimed, or it is missed, expired,
+// forbidden by a calendar, replaced or skipped, with a record that says so. It is pure: every leader decides the same
+// from the same committed state.
 package decide
 
 import (
@@ -39,7 +40,8 @@ type Occurrence struct {
 // Decision is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
 type Decision struct {
 	Claim bool
-	// Next is what follows. With Last it follows only if the overlap policy skips the run that is claimed: if it counts, it is the last one.
+	// Next is what follows. With Last it follows only if the overlap policy skips the run that is claimed: if it
+	// counts, it is the last one.
 	Next fsm.When
 	Last bool
 	Due  bool    // Next is due as well, and has to be looked at by itself
@@ -58,8 +60,8 @@ func (f *Decision) Flags() (b byte) {
 	return b
 }
 
-// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible, missed windows (a
-// one-off that was created too late counts as missed), deadline, blackouts.
+// decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible,
+// missed windows (a one-off that was created too late counts as missed), deadline, blackouts.
 func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 	if o.Spec.MaxRuns > 0 && int64(o.Runs) >= int64(o.Spec.MaxRuns) {
 		return Decision{} // nothing follows the last run
@@ -109,17 +111,17 @@ func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 // follow is what comes after last if this occurrence becomes a run.
 func (o *Occurrence) follow(last int64) (f Decision) {
 	if f.Next = NextAfter(o.Spec, o.Sched, o.Runs+1, last); f.Next.At == 0 {
-		// Apply may skip it, because of a run that is not known here, and a skipped occurrence does not count towards max_runs: there must
-		// be a next one then. The claim names it, and that it follows only then.
+		// Apply may skip it, because of a run that is not known here, and a skipped occurrence does not count towards
+		// max_runs: there must be a next one then. The claim names it, and that it follows only then.
 		f.Next = NextAfter(o.Spec, o.Sched, o.Runs, last)
 		f.Last = f.Next.At != 0
 	}
 	return f
 }
 
-// lastDue is the last occurrence up to a time, from this one on, about which the same is decided under an overlap policy: between them
-// is none that is missed or that a calendar forbids, because those are judged by that first. What fell into an outage and is
-// within the grace is late, not missed.
+// lastDue is the last occurrence up to a time, from this one on, about which the same is decided under an overlap
+// policy: between them is none that is missed or that a calendar forbids, because those are judged by that first. What
+// fell into an outage and is within the grace is late, not missed.
 func (o *Occurrence) lastDue(until int64, outages []store.Outage) int64 {
 	for _, w := range outages {
 		if w.From >= o.Ready && w.From < until && o.missesIn(w) {
@@ -150,8 +152,8 @@ func (o *Occurrence) next(at int64) int64 {
 	return t.UnixMilli()
 }
 
-// missesIn says that the first occurrence after the beginning of an outage is missed in it. If that one is not, no later one
-// is.
+// missesIn says that the first occurrence after the beginning of an outage is missed in it. If that one is not, no
+// later one is.
 func (o *Occurrence) missesIn(w store.Outage) bool {
 	first := *o
 	if first.At = o.next(w.From - o.delay()); first.At == 0 {
@@ -162,8 +164,9 @@ func (o *Occurrence) missesIn(w store.Outage) bool {
 	return ok
 }
 
-// Admission is what is proposed for an occurrence that finds a run of its job open: what follows if it waits for that one, and up to which
-// one none runs, with what follows then, if it is skipped. until is how long the job was busy, or the time of looking if it still is.
+// Admission is what is proposed for an occurrence that finds a run of its job open: what follows if it waits for that
+// one, and up to which one none runs, with what follows then, if it is skipped. until is how long the job was busy, or
+// the time of looking if it still is.
 func (o *Occurrence) Admission(until int64, outages []store.Outage) (wait, skip Decision) {
 	if _, ok := o.missedIn(outages); ok {
 		// The missed rule would have it run, and the overlap policy may not: then it is missed as those before it are.
@@ -182,20 +185,21 @@ func (o *Occurrence) deadline() int64 {
 	return d
 }
 
-// expired says that an occurrence may no longer start. That does not count from when it is ready: a one-off that was paused over its time is
-// ready at its resume.
+// expired says that an occurrence may no longer start. That does not count from when it is ready: a one-off that was
+// paused over its time is ready at its resume.
 func (o *Occurrence) expired(at, now int64) bool {
 	d := o.deadline()
 	return d > 0 && now > at+o.delay()+d
 }
 
-// restored says that the cluster which the backup was taken from may have run this occurrence: it is of a job that was there before the
-// release, and its nominal time had come by then. No rule of the job counts against that. Jitter does not either, because an edit in the
-// other cluster may have taken it away; nor an edit after the release, which may have been about something else.
+// restored says that the cluster which the backup was taken from may have run this occurrence: it is of a job that was
+// there before the release, and its nominal time had come by then. No rule of the job counts against that. Jitter does
+// not either, because an edit in the other cluster may have taken it away; nor an edit after the release, which may
+// have been about something else.
 func (o *Occurrence) restored() bool { return o.At <= o.Released && o.Created < o.Released }
 
-// bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an edit moves into
-// the past is the edit's business: an edit of something else must not make a backlog missed.
+// bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an
+// edit moves into the past is the edit's business: an edit of something else must not make a backlog missed.
 func (o *Occurrence) bornLate() bool {
 	return o.Sched.Kind() == schedule.Instant && o.Created-o.At-o.delay() > time.Duration(o.Spec.Missed.Grace).Milliseconds()
 }
@@ -234,8 +238,8 @@ func (o *Occurrence) gap(last int64, status job.RunStatus, reason job.Reason) fs
 	return fsm.Gap{First: o.At, Last: last, Count: int64(n) + 1, AtLeast: more, Status: status, Reason: reason}
 }
 
-// missedIn is the outage that this occurrence was missed in. Waiting for a slot or a worker is backlog, and backlog is never
-// missed: only what was due while no node led, and was older than the job's grace when one did again.
+// missedIn is the outage that this occurrence was missed in. Waiting for a slot or a worker is backlog, and backlog is
+// never missed: only what was due while no node led, and was older than the job's grace when one did again.
 func (o *Occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 	grace := time.Duration(o.Spec.Missed.Grace).Milliseconds()
 	for _, w := range outages {
@@ -250,8 +254,8 @@ func (o *Occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 	return store.Outage{}, false
 }
 
-// missed applies the missed rule. Everything is measured at the end of the outage, not at the time of looking, so that backlog
-// after the takeover changes nothing.
+// missed applies the missed rule. Everything is measured at the end of the outage, not at the time of looking, so that
+// backlog after the takeover changes nothing.
 func (o *Occurrence) missed(w store.Outage, now int64) Decision {
 	if mutant.On(mutant.DropCatchup) {
 		return o.past(o.prev(w.To-o.delay()), job.RunMissed, job.ReasonOutage)
@@ -285,8 +289,8 @@ func (o *Occurrence) missed(w store.Outage, now int64) Decision {
 	return o.past(last, job.RunMissed, job.ReasonOutage)
 }
 
-// runAll puts up the runs from first to last. What has expired or is in a blackout, and what is too much for one command, is looked at again by
-// itself: the answer is the same, because it is counted from the end of the outage.
+// runAll puts up the runs from first to last. What has expired or is in a blackout, and what is too much for one
+// command, is looked at again by itself: the answer is the same, because it is counted from the end of the outage.
 func (o *Occurrence) runAll(first, last, now int64) Decision {
 	f := Decision{Gap: o.gapBefore(first)}
 	at := first
@@ -358,8 +362,8 @@ func Decide(o *Occurrence, now int64, outages []store.Outage) (f Decision, bad s
 	return decide(o, now, outages), ""
 }
 
-// Expiry is when a run that is open already (manual, backfill, released from waiting) may no longer start for the first time;
-// 0 if it always may.
+// Expiry is when a run that is open already (manual, backfill, released from waiting) may no longer start for the first
+// time; 0 if it always may.
 func Expiry(spec *job.Spec, delay time.Duration, k store.DueKey, attempts uint16) int64 {
 	d := time.Duration(spec.Deadline)
 	if d <= 0 || attempts > 0 || k.Kind != store.KindExtra {

@@ -213,8 +213,8 @@ func TestMissedRule(t *testing.T) {
 	}
 }
 
-// A Decision that moves an occurrence is followed by a second look; it must end in a claim or at a time after the outage, and a
-// second failover in between must not change it.
+// A Decision that moves an occurrence is followed by a second look; it must end in a claim or at a time after the
+// outage, and a second failover in between must not change it.
 func TestMissedRuleEndsAndSurvivesASecondFailover(t *testing.T) {
 	first := store.Outage{From: hm("10:00"), To: hm("12:00:30")}
 	both := []store.Outage{first, {From: hm("12:00:40"), To: hm("12:20")}}

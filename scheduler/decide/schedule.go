@@ -17,8 +17,8 @@ func Compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
 	})
 }
 
-// NextAfter is the first occurrence after a nominal time, for a job that has run runs times. The zero When means that there is
-// none: the schedule has ended, or max_runs is reached.
+// NextAfter is the first occurrence after a nominal time, for a job that has run runs times. The zero When means that
+// there is none: the schedule has ended, or max_runs is reached.
 func NextAfter(spec *job.Spec, sched *schedule.Schedule, runs uint32, after int64) fsm.When {
 	if spec.MaxRuns > 0 && int64(runs) >= int64(spec.MaxRuns) {
 		return fsm.When{}
