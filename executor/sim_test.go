@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// sim is a small cluster: it claims runs for workers, expires silent ones and changes its leader, as design §6 says. The network
+// sim is a small cluster: it claims runs for workers, expires silent ones and changes its leader. The network
 // between it and the workers loses, delays and repeats. What it checks is what the worker owes:
 //   - an attempt starts only while its claim is live, and no two attempts of a run at a time;
 //   - a fence is started at most once;

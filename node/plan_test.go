@@ -154,7 +154,7 @@ func TestEditIntoAPastOneOff(t *testing.T) {
 	}
 }
 
-// Pitfall 38: an edit between an occurrence's time and its jittered start must not lose it.
+// An edit between an occurrence's time and its jittered start must not lose it.
 func TestEditInsideTheJitterGap(t *testing.T) {
 	h := heldJob("0 * * * *", "12:00:00", "11:00:00")
 	h.def.Spec.Jitter = job.Duration(30 * time.Minute)

@@ -14,7 +14,8 @@ import (
 
 const module = "github.com/carillon-scheduler/carillon"
 
-// layers is the page of design.md §2, from top to bottom: imports point down only. Packages on one line do not import each other.
+// layers is the list of packages in docs/architecture.md, from top to bottom: imports point down only. Packages on one
+// line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
 	{"cmd"}, {"bench"}, {"node"}, {"api", "web"}, {"notify"}, {"scheduler"}, {"executor"}, {"fsm"}, {"store"}, {"transport"}, {"client"}, {"wheel"}, {"schedule"}, {"job"}, {"internal"},
@@ -51,7 +52,7 @@ func TestImportsPointDown(t *testing.T) {
 			continue
 		}
 		if n < 0 {
-			t.Errorf("%s is not on the page: say in layers (and in design.md) where it stands", p.ImportPath)
+			t.Errorf("%s has no layer: say in layers and in docs/architecture.md where it stands", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {

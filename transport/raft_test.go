@@ -171,7 +171,7 @@ func fillPool(t *testing.T, tr *raft.NetworkTransport, to raft.ServerAddress, la
 	t.Fatal("the pool did not fill")
 }
 
-// Pitfall 27: after a peer restarts, all pooled connections to it are stale.
+// After a peer restarts, all pooled connections to it are stale.
 // None may cost a request.
 func TestPeerRestarts(t *testing.T) {
 	for _, secure := range []bool{false, true} {
