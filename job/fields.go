@@ -12,7 +12,8 @@ import (
 // maxFields is how many fields of a struct are watched for being given twice.
 const maxFields = 128
 
-// shape is what is known of the fields of a type: of a struct its fields, of a list or map what its elements are. nil is anything.
+// shape is what is known of the fields of a type: of a struct its fields, of a list or map what its elements are. nil
+// is anything.
 type shape struct {
 	fields map[string]field
 	names  []string

@@ -49,8 +49,9 @@ var defaultPorts = map[string]string{BrokerNATS: "4222", BrokerKafka: "9092"}
 
 const brokerForm = "use nats://HOST:4222 or kafka://HOST:9092, several hosts separated by commas, and +tls after the scheme for TLS"
 
-// ParseBroker reads the URL of a broker: nats:// or kafka://, with +tls after it for TLS, a user and password, hosts separated by
-// commas, and options. net/url would refuse the list of hosts. The URL is not in the error: it may have a password in it.
+// ParseBroker reads the URL of a broker: nats:// or kafka://, with +tls after it for TLS, a user and password, hosts
+// separated by commas, and options. net/url would refuse the list of hosts. The URL is not in the error: it may have a
+// password in it.
 func ParseBroker(s string) (Broker, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	b := Broker{Options: map[string]string{}}

@@ -71,7 +71,7 @@ var webhookNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 // WebhookName says whether a text can be the name of a webhook.
 func WebhookName(s string) bool { return webhookNameRE.MatchString(s) }
 
-// normalize gives a new one: the spec that it came from may be somebody else's too.
+// normalize gives a new one: the spec that it came from may be shared.
 func (n *Notify) normalize() *Notify {
 	if n == nil {
 		return nil

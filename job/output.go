@@ -1,6 +1,7 @@
 package job
 
-// Output is a part of what a running attempt wrote. It goes from the worker to the leader while it is watched, and is never stored.
+// Output is a part of what a running attempt wrote. It goes from the worker to the leader while it is watched, and is
+// never stored.
 type Output struct {
 	Session SessionRef `json:"session"`
 	Fence   uint64     `json:"fence"`

@@ -2,10 +2,11 @@ package job
 
 import "encoding/json"
 
-// What a worker and the leader say to each other: register, poll, heartbeat, report. On the leader's own node it is a function
-// call, elsewhere HTTP; the words are the same.
+// What a worker and the leader say to each other: register, poll, heartbeat, report. On the leader's own node it is a
+// function call, elsewhere HTTP; the words are the same.
 
-// SessionRef names a session: a worker, its incarnation and the leader's term, and which of the worker's registrations made it what it is.
+// SessionRef names a session: a worker, its incarnation and the leader's term, and which of the worker's registrations
+// made it what it is.
 type SessionRef struct {
 	Worker       string `json:"worker"`
 	Incarnation  uint64 `json:"incarnation"`
@@ -13,12 +14,14 @@ type SessionRef struct {
 	Registration uint64 `json:"registration,omitempty"`
 }
 
-// Register opens a session. Incarnation 0 means a new process: the leader issues a number. What an older incarnation held it releases at once
-// if this process has the same secret, and is refused until that one's lease has ended if it has another. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
+// Register opens a session. Incarnation 0 means a new process: the leader issues a number. What an older incarnation
+// held it releases at once if this process has the same secret, and is refused until that one's lease has ended if it
+// has another. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
 //
-// A registration may be on its way for long after its worker gave up waiting for the answer and made another. So a worker counts them
-// (Registration), and names the leader's Term together with its incarnation; one who does not know them yet is told, and nothing
-// else happens (Session.Again). What names both was sent to this leader by this process; and of two such the one with the lower number came late.
+// A registration may be on its way for long after its worker gave up waiting for the answer and made another. So a
+// worker counts them (Registration), and names the leader's Term together with its incarnation; one who does not know
+// them yet is told, and nothing else happens (Session.Again). What names both was sent to this leader by this process;
+// and of two such the one with the lower number came late.
 type Register struct {
 	Worker      string            `json:"worker"`
 	Secret      string            `json:"secret"` // only one living process at a time has it: it proves which one this is
@@ -92,8 +95,8 @@ type Assignment struct {
 	ClaimedAt   Instant         `json:"claimed_at"`
 }
 
-// Heartbeat extends the lease of a session without a Raft write. Held is the worker's whole set; absence from it counts only
-// for assignments up to Acked.
+// Heartbeat extends the lease of a session without a Raft write. Held is the worker's whole set; absence from it
+// counts only for assignments up to Acked.
 type Heartbeat struct {
 	Session SessionRef `json:"session"`
 	Acked   uint64     `json:"acked"`

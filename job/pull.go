@@ -2,11 +2,11 @@ package job
 
 import "encoding/json"
 
-// What a pull worker and a node say to each other about the runs of one queue: poll, heartbeat, complete, fail. It needs no
-// registration and no more memory than the claims of what it got, so that a script with curl can be a worker.
+// What a pull worker and a node say to each other about the runs of one queue: poll, heartbeat, complete, fail. It
+// needs no registration and no more memory than the claims of what it got, so that a script with curl can be a worker.
 
-// PullPoll asks for runs. Session is what the last answer said: it tells the leader which answers arrived, and what was in one that
-// did not is delivered again, same claim, same fence. Without it every poll stands for itself.
+// PullPoll asks for runs. Session is what the last answer said: it tells the leader which answers arrived, and what
+// was in one that did not is delivered again, same claim, same fence. Without it every poll stands for itself.
 type PullPoll struct {
 	Queue   string            `json:"-"`
 	Worker  string            `json:"worker,omitempty"`

@@ -136,7 +136,8 @@ type Run struct {
 	LagMS       *int64    `json:"lag_ms,omitempty"` // started (or claimed) minus ready
 	Key         string    `json:"idempotency_key,omitempty"`
 	JobVersion  uint64    `json:"job_version,omitempty"` // of the definition that the attempt was started with
-	// Forced: a backfill that repeats what ran. It has the id of the occurrence's other backfills, and a key and attempts of its own.
+	// Forced: a backfill that repeats what ran. It has the id of the occurrence's other backfills, and a key and
+	// attempts of its own.
 	Forced bool `json:"forced,omitempty"`
 
 	// An interval of occurrences that did not run has these instead of a run id.

@@ -136,7 +136,7 @@ type Spec struct {
 // every replica decides alike, and as package schedule does: RFC 3339 allows t and z in lower case.
 func (s *Spec) OneOff() bool {
 	if len(s.Schedule) < len("2027-03-01T09:00:00Z") || s.Schedule[4] != '-' {
-		return false // before the parser makes an error that nobody reads: apply asks for every new job
+		return false // before the parser makes an error that is not read: apply asks for every new job
 	}
 	_, err := time.Parse(time.RFC3339Nano, strings.ToUpper(s.Schedule))
 	return err == nil
@@ -197,7 +197,7 @@ type HTTPPayload struct {
 	InsecureSkipVerify bool `json:"insecure_skip_verify,omitempty"`
 }
 
-// QueuePayload is the payload of a queue job, handed to whoever takes the run.
+// QueuePayload is the payload of a queue job, handed to the worker that takes the run.
 type QueuePayload struct {
 	Queue string          `json:"queue"`
 	Data  json.RawMessage `json:"data,omitempty"`

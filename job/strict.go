@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), fields that are given twice or
-// in another case, values of the wrong kind and anything after the value. Nothing the caller can see has changed unless it returns nil.
+// DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), fields that are
+// given twice or in another case, values of the wrong kind and anything after the value. Nothing the caller can see
+// has changed unless it returns nil.
 func DecodeStrict(data []byte, v any) error { return decodeStrict(data, v, "") }
 
 // decodeStrict is DecodeStrict of a value whose own field is called prefix.
@@ -38,7 +39,8 @@ func decodeStrict(data []byte, v any, prefix string) error {
 	return nil
 }
 
-// CheckFields refuses what DecodeStrict would refuse because of the names of fields alone, as if data were to be read into v.
+// CheckFields refuses what DecodeStrict would refuse because of the names of fields alone, as if data were to be read
+// into v.
 func CheckFields(data []byte, v any) error {
 	if !json.Valid(data) {
 		return DecodeStrict(data, v)

@@ -13,14 +13,15 @@ var keyFields = []string{"job_id", "job_name", "scheduled_at", "scheduled_at_uni
 // DefaultKeyTemplate gives scheduled runs their idempotency key.
 const DefaultKeyTemplate = "{job_id}:{scheduled_at_unix}"
 
-// The bounds of a template and of the keys that it makes: a key travels as a header and sits in every open run of its job.
+// The bounds of a template and of the keys that it makes: a key travels as a header and sits in every open run of its
+// job.
 const (
 	maxTemplateBytes = 256
 	maxKeyBytes      = 512
 )
 
-// IdempotencyKey is the key of a run: the same for every attempt of it, and of no other run. A run that was not made by the
-// schedule carries its origin and its milliseconds, because two manual runs may fall into one second.
+// IdempotencyKey is the key of a run: the same for every attempt of it, and of no other run. A run that was not made
+// by the schedule carries its origin and its milliseconds, because two manual runs may fall into one second.
 func IdempotencyKey(template, name string, k RunKey) string {
 	if template == "" {
 		return defaultKey(k)

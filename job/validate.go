@@ -321,14 +321,15 @@ func checkHTTP(data []byte) *Error {
 	return nil
 }
 
-// Class is what decides which workers can take a run and in which line it stands: its type, queue and selector. Jobs of one
-// class are interchangeable to the matcher.
+// Class is what decides which workers can take a run and in which line it stands: its type, queue and selector. Jobs
+// of one class are interchangeable to the matcher.
 func (s *Spec) Class() string {
 	var b strings.Builder
 	b.WriteString(string(s.Type))
 	b.WriteByte(0)
 	if s.Type == TypeQueue {
-		// Not strictly: a replica that runs an older binary must find the same class in a payload with a field that it does not know.
+		// Not strictly: a replica that runs an older binary must find the same class in a payload with a field that it
+		// does not know.
 		var p struct {
 			Queue string `json:"queue"`
 		}
