@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -63,7 +63,7 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 	defer body.Close()
 	r := backupResult{File: file, Bytes: info.Size, AgeMS: info.Age.Milliseconds()}
 	take := func(w io.Writer) error {
-		b, err := node.CopyBackup(w, body)
+		b, err := datadir.CopyBackup(w, body)
 		r.ClusterID, r.Epoch, r.Index, r.Jobs, r.At = b.ClusterID, b.Epoch, b.Index, b.Jobs, b.At
 		if err != nil && cmd.Context().Err() != nil {
 			return cmd.Context().Err()

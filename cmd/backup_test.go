@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // realBackup is the backup of a node that lived for a moment.
@@ -36,7 +37,7 @@ func realBackup(t *testing.T) []byte {
 		_, body, err := c.Backup(t.Context())
 		if err == nil {
 			var out bytes.Buffer
-			_, err = node.CopyBackup(&out, body)
+			_, err = datadir.CopyBackup(&out, body)
 			body.Close()
 			if err == nil {
 				return out.Bytes()

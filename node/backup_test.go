@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -55,7 +57,7 @@ func TestBackupOfEachNode(t *testing.T) {
 	c.fires("kept")
 	for _, m := range c.members {
 		a := m.call("GET", "/api/v1/backup", nil)
-		b, err := CopyBackup(io.Discard, bytes.NewReader(a.body))
+		b, err := datadir.CopyBackup(io.Discard, bytes.NewReader(a.body))
 		info := m.group.store.Info()
 		if err != nil || b.Jobs != 1 || b.ClusterID != info.ClusterID || b.At == 0 {
 			t.Errorf("%s: %+v %v", m.id(), b, err)
@@ -71,10 +73,10 @@ func TestBackupOfEachNode(t *testing.T) {
 	for _, x := range c.members[1:] {
 		x.link.crash()
 	}
-	m.eventually("it knows that nobody leads", func() bool { return m.backend.Ready() != nil })
+	m.eventually("it knows that nobody leads", func() bool { return m.service.Ready() != nil })
 	time.Sleep(50 * time.Millisecond)
 	a := m.call("GET", "/api/v1/backup", nil)
-	if _, err := CopyBackup(io.Discard, bytes.NewReader(a.body)); err != nil || a.header.Get("Carillon-Stale-Ms") == "0" {
+	if _, err := datadir.CopyBackup(io.Discard, bytes.NewReader(a.body)); err != nil || a.header.Get("Carillon-Stale-Ms") == "0" {
 		t.Errorf("%v %v", err, a.header)
 	}
 }
@@ -82,11 +84,19 @@ func TestBackupOfEachNode(t *testing.T) {
 // Copies are bounded, have no name, and are gone when they are closed; the node works on meanwhile.
 func TestBackupCopies(t *testing.T) {
 	t.Parallel()
-	n := start(t, t.TempDir())
+	var full atomic.Bool
+	n := start(t, t.TempDir(), func(cfg *Config) {
+		cfg.hooks.statfs = func(path string) (free, total uint64, err error) {
+			if full.Load() {
+				return 64 << 20, 1 << 30, nil
+			}
+			return statfs(path)
+		}
+	})
 	tg := newTarget(t)
 	var held []io.ReadCloser
-	for range maxCopies {
-		_, rc, err := n.backend.Backup(t.Context())
+	for range service.MaxCopies {
+		_, rc, err := n.service.Backup(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +113,7 @@ func TestBackupCopies(t *testing.T) {
 		n.create(tg.spec(fmt.Sprint("meanwhile", i), "@manual"))
 	}
 	for _, rc := range held {
-		if b, err := CopyBackup(io.Discard, rc); err != nil || b.Jobs != 0 {
+		if b, err := datadir.CopyBackup(io.Discard, rc); err != nil || b.Jobs != 0 {
 			t.Errorf("%+v %v", b, err)
 		}
 	}
@@ -112,20 +122,20 @@ func TestBackupCopies(t *testing.T) {
 	n.backup()
 	var rc io.ReadCloser
 	n.eventually("the copy that was sent is freed", func() bool {
-		_, rc, err = n.backend.Backup(t.Context())
+		_, rc, err = n.service.Backup(t.Context())
 		return err == nil
 	})
-	if _, _, err := n.backend.Backup(t.Context()); job.CodeOf(err) != job.CodeUnavailable {
+	if _, _, err := n.service.Backup(t.Context()); job.CodeOf(err) != job.CodeUnavailable {
 		t.Errorf("%v", err)
 	}
 	rc.Close()
 	held[1].Close()
 
-	n.backend.copies.statfs = func(string) (free, total uint64, err error) { return copyReserve, 1 << 30, nil }
+	full.Store(true)
 	if a := n.call("GET", "/api/v1/backup", nil); a.status != http.StatusInsufficientStorage || a.problem().Code != job.CodeStorageFull {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	n.backend.copies.statfs = statfs
+	full.Store(false)
 	n.backup()
 }
 
@@ -136,11 +146,11 @@ func TestCopyBackupVerifies(t *testing.T) {
 	good := n.backup()
 	n.stop()
 	var out bytes.Buffer
-	if _, err := CopyBackup(&out, bytes.NewReader(good)); err != nil || !bytes.Equal(out.Bytes(), good) {
+	if _, err := datadir.CopyBackup(&out, bytes.NewReader(good)); err != nil || !bytes.Equal(out.Bytes(), good) {
 		t.Fatalf("%v", err)
 	}
 	for _, bad := range damagedBackups(good) {
-		if _, err := CopyBackup(io.Discard, bytes.NewReader(bad.data)); err == nil {
+		if _, err := datadir.CopyBackup(io.Discard, bytes.NewReader(bad.data)); err == nil {
 			t.Errorf("%s was taken for whole", bad.name)
 		}
 	}
@@ -356,7 +366,7 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 			t.Errorf("release %d: %+v", i, r)
 		}
 	}
-	n.eventually("it is ready", func() bool { return n.backend.Ready() == nil })
+	n.eventually("it is ready", func() bool { return n.service.Ready() == nil })
 	released := n.group.store.Info().Released
 	n.eventually("it fires", func() bool {
 		for _, r := range n.runs("kept") {

@@ -322,7 +322,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 		wg.Wait()
 	})
 	for _, m := range c.members {
-		m.eventually(m.id()+" is ready", func() bool { return m.backend.Ready() == nil })
+		m.eventually(m.id()+" is ready", func() bool { return m.service.Ready() == nil })
 	}
 	return c
 }
@@ -363,7 +363,7 @@ func (m *member) restart() {
 	m.t.Helper()
 	m.link = &link{}
 	m.open(m.t)
-	m.eventually(m.id()+" is back", func() bool { return m.backend.Ready() == nil })
+	m.eventually(m.id()+" is back", func() bool { return m.service.Ready() == nil })
 }
 
 // crash kills a node abruptly. What is left of it in this process is cleared away in the background.
@@ -376,7 +376,7 @@ func (c *cluster) leader() *member {
 	c.t.Helper()
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, m := range c.members {
-			if !m.link.dead.Load() && m.tracker.Epoch() != nil && m.backend.Ready() == nil {
+			if !m.link.dead.Load() && m.tracker.Epoch() != nil && m.service.Ready() == nil {
 				return m
 			}
 		}

@@ -2,13 +2,13 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/service"
 )
 
 // DiskLimit is how much room must be left for jobs to be created. What is smaller counts; a part that is 0 does not. The default is
@@ -43,12 +43,6 @@ func (l DiskLimit) of(total uint64) uint64 {
 		return part
 	}
 	return min(l.Bytes, part)
-}
-
-const diskRemedy = "make room on its disk, delete jobs, keep less history, or lower --min-free-disk"
-
-func spaceText(d client.DiskSpace) string {
-	return fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
 }
 
 // diskWatch looks at the room that the data directory has. A write that fails ends the process (and then the cluster, as the disks of its
@@ -97,9 +91,9 @@ func (d *diskWatch) look() {
 	d.mu.Unlock()
 	switch {
 	case now.Low && !was.Low:
-		d.warn("disk almost full: this node creates no jobs while it leads, and hands over to a node with room", "data_dir", d.path, "space", spaceText(now), "limit", job.Bytes(now.Limit).String())
+		d.warn("disk almost full: this node creates no jobs while it leads, and hands over to a node with room", "data_dir", d.path, "space", service.SpaceText(now), "limit", job.Bytes(now.Limit).String())
 	case was.Low && !now.Low:
-		d.warn("disk has room again", "data_dir", d.path, "space", spaceText(now))
+		d.warn("disk has room again", "data_dir", d.path, "space", service.SpaceText(now))
 	}
 }
 
@@ -116,43 +110,4 @@ func (n *Node) ownDisk() *client.DiskSpace {
 		return nil
 	}
 	return &d
-}
-
-// room refuses what would make the state grow while this node's disk is almost full.
-func (b *backend) room() error {
-	d := b.n.disk.last()
-	if !d.Low {
-		return nil
-	}
-	if e := b.g.tracker.Epoch(); e != nil {
-		if heir := b.n.members.Heir(e); heir != "" {
-			return job.Errorf(job.CodeNoLeader, "try again in a moment", "the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.n.cfg.NodeID, heir)
-		}
-	}
-	return job.Errorf(job.CodeDiskLow, diskRemedy,
-		"the leader %s has %s and needs %s for anything new, and no other node can take over; runs go on, nothing was changed", b.n.cfg.NodeID, spaceText(d), job.Bytes(d.Limit))
-}
-
-// withRoom are the jobs that there is room for. One that was created by an earlier try of the same request is only asked about again.
-func (b *backend) withRoom(items []*creation) []*creation {
-	full := b.room()
-	if full == nil {
-		return items
-	}
-	var done []*creation
-	err := b.view(func(r *reader) error {
-		for _, c := range items {
-			if c.request.ID != "" && r.Request(c.request.ID) != nil {
-				done = append(done, c)
-			} else {
-				c.err = full
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		leftOver(items, err)
-		return nil
-	}
-	return done
 }

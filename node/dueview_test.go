@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/service"
 )
 
 // Work that is due and that no worker takes shows as a pending run with the reason, in every listing of the job.
@@ -130,7 +131,7 @@ func TestDueRunsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	at := time.Now().Add(time.Second).Truncate(time.Second).UTC()
-	const many = maxDue + 20
+	const many = service.MaxDue + 20
 	var lines strings.Builder
 	for i := range many {
 		fmt.Fprintf(&lines, `{"name":"q%04d","type":"queue","schedule":%q,"payload":{"queue":"emails"}}`+"\n", i, at.Add(time.Duration(i)*time.Millisecond).Format(time.RFC3339Nano))
@@ -149,7 +150,7 @@ func TestDueRunsAreBounded(t *testing.T) {
 			break
 		}
 	}
-	if len(seen) != maxDue || !seen["q0000"] || seen[fmt.Sprintf("q%04d", many-1)] {
+	if len(seen) != service.MaxDue || !seen["q0000"] || seen[fmt.Sprintf("q%04d", many-1)] {
 		t.Errorf("%d are listed", len(seen))
 	}
 }

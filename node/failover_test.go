@@ -131,7 +131,7 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	before := old.group.store.Counters().Index
 
 	// It may still believe that it leads. What it is told then must not be acknowledged.
-	if _, _, err := old.backend.CreateJob(t.Context(), job.Spec{Name: "x", Type: job.TypeQueue, Schedule: "@manual", Payload: []byte(`{"queue":"q"}`)}, api.Request{Key: "x"}); err == nil {
+	if _, _, err := old.service.CreateJob(t.Context(), job.Spec{Name: "x", Type: job.TypeQueue, Schedule: "@manual", Payload: []byte(`{"queue":"q"}`)}, api.Request{Key: "x"}); err == nil {
 		t.Error("a leader without followers acknowledged a job")
 	}
 	via.eventually("somebody else leads", func() bool {
@@ -148,7 +148,7 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	}
 	time.Sleep(1200 * time.Millisecond)
 	old.link.noRaft.Store(false)
-	old.eventually("it follows", func() bool { return old.backend.Ready() == nil })
+	old.eventually("it follows", func() bool { return old.service.Ready() == nil })
 	if a := old.call("GET", "/api/v1/jobs/x", nil); a.status != 404 {
 		t.Errorf("what it could not commit: %d %s", a.status, a.body)
 	}
@@ -215,11 +215,11 @@ func TestSkewedLeaderHolds(t *testing.T) {
 		clocks[m.id()].shift.Store(int64(20*time.Second) * int64(2*i-1))
 	}
 	leader.eventually("it holds", func() bool {
-		err := leader.backend.Ready()
+		err := leader.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "differs by")
 	})
 	for _, m := range c.others(leader) {
 		clocks[m.id()].shift.Store(0)
 	}
-	leader.eventually("it goes on", func() bool { return leader.backend.Ready() == nil })
+	leader.eventually("it goes on", func() bool { return leader.service.Ready() == nil })
 }

@@ -312,7 +312,7 @@ func TestHungLeader(t *testing.T) {
 	t.Logf("workers have moved after %s", time.Since(begin))
 	leader.link.hung.Store(false)
 	leader.link.noRaft.Store(false)
-	leader.eventually("it follows", func() bool { return leader.backend.Ready() == nil && leader.tracker.Epoch() == nil })
+	leader.eventually("it follows", func() bool { return leader.service.Ready() == nil && leader.tracker.Epoch() == nil })
 	if got := leader.get("a"); got.Status != job.StatusPaused {
 		t.Errorf("it is %s", got.Status)
 	}

@@ -37,8 +37,7 @@ type group struct {
 	flight *flight
 	meters *meters
 
-	schedules scheduler.Schedules // of jobs that were created lately
-	members   *membership.Members // set before raft starts
+	members *membership.Members // set before raft starts
 }
 
 // openGroup opens the files of the group. Raft is not running yet.

@@ -17,7 +17,7 @@ func (c *cluster) leadsElsewhere(was *member) (next *member) {
 	c.t.Helper()
 	was.eventually("another node leads", func() bool {
 		for _, m := range c.others(was) {
-			if m.tracker.Epoch() != nil && m.backend.Ready() == nil {
+			if m.tracker.Epoch() != nil && m.service.Ready() == nil {
 				next = m
 				return true
 			}
@@ -156,7 +156,7 @@ func TestHandedOnOnce(t *testing.T) {
 	faults.SetPassedOn(time.Minute)
 	second.clock.shift.Store(int64(time.Minute))
 	second.eventually("it holds and says why", func() bool {
-		err := second.backend.Ready()
+		err := second.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "does not do so again")
 	})
 	faults.SetPassedOn(0)
@@ -175,7 +175,7 @@ func TestHandoverFails(t *testing.T) {
 	lead.link.cut = map[string]bool{near.id(): true}
 	lead.link.mu.Unlock()
 	lead.clock.shift.Store(int64(time.Minute))
-	lead.eventually("the other one leads", func() bool { return far.tracker.Epoch() != nil && far.backend.Ready() == nil })
+	lead.eventually("the other one leads", func() bool { return far.tracker.Epoch() != nil && far.service.Ready() == nil })
 }
 
 // With disks near their limits the leadership does not go back and forth.

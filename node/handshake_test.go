@@ -106,7 +106,7 @@ func TestJoinRefusals(t *testing.T) {
 			a, err := late.try("GET", "/readyz", nil)
 			return err == nil && a.status == 503 && strings.Contains(string(a.body), "cannot reach http://127.0.0.1:1")
 		})
-		m.eventually("the other address is enough", func() bool { return m.backend.Ready() == nil && len(voters(m)) == 2 })
+		m.eventually("the other address is enough", func() bool { return m.service.Ready() == nil && len(voters(m)) == 2 })
 		if s := ok[client.NodeInfo](late.testNode, "GET", "/api/v1/node", nil); s.ClusterID != "" || s.NodeID != "n3" {
 			t.Errorf("%+v", s)
 		}
@@ -171,7 +171,7 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 	clone.open(t)
 	defer clone.stop()
 	clone.eventually("it says why", func() bool {
-		err := clone.backend.Ready()
+		err := clone.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "copied")
 	})
 	for _, x := range c.members {
@@ -189,7 +189,7 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 			t.Errorf("the copy moved its original to %s", r.Address)
 		}
 	}
-	m.eventually("the original is well", func() bool { return m.backend.Ready() == nil })
+	m.eventually("the original is well", func() bool { return m.service.Ready() == nil })
 }
 
 func TestHandshakeRules(t *testing.T) {

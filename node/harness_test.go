@@ -84,7 +84,7 @@ func start(t *testing.T, dir string, change ...func(*Config)) *testNode {
 	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	go func() { tn.done <- n.Run(ctx) }()
 	t.Cleanup(tn.stop)
-	tn.eventually("ready", func() bool { return n.backend.Ready() == nil })
+	tn.eventually("ready", func() bool { return n.service.Ready() == nil })
 	return tn
 }
 

@@ -33,3 +33,11 @@ func (h *hooks) raftTransport(t *transport.RaftTransport) raft.Transport {
 	}
 	return t
 }
+
+// fileSpace is how the room of a file system is measured.
+func (h *hooks) fileSpace() func(path string) (free, total uint64, err error) {
+	if h.statfs != nil {
+		return h.statfs
+	}
+	return statfs
+}

@@ -67,7 +67,7 @@ func (c *cluster) awaitVoters(n int) {
 		if m.link.dead.Load() || m.done == nil {
 			continue
 		}
-		m.eventually(fmt.Sprintf("%s sees %d voters", m.id(), n), func() bool { return len(voters(m)) == n && m.backend.Ready() == nil })
+		m.eventually(fmt.Sprintf("%s sees %d voters", m.id(), n), func() bool { return len(voters(m)) == n && m.service.Ready() == nil })
 	}
 }
 

@@ -101,7 +101,7 @@ func TestMembershipOperations(t *testing.T) {
 	c.mustOp("transfer", "")
 	c.awaitVoters(2)
 	lead := c.leader()
-	lead.eventually("its address is settled", func() bool { return lead.backend.Ready() == nil })
+	lead.eventually("its address is settled", func() bool { return lead.service.Ready() == nil })
 	for end := time.Now().Add(10 * lead.cfg.Members.Interval); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if slices.Contains(voters(lead), low.id()) {
 			t.Fatal("a demoted node was promoted again")
@@ -124,7 +124,7 @@ func TestMembershipOperations(t *testing.T) {
 	lead = c.leader()
 	c.mustOp("remove", lead.id())
 	lead.eventually("it knows that it was removed", func() bool {
-		err := lead.backend.Ready()
+		err := lead.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "removed") && strings.Contains(err.Error(), "--join")
 	})
 	if s := ok[client.Status](lead.testNode, "GET", "/api/v1/status?stale=true", nil); s.Ready || !strings.Contains(s.NotReady, "removed") {
@@ -211,7 +211,7 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 	dead.link = &link{}
 	dead.open(t)
 	dead.eventually("it knows that it was removed", func() bool {
-		err := dead.backend.Ready()
+		err := dead.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "removed")
 	})
 	time.Sleep(3 * dead.cfg.Raft.Heartbeat)
@@ -280,7 +280,7 @@ func TestNodeMoves(t *testing.T) {
 				r, _ := x.members.Row(m.id())
 				servers := x.members.Servers()
 				s, _ := membership.FindServer(servers, m.id())
-				return r.Address == m.cfg.Listen && string(s.Address) == m.cfg.Listen && r.Version == "test-2" && x.backend.Ready() == nil
+				return r.Address == m.cfg.Listen && string(s.Address) == m.cfg.Listen && r.Version == "test-2" && x.service.Ready() == nil
 			})
 		}
 		if m.cfg.Listen == was {

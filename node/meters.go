@@ -145,13 +145,9 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(m.leader, 1)
-	_ = m.n.backend.view(func(r *reader) error { // the node is closing: there is nothing to say
-		n, _, err := dueWork(r.View, g.now())
-		if err == nil {
-			gauge(m.backlog, float64(n))
-		}
-		return err
-	})
+	if n, err := m.n.service.Backlog(); err == nil { // otherwise the node is closing: there is nothing to say
+		gauge(m.backlog, float64(n))
+	}
 	busy, slots := 0, 0
 	if e := g.tracker.Epoch(); e != nil {
 		for _, w := range e.Scheduler.Workers() {

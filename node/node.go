@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -30,7 +31,7 @@ type Node struct {
 	trans   *transport.RaftTransport
 	group   *group
 	meters  *meters
-	backend *backend
+	service *service.Service
 	handler http.Handler
 	worker  *localWorker
 	tracker *forward.Tracker
@@ -115,20 +116,18 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.tracker.Watch(n.group.raft)
-	n.backend = &backend{n: n, g: n.group, copies: newCopies()}
+	n.service = service.New(n.serviceOptions())
 	n.group.parts = []func(*forward.Epoch) func(context.Context){
-		n.backend.lead,
+		n.service.Lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(n.group, e).Run },
-		func(*forward.Epoch) func(context.Context) { return newDeadLog(n.group).run },
 		n.members.Lead,
 	}
-	n.group.sayHold()
 	n.forward = forward.New(forward.Options{
 		Self: cfg.NodeID, Tracker: n.tracker, Dial: cfg.Machine.dialer, Logger: cfg.Logger, Began: n.started,
 		ErrorLog: newRaftLogger(cfg.Logger).StandardLogger(nil),
-		Local: api.New(n.backend, api.Options{
-			Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: served{n},
-			MaxPollWait: cfg.Machine.paced(time.Minute), Pull: pulls{n}, Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
+		Local: api.New(n.service, api.Options{
+			Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: n.service.Workers(),
+			MaxPollWait: cfg.Machine.paced(time.Minute), Pull: n.service.Pull(), Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
 		}),
 	})
 	n.handler = api.Guard(http.HandlerFunc(n.serve), n.advertise) // here: what is forwarded no longer says where it came from
@@ -148,6 +147,18 @@ func (n *Node) membership() membership.Options {
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.dialer, Pace: c.Machine.paced,
 		Disk:      func() client.DiskSpace { return n.disk.last() },
 		ClusterID: c.hooks.clusterID, Where: c.hooks.where, Trusting: c.hooks.trusting,
+	}
+}
+
+// serviceOptions give the service what it stands on.
+func (n *Node) serviceOptions() service.Options {
+	c := &n.cfg
+	return service.Options{
+		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
+		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
+		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock, Logger: c.Logger, Notify: &c.Notify,
+		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.hooks.fileSpace(), Stopping: n.stopping.Load,
+		Client: func() *http.Client { return n.forward.Client() },
 	}
 }
 

@@ -174,7 +174,7 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 		return false
 	})
 	c.heal()
-	old.eventually("it follows", func() bool { return old.backend.Ready() == nil && old.tracker.Epoch() == nil })
+	old.eventually("it follows", func() bool { return old.service.Ready() == nil && old.tracker.Epoch() == nil })
 	if err := old.group.quorum.confirm(term); err == nil {
 		t.Errorf("term %d is over, and it is confirmed", term)
 	}

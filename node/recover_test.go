@@ -136,7 +136,7 @@ func TestRecoverAlone(t *testing.T) {
 	old.link = &link{}
 	old.open(t)
 	old.eventually("it says why it is refused", func() bool {
-		err := old.backend.Ready()
+		err := old.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "epoch")
 	})
 	if err := m.members.Check(old.members.Hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {

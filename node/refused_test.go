@@ -127,7 +127,7 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		side := func(ms ...*member) func() bool {
 			return func() bool {
 				for _, m := range ms {
-					if m.leads() && m.backend.Ready() == nil {
+					if m.leads() && m.service.Ready() == nil {
 						return true
 					}
 				}

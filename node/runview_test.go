@@ -8,7 +8,6 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 func gaps(all []job.Run) (out []job.Run) {
@@ -81,88 +80,6 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 	for _, ref := range []string{"long", "j_zz", "j_0"} {
 		if a := n.call("GET", "/api/v1/jobs/"+ref+"/runs", nil); a.status != 404 {
 			t.Errorf("%s: %d %s", ref, a.status, a.body)
-		}
-	}
-}
-
-// The history of a deleted job is found among that of others, page by page.
-func TestHistoryOfADeletedJobIsPaged(t *testing.T) {
-	t.Parallel()
-	n, tg := start(t, t.TempDir()), newTarget(t)
-	a, b := n.create(tg.spec("a", "@manual", "overlap", "allow")), n.create(tg.spec("b", "@manual", "overlap", "allow"))
-	for range 7 {
-		ok[job.Run](n, "POST", "/api/v1/jobs/a:run", nil)
-		ok[job.Run](n, "POST", "/api/v1/jobs/b:run", nil)
-	}
-	n.eventually("all ran", func() bool { return n.count("a", job.RunSucceeded) == 7 && n.count("b", job.RunSucceeded) == 7 })
-	// A finished manual run shows the key that its target saw.
-	for _, r := range n.runs("a") {
-		if tg.seen()[r.Key] != 1 {
-			t.Errorf("the target did not see %q", r.Key)
-		}
-	}
-	n.call("DELETE", "/api/v1/jobs/a", nil)
-	total := 0
-	for cursor := ""; ; {
-		p := ok[client.RunPage](n, "GET", "/api/v1/jobs/"+a.ID.String()+"/runs?limit=2&cursor="+cursor, nil)
-		for _, r := range p.Runs {
-			if r.JobID != a.ID {
-				t.Errorf("%+v", r)
-			}
-		}
-		total += len(p.Runs)
-		if cursor = p.NextCursor; cursor == "" {
-			break
-		}
-	}
-	if total != 7 || n.count(b.ID.String(), job.RunSucceeded) != 7 {
-		t.Errorf("%d runs", total)
-	}
-}
-
-func TestNextRunBehindABlackout(t *testing.T) {
-	at := func(s string) time.Time {
-		x, err := time.Parse(time.RFC3339, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
-	for _, tt := range []struct {
-		expr, zone string
-		calendars  []schedule.Calendar
-		due, want  string
-	}{
-		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T00:00:00Z", "2027-03-08T00:00:00Z"},
-		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-06T23:59:00Z", "2027-03-06T23:59:00Z"},
-		{"*/7 * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}, {Dates: []string{"2027-03-08"}}, {Daily: []string{"00:00-06:30"}}}, "2027-03-07T05:07:00Z", "2027-03-09T06:35:00Z"},
-		{"* * * * *", "", []schedule.Calendar{{Windows: []schedule.Window{{From: at("2027-01-01T00:00:00Z"), To: at("2031-01-01T00:00:30Z")}}}}, "2027-03-07T05:07:00Z", "2031-01-01T00:01:00Z"},
-		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}}, "2027-03-27T23:30:00Z", "2027-03-28T22:00:00Z"}, // 23 hours
-		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}}, "2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
-		{"0 9 * * sun", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T09:00:00Z", ""},
-	} {
-		r := &reader{calendars: map[string]*schedule.Blackout{}}
-		h := held{id: 1, def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr}}}
-		for i, c := range tt.calendars {
-			name := string(rune('a' + i))
-			b, err := c.Compile()
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.calendars[name] = b
-			h.def.Spec.Calendars = append(h.def.Spec.Calendars, name)
-		}
-		h.place = store.Place{At: at(tt.due).UnixMilli(), Ready: at(tt.due).UnixMilli()}
-		want := int64(0)
-		if tt.want != "" {
-			want = at(tt.want).UnixMilli()
-		}
-		got := r.nextRun(&h)
-		if tt.expr == "@every 1s" { // its phase is its own
-			got -= got % 1000
-		}
-		if got != want {
-			t.Errorf("%s from %s: %s, want %s", tt.expr, tt.due, job.Instant(got), tt.want)
 		}
 	}
 }
@@ -259,4 +176,39 @@ func TestWhyRunsWaitBehindTheirOwn(t *testing.T) {
 		n.call("POST", "/api/v1/jobs/"+name+":cancel", nil)
 	}
 	n.eventually("nothing waits", func() bool { return n.get("queue").WaitReason == "" && n.get("allow").WaitReason == "" })
+}
+
+// The history of a deleted job is found among that of others, page by page.
+func TestHistoryOfADeletedJobIsPaged(t *testing.T) {
+	t.Parallel()
+	n, tg := start(t, t.TempDir()), newTarget(t)
+	a, b := n.create(tg.spec("a", "@manual", "overlap", "allow")), n.create(tg.spec("b", "@manual", "overlap", "allow"))
+	for range 7 {
+		ok[job.Run](n, "POST", "/api/v1/jobs/a:run", nil)
+		ok[job.Run](n, "POST", "/api/v1/jobs/b:run", nil)
+	}
+	n.eventually("all ran", func() bool { return n.count("a", job.RunSucceeded) == 7 && n.count("b", job.RunSucceeded) == 7 })
+	// A finished manual run shows the key that its target saw.
+	for _, r := range n.runs("a") {
+		if tg.seen()[r.Key] != 1 {
+			t.Errorf("the target did not see %q", r.Key)
+		}
+	}
+	n.call("DELETE", "/api/v1/jobs/a", nil)
+	total := 0
+	for cursor := ""; ; {
+		p := ok[client.RunPage](n, "GET", "/api/v1/jobs/"+a.ID.String()+"/runs?limit=2&cursor="+cursor, nil)
+		for _, r := range p.Runs {
+			if r.JobID != a.ID {
+				t.Errorf("%+v", r)
+			}
+		}
+		total += len(p.Runs)
+		if cursor = p.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if total != 7 || n.count(b.ID.String(), job.RunSucceeded) != 7 {
+		t.Errorf("%d runs", total)
+	}
 }

@@ -82,7 +82,7 @@ func TestVerbs(t *testing.T) {
 	first.eventually("the minority has none", func() bool { return first.tracker.Epoch() == nil })
 	rest[0].create(spec())
 	c.heal()
-	first.eventually("it follows", func() bool { return first.backend.Ready() == nil })
+	first.eventually("it follows", func() bool { return first.service.Ready() == nil })
 	c.sameState()
 
 	// Pause: the others go on without it, and it catches up.
@@ -94,7 +94,7 @@ func TestVerbs(t *testing.T) {
 	})
 	rest[0].create(spec())
 	asleep.resume()
-	asleep.eventually("it follows", func() bool { return asleep.tracker.Epoch() == nil && asleep.backend.Ready() == nil })
+	asleep.eventually("it follows", func() bool { return asleep.tracker.Epoch() == nil && asleep.service.Ready() == nil })
 	c.sameState()
 
 	// Slow disk: of a follower, and then of a majority, which is what a write waits for.
@@ -122,7 +122,7 @@ func TestVerbs(t *testing.T) {
 		m.skew(time.Minute)
 	}
 	lead.eventually("it holds", func() bool {
-		err := lead.backend.Ready()
+		err := lead.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "differs by")
 	})
 	for _, m := range c.others(lead) {
@@ -165,7 +165,7 @@ func TestWorkerOfACutOffNode(t *testing.T) {
 		t.Errorf("it ran on %s", r[len(r)-1].Worker)
 	}
 	c.heal()
-	m.eventually("it follows", func() bool { return m.backend.Ready() == nil })
+	m.eventually("it follows", func() bool { return m.service.Ready() == nil })
 	c.fires("there")
 
 	m.link.noRaft.Store(true) // so that it does not hear it from raft

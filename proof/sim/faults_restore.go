@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/proof/checker"
 	"github.com/carillon-scheduler/carillon/store"
@@ -66,7 +65,7 @@ func (c *cluster) backup() (b backup, ok bool) {
 		}
 		cancel()
 		if b.at = st.Counters(); err == nil && b.at == before {
-			info, err := node.CopyBackup(io.Discard, bytes.NewReader(b.data))
+			info, err := datadir.CopyBackup(io.Discard, bytes.NewReader(b.data))
 			return b, err == nil && info.Index == b.at.Index
 		}
 		c.event("backup: %v", err)

@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -23,21 +23,21 @@ import (
 // cluster is the leader's to say, and a follower asks it; if it does not answer, the follower says that and what it knows itself.
 
 // troubles are what this node knows to be wrong.
-func (b *backend) troubles(ctx context.Context, s *client.Status) []client.Trouble {
+func (b *Service) troubles(ctx context.Context, s *client.Status) []client.Trouble {
 	var out []client.Trouble
 	if s.Leader == "" {
 		out = append(out, b.leaderless(ctx))
 	}
-	if h := b.n.members.Hold(); h != nil {
+	if h := b.o.Members.Hold(); h != nil {
 		out = append(out, client.Trouble{Code: client.TroubleHold, Node: s.Leader, Since: s.Now - job.Instant(h.ForMS),
 			Text: h.Text + "; nothing is started or created", Remedy: h.Remedy})
 	}
-	if h := b.g.store.Info().Hold; h.On {
+	if h := b.o.Store.Info().Hold; h.On {
 		hold := holdStatus(h)
 		out = append(out, client.Trouble{Code: client.TroubleRestored, Since: hold.Since, Text: "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
 			Remedy: hold.Remedy})
 	}
-	e := b.g.tracker.Epoch()
+	e := b.o.Tracker.Epoch()
 	if e == nil {
 		if d := s.Disk; d != nil && d.Low {
 			out = append(out, diskTrouble(s, s.Node, *d))
@@ -50,16 +50,16 @@ func (b *backend) troubles(ctx context.Context, s *client.Status) []client.Troub
 }
 
 // leaderless is why no node leads.
-func (b *backend) leaderless(ctx context.Context) client.Trouble {
+func (b *Service) leaderless(ctx context.Context) client.Trouble {
 	t := client.Trouble{Code: client.TroubleNoLeader, Text: "no node leads; an election is under way", Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
-	if why := b.n.members.WhyNoLeader(ctx); why != "" {
+	if why := b.o.Members.WhyNoLeader(ctx); why != "" {
 		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
 	}
 	return t
 }
 
 // notReady is why this node is not ready, if none of the others says it.
-func (b *backend) notReady(s *client.Status, others []client.Trouble) []client.Trouble {
+func (b *Service) notReady(s *client.Status, others []client.Trouble) []client.Trouble {
 	explained := slices.ContainsFunc(others, func(t client.Trouble) bool {
 		return t.Code == client.TroubleHold || t.Code == client.TroubleRestored || t.Code == client.TroubleNoLeader
 	})
@@ -78,7 +78,7 @@ func (b *backend) notReady(s *client.Status, others []client.Trouble) []client.T
 const lagWorth = 10 * membership.PromoteLag
 
 // memberTroubles are what the leader sees of the members.
-func (b *backend) memberTroubles(s *client.Status) (out []client.Trouble) {
+func (b *Service) memberTroubles(s *client.Status) (out []client.Trouble) {
 	voters, living := 0, 0
 	for _, m := range s.Members {
 		if m.Suffrage == suffrage(raft.Voter) {
@@ -122,21 +122,21 @@ func (b *backend) memberTroubles(s *client.Status) (out []client.Trouble) {
 func diskTrouble(s *client.Status, id string, d client.DiskSpace) client.Trouble {
 	t := client.Trouble{Code: client.TroubleDisk, Node: id, Remedy: diskRemedy}
 	if id == s.Leader {
-		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node takes over; runs go on", id, spaceText(d), job.Bytes(d.Limit))
+		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node takes over; runs go on", id, SpaceText(d), job.Bytes(d.Limit))
 	} else {
-		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, which it is not to become", id, spaceText(d), job.Bytes(d.Limit))
+		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, which it is not to become", id, SpaceText(d), job.Bytes(d.Limit))
 	}
 	return t
 }
 
 // unmatched is work that is due and that no worker takes, by reason. What waits for a slot is backlog and no trouble.
-func (b *backend) unmatched(e *forward.Epoch) []client.Trouble {
+func (b *Service) unmatched(e *forward.Epoch) []client.Trouble {
 	counts := map[string]int{}
 	err := b.view(func(r *reader) error {
 		classes := map[uint32]int{}
 		left := backlogLimit
 		for lane := range job.Lane(job.Lanes) {
-			err := r.ScanDue(store.DueKey{Lane: lane}, b.g.now(), func(d store.DueEntry) bool {
+			err := r.ScanDue(store.DueKey{Lane: lane}, b.now(), func(d store.DueEntry) bool {
 				if d.Kind != store.KindCleanup {
 					classes[d.Class]++
 				}

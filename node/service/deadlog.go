@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const (
 
 // deadLog writes a line for each run that becomes a dead letter, on the leader.
 type deadLog struct {
-	g    *group
+	b    *Service
 	wake chan struct{}
 
 	mu   sync.Mutex
@@ -27,11 +27,11 @@ type deadLog struct {
 	more int // that have no line of their own
 }
 
-func newDeadLog(g *group) *deadLog { return &deadLog{g: g, wake: make(chan struct{}, 1)} }
+func newDeadLog(b *Service) *deadLog { return &deadLog{b: b, wake: make(chan struct{}, 1)} }
 
 // run works until the leadership ends.
 func (l *deadLog) run(ctx context.Context) {
-	defer l.g.store.Listen(l.changed)()
+	defer l.b.o.Store.Listen(l.changed)()
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,7 +46,7 @@ func (l *deadLog) run(ctx context.Context) {
 			l.say(seq)
 		}
 		if more > 0 {
-			l.g.log.Warn("more dead letters", "count", more, "remedy", "`carillon dead` lists them")
+			l.b.o.Logger.Warn("more dead letters", "count", more, "remedy", "`carillon dead` lists them")
 		}
 		if len(seqs) == deadLogBurst && !wait.For(ctx, deadLogPause) {
 			return
@@ -70,17 +70,17 @@ func (l *deadLog) changed(c *store.Changes) {
 func (l *deadLog) say(seq uint64) {
 	var d job.DeadLetter
 	found := false
-	err := l.g.store.View(func(v *store.View) error {
+	err := l.b.o.Store.View(func(v *store.View) error {
 		letter, ok, err := v.Dead(seq)
 		if err != nil || !ok {
 			return err
 		}
 		found = true
-		d, err = l.g.reader(v).letter(seq, &letter)
+		d, err = l.b.reader(v).letter(seq, &letter)
 		return err
 	})
 	if err != nil || !found { // purged or redriven meanwhile
 		return
 	}
-	l.g.log.Warn("dead letter", "job", d.JobName, "job_id", d.JobID.String(), "run", d.RunID, "dead_id", seq, "attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
+	l.b.o.Logger.Warn("dead letter", "job", d.JobName, "job_id", d.JobID.String(), "run", d.RunID, "dead_id", seq, "attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
 }

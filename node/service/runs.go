@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func parseRunCursor(s string) (c runCursor, err error) {
 // yet, then the open ones, then the history. Of all jobs the open ones are listed together with what is due: an occurrence has the same
 // key before and after its claim, so one cursor serves both.
 type lister struct {
-	b        *backend
+	b        *Service
 	q        client.RunQuery
 	id       job.ID // 0: all jobs
 	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
@@ -265,7 +265,7 @@ func (r *reader) chainFrom(id job.ID, below uint64) (uint64, error) {
 }
 
 // JobRuns implements api.Backend.
-func (b *backend) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+func (b *Service) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd api.Read) (client.RunPage, error) {
 	cur, err := parseRunCursor(q.Cursor)
 	if err != nil {
 		return client.RunPage{}, err
@@ -286,7 +286,7 @@ func (b *backend) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd
 		return client.RunPage{}, err
 	}
 	if !l.gone {
-		l.notRun = h.notRunYet(b.g.now()) // outside of the view: counting may take a moment
+		l.notRun = h.notRunYet(b.now()) // outside of the view: counting may take a moment
 	}
 	if waits {
 		return l.withDue(due, func() (client.RunPage, error) { return l.run(ctx, cur) })
@@ -308,7 +308,7 @@ func (r *reader) findRuns(ref string) (id job.ID, gone bool, err error) {
 // Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at its place among the open
 // runs. The intervals that are not in the history yet are not in it: they sit in the states of their jobs, and finding them would need
 // a scan of all jobs.
-func (b *backend) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+func (b *Service) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
 	if q.Job != "" {
 		return b.JobRuns(ctx, q.Job, q, rd)
 	}
@@ -335,7 +335,7 @@ func (b *backend) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (cli
 }
 
 // CancelRun implements api.Backend.
-func (b *backend) CancelRun(ctx context.Context, runID string, rq api.Request) (job.Run, error) {
+func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (job.Run, error) {
 	k, err := job.ParseRunKey(runID)
 	if err != nil {
 		return job.Run{}, noRun(runID)
@@ -366,7 +366,7 @@ func (b *backend) CancelRun(ctx context.Context, runID string, rq api.Request) (
 }
 
 // ExportHistory implements api.Backend.
-func (b *backend) ExportHistory(ctx context.Context, after uint64, limit int, rd api.Read) ([]job.Run, error) {
+func (b *Service) ExportHistory(ctx context.Context, after uint64, limit int, rd api.Read) ([]job.Run, error) {
 	var out []job.Run
 	err := b.read(ctx, rd, func(r *reader) error {
 		var inner error

@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	switch row.Status {
 	case job.RunClaimed, job.RunCanceling:
 		// Whether it has started is known from heartbeats only.
-		if e := r.g.tracker.Epoch(); e != nil {
+		if e := r.b.o.Tracker.Epoch(); e != nil {
 			if started, ok := e.Scheduler.Started(row.Worker, row.Incarnation, row.Fence); ok {
 				run.StartedAt = started
 				if row.Status == job.RunClaimed {
@@ -127,7 +127,7 @@ func noRun(id string) error {
 }
 
 // GetRun implements api.Backend.
-func (b *backend) GetRun(ctx context.Context, runID string, rd api.Read) (client.RunDetail, error) {
+func (b *Service) GetRun(ctx context.Context, runID string, rd api.Read) (client.RunDetail, error) {
 	k, err := job.ParseRunKey(runID)
 	if err != nil {
 		return client.RunDetail{}, noRun(runID)
@@ -141,7 +141,7 @@ func (b *backend) GetRun(ctx context.Context, runID string, rd api.Read) (client
 }
 
 // showRun is a run after a change.
-func (b *backend) showRun(k job.RunKey) (job.Run, error) {
+func (b *Service) showRun(k job.RunKey) (job.Run, error) {
 	d, err := b.runDetail(context.Background(), k)
 	return d.Run, err
 }
@@ -151,7 +151,7 @@ const maxAttempts = 100
 
 // runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older than the run.
 // Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
-func (b *backend) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail, error) {
+func (b *Service) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail, error) {
 	d := client.RunDetail{Attempts: []job.Run{}}
 	found := false
 	cur, chained := uint64(0), true

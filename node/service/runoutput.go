@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const outputWait = 5 * time.Second
 
 // RunOutput implements api.Backend. The output of a running attempt comes from its worker, by way of the leader's memory; that of a
 // finished one is the tail in the history.
-func (b *backend) RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error) {
+func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error) {
 	k, err := job.ParseRunKey(runID)
 	if err != nil {
 		return job.RunOutput{}, noRun(runID)
@@ -39,7 +39,7 @@ func (b *backend) RunOutput(ctx context.Context, runID string, fence uint64, aft
 			if fence != row.Fence {
 				fence, after = row.Fence, 0
 			}
-			e := b.g.tracker.Epoch()
+			e := b.o.Tracker.Epoch()
 			if e == nil {
 				return out, forward.ErrNoLeader()
 			}
@@ -83,7 +83,7 @@ func partial(b []byte) int {
 
 // finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part that a client
 // who watched it got, so the tail is given whole; where it begins in all of the output is not known.
-func (b *backend) finishedOutput(ctx context.Context, k job.RunKey) (job.RunOutput, error) {
+func (b *Service) finishedOutput(ctx context.Context, k job.RunKey) (job.RunOutput, error) {
 	d, err := b.runDetail(ctx, k)
 	if err != nil {
 		return job.RunOutput{}, err

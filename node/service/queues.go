@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -21,10 +21,10 @@ const (
 )
 
 // KnownQueue implements api.Backend. It costs a look into a map, so that every poll may ask.
-func (b *backend) KnownQueue(name string) error { return scheduler.KnownQueue(b.g.store, name) }
+func (b *Service) KnownQueue(name string) error { return scheduler.KnownQueue(b.o.Store, name) }
 
 // Queues implements api.Backend.
-func (b *backend) Queues(ctx context.Context, rd api.Read) ([]client.Queue, error) {
+func (b *Service) Queues(ctx context.Context, rd api.Read) ([]client.Queue, error) {
 	var all []store.QueueUse
 	err := b.read(ctx, rd, func(r *reader) error {
 		r.EachQueue(func(q store.QueueUse) bool { all = append(all, q); return true })
@@ -38,7 +38,7 @@ func (b *backend) Queues(ctx context.Context, rd api.Read) ([]client.Queue, erro
 }
 
 // GetQueue implements api.Backend.
-func (b *backend) GetQueue(ctx context.Context, name string, rd api.Read) (client.Queue, error) {
+func (b *Service) GetQueue(ctx context.Context, name string, rd api.Read) (client.Queue, error) {
 	if !rd.Stale {
 		if err := b.verify(ctx); err != nil {
 			return client.Queue{}, err
@@ -50,8 +50,8 @@ func (b *backend) GetQueue(ctx context.Context, name string, rd api.Read) (clien
 	return b.showQueue(ctx, name)
 }
 
-func (b *backend) showQueue(ctx context.Context, name string) (client.Queue, error) {
-	out, err := b.describeQueues(ctx, []store.QueueUse{b.g.store.Queue(name)})
+func (b *Service) showQueue(ctx context.Context, name string) (client.Queue, error) {
+	out, err := b.describeQueues(ctx, []store.QueueUse{b.o.Store.Queue(name)})
 	if err != nil {
 		return client.Queue{}, err
 	}
@@ -59,13 +59,13 @@ func (b *backend) showQueue(ctx context.Context, name string) (client.Queue, err
 }
 
 // describeQueues adds what is not in the queues' rows: their backlog, and what the leader knows of workers.
-func (b *backend) describeQueues(ctx context.Context, all []store.QueueUse) ([]client.Queue, error) {
+func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]client.Queue, error) {
 	backlog, more, err := b.queueBacklog(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]client.Queue, len(all))
-	e := b.g.tracker.Epoch()
+	e := b.o.Tracker.Epoch()
 	err = b.view(func(r *reader) error {
 		for i, u := range all {
 			w := backlog[u.Name]
@@ -91,10 +91,10 @@ type waitingWork struct {
 
 // queueBacklog counts what is due and not claimed, by queue, in views that are short. It gives up in a lane that has very much; more
 // says that it did, and the counts are the least there is.
-func (b *backend) queueBacklog(ctx context.Context) (out map[string]waitingWork, more bool, err error) {
+func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork, more bool, err error) {
 	out = map[string]waitingWork{}
 	queues := map[uint32]string{}
-	now := b.g.now()
+	now := b.now()
 	for lane := range job.Lane(job.Lanes) {
 		from := store.DueKey{Lane: lane}
 		for seen, end := 0, false; !end; {
@@ -144,7 +144,7 @@ func (b *backend) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 }
 
 // PutQueue implements api.Backend.
-func (b *backend) PutQueue(ctx context.Context, name string, change client.QueueChange, version uint64, mustExist bool, rq api.Request) (client.Queue, error) {
+func (b *Service) PutQueue(ctx context.Context, name string, change client.QueueChange, version uint64, mustExist bool, rq api.Request) (client.Queue, error) {
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		c := &fsm.PutQueue{Head: a.head, Request: a.req, Name: name, Version: version}
 		if change.Concurrency != nil {
@@ -170,7 +170,7 @@ func (b *backend) PutQueue(ctx context.Context, name string, change client.Queue
 }
 
 // DeleteQueue implements api.Backend.
-func (b *backend) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
+func (b *Service) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Name: name, Version: version}, nil
 	})
@@ -181,7 +181,7 @@ func (b *backend) DeleteQueue(ctx context.Context, name string, version uint64, 
 }
 
 // queueError is what an outcome that changed nothing means.
-func (b *backend) queueError(o fsm.Outcome, name string) error {
+func (b *Service) queueError(o fsm.Outcome, name string) error {
 	switch o.Code {
 	case fsm.CodeNotFound:
 		if err := b.KnownQueue(name); err != nil {

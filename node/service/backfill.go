@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // Backfill implements api.Backend: runs for the occurrences of an interval that lies in the past. What ran already, is open or is
 // about to run by itself is left out.
-func (b *backend) Backfill(ctx context.Context, ref string, q client.BackfillRequest, rq api.Request) (client.BackfillResult, error) {
+func (b *Service) Backfill(ctx context.Context, ref string, q client.BackfillRequest, rq api.Request) (client.BackfillResult, error) {
 	if q.DryRun {
 		rq = api.Request{}
 	}
@@ -80,7 +80,7 @@ type backfill struct {
 	head    uint64  // the history up to here was looked through
 }
 
-func (b *backend) planBackfill(ctx context.Context, ref string, q client.BackfillRequest, now int64) (backfill, error) {
+func (b *Service) planBackfill(ctx context.Context, ref string, q client.BackfillRequest, now int64) (backfill, error) {
 	if int64(q.To) > now {
 		return backfill{}, job.Invalid("to", "choose a time in the past", "the interval ends at %s, which is still to come", q.To)
 	}
@@ -136,7 +136,7 @@ func occurrences(h *held, q client.BackfillRequest) ([]int64, error) {
 
 // findTaken is what is open, and unless forced what ran. The job's chain is walked until its records are older than the interval: an
 // occurrence is never recorded before its time.
-func (b *backend) findTaken(ctx context.Context, id job.ID, head uint64, from int64, force bool) (map[int64]bool, error) {
+func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from int64, force bool) (map[int64]bool, error) {
 	taken := map[int64]bool{}
 	err := b.view(func(r *reader) error {
 		for _, ref := range r.Open(id) {

@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
 }
 
 // DeadLetters implements api.Backend.
-func (b *backend) DeadLetters(ctx context.Context, q client.DeadQuery, rd api.Read) (client.DeadPage, error) {
+func (b *Service) DeadLetters(ctx context.Context, q client.DeadQuery, rd api.Read) (client.DeadPage, error) {
 	page := client.DeadPage{Dead: []job.DeadLetter{}}
 	var below uint64
 	if q.Cursor != "" {
@@ -132,14 +132,14 @@ func (r *reader) findDead(ref string) (job.ID, error) {
 const deadChunk = 256
 
 // Redrive implements api.Backend.
-func (b *backend) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+func (b *Service) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
 		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs}
 	})
 }
 
 // PurgeDead implements api.Backend.
-func (b *backend) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+func (b *Service) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
 		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs}
 	})
@@ -147,7 +147,7 @@ func (b *backend) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Requ
 
 // eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own under the client's
 // key: a repetition is answered from those that were done, and goes on where the first try ended.
-func (b *backend) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request, command func(attempt, []uint64) any) (r client.DeadResult, err error) {
+func (b *Service) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request, command func(attempt, []uint64) any) (r client.DeadResult, err error) {
 	if err := b.verify(ctx); err != nil {
 		return r, err
 	}
@@ -201,7 +201,7 @@ func chunkOf(rq api.Request, chunk int) api.Request {
 
 // unknownDead are the ids that there is no dead letter of. A selection of which nothing exists is refused. Of a repetition nothing is
 // said: the first one took them.
-func (b *backend) unknownDead(ctx context.Context, ids []uint64, rq api.Request) (unknown []uint64, err error) {
+func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request) (unknown []uint64, err error) {
 	if _, done, err := b.echo(ctx, chunkOf(rq, 0)); err != nil || done {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (b *backend) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 }
 
 // deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the walk goes on below it.
-func (b *backend) deadSeqs(ctx context.Context, q client.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64, uint64, error) {
+func (b *Service) deadSeqs(ctx context.Context, q client.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64, uint64, error) {
 	if len(q.IDs) > 0 {
 		from := min(chunk*deadChunk, len(q.IDs))
 		return q.IDs[from:min(from+deadChunk, len(q.IDs))], 0, nil

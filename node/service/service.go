@@ -1,29 +1,84 @@
-package node
+// Package service does what the API asks for: it implements api.Backend, by the state of this node and its leadership.
+package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/notify"
+	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// backend answers the API. Its methods are spread over files by theme.
-type backend struct {
-	n      *Node
-	g      *group
-	copies *copies
+// Options are what a node is, and what its service stands on.
+type Options struct {
+	NodeID  string
+	Version string
+	Address string // how others reach it
+	Started time.Time
+	Skips   []datadir.SkippedEntry // entries of the log that it passes over
+	DataDir string
+	CopyDir string // where a copy of the state is made, on the file system of the data directory
+
+	Store    *store.Store
+	Raft     Raft
+	Tracker  *forward.Tracker
+	Members  *membership.Members
+	Clock    scheduler.Clock
+	Logger   *slog.Logger
+	Notify   *notify.Settings
+	Disk     func() client.DiskSpace                           // the room that the data directory has
+	MinFree  func(total uint64) uint64                         // how much of it must be left for jobs to be created
+	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
+	Client   func() *http.Client                               // to other nodes
+	Stopping func() bool
+}
+
+// Raft is what the service asks of raft.
+type Raft interface {
+	LeaderWithID() (raft.ServerAddress, raft.ServerID)
+	State() raft.RaftState
+	CurrentTerm() uint64
+	CommitIndex() uint64
+	Stats() map[string]string
+}
+
+// Service answers the API. Its methods are spread over files by theme.
+type Service struct {
+	o         Options
+	copies    *copies
+	schedules scheduler.Schedules // of jobs that were created lately
 
 	creates atomic.Pointer[batcher] // of the newest leadership
 }
 
-var _ api.Backend = (*backend)(nil)
+var _ api.Backend = (*Service)(nil)
+
+// New makes the service of a node whose raft runs.
+func New(o Options) *Service {
+	b := &Service{o: o, copies: newCopies(o.Statfs)}
+	b.sayHold()
+	return b
+}
+
+func (b *Service) now() int64 { return b.o.Clock.Now().UnixMilli() }
+
+var errEnded = errors.New("this leadership has ended")
 
 const (
 	// movedLimit is how often a change is computed again because the job moved under it.
@@ -37,7 +92,7 @@ const (
 // read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged before the call:
 // the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader acknowledges nothing that
 // is not in its state; and a quorum just confirmed that there is no later leader.
-func (b *backend) read(ctx context.Context, rd api.Read, fn func(*reader) error) error {
+func (b *Service) read(ctx context.Context, rd api.Read, fn func(*reader) error) error {
 	if !rd.Stale {
 		if err := b.verify(ctx); err != nil {
 			return err
@@ -47,13 +102,13 @@ func (b *backend) read(ctx context.Context, rd api.Read, fn func(*reader) error)
 }
 
 // view looks at this node's own state.
-func (b *backend) view(fn func(*reader) error) error {
-	return b.g.store.View(func(v *store.View) error { return fn(b.g.reader(v)) })
+func (b *Service) view(fn func(*reader) error) error {
+	return b.o.Store.View(func(v *store.View) error { return fn(b.reader(v)) })
 }
 
 // verify makes sure that this node leads, with a quorum.
-func (b *backend) verify(ctx context.Context) error {
-	e, err := b.n.tracker.Leading()
+func (b *Service) verify(ctx context.Context) error {
+	e, err := b.o.Tracker.Leading()
 	if err != nil {
 		return err
 	}
@@ -94,7 +149,7 @@ type attempt struct {
 
 // change proposes what build makes. The command is built again when the job moved under it. What the end of the leadership prevented is
 // for the forwarder to repeat: the request id makes a second one after an ambiguous error an echo of the first.
-func (b *backend) change(ctx context.Context, rq api.Request, build func(attempt) (any, error)) (fsm.Outcome, error) {
+func (b *Service) change(ctx context.Context, rq api.Request, build func(attempt) (any, error)) (fsm.Outcome, error) {
 	deadline := time.Now().Add(forward.LeaderWait)
 	for moved := 0; ; {
 		e, now, err := b.stamp(ctx)
@@ -146,8 +201,8 @@ func propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error
 }
 
 // stamp is the current leadership and a time to put into a command.
-func (b *backend) stamp(ctx context.Context) (e *forward.Epoch, now int64, err error) {
-	if e, err = b.n.tracker.Leading(); err != nil {
+func (b *Service) stamp(ctx context.Context) (e *forward.Epoch, now int64, err error) {
+	if e, err = b.o.Tracker.Leading(); err != nil {
 		return nil, 0, err
 	}
 	err = b.whenServing(ctx, e, func() (err error) {
@@ -162,7 +217,7 @@ const takeoverPause = 10 * time.Millisecond
 
 // whenServing asks a leader that is just taking over again until it has: nothing was done before. One that has held for longer does not
 // trust its clock, and the caller should know.
-func (b *backend) whenServing(ctx context.Context, e *forward.Epoch, ask func() error) error {
+func (b *Service) whenServing(ctx context.Context, e *forward.Epoch, ask func() error) error {
 	for {
 		err := ask()
 		if job.CodeOf(err) != job.CodeNotReady || time.Since(e.Began) > forward.LeaderWait {
@@ -170,7 +225,7 @@ func (b *backend) whenServing(ctx context.Context, e *forward.Epoch, ask func() 
 		}
 		select {
 		case <-time.After(takeoverPause):
-		case <-b.n.tracker.Leaving():
+		case <-b.o.Tracker.Leaving():
 			return err
 		case <-ctx.Done():
 			return err
@@ -180,7 +235,7 @@ func (b *backend) whenServing(ctx context.Context, e *forward.Epoch, ask func() 
 
 // echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is gone, and
 // the version that it named is old.
-func (b *backend) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
+func (b *Service) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
 	if !rq.Client && !rq.Repeat {
 		return fsm.Outcome{}, false, nil
 	}
@@ -233,7 +288,7 @@ func outcomeError(o fsm.Outcome, ref string) error {
 }
 
 // show is the job after a change, as this node's state has it.
-func (b *backend) show(id job.ID) (job.Job, error) {
+func (b *Service) show(id job.ID) (job.Job, error) {
 	var j job.Job
 	err := b.view(func(r *reader) (err error) {
 		j, err = r.job(id, b.why())
@@ -243,8 +298,8 @@ func (b *backend) show(id job.ID) (job.Job, error) {
 }
 
 // why is the leader's word on why a class of jobs waits, if this node leads.
-func (b *backend) why() func(v *store.View, class string) string {
-	if e := b.g.tracker.Epoch(); e != nil {
+func (b *Service) why() func(v *store.View, class string) string {
+	if e := b.o.Tracker.Epoch(); e != nil {
 		return e.Scheduler.ClassReason
 	}
 	return nil

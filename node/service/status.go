@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
@@ -24,38 +25,38 @@ import (
 const backlogLimit = 10_000
 
 // Status implements api.Backend. It answers with and without a leader: that is when it is asked.
-func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error) {
-	n, g := b.n, b.g
-	now := g.now()
-	_, leader := g.raft.LeaderWithID()
+func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error) {
+	o := &b.o
+	now := b.now()
+	_, leader := o.Raft.LeaderWithID()
 	s := client.Status{
-		Node: n.cfg.NodeID, Version: n.cfg.Version, State: membership.StateName(g.raft.State()), Leader: string(leader), Term: g.raft.CurrentTerm(),
-		Now: job.Instant(now), StartedAt: job.At(n.started), Raft: raftStats(g),
-		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: n.ownDisk(), Skipped: skipped(n.dir.Skips),
+		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: string(leader), Term: o.Raft.CurrentTerm(),
+		Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
+		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: b.disk(), Skipped: skipped(o.Skips),
 	}
 	switch err := b.Ready(); {
 	case err == nil:
 		s.Ready = true
 	case job.CodeOf(err) == job.CodeNoLeader:
 		if s.NotReady = "there is no leader right now"; leader == "" {
-			if why := n.members.WhyNoLeader(ctx); why != "" {
+			if why := o.Members.WhyNoLeader(ctx); why != "" {
 				s.NotReady = "no leader: " + why
 			}
 		}
 	default:
 		s.NotReady = err.Error()
 	}
-	for _, m := range n.members.Servers() {
+	for _, m := range o.Members.Servers() {
 		addr := string(m.Address)
-		if string(m.ID) == n.cfg.NodeID {
-			addr = string(n.trans.LocalAddr()) // where it is now, not where it was when it joined
+		if string(m.ID) == o.NodeID {
+			addr = o.Address // where it is now, not where it was when it joined
 		}
 		mb := client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
-		n.members.Describe(&mb, g.store.Counters().Index)
+		o.Members.Describe(&mb, o.Store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
 	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
-	if e := g.tracker.Epoch(); e != nil {
+	if e := o.Tracker.Epoch(); e != nil {
 		for _, w := range e.Scheduler.Workers() {
 			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
@@ -72,12 +73,12 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 		return err
 	})
 	s.BacklogMore = s.Backlog >= backlogLimit
-	s.OpenRuns = g.store.OpenRunCount()
+	s.OpenRuns = o.Store.OpenRunCount()
 	if err == nil {
 		s.Notifications, err = b.notifications()
 	}
 	s.Troubles = b.troubles(ctx, &s)
-	if p, other := n.tracker.Elsewhere(); other && !rd.Stale {
+	if p, other := o.Tracker.Elsewhere(); other && !rd.Stale {
 		b.askLeader(ctx, p, &s)
 	}
 	return s, err
@@ -87,10 +88,10 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (client.Status, error
 const statusTimeout = time.Second
 
 // askLeader adds to a follower's status what the leader knows of members, workers and troubles, if it answers soon.
-func (b *backend) askLeader(ctx context.Context, p forward.Leader, s *client.Status) {
+func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *client.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	c := client.New(p.Addr, client.WithHTTPClient(b.n.forward.Client()), client.WithAttempts(1), client.WithStale())
+	c := client.New(p.Addr, client.WithHTTPClient(b.o.Client()), client.WithAttempts(1), client.WithStale())
 	far, err := c.Status(ctx)
 	switch {
 	case err != nil:
@@ -131,15 +132,15 @@ func suffrage(s raft.ServerSuffrage) string {
 }
 
 // raftStats is raft's own view, without what is shown elsewhere.
-func raftStats(g *group) map[string]string {
-	stats := maps.Clone(g.raft.Stats())
+func raftStats(r Raft) map[string]string {
+	stats := maps.Clone(r.Stats())
 	delete(stats, "latest_configuration")
 	return stats
 }
 
 // Live implements api.Backend: a process that is up and whose parts run should not be restarted, leader or not.
-func (b *backend) Live() error {
-	if b.g.raft.State() == raft.Shutdown && !b.n.stopping.Load() {
+func (b *Service) Live() error {
+	if b.o.Raft.State() == raft.Shutdown && !b.o.Stopping() {
 		return errors.New("raft has stopped")
 	}
 	return nil
@@ -147,50 +148,75 @@ func (b *backend) Live() error {
 
 // Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling loop itself
 // (pitfalls 37).
-func (b *backend) Ready() error {
-	if err := b.working(); err != nil {
+func (b *Service) Ready() error {
+	if err := b.Working(); err != nil {
 		return err
 	}
-	if h := b.g.store.Info().Hold; h.On {
+	if h := b.o.Store.Info().Hold; h.On {
 		return errHold(h)
 	}
 	return nil
 }
 
-// working is Ready without regard to a hold.
-func (b *backend) working() error {
-	if b.n.stopping.Load() {
+// disk is the room of this node's own directory, nil if that is not known.
+func (b *Service) disk() *client.DiskSpace {
+	if d := b.o.Disk(); d.Total != 0 {
+		return &d
+	}
+	return nil
+}
+
+// Backlog counts what is due and not claimed.
+func (b *Service) Backlog() (n int64, err error) {
+	err = b.view(func(r *reader) error {
+		n, _, err = dueWork(r.View, b.now())
+		return err
+	})
+	return n, err
+}
+
+// Working is Ready without regard to a hold.
+func (b *Service) Working() error {
+	if b.o.Stopping() {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	}
-	if e := b.g.tracker.Epoch(); e != nil {
-		if h := b.n.members.OwnHold(e); h != nil {
+	if e := b.o.Tracker.Epoch(); e != nil {
+		if h := b.o.Members.OwnHold(e); h != nil {
 			return h.Err()
 		}
 		return e.Scheduler.Ready()
 	}
-	if err := b.n.members.Ready(); err != nil {
+	if err := b.o.Members.Ready(); err != nil {
 		return err
 	}
-	if _, id := b.g.raft.LeaderWithID(); id != "" && string(id) != b.n.cfg.NodeID {
-		if h := b.n.members.Hold(); h != nil {
+	if _, id := b.o.Raft.LeaderWithID(); id != "" && string(id) != b.o.NodeID {
+		if h := b.o.Members.Hold(); h != nil {
 			return h.Err() // every node says so: requests land anywhere
 		}
 		return nil
 	}
-	return forward.ErrNoQuorum(b.n.members.Missing())
+	return forward.ErrNoQuorum(b.o.Members.Missing())
 }
 
 // ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be able to do this.
-func (b *backend) ClockReset(ctx context.Context, rq api.Request) error {
-	e, err := b.n.tracker.Leading()
+func (b *Service) ClockReset(ctx context.Context, rq api.Request) error {
+	e, err := b.o.Tracker.Leading()
 	if err != nil {
 		return err
 	}
 	now := e.Scheduler.ResetStamp()
-	b.g.log.Warn("clock reset: the mark is lowered to this node's clock", "now", job.Instant(now).String())
+	b.o.Logger.Warn("clock reset: the mark is lowered to this node's clock", "now", job.Instant(now).String())
 	o, err := propose(ctx, e, &fsm.ClockReset{Head: e.Head(now), Request: requestOf(rq, now)})
 	if err != nil {
 		return err
 	}
 	return outcomeError(o, "")
+}
+
+// skipped is what status shows of the entries that a node passes over.
+func skipped(entries []datadir.SkippedEntry) (out []client.SkippedEntry) {
+	for _, e := range entries {
+		out = append(out, client.SkippedEntry(e))
+	}
+	return out
 }

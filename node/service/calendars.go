@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 const maxCalendar = 64 << 10
 
 // PutCalendar implements api.Backend.
-func (b *backend) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
+func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
 	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName || strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
 		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
 	}
@@ -45,7 +45,7 @@ func (b *backend) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 }
 
 // Calendars implements api.Backend.
-func (b *backend) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calendar, error) {
+func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calendar, error) {
 	var out []schedule.Calendar
 	err := b.read(ctx, rd, func(r *reader) error {
 		var bad error
@@ -75,7 +75,7 @@ const (
 
 // users refuses a calendar that is in use. It looks through all jobs, a few thousand at a time: about 0.15 s per million of those in memory. A job that is
 // created or edited meanwhile may be missed; its calendar is then none, and the scheduler's log says so.
-func (b *backend) users(ctx context.Context, calendar string) error {
+func (b *Service) users(ctx context.Context, calendar string) error {
 	known := false
 	err := b.view(func(r *reader) error {
 		known = r.Calendar(calendar) != nil
@@ -124,7 +124,7 @@ func (b *backend) users(ctx context.Context, calendar string) error {
 }
 
 // DeleteCalendar implements api.Backend. One that jobs name stays: they would fire on the days that they were meant to keep clear.
-func (b *backend) DeleteCalendar(ctx context.Context, name string, rq api.Request) error {
+func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Request) error {
 	o, done, err := b.echo(ctx, rq)
 	if err == nil && !done {
 		if err = b.verify(ctx); err == nil {
@@ -146,7 +146,7 @@ func (b *backend) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 }
 
 // Preview implements api.Backend. It needs the leader only for its calendars, and those may be a moment old.
-func (b *backend) Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
+func (b *Service) Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
 	var all []schedule.Calendar
 	if len(p.Calendars) > 0 {
 		var err error
@@ -154,7 +154,7 @@ func (b *backend) Preview(ctx context.Context, p client.PreviewRequest) (client.
 			return client.PreviewResult{}, err
 		}
 	}
-	return client.LocalPreview(p, time.UnixMilli(b.g.now()), all)
+	return client.LocalPreview(p, time.UnixMilli(b.now()), all)
 }
 
 // zoneOf is the zone that a schedule is in: the job's, or the one that the expression itself names.

@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"encoding/json"
@@ -14,13 +14,13 @@ import (
 // reader looks things up in one view and remembers what it decoded: a page of runs names few jobs many times.
 type reader struct {
 	*store.View
-	g         *group
+	b         *Service
 	defs      map[job.ID]*store.Definition
 	calendars map[string]*schedule.Blackout
 }
 
-func (g *group) reader(v *store.View) *reader {
-	return &reader{View: v, g: g, defs: map[job.ID]*store.Definition{}, calendars: map[string]*schedule.Blackout{}}
+func (b *Service) reader(v *store.View) *reader {
+	return &reader{View: v, b: b, defs: map[job.ID]*store.Definition{}, calendars: map[string]*schedule.Blackout{}}
 }
 
 // find resolves a reference: an id (j_…) or a name.
@@ -150,7 +150,7 @@ func (r *reader) waits(h *held) bool {
 	if h.stopped() {
 		return false
 	}
-	if !h.place.Parked && h.place.Ready <= r.g.now() {
+	if !h.place.Parked && h.place.Ready <= r.b.now() {
 		return true
 	}
 	look := maxRetriesSeen
@@ -162,7 +162,7 @@ func (r *reader) waits(h *held) bool {
 			if look--; look < 0 {
 				return false
 			}
-			if row, ok, err := r.Run(job.RunKey{Job: h.id, At: ref.At, Origin: ref.Origin}); err == nil && ok && row.Ready <= r.g.now() {
+			if row, ok, err := r.Run(job.RunKey{Job: h.id, At: ref.At, Origin: ref.Origin}); err == nil && ok && row.Ready <= r.b.now() {
 				return true
 			}
 		}

@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ func (r *reader) waitReason(h *held, why func(v *store.View, class string) strin
 // dueRun is the occurrence of a job that is due and not claimed, as a pending run. It has no row before its claim, and would otherwise show
 // nowhere, however long it waits.
 func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (run job.Run, ok bool) {
-	now := r.g.now()
+	now := r.b.now()
 	if h.stopped() || h.place.Parked || h.place.Ready > now {
 		return run, false
 	}
@@ -39,15 +39,15 @@ func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (
 }
 
 const (
-	// maxDue bounds how many occurrences that are due a list over all jobs shows: the oldest ones. It is the largest page.
-	maxDue = 1000
+	// MaxDue bounds how many occurrences that are due a list over all jobs shows: the oldest ones. It is the largest page.
+	MaxDue = 1000
 	// maxDueLook bounds how many entries of a lane are looked at for them. Those of open runs are in between.
-	maxDueLook = 4 * maxDue
+	maxDueLook = 4 * MaxDue
 )
 
 // dueKeys are the oldest occurrences of all jobs that are due and not claimed, newest first, below a run (zero: all).
 func (r *reader) dueKeys(below job.RunKey) ([]job.RunKey, error) {
-	now := r.g.now()
+	now := r.b.now()
 	var all []store.DueKey
 	for lane := range job.Lane(job.Lanes) {
 		looked, found := 0, 0
@@ -57,7 +57,7 @@ func (r *reader) dueKeys(below job.RunKey) ([]job.RunKey, error) {
 				found++
 			}
 			looked++
-			return looked < maxDueLook && found < maxDue
+			return looked < maxDueLook && found < MaxDue
 		})
 		if err != nil {
 			return nil, err
@@ -67,7 +67,7 @@ func (r *reader) dueKeys(below job.RunKey) ([]job.RunKey, error) {
 		return cmp.Or(cmp.Compare(a.Ready, b.Ready), cmp.Compare(a.Job, b.Job))
 	})
 	var out []job.RunKey
-	for _, d := range all[:min(len(all), maxDue)] {
+	for _, d := range all[:min(len(all), MaxDue)] {
 		if k := d.Run(); below == (job.RunKey{}) || before(k, below) {
 			out = append(out, k)
 		}

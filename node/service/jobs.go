@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -20,16 +20,16 @@ import (
 )
 
 // check normalizes and validates a job. The id matters to H, jitter and @every but not to whether a schedule is right.
-func (b *backend) check(spec *job.Spec) error {
+func (b *Service) check(spec *job.Spec) error {
 	if err := b.checkFields(spec); err != nil {
 		return err
 	}
-	_, err := b.g.schedules.Compile(spec, 1)
+	_, err := b.schedules.Compile(spec, 1)
 	return client.ScheduleError(err)
 }
 
 // checkFields is check without the schedule, which the batcher reads anyway.
-func (b *backend) checkFields(spec *job.Spec) error {
+func (b *Service) checkFields(spec *job.Spec) error {
 	if spec.Timezone == "" && strings.Contains(spec.Schedule, "TZ") {
 		// The expression may name the zone itself. Without this the default would contradict it.
 		if s, err := compile(spec, 1); err == nil {
@@ -41,7 +41,7 @@ func (b *backend) checkFields(spec *job.Spec) error {
 		return err
 	}
 	if spec.Notify != nil {
-		if err := b.n.cfg.Notify.Check(spec.Notify); err != nil {
+		if err := b.o.Notify.Check(spec.Notify); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func (b *backend) checkFields(spec *job.Spec) error {
 }
 
 // neverRuns refuses a one-off job that a calendar forbids.
-func (b *backend) neverRuns(spec *job.Spec) error {
+func (b *Service) neverRuns(spec *job.Spec) error {
 	if len(spec.Calendars) == 0 || !spec.OneOff() {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (b *backend) neverRuns(spec *job.Spec) error {
 }
 
 // CreateJob implements api.Backend.
-func (b *backend) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
+func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, false, err
 	}
@@ -123,7 +123,7 @@ func sizeOf(s *job.Spec) int {
 
 // create puts jobs through the batcher once. stamp is called with the time before. The error is about all of them; each has its own
 // beside it.
-func (b *backend) create(ctx context.Context, items []*creation, stamp func(now int64)) error {
+func (b *Service) create(ctx context.Context, items []*creation, stamp func(now int64)) error {
 	e, now, err := b.stamp(ctx)
 	if err != nil {
 		leftOver(items, err)
@@ -147,8 +147,8 @@ func (b *backend) create(ctx context.Context, items []*creation, stamp func(now 
 
 // createLines is create for lines of a stream, which the forwarder cannot repeat: those that may be tried again are, under the next
 // leadership of this node if this one ended first. An ambiguous one as well: its request id, or its name, makes that an echo.
-func (b *backend) createLines(ctx context.Context, items []*creation, stamp func(now int64)) error {
-	for a := b.n.tracker.NewAttempts(); ; {
+func (b *Service) createLines(ctx context.Context, items []*creation, stamp func(now int64)) error {
+	for a := b.o.Tracker.NewAttempts(); ; {
 		l, _ := a.Leader(ctx)
 		if err := b.create(ctx, items, stamp); err != nil || l.Epoch == nil {
 			return err
@@ -176,7 +176,7 @@ func leftOver(open []*creation, err error) {
 }
 
 // BulkCreate implements api.Backend. A named line is safe to repeat by its name; an unnamed one by its content and its place.
-func (b *backend) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult, error) {
+func (b *Service) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult, error) {
 	out := make([]client.BulkResult, len(lines))
 	var group gathering
 	all := make([]creation, len(lines))
@@ -257,7 +257,7 @@ func answer(r *client.BulkResult, c *creation) {
 }
 
 // GetJob implements api.Backend.
-func (b *backend) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
+func (b *Service) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
 	var j job.Job
 	err := b.read(ctx, rd, func(r *reader) error {
 		id, err := r.find(ref)
@@ -277,7 +277,7 @@ const (
 )
 
 // ListJobs implements api.Backend: by name if a prefix is given, by id otherwise.
-func (b *backend) ListJobs(ctx context.Context, q client.JobQuery, rd api.Read) (client.JobPage, error) {
+func (b *Service) ListJobs(ctx context.Context, q client.JobQuery, rd api.Read) (client.JobPage, error) {
 	page := client.JobPage{Jobs: []job.Job{}}
 	from, err := parseJobCursor(q)
 	if err != nil {

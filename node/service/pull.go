@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -9,7 +9,16 @@ import (
 
 // pulls is what pull workers say, answered by this node's current leadership. A node that does not lead forwards it before it gets
 // here.
-type pulls struct{ n *Node }
+type pulls struct{ b *Service }
+
+// Pull serves pull workers.
+func (b *Service) Pull() interface {
+	PullPoll(context.Context, job.PullPoll) (job.PullReply, error)
+	PullHeartbeat(context.Context, job.PullBeat) (job.PullAnswers, error)
+	PullReport(context.Context, job.PullReport) (job.PullAnswers, error)
+} {
+	return pulls{b}
+}
 
 func (p pulls) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply, error) {
 	return pulled(ctx, p, q, (*scheduler.Scheduler).PullPoll)
@@ -24,11 +33,11 @@ func (p pulls) PullReport(ctx context.Context, r job.PullReport) (job.PullAnswer
 }
 
 func pulled[Q, A any](ctx context.Context, p pulls, q Q, do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (a A, err error) {
-	e, err := p.n.tracker.Leading()
+	e, err := p.b.o.Tracker.Leading()
 	if err != nil {
 		return a, err
 	}
-	err = p.n.backend.whenServing(ctx, e, func() (err error) {
+	err = p.b.whenServing(ctx, e, func() (err error) {
 		a, err = do(e.Scheduler, ctx, q)
 		return err
 	})

@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -14,29 +14,13 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Backup is what a backup says of itself.
-type Backup struct {
-	ClusterID string
-	Epoch     uint64
-	Index     uint64      // the last log entry in it
-	At        job.Instant // the last time that was stamped in it
-	Jobs      uint64
-}
-
-// CopyBackup copies a backup as it came and verifies it on the way: without an error the copy is whole.
-func CopyBackup(w io.Writer, r io.Reader) (Backup, error) {
-	h, err := fsm.CopyStream(w, r)
-	return Backup{ClusterID: h.ClusterID, Epoch: h.Epoch, Index: h.Index, At: job.Instant(h.Mark), Jobs: h.Jobs}, err
-}
-
 const (
-	// maxCopies is how many backups a node sends at a time: each lies on its disk until it is sent.
-	maxCopies = 2
+	// MaxCopies is how many backups a node sends at a time: each lies on its disk until it is sent.
+	MaxCopies = 2
 	// copyReserve is what a copy leaves free on the disk at least, whatever the limit of the node is. A disk that it filled would end the node:
 	// the next write to the log would fail.
 	copyReserve = 64 << 20
@@ -49,17 +33,17 @@ type copies struct {
 	statfs func(path string) (free, total uint64, err error)
 }
 
-func newCopies() *copies {
-	return &copies{slots: make(chan struct{}, maxCopies), making: make(chan struct{}, 1), statfs: statfs}
+func newCopies(statfs func(path string) (free, total uint64, err error)) *copies {
+	return &copies{slots: make(chan struct{}, MaxCopies), making: make(chan struct{}, 1), statfs: statfs}
 }
 
 // Backup implements api.Backend. The copy is an unnamed file (pitfalls 11): reading it keeps no transaction open, closing it frees it, and a
 // crash leaves nothing.
-func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.ReadCloser, err error) {
+func (b *Service) Backup(ctx context.Context) (info client.BackupInfo, rc io.ReadCloser, err error) {
 	select {
 	case b.copies.slots <- struct{}{}:
 	default:
-		return info, nil, job.Errorf(job.CodeUnavailable, "wait for them, or ask another node", "%d backups of this node are being taken already", maxCopies)
+		return info, nil, job.Errorf(job.CodeUnavailable, "wait for them, or ask another node", "%d backups of this node are being taken already", MaxCopies)
 	}
 	defer func() {
 		if err != nil {
@@ -72,20 +56,20 @@ func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 	case <-ctx.Done():
 		return info, nil, ctx.Err()
 	}
-	if b.g.store.Info().ClusterID == "" {
+	if b.o.Store.Info().ClusterID == "" {
 		return info, nil, job.Errorf(job.CodeNotReady, "ask a node that has joined", "this node has no state yet")
 	}
-	size := uint64(b.g.store.Size())
-	if free, total, err := b.copies.statfs(b.n.dir.Path); err == nil {
+	size := uint64(b.o.Store.Size())
+	if free, total, err := b.copies.statfs(b.o.DataDir); err == nil {
 		// Below its limit the node would refuse to create jobs.
-		if reserve := max(copyReserve, b.n.cfg.MinFreeDisk.of(total)); free < size+reserve {
+		if reserve := max(copyReserve, b.o.MinFree(total)); free < size+reserve {
 			return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node",
 				"a copy of the state needs %s, %s are kept free, and %s are", job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
 		}
 	}
 	b.catchUp(ctx)
 	age := b.age()
-	h, n, rc, err := fsm.Stream(b.g.store, b.n.dir.File(datadir.SnapshotsDir))
+	h, n, rc, err := fsm.Stream(b.o.Store, b.o.CopyDir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node", "the state cannot be copied: %v", err)
@@ -94,30 +78,33 @@ func (b *backend) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 	case err != nil:
 		return info, nil, fmt.Errorf("copy the state for a backup: %w", err)
 	}
-	b.g.log.Info("a backup is being taken", "index", h.Index, "bytes", n, "age", age)
+	b.o.Logger.Info("a backup is being taken", "index", h.Index, "bytes", n, "age", age)
 	info = client.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
 	return info, &copied{ReadCloser: rc, free: func() { <-b.copies.slots }}, nil
 }
 
 // catchUpLimit is how long a backup waits for what the leader had applied when it was asked for.
-const catchUpLimit = 2 * time.Second
+const (
+	catchUpLimit = 2 * time.Second
+	catchUpLook  = 5 * time.Millisecond
+)
 
 // catchUp waits until this node has what the leader had when it asked: a follower hears of a commit a moment later than its client does, and a
 // backup should have everything that was acknowledged before. Without a leader, or with one that is far ahead, the backup says how old it is.
-func (b *backend) catchUp(ctx context.Context) {
-	p, other := b.n.tracker.Elsewhere()
+func (b *Service) catchUp(ctx context.Context) {
+	p, other := b.o.Tracker.Elsewhere()
 	if !other {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpLimit)
 	defer cancel()
-	leader, err := b.n.members.Probe(ctx, p.Addr)
+	leader, err := b.o.Members.Probe(ctx, p.Addr)
 	if err != nil {
 		return
 	}
-	look := time.NewTicker(applyDelay / 10)
+	look := time.NewTicker(catchUpLook)
 	defer look.Stop()
-	for b.g.store.Counters().Index < leader.Applied {
+	for b.o.Store.Counters().Index < leader.Applied {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -140,11 +127,11 @@ func (c *copied) Close() error {
 
 // age is how old this node's state is against the leader's, as far as it knows. One that hears the leader and has not yet applied what it
 // heard is as old as the last stamp that it applied.
-func (b *backend) age() time.Duration {
-	age := b.n.tracker.StaleFor(b.n.started)
-	c := b.g.store.Counters()
-	if b.g.tracker.Epoch() == nil && b.g.raft.CommitIndex() > c.Index+membership.PromoteLag {
-		age = max(age, time.Duration(b.g.now()-c.Mark)*time.Millisecond)
+func (b *Service) age() time.Duration {
+	age := b.o.Tracker.StaleFor(b.o.Started)
+	c := b.o.Store.Counters()
+	if b.o.Tracker.Epoch() == nil && b.o.Raft.CommitIndex() > c.Index+membership.PromoteLag {
+		age = max(age, time.Duration(b.now()-c.Mark)*time.Millisecond)
 	}
 	return age
 }
@@ -160,9 +147,9 @@ func errHold(h store.Hold) error {
 }
 
 // sayHold says at the start why nothing is going to run.
-func (g *group) sayHold() {
-	if h := g.store.Info().Hold; h.On {
-		g.log.Warn("THIS CLUSTER IS ON HOLD: it was restored from a backup, and nothing runs until it is released", "restored_at", job.Instant(h.Since).String(),
+func (b *Service) sayHold() {
+	if h := b.o.Store.Info().Hold; h.On {
+		b.o.Logger.Warn("THIS CLUSTER IS ON HOLD: it was restored from a backup, and nothing runs until it is released", "restored_at", job.Instant(h.Since).String(),
 			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", holdRemedy)
 	}
 }
@@ -182,7 +169,7 @@ func holdStatus(h store.Hold) *client.HoldStatus {
 const releaseWait = 5 * time.Second
 
 // Release implements api.Backend.
-func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
+func (b *Service) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
 	var r client.ReleaseResult
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		return &fsm.Release{Head: a.head, Request: a.req}, nil
@@ -194,14 +181,14 @@ func (b *backend) Release(ctx context.Context, rq api.Request) (client.ReleaseRe
 		return r, err
 	}
 	if r.Released = o.Count > 0; r.Released {
-		b.g.log.Warn("cluster released: the one that its backup was taken from is said to be gone", "at", job.Instant(b.g.store.Info().Released).String())
+		b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone", "at", job.Instant(b.o.Store.Info().Released).String())
 	}
-	for end := time.Now().Add(releaseWait); b.g.store.Info().Hold.On && time.Now().Before(end); {
+	for end := time.Now().Add(releaseWait); b.o.Store.Info().Hold.On && time.Now().Before(end); {
 		if !wait.For(ctx, 20*time.Millisecond) {
 			break
 		}
 	}
-	info := b.g.store.Info()
+	info := b.o.Store.Info()
 	r.Releasing, r.At = info.Hold.On, job.Instant(info.Released)
 	return r, nil
 }

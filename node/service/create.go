@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -88,15 +88,20 @@ func newBatcher(e *forward.Epoch, s *scheduler.Schedules, last uint64) *batcher 
 	return &batcher{e: e, schedules: s, last: last, wake: make(chan struct{}, 1)}
 }
 
-// lead begins to create jobs under a leadership.
-func (b *backend) lead(e *forward.Epoch) func(context.Context) {
-	creates := newBatcher(e, &b.g.schedules, b.g.store.Counters().NextJob)
+// Lead begins to create jobs under a leadership, and to log what dies.
+func (b *Service) Lead(e *forward.Epoch) func(context.Context) {
+	creates := newBatcher(e, &b.schedules, b.o.Store.Counters().NextJob)
 	b.creates.Store(creates)
-	return creates.run
+	return func(ctx context.Context) {
+		var creating sync.WaitGroup
+		defer creating.Wait()
+		creating.Go(func() { creates.run(ctx) })
+		newDeadLog(b).run(ctx)
+	}
 }
 
 // submit hands jobs to the batcher of a leadership.
-func (b *backend) submit(e *forward.Epoch, items []*creation) {
+func (b *Service) submit(e *forward.Epoch, items []*creation) {
 	if c := b.creates.Load(); c != nil && c.e == e {
 		c.submit(items)
 		return

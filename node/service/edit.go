@@ -1,4 +1,4 @@
-package node
+package service
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // look reads a job for a change that is computed from it.
-func (b *backend) look(ref string) (h held, err error) {
+func (b *Service) look(ref string) (h held, err error) {
 	err = b.view(func(r *reader) error {
 		id, err := r.find(ref)
 		if err == nil {
@@ -23,7 +23,7 @@ func (b *backend) look(ref string) (h held, err error) {
 }
 
 // changeJob proposes a change of one job. It is built from what the job is at each try.
-func (b *backend) changeJob(ctx context.Context, ref string, rq api.Request, build func(attempt, held) (any, error)) (fsm.Outcome, error) {
+func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request, build func(attempt, held) (any, error)) (fsm.Outcome, error) {
 	if o, ok, err := b.echo(ctx, rq); err != nil || ok {
 		return o, err
 	}
@@ -45,7 +45,7 @@ func (b *backend) changeJob(ctx context.Context, ref string, rq api.Request, bui
 }
 
 // UpdateJob implements api.Backend.
-func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job, error) {
+func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job, error) {
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, err
 	}
@@ -74,7 +74,7 @@ func (b *backend) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 }
 
 // DeleteJob implements api.Backend.
-func (b *backend) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
+func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
 	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
 		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version, NotRun: h.passed(a.now)}, nil
 	})
@@ -82,7 +82,7 @@ func (b *backend) DeleteJob(ctx context.Context, ref string, version uint64, rq 
 }
 
 // PauseJob implements api.Backend.
-func (b *backend) PauseJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
+func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
 		return &fsm.Pause{Head: a.head, Request: a.req, Job: uint64(h.id)}, nil
 	})
@@ -93,7 +93,7 @@ func (b *backend) PauseJob(ctx context.Context, ref string, rq api.Request) (job
 }
 
 // ResumeJob implements api.Backend.
-func (b *backend) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
+func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
 		cmd := &fsm.Resume{Head: a.head, Request: a.req, Job: uint64(h.id), Seen: h.seen()}
 		if !h.stopped() {
@@ -113,7 +113,7 @@ func (b *backend) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 }
 
 // RunJob implements api.Backend.
-func (b *backend) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
+func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
 		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey, Name: h.def.Spec.Name}, nil
 	})
@@ -132,7 +132,7 @@ func (b *backend) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 }
 
 // CancelJob implements api.Backend.
-func (b *backend) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {
+func (b *Service) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
 		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(h.id), All: true}, nil
 	})

@@ -1,0 +1,57 @@
+package service
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+func TestNextRunBehindABlackout(t *testing.T) {
+	at := func(s string) time.Time {
+		x, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	for _, tt := range []struct {
+		expr, zone string
+		calendars  []schedule.Calendar
+		due, want  string
+	}{
+		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T00:00:00Z", "2027-03-08T00:00:00Z"},
+		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-06T23:59:00Z", "2027-03-06T23:59:00Z"},
+		{"*/7 * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}, {Dates: []string{"2027-03-08"}}, {Daily: []string{"00:00-06:30"}}}, "2027-03-07T05:07:00Z", "2027-03-09T06:35:00Z"},
+		{"* * * * *", "", []schedule.Calendar{{Windows: []schedule.Window{{From: at("2027-01-01T00:00:00Z"), To: at("2031-01-01T00:00:30Z")}}}}, "2027-03-07T05:07:00Z", "2031-01-01T00:01:00Z"},
+		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}}, "2027-03-27T23:30:00Z", "2027-03-28T22:00:00Z"}, // 23 hours
+		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}}, "2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
+		{"0 9 * * sun", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T09:00:00Z", ""},
+	} {
+		r := &reader{calendars: map[string]*schedule.Blackout{}}
+		h := held{id: 1, def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr}}}
+		for i, c := range tt.calendars {
+			name := string(rune('a' + i))
+			b, err := c.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.calendars[name] = b
+			h.def.Spec.Calendars = append(h.def.Spec.Calendars, name)
+		}
+		h.place = store.Place{At: at(tt.due).UnixMilli(), Ready: at(tt.due).UnixMilli()}
+		want := int64(0)
+		if tt.want != "" {
+			want = at(tt.want).UnixMilli()
+		}
+		got := r.nextRun(&h)
+		if tt.expr == "@every 1s" { // its phase is its own
+			got -= got % 1000
+		}
+		if got != want {
+			t.Errorf("%s from %s: %s, want %s", tt.expr, tt.due, job.Instant(got), tt.want)
+		}
+	}
+}
