@@ -230,7 +230,7 @@ func outcome(status int) checker.EffectOutcome {
 	return checker.Failed
 }
 
-var vacantLine = regexp.MustCompile(`(?:outages|nobody_led)="?\[([^\]]*)\]`)
+var vacantLine = regexp.MustCompile(`outages="?\[([^\]]*)\]`)
 
 // Vacancies is what logs of nodes say about times without a leader, each once, in their order. A leader says it when it
 // takes over.
