@@ -23,6 +23,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -168,7 +169,7 @@ func (t *linkTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
 
 func (t *linkTransport) cut(id raft.ServerID, do func() error) error {
 	t.l.wait()
-	if t.l.noRaft.Load() || t.l.isCut(string(id)) {
+	if t.l.noRaft.Load() || t.l.isCut(replica.Node(id)) {
 		return errCut
 	}
 	return do()
@@ -300,7 +301,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 			t.Fatal(err)
 		}
 		id := fmt.Sprintf("n%d", i+1)
-		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(id), Address: raft.ServerAddress(ln.Addr().String())})
+		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: replica.ID(id, replica.First), Address: raft.ServerAddress(ln.Addr().String())})
 		cfg := testConfig(t, t.TempDir())
 		cfg.NodeID, cfg.Listen = id, ln.Addr().String()
 		cfg.Raft.Heartbeat = 300 * time.Millisecond // three nodes and their load share the processors

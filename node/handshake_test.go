@@ -10,9 +10,9 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
-	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -134,7 +134,7 @@ func TestWipedNodeIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Even if it knew the cluster's id, nobody would shake hands with it.
-	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: membership.FirstReplica, InstanceID: "wiped", Address: m.cfg.Listen}
+	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: replica.First, InstanceID: "wiped", Address: m.cfg.Listen}
 	for _, x := range c.others(m) {
 		if err := x.members.Check(h); err == nil || !strings.Contains(err.Error(), "another data directory") {
 			t.Errorf("%s: %v", x.id(), err)

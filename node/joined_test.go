@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -75,7 +76,7 @@ func voters(m *member) (ids []string) {
 	servers := m.members.Configured()
 	for _, s := range servers {
 		if s.Suffrage == raft.Voter {
-			ids = append(ids, string(s.ID))
+			ids = append(ids, replica.Node(s.ID))
 		}
 	}
 	slices.Sort(ids)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/replica"
 )
 
 // askTransport is the way from one server to the others, on which a test says what becomes of a question.
@@ -41,7 +43,7 @@ func TestQuorum(t *testing.T) {
 		return &quorum{raft: g.raft, trans: trans, id: g.quorum.id, wait: 10 * time.Second, busy: map[raft.ServerID]bool{}}, trans
 	}
 	others := c.others(leader)
-	near, far := raft.ServerID(others[0].id()), raft.ServerID(others[1].id())
+	near, far := replica.ID(others[0].id(), replica.First), replica.ID(others[1].id(), replica.First)
 	yes := func(_ raft.ServerID, q *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
 		r.Term = q.Term
 		return nil
@@ -75,7 +77,7 @@ func TestQuorum(t *testing.T) {
 	})
 	t.Run("the question", func(t *testing.T) {
 		q, _ := over(func(id raft.ServerID, q *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
-			if q.Term != term || string(q.ID) != leader.id() || id == raft.ServerID(leader.id()) {
+			if q.Term != term || replica.Node(raft.ServerID(q.ID)) != leader.id() || id == replica.ID(leader.id(), replica.First) {
 				return fmt.Errorf("%s was asked about term %d for %s", id, q.Term, q.ID)
 			}
 			return yes(id, q, r)

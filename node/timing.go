@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -84,7 +85,7 @@ func (r *RaftConfig) validate(ttl time.Duration) error {
 // raftConfig is what raft wants to know. The timeouts are a trace longer than asked for; see campaignAlone.
 func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
 	rc := raft.DefaultConfig()
-	rc.LocalID = raft.ServerID(c.NodeID)
+	rc.LocalID = replica.ID(c.NodeID, replica.First)
 	rc.HeartbeatTimeout = c.Raft.Heartbeat + time.Millisecond
 	rc.ElectionTimeout = c.Raft.Election + time.Millisecond
 	rc.LeaderLeaseTimeout = c.Raft.LeaderLease

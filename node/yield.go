@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
@@ -61,7 +62,7 @@ func (n *Node) yield() {
 // alone says whether there is no other voter.
 func (n *Node) alone() bool {
 	for _, s := range n.members.Servers() {
-		if s.Suffrage == raft.Voter && string(s.ID) != n.cfg.NodeID {
+		if s.Suffrage == raft.Voter && replica.Node(s.ID) != n.cfg.NodeID {
 			return false
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -72,7 +73,7 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	}
 	var all []string
 	for _, s := range conf.Servers {
-		all = append(all, string(s.ID))
+		all = append(all, replica.Node(s.ID))
 	}
 	slices.Sort(all)
 	given := slices.Sorted(maps.Keys(peers))
@@ -225,7 +226,7 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 		return err
 	}
 	// The newest snapshot is the state as it is now, under a configuration of this node alone.
-	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(d.NodeID),
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: replica.ID(d.NodeID, replica.First),
 		Address: raft.ServerAddress(addr)}}}
 	sink, err := f.Snapshots.Create(1, last, term, conf, last, nil)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
@@ -244,7 +245,7 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 	if err != nil {
 		return err
 	}
-	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(c.NodeID),
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: replica.ID(c.NodeID, replica.First),
 		Address: raft.ServerAddress(c.Advertise)}}}
 	sink, err := snaps.Create(1, count.Index, count.Term, conf, count.Index, nil)
 	if err != nil {

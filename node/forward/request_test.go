@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fixedRaft struct{ id, addr string }
 
 func (r fixedRaft) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
-	return raft.ServerAddress(r.addr), raft.ServerID(r.id)
+	return raft.ServerAddress(r.addr), replica.ID(r.id, replica.First)
 }
 func (r fixedRaft) State() raft.RaftState             { return raft.Follower }
 func (r fixedRaft) LastContact() time.Time            { return time.Time{} }

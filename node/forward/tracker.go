@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -124,10 +125,10 @@ func (t *Tracker) read() {
 	addr, id := t.raft.LeaderWithID()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if string(id) == t.id && string(addr) == t.addr {
+	if replica.Node(id) == t.id && string(addr) == t.addr {
 		return
 	}
-	t.id, t.addr, t.since = string(id), string(addr), time.Now()
+	t.id, t.addr, t.since = replica.Node(id), string(addr), time.Now()
 	t.notifyLocked()
 }
 

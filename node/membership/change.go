@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -108,7 +109,7 @@ func (m *Members) await(ctx context.Context, ask func(*raft.Raft) error) error {
 // add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address (pitfalls 41).
 func (m *Members) add(ctx context.Context, row store.Node) error {
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.AddNonvoter(raft.ServerID(row.ID), raft.ServerAddress(row.Address), 0, m.o.ApplyTimeout)
+		return r.AddNonvoter(replica.ID(row.ID, replica.First), raft.ServerAddress(row.Address), 0, m.o.ApplyTimeout)
 	})
 }
 
@@ -130,7 +131,7 @@ func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 		return nil
 	}
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.RemoveServer(raft.ServerID(id), 0, m.o.ApplyTimeout)
+		return r.RemoveServer(replica.ID(id, replica.First), 0, m.o.ApplyTimeout)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -142,7 +143,7 @@ func (m *Members) candidates() (out []candidate, rest []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.Configured() {
-		id := string(s.ID)
+		id := replica.Node(s.ID)
 		if s.Suffrage != raft.Voter || id == m.id() {
 			continue
 		}
@@ -181,8 +182,8 @@ func (m *Members) distance(id string) (time.Duration, bool) {
 			continue
 		}
 		voters++
-		switch o, ok := m.offset(string(s.ID)); {
-		case string(s.ID) == m.id():
+		switch o, ok := m.offset(replica.Node(s.ID)); {
+		case replica.Node(s.ID) == m.id():
 			offsets = append(offsets, -its)
 		case ok:
 			offsets = append(offsets, o-its)

@@ -7,18 +7,16 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/transport"
 )
-
-// FirstReplica is the number of a node's replica: each has one of the one group that there is.
-const FirstReplica = 1
 
 // Hello is how this node introduces itself to another.
 func (m *Members) Hello() transport.Hello {
 	id, epoch := m.Cluster()
 	h := transport.Hello{
 		ClusterID: id, Group: m.o.Store.Info().Group, Epoch: epoch,
-		NodeID: m.id(), Replica: FirstReplica, InstanceID: m.o.Instance, Address: m.address(),
+		NodeID: m.id(), Replica: replica.First, InstanceID: m.o.Instance, Address: m.address(),
 	}
 	m.mu.Lock()
 	h.Index = m.identity.Index
@@ -49,7 +47,7 @@ func (m *Members) Check(h transport.Hello) error {
 	case h.Group != m.o.Store.Info().Group || h.GroupID != "":
 		return fmt.Errorf("node %s speaks for group %d and reached group %d of node %s: start it with the carillon that the others run",
 			h.NodeID, h.Group, m.o.Store.Info().Group, m.id())
-	case h.Replica != FirstReplica:
+	case h.Replica != replica.First:
 		return fmt.Errorf("node %s speaks as its replica %d, and this node knows of one replica of a node: start it with the carillon that the others run", h.NodeID, h.Replica)
 	case h.Epoch < epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
@@ -84,7 +82,7 @@ func (m *Members) Expect(address string) string {
 	m.mu.Unlock()
 	for _, s := range m.Servers() {
 		if string(s.Address) == address {
-			return string(s.ID)
+			return replica.Node(s.ID)
 		}
 	}
 	return ""
@@ -110,15 +108,15 @@ func (m *Members) Override(id string) string {
 // an address is corrected by its own server when that leads.
 func (m *Members) AddressOf(id raft.ServerID) raft.ServerAddress {
 	if f := m.o.Where; f != nil {
-		if a := f(string(id)); a != "" {
+		if a := f(replica.Node(id)); a != "" {
 			return raft.ServerAddress(a)
 		}
 	}
-	if a := m.where(string(id)); a != "" {
+	if a := m.where(replica.Node(id)); a != "" {
 		return a
 	}
 	servers := m.Configured()
-	s, _ := FindServer(servers, string(id))
+	s, _ := FindServer(servers, replica.Node(id))
 	return s.Address
 }
 

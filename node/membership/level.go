@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
@@ -17,7 +18,7 @@ import (
 func common(rows map[string]store.Node, servers []raft.Server) int {
 	level := 0
 	for i, s := range servers {
-		r := rows[string(s.ID)] // without a row: 0
+		r := rows[replica.Node(s.ID)] // without a row: 0
 		if i == 0 || r.Level < level {
 			level = r.Level
 		}
@@ -50,7 +51,7 @@ func (m *Members) old(level int) []string {
 	}
 	var out []string
 	for _, s := range m.Configured() {
-		id := string(s.ID)
+		id := replica.Node(s.ID)
 		if r, ok := rows[id]; ok && r.Level < level {
 			out = append(out, fmt.Sprintf("%s (version %s, level %d)", id, r.Version, r.Level))
 		}

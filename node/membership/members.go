@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -183,7 +184,7 @@ func (m *Members) Self() client.NodeInfo {
 		Applied: m.o.Store.Counters().Index, Now: job.Instant(m.now()), Removed: m.Removed(), State: "stopped"}
 	if r := m.raft.Load(); r != nil {
 		_, leader := r.LeaderWithID()
-		i.State, i.Leader, i.Term = StateName(r.State()), string(leader), r.CurrentTerm()
+		i.State, i.Leader, i.Term = StateName(r.State()), replica.Node(leader), r.CurrentTerm()
 	}
 	return i
 }
@@ -225,14 +226,14 @@ func (m *Members) Servers() []raft.Server {
 	servers := m.Configured()
 	servers = slices.Clone(servers)
 	for i, s := range servers {
-		servers[i].Address = cmp.Or(m.where(string(s.ID)), s.Address)
+		servers[i].Address = cmp.Or(m.where(replica.Node(s.ID)), s.Address)
 	}
 	return servers
 }
 
 // FindServer is a server of a configuration.
 func FindServer(servers []raft.Server, id string) (raft.Server, bool) {
-	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })
+	i := slices.IndexFunc(servers, func(s raft.Server) bool { return replica.Node(s.ID) == id })
 	if i < 0 {
 		return raft.Server{}, false
 	}

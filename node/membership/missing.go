@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/replica"
 )
 
 // trouble is why there is no leader, as it was last found out.
@@ -62,13 +64,13 @@ func (m *Members) WhyNoLeader(ctx context.Context) string {
 			continue
 		}
 		voters++
-		if string(s.ID) == m.id() {
+		if replica.Node(s.ID) == m.id() {
 			continue
 		}
 		wg.Go(func() {
 			if _, err := m.Probe(context.WithoutCancel(ctx), string(s.Address)); err != nil {
 				mu.Lock()
-				missing[string(s.ID)] = true
+				missing[replica.Node(s.ID)] = true
 				mu.Unlock()
 			}
 		})
@@ -78,8 +80,8 @@ func (m *Members) WhyNoLeader(ctx context.Context) string {
 	if voters > 0 && voters-len(missing) <= voters/2 {
 		var names []string
 		for _, s := range servers {
-			if missing[string(s.ID)] {
-				names = append(names, fmt.Sprintf("%s (%s)", s.ID, s.Address))
+			if missing[replica.Node(s.ID)] {
+				names = append(names, fmt.Sprintf("%s (%s)", replica.Node(s.ID), s.Address))
 			}
 		}
 		verb, start := "are", "start one of them"

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -93,7 +94,7 @@ func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 	mine := m.o.Store.Counters().Index // before the answers: who has this much keeps up
 	var wg sync.WaitGroup
 	for _, s := range servers {
-		id := string(s.ID)
+		id := replica.Node(s.ID)
 		if id == m.id() {
 			continue
 		}
@@ -163,7 +164,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 		}
 	}
 	for _, s := range servers {
-		id := string(s.ID)
+		id := replica.Node(s.ID)
 		r, ok := rows[id]
 		if !ok {
 			if gone, ok := m.Row(id); ok && gone.Removed && id != m.id() {
@@ -210,7 +211,7 @@ func (m *Members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Ser
 		return nil
 	}
 	for _, s := range servers {
-		id := string(s.ID)
+		id := replica.Node(s.ID)
 		m.mu.Lock()
 		p := m.peers[id]
 		dead := p != nil && p.problem != "" && time.Since(p.heard) > limit
@@ -234,13 +235,13 @@ func (m *Members) quorumWithout(servers []raft.Server, id string) error {
 		if s.Suffrage != raft.Voter {
 			continue
 		}
-		if string(s.ID) == id {
+		if replica.Node(s.ID) == id {
 			was = true
 			continue
 		}
 		voters++
-		p := m.peers[string(s.ID)]
-		if string(s.ID) == m.id() || p != nil && p.problem == "" {
+		p := m.peers[replica.Node(s.ID)]
+		if replica.Node(s.ID) == m.id() || p != nil && p.problem == "" {
 			living++
 		}
 	}

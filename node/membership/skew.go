@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/replica"
 )
 
 // sampleAge is how long the measurement of a clock counts.
@@ -40,9 +42,9 @@ func (m *Members) offsets() (offsets []time.Duration, voters int) {
 			continue
 		}
 		voters++
-		if string(s.ID) == m.id() {
+		if replica.Node(s.ID) == m.id() {
 			offsets = append(offsets, 0)
-		} else if o, ok := m.offset(string(s.ID)); ok {
+		} else if o, ok := m.offset(replica.Node(s.ID)); ok {
 			offsets = append(offsets, o)
 		}
 	}
@@ -84,10 +86,10 @@ func (m *Members) EachSkew(fn func(node string, d time.Duration)) {
 	}
 	for _, s := range servers {
 		m.mu.Lock()
-		o, ok := m.offset(string(s.ID))
+		o, ok := m.offset(replica.Node(s.ID))
 		m.mu.Unlock()
 		if ok && known {
-			fn(string(s.ID), o-median)
+			fn(replica.Node(s.ID), o-median)
 		}
 	}
 }

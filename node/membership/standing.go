@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -16,7 +17,7 @@ func (m *Members) Alone() bool { return len(m.Configured()) == 1 }
 // Others are the addresses of the other members.
 func (m *Members) Others() (addrs []string) {
 	for _, s := range m.Servers() {
-		if string(s.ID) != m.id() {
+		if replica.Node(s.ID) != m.id() {
 			addrs = append(addrs, string(s.Address))
 		}
 	}

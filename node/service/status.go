@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -30,7 +31,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error
 	now := b.now()
 	_, leader := o.Raft.LeaderWithID()
 	s := client.Status{
-		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: string(leader), Term: o.Raft.CurrentTerm(),
+		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: replica.Node(leader), Term: o.Raft.CurrentTerm(),
 		Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
 		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: b.disk(), Skipped: skipped(o.Skips),
 	}
@@ -48,10 +49,10 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error
 	}
 	for _, m := range o.Members.Servers() {
 		addr := string(m.Address)
-		if string(m.ID) == o.NodeID {
+		if replica.Node(m.ID) == o.NodeID {
 			addr = o.Address // where it is now, not where it was when it joined
 		}
-		mb := client.Member{ID: string(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
+		mb := client.Member{ID: replica.Node(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
 		o.Members.Describe(&mb, o.Store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
@@ -189,7 +190,7 @@ func (b *Service) Working() error {
 	if err := b.o.Members.Ready(); err != nil {
 		return err
 	}
-	if _, id := b.o.Raft.LeaderWithID(); id != "" && string(id) != b.o.NodeID {
+	if _, id := b.o.Raft.LeaderWithID(); id != "" && replica.Node(id) != b.o.NodeID {
 		if h := b.o.Members.Hold(); h != nil {
 			return h.Err() // every node says so: requests land anywhere
 		}
