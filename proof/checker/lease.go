@@ -18,13 +18,8 @@ func (c *checker) leases() {
 			continue
 		}
 		lost := int64(a.FinishedAt)
-		var last *Takeover
-		for i := range c.in.Takeovers {
-			if t := &c.in.Takeovers[i]; int64(t.At) <= lost+c.clock && (last == nil || t.At > last.At) {
-				last = t
-			}
-		}
-		if last == nil || int64(a.ClaimedAt) >= int64(last.At)-c.clock || lost >= int64(last.At)+c.ttl-c.clock {
+		last := c.cutShortBy(a, lost)
+		if last == nil {
 			continue
 		}
 		if e := a.effect; e != nil && e.End != 0 && int64(e.End) <= lost+c.clock+c.in.SlackEffects.Milliseconds() {
@@ -46,4 +41,27 @@ func (c *checker) leases() {
 			a.Attempt, a.Fence,
 			a.Worker, a.FinishedAt, lost-int64(last.At), last.Node)
 	}
+}
+
+// cutShortBy returns the takeover within whose lease an inherited attempt was taken away; nil if there is none, or if
+// it may have been another leader's doing: stamps and takeovers are known as exactly as clocks are.
+func (c *checker) cutShortBy(a *attempt, lost int64) *Takeover {
+	var last *Takeover
+	for i := range c.in.Takeovers {
+		t := &c.in.Takeovers[i]
+		at := int64(t.At)
+		over := i+1 < len(c.in.Takeovers) && int64(c.in.Takeovers[i+1].At) < lost-c.clock
+		switch {
+		case over:
+			continue
+		case at > lost+c.clock:
+			return last
+		case i == 0 && at > lost-c.clock:
+			return nil // the leader before the first that is known
+		case int64(a.ClaimedAt) >= at-c.clock || lost >= at+c.ttl-c.clock:
+			return nil
+		}
+		last = t
+	}
+	return last
 }

@@ -32,6 +32,10 @@ func TestMemory(t *testing.T) {
 			s.fault(FaultKill, "n3", minute(1)+3000, minute(1)+9000)
 			return in
 		}, RuleLease},
+		{"taken at the end of its lease, and the next leader comes soon after", nil,
+			func(s *scene) *Input { return between(s, 31_000) }, ""},
+		{"taken before that, and the next leader comes soon after", nil,
+			func(s *scene) *Input { return between(s, 12_000) }, RuleLease},
 		{"a claim of the leader's own", nil, func(s *scene) *Input {
 			in := inherited(s, 20_000)
 			in.Takeovers[0].At = job.Instant(minute(1) - 20)
@@ -94,6 +98,19 @@ func inherited(s *scene, millis int64) *Input {
 		s.in.Effects[0].End = job.Instant(minute(1) + 20_100)
 	}
 	s.attempt(sched(minute(1)), 2, "n2", minute(1)+500+millis+100, 1000, Succeeded, job.RunSucceeded, 0)
+	return s.end(1)
+}
+
+// between is a run whose worker stands still; a takeover comes ten seconds later, the run is taken from it so long
+// after that, and another takeover comes before clocks can tell which leader it was.
+func between(s *scene, millis int64) *Input {
+	lost := minute(1) + 10_000 + millis
+	s.in.ClockError = 6 * time.Second
+	s.in.Takeovers = []Takeover{{"n2", 3, job.Instant(minute(1) + 10_000)}, {"n3", 4, job.Instant(lost + 5000)}}
+	s.fault(FaultPause, worker, minute(1)+9000, lost+20_000)
+	s.attempt(sched(minute(1)), 1, worker, minute(1), lost-minute(1), Canceled, job.RunFailed, job.ReasonWorkerLost)
+	s.in.Effects[0].End = job.Instant(lost + 20_000)
+	s.attempt(sched(minute(1)), 2, "n2", lost+100, 1000, Succeeded, job.RunSucceeded, 0)
 	return s.end(1)
 }
 
