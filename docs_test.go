@@ -85,3 +85,48 @@ func TestDocumentLinksResolve(t *testing.T) {
 		t.Errorf("only %d links were looked at", links)
 	}
 }
+
+var (
+	commentLine = regexp.MustCompile(`(?m)//.*$`)
+	citedFile   = regexp.MustCompile(`[\w/.-]*\w+\.md\b`)
+	citedPart   = regexp.MustCompile(`(?i)\b(pitfalls? \d|design §|§ ?\d)`)
+)
+
+// What a comment or a document cites is in the tree: a reader can look it up.
+func TestNothingOutsideTheTreeIsCited(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path == "docs_test.go" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var texts []string
+		switch filepath.Ext(path) {
+		case ".go":
+			texts = commentLine.FindAllString(string(data), -1)
+		case ".md":
+			texts = strings.Split(mdFence.ReplaceAllString(string(data), ""), "\n")
+		}
+		for _, text := range texts {
+			if m := citedPart.FindString(text); m != "" {
+				t.Errorf("%s cites %q: write the reason itself", path, m)
+			}
+			for _, name := range citedFile.FindAllString(text, -1) { // DESIGN.md alone is that of the package in question
+				if name != "DESIGN.md" && !exists(name) && !exists(filepath.Join(filepath.Dir(path), name)) {
+					t.Errorf("%s cites %s, which is not in the tree", path, name)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(filepath.FromSlash(path))
+	return err == nil
+}

@@ -137,7 +137,7 @@ func (p *puller) confirm(ctx, base context.Context, runs []job.PullRun) {
 	sent := p.clock()
 	answers, err := p.say(ctx, refs)
 	if err != nil {
-		p.giveBack(runs) // whoever has them now, they were not started here
+		p.giveBack(runs) // they were not started here
 		return
 	}
 	for _, r := range runs {

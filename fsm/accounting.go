@@ -83,7 +83,7 @@ func wrongAfter(oneOff bool, w When, g Gap, last int64) string {
 	switch {
 	case g.Count == 0:
 		return ""
-	case !oneOff: // whoever has more occurrences meets them again
+	case !oneOff: // the next occurrences meet it again
 		return "only the occurrence of a one-off has an interval behind it"
 	case g.Count < 0 || w.At == 0 || g.First <= w.At:
 		return "the interval behind the next occurrence makes no sense"

@@ -219,7 +219,7 @@ func given(fields ...bool) (n int) {
 type createReader struct{ msg.Reader }
 
 // read reads what append wrote; false leaves it to the library. The definitions stay in the memory of the entry, which
-// nobody changes.
+// does not change.
 func (c *Create) read(data []byte) bool {
 	r := createReader{msg.Reader{B: data}}
 	r.Fields(func(key []byte) {

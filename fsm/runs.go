@@ -50,7 +50,7 @@ func (a *applier) record(k job.RunKey, r *store.Row, status job.RunStatus, reaso
 	return &a.scratch.record
 }
 
-// stop cancels one open run: at once if nobody has it in hand, otherwise by telling its worker.
+// stop cancels one open run: at once if no worker has it in hand, otherwise by telling its worker.
 func (a *applier) stop(k job.RunKey, s *store.State, reason job.Reason) error {
 	r, err := a.row(k)
 	if err != nil {

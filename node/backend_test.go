@@ -73,7 +73,7 @@ func account(t *testing.T, n *testNode, j job.Job, tg *target) {
 	}
 }
 
-// Edits and claims race for the same due entry (design §4): whatever the order, no occurrence is lost and none runs twice.
+// Edits and claims race for the same due entry: whatever the order, no occurrence is lost and none runs twice.
 func TestEditRacingWithClaims(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)

@@ -118,7 +118,7 @@ func TestJoinRefusals(t *testing.T) {
 func (m *member) joinAddr() []string { return []string{m.cfg.Listen} }
 
 // A directory that was wiped has forgotten its votes. Raft itself would take it back: AddNonvoter for the id of a voter leaves it a voter
-// and only changes its address (pitfalls 41), and at the old address not even that is needed. It could then vote a second time in a term
+// and only changes its address, and at the old address not even that is needed. It could then vote a second time in a term
 // and elect a second leader. So neither the leader nor a follower talks to it, and it does not talk to them.
 func TestWipedNodeIsRefused(t *testing.T) {
 	t.Parallel()

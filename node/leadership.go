@@ -29,7 +29,7 @@ type epoch struct {
 // leadership follows raft: it starts an epoch when this node leads and ends it when it no longer does.
 //
 // It is level-triggered. NotifyCh says that something changed; what counts is what raft says its state and term are now. "true,
-// true" (lost and regained) is then simply another term (pitfalls 16), and a word that was missed or came late does no harm.
+// true" (lost and regained) is then simply another term, and a word that was missed or came late does no harm.
 type leadership struct {
 	g      *group
 	notify chan bool

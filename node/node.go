@@ -227,7 +227,7 @@ const (
 )
 
 // Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains), leadership (it
-// is handed over), HTTP, raft, listener, files (pitfalls 28).
+// is handed over), HTTP, raft, listener, files.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -286,7 +286,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	n.tracker.Yield()
 	endLead()
-	leading.Wait() // nothing is proposed any more (pitfalls 26)
+	leading.Wait() // nothing is proposed any more
 	if !n.killed.Load() {
 		n.yield()
 	}

@@ -94,7 +94,7 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 }
 
 // resolve waits for raft's answer and says what it means. Only these three errors mean that the entry is not, and will not be, in
-// the log; after any other one it may still be committed (pitfalls 17).
+// the log; after any other one it may still be committed.
 func resolve(f raft.ApplyFuture) (*fsm.Reply, error) {
 	switch err := f.Error(); {
 	case err == nil:
@@ -113,8 +113,8 @@ func resolve(f raft.ApplyFuture) (*fsm.Reply, error) {
 	}
 }
 
-// VerifyLeader asks a quorum whether this node still leads. Raft's own call has no time limit and queues behind its main loop
-// (pitfalls 40), so concurrent callers share it.
+// VerifyLeader asks a quorum whether this node still leads. Raft's own call has no time limit and queues behind its main loop,
+// so concurrent callers share it.
 func (p *proposer) VerifyLeader(ctx context.Context) error {
 	return p.verify.ask(ctx, p, func() error {
 		if err := p.raft.VerifyLeader().Error(); err != nil || p.confirm == nil {

@@ -24,7 +24,7 @@ type fakeFuture struct {
 func (f fakeFuture) Error() error  { return f.err }
 func (f fakeFuture) Response() any { return f.response }
 
-// Only three errors mean that nothing happened (design §5); everything else may still be committed.
+// Only three errors mean that nothing happened; everything else may still be committed.
 func TestWhatAnErrorOfApplyMeans(t *testing.T) {
 	for _, tc := range []struct {
 		name       string

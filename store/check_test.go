@@ -243,7 +243,7 @@ func TestCheckComparesTheIndex(t *testing.T) {
 		"counts of open runs": func(x *index) { x.openLen++ },
 		"the outbox":          func(x *index) { x.notices++ },
 		"a name that is gone": func(x *index) { x.names.recent.PopMin() },
-		"a name too many":     func(x *index) { x.names.recent.Set("nobody", 5000) },
+		"a name too many":     func(x *index) { x.names.recent.Set("unknown", 5000) },
 		"a name of another":   func(x *index) { x.names.recent.Set("a", 5000) },
 		"another sweep":       func(x *index) { x.names.sweep.at = "b" },
 	} {

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Queue is a queue's row: what somebody said about it. A queue that nobody said anything about has none, no limit and is not paused.
+// Queue is a queue's row: its settings. A queue without settings has none, no limit and is not paused.
 type Queue struct {
 	Name        string `json:"name"`
 	Concurrency int    `json:"concurrency,omitempty"` // how many of its runs may be claimed at a time; 0: no limit
@@ -26,7 +26,7 @@ type QueueUse struct {
 	Claimed  int  // its runs that workers have in hand, canceling ones included
 }
 
-// Known says that the queue exists: somebody declared it, or something uses it.
+// Known says that the queue exists: it is declared, or something uses it.
 func (q *QueueUse) Known() bool { return q.Declared || q.Jobs > 0 || q.Claimed > 0 }
 
 // Room says that one more run may be claimed.
@@ -36,7 +36,7 @@ func (q *QueueUse) Room() bool { return !q.Paused && (q.Concurrency == 0 || q.Cl
 type queueIndex struct {
 	ofClass []uint32 // by class number; 0: its type has no queue
 	byName  map[string]uint32
-	all     []QueueUse // by number; the first one is nobody's
+	all     []QueueUse // by number; the first one is of no queue
 	rows    int        // how many are declared
 	moves   uint64     // grows when anything in all changed
 }
@@ -86,7 +86,7 @@ func counted(r *Row) bool {
 	return inHand(r.Status) && !(mutant.On(mutant.RetryUncounted) && r.Failures > 0)
 }
 
-// queueNumber is a queue's number in this batch: a new one if nobody knows the queue yet, 0 if the name is empty.
+// queueNumber is a queue's number in this batch: a new one if the queue is not known yet, 0 if the name is empty.
 func (b *Batch) queueNumber(name string) uint32 {
 	if name == "" {
 		return 0
@@ -171,7 +171,7 @@ func (b *Batch) ClassQueue(class uint32) (u QueueUse, ok bool) {
 	return *b.seeQueue(n), true
 }
 
-// Queue is a queue by its name; one that nobody knows is all zero but for that.
+// Queue is a queue by its name; an unknown one is all zero but for that.
 func (b *Batch) Queue(name string) QueueUse {
 	n, ok := b.idx.queues.byName[name]
 	if !ok {
@@ -236,7 +236,7 @@ func decodeQueue(v []byte) (q Queue, err error) {
 	return q, nil
 }
 
-// Queue is a queue as of this view; one that nobody knows is all zero but for its name.
+// Queue is a queue as of this view; an unknown one is all zero but for its name.
 func (v *View) Queue(name string) QueueUse { return v.idx.queue(name) }
 
 func (x *index) queue(name string) QueueUse {

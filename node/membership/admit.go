@@ -41,7 +41,7 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 		}
 		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join", "node %s with this data directory is not a member of the cluster", rq.NodeID)
 	case known && !old.Removed && old.Instance != rq.InstanceID && !m.o.Trusting:
-		// Raft would give the new directory the old one's vote (pitfalls 41).
+		// Raft would give the new directory the old one's vote.
 		return none, m.duplicate(ctx, rq, old.Address)
 	}
 	row := m.rowOf(rq)

@@ -106,7 +106,7 @@ func (m *Members) await(ctx context.Context, ask func(*raft.Raft) error) error {
 	}
 }
 
-// add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address (pitfalls 41).
+// add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address.
 func (m *Members) add(ctx context.Context, row store.Node) error {
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
 		return r.AddNonvoter(replica.ID(row.ID, replica.First), raft.ServerAddress(row.Address), 0, m.o.ApplyTimeout)

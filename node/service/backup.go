@@ -37,7 +37,7 @@ func newCopies(statfs func(path string) (free, total uint64, err error)) *copies
 	return &copies{slots: make(chan struct{}, MaxCopies), making: make(chan struct{}, 1), statfs: statfs}
 }
 
-// Backup implements api.Backend. The copy is an unnamed file (pitfalls 11): reading it keeps no transaction open, closing it frees it, and a
+// Backup implements api.Backend. The copy is an unnamed file: reading it keeps no transaction open, closing it frees it, and a
 // crash leaves nothing.
 func (b *Service) Backup(ctx context.Context) (info client.BackupInfo, rc io.ReadCloser, err error) {
 	select {

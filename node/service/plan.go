@@ -58,7 +58,7 @@ func scheduleChanged(a, b *job.Spec) bool {
 		a.EndAt != b.EndAt || a.MaxRuns != b.MaxRuns || a.DSTGap != b.DSTGap || a.DSTOverlap != b.DSTOverlap
 }
 
-// planEdit is what an edit makes of the next occurrence (design §4).
+// planEdit is what an edit makes of the next occurrence.
 //
 // Without a change of the schedule the due place stays. Otherwise the new schedule is followed from just before the occurrence that is
 // due, so that one which is due but not yet claimed is neither lost nor repeated, and never from before the last one claimed. What lies in

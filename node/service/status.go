@@ -147,8 +147,7 @@ func (b *Service) Live() error {
 	return nil
 }
 
-// Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling loop itself
-// (pitfalls 37).
+// Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling loop itself.
 func (b *Service) Ready() error {
 	if err := b.Working(); err != nil {
 		return err

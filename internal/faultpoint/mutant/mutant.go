@@ -26,7 +26,7 @@ const (
 	RepeatOnce             // a lost run is repeated in spite of at_most_once
 	ForgetNotRun           // occurrences that did not run leave no record
 	IgnoreQueue            // runs of a paused or full queue are claimed
-	PullLate               // a pull worker's result closes a run whose lease ended, whoever has it by now
+	PullLate               // a pull worker's result closes a run whose lease ended, and which another worker may have by now
 	PullRevive             // a pull worker's heartbeat is told that a run is its own which was taken back
 	PullTwice              // a poll is answered with what another poll of the same queue was just given
 	TrustLeader            // a leader that was replaced and cannot notice it goes on extending leases
