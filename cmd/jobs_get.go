@@ -95,7 +95,8 @@ func (p *printer) job(j job.Job) {
 			rows = append(rows, "told", p.notification(j))
 		}
 	}
-	p.fields(append(rows, "version", strconv.FormatUint(j.Version, 10), "created", p.when(j.CreatedAt), "updated", p.when(j.UpdatedAt))...)
+	rows = append(rows, "version", strconv.FormatUint(j.Version, 10))
+	p.fields(append(rows, "created", p.when(j.CreatedAt), "updated", p.when(j.UpdatedAt))...)
 }
 
 // value is what a field of a job says; "" or - if it says nothing.

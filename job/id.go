@@ -96,7 +96,8 @@ type RunKey struct {
 
 // String is the run id as people and programs see it: r_<job>.<scheduled ms>.<origin letter>.
 func (k RunKey) String() string {
-	return runPrefix + strconv.FormatUint(uint64(k.Job), 32) + "." + strconv.FormatInt(k.At, 32) + "." + k.Origin.String()[:1]
+	return runPrefix + strconv.FormatUint(uint64(k.Job), 32) + "." + strconv.FormatInt(k.At, 32) + "." +
+		k.Origin.String()[:1]
 }
 
 var errRunID = errors.New(`a run id looks like "r_1a.1jq2k3m4.s"`)

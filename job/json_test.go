@@ -28,7 +28,9 @@ func sameJob(t interface{ Fatalf(string, ...any) }, j *job.Job) bool {
 // A job is shown the same whether it was written without reflection or by encoding/json.
 func TestJobsAreShownAsJSON(t *testing.T) {
 	n, f := 3, 0.2
-	usual := job.Job{ID: 1 << 40, Status: job.StatusScheduled, Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "0 9 * * MON-FRI", Payload: []byte(`{"url":"http://x?a=b&c=<d>","body":"a \" b \\"}`)},
+	usual := job.Job{ID: 1 << 40, Status: job.StatusScheduled,
+		Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "0 9 * * MON-FRI",
+			Payload: []byte(`{"url":"http://x?a=b&c=<d>","body":"a \" b \\"}`)},
 		NextRunAt: 1_800_000_000_123, Version: 1, CreatedAt: 1_700_000_000_000, UpdatedAt: 1_700_000_000_000}
 	if !sameJob(t, &usual) {
 		t.Error("a usual job needs encoding/json")
@@ -45,7 +47,8 @@ func TestJobsAreShownAsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var j job.Job
 		draw(t, reflect.ValueOf(&j).Elem())
-		j.Payload = []byte(rapid.SampledFrom([]string{`{}`, `"a b"`, `[1, 2]`, `"\" "`, `{"a":"\u2028<>&"}`, "\"\u2028\""}).Draw(t, "payload"))
+		j.Payload = []byte(rapid.SampledFrom([]string{`{}`, `"a b"`, `[1, 2]`, `"\" "`, `{"a":"\u2028<>&"}`,
+			"\"\u2028\""}).Draw(t, "payload"))
 		sameJob(t, &j)
 	})
 }
@@ -127,7 +130,8 @@ func draw(t *rapid.T, v reflect.Value) {
 			draw(t, v.Elem())
 		}
 	case reflect.String:
-		v.SetString(rapid.SampledFrom([]string{"a", "run_once", "a \"quote\"", "<&>", "ü", "\x7f", "\xff", "tab\t"}).Draw(t, "string"))
+		v.SetString(rapid.SampledFrom([]string{"a", "run_once", "a \"quote\"", "<&>", "ü", "\x7f", "\xff", "tab\t"}).Draw(t,
+			"string"))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(rapid.Int64Range(-1<<50, 1<<50).Draw(t, "int"))
 	case reflect.Uint64:
@@ -148,7 +152,9 @@ func draw(t *rapid.T, v reflect.Value) {
 }
 
 func BenchmarkShowJob(b *testing.B) {
-	j := job.Job{ID: 1 << 40, Status: job.StatusScheduled, Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "0 9 * * MON-FRI", Payload: []byte(`{"url":"http://127.0.0.1:9/yearly"}`)},
+	j := job.Job{ID: 1 << 40, Status: job.StatusScheduled,
+		Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "0 9 * * MON-FRI",
+			Payload: []byte(`{"url":"http://127.0.0.1:9/yearly"}`)},
 		NextRunAt: 1_800_000_000_123, Version: 1, CreatedAt: 1_700_000_000_000, UpdatedAt: 1_700_000_000_000}
 	j.Normalize()
 	b.ReportAllocs()

@@ -81,7 +81,8 @@ func ParseBroker(s string) (Broker, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(brokerOptions[b.Kind], name) || len(options[name]) != 1 {
-			return b, fmt.Errorf("%q is not an option of a %s broker, or is given twice: use %s", name, b.Kind, strings.Join(brokerOptions[b.Kind], ", "))
+			return b, fmt.Errorf("%q is not an option of a %s broker, or is given twice: use %s", name, b.Kind,
+				strings.Join(brokerOptions[b.Kind], ", "))
 		}
 		b.Options[name] = options[name][0]
 	}
@@ -96,7 +97,8 @@ func brokerHost(s, port string) (string, error) {
 		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if host == "" || n == 0 || err != nil || strings.ContainsAny(host, "/@[] \t#%") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+	if host == "" || n == 0 || err != nil || strings.ContainsAny(host, "/@[] \t#%") || strings.Contains(host, ":") &&
+		net.ParseIP(host) == nil {
 		return "", fmt.Errorf("%q is not a host and port: %s", s, brokerForm)
 	}
 	return net.JoinHostPort(host, port), nil
@@ -130,7 +132,8 @@ func checkMessage(data []byte) *Error {
 	}
 	switch {
 	case (p.Subject == "") == (p.Topic == ""):
-		return Invalid("payload.subject", "set subject (NATS) or topic (Kafka), not both", "a message needs a subject or a topic")
+		return Invalid("payload.subject", "set subject (NATS) or topic (Kafka), not both",
+			"a message needs a subject or a topic")
 	case kind == BrokerNATS && p.Topic != "":
 		return Invalid("payload.topic", "set subject instead", "a NATS broker has no topics")
 	case kind == BrokerKafka && p.Subject != "":
@@ -138,7 +141,8 @@ func checkMessage(data []byte) *Error {
 	case p.Topic != "" && (!topicRE.MatchString(p.Topic) || p.Topic == "." || p.Topic == ".."):
 		return Invalid("payload.topic", "use letters, digits, - _ .", "%q is not a topic of Kafka", p.Topic)
 	case p.Subject != "" && !isSubject(p.Subject):
-		return Invalid("payload.subject", "use words separated by dots, without spaces and without * and >", "%q is not a subject to publish to", p.Subject)
+		return Invalid("payload.subject", "use words separated by dots, without spaces and without * and >",
+			"%q is not a subject to publish to", p.Subject)
 	case p.Topic != "" && p.JetStream:
 		return Invalid("payload.jetstream", "leave it out", "JetStream is a part of NATS")
 	case p.Subject != "" && p.Key != "":
@@ -152,10 +156,12 @@ func checkBroker(s string) (kind string, _ *Error) {
 	if !strings.Contains(s, "://") {
 		if !IsBrokerName(s) {
 			if s == "" {
-				return "", Invalid("payload.broker", "name one that the workers know by --broker, or use a URL such as nats://host:4222 or kafka://host:9092",
+				return "", Invalid("payload.broker",
+					"name one that the workers know by --broker, or use a URL such as nats://host:4222 or kafka://host:9092",
 					"a message needs a broker")
 			}
-			return "", Invalid("payload.broker", "name one that the workers know by --broker, or use a URL such as nats://host:4222 or kafka://host:9092",
+			return "", Invalid("payload.broker",
+				"name one that the workers know by --broker, or use a URL such as nats://host:4222 or kafka://host:9092",
 				"%q is not the name of a broker", s)
 		}
 		return "", nil
@@ -176,7 +182,8 @@ func isSubject(s string) bool {
 		return false
 	}
 	for token := range strings.SplitSeq(s, ".") {
-		if token == "" || token == "*" || token == ">" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		if token == "" || token == "*" || token == ">" ||
+			strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 			return false
 		}
 	}

@@ -111,7 +111,8 @@ func checkNotify(s *Spec) *Error {
 		}
 	}
 	if len(n.Email) > MaxNotifyEmails {
-		return Invalid("notify.email", "use a mailing list", "%d addresses, at most %d are allowed", len(n.Email), MaxNotifyEmails)
+		return Invalid("notify.email", "use a mailing list", "%d addresses, at most %d are allowed", len(n.Email),
+			MaxNotifyEmails)
 	}
 	for _, e := range n.Email {
 		if !EmailAddress(e) {
@@ -132,7 +133,8 @@ func CheckWebhook(field, s string) *Error {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s, " \t\r\n") {
-		return Invalid(field, "use a full URL such as https://hooks.example.com/x, or a name that the nodes were started with (--notify-webhook NAME=URL)",
+		return Invalid(field,
+			"use a full URL such as https://hooks.example.com/x, or a name that the nodes were started with (--notify-webhook NAME=URL)",
 			"it is neither an http or https URL nor a name")
 	}
 	return nil

@@ -24,7 +24,8 @@ func plainHTTP(data []byte) bool {
 			return 1
 		case "headers":
 			t.Fields(func(name []byte) int {
-				if t.Str(); !isToken(name) || reservedHeader(name, httpHeaders) { // a string without escapes has none of \r, \n and \0
+				t.Str() // without escapes, so it has none of \r, \n and \0
+				if !isToken(name) || reservedHeader(name, httpHeaders) {
 					t.Bad = true
 				}
 				return -1

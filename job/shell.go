@@ -37,7 +37,8 @@ type Size int64
 var sizeUnits = []struct {
 	name string
 	n    Size
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6},
+	{"kB", 1e3}, {"B", 1}}
 
 // ParseSize reads 512MiB, 2GB or a bare number of bytes.
 func ParseSize(s string) (Size, error) {
@@ -93,9 +94,11 @@ func checkShell(data []byte) *Error {
 		return err
 	}
 	if (p.Command == "") == (len(p.Argv) == 0) {
-		return Invalid("payload.command", "set command (a script for /bin/sh) or argv, not both", "a shell job needs a command or an argv")
+		return Invalid("payload.command", "set command (a script for /bin/sh) or argv, not both",
+			"a shell job needs a command or an argv")
 	}
-	if len(p.Argv) > 0 && (p.Argv[0] == "" || slices.ContainsFunc(p.Argv, func(a string) bool { return strings.ContainsRune(a, 0) })) {
+	if len(p.Argv) > 0 &&
+		(p.Argv[0] == "" || slices.ContainsFunc(p.Argv, func(a string) bool { return strings.ContainsRune(a, 0) })) {
 		return Invalid("payload.argv", "", "the program is empty, or there is a zero byte")
 	}
 	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
@@ -104,14 +107,16 @@ func checkShell(data []byte) *Error {
 	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
 		v := p.Env[k]
 		if !envRE.MatchString(k) || strings.HasPrefix(k, "CARILLON_") || strings.ContainsRune(v, 0) {
-			return Invalid("payload.env", "use letters, digits and _; CARILLON_… is set by Carillon", "%q is not a usable variable", k)
+			return Invalid("payload.env", "use letters, digits and _; CARILLON_… is set by Carillon",
+				"%q is not a usable variable", k)
 		}
 	}
 	if strings.ContainsRune(p.Command, 0) {
 		return Invalid("payload.command", "", "the command contains a zero byte")
 	}
 	if p.User != "" && !userRE.MatchString(p.User) {
-		return Invalid("payload.user", "use the name of a user of the worker's machine", "%q is not the name of a user", p.User)
+		return Invalid("payload.user", "use the name of a user of the worker's machine", "%q is not the name of a user",
+			p.User)
 	}
 	return p.Limits.check("payload.limits.")
 }

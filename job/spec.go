@@ -74,8 +74,8 @@ func LaneOf(priority string) (Lane, bool) {
 //
 //	json     the name in the API and in job files
 //	codec    the name in the stored form: short, because ten million of them are kept
-//	default  what Normalize fills in. It is not stored, so it is a part of the stored form too: with another default, jobs
-//	         that are stored already would change
+//	default  what Normalize fills in. It is not stored, so it is a part of the stored form too: with another default,
+//	         jobs that are stored already would change
 //	implied  a default that is not filled in
 //	enum     the values there are
 //	min, max the bounds of a number, for the schema; Validate has the checks

@@ -22,7 +22,8 @@ func decodeStrict(data []byte, v any, prefix string) error {
 	scratch := reflect.New(target.Type())
 	err := json.Unmarshal(data, scratch.Interface())
 	if errors.As(err, new(*json.SyntaxError)) && !json.Valid(data) { // not one from inside a type that reads itself
-		return &Error{Code: CodeMalformed, Field: prefix, Message: fmt.Sprintf("this is not JSON: %v", err), Remedy: "send one JSON object"}
+		return &Error{Code: CodeMalformed, Field: prefix, Message: fmt.Sprintf("this is not JSON: %v", err),
+			Remedy: "send one JSON object"}
 	}
 	// It also takes a field whose name differs in case, and the last of two: only a look at the text itself tells.
 	if bad := checkFields(data, target.Type(), prefix); bad != nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // keyFields are the placeholders of an idempotency key template.
-var keyFields = []string{"job_id", "job_name", "scheduled_at", "scheduled_at_unix", "scheduled_at_unix_ms", "origin", "run_id"}
+var keyFields = []string{"job_id", "job_name", "scheduled_at", "scheduled_at_unix", "scheduled_at_unix_ms", "origin",
+	"run_id"}
 
 // DefaultKeyTemplate gives scheduled runs their idempotency key.
 const DefaultKeyTemplate = "{job_id}:{scheduled_at_unix}"
@@ -75,7 +76,8 @@ func checkKey(s *Spec) *Error {
 		return nil
 	}
 	if len(template) > maxTemplateBytes {
-		return Invalid(field, "shorten it", "the template has %d bytes, at most %d are allowed", len(template), maxTemplateBytes)
+		return Invalid(field, "shorten it", "the template has %d bytes, at most %d are allowed", len(template),
+			maxTemplateBytes)
 	}
 	usesTime := false
 	rest := template
@@ -86,7 +88,8 @@ func checkKey(s *Spec) *Error {
 		}
 		end := strings.IndexByte(rest[i:], '}')
 		if rest[i] == '}' || end < 0 {
-			return Invalid(field, "write placeholders as {"+strings.Join(keyFields, "}, {")+"}", "unbalanced braces in the template %q", template)
+			return Invalid(field, "write placeholders as {"+strings.Join(keyFields, "}, {")+"}",
+				"unbalanced braces in the template %q", template)
 		}
 		name := rest[i+1 : i+end]
 		known := false
@@ -94,11 +97,13 @@ func checkKey(s *Spec) *Error {
 			known = known || f == name
 		}
 		if !known {
-			return Invalid(field, "use "+strings.Join(keyFields, ", "), "the template %q has the unknown placeholder {%s}%s", template, name, suggest(name, keyFields))
+			return Invalid(field, "use "+strings.Join(keyFields, ", "), "the template %q has the unknown placeholder {%s}%s",
+				template, name, suggest(name, keyFields))
 		}
 		usesTime = usesTime || strings.HasPrefix(name, "scheduled_at") || name == "run_id"
 		if name == "job_name" && s.Name == "" {
-			return Invalid(field, "give the job a name, or use {job_id}", "the template %q has {job_name}, and the job has no name", template)
+			return Invalid(field, "give the job a name, or use {job_id}",
+				"the template %q has {job_name}, and the job has no name", template)
 		}
 		rest = rest[i+end+1:]
 	}
@@ -108,11 +113,14 @@ func checkKey(s *Spec) *Error {
 		}
 	}
 	if !usesTime {
-		return Invalid(field, "add {scheduled_at_unix} or {run_id}", "with the template %q every occurrence would have the same key", template)
+		return Invalid(field, "add {scheduled_at_unix} or {run_id}",
+			"with the template %q every occurrence would have the same key", template)
 	}
-	longest := RunKey{Job: math.MaxUint64, At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).UnixMilli(), Origin: OriginBackfill}
+	longest := RunKey{Job: math.MaxUint64, At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).UnixMilli(),
+		Origin: OriginBackfill}
 	if n := len(IdempotencyKey(template, s.Name, longest)); n > maxKeyBytes {
-		return Invalid(field, "use fewer placeholders, or a shorter name", "a key may come to %d bytes, at most %d are allowed", n, maxKeyBytes)
+		return Invalid(field, "use fewer placeholders, or a shorter name",
+			"a key may come to %d bytes, at most %d are allowed", n, maxKeyBytes)
 	}
 	return nil
 }

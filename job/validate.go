@@ -102,7 +102,8 @@ func namesZone(schedule string) bool {
 
 // Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
 func (s *Spec) Validate() error {
-	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels, checkNotify, checkPayload, checkKey} {
+	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels,
+		checkNotify, checkPayload, checkKey} {
 		if err := check(s); err != nil {
 			return err
 		}
@@ -118,7 +119,8 @@ func checkName(s *Spec) *Error {
 		return Invalid("name", "shorten it", "the name has %d bytes, at most %d are allowed", len(s.Name), MaxName)
 	}
 	if dots(s.Name) {
-		return Invalid("name", "add a letter or a digit", "%q means a directory in paths: no request could name the job", s.Name)
+		return Invalid("name", "add a letter or a digit", "%q means a directory in paths: no request could name the job",
+			s.Name)
 	}
 	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
 		return Invalid("name", "choose another beginning", "a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
@@ -166,10 +168,12 @@ func checkPolicies(s *Spec) *Error {
 		}
 	}
 	if s.Schedule == "" {
-		return Invalid("schedule", `use a cron expression, "@every 90s", an RRULE, an RFC 3339 time or "@manual"`, "a job needs a schedule")
+		return Invalid("schedule", `use a cron expression, "@every 90s", an RRULE, an RFC 3339 time or "@manual"`,
+			"a job needs a schedule")
 	}
 	if s.Delivery == DeliverAtMostOnce && s.Retry.Limit() != 0 {
-		return Invalid("retry.max_retries", "set it to 0, or use delivery at_least_once", "delivery at_most_once never repeats a run")
+		return Invalid("retry.max_retries", "set it to 0, or use delivery at_least_once",
+			"delivery at_most_once never repeats a run")
 	}
 	return nil
 }
@@ -190,12 +194,14 @@ func checkDurations(s *Spec) *Error {
 		}
 	}
 	if s.Retry.Cap < s.Retry.Base {
-		return Invalid("retry.cap", "make it at least retry.base", "the cap %s is below the base %s", s.Retry.Cap, s.Retry.Base)
+		return Invalid("retry.cap", "make it at least retry.base", "the cap %s is below the base %s", s.Retry.Cap,
+			s.Retry.Base)
 	}
 	if s.Missed.Window != WindowAuto {
 		w, err := time.ParseDuration(s.Missed.Window)
 		if err != nil || w <= 0 || Duration(w) > maxDuration {
-			return Invalid("missed.window", `use "auto" or a positive duration such as "2h"`, "%q is not a window", s.Missed.Window)
+			return Invalid("missed.window", `use "auto" or a positive duration such as "2h"`, "%q is not a window",
+				s.Missed.Window)
 		}
 	}
 	return nil
@@ -217,10 +223,12 @@ func checkBounds(s *Spec) *Error {
 		return Invalid("retry.jitter", "use a fraction such as 0.2", "%v is not between 0 and 1", *j)
 	}
 	if s.Concurrency > 1 && s.Overlap != OverlapAllow {
-		return Invalid("concurrency", "set overlap to allow, or leave concurrency out", "overlap %s already means one run at a time", s.Overlap)
+		return Invalid("concurrency", "set overlap to allow, or leave concurrency out",
+			"overlap %s already means one run at a time", s.Overlap)
 	}
 	if s.StartAt != 0 && s.EndAt != 0 && s.EndAt < s.StartAt {
-		return Invalid("end_at", "make it later than start_at", "the job would end (%s) before it starts (%s)", s.EndAt, s.StartAt)
+		return Invalid("end_at", "make it later than start_at", "the job would end (%s) before it starts (%s)", s.EndAt,
+			s.StartAt)
 	}
 	return nil
 }
@@ -264,7 +272,8 @@ var (
 
 func checkPayload(s *Spec) *Error {
 	if len(s.Payload) > MaxPayload {
-		return Invalid("payload", "keep the data elsewhere and send a reference", "the payload has %d bytes, at most %d are allowed", len(s.Payload), MaxPayload)
+		return Invalid("payload", "keep the data elsewhere and send a reference",
+			"the payload has %d bytes, at most %d are allowed", len(s.Payload), MaxPayload)
 	}
 	if len(s.Payload) == 0 {
 		return Invalid("payload", "", "a job needs a payload")
@@ -305,7 +314,8 @@ func checkHTTP(data []byte) *Error {
 	}
 	u, err := url.Parse(p.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return Invalid("payload.url", "use a full URL such as https://example.com/hook", "%q is not an http or https URL", p.URL)
+		return Invalid("payload.url", "use a full URL such as https://example.com/hook", "%q is not an http or https URL",
+			p.URL)
 	}
 	if p.Method != "" && !isMethod([]byte(p.Method)) {
 		return Invalid("payload.method", "use GET, POST, PUT, …", "%q is not an HTTP method", p.Method)

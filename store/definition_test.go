@@ -33,7 +33,8 @@ func fill(t *rapid.T, v reflect.Value) {
 		fill(t, p.Elem())
 		v.Set(p)
 	case reflect.String:
-		v.SetString(rapid.SampledFrom([]string{"http", "skip", "UTC", "Europe/Paris", rapid.String().Draw(t, "text"), string(make([]byte, 300)), string(make([]byte, 70_000))}).Draw(t, "string"))
+		v.SetString(rapid.SampledFrom([]string{"http", "skip", "UTC", "Europe/Paris", rapid.String().Draw(t, "text"),
+			string(make([]byte, 300)), string(make([]byte, 70_000))}).Draw(t, "string"))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(rapid.Int64().Draw(t, "int"))
 	case reflect.Uint64:
@@ -80,7 +81,8 @@ func differing(v, usual reflect.Value) map[string]any {
 			if m := differing(f, u); len(m) > 0 {
 				out[key] = m
 			}
-		case (f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.String || f.Kind() == reflect.Map) && f.Len() == 0:
+		case (f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.String || f.Kind() == reflect.Map) &&
+			f.Len() == 0:
 		case !reflect.DeepEqual(f.Interface(), u.Interface()):
 			out[key] = f.Interface()
 		}
@@ -121,10 +123,10 @@ func TestDefinitionsAgreeWithTheLibrary(t *testing.T) {
 	}
 	check(t, &Definition{})
 	zero, none := 0, 0.0
-	check(t, &Definition{Spec: job.Spec{Payload: []byte{}, Retry: job.Retry{MaxRetries: &zero, Jitter: &none}, Notify: &job.Notify{},
-		Tags: map[string]string{}, Calendars: []string{}}})
-	for _, n := range []int64{1, -1, 127, 128, 255, 256, -32, -33, -128, -129, 1<<15 - 1, 1 << 15, -1 << 15, -1<<15 - 1, 1<<31 - 1,
-		1 << 31, -1 << 31, -1<<31 - 1, math.MaxInt64, math.MinInt64} {
+	check(t, &Definition{Spec: job.Spec{Payload: []byte{}, Retry: job.Retry{MaxRetries: &zero, Jitter: &none},
+		Notify: &job.Notify{}, Tags: map[string]string{}, Calendars: []string{}}})
+	for _, n := range []int64{1, -1, 127, 128, 255, 256, -32, -33, -128, -129, 1<<15 - 1, 1 << 15, -1 << 15, -1<<15 - 1,
+		1<<31 - 1, 1 << 31, -1 << 31, -1<<31 - 1, math.MaxInt64, math.MinInt64} {
 		check(t, &Definition{CreatedAt: n, Version: uint64(n), Spec: job.Spec{Concurrency: int(n), Timeout: job.Duration(n)}})
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -155,11 +157,13 @@ func TestDefinitionsAgreeWithTheLibrary(t *testing.T) {
 // default is to change, what is stored already must keep its meaning.
 func TestStoredFormIsFixed(t *testing.T) {
 	n, f := 3, 0.2
-	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "a", Type: job.TypeHTTP,
-		Schedule: "@daily", Payload: []byte("{}"), Timezone: "UTC", Overlap: "skip", Delivery: "at_least_once", Priority: "normal",
-		DSTGap: "run_after", Timeout: 300e9, Retention: 86400e9, Missed: job.Missed{Policy: "run_once", Window: "auto", Max: 10, Grace: 60e9},
-		Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &f}}}
-	const stored = "\x83\xa1c\xd3\x00\x00\x01\xa3\x18\\P\x00\xa1s\x84\xa1n\xa1a\xa1p\xc4\x02{}\xa1s\xa6@daily\xa1t\xa4http\xa1v\x01"
+	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000,
+		Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}"), Timezone: "UTC",
+			Overlap: "skip", Delivery: "at_least_once", Priority: "normal", DSTGap: "run_after", Timeout: 300e9,
+			Retention: 86400e9, Missed: job.Missed{Policy: "run_once", Window: "auto", Max: 10, Grace: 60e9},
+			Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &f}}}
+	const stored = "\x83\xa1c\xd3\x00\x00\x01\xa3\x18\\P\x00" +
+		"\xa1s\x84\xa1n\xa1a\xa1p\xc4\x02{}\xa1s\xa6@daily\xa1t\xa4http\xa1v\x01"
 	if got := d.Append(nil); string(got) != stored {
 		t.Errorf("%q", got)
 	}
@@ -179,15 +183,18 @@ func TestStoredFormIsFixed(t *testing.T) {
 
 // A field that a newer binary added is stepped over, whatever its value is.
 func TestUnknownFieldsAreSteppedOver(t *testing.T) {
-	for _, v := range []any{nil, true, 1, -1, 300, -300, uint64(1) << 40, 0.5, float32(0.5), "x", string(make([]byte, 300)), []byte("x"),
+	for _, v := range []any{nil, true, 1, -1, 300, -300, uint64(1) << 40, 0.5, float32(0.5), "x",
+		string(make([]byte, 300)), []byte("x"),
 		[]any{1, []any{"y"}}, map[string]any{"a": map[string]any{"b": nil}}} {
-		m := map[string]any{"c": 1, "s": map[string]any{"n": "x", "new": v, "r": map[string]any{"new": v, "n": 5}}, "new": v, "v": 2}
+		m := map[string]any{"c": 1, "s": map[string]any{"n": "x", "new": v, "r": map[string]any{"new": v, "n": 5}}, "new": v,
+			"v": 2}
 		var data []byte
 		if err := codec.NewEncoderBytes(&data, handle).Encode(m); err != nil {
 			t.Fatal(err)
 		}
 		got, err := DecodeDefinition(data)
-		if err != nil || got.Spec.Name != "x" || got.Spec.Retry.Limit() != 5 || got.Spec.Overlap != "skip" || got.Version != 2 || got.UpdatedAt != 1 {
+		if err != nil || got.Spec.Name != "x" || got.Spec.Retry.Limit() != 5 || got.Spec.Overlap != "skip" ||
+			got.Version != 2 || got.UpdatedAt != 1 {
 			t.Errorf("%v: %+v, %v", v, got, err)
 		}
 	}
@@ -195,8 +202,9 @@ func TestUnknownFieldsAreSteppedOver(t *testing.T) {
 
 // benchDefinition is an ordinary job.
 func benchDefinition() Definition {
-	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000, Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
-		Schedule: "0 0 3 * * *", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`)}}
+	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000,
+		Spec: job.Spec{Name: "9e3779b97f4a7c15-idle-0", Type: job.TypeHTTP,
+			Schedule: "0 0 3 * * *", Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST"}`)}}
 	d.Spec.Normalize()
 	return d
 }

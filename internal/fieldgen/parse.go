@@ -82,8 +82,9 @@ func fieldsOf(t *ast.StructType) (out []field) {
 			raw, _ := strconv.Unquote(f.Tag.Value) // what the parser took has quotes
 			tag = reflect.StructTag(raw)
 		}
-		one := field{typ: types.ExprString(f.Type), key: tag.Get("codec"), def: tag.Get("default"), implied: tag.Get("implied"),
-			min: tag.Get("min"), max: tag.Get("max"), doc: strings.Join(strings.Fields(f.Doc.Text()), " ")}
+		one := field{typ: types.ExprString(f.Type), key: tag.Get("codec"), def: tag.Get("default"),
+			implied: tag.Get("implied"), min: tag.Get("min"), max: tag.Get("max"),
+			doc: strings.Join(strings.Fields(f.Doc.Text()), " ")}
 		if enum := tag.Get("enum"); enum != "" {
 			one.enum = strings.Split(enum, ",")
 		}
