@@ -46,7 +46,8 @@ type pick struct {
 func (l *loop) claim() bool {
 	s := l.s
 	s.mu.Lock()
-	if s.flying >= maxFlying || l.ready == 0 || len(l.advances) >= maxWaitingAdvances || s.flying > 0 && !l.worthwhileLocked() {
+	if s.flying >= maxFlying || l.ready == 0 || len(l.advances) >= maxWaitingAdvances ||
+		s.flying > 0 && !l.worthwhileLocked() {
 		s.mu.Unlock()
 		return false
 	}
@@ -201,7 +202,8 @@ func (l *loop) decideOn(p *pick) (decide.Decision, string) {
 			p.expires = decide.Expiry(spec, p.job.sched.Delay(), p.DueKey, p.attempts)
 		}
 		if p.expires > 0 && l.now > p.expires {
-			return decide.Decision{Gap: fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}}, ""
+			gap := fsm.Gap{First: p.At, Last: p.At, Count: 1, Status: job.RunExpired, Reason: job.ReasonDeadline}
+			return decide.Decision{Gap: gap}, ""
 		}
 		return decide.Decision{Claim: true}, ""
 	}
@@ -213,7 +215,8 @@ func (l *loop) decideOn(p *pick) (decide.Decision, string) {
 
 func (l *loop) occurrence(p *pick) *decide.Occurrence {
 	return &decide.Occurrence{
-		Spec: &p.job.def.Spec, Sched: p.job.sched, Blackouts: p.blackouts, Created: p.job.def.CreatedAt, Updated: p.job.def.UpdatedAt,
+		Spec: &p.job.def.Spec, Sched: p.job.sched, Blackouts: p.blackouts,
+		Created: p.job.def.CreatedAt, Updated: p.job.def.UpdatedAt,
 		At: p.At, Ready: p.Ready, Runs: p.runs, Released: l.released,
 	}
 }

@@ -201,7 +201,8 @@ func (l *loop) read() (more bool, err error) {
 }
 
 // walk is ScanDue with a budget. It returns where to go on, and whether there is anything left up to the time.
-func walk(v *store.View, from store.DueKey, until int64, budget *int, fn func(*store.DueEntry) bool) (next store.DueKey, cut bool, err error) {
+func walk(v *store.View, from store.DueKey, until int64, budget *int, fn func(*store.DueEntry) bool) (
+	next store.DueKey, cut bool, err error) {
 	err = v.ScanDue(from, until, func(e store.DueEntry) bool {
 		if *budget <= 0 || !fn(&e) {
 			next, cut = e.DueKey, true
@@ -214,7 +215,8 @@ func walk(v *store.View, from store.DueKey, until int64, budget *int, fn func(*s
 }
 
 // offerAll is walk over entries that any bucket may take.
-func (l *loop) offerAll(v *store.View, from store.DueKey, until int64, budget *int) (next store.DueKey, cut bool, err error) {
+func (l *loop) offerAll(v *store.View, from store.DueKey, until int64, budget *int) (
+	next store.DueKey, cut bool, err error) {
 	return walk(v, from, until, budget, func(e *store.DueEntry) bool { l.offer(v, e); return true })
 }
 

@@ -74,7 +74,8 @@ type loop struct {
 }
 
 func newLoop(s *Scheduler) *loop {
-	l := &loop{s: s, buckets: map[bucketKey]*bucket{}, classes: map[uint32]*class{}, queues: map[string]*jobQueue{}, moves: neverMoved,
+	l := &loop{s: s, buckets: map[bucketKey]*bucket{}, classes: map[uint32]*class{},
+		queues: map[string]*jobQueue{}, moves: neverMoved,
 		known: map[store.DueKey]struct{}{}, suspects: map[store.DueKey]suspect{}, catalog: newCatalog()}
 	for i := range l.lanes {
 		n := &l.lanes[i]

@@ -23,7 +23,8 @@ type jobQueue struct {
 // room says that one more run of the queue may be claimed. Between the commit of a claim and the news of it that claim
 // counts twice: then there seems to be less room than there is, never more.
 func (n *jobQueue) room() bool {
-	return n == nil || mutant.On(mutant.IgnoreQueue) || !n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.flying < n.use.Concurrency)
+	return n == nil || mutant.On(mutant.IgnoreQueue) ||
+		!n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.flying < n.use.Concurrency)
 }
 
 // queueOf finds the queue of a class, nil if its type has none.

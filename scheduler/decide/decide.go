@@ -91,7 +91,8 @@ func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 	switch o.Spec.Overlap {
 	case job.OverlapReplace:
 		if newest := o.lastDue(now, outages); newest > o.At && !mutant.On(mutant.JudgeBySlot) {
-			return Decision{Next: when(o.Sched, newest), Gap: o.gap(o.prev(newest-1), job.RunCanceled, job.ReasonReplaced)}
+			return Decision{Next: when(o.Sched, newest),
+				Gap: o.gap(o.prev(newest-1), job.RunCanceled, job.ReasonReplaced)}
 		}
 	case job.OverlapSkip:
 		if !mutant.On(mutant.JudgeBySlot) {
@@ -201,7 +202,8 @@ func (o *Occurrence) restored() bool { return o.At <= o.Released && o.Created < 
 // bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an
 // edit moves into the past is the edit's business: an edit of something else must not make a backlog missed.
 func (o *Occurrence) bornLate() bool {
-	return o.Sched.Kind() == schedule.Instant && o.Created-o.At-o.delay() > time.Duration(o.Spec.Missed.Grace).Milliseconds()
+	return o.Sched.Kind() == schedule.Instant &&
+		o.Created-o.At-o.delay() > time.Duration(o.Spec.Missed.Grace).Milliseconds()
 }
 
 func (o *Occurrence) delay() int64 { return o.Sched.Delay().Milliseconds() }
