@@ -63,8 +63,12 @@ func (c *checker) excused(a *attempt) bool {
 	})
 }
 
-// heldTakeover says that a leader took over with a clock that was behind, and held until that had caught up with the
-// last stamp: it serves no worker before. What was claimed earlier is given up if that, and what ended the leadership
+// maxAhead is how far a leader's clock may be from the others' before it stops to stamp, in milliseconds.
+const maxAhead = 5000
+
+// heldTakeover says that a leader took over with a clock that was behind that of the leader before, and held until it
+// had caught up with the last stamp: it serves no worker before. A leader whose clock gains time stamps with it until it
+// is maxAhead of the others. What was claimed earlier is given up if that, and what ended the leadership
 // before it, take too long. No outage tells of it, because the stamps go on where they were. All of these times are the
 // observer's, so ClockError is no part of the length.
 func (c *checker) heldTakeover(claimed, to int64, joins func(Fault) bool) bool {
@@ -79,6 +83,8 @@ func (c *checker) heldTakeover(claimed, to int64, joins func(Fault) bool) bool {
 			}
 			if f.Kind == FaultClock && f.Node == t.Node && f.Amount < 0 {
 				until = max(until, min(at-f.Amount.Milliseconds(), c.until(f)))
+			} else if f.Kind == FaultClock && f.Node != t.Node && f.Amount > 0 && c.until(f) >= at-maxAhead {
+				until = max(until, at+min(f.Amount.Milliseconds(), maxAhead))
 			} else if (joins(f) || f.Kind == FaultStop) && began >= at-takeover {
 				from = min(from, began)
 			}

@@ -21,6 +21,8 @@ func TestHeldTakeover(t *testing.T) {
 		"the election took some of the time":     {-2500 * time.Millisecond, "n2", 1500, 2010, ""},
 		"its clock was a little behind":          {-400 * time.Millisecond, "n2", 2000, 2010, RuleLive},
 		"its clock was ahead":                    {3 * time.Second, "n2", 2000, 2010, RuleLive},
+		"the leader before was ahead":            {3 * time.Second, "n3", 2000, 2010, ""},
+		"the leader before was a little ahead":   {400 * time.Millisecond, "n3", 2000, 2010, RuleLive},
 		"the clock of another was behind":        {-3 * time.Second, "n3", 2000, 2010, RuleLive},
 		"it took over before that run's claim":   {-3 * time.Second, "n2", -8000, -7900, RuleLive},
 		"it took over after the run was stopped": {-3 * time.Second, "n2", 9000, 9010, RuleLive},
