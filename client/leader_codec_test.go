@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	someRef = job.SessionRef{Worker: "wörker", Incarnation: 1<<40 + 1, Term: 3}
+	someRef = job.SessionRef{Worker: "wörker", Incarnation: 1<<40 + 1, Group: 5, Term: 3}
 	someRun = job.RunKey{Job: 1<<63 + 17, At: 1_793_620_800_123, Origin: job.OriginBackfill}
 	someAt  = job.Instant(1_793_620_800_123)
 )

@@ -123,9 +123,12 @@ func packReport(m *job.Report) []byte {
 		size += 160 + len(m.Results[i].Error) + len(m.Results[i].Output)
 	}
 	b := pack.Map(make([]byte, 0, size), 2)
-	b = pack.Map(pack.Str(b, "session"), fields(3, m.Session.Registration != 0))
+	b = pack.Map(pack.Str(b, "session"), fields(3, m.Session.Group != 0, m.Session.Registration != 0))
 	b = pack.Str(pack.Str(b, "worker"), m.Session.Worker)
 	b = pack.Uint(pack.Str(b, "incarnation"), m.Session.Incarnation)
+	if m.Session.Group != 0 {
+		b = pack.Uint(pack.Str(b, "group"), uint64(m.Session.Group))
+	}
 	b = pack.Uint(pack.Str(b, "term"), m.Session.Term)
 	if m.Session.Registration != 0 {
 		b = pack.Uint(pack.Str(b, "registration"), m.Session.Registration)

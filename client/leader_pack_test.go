@@ -21,7 +21,7 @@ func draw(t *rapid.T, v reflect.Value) {
 		v.SetString(rapid.SampledFrom([]string{"", "queue", "http", rapid.String().Draw(t, "text"), string(make([]byte, 300)), string(make([]byte, 70_000))}).Draw(t, "string"))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(rapid.Int64().Draw(t, "int"))
-	case reflect.Uint8, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(rapid.Uint64().Draw(t, "uint") >> (64 - v.Type().Bits()))
 	case reflect.Bool:
 		v.SetBool(rapid.Bool().Draw(t, "bool"))

@@ -122,6 +122,9 @@ func readSessionRef(r *pack.Reader) (s job.SessionRef) {
 			s.Worker = r.Str()
 		case "incarnation":
 			s.Incarnation = r.Uint()
+		case "group":
+			n := r.Uint()
+			s.Group, r.Bad = uint32(n), r.Bad || n>>32 != 0
 		case "term":
 			s.Term = r.Uint()
 		case "registration":

@@ -10,6 +10,7 @@ import "encoding/json"
 type SessionRef struct {
 	Worker       string `json:"worker"`
 	Incarnation  uint64 `json:"incarnation"`
+	Group        uint32 `json:"group,omitempty"` // the Raft group whose leader it is with; terms are the group's
 	Term         uint64 `json:"term"`
 	Registration uint64 `json:"registration,omitempty"`
 }

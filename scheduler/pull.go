@@ -337,12 +337,12 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 			c.deadline = mono + c.timeout
 		}
 		c.until = mono + s.leaseTime()
-		out.Runs = append(out.Runs, pullRun(c, s.o.TTL))
+		out.Runs = append(out.Runs, s.pullRun(c))
 	}
 	for _, y := range s.sessions {
 		if mutant.On(mutant.PullTwice) && y != x && y.pull != nil && y.pull.queue == x.pull.queue {
 			for _, c := range y.sent {
-				out.Runs = append(out.Runs, pullRun(c, s.o.TTL))
+				out.Runs = append(out.Runs, s.pullRun(c))
 			}
 		}
 	}
@@ -350,14 +350,15 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 	return out
 }
 
-func pullRun(c *claim, lease time.Duration) job.PullRun {
+func (s *Scheduler) pullRun(c *claim) job.PullRun {
 	a := c.assignment
 	var p struct {
 		Queue string          `json:"queue"`
 		Data  json.RawMessage `json:"data"`
 	}
 	_ = json.Unmarshal(a.Payload, &p) //nolint:errcheck // it was validated when the job was made
-	return job.PullRun{Claim: job.ClaimRef{Run: a.Run, Fence: a.Fence}.String(), RunID: a.Run.String(), JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
+	return job.PullRun{Claim: job.ClaimRef{Run: a.Run, Group: s.group, Fence: a.Fence}.String(), RunID: a.Run.String(),
+		JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
 		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout), Delivery: a.Delivery,
-		Traceparent: a.Traceparent, Lease: job.Duration(lease)}
+		Traceparent: a.Traceparent, Lease: job.Duration(s.o.TTL)}
 }

@@ -171,3 +171,20 @@ func TestRegistrationForAnotherLeader(t *testing.T) {
 		}
 	})
 }
+
+// A session is with the leader of one group: the reference of another group's session is not known here.
+func TestASessionIsWithOneGroup(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		_, ref := counting(t, w, w.worker("w1", 4, nil).reg)
+		if ref.Group != 0 {
+			t.Errorf("group %d", ref.Group)
+		}
+		if _, err := s.Poll(context.Background(), job.Poll{Session: ref}); err != nil {
+			t.Error(err)
+		}
+		ref.Group = 1
+		_, err := s.Poll(context.Background(), job.Poll{Session: ref})
+		wantCode(t, err, job.CodeSessionUnknown)
+	})
+}

@@ -92,6 +92,7 @@ type Metrics struct {
 // Scheduler is one leadership at work. It is never restarted.
 type Scheduler struct {
 	o     Options
+	group uint32 // whose leader this is
 	log   *slog.Logger
 	st    *store.Store
 	stamp *stamper
@@ -145,7 +146,7 @@ func New(o Options) *Scheduler {
 	}
 	o.Pace = max(o.Pace, 1)
 	s := &Scheduler{
-		o: o, log: o.Logger.With("term", o.Term), st: o.Store,
+		o: o, group: o.Store.Info().Group, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
 		sessions: map[sessionKey]*session{}, version: 1, early: map[uint64]struct{}{},
 		pulled: map[uint64]*claim{},

@@ -44,7 +44,10 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	if err := s.servingLocked(); err != nil {
 		return job.Session{}, err
 	}
-	answer := job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: s.o.Term, Registration: r.Registration}, TTL: job.Duration(s.o.TTL)}
+	answer := job.Session{
+		SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Group: s.group, Term: s.o.Term, Registration: r.Registration},
+		TTL:        job.Duration(s.o.TTL),
+	}
 	if r.Registration != 0 && (r.Term != s.o.Term || r.Incarnation == 0) {
 		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed
 		// since.
@@ -203,7 +206,7 @@ func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
 		return nil, err
 	}
 	x := s.sessions[sessionKey{ref.Worker, ref.Incarnation}]
-	if x == nil || !x.registered || x.pull != nil || ref.Term != s.o.Term || ref.Registration != x.registration {
+	if x == nil || !x.registered || x.pull != nil || ref.Group != s.group || ref.Term != s.o.Term || ref.Registration != x.registration {
 		return nil, job.Errorf(job.CodeSessionUnknown, "register again", "the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
 	}
 	if x.forked != "" {
