@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// applyDelay is how long a follower may hold committed entries back before it applies them, so that they share a transaction and
-	// its fsyncs. They are in its log already.
+	// applyDelay is how long a follower may hold committed entries back before it applies them, so that they share a
+	// transaction and its fsyncs. They are in its log already.
 	applyDelay = 50 * time.Millisecond
 	// heldEntries and heldBytes bound what is held back.
 	heldEntries = 256
@@ -22,16 +22,16 @@ const (
 // errHeld answers an entry that is applied later. No proposal of this node waits for one: those are applied at once.
 var errHeld = errors.New("the entry is applied later")
 
-// applier stands between raft and the state machine. What this node proposed is applied at once, because its proposer waits for the
-// reply. What came from another leader is held back for a moment: at a hundred entries a second a follower spent half its time on
-// transactions of one entry each. What is held is committed and in the log, so a process that ends loses nothing: raft hands
-// it over again.
+// applier stands between raft and the state machine. What this node proposed is applied at once, because its proposer
+// waits for the reply. What came from another leader is held back for a moment: at a hundred entries a second a
+// follower spent half its time on transactions of one entry each. What is held is committed and in the log, so a
+// process that ends loses nothing: raft hands it over again.
 type applier struct {
 	*fsm.FSM
 	flight *flight
 
-	// turn guards the rest. It is a channel and not a mutex because the disk may hang with it taken, and in simulated time a goroutine that
-	// waits for a mutex keeps the clock from going on.
+	// turn guards the rest. It is a channel and not a mutex because the disk may hang with it taken, and in simulated
+	// time a goroutine that waits for a mutex keeps the clock from going on.
 	turn   chan struct{}
 	held   []*raft.Log
 	bytes  int
@@ -107,7 +107,8 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 	return a.FSM.Restore(rc)
 }
 
-// close ends it before the files are closed. What is held back is applied, unless the node is to end as a killed process does.
+// close ends it before the files are closed. What is held back is applied, unless the node is to end as a killed
+// process does.
 func (a *applier) close(apply bool) {
 	a.lock()
 	defer a.unlock()

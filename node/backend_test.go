@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/schedule"
 )
 
-// account holds what a job's history says against its schedule: every occurrence from the first to the last is there, once.
+// account holds what a job's history says against its schedule: every occurrence from the first to the last is there,
+// once.
 func account(t *testing.T, n *testNode, j job.Job, tg *target) {
 	t.Helper()
 	ran := map[int64]int{}
@@ -95,7 +96,8 @@ func TestEditRacingWithClaims(t *testing.T) {
 					patch = map[string]any{"end_at": time.Now().Add(time.Hour + time.Duration(i)*time.Second).UTC().Format(time.RFC3339)}
 				}
 				a, err := n.try("PATCH", "/api/v1/jobs/busy", patch)
-				if err != nil || a.status != 200 && a.problem().Code != job.CodeVersionConflict && a.problem().Code != job.CodeUnavailable {
+				if err != nil || a.status != 200 && a.problem().Code != job.CodeVersionConflict &&
+					a.problem().Code != job.CodeUnavailable {
 					t.Errorf("%v %d %s", err, a.status, a.body)
 					return
 				}
@@ -145,7 +147,8 @@ func TestOptimisticConcurrency(t *testing.T) {
 		t.Errorf("a name that is taken: %d %s", a.status, a.body)
 	}
 	for range 2 { // the same definition or another one: a name is taken
-		if a := n.call("POST", "/api/v1/jobs", tg.spec("taken", "@manual")); a.status != 409 || a.problem().Code != job.CodeDuplicateName {
+		if a := n.call("POST", "/api/v1/jobs", tg.spec("taken", "@manual")); a.status != 409 ||
+			a.problem().Code != job.CodeDuplicateName {
 			t.Errorf("created again: %d %s", a.status, a.body)
 		}
 	}
@@ -179,7 +182,8 @@ func TestPauseResume(t *testing.T) {
 	n.eventually("recorded", func() bool { return n.count("p", job.RunSucceeded) > before })
 	records := 0
 	for _, r := range n.runs("p") {
-		if r.Status == job.RunSkipped && r.Reason == job.ReasonPaused { // a busy machine may skip one because of overlap as well
+		if r.Status == job.RunSkipped &&
+			r.Reason == job.ReasonPaused { // a busy machine may skip one because of overlap as well
 			records++
 		}
 	}
@@ -219,7 +223,8 @@ func TestBackfill(t *testing.T) {
 	for range 2 {
 		a := n.call("POST", "/api/v1/jobs/report:backfill", body, "Idempotency-Key", "rest")
 		var r client.BackfillResult
-		if err := json.Unmarshal(a.body, &r); err != nil || a.status != 200 || len(r.Times) != 4 || len(r.Skipped) != 2 {
+		if err := json.Unmarshal(a.body, &r); err != nil || a.status != 200 || len(r.Times) != 4 ||
+			len(r.Skipped) != 2 {
 			t.Errorf("the rest: %d %s", a.status, a.body)
 		}
 	}
@@ -258,14 +263,16 @@ func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)
 	tg.set(500)
-	n.create(tg.spec("d", "@manual", "overlap", "allow", "retry", map[string]any{"max_retries": 1, "backoff": "immediate"}))
+	n.create(tg.spec("d", "@manual", "overlap", "allow", "retry",
+		map[string]any{"max_retries": 1, "backoff": "immediate"}))
 	for range 3 {
 		ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
 	}
 	list := func() []job.DeadLetter { return ok[client.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
 	n.eventually("three are dead", func() bool { return len(list()) == 3 })
 	l := list()[0]
-	if l.Attempt != 2 || l.Status != job.RunDead || l.Reason != job.ReasonExhausted || !strings.Contains(l.Error, "500") || l.JobName != "d" || l.Run.Key == "" {
+	if l.Attempt != 2 || l.Status != job.RunDead || l.Reason != job.ReasonExhausted ||
+		!strings.Contains(l.Error, "500") || l.JobName != "d" || l.Run.Key == "" {
 		t.Errorf("dead letter: %+v", l)
 	}
 	if n.count("d", job.RunFailed) != 3 || n.count("d", job.RunDead) != 3 {
@@ -282,7 +289,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 	n.eventually("it succeeded", func() bool { return n.count("d", job.RunSucceeded) == 1 })
 	d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+l.RunID, nil)
-	if d.Status != job.RunSucceeded || d.Attempt != 3 || len(d.Attempts) != 3 || d.Fence <= l.Fence || tg.seen()[l.Run.Key] != 3 {
+	if d.Status != job.RunSucceeded || d.Attempt != 3 || len(d.Attempts) != 3 || d.Fence <= l.Fence ||
+		tg.seen()[l.Run.Key] != 3 {
 		t.Errorf("redriven: %+v", d)
 	}
 	if r := ok[client.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil); r.Count != 2 || len(list()) != 0 {
@@ -293,7 +301,8 @@ func TestDeadLetters(t *testing.T) {
 func TestRetryAndCancel(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	n.create(map[string]any{"name": "long", "type": "shell", "schedule": "@manual", "payload": map[string]any{"command": "sleep 30"}})
+	n.create(map[string]any{"name": "long", "type": "shell", "schedule": "@manual",
+		"payload": map[string]any{"command": "sleep 30"}})
 	r := ok[job.Run](n, "POST", "/api/v1/jobs/long:run", nil)
 	n.eventually("it runs", func() bool { return n.worker.busy() == 1 })
 	if a := n.call("POST", "/api/v1/jobs/long:run", nil); a.status != 409 || a.problem().Code != job.CodeOverlap {
@@ -322,7 +331,8 @@ func TestBulkIsSafeToRerun(t *testing.T) {
 		if i%2 == 0 {
 			name = fmt.Sprintf(`"name":"bulk-%03d",`, i)
 		}
-		fmt.Fprintf(&lines, `{%s"type":"queue","schedule":"H * * * *","payload":{"queue":"q"},"tags":{"n":"%d"}}`+"\n", name, i%7)
+		fmt.Fprintf(&lines, `{%s"type":"queue","schedule":"H * * * *","payload":{"queue":"q"},"tags":{"n":"%d"}}`+"\n",
+			name, i%7)
 	}
 	lines.WriteString(`{"name":"bad","type":"queue","schedule":"0 0 31 2 *","payload":{"queue":"q"}}` + "\n")
 	send := func() map[string]int {
@@ -376,14 +386,18 @@ func TestBulkIsSafeToRerun(t *testing.T) {
 func TestCalendarsAndPreview(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)
-	if a := n.call("POST", "/api/v1/jobs", tg.spec("w", "0 9 * * *", "calendars", []string{"weekend"})); a.problem().Field != "calendars" {
+	if a := n.call("POST", "/api/v1/jobs", tg.spec("w", "0 9 * * *", "calendars",
+		[]string{"weekend"})); a.problem().Field != "calendars" {
 		t.Errorf("an unknown calendar: %d %s", a.status, a.body)
 	}
 	ok[schedule.Calendar](n, "PUT", "/api/v1/calendars/weekend", `{"weekdays":["sat","sun"]}`)
-	if j := n.create(tg.spec("w", "0 9 * * *", "calendars", []string{"weekend"})); j.NextRunAt.Time().Weekday() == time.Saturday || j.NextRunAt.Time().Weekday() == time.Sunday {
+	if j := n.create(tg.spec("w", "0 9 * * *", "calendars",
+		[]string{"weekend"})); j.NextRunAt.Time().Weekday() == time.Saturday ||
+		j.NextRunAt.Time().Weekday() == time.Sunday {
 		t.Errorf("next run on a %s", j.NextRunAt.Time().Weekday())
 	}
-	p := ok[client.PreviewResult](n, "POST", "/api/v1/schedule:preview", `{"schedule":"0 9 * * *","timezone":"Europe/London","count":7,"calendars":["weekend"]}`)
+	p := ok[client.PreviewResult](n, "POST", "/api/v1/schedule:preview",
+		`{"schedule":"0 9 * * *","timezone":"Europe/London","count":7,"calendars":["weekend"]}`)
 	fires := 0
 	for _, f := range p.Times {
 		if f.Fires {
@@ -412,7 +426,8 @@ func TestCalendarsAndPreview(t *testing.T) {
 func TestWaitReason(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	n.create(map[string]any{"name": "q", "type": "queue", "schedule": "2020-01-01T00:00:00Z", "payload": map[string]any{"queue": "emails"}})
+	n.create(map[string]any{"name": "q", "type": "queue", "schedule": "2020-01-01T00:00:00Z",
+		"payload": map[string]any{"queue": "emails"}})
 	n.eventually("the reason shows", func() bool { return strings.Contains(n.get("q").WaitReason, "no worker") })
 	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Backlog != 1 {
 		t.Errorf("backlog %d", s.Backlog)
@@ -431,7 +446,8 @@ func TestExportAndClockReset(t *testing.T) {
 	if got := strings.Count(string(a.body), "\n"); a.status != 200 || got != 3 {
 		t.Errorf("%d lines: %s", got, a.body)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=succeeded&limit=2", nil); len(p.Runs) != 2 || p.NextCursor == "" || p.Runs[0].Seq < p.Runs[1].Seq {
+	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=succeeded&limit=2", nil); len(p.Runs) != 2 ||
+		p.NextCursor == "" || p.Runs[0].Seq < p.Runs[1].Seq {
 		t.Errorf("%+v", p)
 	}
 	if a := n.call("POST", "/api/v1/cluster:clock-reset", nil); a.status != 204 {

@@ -63,7 +63,8 @@ func TestBackupOfEachNode(t *testing.T) {
 			t.Errorf("%s: %+v %v", m.id(), b, err)
 		}
 		h := a.header
-		if h.Get("Carillon-Cluster") != b.ClusterID || h.Get("Carillon-Index") != strconv.FormatUint(b.Index, 10) || h.Get("Carillon-Stale-Ms") == "" ||
+		if h.Get("Carillon-Cluster") != b.ClusterID || h.Get("Carillon-Index") != strconv.FormatUint(b.Index, 10) ||
+			h.Get("Carillon-Stale-Ms") == "" ||
 			h.Get("Content-Length") != strconv.Itoa(len(a.body)) || h.Get("Content-Type") != client.MediaBackup {
 			t.Errorf("%s: %v", m.id(), h)
 		}
@@ -76,7 +77,8 @@ func TestBackupOfEachNode(t *testing.T) {
 	m.eventually("it knows that nobody leads", func() bool { return m.service.Ready() != nil })
 	time.Sleep(50 * time.Millisecond)
 	a := m.call("GET", "/api/v1/backup", nil)
-	if _, err := datadir.CopyBackup(io.Discard, bytes.NewReader(a.body)); err != nil || a.header.Get("Carillon-Stale-Ms") == "0" {
+	if _, err := datadir.CopyBackup(io.Discard, bytes.NewReader(a.body)); err != nil ||
+		a.header.Get("Carillon-Stale-Ms") == "0" {
 		t.Errorf("%v %v", err, a.header)
 	}
 }
@@ -102,7 +104,8 @@ func TestBackupCopies(t *testing.T) {
 		}
 		held = append(held, rc)
 	}
-	if a := n.call("GET", "/api/v1/backup", nil); a.status != http.StatusServiceUnavailable || a.problem().Code != job.CodeUnavailable || a.problem().Remedy == "" {
+	if a := n.call("GET", "/api/v1/backup", nil); a.status != http.StatusServiceUnavailable ||
+		a.problem().Code != job.CodeUnavailable || a.problem().Remedy == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	names, err := filepath.Glob(filepath.Join(n.dir.File(datadir.SnapshotsDir), "copy*"))
@@ -132,7 +135,8 @@ func TestBackupCopies(t *testing.T) {
 	held[1].Close()
 
 	full.Store(true)
-	if a := n.call("GET", "/api/v1/backup", nil); a.status != http.StatusInsufficientStorage || a.problem().Code != job.CodeStorageFull {
+	if a := n.call("GET", "/api/v1/backup", nil); a.status != http.StatusInsufficientStorage ||
+		a.problem().Code != job.CodeStorageFull {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	full.Store(false)
@@ -170,11 +174,14 @@ func damagedBackups(good []byte) (all []damagedBackup) {
 		flipped[at] ^= 4
 		all = append(all, damagedBackup{fmt.Sprint("a flipped bit at ", at), flipped})
 	}
-	return append(all, damagedBackup{"lengthened", append(bytes.Clone(good), 0)}, damagedBackup{"a text", []byte("#!/bin/sh\necho this is no backup at all\n")})
+	return append(all, damagedBackup{"lengthened", append(bytes.Clone(good), 0)},
+		damagedBackup{"a text", []byte("#!/bin/sh\necho this is no backup at all\n")})
 }
 
 func restoreConfig(t *testing.T, data []byte) datadir.RestoreConfig {
-	return datadir.RestoreConfig{Backup: bytes.NewReader(data), Name: "x.bak", DataDir: filepath.Join(t.TempDir(), "data"), NodeID: "n1", Advertise: "127.0.0.1:9", Version: "test", Now: time.Now()}
+	return datadir.RestoreConfig{Backup: bytes.NewReader(data), Name: "x.bak",
+		DataDir: filepath.Join(t.TempDir(),
+			"data"), NodeID: "n1", Advertise: "127.0.0.1:9", Version: "test", Now: time.Now()}
 }
 
 func TestRestoreRefusals(t *testing.T) {
@@ -208,7 +215,8 @@ func TestRestoreRefusals(t *testing.T) {
 		{"bad node", func(c *datadir.RestoreConfig) { c.NodeID = "a/b" }, "node id"},
 		{"bad address", func(c *datadir.RestoreConfig) { c.Advertise = "here" }, "--advertise"},
 		{"no directory", func(c *datadir.RestoreConfig) { c.DataDir = "" }, "--data-dir"},
-		{"no epoch left", func(c *datadir.RestoreConfig) { c.Epoch = 1 << (fsm.FenceBits - datadir.EpochShift) }, "no room"},
+		{"no epoch left", func(c *datadir.RestoreConfig) { c.Epoch = 1 << (fsm.FenceBits - datadir.EpochShift) },
+			"no room"},
 		{"a directory that is full", func(c *datadir.RestoreConfig) {
 			if err := os.MkdirAll(filepath.Join(c.DataDir, "sub"), 0o700); err != nil {
 				t.Fatal(err)
@@ -264,7 +272,8 @@ func TestRestoreRefusals(t *testing.T) {
 func TestRestoreCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	n.create(map[string]any{"name": "kept", "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+	n.create(map[string]any{"name": "kept", "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q"}})
 	good := n.backup()
 	n.stop()
 	for _, at := range []string{"begun", "state written", "state changed", "log made", "snapshot made"} {

@@ -13,14 +13,16 @@ func TestAOneOffInsideABlackoutIsRefused(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	ok[any](n, "PUT", "/api/v1/calendars/closed", map[string]any{"windows": []map[string]any{{"from": at.Add(-time.Minute), "to": at.Add(time.Minute)}}})
+	ok[any](n, "PUT", "/api/v1/calendars/closed",
+		map[string]any{"windows": []map[string]any{{"from": at.Add(-time.Minute), "to": at.Add(time.Minute)}}})
 	inside, outside := at.Format(time.RFC3339), at.Add(time.Hour).Format(time.RFC3339)
 	a := n.call("POST", "/api/v1/jobs", tg.spec("once", inside, "calendars", []string{"closed"}))
 	if a.status != 400 || a.problem().Field != "schedule" || !strings.Contains(string(a.body), "closed") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	n.create(tg.spec("once", outside, "calendars", []string{"closed"}))
-	if a := n.call("PUT", "/api/v1/jobs/once", tg.spec("once", inside, "calendars", []string{"closed"})); a.status != 400 || a.problem().Field != "schedule" {
+	if a := n.call("PUT", "/api/v1/jobs/once", tg.spec("once", inside, "calendars",
+		[]string{"closed"})); a.status != 400 || a.problem().Field != "schedule" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	n.create(tg.spec("often", "* * * * *", "calendars", []string{"closed"}))

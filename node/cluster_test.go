@@ -192,7 +192,8 @@ func (l *link) wait() {
 	}
 }
 
-func (t *linkTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, a *raft.InstallSnapshotRequest, r *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *linkTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, a *raft.InstallSnapshotRequest,
+	r *raft.InstallSnapshotResponse, data io.Reader) error {
 	return t.cut(id, func() error { return t.NetworkTransport.InstallSnapshot(id, to, a, r, data) })
 }
 
@@ -200,23 +201,28 @@ func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 	return nil, raft.ErrPipelineReplicationNotSupported
 }
 
-func (t *linkTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
+func (t *linkTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest,
+	r *raft.AppendEntriesResponse) error {
 	return t.cut(id, func() error { return t.NetworkTransport.AppendEntries(id, to, a, r) })
 }
 
-func (t *linkTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest, r *raft.RequestVoteResponse) error {
+func (t *linkTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest,
+	r *raft.RequestVoteResponse) error {
 	return t.cut(id, func() error { return t.NetworkTransport.RequestVote(id, to, a, r) })
 }
 
-func (t *linkTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
+func (t *linkTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest,
+	r *raft.RequestPreVoteResponse) error {
 	return t.cut(id, func() error { return t.NetworkTransport.RequestPreVote(id, to, a, r) })
 }
 
-func (t *linkTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest, r *raft.TimeoutNowResponse) error {
+func (t *linkTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest,
+	r *raft.TimeoutNowResponse) error {
 	return t.cut(id, func() error { return t.NetworkTransport.TimeoutNow(id, to, a, r) })
 }
 
-// linkWorker is the leader as the worker behind a link sees it. That of a dead node gets no work, and its results go nowhere.
+// linkWorker is the leader as the worker behind a link sees it. That of a dead node gets no work, and its results go
+// nowhere.
 type linkWorker struct {
 	executor.Leader
 	l *link
@@ -225,7 +231,8 @@ type linkWorker struct {
 func (w linkWorker) Register(ctx context.Context, r job.Register) (job.Session, error) {
 	w.l.wait()
 	if w.l.dead.Load() {
-		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: 1 << 40}, TTL: job.Duration(time.Hour)}, nil
+		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: 1 << 40},
+			TTL: job.Duration(time.Hour)}, nil
 	}
 	return w.Leader.Register(ctx, r)
 }
@@ -301,7 +308,8 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 			t.Fatal(err)
 		}
 		id := fmt.Sprintf("n%d", i+1)
-		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: replica.ID(id, replica.First), Address: raft.ServerAddress(ln.Addr().String())})
+		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: replica.ID(id, replica.First),
+			Address: raft.ServerAddress(ln.Addr().String())})
 		cfg := testConfig(t, t.TempDir())
 		cfg.NodeID, cfg.Listen = id, ln.Addr().String()
 		cfg.Raft.Heartbeat = 300 * time.Millisecond // three nodes and their load share the processors
@@ -354,7 +362,8 @@ func (m *member) open(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	m.testNode = &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	m.testNode = &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	tn := m.testNode
 	go func() { tn.done <- n.Run(ctx) }()
 }
@@ -497,8 +506,8 @@ func (c *cluster) load(r *recorder, count int, overlap string) []job.ID {
 	return ids
 }
 
-// settle pauses all jobs and waits until nothing is open. A run that its worker gave back while its job was paused waits for the job to
-// be resumed, so that is done for a moment.
+// settle pauses all jobs and waits until nothing is open. A run that its worker gave back while its job was paused
+// waits for the job to be resumed, so that is done for a moment.
 func (c *cluster) settle(via *member, ids []job.ID) {
 	c.t.Helper()
 	do := func(id job.ID, verb string) {
@@ -532,8 +541,8 @@ type tally struct {
 	why                   map[job.Reason]int
 }
 
-// account holds history and target against each other: every occurrence of every job exactly once, and at the target twice only if its
-// first worker was one of lost.
+// account holds history and target against each other: every occurrence of every job exactly once, and at the target
+// twice only if its first worker was one of lost.
 func (c *cluster) account(via *member, r *recorder, ids []job.ID, lost ...string) tally {
 	c.t.Helper()
 	type end struct {

@@ -47,8 +47,8 @@ type Config struct {
 
 	Machine Machine // what it stands on; the zero value is the real one
 
-	// Fatal ends the process after a storage error: memory, log and state must not drift apart. It must not return; tests
-	// replace it.
+	// Fatal ends the process after a storage error: memory, log and state must not drift apart. It must not return;
+	// tests replace it.
 	Fatal func(error)
 
 	DebugPprof bool
@@ -59,7 +59,8 @@ type Config struct {
 
 	hooks hooks
 
-	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs, nil: fsm.CommandLevel.
+	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs,
+	// nil: fsm.CommandLevel.
 	level int
 	needs func(cmd any) (int, error)
 }
@@ -113,7 +114,8 @@ func (c *Config) defaults() {
 			if errors.As(err, new(*fsm.EntryError)) {
 				what = "an entry of the log cannot be applied"
 			}
-			logger.Error("the process ends: "+what+", and going on would let memory, log and state drift apart", "error", err)
+			logger.Error("the process ends: "+what+", and going on would let memory, log and state drift apart",
+				"error", err)
 			os.Exit(exitStorage)
 		}
 	}
@@ -134,7 +136,8 @@ func (c *Config) validate() error {
 		return err
 	}
 	if c.Bootstrap && len(c.Join) > 0 {
-		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it", "both --bootstrap and --join were given")
+		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it",
+			"both --bootstrap and --join were given")
 	}
 	for _, a := range c.Join {
 		if err := datadir.CheckAddress(a); err != nil {

@@ -8,19 +8,20 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/wait"
 )
 
-// soundness is what is known of a leadership without asking raft. Raft gives a leadership up soon after it has lost its majority, but its main
-// loop does that, and the same loop writes the log: while a disk hangs, a leader that was replaced long ago goes on believing. No worker may have a
-// lease extended by such a one, because the next leader, which hears nothing of that, gives the run to another worker.
-type soundness struct {
+// leaderProof is what is known of a leadership without asking raft. Raft gives a leadership up soon after it has lost its
+// majority, but its main loop does that, and the same loop writes the log: while a disk hangs, a leader that was
+// replaced long ago goes on believing. No worker may have a lease extended by such a one, because the next leader,
+// which hears nothing of that, gives the run to another worker.
+type leaderProof struct {
 	mu   sync.Mutex
 	line []*proposal // on their way, oldest first; some may have come back
 	sure time.Time   // when the last question was put that a majority answered with yes
 
-	majority question
+	majority singleFlight
 }
 
 // track notes a command on its way.
-func (s *soundness) track(p *proposal) {
+func (s *leaderProof) track(p *proposal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.oldestLocked()
@@ -28,7 +29,7 @@ func (s *soundness) track(p *proposal) {
 }
 
 // oldestLocked is the one that has been on its way for the longest time; nil if there is none.
-func (s *soundness) oldestLocked() *proposal {
+func (s *leaderProof) oldestLocked() *proposal {
 	for len(s.line) > 0 && wait.Closed(s.line[0].done) {
 		s.line[0] = nil
 		s.line = s.line[1:]
@@ -39,14 +40,14 @@ func (s *soundness) oldestLocked() *proposal {
 	return s.line[0]
 }
 
-// Confirm says whether this leadership was sound at a moment not longer ago than age. It was when the oldest command that is on its way was
-// proposed: raft's loop, which has not come back to it, was not held up by anything before. If that is too long ago, a majority is asked
-// for its term, past raft's loop.
+// Confirm says whether this leadership was sound at a moment not longer ago than age. It was when the oldest command
+// that is on its way was proposed: raft's loop, which has not come back to it, was not held up by anything before. If
+// that is too long ago, a majority is asked for its term, past raft's loop.
 func (p *proposer) Confirm(ctx context.Context, age time.Duration) error {
 	if p.majority == nil {
 		return nil
 	}
-	s := &p.sound
+	s := &p.proof
 	if s.within(age) {
 		return nil
 	}
@@ -63,7 +64,7 @@ func (p *proposer) Confirm(ctx context.Context, age time.Duration) error {
 }
 
 // within says that the leadership is known to have been sound not longer ago than age.
-func (s *soundness) within(age time.Duration) bool {
+func (s *leaderProof) within(age time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, oldest := time.Now(), s.oldestLocked()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A leadership is sound as long as its commands come back; when one does not, a majority is asked, and its word holds for a while.
+// A leadership is sound as long as its commands come back; when one does not, a majority is asked, and its word holds
+// for a while.
 func TestConfirm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -36,10 +37,10 @@ func TestConfirm(t *testing.T) {
 		want(time.Second, true, 0) // nothing is on its way
 
 		first := &proposal{began: time.Now(), done: make(chan struct{})}
-		p.sound.track(first)
+		p.proof.track(first)
 		time.Sleep(500 * time.Millisecond)
 		second := &proposal{began: time.Now(), done: make(chan struct{})}
-		p.sound.track(second)
+		p.proof.track(second)
 		want(time.Second, true, 0)
 		want(100*time.Millisecond, true, 1)
 		time.Sleep(600 * time.Millisecond)
@@ -53,7 +54,7 @@ func TestConfirm(t *testing.T) {
 		want(time.Second, true, 3)
 
 		// Those who come while a question is on its way share the next one.
-		p.sound.track(&proposal{began: time.Now().Add(-time.Minute), done: make(chan struct{})})
+		p.proof.track(&proposal{began: time.Now().Add(-time.Minute), done: make(chan struct{})})
 		answer = nil
 		var wg sync.WaitGroup
 		for range 20 {

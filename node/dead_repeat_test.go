@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A request about all dead letters of a job that is repeated with its key is answered by the first outcome: what died since stays where it is.
+// A request about all dead letters of a job that is repeated with its key is answered by the first outcome: what died
+// since stays where it is.
 func TestRepeatedRedriveLeavesLaterLetters(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)

@@ -32,14 +32,24 @@ func (l *lockedBuffer) String() string {
 func TestDeadLettersAreLogged(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
-	n, tg := start(t, t.TempDir(), func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }), newTarget(t)
+	n, tg := start(t, t.TempDir(), func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log,
+			nil))
+	}), newTarget(t)
 	tg.set(500)
-	n.create(tg.spec("d", "@manual", "overlap", "allow", "retry", map[string]any{"max_retries": 1, "backoff": "immediate"}))
+	n.create(tg.spec("d", "@manual", "overlap", "allow", "retry",
+		map[string]any{"max_retries": 1, "backoff": "immediate"}))
 	for range 3 {
 		ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
 	}
-	n.eventually("three are dead", func() bool { return len(ok[client.DeadPage](n, "GET", "/api/v1/dead", nil).Dead) == 3 })
-	n.eventually("three lines say so", func() bool { return strings.Count(log.String(), `level=WARN msg="dead letter"`) == 3 })
+	n.eventually("three are dead", func() bool {
+		return len(ok[client.DeadPage](n, "GET", "/api/v1/dead",
+			nil).Dead) == 3
+	})
+	n.eventually("three lines say so", func() bool {
+		return strings.Count(log.String(),
+			`level=WARN msg="dead letter"`) == 3
+	})
 	for _, d := range ok[client.DeadPage](n, "GET", "/api/v1/dead", nil).Dead {
 		if !strings.Contains(log.String(), "job=d job_id="+d.JobID.String()+" run="+d.RunID) {
 			t.Errorf("%s is not in the log:\n%s", d.RunID, log.String())

@@ -102,18 +102,30 @@ func TestBadDirectories(t *testing.T) {
 		cfg   func(*Config)
 		want  []string
 	}{
-		{name: "newer format of the directory", spoil: mangle(datadir.NodeFile, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
+		{name: "newer format of the directory", spoil: mangle(datadir.NodeFile,
+			func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
 			want: []string{"format 99", "newer carillon"}},
-		{name: "damaged node.json", spoil: mangle(datadir.NodeFile, func(b []byte) []byte { return b[:10] }), want: []string{"node.json is damaged"}},
-		{name: "no node.json", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.NodeFile)) }, want: []string{"no node.json"}},
-		{name: "another node", cfg: func(c *Config) { c.NodeID = "n2" }, want: []string{`belongs to node "n1"`, "--node-id n1"}},
-		{name: "state overwritten", spoil: mangle(datadir.StateFile, garbage(0)), want: []string{"state.db is damaged", "backup"}},
-		{name: "state with bad pages", spoil: mangle(datadir.StateFile, garbage(4096*2)), want: []string{"state.db is damaged", "backup"}},
-		{name: "state cut off", spoil: mangle(datadir.StateFile, half), want: []string{"state.db is damaged", "cut off"}},
-		{name: "log overwritten", spoil: mangle(datadir.LogFile, garbage(0)), want: []string{"raft.db is damaged", "backup"}},
-		{name: "log with bad pages", spoil: mangle(datadir.LogFile, garbage(4096*2)), want: []string{"raft.db is damaged", "backup"}},
+		{name: "damaged node.json", spoil: mangle(datadir.NodeFile, func(b []byte) []byte { return b[:10] }),
+			want: []string{"node.json is damaged"}},
+		{name: "no node.json", spoil: func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir,
+				datadir.NodeFile))
+		}, want: []string{"no node.json"}},
+		{name: "another node", cfg: func(c *Config) { c.NodeID = "n2" },
+			want: []string{`belongs to node "n1"`, "--node-id n1"}},
+		{name: "state overwritten", spoil: mangle(datadir.StateFile, garbage(0)),
+			want: []string{"state.db is damaged", "backup"}},
+		{name: "state with bad pages", spoil: mangle(datadir.StateFile, garbage(4096*2)),
+			want: []string{"state.db is damaged", "backup"}},
+		{name: "state cut off", spoil: mangle(datadir.StateFile, half),
+			want: []string{"state.db is damaged", "cut off"}},
+		{name: "log overwritten", spoil: mangle(datadir.LogFile, garbage(0)),
+			want: []string{"raft.db is damaged", "backup"}},
+		{name: "log with bad pages", spoil: mangle(datadir.LogFile, garbage(4096*2)),
+			want: []string{"raft.db is damaged", "backup"}},
 		{name: "log cut off", spoil: mangle(datadir.LogFile, half), want: []string{"raft.db is damaged", "cut off"}},
-		{name: "log lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.LogFile)) }, want: []string{"has lost its raft.db"}},
+		{name: "log lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.LogFile)) },
+			want: []string{"has lost its raft.db"}},
 		{name: "log from earlier", spoil: func(t *testing.T, dir string) {
 			copyFile(t, filepath.Join(early, datadir.LogFile), filepath.Join(dir, datadir.LogFile))
 		},
@@ -122,16 +134,20 @@ func TestBadDirectories(t *testing.T) {
 			copyFile(t, filepath.Join(early, datadir.StateFile), filepath.Join(dir, datadir.StateFile))
 		},
 			want: []string{"put back from another time"}},
-		{name: "state lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.StateFile)) }, want: []string{"a file was lost"}},
+		{name: "state lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.StateFile)) },
+			want: []string{"a file was lost"}},
 		{name: "empty without bootstrap", spoil: func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 		}, cfg: func(c *Config) { c.Bootstrap = false }, want: []string{"holds no cluster", "--bootstrap", "--join"}},
-		{name: "a file", cfg: func(c *Config) { c.DataDir = filepath.Join(c.DataDir, datadir.NodeFile) }, want: []string{"not a directory", "--data-dir"}},
-		{name: "port in use", cfg: func(c *Config) { c.Listen = "256.0.0.1:1" }, want: []string{"listen on", "--listen"}},
+		{name: "a file", cfg: func(c *Config) { c.DataDir = filepath.Join(c.DataDir, datadir.NodeFile) },
+			want: []string{"not a directory", "--data-dir"}},
+		{name: "port in use", cfg: func(c *Config) { c.Listen = "256.0.0.1:1" },
+			want: []string{"listen on", "--listen"}},
 		{name: "no node id", cfg: func(c *Config) { c.NodeID = "" }, want: []string{"--node-id"}},
-		{name: "unknown executor", cfg: func(c *Config) { c.Executors = append(c.Executors, "carrier-pigeon") }, want: []string{"carrier-pigeon"}},
+		{name: "unknown executor", cfg: func(c *Config) { c.Executors = append(c.Executors, "carrier-pigeon") },
+			want: []string{"carrier-pigeon"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
@@ -204,7 +220,8 @@ func TestNoPermission(t *testing.T) {
 	if err := os.Chmod(dir, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(testConfig(t, filepath.Join(dir, "x"))); err == nil || !strings.Contains(err.Error(), "no permission") {
+	if _, err := Open(testConfig(t, filepath.Join(dir, "x"))); err == nil ||
+		!strings.Contains(err.Error(), "no permission") {
 		t.Error(err)
 	}
 }
@@ -218,6 +235,9 @@ func TestInterruptedBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Claim(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(d.File(datadir.LogFile)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	l, err := raftlog.Open(d.File(datadir.LogFile), raftlog.Options{})

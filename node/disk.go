@@ -11,8 +11,9 @@ import (
 	"github.com/carillon-scheduler/carillon/node/service"
 )
 
-// DiskLimit is how much room must be left for jobs to be created. What is smaller counts; a part that is 0 does not. The default is
-// 512 MiB or 5 %: enough for the log and the history to go on for a while, and not more than a small disk can spare.
+// DiskLimit is how much room must be left for jobs to be created. What is smaller counts; a part that is 0 does not.
+// The default is 512 MiB or 5 %: enough for the log and the history to go on for a while, and not more than a small
+// disk can spare.
 type DiskLimit struct {
 	Bytes   uint64
 	Percent float64 // of the file system
@@ -45,8 +46,9 @@ func (l DiskLimit) of(total uint64) uint64 {
 	return min(l.Bytes, part)
 }
 
-// diskWatch looks at the room that the data directory has. A write that fails ends the process (and then the cluster, as the disks of its
-// members fill at the same pace), so what makes the state grow for good is refused in time, and what is needed to work it off goes on.
+// diskWatch looks at the room that the data directory has. A write that fails ends the process (and then the cluster,
+// as the disks of its members fill at the same pace), so what makes the state grow for good is refused in time, and
+// what is needed to work it off goes on.
 type diskWatch struct {
 	path   string
 	limit  DiskLimit
@@ -59,7 +61,8 @@ type diskWatch struct {
 }
 
 func newDiskWatch(n *Node) *diskWatch {
-	d := &diskWatch{path: n.dir.Path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery), warn: n.cfg.Logger.Warn}
+	d := &diskWatch{path: n.dir.Path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery),
+		warn: n.cfg.Logger.Warn}
 	if f := n.cfg.Machine.DiskSpace; f != nil {
 		d.statfs = func(string) (uint64, uint64, error) { return f() }
 	}
@@ -76,7 +79,8 @@ func (d *diskWatch) run(ctx context.Context) {
 	}
 }
 
-// look measures. What cannot be measured refuses nothing: the file system may not say, and a full one still ends the process.
+// look measures. What cannot be measured refuses nothing: the file system may not say, and a full one still ends the
+// process.
 func (d *diskWatch) look() {
 	free, total, err := d.statfs(d.path)
 	if err != nil {
@@ -85,13 +89,15 @@ func (d *diskWatch) look() {
 	now := client.DiskSpace{Free: free, Total: total, Limit: d.limit.of(total)}
 	d.mu.Lock()
 	was := d.space
-	// Once low, it must have somewhat more than the limit: a disk that is about as full as that would change its mind all the time.
+	// Once low, it must have somewhat more than the limit: a disk that is about as full as that would change its mind
+	// all the time.
 	now.Low = total > 0 && (free < now.Limit || was.Low && free < now.Limit+now.Limit/10)
 	d.space = now
 	d.mu.Unlock()
 	switch {
 	case now.Low && !was.Low:
-		d.warn("disk almost full: this node creates no jobs while it leads, and hands over to a node with room", "data_dir", d.path, "space", service.SpaceText(now), "limit", job.Bytes(now.Limit).String())
+		d.warn("disk almost full: this node creates no jobs while it leads, and hands over to a node with room",
+			"data_dir", d.path, "space", service.SpaceText(now), "limit", job.Bytes(now.Limit).String())
 	case was.Low && !now.Low:
 		d.warn("disk has room again", "data_dir", d.path, "space", service.SpaceText(now))
 	}

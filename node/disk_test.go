@@ -51,18 +51,22 @@ func TestDiskLow(t *testing.T) {
 	lead.eventually("it knows", func() bool { return lead.disk.last().Low })
 	for _, m := range c.members { // forwarded or not
 		a := m.call("POST", "/api/v1/jobs", unclaimedJob("new"))
-		if p := a.problem(); a.status != 507 || p.Code != job.CodeDiskLow || !strings.Contains(p.Message, "100.0 MiB free") || !strings.Contains(p.Remedy, "--min-free-disk") {
+		if p := a.problem(); a.status != 507 || p.Code != job.CodeDiskLow ||
+			!strings.Contains(p.Message, "100.0 MiB free") || !strings.Contains(p.Remedy, "--min-free-disk") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
-	if a := lead.call("POST", "/api/v1/jobs:bulk", `{"name":"b","type":"queue","schedule":"@manual","payload":{"queue":"q"}}`+"\n"); !strings.Contains(string(a.body), "disk_low") {
+	if a := lead.call("POST", "/api/v1/jobs:bulk",
+		`{"name":"b","type":"queue","schedule":"@manual","payload":{"queue":"q"}}`+"\n"); !strings.Contains(string(a.body), "disk_low") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := lead.call("POST", "/api/v1/jobs/going-on:backfill", `{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T00:00:10Z"}`); a.status != 507 {
+	if a := lead.call("POST", "/api/v1/jobs/going-on:backfill",
+		`{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T00:00:10Z"}`); a.status != 507 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	// What was created before is still answered with its first outcome.
-	if a := lead.call("POST", "/api/v1/jobs", unclaimedJob("created"), "Idempotency-Key", "k1"); a.status != 201 || a.header.Get("Idempotent-Replay") == "" {
+	if a := lead.call("POST", "/api/v1/jobs", unclaimedJob("created"), "Idempotency-Key", "k1"); a.status != 201 ||
+		a.header.Get("Idempotent-Replay") == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	c.fires("going-on")
@@ -79,7 +83,9 @@ func TestDiskLow(t *testing.T) {
 		}
 		return true
 	})
-	if text := string(lead.call("GET", "/metrics", nil).body); !strings.Contains(text, "carillon_disk_free_bytes 1.048576e+08") || !strings.Contains(text, "carillon_disk_limit_bytes 5.36870912e+08") {
+	if text := string(lead.call("GET", "/metrics", nil).body); !strings.Contains(text,
+		"carillon_disk_free_bytes 1.048576e+08") ||
+		!strings.Contains(text, "carillon_disk_limit_bytes 5.36870912e+08") {
 		t.Error("no metric")
 	}
 

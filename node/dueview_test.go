@@ -17,7 +17,8 @@ func TestDueRunIsListed(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	at := time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
-	n.create(map[string]any{"name": "mail", "type": "queue", "schedule": at.Format(time.RFC3339), "payload": map[string]any{"queue": "emails"}})
+	n.create(map[string]any{"name": "mail", "type": "queue", "schedule": at.Format(time.RFC3339),
+		"payload": map[string]any{"queue": "emails"}})
 	if got := n.runs("mail"); len(got) != 0 && time.Now().Before(at) {
 		t.Fatalf("before its time: %+v", got)
 	}
@@ -29,10 +30,12 @@ func TestDueRunIsListed(t *testing.T) {
 	n.eventually("the reason is known", func() bool {
 		return strings.Contains(n.runs("mail")[0].WaitReason, "worker") && n.get("mail").WaitReason != ""
 	})
-	if d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil); d.RunID != r.RunID || d.Status != job.RunPending || len(d.Attempts) != 0 {
+	if d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil); d.RunID != r.RunID ||
+		d.Status != job.RunPending || len(d.Attempts) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1", nil); len(p.Runs) != 1 || p.NextCursor == "" {
+	if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1", nil); len(p.Runs) != 1 ||
+		p.NextCursor == "" {
 		t.Errorf("%+v", p)
 	} else if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1&cursor="+p.NextCursor, nil); len(p.Runs) != 0 || p.NextCursor != "" {
 		t.Errorf("%+v", p)
@@ -72,7 +75,8 @@ func TestDueRunsOfAllJobsAreListed(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	spec := func(name, schedule, priority string) map[string]any {
-		return map[string]any{"name": name, "type": "queue", "schedule": schedule, "priority": priority, "payload": map[string]any{"queue": "emails"}}
+		return map[string]any{"name": name, "type": "queue", "schedule": schedule, "priority": priority,
+			"payload": map[string]any{"queue": "emails"}}
 	}
 	first := time.Now().Truncate(time.Second).Add(2 * time.Second).UTC()
 	for i, priority := range []string{"low", "critical", "normal"} {
@@ -134,7 +138,8 @@ func TestDueRunsAreBounded(t *testing.T) {
 	const many = service.MaxDue + 20
 	var lines strings.Builder
 	for i := range many {
-		fmt.Fprintf(&lines, `{"name":"q%04d","type":"queue","schedule":%q,"payload":{"queue":"emails"}}`+"\n", i, at.Add(time.Duration(i)*time.Millisecond).Format(time.RFC3339Nano))
+		fmt.Fprintf(&lines, `{"name":"q%04d","type":"queue","schedule":%q,"payload":{"queue":"emails"}}`+"\n", i,
+			at.Add(time.Duration(i)*time.Millisecond).Format(time.RFC3339Nano))
 	}
 	if a := n.call("POST", "/api/v1/jobs:bulk", lines.String()); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)

@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A job whose occurrences wait for a worker becomes a one-off in the past: all of them are in the history as dropped by the edit, and the
-// one-off waits.
+// A job whose occurrences wait for a worker becomes a one-off in the past: all of them are in the history as dropped by
+// the edit, and the one-off waits.
 func TestEditOfABacklogIntoAPastOneOff(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
@@ -28,7 +28,9 @@ func TestEditOfABacklogIntoAPastOneOff(t *testing.T) {
 			dropped = append(dropped, r)
 		}
 	}
-	if len(dropped) != 1 || dropped[0].First != first || dropped[0].Count < 3 || dropped[0].Count != int64(dropped[0].Last.Time().Sub(first.Time())/time.Second)+1 || dropped[0].Last.Time().Before(begin.Add(-2*time.Second)) {
+	if len(dropped) != 1 || dropped[0].First != first || dropped[0].Count < 3 ||
+		dropped[0].Count != int64(dropped[0].Last.Time().Sub(first.Time())/time.Second)+1 ||
+		dropped[0].Last.Time().Before(begin.Add(-2*time.Second)) {
 		t.Errorf("%+v", dropped)
 	}
 	if got := n.get("a"); got.NextRunAt.Time().After(first.Time()) || got.NextRunAt == 0 {

@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The leader dies as by kill -9, with the timeouts that a cluster has by default. It runs alone: a lease that ends because a machine is busy repeats a run.
+// The leader dies as by kill -9, with the timeouts that a cluster has by default. It runs alone: a lease that ends
+// because a machine is busy repeats a run.
 func TestLeaderCrashUnderLoad(t *testing.T) {
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Raft.Heartbeat = 500 * time.Millisecond })
 	r := newRecorder(t)
@@ -45,11 +46,12 @@ func TestLeaderCrashUnderLoad(t *testing.T) {
 	if sum.ran < 150 {
 		t.Errorf("only %d runs", sum.ran)
 	}
-	t.Logf("gap in firing %s, request answered after %s; %d ran, %d did not %v, %d repeated", gap, answered, sum.ran, sum.notRun, sum.why, sum.repeated)
+	t.Logf("gap in firing %s, request answered after %s; %d ran, %d did not %v, %d repeated", gap, answered, sum.ran,
+		sum.notRun, sum.why, sum.repeated)
 }
 
-// Every node is stopped as it should and started again, the leader first: nothing is missed and nothing repeated, and nobody has to
-// notice an absence. It runs alone: a lease that ends because a machine is busy repeats a run.
+// Every node is stopped as it should and started again, the leader first: nothing is missed and nothing repeated, and
+// nobody has to notice an absence. It runs alone: a lease that ends because a machine is busy repeats a run.
 func TestRollingRestartUnderLoad(t *testing.T) {
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Raft.Heartbeat = 500 * time.Millisecond })
 	r := newRecorder(t)
@@ -131,7 +133,8 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	before := old.group.store.Counters().Index
 
 	// It may still believe that it leads. What it is told then must not be acknowledged.
-	if _, _, err := old.service.CreateJob(t.Context(), job.Spec{Name: "x", Type: job.TypeQueue, Schedule: "@manual", Payload: []byte(`{"queue":"q"}`)}, api.Request{Key: "x"}); err == nil {
+	if _, _, err := old.service.CreateJob(t.Context(), job.Spec{Name: "x", Type: job.TypeQueue, Schedule: "@manual",
+		Payload: []byte(`{"queue":"q"}`)}, api.Request{Key: "x"}); err == nil {
 		t.Error("a leader without followers acknowledged a job")
 	}
 	via.eventually("somebody else leads", func() bool {

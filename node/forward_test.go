@@ -28,7 +28,8 @@ func TestAnyNodeAnswers(t *testing.T) {
 	// The same request through another node is answered with the first outcome.
 	first := f.call("POST", "/api/v1/jobs", r.spec("b", "@manual"), "Idempotency-Key", "k1")
 	again := g.call("POST", "/api/v1/jobs", r.spec("b", "@manual"), "Idempotency-Key", "k1")
-	if first.status != 201 || again.status != 201 || again.header.Get("Idempotent-Replay") != "true" || string(first.body) == "" {
+	if first.status != 201 || again.status != 201 || again.header.Get("Idempotent-Replay") != "true" ||
+		string(first.body) == "" {
 		t.Errorf("first %d %s\nagain %d %v %s", first.status, first.body, again.status, again.header, again.body)
 	}
 	// Errors, and what goes with them, come through as they are.
@@ -44,10 +45,12 @@ func TestAnyNodeAnswers(t *testing.T) {
 	if a := f.call("PUT", "/api/v1/jobs/a", r.spec("a", "@manual"), "If-Match", `"7"`); a.status != 412 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := f.call("GET", "/api/v1/jobs/a", nil, "Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"); a.status != 200 {
+	if a := f.call("GET", "/api/v1/jobs/a", nil, "Origin", "http://evil.example", "Sec-Fetch-Site",
+		"cross-site"); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := f.call("POST", "/api/v1/jobs/a:run", nil, "Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"); a.status != 403 {
+	if a := f.call("POST", "/api/v1/jobs/a:run", nil, "Origin", "http://evil.example", "Sec-Fetch-Site",
+		"cross-site"); a.status != 403 {
 		t.Errorf("from another site: %d %s", a.status, a.body)
 	}
 	// Streams.
@@ -62,7 +65,10 @@ func TestAnyNodeAnswers(t *testing.T) {
 		t.Errorf("delete: %d %s", a.status, a.body)
 	}
 	// A stale read is answered where it is asked, with its age.
-	f.eventually("the follower has it", func() bool { return f.call("GET", "/api/v1/jobs/a?stale=true", nil).status == 200 })
+	f.eventually("the follower has it", func() bool {
+		return f.call("GET", "/api/v1/jobs/a?stale=true",
+			nil).status == 200
+	})
 	a := f.call("GET", "/api/v1/jobs/a?stale=true", nil)
 	if ms, err := strconv.Atoi(a.header.Get(forward.HeaderStale)); err != nil || ms < 0 || ms > 5000 {
 		t.Errorf("age %q", a.header.Get(forward.HeaderStale))
@@ -73,15 +79,18 @@ func TestAnyNodeAnswers(t *testing.T) {
 	// A request that was forwarded once is not forwarded again.
 	for _, path := range []string{"/api/v1/jobs/a", "/api/v1/runs:export"} {
 		a := f.call("GET", path, nil, forward.HeaderForwarded, "n9")
-		if a.status != 421 || a.problem().Code != job.CodeNotLeader || a.header.Get(client.LeaderHeader) != leader.Addr() {
+		if a.status != 421 || a.problem().Code != job.CodeNotLeader ||
+			a.header.Get(client.LeaderHeader) != leader.Addr() {
 			t.Errorf("forwarded twice: %d %v %s", a.status, a.header, a.body)
 		}
 	}
-	if a := f.call("POST", "/api/v1/workers:poll", `{}`); a.status != 421 || a.header.Get(client.LeaderHeader) != leader.Addr() {
+	if a := f.call("POST", "/api/v1/workers:poll", `{}`); a.status != 421 ||
+		a.header.Get(client.LeaderHeader) != leader.Addr() {
 		t.Errorf("a worker at the wrong node: %d %v %s", a.status, a.header, a.body)
 	}
 	// Only a node may say what the key of a request is.
-	if x, y := f.create(r.spec("", "@manual"), forward.HeaderKey, "mine"), f.create(r.spec("", "@manual"), forward.HeaderKey, "mine"); x.ID == y.ID {
+	if x, y := f.create(r.spec("", "@manual"), forward.HeaderKey, "mine"), f.create(r.spec("", "@manual"),
+		forward.HeaderKey, "mine"); x.ID == y.ID {
 		t.Error("a client's word was taken for a node's")
 	}
 	// Status, as the leader has it, from anywhere.
@@ -95,7 +104,8 @@ func TestAnyNodeAnswers(t *testing.T) {
 		}
 		return s.Node == f.id() && s.Leader == leader.id() && len(s.Members) == 3 && len(s.Workers) == 3
 	})
-	if body := string(leader.call("GET", "/metrics", nil).body); strings.Count(body, "\ncarillon_clock_skew_seconds{") != 3 {
+	if body := string(leader.call("GET", "/metrics", nil).body); strings.Count(body,
+		"\ncarillon_clock_skew_seconds{") != 3 {
 		t.Error("the metrics lack clocks")
 	}
 }
@@ -105,7 +115,8 @@ func TestForwardedRepeatIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	leader := c.leader()
-	leader.create(map[string]any{"name": "a", "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+	leader.create(map[string]any{"name": "a", "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q"}})
 	send := func(method, path string, body any, key string, repeat bool) apiAnswer {
 		h := []string{forward.HeaderForwarded, "n9", forward.HeaderKey, key}
 		if repeat {
@@ -115,14 +126,16 @@ func TestForwardedRepeatIsDoneOnce(t *testing.T) {
 	}
 	spec := map[string]any{"type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}}
 	first, again := send("POST", "/api/v1/jobs", spec, "c", false), send("POST", "/api/v1/jobs", spec, "c", true)
-	if first.status != 201 || again.status != 201 || first.header.Get("Location") != again.header.Get("Location") || again.header.Get("Idempotent-Replay") != "" {
+	if first.status != 201 || again.status != 201 || first.header.Get("Location") != again.header.Get("Location") ||
+		again.header.Get("Idempotent-Replay") != "" {
 		t.Errorf("%d %s\n%d %v %s", first.status, first.body, again.status, again.header, again.body)
 	}
 	// A delete that was done refuses to be done again, unless it is known to be the same.
 	if a := send("DELETE", "/api/v1/jobs/a", nil, "d", false); a.status != 204 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if a := send("DELETE", "/api/v1/jobs/a", nil, "d", true); a.status != 204 || a.header.Get("Idempotent-Replay") != "" {
+	if a := send("DELETE", "/api/v1/jobs/a", nil, "d", true); a.status != 204 ||
+		a.header.Get("Idempotent-Replay") != "" {
 		t.Errorf("repeated: %d %v %s", a.status, a.header, a.body)
 	}
 	if a := send("DELETE", "/api/v1/jobs/a", nil, "e", true); a.status != 404 {
@@ -135,9 +148,13 @@ func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	leader := c.leader()
-	leader.create(map[string]any{"name": "a", "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+	leader.create(map[string]any{"name": "a", "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q"}})
 	last := c.others(leader)[0]
-	last.eventually("it has the job", func() bool { return last.call("GET", "/api/v1/jobs/a?stale=true", nil).status == 200 })
+	last.eventually("it has the job", func() bool {
+		return last.call("GET", "/api/v1/jobs/a?stale=true",
+			nil).status == 200
+	})
 	for _, m := range c.members {
 		if m != last {
 			m.crash()
@@ -146,7 +163,9 @@ func TestNoQuorum(t *testing.T) {
 	begin := time.Now()
 	a := last.call("POST", "/api/v1/jobs/a:run", nil)
 	took := time.Since(begin)
-	if p := a.problem(); a.status != 503 || p.Code != job.CodeNoLeader || !strings.Contains(p.Message, "2 of 3 voters are unreachable") || !strings.Contains(p.Remedy, "carillon cluster recover") {
+	if p := a.problem(); a.status != 503 || p.Code != job.CodeNoLeader ||
+		!strings.Contains(p.Message, "2 of 3 voters are unreachable") ||
+		!strings.Contains(p.Remedy, "carillon cluster recover") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if took > forward.LeaderWait+2*time.Second {
@@ -168,8 +187,8 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// A write that is on its way when both followers die: nobody can say how it ended, and that is said within the time that a request waits for
-// a leader, with who is missing.
+// A write that is on its way when both followers die: nobody can say how it ended, and that is said within the time
+// that a request waits for a leader, with who is missing.
 func TestWriteWhileTheMajorityDies(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -180,17 +199,21 @@ func TestWriteWhileTheMajorityDies(t *testing.T) {
 	}
 	a := last.call("POST", "/api/v1/jobs/a:pause", nil)
 	p := a.problem()
-	if a.status != 503 || p.Code != job.CodeOutcomeUnknown && p.Code != job.CodeNoLeader || !strings.Contains(p.Message, "2 of 3 voters are unreachable") || !strings.Contains(p.Remedy, "start one of them") {
+	if a.status != 503 || p.Code != job.CodeOutcomeUnknown && p.Code != job.CodeNoLeader ||
+		!strings.Contains(p.Message, "2 of 3 voters are unreachable") ||
+		!strings.Contains(p.Remedy, "start one of them") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if p.Code == job.CodeOutcomeUnknown && (!strings.Contains(p.Message, "may or may not have been done") || !strings.Contains(p.Remedy, "Idempotency-Key")) {
+	if p.Code == job.CodeOutcomeUnknown && (!strings.Contains(p.Message, "may or may not have been done") ||
+		!strings.Contains(p.Remedy, "Idempotency-Key")) {
 		t.Errorf("%s", a.body)
 	}
 	// Health says what status says, without asking anybody while the prober waits.
 	last.eventually("readyz names who is missing", func() bool {
 		a := last.call("GET", "/readyz", nil)
 		p := a.problem()
-		return a.status == 503 && strings.Contains(p.Message, "2 of 3 voters are unreachable") && strings.Contains(p.Remedy, "carillon cluster recover")
+		return a.status == 503 && strings.Contains(p.Message, "2 of 3 voters are unreachable") &&
+			strings.Contains(p.Remedy, "carillon cluster recover")
 	})
 	if a := last.call("GET", "/api/v1/jobs/a?stale=true", nil); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
@@ -200,7 +223,8 @@ func TestWriteWhileTheMajorityDies(t *testing.T) {
 	}
 }
 
-// The answer of the leader is lost, and its connection with it: the node that forwarded asks again, and it is done once.
+// The answer of the leader is lost, and its connection with it: the node that forwarded asks again, and it is done
+// once.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) {
@@ -210,7 +234,8 @@ func TestLostAnswers(t *testing.T) {
 	leader := c.leader()
 	f := c.others(leader)[0]
 	spec := func(name string) map[string]any {
-		return map[string]any{"name": name, "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}}
+		return map[string]any{"name": name, "type": "queue", "schedule": "@manual",
+			"payload": map[string]any{"queue": "q"}}
 	}
 	for i, name := range []string{"a", "b", "c"} {
 		leader.link.lose.Store(int64(i + 1))
@@ -256,14 +281,16 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A leader that hangs closes nothing and answers nothing. Requests on their way to it, and workers, go to its successor.
+// A leader that hangs closes nothing and answers nothing. Requests on their way to it, and workers, go to its
+// successor.
 func TestHungLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	leader := c.leader()
 	c.awaitWorkers(3)
 	f := c.others(leader)[0]
-	f.create(map[string]any{"name": "a", "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+	f.create(map[string]any{"name": "a", "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q"}})
 	leader.link.hung.Store(true)
 
 	// While it leads it is waited for, but not longer than somebody wants the answer.
@@ -312,7 +339,10 @@ func TestHungLeader(t *testing.T) {
 	t.Logf("workers have moved after %s", time.Since(begin))
 	leader.link.hung.Store(false)
 	leader.link.noRaft.Store(false)
-	leader.eventually("it follows", func() bool { return leader.service.Ready() == nil && leader.tracker.Epoch() == nil })
+	leader.eventually("it follows", func() bool {
+		return leader.service.Ready() == nil &&
+			leader.tracker.Epoch() == nil
+	})
 	if got := leader.get("a"); got.Status != job.StatusPaused {
 		t.Errorf("it is %s", got.Status)
 	}

@@ -53,15 +53,16 @@ func openGroup(cfg *Config, dir *datadir.Dir, m *meters) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &group{cfg: cfg, log: cfg.Logger, files: f, store: f.State, logs: f.Log, snaps: f.Snapshots, fsm: f.FSM, flight: &flight{}, meters: m}
+	g := &group{cfg: cfg, log: cfg.Logger, files: f, store: f.State, logs: f.Log, snaps: f.Snapshots, fsm: f.FSM,
+		flight: &flight{}, meters: m}
 	g.applier = newApplier(g.fsm, g.flight)
 	return g, nil
 }
 
 // bootstrap begins a cluster of one.
 func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
-	// Raft writes the term first and the configuration after it. A crash between the two leaves a directory that is neither empty nor a
-	// cluster, and raft would refuse it for ever.
+	// Raft writes the term first and the configuration after it. A crash between the two leaves a directory that is
+	// neither empty nor a cluster, and raft would refuse it for ever.
 	if err := raftlog.SetTerm(g.logs, 0); err != nil {
 		return err
 	}
@@ -102,7 +103,8 @@ func (g *group) start(trans raft.Transport) (err error) {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	g.newQuorum = func() *quorum {
-		return &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election, busy: map[raft.ServerID]bool{}}
+		return &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election,
+			busy: map[raft.ServerID]bool{}}
 	}
 	g.quorum = g.newQuorum()
 	g.members.Attach(g.raft)
@@ -113,9 +115,10 @@ func errNoCluster(dir string) error {
 	return fmt.Errorf("data directory %s holds no cluster: begin one with --bootstrap, or join one with --join HOST:PORT", dir)
 }
 
-// campaignAlone makes a server that is the only voter stand for election at once instead of waiting up to a second for the heartbeats
-// of a leader that cannot exist. Raft has no call for that, but a follower whose heartbeat timeout is lowered looks at its
-// timer immediately; so raft starts with timeouts a millisecond longer than configured, and they are put right here.
+// campaignAlone makes a server that is the only voter stand for election at once instead of waiting up to a second for
+// the heartbeats of a leader that cannot exist. Raft has no call for that, but a follower whose heartbeat timeout is
+// lowered looks at its timer immediately; so raft starts with timeouts a millisecond longer than configured, and they
+// are put right here.
 func (g *group) campaignAlone() error {
 	servers := g.raft.GetConfiguration().Configuration().Servers
 	voters := 0

@@ -43,7 +43,8 @@ func TestLeaderWithAWrongClockHandsOver(t *testing.T) {
 
 			// The leadership is not given back to it, by hand or by a stop.
 			a := next.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: lead.id()})
-			if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "clock") || !strings.Contains(p.Remedy, "--force") {
+			if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "clock") ||
+				!strings.Contains(p.Remedy, "--force") {
 				t.Errorf("a transfer to a node that is %s off: %d %s", shift, a.status, a.body)
 			}
 			c.sameState()
@@ -91,21 +92,29 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 		m.eventually(m.id()+" shows the hold", func() bool {
 			s = ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
 			i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleHold })
-			return !s.Ready && i >= 0 && s.Troubles[i].Node == lead.id() && s.Troubles[i].Since != 0 && strings.Contains(s.Troubles[i].Remedy, "set the clock") &&
-				strings.Contains(s.Troubles[i].Text, "the leader "+lead.id()+" holds: its clock differs by") && strings.Contains(s.Troubles[i].Text, "no other node can take over")
+			return !s.Ready && i >= 0 && s.Troubles[i].Node == lead.id() && s.Troubles[i].Since != 0 &&
+				strings.Contains(s.Troubles[i].Remedy, "set the clock") &&
+				strings.Contains(s.Troubles[i].Text, "the leader "+lead.id()+" holds: its clock differs by") &&
+				strings.Contains(s.Troubles[i].Text, "no other node can take over")
 		})
-		if a := m.call("GET", "/readyz", nil); a.status != 503 || !strings.Contains(string(a.body), "the leader "+lead.id()+" holds") {
+		if a := m.call("GET", "/readyz", nil); a.status != 503 ||
+			!strings.Contains(string(a.body), "the leader "+lead.id()+" holds") {
 			t.Errorf("%s: %d %s", m.id(), a.status, a.body)
 		}
-		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text, `carillon_hold{reason="clock_skewed"} 1`) {
+		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text,
+			`carillon_hold{reason="clock_skewed"} 1`) {
 			t.Errorf("%s has no metric of the hold", m.id())
 		}
-		if !slices.ContainsFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleClock && t.Node != lead.id() }) {
+		if !slices.ContainsFunc(s.Troubles, func(t client.Trouble) bool {
+			return t.Code == client.TroubleClock &&
+				t.Node != lead.id()
+		}) {
 			t.Errorf("%s does not say whose clocks are wrong: %+v", m.id(), s.Troubles)
 		}
 	}
 	// By hand it goes nowhere either, unless it is forced.
-	if a := lead.call("POST", "/api/v1/cluster:transfer", nil); a.status != 409 || !strings.Contains(a.problem().Remedy, "--force") {
+	if a := lead.call("POST", "/api/v1/cluster:transfer", nil); a.status != 409 ||
+		!strings.Contains(a.problem().Remedy, "--force") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for _, m := range c.members {
@@ -116,7 +125,8 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 			s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
 			return s.Ready && len(s.Troubles) == 0
 		})
-		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text, `carillon_hold{reason="clock_skewed"} 0`) {
+		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text,
+			`carillon_hold{reason="clock_skewed"} 0`) {
 			t.Errorf("%s still has a metric of the hold", m.id())
 		}
 	}
@@ -131,12 +141,14 @@ func TestForcedTransfer(t *testing.T) {
 	wrong.clock.shift.Store(int64(time.Minute))
 	term := lead.group.raft.CurrentTerm()
 	lead.eventually("its clock is known to be wrong", func() bool { return lead.members.CheckClock(wrong.id()) != nil })
-	if a := lead.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: wrong.id(), Force: true}); a.status != 204 {
+	if a := lead.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: wrong.id(),
+		Force: true}); a.status != 204 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	wrong.eventually("it led, and another one leads", func() bool { return wrong.group.raft.CurrentTerm() >= term+2 })
 	c.leadsElsewhere(wrong)
-	if a := lead.call("POST", "/api/v1/cluster:remove", client.NodeRequest{NodeID: "n9", Force: true}); a.status != 400 || a.problem().Field != "force" {
+	if a := lead.call("POST", "/api/v1/cluster:remove", client.NodeRequest{NodeID: "n9",
+		Force: true}); a.status != 400 || a.problem().Field != "force" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -175,7 +187,10 @@ func TestHandoverFails(t *testing.T) {
 	lead.link.cut = map[string]bool{near.id(): true}
 	lead.link.mu.Unlock()
 	lead.clock.shift.Store(int64(time.Minute))
-	lead.eventually("the other one leads", func() bool { return far.tracker.Epoch() != nil && far.service.Ready() == nil })
+	lead.eventually("the other one leads", func() bool {
+		return far.tracker.Epoch() != nil &&
+			far.service.Ready() == nil
+	})
 }
 
 // With disks near their limits the leadership does not go back and forth.
@@ -200,7 +215,10 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 		})
 	}
 	free[lead.id()].Store(500 << 20)
-	lead.eventually("it stays, and says why", func() bool { return strings.Contains(lead.members.HandoverState(), "too little room as well") })
+	lead.eventually("it stays, and says why", func() bool {
+		return strings.Contains(lead.members.HandoverState(),
+			"too little room as well")
+	})
 	if a := lead.call("POST", "/api/v1/jobs", unclaimedJob("new")); a.status != 507 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -215,11 +233,16 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 	free[lead.id()].Store(10 << 30)
 	low := c.others(lead)[0]
 	free[low.id()].Store(100 << 20)
-	low.eventually("its disk is low, and the leader's is not", func() bool { return low.disk.last().Low && !lead.disk.last().Low })
+	low.eventually("its disk is low, and the leader's is not",
+		func() bool { return low.disk.last().Low && !lead.disk.last().Low })
 	low.create(unclaimedJob("through-a-follower"))
 	s := ok[client.Status](low.testNode, "GET", "/api/v1/status", nil)
-	i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleDisk && t.Node == low.id() })
-	if i < 0 || strings.Contains(s.Troubles[i].Text, "no jobs are created") || !strings.Contains(s.Troubles[i].Text, "created through the leader") {
+	i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool {
+		return t.Code == client.TroubleDisk &&
+			t.Node == low.id()
+	})
+	if i < 0 || strings.Contains(s.Troubles[i].Text, "no jobs are created") ||
+		!strings.Contains(s.Troubles[i].Text, "created through the leader") {
 		t.Errorf("%+v", s.Troubles)
 	}
 }
@@ -235,7 +258,10 @@ func TestClockComesBackBeforeTheTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead.clock.shift.Store(int64(3 * time.Second)) // it jumped, and is farther off than half the tolerance
-	lead.eventually("it wants to hand over", func() bool { return strings.HasPrefix(lead.members.HandoverState(), "it hands over to") })
+	lead.eventually("it wants to hand over", func() bool {
+		return strings.HasPrefix(lead.members.HandoverState(),
+			"it hands over to")
+	})
 	e := lead.tracker.Epoch()
 	heir, why := faults.Plan(e)
 	lead.clock.shift.Store(0)

@@ -51,10 +51,14 @@ func TestJoinRefusals(t *testing.T) {
 		m    *member
 		want []string
 	}{
-		{"the id of a living node", c.newMember("n1", at, two), []string{"has a node n1 with another data directory", "is running", "carillon cluster remove n1"}},
-		{"an old binary", c.newMember("n2", at), []string{fmt.Sprint("feature level ", fsm.Level+1), fmt.Sprint("levels up to ", fsm.Level)}},
-		{"an address of another node", c.newMember("n2", at, two, func(c *Config) { c.Advertise = first.cfg.Listen }), []string{"the leader finds node n1", "--advertise"}},
-		{"itself", c.newMember("n2", nil, two, func(c *Config) { c.Bootstrap, c.Join = false, []string{c.Listen} }), []string{"is this node itself", "--bootstrap"}},
+		{"the id of a living node", c.newMember("n1", at, two),
+			[]string{"has a node n1 with another data directory", "is running", "carillon cluster remove n1"}},
+		{"an old binary", c.newMember("n2", at), []string{fmt.Sprint("feature level ", fsm.Level+1),
+			fmt.Sprint("levels up to ", fsm.Level)}},
+		{"an address of another node", c.newMember("n2", at, two, func(c *Config) { c.Advertise = first.cfg.Listen }),
+			[]string{"the leader finds node n1", "--advertise"}},
+		{"itself", c.newMember("n2", nil, two, func(c *Config) { c.Bootstrap, c.Join = false, []string{c.Listen} }),
+			[]string{"is this node itself", "--bootstrap"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := c.openAs(tt.m)
@@ -106,7 +110,10 @@ func TestJoinRefusals(t *testing.T) {
 			a, err := late.try("GET", "/readyz", nil)
 			return err == nil && a.status == 503 && strings.Contains(string(a.body), "cannot reach http://127.0.0.1:1")
 		})
-		m.eventually("the other address is enough", func() bool { return m.service.Ready() == nil && len(voters(m)) == 2 })
+		m.eventually("the other address is enough", func() bool {
+			return m.service.Ready() == nil &&
+				len(voters(m)) == 2
+		})
 		if s := ok[client.NodeInfo](late.testNode, "GET", "/api/v1/node", nil); s.ClusterID != "" || s.NodeID != "n3" {
 			t.Errorf("%+v", s)
 		}
@@ -117,9 +124,10 @@ func TestJoinRefusals(t *testing.T) {
 
 func (m *member) joinAddr() []string { return []string{m.cfg.Listen} }
 
-// A directory that was wiped has forgotten its votes. Raft itself would take it back: AddNonvoter for the id of a voter leaves it a voter
-// and only changes its address, and at the old address not even that is needed. It could then vote a second time in a term
-// and elect a second leader. So neither the leader nor a follower talks to it, and it does not talk to them.
+// A directory that was wiped has forgotten its votes. Raft itself would take it back: AddNonvoter for the id of a voter
+// leaves it a voter and only changes its address, and at the old address not even that is needed. It could then vote a
+// second time in a term and elect a second leader. So neither the leader nor a follower talks to it, and it does not
+// talk to them.
 func TestWipedNodeIsRefused(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
@@ -130,11 +138,13 @@ func TestWipedNodeIsRefused(t *testing.T) {
 	m.cfg.DataDir = t.TempDir()
 	m.cfg.Bootstrap, m.cfg.Join = false, []string{lead.cfg.Listen}
 	m.link = &link{}
-	if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "another data directory") || !strings.Contains(err.Error(), "carillon cluster remove "+m.id()) {
+	if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "another data directory") ||
+		!strings.Contains(err.Error(), "carillon cluster remove "+m.id()) {
 		t.Errorf("%v", err)
 	}
 	// Even if it knew the cluster's id, nobody would shake hands with it.
-	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: replica.First, InstanceID: "wiped", Address: m.cfg.Listen}
+	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: replica.First,
+		InstanceID: "wiped", Address: m.cfg.Listen}
 	for _, x := range c.others(m) {
 		if err := x.members.Check(h); err == nil || !strings.Contains(err.Error(), "another data directory") {
 			t.Errorf("%s: %v", x.id(), err)
@@ -181,7 +191,8 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 	}
 	rq := clone.members.Request()
 	rq.Member = true
-	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState || !strings.Contains(err.Error(), "is running at "+m.cfg.Listen) {
+	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState ||
+		!strings.Contains(err.Error(), "is running at "+m.cfg.Listen) {
 		t.Errorf("the leader: %v", err)
 	}
 	for _, x := range c.others(m) {

@@ -25,8 +25,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestMain lets one more test run than there are cores: nearly all of their time they wait for clocks, leases and elections. Many more
-// would be faster still, and make elections where none are expected on a machine that is busy.
+// TestMain lets one more test run than there are cores: nearly all of their time they wait for clocks, leases and
+// elections. Many more would be faster still, and make elections where none are expected on a machine that is busy.
 func TestMain(m *testing.M) {
 	if !raceEnabled { // with the race detector they work; the command line is read later and may say otherwise
 		if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
@@ -81,7 +81,8 @@ func start(t *testing.T, dir string, change ...func(*Config)) *testNode {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	go func() { tn.done <- n.Run(ctx) }()
 	t.Cleanup(tn.stop)
 	tn.eventually("ready", func() bool { return n.service.Ready() == nil })

@@ -32,8 +32,8 @@ func newRaftLogger(to *slog.Logger) hclog.Logger {
 // echoAfter is how often one message is logged.
 const echoAfter = time.Minute
 
-// echoes keeps raft from saying the same thing about the same peer several times a second, which it does for as long as a node is
-// away, or for ever on one that was removed.
+// echoes keeps raft from saying the same thing about the same peer several times a second, which it does for as long as
+// a node is away, or for ever on one that was removed.
 type echoes struct {
 	mu   sync.Mutex
 	seen map[string]*echoed
@@ -85,22 +85,24 @@ func (l *raftLogger) enabled(v hclog.Level) bool {
 	return l.to.Enabled(context.Background(), slogLevel(v))
 }
 
-// The lines that raft calls warnings or errors although nothing is wrong: an election at every start of a cluster of one (who leads in the
-// end is said elsewhere), and a follower that has to be sent older entries, as every new one has.
+// The lines that raft calls warnings or errors although nothing is wrong: an election at every start of a cluster of
+// one (who leads in the end is said elsewhere), and a follower that has to be sent older entries, as every new one has.
 const (
 	electionMsg = "heartbeat timeout reached, starting election"
 	olderMsg    = "appendEntries rejected, sending older logs"
 	previousMsg = "failed to get previous log"
 )
 
-// routine says that a line is no reason to worry, or that another line says it: a refusal is logged where it is known what it means.
+// routine says that a line is no reason to worry, or that another line says it: a refusal is logged where it is known
+// what it means.
 func routine(msg string, args []any) bool {
 	if msg == electionMsg || msg == olderMsg {
 		return true
 	}
 	for _, a := range args {
 		err, ok := a.(error)
-		if ok && (errors.As(err, new(*transport.RefusedError)) || msg == previousMsg && errors.Is(err, raft.ErrLogNotFound)) {
+		if ok && (errors.As(err, new(*transport.RefusedError)) || msg == previousMsg &&
+			errors.Is(err, raft.ErrLogNotFound)) {
 			return true
 		}
 	}
@@ -147,7 +149,8 @@ func (l *raftLogger) IsError() bool { return l.enabled(hclog.Error) }
 func (l *raftLogger) ImpliedArgs() []any { return l.args }
 
 func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name, echo: l.echo}
+	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name,
+		echo: l.echo}
 }
 
 func (l *raftLogger) Name() string { return l.name }

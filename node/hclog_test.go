@@ -38,7 +38,8 @@ func TestRaftRepeatsItselfOnceAMinute(t *testing.T) {
 	}
 }
 
-// TestRaftIsQuietWhenNothingIsWrong: what every join brings with it is no warning; the same lines with another error are.
+// TestRaftIsQuietWhenNothingIsWrong: what every join brings with it is no warning; the same lines with another error
+// are.
 func TestRaftIsQuietWhenNothingIsWrong(t *testing.T) {
 	t.Parallel()
 	refused := fmt.Errorf("dial: %w", &transport.RefusedError{ByPeer: true, Reason: membership.NotJoined})

@@ -20,7 +20,8 @@ type hooks struct {
 	beat       time.Duration // of the lock file
 	fileSystem datadir.FileSystem
 	where      func(id string) string // where raft dials a server, if not where it should
-	// Of notifications: the delay after the first failed try, what is called between a claim and the sending, and what stands before the log.
+	// Of notifications: the delay after the first failed try, what is called between a claim and the sending, and what
+	// stands before the log.
 	notifyFirst   time.Duration
 	notifySend    func(context.Context)
 	notifyPropose func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error)

@@ -27,7 +27,8 @@ func (c *cluster) newMember(id string, join []string, change ...func(*Config)) *
 	}
 	cfg := testConfig(c.t, c.t.TempDir())
 	cfg.NodeID, cfg.Listen, cfg.Bootstrap, cfg.Join = id, ln.Addr().String(), len(join) == 0, join
-	cfg.Raft.Heartbeat = 300 * time.Millisecond // shorter ones lose leaderships for no reason on a machine that is busy with other things
+	// shorter ones lose leaderships for no reason on a machine that is busy with other things
+	cfg.Raft.Heartbeat = 300 * time.Millisecond
 	cfg.Members = MembersConfig{Interval: 40 * time.Millisecond, StableFor: 100 * time.Millisecond}
 	cfg.Logger = slog.New(partFilter{cfg.Logger.With("node", id).Handler()})
 	for _, f := range change {
@@ -68,7 +69,8 @@ func (c *cluster) awaitVoters(n int) {
 		if m.link.dead.Load() || m.done == nil {
 			continue
 		}
-		m.eventually(fmt.Sprintf("%s sees %d voters", m.id(), n), func() bool { return len(voters(m)) == n && m.service.Ready() == nil })
+		m.eventually(fmt.Sprintf("%s sees %d voters", m.id(), n),
+			func() bool { return len(voters(m)) == n && m.service.Ready() == nil })
 	}
 }
 

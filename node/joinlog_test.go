@@ -28,14 +28,17 @@ func (l *lines) String() string {
 	return l.buf.String()
 }
 
-// A join that goes well says nothing that looks as if it did not. (A machine that is busy may make raft say that a peer is slow.)
+// A join that goes well says nothing that looks as if it did not. (A machine that is busy may make raft say that a peer
+// is slow.)
 func TestAJoinIsQuiet(t *testing.T) {
 	t.Parallel()
 	var log lines
 	startJoined(t, 3, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	for line := range strings.Lines(log.String()) {
-		usual := strings.Contains(line, "refuse") || strings.Contains(line, membership.NotJoined) || strings.Contains(line, "older logs") || strings.Contains(line, "previous log")
-		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "part=raft") || usual && !strings.Contains(line, "level=INFO") {
+		usual := strings.Contains(line, "refuse") || strings.Contains(line, membership.NotJoined) ||
+			strings.Contains(line, "older logs") || strings.Contains(line, "previous log")
+		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "part=raft") || usual &&
+			!strings.Contains(line, "level=INFO") {
 			t.Error(line)
 		}
 	}

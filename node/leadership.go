@@ -28,8 +28,9 @@ type epoch struct {
 
 // leadership follows raft: it starts an epoch when this node leads and ends it when it no longer does.
 //
-// It is level-triggered. NotifyCh says that something changed; what counts is what raft says its state and term are now. "true,
-// true" (lost and regained) is then simply another term, and a word that was missed or came late does no harm.
+// It is level-triggered. NotifyCh says that something changed; what counts is what raft says its state and term are
+// now. "true, true" (lost and regained) is then simply another term, and a word that was missed or came late does no
+// harm.
 type leadership struct {
 	g      *group
 	notify chan bool
@@ -54,7 +55,7 @@ const (
 // run follows raft until ctx ends.
 func (l *leadership) run(ctx context.Context) {
 	var pump sync.WaitGroup
-	// Raft blocks on NotifyCh, so somebody must always read it, also while an epoch takes its time to end.
+	// Raft blocks on NotifyCh, so it must always be read, also while an epoch takes its time to end.
 	pump.Go(func() {
 		for {
 			select {
@@ -115,10 +116,12 @@ func (l *leadership) run(ctx context.Context) {
 
 var errGaveUp = errors.New("the scheduler stopped by itself")
 
-// again plans another try to take up a leadership, and lets another node have it after too many. It is never given up in silence.
+// again plans another try to take up a leadership, and lets another node have it after too many. It is never given up
+// in silence.
 func (l *leadership) again(term uint64, failures int, err error) <-chan time.Time {
 	delay := min(retryFirst<<min(failures, 10), retryLimit)
-	l.g.log.Error("could not take up the leadership", "term", term, "error", err, "failures", failures, "again_in", delay)
+	l.g.log.Error("could not take up the leadership", "term", term, "error", err, "failures", failures, "again_in",
+		delay)
 	if failures >= stepDownAfter {
 		l.stepDown()
 	}
@@ -135,7 +138,8 @@ func (l *leadership) stepDown() {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight, allows: g.members.Allows, needs: g.cfg.needs,
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight,
+		allows: g.members.Allows, needs: g.cfg.needs,
 		confirm: func() error { return g.quorum.confirm(term) }}
 	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
 	prop.majority = func() error { return apart.confirm(term) }
@@ -204,8 +208,8 @@ func (l *leadership) set(e *epoch) {
 	l.g.tracker.SetEpoch(e.Epoch)
 }
 
-// leads is the term in which this node leads right now. The term is read on both sides of the state: terms only grow, so two equal
-// ones mean that the state belongs to it.
+// leads is the term in which this node leads right now. The term is read on both sides of the state: terms only grow,
+// so two equal ones mean that the state belongs to it.
 func (g *group) leads() (uint64, bool) {
 	before := g.raft.CurrentTerm()
 	state := g.raft.State()
@@ -236,7 +240,8 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 	if g.store.Info().ClusterID != "" {
 		return nil
 	}
-	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.hooks.clusterID, strings.ToLower(crand.Text()))}
+	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term},
+		ClusterID: cmp.Or(g.cfg.hooks.clusterID, strings.ToLower(crand.Text()))}
 	if _, err := prop.Propose(cmd).Wait(); err != nil {
 		return fmt.Errorf("name the cluster: %w", err)
 	}

@@ -62,8 +62,8 @@ func TestEveryCommandWaitsForItsLevel(t *testing.T) {
 	}
 }
 
-// While a member is old, what it would not understand is refused with who that is; everything else goes on. When it is replaced, the level
-// is raised, and status says so.
+// While a member is old, what it would not understand is refused with who that is; everything else goes on. When it is
+// replaced, the level is raised, and status says so.
 func TestOldMemberHoldsTheLevel(t *testing.T) {
 	t.Parallel()
 	next := fsm.Level + 1
@@ -85,8 +85,12 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 	leader := c.leader()
 	before := leader.group.raft.LastIndex()
 	a := last.call("PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1})
-	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, fmt.Sprintf("needs feature level %d, and the cluster is at level %d", next, fsm.Level)) ||
-		!strings.Contains(p.Message, fmt.Sprintf("%s (version test, level %d)", last.id(), fsm.Level)) || strings.Contains(p.Message, c.members[0].id()+" (") || !strings.Contains(p.Remedy, "carillon cluster remove") {
+	if p := a.problem(); a.status != 409 || p.Code != job.CodeState ||
+		!strings.Contains(p.Message, fmt.Sprintf("needs feature level %d, and the cluster is at level %d", next,
+			fsm.Level)) ||
+		!strings.Contains(p.Message, fmt.Sprintf("%s (version test, level %d)", last.id(), fsm.Level)) ||
+		strings.Contains(p.Message, c.members[0].id()+" (") ||
+		!strings.Contains(p.Remedy, "carillon cluster remove") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if s := last.status(""); s.Level != fsm.Level {
@@ -130,7 +134,8 @@ func TestFeatureLevels(t *testing.T) {
 		m.stop()
 		m.cfg.level = fsm.Level + 1
 		m.restart()
-		m.eventually("its row says it", func() bool { r, _ := c.leader().members.Row(m.id()); return r.Level == fsm.Level+1 })
+		m.eventually("its row says it",
+			func() bool { r, _ := c.leader().members.Row(m.id()); return r.Level == fsm.Level+1 })
 	}
 	for _, m := range c.members {
 		m.eventually("the next level", func() bool { return m.group.store.Info().Level == fsm.Level+1 })
@@ -139,7 +144,8 @@ func TestFeatureLevels(t *testing.T) {
 	m := c.others(c.leader())[0]
 	m.stop()
 	m.cfg.level = fsm.Level
-	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprint("feature level ", fsm.Level+1)) || !strings.Contains(err.Error(), m.cfg.DataDir) {
+	if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprint("feature level ", fsm.Level+1)) ||
+		!strings.Contains(err.Error(), m.cfg.DataDir) {
 		t.Errorf("%v", err)
 	}
 	if _, err := datadir.Check(m.cfg.DataDir); err == nil || !strings.Contains(err.Error(), "newer carillon") {

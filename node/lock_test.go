@@ -23,7 +23,8 @@ func onNFS(c *Config) {
 func stranger(t *testing.T, dir string, every time.Duration) {
 	t.Helper()
 	l, err := dirlock.Open(filepath.Join(dir, datadir.LockFile), dirlock.Options{Create: true, Every: every,
-		Self: &dirlock.Self{Host: "far", Boot: "another", PID: 4711, Flock: func(*os.File) (bool, error) { return true, nil }}})
+		Self: &dirlock.Self{Host: "far", Boot: "another", PID: 4711,
+			Flock: func(*os.File) (bool, error) { return true, nil }}})
 	if err != nil {
 		t.Fatal(err)
 	}

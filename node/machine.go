@@ -12,19 +12,23 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Machine is what a node stands on: network, disk, and the carrying out of attempts. The zero value is the real one. The simulator
-// (proof/sim) puts its own in place, so that whole clusters can be broken in virtual time with everything above this being real.
+// Machine is what a node stands on: network, disk, and the carrying out of attempts. The zero value is the real one.
+// The simulator (proof/sim) puts its own in place, so that whole clusters can be broken in virtual time with everything
+// above this being real.
 type Machine struct {
 	Listen func(addr string) (net.Listener, error)
-	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes; the timeouts are the caller's
-	// Write is called before every write to the file "log" or "state", and may take its time. An error is that of the disk.
+	Dial   func(ctx context.Context, network, addr string) (net.Conn,
+		error) // to other nodes; the timeouts are the caller's
+	// Write is called before every write to the file "log" or "state", and may take its time. An error is that of the
+	// disk.
 	Write func(file string) error
 	// DiskSpace is the room that the data directory has; nil: as its file system says.
 	DiskSpace func() (free, total uint64, err error)
 	// Runners stand in for the executors of the local worker.
 	Runners     map[job.Type]executor.Runner
 	WorkerClock executor.Clock
-	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed.
+	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as
+	// designed.
 	Pace int
 	// Leading is called when the node takes up a leadership, before it serves.
 	Leading func(term uint64)
@@ -40,7 +44,8 @@ func (m *Machine) listen(addr string) (net.Listener, error) {
 }
 
 // dialer is how HTTP gets to other nodes.
-func (m *Machine) dialer(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (m *Machine) dialer(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn,
+	error) {
 	if m.Dial == nil {
 		return (&net.Dialer{Timeout: timeout, KeepAlive: keepAlive}).DialContext
 	}
@@ -74,8 +79,9 @@ func (n *Node) State() *store.Store { return n.group.store }
 // Leads says whether this node has taken up a leadership.
 func (n *Node) Leads() bool { return n.tracker.Epoch() != nil }
 
-// Kill ends the node as kill -9 does, as far as a process can do that to a part of itself: nothing is drained, reported, handed over or
-// answered. Its caller has cut the node's network and disk, so that nothing sees what is left of it. It waits for Run.
+// Kill ends the node as kill -9 does, as far as a process can do that to a part of itself: nothing is drained,
+// reported, handed over or answered. Its caller has cut the node's network and disk, so that nothing sees what is left
+// of it. It waits for Run.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	cancel, ran := n.cancel, n.ran

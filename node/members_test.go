@@ -27,7 +27,8 @@ func TestThreeNodesJoinAndFailOver(t *testing.T) {
 	c.sameState()
 	info := c.leader().group.store.Info()
 	for _, m := range c.members {
-		if r, ok := m.members.Row(m.id()); !ok || r.Instance != m.dir.Instance || r.Address != m.cfg.Listen || r.Version != "test" || r.Level != fsm.Level || r.Slots != 32 || r.JoinedAt == 0 {
+		if r, ok := m.members.Row(m.id()); !ok || r.Instance != m.dir.Instance || r.Address != m.cfg.Listen ||
+			r.Version != "test" || r.Level != fsm.Level || r.Slots != 32 || r.JoinedAt == 0 {
 			t.Errorf("%s: %+v", m.id(), r)
 		}
 		if got := m.group.store.Info(); got.ClusterID != info.ClusterID {
@@ -86,7 +87,8 @@ func TestMembershipOperations(t *testing.T) {
 		if a := m.call("POST", "/api/v1/cluster:transfer", nil); a.status != 204 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
-		m.eventually("somebody else leads", func() bool { return was.tracker.Epoch() == nil }) // its epoch takes a moment to end
+		// its epoch takes a moment to end
+		m.eventually("somebody else leads", func() bool { return was.tracker.Epoch() == nil })
 		if now := c.leader(); now == was {
 			t.Errorf("%s leads again", now.id())
 		}
@@ -127,7 +129,8 @@ func TestMembershipOperations(t *testing.T) {
 		err := lead.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "removed") && strings.Contains(err.Error(), "--join")
 	})
-	if s := ok[client.Status](lead.testNode, "GET", "/api/v1/status?stale=true", nil); s.Ready || !strings.Contains(s.NotReady, "removed") {
+	if s := ok[client.Status](lead.testNode, "GET", "/api/v1/status?stale=true", nil); s.Ready ||
+		!strings.Contains(s.NotReady, "removed") {
 		t.Errorf("%+v", s)
 	}
 	rest := c.others(lead)
@@ -178,13 +181,15 @@ func TestRemovedNodeHandsInItsResults(t *testing.T) {
 		c.mustOp("remove", leaver.id())
 		for _, name := range names {
 			stay.eventually(name+" has ended", func() bool { return stay.get(name).OpenRuns == 0 })
-			if runs := stay.runs(name); len(runs) != 1 || runs[0].Status != job.RunSucceeded || runs[0].Attempt != 1 || runs[0].Worker != leaver.id() {
+			if runs := stay.runs(name); len(runs) != 1 || runs[0].Status != job.RunSucceeded || runs[0].Attempt != 1 ||
+				runs[0].Worker != leaver.id() {
 				t.Errorf("%s: %+v", name, runs)
 			}
 		}
 		stay.eventually("its session ends", func() bool {
 			e := c.leader().tracker.Epoch()
-			return e != nil && !slices.ContainsFunc(e.Scheduler.Workers(), func(w scheduler.WorkerInfo) bool { return w.Worker == leaver.id() })
+			return e != nil && !slices.ContainsFunc(e.Scheduler.Workers(),
+				func(w scheduler.WorkerInfo) bool { return w.Worker == leaver.id() })
 		})
 	}
 	if hits := r.all(); len(hits) != 4 {
@@ -192,7 +197,8 @@ func TestRemovedNodeHandsInItsResults(t *testing.T) {
 	}
 }
 
-// Without the rule, removing a living voter while another is dead leaves a configuration in which nothing can be committed.
+// Without the rule, removing a living voter while another is dead leaves a configuration in which nothing can be
+// committed.
 func TestRemoveKeepsALivingMajority(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
@@ -280,7 +286,8 @@ func TestNodeMoves(t *testing.T) {
 				r, _ := x.members.Row(m.id())
 				servers := x.members.Servers()
 				s, _ := membership.FindServer(servers, m.id())
-				return r.Address == m.cfg.Listen && string(s.Address) == m.cfg.Listen && r.Version == "test-2" && x.service.Ready() == nil
+				return r.Address == m.cfg.Listen && string(s.Address) == m.cfg.Listen && r.Version == "test-2" &&
+					x.service.Ready() == nil
 			})
 		}
 		if m.cfg.Listen == was {
@@ -313,7 +320,8 @@ func TestHalfDoneChangesAreSettled(t *testing.T) {
 	if r, err := e.Proposer.Propose(gone).Wait(); err != nil || r.Items[0].Code != fsm.CodeOK {
 		t.Fatal(r, err)
 	}
-	m.eventually("the server without a row is removed", func() bool { servers := m.members.Configured(); return len(servers) == 1 })
+	m.eventually("the server without a row is removed",
+		func() bool { servers := m.members.Configured(); return len(servers) == 1 })
 	row, _ := m.members.Row("n1")
 	row.Address = "127.0.0.1:2" // moved in the row and not in raft; the node itself then says where it really is
 	if err := put(row); err != nil {

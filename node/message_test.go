@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A message job through a real node: a name for the broker, retries while it is down, one message per run under the run's key.
+// A message job through a real node: a name for the broker, retries while it is down, one message per run under the
+// run's key.
 func TestMessageJobs(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is not served yet
@@ -47,14 +48,17 @@ func TestMessageJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec := job.Spec{Name: name, Type: job.TypeMessage, Schedule: "@manual", Overlap: job.OverlapAllow, Payload: raw}
-		spec.Retry = job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate, Base: job.Duration(10 * time.Millisecond), Cap: job.Duration(50 * time.Millisecond)}
+		spec := job.Spec{Name: name, Type: job.TypeMessage, Schedule: "@manual", Overlap: job.OverlapAllow,
+			Payload: raw}
+		spec.Retry = job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate,
+			Base: job.Duration(10 * time.Millisecond), Cap: job.Duration(50 * time.Millisecond)}
 		if a := n.call("POST", "/api/v1/jobs", spec); a.status != 201 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
 	create("nats", job.MessagePayload{Broker: "orders", Subject: "orders.new", Data: json.RawMessage(`{"n":1}`)})
-	create("kafka", job.MessagePayload{Broker: "kafka://" + kafka.ListenAddrs()[0], Topic: "orders", Data: json.RawMessage(`"hello"`)})
+	create("kafka", job.MessagePayload{Broker: "kafka://" + kafka.ListenAddrs()[0], Topic: "orders",
+		Data: json.RawMessage(`"hello"`)})
 	run := func(name string) job.Run {
 		t.Helper()
 		var r job.Run
@@ -77,7 +81,8 @@ func TestMessageJobs(t *testing.T) {
 		d := get(first.RunID)
 		return len(d.Attempts) > 0 && strings.Contains(d.Attempts[0].Error, "cannot connect to nats://"+addr.String())
 	})
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: addr.Port, NoLog: true, NoSigs: true, DontListen: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: addr.Port, NoLog: true, NoSigs: true,
+		DontListen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +120,8 @@ func TestMessageJobs(t *testing.T) {
 		t.Errorf("arrived: %v, want %s", got, want)
 	}
 
-	cl, err := kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...), kgo.ConsumeTopics("orders"),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		t.Fatal(err)
 	}

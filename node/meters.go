@@ -53,14 +53,19 @@ func newMeters(n *Node) *meters {
 	}
 	m := &meters{
 		n: n, registry: prometheus.NewRegistry(),
-		lag:      histogram("schedule_lag_seconds", "How long after it was ready an occurrence was claimed.", lagBuckets),
-		duration: histogram("run_duration_seconds", "How long attempts took, from their start to their end as their workers saw it.", durationBuckets),
-		runs:     counter("runs_total", "Ends of attempts that were committed, by status.", "status"),
-		notRun:   counter("not_run_total", "Occurrences that were recorded as not run, by reason.", "reason"),
-		claims:   counter("claims_total", "Claims that were proposed, by outcome.", "outcome"),
-		notified: counter("notifications_total", "Tries to send a notification that were recorded, by outcome: sent, retried, unknown, failed.", "outcome"),
-		apply:    histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.", commitBuckets),
-		propose:  histogram("commit_seconds", "How long it took from proposing a command to its answer.", commitBuckets),
+		lag: histogram("schedule_lag_seconds", "How long after it was ready an occurrence was claimed.",
+			lagBuckets),
+		duration: histogram("run_duration_seconds",
+			"How long attempts took, from their start to their end as their workers saw it.", durationBuckets),
+		runs:   counter("runs_total", "Ends of attempts that were committed, by status.", "status"),
+		notRun: counter("not_run_total", "Occurrences that were recorded as not run, by reason.", "reason"),
+		claims: counter("claims_total", "Claims that were proposed, by outcome.", "outcome"),
+		notified: counter("notifications_total",
+			"Tries to send a notification that were recorded, by outcome: sent, retried, unknown, failed.", "outcome"),
+		apply: histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.",
+			commitBuckets),
+		propose: histogram("commit_seconds", "How long it took from proposing a command to its answer.",
+			commitBuckets),
 
 		deadLetters: desc("dead_letters", "Dead letters that wait to be redriven or purged."),
 		backlog:     desc("backlog", "Entries that are due and not claimed; counting stops at 10,000. On the leader."),
@@ -71,8 +76,10 @@ func newMeters(n *Node) *meters {
 		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
 		diskFree:    desc("disk_free_bytes", "Room left on the file system of the data directory."),
 		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
-		hold:        desc("hold", "1 while the cluster holds for this reason and nothing is started: the leader's clock, or a restore. On every node.", "reason"),
-		skew:        desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.", "node"),
+		hold: desc("hold",
+			"1 while the cluster holds for this reason and nothing is started: the leader's clock, or a restore. On every node.", "reason"),
+		skew: desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.",
+			"node"),
 	}
 	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.apply, m.propose, m,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -112,7 +119,8 @@ func (m *meters) observe(cmd any, reply *fsm.Reply, took time.Duration) {
 
 // Describe implements prometheus.Collector.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader, m.skew, m.diskFree, m.diskLimit, m.hold} {
+	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader,
+		m.skew, m.diskFree, m.diskLimit, m.hold} {
 		ch <- d
 	}
 }

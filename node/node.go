@@ -52,8 +52,8 @@ type Node struct {
 	closed bool
 }
 
-// Open opens the data directory and the port and starts raft. Nothing is served before Run. An error names what is wrong and what to
-// do about it, and a directory that was refused is as it was.
+// Open opens the data directory and the port and starts raft. Nothing is served before Run. An error names what is
+// wrong and what to do about it, and a directory that was refused is as it was.
 func Open(cfg Config) (_ *Node, err error) {
 	cfg.defaults()
 	if err := cfg.validate(); err != nil {
@@ -82,7 +82,8 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.lock, err = n.dir.Lock(datadir.LockOptions{
-		FileSystem: fileSystem, Wait: cfg.Store.LockTimeout, Beat: cmp.Or(cfg.hooks.beat, cfg.Machine.paced(dirlock.Beat)), Fatal: cfg.Fatal,
+		FileSystem: fileSystem, Wait: cfg.Store.LockTimeout, Beat: cmp.Or(cfg.hooks.beat,
+			cfg.Machine.paced(dirlock.Beat)), Fatal: cfg.Fatal,
 	})
 	if err != nil {
 		return nil, err
@@ -130,7 +131,8 @@ func Open(cfg Config) (_ *Node, err error) {
 			MaxPollWait: cfg.Machine.paced(time.Minute), Pull: n.service.Pull(), Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
 		}),
 	})
-	n.handler = api.Guard(http.HandlerFunc(n.serve), n.advertise) // here: what is forwarded no longer says where it came from
+	// here: what is forwarded no longer says where it came from
+	n.handler = api.Guard(http.HandlerFunc(n.serve), n.advertise)
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -226,8 +228,8 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
-// Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains), leadership (it
-// is handed over), HTTP, raft, listener, files.
+// Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains),
+// leadership (it is handed over), HTTP, raft, listener, files.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -277,8 +279,8 @@ func (n *Node) Run(ctx context.Context) error {
 
 	n.stopping.Store(true)
 	n.cfg.Logger.Info("stopping", "attempts_in_progress", n.worker.busy())
-	// The port is served until the end: this node may lead, and the workers of others report to it; and requests that come meanwhile
-	// are forwarded once somebody else leads.
+	// The port is served until the end: this node may lead, and the workers of others report to it; and requests that
+	// come meanwhile are forwarded once another node leads.
 	endWork()
 	working.Wait()
 	if e := n.tracker.Epoch(); e != nil && failure == nil && !n.killed.Load() {

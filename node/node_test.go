@@ -25,7 +25,8 @@ func TestCreateFiresAndRecords(t *testing.T) {
 		if r.Status != job.RunSucceeded {
 			continue
 		}
-		if r.LagMS == nil || *r.LagMS < 0 || *r.LagMS > 900 || r.Attempt != 1 || r.Worker != "n1" || r.JobName != "hello" || r.Seq == 0 || r.FinishedAt == 0 {
+		if r.LagMS == nil || *r.LagMS < 0 || *r.LagMS > 900 || r.Attempt != 1 || r.Worker != "n1" ||
+			r.JobName != "hello" || r.Seq == 0 || r.FinishedAt == 0 {
 			t.Errorf("run: %+v", r)
 		}
 		if tg.seen()[r.Key] != 1 {
@@ -39,18 +40,21 @@ func TestCreateFiresAndRecords(t *testing.T) {
 	tg.mu.Lock()
 	h := tg.last
 	tg.mu.Unlock()
-	for _, name := range []string{"Idempotency-Key", "Carillon-Job", "Carillon-Run", "Carillon-Scheduled-At", "Carillon-Attempt", "Carillon-Fence", "Traceparent"} {
+	for _, name := range []string{"Idempotency-Key", "Carillon-Job", "Carillon-Run", "Carillon-Scheduled-At",
+		"Carillon-Attempt", "Carillon-Fence", "Traceparent"} {
 		if h.Get(name) == "" {
 			t.Errorf("the target did not get %s", name)
 		}
 	}
 
 	s := ok[client.Status](n, "GET", "/api/v1/status", nil)
-	if !s.Ready || s.State != "leader" || s.Leader != "n1" || s.Jobs != 1 || s.ClusterID == "" || len(s.Members) != 1 || len(s.Workers) != 1 || s.History.Last < 2 {
+	if !s.Ready || s.State != "leader" || s.Leader != "n1" || s.Jobs != 1 || s.ClusterID == "" || len(s.Members) != 1 ||
+		len(s.Workers) != 1 || s.History.Last < 2 {
 		t.Errorf("status: %+v", s)
 	}
 	body := string(n.call("GET", "/metrics", nil).body)
-	for _, name := range []string{"schedule_lag_seconds_count", "run_duration_seconds_count", `runs_total{status="succeeded"}`, "dead_letters 0", "backlog",
+	for _, name := range []string{"schedule_lag_seconds_count", "run_duration_seconds_count",
+		`runs_total{status="succeeded"}`, "dead_letters 0", "backlog",
 		`worker_slots{state="free"}`, `claims_total{outcome="claimed"}`, "leader 1", "apply_seconds_count", "clock_skew_seconds"} {
 		if !strings.Contains(body, "\ncarillon_"+name) {
 			t.Errorf("no metric carillon_%s", name)
@@ -65,14 +69,16 @@ func TestOneOff(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	at := time.Now().Add(500 * time.Millisecond).UTC()
-	j := n.create(map[string]any{"type": "shell", "schedule": at.Format("2006-01-02T15:04:05.000Z07:00"), "payload": map[string]any{"command": "echo out; exit 0"}})
+	j := n.create(map[string]any{"type": "shell", "schedule": at.Format("2006-01-02T15:04:05.000Z07:00"),
+		"payload": map[string]any{"command": "echo out; exit 0"}})
 	n.eventually("it ran", func() bool { return n.get(j.ID.String()).Status == job.StatusCompleted })
 	r := n.runs(j.ID.String())
 	if len(r) != 1 || r[0].Status != job.RunSucceeded || !strings.Contains(r[0].Output, "out") {
 		t.Errorf("runs: %+v", r)
 	}
 	// In the past: accepted, runs now.
-	n.create(map[string]any{"name": "past", "type": "shell", "schedule": "2020-01-01T00:00:00Z", "payload": map[string]any{"command": "false"}, "retry": map[string]any{"max_retries": 0}})
+	n.create(map[string]any{"name": "past", "type": "shell", "schedule": "2020-01-01T00:00:00Z",
+		"payload": map[string]any{"command": "false"}, "retry": map[string]any{"max_retries": 0}})
 	n.eventually("it failed", func() bool { return n.get("past").Status == job.StatusFailed })
 }
 
@@ -91,10 +97,12 @@ func TestRestartKeepsEverything(t *testing.T) {
 	counters := applied(t, dir)
 
 	n = start(t, dir)
-	if got := n.get("b"); got.ID != before.ID || got.Version != before.Version || got.NextRunAt != before.NextRunAt || got.CreatedAt != before.CreatedAt || got.Tags["team"] != "x" {
+	if got := n.get("b"); got.ID != before.ID || got.Version != before.Version || got.NextRunAt != before.NextRunAt ||
+		got.CreatedAt != before.CreatedAt || got.Tags["team"] != "x" {
 		t.Errorf("before %+v\nafter  %+v", before, got)
 	}
-	if got := n.runs("a"); len(got) != len(history) || got[0].RunID != history[0].RunID || got[0].Fence != history[0].Fence {
+	if got := n.runs("a"); len(got) != len(history) || got[0].RunID != history[0].RunID ||
+		got[0].Fence != history[0].Fence {
 		t.Errorf("history of %d became %d", len(history), len(got))
 	}
 	if got := n.get("a"); got.Status != job.StatusPaused {
@@ -105,7 +113,8 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 	// What was applied before is not applied again: claims and fences would move.
 	after := n.group.store.Counters()
-	if after.Fence != counters.Fence || after.HistSeq != counters.HistSeq || after.NextJob != counters.NextJob || after.Index <= counters.Index {
+	if after.Fence != counters.Fence || after.HistSeq != counters.HistSeq || after.NextJob != counters.NextJob ||
+		after.Index <= counters.Index {
 		t.Errorf("before %+v\nafter  %+v", counters, after)
 	}
 }
@@ -132,7 +141,8 @@ func TestSnapshotCompactionRestart(t *testing.T) {
 	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 100 {
 		t.Errorf("%d jobs are left of 100", s.Jobs)
 	}
-	n.create(map[string]any{"name": "one-more", "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+	n.create(map[string]any{"name": "one-more", "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q"}})
 }
 
 // Entries differ in size by a factor of a thousand: their number alone says little about the log.
@@ -141,7 +151,8 @@ func TestLogIsBoundedInBytes(t *testing.T) {
 	n := start(t, t.TempDir(), func(c *Config) { c.Raft.CompactBytes = 1 << 20 })
 	big := strings.Repeat("x", 20_000)
 	for range 220 {
-		n.create(map[string]any{"type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q", "data": big}})
+		n.create(map[string]any{"type": "queue", "schedule": "@manual",
+			"payload": map[string]any{"queue": "q", "data": big}})
 	}
 	n.eventually("the log is compacted", func() bool {
 		first, err := n.group.logs.FirstIndex()
@@ -166,13 +177,16 @@ func TestIdempotencyAcrossRestart(t *testing.T) {
 	n.stop()
 	n = start(t, dir)
 	a := n.call("POST", "/api/v1/jobs", tg.spec("", "0 0 1 1 *"), "Idempotency-Key", "abc")
-	if a.status != 201 || a.header.Get("Idempotent-Replay") != "true" || !strings.Contains(string(a.body), first.ID.String()) {
+	if a.status != 201 || a.header.Get("Idempotent-Replay") != "true" ||
+		!strings.Contains(string(a.body), first.ID.String()) {
 		t.Errorf("repeated: %d %v %s", a.status, a.header, a.body)
 	}
-	if a := n.call("POST", "/api/v1/jobs", tg.spec("", "0 0 2 1 *"), "Idempotency-Key", "abc"); a.problem().Code != job.CodeKeyReused {
+	if a := n.call("POST", "/api/v1/jobs", tg.spec("", "0 0 2 1 *"), "Idempotency-Key",
+		"abc"); a.problem().Code != job.CodeKeyReused {
 		t.Errorf("another request under the key: %d %s", a.status, a.body)
 	}
-	if a := n.call("DELETE", "/api/v1/jobs/gone", nil, "Idempotency-Key", "del"); a.status != 204 || a.header.Get("Idempotent-Replay") != "true" {
+	if a := n.call("DELETE", "/api/v1/jobs/gone", nil, "Idempotency-Key", "del"); a.status != 204 ||
+		a.header.Get("Idempotent-Replay") != "true" {
 		t.Errorf("repeated delete: %d %s", a.status, a.body)
 	}
 	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 1 {
@@ -189,7 +203,8 @@ func TestConcurrentCreates(t *testing.T) {
 	for range clients {
 		wg.Go(func() {
 			for range each {
-				a, err := n.try("POST", "/api/v1/jobs", `{"type":"queue","schedule":"@every 1h","payload":{"queue":"q"}}`)
+				a, err := n.try("POST", "/api/v1/jobs",
+					`{"type":"queue","schedule":"@every 1h","payload":{"queue":"q"}}`)
 				if err != nil || a.status != 201 {
 					t.Errorf("%d %v %s", a.status, err, a.body)
 					return
@@ -216,7 +231,8 @@ func TestConcurrentCreates(t *testing.T) {
 	}
 }
 
-// A write that fails must end the process: raft would step down, be elected again and go on with a log that is not the one on disk.
+// A write that fails must end the process: raft would step down, be elected again and go on with a log that is not the
+// one on disk.
 func TestStorageErrorEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
@@ -264,7 +280,8 @@ func TestGracefulStopFinishesAttempts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	n := start(t, dir)
-	n.create(map[string]any{"name": "slow", "type": "shell", "schedule": "@manual", "payload": map[string]any{"command": "sleep 0.7; echo done"}})
+	n.create(map[string]any{"name": "slow", "type": "shell", "schedule": "@manual",
+		"payload": map[string]any{"command": "sleep 0.7; echo done"}})
 	n.call("POST", "/api/v1/jobs/slow:run", nil)
 	n.eventually("it runs", func() bool { return n.worker.busy() == 1 })
 	n.stop()

@@ -74,8 +74,9 @@ func (h *hook) answer(status int) {
 
 func quickly(c *Config) { c.hooks.notifyFirst = 20 * time.Millisecond }
 
-// stableLeader lets no leader be elected on a machine under load without a reason. A test about one change of the leader cannot tell another one
-// from what it waits for, and a notification that is on its way then is unknown, as it should be.
+// stableLeader lets no leader be elected on a machine under load without a reason. A test about one change of the
+// leader cannot tell another one from what it waits for, and a notification that is on its way then is unknown, as it
+// should be.
 func stableLeader(c *Config) { c.Raft.Heartbeat = 2 * time.Second }
 
 // runOnce triggers a job and waits for the end of the run.
@@ -135,11 +136,13 @@ func notifying(url string, more ...any) []any {
 func TestFailureAndRecoveryAreToldOnce(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
-	n := start(t, t.TempDir(), quickly, func(c *Config) { c.Notify.Webhooks = map[string]string{"ops": h.URL + "/secret"} })
+	n := start(t, t.TempDir(), quickly,
+		func(c *Config) { c.Notify.Webhooks = map[string]string{"ops": h.URL + "/secret"} })
 	tg := newTarget(t)
 	n.create(tg.spec("pay", "@manual", notifying("ops")...))
 	n.create(tg.spec("quiet", "@manual", "retry", map[string]any{"max_retries": 0}))
-	if j := n.get("pay"); j.Notify == nil || j.Notify.Webhook != "ops" || len(j.Notify.On) != 2 || j.LastNotification != nil || j.Failing {
+	if j := n.get("pay"); j.Notify == nil || j.Notify.Webhook != "ops" || len(j.Notify.On) != 2 ||
+		j.LastNotification != nil || j.Failing {
 		t.Errorf("%+v", j.Notify)
 	}
 	n.runOnce("pay") // healthy
@@ -148,7 +151,8 @@ func TestFailureAndRecoveryAreToldOnce(t *testing.T) {
 	n.runOnce("pay")
 	n.outcome("pay", "failure", "sent")
 	j := n.get("pay")
-	if l := j.LastNotification; !j.Failing || l.Status != "dead" || l.RunID == "" || l.Attempts != 1 || l.Error != "" || l.FinishedAt == 0 || l.At == 0 {
+	if l := j.LastNotification; !j.Failing || l.Status != "dead" || l.RunID == "" || l.Attempts != 1 || l.Error != "" ||
+		l.FinishedAt == 0 || l.At == 0 {
 		t.Errorf("%+v", l)
 	}
 	n.runOnce("pay")
@@ -166,7 +170,8 @@ func TestFailureAndRecoveryAreToldOnce(t *testing.T) {
 		t.Errorf("%q", h.keys)
 	}
 	m := string(n.call("GET", "/metrics", nil).body)
-	for _, want := range []string{`carillon_notifications_total{outcome="sent"} 2`, "carillon_notifications_pending 0"} {
+	for _, want := range []string{`carillon_notifications_total{outcome="sent"} 2`,
+		"carillon_notifications_pending 0"} {
 		if !strings.Contains(m, want) {
 			t.Errorf("%s is not in the metrics", want)
 		}
@@ -184,8 +189,10 @@ func TestNotifyWithoutAReceiverIsRefused(t *testing.T) {
 		notify any
 		field  string
 	}{
-		{map[string]any{}, "notify"}, {map[string]any{"webhook": "ops"}, "notify.webhook"}, {map[string]any{"webhook": "gopher://x/"}, "notify.webhook"},
-		{map[string]any{"email": []string{"ops@example.com"}}, "notify.email"}, {map[string]any{"webhook": tg.URL, "on": []string{"sucess"}}, "notify.on"},
+		{map[string]any{}, "notify"}, {map[string]any{"webhook": "ops"},
+			"notify.webhook"}, {map[string]any{"webhook": "gopher://x/"}, "notify.webhook"},
+		{map[string]any{"email": []string{"ops@example.com"}},
+			"notify.email"}, {map[string]any{"webhook": tg.URL, "on": []string{"sucess"}}, "notify.on"},
 		{map[string]any{"webhoook": tg.URL}, "notify.webhoook"}, {"ops", "notify"},
 	} {
 		a := n.call("POST", "/api/v1/jobs", tg.spec("x", "@manual", "notify", c.notify))
@@ -198,10 +205,12 @@ func TestNotifyWithoutAReceiverIsRefused(t *testing.T) {
 	}
 	// An edit adds it, another takes it away.
 	n.create(tg.spec("x", "@manual"))
-	if a := n.call("PATCH", "/api/v1/jobs/x", `{"notify":{"email":["ops@example.com"]}}`); a.status != 422 && a.status != 400 {
+	if a := n.call("PATCH", "/api/v1/jobs/x", `{"notify":{"email":["ops@example.com"]}}`); a.status != 422 &&
+		a.status != 400 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if j := ok[job.Job](n, "PATCH", "/api/v1/jobs/x", `{"notify":{"webhook":"`+tg.URL+`"}}`); j.Notify == nil || j.Notify.Webhook != tg.URL {
+	if j := ok[job.Job](n, "PATCH", "/api/v1/jobs/x", `{"notify":{"webhook":"`+tg.URL+`"}}`); j.Notify == nil ||
+		j.Notify.Webhook != tg.URL {
 		t.Errorf("%+v", j.Notify)
 	}
 	if j := ok[job.Job](n, "PATCH", "/api/v1/jobs/x", `{"notify":null}`); j.Notify != nil {
@@ -209,7 +218,8 @@ func TestNotifyWithoutAReceiverIsRefused(t *testing.T) {
 	}
 }
 
-// A receiver that is down is tried again until it is up; its job's recovery waits for its turn, and others are not held up.
+// A receiver that is down is tried again until it is up; its job's recovery waits for its turn, and others are not held
+// up.
 func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	down, up := newHook(t), newHook(t)
@@ -224,7 +234,8 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 		l := n.get("a").LastNotification
 		return l != nil && l.Attempts > 2 && l.Outcome == "pending"
 	})
-	if l := n.get("a").LastNotification; !strings.Contains(l.Error, "answered 503") || strings.Contains(l.Error, "http://") {
+	if l := n.get("a").LastNotification; !strings.Contains(l.Error, "answered 503") ||
+		strings.Contains(l.Error, "http://") {
 		t.Errorf("%+v", l)
 	}
 	n.runOnce("b")
@@ -302,7 +313,8 @@ func TestWebhookAndMail(t *testing.T) {
 				c.Close()
 				continue
 			}
-			fmt.Fprint(c, "220 a\r\n250 b\r\n250 c\r\n250 d\r\n354 e\r\n250 f\r\n221 g\r\n") // to everything it will say
+			// to everything it will say
+			fmt.Fprint(c, "220 a\r\n250 b\r\n250 c\r\n250 d\r\n354 e\r\n250 f\r\n221 g\r\n")
 			data, _ := io.ReadAll(c)
 			c.Close()
 			mu.Lock()
@@ -321,7 +333,8 @@ func TestWebhookAndMail(t *testing.T) {
 	n.eventuallyLong("the mail is there", func() bool { mu.Lock(); defer mu.Unlock(); return mails.Len() > 0 })
 	mu.Lock()
 	defer mu.Unlock()
-	if text := mails.String(); strings.Count(text, "Subject:") != 1 || !strings.Contains(text, "RCPT TO:<ops@example.com>") || !strings.Contains(text, "Job pay failed") {
+	if text := mails.String(); strings.Count(text, "Subject:") != 1 ||
+		!strings.Contains(text, "RCPT TO:<ops@example.com>") || !strings.Contains(text, "Job pay failed") {
 		t.Errorf("%s", text)
 	}
 	if got := h.all(); len(got) != 1 {
@@ -332,8 +345,8 @@ func TestWebhookAndMail(t *testing.T) {
 	}
 }
 
-// A leader that dies while it sends may have told: the next one records that the outcome is unknown, and does not tell again. It tells what
-// comes after.
+// A leader that dies while it sends may have told: the next one records that the outcome is unknown, and does not tell
+// again. It tells what comes after.
 func TestALeaderThatDiesWhileItSends(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
@@ -369,7 +382,8 @@ func TestALeaderThatDiesWhileItSends(t *testing.T) {
 	}
 }
 
-// The same between the claim and the sending: then nothing was sent, which is what at most once costs, and the job says so.
+// The same between the claim and the sending: then nothing was sent, which is what at most once costs, and the job says
+// so.
 func TestALeaderThatDiesBeforeItSends(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
@@ -402,8 +416,8 @@ func TestALeaderThatDiesBeforeItSends(t *testing.T) {
 	}
 }
 
-// What came of a proposal is not always known. A claim that may be in the log is not sent on, but tried again once the log says that it is
-// there; what was sent is recorded in the end, and not sent again meanwhile.
+// What came of a proposal is not always known. A claim that may be in the log is not sent on, but tried again once the
+// log says that it is there; what was sent is recorded in the end, and not sent again meanwhile.
 func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
@@ -447,7 +461,8 @@ func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	const claim, settle = "*fsm.ClaimNotices", "*fsm.SettleNotices"
-	if want := []string{claim, claim, settle, settle, claim, settle, settle, settle, claim, settle}; !slices.Equal(seen, want) {
+	if want := []string{claim, claim, settle, settle, claim, settle, settle, settle, claim, settle}; !slices.Equal(seen,
+		want) {
 		t.Errorf("%q, want %q", seen, want)
 	}
 }
@@ -474,7 +489,11 @@ func TestTheOutboxSurvivesARestart(t *testing.T) {
 	}
 	n = start(t, dir, quickly)
 	h.answer(200)
-	n.eventuallyLong("it is done with", func() bool { l := n.get("pay").LastNotification; return l != nil && l.FinishedAt != 0 })
+	n.eventuallyLong("it is done with", func() bool {
+		l := n.get("pay").LastNotification
+		return l != nil &&
+			l.FinishedAt != 0
+	})
 	// The try that the stop cut short may be unknown; none arrived twice.
 	if got := h.all(); len(got) > 1 {
 		t.Errorf("told %q", got)

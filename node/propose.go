@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// proposer puts commands into the log for one leadership. After its end it proposes nothing: a goroutine of an old leadership must
-// not be able to write under a new one.
+// proposer puts commands into the log for one leadership. After its end it proposes nothing: a goroutine of an old
+// leadership must not be able to write under a new one.
 type proposer struct {
 	raft    *raft.Raft
 	timeout time.Duration
@@ -27,13 +27,13 @@ type proposer struct {
 	ended   atomic.Bool
 
 	majority func() error // as confirm, for Confirm; nil: no majority is asked
-	sound    soundness
+	proof    leaderProof
 
-	verify question
+	verify singleFlight
 }
 
-// proposal is a command on its way. It is resolved by a goroutine of its own, because raft's futures can be waited for but not
-// given up, and one that was handed to a state machine that then shut down is never answered.
+// proposal is a command on its way. It is resolved by a goroutine of its own, because raft's futures can be waited for
+// but not given up, and one that was handed to a state machine that then shut down is never answered.
 type proposal struct {
 	began time.Time
 	done  chan struct{}
@@ -80,7 +80,7 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 		return refused(raft.ErrRaftShutdown)
 	}
 	out := &proposal{began: time.Now(), done: make(chan struct{})}
-	p.sound.track(out)
+	p.proof.track(out)
 	future := p.raft.Apply(data, p.timeout)
 	go func() {
 		defer p.flight.Leave()
@@ -93,12 +93,13 @@ func (p *proposer) Propose(cmd any) scheduler.Future {
 	return out
 }
 
-// resolve waits for raft's answer and says what it means. Only these three errors mean that the entry is not, and will not be, in
-// the log; after any other one it may still be committed.
+// resolve waits for raft's answer and says what it means. Only these three errors mean that the entry is not, and will
+// not be, in the log; after any other one it may still be committed.
 func resolve(f raft.ApplyFuture) (*fsm.Reply, error) {
 	switch err := f.Error(); {
 	case err == nil:
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout),
+		errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return nil, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, err)
 	default:
 		return nil, err
@@ -113,8 +114,8 @@ func resolve(f raft.ApplyFuture) (*fsm.Reply, error) {
 	}
 }
 
-// VerifyLeader asks a quorum whether this node still leads. Raft's own call has no time limit and queues behind its main loop,
-// so concurrent callers share it.
+// VerifyLeader asks a quorum whether this node still leads. Raft's own call has no time limit and queues behind its
+// main loop, so concurrent callers share it.
 func (p *proposer) VerifyLeader(ctx context.Context) error {
 	return p.verify.ask(ctx, p, func() error {
 		if err := p.raft.VerifyLeader().Error(); err != nil || p.confirm == nil {
@@ -124,8 +125,8 @@ func (p *proposer) VerifyLeader(ctx context.Context) error {
 	})
 }
 
-// flight counts what raft has been asked and has not answered. Raft is shut down only when it is empty: a future that is in one of
-// its channels at that moment is never answered.
+// flight counts what raft has been asked and has not answered. Raft is shut down only when it is empty: a future that
+// is in one of its channels at that moment is never answered.
 type flight struct {
 	mu     sync.Mutex
 	n      int

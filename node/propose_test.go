@@ -91,7 +91,8 @@ func TestOrderOfProposals(t *testing.T) {
 	var futures []scheduler.Future
 	const count = 300
 	for i := range count {
-		futures = append(futures, e.Proposer.Propose(&fsm.Calendar{Head: fsm.Head{Now: n.group.now(), Term: e.Term}, Name: "c", Data: []byte{1, byte(i), byte(i >> 8)}}))
+		futures = append(futures, e.Proposer.Propose(&fsm.Calendar{Head: fsm.Head{Now: n.group.now(), Term: e.Term},
+			Name: "c", Data: []byte{1, byte(i), byte(i >> 8)}}))
 	}
 	for _, f := range futures {
 		if _, err := f.Wait(); err != nil {

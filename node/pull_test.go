@@ -15,7 +15,8 @@ import (
 )
 
 func queueSpec(name string, more ...any) map[string]any {
-	m := map[string]any{"name": name, "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q", "data": name}}
+	m := map[string]any{"name": name, "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q", "data": name}}
 	for i := 0; i < len(more); i += 2 {
 		m[more[i].(string)] = more[i+1]
 	}
@@ -75,10 +76,12 @@ func TestPullThroughAnyNode(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	beat := map[string]any{"runs": []job.PullRef{{RunID: r.Runs[0].RunID, Fence: r.Runs[0].Fence}}}
-	if x := ok[job.PullAnswers](leader.testNode, "POST", "/api/v1/queues/q:heartbeat", beat); x.Runs[0].Status != job.PullOK {
+	if x := ok[job.PullAnswers](leader.testNode, "POST", "/api/v1/queues/q:heartbeat",
+		beat); x.Runs[0].Status != job.PullOK {
 		t.Errorf("%+v", x)
 	}
-	if d := ok[client.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].RunID, nil); d.Status != job.RunRunning || d.Worker != "w" {
+	if d := ok[client.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].RunID, nil); d.Status != job.RunRunning ||
+		d.Worker != "w" {
 		t.Errorf("%+v", d.Run)
 	}
 	if x := b.complete(r.Runs[0]); x.Status != job.PullOK || x.Repeated {
@@ -87,7 +90,8 @@ func TestPullThroughAnyNode(t *testing.T) {
 	if x := a.complete(r.Runs[0]); x.Status != job.PullOK || !x.Repeated {
 		t.Errorf("%+v", x)
 	}
-	if p := a.call("POST", "/api/v1/queues/nope:poll", "{}"); p.status != 404 || p.problem().Code != job.CodeUnknownQueue {
+	if p := a.call("POST", "/api/v1/queues/nope:poll", "{}"); p.status != 404 ||
+		p.problem().Code != job.CodeUnknownQueue {
 		t.Errorf("%d %s", p.status, p.body)
 	}
 
@@ -97,7 +101,8 @@ func TestPullThroughAnyNode(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		rq, err := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addr()+"/api/v1/queues/q:poll", bytes.NewReader([]byte(`{"worker":"hangs-up","wait":"50s"}`)))
+		rq, err := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addr()+"/api/v1/queues/q:poll",
+			bytes.NewReader([]byte(`{"worker":"hangs-up","wait":"50s"}`)))
 		if err != nil {
 			t.Error(err)
 			return
@@ -112,14 +117,16 @@ func TestPullThroughAnyNode(t *testing.T) {
 	<-gone
 	leader.eventually("its poll is over", func() bool { return polls() == 0 })
 	run := ok[job.Run](b.testNode, "POST", "/api/v1/jobs/one:run", nil)
-	if r := a.poll(job.PullPoll{Max: 1, Wait: job.Duration(20 * time.Second)}); len(r.Runs) != 1 || r.Runs[0].RunID != run.RunID || r.Runs[0].Attempt != 1 {
+	if r := a.poll(job.PullPoll{Max: 1, Wait: job.Duration(20 * time.Second)}); len(r.Runs) != 1 ||
+		r.Runs[0].RunID != run.RunID || r.Runs[0].Attempt != 1 {
 		t.Errorf("%+v", r)
 	} else {
 		a.complete(r.Runs[0])
 	}
 }
 
-// The answer to a poll is lost between two nodes. It is not sent again, the client is told, and its next poll gets the run.
+// The answer to a poll is lost between two nodes. It is not sent again, the client is told, and its next poll gets the
+// run.
 func TestPullAnswerLostBetweenNodes(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Executors, cfg.TTL = nil, time.Minute })
@@ -128,11 +135,13 @@ func TestPullAnswerLostBetweenNodes(t *testing.T) {
 	via.create(queueSpec("one"))
 	session, lost := "", false
 	for try := 0; try < 20 && !lost; try++ {
-		// The receipt was issued before anything was delivered, or after all of it: the session has no claims, and it still tells.
+		// The receipt was issued before anything was delivered, or after all of it: the session has no claims, and it
+		// still tells.
 		session = via.poll(job.PullPoll{Worker: "w", Session: session, Max: 0}).Session
 		run := ok[job.Run](via.testNode, "POST", "/api/v1/jobs/one:run", nil)
 		leader.link.lose.Store(1) // of the next answer; another request may be the one that loses it
-		p := via.call("POST", "/api/v1/queues/q:poll", job.PullPoll{Session: session, Max: 1, Wait: job.Duration(5 * time.Second)})
+		p := via.call("POST", "/api/v1/queues/q:poll", job.PullPoll{Session: session, Max: 1,
+			Wait: job.Duration(5 * time.Second)})
 		leader.link.lose.Store(0)
 		var r job.PullReply
 		if lost = p.status == 503 && p.problem().Code == job.CodeOutcomeUnknown; lost {
@@ -184,8 +193,8 @@ func TestPullThroughANodeThatStops(t *testing.T) {
 	}
 }
 
-// Workers in Go work on while leaders die: every run is done, none by two at the same time, and what was done under an old claim does
-// not count.
+// Workers in Go work on while leaders die: every run is done, none by two at the same time, and what was done under an
+// old claim does not count.
 func TestPullWorkersOverFailovers(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -204,18 +213,19 @@ func TestPullWorkersOverFailovers(t *testing.T) {
 	var workers sync.WaitGroup
 	for i := range 2 {
 		workers.Go(func() {
-			w := client.Worker{Addrs: addrs, Queue: "q", Name: fmt.Sprintf("w%d", i), Concurrency: 8, Handler: func(_ context.Context, r *client.Run) error {
-				mu.Lock()
-				if live[r.RunID]++; live[r.RunID] > 1 {
-					t.Errorf("%s is being done twice", r.RunID)
-				}
-				mu.Unlock()
-				time.Sleep(20 * time.Millisecond)
-				mu.Lock()
-				live[r.RunID]--
-				mu.Unlock()
-				return nil
-			}}
+			w := client.Worker{Addrs: addrs, Queue: "q", Name: fmt.Sprintf("w%d", i), Concurrency: 8,
+				Handler: func(_ context.Context, r *client.Run) error {
+					mu.Lock()
+					if live[r.RunID]++; live[r.RunID] > 1 {
+						t.Errorf("%s is being done twice", r.RunID)
+					}
+					mu.Unlock()
+					time.Sleep(20 * time.Millisecond)
+					mu.Lock()
+					live[r.RunID]--
+					mu.Unlock()
+					return nil
+				}}
 			if err := w.Run(ctx); err != nil {
 				t.Errorf("worker %d: %v", i, err)
 			}
@@ -229,7 +239,8 @@ func TestPullWorkersOverFailovers(t *testing.T) {
 		}
 		for i := range jobs {
 			via.eventually("a run is made", func() bool {
-				p := via.call("POST", fmt.Sprintf("/api/v1/jobs/job-%d:run", i), nil, "Idempotency-Key", fmt.Sprintf("%d-%d", round, i))
+				p := via.call("POST", fmt.Sprintf("/api/v1/jobs/job-%d:run", i), nil, "Idempotency-Key",
+					fmt.Sprintf("%d-%d", round, i))
 				return p.status/100 == 2
 			})
 			started++

@@ -24,7 +24,8 @@ func newPuller(t *testing.T, addr, name, queues string) *puller {
 	t.Helper()
 	p := &puller{t: t, l: client.NewLeader([]string{addr})}
 	t.Cleanup(p.l.Close)
-	s, err := p.l.Register(t.Context(), job.Register{Worker: name, Secret: name, Types: []job.Type{job.TypeQueue}, Tags: map[string]string{"queue": queues}, Slots: 100})
+	s, err := p.l.Register(t.Context(), job.Register{Worker: name, Secret: name, Types: []job.Type{job.TypeQueue},
+		Tags: map[string]string{"queue": queues}, Slots: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +53,15 @@ func (p *puller) finish() {
 	p.t.Helper()
 	a := p.held[0]
 	p.held = p.held[1:]
-	if _, err := p.l.Report(p.t.Context(), job.Report{Session: p.ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}}); err != nil {
+	if _, err := p.l.Report(p.t.Context(), job.Report{Session: p.ref,
+		Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}}); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
 func queueJob(name, queue string) map[string]any {
-	return map[string]any{"name": name, "type": "queue", "schedule": "@manual", "overlap": "allow", "payload": map[string]any{"queue": queue}}
+	return map[string]any{"name": name, "type": "queue", "schedule": "@manual", "overlap": "allow",
+		"payload": map[string]any{"queue": queue}}
 }
 
 func TestQueues(t *testing.T) {
@@ -66,7 +69,8 @@ func TestQueues(t *testing.T) {
 	n := start(t, t.TempDir())
 	get := func() client.Queue { t.Helper(); return ok[client.Queue](n, "GET", "/api/v1/queues/mail", nil) }
 
-	if a := n.call("GET", "/api/v1/queues/mail", nil); a.status != 404 || a.problem().Code != job.CodeUnknownQueue || !strings.Contains(a.problem().Message, "there are none") {
+	if a := n.call("GET", "/api/v1/queues/mail", nil); a.status != 404 || a.problem().Code != job.CodeUnknownQueue ||
+		!strings.Contains(a.problem().Message, "there are none") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := n.call("POST", "/api/v1/queues/mail:pause", nil); a.status != 404 {
@@ -84,7 +88,8 @@ func TestQueues(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	old := fmt.Sprintf("%q", fmt.Sprint(q.Version-1))
-	if a := n.call("PATCH", "/api/v1/queues/mail", map[string]any{"concurrency": 9}, "If-Match", old, "Content-Type", "application/merge-patch+json"); a.status != 412 {
+	if a := n.call("PATCH", "/api/v1/queues/mail", map[string]any{"concurrency": 9}, "If-Match", old, "Content-Type",
+		"application/merge-patch+json"); a.status != 412 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 
@@ -96,7 +101,8 @@ func TestQueues(t *testing.T) {
 		p.poll(time.Second)
 	}
 	p.poll(100 * time.Millisecond)
-	if q := get(); len(p.held) != 2 || q.Running != 2 || q.Backlog != 3 || q.OldestDueAt == 0 || q.WaitReason != "queue mail is at its limit (2 of 2 running)" || fmt.Sprint(q.Workers) != "[w]" {
+	if q := get(); len(p.held) != 2 || q.Running != 2 || q.Backlog != 3 || q.OldestDueAt == 0 ||
+		q.WaitReason != "queue mail is at its limit (2 of 2 running)" || fmt.Sprint(q.Workers) != "[w]" {
 		t.Errorf("%d held; %+v", len(p.held), q)
 	}
 	if why := n.get("m").WaitReason; why != "queue mail is at its limit (2 of 2 running)" {
@@ -129,7 +135,8 @@ func TestQueues(t *testing.T) {
 	if len(l.Queues) != 2 || l.Queues[0].Name != "empty" || l.Queues[1].Name != "mail" || l.Queues[1].Backlog != 0 {
 		t.Errorf("%+v", l)
 	}
-	if a := n.call("GET", "/api/v1/queues/mial", nil); a.status != 404 || !strings.Contains(a.problem().Message, "empty, mail") {
+	if a := n.call("GET", "/api/v1/queues/mial", nil); a.status != 404 ||
+		!strings.Contains(a.problem().Message, "empty, mail") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	// The same request again is the same answer, also if the queue is gone by then.
@@ -172,13 +179,15 @@ func TestQueuesFromAnyNode(t *testing.T) {
 		for _, m := range c.members {
 			m.eventually("the limit shows", func() bool {
 				q := ok[client.Queue](m.testNode, "GET", "/api/v1/queues/mail", nil)
-				return q.Running == 1 && q.Concurrency == 1 && q.Backlog == 2 && q.WaitReason == "queue mail is at its limit (1 of 1 running)"
+				return q.Running == 1 && q.Concurrency == 1 && q.Backlog == 2 &&
+					q.WaitReason == "queue mail is at its limit (1 of 1 running)"
 			})
 		}
 	}
 	check()
 	was := c.leader()
-	was.eventually("the others have caught up and take over", func() bool { return was.call("POST", "/api/v1/cluster:transfer", nil).status == 204 })
+	was.eventually("the others have caught up and take over",
+		func() bool { return was.call("POST", "/api/v1/cluster:transfer", nil).status == 204 })
 	was.eventually("another one leads", func() bool { l := c.leader(); return l != nil && l != was })
 	newPuller(t, c.leader().Addr(), "other", "mail").poll(300 * time.Millisecond)
 	check()

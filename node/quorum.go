@@ -9,12 +9,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// quorum asks the other voters which term they are in. Raft's VerifyLeader is not enough for a read: it counts every answer that comes in
-// after it was called, also one to a message that was sent before. A leader that stood still finds such answers in its sockets when it
-// wakes up, believes that it still leads, and would read a state that others have left behind. (The test of linearizability found it.)
+// quorum asks the other voters which term they are in. Raft's VerifyLeader is not enough for a read: it counts every
+// answer that comes in after it was called, also one to a message that was sent before. A leader that stood still finds
+// such answers in its sockets when it wakes up, believes that it still leads, and would read a state that others have
+// left behind. (The test of linearizability found it.)
 //
-// A majority that is still in our term now has elected no leader in a later one. The question is a request for a pre-vote, which changes
-// nothing whatever the answer.
+// A majority that is still in our term now has elected no leader in a later one. The question is a request for a
+// pre-vote, which changes nothing whatever the answer.
 type quorum struct {
 	raft  *raft.Raft
 	trans raft.Transport
@@ -80,9 +81,11 @@ func (q *quorum) ask(trans raft.WithPreVote, s raft.Server, term uint64, answers
 	}
 	q.busy[s.ID] = true
 	go func() {
-		// The index is so high that a follower which has just received more than we know of does not complain in its log.
+		// The index is so high that a follower which has just received more than we know of does not complain in its
+		// log.
 		req := &raft.RequestPreVoteRequest{Term: term, LastLogTerm: term, LastLogIndex: math.MaxUint64,
-			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(q.id), Addr: q.trans.EncodePeer(q.id, q.trans.LocalAddr())}}
+			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(q.id),
+				Addr: q.trans.EncodePeer(q.id, q.trans.LocalAddr())}}
 		var resp raft.RequestPreVoteResponse
 		err := trans.RequestPreVote(s.ID, s.Address, req, &resp)
 		q.mu.Lock()

@@ -20,7 +20,8 @@ type askTransport struct {
 	ask   func(id raft.ServerID, q *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error
 }
 
-func (t *askTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
+func (t *askTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestPreVoteRequest,
+	r *raft.RequestPreVoteResponse) error {
 	t.asked.Add(1)
 	if t.ask != nil {
 		return t.ask(id, q, r)
@@ -38,9 +39,11 @@ func TestQuorum(t *testing.T) {
 	leader := c.leader()
 	g := leader.group
 	term := g.raft.CurrentTerm()
-	over := func(ask func(id raft.ServerID, q *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error) (*quorum, *askTransport) {
+	over := func(ask func(id raft.ServerID, q *raft.RequestPreVoteRequest,
+		r *raft.RequestPreVoteResponse) error) (*quorum, *askTransport) {
 		trans := &askTransport{Transport: g.quorum.trans, ask: ask}
-		return &quorum{raft: g.raft, trans: trans, id: g.quorum.id, wait: 10 * time.Second, busy: map[raft.ServerID]bool{}}, trans
+		return &quorum{raft: g.raft, trans: trans, id: g.quorum.id, wait: 10 * time.Second,
+			busy: map[raft.ServerID]bool{}}, trans
 	}
 	others := c.others(leader)
 	near, far := replica.ID(others[0].id(), replica.First), replica.ID(others[1].id(), replica.First)
@@ -147,14 +150,16 @@ func TestQuorum(t *testing.T) {
 		leader.eventually("it is confirmed again", func() bool { return q.confirm(term) == nil })
 	})
 	t.Run("a transport that cannot ask", func(t *testing.T) {
-		q := &quorum{raft: g.raft, trans: deafTransport{g.quorum.trans}, id: g.quorum.id, wait: time.Second, busy: map[raft.ServerID]bool{}}
+		q := &quorum{raft: g.raft, trans: deafTransport{g.quorum.trans}, id: g.quorum.id, wait: time.Second,
+			busy: map[raft.ServerID]bool{}}
 		if err := q.confirm(term); err != nil {
 			t.Errorf("raft's own word is all there is then: %v", err)
 		}
 	})
 }
 
-// TestQuorumOfACutOffLeader cuts the leader off for good: it confirms nothing, and after the cut its old term is nobody's.
+// TestQuorumOfACutOffLeader cuts the leader off for good: it confirms nothing, and after the cut its old term is
+// nobody's.
 func TestQuorumOfACutOffLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -185,7 +190,8 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 	}
 }
 
-// TestVerifyLeaderEndsWithItsCaller: the question goes on without a caller who gave up, and those who came meanwhile get an answer of their own.
+// TestVerifyLeaderEndsWithItsCaller: the question goes on without a caller who gave up, and those who came meanwhile
+// get an answer of their own.
 func TestVerifyLeaderEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())

@@ -60,8 +60,8 @@ func received(t *testing.T, back uint64) (dir string, index uint64) {
 	return dir, h.Index
 }
 
-// A snapshot that was received and not restored is in order: the next start restores it. And a state that is past the index of its
-// snapshot, because the leader was by then, is so too.
+// A snapshot that was received and not restored is in order: the next start restores it. And a state that is past the
+// index of its snapshot, because the leader was by then, is so too.
 func TestReceivedSnapshotIsInOrder(t *testing.T) {
 	t.Parallel()
 	for _, back := range []uint64{0, 5} {
@@ -95,12 +95,16 @@ func TestReceivedSnapshotThatIsDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, err := datadir.Check(dir)
-	if err != nil || !slices.ContainsFunc(res.Problems, func(p string) bool { return strings.Contains(p, ".snap is damaged") }) {
+	if err != nil || !slices.ContainsFunc(res.Problems, func(p string) bool {
+		return strings.Contains(p,
+			".snap is damaged")
+	}) {
 		t.Errorf("%q %v", res.Problems, err)
 	}
 }
 
-// Beginning again on a state that is past the log must not give its numbers out once more: such entries would be passed over.
+// Beginning again on a state that is past the log must not give its numbers out once more: such entries would be passed
+// over.
 func TestRecoverAloneOnAReceivedState(t *testing.T) {
 	t.Parallel()
 	dir, index := received(t, 15)

@@ -37,7 +37,8 @@ var quiet = slog.New(slog.DiscardHandler)
 func TestRecoverMovedMajority(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
-	c.leader().create(map[string]any{"name": "kept", "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}})
+	c.leader().create(map[string]any{"name": "kept", "type": "queue", "schedule": "@manual",
+		"payload": map[string]any{"queue": "q"}})
 	c.sameState()
 	epoch := c.leader().group.store.Info().Epoch
 	c.stopAll()
@@ -47,7 +48,8 @@ func TestRecoverMovedMajority(t *testing.T) {
 		peers[m.id()] = m.cfg.Listen
 	}
 	for _, m := range c.members {
-		if r, err := datadir.Recover(m.cfg.DataDir, peers, quiet); err != nil || r.Alone || len(r.Lost) > 0 || r.NodeID != m.id() {
+		if r, err := datadir.Recover(m.cfg.DataDir, peers, quiet); err != nil || r.Alone || len(r.Lost) > 0 ||
+			r.NodeID != m.id() {
 			t.Fatalf("%+v %v", r, err)
 		}
 		m.open(t)
@@ -58,7 +60,8 @@ func TestRecoverMovedMajority(t *testing.T) {
 			servers := m.members.Servers()
 			for id, addr := range peers {
 				r, _ := m.members.Row(id)
-				if s, _ := membership.FindServer(servers, id); r.Address != addr || string(s.Address) != addr || m.members.Override(id) != "" {
+				if s, _ := membership.FindServer(servers, id); r.Address != addr || string(s.Address) != addr ||
+					m.members.Override(id) != "" {
 					return false
 				}
 			}
@@ -126,12 +129,13 @@ func TestRecoverAlone(t *testing.T) {
 	}
 	c.fires("kept")
 	// Nothing that is given out now was given out by those who are lost.
-	if j := m.create(tg.spec("new", "@manual")); uint64(j.ID) <= 1<<datadir.EpochShift || m.group.store.Counters().Fence <= max(fence, 1<<datadir.EpochShift) {
+	if j := m.create(tg.spec("new", "@manual")); uint64(j.ID) <= 1<<datadir.EpochShift ||
+		m.group.store.Counters().Fence <= max(fence, 1<<datadir.EpochShift) {
 		t.Errorf("job %d, fence %d", j.ID, m.group.store.Counters().Fence)
 	}
 
-	// The lost ones come back as they were, have a majority among themselves, and must not go on with it in this cluster's name: they are
-	// refused here, and say why.
+	// The lost ones come back as they were, have a majority among themselves, and must not go on with it in this
+	// cluster's name: they are refused here, and say why.
 	old := lost[1]
 	old.link = &link{}
 	old.open(t)
@@ -139,7 +143,8 @@ func TestRecoverAlone(t *testing.T) {
 		err := old.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "epoch")
 	})
-	if err := m.members.Check(old.members.Hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
+	if err := m.members.Check(old.members.Hello()); err == nil ||
+		!strings.Contains(err.Error(), "empty its data directory") {
 		t.Errorf("%v", err)
 	}
 	old.stop()

@@ -10,9 +10,10 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
-// Each rule by which a data directory is refused, and beside it what happens without: the same scenario with the rules switched off ends
-// in a job that was acknowledged and is gone, in two leaders, or in nodes whose states differ. Should such a half begin to fail,
-// because raft or something else prevents the harm by now, the rule may be worth another look.
+// Each rule by which a data directory is refused, and beside it what happens without: the same scenario with the rules
+// switched off ends in a job that was acknowledged and is gone, in two leaders, or in nodes whose states differ. Should
+// such a half begin to fail, because raft or something else prevents the harm by now, the rule may be worth another
+// look.
 
 func unclaimedJob(name string) map[string]any {
 	return map[string]any{"name": name, "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}}
@@ -42,8 +43,8 @@ func (m *member) has(name string) bool {
 
 func (m *member) leads() bool { return m.tracker.Epoch() != nil }
 
-// A job is on two of three nodes, which is a majority. One of them dies, the other is wiped and comes back under its id. It has forgotten
-// the job, and votes for the third, which never had it.
+// A job is on two of three nodes, which is a majority. One of them dies, the other is wiped and comes back under its
+// id. It has forgotten the job, and votes for the third, which never had it.
 func TestWhyWipedNodesAreRefused(t *testing.T) {
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		c := startJoined(t, 3, change)
@@ -74,7 +75,8 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 		if rules {
 			wiped.eventually("it says why", func() bool {
 				err := wiped.members.Ready()
-				return err != nil && strings.Contains(err.Error(), "another data directory") && strings.Contains(err.Error(), "carillon cluster remove "+wiped.id())
+				return err != nil && strings.Contains(err.Error(), "another data directory") &&
+					strings.Contains(err.Error(), "carillon cluster remove "+wiped.id())
 			})
 			if behind.leads() {
 				t.Error("a node that lacks an acknowledged job leads")
@@ -92,14 +94,15 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 	})
 }
 
-// A copy of a node's directory runs beside it. The original votes for one of the two others, the copy for the other one: two leaders, each
-// with a majority of two.
+// A copy of a node's directory runs beside it. The original votes for one of the two others, the copy for the other
+// one: two leaders, each with a majority of two.
 func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		dial := map[string]string{} // where one of the nodes finds another
 		c := &cluster{t: t}
 		first := c.newMember("n1", nil, change)
-		c.members = []*member{first, c.newMember("n2", first.joinAddr(), change), c.newMember("n3", first.joinAddr(), change)}
+		c.members = []*member{first, c.newMember("n2", first.joinAddr(), change),
+			c.newMember("n3", first.joinAddr(), change)}
 		t.Cleanup(c.stopAll)
 		for _, m := range c.members {
 			m.open(t)
@@ -113,8 +116,8 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		dial["n2"] = clone.cfg.Listen
 		a, b, x := c.members[0], c.members[1], c.members[2]
 		x.cfg.hooks.where = func(id string) string { return dial[id] }
-		// n1 and n2 on one side, n3 and the copy of n2 on the other, from the beginning: a copy that reaches n1 is told what it is, and would
-		// lead its side without being ready, or lead n1.
+		// n1 and n2 on one side, n3 and the copy of n2 on the other, from the beginning: a copy that reaches n1 is told
+		// what it is, and would lead its side without being ready, or lead n1.
 		a.link, b.link = &link{cuts: map[string]bool{"n3": true}}, &link{cuts: map[string]bool{"n3": true}}
 		x.link = &link{cuts: map[string]bool{"n1": true, "n2": true}}
 		clone.link.cuts = map[string]bool{"n1": true}
@@ -154,8 +157,9 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 	})
 }
 
-// The log of a node is put back from an earlier copy, and its state is not. The log has forgotten a job that the state has, and that was
-// acknowledged with this node's part; the node votes for one that never had it, and takes what comes then for what it has.
+// The log of a node is put back from an earlier copy, and its state is not. The log has forgotten a job that the state
+// has, and that was acknowledged with this node's part; the node votes for one that never had it, and takes what comes
+// then for what it has.
 func TestWhyOldLogsAreRefused(t *testing.T) {
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		c := startJoined(t, 3, change)
@@ -183,7 +187,8 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 		old.link = &link{}
 		if rules {
 			was := contents(t, old.cfg.DataDir)
-			if _, err := Open(old.cfg); err == nil || !strings.Contains(err.Error(), "does not fit together") || !strings.Contains(err.Error(), "let the node rejoin") {
+			if _, err := Open(old.cfg); err == nil || !strings.Contains(err.Error(), "does not fit together") ||
+				!strings.Contains(err.Error(), "let the node rejoin") {
 				t.Errorf("%v", err)
 			}
 			path := filepath.Join(old.cfg.DataDir, datadir.NodeFile)
@@ -206,8 +211,9 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 	})
 }
 
-// One node is begun again without the others, and acknowledges a job. The others come back as they were. They are a majority of what they
-// know, so without epochs they would take the recovered node back as a follower, and what it acknowledged would be gone.
+// One node is begun again without the others, and acknowledges a job. The others come back as they were. They are a
+// majority of what they know, so without epochs they would take the recovered node back as a follower, and what it
+// acknowledged would be gone.
 func TestWhyOtherEpochsAreRefused(t *testing.T) {
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		c := startJoined(t, 3, change)
@@ -230,7 +236,8 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 		others[0].eventually("the others have a leader", func() bool { return others[0].leads() || others[1].leads() })
 		if rules {
 			for _, x := range others {
-				if err := m.members.Check(x.members.Hello()); err == nil || !strings.Contains(err.Error(), "empty its data directory") {
+				if err := m.members.Check(x.members.Hello()); err == nil ||
+					!strings.Contains(err.Error(), "empty its data directory") {
 					t.Errorf("%v", err)
 				}
 			}

@@ -8,17 +8,24 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Lag is how late a run started after it was ready: jitter, the delay of a retry and a time before the job was made are not lag.
+// Lag is how late a run started after it was ready: jitter, the delay of a retry and a time before the job was made are
+// not lag.
 func TestLagCountsFromWhenTheRunWasReady(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)
 	tg.set(500)
-	n.create(tg.spec("retried", "@manual", "retry", map[string]any{"max_retries": 1, "backoff": "linear", "base": "1500ms", "jitter": 0}))
+	n.create(tg.spec("retried", "@manual", "retry", map[string]any{"max_retries": 1, "backoff": "linear",
+		"base": "1500ms", "jitter": 0}))
 	ok[job.Run](n, "POST", "/api/v1/jobs/retried:run", nil)
-	n.create(tg.spec("past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), "retry", map[string]any{"max_retries": 0}))
-	n.eventually("both failed", func() bool { return n.count("retried", job.RunDead) == 1 && n.count("past", job.RunDead) == 1 })
+	n.create(tg.spec("past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), "retry",
+		map[string]any{"max_retries": 0}))
+	n.eventually("both failed", func() bool {
+		return n.count("retried", job.RunDead) == 1 &&
+			n.count("past", job.RunDead) == 1
+	})
 	last, first := n.runs("retried")[0], n.runs("retried")[1]
-	if first.LagMS == nil || last.LagMS == nil || last.ReadyAt < first.FinishedAt+1000 || *last.LagMS != int64(last.StartedAt-last.ReadyAt) {
+	if first.LagMS == nil || last.LagMS == nil || last.ReadyAt < first.FinishedAt+1000 ||
+		*last.LagMS != int64(last.StartedAt-last.ReadyAt) {
 		t.Errorf("first %+v\nsecond %+v", first, last)
 	}
 	if r := n.runs("past")[0]; r.LagMS == nil || *r.LagMS > int64(30*time.Minute/time.Millisecond) {
@@ -29,7 +36,8 @@ func TestLagCountsFromWhenTheRunWasReady(t *testing.T) {
 	}
 }
 
-// A forced backfill has the id of the occurrence's first one; every listing tells the two runs apart, and shows the key that each was sent with.
+// A forced backfill has the id of the occurrence's first one; every listing tells the two runs apart, and shows the key
+// that each was sent with.
 func TestAForcedBackfillIsARunOfItsOwn(t *testing.T) {
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)

@@ -82,7 +82,8 @@ func TestRunOutputFromAnyNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.call("POST", "/api/v1/jobs", job.Spec{Name: "slow", Type: job.TypeShell, Schedule: "@manual", Payload: raw, Workers: map[string]string{"node": works.cfg.NodeID}})
+	asked.call("POST", "/api/v1/jobs", job.Spec{Name: "slow", Type: job.TypeShell, Schedule: "@manual", Payload: raw,
+		Workers: map[string]string{"node": works.cfg.NodeID}})
 	var run job.Run
 	if a := asked.call("POST", "/api/v1/jobs/slow:run", nil); json.Unmarshal(a.body, &run) != nil || run.RunID == "" {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -100,7 +101,8 @@ func TestRunOutputFromAnyNode(t *testing.T) {
 	})
 }
 
-// Who watches goes on watching when the leader dies: the next one has the worker send what it has, and nothing comes twice or is left out.
+// Who watches goes on watching when the leader dies: the next one has the worker send what it has, and nothing comes
+// twice or is left out.
 func TestRunOutputAcrossLeaders(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Tags = map[string]string{"node": cfg.NodeID} })
@@ -113,7 +115,8 @@ func TestRunOutputAcrossLeaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.create(job.Spec{Name: "slow", Type: job.TypeShell, Schedule: "@manual", Payload: raw, Workers: map[string]string{"node": works.cfg.NodeID}})
+	asked.create(job.Spec{Name: "slow", Type: job.TypeShell, Schedule: "@manual", Payload: raw,
+		Workers: map[string]string{"node": works.cfg.NodeID}})
 	var run job.Run
 	if a := asked.call("POST", "/api/v1/jobs/slow:run", nil); json.Unmarshal(a.body, &run) != nil || run.RunID == "" {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -152,7 +155,8 @@ func TestRunOutputAcrossLeaders(t *testing.T) {
 	}
 	touch("end")
 	asked.eventually("the end", read)
-	if all != "first\nsecond\n" && all != "first\nsecond\nthird\n" || last.Text != "first\nsecond\nthird\n" || last.Status != job.RunSucceeded {
+	if all != "first\nsecond\n" && all != "first\nsecond\nthird\n" || last.Text != "first\nsecond\nthird\n" ||
+		last.Status != job.RunSucceeded {
 		t.Errorf("%q, then %+v", all, last)
 	}
 }
@@ -167,15 +171,18 @@ func TestRunOutputWithoutAWorker(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	var o job.RunOutput
-	if a := n.call("GET", "/api/v1/runs/"+run.RunID+"/output", nil); a.status != 200 || json.Unmarshal(a.body, &o) != nil || o.Status != job.RunPending || o.Text != "" || o.Done {
+	if a := n.call("GET", "/api/v1/runs/"+run.RunID+"/output", nil); a.status != 200 ||
+		json.Unmarshal(a.body, &o) != nil || o.Status != job.RunPending || o.Text != "" || o.Done {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	n.call("POST", "/api/v1/runs/"+run.RunID+":cancel", nil)
-	if a := n.call("GET", "/api/v1/runs/"+run.RunID+"/output", nil); a.status != 200 || json.Unmarshal(a.body, &o) != nil || o.Status != job.RunCanceled || !o.Done {
+	if a := n.call("GET", "/api/v1/runs/"+run.RunID+"/output", nil); a.status != 200 ||
+		json.Unmarshal(a.body, &o) != nil || o.Status != job.RunCanceled || !o.Done {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	unknown := job.RunKey{Job: 99, At: 1, Origin: job.OriginManual}.String()
-	if a := n.call("GET", "/api/v1/runs/"+unknown+"/output", nil); a.status != 404 || a.problem().Code != job.CodeNotFound {
+	if a := n.call("GET", "/api/v1/runs/"+unknown+"/output", nil); a.status != 404 ||
+		a.problem().Code != job.CodeNotFound {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

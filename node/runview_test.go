@@ -23,14 +23,17 @@ func gaps(all []job.Run) (out []job.Run) {
 func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	n.create(map[string]any{"name": "long", "type": "shell", "schedule": "@every 1s", "overlap": "skip", "payload": map[string]any{"command": "sleep 30"}})
+	n.create(map[string]any{"name": "long", "type": "shell", "schedule": "@every 1s", "overlap": "skip",
+		"payload": map[string]any{"command": "sleep 30"}})
 	n.eventually("two are skipped", func() bool { g := gaps(n.runs("long")); return len(g) == 1 && g[0].Count >= 2 })
 	first := n.runs("long")[0]
-	if first.Status != job.RunSkipped || first.Reason != job.ReasonOverlap || first.Seq != 0 || first.RunID != "" || first.JobName != "long" ||
+	if first.Status != job.RunSkipped || first.Reason != job.ReasonOverlap || first.Seq != 0 || first.RunID != "" ||
+		first.JobName != "long" ||
 		first.Last <= first.First {
 		t.Errorf("%+v", first)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?job=long&status=skipped,missed", nil); len(p.Runs) != 1 || p.Runs[0].Count < first.Count {
+	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?job=long&status=skipped,missed", nil); len(p.Runs) != 1 ||
+		p.Runs[0].Count < first.Count {
 		t.Errorf("%+v", p)
 	}
 	if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/long/runs?status=succeeded", nil); len(p.Runs) != 0 {
@@ -38,7 +41,8 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 	}
 	id := n.get("long").ID
 	lost := job.RunKey{Job: id, At: int64(first.First), Origin: job.OriginSchedule}
-	if a := n.call("GET", "/api/v1/runs/"+lost.String(), nil); a.status != 404 || !strings.Contains(string(a.body), "overlap") {
+	if a := n.call("GET", "/api/v1/runs/"+lost.String(), nil); a.status != 404 ||
+		!strings.Contains(string(a.body), "overlap") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 
@@ -46,7 +50,8 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 	ok[job.Job](n, "POST", "/api/v1/jobs/long:pause", nil)
 	n.eventually("it counts", func() bool {
 		g := gaps(n.runs("long"))
-		return len(g) == 2 && g[0].Reason == job.ReasonPaused && g[0].Status == job.RunSkipped && g[0].Count >= 2 && g[1].Reason == job.ReasonOverlap
+		return len(g) == 2 && g[0].Reason == job.ReasonPaused && g[0].Status == job.RunSkipped && g[0].Count >= 2 &&
+			g[1].Reason == job.ReasonOverlap
 	})
 	var paged []job.Run
 	for cursor := ""; ; {
@@ -59,7 +64,8 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 			break
 		}
 	}
-	if len(paged) != 3 || paged[0].Reason != job.ReasonPaused || paged[1].Reason != job.ReasonOverlap || paged[2].Status != job.RunRunning {
+	if len(paged) != 3 || paged[0].Reason != job.ReasonPaused || paged[1].Reason != job.ReasonOverlap ||
+		paged[2].Status != job.RunRunning {
 		t.Errorf("one by one: %+v", paged)
 	}
 
@@ -70,11 +76,13 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 	}
 	n.eventually("the run is canceled", func() bool { return n.count(id.String(), job.RunCanceled) == 1 })
 	after := gaps(n.runs(id.String()))
-	if len(after) != 2 || after[0].Count < before[0].Count || after[0].CountAtLeast || after[0].Seq == 0 || after[0].First != before[0].First ||
+	if len(after) != 2 || after[0].Count < before[0].Count || after[0].CountAtLeast || after[0].Seq == 0 ||
+		after[0].First != before[0].First ||
 		after[1].First != before[1].First || after[1].Count != before[1].Count {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=canceled&job="+id.String(), nil); len(p.Runs) != 1 || p.Runs[0].Key == "" {
+	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=canceled&job="+id.String(), nil); len(p.Runs) != 1 ||
+		p.Runs[0].Key == "" {
 		t.Errorf("%+v", p)
 	}
 	for _, ref := range []string{"long", "j_zz", "j_0"} {
@@ -96,7 +104,8 @@ func TestACalendarInUseIsKept(t *testing.T) {
 		n.create(tg.spec(name, "0 9 * * *", "calendars", []string{"weekend"}))
 	}
 	a := del("weekend")
-	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "6 jobs use") || !strings.Contains(p.Message, "c1, c2, c3, c4, c5, …") || !strings.Contains(p.Remedy, "those jobs first") {
+	if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "6 jobs use") ||
+		!strings.Contains(p.Message, "c1, c2, c3, c4, c5, …") || !strings.Contains(p.Remedy, "those jobs first") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := del("week"); a.status != 204 { // "weekend" contains its name
@@ -130,7 +139,8 @@ func TestDeadLettersThatDoNotExist(t *testing.T) {
 	n.eventually("it is dead", func() bool { return len(list()) == 1 })
 	seq := list()[0].Seq
 	for _, ids := range [][]uint64{{9999}, {9998, 9999}} {
-		if a := n.call("POST", "/api/v1/dead:redrive", map[string]any{"ids": ids}); a.status != 404 || a.problem().Code != job.CodeNotFound {
+		if a := n.call("POST", "/api/v1/dead:redrive", map[string]any{"ids": ids}); a.status != 404 ||
+			a.problem().Code != job.CodeNotFound {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
@@ -149,8 +159,10 @@ func TestWhyRunsWaitBehindTheirOwn(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	sleep := map[string]any{"command": "sleep 30"}
-	n.create(map[string]any{"name": "queue", "type": "shell", "schedule": "@manual", "overlap": "queue", "payload": sleep})
-	n.create(map[string]any{"name": "allow", "type": "shell", "schedule": "@manual", "overlap": "allow", "concurrency": 2, "payload": sleep})
+	n.create(map[string]any{"name": "queue", "type": "shell", "schedule": "@manual", "overlap": "queue",
+		"payload": sleep})
+	n.create(map[string]any{"name": "allow", "type": "shell", "schedule": "@manual", "overlap": "allow",
+		"concurrency": 2, "payload": sleep})
 	for range 4 {
 		ok[job.Run](n, "POST", "/api/v1/jobs/queue:run", nil)
 		ok[job.Run](n, "POST", "/api/v1/jobs/allow:run", nil)
@@ -167,7 +179,8 @@ func TestWhyRunsWaitBehindTheirOwn(t *testing.T) {
 		if a.status/100 == 2 && i <= job.MaxWaiting {
 			continue
 		}
-		if p := a.problem(); a.status != 409 || p.Code != job.CodeOverlap || strings.Contains(p.Remedy, "overlap") || !strings.Contains(p.Remedy, "wait for some") {
+		if p := a.problem(); a.status != 409 || p.Code != job.CodeOverlap || strings.Contains(p.Remedy, "overlap") ||
+			!strings.Contains(p.Remedy, "wait for some") {
 			t.Errorf("%d: %d %s", i, a.status, a.body)
 		}
 		break
@@ -175,7 +188,10 @@ func TestWhyRunsWaitBehindTheirOwn(t *testing.T) {
 	for _, name := range []string{"queue", "allow"} {
 		n.call("POST", "/api/v1/jobs/"+name+":cancel", nil)
 	}
-	n.eventually("nothing waits", func() bool { return n.get("queue").WaitReason == "" && n.get("allow").WaitReason == "" })
+	n.eventually("nothing waits", func() bool {
+		return n.get("queue").WaitReason == "" &&
+			n.get("allow").WaitReason == ""
+	})
 }
 
 // The history of a deleted job is found among that of others, page by page.
@@ -187,7 +203,10 @@ func TestHistoryOfADeletedJobIsPaged(t *testing.T) {
 		ok[job.Run](n, "POST", "/api/v1/jobs/a:run", nil)
 		ok[job.Run](n, "POST", "/api/v1/jobs/b:run", nil)
 	}
-	n.eventually("all ran", func() bool { return n.count("a", job.RunSucceeded) == 7 && n.count("b", job.RunSucceeded) == 7 })
+	n.eventually("all ran", func() bool {
+		return n.count("a", job.RunSucceeded) == 7 &&
+			n.count("b", job.RunSucceeded) == 7
+	})
 	// A finished manual run shows the key that its target saw.
 	for _, r := range n.runs("a") {
 		if tg.seen()[r.Key] != 1 {

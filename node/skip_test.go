@@ -30,8 +30,8 @@ func (f *fatals) all() []string {
 	return slices.Clone(f.errs)
 }
 
-// An entry that no node can read is committed. Every node stops at it and says how to get out of it; told to pass over it, all come back
-// with the same state.
+// An entry that no node can read is committed. Every node stops at it and says how to get out of it; told to pass over
+// it, all come back with the same state.
 func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	t.Parallel()
 	var ends fatals
@@ -44,7 +44,8 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	index := f.Index()
 	lead.eventually("all have stopped", func() bool { return len(ends.all()) >= 3 })
 	for _, text := range ends.all() {
-		for _, want := range []string{"entry", "cannot be applied", "unknown command", "newer carillon", "every one of them", "carillon cluster recover --data-dir", "--skip"} {
+		for _, want := range []string{"entry", "cannot be applied", "unknown command", "newer carillon",
+			"every one of them", "carillon cluster recover --data-dir", "--skip"} {
 			if !strings.Contains(strings.ToLower(text), strings.ToLower(want)) {
 				t.Errorf("%q is not in %q", want, text)
 			}
@@ -63,7 +64,8 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 
 	for _, m := range c.members {
 		dir := m.cfg.DataDir
-		for name, wrong := range map[string]uint64{"in the state already": 2, "has no entry": index + 1000, "is not a command": 1} {
+		for name, wrong := range map[string]uint64{"in the state already": 2, "has no entry": index + 1000,
+			"is not a command": 1} {
 			was := contents(t, dir)
 			if _, err := datadir.Skip(dir, wrong, quiet); err == nil {
 				t.Errorf("%s: entry %d can be passed over", name, wrong)
@@ -77,7 +79,8 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 		}
 		var log bytes.Buffer
 		r, err := datadir.Skip(dir, index, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil || r.NodeID != m.id() || r.Index != index || r.Term == 0 || r.At == 0 || !strings.Contains(r.What, "unknown command") || !strings.Contains(log.String(), "every other node") {
+		if err != nil || r.NodeID != m.id() || r.Index != index || r.Term == 0 || r.At == 0 ||
+			!strings.Contains(r.What, "unknown command") || !strings.Contains(log.String(), "every other node") {
 			t.Fatalf("%+v %v %s", r, err, log.String())
 		}
 		if _, err := datadir.Skip(dir, index, quiet); err == nil || !strings.Contains(err.Error(), "already") {
@@ -104,8 +107,8 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 		}
 	}
 
-	// One that joins now is told nothing, and nothing is wrong with it; if the log still has the entry, it stops as the others did.
-	// One that was told otherwise shows.
+	// One that joins now is told nothing, and nothing is wrong with it; if the log still has the entry, it stops as the
+	// others did. One that was told otherwise shows.
 	odd := c.others(c.leader())[0]
 	odd.stop()
 	d, err := datadir.Open(odd.cfg.DataDir, odd.id(), "test")

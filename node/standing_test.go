@@ -33,7 +33,8 @@ func (h *heard) count(msg string) int {
 	return h.n[msg]
 }
 
-// A node that raft refuses, because the cluster was begun anew without it, finds the leader by HTTP. It must not execute anything.
+// A node that raft refuses, because the cluster was begun anew without it, finds the leader by HTTP. It must not
+// execute anything.
 func TestWorkerOfAnOldEpochIsRefused(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
@@ -49,7 +50,8 @@ func TestWorkerOfAnOldEpochIsRefused(t *testing.T) {
 	old.cfg.Logger = slog.New(log)
 	old.link = &link{}
 	old.open(t)
-	old.eventually("its worker has asked", func() bool { return log.count("registration refused; trying again")+log.count("registered") > 0 })
+	old.eventually("its worker has asked",
+		func() bool { return log.count("registration refused; trying again")+log.count("registered") > 0 })
 	if n := log.count("registered"); n != 0 {
 		t.Errorf("it registered %d times", n)
 	}

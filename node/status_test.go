@@ -16,13 +16,15 @@ func findTrouble(list []client.Trouble, code, node string) *client.Trouble {
 	return &list[i]
 }
 
-// Every node says what is wrong with the cluster: who is missing, what no worker takes, and, once a majority is gone, why no node leads.
+// Every node says what is wrong with the cluster: who is missing, what no worker takes, and, once a majority is gone,
+// why no node leads.
 func TestStatusFromAnyNode(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3)
 	c.awaitWorkers(3)
 	lead := c.leader()
-	lead.create(map[string]any{"name": "unmatched", "type": "queue", "schedule": "@every 1s", "payload": map[string]any{"queue": "mail"}})
+	lead.create(map[string]any{"name": "unmatched", "type": "queue", "schedule": "@every 1s",
+		"payload": map[string]any{"queue": "mail"}})
 	dead := c.others(lead)[0]
 	dead.crash()
 	var other *member
@@ -34,9 +36,12 @@ func TestStatusFromAnyNode(t *testing.T) {
 	for _, m := range []*member{lead, other} {
 		m.eventually(m.id()+" says who is missing and what waits", func() bool {
 			s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
-			gone, waits := findTrouble(s.Troubles, client.TroubleUnreachable, dead.id()), findTrouble(s.Troubles, client.TroubleBacklog, "")
-			return gone != nil && strings.Contains(gone.Text, "2 of 3 voters are left") && strings.Contains(gone.Remedy, "carillon cluster remove "+dead.id()) &&
-				waits != nil && strings.Contains(waits.Text, "no worker takes queue mail") && waits.Remedy != "" && len(s.Workers) > 0 && len(s.Members) == 3
+			gone, waits := findTrouble(s.Troubles, client.TroubleUnreachable, dead.id()), findTrouble(s.Troubles,
+				client.TroubleBacklog, "")
+			return gone != nil && strings.Contains(gone.Text, "2 of 3 voters are left") &&
+				strings.Contains(gone.Remedy, "carillon cluster remove "+dead.id()) &&
+				waits != nil && strings.Contains(waits.Text, "no worker takes queue mail") && waits.Remedy != "" &&
+				len(s.Workers) > 0 && len(s.Members) == 3
 		})
 	}
 
@@ -44,7 +49,8 @@ func TestStatusFromAnyNode(t *testing.T) {
 	lead.link.hung.Store(true)
 	other.eventually("it says that the leader does not answer", func() bool {
 		a, err := other.try("GET", "/api/v1/status", nil)
-		return err == nil && strings.Contains(string(a.body), "the leader "+lead.id()) && strings.Contains(string(a.body), "does not answer this node")
+		return err == nil && strings.Contains(string(a.body), "the leader "+lead.id()) &&
+			strings.Contains(string(a.body), "does not answer this node")
 	})
 	lead.link.hung.Store(false)
 
@@ -52,6 +58,7 @@ func TestStatusFromAnyNode(t *testing.T) {
 	other.eventually("it says why no node leads", func() bool {
 		s := ok[client.Status](other.testNode, "GET", "/api/v1/status", nil)
 		none := findTrouble(s.Troubles, client.TroubleNoLeader, "")
-		return none != nil && strings.Contains(none.Text, "2 of 3 voters are unreachable") && strings.Contains(none.Remedy, "start one of them")
+		return none != nil && strings.Contains(none.Text, "2 of 3 voters are unreachable") &&
+			strings.Contains(none.Remedy, "start one of them")
 	})
 }

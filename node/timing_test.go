@@ -35,9 +35,11 @@ func TestTimeoutsFitTogether(t *testing.T) {
 			t.Errorf("multiplier %d: heartbeat timeout %s, want %s", m, r.Heartbeat, want)
 		}
 		if r.LeaderLease > r.Heartbeat || r.Election < r.Heartbeat || r.CommitTimeout >= r.LeaderLease {
-			t.Errorf("multiplier %d: lease %s, heartbeat %s, election %s, commit %s", m, r.LeaderLease, r.Heartbeat, r.Election, r.CommitTimeout)
+			t.Errorf("multiplier %d: lease %s, heartbeat %s, election %s, commit %s", m, r.LeaderLease, r.Heartbeat,
+				r.Election, r.CommitTimeout)
 		}
-		// A worker whose last heartbeat was answered a fifth of its lease ago gets to the next leader before its own two thirds are over.
+		// A worker whose last heartbeat was answered a fifth of its lease ago gets to the next leader before its own
+		// two thirds are over.
 		if left := c.TTL*2/3 - c.TTL/5; left < 5*r.Heartbeat {
 			t.Errorf("multiplier %d: %s are left of a lease of %s for an election of %s", m, left, c.TTL, 5*r.Heartbeat)
 		}
@@ -50,7 +52,8 @@ func TestTimeoutsFitTogether(t *testing.T) {
 // A timeout that is set is not multiplied: tests have their own pace.
 func TestSetTimeoutsAreNotMultiplied(t *testing.T) {
 	c := timed(3, func(c *Config) { c.Raft.Heartbeat, c.TTL = 50*time.Millisecond, 20*time.Second })
-	if r := c.Raft; r.Heartbeat != 50*time.Millisecond || r.Election != r.Heartbeat || r.LeaderLease != r.Heartbeat || c.TTL != 20*time.Second {
+	if r := c.Raft; r.Heartbeat != 50*time.Millisecond || r.Election != r.Heartbeat || r.LeaderLease != r.Heartbeat ||
+		c.TTL != 20*time.Second {
 		t.Errorf("%+v, lease %s", r, c.TTL)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What a test may do to a cluster, beside start (startCluster, startJoined), stop, crash and restart; leader waits for one, sameState and
-// account are what every scenario ends on.
+// What a test may do to a cluster, beside start (startCluster, startJoined), stop, crash and restart; leader waits for
+// one, sameState and account are what every scenario ends on.
 
 // partition lets raft talk only inside of each group. HTTP is not cut: link.hung and crash do that.
 func (c *cluster) partition(groups ...[]*member) {
@@ -69,7 +69,8 @@ func TestVerbs(t *testing.T) {
 	name := 0
 	spec := func() map[string]any {
 		name++
-		return map[string]any{"name": "j" + string(rune('a'+name)), "type": "queue", "schedule": "@manual", "payload": map[string]any{"queue": "q"}}
+		return map[string]any{"name": "j" + string(rune('a'+name)), "type": "queue", "schedule": "@manual",
+			"payload": map[string]any{"queue": "q"}}
 	}
 	first := c.leader()
 	rest := c.others(first)
@@ -94,7 +95,10 @@ func TestVerbs(t *testing.T) {
 	})
 	rest[0].create(spec())
 	asleep.resume()
-	asleep.eventually("it follows", func() bool { return asleep.tracker.Epoch() == nil && asleep.service.Ready() == nil })
+	asleep.eventually("it follows", func() bool {
+		return asleep.tracker.Epoch() == nil &&
+			asleep.service.Ready() == nil
+	})
 	c.sameState()
 
 	// Slow disk: of a follower, and then of a majority, which is what a write waits for.
@@ -142,7 +146,8 @@ func TestVerbs(t *testing.T) {
 	c.sameState()
 }
 
-// A node that raft cannot reach, and HTTP can: its worker asks the others who leads, and goes on to work. One that was removed does not.
+// A node that raft cannot reach, and HTTP can: its worker asks the others who leads, and goes on to work. One that was
+// removed does not.
 func TestWorkerOfACutOffNode(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 3, func(cfg *Config) {

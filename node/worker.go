@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
-// localWorker is the node's own worker. It speaks the same protocol as all others; while this node leads, only the wire is missing.
+// localWorker is the node's own worker. It speaks the same protocol as all others; while this node leads, only the wire
+// is missing.
 type localWorker struct {
 	n     *Node
 	w     *executor.Worker // nil: this node carries out nothing
@@ -43,7 +44,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	}
 	shell := n.cfg.Shell
 	shell.Dir = n.dir.File(datadir.ProcsDir)
-	if l.tools, err = executor.NewTools(executor.ToolsOptions{Types: types, Version: n.cfg.Version, Shell: shell, Brokers: n.cfg.Brokers}); err != nil {
+	if l.tools, err = executor.NewTools(executor.ToolsOptions{Types: types, Version: n.cfg.Version, Shell: shell,
+		Brokers: n.cfg.Brokers}); err != nil {
 		return nil, err
 	}
 	maps.Copy(runners, l.tools.Runners)
@@ -66,8 +68,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	return l, err
 }
 
-// run works until ctx ends and then drains. What a predecessor's shell attempts left running is killed first: once this worker is
-// registered their runs are given out again.
+// run works until ctx ends and then drains. What a predecessor's shell attempts left running is killed first: once this
+// worker is registered their runs are given out again.
 func (l *localWorker) run(ctx context.Context) {
 	log := l.n.cfg.Logger
 	switch err := executor.ClearLeftovers(ctx, l.n.dir.File(datadir.ProcsDir), log); {

@@ -17,8 +17,9 @@ const (
 	newsTimeout = time.Second
 )
 
-// yield hands the leadership to another voter before this node stops, so that its absence need not be noticed first. Its epoch has
-// ended. The voter is one whose clock and disk are known to be fit, if there is one; otherwise raft picks the one with the most of the log.
+// yield hands the leadership to another voter before this node stops, so that its absence need not be noticed first.
+// Its epoch has ended. The voter is one whose clock and disk are known to be fit, if there is one; otherwise raft picks
+// the one with the most of the log.
 func (n *Node) yield() {
 	r := n.group.raft
 	if r.State() != raft.Leader || n.alone() {

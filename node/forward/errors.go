@@ -31,11 +31,12 @@ func errNotLeader(l Leader) error {
 var errReplaced = job.Errorf(job.CodeNotLeader, "talk to the new leader", "another node leads by now")
 
 func errStopping() error {
-	return job.Errorf(job.CodeNotReady, "use another node, or wait until this one is back", "this node is stopping; nothing was changed")
+	return job.Errorf(job.CodeNotReady, "use another node, or wait until this one is back",
+		"this node is stopping; nothing was changed")
 }
 
-// Leading is this node's current leadership. It does not wait for one: a request comes here when there is one, and is sent on if there
-// is none any more.
+// Leading is this node's current leadership. It does not wait for one: a request comes here when there is one, and is
+// sent on if there is none any more.
 func (t *Tracker) Leading() (*Epoch, error) {
 	l := t.Leader()
 	switch {
@@ -68,5 +69,6 @@ func Explain(err error) error {
 	case errors.Is(err, scheduler.ErrNotApplied):
 		return job.Errorf(job.CodeNoLeader, "try again", "this node lost its leadership; nothing was changed")
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "it may or may not have been done: %v", err)
+	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
+		"it may or may not have been done: %v", err)
 }

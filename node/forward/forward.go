@@ -28,7 +28,8 @@ const (
 
 const (
 	apiPrefix = "/api/v1/"
-	// maxBuffered is what is kept of a body, and of an answer, so that a request can be repeated. The API reads no more of a body.
+	// maxBuffered is what is kept of a body, and of an answer, so that a request can be repeated. The API reads no more
+	// of a body.
 	maxBuffered = 1 << 20
 	// answerTimeout is how long a leader may take to begin its answer to anything but a stream.
 	answerTimeout = 15 * time.Second
@@ -93,7 +94,8 @@ func kindOf(r *http.Request) kind {
 	path, ok := strings.CutPrefix(r.URL.Path, apiPrefix)
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case !ok, path == "openapi.json", path == "node", path == "backup", strings.HasPrefix(path, "workers:"), r.Method == http.MethodOptions:
+	case !ok, path == "openapi.json", path == "node", path == "backup", strings.HasPrefix(path, "workers:"),
+		r.Method == http.MethodOptions:
 		return answerHere
 	case reads && isTrue(r.URL.Query().Get("stale")):
 		return answerStale
@@ -133,8 +135,8 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forwarded answers what another node sent here because it takes this one for the leader. If it is wrong, it is told: sending the
-// request on could go round in circles while news of an election travels.
+// forwarded answers what another node sent here because it takes this one for the leader. If it is wrong, it is told:
+// sending the request on could go round in circles while news of an election travels.
 func (f *Forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
 	l, _ := f.t.Wait(r.Context(), Deadline(), func(l Leader) bool { return l.Known() || !f.t.leadsSoon() })
 	switch {
@@ -144,7 +146,8 @@ func (f *Forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, errNotLeader(l))
 		return
 	default:
-		api.WriteError(w, job.Errorf(job.CodeNotLeader, "ask another node", "this node does not lead, and knows no leader"))
+		api.WriteError(w, job.Errorf(job.CodeNotLeader, "ask another node",
+			"this node does not lead, and knows no leader"))
 		return
 	}
 	if key := r.Header.Get(HeaderKey); key != "" {
@@ -153,8 +156,8 @@ func (f *Forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
 	f.o.Local.ServeHTTP(w, r)
 }
 
-// outgoing is a request as it is sent to the leader, under the leader's own name: this node's name and the origin of the request were
-// looked at here, and mean nothing there.
+// outgoing is a request as it is sent to the leader, under the leader's own name: this node's name and the origin of
+// the request were looked at here, and mean nothing there.
 func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *http.Request {
 	out := r.Clone(ctx)
 	out.RequestURI = ""
@@ -171,7 +174,8 @@ func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *ht
 }
 
 // hops are the headers that are about one connection only.
-var hops = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
+var hops = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
 
 func dropOrigin(h http.Header) {
 	h.Del("Origin")
@@ -195,8 +199,8 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// stream carries a request through that is too large to keep, or whose answer is. It is not repeated: who reads a stream goes on where
-// it ended, and the lines of a bulk create are safe to send again.
+// stream carries a request through that is too large to keep, or whose answer is. It is not repeated: who reads a
+// stream goes on where it ended, and the lines of a bulk create are safe to send again.
 func (f *Forwarder) stream(w http.ResponseWriter, r *http.Request) {
 	switch l, ok := f.t.NewAttempts().Leader(r.Context()); {
 	case !ok:
@@ -215,14 +219,16 @@ func (f *Forwarder) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errLostStream answers a stream whose leader was none any more before it had answered anything. To a client that asked any node for it,
-// "not the leader" would be about a node that it knows nothing of.
-var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment", "the leadership changed before anything of this was answered")
+// errLostStream answers a stream whose leader was none any more before it had answered anything. To a client that asked
+// any node for it, "not the leader" would be about a node that it knows nothing of.
+var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment",
+	"the leadership changed before anything of this was answered")
 
 func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
 	ctx, cancel := f.t.Replaced(r.Context(), l)
 	defer cancel()
-	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the body.
+	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the
+	// body.
 	_ = http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // unsupported is fine: HTTP/2 always is
 	rp := &httputil.ReverseProxy{
 		Transport: f.long, FlushInterval: -1,
@@ -246,11 +252,13 @@ func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
 				return
 			}
 			if neverConnected(err) || r.Method == http.MethodGet {
-				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr))
+				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment",
+					"the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr))
 				return
 			}
 			w.Header().Set("Connection", "close")
-			api.WriteError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again", "the leader was lost while this was on its way: it may or may not have been done"))
+			api.WriteError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again",
+				"the leader was lost while this was on its way: it may or may not have been done"))
 		},
 		ErrorLog: f.o.ErrorLog,
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// carry has a request answered by the node that leads, and repeats it while leaders come and go. Everything may be repeated: a read
-// changes nothing, and what changes something has a key under which it is done once. Only a poll may not: runs that were claimed for
-// the first one would have no worker until their lease ends.
+// carry has a request answered by the node that leads, and repeats it while leaders come and go. Everything may be
+// repeated: a read changes nothing, and what changes something has a key under which it is done once. Only a poll may
+// not: runs that were claimed for the first one would have no worker until their lease ends.
 func (f *Forwarder) carry(w http.ResponseWriter, r *http.Request, poll bool) {
 	c := &request{f: f, w: w, r: r, poll: poll}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -112,8 +112,8 @@ func (c *request) fail() {
 	}
 }
 
-// again says whether an answer means that the request should be tried on. The codes are those of a node that lost its leadership;
-// only the last leaves open whether something was done.
+// again says whether an answer means that the request should be tried on. The codes are those of a node that lost its
+// leadership; only the last leaves open whether something was done.
 func (c *request) again(problem []byte) bool {
 	var p client.Problem
 	if json.Unmarshal(problem, &p) != nil {
@@ -179,8 +179,8 @@ func (c *request) there(l Leader) bool {
 	out := c.f.outgoing(ctx, c.r, l)
 	out.Body, out.ContentLength = http.NoBody, 0
 	if c.key != "" {
-		// net/http must not repeat it by itself: it would not say that it is a repetition, and if it then finds no node, its error is that of
-		// the second try, as if nothing had been sent.
+		// net/http must not repeat it by itself: it would not say that it is a repetition, and if it then finds no
+		// node, its error is that of the second try, as if nothing had been sent.
 		body := c.body
 		if len(body) == 0 {
 			body = nil
@@ -224,7 +224,8 @@ func (c *request) there(l Leader) bool {
 func (c *request) broken(l Leader, err error) {
 	dialing := neverConnected(err)
 	c.sent = c.sent || c.key != "" && !dialing
-	c.err = job.Errorf(job.CodeNoLeader, "try again in a moment", "the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr)
+	c.err = job.Errorf(job.CodeNoLeader, "try again in a moment",
+		"the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr)
 	if !errors.Is(err, context.Canceled) {
 		c.f.o.Logger.Debug("forwarding failed", "leader", l.ID, "address", l.Addr, "error", err)
 	}

@@ -39,7 +39,8 @@ func (r fixedRaft) DeregisterObserver(*raft.Observer) {}
 func newForwarder(t *testing.T, leader fixedRaft, local http.Handler) *Forwarder {
 	tr := NewTracker(TrackerOptions{Self: "n1"})
 	tr.Watch(leader)
-	f := New(Options{Self: "n1", Tracker: tr, Local: local, Logger: slog.New(slog.DiscardHandler), ErrorLog: log.New(io.Discard, "", 0),
+	f := New(Options{Self: "n1", Tracker: tr, Local: local, Logger: slog.New(slog.DiscardHandler),
+		ErrorLog: log.New(io.Discard, "", 0),
 		Dial: func(timeout, keepAlive time.Duration) func(context.Context, string, string) (net.Conn, error) {
 			return (&net.Dialer{Timeout: timeout, KeepAlive: keepAlive}).DialContext
 		}})
@@ -47,10 +48,12 @@ func newForwarder(t *testing.T, leader fixedRaft, local http.Handler) *Forwarder
 	return f
 }
 
-// A leader does what it is asked, and dies before it answers, over a connection that was used before. net/http asks again by itself if the
-// request has a key and no body, and finds no node. That is no reason to say that nothing was changed.
+// A leader does what it is asked, and dies before it answers, over a connection that was used before. net/http asks
+// again by itself if the request has a key and no body, and finds no node. That is no reason to say that nothing was
+// changed.
 func TestLeaderDiesAfterTheDeed(t *testing.T) {
-	for name, headers := range map[string]map[string]string{"the client's key": {"Idempotency-Key": "mine"}, "none": nil} {
+	for name, headers := range map[string]map[string]string{"the client's key": {"Idempotency-Key": "mine"},
+		"none": nil} {
 		t.Run(name, func(t *testing.T) {
 			var asked atomic.Int32
 			var leader *httptest.Server
@@ -65,7 +68,8 @@ func TestLeaderDiesAfterTheDeed(t *testing.T) {
 			f := newForwarder(t, fixedRaft{"n2", leader.Listener.Addr().String()}, nil)
 			l := f.t.Leader()
 
-			read := &request{f: f, w: httptest.NewRecorder(), r: httptest.NewRequest(http.MethodGet, "/api/v1/jobs/a", nil)}
+			read := &request{f: f, w: httptest.NewRecorder(),
+				r: httptest.NewRequest(http.MethodGet, "/api/v1/jobs/a", nil)}
 			if !read.there(l) {
 				t.Fatal("the leader did not answer a read")
 			}
@@ -85,12 +89,14 @@ func TestLeaderDiesAfterTheDeed(t *testing.T) {
 	}
 }
 
-// A stream whose leader is none any more before it has answered: who asked any node for it hears that no node leads, and not which does not.
+// A stream whose leader is none any more before it has answered: who asked any node for it hears that no node leads,
+// and not which does not.
 func TestStreamLosesItsLeaderEarly(t *testing.T) {
 	const line = `{"name":"l1","type":"queue","schedule":"@manual","payload":{"queue":"q"}}` + "\n"
 	check := func(what string, w *httptest.ResponseRecorder) {
 		t.Helper()
-		if p := w.Body.String(); w.Code != 503 || !strings.Contains(p, string(job.CodeNoLeader)) || w.Header().Get(client.LeaderHeader) != "" ||
+		if p := w.Body.String(); w.Code != 503 || !strings.Contains(p, string(job.CodeNoLeader)) ||
+			w.Header().Get(client.LeaderHeader) != "" ||
 			!strings.Contains(p, "the leadership changed") {
 			t.Errorf("%s: %d %v %s", what, w.Code, w.Header(), p)
 		}

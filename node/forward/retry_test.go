@@ -19,7 +19,8 @@ func TestWaitForALeader(t *testing.T) {
 		tr := NewTracker(TrackerOptions{Self: "n1"})
 		tr.Watch(fixedRaft{})
 		began := time.Now()
-		if _, ok := tr.Wait(t.Context(), began.Add(3*time.Second), Leader.Known); ok || time.Since(began) != 3*time.Second {
+		if _, ok := tr.Wait(t.Context(), began.Add(3*time.Second), Leader.Known); ok ||
+			time.Since(began) != 3*time.Second {
 			t.Errorf("a leader after %s", time.Since(began))
 		}
 		time.AfterFunc(time.Second, func() { tr.SetEpoch(&Epoch{Term: 7}) })
@@ -44,12 +45,13 @@ func TestWaitForALeader(t *testing.T) {
 	})
 }
 
-// A request is repeated while leaders come and go, under one key, and says that it is a repetition once it may have been done. An answer
-// that is none of a lost leadership ends it, and so does the end of its time.
+// A request is repeated while leaders come and go, under one key, and says that it is a repetition once it may have
+// been done. An answer that is none of a lost leadership ends it, and so does the end of its time.
 func TestRepeatsUntilALeaderAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{
-			job.Errorf(job.CodeNoLeader, "", "lost"), job.Errorf(job.CodeNotLeader, "", "another"), job.Errorf(job.CodeOutcomeUnknown, "", "perhaps"), nil,
+			job.Errorf(job.CodeNoLeader, "", "lost"), job.Errorf(job.CodeNotLeader, "",
+				"another"), job.Errorf(job.CodeOutcomeUnknown, "", "perhaps"), nil,
 		}
 		asked := 0
 		f := newForwarder(t, fixedRaft{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +76,8 @@ func TestRepeatsUntilALeaderAnswers(t *testing.T) {
 		}
 		answers = []error{job.Errorf(job.CodeOutcomeUnknown, "", "perhaps")}
 		began := time.Now()
-		if w := send(); w.Code != 503 || asked < 20 || asked > maxTries || !strings.Contains(w.Body.String(), string(job.CodeOutcomeUnknown)) {
+		if w := send(); w.Code != 503 || asked < 20 || asked > maxTries ||
+			!strings.Contains(w.Body.String(), string(job.CodeOutcomeUnknown)) {
 			t.Errorf("%d after %d attempts: %s", w.Code, asked, w.Body)
 		}
 		if d := time.Since(began); d > LeaderWait {

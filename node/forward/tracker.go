@@ -68,7 +68,8 @@ type TrackerOptions struct {
 	Interval time.Duration
 }
 
-// Tracker follows who leads. It is level-triggered: raft's observer says "look", and what counts is what raft says then.
+// Tracker follows who leads. It is level-triggered: raft's observer says "look", and what counts is what raft says
+// then.
 type Tracker struct {
 	o    TrackerOptions
 	raft Raft
@@ -90,13 +91,15 @@ func NewTracker(o TrackerOptions) *Tracker {
 	if o.Interval == 0 {
 		o.Interval = time.Second
 	}
-	return &Tracker{o: o, look: make(chan raft.Observation, 1), leaving: make(chan struct{}), changed: make(chan struct{}), since: time.Now()}
+	return &Tracker{o: o, look: make(chan raft.Observation, 1), leaving: make(chan struct{}),
+		changed: make(chan struct{}), since: time.Now()}
 }
 
 // Watch begins to follow what raft says.
 func (t *Tracker) Watch(r Raft) {
 	t.raft = r
-	// It does not block: an observation that finds the channel full is about a change that the one in it will show as well.
+	// It does not block: an observation that finds the channel full is about a change that the one in it will show as
+	// well.
 	t.obs = raft.NewObserver(t.look, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
 		return ok
@@ -176,12 +179,12 @@ func (t *Tracker) Addr() string {
 // LeaderWait is how long a request waits for an election to end.
 const LeaderWait = 5 * time.Second
 
-// Deadline is until when a request that comes now waits for a leader, and is tried: spread, so that those that waited do not come back
-// together.
+// Deadline is until when a request that comes now waits for a leader, and is tried: spread, so that those that waited
+// do not come back together.
 func Deadline() time.Time { return time.Now().Add(LeaderWait*3/4 + rand.N(LeaderWait/4)) }
 
-// Wait waits until the leader is as the caller wants it. It says false when that did not come about until the time given (zero: no
-// limit), the end of ctx, or Leave.
+// Wait waits until the leader is as the caller wants it. It says false when that did not come about until the time
+// given (zero: no limit), the end of ctx, or Leave.
 func (t *Tracker) Wait(ctx context.Context, until time.Time, want func(Leader) bool) (Leader, bool) {
 	var late <-chan time.Time
 	for {
@@ -207,8 +210,9 @@ func (t *Tracker) Wait(ctx context.Context, until time.Time, want func(Leader) b
 	}
 }
 
-// Replaced ends a context when another node than l is known to lead. A leader that hangs does not answer and does not close its
-// connections; that others elected a new one is how this is noticed. A leader that is merely not known for a moment is waited for.
+// Replaced ends a context when another node than l is known to lead. A leader that hangs does not answer and does not
+// close its connections; that others elected a new one is how this is noticed. A leader that is merely not known for a
+// moment is waited for.
 func (t *Tracker) Replaced(ctx context.Context, l Leader) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -227,8 +231,8 @@ func (t *Tracker) Replaced(ctx context.Context, l Leader) (context.Context, cont
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// leadsSoon says that raft made this node the leader, and that its epoch is about to begin. A node that has put down its leadership
-// to stop is still raft's leader for a moment.
+// leadsSoon says that raft made this node the leader, and that its epoch is about to begin. A node that has put down
+// its leadership to stop is still raft's leader for a moment.
 func (t *Tracker) leadsSoon() bool { return t.raft.State() == raft.Leader && !t.yielded.Load() }
 
 // Yield says that this node puts its leadership down, to stop.
@@ -249,8 +253,9 @@ func (t *Tracker) left() bool {
 	}
 }
 
-// StaleFor is how long ago this node's state was that of the leader, as far as it knows; began is when the node started. A follower
-// hears of a commit with the next entries or when the leader has been idle for a while, and may hold it back for a moment.
+// StaleFor is how long ago this node's state was that of the leader, as far as it knows; began is when the node
+// started. A follower hears of a commit with the next entries or when the leader has been idle for a while, and may
+// hold it back for a moment.
 func (t *Tracker) StaleFor(began time.Time) time.Duration {
 	if t.Epoch() != nil {
 		return 0

@@ -30,8 +30,9 @@ type WorkerOptions struct {
 	Leader   []client.LeaderOption
 }
 
-// WorkerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another does. When the
-// leader changes, calls to the old one end with CodeNotLeader, and the worker registers with the new one.
+// WorkerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another
+// does. When the leader changes, calls to the old one end with CodeNotLeader, and the worker registers with the new
+// one.
 type WorkerRoute struct {
 	o WorkerOptions
 	t *Tracker
@@ -41,7 +42,8 @@ type WorkerRoute struct {
 	far   *client.Leader // at one of addrs
 }
 
-// RegisterPause is how long a registration waits before it tries again. The worker's own pauses grow, and would let a new leader wait.
+// RegisterPause is how long a registration waits before it tries again. The worker's own pauses grow, and would let a
+// new leader wait.
 const RegisterPause = 25 * time.Millisecond
 
 // NewWorkerRoute makes a route.
@@ -65,8 +67,9 @@ func (r *WorkerRoute) remote(addrs ...string) *client.Leader {
 	return r.far
 }
 
-// around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut off and HTTP is not:
-// the others have a leader then, they say who, and this node's slots need not stand idle. Raft gets a moment to name one first.
+// around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut
+// off and HTTP is not: the others have a leader then, they say who, and this node's slots need not stand idle. Raft
+// gets a moment to name one first.
 func (r *WorkerRoute) around(l Leader) []string {
 	if l.ID != "" || time.Since(l.Since) < newsWait || r.o.Stopping() && !r.out() {
 		return nil
@@ -74,8 +77,9 @@ func (r *WorkerRoute) around(l Leader) []string {
 	return r.o.Member.Others()
 }
 
-// out says that this node was removed from the cluster. It gets no more work then, but what its worker has in hand is finished, and the
-// leader hears of it: otherwise a run that did its work would be done again elsewhere, or be recorded as lost. Raft no longer says who leads.
+// out says that this node was removed from the cluster. It gets no more work then, but what its worker has in hand is
+// finished, and the leader hears of it: otherwise a run that did its work would be done again elsewhere, or be recorded
+// as lost. Raft no longer says who leads.
 func (r *WorkerRoute) out() bool { return r.t.Epoch() == nil && r.o.Member.Removed() }
 
 // Close gives up connections.
@@ -87,8 +91,8 @@ func (r *WorkerRoute) Close() {
 	}
 }
 
-// Register waits for a leader, as long as it may: an election or a takeover is over in a moment, and until then this node's
-// slots stand idle.
+// Register waits for a leader, as long as it may: an election or a takeover is over in a moment, and until then this
+// node's slots stand idle.
 func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session, error) {
 	for {
 		var s job.Session
@@ -99,8 +103,9 @@ func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session
 			if out {
 				q.Slots, q.Prefetch = len(q.Held), 0
 			}
-			s, err = route(ctx, r, q, func(s *scheduler.Scheduler, ctx context.Context, q job.Register) (job.Session, error) {
-				q.Sole = r.o.Member.Alone()
+			s, err = route(ctx, r, q, func(s *scheduler.Scheduler, ctx context.Context, q job.Register) (job.Session,
+				error) {
+				q.Sole, q.Node = r.o.Member.Alone(), r.o.Member.Ref() // as this leadership has it
 				return s.Register(ctx, q)
 			}, (*client.Leader).Register)
 		}
@@ -154,7 +159,8 @@ func (r *WorkerRoute) Output(ctx context.Context, q job.Output) (job.OutputReply
 }
 
 // route makes a call where the leader is.
-func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q, near func(*scheduler.Scheduler, context.Context, Q) (A, error),
+func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
+	near func(*scheduler.Scheduler, context.Context, Q) (A, error),
 	far func(*client.Leader, context.Context, Q) (A, error)) (A, error) {
 	var none A
 	l := r.t.Leader()
@@ -175,7 +181,8 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q, near func(*schedu
 	case errors.Is(context.Cause(call), errReplaced):
 		return none, errReplaced
 	case l.Elsewhere() && (code == job.CodeUnavailable || code == job.CodeOutcomeUnknown):
-		// If it died, the others notice in a moment, and the worker should be there when its successor is. Its own pauses grow.
+		// If it died, the others notice in a moment, and the worker should be there when its successor is. Its own
+		// pauses grow.
 		if r.replaced(ctx, l) {
 			return none, errReplaced
 		}

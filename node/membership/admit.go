@@ -12,12 +12,13 @@ import (
 	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
-// Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server without a row could
-// not be told from a stranger.
+// Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server
+// without a row could not be told from a stranger.
 func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinReply, error) {
 	var none client.JoinReply
 	if rq.InstanceID == m.o.Instance && !rq.Member {
-		return none, job.Errorf(job.CodeState, "give --join the address of another node", "this is node %s itself", m.id())
+		return none, job.Errorf(job.CodeState, "give --join the address of another node", "this is node %s itself",
+			m.id())
 	}
 	e, err := m.o.Tracker.Leading()
 	if err != nil {
@@ -39,7 +40,8 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 		if err := e.Proposer.VerifyLeader(ctx); err != nil {
 			return none, forward.ErrNoLeader()
 		}
-		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join", "node %s with this data directory is not a member of the cluster", rq.NodeID)
+		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join",
+			"node %s with this data directory is not a member of the cluster", rq.NodeID)
 	case known && !old.Removed && old.Instance != rq.InstanceID && !m.o.Trusting:
 		// Raft would give the new directory the old one's vote.
 		return none, m.duplicate(ctx, rq, old.Address)
@@ -49,8 +51,10 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 		row.Standby = old.Standby
 		if old.Address != row.Address && rq.NodeID != m.id() {
 			// It moved, or it was copied. One of the two lives where the row says.
-			if info, err := m.probePatiently(ctx, old.Address); err == nil && info.NodeID == rq.NodeID && info.InstanceID == rq.InstanceID {
-				return none, job.Errorf(job.CodeState, "stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
+			if info, err := m.probePatiently(ctx, old.Address); err == nil && info.NodeID == rq.NodeID &&
+				info.InstanceID == rq.InstanceID {
+				return none, job.Errorf(job.CodeState,
+					"stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
 					"node %s is running at %s and now speaks from %s: its data directory was copied", rq.NodeID, old.Address, rq.Address)
 			}
 		}
@@ -94,10 +98,12 @@ func (m *Members) duplicate(ctx context.Context, rq client.JoinRequest, addr str
 	state := "does not answer"
 	if addr == rq.Address {
 		state = "was" // who answers there now is the one that asks
-	} else if info, err := m.Probe(ctx, addr); err == nil && info.NodeID == rq.NodeID && info.InstanceID != rq.InstanceID {
+	} else if info, err := m.Probe(ctx, addr); err == nil && info.NodeID == rq.NodeID &&
+		info.InstanceID != rq.InstanceID {
 		state = "is running"
 	}
-	return job.Errorf(job.CodeState, remedy, "the cluster has a node %s with another data directory; it %s at %s", rq.NodeID, state, addr)
+	return job.Errorf(job.CodeState, remedy, "the cluster has a node %s with another data directory; it %s at %s",
+		rq.NodeID, state, addr)
 }
 
 // admissible checks what does not depend on the other members.
@@ -115,11 +121,14 @@ func (m *Members) admissible(rq client.JoinRequest) error {
 	}
 	switch {
 	case rq.ClusterID != "" && rq.ClusterID != id:
-		return job.Errorf(job.CodeState, "name a node of the right cluster, or empty the data directory", "this is cluster %s, and the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
+		return job.Errorf(job.CodeState, "name a node of the right cluster, or empty the data directory",
+			"this is cluster %s, and the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
 	case rq.ClusterID != "" && rq.Epoch != epoch:
-		return job.Errorf(job.CodeState, "empty the data directory and join again", "the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d", epoch, rq.NodeID, rq.Epoch)
+		return job.Errorf(job.CodeState, "empty the data directory and join again",
+			"the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d", epoch, rq.NodeID, rq.Epoch)
 	case rq.Level < level:
-		return job.Errorf(job.CodeState, "start it with the carillon that the others run", "the cluster is at feature level %d and node %s (version %s) supports levels up to %d", level, rq.NodeID, rq.Version, rq.Level)
+		return job.Errorf(job.CodeState, "start it with the carillon that the others run",
+			"the cluster is at feature level %d and node %s (version %s) supports levels up to %d", level, rq.NodeID, rq.Version, rq.Level)
 	}
 	return nil
 }
@@ -128,10 +137,12 @@ func (m *Members) admissible(rq client.JoinRequest) error {
 func (m *Members) reachable(ctx context.Context, rq client.JoinRequest) error {
 	info, err := m.Probe(ctx, rq.Address)
 	if err != nil {
-		return job.Errorf(job.CodeUnavailable, "check --advertise and the firewall", "node %s (the leader) cannot reach node %s at %s: %v", m.id(), rq.NodeID, rq.Address, err)
+		return job.Errorf(job.CodeUnavailable, "check --advertise and the firewall",
+			"node %s (the leader) cannot reach node %s at %s: %v", m.id(), rq.NodeID, rq.Address, err)
 	}
 	if info.NodeID != rq.NodeID || info.InstanceID != rq.InstanceID {
-		return job.Errorf(job.CodeState, "set --advertise to an address that leads to this node and no other", "at %s the leader finds node %s and not node %s", rq.Address, info.NodeID, rq.NodeID)
+		return job.Errorf(job.CodeState, "set --advertise to an address that leads to this node and no other",
+			"at %s the leader finds node %s and not node %s", rq.Address, info.NodeID, rq.NodeID)
 	}
 	return nil
 }

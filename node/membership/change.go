@@ -21,15 +21,18 @@ import (
 // This file is how the leader changes who the members are. How it looks after them is in settle.go.
 
 func (m *Members) rowOf(rq client.JoinRequest) store.Node {
-	return store.Node{ID: rq.NodeID, Instance: rq.InstanceID, Address: rq.Address, Version: rq.Version, Level: rq.Level, Slots: rq.Slots, Tags: rq.Tags}
+	return store.Node{ID: rq.NodeID, Instance: rq.InstanceID, Address: rq.Address, Version: rq.Version, Level: rq.Level,
+		Slots: rq.Slots, Tags: rq.Tags}
 }
 
 // differs says whether a row is not what a node says of itself.
 func differs(have, want store.Node) bool {
-	return have.Instance != want.Instance || have.Address != want.Address || have.Version != want.Version || have.Level != want.Level || have.Slots != want.Slots || !maps.Equal(have.Tags, want.Tags)
+	return have.Instance != want.Instance || have.Address != want.Address || have.Version != want.Version ||
+		have.Level != want.Level || have.Slots != want.Slots || !maps.Equal(have.Tags, want.Tags)
 }
 
-// head is the stamp of a command about members. It is the scheduler's if that trusts its clock; otherwise it does not move the mark.
+// head is the stamp of a command about members. It is the scheduler's if that trusts its clock; otherwise it does not
+// move the mark.
 func (m *Members) head(e *forward.Epoch) fsm.Head {
 	now, err := e.Scheduler.Stamp()
 	if err != nil {
@@ -57,7 +60,8 @@ func (m *Members) propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.O
 		}
 		return a.reply.Items[0], nil
 	case <-ctx.Done():
-		return fsm.Outcome{}, job.Errorf(job.CodeOutcomeUnknown, "repeat it", "it may or may not have been done: %v", ctx.Err())
+		return fsm.Outcome{}, job.Errorf(job.CodeOutcomeUnknown, "repeat it", "it may or may not have been done: %v",
+			ctx.Err())
 	}
 }
 
@@ -75,17 +79,19 @@ func (m *Members) putRow(ctx context.Context, e *forward.Epoch, row store.Node) 
 	return job.Errorf(job.CodeUnavailable, "try again", "the state moved; nothing was changed (%d)", o.Code)
 }
 
-// reconfigure changes raft's configuration. Raft could be told which one was looked at, but does not tell its index; so this relies on
-// the lock, and on settle for what another leader did in between.
+// reconfigure changes raft's configuration. Raft could be told which one was looked at, but does not tell its index; so
+// this relies on the lock, and on settle for what another leader did in between.
 func (m *Members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Future) error {
 	err := m.await(ctx, func(r *raft.Raft) error { return do(r).Error() })
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrRaftShutdown):
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrRaftShutdown):
 		return forward.ErrNoLeader()
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, "look at the members, and repeat it if it was not done", "the membership may or may not have changed: %v", err)
+	return job.Errorf(job.CodeOutcomeUnknown, "look at the members, and repeat it if it was not done",
+		"the membership may or may not have changed: %v", err)
 }
 
 // await asks raft for something that cannot be given up, and waits for the answer for as long as ctx allows.
@@ -135,7 +141,8 @@ func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 	})
 }
 
-// subject is a member that something is done to, as everything is at that moment: what the others are doing was just asked.
+// subject is a member that something is done to, as everything is at that moment: what the others are doing was just
+// asked.
 type subject struct {
 	e       *forward.Epoch
 	server  raft.Server
@@ -263,13 +270,15 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 	}
 	defer m.unlock()
 	if len(m.Configured()) < 2 {
-		return job.Errorf(job.CodeState, "let another node join first", "there is no other node to hand the leadership to")
+		return job.Errorf(job.CodeState, "let another node join first",
+			"there is no other node to hand the leadership to")
 	}
 	m.probeAll(ctx, e)
 	to := m.successor()
 	if to == "" && !force {
 		_, rest := m.heir(UnfitClock, true)
-		return job.Errorf(job.CodeState, "set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)", "the leadership stays here: %s",
+		return job.Errorf(job.CodeState,
+			"set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)", "the leadership stays here: %s",
 			cmp.Or(rest, "no other node votes"))
 	}
 	m.Seal(ctx, e)
@@ -279,7 +288,8 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 // transferTries is how often a transfer is tried: raft gives each no longer than an election timeout.
 const transferTries = 5
 
-// transfer hands the leadership on and waits until another node has it. Without an id raft chooses the one with the most of the log.
+// transfer hands the leadership on and waits until another node has it. Without an id raft chooses the one with the
+// most of the log.
 func (m *Members) transfer(ctx context.Context, id string, tries int) error {
 	var err error
 	for range tries {

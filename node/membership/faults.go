@@ -35,8 +35,8 @@ func (f Faults) SetPassedOn(before time.Duration) {
 	f.m.handover.passedOn = time.Now().Add(before - passOnEvery)
 }
 
-// Stall keeps the membership from changing until the function it returns is called. That hands the leadership over as it was planned
-// before, if it still should be.
+// Stall keeps the membership from changing until the function it returns is called. That hands the leadership over as
+// it was planned before, if it still should be.
 func (f Faults) Stall(ctx context.Context) (resume func(e *forward.Epoch, heir, why string), err error) {
 	if err := f.m.lock(ctx); err != nil {
 		return nil, err

@@ -18,17 +18,19 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not stamp, or its disk
-// is almost full, so it may not create. Raft elects a node that has the log, and asks for neither.
+// A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not
+// stamp, or its disk is almost full, so it may not create. Raft elects a node that has the log, and asks for neither.
 
 const (
-	// FitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well inside of what makes
-	// a leader hold, so that an error of the measurement does not send the leadership round.
+	// FitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well
+	// inside of what makes a leader hold, so that an error of the measurement does not send the leadership round.
 	FitSkew = scheduler.MaxSkew / 2
-	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different things (a link that
-	// is slow one way, two disks near their limits) it would go round between them and nothing would be done at all.
+	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different
+	// things (a link that is slow one way, two disks near their limits) it would go round between them and nothing
+	// would be done at all.
 	passOnEvery = 10 * time.Minute
-	// keepsJumping is how long a clock may go on jumping before its distance is no longer asked for: it is right every now and then.
+	// keepsJumping is how long a clock may go on jumping before its distance is no longer asked for: it is right every
+	// now and then.
 	keepsJumping = 30 * time.Second
 	// A transfer that failed is tried again after a growing pause: raft takes no proposals during one.
 	handoverPause    = 2 * time.Second
@@ -61,7 +63,8 @@ func (m *Members) HandoverState() string {
 	return m.handover.state
 }
 
-// unfit says why another node should lead, "" if none should; flaps says that this node's clock cannot even be measured.
+// unfit says why another node should lead, "" if none should; flaps says that this node's clock cannot even be
+// measured.
 func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
 	d, known := m.Skew()
 	c := e.Scheduler.Clock()
@@ -99,8 +102,8 @@ func (m *Members) plan(e *forward.Epoch) (heir, why, kept string) {
 	return heir, why, ""
 }
 
-// review is called after every look at the members. It returns who is to lead instead of this node, and why, once two looks in a row
-// agreed; again asks for the second one soon.
+// review is called after every look at the members. It returns who is to lead instead of this node, and why, once two
+// looks in a row agreed; again asks for the second one soon.
 func (m *Members) review(e *forward.Epoch) (heir, why string, again bool) {
 	heir, why, kept := m.plan(e)
 	if heir == "" {
@@ -160,7 +163,8 @@ func (m *Members) candidates() (out []candidate, rest []string) {
 			rest = append(rest, "the clock of "+id+" is not known")
 		default:
 			at, tried := m.handover.failed[id]
-			out = append(out, candidate{id: id, off: d, applied: p.seen.Applied, disk: p.seen.Disk, failed: tried && time.Since(at) < handoverPauseMax})
+			out = append(out, candidate{id: id, off: d, applied: p.seen.Applied, disk: p.seen.Disk, failed: tried &&
+				time.Since(at) < handoverPauseMax})
 		}
 	}
 	return out, rest
@@ -208,15 +212,16 @@ func (m *Members) heir(why string, flaps bool) (id, none string) {
 	return "", "no other node can take over: " + strings.Join(rest, ", ")
 }
 
-// sift takes the candidates that may lead instead of a node that is unfit, and says why the others may not. own is how far its own clock
-// is from the majority's.
+// sift takes the candidates that may lead instead of a node that is unfit, and says why the others may not. own is how
+// far its own clock is from the majority's.
 func sift(list []candidate, why string, own time.Duration, flaps bool) (fit []candidate, rest []string) {
 	for _, c := range list {
 		switch {
 		case mutant.On(mutant.WrongHeir) && why == UnfitClock:
 			fit = append(fit, c)
 		case c.off.Abs() > FitSkew:
-			rest = append(rest, fmt.Sprintf("the clock of %s differs by %s from the majority's", c.id, c.off.Round(100*time.Millisecond)))
+			rest = append(rest, fmt.Sprintf("the clock of %s differs by %s from the majority's", c.id,
+				c.off.Round(100*time.Millisecond)))
 		case why == UnfitClock && !flaps && c.off.Abs() >= own.Abs():
 			rest = append(rest, "the clock of "+c.id+" is no nearer to the majority's")
 		case why == UnfitDisk && !roomy(c.disk):
@@ -228,7 +233,8 @@ func sift(list []candidate, why string, own time.Duration, flaps bool) (fit []ca
 	return fit, rest
 }
 
-// byFitness orders by who should lead: one that did not fail to take over lately, has room, has the most of the log, and the best clock.
+// byFitness orders by who should lead: one that did not fail to take over lately, has room, has the most of the log,
+// and the best clock.
 func byFitness(a, b candidate) int {
 	if mutant.On(mutant.WrongHeir) {
 		return -cmp.Compare(a.off.Abs(), b.off.Abs())
@@ -239,7 +245,8 @@ func byFitness(a, b candidate) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(rank(a.failed), rank(b.failed)), cmp.Compare(rank(a.disk.Low), rank(b.disk.Low)), -cmp.Compare(a.applied, b.applied),
+	return cmp.Or(cmp.Compare(rank(a.failed), rank(b.failed)), cmp.Compare(rank(a.disk.Low), rank(b.disk.Low)),
+		-cmp.Compare(a.applied, b.applied),
 		cmp.Compare(a.off.Abs(), b.off.Abs()), cmp.Compare(a.id, b.id))
 }
 
@@ -249,7 +256,8 @@ func (m *Members) Heir(e *forward.Epoch) string {
 	return heir
 }
 
-// roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a moment.
+// roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a
+// moment.
 func roomy(d client.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
 
 // Successor is the voter that should lead after a planned transfer to no node in particular.
@@ -271,10 +279,12 @@ func (m *Members) CheckClock(id string) error {
 	defer m.mu.Unlock()
 	switch d, known := m.distance(id); {
 	case !known:
-		return job.Errorf(job.CodeState, "bring the other nodes back first, or repeat it with --force (\"force\": true)",
+		return job.Errorf(job.CodeState,
+			"bring the other nodes back first, or repeat it with --force (\"force\": true)",
 			"how far the clock of node %s is from the majority's is not known; a leader with a wrong clock holds", id)
 	case d.Abs() > FitSkew:
-		return job.Errorf(job.CodeState, "set its clock right, choose another node, or repeat it with --force (\"force\": true)",
+		return job.Errorf(job.CodeState,
+			"set its clock right, choose another node, or repeat it with --force (\"force\": true)",
 			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: beyond %s a leader holds, and nothing would run",
 			id, d.Round(time.Millisecond), FitSkew, scheduler.MaxSkew)
 	}
@@ -318,8 +328,8 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 	m.log("handing over the leadership failed", "to", id, "reason", why, "error", err, "again_in", pause)
 }
 
-// Seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that may not stamp
-// does not: for it the time since its last stamp was one.
+// Seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that
+// may not stamp does not: for it the time since its last stamp was one.
 func (m *Members) Seal(ctx context.Context, e *forward.Epoch) {
 	if mutant.On(mutant.NoSeal) {
 		return

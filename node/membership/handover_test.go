@@ -19,17 +19,26 @@ func TestSift(t *testing.T) {
 		flaps bool
 		want  string
 	}{
-		"half the tolerance":         {list: []candidate{{id: "a", off: FitSkew}}, why: UnfitClock, own: time.Minute, want: "a"},
-		"more than half":             {list: []candidate{{id: "a", off: -FitSkew - 1}}, why: UnfitClock, own: time.Minute},
-		"nearer than itself":         {list: []candidate{{id: "a", off: 2 * time.Second}}, why: UnfitClock, own: -2 * time.Second},
-		"a clock that keeps jumping": {list: []candidate{{id: "a", off: 2 * time.Second}}, why: UnfitClock, flaps: true, want: "a"},
-		"the one with more log":      {list: []candidate{{id: "a", applied: 5}, {id: "b", off: time.Second, applied: 6}}, why: UnfitClock, own: time.Minute, want: "b"},
-		"the one with room":          {list: []candidate{{id: "a", applied: 6, disk: low}, {id: "b", applied: 5, disk: room}}, why: UnfitClock, own: time.Minute, want: "b"},
-		"a low disk, if need be":     {list: []candidate{{id: "a", disk: low}}, why: UnfitClock, own: time.Minute, want: "a"},
-		"one that did not fail":      {list: []candidate{{id: "a", failed: true}, {id: "b"}}, why: UnfitClock, own: time.Minute, want: "b"},
-		"room":                       {list: []candidate{{id: "a", disk: tight}, {id: "b", disk: low}, {id: "c", disk: room}}, why: UnfitDisk, want: "c"},
-		"room and a wrong clock":     {list: []candidate{{id: "c", disk: room, off: time.Minute}}, why: UnfitDisk},
-		"room that is not known":     {list: []candidate{{id: "c"}}, why: UnfitDisk},
+		"half the tolerance": {list: []candidate{{id: "a", off: FitSkew}}, why: UnfitClock, own: time.Minute,
+			want: "a"},
+		"more than half": {list: []candidate{{id: "a", off: -FitSkew - 1}}, why: UnfitClock,
+			own: time.Minute},
+		"nearer than itself": {list: []candidate{{id: "a", off: 2 * time.Second}}, why: UnfitClock,
+			own: -2 * time.Second},
+		"a clock that keeps jumping": {list: []candidate{{id: "a", off: 2 * time.Second}}, why: UnfitClock, flaps: true,
+			want: "a"},
+		"the one with more log": {list: []candidate{{id: "a", applied: 5},
+			{id: "b", off: time.Second, applied: 6}}, why: UnfitClock, own: time.Minute, want: "b"},
+		"the one with room": {list: []candidate{{id: "a", applied: 6, disk: low},
+			{id: "b", applied: 5, disk: room}}, why: UnfitClock, own: time.Minute, want: "b"},
+		"a low disk, if need be": {list: []candidate{{id: "a", disk: low}}, why: UnfitClock, own: time.Minute,
+			want: "a"},
+		"one that did not fail": {list: []candidate{{id: "a", failed: true}, {id: "b"}}, why: UnfitClock,
+			own: time.Minute, want: "b"},
+		"room": {list: []candidate{{id: "a", disk: tight}, {id: "b", disk: low},
+			{id: "c", disk: room}}, why: UnfitDisk, want: "c"},
+		"room and a wrong clock": {list: []candidate{{id: "c", disk: room, off: time.Minute}}, why: UnfitDisk},
+		"room that is not known": {list: []candidate{{id: "c"}}, why: UnfitDisk},
 	} {
 		fit, rest := sift(tc.list, tc.why, tc.own, tc.flaps)
 		got := ""

@@ -18,7 +18,8 @@ import (
 // Request is what this node says when it joins.
 func (m *Members) Request() client.JoinRequest {
 	s := m.self()
-	rq := client.JoinRequest{NodeID: s.ID, InstanceID: s.Instance, Address: s.Address, Version: s.Version, Level: s.Level, Slots: s.Slots, Tags: s.Tags}
+	rq := client.JoinRequest{NodeID: s.ID, InstanceID: s.Instance, Address: s.Address, Version: s.Version,
+		Level: s.Level, Slots: s.Slots, Tags: s.Tags}
 	rq.ClusterID, rq.Epoch = m.Cluster()
 	return rq
 }
@@ -109,7 +110,8 @@ func (m *Members) search(ctx context.Context, addrs []string, rq client.JoinRequ
 		}
 	}
 	if last == nil && !rq.Member {
-		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap", "%s is this node itself", strings.Join(addrs, ", "))
+		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap",
+			"%s is this node itself", strings.Join(addrs, ", "))
 	}
 	return client.JoinReply{}, cmp.Or(last, forward.ErrNoLeader())
 }
@@ -117,7 +119,8 @@ func (m *Members) search(ctx context.Context, addrs []string, rq client.JoinRequ
 // joined keeps what the leader said, before anything else may happen.
 func (m *Members) joined(r client.JoinReply) error {
 	if id, _ := m.Cluster(); id != "" && id != r.ClusterID {
-		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster", "the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)
+		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster",
+			"the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)
 	}
 	m.mu.Lock()
 	h := m.identity
@@ -133,7 +136,8 @@ func (m *Members) joined(r client.JoinReply) error {
 	return nil
 }
 
-// follow tells the leader when this node is not what its row says: it was started at another address or as another version.
+// follow tells the leader when this node is not what its row says: it was started at another address or as another
+// version.
 func (m *Members) follow(ctx context.Context) {
 	tick := time.NewTicker(m.o.Pace(min(announceEvery, 2*m.o.Interval)))
 	defer tick.Stop()

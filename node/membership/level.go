@@ -26,8 +26,8 @@ func common(rows map[string]store.Node, servers []raft.Server) int {
 	return level
 }
 
-// raise commits the feature level that every member supports before anything else of a term is done: a new cluster has it from its
-// first moment. What changes later is seen by settle.
+// raise commits the feature level that every member supports before anything else of a term is done: a new cluster has
+// it from its first moment. What changes later is seen by settle.
 func (m *Members) raise(prop forward.Proposer, term uint64) error {
 	rows, err := m.Rows()
 	if err != nil {
@@ -43,7 +43,8 @@ func (m *Members) raise(prop forward.Proposer, term uint64) error {
 	return nil
 }
 
-// old are the members that do not support a feature level, each with what it has. Who has not said yet, as in a cluster's first moments, may.
+// old are the members that do not support a feature level, each with what it has. Who has not said yet, as in a
+// cluster's first moments, may.
 func (m *Members) old(level int) []string {
 	rows, err := m.Rows()
 	if err != nil {
@@ -68,8 +69,10 @@ func (m *Members) Allows(level int) error {
 	}
 	old := m.old(level)
 	if len(old) == 0 { // a new cluster, or the last one was replaced just now
-		return job.Errorf(job.CodeNotReady, "try again in a moment", "this needs feature level %d, and the cluster is at level %d until every member has said that it supports more", level, committed)
+		return job.Errorf(job.CodeNotReady, "try again in a moment",
+			"this needs feature level %d, and the cluster is at level %d until every member has said that it supports more", level, committed)
 	}
-	return job.Errorf(job.CodeState, "start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster remove); the level is raised by itself then",
+	return job.Errorf(job.CodeState,
+		"start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster remove); the level is raised by itself then",
 		"this needs feature level %d, and the cluster is at level %d as long as members are older: %s", level, committed, strings.Join(old, ", "))
 }

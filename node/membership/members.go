@@ -1,5 +1,5 @@
-// Package membership is who belongs to the cluster: how a node joins it, which data directory may speak under an id, what the leader
-// sees of the others (whether they answer, how far they are, what time they have), and who should lead.
+// Package membership is who belongs to the cluster: how a node joins it, which data directory may speak under an id,
+// what the leader sees of the others (whether they answer, how far they are, what time they have), and who should lead.
 package membership
 
 import (
@@ -63,11 +63,12 @@ type Options struct {
 	Logger       *slog.Logger
 	Disk         func() client.DiskSpace
 	Fail         func(error) // ends the node
-	Dial         func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
-	Pace         func(time.Duration) time.Duration // slows housekeeping down
+	Dial         func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn,
+		error)
+	Pace func(time.Duration) time.Duration // slows housekeeping down
 
-	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it should, and that the
-	// rules which refuse a data directory are off.
+	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it
+	// should, and that the rules which refuse a data directory are off.
 	ClusterID string
 	Where     func(id string) string
 	Trusting  bool
@@ -85,11 +86,13 @@ const (
 	whoTimeout = time.Second
 )
 
-// Members is the node's part in its cluster: how it got in, what it knows of the others and, while it leads, who comes and goes.
+// Members is the node's part in its cluster: how it got in, what it knows of the others and, while it leads, who comes
+// and goes.
 //
-// Two things say who is a member. Raft's configuration says who gets entries and who votes. The rows in the state say which data
-// directory may speak under an id, which raft never asks. In every change the row comes first: a server without a row could not be told
-// from a stranger, and what a crash leaves undone is then always raft's part, which the next leader does (settle).
+// Two things say who is a member. Raft's configuration says who gets entries and who votes. The rows in the state say
+// which data directory may speak under an id, which raft never asks. In every change the row comes first: a server
+// without a row could not be told from a stranger, and what a crash leaves undone is then always raft's part, which the
+// next leader does (settle).
 type Members struct {
 	o    Options
 	log  func(msg string, args ...any) // at warning
@@ -131,7 +134,8 @@ var _ api.Cluster = (*Members)(nil)
 // New makes the membership of a node whose raft does not run yet.
 func New(o Options) *Members {
 	m := &Members{
-		o: o, log: o.Logger.Warn, identity: o.Identity, changing: make(chan struct{}, 1), refused: map[string]entry{}, peers: map[string]*peer{},
+		o: o, log: o.Logger.Warn, identity: o.Identity, changing: make(chan struct{},
+			1), refused: map[string]entry{}, peers: map[string]*peer{},
 		http: &http.Client{
 			Transport: &http.Transport{ // no proxy: nodes talk to each other
 				DialContext:         o.Dial(whoTimeout, 0),
@@ -154,14 +158,16 @@ func (m *Members) Attach(r *raft.Raft) { m.raft.Store(r) }
 func (m *Members) Close() { m.http.CloseIdleConnections() }
 
 func (m *Members) client(addr string) *client.Client {
-	return client.New(addr, client.WithHTTPClient(m.http), client.WithAttempts(1), client.WithStale(), client.WithUserAgent("carillon-node/"+m.o.Version))
+	return client.New(addr, client.WithHTTPClient(m.http), client.WithAttempts(1), client.WithStale(),
+		client.WithUserAgent("carillon-node/"+m.o.Version))
 }
 
 func (m *Members) id() string { return m.o.NodeID }
 
 func (m *Members) address() string { return m.o.Address }
 
-// Cluster is the cluster and epoch that this node belongs to: as its state says, and before it has one, as it was told when it joined.
+// Cluster is the cluster and epoch that this node belongs to: as its state says, and before it has one, as it was told
+// when it joined.
 func (m *Members) Cluster() (id string, epoch uint64) {
 	if info := m.o.Store.Info(); info.ClusterID != "" {
 		return info.ClusterID, info.Epoch
@@ -174,13 +180,15 @@ func (m *Members) Cluster() (id string, epoch uint64) {
 // self is the row that this node should have.
 func (m *Members) self() store.Node {
 	o := &m.o
-	return store.Node{ID: o.NodeID, Instance: o.Instance, Address: o.Address, Version: o.Version, Level: o.Level, Slots: o.Slots, Tags: o.Tags}
+	return store.Node{ID: o.NodeID, Instance: o.Instance, Address: o.Address, Version: o.Version, Level: o.Level,
+		Slots: o.Slots, Tags: o.Tags}
 }
 
 // Self implements api.Cluster.
 func (m *Members) Self() client.NodeInfo {
 	id, epoch := m.Cluster()
-	i := client.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: id, Epoch: epoch, Address: m.address(), Version: m.o.Version, Level: m.o.Level,
+	i := client.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: id, Epoch: epoch, Address: m.address(),
+		Version: m.o.Version, Level: m.o.Level,
 		Applied: m.o.Store.Counters().Index, Now: job.Instant(m.now()), Removed: m.Removed(), State: "stopped"}
 	if r := m.raft.Load(); r != nil {
 		_, leader := r.LeaderWithID()
@@ -265,7 +273,8 @@ func (m *Members) Removed() bool {
 // Ready says why this node is not a working part of the cluster.
 func (m *Members) Ready() error {
 	if m.Removed() {
-		return job.Errorf(job.CodeNotReady, "stop it; to bring it back, empty its data directory and start it with --join", "this node was removed from the cluster")
+		return job.Errorf(job.CodeNotReady,
+			"stop it; to bring it back, empty its data directory and start it with --join", "this node was removed from the cluster")
 	}
 	m.mu.Lock()
 	why := m.why
@@ -286,7 +295,8 @@ func (m *Members) Ready() error {
 	return nil
 }
 
-// Describe adds to a member what its row and, on the leader, its last answer say of it. applied is how far the leader is.
+// Describe adds to a member what its row and, on the leader, its last answer say of it. applied is how far the leader
+// is.
 func (m *Members) Describe(c *client.Member, applied uint64) {
 	if r, ok := m.Row(c.ID); ok && !r.Removed {
 		c.Instance, c.Version, c.Level, c.Slots, c.Tags = r.Instance, r.Version, r.Level, r.Slots, r.Tags

@@ -27,7 +27,8 @@ const (
 	troubleKept = 5 * time.Second
 )
 
-// Missing is WhyNoLeader without asking: a health check must not wait for nodes that hang. follow asks while no node leads.
+// Missing is WhyNoLeader without asking: a health check must not wait for nodes that hang. follow asks while no node
+// leads.
 func (m *Members) Missing() string {
 	t := &m.trouble
 	t.mu.Lock()
@@ -38,7 +39,8 @@ func (m *Members) Missing() string {
 	return t.text
 }
 
-// WhyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under way.
+// WhyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under
+// way.
 func (m *Members) WhyNoLeader(ctx context.Context) string {
 	t := &m.trouble
 	select {

@@ -13,11 +13,12 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// headerLeaderTerm is in every probe of a leader: its term. A probe without it is that of a node that only wants to know who is there.
+// headerLeaderTerm is in every probe of a leader: its term. A probe without it is that of a node that only wants to
+// know who is there.
 const headerLeaderTerm = "Carillon-Leader-Term"
 
-// notice is what a leader tells the members with its probes, if there is something to tell: every node answers health checks and
-// status requests, also one that is well itself while its leader holds.
+// notice is what a leader tells the members with its probes, if there is something to tell: every node answers health
+// checks and status requests, also one that is well itself while its leader holds.
 type notice struct {
 	Hold    *HoldNotice `json:"hold,omitempty"`
 	Succeed string      `json:"succeed,omitempty"` // who reads this is to lead next; why this leader hands over
@@ -91,8 +92,8 @@ func (m *Members) succession(term uint64) string {
 // successionAge is how long after being asked to a node takes over, at most.
 const successionAge = 30 * time.Second
 
-// Hold is why the leader holds, as far as this node knows, nil if it does not: its own scheduler's word if it leads, otherwise the
-// leader's last notice.
+// Hold is why the leader holds, as far as this node knows, nil if it does not: its own scheduler's word if it leads,
+// otherwise the leader's last notice.
 func (m *Members) Hold() *HoldNotice {
 	if e := m.o.Tracker.Epoch(); e != nil {
 		return m.OwnHold(e)
@@ -115,10 +116,12 @@ func (m *Members) Hold() *HoldNotice {
 // OwnHold is why this leader holds because of its clock.
 func (m *Members) OwnHold(e *forward.Epoch) *HoldNotice {
 	c := e.Scheduler.Clock()
-	if c.Kind == scheduler.HoldNone || c.For < announceAfter && (c.Kind == scheduler.HoldUnknown || c.Kind == scheduler.HoldBehind) {
+	if c.Kind == scheduler.HoldNone || c.For < announceAfter &&
+		(c.Kind == scheduler.HoldUnknown || c.Kind == scheduler.HoldBehind) {
 		return nil
 	}
-	h := &HoldNotice{Kind: c.Kind, Text: strings.Replace(c.Why, "the leader", "the leader "+m.id(), 1), Remedy: c.Remedy, ForMS: c.For.Milliseconds()}
+	h := &HoldNotice{Kind: c.Kind, Text: strings.Replace(c.Why, "the leader", "the leader "+m.id(), 1),
+		Remedy: c.Remedy, ForMS: c.For.Milliseconds()}
 	if doing := m.HandoverState(); doing != "" {
 		h.Text += "; " + doing
 	}

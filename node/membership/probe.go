@@ -52,8 +52,8 @@ func (s *sighting) offset(ours scheduler.Clock) time.Duration {
 	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
 }
 
-// Probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most half of what both
-// took.
+// Probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most
+// half of what both took.
 func (m *Members) Probe(ctx context.Context, addr string) (sighting, error) {
 	return m.probeAs(ctx, addr, 0, nil)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// keptRows are rows of members as they were read last. Every handshake and every connection of raft asks for one, and they change when
-// a node joins.
+// keptRows are rows of members as they were read last. Every handshake and every connection of raft asks for one, and
+// they change when a node joins.
 type keptRows struct {
 	mu   sync.Mutex
 	gen  uint64 // counts changes of rows

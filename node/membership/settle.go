@@ -21,8 +21,9 @@ import (
 
 const probeAgain = 250 * time.Millisecond
 
-// Begin prepares a leadership of this node before anything else of its term: its own row, which is there from the cluster's first moment,
-// and the feature level. It drops what was known of the others under an earlier leadership, and perhaps by a clock that was set since.
+// Begin prepares a leadership of this node before anything else of its term: its own row, which is there from the
+// cluster's first moment, and the feature level. It drops what was known of the others under an earlier leadership, and
+// perhaps by a clock that was set since.
 func (m *Members) Begin(prop forward.Proposer, term uint64) error {
 	if err := m.enlist(prop, term); err != nil {
 		return err
@@ -43,8 +44,9 @@ func (m *Members) Lead(e *forward.Epoch) func(context.Context) {
 	return func(ctx context.Context) { m.lead(ctx, e) }
 }
 
-// lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they have. A change
-// that takes its time must not keep it from looking: the leader stamps by what it knows of the others' clocks.
+// lead looks after the members for as long as this node leads: whether they answer, how far they are and what time they
+// have. A change that takes its time must not keep it from looking: the leader stamps by what it knows of the others'
+// clocks.
 func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 	var settling sync.WaitGroup
 	defer settling.Wait()
@@ -203,8 +205,8 @@ func (m *Members) keepsUp(id string) bool {
 	return p != nil && !p.close.IsZero() && time.Since(p.close) >= m.o.StableFor
 }
 
-// bury removes a member that has been silent for too long: one at a time, and only if those who live are a majority of those who are
-// left.
+// bury removes a member that has been silent for too long: one at a time, and only if those who live are a majority of
+// those who are left.
 func (m *Members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
 	limit := m.o.RemoveDeadAfter
 	if limit <= 0 {
@@ -249,9 +251,11 @@ func (m *Members) quorumWithout(servers []raft.Server, id string) error {
 	case !was:
 		return nil
 	case voters == 0:
-		return job.Errorf(job.CodeState, "let another node join and vote first; to end the cluster, stop the node", "node %s is the last voter", id)
+		return job.Errorf(job.CodeState, "let another node join and vote first; to end the cluster, stop the node",
+			"node %s is the last voter", id)
 	case living*2 <= voters:
-		return job.Errorf(job.CodeState, "bring the others back first, or remove one that does not answer", "without node %s only %d of %d voters would be alive, and the cluster would stop", id, living, voters)
+		return job.Errorf(job.CodeState, "bring the others back first, or remove one that does not answer",
+			"without node %s only %d of %d voters would be alive, and the cluster would stop", id, living, voters)
 	}
 	return nil
 }
@@ -274,7 +278,8 @@ func (m *Members) enlist(prop forward.Proposer, term uint64) error {
 	return nil
 }
 
-// early is the stamp of a command before anything else of a term. It must not move the mark: this node's clock was not looked at yet.
+// early is the stamp of a command before anything else of a term. It must not move the mark: this node's clock was not
+// looked at yet.
 func (m *Members) early(term uint64) fsm.Head {
 	now := m.o.Store.Counters().Mark
 	if now == 0 {
@@ -283,13 +288,14 @@ func (m *Members) early(term uint64) fsm.Head {
 	return fsm.Head{Now: now, Term: term}
 }
 
-// differs says how a member is not like this node in what must be the same everywhere: the entries that both have got to and only one
-// passed over. One that joined after the other was told got the state as a whole, without the entry.
+// differs says how a member is not like this node in what must be the same everywhere: the entries that both have got
+// to and only one passed over. One that joined after the other was told got the state as a whole, without the entry.
 func (m *Members) differs(o *sighting, its, own store.Node) string {
 	got := min(m.o.Store.Counters().Index, o.Applied)
 	lacks := func(told, other []datadir.SkippedEntry, joined int64) (uint64, bool) {
 		for _, s := range told {
-			if s.Index <= got && joined <= int64(s.At) && !slices.ContainsFunc(other, func(x datadir.SkippedEntry) bool { return x.Index == s.Index }) {
+			if s.Index <= got && joined <= int64(s.At) && !slices.ContainsFunc(other,
+				func(x datadir.SkippedEntry) bool { return x.Index == s.Index }) {
 				return s.Index, true
 			}
 		}

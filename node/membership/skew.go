@@ -19,8 +19,8 @@ func (m *Members) Skew() (time.Duration, bool) {
 	return -d, ok
 }
 
-// nearMajority is how far from our clock one has to look to find a majority of all voters' (ours is one of them). That is stricter than
-// the distance from the median: of three clocks that all differ, one is the median, and no two agree.
+// nearMajority is how far from our clock one has to look to find a majority of all voters' (ours is one of them). That
+// is stricter than the distance from the median: of three clocks that all differ, one is the median, and no two agree.
 func nearMajority(offsets []time.Duration, voters int) (time.Duration, bool) {
 	if len(offsets) <= voters/2 {
 		return 0, false
@@ -32,8 +32,9 @@ func nearMajority(offsets []time.Duration, voters int) (time.Duration, bool) {
 // median is the majority's clock minus ours.
 func (m *Members) median() (time.Duration, bool) { return medianOf(m.offsets()) }
 
-// offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also on behalf of a reader of the store,
-// so it must never wait for the store itself: raft's own list of servers says all that is needed.
+// offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also
+// on behalf of a reader of the store, so it must never wait for the store itself: raft's own list of servers says all
+// that is needed.
 func (m *Members) offsets() (offsets []time.Duration, voters int) {
 	servers := m.Configured()
 	m.mu.Lock()
@@ -61,8 +62,8 @@ func (m *Members) offset(id string) (time.Duration, bool) {
 	return p.seen.offset(m.o.Clock), true
 }
 
-// medianOf is the middle of the offsets if they are a majority's. Of two in the middle the one that is farther from ours counts: with
-// two clocks that disagree there is no majority on our side.
+// medianOf is the middle of the offsets if they are a majority's. Of two in the middle the one that is farther from
+// ours counts: with two clocks that disagree there is no majority on our side.
 func medianOf(offsets []time.Duration, voters int) (time.Duration, bool) {
 	if len(offsets) < 2 || len(offsets) <= voters/2 {
 		return 0, false

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A leader may stamp only if a majority of all voters, itself included, has about its time. Of three clocks that all differ the one in the
-// middle is no node's time either: it once stamped two minutes ahead because one clock was right and the other a day ahead.
+// A leader may stamp only if a majority of all voters, itself included, has about its time. Of three clocks that all
+// differ the one in the middle is no node's time either: it once stamped two minutes ahead because one clock was right
+// and the other a day ahead.
 func TestNearMajority(t *testing.T) {
 	for _, tc := range []struct {
 		offsets []time.Duration
@@ -51,7 +52,8 @@ func TestMedianOf(t *testing.T) {
 		{[]time.Duration{0, 5, 6}, 5, 5, true},
 		{[]time.Duration{0, 5, 6, -1}, 5, 5, true},
 	} {
-		if got, known := medianOf(append([]time.Duration(nil), tc.offsets...), tc.voters); got != tc.want || known != tc.known {
+		if got, known := medianOf(append([]time.Duration(nil), tc.offsets...), tc.voters); got != tc.want ||
+			known != tc.known {
 			t.Errorf("%v of %d: %v %v", tc.offsets, tc.voters, got, known)
 		}
 	}
@@ -68,8 +70,9 @@ func (c *setClock) Mono() time.Duration { return c.mono }
 
 func (c *setClock) pass(d time.Duration) { c.wall, c.mono = c.wall.Add(d), c.mono+d }
 
-// What was measured before this node's clock was set still says how far it is off now. Compared with the clock as it was, a leader whose
-// clock jumped by a day and stayed steady for the time of its hold went on, if the others had not been asked again since.
+// What was measured before this node's clock was set still says how far it is off now. Compared with the clock as it
+// was, a leader whose clock jumped by a day and stayed steady for the time of its hold went on, if the others had not
+// been asked again since.
 func TestMeasurementOutlivesAJumpOfOurClock(t *testing.T) {
 	c := &setClock{wall: time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC), mono: time.Hour}
 	s := sighting{clock: c.wall.Add(3 * time.Second), mono: c.mono}

@@ -24,9 +24,9 @@ func (m *Members) Others() (addrs []string) {
 	return addrs
 }
 
-// Standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to that node: one that raft
-// refuses would execute runs of a cluster that it is no part of. A leader has all rows, so that, unlike in a handshake, one that is missing
-// is no excuse.
+// Standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to
+// that node: one that raft refuses would execute runs of a cluster that it is no part of. A leader has all rows, so
+// that, unlike in a handshake, one that is missing is no excuse.
 func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err error) {
 	if m.o.Trusting {
 		return false, nil
@@ -35,9 +35,11 @@ func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err erro
 	r, known := m.Row(worker)
 	switch {
 	case n.Cluster != id:
-		return false, notMember("look at --join and at the addresses", "node %s is in cluster %q and not in %s", worker, n.Cluster, id)
+		return false, notMember("look at --join and at the addresses", "node %s is in cluster %q and not in %s", worker,
+			n.Cluster, id)
 	case n.Epoch != epoch:
-		return false, notMember("empty its data directory and let it join again", "the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d)", epoch, worker, n.Epoch)
+		return false, notMember("empty its data directory and let it join again",
+			"the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d)", epoch, worker, n.Epoch)
 	case !known:
 		return false, notMember("start it with --join", "node %s is no member of the cluster", worker)
 	case r.Instance != n.Instance:

@@ -14,9 +14,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Backfill implements api.Backend: runs for the occurrences of an interval that lies in the past. What ran already, is open or is
-// about to run by itself is left out.
-func (b *Service) Backfill(ctx context.Context, ref string, q client.BackfillRequest, rq api.Request) (client.BackfillResult, error) {
+// Backfill implements api.Backend: runs for the occurrences of an interval that lies in the past. What ran already, is
+// open or is about to run by itself is left out.
+func (b *Service) Backfill(ctx context.Context, ref string, q client.BackfillRequest,
+	rq api.Request) (client.BackfillResult, error) {
 	if q.DryRun {
 		rq = api.Request{}
 	}
@@ -82,7 +83,8 @@ type backfill struct {
 
 func (b *Service) planBackfill(ctx context.Context, ref string, q client.BackfillRequest, now int64) (backfill, error) {
 	if int64(q.To) > now {
-		return backfill{}, job.Invalid("to", "choose a time in the past", "the interval ends at %s, which is still to come", q.To)
+		return backfill{}, job.Invalid("to", "choose a time in the past",
+			"the interval ends at %s, which is still to come", q.To)
 	}
 	h, err := b.look(ref)
 	if err != nil {
@@ -127,16 +129,18 @@ func occurrences(h *held, q client.BackfillRequest) ([]int64, error) {
 			return out, nil
 		}
 		if len(out) == limit {
-			return nil, job.Invalid("max", "choose a shorter interval, or raise max (up to "+strconv.Itoa(job.MaxBackfill)+")", "there are more than %d occurrences in the interval", limit)
+			return nil, job.Invalid("max",
+				"choose a shorter interval, or raise max (up to "+strconv.Itoa(job.MaxBackfill)+")", "there are more than %d occurrences in the interval", limit)
 		}
 		at = t.UnixMilli()
 		out = append(out, at)
 	}
 }
 
-// findTaken is what is open, and unless forced what ran. The job's chain is walked until its records are older than the interval: an
-// occurrence is never recorded before its time.
-func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from int64, force bool) (map[int64]bool, error) {
+// findTaken is what is open, and unless forced what ran. The job's chain is walked until its records are older than the
+// interval: an occurrence is never recorded before its time.
+func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from int64, force bool) (map[int64]bool,
+	error) {
 	taken := map[int64]bool{}
 	err := b.view(func(r *reader) error {
 		for _, ref := range r.Open(id) {
@@ -173,14 +177,16 @@ func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from in
 
 // command proposes the backfill. The state machine looks again at what happened since, and records what it leaves out.
 func (p *backfill) command(a attempt, force bool) *fsm.Backfill {
-	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.id), SeenHead: p.head, Force: force, Left: p.skipped}
+	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.id), SeenHead: p.head, Force: force,
+		Left: p.skipped}
 	spec := &p.held.def.Spec
 	for _, t := range p.times {
 		cmd.At = append(cmd.At, t)
 		if spec.IdempotencyKey == "" && !force {
 			continue
 		}
-		key := job.IdempotencyKey(spec.IdempotencyKey, spec.Name, job.RunKey{Job: p.held.id, At: t, Origin: job.OriginBackfill})
+		key := job.IdempotencyKey(spec.IdempotencyKey, spec.Name,
+			job.RunKey{Job: p.held.id, At: t, Origin: job.OriginBackfill})
 		if force { // it repeats what ran, so a target must not take it for that
 			key = job.ForcedKey(key, a.now)
 		}

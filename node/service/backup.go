@@ -21,8 +21,8 @@ import (
 const (
 	// MaxCopies is how many backups a node sends at a time: each lies on its disk until it is sent.
 	MaxCopies = 2
-	// copyReserve is what a copy leaves free on the disk at least, whatever the limit of the node is. A disk that it filled would end the node:
-	// the next write to the log would fail.
+	// copyReserve is what a copy leaves free on the disk at least, whatever the limit of the node is. A disk that it
+	// filled would end the node: the next write to the log would fail.
 	copyReserve = 64 << 20
 )
 
@@ -37,13 +37,14 @@ func newCopies(statfs func(path string) (free, total uint64, err error)) *copies
 	return &copies{slots: make(chan struct{}, MaxCopies), making: make(chan struct{}, 1), statfs: statfs}
 }
 
-// Backup implements api.Backend. The copy is an unnamed file: reading it keeps no transaction open, closing it frees it, and a
-// crash leaves nothing.
+// Backup implements api.Backend. The copy is an unnamed file: reading it keeps no transaction open, closing it frees
+// it, and a crash leaves nothing.
 func (b *Service) Backup(ctx context.Context) (info client.BackupInfo, rc io.ReadCloser, err error) {
 	select {
 	case b.copies.slots <- struct{}{}:
 	default:
-		return info, nil, job.Errorf(job.CodeUnavailable, "wait for them, or ask another node", "%d backups of this node are being taken already", MaxCopies)
+		return info, nil, job.Errorf(job.CodeUnavailable, "wait for them, or ask another node",
+			"%d backups of this node are being taken already", MaxCopies)
 	}
 	defer func() {
 		if err != nil {
@@ -72,7 +73,8 @@ func (b *Service) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 	h, n, rc, err := fsm.Stream(b.o.Store, b.o.CopyDir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node", "the state cannot be copied: %v", err)
+		return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node",
+			"the state cannot be copied: %v", err)
 	case errors.Is(err, store.ErrClosed):
 		return info, nil, job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	case err != nil:
@@ -89,8 +91,9 @@ const (
 	catchUpLook  = 5 * time.Millisecond
 )
 
-// catchUp waits until this node has what the leader had when it asked: a follower hears of a commit a moment later than its client does, and a
-// backup should have everything that was acknowledged before. Without a leader, or with one that is far ahead, the backup says how old it is.
+// catchUp waits until this node has what the leader had when it asked: a follower hears of a commit a moment later than
+// its client does, and a backup should have everything that was acknowledged before. Without a leader, or with one that
+// is far ahead, the backup says how old it is.
 func (b *Service) catchUp(ctx context.Context) {
 	p, other := b.o.Tracker.Elsewhere()
 	if !other {
@@ -125,8 +128,8 @@ func (c *copied) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// age is how old this node's state is against the leader's, as far as it knows. One that hears the leader and has not yet applied what it
-// heard is as old as the last stamp that it applied.
+// age is how old this node's state is against the leader's, as far as it knows. One that hears the leader and has not
+// yet applied what it heard is as old as the last stamp that it applied.
 func (b *Service) age() time.Duration {
 	age := b.o.Tracker.StaleFor(b.o.Started)
 	c := b.o.Store.Counters()
@@ -141,7 +144,8 @@ const holdRemedy = "make sure that the cluster which the backup was taken from i
 // errHold is why nothing runs in a restored cluster.
 func errHold(h store.Hold) error {
 	if h.Releasing {
-		return job.Errorf(job.CodeNotReady, "wait a moment", "the cluster is being released: the open runs of the backup are recorded as lost")
+		return job.Errorf(job.CodeNotReady, "wait a moment",
+			"the cluster is being released: the open runs of the backup are recorded as lost")
 	}
 	return job.Errorf(job.CodeNotReady, holdRemedy, "%s", fsm.TextHold)
 }
@@ -149,7 +153,8 @@ func errHold(h store.Hold) error {
 // sayHold says at the start why nothing is going to run.
 func (b *Service) sayHold() {
 	if h := b.o.Store.Info().Hold; h.On {
-		b.o.Logger.Warn("THIS CLUSTER IS ON HOLD: it was restored from a backup, and nothing runs until it is released", "restored_at", job.Instant(h.Since).String(),
+		b.o.Logger.Warn("THIS CLUSTER IS ON HOLD: it was restored from a backup, and nothing runs until it is released",
+			"restored_at", job.Instant(h.Since).String(),
 			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", holdRemedy)
 	}
 }
@@ -158,14 +163,16 @@ func holdStatus(h store.Hold) *client.HoldStatus {
 	if !h.On {
 		return nil
 	}
-	s := &client.HoldStatus{Since: job.Instant(h.Since), FromCluster: h.Cluster, FromIndex: h.Index, Releasing: h.Releasing, Remedy: holdRemedy}
+	s := &client.HoldStatus{Since: job.Instant(h.Since), FromCluster: h.Cluster, FromIndex: h.Index,
+		Releasing: h.Releasing, Remedy: holdRemedy}
 	if h.Releasing {
 		s.Remedy = "wait a moment"
 	}
 	return s
 }
 
-// releaseWait is how long a release waits for the open runs of the backup to be closed; they go on being closed without it.
+// releaseWait is how long a release waits for the open runs of the backup to be closed; they go on being closed without
+// it.
 const releaseWait = 5 * time.Second
 
 // Release implements api.Backend.
@@ -181,7 +188,8 @@ func (b *Service) Release(ctx context.Context, rq api.Request) (client.ReleaseRe
 		return r, err
 	}
 	if r.Released = o.Count > 0; r.Released {
-		b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone", "at", job.Instant(b.o.Store.Info().Released).String())
+		b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone", "at",
+			job.Instant(b.o.Store.Info().Released).String())
 	}
 	for end := time.Now().Add(releaseWait); b.o.Store.Info().Hold.On && time.Now().Before(end); {
 		if !wait.For(ctx, 20*time.Millisecond) {

@@ -22,7 +22,8 @@ const maxCalendar = 64 << 10
 
 // PutCalendar implements api.Backend.
 func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
-	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName || strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
+	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName ||
+		strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
 		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
 	}
 	if _, err := c.Compile(); err != nil {
@@ -33,7 +34,8 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 		return c, err
 	}
 	if len(data) > maxCalendar {
-		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16", "the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
+		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16",
+			"the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
 	}
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		return &fsm.Calendar{Head: a.head, Request: a.req, Name: c.Name, Data: data}, nil
@@ -68,13 +70,15 @@ func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calend
 const (
 	// viewScan is how many definitions one view looks at for a name, which decodes few of them: about a millisecond.
 	viewScan = 4096
-	// usersShown is how many jobs are named, usersCounted how many are counted, that keep a calendar from being deleted.
+	// usersShown is how many jobs are named, usersCounted how many are counted, that keep a calendar from being
+	// deleted.
 	usersShown   = 5
 	usersCounted = 1000
 )
 
-// users refuses a calendar that is in use. It looks through all jobs, a few thousand at a time: about 0.15 s per million of those in memory. A job that is
-// created or edited meanwhile may be missed; its calendar is then none, and the scheduler's log says so.
+// users refuses a calendar that is in use. It looks through all jobs, a few thousand at a time: about 0.15 s per
+// million of those in memory. A job that is created or edited meanwhile may be missed; its calendar is then none, and
+// the scheduler's log says so.
 func (b *Service) users(ctx context.Context, calendar string) error {
 	known := false
 	err := b.view(func(r *reader) error {
@@ -123,7 +127,8 @@ func (b *Service) users(ctx context.Context, calendar string) error {
 	return job.Errorf(job.CodeState, "remove it from those jobs first", "%s the calendar %q: %s", text, calendar, list)
 }
 
-// DeleteCalendar implements api.Backend. One that jobs name stays: they would fire on the days that they were meant to keep clear.
+// DeleteCalendar implements api.Backend. One that jobs name stays: they would fire on the days that they were meant to
+// keep clear.
 func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Request) error {
 	o, done, err := b.echo(ctx, rq)
 	if err == nil && !done {

@@ -14,21 +14,21 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// The leader picks the numbers of new jobs, because H, jitter and @every depend on them, and they must be in the log in order. So one
-// goroutine of the leadership gives them out. It also gathers whatever waits into one command: sixty-four clients that post one
-// job each cost a few entries and not sixty-four.
+// The leader picks the numbers of new jobs, because H, jitter and @every depend on them, and they must be in the log in
+// order. So one goroutine of the leadership gives them out. It also gathers whatever waits into one command: sixty-four
+// clients that post one job each cost a few entries and not sixty-four.
 
 const (
 	maxCreateItems = 2048
 	maxCreateBytes = 480 << 10 // of an entry; fsm.MaxEntry holds
-	// waveEntries is how many entries go into the log side by side. They are on the disk by one fsync, and applied in one transaction: of
-	// many names at random places, more fall onto one page.
+	// waveEntries is how many entries go into the log side by side. They are on the disk by one fsync, and applied in
+	// one transaction: of many names at random places, more fall onto one page.
 	waveEntries = 8
-	// createWaves is how many waves may be on their way: one is applied while the next is replicated. More would only wait in raft's
-	// queue instead of in this one, where they could still be joined by others.
+	// createWaves is how many waves may be on their way: one is applied while the next is replicated. More would only
+	// wait in raft's queue instead of in this one, where they could still be joined by others.
 	createWaves = 2
-	// besideWave is how many jobs a wave has at least that goes beside another one. Fewer cost each node a transaction and an fsync of their own, and
-	// are back hardly sooner than with the next one.
+	// besideWave is how many jobs a wave has at least that goes beside another one. Fewer cost each node a transaction
+	// and an fsync of their own, and are back hardly sooner than with the next one.
 	besideWave = 256
 
 	// How many jobs may wait: of bulk creates, and of single ones.
@@ -36,23 +36,23 @@ const (
 	singlesQueue = 1 << 14
 )
 
-// gathering is who waits for some creations.
-type gathering struct {
+// createBatch is who waits for some creations.
+type createBatch struct {
 	left atomic.Int64
 	done chan struct{}
 }
 
-func (g *gathering) add(n int) {
+func (g *createBatch) add(n int) {
 	g.left.Store(int64(n))
 	g.done = make(chan struct{})
 }
 
-// creation is one job on its way in. The batcher fills in the outcome and tells the group.
+// creation is one job on its way in. The batcher fills in the outcome and tells the batch.
 type creation struct {
 	spec    *job.Spec // normalized and checked
 	size    int       // of spec, by sizeOf
 	request fsm.Request
-	group   *gathering
+	batch   *createBatch
 
 	outcome fsm.Outcome
 	err     error
@@ -67,7 +67,7 @@ func (c *creation) bytes() int { return c.size + len(c.request.ID) }
 
 func (c *creation) finish(o fsm.Outcome, err error) {
 	c.outcome, c.err = o, err
-	if g := c.group; g.left.Add(-1) == 0 {
+	if g := c.batch; g.left.Add(-1) == 0 {
 		close(g.done)
 	}
 }
@@ -109,7 +109,7 @@ func (b *Service) submit(e *forward.Epoch, items []*creation) {
 	finishAll(items, fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded))
 }
 
-// submit hands in jobs; their group is told when all are decided.
+// submit hands in jobs; their batch is told when all are decided.
 func (b *batcher) submit(items []*creation) {
 	b.mu.Lock()
 	var err error
@@ -121,7 +121,8 @@ func (b *batcher) submit(items []*creation) {
 	case b.closed:
 		err = fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded)
 	case len(*queue) > limit:
-		err = job.Errorf(job.CodeUnavailable, "send fewer at a time", "%d jobs wait to be created already; nothing was changed", len(*queue))
+		err = job.Errorf(job.CodeUnavailable, "send fewer at a time",
+			"%d jobs wait to be created already; nothing was changed", len(*queue))
 	default:
 		*queue = append(*queue, items...)
 	}
@@ -210,7 +211,8 @@ func (b *batcher) gather(least int) (batches [][]*creation) {
 		size := 0
 		for _, queue := range []*[]*creation{&b.singles, &b.queue} {
 			q, n := *queue, 0
-			for n < len(q) && len(batch)+n < maxCreateItems && (len(batch)+n == 0 || size+q[n].bytes() <= maxCreateBytes) {
+			for n < len(q) && len(batch)+n < maxCreateItems &&
+				(len(batch)+n == 0 || size+q[n].bytes() <= maxCreateBytes) {
 				size += q[n].bytes()
 				n++
 			}
@@ -244,8 +246,8 @@ func (b *batcher) close() []*creation {
 	return left
 }
 
-// wave numbers batches from `from` on and proposes them together. Preparing them is the expensive part and goes on side by side; only
-// the entry into the log is in order.
+// wave numbers batches from `from` on and proposes them together. Preparing them is the expensive part and goes on side
+// by side; only the entry into the log is in order.
 func (b *batcher) wave(batches [][]*creation, from uint64, prev <-chan struct{}, mine chan<- struct{}) {
 	type entry struct {
 		cmd    *fsm.Create
@@ -325,7 +327,8 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		def := store.Definition{Spec: *c.spec, Version: 1, CreatedAt: now, UpdatedAt: now}
 		begin := len(defs)
 		defs = def.Append(defs)
-		cmd.Items = append(cmd.Items, fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)], Next: c.next, Request: c.request})
+		cmd.Items = append(cmd.Items, fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)],
+			Next: c.next, Request: c.request})
 		live = append(live, c)
 	}
 	return cmd, live

@@ -10,11 +10,13 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// BenchmarkPrepare is what the batcher does for a job: its schedule, its first occurrence, its stored form, its place in a command.
+// BenchmarkPrepare is what the batcher does for a job: its schedule, its first occurrence, its stored form, its place
+// in a command.
 func BenchmarkPrepare(b *testing.B) {
 	specs := make([]job.Spec, 1200)
 	for i := range specs {
-		specs[i] = job.Spec{Name: "9e3779b97f4a7c15-idle-" + strconv.Itoa(i), Type: job.TypeHTTP, Payload: []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST","headers":{"Content-Type":"application/json"},"body":{"account":123456,"kind":"daily"}}`),
+		specs[i] = job.Spec{Name: "9e3779b97f4a7c15-idle-" + strconv.Itoa(i), Type: job.TypeHTTP,
+			Payload:  []byte(`{"url":"http://127.0.0.1:9/reports/daily","method":"POST","headers":{"Content-Type":"application/json"},"body":{"account":123456,"kind":"daily"}}`),
 			Schedule: strconv.Itoa(i%60) + " " + strconv.Itoa(i%60) + " " + strconv.Itoa(i/60) + " * * *"}
 		specs[i].Normalize()
 	}
@@ -25,7 +27,7 @@ func BenchmarkPrepare(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		for k := range batch {
-			batch[k] = &creation{spec: &specs[i%len(specs)], group: &gathering{}}
+			batch[k] = &creation{spec: &specs[i%len(specs)], batch: &createBatch{}}
 			i++
 		}
 		cmd, live := w.command(batch, uint64(i), 1_800_000_000_000)

@@ -24,12 +24,16 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 	huge := job.Duration(math.MaxInt64)
 	for name, spec := range map[string]job.Spec{
 		"small": {Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte(`{"url":"http://x"}`)},
-		"everything": {Name: long, Type: job.TypeMessage, Schedule: strings.Repeat("x", 60_000), Timezone: "America/Argentina/ComodRivadavia", Payload: make([]byte, job.MaxPayload),
-			Retry: job.Retry{MaxRetries: &n, Backoff: job.BackoffExponential, Base: huge, Cap: huge, Jitter: &f}, Timeout: huge, Deadline: huge,
-			Missed: job.Missed{Policy: job.MissedRunOnce, Window: "2540400h10m10.000000001s", Max: n, Grace: huge}, Overlap: job.OverlapReplace, Delivery: job.DeliverAtLeastOnce,
+		"everything": {Name: long, Type: job.TypeMessage, Schedule: strings.Repeat("x", 60_000),
+			Timezone: "America/Argentina/ComodRivadavia", Payload: make([]byte, job.MaxPayload),
+			Retry: job.Retry{MaxRetries: &n, Backoff: job.BackoffExponential, Base: huge, Cap: huge,
+				Jitter: &f}, Timeout: huge, Deadline: huge,
+			Missed: job.Missed{Policy: job.MissedRunOnce, Window: "2540400h10m10.000000001s", Max: n,
+				Grace: huge}, Overlap: job.OverlapReplace, Delivery: job.DeliverAtLeastOnce,
 			Priority: "critical", Concurrency: n, Jitter: huge, StartAt: math.MaxInt64, EndAt: math.MaxInt64, MaxRuns: n, Calendars: []string{long, long, long}, Tags: many, Workers: many,
 			IdempotencyKey: long, Retention: huge, DSTGap: "run_after", DSTOverlap: "first",
-			Notify: &job.Notify{On: []string{job.NotifyFailure, job.NotifyRecovery}, Webhook: strings.Repeat("x", 2000), Email: []string{long, long}}},
+			Notify: &job.Notify{On: []string{job.NotifyFailure, job.NotifyRecovery}, Webhook: strings.Repeat("x", 2000),
+				Email: []string{long, long}}},
 	} {
 		spec.Normalize()
 		def := store.Definition{Spec: spec, Version: math.MaxUint64, CreatedAt: math.MaxInt64, UpdatedAt: math.MaxInt64}
@@ -42,7 +46,8 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 			return len(b)
 		}
 		q := fsm.Request{ID: "k:" + strings.Repeat("k", 255), Fingerprint: math.MaxUint64, Expires: math.MaxInt64}
-		real := size(fsm.CreateItem{Job: math.MaxUint64, Def: data, Next: fsm.When{At: math.MaxInt64, Ready: math.MaxInt64}, Request: q}) - size()
+		real := size(fsm.CreateItem{Job: math.MaxUint64, Def: data,
+			Next: fsm.When{At: math.MaxInt64, Ready: math.MaxInt64}, Request: q}) - size()
 		c := creation{size: sizeOf(&spec), request: q}
 		if got := c.bytes(); got < real || got > real+250+real/100 {
 			t.Errorf("%s: %d bytes are thought to be %d at most", name, real, got)
@@ -58,7 +63,7 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 	}
 	var items []*creation
 	for i := range 3*waveEntries*maxCreateItems + 7 {
-		c := &creation{size: 10, group: &gathering{}}
+		c := &creation{size: 10, batch: &createBatch{}}
 		if i%1000 == 999 {
 			c.size = maxCreateBytes/2 + 1
 		}
@@ -69,7 +74,7 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 	}
 	b.queue = append(b.queue, items...)
 	for range 3 { // these came later, and go first
-		single := &creation{size: 10, group: &gathering{}}
+		single := &creation{size: 10, batch: &createBatch{}}
 		items = slices.Insert(items, len(b.singles), single)
 		b.singles = append(b.singles, single)
 	}
@@ -97,12 +102,13 @@ func TestGatherCutsWavesIntoEntries(t *testing.T) {
 	}
 }
 
-// A few jobs wait for the wave before them, which they would hardly overtake; many do not, and none waits when there is none.
+// A few jobs wait for the wave before them, which they would hardly overtake; many do not, and none waits when there is
+// none.
 func TestGatherWaitsForTheWaveBefore(t *testing.T) {
 	b := newBatcher(&forward.Epoch{}, &scheduler.Schedules{}, 0)
 	add := func(n int) {
 		for range n {
-			b.singles = append(b.singles, &creation{size: 10, group: &gathering{}})
+			b.singles = append(b.singles, &creation{size: 10, batch: &createBatch{}})
 		}
 	}
 	add(3)

@@ -145,9 +145,10 @@ func (b *Service) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Requ
 	})
 }
 
-// eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own under the client's
-// key: a repetition is answered from those that were done, and goes on where the first try ended.
-func (b *Service) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request, command func(attempt, []uint64) any) (r client.DeadResult, err error) {
+// eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own
+// under the client's key: a repetition is answered from those that were done, and goes on where the first try ended.
+func (b *Service) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request,
+	command func(attempt, []uint64) any) (r client.DeadResult, err error) {
 	if err := b.verify(ctx); err != nil {
 		return r, err
 	}
@@ -199,8 +200,8 @@ func chunkOf(rq api.Request, chunk int) api.Request {
 	return rq
 }
 
-// unknownDead are the ids that there is no dead letter of. A selection of which nothing exists is refused. Of a repetition nothing is
-// said: the first one took them.
+// unknownDead are the ids that there is no dead letter of. A selection of which nothing exists is refused. Of a
+// repetition nothing is said: the first one took them.
 func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request) (unknown []uint64, err error) {
 	if _, done, err := b.echo(ctx, chunkOf(rq, 0)); err != nil || done {
 		return nil, err
@@ -232,8 +233,10 @@ func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 	return nil, job.Errorf(job.CodeNotFound, "GET /api/v1/dead lists them", "%s", text)
 }
 
-// deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the walk goes on below it.
-func (b *Service) deadSeqs(ctx context.Context, q client.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64, uint64, error) {
+// deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the
+// walk goes on below it.
+func (b *Service) deadSeqs(ctx context.Context, q client.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64,
+	uint64, error) {
 	if len(q.IDs) > 0 {
 		from := min(chunk*deadChunk, len(q.IDs))
 		return q.IDs[from:min(from+deadChunk, len(q.IDs))], 0, nil

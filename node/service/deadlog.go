@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// deadLogBurst bounds how many dead letters have a line of their own between two pauses; the others are counted. A target that is down
-	// kills thousands of runs in a second, and the log is not where to read them all.
+	// deadLogBurst bounds how many dead letters have a line of their own between two pauses; the others are counted. A
+	// target that is down kills thousands of runs in a second, and the log is not where to read them all.
 	deadLogBurst = 100
 	deadLogPause = time.Second
 )
@@ -82,5 +82,6 @@ func (l *deadLog) say(seq uint64) {
 	if err != nil || !found { // purged or redriven meanwhile
 		return
 	}
-	l.b.o.Logger.Warn("dead letter", "job", d.JobName, "job_id", d.JobID.String(), "run", d.RunID, "dead_id", seq, "attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
+	l.b.o.Logger.Warn("dead letter", "job", d.JobName, "job_id", d.JobID.String(), "run", d.RunID, "dead_id", seq,
+		"attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
 }

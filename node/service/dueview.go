@@ -10,7 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// waitReason is why what is due of a job is not claimed; empty if this node does not know. why is the leader's word on a class of jobs.
+// waitReason is why what is due of a job is not claimed; empty if this node does not know. why is the leader's word on
+// a class of jobs.
 func (r *reader) waitReason(h *held, why func(v *store.View, class string) string) string {
 	switch {
 	case r.Info.Hold.On:
@@ -21,8 +22,8 @@ func (r *reader) waitReason(h *held, why func(v *store.View, class string) strin
 	return ""
 }
 
-// dueRun is the occurrence of a job that is due and not claimed, as a pending run. It has no row before its claim, and would otherwise show
-// nowhere, however long it waits.
+// dueRun is the occurrence of a job that is due and not claimed, as a pending run. It has no row before its claim, and
+// would otherwise show nowhere, however long it waits.
 func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (run job.Run, ok bool) {
 	now := r.b.now()
 	if h.stopped() || h.place.Parked || h.place.Ready > now {
@@ -34,12 +35,14 @@ func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (
 	k := job.RunKey{Job: h.id, At: h.place.At, Origin: job.OriginSchedule}
 	return job.Run{
 		RunID: k.String(), JobID: k.Job, JobName: h.def.Spec.Name, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunPending,
-		ReadyAt: job.Instant(h.place.Ready), WaitReason: r.waitReason(h, why), Key: job.IdempotencyKey(h.def.Spec.IdempotencyKey, h.def.Spec.Name, k),
+		ReadyAt: job.Instant(h.place.Ready), WaitReason: r.waitReason(h,
+			why), Key: job.IdempotencyKey(h.def.Spec.IdempotencyKey, h.def.Spec.Name, k),
 	}, true
 }
 
 const (
-	// MaxDue bounds how many occurrences that are due a list over all jobs shows: the oldest ones. It is the largest page.
+	// MaxDue bounds how many occurrences that are due a list over all jobs shows: the oldest ones. It is the largest
+	// page.
 	MaxDue = 1000
 	// maxDueLook bounds how many entries of a lane are looked at for them. Those of open runs are in between.
 	maxDueLook = 4 * MaxDue

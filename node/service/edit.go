@@ -23,7 +23,8 @@ func (b *Service) look(ref string) (h held, err error) {
 }
 
 // changeJob proposes a change of one job. It is built from what the job is at each try.
-func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request, build func(attempt, held) (any, error)) (fsm.Outcome, error) {
+func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
+	build func(attempt, held) (any, error)) (fsm.Outcome, error) {
 	if o, ok, err := b.echo(ctx, rq); err != nil || ok {
 		return o, err
 	}
@@ -45,7 +46,8 @@ func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request, bui
 }
 
 // UpdateJob implements api.Backend.
-func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job, error) {
+func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
+	error) {
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, err
 	}
@@ -64,7 +66,8 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 		}
 		def := store.Definition{Spec: spec, Version: h.def.Version + 1, CreatedAt: h.def.CreatedAt, UpdatedAt: a.now}
 		data := def.Append(nil)
-		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(), Def: data,
+		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(),
+			Def:  data,
 			Next: p.next, Dropped: p.gap, After: p.after}, nil
 	})
 	if err != nil {
@@ -76,7 +79,8 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 // DeleteJob implements api.Backend.
 func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
 	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
-		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version, NotRun: h.passed(a.now)}, nil
+		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version,
+			NotRun: h.passed(a.now)}, nil
 	})
 	return err
 }
@@ -115,7 +119,8 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 // RunJob implements api.Backend.
 func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
-		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey, Name: h.def.Spec.Name}, nil
+		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey,
+			Name: h.def.Spec.Name}, nil
 	})
 	if err != nil {
 		if e, ok := err.(*job.Error); ok && e.Code == job.CodeState {

@@ -67,7 +67,7 @@ func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 	if err := b.neverRuns(&spec); err != nil {
 		return job.Job{}, false, err
 	}
-	c := &creation{spec: &spec, size: sizeOf(&spec), group: &gathering{}}
+	c := &creation{spec: &spec, size: sizeOf(&spec), batch: &createBatch{}}
 	if err := b.create(ctx, []*creation{c}, func(now int64) { c.request = requestOf(rq, now) }); err != nil {
 		return job.Job{}, false, err
 	}
@@ -85,14 +85,16 @@ func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 		return c.job(), false, nil // our own repetition: the client knows of one request, and that created it
 	}
 	if job.CodeOf(err) == job.CodeNotFound && c.outcome.Replay {
-		err = job.Errorf(job.CodeNotFound, "use a new key to create it again", "this request created %s, which has been removed since", c.outcome.Job)
+		err = job.Errorf(job.CodeNotFound, "use a new key to create it again",
+			"this request created %s, which has been removed since", c.outcome.Job)
 	}
 	return j, c.outcome.Replay && !rq.Repeat, err
 }
 
 // job is the job as it was created, which is what a create is answered with: by now it may have run.
 func (c *creation) job() job.Job {
-	j := job.Job{ID: c.outcome.Job, Status: job.StatusScheduled, Spec: *c.spec, NextRunAt: job.Instant(c.next.Ready), Version: c.outcome.Version,
+	j := job.Job{ID: c.outcome.Job, Status: job.StatusScheduled, Spec: *c.spec, NextRunAt: job.Instant(c.next.Ready),
+		Version:   c.outcome.Version,
 		CreatedAt: job.Instant(c.now), UpdatedAt: job.Instant(c.now)}
 	if c.next.At == 0 && !c.spec.Manual() {
 		j.Status = job.StatusCompleted
@@ -100,7 +102,8 @@ func (c *creation) job() job.Job {
 	return j
 }
 
-// sizeOf is how much of a log entry a job takes at most, without its request. An entry that turns out too large fails as a whole.
+// sizeOf is how much of a log entry a job takes at most, without its request. An entry that turns out too large fails
+// as a whole.
 func sizeOf(s *job.Spec) int {
 	n := 350 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.Timezone) + len(s.IdempotencyKey)
 	for _, c := range s.Calendars {
@@ -121,8 +124,8 @@ func sizeOf(s *job.Spec) int {
 	return n
 }
 
-// create puts jobs through the batcher once. stamp is called with the time before. The error is about all of them; each has its own
-// beside it.
+// create puts jobs through the batcher once. stamp is called with the time before. The error is about all of them; each
+// has its own beside it.
 func (b *Service) create(ctx context.Context, items []*creation, stamp func(now int64)) error {
 	e, now, err := b.stamp(ctx)
 	if err != nil {
@@ -133,20 +136,22 @@ func (b *Service) create(ctx context.Context, items []*creation, stamp func(now 
 	if items = b.withRoom(items); len(items) == 0 {
 		return nil
 	}
-	group := items[0].group
-	group.add(len(items))
+	batch := items[0].batch
+	batch.add(len(items))
 	b.submit(e, items)
 	select {
-	case <-group.done:
+	case <-batch.done:
 		return nil
 	case <-ctx.Done():
 		// The batcher goes on and writes into the creations; they must not be read any more.
-		return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "no answer in time: it may or may not have been done")
+		return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
+			"no answer in time: it may or may not have been done")
 	}
 }
 
-// createLines is create for lines of a stream, which the forwarder cannot repeat: those that may be tried again are, under the next
-// leadership of this node if this one ended first. An ambiguous one as well: its request id, or its name, makes that an echo.
+// createLines is create for lines of a stream, which the forwarder cannot repeat: those that may be tried again are,
+// under the next leadership of this node if this one ended first. An ambiguous one as well: its request id, or its
+// name, makes that an echo.
 func (b *Service) createLines(ctx context.Context, items []*creation, stamp func(now int64)) error {
 	for a := b.o.Tracker.NewAttempts(); ; {
 		l, _ := a.Leader(ctx)
@@ -166,7 +171,8 @@ func isFinal(err error) bool {
 	return errors.As(err, &known) || errors.Is(err, fsm.ErrTooLarge)
 }
 
-// leftOver answers those for which there is no leader to try with. One whose earlier outcome is unknown keeps that error.
+// leftOver answers those for which there is no leader to try with. One whose earlier outcome is unknown keeps that
+// error.
 func leftOver(open []*creation, err error) {
 	for _, c := range open {
 		if c.err == nil || errors.Is(c.err, scheduler.ErrNotApplied) {
@@ -175,10 +181,12 @@ func leftOver(open []*creation, err error) {
 	}
 }
 
-// BulkCreate implements api.Backend. A named line is safe to repeat by its name; an unnamed one by its content and its place.
-func (b *Service) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult, error) {
+// BulkCreate implements api.Backend. A named line is safe to repeat by its name; an unnamed one by its content and its
+// place.
+func (b *Service) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult,
+	error) {
 	out := make([]client.BulkResult, len(lines))
-	var group gathering
+	var batch createBatch
 	all := make([]creation, len(lines))
 	items := make([]*creation, 0, len(lines))
 	at := make([]int, 0, len(lines)) // the line of each item
@@ -198,7 +206,7 @@ func (b *Service) BulkCreate(ctx context.Context, lines []client.BulkLine, rq ap
 			continue
 		}
 		out[i].Name = l.Spec.Name
-		all[i] = creation{spec: &l.Spec, size: sizeOf(&l.Spec), group: &group}
+		all[i] = creation{spec: &l.Spec, size: sizeOf(&l.Spec), batch: &batch}
 		items = append(items, &all[i])
 		at = append(at, i)
 	}
@@ -272,7 +280,8 @@ func (b *Service) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job,
 const (
 	// viewJobs is how many jobs one view looks at: commits wait for views.
 	viewJobs = 256
-	// listLimit is how many jobs one request looks at. A filter that matches few gets a short page with a cursor, not a long wait.
+	// listLimit is how many jobs one request looks at. A filter that matches few gets a short page with a cursor, not a
+	// long wait.
 	listLimit = 20_000
 )
 
@@ -373,11 +382,13 @@ func badCursor(err error) error {
 	if err == nil {
 		return nil
 	}
-	return job.Invalid("cursor", "use the next_cursor of the page before, with the same filters", "this is not a cursor of this list")
+	return job.Invalid("cursor", "use the next_cursor of the page before, with the same filters",
+		"this is not a cursor of this list")
 }
 
 // jobsFrom takes up to n jobs behind a cursor.
-func (r *reader) jobsFrom(q client.JobQuery, from jobCursor, n int) (ids []job.ID, next jobCursor, end bool, err error) {
+func (r *reader) jobsFrom(q client.JobQuery, from jobCursor, n int) (ids []job.ID, next jobCursor, end bool,
+	err error) {
 	next, end = from, true
 	if q.Prefix != "" {
 		err = r.EachName(q.Prefix, from.name, func(name string, id job.ID) bool {

@@ -90,7 +90,8 @@ func (r *reader) held(id job.ID) (held, error) {
 	return held{id, *def, st, p}, nil
 }
 
-// job is a job as the API shows it. why is the leader's word on why a class of jobs waits; nil if this node does not lead.
+// job is a job as the API shows it. why is the leader's word on why a class of jobs waits; nil if this node does not
+// lead.
 func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (job.Job, error) {
 	h, err := r.held(id)
 	if err != nil {
@@ -162,7 +163,8 @@ func (r *reader) waits(h *held) bool {
 			if look--; look < 0 {
 				return false
 			}
-			if row, ok, err := r.Run(job.RunKey{Job: h.id, At: ref.At, Origin: ref.Origin}); err == nil && ok && row.Ready <= r.b.now() {
+			if row, ok, err := r.Run(job.RunKey{Job: h.id, At: ref.At, Origin: ref.Origin}); err == nil && ok &&
+				row.Ready <= r.b.now() {
 				return true
 			}
 		}
@@ -185,19 +187,20 @@ func (h *held) status() job.Status {
 		return job.StatusScheduled
 	case s.OneOff:
 		switch s.LastStatus {
-		case job.RunDead, job.RunLost, job.RunMissed, job.RunExpired, job.RunSkipped: // what it was there for did not happen
+		case job.RunDead, job.RunLost, job.RunMissed, job.RunExpired,
+			job.RunSkipped: // what it was there for did not happen
 			return job.StatusFailed
 		}
 	}
 	return job.StatusCompleted
 }
 
-// maxBlackoutWalk bounds how many occurrences are looked at for one that no calendar forbids. Each lies behind a day, a stretch of a day
-// or a window of the calendars, so that this is most of a year at least.
+// maxBlackoutWalk bounds how many occurrences are looked at for one that no calendar forbids. Each lies behind a day, a
+// stretch of a day or a window of the calendars, so that this is most of a year at least.
 const maxBlackoutWalk = 500
 
-// nextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its jitter.
-// A paused job shows none: nothing will happen until it is resumed.
+// nextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its
+// jitter. A paused job shows none: nothing will happen until it is resumed.
 func (r *reader) nextRun(h *held) int64 {
 	if h.place.Parked {
 		return 0
@@ -268,11 +271,13 @@ func (r *reader) blackouts(names []string) ([]*schedule.Blackout, error) {
 	return out, nil
 }
 
-// checkCalendars refuses a job that names a calendar which is not there: it would fire on the days that it was meant to keep clear.
+// checkCalendars refuses a job that names a calendar which is not there: it would fire on the days that it was meant to
+// keep clear.
 func (r *reader) checkCalendars(spec *job.Spec) error {
 	for _, name := range spec.Calendars {
 		if r.Calendar(name) == nil {
-			return job.Invalid("calendars", "create it first with PUT /api/v1/calendars/"+name, "there is no calendar %q", name)
+			return job.Invalid("calendars", "create it first with PUT /api/v1/calendars/"+name,
+				"there is no calendar %q", name)
 		}
 	}
 	return nil
@@ -290,7 +295,8 @@ func (r *reader) checkBlackout(spec *job.Spec) error {
 	}
 	for _, name := range spec.Calendars {
 		if all, err := r.blackouts([]string{name}); err == nil && contains(all, at) {
-			return job.Invalid("schedule", "choose another time, or leave the calendar out", "the job would never run: the calendar %q forbids %s", name, job.At(at))
+			return job.Invalid("schedule", "choose another time, or leave the calendar out",
+				"the job would never run: the calendar %q forbids %s", name, job.At(at))
 		}
 	}
 	return nil

@@ -22,12 +22,18 @@ func TestNextRunBehindABlackout(t *testing.T) {
 		calendars  []schedule.Calendar
 		due, want  string
 	}{
-		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T00:00:00Z", "2027-03-08T00:00:00Z"},
-		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-06T23:59:00Z", "2027-03-06T23:59:00Z"},
-		{"*/7 * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}, {Dates: []string{"2027-03-08"}}, {Daily: []string{"00:00-06:30"}}}, "2027-03-07T05:07:00Z", "2027-03-09T06:35:00Z"},
-		{"* * * * *", "", []schedule.Calendar{{Windows: []schedule.Window{{From: at("2027-01-01T00:00:00Z"), To: at("2031-01-01T00:00:30Z")}}}}, "2027-03-07T05:07:00Z", "2031-01-01T00:01:00Z"},
-		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}}, "2027-03-27T23:30:00Z", "2027-03-28T22:00:00Z"}, // 23 hours
-		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}}, "2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
+		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T00:00:00Z",
+			"2027-03-08T00:00:00Z"},
+		{"* * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-06T23:59:00Z",
+			"2027-03-06T23:59:00Z"},
+		{"*/7 * * * *", "", []schedule.Calendar{{Weekdays: []string{"sun"}}, {Dates: []string{"2027-03-08"}},
+			{Daily: []string{"00:00-06:30"}}}, "2027-03-07T05:07:00Z", "2027-03-09T06:35:00Z"},
+		{"* * * * *", "", []schedule.Calendar{{Windows: []schedule.Window{{From: at("2027-01-01T00:00:00Z"),
+			To: at("2031-01-01T00:00:30Z")}}}}, "2027-03-07T05:07:00Z", "2031-01-01T00:01:00Z"},
+		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}},
+			"2027-03-27T23:30:00Z", "2027-03-28T22:00:00Z"}, // 23 hours
+		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}},
+			"2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
 		{"0 9 * * sun", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T09:00:00Z", ""},
 	} {
 		r := &reader{calendars: map[string]*schedule.Blackout{}}

@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// What an edit or a resume means for a job's next occurrence. Everything here is computed from one view and proposed with the
-// place that was seen, so that a claim in between makes it be computed again instead of being wrong.
+// What an edit or a resume means for a job's next occurrence. Everything here is computed from one view and proposed
+// with the place that was seen, so that a claim in between makes it be computed again instead of being wrong.
 
 // countLimit is how far occurrences that did not run are counted; beyond it a record says "at least".
 const countLimit = 10_000
@@ -60,9 +60,10 @@ func scheduleChanged(a, b *job.Spec) bool {
 
 // planEdit is what an edit makes of the next occurrence.
 //
-// Without a change of the schedule the due place stays. Otherwise the new schedule is followed from just before the occurrence that is
-// due, so that one which is due but not yet claimed is neither lost nor repeated, and never from before the last one claimed. What lies in
-// the future is the old schedule's plan and binds nothing: if the due time is still to come, the new schedule counts from now.
+// Without a change of the schedule the due place stays. Otherwise the new schedule is followed from just before the
+// occurrence that is due, so that one which is due but not yet claimed is neither lost nor repeated, and never from
+// before the last one claimed. What lies in the future is the old schedule's plan and binds nothing: if the due time is
+// still to come, the new schedule counts from now.
 func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	cur := h.due()
 	if !scheduleChanged(&h.def.Spec, spec) {
@@ -86,10 +87,12 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	}
 	p := plan{next: scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, from))}
 	if cur.At == 0 || cur.At > now {
-		if late := now - p.next.Ready; p.next.At != 0 && sched.Kind() == schedule.Instant && spec.Missed.Policy == job.MissedSkip &&
+		if late := now - p.next.Ready; p.next.At != 0 && sched.Kind() == schedule.Instant &&
+			spec.Missed.Policy == job.MissedSkip &&
 			late > time.Duration(spec.Missed.Grace).Milliseconds() {
 			// Moved into the past: like one that is created there, it is missed under this policy.
-			p.gap = fsm.Gap{First: p.next.At, Last: p.next.At, Count: 1, Status: job.RunMissed, Reason: job.ReasonOutage}
+			p.gap = fsm.Gap{First: p.next.At, Last: p.next.At, Count: 1, Status: job.RunMissed,
+				Reason: job.ReasonOutage}
 			p.next = fsm.When{}
 		}
 		return p, nil
@@ -110,7 +113,8 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	return p, nil
 }
 
-// behind are the occurrences of the old schedule that were due after a one-off that takes its place. old is nil if it cannot be read.
+// behind are the occurrences of the old schedule that were due after a one-off that takes its place. old is nil if it
+// cannot be read.
 func (h *held) behind(old *schedule.Schedule, at, now int64, reason job.Reason) fsm.Gap {
 	first := h.due().At
 	if first <= at {
@@ -137,8 +141,8 @@ func (h *held) stopReason() job.Reason {
 	return job.ReasonPaused
 }
 
-// planResume is what starting a stopped job again makes of its next occurrence. Those that passed meanwhile did not run and are
-// recorded; a one-off whose time passed runs now. An occurrence whose jitter is still to come has not passed.
+// planResume is what starting a stopped job again makes of its next occurrence. Those that passed meanwhile did not run
+// and are recorded; a one-off whose time passed runs now. An occurrence whose jitter is still to come has not passed.
 func planResume(h *held, now int64) (plan, error) {
 	spec := &h.def.Spec
 	sched, err := compile(spec, h.id)
@@ -150,7 +154,8 @@ func planResume(h *held, now int64) (plan, error) {
 		return plan{}, nil // nothing waited: it was completed, or has no occurrences
 	}
 	if sched.Kind() == schedule.Instant {
-		cur.Ready = max(cur.Ready, now) // it waited for this, not for the end of an outage or of a run by hand meanwhile
+		// it waited for this, not for the end of an outage or of a run by hand meanwhile
+		cur.Ready = max(cur.Ready, now)
 		return plan{next: cur}, nil
 	}
 	passed := now - sched.Delay().Milliseconds()
@@ -161,7 +166,8 @@ func planResume(h *held, now int64) (plan, error) {
 	return plan{next: next, gap: gapOf(sched, cur.At, passed, h.stopReason())}, nil
 }
 
-// passed are the occurrences of a stopped job that a resume would record, and of any other one those that are due and would go with it.
+// passed are the occurrences of a stopped job that a resume would record, and of any other one those that are due and
+// would go with it.
 func (h *held) passed(now int64) fsm.Gap {
 	first, reason := h.due().At, job.ReasonDeleted
 	if h.stopped() {

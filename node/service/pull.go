@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
-// pulls is what pull workers say, answered by this node's current leadership. A node that does not lead forwards it before it gets
-// here.
+// pulls is what pull workers say, answered by this node's current leadership. A node that does not lead forwards it
+// before it gets here.
 type pulls struct{ b *Service }
 
 // Pull serves pull workers.
@@ -32,7 +32,8 @@ func (p pulls) PullReport(ctx context.Context, r job.PullReport) (job.PullAnswer
 	return pulled(ctx, p, r, (*scheduler.Scheduler).PullReport)
 }
 
-func pulled[Q, A any](ctx context.Context, p pulls, q Q, do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (a A, err error) {
+func pulled[Q, A any](ctx context.Context, p pulls, q Q,
+	do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (a A, err error) {
 	e, err := p.b.o.Tracker.Leading()
 	if err != nil {
 		return a, err

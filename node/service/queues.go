@@ -69,7 +69,8 @@ func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]c
 	err = b.view(func(r *reader) error {
 		for i, u := range all {
 			w := backlog[u.Name]
-			q := client.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused, Jobs: u.Jobs, Running: u.Claimed,
+			q := client.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused,
+				Jobs: u.Jobs, Running: u.Claimed,
 				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version, UpdatedAt: job.Instant(u.UpdatedAt)}
 			if e != nil {
 				q.Workers = append([]string{}, e.Scheduler.QueueWorkers(u.Name)...)
@@ -89,8 +90,8 @@ type waitingWork struct {
 	oldest int64
 }
 
-// queueBacklog counts what is due and not claimed, by queue, in views that are short. It gives up in a lane that has very much; more
-// says that it did, and the counts are the least there is.
+// queueBacklog counts what is due and not claimed, by queue, in views that are short. It gives up in a lane that has
+// very much; more says that it did, and the counts are the least there is.
 func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork, more bool, err error) {
 	out = map[string]waitingWork{}
 	queues := map[uint32]string{}
@@ -144,7 +145,8 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 }
 
 // PutQueue implements api.Backend.
-func (b *Service) PutQueue(ctx context.Context, name string, change client.QueueChange, version uint64, mustExist bool, rq api.Request) (client.Queue, error) {
+func (b *Service) PutQueue(ctx context.Context, name string, change client.QueueChange, version uint64, mustExist bool,
+	rq api.Request) (client.Queue, error) {
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		c := &fsm.PutQueue{Head: a.head, Request: a.req, Name: name, Version: version}
 		if change.Concurrency != nil {
@@ -187,12 +189,15 @@ func (b *Service) queueError(o fsm.Outcome, name string) error {
 		if err := b.KnownQueue(name); err != nil {
 			return err
 		}
-		return job.Errorf(job.CodeNotFound, "there is nothing to delete; it goes when no job names it", "the queue %q has no settings of its own", name)
+		return job.Errorf(job.CodeNotFound, "there is nothing to delete; it goes when no job names it",
+			"the queue %q has no settings of its own", name)
 	case fsm.CodeConflict:
 		if o.Version == 0 {
-			return job.Errorf(job.CodeVersionConflict, "leave the version out to declare it", "the queue %q has no settings of its own by now", name)
+			return job.Errorf(job.CodeVersionConflict, "leave the version out to declare it",
+				"the queue %q has no settings of its own by now", name)
 		}
-		return job.Errorf(job.CodeVersionConflict, "read the queue again and repeat the change", "the queue is at version %d by now", o.Version)
+		return job.Errorf(job.CodeVersionConflict, "read the queue again and repeat the change",
+			"the queue is at version %d by now", o.Version)
 	}
 	return outcomeError(o, name)
 }

@@ -13,8 +13,8 @@ import (
 // outputWait is how long a request for the output of a running attempt waits for more.
 const outputWait = 5 * time.Second
 
-// RunOutput implements api.Backend. The output of a running attempt comes from its worker, by way of the leader's memory; that of a
-// finished one is the tail in the history.
+// RunOutput implements api.Backend. The output of a running attempt comes from its worker, by way of the leader's
+// memory; that of a finished one is the tail in the history.
 func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error) {
 	k, err := job.ParseRunKey(runID)
 	if err != nil {
@@ -31,7 +31,8 @@ func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, aft
 		if err := b.view(func(r *reader) (err error) { row, open, err = r.Run(k); return err }); err != nil {
 			return job.RunOutput{}, err
 		}
-		out := job.RunOutput{RunID: runID, Status: row.Status, Attempt: int(row.Attempt), Fence: fence, Offset: after, Next: after}
+		out := job.RunOutput{RunID: runID, Status: row.Status, Attempt: int(row.Attempt), Fence: fence, Offset: after,
+			Next: after}
 		if !open {
 			return b.finishedOutput(ctx, k)
 		}
@@ -54,7 +55,8 @@ func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, aft
 					out.Text = string(part.Data[:len(part.Data)-cut])
 					out.Next -= int64(cut)
 				}
-				if started, ok := e.Scheduler.Started(row.Worker, row.Incarnation, row.Fence); ok && started != 0 && out.Status == job.RunClaimed {
+				if started, ok := e.Scheduler.Started(row.Worker, row.Incarnation, row.Fence); ok && started != 0 &&
+					out.Status == job.RunClaimed {
 					out.Status = job.RunRunning
 				}
 				return out, nil
@@ -81,8 +83,8 @@ func partial(b []byte) int {
 	return 0
 }
 
-// finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part that a client
-// who watched it got, so the tail is given whole; where it begins in all of the output is not known.
+// finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part
+// that a client who watched it got, so the tail is given whole; where it begins in all of the output is not known.
 func (b *Service) finishedOutput(ctx context.Context, k job.RunKey) (job.RunOutput, error) {
 	d, err := b.runDetail(ctx, k)
 	if err != nil {
@@ -92,5 +94,6 @@ func (b *Service) finishedOutput(ctx context.Context, k job.RunKey) (job.RunOutp
 	if run.Output == "" && len(d.Attempts) > 0 {
 		run.Output = d.Attempts[0].Output
 	}
-	return job.RunOutput{RunID: k.String(), Status: run.Status, Attempt: run.Attempt, Fence: run.Fence, Next: int64(len(run.Output)), Text: run.Output, Done: true}, nil
+	return job.RunOutput{RunID: k.String(), Status: run.Status, Attempt: run.Attempt, Fence: run.Fence,
+		Next: int64(len(run.Output)), Text: run.Output, Done: true}, nil
 }

@@ -17,13 +17,13 @@ const (
 	// viewRuns is how many runs or records one view looks at, runsLimit how many one request does.
 	viewRuns  = 512
 	runsLimit = 50_000
-	// chainSlack is how far, in ms, the times in a job's chain may be out of order: stamps are taken before their commands get
-	// their places in the log.
+	// chainSlack is how far, in ms, the times in a job's chain may be out of order: stamps are taken before their
+	// commands get their places in the log.
 	chainSlack = 10_000
 )
 
-// runCursor is where a list of runs goes on: behind some of the intervals that are not in the history yet, below an open run, or below
-// a history record.
+// runCursor is where a list of runs goes on: behind some of the intervals that are not in the history yet, below an
+// open run, or below a history record.
 type runCursor struct {
 	notRun  int
 	history bool
@@ -59,9 +59,9 @@ func parseRunCursor(s string) (c runCursor, err error) {
 	return c, badCursor(err)
 }
 
-// lister walks runs, newest first, in short views, of all jobs or of one: of one job first what did not run and is not in the history
-// yet, then the open ones, then the history. Of all jobs the open ones are listed together with what is due: an occurrence has the same
-// key before and after its claim, so one cursor serves both.
+// lister walks runs, newest first, in short views, of all jobs or of one: of one job first what did not run and is not
+// in the history yet, then the open ones, then the history. Of all jobs the open ones are listed together with what is
+// due: an occurrence has the same key before and after its claim, so one cursor serves both.
 type lister struct {
 	b        *Service
 	q        client.RunQuery
@@ -299,15 +299,16 @@ func (r *reader) findRuns(ref string) (id job.ID, gone bool, err error) {
 	if id, err = r.find(ref); err == nil {
 		return id, false, nil
 	}
-	if n, perr := job.ParseID(ref); perr == nil && job.CodeOf(err) == job.CodeNotFound && n > 0 && uint64(n) <= r.C.NextJob {
+	if n, perr := job.ParseID(ref); perr == nil && job.CodeOf(err) == job.CodeNotFound && n > 0 &&
+		uint64(n) <= r.C.NextJob {
 		return n, true, nil
 	}
 	return 0, false, err
 }
 
-// Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at its place among the open
-// runs. The intervals that are not in the history yet are not in it: they sit in the states of their jobs, and finding them would need
-// a scan of all jobs.
+// Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at
+// its place among the open runs. The intervals that are not in the history yet are not in it: they sit in the states of
+// their jobs, and finding them would need a scan of all jobs.
 func (b *Service) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
 	if q.Job != "" {
 		return b.JobRuns(ctx, q.Job, q, rd)

@@ -48,8 +48,8 @@ func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	return run, nil
 }
 
-// lag is how late a run started, or was claimed if its start is not known: counted from when it might have been. A job that was made for
-// a time in the past could not start before it was there.
+// lag is how late a run started, or was claimed if its start is not known: counted from when it might have been. A job
+// that was made for a time in the past could not start before it was there.
 func lag(run *job.Run, def *store.Definition) *int64 {
 	at := run.StartedAt
 	if at == 0 {
@@ -102,13 +102,14 @@ func intervalRun(id job.ID, name string, i store.Interval) job.Run {
 		First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast}
 }
 
-// notRunYet are the occurrences that did not run and are not in the history yet, newest first: the interval that still grows, and of a
-// job that is stopped what passed since, which is recorded when it is resumed, edited or deleted.
+// notRunYet are the occurrences that did not run and are not in the history yet, newest first: the interval that still
+// grows, and of a job that is stopped what passed since, which is recorded when it is resumed, edited or deleted.
 func (h *held) notRunYet(now int64) []job.Run {
 	all := []store.Interval{h.state.NotRun}
 	if h.stopped() {
 		g := h.passed(now)
-		i := store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast, Status: g.Status, Reason: g.Reason}
+		i := store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast, Status: g.Status,
+			Reason: g.Reason}
 		if !all[0].Add(i) {
 			all = []store.Interval{i, all[0]}
 		}
@@ -123,7 +124,8 @@ func (h *held) notRunYet(now int64) []job.Run {
 }
 
 func noRun(id string) error {
-	return job.Errorf(job.CodeNotFound, "GET /api/v1/jobs/{job}/runs lists the runs of a job; old ones are trimmed", "there is no run %q", id)
+	return job.Errorf(job.CodeNotFound, "GET /api/v1/jobs/{job}/runs lists the runs of a job; old ones are trimmed",
+		"there is no run %q", id)
 }
 
 // GetRun implements api.Backend.
@@ -149,8 +151,8 @@ func (b *Service) showRun(k job.RunKey) (job.Run, error) {
 // maxAttempts is how many attempts of a run are shown.
 const maxAttempts = 100
 
-// runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older than the run.
-// Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
+// runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older
+// than the run. Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
 func (b *Service) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail, error) {
 	d := client.RunDetail{Attempts: []job.Run{}}
 	found := false
@@ -249,7 +251,8 @@ func (b *Service) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail
 	return d, nil
 }
 
-// sameRun are the attempts with a key. A forced backfill repeats an occurrence under the same id; what tells the two runs apart is the key.
+// sameRun are the attempts with a key. A forced backfill repeats an occurrence under the same id; what tells the two
+// runs apart is the key.
 func sameRun(attempts []job.Run, key string) []job.Run {
 	return slices.DeleteFunc(attempts, func(r job.Run) bool { return r.Key != key })
 }

@@ -83,15 +83,15 @@ var errEnded = errors.New("this leadership has ended")
 const (
 	// movedLimit is how often a change is computed again because the job moved under it.
 	movedLimit = 10
-	// keepClient and keepStamped are how long the outcome of a request is kept: as promised for a client's key, and long enough for
-	// our own repetition after an ambiguous error otherwise.
+	// keepClient and keepStamped are how long the outcome of a request is kept: as promised for a client's key, and
+	// long enough for our own repetition after an ambiguous error otherwise.
 	keepClient  = 24 * time.Hour
 	keepStamped = 10 * time.Minute
 )
 
-// read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged before the call:
-// the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader acknowledges nothing that
-// is not in its state; and a quorum just confirmed that there is no later leader.
+// read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged
+// before the call: the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader
+// acknowledges nothing that is not in its state; and a quorum just confirmed that there is no later leader.
 func (b *Service) read(ctx context.Context, rd api.Read, fn func(*reader) error) error {
 	if !rd.Stale {
 		if err := b.verify(ctx); err != nil {
@@ -147,8 +147,9 @@ type attempt struct {
 	req  fsm.Request
 }
 
-// change proposes what build makes. The command is built again when the job moved under it. What the end of the leadership prevented is
-// for the forwarder to repeat: the request id makes a second one after an ambiguous error an echo of the first.
+// change proposes what build makes. The command is built again when the job moved under it. What the end of the
+// leadership prevented is for the forwarder to repeat: the request id makes a second one after an ambiguous error an
+// echo of the first.
 func (b *Service) change(ctx context.Context, rq api.Request, build func(attempt) (any, error)) (fsm.Outcome, error) {
 	deadline := time.Now().Add(forward.LeaderWait)
 	for moved := 0; ; {
@@ -181,7 +182,8 @@ func (b *Service) change(ctx context.Context, rq api.Request, build func(attempt
 			}
 			return o, nil
 		case moved >= movedLimit:
-			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again", "the job changes faster than it can be edited; nothing was changed")
+			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again",
+				"the job changes faster than it can be edited; nothing was changed")
 		default:
 			moved++
 		}
@@ -215,8 +217,8 @@ func (b *Service) stamp(ctx context.Context) (e *forward.Epoch, now int64, err e
 // takeoverPause is how long a call waits before it asks a leader again that is taking over.
 const takeoverPause = 10 * time.Millisecond
 
-// whenServing asks a leader that is just taking over again until it has: nothing was done before. One that has held for longer does not
-// trust its clock, and the caller should know.
+// whenServing asks a leader that is just taking over again until it has: nothing was done before. One that has held for
+// longer does not trust its clock, and the caller should know.
 func (b *Service) whenServing(ctx context.Context, e *forward.Epoch, ask func() error) error {
 	for {
 		err := ask()
@@ -233,8 +235,8 @@ func (b *Service) whenServing(ctx context.Context, e *forward.Epoch, ask func() 
 	}
 }
 
-// echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is gone, and
-// the version that it named is old.
+// echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is
+// gone, and the version that it named is old.
 func (b *Service) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
 	if !rq.Client && !rq.Repeat {
 		return fsm.Outcome{}, false, nil
@@ -261,7 +263,8 @@ func (b *Service) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, 
 }
 
 func errKeyReused() error {
-	return job.Errorf(job.CodeKeyReused, "use a new key for a new request", "this Idempotency-Key belongs to another request")
+	return job.Errorf(job.CodeKeyReused, "use a new key for a new request",
+		"this Idempotency-Key belongs to another request")
 }
 
 // outcomeError is what an outcome that changed nothing means; ref is how the caller named the thing.
@@ -272,9 +275,11 @@ func outcomeError(o fsm.Outcome, ref string) error {
 	case fsm.CodeNotFound:
 		return noJob(ref)
 	case fsm.CodeDuplicate, fsm.CodeExists:
-		return &job.Error{Code: job.CodeDuplicateName, Field: "name", Message: "the job " + o.Job.String() + " has that name already", Remedy: "choose another name, or update that job"}
+		return &job.Error{Code: job.CodeDuplicateName, Field: "name",
+			Message: "the job " + o.Job.String() + " has that name already", Remedy: "choose another name, or update that job"}
 	case fsm.CodeConflict:
-		return job.Errorf(job.CodeVersionConflict, "read the job again and repeat the change", "the job is at version %d by now", o.Version)
+		return job.Errorf(job.CodeVersionConflict, "read the job again and repeat the change",
+			"the job is at version %d by now", o.Version)
 	case fsm.CodeKeyReused:
 		return errKeyReused()
 	case fsm.CodeRefused:

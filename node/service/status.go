@@ -52,14 +52,16 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error
 		if replica.Node(m.ID) == o.NodeID {
 			addr = o.Address // where it is now, not where it was when it joined
 		}
-		mb := client.Member{ID: replica.Node(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage), Leader: m.ID == leader}
+		mb := client.Member{ID: replica.Node(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage),
+			Leader: m.ID == leader}
 		o.Members.Describe(&mb, o.Store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
 	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
 	if e := o.Tracker.Epoch(); e != nil {
 		for _, w := range e.Scheduler.Workers() {
-			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags, Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
+			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags,
+				Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
 	}
 	err := b.view(func(r *reader) error {
@@ -147,7 +149,8 @@ func (b *Service) Live() error {
 	return nil
 }
 
-// Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling loop itself.
+// Ready implements api.Backend: it fails when this node should get no traffic. On the leader it watches the scheduling
+// loop itself.
 func (b *Service) Ready() error {
 	if err := b.Working(); err != nil {
 		return err
@@ -198,7 +201,8 @@ func (b *Service) Working() error {
 	return forward.ErrNoQuorum(b.o.Members.Missing())
 }
 
-// ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be able to do this.
+// ClockReset implements api.Backend. The stamp is the clock as it is: a leader that holds because of its clock must be
+// able to do this.
 func (b *Service) ClockReset(ctx context.Context, rq api.Request) error {
 	e, err := b.o.Tracker.Leading()
 	if err != nil {

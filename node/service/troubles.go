@@ -19,8 +19,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Troubles are what is wrong, one line each, with what to do about it. They are the same wherever the request lands: what concerns the
-// cluster is the leader's to say, and a follower asks it; if it does not answer, the follower says that and what it knows itself.
+// Troubles are what is wrong, one line each, with what to do about it. They are the same wherever the request lands:
+// what concerns the cluster is the leader's to say, and a follower asks it; if it does not answer, the follower says
+// that and what it knows itself.
 
 // troubles are what this node knows to be wrong.
 func (b *Service) troubles(ctx context.Context, s *client.Status) []client.Trouble {
@@ -34,7 +35,8 @@ func (b *Service) troubles(ctx context.Context, s *client.Status) []client.Troub
 	}
 	if h := b.o.Store.Info().Hold; h.On {
 		hold := holdStatus(h)
-		out = append(out, client.Trouble{Code: client.TroubleRestored, Since: hold.Since, Text: "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
+		out = append(out, client.Trouble{Code: client.TroubleRestored, Since: hold.Since,
+			Text:   "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
 			Remedy: hold.Remedy})
 	}
 	e := b.o.Tracker.Epoch()
@@ -51,7 +53,8 @@ func (b *Service) troubles(ctx context.Context, s *client.Status) []client.Troub
 
 // leaderless is why no node leads.
 func (b *Service) leaderless(ctx context.Context) client.Trouble {
-	t := client.Trouble{Code: client.TroubleNoLeader, Text: "no node leads; an election is under way", Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
+	t := client.Trouble{Code: client.TroubleNoLeader, Text: "no node leads; an election is under way",
+		Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
 	if why := b.o.Members.WhyNoLeader(ctx); why != "" {
 		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
 	}
@@ -67,7 +70,8 @@ func (b *Service) notReady(s *client.Status, others []client.Trouble) []client.T
 	if err == nil || explained {
 		return nil
 	}
-	t := client.Trouble{Code: client.TroubleNotReady, Node: s.Node, Text: "node " + s.Node + " is not ready: " + err.Error()}
+	t := client.Trouble{Code: client.TroubleNotReady, Node: s.Node,
+		Text: "node " + s.Node + " is not ready: " + err.Error()}
 	if known, ok := errors.AsType[*job.Error](err); ok {
 		t.Text, t.Remedy = "node "+s.Node+" is not ready: "+known.Message, known.Remedy
 	}
@@ -93,25 +97,30 @@ func (b *Service) memberTroubles(s *client.Status) (out []client.Trouble) {
 		case m.State == "unreachable":
 			text := fmt.Sprintf("node %s (%s) %s", m.ID, m.Address, m.Problem)
 			if m.Suffrage == suffrage(raft.Voter) && living-1 <= voters/2 {
-				text += fmt.Sprintf("; %d of %d voters are left, and without one more of them the cluster stops", living, voters)
+				text += fmt.Sprintf("; %d of %d voters are left, and without one more of them the cluster stops",
+					living, voters)
 			}
-			out = append(out, client.Trouble{Code: client.TroubleUnreachable, Node: m.ID, Since: m.LastHeard, Text: text,
+			out = append(out, client.Trouble{Code: client.TroubleUnreachable, Node: m.ID, Since: m.LastHeard,
+				Text:   text,
 				Remedy: "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"})
 			continue
 		case m.Problem != "":
-			out = append(out, client.Trouble{Code: client.TroubleMember, Node: m.ID, Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
+			out = append(out, client.Trouble{Code: client.TroubleMember, Node: m.ID,
+				Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
 		}
 		if m.SkewMS != nil {
 			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > membership.FitSkew {
-				out = append(out, client.Trouble{Code: client.TroubleClock, Node: m.ID, Remedy: "set the clock of that machine right",
-					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
+				out = append(out, client.Trouble{Code: client.TroubleClock, Node: m.ID,
+					Remedy: "set the clock of that machine right",
+					Text:   fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
 			}
 		}
 		if m.Disk != nil && m.Disk.Low {
 			out = append(out, diskTrouble(s, m.ID, *m.Disk))
 		}
 		if m.Lag != nil && *m.Lag > lagWorth {
-			out = append(out, client.Trouble{Code: client.TroubleLag, Node: m.ID, Text: fmt.Sprintf("node %s is %d log entries behind", m.ID, *m.Lag),
+			out = append(out, client.Trouble{Code: client.TroubleLag, Node: m.ID,
+				Text:   fmt.Sprintf("node %s is %d log entries behind", m.ID, *m.Lag),
 				Remedy: "wait; if it does not get less, look at its disk and its network"})
 		}
 	}
@@ -159,7 +168,8 @@ func (b *Service) unmatched(e *forward.Epoch) []client.Trouble {
 	}
 	var out []client.Trouble
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
-		out = append(out, client.Trouble{Code: client.TroubleBacklog, Text: fmt.Sprintf("%s due: %s", plural(counts[why], "run is", "runs are"), why),
+		out = append(out, client.Trouble{Code: client.TroubleBacklog,
+			Text:   fmt.Sprintf("%s due: %s", plural(counts[why], "run is", "runs are"), why),
 			Remedy: "start a worker that takes them, or look at the jobs with `carillon jobs`"})
 	}
 	return out
@@ -176,7 +186,10 @@ func plural(n int, one, more string) string {
 func merge(leaders, own []client.Trouble) []client.Trouble {
 	out := slices.Clone(leaders)
 	for _, t := range own {
-		if !slices.ContainsFunc(out, func(o client.Trouble) bool { return o.Code == t.Code && (o.Node == t.Node || t.Node == "") }) {
+		if !slices.ContainsFunc(out, func(o client.Trouble) bool {
+			return o.Code == t.Code &&
+				(o.Node == t.Node || t.Node == "")
+		}) {
 			out = append(out, t)
 		}
 	}
@@ -185,6 +198,7 @@ func merge(leaders, own []client.Trouble) []client.Trouble {
 
 // silent is what a follower says of a leader that does not answer it.
 func silent(p forward.Leader, err error) client.Trouble {
-	return client.Trouble{Code: client.TroubleUnreachable, Node: p.ID, Text: fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.ID, p.Addr, err),
+	return client.Trouble{Code: client.TroubleUnreachable, Node: p.ID,
+		Text:   fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.ID, p.Addr, err),
 		Remedy: "look at that node and at the network to it; workers and members are as this node knows them"}
 }

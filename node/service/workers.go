@@ -33,7 +33,8 @@ func (s Workers) Output(ctx context.Context, o job.Output) (job.OutputReply, err
 	return serve(ctx, s, o, (*scheduler.Scheduler).Output)
 }
 
-func serve[Q, A any](ctx context.Context, s Workers, q Q, do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (A, error) {
+func serve[Q, A any](ctx context.Context, s Workers, q Q,
+	do func(*scheduler.Scheduler, context.Context, Q) (A, error)) (A, error) {
 	e, err := s.b.o.Tracker.Leading()
 	if err != nil {
 		var none A

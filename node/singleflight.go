@@ -5,25 +5,26 @@ import (
 	"sync"
 )
 
-// question is put to others on behalf of everybody who wants to know. It may take as long as the trouble lasts, so callers share: at most one is on
-// its way and one waits for that, and no caller is given the answer to what was asked before it came.
-type question struct {
+// singleFlight is a question that is put to others on behalf of everybody who wants to know. It may take as long as the
+// trouble lasts, so callers share: at most one is on its way and one waits for that, and no caller is given the answer
+// to what was asked before it came.
+type singleFlight struct {
 	mu    sync.Mutex
-	under *asking // on its way
-	next  *asking // callers that come now are answered by it
+	under *flightCall // on its way
+	next  *flightCall // callers that come now are answered by it
 }
 
-type asking struct {
+type flightCall struct {
 	done chan struct{}
 	err  error
 }
 
 // ask puts the question for a leadership and waits for the answer, or until ctx ends; the question goes on then.
-func (q *question) ask(ctx context.Context, p *proposer, put func() error) error {
+func (q *singleFlight) ask(ctx context.Context, p *proposer, put func() error) error {
 	q.mu.Lock()
 	a := q.next
 	if a == nil {
-		a = &asking{done: make(chan struct{})}
+		a = &flightCall{done: make(chan struct{})}
 		if q.under == nil {
 			q.beginLocked(a, p, put)
 		} else {
@@ -39,7 +40,7 @@ func (q *question) ask(ctx context.Context, p *proposer, put func() error) error
 	}
 }
 
-func (q *question) beginLocked(a *asking, p *proposer, put func() error) {
+func (q *singleFlight) beginLocked(a *flightCall, p *proposer, put func() error) {
 	if p.ended.Load() || !p.flight.Enter() {
 		a.err = errEnded
 		close(a.done)
