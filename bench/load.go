@@ -36,7 +36,7 @@ func load(ctx context.Context, c *client.Client, n int, line maker,
 			next := from
 			err := c.BulkCreate(ctx, &lines{next: from, end: to, line: line}, func(r client.BulkResult) error {
 				if r.Error != nil || r.JobID == nil {
-					return fmt.Errorf("job %d was refused: %v", next, r.Error)
+					return fmt.Errorf("job %d was refused: %w", next, r.Error)
 				}
 				ids[next] = *r.JobID
 				next++

@@ -95,7 +95,7 @@ func bulk(c *client.Client, i, jobs int) func(context.Context, int) ([]job.ID, e
 		from := (i<<24 + n) * jobs // of this client and request alone
 		err = c.BulkCreate(ctx, &lines{next: from, end: from + jobs, line: line}, func(r client.BulkResult) error {
 			if r.Error != nil || r.JobID == nil {
-				return fmt.Errorf("a job was refused: %v", r.Error)
+				return fmt.Errorf("a job was refused: %w", r.Error)
 			}
 			ids = append(ids, *r.JobID)
 			return nil
