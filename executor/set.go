@@ -271,7 +271,7 @@ func (w *Worker) loseLocked() {
 func (w *Worker) watchLease(ctx context.Context) {
 	for {
 		w.mu.Lock()
-		wait := leaseTick * time.Duration(w.o.Pace)
+		wait := w.o.Pace.Of(leaseTick)
 		if w.leased {
 			left := w.leaseEnd - w.clock.Elapsed()
 			if left <= 0 {

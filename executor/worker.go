@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -52,8 +53,7 @@ type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Clock   Clock        // nil: the machine's
 
-	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed.
-	Pace int
+	Pace faultpoint.Pace
 
 	// OnAttempt sees every attempt that started, when it ends. It must not block; nil is fine.
 	OnAttempt func(job.Assignment, job.Result)
@@ -151,7 +151,6 @@ func New(o Options) (*Worker, error) {
 		w.log = slog.New(slog.DiscardHandler)
 	}
 	w.log = w.log.With("worker", o.Name)
-	w.o.Pace = max(w.o.Pace, 1)
 	if w.clock == nil {
 		w.clock = NewClock()
 	}
@@ -163,7 +162,7 @@ func New(o Options) (*Worker, error) {
 
 // pollWait is how long a poll waits for work. A node makes a minute of everything longer, at its own pace.
 func (w *Worker) pollWait() time.Duration {
-	return min(pollWait*time.Duration(w.o.Pace), 10*time.Minute)
+	return min(w.o.Pace.Of(pollWait), 10*time.Minute)
 }
 
 // Stats says how many attempts run, and how many may.

@@ -88,7 +88,7 @@ func TestBackupCopies(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool
 	n := start(t, t.TempDir(), func(cfg *Config) {
-		cfg.hooks.statfs = func(path string) (free, total uint64, err error) {
+		cfg.Machine.CopySpace = func(path string) (free, total uint64, err error) {
 			if full.Load() {
 				return 64 << 20, 1 << 30, nil
 			}

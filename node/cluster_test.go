@@ -320,7 +320,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 		c.members = append(c.members, &member{cfg: cfg, link: &link{ln: ln}})
 	}
 	for _, m := range c.members {
-		m.cfg.hooks.servers, m.cfg.hooks.clusterID = servers, "test-cluster"
+		m.cfg.Machine.Servers, m.cfg.Machine.ClusterID = servers, "test-cluster"
 		m.open(t)
 	}
 	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what nobody takes
@@ -349,7 +349,7 @@ func (m *member) open(t *testing.T) {
 		}
 		return l, nil
 	}
-	m.cfg.hooks.transport = func(t *raft.NetworkTransport) raft.Transport { return newLinkTransport(l, t) }
+	m.cfg.Machine.Transport = func(t *raft.NetworkTransport) raft.Transport { return newLinkTransport(l, t) }
 	m.slow = &slowDisk{l: l}
 	m.cfg.Machine.Write = m.slow.write
 	if m.cfg.Clock == nil {

@@ -57,8 +57,6 @@ type Config struct {
 
 	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs
 
-	hooks hooks
-
 	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs,
 	// nil: fsm.CommandLevel.
 	level int

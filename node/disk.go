@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -60,14 +61,19 @@ type diskWatch struct {
 	space client.DiskSpace
 }
 
+// copySpace measures the room for the copy that a backup makes.
+func (c *Config) copySpace() func(path string) (free, total uint64, err error) {
+	if c.Machine.CopySpace != nil {
+		return c.Machine.CopySpace
+	}
+	return statfs
+}
+
 func newDiskWatch(n *Node) *diskWatch {
-	d := &diskWatch{path: n.dir.Path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: n.cfg.Machine.paced(diskEvery),
-		warn: n.cfg.Logger.Warn}
+	d := &diskWatch{path: n.dir.Path, limit: n.cfg.MinFreeDisk, statfs: statfs, every: cmp.Or(n.cfg.Machine.DiskEvery,
+		n.cfg.Machine.Pace.Of(diskEvery)), warn: n.cfg.Logger.Warn}
 	if f := n.cfg.Machine.DiskSpace; f != nil {
 		d.statfs = func(string) (uint64, uint64, error) { return f() }
-	}
-	if h := n.cfg.hooks.statfs; h != nil {
-		d.statfs, d.every = h, 10*time.Millisecond
 	}
 	d.look()
 	return d

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -39,7 +40,8 @@ func TestDiskLow(t *testing.T) {
 	var free atomic.Uint64
 	free.Store(10 << 30)
 	c := startJoined(t, 3, func(cfg *Config) {
-		cfg.hooks.statfs = func(string) (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
+		cfg.Machine.DiskEvery = 10 * time.Millisecond
+		cfg.Machine.DiskSpace = func() (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
 	})
 	tg := newTarget(t)
 	lead := c.leader()

@@ -45,10 +45,10 @@ func openGroup(cfg *Config, dir *datadir.Dir, m *meters) (*group, error) {
 	f, err := dir.OpenFiles(datadir.FileOptions{
 		State: store.Options{
 			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout,
-			BeforeCommit: cfg.Machine.write("state"),
+			BeforeCommit: cfg.Machine.BeforeWrite("state"),
 		},
 		Level: cfg.supports(), Applied: m.applied, Logger: cfg.Logger, Fatal: cfg.Fatal,
-		BeforeLogWrite: cfg.Machine.write("log"), Trusting: cfg.hooks.trusting,
+		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
 	})
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
 	if err := raftlog.SetTerm(g.logs, 0); err != nil {
 		return err
 	}
-	servers := g.cfg.hooks.servers
+	servers := g.cfg.Machine.Servers
 	if servers == nil {
 		servers = []raft.Server{{Suffrage: raft.Voter, ID: rc.LocalID, Address: trans.LocalAddr()}}
 	}
@@ -89,7 +89,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 	if !has {
 		joined, _ := g.members.Cluster()
 		switch {
-		case g.cfg.Bootstrap && joined != "" && g.cfg.hooks.clusterID == "":
+		case g.cfg.Bootstrap && joined != "" && g.cfg.Machine.ClusterID == "":
 			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin another cluster", g.cfg.DataDir, joined)
 		case g.cfg.Bootstrap:
 			if err := g.bootstrap(rc, trans); err != nil {
@@ -138,7 +138,7 @@ func (g *group) campaignAlone() error {
 func (g *group) compactor() *raftlog.Compactor {
 	return &raftlog.Compactor{
 		Raft: g.raft, Log: g.logs, Bytes: g.cfg.Raft.CompactBytes, Trailing: g.cfg.Raft.TrailingLogs,
-		Every: g.cfg.Machine.paced(raftlog.CompactEvery), Logger: g.log,
+		Every: g.cfg.Machine.Pace.Of(raftlog.CompactEvery), Logger: g.log,
 	}
 }
 

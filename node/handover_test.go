@@ -60,7 +60,8 @@ func TestLeaderWithLowDiskHandsOver(t *testing.T) {
 		f := &atomic.Uint64{}
 		f.Store(10 << 30)
 		free[cfg.NodeID] = f
-		cfg.hooks.statfs = func(string) (uint64, uint64, error) { return f.Load(), 100 << 30, nil }
+		cfg.Machine.DiskEvery = 10 * time.Millisecond
+		cfg.Machine.DiskSpace = func() (uint64, uint64, error) { return f.Load(), 100 << 30, nil }
 	})
 	lead := c.leader()
 	lead.create(unclaimedJob("before"))
@@ -201,7 +202,8 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 		f := &atomic.Uint64{}
 		f.Store(10 << 30)
 		free[cfg.NodeID] = f
-		cfg.hooks.statfs = func(string) (uint64, uint64, error) { return f.Load(), 100 << 30, nil }
+		cfg.Machine.DiskEvery = 10 * time.Millisecond
+		cfg.Machine.DiskSpace = func() (uint64, uint64, error) { return f.Load(), 100 << 30, nil }
 	})
 	lead := c.leader()
 	for _, m := range c.others(lead) {

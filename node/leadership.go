@@ -240,8 +240,8 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 	if g.store.Info().ClusterID != "" {
 		return nil
 	}
-	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term},
-		ClusterID: cmp.Or(g.cfg.hooks.clusterID, strings.ToLower(crand.Text()))}
+	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.Machine.ClusterID,
+		strings.ToLower(crand.Text()))}
 	if _, err := prop.Propose(cmd).Wait(); err != nil {
 		return fmt.Errorf("name the cluster: %w", err)
 	}

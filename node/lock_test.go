@@ -16,7 +16,7 @@ import (
 )
 
 func onNFS(c *Config) {
-	c.hooks.fileSystem = func(string) (dirlock.Kind, string, error) { return dirlock.Shared, "NFS", nil }
+	c.Machine.FileSystem = func(string) (dirlock.Kind, string, error) { return dirlock.Shared, "NFS", nil }
 }
 
 // stranger takes the lock file of a directory as a process on another machine does, whose lock this one does not see.
@@ -49,7 +49,7 @@ func TestNetworkFileSystemIsRefusedUnlessAllowed(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory was made: %v", err)
 	}
-	cfg.AllowNetworkFS, cfg.hooks.beat = true, 10*time.Millisecond
+	cfg.AllowNetworkFS, cfg.Machine.LockBeat = true, 10*time.Millisecond
 	if n, err = Open(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestNodeEndsWhenItsDirectoryIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	ended := make(chan error, 1)
 	start(t, dir, onNFS, func(c *Config) {
-		c.AllowNetworkFS, c.hooks.beat = true, 10*time.Millisecond
+		c.AllowNetworkFS, c.Machine.LockBeat = true, 10*time.Millisecond
 		c.Fatal = func(err error) { ended <- err }
 	})
 	f, err := os.OpenFile(filepath.Join(dir, datadir.LockFile), os.O_WRONLY, 0)

@@ -65,11 +65,7 @@ func Open(cfg Config) (_ *Node, err error) {
 			n.release()
 		}
 	}()
-	fileSystem := datadir.FileSystem(dirlock.Inspect)
-	if f := cfg.hooks.fileSystem; f != nil {
-		fileSystem = f
-	}
-	if err := datadir.CheckFileSystem(cfg.DataDir, fileSystem, cfg.AllowNetworkFS); err != nil {
+	if err := datadir.CheckFileSystem(cfg.DataDir, cfg.Machine.FileSystemOf, cfg.AllowNetworkFS); err != nil {
 		return nil, err
 	}
 	if n.dir, err = datadir.Open(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
@@ -82,14 +78,14 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.lock, err = n.dir.Lock(datadir.LockOptions{
-		FileSystem: fileSystem, Wait: cfg.Store.LockTimeout, Beat: cmp.Or(cfg.hooks.beat,
-			cfg.Machine.paced(dirlock.Beat)), Fatal: cfg.Fatal,
+		FileSystem: cfg.Machine.FileSystemOf, Wait: cfg.Store.LockTimeout, Beat: cmp.Or(cfg.Machine.LockBeat,
+			cfg.Machine.Pace.Of(dirlock.Beat)), Fatal: cfg.Fatal,
 	})
 	if err != nil {
 		return nil, err
 	}
 	n.dir.DropCutOff()
-	ln, err := cfg.Machine.listen(cfg.Listen)
+	ln, err := cfg.Machine.ListenOn(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
@@ -103,7 +99,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	}
 	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
 	n.tracker = forward.NewTracker(forward.TrackerOptions{
-		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.paced(time.Second),
+		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.Pace.Of(time.Second),
 		Why: func(ctx context.Context) string { return n.members.WhyNoLeader(ctx) },
 	})
 	n.group.tracker = n.tracker
@@ -113,7 +109,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.disk = newDiskWatch(n)
-	if err := n.group.start(cfg.hooks.raftTransport(n.trans)); err != nil {
+	if err := n.group.start(cfg.Machine.RaftTransport(n.trans, n.trans.NetworkTransport)); err != nil {
 		return nil, err
 	}
 	n.tracker.Watch(n.group.raft)
@@ -124,11 +120,11 @@ func Open(cfg Config) (_ *Node, err error) {
 		n.members.Lead,
 	}
 	n.forward = forward.New(forward.Options{
-		Self: cfg.NodeID, Tracker: n.tracker, Dial: cfg.Machine.dialer, Logger: cfg.Logger, Began: n.started,
+		Self: cfg.NodeID, Tracker: n.tracker, Dial: cfg.Machine.Dialer, Logger: cfg.Logger, Began: n.started,
 		ErrorLog: newRaftLogger(cfg.Logger).StandardLogger(nil),
 		Local: api.New(n.service, api.Options{
 			Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: n.service.Workers(),
-			MaxPollWait: cfg.Machine.paced(time.Minute), Pull: n.service.Pull(), Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
+			MaxPollWait: cfg.Machine.Pace.Of(time.Minute), Pull: n.service.Pull(), Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
 		}),
 	})
 	// here: what is forwarded no longer says where it came from
@@ -146,9 +142,9 @@ func (n *Node) membership() membership.Options {
 		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(), Version: c.Version,
 		Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
 		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker, Flight: n.group.flight,
-		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.dialer, Pace: c.Machine.paced,
+		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.Dialer, Pace: c.Machine.Pace.Of,
 		Disk:      func() client.DiskSpace { return n.disk.last() },
-		ClusterID: c.hooks.clusterID, Where: c.hooks.where, Trusting: c.hooks.trusting,
+		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 	}
 }
 
@@ -159,7 +155,7 @@ func (n *Node) serviceOptions() service.Options {
 		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
 		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock, Logger: c.Logger, Notify: &c.Notify,
-		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.hooks.fileSpace(), Stopping: n.stopping.Load,
+		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.copySpace(), Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() },
 	}
 }

@@ -72,7 +72,7 @@ func (h *hook) answer(status int) {
 	h.status = status
 }
 
-func quickly(c *Config) { c.hooks.notifyFirst = 20 * time.Millisecond }
+func quickly(c *Config) { c.Machine.NotifyRetry = 20 * time.Millisecond }
 
 // stableLeader lets no leader be elected on a machine under load without a reason. A test about one change of the
 // leader cannot tell another one from what it waits for, and a notification that is on its way then is unknown, as it
@@ -354,7 +354,7 @@ func TestALeaderThatDiesWhileItSends(t *testing.T) {
 	senders := make(chan string, 16)
 	c := startCluster(t, 3, quickly, stableLeader, func(c *Config) {
 		id := c.NodeID
-		c.hooks.notifySend = func(context.Context) { senders <- id }
+		c.Machine.BeforeNotify = func(context.Context) { senders <- id }
 	})
 	c.awaitWorkers(3)
 	lead := c.leader()
@@ -391,7 +391,7 @@ func TestALeaderThatDiesBeforeItSends(t *testing.T) {
 	var first sync.Once
 	c := startCluster(t, 3, quickly, stableLeader, func(c *Config) {
 		id := c.NodeID
-		c.hooks.notifySend = func(ctx context.Context) {
+		c.Machine.BeforeNotify = func(ctx context.Context) {
 			first.Do(func() { // it never gets further
 				senders <- id
 				<-ctx.Done()
@@ -424,7 +424,7 @@ func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	n := start(t, t.TempDir(), quickly, func(c *Config) {
-		c.hooks.notifyPropose = func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error) {
+		c.Machine.ProposeNotice = func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			name := fmt.Sprintf("%T", cmd)

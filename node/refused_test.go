@@ -26,7 +26,7 @@ func both(t *testing.T, scene func(t *testing.T, rules bool, change func(*Config
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			scene(t, rules, func(c *Config) {
-				c.hooks.trusting = !rules
+				c.Machine.Trusting = !rules
 				c.Executors = nil
 				c.Raft.Heartbeat = 600 * time.Millisecond // two of three must find a majority also on a busy machine
 				c.Fatal = func(err error) { t.Logf("fatal: %v", err) }
@@ -115,7 +115,7 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		copyDir(t, c.members[1].cfg.DataDir, clone.cfg.DataDir)
 		dial["n2"] = clone.cfg.Listen
 		a, b, x := c.members[0], c.members[1], c.members[2]
-		x.cfg.hooks.where = func(id string) string { return dial[id] }
+		x.cfg.Machine.Where = func(id string) string { return dial[id] }
 		// n1 and n2 on one side, n3 and the copy of n2 on the other, from the beginning: a copy that reaches n1 is told
 		// what it is, and would lead its side without being ready, or lead n1.
 		a.link, b.link = &link{cuts: map[string]bool{"n3": true}}, &link{cuts: map[string]bool{"n3": true}}

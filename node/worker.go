@@ -54,7 +54,7 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		return nil, err
 	}
 	l.route = forward.NewWorkerRoute(forward.WorkerOptions{
-		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load, Pause: n.cfg.Machine.paced(forward.RegisterPause),
+		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load, Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause),
 		Leader: n.cfg.Machine.leaderOptions(),
 	})
 	var leader executor.Leader = l.route

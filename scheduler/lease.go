@@ -245,7 +245,7 @@ func (l *loop) sendExpired() {
 
 // idleStamp commits the clock when nothing else has for a while, so that an outage is known to a few seconds.
 func (l *loop) idleStamp() {
-	if l.stamping || l.now-l.s.st.Counters().Mark < stampEvery.Milliseconds()*int64(l.s.o.Pace) {
+	if l.stamping || l.now-l.s.st.Counters().Mark < l.s.o.Pace.Of(stampEvery).Milliseconds() {
 		return
 	}
 	l.stamping = true

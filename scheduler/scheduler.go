@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -64,9 +65,7 @@ type Options struct {
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never
 
-	// Pace makes the housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as
-	// designed. What is due is still found at its time.
-	Pace int
+	Pace faultpoint.Pace // of housekeeping; what is due is found at its time all the same
 
 	noEvents bool // tests: as if the store never told us of a change
 	noGuard  bool // tests: without the slow sweep
@@ -144,7 +143,6 @@ func New(o Options) *Scheduler {
 	if o.HoldFor <= 0 {
 		o.HoldFor = defaultHoldFor
 	}
-	o.Pace = max(o.Pace, 1)
 	s := &Scheduler{
 		o: o, group: o.Store.Info().Group, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -159,7 +157,7 @@ func New(o Options) *Scheduler {
 }
 
 // maxSleep bounds every sleep: the wall clock is read again after it, because it may have been set.
-func (s *Scheduler) maxSleep() time.Duration { return tickEvery * time.Duration(s.o.Pace) }
+func (s *Scheduler) maxSleep() time.Duration { return s.o.Pace.Of(tickEvery) }
 
 // Term is the term of this leadership.
 func (s *Scheduler) Term() uint64 { return s.o.Term }

@@ -29,7 +29,7 @@ func (s *Scheduler) Ready() error {
 		return err
 	}
 	switch {
-	case still > lateLimit*time.Duration(s.o.Pace):
+	case still > s.o.Pace.Of(lateLimit):
 		return notReady(fmt.Sprintf("the scheduling loop has not turned for %s", still.Round(time.Millisecond)))
 	case s.stuck != "":
 		return notReady(s.stuck)
@@ -65,7 +65,7 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 		return
 	}
 	// A backlog that is being worked off is old and healthy: what counts is that claims are committed.
-	if age := time.Duration(l.now-oldest) * time.Millisecond; age > lateLimit && mono-l.progress > lateLimit*time.Duration(s.o.Pace) && s.stuck == "" {
+	if age := time.Duration(l.now-oldest) * time.Millisecond; age > lateLimit && mono-l.progress > s.o.Pace.Of(lateLimit) && s.stuck == "" {
 		s.stuck = fmt.Sprintf("a run that is ready for %s and has a free worker is not being claimed", age.Round(time.Second))
 	}
 }

@@ -217,7 +217,7 @@ func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
 
 // Poll waits for assignments, or for attempts that are to stop, and returns empty-handed after a while.
 func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
-	wait := min(max(time.Duration(p.Wait), 0), maxPollWait*time.Duration(s.o.Pace))
+	wait := min(max(time.Duration(p.Wait), 0), s.o.Pace.Of(maxPollWait))
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	// A worker that has no capacity and does not wait for any is about to leave. It must not miss what is being claimed

@@ -56,6 +56,9 @@ func Classify(magic uint32) (Kind, string) {
 	return Local, ""
 }
 
+// FileSystem says on what kind of file system a path is, and its name.
+type FileSystem func(path string) (Kind, string, error)
+
 // Inspect looks at the file system that a directory is on or, if it is not there yet, will be.
 func Inspect(dir string) (Kind, string, error) {
 	dir, err := filepath.Abs(dir)

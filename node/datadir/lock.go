@@ -9,12 +9,9 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 )
 
-// FileSystem says on what kind of file system a path is, and its name.
-type FileSystem func(path string) (dirlock.Kind, string, error)
-
 // CheckFileSystem refuses a data directory on which the lock may be granted twice: two processes that write to the same
 // log vote twice and lose what was acknowledged. It comes before the directory is made.
-func CheckFileSystem(path string, of FileSystem, allowShared bool) error {
+func CheckFileSystem(path string, of dirlock.FileSystem, allowShared bool) error {
 	switch kind, name, err := of(path); {
 	case err != nil:
 		return dirError(path, err)
@@ -26,7 +23,7 @@ func CheckFileSystem(path string, of FileSystem, allowShared bool) error {
 
 // LockOptions say how a node takes the lock of its directory.
 type LockOptions struct {
-	FileSystem FileSystem
+	FileSystem dirlock.FileSystem
 	Wait       time.Duration // for a holder that is about to end
 	Beat       time.Duration // between two changes of the record in the lock file
 	// Fatal is called if the directory is taken by another process. It ends this one: as after a failing write, what is
@@ -38,12 +35,13 @@ type LockOptions struct {
 func (d *Dir) Lock(o LockOptions) (*dirlock.Lock, error) {
 	return d.lock(o.FileSystem, dirlock.Options{Wait: o.Wait, Create: true, Every: o.Beat,
 		Taken: func(e *dirlock.HeldError) {
-			o.Fatal(fmt.Errorf("data directory %s was taken while this process did not write to its lock file: it is %w",
+			o.Fatal(fmt.Errorf("data directory %s was taken while this process did not write to its lock file: it is "+
+				"%w",
 				d.Path, e))
 		}})
 }
 
-func (d *Dir) lock(of FileSystem, o dirlock.Options) (lock *dirlock.Lock, err error) {
+func (d *Dir) lock(of dirlock.FileSystem, o dirlock.Options) (lock *dirlock.Lock, err error) {
 	if o.Kind, _, err = of(d.Path); err != nil {
 		return nil, dirError(d.Path, err)
 	}

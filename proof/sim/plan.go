@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -20,7 +21,7 @@ type options struct {
 	ttl          time.Duration
 	raft         node.RaftConfig
 	members      node.MembersConfig
-	pace         int
+	pace         faultpoint.Pace
 	latency      time.Duration
 	base         time.Time
 	length       time.Duration
@@ -125,7 +126,7 @@ func (p *plan) storm(rng *rand.Rand, zone string, at time.Time) {
 	// Heartbeats are what idle time costs; a tenth of the seeds have those of a real cluster.
 	o.raft = node.RaftConfig{Heartbeat: pick(rng, 2*time.Second, 3*time.Second, 4*time.Second),
 		CommitTimeout: time.Second, SnapshotInterval: time.Hour}
-	o.pace = pick(rng, 2, 3, 5)
+	o.pace = faultpoint.Pace(pick(rng, 2, 3, 5))
 	if rng.IntN(10) == 0 {
 		o.raft.Heartbeat, o.raft.CommitTimeout, o.nodes, o.pace = 500*time.Millisecond, 50*time.Millisecond, 3, 1
 	}

@@ -165,9 +165,11 @@ func (s *server) open() error {
 		Store:   node.StoreConfig{MmapSize: 8 << 20, RecentNames: 5, NoSync: true},
 		Members: o.members,
 		Machine: node.Machine{
-			Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
-			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t}, Pace: o.pace,
-			Leading: s.c.leads(s.id), DiskSpace: s.disk.space,
+			Node: faultpoint.Node{
+				Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
+				Leading: s.c.leads(s.id), DiskSpace: s.disk.space, Pace: o.pace,
+			},
+			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t},
 			Leader: func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
 		},
 		Fatal: l.fatal,
