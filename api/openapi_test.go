@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	_ "github.com/carillon-scheduler/carillon/executor" // the types of job
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -22,7 +23,7 @@ type dict = map[string]any
 
 var parsed = sync.OnceValues(func() (dict, error) {
 	var doc dict
-	err := json.Unmarshal(openapiJSON, &doc)
+	err := json.Unmarshal(openapiDocument(), &doc)
 	return doc, err
 })
 

@@ -96,7 +96,7 @@ func (c *call) jobQuery() (q client.JobQuery, rd Read, err error) {
 	}
 	kind, err := c.one("type")
 	if err == nil {
-		err = known("type", kind, string(job.TypeHTTP), string(job.TypeShell), string(job.TypeMessage), string(job.TypeQueue))
+		err = known("type", kind, job.Types()...)
 	}
 	if err != nil {
 		return q, rd, err

@@ -1,21 +1,11 @@
 package api
 
 import (
-	_ "embed" // the OpenAPI document
 	"errors"
 	"net/http"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
-
-//go:embed openapi.json
-var openapiJSON []byte
-
-func (c *call) openapi() error {
-	c.w.Header().Set("Content-Type", "application/json")
-	c.w.Write(openapiJSON) //nolint:errcheck // the client hung up
-	return nil
-}
 
 func (c *call) status() error {
 	rd, err := c.read()

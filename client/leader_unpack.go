@@ -54,7 +54,7 @@ func readAssignment(r *pack.Reader) (a job.Assignment) {
 		case "idempotency_key":
 			a.Key = r.Str()
 		case "type":
-			a.Type = readType(r)
+			a.Type = job.TypeOf(r.Raw())
 		case "payload":
 			a.Payload = r.Bin()
 		case "timeout":
@@ -70,17 +70,6 @@ func readAssignment(r *pack.Reader) (a job.Assignment) {
 		}
 	})
 	return a
-}
-
-func readType(r *pack.Reader) job.Type {
-	switch t := r.Raw(); string(t) {
-	case string(job.TypeQueue):
-		return job.TypeQueue
-	case string(job.TypeHTTP):
-		return job.TypeHTTP
-	default:
-		return job.Type(t)
-	}
 }
 
 func readRun(r *pack.Reader) (k job.RunKey) {

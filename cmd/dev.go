@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 func (a *app) devCmd() *cobra.Command {
-	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: knownExecutors}, Slots: 64,
+	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: executor.NodeTypes()}, Slots: 64,
 		Dev: true, LogFormat: "text",
 		HistoryMaxAge: 7 * 24 * time.Hour, HistoryMaxCount: 1_000_000}
 	var nodes int

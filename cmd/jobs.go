@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,7 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs,
 		Aliases: map[string][]string{"list": {"ls"}, "jobs": {"job"}}[use]}
 	c.Flags().StringVar(&status, "status", "", "scheduled, paused, completed, failed or quarantined")
-	c.Flags().StringVar(&kind, "type", "", "http, shell, message or queue")
+	c.Flags().StringVar(&kind, "type", "", strings.Join(job.Types(), ", "))
 	c.Flags().StringVar(&q.Prefix, "prefix", "", "beginning of the name")
 	c.Flags().StringArrayVar(&tags, "tag", nil, "label k=v; repeatable")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many, at most 1000")

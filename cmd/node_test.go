@@ -45,7 +45,7 @@ func TestDev(t *testing.T) {
 		t.Errorf("%s is still there", got.DataDir)
 	}
 	if got.Listen != "127.0.0.1:7400" || !got.Bootstrap || !got.Dev ||
-		!reflect.DeepEqual(got.Executors, []string{"http", "shell", "message"}) {
+		!reflect.DeepEqual(got.Executors, executor.NodeTypes()) {
 		t.Errorf("%+v", got)
 	}
 	golden(t, strings.ReplaceAll(out, got.DataDir, "DIR"))

@@ -14,12 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
-
-// knownExecutors are what a node's own worker can carry out.
-var knownExecutors = []string{string(job.TypeHTTP), string(job.TypeShell), string(job.TypeMessage)}
 
 func (a *app) serverCmd() *cobra.Command {
 	var cfg ServerConfig
@@ -62,7 +60,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0,
 		"remove members that were silent for this long (default never)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
-		"what its own worker carries out: http, shell, message, or none")
+		"what its own worker carries out: "+strings.Join(executor.NodeTypes(), ", ")+", or none")
 	cfg.register(fl)
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
@@ -98,7 +96,7 @@ func (c *ServerConfig) validate() error {
 	if slices.Equal(c.Executors, []string{"none"}) {
 		c.Executors = nil
 	}
-	if err := c.toolFlags.validate(knownExecutors, " or none"); err != nil {
+	if err := c.toolFlags.validate(executor.NodeTypes(), " or none"); err != nil {
 		return err
 	}
 	for _, a := range c.Join {

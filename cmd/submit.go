@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -17,14 +19,6 @@ import (
 // submitFlags are a job as flags. They are named like the fields of the job file where that is not too long to type.
 type submitFlags struct {
 	name, schedule, at, tz               string
-	http, method, body, expect           string
-	header                               []string
-	shell, dir                           string
-	env, limit                           []string
-	user                                 string
-	queue, data                          string
-	nats, kafka, broker, key             string
-	jetstream                            bool
 	priority, overlap, delivery          string
 	timeout, deadline, retention, jitter string
 	maxRetries                           int
@@ -36,6 +30,9 @@ type submitFlags struct {
 	notifyWebhook                        string
 	notifyEmail, notifyOn                []string
 	dstGap, dstOverlap, keyTemplate      string
+
+	kinds kindFlags // what the job does
+	names []string  // of all flags that describe the job
 }
 
 func (a *app) submitCmd() *cobra.Command {
@@ -81,25 +78,7 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.schedule, "schedule", "", "cron expression, \"@every 90s\", RRULE, RFC 3339 instant or @manual")
 	fl.StringVar(&f.at, "at", "", "run once: RFC 3339, \"+90s\" or \"in 10m\"")
 	fl.StringVar(&f.tz, "tz", "", "IANA time zone of the schedule (default UTC)")
-	fl.StringVar(&f.http, "http", "", "call this URL")
-	fl.StringVar(&f.method, "method", "", "HTTP method (default POST with a body, else GET)")
-	fl.StringArrayVar(&f.header, "header", nil, "header \"Name: value\" of an HTTP request or a message; repeatable")
-	fl.StringVar(&f.body, "body", "", "HTTP body: JSON, text, or @FILE")
-	fl.StringVar(&f.expect, "expect-status", "", "statuses that mean success, e.g. 200,204 or 2xx")
-	fl.StringVar(&f.shell, "shell", "", "run this script with /bin/sh")
-	fl.StringArrayVar(&f.env, "env", nil, "environment variable k=v of a shell job; repeatable")
-	fl.StringVar(&f.dir, "dir", "", "working directory of a shell job")
-	fl.StringVar(&f.user, "user", "", "user that a shell job runs as, where the node allows it")
-	fl.StringArrayVar(&f.limit, "limit", nil,
-		"limit k=v of a shell job: memory, processes, cpu, open_files or file_size; repeatable")
-	fl.StringVar(&f.queue, "queue", "", "put runs into this queue for pull workers")
-	fl.StringVar(&f.nats, "nats", "", "publish to this subject of a NATS --broker")
-	fl.BoolVar(&f.jetstream, "jetstream", false, "with --nats: into a stream, which acknowledges it and drops repetitions")
-	fl.StringVar(&f.kafka, "kafka", "", "publish to this topic of a Kafka --broker")
-	fl.StringVar(&f.key, "key", "", "with --kafka: key of the message")
-	fl.StringVar(&f.broker, "broker", "",
-		"broker of a message: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092")
-	fl.StringVar(&f.data, "data", "", "data of a queue job or a message: JSON, text, or @FILE")
+	f.kinds.register(fl)
 	fl.StringVar(&f.priority, "priority", "", "critical, high, normal or low (default normal)")
 	fl.StringVar(&f.overlap, "overlap", "", "while an earlier run is open: skip, queue, allow or replace (default skip)")
 	fl.IntVar(&f.concurrency, "concurrency", 0, "with --overlap allow: how many runs at once")
@@ -127,22 +106,16 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
 	fl.StringVar(&f.dstOverlap, "dst-overlap", "", "first or both")
 	fl.StringVar(&f.keyTemplate, "key-template", "", "template of the idempotency key that the target receives")
+	fl.VisitAll(func(flag *pflag.Flag) { f.names = append(f.names, flag.Name) })
 }
 
 // firstJobFlag is a flag that was given and that describes the job.
 func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
-	name := ""
-	for _, n := range []string{"name", "schedule", "at", "tz", "http", "method", "header", "body", "expect-status",
-		"shell", "env", "dir", "user", "limit", "queue", "nats", "jetstream", "kafka", "key", "broker", "data",
-		"priority", "overlap", "concurrency", "delivery", "timeout", "deadline", "max-retries", "backoff", "backoff-base",
-		"backoff-cap", "jitter", "missed",
-		"missed-window", "max-runs", "start-at", "end-at", "calendar", "tag", "worker", "retention", "notify-webhook",
-		"notify-email", "notify-on", "dst-gap", "dst-overlap", "key-template"} {
-		if name == "" && cmd.Flags().Changed(n) {
-			name = n
-		}
+	i := slices.IndexFunc(f.names, cmd.Flags().Changed)
+	if i < 0 {
+		return ""
 	}
-	return name
+	return f.names[i]
 }
 
 // spec is the job that the flags describe. The node checks it; here is only what it cannot see.
@@ -201,7 +174,7 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 	case f.schedule == "":
 		return s, usage("give --schedule or --at; --schedule @manual runs only when triggered", "the job has no schedule")
 	}
-	s.Type, s.Payload, err = f.payload()
+	s.Type, s.Payload, err = f.kinds.payload()
 	return s, err
 }
 

@@ -2,133 +2,117 @@ package cmd
 
 import (
 	"encoding/json"
-	"errors"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/spf13/pflag"
+
+	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// kindFlags are the flags that the types of job have registered.
+type kindFlags struct {
+	flags []executor.Flag
+	texts map[string]*string
+	lists map[string]*[]string
+	bools map[string]*bool
+}
+
+func (f *kindFlags) register(fl *pflag.FlagSet) {
+	f.texts, f.lists, f.bools = map[string]*string{}, map[string]*[]string{}, map[string]*bool{}
+	for _, k := range executor.Kinds() {
+		for _, c := range k.Submit {
+			for _, flag := range append([]executor.Flag{c.Flag}, c.With...) {
+				if fl.Lookup(flag.Name) == nil { // types may share one
+					f.add(fl, flag)
+				}
+			}
+		}
+	}
+}
+
+func (f *kindFlags) add(fl *pflag.FlagSet, flag executor.Flag) {
+	f.flags = append(f.flags, flag)
+	switch flag.Form {
+	case executor.List:
+		f.lists[flag.Name] = fl.StringArray(flag.Name, nil, flag.Help)
+	case executor.Switch:
+		f.bools[flag.Name] = fl.Bool(flag.Name, false, flag.Help)
+	default:
+		f.texts[flag.Name] = fl.String(flag.Name, "", flag.Help)
+	}
+}
+
+func (f *kindFlags) given(flag executor.Flag) bool {
+	switch flag.Form {
+	case executor.List:
+		return f.List(flag.Name) != nil
+	case executor.Switch:
+		return f.On(flag.Name)
+	}
+	return f.Text(flag.Name) != ""
+}
+
 // payload is what the job does, from the flags that say so. A flag that does not belong to that kind of job is refused:
 // it would otherwise be dropped in silence.
-func (f *submitFlags) payload() (job.Type, json.RawMessage, error) {
-	kinds := []struct {
-		kind  string
-		given bool
-		with  []string
-		make  func() (job.Type, any, error)
-	}{
-		{"http", f.http != "", []string{"--method", "--header", "--body", "--expect-status"}, f.httpPayload},
-		{"shell", f.shell != "", []string{"--env", "--dir", "--user", "--limit"}, f.shellPayload},
-		{"queue", f.queue != "", []string{"--data"}, f.queuePayload},
-		{"nats", f.nats != "", []string{"--broker", "--header", "--data", "--jetstream"}, f.messagePayload},
-		{"kafka", f.kafka != "", []string{"--broker", "--header", "--data", "--key"}, f.messagePayload},
-	}
-	chosen, n := 0, 0
-	for i, k := range kinds {
-		if k.given {
-			chosen = i
-			n++
+func (f *kindFlags) payload() (job.Type, json.RawMessage, error) {
+	var typ job.Type
+	var chosen executor.Choice
+	n := 0
+	for _, k := range executor.Kinds() {
+		for _, c := range k.Submit {
+			if f.given(c.Flag) {
+				typ, chosen = k.Type, c
+				n++
+			}
 		}
 	}
 	if n != 1 {
-		return "", nil, usage("give one of --http, --shell, --queue, --nats and --kafka, or a file", "%s",
+		return "", nil, usage("give one of "+choices()+", or a file", "%s",
 			map[bool]string{true: "the job has nothing to do", false: "the job has several things to do"}[n == 0])
 	}
-	k := kinds[chosen]
-	for _, g := range []struct {
-		flag  string
-		given bool
-	}{
-		{"--method", f.method != ""}, {"--header", f.header != nil}, {"--body", f.body != ""},
-		{"--expect-status", f.expect != ""},
-		{"--env", f.env != nil}, {"--dir", f.dir != ""}, {"--user", f.user != ""}, {"--limit", f.limit != nil},
-		{"--data", f.data != ""},
-		{"--broker", f.broker != ""}, {"--jetstream", f.jetstream}, {"--key", f.key != ""},
-	} {
-		if g.given && !slices.Contains(k.with, g.flag) {
-			return "", nil, usage("leave it out", "this flag is not for a %s job: %s", k.kind, g.flag)
+	for _, flag := range f.flags {
+		own := func(o executor.Flag) bool { return o.Name == flag.Name }
+		if f.given(flag) && flag.Name != chosen.Name && !slices.ContainsFunc(chosen.With, own) {
+			return "", nil, usage("leave it out", "this flag is not for a %s job: --%s", chosen.Name, flag.Name)
 		}
 	}
-	t, p, err := k.make()
+	p, err := chosen.Payload(f)
 	if err != nil {
-		return t, nil, err
+		return typ, nil, err
 	}
 	raw, err := compactJSON(p)
-	return t, raw, err
+	return typ, raw, err
 }
 
-func (f *submitFlags) httpPayload() (job.Type, any, error) {
-	p := job.HTTPPayload{URL: f.http, Method: strings.ToUpper(f.method)}
-	var err error
-	if p.Headers, err = headers(f.header); err != nil {
-		return job.TypeHTTP, nil, err
-	}
-	if p.Body, err = value("--body", f.body); err != nil {
-		return job.TypeHTTP, nil, err
-	}
-	if f.expect != "" {
-		list, _ := json.Marshal(strings.Split(f.expect, ","))
-		if err := json.Unmarshal(list, &p.ExpectStatus); err != nil {
-			return job.TypeHTTP, nil, job.Invalid("--expect-status", "", "%v", err)
+// choices are the flags that say what a job does.
+func choices() string {
+	var names []string
+	for _, k := range executor.Kinds() {
+		for _, c := range k.Submit {
+			names = append(names, "--"+c.Name)
 		}
 	}
-	return job.TypeHTTP, p, nil
+	return strings.Join(names, ", ")
 }
 
-func (f *submitFlags) shellPayload() (job.Type, any, error) {
-	env, err := pairs("--env", f.env)
-	if err != nil {
-		return job.TypeShell, nil, err
-	}
-	p := job.ShellPayload{Command: f.shell, Dir: f.dir, User: f.user, Env: env}
-	limits, err := pairs("--limit", f.limit)
-	if err != nil {
-		return job.TypeShell, nil, err
-	}
-	for _, k := range slices.Sorted(maps.Keys(limits)) {
-		v := limits[k]
-		switch k {
-		case "memory":
-			err = p.Limits.Memory.Set(v)
-		case "file_size":
-			err = p.Limits.FileSize.Set(v)
-		case "cpu":
-			p.Limits.CPU, err = duration("--limit", v)
-		case "processes":
-			p.Limits.Processes, err = strconv.Atoi(v)
-		case "open_files":
-			p.Limits.OpenFiles, err = strconv.Atoi(v)
-		default:
-			err = errors.New("there is no such limit")
-		}
-		if err != nil {
-			return job.TypeShell, nil,
-				job.Invalid("--limit", "use memory=512MiB, processes=64, cpu=30s, open_files=256 or file_size=1GiB", "%s=%s: %v",
-					k, v, err)
-		}
-	}
-	return job.TypeShell, p, nil
+// What follows makes it an executor.Input. A name that no type registered is a mistake of the type that asks for it.
+
+func (f *kindFlags) Text(name string) string { return *f.texts[name] }
+
+func (f *kindFlags) List(name string) []string { return *f.lists[name] }
+
+func (f *kindFlags) On(name string) bool { return *f.bools[name] }
+
+func (f *kindFlags) JSON(name string) (json.RawMessage, error) {
+	return value("--"+name, f.Text(name))
 }
 
-func (f *submitFlags) queuePayload() (job.Type, any, error) {
-	data, err := value("--data", f.data)
-	return job.TypeQueue, job.QueuePayload{Queue: f.queue, Data: data}, err
+func (f *kindFlags) Pairs(name string) (map[string]string, error) {
+	return pairs("--"+name, f.List(name))
 }
 
-func (f *submitFlags) messagePayload() (job.Type, any, error) {
-	if f.broker == "" {
-		return job.TypeMessage, nil,
-			usage("give --broker: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092",
-				"the message has no broker to go to")
-	}
-	p := job.MessagePayload{Broker: f.broker, Subject: f.nats, JetStream: f.jetstream, Topic: f.kafka, Key: f.key}
-	var err error
-	if p.Headers, err = headers(f.header); err != nil {
-		return job.TypeMessage, nil, err
-	}
-	p.Data, err = value("--data", f.data)
-	return job.TypeMessage, p, err
+func (f *kindFlags) Headers(name string) (map[string]string, error) {
+	return headers(f.List(name))
 }

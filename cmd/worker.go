@@ -36,8 +36,6 @@ type workerConfig struct {
 	LogLevel, LogFormat, Vers string
 }
 
-var workerExecutors = append(slices.Clone(knownExecutors), string(job.TypeQueue))
-
 func (a *app) workerCmd() *cobra.Command {
 	var cfg workerConfig
 	var tags []string
@@ -65,7 +63,7 @@ func (a *app) workerCmd() *cobra.Command {
 	fl := c.Flags()
 	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster, any of them (default --addr)")
 	fl.StringVar(&cfg.Name, "name", "", "name of the worker, unique in its cluster (default the host's name and something random)")
-	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what it carries out: http, shell, message, queue")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what it carries out: "+strings.Join(job.Types(), ", "))
 	cfg.register(fl)
 	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
 	fl.StringVar(&cfg.Command, "command", "", "with --executors queue: the command that does a run; it gets the data as JSON on standard input")
@@ -82,7 +80,7 @@ func (a *app) workerCmd() *cobra.Command {
 
 func (c *workerConfig) validate() error {
 	queue := slices.Contains(c.Executors, string(job.TypeQueue))
-	if err := c.toolFlags.validate(workerExecutors, ""); err != nil {
+	if err := c.toolFlags.validate(job.Types(), ""); err != nil {
 		return err
 	}
 	for _, q := range c.Queues {
@@ -93,7 +91,7 @@ func (c *workerConfig) validate() error {
 	_, tagged := c.Tags["queue"]
 	switch {
 	case len(c.Executors) == 0:
-		return job.Invalid("--executors", "use "+strings.Join(workerExecutors, ", "), "a worker without an executor can do nothing")
+		return job.Invalid("--executors", "use "+strings.Join(job.Types(), ", "), "a worker without an executor can do nothing")
 	case queue && c.Command == "":
 		return job.Invalid("--command", "name the command that does a run of the queue", "the executor queue needs a command")
 	case !queue && (c.Command != "" || len(c.Queues) > 0):

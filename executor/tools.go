@@ -4,6 +4,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -19,9 +20,10 @@ type ToolsOptions struct {
 	QueueDir     string // where that runs, absolute; empty: home, as shell jobs
 }
 
-// Tools are the runners of one worker, whoever runs it: a node or `carillon worker`.
+// Tools are the runners of one worker, that of a node or `carillon worker`.
 type Tools struct {
 	Runners map[job.Type]Runner
+	shell   *Shell
 	closers []func()
 }
 
@@ -33,48 +35,30 @@ func NewTools(o ToolsOptions) (_ *Tools, err error) {
 			t.Close()
 		}
 	}()
-	var shell *Shell
-	commands := func() error { // shell and queue share one: its cgroup and its spawner are there once
-		if shell != nil {
-			return nil
+	for _, typ := range o.Types {
+		i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Type == typ })
+		if i < 0 {
+			return nil, fmt.Errorf("executor: this binary cannot carry out %q jobs", typ)
 		}
-		var err error
-		if shell, err = NewShell(o.Shell); err == nil {
-			t.closers = append(t.closers, shell.Close)
-		}
-		return err
-	}
-	for _, kind := range o.Types {
-		switch kind {
-		case job.TypeHTTP:
-			h := NewHTTP(HTTPOptions{Version: o.Version})
-			t.closers = append(t.closers, h.Close)
-			t.Runners[kind] = h
-		case job.TypeShell:
-			if err := commands(); err != nil {
-				return nil, err
-			}
-			t.Runners[kind] = shell
-		case job.TypeQueue:
-			if o.QueueCommand == "" {
-				return nil, fmt.Errorf("executor: the runs of queues need a command")
-			}
-			if err := commands(); err != nil {
-				return nil, err
-			}
-			t.Runners[kind] = &Queue{Shell: shell, Command: o.QueueCommand, Dir: o.QueueDir}
-		case job.TypeMessage:
-			m, err := NewMessage(MessageOptions{Version: o.Version, Brokers: o.Brokers})
-			if err != nil {
-				return nil, err
-			}
-			t.closers = append(t.closers, m.Close)
-			t.Runners[kind] = m
-		default:
-			return nil, fmt.Errorf("executor: this binary cannot carry out %q jobs", kind)
+		if t.Runners[typ], err = kinds[i].New(t, o); err != nil {
+			return nil, err
 		}
 	}
 	return t, nil
+}
+
+// OnClose adds what gives back what a runner holds.
+func (t *Tools) OnClose(f func()) { t.closers = append(t.closers, f) }
+
+// commands is the one that all commands run with: its cgroup and its spawner are there once.
+func (t *Tools) commands(o ToolsOptions) (_ *Shell, err error) {
+	if t.shell == nil {
+		if t.shell, err = NewShell(o.Shell); err != nil {
+			return nil, err
+		}
+		t.OnClose(t.shell.Close)
+	}
+	return t.shell, nil
 }
 
 // Close gives back what the runners hold.

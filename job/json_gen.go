@@ -11,7 +11,7 @@ func readSpec(t *jsontext.Reader, s *Spec) {
 			s.Name = string(t.Str())
 			return 0
 		case "type":
-			s.Type = Type(Word(t.Str()))
+			s.Type = TypeOf(t.Str())
 			return 1
 		case "schedule":
 			s.Schedule = string(t.Str())
@@ -295,16 +295,12 @@ func Word(b []byte) string {
 		return "first"
 	case "high":
 		return "high"
-	case "http":
-		return "http"
 	case "immediate":
 		return "immediate"
 	case "linear":
 		return "linear"
 	case "low":
 		return "low"
-	case "message":
-		return "message"
 	case "normal":
 		return "normal"
 	case "queue":
@@ -319,8 +315,6 @@ func Word(b []byte) string {
 		return "run_all"
 	case "run_once":
 		return "run_once"
-	case "shell":
-		return "shell"
 	case "skip":
 		return "skip"
 	}

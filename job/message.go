@@ -121,7 +121,8 @@ var (
 // IsBrokerName says whether a text can be the name of a broker.
 func IsBrokerName(s string) bool { return brokerRE.MatchString(s) }
 
-func checkMessage(data []byte) *Error {
+// CheckMessage checks the payload of a message job.
+func CheckMessage(data []byte) *Error {
 	var p MessagePayload
 	if err := decodePayload(data, &p); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/jsontext"
 )
 
-// Payloads as most of them are, judged without reflection. Each of these says true of a payload in which checkPayload
-// would find nothing wrong, and false of one that must be looked at closely.
+// Payloads as most of them are, judged without reflection. Each of these says true of a payload in which a
+// closer check would find nothing wrong, and false of one that must be looked at closely.
 
 func plainHTTP(data []byte) bool {
 	t := jsontext.Reader{B: data}

@@ -88,7 +88,8 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 
 var userRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
-func checkShell(data []byte) *Error {
+// CheckShell checks the payload of a shell job.
+func CheckShell(data []byte) *Error {
 	var p ShellPayload
 	if err := decodePayload(data, &p); err != nil {
 		return err

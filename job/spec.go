@@ -85,7 +85,7 @@ type Spec struct {
 	// known by its id.
 	Name string `json:"name,omitempty" codec:"n" view:"-"`
 	// How an attempt is carried out.
-	Type Type `json:"type" codec:"t" enum:"http,shell,message,queue" view:"-"`
+	Type Type `json:"type" codec:"t" view:"-"`
 	// A cron expression of 5 or 6 fields, @hourly to @yearly, "@every 90s", an RFC 5545 DTSTART and RRULE, an RFC 3339
 	// instant, or @manual.
 	Schedule string `json:"schedule" codec:"s" view:"-"`

@@ -153,7 +153,7 @@ func oneOf(field, value string, allowed ...string) *Error {
 
 func checkPolicies(s *Spec) *Error {
 	checks := []*Error{
-		oneOf("type", string(s.Type), string(TypeHTTP), string(TypeShell), string(TypeMessage), string(TypeQueue)),
+		checkType(s),
 		oneOf("overlap", s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow, OverlapReplace),
 		oneOf("delivery", s.Delivery, DeliverAtLeastOnce, DeliverAtMostOnce),
 		oneOf("priority", s.Priority, laneNames[:]...),
@@ -278,26 +278,7 @@ func checkPayload(s *Spec) *Error {
 	if len(s.Payload) == 0 {
 		return Invalid("payload", "", "a job needs a payload")
 	}
-	var err *Error
-	switch s.Type {
-	case TypeHTTP:
-		if !plainHTTP(s.Payload) {
-			err = checkHTTP(s.Payload)
-		}
-	case TypeShell:
-		err = checkShell(s.Payload)
-	case TypeQueue:
-		var p QueuePayload
-		if plainQueue(s.Payload) {
-			break
-		}
-		if err = decodePayload(s.Payload, &p); err == nil && !QueueName(p.Queue) {
-			err = Invalid("payload.queue", "use letters, digits, - _ .", "%q is not a queue name", p.Queue)
-		}
-	case TypeMessage:
-		err = checkMessage(s.Payload)
-	}
-	return err
+	return kindOf(s.Type).Check(s.Payload) // checkPolicies found the type
 }
 
 func decodePayload(data []byte, v any) *Error {
@@ -305,6 +286,14 @@ func decodePayload(data []byte, v any) *Error {
 		return err.(*Error)
 	}
 	return nil
+}
+
+// CheckHTTP checks the payload of an http job.
+func CheckHTTP(data []byte) *Error {
+	if plainHTTP(data) {
+		return nil
+	}
+	return checkHTTP(data)
 }
 
 func checkHTTP(data []byte) *Error {
@@ -327,6 +316,21 @@ func checkHTTP(data []byte) *Error {
 		if !isToken([]byte(name)) || strings.ContainsAny(p.Headers[name], "\r\n\x00") {
 			return Invalid("payload.headers", "", "%q: %q is not a valid header", name, p.Headers[name])
 		}
+	}
+	return nil
+}
+
+// CheckQueue checks the payload of a queue job.
+func CheckQueue(data []byte) *Error {
+	if plainQueue(data) {
+		return nil
+	}
+	var p QueuePayload
+	if err := decodePayload(data, &p); err != nil {
+		return err
+	}
+	if !QueueName(p.Queue) {
+		return Invalid("payload.queue", "use letters, digits, - _ .", "%q is not a queue name", p.Queue)
 	}
 	return nil
 }

@@ -2,9 +2,10 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
@@ -36,8 +37,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	for _, t := range n.cfg.Executors {
 		if r := n.cfg.Machine.Runners[t]; r != nil {
 			runners[t] = r
-		} else if t == job.TypeQueue {
-			return nil, errors.New("executors: a node has no command for the runs of queues: use http, shell or message")
+		} else if known := executor.NodeTypes(); !slices.Contains(known, string(t)) {
+			return nil, fmt.Errorf("executors: the worker of a node cannot carry out %q jobs: use %s", t, strings.Join(known, ", "))
 		} else {
 			types = append(types, t)
 		}

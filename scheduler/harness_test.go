@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	_ "github.com/carillon-scheduler/carillon/executor" // the types of job
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"

@@ -156,7 +156,7 @@ func readSpec(r *pack.Reader, s *job.Spec) {
 		case "sa":
 			s.StartAt = job.Instant(r.Int())
 		case "t":
-			s.Type = job.Type(job.Word(r.Raw()))
+			s.Type = job.TypeOf(r.Raw())
 		case "tg":
 			s.Tags = r.Strs()
 		case "to":

@@ -32,6 +32,10 @@ var kinds = map[string]kind{
 		some: `$v != ""`, readJSON: `$v = $T(Word(t.Str()))`, writeJSON: `w.Str($n, string($v))`,
 		differs: `$v != $d`, read: `$v = job.$T(job.Word(r.Raw()))`, write: `f.Str($k, string($v))`, schema: "string",
 	},
+	"Type": { // the types register themselves, so that neither the code nor the schema lists them
+		some: `$v != ""`, readJSON: `$v = TypeOf(t.Str())`, writeJSON: `w.Str($n, string($v))`,
+		differs: `$v != $d`, read: `$v = job.TypeOf(r.Raw())`, write: `f.Str($k, string($v))`,
+	},
 	"int": {
 		some: `$v != 0`, readJSON: `$v = t.Int()`, writeJSON: `w.Int($n, int64($v))`,
 		differs: `$v != $d`, read: `$v = int(r.Int())`, write: `f.Int($k, int64($v))`, schema: "integer",
@@ -101,7 +105,7 @@ func (d *declaration) kind(f *field) (kind, error) {
 		name = "struct"
 	case d.isStruct(strings.TrimPrefix(name, "*")):
 		name = "*struct"
-	case d.strings[name]:
+	case name != "Type" && d.strings[name]:
 		name = "named"
 	case name == "string" && f.words():
 		name = "word"
