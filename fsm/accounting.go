@@ -44,7 +44,8 @@ func (g Gap) interval() store.Interval {
 	if g.Count == 0 {
 		return store.Interval{}
 	}
-	return store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast, Status: g.Status, Reason: g.Reason}
+	return store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast,
+		Status: g.Status, Reason: g.Reason}
 }
 
 func (g Gap) covers(at int64) bool { return g.Count > 0 && g.First <= at && at <= g.Last }

@@ -10,14 +10,15 @@ import (
 // interval does not run, and Past follows.
 type Admit struct {
 	Head      `codec:"h"`
-	Lane      []byte   `codec:"l"`
-	Ready     Times    `codec:"r"`
-	Jobs      Numbers  `codec:"j"`
-	At        Times    `codec:"a"`
-	Gen       Gens     `codec:"g"`
-	Next      Times    `codec:"n"`
-	NextReady Times    `codec:"x"`
-	Gaps      []Gap    `codec:"p"` // from the occurrence to the last one that the same run is in the way of, and why they do not run under skip
+	Lane      []byte  `codec:"l"`
+	Ready     Times   `codec:"r"`
+	Jobs      Numbers `codec:"j"`
+	At        Times   `codec:"a"`
+	Gen       Gens    `codec:"g"`
+	Next      Times   `codec:"n"`
+	NextReady Times   `codec:"x"`
+	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under skip.
+	Gaps      []Gap    `codec:"p"`
 	Past      Times    `codec:"s"`
 	PastReady Times    `codec:"y"`
 	Keys      []string `codec:"e,omitempty"` // empty, or one an item
@@ -30,7 +31,9 @@ func (*Admit) stopsOnHold() bool { return true }
 
 func (c *Admit) check() error {
 	n := len(c.Jobs)
-	if err := sameLength(n, len(c.Lane), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps), len(c.Past), len(c.PastReady)); err != nil {
+	err := sameLength(n, len(c.Lane), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps),
+		len(c.Past), len(c.PastReady))
+	if err != nil {
 		return err
 	}
 	if err := optional(n, len(c.Keys)); err != nil {
@@ -46,7 +49,8 @@ func (c *Admit) apply(a *applier) error {
 		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
 			Kind: store.KindOccurrence, Origin: job.OriginSchedule, At: c.At[i]}
 		o, err := a.admitOccurrence(key, c.Gen[i], &admission{
-			next: When{c.Next[i], c.NextReady[i]}, past: When{c.Past[i], c.PastReady[i]}, gap: c.Gaps[i], key: at(c.Keys, i), last: at(c.Flags, i)&ClaimLast != 0,
+			next: When{c.Next[i], c.NextReady[i]}, past: When{c.Past[i], c.PastReady[i]}, gap: c.Gaps[i],
+			key: at(c.Keys, i), last: at(c.Flags, i)&ClaimLast != 0,
 		})
 		if err != nil {
 			return err
@@ -71,7 +75,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || key.At <= s.LastNominal || d.next.At != 0 && d.next.At <= key.At || s.Overlap == store.OverlapAllow {
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || key.At <= s.LastNominal ||
+		d.next.At != 0 && d.next.At <= key.At || s.Overlap == store.OverlapAllow {
 		return Outcome{Code: CodeStale}, nil
 	}
 	why := wrong(d.next, Gap{}, s.LastNominal)
@@ -86,7 +91,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 	}
 	lastReady := key.Ready + d.gap.Last - key.At
 	if lastReady > a.now {
-		return Outcome{Code: CodeRefused, Job: id, Text: "the interval that does not run has occurrences that are still to come"}, nil
+		why = "the interval that does not run has occurrences that are still to come"
+		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	k := key.Run()
 	o := Outcome{Run: k, Key: d.key}
@@ -122,7 +128,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 		err = a.notRun(id, &s, gap)
 	default:
 		o.Code = CodeQueued
-		row := store.Row{Status: job.RunWaiting, Delayed: delayed, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Ready: key.Ready, Key: d.key}
+		row := store.Row{Status: job.RunWaiting, Delayed: delayed, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class,
+			Ready: key.Ready, Key: d.key}
 		s.Runs++
 		if v == start { // what was in its way had not been started, and is dropped
 			row.Status, row.Ready = job.RunPending, a.now

@@ -36,7 +36,8 @@ func (c *Advance) items() int { return len(c.Jobs) }
 func (*Advance) stopsOnHold() bool { return true }
 
 func (c *Advance) check() error {
-	return sameLength(len(c.Jobs), len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps))
+	return sameLength(len(c.Jobs), len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next),
+		len(c.NextReady), len(c.Gaps))
 }
 
 func (c *Advance) apply(a *applier) error {
@@ -76,7 +77,8 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 	if why == "" {
 		why = wrongRows(&s, next, g, rows)
 	}
-	if why == "" && next.At != key.At && !g.covers(key.At) && (len(rows) == 0 || rows[0].At != key.At) && (g.Count != 0 || next.At != 0 || len(rows) != 0) {
+	if why == "" && next.At != key.At && !g.covers(key.At) && (len(rows) == 0 || rows[0].At != key.At) &&
+		(g.Count != 0 || next.At != 0 || len(rows) != 0) {
 		why = "the occurrence would be dropped without a record"
 	}
 	if why == "" && g.Reason == job.ReasonReplaced && (next.At == 0 || next.Ready > a.now) {
@@ -129,7 +131,8 @@ func (a *applier) catchUp(id job.ID, s *store.State, rows []CatchUp) error {
 	}
 	for i := range rows {
 		k := job.RunKey{Job: id, At: rows[i].At, Origin: job.OriginSchedule}
-		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: rows[i].Key}
+		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class,
+			Key: rows[i].Key}
 		if err := a.b.PutRun(k, nil, &row); err != nil {
 			return err
 		}

@@ -65,7 +65,8 @@ func (c *Backfill) do(a *applier) (Outcome, error) {
 		}
 		taken[t] = true
 		k := job.RunKey{Job: id, At: t, Origin: job.OriginBackfill}
-		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class, Key: all[i].key}
+		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class,
+			Key: all[i].key}
 		if err := a.b.PutRun(k, nil, &row); err != nil {
 			return Outcome{}, err
 		}

@@ -94,7 +94,8 @@ func (c *Claim) apply(a *applier) error {
 			continue
 		}
 		if key.Kind == store.KindOccurrence {
-			item := occurrenceClaim{next: When{c.Next[i], c.NextReady[i]}, worker: w, key: at(c.Keys, i), flags: at(c.Flags, i), terms: terms}
+			item := occurrenceClaim{next: When{c.Next[i], c.NextReady[i]}, worker: w, key: at(c.Keys, i), flags: at(c.Flags, i),
+				terms: terms}
 			for len(late) > 0 && int(late[0].Item) < i {
 				late = late[1:]
 			}
@@ -126,10 +127,12 @@ func (a *applier) claimOccurrence(key store.DueKey, c *occurrenceClaim) (Outcome
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !ok || p.Parked || p.Due(id) != key || s.Gen != c.terms.gen && !mutant.On(mutant.IgnoreGen) || key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
+	if !ok || p.Parked || p.Due(id) != key || s.Gen != c.terms.gen && !mutant.On(mutant.IgnoreGen) ||
+		key.At <= s.LastNominal || next.At != 0 && next.At <= key.At {
 		return Outcome{Code: CodeStale}, nil
 	}
-	if s.Overlap != store.OverlapAllow && s.Overlap != store.OverlapQueue && next.At != 0 && next.Ready <= a.now && c.flags&ClaimDue == 0 && !mutant.On(mutant.JudgeBySlot) {
+	if s.Overlap != store.OverlapAllow && s.Overlap != store.OverlapQueue && next.At != 0 && next.Ready <= a.now &&
+		c.flags&ClaimDue == 0 && !mutant.On(mutant.JudgeBySlot) {
 		return Outcome{Code: CodeStale}, nil // the claim disposes of all that is due
 	}
 	if why := wrong(next, c.late, key.At); why != "" {

@@ -55,7 +55,8 @@ func encode(cmd any) ([]byte, error) {
 type UnknownCommandError struct{ Type, Version uint8 }
 
 func (e *UnknownCommandError) Error() string {
-	return fmt.Sprintf("fsm: unknown command %d version %d in the log: it was written by a newer carillon; start this node with that binary", e.Type, e.Version)
+	return fmt.Sprintf("fsm: unknown command %d version %d in the log: it was written by a newer carillon; "+
+		"start this node with that binary", e.Type, e.Version)
 }
 
 // Decode reads a log entry.

@@ -34,7 +34,9 @@ func (c *Complete) items() int { return len(c.Jobs) }
 
 func (c *Complete) check() error {
 	n := len(c.Jobs)
-	if err := sameLength(n, len(c.At), len(c.Origin), len(c.Fence), len(c.Result), len(c.Reason), len(c.RetryAt), len(c.Started), len(c.Ended)); err != nil {
+	err := sameLength(n, len(c.At), len(c.Origin), len(c.Fence), len(c.Result), len(c.Reason), len(c.RetryAt),
+		len(c.Started), len(c.Ended))
+	if err != nil {
 		return err
 	}
 	return optional(n, len(c.Error), len(c.Output))

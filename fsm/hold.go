@@ -138,7 +138,8 @@ func (a *applier) loseOne(k job.RunKey, s *store.State) error {
 	if r.Status == job.RunClaimed || r.Status == job.RunCanceling {
 		rec.EndedAt = a.now
 		// Should its worker be here after all, it is told to stop.
-		a.reply.Canceling = append(a.reply.Canceling, Canceling{Run: k, Fence: r.Fence, Worker: r.Worker, Incarnation: r.Incarnation})
+		a.reply.Canceling = append(a.reply.Canceling,
+			Canceling{Run: k, Fence: r.Fence, Worker: r.Worker, Incarnation: r.Incarnation})
 	}
 	switch {
 	case s == nil:

@@ -30,7 +30,8 @@ func CheckLevel(committed, supported int) error {
 		supported = Level
 	}
 	if committed > supported {
-		return fmt.Errorf("the cluster is at feature level %d and this binary supports levels up to %d: start this node with the newer carillon that the others run", committed, supported)
+		return fmt.Errorf("the cluster is at feature level %d and this binary supports levels up to %d: "+
+			"start this node with the newer carillon that the others run", committed, supported)
 	}
 	return nil
 }

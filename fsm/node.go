@@ -31,7 +31,8 @@ func (c *PutNode) apply(a *applier) error {
 		}
 	}
 	if have := a.b.Info().Level; n.Level < have {
-		return refuse("the cluster is at feature level %d and this node supports levels up to %d: start it with the carillon that the others run", have, n.Level)
+		return refuse("the cluster is at feature level %d and this node supports levels up to %d: "+
+			"start it with the carillon that the others run", have, n.Level)
 	}
 	old, known, err := a.b.Node(n.ID)
 	if err != nil {
@@ -41,7 +42,8 @@ func (c *PutNode) apply(a *applier) error {
 	case known && old.Removed && old.Instance == n.Instance:
 		return refuse("node %s was removed from the cluster: empty its data directory, then it can join again", n.ID)
 	case known && !old.Removed && old.Instance != n.Instance:
-		return refuse("the cluster has a node %s with another data directory: if that one is gone, run `carillon cluster remove %s` first; otherwise choose another --node-id", n.ID, n.ID)
+		return refuse("the cluster has a node %s with another data directory: if that one is gone, "+
+			"run `carillon cluster remove %s` first; otherwise choose another --node-id", n.ID, n.ID)
 	}
 	taken := ""
 	err = a.b.EachNode(func(o store.Node) {
@@ -73,8 +75,8 @@ func (c *PutNode) apply(a *applier) error {
 }
 
 func sameNode(x, y store.Node) bool {
-	return maps.Equal(x.Tags, y.Tags) && x.ID == y.ID && x.Instance == y.Instance && x.Address == y.Address && x.Version == y.Version && x.Level == y.Level &&
-		x.Slots == y.Slots && x.Standby == y.Standby && x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
+	return maps.Equal(x.Tags, y.Tags) && x.ID == y.ID && x.Instance == y.Instance && x.Address == y.Address &&
+		x.Version == y.Version && x.Level == y.Level && x.Slots == y.Slots && x.Standby == y.Standby && x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
 }
 
 // RemoveNode marks a member as removed. Instance "": whichever.

@@ -35,7 +35,8 @@ func (a *applier) judge(k job.RunKey, s *store.State, rec *store.Record) error {
 	default:
 		return nil // canceled, skipped, missed: a user's decision, and not the job's health
 	}
-	n := store.Notice{Job: k.Job, At: a.now, RunAt: k.At, Origin: k.Origin, Status: rec.Status, Reason: rec.Reason, Error: head(rec.Error)}
+	n := store.Notice{Job: k.Job, At: a.now, RunAt: k.At, Origin: k.Origin, Status: rec.Status, Reason: rec.Reason,
+		Error: head(rec.Error)}
 	if s.Failing {
 		return a.recovered(s, &n)
 	}
@@ -175,7 +176,8 @@ func (c *SettleNotices) items() int { return len(c.Jobs) }
 
 func (c *SettleNotices) check() error {
 	n := len(c.Jobs)
-	if err := sameLength(n, len(c.Seqs), len(c.Attempt), len(c.Sent), len(c.Unknown), len(c.Failed), len(c.RetryAt)); err != nil {
+	err := sameLength(n, len(c.Seqs), len(c.Attempt), len(c.Sent), len(c.Unknown), len(c.Failed), len(c.RetryAt))
+	if err != nil {
 		return err
 	}
 	return optional(n, len(c.Error))

@@ -138,7 +138,8 @@ func (v verdict) reason() (job.RunStatus, job.Reason) {
 // overlaps says that a live run of the job was open at a time that has come, with nothing open now. A stamp that is
 // ahead of this one is of a clock that was reset.
 func (a *applier) overlaps(s *store.State, ready int64) bool {
-	return s.Overlap == store.OverlapSkip && ready <= s.BusyUntil && s.BusyUntil <= a.now && !mutant.On(mutant.JudgeBySlot)
+	return s.Overlap == store.OverlapSkip && ready <= s.BusyUntil && s.BusyUntil <= a.now &&
+		!mutant.On(mutant.JudgeBySlot)
 }
 
 // behindSerial says that nothing but a serial run is in the way of a live one.
@@ -161,7 +162,8 @@ func (a *applier) overlap(id job.ID, s *store.State, ready int64) (verdict, erro
 	case store.OverlapSkip:
 		// What it waits for is not the live schedule but a serial run: that must not make it skip. If a live one is
 		// late because of a serial one, one more waits for it.
-		if (t.live == 0 && t.waiting < job.MaxWaiting || t.delayed && t.waiting == 0) && !mutant.On(mutant.SerialFirst) {
+		if (t.live == 0 && t.waiting < job.MaxWaiting || t.delayed && t.waiting == 0) &&
+			!mutant.On(mutant.SerialFirst) {
 			return wait, nil
 		}
 		return refuse, nil

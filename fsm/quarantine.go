@@ -30,7 +30,8 @@ func (c *Quarantine) apply(a *applier) error {
 		return err
 	}
 	// Nothing of it runs until it is resumed, which is worth a notification.
-	if err := a.failed(&s, &store.Notice{Job: id, At: a.now, Reason: job.ReasonQuarantined, Error: head(c.Why)}); err != nil {
+	n := store.Notice{Job: id, At: a.now, Reason: job.ReasonQuarantined, Error: head(c.Why)}
+	if err := a.failed(&s, &n); err != nil {
 		return err
 	}
 	a.outcome(Outcome{Code: CodeOK, Job: id})

@@ -45,8 +45,9 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 
 // record begins the history record of an attempt of a run.
 func (a *applier) record(k job.RunKey, r *store.Row, status job.RunStatus, reason job.Reason) *store.Record {
-	a.scratch.record = store.Record{Job: k.Job, At: k.At, Origin: k.Origin, Status: status, Reason: reason, Recorded: a.now,
-		Attempt: r.Attempt, Fence: r.Fence, ClaimedAt: r.ClaimedAt, Worker: r.Worker, Ready: r.Ready, Version: r.Version, Key: r.Key}
+	a.scratch.record = store.Record{Job: k.Job, At: k.At, Origin: k.Origin, Status: status, Reason: reason,
+		Recorded: a.now, Attempt: r.Attempt, Fence: r.Fence, ClaimedAt: r.ClaimedAt, Worker: r.Worker, Ready: r.Ready,
+		Version: r.Version, Key: r.Key}
 	return &a.scratch.record
 }
 
@@ -62,7 +63,8 @@ func (a *applier) stop(k job.RunKey, s *store.State, reason job.Reason) error {
 	case job.RunClaimed:
 		next := r
 		next.Status, next.Cancel = job.RunCanceling, reason
-		a.reply.Canceling = append(a.reply.Canceling, Canceling{Run: k, Fence: r.Fence, Worker: r.Worker, Incarnation: r.Incarnation})
+		a.reply.Canceling = append(a.reply.Canceling,
+			Canceling{Run: k, Fence: r.Fence, Worker: r.Worker, Incarnation: r.Incarnation})
 		return a.b.PutRun(k, &r, &next)
 	}
 	_, err = a.closeRun(k, &r, s, a.record(k, &r, job.RunCanceled, reason))
@@ -85,7 +87,8 @@ func (a *applier) held(k job.RunKey, fence uint64) (*store.Row, *store.State, st
 	var err error
 	row, s := &a.scratch.row, &a.scratch.state
 	*row, ok, err = a.b.Run(k)
-	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) && !mutant.On(mutant.PullLate) || row.Status != job.RunClaimed && row.Status != job.RunCanceling {
+	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) && !mutant.On(mutant.PullLate) ||
+		row.Status != job.RunClaimed && row.Status != job.RunCanceling {
 		return nil, nil, p, err
 	}
 	*s, p, ok, err = a.b.State(k.Job)
@@ -110,7 +113,9 @@ func (a *applier) after(id job.ID, s *store.State, p store.Place) error {
 }
 
 // end does what the end of an attempt means for its run.
-func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.Record, res Result, retryAt int64) error {
+func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.Record, res Result,
+	retryAt int64,
+) error {
 	if row.Status == job.RunCanceling && res != ResultSucceeded { // a late success counts as success
 		rec.Status, rec.Reason = job.RunCanceled, row.Cancel
 		_, err := a.closeRun(k, row, s, rec)
@@ -154,7 +159,9 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 }
 
 // again puts a run back into the due index, or holds it if its job is paused.
-func (a *applier) again(k job.RunKey, old *store.Row, next store.Row, s *store.State, status job.RunStatus, ready int64) error {
+func (a *applier) again(k job.RunKey, old *store.Row, next store.Row, s *store.State, status job.RunStatus,
+	ready int64,
+) error {
 	next.Status, next.Ready = status, min(max(ready, 0), maxTime)
 	next.Worker, next.Incarnation, next.Owner = "", 0, 0
 	next.Lane, next.Class, next.AtMostOnce = s.Lane, s.Class, s.AtMostOnce // an edit may have come since the claim
@@ -172,7 +179,8 @@ func (a *applier) die(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 		return err
 	}
 	s.Dead++
-	return a.b.PutDead(seq, &store.Dead{Run: k, Row: *row, Reason: rec.Reason, DiedAt: a.now, Error: rec.Error, Output: rec.Output})
+	return a.b.PutDead(seq, &store.Dead{Run: k, Row: *row, Reason: rec.Reason, DiedAt: a.now, Error: rec.Error,
+		Output: rec.Output})
 }
 
 // lose is the end of an attempt whose worker fell silent.

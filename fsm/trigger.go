@@ -17,7 +17,7 @@ type Trigger struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`
 	Job     uint64  `codec:"j"`
-	Key     string  `codec:"k,omitempty"` // idempotency key template of the job, if it has one; the key is made from it in apply
+	Key     string  `codec:"k,omitempty"` // the job's template of idempotency keys, if it has one
 	Name    string  `codec:"m,omitempty"`
 }
 
