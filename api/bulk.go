@@ -35,7 +35,7 @@ func (c *call) bulk() error {
 	done := make(chan error, 1)
 	var panicked any
 	go func() {
-		defer cancel() // the reader need not go on when nobody takes its chunks
+		defer cancel() // the reader need not go on when its chunks are not taken
 		defer close(done)
 		defer func() { panicked = recover() }() // a panic in a goroutine of its own would end the node
 		done <- b.run(p.full)
@@ -64,7 +64,7 @@ type chunk struct {
 
 type chunkPipe struct {
 	full chan *chunk
-	used chan *chunk // answered, and nobody looks at them any more
+	used chan *chunk // answered, and not used any more
 }
 
 // empty is a chunk to read into.
@@ -215,7 +215,7 @@ func (b *bulkWriter) run(chunks <-chan *chunk) error {
 	for k := range chunks {
 		results, err := b.create(k.lines)
 		if err != nil {
-			return err // and whatever the backend still does with the chunk, nobody else touches it
+			return err // and whatever the backend still does with the chunk, nothing else touches it
 		}
 		buf = buf[:0]
 		for i := range results {
@@ -251,7 +251,7 @@ func (b *bulkWriter) begin() {
 }
 
 // create answers every line of a chunk. When the backend fails before anything was answered the request as a whole fails; later,
-// the lines of that chunk get its error and those after it are told that nobody tried.
+// the lines of that chunk get its error and those after it are told that they were not tried.
 func (b *bulkWriter) create(chunk []client.BulkLine) ([]client.BulkResult, error) {
 	if b.fail == nil {
 		ctx, cancel := context.WithTimeout(b.ctx, b.c.h.opts.RequestTimeout)

@@ -93,7 +93,7 @@ func (c *call) checkContentType() error {
 	}
 	media, params, err := mime.ParseMediaType(given)
 	if media == curlDefault {
-		return nil // nobody sends us a form; the body is read strictly as what the route wants
+		return nil // forms are not sent; the body is read strictly as what the route wants
 	}
 	charset := strings.ToLower(params["charset"])
 	if err != nil || !slices.Contains(want, media) || (charset != "" && charset != "utf-8") {
@@ -135,7 +135,7 @@ func (c *call) readBody() error {
 	switch {
 	case empty && (kind == jsonBody || kind == patchBody):
 		return job.Errorf(job.CodeMalformed, "send one JSON object", "the body is empty")
-	case kind == noBody && !empty && string(bytes.TrimSpace(body)) != "{}":
+	case kind == emptyBody && !empty && string(bytes.TrimSpace(body)) != "{}":
 		return job.Errorf(job.CodeMalformed, "send no body", "this route takes no body")
 	}
 	return nil

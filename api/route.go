@@ -15,7 +15,7 @@ const prefix = "/api/v1"
 type bodyKind uint8
 
 const (
-	noBody     bodyKind = iota
+	emptyBody  bodyKind = iota
 	jsonBody            // one JSON value, needed
 	jsonMaybe           // one JSON value or nothing
 	patchBody           // a merge patch
@@ -41,43 +41,43 @@ const anyQuery = "*"
 func routes() []route {
 	return []route{
 		{"POST", prefix + "/jobs", nil, jsonBody, (*call).createJob},
-		{"GET", prefix + "/jobs", []string{"status", "type", "prefix", "tag", "limit", "cursor", "stale"}, noBody, (*call).listJobs},
+		{"GET", prefix + "/jobs", []string{"status", "type", "prefix", "tag", "limit", "cursor", "stale"}, emptyBody, (*call).listJobs},
 		{"POST", prefix + "/jobs:bulk", nil, linesBody, (*call).bulk},
-		{"GET", prefix + "/jobs/{ref}", []string{"stale"}, noBody, (*call).getJob},
+		{"GET", prefix + "/jobs/{ref}", []string{"stale"}, emptyBody, (*call).getJob},
 		{"PUT", prefix + "/jobs/{ref}", nil, jsonBody, (*call).putJob},
 		{"PATCH", prefix + "/jobs/{ref}", nil, patchBody, (*call).patchJob},
-		{"DELETE", prefix + "/jobs/{ref}", nil, noBody, (*call).deleteJob},
-		{"GET", prefix + "/jobs/{ref}/runs", []string{"status", "limit", "cursor", "stale"}, noBody, (*call).jobRuns},
-		{"POST", prefix + "/jobs/{ref}:run", nil, noBody, (*call).runJob},
-		{"POST", prefix + "/jobs/{ref}:pause", nil, noBody, (*call).pauseJob},
-		{"POST", prefix + "/jobs/{ref}:resume", nil, noBody, (*call).resumeJob},
-		{"POST", prefix + "/jobs/{ref}:cancel", nil, noBody, (*call).cancelJob},
+		{"DELETE", prefix + "/jobs/{ref}", nil, emptyBody, (*call).deleteJob},
+		{"GET", prefix + "/jobs/{ref}/runs", []string{"status", "limit", "cursor", "stale"}, emptyBody, (*call).jobRuns},
+		{"POST", prefix + "/jobs/{ref}:run", nil, emptyBody, (*call).runJob},
+		{"POST", prefix + "/jobs/{ref}:pause", nil, emptyBody, (*call).pauseJob},
+		{"POST", prefix + "/jobs/{ref}:resume", nil, emptyBody, (*call).resumeJob},
+		{"POST", prefix + "/jobs/{ref}:cancel", nil, emptyBody, (*call).cancelJob},
 		{"POST", prefix + "/jobs/{ref}:backfill", nil, jsonBody, (*call).backfill},
 
-		{"GET", prefix + "/runs", []string{"status", "job", "limit", "cursor", "stale"}, noBody, (*call).listRuns},
+		{"GET", prefix + "/runs", []string{"status", "job", "limit", "cursor", "stale"}, emptyBody, (*call).listRuns},
 		{"GET", prefix + "/runs:export", []string{"after", "limit", "stale"}, streamBody, (*call).exportRuns},
-		{"GET", prefix + "/runs/{ref}", []string{"stale"}, noBody, (*call).getRun},
-		{"GET", prefix + "/runs/{ref}/output", []string{"fence", "after"}, noBody, (*call).runOutput},
-		{"POST", prefix + "/runs/{ref}:cancel", nil, noBody, (*call).cancelRun},
+		{"GET", prefix + "/runs/{ref}", []string{"stale"}, emptyBody, (*call).getRun},
+		{"GET", prefix + "/runs/{ref}/output", []string{"fence", "after"}, emptyBody, (*call).runOutput},
+		{"POST", prefix + "/runs/{ref}:cancel", nil, emptyBody, (*call).cancelRun},
 
-		{"GET", prefix + "/dead", []string{"job", "limit", "cursor", "stale"}, noBody, (*call).listDead},
+		{"GET", prefix + "/dead", []string{"job", "limit", "cursor", "stale"}, emptyBody, (*call).listDead},
 		{"DELETE", prefix + "/dead", []string{"ids", "job", "all"}, jsonMaybe, (*call).purgeDead},
-		{"GET", prefix + "/dead/{ref}", []string{"stale"}, noBody, (*call).getDead},
+		{"GET", prefix + "/dead/{ref}", []string{"stale"}, emptyBody, (*call).getDead},
 		{"POST", prefix + "/dead:redrive", []string{"ids", "job", "all"}, jsonMaybe, (*call).redriveDead},
 
 		{"POST", prefix + "/schedule:preview", nil, jsonBody, (*call).preview},
-		{"GET", prefix + "/calendars", []string{"stale"}, noBody, (*call).listCalendars},
-		{"GET", prefix + "/calendars/{name}", []string{"stale"}, noBody, (*call).getCalendar},
+		{"GET", prefix + "/calendars", []string{"stale"}, emptyBody, (*call).listCalendars},
+		{"GET", prefix + "/calendars/{name}", []string{"stale"}, emptyBody, (*call).getCalendar},
 		{"PUT", prefix + "/calendars/{name}", nil, jsonBody, (*call).putCalendar},
-		{"DELETE", prefix + "/calendars/{name}", nil, noBody, (*call).deleteCalendar},
+		{"DELETE", prefix + "/calendars/{name}", nil, emptyBody, (*call).deleteCalendar},
 
-		{"GET", prefix + "/queues", []string{"stale"}, noBody, (*call).listQueues},
-		{"GET", prefix + "/queues/{queue}", []string{"stale"}, noBody, (*call).getQueue},
+		{"GET", prefix + "/queues", []string{"stale"}, emptyBody, (*call).listQueues},
+		{"GET", prefix + "/queues/{queue}", []string{"stale"}, emptyBody, (*call).getQueue},
 		{"PUT", prefix + "/queues/{queue}", nil, jsonBody, (*call).putQueue},
 		{"PATCH", prefix + "/queues/{queue}", nil, patchBody, (*call).patchQueue},
-		{"DELETE", prefix + "/queues/{queue}", nil, noBody, (*call).deleteQueue},
-		{"POST", prefix + "/queues/{queue}:pause", nil, noBody, (*call).pauseQueue},
-		{"POST", prefix + "/queues/{queue}:resume", nil, noBody, (*call).resumeQueue},
+		{"DELETE", prefix + "/queues/{queue}", nil, emptyBody, (*call).deleteQueue},
+		{"POST", prefix + "/queues/{queue}:pause", nil, emptyBody, (*call).pauseQueue},
+		{"POST", prefix + "/queues/{queue}:resume", nil, emptyBody, (*call).resumeQueue},
 
 		{"POST", prefix + "/workers:register", nil, workerBody, (*call).workerRegister},
 		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll},
@@ -90,19 +90,19 @@ func routes() []route {
 		{"POST", prefix + "/queues/{queue}:complete", nil, jsonBody, (*call).pullComplete},
 		{"POST", prefix + "/queues/{queue}:fail", nil, jsonBody, (*call).pullFail},
 
-		{"POST", prefix + "/cluster:clock-reset", nil, noBody, (*call).clockReset},
+		{"POST", prefix + "/cluster:clock-reset", nil, emptyBody, (*call).clockReset},
 		{"POST", prefix + "/cluster:join", nil, jsonBody, (*call).clusterJoin},
 		{"POST", prefix + "/cluster:remove", nil, jsonBody, (*call).clusterRemove},
 		{"POST", prefix + "/cluster:promote", nil, jsonBody, (*call).clusterPromote},
 		{"POST", prefix + "/cluster:demote", nil, jsonBody, (*call).clusterDemote},
 		{"POST", prefix + "/cluster:transfer", nil, jsonMaybe, (*call).clusterTransfer},
-		{"POST", prefix + "/cluster:release", nil, noBody, (*call).release},
+		{"POST", prefix + "/cluster:release", nil, emptyBody, (*call).release},
 		{"GET", prefix + "/backup", []string{"stale"}, streamBody, (*call).backup},
-		{"GET", prefix + "/node", []string{"stale"}, noBody, (*call).node},
-		{"GET", prefix + "/status", []string{"stale"}, noBody, (*call).status},
-		{"GET", prefix + "/openapi.json", nil, noBody, (*call).openapi},
-		{"GET", "/healthz", nil, noBody, (*call).healthz},
-		{"GET", "/readyz", nil, noBody, (*call).readyz},
+		{"GET", prefix + "/node", []string{"stale"}, emptyBody, (*call).node},
+		{"GET", prefix + "/status", []string{"stale"}, emptyBody, (*call).status},
+		{"GET", prefix + "/openapi.json", nil, emptyBody, (*call).openapi},
+		{"GET", "/healthz", nil, emptyBody, (*call).healthz},
+		{"GET", "/readyz", nil, emptyBody, (*call).readyz},
 		{"GET", "/metrics", []string{anyQuery}, streamBody, (*call).metrics},
 	}
 }

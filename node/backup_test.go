@@ -74,7 +74,7 @@ func TestBackupOfEachNode(t *testing.T) {
 	for _, x := range c.members[1:] {
 		x.link.crash()
 	}
-	m.eventually("it knows that nobody leads", func() bool { return m.service.Ready() != nil })
+	m.eventually("it knows that there is no leader", func() bool { return m.service.Ready() != nil })
 	time.Sleep(50 * time.Millisecond)
 	a := m.call("GET", "/api/v1/backup", nil)
 	if _, err := datadir.CopyBackup(io.Discard, bytes.NewReader(a.body)); err != nil ||

@@ -25,7 +25,7 @@ func TestLeaderCrashUnderLoad(t *testing.T) {
 	via := c.others(old)[0]
 	crashed := time.Now()
 	old.crash()
-	// A request through a follower is answered once somebody leads.
+	// A request through a follower is answered once there is a leader.
 	if a := via.call("POST", "/api/v1/jobs", r.spec("during", "@manual")); a.status != 201 {
 		t.Errorf("during the election: %d %s", a.status, a.body)
 	}
@@ -62,7 +62,7 @@ func TestRollingRestartUnderLoad(t *testing.T) {
 
 	old := c.leader()
 	via := c.others(old)[0]
-	// Somebody writes all the time, through the node that stops as long as it can be reached, and then through another.
+	// A client writes all the time, through the node that stops as long as it can be reached, and then through another.
 	stop, failed := make(chan struct{}), make(chan string, 1000)
 	written := 0
 	writing := make(chan struct{})
@@ -137,7 +137,7 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 		Payload: []byte(`{"queue":"q"}`)}, api.Request{Key: "x"}); err == nil {
 		t.Error("a leader without followers acknowledged a job")
 	}
-	via.eventually("somebody else leads", func() bool {
+	via.eventually("another node leads", func() bool {
 		return c.others(old)[0].tracker.Epoch() != nil || c.others(old)[1].tracker.Epoch() != nil
 	})
 	old.eventually("it knows", func() bool { return old.tracker.Epoch() == nil })

@@ -33,7 +33,7 @@ func TestAnyNodeAnswers(t *testing.T) {
 		t.Errorf("first %d %s\nagain %d %v %s", first.status, first.body, again.status, again.header, again.body)
 	}
 	// Errors, and what goes with them, come through as they are.
-	if a := f.call("GET", "/api/v1/jobs/nobody", nil); a.status != 404 || a.problem().Code != job.CodeNotFound {
+	if a := f.call("GET", "/api/v1/jobs/unknown", nil); a.status != 404 || a.problem().Code != job.CodeNotFound {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := f.call("POST", "/api/v1/jobs", `{"name":"x"`); a.status != 400 {
@@ -187,7 +187,7 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// A write that is on its way when both followers die: nobody can say how it ended, and that is said within the time
+// A write that is on its way when both followers die: its outcome is unknown, and that is said within the time
 // that a request waits for a leader, with who is missing.
 func TestWriteWhileTheMajorityDies(t *testing.T) {
 	t.Parallel()
@@ -218,7 +218,7 @@ func TestWriteWhileTheMajorityDies(t *testing.T) {
 	if a := last.call("GET", "/api/v1/jobs/a?stale=true", nil); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := last.call("GET", "/healthz", nil); a.status != 200 { // restarting it would help nobody
+	if a := last.call("GET", "/healthz", nil); a.status != 200 { // restarting it would not help
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -266,7 +266,7 @@ func TestLostAnswers(t *testing.T) {
 	if a := f.call("POST", "/api/v1/jobs:bulk", lines); a.problem().Code != job.CodeOutcomeUnknown {
 		t.Errorf("a stream is not repeated: %d %s", a.status, a.body)
 	}
-	// If nobody ever hears how it ended, that is what is said.
+	// If its outcome stays unknown, that is what is said.
 	leader.link.lose.Store(1 << 40)
 	begin := time.Now()
 	if a := f.call("DELETE", "/api/v1/jobs/c", nil); a.status != 503 || a.problem().Code != job.CodeOutcomeUnknown {
@@ -293,7 +293,7 @@ func TestHungLeader(t *testing.T) {
 		"payload": map[string]any{"queue": "q"}})
 	leader.link.hung.Store(true)
 
-	// While it leads it is waited for, but not longer than somebody wants the answer.
+	// While it leads it is waited for, but not longer than its client waits.
 	ctx, hangUp := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	go func() {

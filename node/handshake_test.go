@@ -99,7 +99,7 @@ func TestJoinRefusals(t *testing.T) {
 		}
 	})
 
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no node there", func(t *testing.T) {
 		m := c.newMember("n2", []string{"127.0.0.1:1", first.cfg.Listen}, two)
 		late := c.newMember("n3", []string{"127.0.0.1:1"}, two)
 		for _, x := range []*member{m, late} {
@@ -142,7 +142,7 @@ func TestWipedNodeIsRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "carillon cluster remove "+m.id()) {
 		t.Errorf("%v", err)
 	}
-	// Even if it knew the cluster's id, nobody would shake hands with it.
+	// Even if it knew the cluster's id, no node would shake hands with it.
 	h := transport.Hello{ClusterID: lead.group.store.Info().ClusterID, NodeID: m.id(), Replica: replica.First,
 		InstanceID: "wiped", Address: m.cfg.Listen}
 	for _, x := range c.others(m) {
@@ -226,7 +226,7 @@ func TestHandshakeRules(t *testing.T) {
 		{"another directory", func(h *transport.Hello) { h.InstanceID = "x" }, "carillon cluster remove n2"},
 		{"another address", func(h *transport.Hello) { h.Address = "h:1" }, "h:1"},
 		{"this node's own id", func(h *transport.Hello) { h.NodeID = "n1" }, "speaks as node n1"},
-		{"somebody whom this node has not heard of yet", func(h *transport.Hello) { h.NodeID = "n9" }, ""},
+		{"a node that this one has not heard of yet", func(h *transport.Hello) { h.NodeID = "n9" }, ""},
 		{"a later directory of the same id", func(h *transport.Hello) { h.InstanceID, h.Index = "x", row.Index+1 }, ""},
 		{"a later address", func(h *transport.Hello) { h.Address, h.Index = "h:1", row.Index+1 }, ""},
 	} {
@@ -241,6 +241,6 @@ func TestHandshakeRules(t *testing.T) {
 		t.Errorf("at %s should be %q", peer.cfg.Listen, id)
 	}
 	if id := m.members.Expect("h:1"); id != "" {
-		t.Errorf("nobody is at h:1, not %q", id)
+		t.Errorf("no node is at h:1, not %q", id)
 	}
 }

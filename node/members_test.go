@@ -74,13 +74,13 @@ func TestMembershipOperations(t *testing.T) {
 	c.refused("promote", "nope", job.CodeNotFound, "")
 	c.refused("transfer", "nope", job.CodeNotFound, "")
 
-	// Transfer, to somebody and to whoever.
+	// Transfer, to a given node and to any.
 	to := c.others(c.leader())[0]
 	c.mustOp("transfer", to.id())
 	to.eventually("it leads", func() bool { return c.leader() == to })
 	c.mustOp("transfer", to.id()) // it leads already
 	c.mustOp("transfer", "")
-	to.eventually("somebody else leads", func() bool { return c.leader() != to })
+	to.eventually("another node leads", func() bool { return c.leader() != to })
 	// Through a follower, which sends a request again when its leader is replaced: it must not be handed back.
 	was := c.leader()
 	for _, m := range c.others(was) {
@@ -88,7 +88,7 @@ func TestMembershipOperations(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 		// its epoch takes a moment to end
-		m.eventually("somebody else leads", func() bool { return was.tracker.Epoch() == nil })
+		m.eventually("another node leads", func() bool { return was.tracker.Epoch() == nil })
 		if now := c.leader(); now == was {
 			t.Errorf("%s leads again", now.id())
 		}
@@ -226,7 +226,7 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 			t.Errorf("%s: %v", m.id(), err)
 		}
 	}
-	if its, theirs := dead.group.raft.CurrentTerm(), c.leader().group.raft.CurrentTerm(); its > theirs { // PreVote: it asks, and nobody answers
+	if its, theirs := dead.group.raft.CurrentTerm(), c.leader().group.raft.CurrentTerm(); its > theirs { // PreVote: it asks, and none answers
 		t.Errorf("the removed node campaigns: it is in term %d and the others in %d", its, theirs)
 	}
 	dead.stop()
@@ -245,7 +245,7 @@ func TestDeadMembersAreRemoved(t *testing.T) {
 	c := startJoined(t, 3, func(c *Config) { c.Members.RemoveDeadAfter = 500 * time.Millisecond })
 	lead := c.leader()
 	dead := c.others(lead)[0]
-	time.Sleep(700 * time.Millisecond) // whoever answers stays
+	time.Sleep(700 * time.Millisecond) // a node that answers stays
 	if n := len(voters(c.leader())); n != 3 {
 		t.Fatalf("%d voters", n)
 	}

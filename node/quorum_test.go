@@ -127,7 +127,7 @@ func TestQuorum(t *testing.T) {
 			return errCut
 		})
 		if err := q.confirm(term); !errors.Is(err, errNoMajority) {
-			t.Errorf("nobody answered: %v", err)
+			t.Errorf("no node answered: %v", err)
 		}
 	})
 	t.Run("a majority hangs", func(t *testing.T) {
@@ -139,13 +139,13 @@ func TestQuorum(t *testing.T) {
 		q.wait = 20 * time.Millisecond
 		for range 3 {
 			if err := q.confirm(term); !errors.Is(err, errNoMajority) {
-				t.Errorf("nobody answered: %v", err)
+				t.Errorf("no node answered: %v", err)
 			}
 		}
 		if n := trans.asked.Load(); n != 2 {
 			t.Errorf("two hang, and there are %d questions", n)
 		}
-		close(free) // the late answers count for nobody; after them they are asked again
+		close(free) // the late answers do not count; after them they are asked again
 		q.wait = 10 * time.Second
 		leader.eventually("it is confirmed again", func() bool { return q.confirm(term) == nil })
 	})
@@ -186,7 +186,7 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 		t.Errorf("term %d is over, and it is confirmed", term)
 	}
 	if next := c.leader(); next.group.quorum.confirm(next.group.raft.CurrentTerm()) != nil {
-		t.Error("whoever leads now is not confirmed")
+		t.Error("the new leader is not confirmed")
 	}
 }
 

@@ -96,7 +96,7 @@ func TestRecoverAlone(t *testing.T) {
 	for name, peers := range map[string]map[string]string{
 		"two of three": {"n2": "h:1", "n3": "h:2"},
 		"another node": {"n1": "h:1"},
-		"nobody":       {},
+		"no node":      {},
 		"bad address":  {"n2": "here"},
 	} {
 		was := contents(t, m.cfg.DataDir)

@@ -90,7 +90,7 @@ func TestVerbs(t *testing.T) {
 	asleep := c.leader()
 	asleep.pause()
 	rest = c.others(asleep)
-	rest[0].eventually("somebody else leads", func() bool {
+	rest[0].eventually("another node leads", func() bool {
 		return rest[0].tracker.Epoch() != nil || rest[1].tracker.Epoch() != nil
 	})
 	rest[0].create(spec())
@@ -103,7 +103,7 @@ func TestVerbs(t *testing.T) {
 
 	// Slow disk: of a follower, and then of a majority, which is what a write waits for.
 	lead := c.leader()
-	const slow = 100 * time.Millisecond // well below a heartbeat: nobody is to lose the leader over it
+	const slow = 100 * time.Millisecond // well below a heartbeat: no node is to lose the leader over it
 	for i, m := range c.members {
 		m.slow.delay.Store(int64(slow))
 		if i == 0 {
@@ -159,7 +159,7 @@ func TestWorkerOfACutOffNode(t *testing.T) {
 	lead := c.leader()
 	m := c.others(lead)[0]
 	m.link.noRaft.Store(true)
-	m.eventually("raft names nobody", func() bool { return m.tracker.Leader().ID == "" })
+	m.eventually("raft names no leader", func() bool { return m.tracker.Leader().ID == "" })
 	lead.create(tg.spec("there", "@every 1s", "workers", map[string]string{"node": m.id()}))
 	c.fires("there")
 	c.fires("there")

@@ -81,8 +81,8 @@ func TestLeaderDiesAfterTheDeed(t *testing.T) {
 			if c.there(l) || !c.sent || asked.Load() != 2 {
 				t.Errorf("asked %d times, and taken for something that never left (%v)", asked.Load(), c.err)
 			}
-			nobody := &request{f: f, w: httptest.NewRecorder(), r: r, key: "k"}
-			if nobody.there(l) || nobody.sent {
+			without := &request{f: f, w: httptest.NewRecorder(), r: r, key: "k"}
+			if without.there(l) || without.sent {
 				t.Error("no node was there from the beginning, and it is taken for sent")
 			}
 		})
