@@ -1,9 +1,10 @@
+// Package node is a running node: it opens the data directory, runs the Raft group with its state machine, leads when
+// it is elected, answers the API and works on runs; and it stops all of that in an order that loses nothing.
 package node
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -160,15 +161,6 @@ func (n *Node) serviceOptions() service.Options {
 	}
 }
 
-// serve answers other nodes' probes, and has everything else answered by the node that can.
-func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == membership.PeerPath {
-		n.members.ServePeer(w, r)
-		return
-	}
-	n.forward.ServeHTTP(w, r)
-}
-
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
 func (n *Node) newTransport() (*transport.RaftTransport, error) {
 	layer, err := transport.NewStreamLayer(n.mux.Raft(), transport.StreamOptions{
@@ -201,155 +193,4 @@ func defaultAdvertise(listen string) string {
 
 func (n *Node) connError(remote net.Addr, err error) {
 	n.cfg.Logger.Debug("connection dropped", "remote", remote, "error", err)
-}
-
-// Addr is the address listened on.
-func (n *Node) Addr() string { return n.mux.Addr().String() }
-
-// Handler serves the node's HTTP port.
-func (n *Node) Handler() http.Handler { return n.handler }
-
-// fail ends Run: a part ended that must not.
-func (n *Node) fail(err error) {
-	select {
-	case n.broken <- err:
-	default:
-	}
-}
-
-const (
-	httpDrain         = 5 * time.Second
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
-)
-
-// Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains),
-// leadership (it is handed over), HTTP, raft, listener, files.
-func (n *Node) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	n.mu.Lock()
-	if n.closed || n.ran != nil {
-		n.mu.Unlock()
-		return errors.New("node: Run was called before, or after Close")
-	}
-	n.cancel, n.ran = cancel, make(chan struct{})
-	n.mu.Unlock()
-	defer close(n.ran)
-
-	var serving, following, leading, working sync.WaitGroup
-	serving.Go(func() {
-		if err := n.mux.Serve(); err != nil {
-			n.fail(fmt.Errorf("listener: %w", err))
-		}
-	})
-	srv := &http.Server{
-		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
-	}
-	serving.Go(func() {
-		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
-			n.fail(fmt.Errorf("http: %w", err))
-		}
-	})
-	followCtx, endFollow := context.WithCancel(context.Background())
-	defer endFollow()
-	following.Go(func() { n.tracker.Run(followCtx) })
-	following.Go(func() { n.disk.run(followCtx) })
-	following.Go(func() { n.members.Run(followCtx) })
-	leadCtx, endLead := context.WithCancel(context.Background())
-	defer endLead()
-	leading.Go(func() { n.group.lead.run(leadCtx) })
-	leading.Go(func() { n.group.compactor().Run(leadCtx) })
-	workCtx, endWork := context.WithCancel(context.Background())
-	defer endWork()
-	working.Go(func() { n.worker.run(workCtx) })
-
-	var failure error
-	select {
-	case <-ctx.Done():
-	case failure = <-n.broken:
-		n.cfg.Logger.Error("stopping", "error", failure)
-	}
-
-	n.stopping.Store(true)
-	n.cfg.Logger.Info("stopping", "attempts_in_progress", n.worker.busy())
-	// The port is served until the end: this node may lead, and the workers of others report to it; and requests that
-	// come meanwhile are forwarded once another node leads.
-	endWork()
-	working.Wait()
-	if e := n.tracker.Epoch(); e != nil && failure == nil && !n.killed.Load() {
-		n.members.Seal(context.Background(), e)
-	}
-	n.tracker.Yield()
-	endLead()
-	leading.Wait() // nothing is proposed any more
-	if !n.killed.Load() {
-		n.yield()
-	}
-	n.tracker.Leave()
-	n.stopHTTP(srv)
-	endFollow()
-	following.Wait()
-	err := n.release()
-	serving.Wait()
-	n.cfg.Logger.Info("stopped")
-	return errors.Join(failure, err)
-}
-
-// release ends raft and gives back port and files. It works on a node that was opened in part.
-func (n *Node) release() error {
-	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
-		return nil
-	}
-	n.closed = true
-	n.mu.Unlock()
-	if n.worker != nil {
-		n.worker.close()
-	}
-	if n.forward != nil {
-		n.forward.Close()
-	}
-	if n.members != nil {
-		n.members.Close()
-	}
-	var errs []error
-	if n.group != nil && n.group.raft != nil {
-		errs = append(errs, n.group.shutdown(n.killed.Load())) // closes the transport
-	} else if n.trans != nil {
-		errs = append(errs, n.trans.Close())
-	}
-	if n.mux != nil {
-		errs = append(errs, ignoreClosed(n.mux.Close()))
-	}
-	if n.group != nil {
-		errs = append(errs, n.group.closeFiles())
-	}
-	if n.lock != nil {
-		errs = append(errs, n.lock.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// Close stops the node as the end of Run's context does, and waits.
-func (n *Node) Close() error {
-	n.mu.Lock()
-	cancel, ran := n.cancel, n.ran
-	n.mu.Unlock()
-	if ran == nil {
-		return n.release()
-	}
-	cancel()
-	<-ran
-	return nil
 }

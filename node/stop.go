@@ -2,6 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
+	"net"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -68,4 +71,90 @@ func (n *Node) alone() bool {
 		}
 	}
 	return true
+}
+
+// release ends raft and gives back port and files. It works on a node that was opened in part.
+func (n *Node) release() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	n.mu.Unlock()
+	if n.worker != nil {
+		n.worker.close()
+	}
+	if n.forward != nil {
+		n.forward.Close()
+	}
+	if n.members != nil {
+		n.members.Close()
+	}
+	var errs []error
+	if n.group != nil && n.group.raft != nil {
+		errs = append(errs, n.group.shutdown(n.killed.Load())) // closes the transport
+	} else if n.trans != nil {
+		errs = append(errs, n.trans.Close())
+	}
+	if n.mux != nil {
+		errs = append(errs, ignoreClosed(n.mux.Close()))
+	}
+	if n.group != nil {
+		errs = append(errs, n.group.closeFiles())
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close stops the node as the end of Run's context does, and waits.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	cancel, ran := n.cancel, n.ran
+	n.mu.Unlock()
+	if ran == nil {
+		return n.release()
+	}
+	cancel()
+	<-ran
+	return nil
+}
+
+// Kill ends the node as kill -9 does, as far as a process can do that to a part of itself: nothing is drained,
+// reported, handed over or answered. Its caller has cut the node's network and disk, so that nothing sees what is left
+// of it. It waits for Run.
+func (n *Node) Kill() {
+	n.mu.Lock()
+	cancel, ran := n.cancel, n.ran
+	n.mu.Unlock()
+	n.killed.Store(true)
+	if ran == nil {
+		n.release()
+		return
+	}
+	n.worker.kill()
+	cancel()
+	<-ran
+}
+
+// stopHTTP lets requests finish for a while.
+func (n *Node) stopHTTP(srv *http.Server) {
+	if n.killed.Load() {
+		srv.Close()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), httpDrain)
+	defer cancel()
+	if srv.Shutdown(ctx) != nil {
+		srv.Close()
+	}
 }

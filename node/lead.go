@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/notify"
 )
 
 // epoch is one leadership of this node, with what ends it.
@@ -246,4 +247,18 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 		return fmt.Errorf("name the cluster: %w", err)
 	}
 	return nil
+}
+
+// newOutbox sends the notifications of a leadership.
+func newOutbox(g *group, e *forward.Epoch) *notify.Outbox {
+	propose := func(cmd any) (*fsm.Reply, error) { return e.Proposer.Propose(cmd).Wait() }
+	if hook := g.cfg.Machine.ProposeNotice; hook != nil {
+		next := propose
+		propose = func(cmd any) (*fsm.Reply, error) { return hook(cmd, next) }
+	}
+	return notify.NewOutbox(notify.Options{
+		Store: g.store, Settings: &g.cfg.Notify, NodeID: g.cfg.NodeID, Term: e.Term, Logger: g.log, Stamp: e.Scheduler.Stamp, Propose: propose,
+		Recorded:   func(outcome string) { g.meters.notified.WithLabelValues(outcome).Inc() },
+		FirstRetry: g.cfg.Machine.NotifyRetry, BeforeSend: g.cfg.Machine.BeforeNotify,
+	})
 }
