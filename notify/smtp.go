@@ -115,8 +115,8 @@ func (s *SMTP) mail(ctx context.Context, to []string, m *Message) Result {
 }
 
 // reply says what a server's refusal of a recipient or of the mail means. 5xx will be the same next time; everything
-// else, a broken line too, may not. What is refused before that is about how the node was started, which an operator may
-// put right.
+// else, a broken line too, may not. What is refused before that is about how the node was started, which an operator
+// may put right.
 func reply(err error) Result {
 	var p *textproto.Error
 	if errors.As(err, &p) && p.Code/100 == 5 {

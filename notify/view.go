@@ -35,7 +35,8 @@ func statusOf(n *store.Notice) string {
 // View is a notice as the API shows it.
 func View(n *store.Notice) *job.Notification {
 	out := &job.Notification{
-		Kind: kindOf(n), At: job.Instant(n.At), Status: statusOf(n), Outcome: outcomeOf(n), Attempts: int(n.Attempts), Error: n.Note,
+		Kind: kindOf(n), At: job.Instant(n.At), Status: statusOf(n), Outcome: outcomeOf(n),
+		Attempts: int(n.Attempts), Error: n.Note,
 		NextTryAt: job.Instant(n.NextTry), FinishedAt: job.Instant(n.DoneAt),
 	}
 	if k, ok := n.Run(); ok {

@@ -250,7 +250,8 @@ func CheckNodeID(id string) error {
 	if id == "" {
 		return job.Invalid("--node-id", "give the node a name, such as n1", "a node needs an id")
 	}
-	if len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }) {
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/\"'`, r) }
+	if len(id) > 64 || strings.ContainsFunc(id, bad) {
 		return job.Invalid("--node-id", "use at most 64 letters, digits, dots and dashes", "%q cannot be a node id", id)
 	}
 	return nil

@@ -64,7 +64,8 @@ func (d *Dir) OpenFiles(o FileOptions) (_ *Files, err error) {
 		return nil, fmt.Errorf("data directory %s: %w", d.Path, err)
 	}
 	f.FSM = fsm.New(f.State, fsm.Options{
-		Logger: o.Logger, Fatal: d.withSkipRemedy(o.Fatal), Applied: o.Applied, Level: o.Level, Skip: d.announceSkips(o.Logger, f.State),
+		Logger: o.Logger, Fatal: d.withSkipRemedy(o.Fatal), Applied: o.Applied, Level: o.Level,
+		Skip: d.announceSkips(o.Logger, f.State),
 	})
 	if f.Snapshots, err = fsm.NewSnapshots(d.File(SnapshotsDir), f.State); err != nil {
 		return nil, err

@@ -148,7 +148,8 @@ func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
 			"it, or a newer one",
 			name, h.Format, store.Format)
 	default:
-		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): give a file that `carillon backup` wrote", name, err)
+		err = fmt.Errorf("%s is not a backup, or its beginning is damaged (%w): "+
+			"give a file that `carillon backup` wrote", name, err)
 	}
 	return h, err
 }
@@ -217,7 +218,8 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	*r = Restored{
-		NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID, Index: count.Index, Jobs: count.Jobs,
+		NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID,
+		Index: count.Index, Jobs: count.Jobs,
 		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark),
 	}
 	if err := changeState(st, c, r); err != nil {

@@ -7,7 +7,7 @@ package mutant
 type Mutant uint8
 
 // The faults. Some rules have a second line of defence behind them; such a mutant takes both away, or it would change
-// nothing that anybody could see. Where it stands in the code says which.
+// nothing that could be seen. Where it stands in the code says which.
 const (
 	None            Mutant = iota
 	SkipFence              // a result with an old fence closes the run all the same
