@@ -13,7 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -363,7 +363,7 @@ func TestRoutes(t *testing.T) {
 
 func checkProblem(t testing.TB, w *httptest.ResponseRecorder, code job.Code) {
 	t.Helper()
-	var p client.Problem
+	var p wire.Problem
 	if err := job.DecodeStrict(w.Body.Bytes(), &p); err != nil {
 		t.Fatalf("not a problem: %v\n%s", err, w.Body)
 	}

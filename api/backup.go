@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 )
 
 // backupChunk is what must go out within the time limit of a request: 9 KB a second will do.
@@ -23,7 +23,7 @@ func (c *call) backup() error {
 	}
 	defer rc.Close()
 	h := c.w.Header()
-	h.Set("Content-Type", client.MediaBackup)
+	h.Set("Content-Type", wire.MediaBackup)
 	h.Set("Content-Length", strconv.FormatInt(info.Size, 10))
 	info.Headers(h)
 	ctl := http.NewResponseController(c.w)

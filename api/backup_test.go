@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 )
 
@@ -24,8 +25,8 @@ type endless struct {
 	closed atomic.Int64
 }
 
-func (e *endless) Backup(context.Context) (client.BackupInfo, io.ReadCloser, error) {
-	return client.BackupInfo{ClusterID: "c", Index: 3, Size: e.size}, &endlessReader{e: e, left: e.size}, nil
+func (e *endless) Backup(context.Context) (wire.BackupInfo, io.ReadCloser, error) {
+	return wire.BackupInfo{ClusterID: "c", Index: 3, Size: e.size}, &endlessReader{e: e, left: e.size}, nil
 }
 
 type endlessReader struct {

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -58,7 +58,7 @@ func (c *call) bulk() error {
 // chunk is what goes to the backend at once. Two of them go round: one is read while the other is with the backend. A stream takes no more
 // memory than that, however long it is and however slowly its answers are taken.
 type chunk struct {
-	lines []client.BulkLine
+	lines []wire.BulkLine
 	text  []byte // what the lines are in
 }
 
@@ -128,7 +128,7 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 		}
 		if len(raw) > 0 || tooLong {
 			used++
-			k.lines = append(k.lines, client.BulkLine{Line: number})
+			k.lines = append(k.lines, wire.BulkLine{Line: number})
 			line := &k.lines[len(k.lines)-1]
 			switch {
 			case over || used > limits.Lines:
@@ -252,7 +252,7 @@ func (b *bulkWriter) begin() {
 
 // create answers every line of a chunk. When the backend fails before anything was answered the request as a whole fails; later,
 // the lines of that chunk get its error and those after it are told that they were not tried.
-func (b *bulkWriter) create(chunk []client.BulkLine) ([]client.BulkResult, error) {
+func (b *bulkWriter) create(chunk []wire.BulkLine) ([]wire.BulkResult, error) {
 	if b.fail == nil {
 		ctx, cancel := context.WithTimeout(b.ctx, b.c.h.opts.RequestTimeout)
 		results, err := b.c.h.backend.BulkCreate(ctx, chunk, b.rq)
@@ -275,10 +275,10 @@ func (b *bulkWriter) create(chunk []client.BulkLine) ([]client.BulkResult, error
 	return answerAll(chunk, b.fail), nil
 }
 
-func answerAll(chunk []client.BulkLine, e *job.Error) []client.BulkResult {
-	out := make([]client.BulkResult, len(chunk))
+func answerAll(chunk []wire.BulkLine, e *job.Error) []wire.BulkResult {
+	out := make([]wire.BulkResult, len(chunk))
 	for i, line := range chunk {
-		out[i] = client.BulkResult{Line: line.Line, Status: "error", Name: line.Spec.Name, Error: e}
+		out[i] = wire.BulkResult{Line: line.Line, Status: "error", Name: line.Spec.Name, Error: e}
 		if line.Err != nil {
 			out[i].Error = line.Err
 		}
@@ -287,7 +287,7 @@ func answerAll(chunk []client.BulkLine, e *job.Error) []client.BulkResult {
 }
 
 // appendResult writes a line's answer, for most of them without reflection.
-func appendResult(b []byte, r *client.BulkResult) ([]byte, error) {
+func appendResult(b []byte, r *wire.BulkResult) ([]byte, error) {
 	if r.Error != nil || !jsontext.Plain(r.Name) || !jsontext.Plain(r.Status) {
 		var buf bytes.Buffer
 		err := encode(&buf, r)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -18,12 +18,12 @@ type allCreated struct {
 	next job.ID
 }
 
-func (a *allCreated) BulkCreate(_ context.Context, lines []client.BulkLine, _ api.Request) ([]client.BulkResult, error) {
-	out := make([]client.BulkResult, len(lines))
+func (a *allCreated) BulkCreate(_ context.Context, lines []wire.BulkLine, _ api.Request) ([]wire.BulkResult, error) {
+	out := make([]wire.BulkResult, len(lines))
 	for i := range lines {
 		a.next++
 		id := a.next
-		out[i] = client.BulkResult{Line: lines[i].Line, Status: "created", JobID: &id, Name: lines[i].Spec.Name}
+		out[i] = wire.BulkResult{Line: lines[i].Line, Status: "created", JobID: &id, Name: lines[i].Spec.Name}
 		if lines[i].Err != nil {
 			return nil, lines[i].Err
 		}

@@ -16,17 +16,17 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 func line(name string) string { return strings.Replace(spec, "hello", name, 1) + "\n" }
 
-func results(t *testing.T, body string) []client.BulkResult {
+func results(t *testing.T, body string) []wire.BulkResult {
 	t.Helper()
-	var out []client.BulkResult
+	var out []wire.BulkResult
 	for l := range strings.Lines(body) {
-		var r client.BulkResult
+		var r wire.BulkResult
 		if err := json.Unmarshal([]byte(l), &r); err != nil {
 			t.Fatalf("%v: %q", err, l)
 		}
@@ -209,11 +209,11 @@ func TestBulkHangUp(t *testing.T) {
 // taker answers bulk lines without doing anything.
 type taker struct{ *apitest.Fake }
 
-func (taker) BulkCreate(_ context.Context, lines []client.BulkLine, _ api.Request) ([]client.BulkResult, error) {
-	out := make([]client.BulkResult, len(lines))
+func (taker) BulkCreate(_ context.Context, lines []wire.BulkLine, _ api.Request) ([]wire.BulkResult, error) {
+	out := make([]wire.BulkResult, len(lines))
 	id := job.ID(1)
 	for i, l := range lines {
-		out[i] = client.BulkResult{Line: l.Line, Status: "created", JobID: &id, Name: l.Spec.Name}
+		out[i] = wire.BulkResult{Line: l.Line, Status: "created", JobID: &id, Name: l.Spec.Name}
 	}
 	return out, nil
 }
@@ -234,7 +234,7 @@ func BenchmarkBulk(b *testing.B) {
 // An answer is the same whether it was written by hand or by package json.
 func TestBulkAnswersAreJSON(t *testing.T) {
 	id := job.ID(1 << 60)
-	for _, r := range []client.BulkResult{
+	for _, r := range []wire.BulkResult{
 		{}, {Line: 1, Status: "created", JobID: &id, Name: "a"}, {Line: 1_000_000, Status: "exists", JobID: &id}, {Line: 2, Status: "created", Name: "größe"},
 		{Line: 3, Status: "error", Name: `a"\` + "\n\x7f\xff", Error: job.Invalid("name", "shorten it", "too <long> & \"odd\"")}, {Line: -1, Status: "created", Name: "<&>"},
 	} {
@@ -257,12 +257,12 @@ type looker struct {
 	lines int
 }
 
-func (l *looker) BulkCreate(_ context.Context, lines []client.BulkLine, _ api.Request) ([]client.BulkResult, error) {
-	out := make([]client.BulkResult, len(lines))
+func (l *looker) BulkCreate(_ context.Context, lines []wire.BulkLine, _ api.Request) ([]wire.BulkResult, error) {
+	out := make([]wire.BulkResult, len(lines))
 	for i := range lines {
 		l.lines++
 		if lines[i].Err != nil {
-			out[i] = client.BulkResult{Line: lines[i].Line, Status: "error", Error: lines[i].Err}
+			out[i] = wire.BulkResult{Line: lines[i].Line, Status: "error", Error: lines[i].Err}
 			continue
 		}
 		runtime.Gosched()
@@ -270,7 +270,7 @@ func (l *looker) BulkCreate(_ context.Context, lines []client.BulkLine, _ api.Re
 		if got := lines[i].Spec.Name; got != want || strings.TrimSpace(line(want)) != string(lines[i].Raw) {
 			l.t.Errorf("line %d is %q of %q", lines[i].Line, got, lines[i].Raw)
 		}
-		out[i] = client.BulkResult{Line: lines[i].Line, Status: "created", Name: lines[i].Spec.Name}
+		out[i] = wire.BulkResult{Line: lines[i].Line, Status: "created", Name: lines[i].Spec.Name}
 	}
 	return out, nil
 }

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -77,8 +77,8 @@ var mediaTypes = map[bodyKind][]string{
 	patchBody: {"application/merge-patch+json", "application/json"},
 	linesBody: {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
 
-	workerBody: {client.MediaJSON, client.MediaMsgpack},
-	pollBody:   {client.MediaJSON, client.MediaMsgpack},
+	workerBody: {wire.MediaJSON, wire.MediaMsgpack},
+	pollBody:   {wire.MediaJSON, wire.MediaMsgpack},
 }
 
 // curlDefault is what `curl -d` says of a body unless told otherwise. A browser's form from another site is refused before this,

@@ -4,20 +4,20 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Cluster is membership as the leader sees it. A node that does not lead answers CodeNotLeader or CodeNoLeader; Self answers on any.
 // Each of them may be repeated: doing what is done already is a success.
 type Cluster interface {
-	Join(context.Context, client.JoinRequest) (client.JoinReply, error)
+	Join(context.Context, wire.JoinRequest) (wire.JoinReply, error)
 	Remove(ctx context.Context, id string) error
 	Promote(ctx context.Context, id string) error
 	Demote(ctx context.Context, id string) error
 	// Transfer hands the leadership to a node, or with "" to one that is fit. One whose clock is wrong or not known is refused unless forced.
 	Transfer(ctx context.Context, id string, force bool) error
-	Self() client.NodeInfo
+	Self() wire.NodeInfo
 }
 
 func (c *call) cluster() (Cluster, error) {
@@ -32,7 +32,7 @@ func (c *call) clusterJoin() error {
 	if err != nil {
 		return err
 	}
-	var rq client.JoinRequest
+	var rq wire.JoinRequest
 	if _, err := c.readMessage(&rq); err != nil { // not strict: a newer node may say more
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *call) clusterJoin() error {
 }
 
 // member is an operation on one member.
-func (c *call) member(needed bool, do func(Cluster, context.Context, client.NodeRequest) error) error {
+func (c *call) member(needed bool, do func(Cluster, context.Context, wire.NodeRequest) error) error {
 	m, err := c.cluster()
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, client.Node
 	if err != nil {
 		return err
 	}
-	var rq client.NodeRequest
+	var rq wire.NodeRequest
 	if len(c.body) > 0 {
 		if _, err := c.readMessage(&rq); err != nil {
 			return err
@@ -82,8 +82,8 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, client.Node
 }
 
 // named does something to the node that a request names.
-func named(do func(Cluster, context.Context, string) error) func(Cluster, context.Context, client.NodeRequest) error {
-	return func(m Cluster, ctx context.Context, rq client.NodeRequest) error {
+func named(do func(Cluster, context.Context, string) error) func(Cluster, context.Context, wire.NodeRequest) error {
+	return func(m Cluster, ctx context.Context, rq wire.NodeRequest) error {
 		if rq.Force {
 			return job.Invalid("force", "leave it out", "only a transfer can be forced")
 		}
@@ -96,7 +96,7 @@ func (c *call) clusterPromote() error { return c.member(true, named(Cluster.Prom
 func (c *call) clusterDemote() error  { return c.member(true, named(Cluster.Demote)) }
 
 func (c *call) clusterTransfer() error {
-	return c.member(false, func(m Cluster, ctx context.Context, rq client.NodeRequest) error {
+	return c.member(false, func(m Cluster, ctx context.Context, rq wire.NodeRequest) error {
 		return m.Transfer(ctx, rq.NodeID, rq.Force)
 	})
 }

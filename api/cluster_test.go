@@ -8,7 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -25,14 +25,14 @@ func (someCluster) about(id string) error {
 	return nil
 }
 
-func (c someCluster) Join(_ context.Context, rq client.JoinRequest) (client.JoinReply, error) {
-	return client.JoinReply{ClusterID: "c", Leader: "n1"}, c.about(rq.NodeID)
+func (c someCluster) Join(_ context.Context, rq wire.JoinRequest) (wire.JoinReply, error) {
+	return wire.JoinReply{ClusterID: "c", Leader: "n1"}, c.about(rq.NodeID)
 }
 func (c someCluster) Remove(_ context.Context, id string) error           { return c.about(id) }
 func (c someCluster) Promote(_ context.Context, id string) error          { return c.about(id) }
 func (c someCluster) Demote(_ context.Context, id string) error           { return c.about(id) }
 func (c someCluster) Transfer(_ context.Context, id string, _ bool) error { return c.about(id) }
-func (c someCluster) Self() client.NodeInfo                               { return client.NodeInfo{NodeID: "n1"} }
+func (c someCluster) Self() wire.NodeInfo                                 { return wire.NodeInfo{NodeID: "n1"} }
 
 type twice struct{ someCluster }
 
@@ -41,7 +41,7 @@ func (twice) Transfer(context.Context, string, bool) error { return errors.New("
 func TestClusterElsewhere(t *testing.T) {
 	o := api.Options{Cluster: someCluster{}, Leader: func() string { return "h:2" }}
 	w := serveWith(t, apitest.New(), o, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"elsewhere"}`)
-	if w.Code != 421 || w.Header().Get(client.LeaderHeader) != "h:2" {
+	if w.Code != 421 || w.Header().Get(wire.LeaderHeader) != "h:2" {
 		t.Error(w.Code, w.Header(), w.Body)
 	}
 	if w := serveWith(t, apitest.New(), api.Options{}, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"n1"}`); w.Code != 503 {

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 func (c *call) listDead() error {
-	var q client.DeadQuery
+	var q wire.DeadQuery
 	var rd Read
 	var err error
 	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
@@ -37,7 +37,7 @@ func (c *call) getDead() error {
 	if err != nil {
 		return job.Errorf(job.CodeNotFound, "GET "+prefix+"/dead lists them", "%q is not the number of a dead letter", c.ref())
 	}
-	page, err := c.h.backend.DeadLetters(c.ctx, client.DeadQuery{IDs: []uint64{id}, Limit: 1}, rd)
+	page, err := c.h.backend.DeadLetters(c.ctx, wire.DeadQuery{IDs: []uint64{id}, Limit: 1}, rd)
 	if err != nil {
 		return err
 	}
@@ -51,8 +51,8 @@ const maxDeadIDs = 1000
 
 // selection is what a redrive or a purge is about: in the query or in the body, but never nothing, and never two things at once
 // whose combination a reader could take either way.
-func (c *call) selection() (client.DeadQuery, error) {
-	var q client.DeadQuery
+func (c *call) selection() (wire.DeadQuery, error) {
+	var q wire.DeadQuery
 	if len(bytes.TrimSpace(c.body)) > 0 {
 		if len(c.query) > 0 {
 			return q, job.Errorf(job.CodeInvalid, "use one of them", "the selection is both in the query and in the body")
@@ -97,7 +97,7 @@ func (c *call) redriveDead() error { return c.changeDead(c.h.backend.Redrive) }
 
 func (c *call) purgeDead() error { return c.changeDead(c.h.backend.PurgeDead) }
 
-func (c *call) changeDead(do func(context.Context, client.DeadQuery, Request) (client.DeadResult, error)) error {
+func (c *call) changeDead(do func(context.Context, wire.DeadQuery, Request) (wire.DeadResult, error)) error {
 	q, err := c.selection()
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 )
 
 // RoutePaths are method and path of every route.
@@ -77,7 +77,7 @@ func Conforms(t testing.TB, method, path string, status int, media string, body 
 		for line := range strings.Lines(string(body)) {
 			docs = append(docs, []byte(line))
 		}
-	} else if media == "text/plain" || media == client.MediaBackup {
+	} else if media == "text/plain" || media == wire.MediaBackup {
 		return nil
 	}
 	for _, d := range docs {

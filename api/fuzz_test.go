@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 )
 
 // FuzzHandlers: whatever arrives, nothing panics, and what is refused is refused with a problem that names a code.
@@ -50,7 +50,7 @@ func FuzzHandlers(f *testing.F) {
 		if w.Code < 400 {
 			return
 		}
-		var p client.Problem
+		var p wire.Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Code == "" || p.Message == "" || p.Status != w.Code {
 			t.Errorf("%d: not a problem (%v): %q", w.Code, err, w.Body)
 		}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -197,13 +197,13 @@ func (c *call) cancelJob() error {
 	if err != nil {
 		return err
 	}
-	return c.reply(http.StatusOK, client.CancelResult{Canceled: n})
+	return c.reply(http.StatusOK, wire.CancelResult{Canceled: n})
 }
 
 const defaultBackfill = 100
 
 func (c *call) backfill() error {
-	var b client.BackfillRequest
+	var b wire.BackfillRequest
 	if err := job.DecodeStrict(c.body, &b); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	_ "github.com/carillon-scheduler/carillon/executor" // the types of job
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -129,15 +129,15 @@ func isPull(path string) bool {
 func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 	doc := document(t)
 	for name, typ := range map[string]any{
-		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Notify": job.Notify{}, "Notification": job.Notification{}, "NotificationStatus": client.NotificationStatus{}, "Error": job.Error{},
+		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Notify": job.Notify{}, "Notification": job.Notification{}, "NotificationStatus": wire.NotificationStatus{}, "Error": job.Error{},
 		"HTTPPayload": job.HTTPPayload{}, "ShellPayload": job.ShellPayload{}, "QueuePayload": job.QueuePayload{}, "MessagePayload": job.MessagePayload{},
-		"JobPage": client.JobPage{}, "RunPage": client.RunPage{}, "RunDetail": client.RunDetail{}, "DeadLetter": job.DeadLetter{}, "DeadPage": client.DeadPage{},
-		"DeadQuery": client.DeadQuery{}, "DeadResult": client.DeadResult{}, "CancelResult": client.CancelResult{}, "BulkResult": client.BulkResult{},
-		"BackfillRequest": client.BackfillRequest{}, "BackfillResult": client.BackfillResult{}, "PreviewRequest": client.PreviewRequest{},
-		"PreviewTime": client.PreviewTime{}, "PreviewResult": client.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},
-		"CalendarList": client.CalendarList{}, "Queue": client.Queue{}, "QueueList": client.QueueList{}, "Status": client.Status{}, "Member": client.Member{}, "WorkerStatus": client.WorkerStatus{}, "Trouble": client.Trouble{},
-		"JoinRequest": client.JoinRequest{}, "JoinReply": client.JoinReply{}, "NodeRequest": client.NodeRequest{}, "NodeInfo": client.NodeInfo{},
-		"HistoryStatus": client.HistoryStatus{}, "HoldStatus": client.HoldStatus{}, "ReleaseResult": client.ReleaseResult{}, "Problem": client.Problem{},
+		"JobPage": wire.JobPage{}, "RunPage": wire.RunPage{}, "RunDetail": wire.RunDetail{}, "DeadLetter": job.DeadLetter{}, "DeadPage": wire.DeadPage{},
+		"DeadQuery": wire.DeadQuery{}, "DeadResult": wire.DeadResult{}, "CancelResult": wire.CancelResult{}, "BulkResult": wire.BulkResult{},
+		"BackfillRequest": wire.BackfillRequest{}, "BackfillResult": wire.BackfillResult{}, "PreviewRequest": wire.PreviewRequest{},
+		"PreviewTime": wire.PreviewTime{}, "PreviewResult": wire.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},
+		"CalendarList": wire.CalendarList{}, "Queue": wire.Queue{}, "QueueList": wire.QueueList{}, "Status": wire.Status{}, "Member": wire.Member{}, "WorkerStatus": wire.WorkerStatus{}, "Trouble": wire.Trouble{},
+		"JoinRequest": wire.JoinRequest{}, "JoinReply": wire.JoinReply{}, "NodeRequest": wire.NodeRequest{}, "NodeInfo": wire.NodeInfo{},
+		"HistoryStatus": wire.HistoryStatus{}, "HoldStatus": wire.HoldStatus{}, "ReleaseResult": wire.ReleaseResult{}, "Problem": wire.Problem{},
 		"Register": job.Register{}, "Session": job.Session{}, "SessionRef": job.SessionRef{}, "RunKey": job.RunKey{}, "Held": job.Held{},
 		"Poll": job.Poll{}, "PollReply": job.PollReply{}, "Assignment": job.Assignment{}, "Heartbeat": job.Heartbeat{}, "HeartbeatReply": job.HeartbeatReply{},
 		"Report": job.Report{}, "Result": job.Result{}, "ReportReply": job.ReportReply{}, "Ack": job.Ack{},

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -98,7 +98,7 @@ func WriteError(w http.ResponseWriter, err error) {
 }
 
 func writeProblem(w http.ResponseWriter, status int, e *job.Error) {
-	p := client.Problem{Type: "urn:carillon:error:" + string(e.Code), Title: http.StatusText(status), Status: status, Error: *e}
+	p := wire.Problem{Type: "urn:carillon:error:" + string(e.Code), Title: http.StatusText(status), Status: status, Error: *e}
 	body, err := json.Marshal(p)
 	if err != nil { // cannot be: strings only
 		panic(err)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -83,7 +83,7 @@ func (c *call) words(name string) []string {
 	return out
 }
 
-func (c *call) jobQuery() (q client.JobQuery, rd Read, err error) {
+func (c *call) jobQuery() (q wire.JobQuery, rd Read, err error) {
 	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
 		return q, rd, err
 	}
@@ -131,7 +131,7 @@ func known(field, value string, allowed ...string) error {
 var runStatuses = []string{"pending", "waiting", "claimed", "running", "retrying", "canceling", "succeeded", "failed", "dead",
 	"skipped", "missed", "expired", "canceled", "lost"}
 
-func (c *call) runQuery() (q client.RunQuery, rd Read, err error) {
+func (c *call) runQuery() (q wire.RunQuery, rd Read, err error) {
 	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
 		return q, rd, err
 	}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -17,7 +17,7 @@ func (c *call) queueName() (string, error) {
 	return name, nil
 }
 
-func (c *call) replyQueue(q client.Queue) error {
+func (c *call) replyQueue(q wire.Queue) error {
 	if q.Version != 0 {
 		c.w.Header().Set("ETag", `"`+strconv.FormatUint(q.Version, 10)+`"`)
 	}
@@ -33,7 +33,7 @@ func (c *call) listQueues() error {
 	if err != nil {
 		return err
 	}
-	return c.reply(http.StatusOK, client.QueueList{Queues: list(all)})
+	return c.reply(http.StatusOK, wire.QueueList{Queues: list(all)})
 }
 
 func (c *call) getQueue() error {
@@ -54,14 +54,14 @@ func (c *call) getQueue() error {
 
 // putQueue takes what getQueue gave, as putJob does: of what Carillon itself says only the version counts.
 func (c *call) putQueue() error {
-	var q client.Queue
+	var q wire.Queue
 	if err := job.DecodeStrict(c.body, &q); err != nil {
 		return err
 	}
 	if name := c.r.PathValue("queue"); q.Name != "" && q.Name != name {
 		return job.Invalid("name", "leave it out, or use the same name", "the body names %q and the path %q", q.Name, name)
 	}
-	return c.changeQueue(client.QueueChange{Concurrency: &q.Concurrency, Paused: &q.Paused}, q.Version, false)
+	return c.changeQueue(wire.QueueChange{Concurrency: &q.Concurrency, Paused: &q.Paused}, q.Version, false)
 }
 
 // patchQueue changes what the body names. There is nothing to merge: each of the two fields is a value of its own, so two patches that
@@ -72,7 +72,7 @@ func (c *call) patchQueue() error {
 		return err
 	}
 	var body struct {
-		client.QueueChange
+		wire.QueueChange
 		Version uint64 `json:"version,omitempty"`
 	}
 	if err := job.DecodeStrict(c.body, &body); err != nil {
@@ -94,11 +94,11 @@ func (c *call) pauseQueue() error  { return c.setPaused(true) }
 func (c *call) resumeQueue() error { return c.setPaused(false) }
 
 func (c *call) setPaused(yes bool) error {
-	return c.changeQueue(client.QueueChange{Paused: &yes}, 0, true)
+	return c.changeQueue(wire.QueueChange{Paused: &yes}, 0, true)
 }
 
 // changeQueue makes a change; mustExist keeps a typing error from making a queue.
-func (c *call) changeQueue(change client.QueueChange, inBody uint64, mustExist bool) error {
+func (c *call) changeQueue(change wire.QueueChange, inBody uint64, mustExist bool) error {
 	name, err := c.queueName()
 	if err != nil {
 		return err

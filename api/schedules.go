@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -15,7 +15,7 @@ const (
 )
 
 func (c *call) preview() error {
-	var p client.PreviewRequest
+	var p wire.PreviewRequest
 	if err := job.DecodeStrict(c.body, &p); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (c *call) listCalendars() error {
 	if err != nil {
 		return err
 	}
-	return c.reply(http.StatusOK, client.CalendarList{Calendars: list(all)})
+	return c.reply(http.StatusOK, wire.CalendarList{Calendars: list(all)})
 }
 
 func (c *call) getCalendar() error {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -92,8 +92,8 @@ func exchange[Q, A any](c *call, do func(Workers, context.Context, Q) (A, error)
 // readMessage decodes the body and says whether it is msgpack. Unlike the rest of the API it passes over fields that it does not
 // know: while a cluster is upgraded, new workers talk to an old leader.
 func (c *call) readMessage(v any) (packed bool, _ error) {
-	if media, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")); media == client.MediaMsgpack {
-		if err := client.UnmarshalMsgpack(c.body, v); err != nil {
+	if media, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")); media == wire.MediaMsgpack {
+		if err := wire.UnmarshalMsgpack(c.body, v); err != nil {
 			return true, job.Errorf(job.CodeMalformed, "send one message", "the body cannot be read as msgpack: %v", err)
 		}
 		return true, nil
@@ -118,11 +118,11 @@ func (c *call) writeMessage(v any, packed bool) error {
 		packed = !packed
 	}
 	var body []byte
-	media := client.MediaJSON
+	media := wire.MediaJSON
 	if packed {
-		media = client.MediaMsgpack
+		media = wire.MediaMsgpack
 		var err error
-		if body, err = client.MarshalMsgpack(v); err != nil {
+		if body, err = wire.MarshalMsgpack(v); err != nil {
 			return err
 		}
 	} else {
@@ -145,9 +145,9 @@ func (c *call) writeMessage(v any, packed bool) error {
 
 // accepts says whether an Accept header allows a format.
 func accepts(accept []string, packed bool) bool {
-	want := client.MediaJSON
+	want := wire.MediaJSON
 	if packed {
-		want = client.MediaMsgpack
+		want = wire.MediaMsgpack
 	}
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		media, params, err := mime.ParseMediaType(part)
@@ -173,7 +173,7 @@ func (c *call) workerError(err error) error {
 		if addr == "" {
 			return err
 		}
-		c.w.Header().Set(client.LeaderHeader, addr)
+		c.w.Header().Set(wire.LeaderHeader, addr)
 		if code == job.CodeNoLeader { // not here, but we know who
 			return job.Errorf(job.CodeNotLeader, "talk to "+addr, "this node does not lead")
 		}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -78,7 +78,7 @@ func failing(err error) *workers {
 
 func pack(t testing.TB, v any) string {
 	t.Helper()
-	b, err := client.MarshalMsgpack(v)
+	b, err := wire.MarshalMsgpack(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,14 +131,14 @@ func TestWorkerMessages(t *testing.T) {
 		{"report", &job.Report{Session: ref, Results: []job.Result{{Run: run, Fence: 99, Outcome: job.OutcomeFailed, Permanent: true, TimedOut: true, RetryAfter: job.Duration(time.Hour),
 			Error: "status 500: <boom>", Output: "a\nü", StartedAt: job.At(noon), FinishedAt: job.At(noon) + 1}, {Run: run, Fence: 100, Outcome: job.OutcomeReturned}}}, &report, &reported},
 	} {
-		for _, in := range []string{"", "application/json; charset=utf-8", client.MediaMsgpack} {
-			for accept, want := range map[string]string{"": in, "*/*": in, client.MediaJSON: client.MediaJSON, client.MediaMsgpack: client.MediaMsgpack, "text/html": in,
-				"text/html, application/msgpack;q=0.1": client.MediaMsgpack, "application/msgpack;q=0, application/json": client.MediaJSON, "application/json, application/msgpack": in} {
-				if want != client.MediaMsgpack {
-					want = client.MediaJSON
+		for _, in := range []string{"", "application/json; charset=utf-8", wire.MediaMsgpack} {
+			for accept, want := range map[string]string{"": in, "*/*": in, wire.MediaJSON: wire.MediaJSON, wire.MediaMsgpack: wire.MediaMsgpack, "text/html": in,
+				"text/html, application/msgpack;q=0.1": wire.MediaMsgpack, "application/msgpack;q=0, application/json": wire.MediaJSON, "application/json, application/msgpack": in} {
+				if want != wire.MediaMsgpack {
+					want = wire.MediaJSON
 				}
 				body := text(t, tt.sent)
-				if in == client.MediaMsgpack {
+				if in == wire.MediaMsgpack {
 					body = pack(t, tt.sent)
 				}
 				reflect.ValueOf(tt.got).Elem().SetZero()
@@ -157,8 +157,8 @@ func TestWorkerMessages(t *testing.T) {
 				}
 				answer := reflect.New(reflect.TypeOf(tt.answer).Elem()).Interface()
 				read := json.Unmarshal
-				if want == client.MediaMsgpack {
-					read = client.UnmarshalMsgpack
+				if want == wire.MediaMsgpack {
+					read = wire.UnmarshalMsgpack
 				}
 				if err := read(a.Body.Bytes(), answer); err != nil || !reflect.DeepEqual(answer, tt.answer) {
 					t.Errorf("%s, %q to %q: %v\n got %+v\nwant %+v", tt.verb, in, accept, err, answer, tt.answer)
@@ -193,9 +193,9 @@ func TestWorkerErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, verb := range []string{"register", "poll", "heartbeat", "report"} {
-				for _, media := range []string{client.MediaJSON, client.MediaMsgpack} {
+				for _, media := range []string{wire.MediaJSON, wire.MediaMsgpack} {
 					body := `{}`
-					if media == client.MediaMsgpack {
+					if media == wire.MediaMsgpack {
 						body = "\x80"
 					}
 					w := serveWith(t, apitest.New(), tt.o, "POST", "/api/v1/workers:"+verb, map[string]string{"Content-Type": media, "Accept": media}, body)
@@ -377,26 +377,26 @@ func FuzzWorkers(f *testing.F) {
 		&job.Heartbeat{Session: ref, Held: []job.Held{{Run: run, Fence: 7, StartedAt: 5}}},
 		&job.Report{Session: ref, Results: []job.Result{{Run: run, Fence: 7, Outcome: job.OutcomeSucceeded, Output: "x", RetryAfter: 5}}},
 	} {
-		f.Add(uint8(i), true, client.MediaJSON, []byte(pack(f, m)))
-		f.Add(uint8(i), false, client.MediaMsgpack, []byte(text(f, m)))
+		f.Add(uint8(i), true, wire.MediaJSON, []byte(pack(f, m)))
+		f.Add(uint8(i), false, wire.MediaMsgpack, []byte(text(f, m)))
 	}
 	f.Fuzz(func(t *testing.T, verb uint8, packed bool, accept string, body []byte) {
 		if len(body) > 1<<16 || bytes.Contains(body, []byte("wait")) {
 			return
 		}
-		media := client.MediaJSON
+		media := wire.MediaJSON
 		if packed {
-			media = client.MediaMsgpack
+			media = wire.MediaMsgpack
 		}
 		w := serveWith(t, apitest.New(), api.Options{Workers: busyWorkers(t)}, "POST", "/api/v1/workers:"+verbs[verb%4], map[string]string{"Content-Type": media, "Accept": accept}, string(body))
 		switch {
-		case w.Code == 200 && w.Header().Get("Content-Type") == client.MediaJSON:
+		case w.Code == 200 && w.Header().Get("Content-Type") == wire.MediaJSON:
 			if !json.Valid(w.Body.Bytes()) {
 				t.Errorf("not JSON: %q", w.Body)
 			}
 		case w.Code == 200:
 			var v map[string]any
-			if err := client.UnmarshalMsgpack(w.Body.Bytes(), &v); err != nil {
+			if err := wire.UnmarshalMsgpack(w.Body.Bytes(), &v); err != nil {
 				t.Errorf("not msgpack: %v: %q", err, w.Body)
 			}
 		case w.Code >= 500:

@@ -9,11 +9,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// CancelResult says how many open runs a cancel took.
-type CancelResult struct {
-	Canceled int `json:"canceled"`
-}
-
 func jobPath(ref string) string { return prefix + "/jobs/" + url.PathEscape(ref) }
 
 // CreateJob creates a job.

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -178,7 +179,7 @@ func carry[A any](ctx context.Context, l *Leader, m message, in any) (A, error) 
 
 func (l *Leader) marshal(v any) ([]byte, error) {
 	if l.media == MediaMsgpack {
-		return MarshalMsgpack(v)
+		return wire.MarshalMsgpack(v)
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -190,7 +191,7 @@ func (l *Leader) marshal(v any) ([]byte, error) {
 func unmarshal(data []byte, media string, v any) error {
 	switch media, _, _ := mime.ParseMediaType(media); media {
 	case MediaMsgpack:
-		return UnmarshalMsgpack(data, v)
+		return wire.UnmarshalMsgpack(data, v)
 	case MediaJSON:
 		return json.Unmarshal(data, v)
 	}

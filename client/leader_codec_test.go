@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -50,12 +50,12 @@ func messages() []any {
 // What goes in comes out, in msgpack as in JSON, and both use the same names.
 func TestEveryMessageRoundTrips(t *testing.T) {
 	for _, m := range messages() {
-		packed, err := client.MarshalMsgpack(m)
+		packed, err := wire.MarshalMsgpack(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := reflect.New(reflect.TypeOf(m).Elem()).Interface()
-		if err := client.UnmarshalMsgpack(packed, got); err != nil || !reflect.DeepEqual(got, m) {
+		if err := wire.UnmarshalMsgpack(packed, got); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("msgpack: %v\n got %+v\nwant %+v", err, got, m)
 		}
 		var text bytes.Buffer
@@ -74,11 +74,11 @@ func TestEveryMessageRoundTrips(t *testing.T) {
 			}
 		}
 		for cut := range min(len(packed), 500) {
-			if err := client.UnmarshalMsgpack(packed[:cut], reflect.New(reflect.TypeOf(m).Elem()).Interface()); err == nil {
+			if err := wire.UnmarshalMsgpack(packed[:cut], reflect.New(reflect.TypeOf(m).Elem()).Interface()); err == nil {
 				t.Errorf("%T: the first %d of %d bytes are taken for a message", m, cut, len(packed))
 			}
 		}
-		if err := client.UnmarshalMsgpack(append(packed, 0xc0), got); err == nil {
+		if err := wire.UnmarshalMsgpack(append(packed, 0xc0), got); err == nil {
 			t.Errorf("%T: what follows the message is not noticed", m)
 		}
 	}
@@ -123,12 +123,12 @@ func TestUnknownFieldsArePassedOver(t *testing.T) {
 	}
 	n := newer{Poll: job.Poll{Session: someRef, Free: 3}, Blob: make([]byte, 300)}
 	n.More.Deep = []map[string]any{{"a": []int{1, 2}}, nil}
-	data, err := client.MarshalMsgpack(&n)
+	data, err := wire.MarshalMsgpack(&n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var p job.Poll
-	if err := client.UnmarshalMsgpack(data, &p); err != nil || p != n.Poll {
+	if err := wire.UnmarshalMsgpack(data, &p); err != nil || p != n.Poll {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -136,12 +136,12 @@ func TestUnknownFieldsArePassedOver(t *testing.T) {
 // The reader of a body may use its buffer again.
 func TestDecodedSharesNoMemory(t *testing.T) {
 	for _, m := range messages() {
-		data, err := client.MarshalMsgpack(m)
+		data, err := wire.MarshalMsgpack(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := reflect.New(reflect.TypeOf(m).Elem()).Interface()
-		if err := client.UnmarshalMsgpack(data, got); err != nil {
+		if err := wire.UnmarshalMsgpack(data, got); err != nil {
 			t.Fatal(err)
 		}
 		for i := range data {
@@ -167,7 +167,7 @@ func TestHostileMsgpack(t *testing.T) {
 		"nothing":           {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := client.UnmarshalMsgpack(data, &job.Heartbeat{}); err == nil {
+			if err := wire.UnmarshalMsgpack(data, &job.Heartbeat{}); err == nil {
 				t.Error("taken for a message")
 			}
 		})
@@ -178,7 +178,7 @@ func TestHostileMsgpack(t *testing.T) {
 func FuzzMsgpack(f *testing.F) {
 	kinds := messages()
 	for i, m := range kinds {
-		data, err := client.MarshalMsgpack(m)
+		data, err := wire.MarshalMsgpack(m)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -187,17 +187,17 @@ func FuzzMsgpack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
 		typ := reflect.TypeOf(kinds[int(kind)%len(kinds)]).Elem()
 		one, two := reflect.New(typ).Interface(), reflect.New(typ).Interface()
-		if len(data) > 1<<16 || client.UnmarshalMsgpack(data, one) != nil {
+		if len(data) > 1<<16 || wire.UnmarshalMsgpack(data, one) != nil {
 			return
 		}
-		again, err := client.MarshalMsgpack(one)
+		again, err := wire.MarshalMsgpack(one)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := client.UnmarshalMsgpack(again, two); err != nil {
+		if err := wire.UnmarshalMsgpack(again, two); err != nil {
 			t.Fatalf("%v: %x", err, again)
 		}
-		third, err := client.MarshalMsgpack(two)
+		third, err := wire.MarshalMsgpack(two)
 		if err != nil || len(third) != len(again) { // the order of tags is free
 			t.Fatalf("%v\n%x\n%x", err, again, third)
 		}
@@ -213,7 +213,7 @@ func BenchmarkMessages(b *testing.B) {
 	}
 	for name, m := range map[string]any{"poll-reply": &reply, "report": &report} {
 		fresh := func() any { return reflect.New(reflect.TypeOf(m).Elem()).Interface() }
-		packed, err := client.MarshalMsgpack(m)
+		packed, err := wire.MarshalMsgpack(m)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -232,8 +232,8 @@ func BenchmarkMessages(b *testing.B) {
 				}
 			})
 		}
-		loop("msgpack-write", len(packed), func() error { _, err := client.MarshalMsgpack(m); return err })
-		loop("msgpack-read", len(packed), func() error { return client.UnmarshalMsgpack(packed, fresh()) })
+		loop("msgpack-write", len(packed), func() error { _, err := wire.MarshalMsgpack(m); return err })
+		loop("msgpack-read", len(packed), func() error { return wire.UnmarshalMsgpack(packed, fresh()) })
 		loop("json-write", len(text), func() error { _, err := json.Marshal(m); return err })
 		loop("json-read", len(text), func() error { return json.Unmarshal(text, fresh()) })
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -68,7 +69,7 @@ func (f *scheduleFlags) preview(a *app, args []string, count int) (client.Previe
 		}
 		p.JobID = &id
 	}
-	return client.LocalPreview(p, a.now(), nil)
+	return wire.LocalPreview(p, a.now(), nil)
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -27,8 +27,8 @@ type Fake struct {
 	// LiveErr and ReadyErr are what the probes say.
 	LiveErr, ReadyErr error
 	// Hold is in the status until it is released; BackupData is what a backup contains.
-	Hold       *client.HoldStatus
-	Troubles   []client.Trouble // in the status
+	Hold       *wire.HoldStatus
+	Troubles   []wire.Trouble // in the status
 	BackupData []byte
 
 	mu        sync.Mutex
@@ -38,7 +38,7 @@ type Fake struct {
 	history   []job.Run // by seq
 	dead      []job.DeadLetter
 	calendars map[string]schedule.Calendar
-	queues    map[string]client.Queue
+	queues    map[string]wire.Queue
 	outcomes  map[string]outcome
 	requests  []api.Request
 }
@@ -52,7 +52,7 @@ var _ api.Backend = (*Fake)(nil)
 
 // New makes an empty one.
 func New() *Fake {
-	return &Fake{Now: time.Now, jobs: map[job.ID]job.Job{}, calendars: map[string]schedule.Calendar{}, queues: map[string]client.Queue{}, outcomes: map[string]outcome{}}
+	return &Fake{Now: time.Now, jobs: map[job.ID]job.Job{}, calendars: map[string]schedule.Calendar{}, queues: map[string]wire.Queue{}, outcomes: map[string]outcome{}}
 }
 
 // Requests are the identities of the mutating requests so far.
@@ -151,7 +151,7 @@ func (f *Fake) check(s *job.Spec, id job.ID) (job.Instant, error) {
 	}
 	sch, err := schedule.Parse(s.Schedule, schedule.Options{Zone: s.Timezone, Gap: s.DSTGap, Overlap: s.DSTOverlap, Seed: uint64(id)})
 	if err != nil {
-		return 0, client.ScheduleError(err)
+		return 0, wire.ScheduleError(err)
 	}
 	for _, c := range s.Calendars {
 		if _, ok := f.calendars[c]; !ok {
@@ -189,15 +189,15 @@ func (f *Fake) CreateJob(ctx context.Context, s job.Spec, rq api.Request) (job.J
 }
 
 // BulkCreate implements api.Backend.
-func (f *Fake) BulkCreate(ctx context.Context, lines []client.BulkLine, _ api.Request) ([]client.BulkResult, error) {
+func (f *Fake) BulkCreate(ctx context.Context, lines []wire.BulkLine, _ api.Request) ([]wire.BulkResult, error) {
 	if err := f.begin(ctx, "BulkCreate"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make([]client.BulkResult, len(lines))
+	out := make([]wire.BulkResult, len(lines))
 	for i, l := range lines {
-		out[i] = client.BulkResult{Line: l.Line, Status: "error", Name: l.Spec.Name, Error: l.Err}
+		out[i] = wire.BulkResult{Line: l.Line, Status: "error", Name: l.Spec.Name, Error: l.Err}
 		if l.Err != nil {
 			continue
 		}
@@ -228,9 +228,9 @@ func (f *Fake) GetJob(ctx context.Context, ref string, _ api.Read) (job.Job, err
 }
 
 // ListJobs implements api.Backend.
-func (f *Fake) ListJobs(ctx context.Context, q client.JobQuery, _ api.Read) (client.JobPage, error) {
+func (f *Fake) ListJobs(ctx context.Context, q wire.JobQuery, _ api.Read) (wire.JobPage, error) {
 	if err := f.begin(ctx, "ListJobs"); err != nil {
-		return client.JobPage{}, err
+		return wire.JobPage{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,7 +246,7 @@ func (f *Fake) ListJobs(ctx context.Context, q client.JobQuery, _ api.Read) (cli
 		}
 	}
 	part, next, err := paged(all, q.Limit, q.Cursor)
-	return client.JobPage{Jobs: part, NextCursor: next}, err
+	return wire.JobPage{Jobs: part, NextCursor: next}, err
 }
 
 func paged[T any](all []T, limit int, cursor string) ([]T, string, error) {

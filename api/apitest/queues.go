@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // queueLocked is a queue with what jobs make of it; nil if it is unknown.
-func (f *Fake) queueLocked(name string) *client.Queue {
+func (f *Fake) queueLocked(name string) *wire.Queue {
 	q, declared := f.queues[name]
 	q.Name, q.Declared, q.Workers = name, declared, []string{}
 	for _, j := range f.jobs {
@@ -57,7 +57,7 @@ func (f *Fake) KnownQueue(name string) error {
 }
 
 // Queues implements api.Backend.
-func (f *Fake) Queues(ctx context.Context, _ api.Read) (out []client.Queue, err error) {
+func (f *Fake) Queues(ctx context.Context, _ api.Read) (out []wire.Queue, err error) {
 	if err := f.begin(ctx, "Queues"); err != nil {
 		return nil, err
 	}
@@ -70,21 +70,21 @@ func (f *Fake) Queues(ctx context.Context, _ api.Read) (out []client.Queue, err 
 }
 
 // GetQueue implements api.Backend.
-func (f *Fake) GetQueue(ctx context.Context, name string, _ api.Read) (client.Queue, error) {
+func (f *Fake) GetQueue(ctx context.Context, name string, _ api.Read) (wire.Queue, error) {
 	if err := f.begin(ctx, "GetQueue"); err != nil {
-		return client.Queue{}, err
+		return wire.Queue{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if q := f.queueLocked(name); q != nil {
 		return *q, nil
 	}
-	return client.Queue{}, f.unknownQueueLocked(name)
+	return wire.Queue{}, f.unknownQueueLocked(name)
 }
 
 // PutQueue implements api.Backend.
-func (f *Fake) PutQueue(ctx context.Context, name string, c client.QueueChange, version uint64, mustExist bool, rq api.Request) (client.Queue, error) {
-	q, _, err := change(ctx, f, "PutQueue", rq, func() (client.Queue, error) {
+func (f *Fake) PutQueue(ctx context.Context, name string, c wire.QueueChange, version uint64, mustExist bool, rq api.Request) (wire.Queue, error) {
+	q, _, err := change(ctx, f, "PutQueue", rq, func() (wire.Queue, error) {
 		q := f.queues[name]
 		switch {
 		case mustExist && f.queueLocked(name) == nil:

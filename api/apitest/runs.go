@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -46,16 +46,16 @@ func (f *Fake) CancelJob(ctx context.Context, ref string, rq api.Request) (int, 
 }
 
 // Backfill implements api.Backend.
-func (f *Fake) Backfill(ctx context.Context, ref string, b client.BackfillRequest, rq api.Request) (client.BackfillResult, error) {
-	r, _, err := change(ctx, f, "Backfill", rq, func() (client.BackfillResult, error) {
-		res := client.BackfillResult{DryRun: b.DryRun}
+func (f *Fake) Backfill(ctx context.Context, ref string, b wire.BackfillRequest, rq api.Request) (wire.BackfillResult, error) {
+	r, _, err := change(ctx, f, "Backfill", rq, func() (wire.BackfillResult, error) {
+		res := wire.BackfillResult{DryRun: b.DryRun}
 		j, err := f.find(ref)
 		if err != nil {
 			return res, err
 		}
 		s, err := schedule.Parse(j.Schedule, schedule.Options{Zone: j.Timezone, Seed: uint64(j.ID)})
 		if err != nil {
-			return res, client.ScheduleError(err)
+			return res, wire.ScheduleError(err)
 		}
 		for at, ok := s.Next(b.From.Time().Add(-time.Millisecond)); ok && job.At(at) <= b.To; at, ok = s.Next(at) {
 			ran := slices.ContainsFunc(f.history, func(r job.Run) bool { return r.JobID == j.ID && r.ScheduledAt == job.At(at) })
@@ -72,7 +72,7 @@ func (f *Fake) Backfill(ctx context.Context, ref string, b client.BackfillReques
 	return r, err
 }
 
-func (f *Fake) matching(q client.RunQuery, id job.ID, open, finished bool) []job.Run {
+func (f *Fake) matching(q wire.RunQuery, id job.ID, open, finished bool) []job.Run {
 	var all []job.Run
 	if open {
 		all = append(all, f.open...)
@@ -89,24 +89,24 @@ func (f *Fake) matching(q client.RunQuery, id job.ID, open, finished bool) []job
 }
 
 // JobRuns implements api.Backend.
-func (f *Fake) JobRuns(ctx context.Context, ref string, q client.RunQuery, _ api.Read) (client.RunPage, error) {
+func (f *Fake) JobRuns(ctx context.Context, ref string, q wire.RunQuery, _ api.Read) (wire.RunPage, error) {
 	if err := f.begin(ctx, "JobRuns"); err != nil {
-		return client.RunPage{}, err
+		return wire.RunPage{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	j, err := f.find(ref)
 	if err != nil {
-		return client.RunPage{}, err
+		return wire.RunPage{}, err
 	}
 	part, next, err := paged(f.matching(q, j.ID, true, true), q.Limit, q.Cursor)
-	return client.RunPage{Runs: part, NextCursor: next}, err
+	return wire.RunPage{Runs: part, NextCursor: next}, err
 }
 
 // Runs implements api.Backend.
-func (f *Fake) Runs(ctx context.Context, q client.RunQuery, _ api.Read) (client.RunPage, error) {
+func (f *Fake) Runs(ctx context.Context, q wire.RunQuery, _ api.Read) (wire.RunPage, error) {
 	if err := f.begin(ctx, "Runs"); err != nil {
-		return client.RunPage{}, err
+		return wire.RunPage{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,13 +114,13 @@ func (f *Fake) Runs(ctx context.Context, q client.RunQuery, _ api.Read) (client.
 	if q.Job != "" {
 		j, err := f.find(q.Job)
 		if err != nil {
-			return client.RunPage{}, err
+			return wire.RunPage{}, err
 		}
 		id = j.ID
 	}
 	finished := slices.ContainsFunc(q.Statuses, func(s job.RunStatus) bool { return !s.Open() })
 	part, next, err := paged(f.matching(q, id, true, finished), q.Limit, q.Cursor)
-	return client.RunPage{Runs: part, NextCursor: next}, err
+	return wire.RunPage{Runs: part, NextCursor: next}, err
 }
 
 // RunOutput implements api.Backend: the fake's runs write all their output at once.
@@ -139,13 +139,13 @@ func (f *Fake) RunOutput(ctx context.Context, id string, fence uint64, after int
 }
 
 // GetRun implements api.Backend.
-func (f *Fake) GetRun(ctx context.Context, id string, _ api.Read) (client.RunDetail, error) {
+func (f *Fake) GetRun(ctx context.Context, id string, _ api.Read) (wire.RunDetail, error) {
 	if err := f.begin(ctx, "GetRun"); err != nil {
-		return client.RunDetail{}, err
+		return wire.RunDetail{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var d client.RunDetail
+	var d wire.RunDetail
 	for _, r := range f.open {
 		if r.RunID == id {
 			d.Run = r
@@ -190,7 +190,7 @@ func (f *Fake) ExportHistory(ctx context.Context, after uint64, limit int, _ api
 	return slices.Clone(rest[:min(limit, len(rest))]), nil
 }
 
-func (f *Fake) selectDead(q client.DeadQuery) ([]job.DeadLetter, error) {
+func (f *Fake) selectDead(q wire.DeadQuery) ([]job.DeadLetter, error) {
 	var id job.ID
 	if q.Job != "" {
 		j, err := f.find(q.Job)
@@ -209,37 +209,37 @@ func (f *Fake) selectDead(q client.DeadQuery) ([]job.DeadLetter, error) {
 }
 
 // DeadLetters implements api.Backend.
-func (f *Fake) DeadLetters(ctx context.Context, q client.DeadQuery, _ api.Read) (client.DeadPage, error) {
+func (f *Fake) DeadLetters(ctx context.Context, q wire.DeadQuery, _ api.Read) (wire.DeadPage, error) {
 	if err := f.begin(ctx, "DeadLetters"); err != nil {
-		return client.DeadPage{}, err
+		return wire.DeadPage{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all, err := f.selectDead(q)
 	if err != nil {
-		return client.DeadPage{}, err
+		return wire.DeadPage{}, err
 	}
 	part, next, err := paged(all, q.Limit, q.Cursor)
-	return client.DeadPage{Dead: part, NextCursor: next}, err
+	return wire.DeadPage{Dead: part, NextCursor: next}, err
 }
 
 // Redrive implements api.Backend.
-func (f *Fake) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+func (f *Fake) Redrive(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return f.takeDead(ctx, "Redrive", q, rq)
 }
 
 // PurgeDead implements api.Backend.
-func (f *Fake) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+func (f *Fake) PurgeDead(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return f.takeDead(ctx, "PurgeDead", q, rq)
 }
 
-func (f *Fake) takeDead(ctx context.Context, method string, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
-	r, _, err := change(ctx, f, method, rq, func() (client.DeadResult, error) {
+func (f *Fake) takeDead(ctx context.Context, method string, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
+	r, _, err := change(ctx, f, method, rq, func() (wire.DeadResult, error) {
 		taken, err := f.selectDead(q)
 		if err != nil {
-			return client.DeadResult{}, err
+			return wire.DeadResult{}, err
 		}
-		r := client.DeadResult{Count: len(taken)}
+		r := wire.DeadResult{Count: len(taken)}
 		for _, id := range q.IDs {
 			if !slices.ContainsFunc(taken, func(d job.DeadLetter) bool { return d.Seq == id }) {
 				r.Unknown = append(r.Unknown, id)
@@ -254,13 +254,13 @@ func (f *Fake) takeDead(ctx context.Context, method string, q client.DeadQuery, 
 }
 
 // Preview implements api.Backend.
-func (f *Fake) Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
+func (f *Fake) Preview(ctx context.Context, p wire.PreviewRequest) (wire.PreviewResult, error) {
 	if err := f.begin(ctx, "Preview"); err != nil {
-		return client.PreviewResult{}, err
+		return wire.PreviewResult{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return client.LocalPreview(p, f.Now(), f.allCalendars())
+	return wire.LocalPreview(p, f.Now(), f.allCalendars())
 }
 
 func (f *Fake) allCalendars() []schedule.Calendar {
@@ -276,7 +276,7 @@ func (f *Fake) allCalendars() []schedule.Calendar {
 func (f *Fake) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
 	c, _, err := change(ctx, f, "PutCalendar", rq, func() (schedule.Calendar, error) {
 		if _, err := c.Compile(); err != nil {
-			return c, client.ScheduleError(err)
+			return c, wire.ScheduleError(err)
 		}
 		f.calendars[c.Name] = c
 		return c, nil
@@ -307,21 +307,21 @@ func (f *Fake) DeleteCalendar(ctx context.Context, name string, rq api.Request) 
 }
 
 // Release implements api.Backend.
-func (f *Fake) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
+func (f *Fake) Release(ctx context.Context, rq api.Request) (wire.ReleaseResult, error) {
 	held := false
-	r, _, err := change(ctx, f, "Release", rq, func() (client.ReleaseResult, error) {
+	r, _, err := change(ctx, f, "Release", rq, func() (wire.ReleaseResult, error) {
 		held, f.Hold = f.Hold != nil, nil
-		return client.ReleaseResult{Released: held, At: job.At(f.Now())}, nil
+		return wire.ReleaseResult{Released: held, At: job.At(f.Now())}, nil
 	})
 	return r, err
 }
 
 // Backup implements api.Backend.
-func (f *Fake) Backup(ctx context.Context) (client.BackupInfo, io.ReadCloser, error) {
+func (f *Fake) Backup(ctx context.Context) (wire.BackupInfo, io.ReadCloser, error) {
 	if err := f.begin(ctx, "Backup"); err != nil {
-		return client.BackupInfo{}, nil, err
+		return wire.BackupInfo{}, nil, err
 	}
-	info := client.BackupInfo{ClusterID: "c1", Index: 7, Age: 1500 * time.Millisecond, Size: int64(len(f.BackupData))}
+	info := wire.BackupInfo{ClusterID: "c1", Index: 7, Age: 1500 * time.Millisecond, Size: int64(len(f.BackupData))}
 	return info, io.NopCloser(bytes.NewReader(f.BackupData)), nil
 }
 
@@ -332,20 +332,20 @@ func (f *Fake) ClockReset(ctx context.Context, rq api.Request) error {
 }
 
 // Status implements api.Backend.
-func (f *Fake) Status(ctx context.Context, _ api.Read) (client.Status, error) {
+func (f *Fake) Status(ctx context.Context, _ api.Read) (wire.Status, error) {
 	if err := f.begin(ctx, "Status"); err != nil {
-		return client.Status{}, err
+		return wire.Status{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := job.At(f.Now())
-	s := client.Status{
+	s := wire.Status{
 		Node: "n1", Version: "test", ClusterID: "c1", Level: 2, State: "leader", Leader: "n1", Term: 2, Ready: f.ReadyErr == nil, Now: now, StartedAt: now - 90_000,
-		Members: []client.Member{{ID: "n1", Address: "127.0.0.1:7400", Suffrage: "voter", Leader: true}},
-		Workers: []client.WorkerStatus{{Worker: "n1", Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 256, Busy: len(f.open), LastHeard: now - 1000}},
+		Members: []wire.Member{{ID: "n1", Address: "127.0.0.1:7400", Suffrage: "voter", Leader: true}},
+		Workers: []wire.WorkerStatus{{Worker: "n1", Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 256, Busy: len(f.open), LastHeard: now - 1000}},
 		Hold:    f.Hold, Troubles: f.Troubles,
 		Jobs: uint64(len(f.jobs)), OpenRuns: len(f.open), DeadLetters: uint64(len(f.dead)),
-		History: client.HistoryStatus{First: 1, Last: uint64(len(f.history))},
+		History: wire.HistoryStatus{First: 1, Last: uint64(len(f.history))},
 		Raft:    map[string]string{"last_log_index": "17"},
 	}
 	if f.ReadyErr != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -16,12 +16,12 @@ import (
 
 // Backfill implements api.Backend: runs for the occurrences of an interval that lies in the past. What ran already, is
 // open or is about to run by itself is left out.
-func (b *Service) Backfill(ctx context.Context, ref string, q client.BackfillRequest,
-	rq api.Request) (client.BackfillResult, error) {
+func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillRequest,
+	rq api.Request) (wire.BackfillResult, error) {
 	if q.DryRun {
 		rq = api.Request{}
 	}
-	res := client.BackfillResult{DryRun: q.DryRun, Times: []job.Instant{}, Skipped: []job.Instant{}}
+	res := wire.BackfillResult{DryRun: q.DryRun, Times: []job.Instant{}, Skipped: []job.Instant{}}
 	o, echoed, err := b.echo(ctx, rq)
 	if err != nil {
 		return res, err
@@ -81,7 +81,7 @@ type backfill struct {
 	head    uint64  // the history up to here was looked through
 }
 
-func (b *Service) planBackfill(ctx context.Context, ref string, q client.BackfillRequest, now int64) (backfill, error) {
+func (b *Service) planBackfill(ctx context.Context, ref string, q wire.BackfillRequest, now int64) (backfill, error) {
 	if int64(q.To) > now {
 		return backfill{}, job.Invalid("to", "choose a time in the past",
 			"the interval ends at %s, which is still to come", q.To)
@@ -110,7 +110,7 @@ func (b *Service) planBackfill(ctx context.Context, ref string, q client.Backfil
 }
 
 // occurrences are those of the interval, refused if they are too many.
-func occurrences(h *held, q client.BackfillRequest) ([]int64, error) {
+func occurrences(h *held, q wire.BackfillRequest) ([]int64, error) {
 	limit := q.Max
 	if limit <= 0 || limit > job.MaxBackfill {
 		limit = job.MaxBackfill

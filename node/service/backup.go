@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -39,7 +39,7 @@ func newCopies(statfs func(path string) (free, total uint64, err error)) *copies
 
 // Backup implements api.Backend. The copy is an unnamed file: reading it keeps no transaction open, closing it frees
 // it, and a crash leaves nothing.
-func (b *Service) Backup(ctx context.Context) (info client.BackupInfo, rc io.ReadCloser, err error) {
+func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadCloser, err error) {
 	select {
 	case b.copies.slots <- struct{}{}:
 	default:
@@ -81,7 +81,7 @@ func (b *Service) Backup(ctx context.Context) (info client.BackupInfo, rc io.Rea
 		return info, nil, fmt.Errorf("copy the state for a backup: %w", err)
 	}
 	b.o.Logger.Info("a backup is being taken", "index", h.Index, "bytes", n, "age", age)
-	info = client.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
+	info = wire.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
 	return info, &copied{ReadCloser: rc, free: func() { <-b.copies.slots }}, nil
 }
 
@@ -159,11 +159,11 @@ func (b *Service) sayHold() {
 	}
 }
 
-func holdStatus(h store.Hold) *client.HoldStatus {
+func holdStatus(h store.Hold) *wire.HoldStatus {
 	if !h.On {
 		return nil
 	}
-	s := &client.HoldStatus{Since: job.Instant(h.Since), FromCluster: h.Cluster, FromIndex: h.Index,
+	s := &wire.HoldStatus{Since: job.Instant(h.Since), FromCluster: h.Cluster, FromIndex: h.Index,
 		Releasing: h.Releasing, Remedy: holdRemedy}
 	if h.Releasing {
 		s.Remedy = "wait a moment"
@@ -176,8 +176,8 @@ func holdStatus(h store.Hold) *client.HoldStatus {
 const releaseWait = 5 * time.Second
 
 // Release implements api.Backend.
-func (b *Service) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
-	var r client.ReleaseResult
+func (b *Service) Release(ctx context.Context, rq api.Request) (wire.ReleaseResult, error) {
+	var r wire.ReleaseResult
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		return &fsm.Release{Head: a.head, Request: a.req}, nil
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -27,7 +27,7 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
 	}
 	if _, err := c.Compile(); err != nil {
-		return c, client.ScheduleError(err)
+		return c, wire.ScheduleError(err)
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -151,15 +151,15 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 }
 
 // Preview implements api.Backend. It needs the leader only for its calendars, and those may be a moment old.
-func (b *Service) Preview(ctx context.Context, p client.PreviewRequest) (client.PreviewResult, error) {
+func (b *Service) Preview(ctx context.Context, p wire.PreviewRequest) (wire.PreviewResult, error) {
 	var all []schedule.Calendar
 	if len(p.Calendars) > 0 {
 		var err error
 		if all, err = b.Calendars(ctx, api.Read{Stale: true}); err != nil {
-			return client.PreviewResult{}, err
+			return wire.PreviewResult{}, err
 		}
 	}
-	return client.LocalPreview(p, time.UnixMilli(b.now()), all)
+	return wire.LocalPreview(p, time.UnixMilli(b.now()), all)
 }
 
 // zoneOf is the zone that a schedule is in: the job's, or the one that the expression itself names.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -320,7 +320,7 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		id := job.ID(from + uint64(i) + 1)
 		sched, err := b.schedules.Compile(c.spec, id)
 		if err != nil {
-			c.finish(fsm.Outcome{}, client.ScheduleError(err))
+			c.finish(fsm.Outcome{}, wire.ScheduleError(err))
 			continue
 		}
 		c.next, c.now = firstRun(c.spec, sched, now), now

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -39,8 +39,8 @@ func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
 }
 
 // DeadLetters implements api.Backend.
-func (b *Service) DeadLetters(ctx context.Context, q client.DeadQuery, rd api.Read) (client.DeadPage, error) {
-	page := client.DeadPage{Dead: []job.DeadLetter{}}
+func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read) (wire.DeadPage, error) {
+	page := wire.DeadPage{Dead: []job.DeadLetter{}}
 	var below uint64
 	if q.Cursor != "" {
 		var err error
@@ -132,14 +132,14 @@ func (r *reader) findDead(ref string) (job.ID, error) {
 const deadChunk = 256
 
 // Redrive implements api.Backend.
-func (b *Service) Redrive(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+func (b *Service) Redrive(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
 		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs}
 	})
 }
 
 // PurgeDead implements api.Backend.
-func (b *Service) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Request) (client.DeadResult, error) {
+func (b *Service) PurgeDead(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
 		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs}
 	})
@@ -147,8 +147,8 @@ func (b *Service) PurgeDead(ctx context.Context, q client.DeadQuery, rq api.Requ
 
 // eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own
 // under the client's key: a repetition is answered from those that were done, and goes on where the first try ended.
-func (b *Service) eachDead(ctx context.Context, q client.DeadQuery, rq api.Request,
-	command func(attempt, []uint64) any) (r client.DeadResult, err error) {
+func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request,
+	command func(attempt, []uint64) any) (r wire.DeadResult, err error) {
 	if err := b.verify(ctx); err != nil {
 		return r, err
 	}
@@ -235,7 +235,7 @@ func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 
 // deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the
 // walk goes on below it.
-func (b *Service) deadSeqs(ctx context.Context, q client.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64,
+func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, id job.ID, below uint64, chunk int) ([]uint64,
 	uint64, error) {
 	if len(q.IDs) > 0 {
 		from := min(chunk*deadChunk, len(q.IDs))

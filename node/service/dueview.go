@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -100,12 +100,12 @@ func (l *lister) addDue(r *reader, k job.RunKey) error {
 }
 
 // withDue puts the occurrence that is due before the first page of a job's runs.
-func (l *lister) withDue(due job.Run, list func() (client.RunPage, error)) (client.RunPage, error) {
+func (l *lister) withDue(due job.Run, list func() (wire.RunPage, error)) (wire.RunPage, error) {
 	if !l.wants(job.RunPending) {
 		return list()
 	}
 	if l.q.Limit <= 1 {
-		return client.RunPage{Runs: []job.Run{due}, NextCursor: runCursor{}.String()}, nil
+		return wire.RunPage{Runs: []job.Run{due}, NextCursor: runCursor{}.String()}, nil
 	}
 	l.q.Limit--
 	page, err := list()

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -25,7 +25,7 @@ func (b *Service) check(spec *job.Spec) error {
 		return err
 	}
 	_, err := b.schedules.Compile(spec, 1)
-	return client.ScheduleError(err)
+	return wire.ScheduleError(err)
 }
 
 // checkFields is check without the schedule, which the batcher reads anyway.
@@ -183,16 +183,16 @@ func leftOver(open []*creation, err error) {
 
 // BulkCreate implements api.Backend. A named line is safe to repeat by its name; an unnamed one by its content and its
 // place.
-func (b *Service) BulkCreate(ctx context.Context, lines []client.BulkLine, rq api.Request) ([]client.BulkResult,
+func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.Request) ([]wire.BulkResult,
 	error) {
-	out := make([]client.BulkResult, len(lines))
+	out := make([]wire.BulkResult, len(lines))
 	var batch createBatch
 	all := make([]creation, len(lines))
 	items := make([]*creation, 0, len(lines))
 	at := make([]int, 0, len(lines)) // the line of each item
 	for i := range lines {
 		l := &lines[i]
-		out[i] = client.BulkResult{Line: l.Line, Name: l.Spec.Name}
+		out[i] = wire.BulkResult{Line: l.Line, Name: l.Spec.Name}
 		if l.Err != nil {
 			fail(&out[i], l.Err)
 			continue
@@ -230,14 +230,14 @@ func (b *Service) BulkCreate(ctx context.Context, lines []client.BulkLine, rq ap
 }
 
 // bulkID identifies an unnamed line of a bulk create.
-func bulkID(l *client.BulkLine, rq api.Request) string {
+func bulkID(l *wire.BulkLine, rq api.Request) string {
 	h := sha256.New()
 	h.Write([]byte(rq.Key + "\x00"))
 	h.Write(l.Raw)
 	return "bulk:" + hex.EncodeToString(h.Sum(nil)[:16]) + ":" + strconv.Itoa(l.Line)
 }
 
-func fail(r *client.BulkResult, err error) {
+func fail(r *wire.BulkResult, err error) {
 	var known *job.Error
 	if !errors.As(err, &known) {
 		known = job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
@@ -246,7 +246,7 @@ func fail(r *client.BulkResult, err error) {
 }
 
 // answer puts what became of a line into its result.
-func answer(r *client.BulkResult, c *creation) {
+func answer(r *wire.BulkResult, c *creation) {
 	if err := forward.Explain(c.err); err != nil {
 		if job.CodeOf(err) == job.CodeNotLeader {
 			err = forward.ErrNoLeader() // the sender of the stream cannot do anything with another node's address
@@ -286,8 +286,8 @@ const (
 )
 
 // ListJobs implements api.Backend: by name if a prefix is given, by id otherwise.
-func (b *Service) ListJobs(ctx context.Context, q client.JobQuery, rd api.Read) (client.JobPage, error) {
-	page := client.JobPage{Jobs: []job.Job{}}
+func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (wire.JobPage, error) {
+	page := wire.JobPage{Jobs: []job.Job{}}
 	from, err := parseJobCursor(q)
 	if err != nil {
 		return page, err
@@ -355,14 +355,14 @@ type jobCursor struct {
 	name string
 }
 
-func (c jobCursor) String(q client.JobQuery) string {
+func (c jobCursor) String(q wire.JobQuery) string {
 	if q.Prefix != "" {
 		return "n" + base64.RawURLEncoding.EncodeToString([]byte(c.name))
 	}
 	return c.id.String()
 }
 
-func parseJobCursor(q client.JobQuery) (c jobCursor, err error) {
+func parseJobCursor(q wire.JobQuery) (c jobCursor, err error) {
 	if q.Cursor == "" {
 		return c, nil
 	}
@@ -387,7 +387,7 @@ func badCursor(err error) error {
 }
 
 // jobsFrom takes up to n jobs behind a cursor.
-func (r *reader) jobsFrom(q client.JobQuery, from jobCursor, n int) (ids []job.ID, next jobCursor, end bool,
+func (r *reader) jobsFrom(q wire.JobQuery, from jobCursor, n int) (ids []job.ID, next jobCursor, end bool,
 	err error) {
 	next, end = from, true
 	if q.Prefix != "" {
@@ -414,7 +414,7 @@ func (r *reader) jobsFrom(q client.JobQuery, from jobCursor, n int) (ids []job.I
 }
 
 // matches applies the filters that a definition decides.
-func (r *reader) matches(id job.ID, q client.JobQuery) (bool, error) {
+func (r *reader) matches(id job.ID, q wire.JobQuery) (bool, error) {
 	def, err := r.definition(id)
 	if err != nil || def == nil {
 		return false, err

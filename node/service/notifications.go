@@ -1,7 +1,7 @@
 package service
 
 import (
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/store"
@@ -17,11 +17,11 @@ func (r *reader) notification(id job.ID) (*job.Notification, error) {
 }
 
 // notifications says that some could not be sent so far; nil if all is well.
-func (b *Service) notifications() (*client.NotificationStatus, error) {
+func (b *Service) notifications() (*wire.NotificationStatus, error) {
 	if b.o.Store.NoticeCount() == 0 {
 		return nil, nil
 	}
-	s := &client.NotificationStatus{Waiting: b.o.Store.NoticeCount()}
+	s := &wire.NotificationStatus{Waiting: b.o.Store.NoticeCount()}
 	left := 1000
 	err := b.view(func(r *reader) error {
 		return r.EachNotice(func(n store.Notice) bool {

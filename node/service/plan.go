@@ -3,7 +3,7 @@ package service
 import (
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -25,7 +25,7 @@ type plan struct {
 
 func compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
 	s, err := scheduler.Compile(spec, id)
-	return s, client.ScheduleError(err)
+	return s, wire.ScheduleError(err)
 }
 
 // firstRun is the next occurrence of a new job. A one-off in the past is accepted: it is due at once.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -24,7 +24,7 @@ const (
 func (b *Service) KnownQueue(name string) error { return scheduler.KnownQueue(b.o.Store, name) }
 
 // Queues implements api.Backend.
-func (b *Service) Queues(ctx context.Context, rd api.Read) ([]client.Queue, error) {
+func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error) {
 	var all []store.QueueUse
 	err := b.read(ctx, rd, func(r *reader) error {
 		r.EachQueue(func(q store.QueueUse) bool { all = append(all, q); return true })
@@ -38,38 +38,38 @@ func (b *Service) Queues(ctx context.Context, rd api.Read) ([]client.Queue, erro
 }
 
 // GetQueue implements api.Backend.
-func (b *Service) GetQueue(ctx context.Context, name string, rd api.Read) (client.Queue, error) {
+func (b *Service) GetQueue(ctx context.Context, name string, rd api.Read) (wire.Queue, error) {
 	if !rd.Stale {
 		if err := b.verify(ctx); err != nil {
-			return client.Queue{}, err
+			return wire.Queue{}, err
 		}
 	}
 	if err := b.KnownQueue(name); err != nil {
-		return client.Queue{}, err
+		return wire.Queue{}, err
 	}
 	return b.showQueue(ctx, name)
 }
 
-func (b *Service) showQueue(ctx context.Context, name string) (client.Queue, error) {
+func (b *Service) showQueue(ctx context.Context, name string) (wire.Queue, error) {
 	out, err := b.describeQueues(ctx, []store.QueueUse{b.o.Store.Queue(name)})
 	if err != nil {
-		return client.Queue{}, err
+		return wire.Queue{}, err
 	}
 	return out[0], nil
 }
 
 // describeQueues adds what is not in the queues' rows: their backlog, and what the leader knows of workers.
-func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]client.Queue, error) {
+func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]wire.Queue, error) {
 	backlog, more, err := b.queueBacklog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]client.Queue, len(all))
+	out := make([]wire.Queue, len(all))
 	e := b.o.Tracker.Epoch()
 	err = b.view(func(r *reader) error {
 		for i, u := range all {
 			w := backlog[u.Name]
-			q := client.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused,
+			q := wire.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused,
 				Jobs: u.Jobs, Running: u.Claimed,
 				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version, UpdatedAt: job.Instant(u.UpdatedAt)}
 			if e != nil {
@@ -145,8 +145,8 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 }
 
 // PutQueue implements api.Backend.
-func (b *Service) PutQueue(ctx context.Context, name string, change client.QueueChange, version uint64, mustExist bool,
-	rq api.Request) (client.Queue, error) {
+func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,
+	rq api.Request) (wire.Queue, error) {
 	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
 		c := &fsm.PutQueue{Head: a.head, Request: a.req, Name: name, Version: version}
 		if change.Concurrency != nil {
@@ -166,7 +166,7 @@ func (b *Service) PutQueue(ctx context.Context, name string, change client.Queue
 		err = b.queueError(o, name)
 	}
 	if err != nil {
-		return client.Queue{}, err
+		return wire.Queue{}, err
 	}
 	return b.showQueue(ctx, name)
 }

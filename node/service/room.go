@@ -3,14 +3,14 @@ package service
 import (
 	"fmt"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 const diskRemedy = "make room on its disk, delete jobs, keep less history, or lower --min-free-disk"
 
 // SpaceText is a space as people read it.
-func SpaceText(d client.DiskSpace) string {
+func SpaceText(d wire.DiskSpace) string {
 	return fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -64,14 +64,14 @@ func parseRunCursor(s string) (c runCursor, err error) {
 // due: an occurrence has the same key before and after its claim, so one cursor serves both.
 type lister struct {
 	b        *Service
-	q        client.RunQuery
+	q        wire.RunQuery
 	id       job.ID // 0: all jobs
 	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
 	notRun   []job.Run
 	due      []job.RunKey // of all jobs: what is due and not claimed, newest first
 	open     bool         // list open runs
 	finished bool         // list the history
-	page     client.RunPage
+	page     wire.RunPage
 }
 
 func (l *lister) wants(s job.RunStatus) bool {
@@ -82,7 +82,7 @@ func (l *lister) wants(s job.RunStatus) bool {
 }
 
 // run fills the page.
-func (l *lister) run(ctx context.Context, cur runCursor) (client.RunPage, error) {
+func (l *lister) run(ctx context.Context, cur runCursor) (wire.RunPage, error) {
 	l.page.Runs = []job.Run{}
 	if !cur.history && cur.below == (job.RunKey{}) {
 		for ; cur.notRun < len(l.notRun); cur.notRun++ {
@@ -265,10 +265,10 @@ func (r *reader) chainFrom(id job.ID, below uint64) (uint64, error) {
 }
 
 // JobRuns implements api.Backend.
-func (b *Service) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd api.Read) (wire.RunPage, error) {
 	cur, err := parseRunCursor(q.Cursor)
 	if err != nil {
-		return client.RunPage{}, err
+		return wire.RunPage{}, err
 	}
 	l := &lister{b: b, q: q, open: true, finished: true}
 	var h held
@@ -283,13 +283,13 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q client.RunQuery, rd
 		return err
 	})
 	if err != nil {
-		return client.RunPage{}, err
+		return wire.RunPage{}, err
 	}
 	if !l.gone {
 		l.notRun = h.notRunYet(b.now()) // outside of the view: counting may take a moment
 	}
 	if waits {
-		return l.withDue(due, func() (client.RunPage, error) { return l.run(ctx, cur) })
+		return l.withDue(due, func() (wire.RunPage, error) { return l.run(ctx, cur) })
 	}
 	return l.run(ctx, cur)
 }
@@ -309,17 +309,17 @@ func (r *reader) findRuns(ref string) (id job.ID, gone bool, err error) {
 // Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at
 // its place among the open runs. The intervals that are not in the history yet are not in it: they sit in the states of
 // their jobs, and finding them would need a scan of all jobs.
-func (b *Service) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.RunPage, error) {
 	if q.Job != "" {
 		return b.JobRuns(ctx, q.Job, q, rd)
 	}
 	cur, err := parseRunCursor(q.Cursor)
 	if err != nil {
-		return client.RunPage{}, err
+		return wire.RunPage{}, err
 	}
 	if !rd.Stale {
 		if err := b.verify(ctx); err != nil {
-			return client.RunPage{}, err
+			return wire.RunPage{}, err
 		}
 	}
 	l := &lister{b: b, q: q, open: len(q.Statuses) == 0}
@@ -329,7 +329,7 @@ func (b *Service) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (cli
 	}
 	if l.wants(job.RunPending) && !cur.history {
 		if err := b.view(func(r *reader) (err error) { l.due, err = r.dueKeys(cur.below); return err }); err != nil {
-			return client.RunPage{}, err
+			return wire.RunPage{}, err
 		}
 	}
 	return l.run(ctx, cur)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -129,14 +129,14 @@ func noRun(id string) error {
 }
 
 // GetRun implements api.Backend.
-func (b *Service) GetRun(ctx context.Context, runID string, rd api.Read) (client.RunDetail, error) {
+func (b *Service) GetRun(ctx context.Context, runID string, rd api.Read) (wire.RunDetail, error) {
 	k, err := job.ParseRunKey(runID)
 	if err != nil {
-		return client.RunDetail{}, noRun(runID)
+		return wire.RunDetail{}, noRun(runID)
 	}
 	if !rd.Stale {
 		if err := b.verify(ctx); err != nil {
-			return client.RunDetail{}, err
+			return wire.RunDetail{}, err
 		}
 	}
 	return b.runDetail(ctx, k)
@@ -153,8 +153,8 @@ const maxAttempts = 100
 
 // runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older
 // than the run. Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
-func (b *Service) runDetail(ctx context.Context, k job.RunKey) (client.RunDetail, error) {
-	d := client.RunDetail{Attempts: []job.Run{}}
+func (b *Service) runDetail(ctx context.Context, k job.RunKey) (wire.RunDetail, error) {
+	d := wire.RunDetail{Attempts: []job.Run{}}
 	found := false
 	cur, chained := uint64(0), true
 	var around store.Interval // an interval of occurrences that did not run, with this one's time in it

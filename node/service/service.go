@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -42,7 +42,7 @@ type Options struct {
 	Clock    scheduler.Clock
 	Logger   *slog.Logger
 	Notify   *notify.Settings
-	Disk     func() client.DiskSpace                           // the room that the data directory has
+	Disk     func() wire.DiskSpace                             // the room that the data directory has
 	MinFree  func(total uint64) uint64                         // how much of it must be left for jobs to be created
 	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
 	Client   func() *http.Client                               // to other nodes

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
@@ -26,14 +27,14 @@ import (
 const backlogLimit = 10_000
 
 // Status implements api.Backend. It answers with and without a leader: that is when it is asked.
-func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error) {
+func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) {
 	o := &b.o
 	now := b.now()
 	_, leader := o.Raft.LeaderWithID()
-	s := client.Status{
+	s := wire.Status{
 		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: replica.Node(leader), Term: o.Raft.CurrentTerm(),
 		Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
-		Members: []client.Member{}, Workers: []client.WorkerStatus{}, Disk: b.disk(), Skipped: skipped(o.Skips),
+		Members: []wire.Member{}, Workers: []wire.WorkerStatus{}, Disk: b.disk(), Skipped: skipped(o.Skips),
 	}
 	switch err := b.Ready(); {
 	case err == nil:
@@ -52,22 +53,22 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error
 		if replica.Node(m.ID) == o.NodeID {
 			addr = o.Address // where it is now, not where it was when it joined
 		}
-		mb := client.Member{ID: replica.Node(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage),
+		mb := wire.Member{ID: replica.Node(m.ID), Address: addr, Suffrage: suffrage(m.Suffrage),
 			Leader: m.ID == leader}
 		o.Members.Describe(&mb, o.Store.Counters().Index)
 		s.Members = append(s.Members, mb)
 	}
-	slices.SortFunc(s.Members, func(a, b client.Member) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.Members, func(a, b wire.Member) int { return strings.Compare(a.ID, b.ID) })
 	if e := o.Tracker.Epoch(); e != nil {
 		for _, w := range e.Scheduler.Workers() {
-			s.Workers = append(s.Workers, client.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags,
+			s.Workers = append(s.Workers, wire.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags,
 				Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
 	}
 	err := b.view(func(r *reader) error {
 		s.ClusterID, s.Level, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.Info.Level, r.C.Jobs, r.C.Dead
 		s.Hold = holdStatus(r.Info.Hold)
-		s.History = client.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
+		s.History = wire.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
 		if r.C.HistSeq == 0 {
 			s.History.First = 0
 		}
@@ -91,7 +92,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (client.Status, error
 const statusTimeout = time.Second
 
 // askLeader adds to a follower's status what the leader knows of members, workers and troubles, if it answers soon.
-func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *client.Status) {
+func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	c := client.New(p.Addr, client.WithHTTPClient(b.o.Client()), client.WithAttempts(1), client.WithStale())
@@ -162,7 +163,7 @@ func (b *Service) Ready() error {
 }
 
 // disk is the room of this node's own directory, nil if that is not known.
-func (b *Service) disk() *client.DiskSpace {
+func (b *Service) disk() *wire.DiskSpace {
 	if d := b.o.Disk(); d.Total != 0 {
 		return &d
 	}
@@ -218,9 +219,9 @@ func (b *Service) ClockReset(ctx context.Context, rq api.Request) error {
 }
 
 // skipped is what status shows of the entries that a node passes over.
-func skipped(entries []datadir.SkippedEntry) (out []client.SkippedEntry) {
+func skipped(entries []datadir.SkippedEntry) (out []wire.SkippedEntry) {
 	for _, e := range entries {
-		out = append(out, client.SkippedEntry(e))
+		out = append(out, wire.SkippedEntry(e))
 	}
 	return out
 }

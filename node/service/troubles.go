@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -24,18 +24,18 @@ import (
 // that and what it knows itself.
 
 // troubles are what this node knows to be wrong.
-func (b *Service) troubles(ctx context.Context, s *client.Status) []client.Trouble {
-	var out []client.Trouble
+func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
+	var out []wire.Trouble
 	if s.Leader == "" {
 		out = append(out, b.leaderless(ctx))
 	}
 	if h := b.o.Members.Hold(); h != nil {
-		out = append(out, client.Trouble{Code: client.TroubleHold, Node: s.Leader, Since: s.Now - job.Instant(h.ForMS),
+		out = append(out, wire.Trouble{Code: wire.TroubleHold, Node: s.Leader, Since: s.Now - job.Instant(h.ForMS),
 			Text: h.Text + "; nothing is started or created", Remedy: h.Remedy})
 	}
 	if h := b.o.Store.Info().Hold; h.On {
 		hold := holdStatus(h)
-		out = append(out, client.Trouble{Code: client.TroubleRestored, Since: hold.Since,
+		out = append(out, wire.Trouble{Code: wire.TroubleRestored, Since: hold.Since,
 			Text:   "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
 			Remedy: hold.Remedy})
 	}
@@ -52,8 +52,8 @@ func (b *Service) troubles(ctx context.Context, s *client.Status) []client.Troub
 }
 
 // leaderless is why no node leads.
-func (b *Service) leaderless(ctx context.Context) client.Trouble {
-	t := client.Trouble{Code: client.TroubleNoLeader, Text: "no node leads; an election is under way",
+func (b *Service) leaderless(ctx context.Context) wire.Trouble {
+	t := wire.Trouble{Code: wire.TroubleNoLeader, Text: "no node leads; an election is under way",
 		Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
 	if why := b.o.Members.WhyNoLeader(ctx); why != "" {
 		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
@@ -62,27 +62,27 @@ func (b *Service) leaderless(ctx context.Context) client.Trouble {
 }
 
 // notReady is why this node is not ready, if none of the others says it.
-func (b *Service) notReady(s *client.Status, others []client.Trouble) []client.Trouble {
-	explained := slices.ContainsFunc(others, func(t client.Trouble) bool {
-		return t.Code == client.TroubleHold || t.Code == client.TroubleRestored || t.Code == client.TroubleNoLeader
+func (b *Service) notReady(s *wire.Status, others []wire.Trouble) []wire.Trouble {
+	explained := slices.ContainsFunc(others, func(t wire.Trouble) bool {
+		return t.Code == wire.TroubleHold || t.Code == wire.TroubleRestored || t.Code == wire.TroubleNoLeader
 	})
 	err := b.Ready()
 	if err == nil || explained {
 		return nil
 	}
-	t := client.Trouble{Code: client.TroubleNotReady, Node: s.Node,
+	t := wire.Trouble{Code: wire.TroubleNotReady, Node: s.Node,
 		Text: "node " + s.Node + " is not ready: " + err.Error()}
 	if known, ok := errors.AsType[*job.Error](err); ok {
 		t.Text, t.Remedy = "node "+s.Node+" is not ready: "+known.Message, known.Remedy
 	}
-	return []client.Trouble{t}
+	return []wire.Trouble{t}
 }
 
 // lagWorth is how many entries a member may be behind without being mentioned.
 const lagWorth = 10 * membership.PromoteLag
 
 // memberTroubles are what the leader sees of the members.
-func (b *Service) memberTroubles(s *client.Status) (out []client.Trouble) {
+func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 	voters, living := 0, 0
 	for _, m := range s.Members {
 		if m.Suffrage == suffrage(raft.Voter) {
@@ -100,17 +100,17 @@ func (b *Service) memberTroubles(s *client.Status) (out []client.Trouble) {
 				text += fmt.Sprintf("; %d of %d voters are left, and without one more of them the cluster stops",
 					living, voters)
 			}
-			out = append(out, client.Trouble{Code: client.TroubleUnreachable, Node: m.ID, Since: m.LastHeard,
+			out = append(out, wire.Trouble{Code: wire.TroubleUnreachable, Node: m.ID, Since: m.LastHeard,
 				Text:   text,
 				Remedy: "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"})
 			continue
 		case m.Problem != "":
-			out = append(out, client.Trouble{Code: client.TroubleMember, Node: m.ID,
+			out = append(out, wire.Trouble{Code: wire.TroubleMember, Node: m.ID,
 				Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
 		}
 		if m.SkewMS != nil {
 			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > membership.FitSkew {
-				out = append(out, client.Trouble{Code: client.TroubleClock, Node: m.ID,
+				out = append(out, wire.Trouble{Code: wire.TroubleClock, Node: m.ID,
 					Remedy: "set the clock of that machine right",
 					Text:   fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
 			}
@@ -119,7 +119,7 @@ func (b *Service) memberTroubles(s *client.Status) (out []client.Trouble) {
 			out = append(out, diskTrouble(s, m.ID, *m.Disk))
 		}
 		if m.Lag != nil && *m.Lag > lagWorth {
-			out = append(out, client.Trouble{Code: client.TroubleLag, Node: m.ID,
+			out = append(out, wire.Trouble{Code: wire.TroubleLag, Node: m.ID,
 				Text:   fmt.Sprintf("node %s is %d log entries behind", m.ID, *m.Lag),
 				Remedy: "wait; if it does not get less, look at its disk and its network"})
 		}
@@ -128,8 +128,8 @@ func (b *Service) memberTroubles(s *client.Status) (out []client.Trouble) {
 }
 
 // diskTrouble says what a low disk means: on the leader nothing is created, on a follower nothing is refused.
-func diskTrouble(s *client.Status, id string, d client.DiskSpace) client.Trouble {
-	t := client.Trouble{Code: client.TroubleDisk, Node: id, Remedy: diskRemedy}
+func diskTrouble(s *wire.Status, id string, d wire.DiskSpace) wire.Trouble {
+	t := wire.Trouble{Code: wire.TroubleDisk, Node: id, Remedy: diskRemedy}
 	if id == s.Leader {
 		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node takes over; runs go on", id, SpaceText(d), job.Bytes(d.Limit))
 	} else {
@@ -139,7 +139,7 @@ func diskTrouble(s *client.Status, id string, d client.DiskSpace) client.Trouble
 }
 
 // unmatched is work that is due and that no worker takes, by reason. What waits for a slot is backlog and no trouble.
-func (b *Service) unmatched(e *forward.Epoch) []client.Trouble {
+func (b *Service) unmatched(e *forward.Epoch) []wire.Trouble {
 	counts := map[string]int{}
 	err := b.view(func(r *reader) error {
 		classes := map[uint32]int{}
@@ -166,9 +166,9 @@ func (b *Service) unmatched(e *forward.Epoch) []client.Trouble {
 	if err != nil {
 		return nil // the store is being closed, or says so by itself
 	}
-	var out []client.Trouble
+	var out []wire.Trouble
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
-		out = append(out, client.Trouble{Code: client.TroubleBacklog,
+		out = append(out, wire.Trouble{Code: wire.TroubleBacklog,
 			Text:   fmt.Sprintf("%s due: %s", plural(counts[why], "run is", "runs are"), why),
 			Remedy: "start a worker that takes them, or look at the jobs with `carillon jobs`"})
 	}
@@ -183,10 +183,10 @@ func plural(n int, one, more string) string {
 }
 
 // merge adds to the leader's troubles what only this node knows of itself.
-func merge(leaders, own []client.Trouble) []client.Trouble {
+func merge(leaders, own []wire.Trouble) []wire.Trouble {
 	out := slices.Clone(leaders)
 	for _, t := range own {
-		if !slices.ContainsFunc(out, func(o client.Trouble) bool {
+		if !slices.ContainsFunc(out, func(o wire.Trouble) bool {
 			return o.Code == t.Code &&
 				(o.Node == t.Node || t.Node == "")
 		}) {
@@ -197,8 +197,8 @@ func merge(leaders, own []client.Trouble) []client.Trouble {
 }
 
 // silent is what a follower says of a leader that does not answer it.
-func silent(p forward.Leader, err error) client.Trouble {
-	return client.Trouble{Code: client.TroubleUnreachable, Node: p.ID,
+func silent(p forward.Leader, err error) wire.Trouble {
+	return wire.Trouble{Code: wire.TroubleUnreachable, Node: p.ID,
 		Text:   fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.ID, p.Addr, err),
 		Remedy: "look at that node and at the network to it; workers and members are as this node knows them"}
 }

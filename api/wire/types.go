@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"encoding/json"
@@ -262,3 +262,36 @@ type Problem struct {
 
 // Patch is an RFC 7386 merge patch of a job.
 type Patch = json.RawMessage
+
+// CancelResult says how many open runs a cancel took.
+type CancelResult struct {
+	Canceled int `json:"canceled"`
+}
+
+// Queue is a queue that is declared or that jobs use.
+type Queue struct {
+	Name        string      `json:"name"`
+	Declared    bool        `json:"declared"`    // false: only jobs name it; no limit, not paused
+	Concurrency int         `json:"concurrency"` // how many of its runs may be with workers at once; 0: no limit
+	Paused      bool        `json:"paused"`
+	Jobs        int         `json:"jobs"`
+	Running     int         `json:"running"` // claimed and without a result, on all workers
+	Backlog     int64       `json:"backlog"` // due and not claimed
+	BacklogMore bool        `json:"backlog_more,omitempty"`
+	OldestDueAt job.Instant `json:"oldest_due_at,omitzero"`
+	Workers     []string    `json:"workers"`               // that take it; null if the node that answers does not lead
+	WaitReason  string      `json:"wait_reason,omitempty"` // why its backlog is not claimed
+	Version     uint64      `json:"version,omitempty"`
+	UpdatedAt   job.Instant `json:"updated_at,omitzero"`
+}
+
+// QueueList is all queues, by name.
+type QueueList struct {
+	Queues []Queue `json:"queues"`
+}
+
+// QueueChange is what to change of a queue; nil leaves it as it is.
+type QueueChange struct {
+	Concurrency *int  `json:"concurrency,omitempty"`
+	Paused      *bool `json:"paused,omitempty"`
+}

@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"reflect"
@@ -61,12 +61,12 @@ func TestPackedByHandAgreesWithTheLibrary(t *testing.T) {
 				t.Fatal("an answer is not packed by hand when it is no pointer")
 			}
 			got := reflect.New(typ)
-			if err := codec.NewDecoderBytes(mine, wire).Decode(got.Interface()); err != nil {
+			if err := codec.NewDecoderBytes(mine, handle).Decode(got.Interface()); err != nil {
 				t.Fatal(err)
 			}
 			same(t, "the library reads", got, m)
 			var theirs []byte
-			if err := codec.NewEncoderBytes(&theirs, wire).Encode(m.Interface()); err != nil {
+			if err := codec.NewEncoderBytes(&theirs, handle).Encode(m.Interface()); err != nil {
 				t.Fatal(err)
 			}
 			for _, data := range [][]byte{mine, theirs} {
@@ -129,7 +129,7 @@ func BenchmarkPollReply(b *testing.B) {
 	b.Run("pack/library", func(b *testing.B) {
 		for b.Loop() {
 			var out []byte
-			if err := codec.NewEncoderBytes(&out, wire).Encode(m); err != nil {
+			if err := codec.NewEncoderBytes(&out, handle).Encode(m); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -145,7 +145,7 @@ func BenchmarkPollReply(b *testing.B) {
 	b.Run("read/library", func(b *testing.B) {
 		for b.Loop() {
 			var got job.PollReply
-			if err := codec.NewDecoderBytes(hand, wire).Decode(&got); err != nil {
+			if err := codec.NewDecoderBytes(hand, handle).Decode(&got); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"fmt"
@@ -16,9 +16,9 @@ const (
 // LeaderHeader is the header in which a node that does not lead names the one that does, as host:port.
 const LeaderHeader = "Carillon-Leader"
 
-// wire reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's business. Fields that
+// handle reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's business. Fields that
 // it does not know are passed over.
-var wire = func() *codec.MsgpackHandle {
+var handle = func() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.TypeInfos = codec.NewTypeInfos([]string{"json"})
 	return h
@@ -30,7 +30,7 @@ func MarshalMsgpack(v any) ([]byte, error) {
 		return b, nil
 	}
 	var b []byte
-	err := codec.NewEncoderBytes(&b, wire).Encode(v)
+	err := codec.NewEncoderBytes(&b, handle).Encode(v)
 	return b, err
 }
 
@@ -39,7 +39,7 @@ func UnmarshalMsgpack(data []byte, v any) error {
 	if unpackMessage(data, v) {
 		return nil
 	}
-	dec := codec.NewDecoderBytes(data, wire)
+	dec := codec.NewDecoderBytes(data, handle)
 	if err := dec.Decode(v); err != nil {
 		return err
 	}

@@ -1,0 +1,63 @@
+package client
+
+import "github.com/carillon-scheduler/carillon/api/wire"
+
+// What travels is declared in package wire, which the server has in common with this one. A program that uses the client
+// needs to import nothing else.
+type (
+	BackfillRequest    = wire.BackfillRequest
+	BackfillResult     = wire.BackfillResult
+	BackupInfo         = wire.BackupInfo
+	BulkLine           = wire.BulkLine
+	BulkResult         = wire.BulkResult
+	CalendarList       = wire.CalendarList
+	CancelResult       = wire.CancelResult
+	DeadPage           = wire.DeadPage
+	DeadQuery          = wire.DeadQuery
+	DeadResult         = wire.DeadResult
+	DiskSpace          = wire.DiskSpace
+	HistoryStatus      = wire.HistoryStatus
+	HoldStatus         = wire.HoldStatus
+	JobPage            = wire.JobPage
+	JobQuery           = wire.JobQuery
+	JoinReply          = wire.JoinReply
+	JoinRequest        = wire.JoinRequest
+	Member             = wire.Member
+	NodeInfo           = wire.NodeInfo
+	NodeRequest        = wire.NodeRequest
+	NotificationStatus = wire.NotificationStatus
+	Patch              = wire.Patch
+	PreviewRequest     = wire.PreviewRequest
+	PreviewResult      = wire.PreviewResult
+	PreviewTime        = wire.PreviewTime
+	Problem            = wire.Problem
+	Queue              = wire.Queue
+	QueueChange        = wire.QueueChange
+	QueueList          = wire.QueueList
+	ReleaseResult      = wire.ReleaseResult
+	RunDetail          = wire.RunDetail
+	RunPage            = wire.RunPage
+	RunQuery           = wire.RunQuery
+	SkippedEntry       = wire.SkippedEntry
+	Status             = wire.Status
+	Trouble            = wire.Trouble
+	WorkerStatus       = wire.WorkerStatus
+)
+
+// Media types, headers and codes that travel.
+const (
+	LeaderHeader       = wire.LeaderHeader
+	MediaBackup        = wire.MediaBackup
+	MediaJSON          = wire.MediaJSON
+	MediaMsgpack       = wire.MediaMsgpack
+	TroubleBacklog     = wire.TroubleBacklog
+	TroubleClock       = wire.TroubleClock
+	TroubleDisk        = wire.TroubleDisk
+	TroubleHold        = wire.TroubleHold
+	TroubleLag         = wire.TroubleLag
+	TroubleMember      = wire.TroubleMember
+	TroubleNoLeader    = wire.TroubleNoLeader
+	TroubleNotReady    = wire.TroubleNotReady
+	TroubleRestored    = wire.TroubleRestored
+	TroubleUnreachable = wire.TroubleUnreachable
+)
