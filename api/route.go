@@ -26,13 +26,14 @@ const (
 	pullBody            // one JSON value or nothing, and the route sets the time limit
 )
 
-// route is one method of one path. The table of them is also what the OpenAPI document is held against.
+// route is one method of one path. The OpenAPI document is held against the table of them, and nodes forward by it.
 type route struct {
 	method string
 	path   string   // a ServeMux pattern, or one followed by :verb
 	query  []string // the parameters it knows
 	body   bodyKind
 	serve  func(*call) error
+	way    Way
 }
 
 // anyQuery stands for parameters that the handler interprets.
@@ -40,70 +41,70 @@ const anyQuery = "*"
 
 func routes() []route {
 	return []route{
-		{"POST", prefix + "/jobs", nil, jsonBody, (*call).createJob},
-		{"GET", prefix + "/jobs", []string{"status", "type", "prefix", "tag", "limit", "cursor", "stale"}, emptyBody, (*call).listJobs},
-		{"POST", prefix + "/jobs:bulk", nil, linesBody, (*call).bulk},
-		{"GET", prefix + "/jobs/{ref}", []string{"stale"}, emptyBody, (*call).getJob},
-		{"PUT", prefix + "/jobs/{ref}", nil, jsonBody, (*call).putJob},
-		{"PATCH", prefix + "/jobs/{ref}", nil, patchBody, (*call).patchJob},
-		{"DELETE", prefix + "/jobs/{ref}", nil, emptyBody, (*call).deleteJob},
-		{"GET", prefix + "/jobs/{ref}/runs", []string{"status", "limit", "cursor", "stale"}, emptyBody, (*call).jobRuns},
-		{"POST", prefix + "/jobs/{ref}:run", nil, emptyBody, (*call).runJob},
-		{"POST", prefix + "/jobs/{ref}:pause", nil, emptyBody, (*call).pauseJob},
-		{"POST", prefix + "/jobs/{ref}:resume", nil, emptyBody, (*call).resumeJob},
-		{"POST", prefix + "/jobs/{ref}:cancel", nil, emptyBody, (*call).cancelJob},
-		{"POST", prefix + "/jobs/{ref}:backfill", nil, jsonBody, (*call).backfill},
+		{"POST", prefix + "/jobs", nil, jsonBody, (*call).createJob, ToLeader},
+		{"GET", prefix + "/jobs", []string{"status", "type", "prefix", "tag", "limit", "cursor", "stale"}, emptyBody, (*call).listJobs, ToLeader},
+		{"POST", prefix + "/jobs:bulk", nil, linesBody, (*call).bulk, Once},
+		{"GET", prefix + "/jobs/{ref}", []string{"stale"}, emptyBody, (*call).getJob, ToLeader},
+		{"PUT", prefix + "/jobs/{ref}", nil, jsonBody, (*call).putJob, ToLeader},
+		{"PATCH", prefix + "/jobs/{ref}", nil, patchBody, (*call).patchJob, ToLeader},
+		{"DELETE", prefix + "/jobs/{ref}", nil, emptyBody, (*call).deleteJob, ToLeader},
+		{"GET", prefix + "/jobs/{ref}/runs", []string{"status", "limit", "cursor", "stale"}, emptyBody, (*call).jobRuns, ToLeader},
+		{"POST", prefix + "/jobs/{ref}:run", nil, emptyBody, (*call).runJob, ToLeader},
+		{"POST", prefix + "/jobs/{ref}:pause", nil, emptyBody, (*call).pauseJob, ToLeader},
+		{"POST", prefix + "/jobs/{ref}:resume", nil, emptyBody, (*call).resumeJob, ToLeader},
+		{"POST", prefix + "/jobs/{ref}:cancel", nil, emptyBody, (*call).cancelJob, ToLeader},
+		{"POST", prefix + "/jobs/{ref}:backfill", nil, jsonBody, (*call).backfill, ToLeader},
 
-		{"GET", prefix + "/runs", []string{"status", "job", "limit", "cursor", "stale"}, emptyBody, (*call).listRuns},
-		{"GET", prefix + "/runs:export", []string{"after", "limit", "stale"}, streamBody, (*call).exportRuns},
-		{"GET", prefix + "/runs/{ref}", []string{"stale"}, emptyBody, (*call).getRun},
-		{"GET", prefix + "/runs/{ref}/output", []string{"fence", "after"}, emptyBody, (*call).runOutput},
-		{"POST", prefix + "/runs/{ref}:cancel", nil, emptyBody, (*call).cancelRun},
+		{"GET", prefix + "/runs", []string{"status", "job", "limit", "cursor", "stale"}, emptyBody, (*call).listRuns, ToLeader},
+		{"GET", prefix + "/runs:export", []string{"after", "limit", "stale"}, streamBody, (*call).exportRuns, Once},
+		{"GET", prefix + "/runs/{ref}", []string{"stale"}, emptyBody, (*call).getRun, ToLeader},
+		{"GET", prefix + "/runs/{ref}/output", []string{"fence", "after"}, emptyBody, (*call).runOutput, ToLeader},
+		{"POST", prefix + "/runs/{ref}:cancel", nil, emptyBody, (*call).cancelRun, ToLeader},
 
-		{"GET", prefix + "/dead", []string{"job", "limit", "cursor", "stale"}, emptyBody, (*call).listDead},
-		{"DELETE", prefix + "/dead", []string{"ids", "job", "all"}, jsonMaybe, (*call).purgeDead},
-		{"GET", prefix + "/dead/{ref}", []string{"stale"}, emptyBody, (*call).getDead},
-		{"POST", prefix + "/dead:redrive", []string{"ids", "job", "all"}, jsonMaybe, (*call).redriveDead},
+		{"GET", prefix + "/dead", []string{"job", "limit", "cursor", "stale"}, emptyBody, (*call).listDead, ToLeader},
+		{"DELETE", prefix + "/dead", []string{"ids", "job", "all"}, jsonMaybe, (*call).purgeDead, ToLeader},
+		{"GET", prefix + "/dead/{ref}", []string{"stale"}, emptyBody, (*call).getDead, ToLeader},
+		{"POST", prefix + "/dead:redrive", []string{"ids", "job", "all"}, jsonMaybe, (*call).redriveDead, ToLeader},
 
-		{"POST", prefix + "/schedule:preview", nil, jsonBody, (*call).preview},
-		{"GET", prefix + "/calendars", []string{"stale"}, emptyBody, (*call).listCalendars},
-		{"GET", prefix + "/calendars/{name}", []string{"stale"}, emptyBody, (*call).getCalendar},
-		{"PUT", prefix + "/calendars/{name}", nil, jsonBody, (*call).putCalendar},
-		{"DELETE", prefix + "/calendars/{name}", nil, emptyBody, (*call).deleteCalendar},
+		{"POST", prefix + "/schedule:preview", nil, jsonBody, (*call).preview, ToLeader},
+		{"GET", prefix + "/calendars", []string{"stale"}, emptyBody, (*call).listCalendars, ToLeader},
+		{"GET", prefix + "/calendars/{name}", []string{"stale"}, emptyBody, (*call).getCalendar, ToLeader},
+		{"PUT", prefix + "/calendars/{name}", nil, jsonBody, (*call).putCalendar, ToLeader},
+		{"DELETE", prefix + "/calendars/{name}", nil, emptyBody, (*call).deleteCalendar, ToLeader},
 
-		{"GET", prefix + "/queues", []string{"stale"}, emptyBody, (*call).listQueues},
-		{"GET", prefix + "/queues/{queue}", []string{"stale"}, emptyBody, (*call).getQueue},
-		{"PUT", prefix + "/queues/{queue}", nil, jsonBody, (*call).putQueue},
-		{"PATCH", prefix + "/queues/{queue}", nil, patchBody, (*call).patchQueue},
-		{"DELETE", prefix + "/queues/{queue}", nil, emptyBody, (*call).deleteQueue},
-		{"POST", prefix + "/queues/{queue}:pause", nil, emptyBody, (*call).pauseQueue},
-		{"POST", prefix + "/queues/{queue}:resume", nil, emptyBody, (*call).resumeQueue},
+		{"GET", prefix + "/queues", []string{"stale"}, emptyBody, (*call).listQueues, ToLeader},
+		{"GET", prefix + "/queues/{queue}", []string{"stale"}, emptyBody, (*call).getQueue, ToLeader},
+		{"PUT", prefix + "/queues/{queue}", nil, jsonBody, (*call).putQueue, ToLeader},
+		{"PATCH", prefix + "/queues/{queue}", nil, patchBody, (*call).patchQueue, ToLeader},
+		{"DELETE", prefix + "/queues/{queue}", nil, emptyBody, (*call).deleteQueue, ToLeader},
+		{"POST", prefix + "/queues/{queue}:pause", nil, emptyBody, (*call).pauseQueue, ToLeader},
+		{"POST", prefix + "/queues/{queue}:resume", nil, emptyBody, (*call).resumeQueue, ToLeader},
 
-		{"POST", prefix + "/workers:register", nil, workerBody, (*call).workerRegister},
-		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll},
-		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat},
-		{"POST", prefix + "/workers:report", nil, workerBody, (*call).workerReport},
-		{"POST", prefix + "/workers:output", nil, workerBody, (*call).workerOutput},
+		{"POST", prefix + "/workers:register", nil, workerBody, (*call).workerRegister, Here},
+		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll, Here},
+		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat, Here},
+		{"POST", prefix + "/workers:report", nil, workerBody, (*call).workerReport, Here},
+		{"POST", prefix + "/workers:output", nil, workerBody, (*call).workerOutput, Here},
 
-		{"POST", prefix + "/queues/{queue}:poll", nil, pullBody, (*call).pullPoll},
-		{"POST", prefix + "/queues/{queue}:heartbeat", nil, jsonBody, (*call).pullHeartbeat},
-		{"POST", prefix + "/queues/{queue}:complete", nil, jsonBody, (*call).pullComplete},
-		{"POST", prefix + "/queues/{queue}:fail", nil, jsonBody, (*call).pullFail},
+		{"POST", prefix + "/queues/{queue}:poll", nil, pullBody, (*call).pullPoll, Poll},
+		{"POST", prefix + "/queues/{queue}:heartbeat", nil, jsonBody, (*call).pullHeartbeat, ToLeader},
+		{"POST", prefix + "/queues/{queue}:complete", nil, jsonBody, (*call).pullComplete, ToLeader},
+		{"POST", prefix + "/queues/{queue}:fail", nil, jsonBody, (*call).pullFail, ToLeader},
 
-		{"POST", prefix + "/cluster:clock-reset", nil, emptyBody, (*call).clockReset},
-		{"POST", prefix + "/cluster:join", nil, jsonBody, (*call).clusterJoin},
-		{"POST", prefix + "/cluster:remove", nil, jsonBody, (*call).clusterRemove},
-		{"POST", prefix + "/cluster:promote", nil, jsonBody, (*call).clusterPromote},
-		{"POST", prefix + "/cluster:demote", nil, jsonBody, (*call).clusterDemote},
-		{"POST", prefix + "/cluster:transfer", nil, jsonMaybe, (*call).clusterTransfer},
-		{"POST", prefix + "/cluster:release", nil, emptyBody, (*call).release},
-		{"GET", prefix + "/backup", []string{"stale"}, streamBody, (*call).backup},
-		{"GET", prefix + "/node", []string{"stale"}, emptyBody, (*call).node},
-		{"GET", prefix + "/status", []string{"stale"}, emptyBody, (*call).status},
-		{"GET", prefix + "/openapi.json", nil, emptyBody, (*call).openapi},
-		{"GET", "/healthz", nil, emptyBody, (*call).healthz},
-		{"GET", "/readyz", nil, emptyBody, (*call).readyz},
-		{"GET", "/metrics", []string{anyQuery}, streamBody, (*call).metrics},
+		{"POST", prefix + "/cluster:clock-reset", nil, emptyBody, (*call).clockReset, ToLeader},
+		{"POST", prefix + "/cluster:join", nil, jsonBody, (*call).clusterJoin, ToLeader},
+		{"POST", prefix + "/cluster:remove", nil, jsonBody, (*call).clusterRemove, ToLeader},
+		{"POST", prefix + "/cluster:promote", nil, jsonBody, (*call).clusterPromote, ToLeader},
+		{"POST", prefix + "/cluster:demote", nil, jsonBody, (*call).clusterDemote, ToLeader},
+		{"POST", prefix + "/cluster:transfer", nil, jsonMaybe, (*call).clusterTransfer, ToLeader},
+		{"POST", prefix + "/cluster:release", nil, emptyBody, (*call).release, ToLeader},
+		{"GET", prefix + "/backup", []string{"stale"}, streamBody, (*call).backup, Here},
+		{"GET", prefix + "/node", []string{"stale"}, emptyBody, (*call).node, Here},
+		{"GET", prefix + "/status", []string{"stale"}, emptyBody, (*call).status, Asking},
+		{"GET", prefix + "/openapi.json", nil, emptyBody, (*call).openapi, Here},
+		{"GET", "/healthz", nil, emptyBody, (*call).healthz, Here},
+		{"GET", "/readyz", nil, emptyBody, (*call).readyz, Here},
+		{"GET", "/metrics", []string{anyQuery}, streamBody, (*call).metrics, Here},
 	}
 }
 

@@ -27,7 +27,6 @@ const (
 )
 
 const (
-	apiPrefix = "/api/v1/"
 	// maxBuffered is what is kept of a body, and of an answer, so that a request can be repeated. The API reads no more
 	// of a body.
 	maxBuffered = 1 << 20
@@ -91,19 +90,18 @@ const (
 )
 
 func kindOf(r *http.Request) kind {
-	path, ok := strings.CutPrefix(r.URL.Path, apiPrefix)
+	way := api.WayOf(r.URL.Path)
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case !ok, path == "openapi.json", path == "node", path == "backup", strings.HasPrefix(path, "workers:"),
-		r.Method == http.MethodOptions:
+	case way == api.Here, r.Method == http.MethodOptions:
 		return answerHere
 	case reads && isTrue(r.URL.Query().Get("stale")):
 		return answerStale
-	case path == "status":
-		return answerHere // it asks the leader itself, for what only that knows
-	case path == "jobs:bulk", path == "runs:export":
+	case way == api.Asking:
+		return answerHere
+	case way == api.Once:
 		return proxyOnce
-	case strings.HasPrefix(path, "queues/") && strings.HasSuffix(path, ":poll"):
+	case way == api.Poll:
 		return proxyPoll
 	}
 	return proxyAgain
