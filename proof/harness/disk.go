@@ -196,14 +196,14 @@ func (d *Disk) Rebuild(cut int, dst string, tear *Tear) error {
 	for _, p := range paths {
 		to := filepath.Join(dst, strings.TrimPrefix(p, d.dir))
 		op := names[p]
+		if _, err := os.Stat(filepath.Dir(to)); err != nil {
+			continue // its directory did not survive
+		}
 		if op.dir {
 			if err := os.Mkdir(to, 0o700); err != nil {
 				return err
 			}
 			continue
-		}
-		if _, err := os.Stat(filepath.Dir(to)); err != nil {
-			continue // its directory did not survive
 		}
 		if err := op.file.writeTo(to, cut, tear); err != nil {
 			return err
