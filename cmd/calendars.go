@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -78,7 +79,7 @@ func (a *app) calendarsSetCmd() *cobra.Command {
 				return err
 			}
 			defer f.Close()
-			docs, err := readDocuments(f, file)
+			docs, err := jobfile.Read(f, file)
 			if err != nil {
 				return err
 			}
@@ -86,16 +87,16 @@ func (a *app) calendarsSetCmd() *cobra.Command {
 				return usage("one calendar a file", "%s has %d documents", file, len(docs))
 			}
 			var cal schedule.Calendar
-			if err := job.DecodeStrict(docs[0].json, &cal); err != nil {
-				return docs[0].at(err)
+			if err := job.DecodeStrict(docs[0].JSON, &cal); err != nil {
+				return docs[0].At(err)
 			}
 			if name != "" {
 				cal.Name = name
 			}
 			if cal.Name == "" {
-				return docs[0].at(job.Invalid("name", "put it into the file, or give --name", "a calendar needs a name"))
+				return docs[0].At(job.Invalid("name", "put it into the file, or give --name", "a calendar needs a name"))
 			}
-			return docs[0].at(a.show(cmd, func(ctx context.Context, c *client.Client) error {
+			return docs[0].At(a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				_, err := c.PutCalendar(ctx, cal)
 				return err
 			}, func(p *printer) { p.printf("set calendar %s\n", cal.Name) }))

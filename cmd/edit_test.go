@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -116,12 +118,12 @@ func TestYAMLRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		docs, err := yamlDocuments(text, "x")
+		docs, err := jobfile.Read(bytes.NewReader(text), "x")
 		if err != nil || len(docs) != 1 {
 			t.Fatalf("%v, %d documents:\n%s", err, len(docs), text)
 		}
 		var got job.Spec
-		if err := job.DecodeStrict(docs[0].json, &got); err != nil {
+		if err := job.DecodeStrict(docs[0].JSON, &got); err != nil {
 			t.Fatalf("%v:\n%s", err, text)
 		}
 		a, b := canonical(t, want), canonical(t, got)

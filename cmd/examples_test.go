@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -82,7 +83,7 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		docs, err := readDocuments(f, path)
+		docs, err := jobfile.Read(f, path)
 		f.Close()
 		if err != nil {
 			t.Error(err)

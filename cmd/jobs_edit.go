@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -102,7 +103,7 @@ func (a *app) editFromFile(cmd *cobra.Command, ref, path string) error {
 		return err
 	}
 	defer f.Close()
-	docs, err := readDocuments(f, name)
+	docs, err := jobfile.Read(f, name)
 	if err != nil {
 		return err
 	}
@@ -110,10 +111,10 @@ func (a *app) editFromFile(cmd *cobra.Command, ref, path string) error {
 		return usage("keep one document", "%s has %d documents, a job is one", name, len(docs))
 	}
 	var j job.Job
-	if err := job.DecodeStrict(docs[0].json, &j); err != nil {
-		return docs[0].at(err)
+	if err := job.DecodeStrict(docs[0].JSON, &j); err != nil {
+		return docs[0].At(err)
 	}
-	return docs[0].at(a.changeJob(cmd, "updated", func(ctx context.Context, c *client.Client) (job.Job, error) {
+	return docs[0].At(a.changeJob(cmd, "updated", func(ctx context.Context, c *client.Client) (job.Job, error) {
 		return c.UpdateJob(ctx, ref, j.Spec, j.Version)
 	}))
 }

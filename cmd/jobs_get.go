@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -52,7 +53,7 @@ func specYAML(s job.Spec) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return toYAML(raw)
+	return jobfile.ToYAML(raw)
 }
 
 func (p *printer) job(j job.Job) {

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -21,25 +23,25 @@ func (a *app) submitFile(cmd *cobra.Command, path string) error {
 	}
 	defer f.Close()
 	in := bufio.NewReaderSize(f, 512<<10)
-	if looksLikeLines(in) {
+	if jobfile.LooksLikeLines(in) {
 		return a.submitBulk(cmd, in,
 			func(r client.BulkResult) error { return fmt.Errorf("%s:%d: %w", name, r.Line, r.Error) })
 	}
-	docs, err := readDocuments(in, name)
+	docs, err := jobfile.Read(in, name)
 	if err != nil {
 		return err
 	}
 	if len(docs) == 1 {
 		var s job.Spec
-		if err := job.DecodeStrict(docs[0].json, &s); err != nil {
-			return docs[0].at(err)
+		if err := job.DecodeStrict(docs[0].JSON, &s); err != nil {
+			return docs[0].At(err)
 		}
-		return docs[0].at(a.submitOne(cmd, s, path))
+		return docs[0].At(a.submitOne(cmd, s, path))
 	}
 	var lines bytes.Buffer
 	for _, d := range docs {
-		if err := json.Compact(&lines, d.json); err != nil {
-			return d.at(err)
+		if err := json.Compact(&lines, d.JSON); err != nil {
+			return d.At(err)
 		}
 		lines.WriteByte('\n')
 	}
@@ -47,7 +49,7 @@ func (a *app) submitFile(cmd *cobra.Command, path string) error {
 		if r.Line > len(docs) {
 			return r.Error
 		}
-		return docs[r.Line-1].at(r.Error)
+		return docs[r.Line-1].At(r.Error)
 	})
 }
 
@@ -94,4 +96,16 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.Bul
 			Remedy:  "correct them and submit the file again: the others are left as they are"}
 	}
 	return nil
+}
+
+// openFile opens a file, or standard input for "-".
+func (a *app) openFile(path string, stdin io.Reader) (io.ReadCloser, string, error) {
+	if path == "-" {
+		return io.NopCloser(stdin), "standard input", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, path, job.Errorf(job.CodeInvalid, "give a file that can be read, or - for standard input", "%v", err)
+	}
+	return f, path, nil
 }

@@ -28,6 +28,7 @@ var layers = [][]string{
 	{"executor"},
 	{"fsm"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
+	{"internal/jobfile"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen", "internal/jsontext",
@@ -51,6 +52,7 @@ var only = map[string][]string{
 	// What calls the API; a node calls other nodes. What both sides send is in api/wire.
 	"client":            {"cmd", "bench", "node", "node/service", "node/membership", "node/forward"},
 	"internal/fieldgen": {},
+	"internal/jobfile":  {"cmd"},
 	"api/apitest":       {},
 }
 

@@ -1,4 +1,4 @@
-package cmd
+package jobfile
 
 import (
 	"bytes"
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// toYAML writes JSON as YAML for an editor: fields in the order they have, scripts as blocks, and every text that YAML
+// ToYAML writes JSON as YAML for an editor: fields in the order they have, scripts as blocks, and every text that YAML
 // could take for something else in quotes. (The library's own encoder loses tabs and other things that a payload may
 // contain.)
-func toYAML(raw []byte) ([]byte, error) {
+func ToYAML(raw []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	v, err := readOrdered(dec)
@@ -114,11 +114,13 @@ func scalar(s string) string {
 	if isCron(s) {
 		return "'" + s + "'"
 	}
-	raw, err := compactJSON(s)
-	if err != nil { // cannot be
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil { // cannot be
 		return strconv.Quote(s)
 	}
-	return string(raw)
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // isCron recognises what is read most often: a schedule looks better in single quotes, which change nothing in it.

@@ -1,4 +1,6 @@
-package cmd
+// Package jobfile reads the files that jobs are written in, JSON or YAML, and says in which line a field stands. It
+// writes a job as YAML for an editor.
+package jobfile
 
 import (
 	"bufio"
@@ -7,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -20,16 +21,16 @@ import (
 // maxFile bounds what is read as a whole. NDJSON is streamed and has no bound.
 const maxFile = 64 << 20
 
-// document is one object of a file, as JSON.
-type document struct {
-	file string
+// Document is one object of a file, as JSON.
+type Document struct {
+	File string
 	node ast.Node // of YAML: where its fields stand
-	line int
-	json []byte
+	Line int
+	JSON []byte
 }
 
-// at puts the place of a field before an error about what is in the file.
-func (d document) at(err error) error {
+// At puts the place of a field before an error about what is in the file.
+func (d Document) At(err error) error {
 	var e *job.Error
 	if !errors.As(err, &e) {
 		return err
@@ -40,16 +41,16 @@ func (d document) at(err error) error {
 	default: // the node's trouble, not the file's
 		return err
 	}
-	line := d.line
+	line := d.Line
 	if e.Field != "" && d.node != nil {
 		if n := fieldLine(d.node, e.Field); n > 0 {
 			line = n
 		}
 	}
 	if line > 0 {
-		return fmt.Errorf("%s:%d: %w", d.file, line, err)
+		return fmt.Errorf("%s:%d: %w", d.File, line, err)
 	}
-	return fmt.Errorf("%s: %w", d.file, err)
+	return fmt.Errorf("%s: %w", d.File, err)
 }
 
 // fieldLine finds the line of a field such as "retry.base", or of the deepest part of it that there is.
@@ -70,20 +71,8 @@ func fieldLine(node ast.Node, field string) int {
 	return 0
 }
 
-// openFile opens a file, or standard input for "-".
-func (a *app) openFile(path string, stdin io.Reader) (io.ReadCloser, string, error) {
-	if path == "-" {
-		return io.NopCloser(stdin), "standard input", nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, path, job.Errorf(job.CodeInvalid, "give a file that can be read, or - for standard input", "%v", err)
-	}
-	return f, path, nil
-}
-
-// looksLikeLines says whether the input is NDJSON: its first line is a whole object and another one follows.
-func looksLikeLines(in *bufio.Reader) bool {
+// LooksLikeLines says whether the input is NDJSON: its first line is a whole object and another one follows.
+func LooksLikeLines(in *bufio.Reader) bool {
 	head, _ := in.Peek(in.Size())
 	head = bytes.TrimLeft(head, " \t\r\n")
 	first, rest, ok := bytes.Cut(head, []byte("\n"))
@@ -91,8 +80,8 @@ func looksLikeLines(in *bufio.Reader) bool {
 		bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{"))
 }
 
-// readDocuments reads the objects of a JSON or YAML file.
-func readDocuments(in io.Reader, name string) ([]document, error) {
+// Read reads the objects of a JSON or YAML file.
+func Read(in io.Reader, name string) ([]Document, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -101,7 +90,7 @@ func readDocuments(in io.Reader, name string) ([]document, error) {
 		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, one job a line: it is streamed", "%s is larger than %d bytes",
 			name, maxFile)
 	}
-	var docs []document
+	var docs []Document
 	if text := bytes.TrimSpace(data); len(text) > 0 && (text[0] == '{' || text[0] == '[') {
 		docs, err = jsonDocuments(data, name)
 	} else {
@@ -113,8 +102,8 @@ func readDocuments(in io.Reader, name string) ([]document, error) {
 	return docs, err
 }
 
-func jsonDocuments(data []byte, name string) ([]document, error) {
-	var docs []document
+func jsonDocuments(data []byte, name string) ([]Document, error) {
+	var docs []Document
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for {
 		var raw json.RawMessage
@@ -135,15 +124,15 @@ func jsonDocuments(data []byte, name string) ([]document, error) {
 		var list []json.RawMessage
 		if raw[0] == '[' && json.Unmarshal(raw, &list) == nil {
 			for _, one := range list {
-				docs = append(docs, document{file: name, line: line, json: one})
+				docs = append(docs, Document{File: name, Line: line, JSON: one})
 			}
 			continue
 		}
-		docs = append(docs, document{file: name, line: line, json: raw})
+		docs = append(docs, Document{File: name, Line: line, JSON: raw})
 	}
 }
 
-func yamlDocuments(data []byte, name string) ([]document, error) {
+func yamlDocuments(data []byte, name string) ([]Document, error) {
 	bad := func(err error) error {
 		// The library's message has position and source over several lines.
 		return fmt.Errorf("%s: %w", name,
@@ -154,7 +143,7 @@ func yamlDocuments(data []byte, name string) ([]document, error) {
 	if err != nil {
 		return nil, bad(err)
 	}
-	var docs []document
+	var docs []Document
 	for _, d := range file.Docs {
 		if d.Body == nil {
 			continue
@@ -174,7 +163,7 @@ func yamlDocuments(data []byte, name string) ([]document, error) {
 		if t := d.Body.GetToken(); t != nil {
 			line = t.Position.Line
 		}
-		docs = append(docs, document{file: name, node: d.Body, line: line, json: raw})
+		docs = append(docs, Document{File: name, node: d.Body, Line: line, JSON: raw})
 	}
 	return docs, nil
 }
