@@ -22,7 +22,8 @@ func (w window) exact() bool { return w.lo == w.hi }
 type change struct {
 	*Call
 	window
-	sure bool // it happened
+	sure  bool    // it happened
+	again *change // the last repetition that may have been done anew, its key being forgotten
 }
 
 // life is one job from its creation to its end, as far as calls and the final state tell.
@@ -68,7 +69,7 @@ func (c *checker) stampOf(call *Call) window {
 }
 
 // gather sorts calls by job. Calls with the same request id are one: it happened if any of them was told so, not before
-// the first began and not after the first that was told.
+// the first began and not after the first that was told. What comes when the id may be forgotten is, or may be, another.
 func (c *checker) gather() {
 	byRequest := map[string]*change{}
 	var all []*change
@@ -81,7 +82,17 @@ func (c *checker) gather() {
 		}
 		w := c.stampOf(call)
 		if call.Request != "" {
-			if first := byRequest[call.Request]; first != nil && !c.anew(first, call) {
+			first := byRequest[call.Request]
+			may, sure := false, false
+			if first != nil {
+				may, sure = c.anew(first, call)
+			}
+			if may && !sure {
+				first.again = &change{Call: call, window: w}
+				all = append(all, first.again)
+				continue
+			}
+			if first != nil && !may {
 				c.sameAnswer(first, call)
 				if first.Kind != call.Kind {
 					c.bad(RuleInput, nil, 0, "request %q is a %s and a %s", call.Request, first.Kind, call.Kind)

@@ -157,6 +157,67 @@ func repeated(s *scene, again int64, same bool) *Input {
 	return s.end(5)
 }
 
+// TestRepeatedUpdate: an edit that is repeated with its key is done once while the key is kept; around the time when it
+// is forgotten it may be done again, and after that it is.
+func TestRepeatedUpdate(t *testing.T) {
+	const hour = int64(3_600_000)
+	const soon = 24*hour + 180_000 // the key's time is over, and it may not be removed yet
+	type call struct {
+		at      int64 // after the first
+		outcome CallOutcome
+		done    uint64 // how many times
+	}
+	for _, tc := range []struct {
+		name   string
+		calls  []call
+		outage bool // from a second after soon to a second before 30 hours
+		want   Rule
+	}{
+		{"answered by the first", []call{{23 * hour, OK, 0}}, false, ""},
+		{"done again while the key is kept", []call{{23 * hour, OK, 1}}, false, RuleCall},
+		{"without an answer, and done again while the key is kept", []call{{23 * hour, Unknown, 1}}, false, RuleCall},
+		{"done again when the key may be forgotten", []call{{soon, OK, 1}}, false, ""},
+		{"answered by the first when the key may be forgotten", []call{{soon, OK, 0}}, false, ""},
+		{"without an answer, and done when the key may be forgotten", []call{{soon, Unknown, 1}}, false, ""},
+		{"done twice by one repetition", []call{{soon, OK, 2}}, false, RuleCall},
+		{"done again after the key is forgotten", []call{{25 * hour, OK, 1}}, false, ""},
+		{"acknowledged after the key is forgotten, and not done", []call{{25 * hour, OK, 0}}, false, RuleCall},
+		{"without an answer after the key is forgotten, and done", []call{{25 * hour, Unknown, 1}}, false, ""},
+		{"without an answer after the key is forgotten, and not done", []call{{25 * hour, Unknown, 0}}, false, ""},
+		{"answered by a repetition that was done", []call{{soon, OK, 1}, {25 * hour, OK, 0}}, false, ""},
+		{"done by the second repetition", []call{{soon, OK, 0}, {25 * hour, OK, 1}}, false, ""},
+		{"answered by a repetition without an answer", []call{{25 * hour, Unknown, 1}, {26 * hour, OK, 0}}, false, ""},
+		{"answered by the first just after an outage", []call{{30 * hour, OK, 0}}, true, ""},
+		{"acknowledged long after an outage, and not done", []call{{31 * hour, OK, 0}}, true, RuleCall},
+		{"done again while the key of a repetition is kept", []call{{25 * hour, OK, 1}, {26 * hour, OK, 1}}, false, RuleCall},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScene(func(s *job.Spec) { s.Schedule = "0 0 1 6 *" })
+			j := s.job()
+			j.NextRunAt = job.At(time.Date(2027, 6, 1, 0, 0, 0, 0, time.UTC))
+			s.update(minute(1), func(s *job.Spec) { s.Timeout = job.Duration(time.Minute) })
+			if tc.outage {
+				s.outage(minute(1)+soon+1000, minute(1)+30*hour-1000)
+			}
+			s.in.Calls[1].Request, s.in.Calls[1].Version = "once", 0
+			for _, again := range tc.calls {
+				at := minute(1) + again.at
+				if again.done > 0 {
+					j.Version, j.UpdatedAt = j.Version+again.done, job.Instant(at)
+				}
+				c := s.call(s.in.Calls[1], at)
+				c.Outcome, c.Answer = again.outcome, nil
+				if again.outcome == OK {
+					answer := *j
+					c.Answer = &answer
+				}
+				s.in.Final.At = job.Instant(at + hour)
+			}
+			check(t, s.in, tc.want)
+		})
+	}
+}
+
 // trimmedTo is a quiet time whose history lasts five minutes, trimmed to a floor when its tenth run has ended; gone is
 // what is missing.
 func trimmedTo(s *scene, floor uint64, gone ...uint64) *Input {

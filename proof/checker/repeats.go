@@ -10,16 +10,44 @@ import (
 // requestSlack is how long a key may outlive its time: the leader removes expired ones now and then.
 const requestSlack = 10 * 60_000
 
-// anew says that a request with a key that was used before is another one: the first one's outcome has been forgotten
-// by then, and its answer shows that. Before that time it never is, under any leader.
-func (c *checker) anew(first *change, call *Call) bool {
-	if !first.sure || call.Outcome != OK || int64(call.Return)+c.clock < first.lo+keepRequest.Milliseconds() {
-		return false
+// anew says whether a call with a key that was used before may be, or surely is, another request: the outcome of the
+// first one is forgotten some time after keepRequest, and what comes then is done again. Before that time it never is,
+// under any leader. In between, and for a call without an answer, either may have happened, unless the answer tells.
+func (c *checker) anew(first *change, call *Call) (may, sure bool) {
+	late := max(int64(call.Invoke), int64(call.Return)) + c.clock
+	if call.Outcome != OK { // it may be done after its caller has given up
+		late += requestSlack
 	}
-	if int64(call.Invoke)-c.clock > first.hi+keepRequest.Milliseconds()+requestSlack {
-		return true
+	if !first.sure || late < first.lo+keepRequest.Milliseconds() {
+		return false, false
 	}
-	return differs(first.Call, call) != ""
+	if call.Outcome != OK {
+		return true, false
+	}
+	last := first
+	if first.again != nil { // the answer may be that of this one
+		last = first.again
+	}
+	switch {
+	case int64(call.Invoke)-c.clock > c.removed(last):
+		return true, true
+	case differs(first.Call, call) != "":
+		return true, first.again == nil
+	case call.Kind == CallCreate || call.Kind == CallRun:
+		return false, false // it is named by its answer, and that is the first one's
+	}
+	return true, false
+}
+
+// removed is by when the key of a request is surely gone. Nothing is removed while no node leads.
+func (c *checker) removed(ch *change) int64 {
+	by := ch.hi + keepRequest.Milliseconds() + requestSlack
+	for _, o := range c.in.Outages {
+		if int64(o.From) <= by && int64(o.To) > ch.hi+keepRequest.Milliseconds() {
+			by = max(by, int64(o.To)+requestSlack)
+		}
+	}
+	return by
 }
 
 // sameAnswer: a repeated request is answered by the first outcome.
