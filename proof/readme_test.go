@@ -97,10 +97,11 @@ func TestReadmeKillTheLeader(t *testing.T) {
 		t.Fatal("the README no longer says how to start three copies")
 	}
 	var then []string
-	for _, m := range inline.FindAllStringSubmatch(part[2], 2) {
+	for _, m := range inline.FindAllStringSubmatch(part[2], 3) {
 		then = append(then, m[1])
 	}
-	if len(then) != 2 || !strings.HasPrefix(then[0], "kill -9 ") || !strings.HasPrefix(then[1], "carillon status ") {
+	if len(then) != 3 || !strings.HasPrefix(then[0], "kill -9 ") || !strings.HasPrefix(then[1], "carillon status ") ||
+		!strings.HasPrefix(then[2], "carillon runs ") {
 		t.Fatalf("the README no longer says how to kill the leader: %q", then)
 	}
 	dir, pairs := t.TempDir(), []string{}
@@ -111,8 +112,13 @@ func TestReadmeKillTheLeader(t *testing.T) {
 	ours := strings.NewReplacer(pairs...)
 	addr := pairs[5] // of the second, which is asked
 	s := openTerminal(t, harness.Build(t))
+	submit := ""
 	for i, line := range strings.Split(strings.TrimSpace(part[1]), "\n") {
 		line = ours.Replace(line)
+		if strings.HasPrefix(line, "carillon submit ") {
+			submit = line // when the first leads
+			continue
+		}
 		before, comment, _ := strings.Cut(line, "#")
 		if strings.HasSuffix(strings.TrimSpace(before), "&") { // what a server says does not belong between the answers
 			line = strings.Replace(before, " &", fmt.Sprintf(" >%s 2>&1 &", filepath.Join(dir, fmt.Sprintf("log%d", i))), 1)
@@ -144,12 +150,11 @@ func TestReadmeKillTheLeader(t *testing.T) {
 	if st, _ := status(); st.Leader != "n1" {
 		t.Skipf("%s leads, and the README kills the first", st.Leader)
 	}
-	if said, ok := s.types("carillon submit --addr " + addr +
-		" --name hello --schedule '@every 1s' --shell 'echo hello'"); !ok {
-		t.Fatal(said)
+	if said, ok := s.types(submit); submit == "" || !ok {
+		t.Fatalf("%q: %s", submit, said)
 	}
 	ran := func(since time.Time) bool { // a run of an occurrence after that went well
-		said, _ := s.types("carillon runs hello --json --addr " + addr)
+		said, _ := s.types(ours.Replace(then[2]) + " --json")
 		var page struct {
 			Runs []job.Run `json:"runs"`
 		}
