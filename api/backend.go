@@ -23,7 +23,7 @@ type Read struct {
 	Stale bool // answer from this node's own state, leader or not
 }
 
-// Backend is what the routes stand on; package node implements it. Every error it returns is a *job.Error or is treated as
+// Backend is what the routes stand on; package node/service implements it. Every error it returns is a *job.Error or is treated as
 // internal. A job reference is an id (j_…) or a name.
 type Backend interface {
 	// CreateJob normalizes, validates and creates. replay: the request was answered before.

@@ -18,7 +18,7 @@ import (
 const module = "github.com/carillon-scheduler/carillon"
 
 // layers has every package of the product, from top to bottom, as docs/architecture.md lists them: imports point down
-// only. Packages on one line do not import each other.
+// only. Packages on one line do not import each other. web, the page, is no package yet; its place is reserved.
 var layers = [][]string{
 	{""}, // main.go
 	{"cmd"},

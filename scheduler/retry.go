@@ -52,8 +52,8 @@ type ending struct {
 	note    string // replaces an error that says nothing
 }
 
-// endOf applies a job's retry rule to a result that is not a success. spec is nil if the job is gone, row if no worker
-// has the run.
+// endOf applies a job's retry rule to a result that is not a success; what becomes of the run is done in apply
+// (fsm/runs.go). spec is nil if the job is gone, row if no worker has the run.
 func endOf(r *job.Result, spec *job.Spec, row *store.Row, now int64) ending {
 	canceling := row != nil && row.Status == job.RunCanceling
 	switch {

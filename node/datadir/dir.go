@@ -35,8 +35,8 @@ const (
 	stateName = "state.db"
 )
 
-// Identity is node.json: which node this directory belongs to. The instance is random, so that a wiped or copied
-// directory is not taken for the one that voted before.
+// Identity is node.json: which node this directory belongs to. The instance is random, so that a wiped directory
+// is not taken for the one that voted before. A copied one has the same instance: its node id and address give it away.
 type Identity struct {
 	Format   int    `json:"format"`
 	NodeID   string `json:"node_id"`

@@ -137,7 +137,7 @@ func (m *Members) where(id string) raft.ServerAddress {
 // logAgain is how often one refusal is logged.
 const logAgain = time.Minute
 
-// notJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to
+// NotJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to
 // the join; that is worth a word only if it stays so for joinGrace.
 const (
 	NotJoined = "this node has not joined a cluster yet"
