@@ -151,7 +151,7 @@ func (f *FSM) applyAll(logs []*raft.Log, out []any) error {
 			continue // configuration entries come along in a batch; only their index matters here
 		}
 		if term, ok := f.o.Skip[l.Index]; ok && term == l.Term {
-			f.o.Logger.Error("AN ENTRY OF THE LOG IS PASSED OVER because this node was told to", "index", l.Index, "term", l.Term)
+			f.o.Logger.Error("log entry skipped because this node was told to", "index", l.Index, "term", l.Term)
 			out[i] = errSkipped
 			continue
 		}

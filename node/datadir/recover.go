@@ -92,7 +92,7 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	}
 	r.Alone = true
 	r.Lost = slices.DeleteFunc(all, func(id string) bool { return id == d.NodeID })
-	log.Warn("RECOVERY: this node begins again without the others; what only they had is lost, and they must join "+
+	log.Warn("recovery: this node begins again without the others; what only they had is lost, and they must join "+
 		"with empty data directories",
 		"node", d.NodeID, "lost", r.Lost)
 	err = f.beginAgain(d, peers[d.NodeID], last, term, &r)

@@ -52,7 +52,7 @@ func (d *Dir) announceSkips(log *slog.Logger, st *store.Store) map[uint64]uint64
 	applied := st.Counters().Index
 	for _, s := range d.Skips {
 		out[s.Index] = s.Term
-		log.Error("THIS NODE PASSES OVER AN ENTRY OF THE LOG, as it was told to; every node of the cluster must",
+		log.Error("node skips a log entry, as it was told to; every node of the cluster must",
 			"index", s.Index, "term", s.Term,
 			"told_at", s.At.String(), "done", applied >= s.Index)
 	}
@@ -112,7 +112,7 @@ func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
 	if err := d.Save(); err != nil {
 		return r, err
 	}
-	log.Error("AN ENTRY OF THE LOG WILL BE PASSED OVER; do the same on every other node before it is started", "node",
+	log.Error("log entry will be skipped; do the same on every other node before it is started", "node",
 		d.NodeID, "index", index,
 		"term", l.Term, "entry", r.What)
 	return r, nil

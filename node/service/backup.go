@@ -153,7 +153,7 @@ func errHold(h store.Hold) error {
 // sayHold says at the start why nothing is going to run.
 func (b *Service) sayHold() {
 	if h := b.o.Store.Info().Hold; h.On {
-		b.o.Logger.Warn("THIS CLUSTER IS ON HOLD: it was restored from a backup, and nothing runs until it is released",
+		b.o.Logger.Warn("cluster on hold: it was restored from a backup, and nothing runs until it is released",
 			"restored_at", job.Instant(h.Since).String(),
 			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", holdRemedy)
 	}
