@@ -39,7 +39,7 @@ func (p *puller) node() (*Client, int) {
 }
 
 func (p *puller) failed(at int, call string, err error) {
-	p.log.Warn("no answer that helps", "call", call, "node", p.nodes[at].Addr(), "error", err)
+	p.log.Warn("call failed; trying the next node", "call", call, "node", p.nodes[at].Addr(), "error", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at != at {

@@ -159,7 +159,7 @@ func (g *group) shutdown(killed bool) error {
 		return nil
 	}
 	if !g.flight.land(landTimeout) {
-		g.log.Warn("raft is shut down with questions unanswered")
+		g.log.Warn("raft shut down with proposals pending")
 	}
 	err := g.raft.Shutdown().Error()
 	g.applier.close(!killed)

@@ -96,7 +96,7 @@ func (s *Scheduler) confirm(ctx context.Context, age time.Duration) error {
 	if err == nil || mutant.On(mutant.TrustLeader) {
 		return nil
 	}
-	s.log.Warn("leadership not confirmed; a worker is sent away", "error", err)
+	s.log.Warn("leadership not confirmed; worker call refused", "error", err)
 	return job.Errorf(job.CodeNoLeader, "ask another node", "this node cannot confirm that it still leads")
 }
 

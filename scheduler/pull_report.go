@@ -193,7 +193,7 @@ func (s *Scheduler) explain(answers []job.PullAnswer, vague []int, want []job.Ou
 			return nil
 		})
 		if err != nil {
-			s.log.Error("why a run is stale cannot be read", "error", err)
+			s.log.Error("history of a stale run not readable", "error", err)
 		}
 	}
 	for i := range answers {

@@ -143,7 +143,7 @@ func (s *Scheduler) nextResults() []*pending {
 func (s *Scheduler) complete(batch []*pending) {
 	now, after, trusted := s.stamp.forReport()
 	if err := s.applyRetryRule(batch, after); err != nil {
-		s.log.Error("results cannot be judged", "error", err)
+		s.log.Error("retry rule not applied: state not readable", "error", err)
 		s.completed(batch, nil, err)
 		return
 	}

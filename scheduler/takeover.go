@@ -43,7 +43,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	}
 	s.version++
 	s.serving = true
-	s.log.Info("scheduler serving", "sessions_in_waiting", len(claims), "outages", vacant)
+	s.log.Info("scheduler serving", "inherited_sessions", len(claims), "outages", vacant)
 	return nil
 }
 

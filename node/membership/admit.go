@@ -68,7 +68,11 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 		if err := m.putRow(ctx, e, row); err != nil {
 			return none, err
 		}
-		m.o.Logger.Info("member", "node", row.ID, "address", row.Address, "version", row.Version, "new", !in)
+		event := "member updated"
+		if !in {
+			event = "member added"
+		}
+		m.o.Logger.Info(event, "node", row.ID, "address", row.Address, "version", row.Version)
 	}
 	if !in {
 		if err := m.add(ctx, row); err != nil {

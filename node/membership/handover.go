@@ -123,7 +123,7 @@ func (m *Members) decide(state string, found bool) int {
 	h := &m.handover
 	if state != h.state {
 		if h.state = state; state != "" {
-			m.log("leader is unfit to lead", "node", m.id(), "action", state)
+			m.log("leader should hand over", "node", m.id(), "action", state)
 		}
 	}
 	if h.rounds++; !found {

@@ -72,7 +72,7 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 					return
 				}
 				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
-					m.log("the membership could not be put in order; trying again", "error", err)
+					m.log("membership change failed; retrying", "error", err)
 				}
 			})
 		default: // a change is being made; what is left to do will be seen after it
@@ -141,7 +141,7 @@ func (m *Members) note(id string, seen sighting, err error, mine uint64, odd str
 	p.heard, p.seen, p.problem = now, seen, ""
 	if odd != p.odd {
 		if p.odd = odd; odd != "" {
-			m.log("a member is not like this node", "node", id, "problem", odd)
+			m.log("member skipped different log entries", "node", id, "problem", odd)
 		}
 	}
 	switch {

@@ -183,8 +183,8 @@ func TestFaultsOfBooks(t *testing.T) {
 }
 
 func TestVacancies(t *testing.T) {
-	log := `time=2026-11-15T08:21:06.452Z level=INFO msg="scheduler serving" term=3 sessions_in_waiting=3 outages=[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z]
-time=2026-11-15T08:21:07.452Z level=INFO msg="scheduler serving" term=4 sessions_in_waiting=0 outages=[]
+	log := `time=2026-11-15T08:21:06.452Z level=INFO msg="scheduler serving" term=3 inherited_sessions=3 outages=[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z]
+time=2026-11-15T08:21:07.452Z level=INFO msg="scheduler serving" term=4 inherited_sessions=0 outages=[]
 time=2026-11-15T08:21:08.452Z level=INFO msg="hold ended; the leader stamps again" outages="[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z 2026-11-15T08:22:00Z/2026-11-15T08:23:00Z]"
 `
 	got, err := Vacancies([]byte(log), []byte(log))
