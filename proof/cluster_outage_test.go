@@ -137,8 +137,7 @@ func (l *load) alone(round int, n *harness.Node, gone []*harness.Node) {
 		t.Errorf("it is alive, and says: %v", err)
 	}
 	out, _ := exec.CommandContext(ctx, n.Binary, "status", "--addr", n.Addr).CombinedOutput()
-	if !bytes.Contains(out, []byte("no leader")) && !bytes.Contains(out, []byte("no leader")) ||
-		!bytes.Contains(out, []byte(gone[0].ID)) {
+	if !bytes.Contains(out, []byte("no leader")) || !bytes.Contains(out, []byte(gone[0].ID)) {
 		t.Errorf("carillon status does not say what is wrong:\n%s", out)
 	}
 	resp, err := http.Get("http://" + n.Addr + "/api/v1/jobs?stale=true&limit=1")
