@@ -29,6 +29,7 @@ type checker struct {
 	handedAt  map[uint64]int64 // by fence: when its assignment first reached a worker
 	// by seq: when a record with a stamp of a clock that was behind was committed, at the latest
 	behind map[uint64]int64
+	unsure []Outage // when a leader could not confirm that it led
 }
 
 // gap is a record of occurrences that did not run.
@@ -69,6 +70,7 @@ func Check(in *Input) Report {
 	}
 	c.firstHanded()
 	c.stampsBehind()
+	c.findUnsure()
 	c.gather()
 	c.sortHistory()
 	c.sortEffects()

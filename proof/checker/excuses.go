@@ -57,6 +57,15 @@ func (c *checker) excused(a *attempt) bool {
 	if c.heldTakeover(claimed, to, others) {
 		return true
 	}
+	// A leader that cannot confirm is that for every worker. What the worker itself met adds to it, and outages do; what
+	// happened to other nodes does not.
+	joins := func(g Fault) bool { return mine(g) || g.Led }
+	for _, w := range c.unsure {
+		from, until := c.around(int64(w.From), int64(w.To), joins)
+		if until-from >= c.patience() && claimed <= until+takeover && to >= from+c.patience() {
+			return true
+		}
+	}
 	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with that.
 	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
 		return int64(w.To-w.From) >= c.patience() && claimed <= int64(w.From)+c.clock && to >= int64(w.From)+c.patience()
@@ -110,7 +119,10 @@ func (c *checker) ended(f Fault, a *attempt, claimed, to int64, joins func(Fault
 // trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one absence. A change of
 // leaders in between belongs to it, because the worker has to find the new one. counts says which faults do.
 func (c *checker) trouble(f Fault, counts func(Fault) bool) (from, to int64) {
-	from, to = int64(f.From), c.until(f)
+	return c.around(int64(f.From), c.until(f), counts)
+}
+
+func (c *checker) around(from, to int64, counts func(Fault) bool) (int64, int64) {
 	for again := true; again; {
 		again = false
 		join := func(a, b int64) {
@@ -126,8 +138,89 @@ func (c *checker) trouble(f Fault, counts func(Fault) bool) (from, to int64) {
 		for _, w := range c.in.Outages {
 			join(int64(w.From), int64(w.To))
 		}
+		for _, w := range c.unsure {
+			join(int64(w.From), int64(w.To))
+		}
 	}
 	return from, to
+}
+
+// slow is how long a write of a disk or a message may take, in milliseconds, without an answer being late for it.
+const slow = 100
+
+// findUnsure finds when a leader could not confirm that it led, although raft let it lead: the raft loop of a follower
+// whose disk is slow answers no question, and its heartbeats are answered past that loop. If too many of the others are
+// so, or away, the leader extends no lease and registers no worker. Without such a disk an outage tells of it.
+func (c *checker) findUnsure() {
+	for i, t := range c.in.Takeovers {
+		end := int64(c.in.Final.At)
+		if i+1 < len(c.in.Takeovers) {
+			end = int64(c.in.Takeovers[i+1].At)
+		}
+		marks := []int64{int64(t.At), end}
+		for _, f := range c.in.Faults {
+			for _, at := range []int64{int64(f.From), c.answersFrom(f)} {
+				if at > int64(t.At) && at < end {
+					marks = append(marks, at)
+				}
+			}
+		}
+		slices.Sort(marks)
+		for k := 1; k < len(marks); k++ {
+			if from, to := marks[k-1], marks[k]; from < to && c.noMajorityAnswers(t.Node, from, to) {
+				c.unsure = append(c.unsure, Outage{job.Instant(from), job.Instant(to)})
+			}
+		}
+	}
+}
+
+// noMajorityAnswers says that from one time to another, between which no fault begins or ends, too few nodes answer a
+// leader's question, and that the disk of one is among the reasons. One without a vote (FaultLeader) counts as one that
+// does not answer.
+func (c *checker) noMajorityAnswers(leader string, from, to int64) bool {
+	silent, disk := map[string]bool{}, false
+	for _, f := range c.in.Faults {
+		if int64(f.From) > from || c.answersFrom(f) < to {
+			continue
+		}
+		node := f.Node
+		switch f.Kind {
+		case FaultClock:
+			continue
+		case FaultCut, FaultLink:
+			if node == leader {
+				node = f.Peer
+			} else if f.Peer != leader && f.Peer != "" {
+				continue
+			}
+			if f.Amount != 0 && f.Amount.Milliseconds() < slow {
+				continue
+			}
+		case FaultDisk:
+			if f.Amount != 0 && f.Amount.Milliseconds() < slow {
+				continue
+			}
+			disk = disk || node != leader
+		}
+		if node != leader && c.isNode(node) {
+			silent[node] = true
+		}
+	}
+	n := len(c.in.Final.Digests)
+	return disk && 2*(n-len(silent)) <= n
+}
+
+// answersFrom is when the node of a fault is as before: a slow write that began before its end goes on.
+func (c *checker) answersFrom(f Fault) int64 {
+	if f.Kind == FaultDisk {
+		return c.until(f) + f.Amount.Milliseconds()
+	}
+	return c.until(f)
+}
+
+func (c *checker) isNode(name string) bool {
+	_, ok := c.in.Final.Digests[name]
+	return ok
 }
 
 // startable is when a run may have been started for the first time, at the earliest: its deadline counts from there. That of a backfill counts

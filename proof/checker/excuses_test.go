@@ -40,3 +40,66 @@ func TestHeldTakeover(t *testing.T) {
 		})
 	}
 }
+
+// TestUnsureLeader: a leader that no majority answers because of a slow disk extends no lease. That takes runs from
+// their workers if it lasts as long as their patience; anything less does not.
+func TestUnsureLeader(t *testing.T) {
+	const ttl = 6 * time.Second // a worker that hears nothing for 2.8 s may have given up
+	type fault struct {
+		kind       FaultKind
+		node, peer string
+		from, to   int64 // after the claim; its worker stops the attempt 5.2 s after that
+		amount     time.Duration
+	}
+	disk := fault{FaultDisk, "n2", "", -8000, 5000, time.Second}
+	away := fault{FaultKill, "n1", "", 1000, 5000, 0}
+	later := func(f fault) fault { f.from, f.to = 5000, 20_000; return f }
+	five := []string{"n4", "n5"}
+	for name, tc := range map[string]struct {
+		faults []fault
+		nodes  []string // besides n1 to n3
+		want   Rule
+	}{
+		"one is away and one is slow":     {[]fault{disk, away}, nil, ""},
+		"one has no vote and one is slow": {[]fault{disk, {FaultLeader, "n1", "", 1000, 5000, 0}}, nil, ""},
+		"one is cut off and one is slow":  {[]fault{disk, {FaultCut, "n1", "n3", 1000, 5000, 0}}, nil, ""},
+		"its link is slow":                {[]fault{disk, {FaultLink, "n3", "n1", 1000, 5000, time.Second}}, nil, ""},
+		"both are slow":                   {[]fault{disk, {FaultDisk, "n1", "", 1000, 4000, time.Second}}, nil, ""},
+		"the last write takes its time":   {[]fault{{FaultDisk, "n2", "", 1000, 3000, time.Second}, away}, nil, ""},
+		"the disk hangs":                  {[]fault{{FaultDisk, "n2", "", 1000, 5000, 0}, away}, nil, ""},
+		"only one is slow":                {[]fault{disk}, nil, RuleLive},
+		"only one is away":                {[]fault{away}, nil, RuleLive},
+		"the one away is the slow one":    {[]fault{disk, {FaultKill, "n2", "", 1000, 5000, 0}}, nil, RuleLive},
+		"the leader is the slow one":      {[]fault{{FaultDisk, "n3", "", -8000, 5000, time.Second}, away}, nil, RuleLive},
+		"the disk is hardly slower":       {[]fault{{FaultDisk, "n2", "", -8000, 5000, 50e6}, away}, nil, RuleLive},
+		"the link is hardly slower":       {[]fault{disk, {FaultLink, "n3", "n1", 1000, 5000, 50e6}}, nil, RuleLive},
+		"the two are cut off mutually":    {[]fault{disk, {FaultCut, "n1", "n2", 1000, 5000, 0}}, nil, RuleLive},
+		"another worker is away":          {[]fault{disk, {FaultKill, "w2", "", 1000, 5000, 0}}, nil, RuleLive},
+		"a clock is wrong":                {[]fault{disk, {FaultClock, "n1", "", 1000, 5000, time.Second}}, nil, RuleLive},
+		"both for too short a time":       {[]fault{disk, {FaultKill, "n1", "", 1000, 3700, 0}}, nil, RuleLive},
+		"they overlap for a moment":       {[]fault{{FaultDisk, "n2", "", -8000, 1000, time.Second}, away}, nil, RuleLive},
+		"the worker was cut off before": {[]fault{disk, {FaultStop, "n1", "", 2500, 5000, 0},
+			{FaultCut, "w1", "n3", 1000, 2500, 0}}, nil, ""},
+		"they take turns":                   {[]fault{{FaultDisk, "n2", "", -8000, 900, 100e6}, away}, nil, RuleLive},
+		"it ended long before that claim":   {[]fault{disk, {FaultKill, "n1", "", -20_000, -6000, 0}}, nil, RuleLive},
+		"it began when the run was stopped": {[]fault{later(disk), later(away)}, nil, RuleLive},
+		"the others are a majority":         {[]fault{disk, away}, five, RuleLive},
+		"three of five":                     {[]fault{disk, away, {FaultPause, "n4", "", 1000, 5000, 0}}, five, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(nil)
+			s.in.TTL = ttl
+			for _, n := range tc.nodes {
+				s.in.Final.Digests[n] = "x"
+			}
+			s.in.Takeovers = []Takeover{{"n3", 2, job.Instant(minute(0))}}
+			for _, f := range tc.faults {
+				s.in.Faults = append(s.in.Faults, Fault{Kind: f.kind, Node: f.node, Peer: f.peer, Amount: f.amount,
+					From: job.Instant(minute(1) + f.from), To: job.Instant(minute(1) + f.to)})
+			}
+			s.attempt(sched(minute(1)), 1, "w1", minute(1), 5200, Canceled, job.RunFailed, job.ReasonNone)
+			s.attempt(sched(minute(1)), 2, "w1", minute(1)+15_000, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+			check(t, s.end(1), tc.want)
+		})
+	}
+}
