@@ -320,7 +320,7 @@ func TestAnEntryCanBePassedOverByOrder(t *testing.T) {
 		{Index: 2, Term: 1, Type: raft.LogCommand, Data: w.entry(&Pause{Job: 1}).Data},
 		{Index: 3, Term: 1, Type: raft.LogCommand, Data: []byte{200, 1}},
 	})
-	if _, ok := out[0].(*Reply); !ok || out[1] != errSkipped || !strings.Contains(log.String(), "PASSED OVER") {
+	if _, ok := out[0].(*Reply); !ok || out[1] != errSkipped || !strings.Contains(log.String(), "log entry skipped") {
 		t.Fatalf("%v, log %q", out, log.String())
 	}
 	if s, _ := w.state(1); !s.Paused {

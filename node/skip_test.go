@@ -98,7 +98,7 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	c.leader().get("before")
 	c.leader().create(unclaimedJob("after"))
 	c.sameState()
-	if n := strings.Count(log.String(), "THIS NODE PASSES OVER AN ENTRY"); n != 3 {
+	if n := strings.Count(log.String(), "node skips a log entry"); n != 3 {
 		t.Errorf("said %d times: %s", n, log.String())
 	}
 	for _, m := range c.members {
