@@ -1,6 +1,6 @@
-// Package fsm is the deterministic heart: the commands that travel through the log, what each does to the state, and
-// how the state becomes a snapshot and back. It reads no clock, no zone and no random number; what depends on those is
-// computed by the proposer and stands in the command.
+// Package fsm is the deterministic state machine: the commands that travel through the log, what each does to the
+// state, and how the state becomes a snapshot and back. It reads no clock, no zone and no random number; what depends
+// on those is computed by the proposer and stands in the command.
 package fsm
 
 import (
@@ -49,7 +49,7 @@ var commands = [256]kind{
 	23: of[RemoveNode](1),
 	24: of[SetLevel](1),
 	25: of[Release](1),
-	26: of[Lose](1),
+	26: of[CloseRestored](1),
 	27: of[PutQueue](1),
 	28: of[DeleteQueue](1),
 	29: of[ClaimNotices](1),

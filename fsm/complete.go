@@ -45,7 +45,7 @@ func (c *Complete) check() error {
 func (c *Complete) apply(a *applier) error {
 	for i := range c.Jobs {
 		k := job.RunKey{Job: job.ID(c.Jobs[i]), At: c.At[i], Origin: job.Origin(c.Origin[i])}
-		row, s, p, err := a.held(k, c.Fence[i])
+		row, s, p, err := a.claimedRow(k, c.Fence[i])
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func (c *Expire) check() error {
 func (c *Expire) apply(a *applier) error {
 	for i := range c.Jobs {
 		k := job.RunKey{Job: job.ID(c.Jobs[i]), At: c.At[i], Origin: job.Origin(c.Origin[i])}
-		row, s, p, err := a.held(k, c.Fence[i])
+		row, s, p, err := a.claimedRow(k, c.Fence[i])
 		if err != nil {
 			return err
 		}
@@ -30,7 +30,7 @@ func (c *Expire) apply(a *applier) error {
 			a.outcome(Outcome{Code: CodeStale, Run: k})
 			continue
 		}
-		if err := a.lose(k, row, s); err != nil {
+		if err := a.workerLost(k, row, s); err != nil {
 			return err
 		}
 		if err := a.after(k.Job, s, p); err != nil {

@@ -235,7 +235,7 @@ func (g *gen) meta() Command {
 	case 5:
 		return &Release{Request: g.request()}
 	case 6:
-		return &Lose{Limit: g.n(4)}
+		return &CloseRestored{Limit: g.n(4)}
 	case 1:
 		return &Init{ClusterID: "c"}
 	case 2:

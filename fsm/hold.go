@@ -32,9 +32,9 @@ func (c *Release) do(a *applier) (Outcome, error) {
 	return Outcome{Code: CodeOK, Count: 1}, nil
 }
 
-// Lose closes up to Limit open runs that came with the backup of a cluster that is being released. When none is left
-// the hold is over.
-type Lose struct {
+// CloseRestored closes up to Limit open runs that came with the backup of a cluster that is being released. When none
+// is left the hold is over.
+type CloseRestored struct {
 	Head  `codec:"h"`
 	Limit int `codec:"l"`
 }
@@ -45,8 +45,8 @@ const minRestored = 30 * 24 * 3600 * 1000
 
 func keepRestored(s *store.State) int64 { return max(int64(s.Retention)*1000, minRestored) }
 
-// maxLose bounds what one command closes, whatever it says.
-const maxLose = 4096
+// maxCloseRestored bounds what one command closes, whatever it says.
+const maxCloseRestored = 4096
 
 // apply closes open runs of a backup. Each of them may have gone on, and ended, in the cluster that the backup was
 // taken from, so none goes on here, in whatever state it was:
@@ -56,13 +56,13 @@ const maxLose = 4096
 //
 // The hold lasts until none is left. So no run is opened meanwhile, the first ones are always those of the backup, and
 // the next leader simply goes on.
-func (c *Lose) apply(a *applier) error {
+func (c *CloseRestored) apply(a *applier) error {
 	info := a.b.Info()
 	if !info.Hold.Releasing {
 		a.outcome(Outcome{Code: CodeStale})
 		return nil
 	}
-	left := min(max(c.Limit, 1), maxLose)
+	left := min(max(c.Limit, 1), maxCloseRestored)
 	first, err := a.b.FirstRuns(left)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (c *Lose) apply(a *applier) error {
 		if left-n <= 0 {
 			break
 		}
-		closed, err := a.loseOfJob(k.Job, left-n)
+		closed, err := a.closeRestoredOf(k.Job, left-n)
 		if err != nil {
 			return err
 		}
@@ -88,9 +88,9 @@ func (c *Lose) apply(a *applier) error {
 	return nil
 }
 
-// loseOfJob closes up to limit open runs of a job: first those that wait behind others, so that none ever waits behind
-// nothing.
-func (a *applier) loseOfJob(id job.ID, limit int) (int, error) {
+// closeRestoredOf closes up to limit open runs of a job: first those that wait behind others, so that none ever waits
+// behind nothing.
+func (a *applier) closeRestoredOf(id job.ID, limit int) (int, error) {
 	refs := slices.Clone(a.b.Open(id))
 	if len(refs) == 0 {
 		return 0, nil // closed together with an earlier one

@@ -45,7 +45,7 @@ func TestHoldStopsWhatTimeBrings(t *testing.T) {
 		t.Fatal("nothing to clean up")
 	}
 	w.unchanged(CodeStale, w.claimOf(due, T(70)), w.advanceOf(due, T(70), gap(T(10), T(10), 1, job.RunMissed, job.ReasonOutage)),
-		expireOf(claimed), &Quarantine{Job: uint64(due), Gen: 1, Why: "bad"}, cleanup, &Lose{Limit: 5})
+		expireOf(claimed), &Quarantine{Job: uint64(due), Gen: 1, Why: "bad"}, cleanup, &CloseRestored{Limit: 5})
 	seq := w.look().dead[0]
 	for _, cmd := range []Command{&Trigger{Job: uint64(due)}, &Backfill{Job: uint64(due), At: []int64{T(1)}}, &Redrive{Seqs: []uint64{seq}}} {
 		w.unchanged(CodeRefused, cmd)
@@ -86,11 +86,11 @@ func TestReleaseIsOnce(t *testing.T) {
 	if info := w.st.Info(); info.Released != T(2) || !info.Hold.On || !info.Hold.Releasing {
 		t.Errorf("%+v", info)
 	}
-	w.want(CodeOK, &Lose{Limit: 1})
+	w.want(CodeOK, &CloseRestored{Limit: 1})
 	if info := w.st.Info(); info.Released != T(2) || info.Hold != (store.Hold{}) {
 		t.Errorf("%+v", info)
 	}
-	w.unchanged(CodeStale, &Lose{Limit: 1})
+	w.unchanged(CodeStale, &CloseRestored{Limit: 1})
 	if o := w.want(CodeOK, &Release{}); o.Count != 0 || w.st.Info().Released != T(2) {
 		t.Errorf("after it: %+v", o)
 	}
@@ -137,7 +137,7 @@ func TestLoseClosesEveryState(t *testing.T) {
 				if pieces++; pieces > 100 {
 					t.Fatal("it does not end")
 				}
-				if o := w.want(CodeOK, &Lose{Limit: limit}); o.Count > limit {
+				if o := w.want(CodeOK, &CloseRestored{Limit: limit}); o.Count > limit {
 					t.Errorf("%d closed, the limit is %d", o.Count, limit)
 				}
 			}
@@ -215,7 +215,7 @@ func TestReleaseIsDeterministic(t *testing.T) {
 			w.do(g.next())
 		}
 		for i := 0; w.st.Info().Hold.On; i++ {
-			if w.do(&Lose{Limit: 3}); i > 1000 {
+			if w.do(&CloseRestored{Limit: 3}); i > 1000 {
 				t.Fatal("it does not end")
 			}
 		}

@@ -413,7 +413,7 @@ func TestARestoredClusterTellsOnlyItsOwn(t *testing.T) {
 	if n, _ := w.lastNotice(waits); n.Kind != recovery || n.Unknown != store.AllChannels || n.DoneAt != w.now || n.Note == "" {
 		t.Errorf("%+v", n)
 	}
-	w.want(CodeOK, &Lose{Limit: 10})
+	w.want(CodeOK, &CloseRestored{Limit: 10})
 	w.wantTold(open, failure)
 	w.want(CodeOK, w.claimNotice(later))
 }

@@ -80,8 +80,9 @@ func (a *applier) stopAll(id job.ID, s *store.State, reason job.Reason) error {
 	return nil
 }
 
-// held finds the run that a worker has under a fence; a nil row means that it has not. s is nil if the job is gone.
-func (a *applier) held(k job.RunKey, fence uint64) (*store.Row, *store.State, store.Place, error) {
+// claimedRow finds the run that a worker has under a fence; a nil row means that it has not. s is nil if the job is
+// gone.
+func (a *applier) claimedRow(k job.RunKey, fence uint64) (*store.Row, *store.State, store.Place, error) {
 	var p store.Place
 	var ok bool
 	var err error
@@ -183,8 +184,8 @@ func (a *applier) die(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 		Output: rec.Output})
 }
 
-// lose is the end of an attempt whose worker fell silent.
-func (a *applier) lose(k job.RunKey, row *store.Row, s *store.State) error {
+// workerLost is the end of an attempt whose worker fell silent.
+func (a *applier) workerLost(k job.RunKey, row *store.Row, s *store.State) error {
 	rec := a.record(k, row, job.RunFailed, job.ReasonWorkerLost)
 	rec.EndedAt = a.now
 	rec.Error = "the worker " + row.Worker + " was lost"

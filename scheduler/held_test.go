@@ -95,7 +95,7 @@ func TestReleaseThatTakesLong(t *testing.T) {
 		w.lead()
 		time.Sleep(from.Add(4*time.Minute - time.Second).Sub(w.clock.Now()))
 		w.setFault(func(cmd any) (error, bool) {
-			if _, ok := cmd.(*fsm.Lose); ok && w.clock.Now().Before(from.Add(4*time.Minute+5*time.Second)) {
+			if _, ok := cmd.(*fsm.CloseRestored); ok && w.clock.Now().Before(from.Add(4*time.Minute+5*time.Second)) {
 				return notApplied(cmd)
 			}
 			return nil, false

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 )
 
-// loseBatch is how many open runs of a backup one command closes.
-const loseBatch = 1024
+// closeBatch is how many open runs of a backup one command closes.
+const closeBatch = 1024
 
 // onHold is a turn in a restored cluster that is not released: nothing is looked for, so nothing is claimed or moved
 // on. Once it is released, the open runs of the backup are closed, piece by piece; the last piece ends the hold. All of
@@ -22,7 +22,7 @@ func (l *loop) onHold() bool {
 		return true
 	}
 	l.losing = true
-	s.submit(&fsm.Lose{Head: s.head(l.now), Limit: loseBatch}, func(reply *fsm.Reply, err error) {
+	s.submit(&fsm.CloseRestored{Head: s.head(l.now), Limit: closeBatch}, func(reply *fsm.Reply, err error) {
 		s.post(func() {
 			l.losing = false
 			if err != nil {

@@ -154,7 +154,7 @@ func TestReleaseSurvivesItsLeader(t *testing.T) {
 		w.lead()
 		lost := 0
 		w.setFault(func(cmd any) (error, bool) {
-			if _, ok := cmd.(*fsm.Lose); ok {
+			if _, ok := cmd.(*fsm.CloseRestored); ok {
 				switch lost++; lost {
 				case 1:
 					return fmt.Errorf("%w: a full queue", ErrNotApplied), false
