@@ -42,7 +42,7 @@ func (d *Definition) Append(b []byte) []byte {
 // DecodeDefinition reads what Append wrote, and steps over fields that a newer binary may have added.
 func DecodeDefinition(b []byte) (d Definition, err error) {
 	r := pack.Reader{B: b}
-	usual(&d.Spec)
+	setDefaults(&d.Spec)
 	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "c":

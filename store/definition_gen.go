@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// usual sets what a stored definition leaves out.
-func usual(s *job.Spec) {
+// setDefaults sets what a stored definition leaves out.
+func setDefaults(s *job.Spec) {
 	own := &struct { // allocated together
 		RetryMaxRetries int
 		RetryJitter     float64

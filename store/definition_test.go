@@ -94,7 +94,7 @@ func differing(v, usual reflect.Value) map[string]any {
 // it was, by DecodeDefinition and by the library. All fields there are take part, by reflection.
 func TestDefinitionsAgreeWithTheLibrary(t *testing.T) {
 	var like job.Spec
-	usual(&like)
+	setDefaults(&like)
 	check := func(t interface{ Fatalf(string, ...any) }, d *Definition) {
 		m := map[string]any{"c": d.CreatedAt, "s": differing(reflect.ValueOf(d.Spec), reflect.ValueOf(like)), "v": d.Version}
 		if d.UpdatedAt != d.CreatedAt {
@@ -116,7 +116,7 @@ func TestDefinitionsAgreeWithTheLibrary(t *testing.T) {
 			t.Fatalf("stored again it is\n%x and not\n%x", again, data)
 		}
 		theirs := Definition{UpdatedAt: d.CreatedAt}
-		usual(&theirs.Spec)
+		setDefaults(&theirs.Spec)
 		if err := codec.NewDecoderBytes(data, handle).Decode(&theirs); err != nil || !reflect.DeepEqual(got, theirs) {
 			t.Fatalf("read\n%+v\nand by the library\n%+v, %v", got, theirs, err)
 		}

@@ -100,7 +100,7 @@ func (d *declaration) storedCode() ([]byte, error) {
 		}
 		sets = append(sets, path+" = "+value)
 	})
-	s.add("// usual sets what a stored definition leaves out.\nfunc usual(s *job.Spec) {")
+	s.add("// setDefaults sets what a stored definition leaves out.\nfunc setDefaults(s *job.Spec) {")
 	s.add("own := &struct { // allocated together\n%s\n}{%s}", strings.Join(own, "\n"), strings.Join(values, ", "))
 	s.add("%s\n}\n", strings.Join(sets, "\n"))
 	for _, name := range declared {
