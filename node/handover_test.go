@@ -265,10 +265,10 @@ func TestClockComesBackBeforeTheTransfer(t *testing.T) {
 			"it hands over to")
 	})
 	e := lead.tracker.Epoch()
-	heir, why := faults.Plan(e)
+	target, why := faults.Plan(e)
 	lead.clock.shift.Store(0)
-	resume(e, heir, why)
-	if _, passed := faults.PassedOn(); heir == "" || passed {
-		t.Errorf("handed over to %q", heir)
+	resume(e, target, why)
+	if _, passed := faults.PassedOn(); target == "" || passed {
+		t.Errorf("handed over to %q", target)
 	}
 }

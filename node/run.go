@@ -83,7 +83,7 @@ func (n *Node) Run(ctx context.Context) error {
 	endWork()
 	working.Wait()
 	if e := n.tracker.Epoch(); e != nil && failure == nil && !n.killed.Load() {
-		n.members.Seal(context.Background(), e)
+		n.members.StampBeforeTransfer(context.Background(), e)
 	}
 	n.tracker.Yield()
 	endLead()

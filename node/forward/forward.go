@@ -129,7 +129,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case k == proxyOnce:
 		f.stream(w, r)
 	default:
-		f.carry(w, r, k == proxyPoll)
+		f.forwardWithRetry(w, r, k == proxyPoll)
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// carry has a request answered by the node that leads, and repeats it while leaders come and go. Everything may be
-// repeated: a read changes nothing, and what changes something has a key under which it is done once. Only a poll may
-// not: runs that were claimed for the first one would have no worker until their lease ends.
-func (f *Forwarder) carry(w http.ResponseWriter, r *http.Request, poll bool) {
+// forwardWithRetry has a request answered by the node that leads, and repeats it while leaders come and go. Everything
+// may be repeated: a read changes nothing, and what changes something has a key under which it is done once. Only a
+// poll may not: runs that were claimed for the first one would have no worker until their lease ends.
+func (f *Forwarder) forwardWithRetry(w http.ResponseWriter, r *http.Request, poll bool) {
 	c := &request{f: f, w: w, r: r, poll: poll}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		c.key = rand.Text()
@@ -37,7 +37,7 @@ func (f *Forwarder) carry(w http.ResponseWriter, r *http.Request, poll bool) {
 			c.err = nil
 			break
 		}
-		if l.Epoch != nil && c.here() || l.Epoch == nil && c.there(l) {
+		if l.Epoch != nil && c.serveLocal() || l.Epoch == nil && c.sendToLeader(l) {
 			return
 		}
 		if c.poll && c.sent || !a.Again(ctx, l) {
@@ -134,8 +134,8 @@ func lostLeader(status int) bool {
 	return status == http.StatusMisdirectedRequest || status == http.StatusServiceUnavailable
 }
 
-// here has the request answered by this node. It says false if that lost its leadership over it.
-func (c *request) here() bool {
+// serveLocal has the request answered by this node. It says false if that lost its leadership over it.
+func (c *request) serveLocal() bool {
 	ctx := c.r.Context()
 	if c.key != "" {
 		ctx = api.WithRequestKey(ctx, c.key, c.sent)
@@ -159,8 +159,8 @@ func (c *request) here() bool {
 	return true
 }
 
-// there has the request answered by another node. It says false if there is no answer that counts.
-func (c *request) there(l Leader) bool {
+// sendToLeader has the request answered by another node. It says false if there is no answer that counts.
+func (c *request) sendToLeader(l Leader) bool {
 	ctx, cancel := c.f.t.Replaced(c.r.Context(), l)
 	defer cancel()
 	transport := c.f.short

@@ -70,7 +70,7 @@ func TestLeaderDiesAfterTheDeed(t *testing.T) {
 
 			read := &request{f: f, w: httptest.NewRecorder(),
 				r: httptest.NewRequest(http.MethodGet, "/api/v1/jobs/a", nil)}
-			if !read.there(l) {
+			if !read.sendToLeader(l) {
 				t.Fatal("the leader did not answer a read")
 			}
 			r := httptest.NewRequest(http.MethodPost, "/api/v1/jobs/a:cancel", nil)
@@ -78,11 +78,11 @@ func TestLeaderDiesAfterTheDeed(t *testing.T) {
 				r.Header.Set(k, v)
 			}
 			c := &request{f: f, w: httptest.NewRecorder(), r: r, key: "k"}
-			if c.there(l) || !c.sent || asked.Load() != 2 {
+			if c.sendToLeader(l) || !c.sent || asked.Load() != 2 {
 				t.Errorf("asked %d times, and taken for something that never left (%v)", asked.Load(), c.err)
 			}
 			without := &request{f: f, w: httptest.NewRecorder(), r: r, key: "k"}
-			if without.there(l) || without.sent {
+			if without.sendToLeader(l) || without.sent {
 				t.Error("no node was there from the beginning, and it is taken for sent")
 			}
 		})

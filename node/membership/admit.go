@@ -87,7 +87,7 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 }
 
 // probePatiently asks a node that may be busy: to take one that is slow for one that is gone would let its copy in.
-func (m *Members) probePatiently(ctx context.Context, addr string) (s sighting, err error) {
+func (m *Members) probePatiently(ctx context.Context, addr string) (s probeReply, err error) {
 	for range 3 {
 		if s, err = m.Probe(ctx, addr); err == nil || errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
 			break

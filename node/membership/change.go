@@ -261,7 +261,7 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 					return err
 				}
 			}
-			m.Seal(ctx, e)
+			m.StampBeforeTransfer(ctx, e)
 			return m.transfer(ctx, id, transferTries)
 		})
 	}
@@ -276,12 +276,12 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 	m.probeAll(ctx, e)
 	to := m.successor()
 	if to == "" && !force {
-		_, rest := m.heir(UnfitClock, true)
+		_, rest := m.transferTarget(UnfitClock, true)
 		return job.Errorf(job.CodeState,
 			"set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)", "the leadership stays here: %s",
 			cmp.Or(rest, "no other node votes"))
 	}
-	m.Seal(ctx, e)
+	m.StampBeforeTransfer(ctx, e)
 	return m.transfer(ctx, to, transferTries)
 }
 
@@ -318,7 +318,7 @@ func (m *Members) transfer(ctx context.Context, id string, tries int) error {
 func (m *Members) handOver(ctx context.Context, do func(*client.Client) error) error {
 	m.o.Logger.Info("handing over the leadership first")
 	if e := m.o.Tracker.Epoch(); e != nil {
-		m.Seal(ctx, e)
+		m.StampBeforeTransfer(ctx, e)
 	}
 	if err := m.transfer(ctx, m.successor(), transferTries); err != nil {
 		return err

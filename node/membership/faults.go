@@ -37,18 +37,18 @@ func (f Faults) SetPassedOn(before time.Duration) {
 
 // Stall keeps the membership from changing until the function it returns is called. That hands the leadership over as
 // it was planned before, if it still should be.
-func (f Faults) Stall(ctx context.Context) (resume func(e *forward.Epoch, heir, why string), err error) {
+func (f Faults) Stall(ctx context.Context) (resume func(e *forward.Epoch, target, why string), err error) {
 	if err := f.m.lock(ctx); err != nil {
 		return nil, err
 	}
-	return func(e *forward.Epoch, heir, why string) {
+	return func(e *forward.Epoch, target, why string) {
 		defer f.m.unlock()
-		f.m.handTo(ctx, e, heir, why)
+		f.m.handTo(ctx, e, target, why)
 	}, nil
 }
 
 // Plan is who should lead instead of this node and why.
-func (f Faults) Plan(e *forward.Epoch) (heir, why string) {
-	heir, why, _ = f.m.plan(e)
-	return heir, why
+func (f Faults) Plan(e *forward.Epoch) (target, why string) {
+	target, why, _ = f.m.plan(e)
+	return target, why
 }

@@ -82,12 +82,12 @@ func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
 }
 
 // plan is who should lead instead of this node and why, or what keeps it from handing over.
-func (m *Members) plan(e *forward.Epoch) (heir, why, kept string) {
+func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	why, flaps := m.unfit(e)
 	if why == "" {
 		return "", "", ""
 	}
-	if heir, kept = m.heir(why, flaps); heir == "" {
+	if target, kept = m.transferTarget(why, flaps); target == "" {
 		return "", why, kept
 	}
 	m.mu.Lock()
@@ -99,21 +99,21 @@ func (m *Members) plan(e *forward.Epoch) (heir, why, kept string) {
 	if time.Now().Before(h.notUntil) {
 		return "", why, h.state // what failed
 	}
-	return heir, why, ""
+	return target, why, ""
 }
 
 // review is called after every look at the members. It returns who is to lead instead of this node, and why, once two
 // looks in a row agreed; again asks for the second one soon.
-func (m *Members) review(e *forward.Epoch) (heir, why string, again bool) {
-	heir, why, kept := m.plan(e)
-	if heir == "" {
+func (m *Members) review(e *forward.Epoch) (target, why string, again bool) {
+	target, why, kept := m.plan(e)
+	if target == "" {
 		m.decide(kept, false)
 		return "", "", false
 	}
-	if m.decide("it hands over to "+heir, true) < 2 {
+	if m.decide("it hands over to "+target, true) < 2 {
 		return "", "", true
 	}
-	return heir, why, false
+	return target, why, false
 }
 
 // decide notes what is being done, and how many looks in a row found a node to hand over to.
@@ -197,8 +197,8 @@ func (m *Members) distance(id string) (time.Duration, bool) {
 	return -d, known
 }
 
-// heir is the voter that should lead instead of this node, or why there is none.
-func (m *Members) heir(why string, flaps bool) (id, none string) {
+// transferTarget is the voter that should lead instead of this node, or why there is none.
+func (m *Members) transferTarget(why string, flaps bool) (id, none string) {
 	list, rest := m.candidates()
 	own, _ := m.Skew()
 	fit, unfit := sift(list, why, own, flaps)
@@ -250,10 +250,10 @@ func byFitness(a, b candidate) int {
 		cmp.Compare(a.off.Abs(), b.off.Abs()), cmp.Compare(a.id, b.id))
 }
 
-// Heir is the node that a leader which is unfit is about to hand over to; "": none.
-func (m *Members) Heir(e *forward.Epoch) string {
-	heir, _, _ := m.plan(e)
-	return heir
+// TransferTarget is the node that a leader which is unfit is about to hand over to; "": none.
+func (m *Members) TransferTarget(e *forward.Epoch) string {
+	target, _, _ := m.plan(e)
+	return target
 }
 
 // roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a
@@ -298,7 +298,7 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 		return // its clock was put right, or its disk has room, since the last look
 	}
 	m.log("handing over the leadership", "to", id, "reason", why, "term", e.Term)
-	m.Seal(ctx, e)
+	m.StampBeforeTransfer(ctx, e)
 	// It is told first: it must know that it was handed the leadership, or two unfit nodes would hand it to each other.
 	_, err := m.probeAs(ctx, string(s.Address), e.Term, &notice{Succeed: why})
 	if err == nil {
@@ -328,9 +328,9 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 	m.log("handing over the leadership failed", "to", id, "reason", why, "error", err, "again_in", pause)
 }
 
-// Seal commits a stamp before a planned transfer, so that the next leader sees no outage that was none. A leader that
-// may not stamp does not: for it the time since its last stamp was one.
-func (m *Members) Seal(ctx context.Context, e *forward.Epoch) {
+// StampBeforeTransfer commits a stamp before a planned transfer, so that the next leader sees no outage that was none.
+// A leader that may not stamp does not: for it the time since its last stamp was one.
+func (m *Members) StampBeforeTransfer(ctx context.Context, e *forward.Epoch) {
 	if mutant.On(mutant.NoSeal) {
 		return
 	}

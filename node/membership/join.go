@@ -29,8 +29,8 @@ const (
 	joinLimit     = 2 * time.Second
 	joinTimeout   = 10 * time.Second // of one question
 	announceEvery = time.Second
-	// lonely is how long a node waits for a leader's word before it asks whether it is still a member.
-	lonely = 3 * time.Second
+	// noLeaderTimeout is how long a node waits for a leader's word before it asks whether it is still a member.
+	noLeaderTimeout = 3 * time.Second
 )
 
 // Run gets the node into its cluster and keeps its row true.
@@ -161,7 +161,7 @@ func (m *Members) follow(ctx context.Context) {
 				m.mu.Unlock()
 			}
 		}
-		if time.Now().Before(next) || !outdated && time.Since(heard) < lonely {
+		if time.Now().Before(next) || !outdated && time.Since(heard) < noLeaderTimeout {
 			continue
 		}
 		err := m.announce(ctx)

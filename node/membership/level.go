@@ -37,7 +37,7 @@ func (m *Members) raise(prop forward.Proposer, term uint64) error {
 	if level <= m.o.Store.Info().Level {
 		return nil
 	}
-	if _, err := prop.Propose(&fsm.SetLevel{Head: m.early(term), Level: level}).Wait(); err != nil {
+	if _, err := prop.Propose(&fsm.SetLevel{Head: m.headBeforeStamp(term), Level: level}).Wait(); err != nil {
 		return fmt.Errorf("raise the feature level: %w", err)
 	}
 	return nil

@@ -102,14 +102,14 @@ type Members struct {
 
 	changing chan struct{} // holds one token: changes of the membership are made one at a time
 
-	mu       sync.Mutex
-	identity datadir.ClusterIdentity // what node.json says
-	why      string                  // why this node is not a working part of the cluster, if it is not
-	removed  bool                    // the cluster said so
-	refused  map[string]entry        // handshakes that failed, by peer
-	peers    map[string]*peer        // the leader's view
-	told     told                    // the last notice of a leader
-	trouble  trouble
+	mu         sync.Mutex
+	identity   datadir.ClusterIdentity // what node.json says
+	why        string                  // why this node is not a working part of the cluster, if it is not
+	removed    bool                    // the cluster said so
+	refused    map[string]entry        // handshakes that failed, by peer
+	peers      map[string]*peer        // the leader's view
+	lastNotice lastNotice              // the last notice of a leader
+	trouble    trouble
 
 	handover handover
 }
@@ -122,11 +122,11 @@ type entry struct {
 
 // peer is a member as the leader sees it.
 type peer struct {
-	heard   time.Time // last answer; the start of the epoch if there was none
-	seen    sighting  // what it said last; at is zero if it never answered
-	problem string    // of the last probe
-	odd     string    // how it differs from this node, in what should be the same everywhere
-	close   time.Time // since when it keeps up; zero if it does not
+	heard   time.Time  // last answer; the start of the epoch if there was none
+	seen    probeReply // what it said last; at is zero if it never answered
+	problem string     // of the last probe
+	odd     string     // how it differs from this node, in what should be the same everywhere
+	close   time.Time  // since when it keeps up; zero if it does not
 }
 
 var _ api.Cluster = (*Members)(nil)

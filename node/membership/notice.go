@@ -35,8 +35,8 @@ type HoldNotice struct {
 // Err is what requests are answered with meanwhile.
 func (h *HoldNotice) Err() error { return job.Errorf(job.CodeNotReady, h.Remedy, "%s", h.Text) }
 
-// told is the last notice of a leader.
-type told struct {
+// lastNotice is the last notice of a leader.
+type lastNotice struct {
 	notice
 	term uint64
 	at   time.Time
@@ -54,8 +54,8 @@ func (m *Members) fresh(at time.Time) bool {
 	return !at.IsZero() && time.Since(at) < max(m.o.Pace(noticeAge), 3*m.o.Interval)
 }
 
-// hear takes what a leader says with its probe.
-func (m *Members) hear(r *http.Request) {
+// receiveNotice takes what a leader says with its probe.
+func (m *Members) receiveNotice(r *http.Request) {
 	term, err := strconv.ParseUint(r.Header.Get(headerLeaderTerm), 10, 64)
 	if err != nil {
 		return
@@ -69,24 +69,24 @@ func (m *Members) hear(r *http.Request) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if term < m.told.term {
+	if term < m.lastNotice.term {
 		return
 	}
-	succeeds := m.told.Succeed != "" && n.Succeed == "" && m.told.term == term && m.fresh(m.told.at)
+	succeeds := m.lastNotice.Succeed != "" && n.Succeed == "" && m.lastNotice.term == term && m.fresh(m.lastNotice.at)
 	if succeeds {
 		return // a probe that was under way beside it
 	}
-	m.told = told{n, term, time.Now()}
+	m.lastNotice = lastNotice{n, term, time.Now()}
 }
 
 // succession says why this node was handed its leadership of a term, "" if it was elected without that.
 func (m *Members) succession(term uint64) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.told.term >= term || time.Since(m.told.at) > m.o.Pace(successionAge) {
+	if m.lastNotice.term >= term || time.Since(m.lastNotice.at) > m.o.Pace(successionAge) {
 		return ""
 	}
-	return m.told.Succeed
+	return m.lastNotice.Succeed
 }
 
 // successionAge is how long after being asked to a node takes over, at most.
@@ -105,11 +105,11 @@ func (m *Members) Hold() *HoldNotice {
 	term := r.CurrentTerm()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.told.Hold == nil || m.told.term != term || !m.fresh(m.told.at) {
+	if m.lastNotice.Hold == nil || m.lastNotice.term != term || !m.fresh(m.lastNotice.at) {
 		return nil
 	}
-	h := *m.told.Hold
-	h.ForMS += time.Since(m.told.at).Milliseconds()
+	h := *m.lastNotice.Hold
+	h.ForMS += time.Since(m.lastNotice.at).Milliseconds()
 	return &h
 }
 
@@ -128,8 +128,8 @@ func (m *Members) OwnHold(e *forward.Epoch) *HoldNotice {
 	return h
 }
 
-// says is what this leader tells the others now, nil if there is nothing to tell.
-func (m *Members) says(e *forward.Epoch) *notice {
+// noticeFor is what this leader tells the others now, nil if there is nothing to tell.
+func (m *Members) noticeFor(e *forward.Epoch) *notice {
 	if h := m.OwnHold(e); h != nil {
 		return &notice{Hold: h}
 	}

@@ -32,15 +32,15 @@ type peerState struct {
 
 // ServePeer answers the probe of another node.
 func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
-	m.hear(r)
+	m.receiveNotice(r)
 	s := peerState{NodeInfo: m.Self(), Disk: m.o.Disk(), Skips: m.o.Skips}
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer
 	_ = json.NewEncoder(w).Encode(s)      //nolint:errcheck // the asker hung up
 }
 
-// sighting is one look at another node.
-type sighting struct {
+// probeReply is what another node said of itself when it was probed.
+type probeReply struct {
 	peerState
 	at    time.Time
 	clock time.Time     // what its clock said
@@ -48,23 +48,23 @@ type sighting struct {
 }
 
 // offset is its clock minus ours, as ours is now: a change of our clock does not move its.
-func (s *sighting) offset(ours scheduler.Clock) time.Duration {
+func (s *probeReply) offset(ours scheduler.Clock) time.Duration {
 	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
 }
 
 // Probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most
 // half of what both took.
-func (m *Members) Probe(ctx context.Context, addr string) (sighting, error) {
+func (m *Members) Probe(ctx context.Context, addr string) (probeReply, error) {
 	return m.probeAs(ctx, addr, 0, nil)
 }
 
 // probeAs is a probe, of the leader of a term if that is not 0, with what that has to say.
-func (m *Members) probeAs(ctx context.Context, addr string, term uint64, says *notice) (s sighting, err error) {
+func (m *Members) probeAs(ctx context.Context, addr string, term uint64, msg *notice) (s probeReply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
 	defer cancel()
 	method, body := http.MethodGet, io.Reader(nil)
-	if says != nil {
-		data, err := json.Marshal(says)
+	if msg != nil {
+		data, err := json.Marshal(msg)
 		if err != nil {
 			return s, err
 		}

@@ -25,7 +25,7 @@ const probeAgain = 250 * time.Millisecond
 // cluster's first moment, and the feature level. It drops what was known of the others under an earlier leadership, and
 // perhaps by a clock that was set since.
 func (m *Members) Begin(prop forward.Proposer, term uint64) error {
-	if err := m.enlist(prop, term); err != nil {
+	if err := m.putOwnRow(prop, term); err != nil {
 		return err
 	}
 	if err := m.raise(prop, term); err != nil {
@@ -58,7 +58,7 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 		if _, known := m.Skew(); !known {
 			wait = min(wait, probeAgain) // a new leader stamps nothing before it knows the others' clocks
 		}
-		heir, why, again := m.review(e)
+		target, why, again := m.review(e)
 		if again {
 			wait = min(wait, probeAgain)
 		}
@@ -67,8 +67,8 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 		case <-m.changing:
 			settling.Go(func() {
 				defer m.unlock()
-				if heir != "" {
-					m.handTo(ctx, e, heir, why)
+				if target != "" {
+					m.handTo(ctx, e, target, why)
 					return
 				}
 				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 
 // probeAll asks every other member who and how far it is.
 func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
-	says := m.says(e)
+	msg := m.noticeFor(e)
 	servers := m.Servers()
 	rows, err := m.Rows()
 	if err != nil {
@@ -101,7 +101,7 @@ func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 			continue
 		}
 		wg.Go(func() {
-			seen, err := m.probeAs(ctx, string(s.Address), e.Term, says)
+			seen, err := m.probeAs(ctx, string(s.Address), e.Term, msg)
 			r, ok := rows[id]
 			switch {
 			case err != nil:
@@ -125,7 +125,7 @@ func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 	})
 }
 
-func (m *Members) note(id string, seen sighting, err error, mine uint64, odd string) {
+func (m *Members) note(id string, seen probeReply, err error, mine uint64, odd string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -194,7 +194,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 		_, err := m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
 		return err
 	}
-	return m.bury(ctx, e, servers)
+	return m.removeDead(ctx, e, servers)
 }
 
 // keepsUp says that a node has been close to the leader for long enough.
@@ -205,9 +205,9 @@ func (m *Members) keepsUp(id string) bool {
 	return p != nil && !p.close.IsZero() && time.Since(p.close) >= m.o.StableFor
 }
 
-// bury removes a member that has been silent for too long: one at a time, and only if those who live are a majority of
-// those who are left.
-func (m *Members) bury(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
+// removeDead removes a member that has been silent for too long: one at a time, and only if those who live are a
+// majority of those who are left.
+func (m *Members) removeDead(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
 	limit := m.o.RemoveDeadAfter
 	if limit <= 0 {
 		return nil
@@ -260,15 +260,15 @@ func (m *Members) quorumWithout(servers []raft.Server, id string) error {
 	return nil
 }
 
-// enlist writes the leader's own row.
-func (m *Members) enlist(prop forward.Proposer, term uint64) error {
+// putOwnRow writes the leader's own row.
+func (m *Members) putOwnRow(prop forward.Proposer, term uint64) error {
 	row := m.self()
 	old, known := m.Row(row.ID)
 	if known && !old.Removed && !differs(old, row) {
 		return nil
 	}
 	row.Standby = known && old.Standby
-	reply, err := prop.Propose(&fsm.PutNode{Head: m.early(term), Node: row}).Wait()
+	reply, err := prop.Propose(&fsm.PutNode{Head: m.headBeforeStamp(term), Node: row}).Wait()
 	if err != nil {
 		return fmt.Errorf("write this node's row: %w", err)
 	}
@@ -278,9 +278,9 @@ func (m *Members) enlist(prop forward.Proposer, term uint64) error {
 	return nil
 }
 
-// early is the stamp of a command before anything else of a term. It must not move the mark: this node's clock was not
-// looked at yet.
-func (m *Members) early(term uint64) fsm.Head {
+// headBeforeStamp is the head of a command before anything else of a term. It must not move the mark: this node's
+// clock was not looked at yet.
+func (m *Members) headBeforeStamp(term uint64) fsm.Head {
 	now := m.o.Store.Counters().Mark
 	if now == 0 {
 		now = m.now()
@@ -290,7 +290,7 @@ func (m *Members) early(term uint64) fsm.Head {
 
 // differs says how a member is not like this node in what must be the same everywhere: the entries that both have got
 // to and only one passed over. One that joined after the other was told got the state as a whole, without the entry.
-func (m *Members) differs(o *sighting, its, own store.Node) string {
+func (m *Members) differs(o *probeReply, its, own store.Node) string {
 	got := min(m.o.Store.Counters().Index, o.Applied)
 	lacks := func(told, other []datadir.SkippedEntry, joined int64) (uint64, bool) {
 		for _, s := range told {

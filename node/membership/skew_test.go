@@ -75,7 +75,7 @@ func (c *setClock) pass(d time.Duration) { c.wall, c.mono = c.wall.Add(d), c.mon
 // been asked again since.
 func TestMeasurementOutlivesAJumpOfOurClock(t *testing.T) {
 	c := &setClock{wall: time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC), mono: time.Hour}
-	s := sighting{clock: c.wall.Add(3 * time.Second), mono: c.mono}
+	s := probeReply{clock: c.wall.Add(3 * time.Second), mono: c.mono}
 	c.pass(5 * time.Second)
 	if d := s.offset(c); d != 3*time.Second {
 		t.Errorf("%s after a while", d)

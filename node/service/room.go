@@ -21,9 +21,9 @@ func (b *Service) room() error {
 		return nil
 	}
 	if e := b.o.Tracker.Epoch(); e != nil {
-		if heir := b.o.Members.Heir(e); heir != "" {
+		if target := b.o.Members.TransferTarget(e); target != "" {
 			return job.Errorf(job.CodeNoLeader, "try again in a moment",
-				"the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.o.NodeID, heir)
+				"the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.o.NodeID, target)
 		}
 	}
 	return job.Errorf(job.CodeDiskLow, diskRemedy,
