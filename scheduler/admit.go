@@ -83,7 +83,7 @@ func (l *loop) admission(p *pick) admit {
 }
 
 func (l *loop) sendAdmits() {
-	for len(l.admits) > 0 && l.admitting < maxFlying && (l.admitting == 0 || len(l.admits) >= worthwhile) {
+	for len(l.admits) > 0 && l.admitting < maxInFlight && (l.admitting == 0 || len(l.admits) >= worthwhile) {
 		n := min(maxBatch, len(l.admits))
 		batch := append([]admit(nil), l.admits[:n]...)
 		l.admits = append(l.admits[:0], l.admits[n:]...)

@@ -126,7 +126,7 @@ func (l *loop) triageBucket(b *bucket, limit int) int {
 
 // sendAdvances proposes what is to be moved on.
 func (l *loop) sendAdvances() {
-	for len(l.advances) > 0 && l.advancing < maxFlying && (l.advancing == 0 || len(l.advances) >= worthwhile) {
+	for len(l.advances) > 0 && l.advancing < maxInFlight && (l.advancing == 0 || len(l.advances) >= worthwhile) {
 		n, rows := 0, 0
 		for n < min(maxBatch, len(l.advances)) && rows < maxBatchRows {
 			rows += len(l.advances[n].decision.Rows)

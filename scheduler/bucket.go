@@ -78,16 +78,16 @@ type bucket struct {
 
 // lane is one priority.
 type lane struct {
-	n       job.Lane
-	wheel   *wheel.Wheel // when something is due, up to the horizon
-	horizon int64
-	times   []int64      // given out by the wheel, to be read
-	sweep   sweep        // of what nothing else finds: what was due at the takeover, was not announced or was too much
-	blocked sweep        // of occurrences that find a run open and were too many
-	guard   store.DueKey // how far the slow sweep is
-	ring    []*bucket
-	turn    int // of the ring
-	debt    int // slots that higher lanes took while this one had work
+	n          job.Lane
+	wheel      *wheel.Wheel // when something is due, up to the horizon
+	horizon    int64
+	times      []int64      // given out by the wheel, to be read
+	sweep      sweep        // of what nothing else finds: what was due at the takeover, was not announced or was too much
+	blocked    sweep        // of occurrences that find a run open and were too many
+	guard      store.DueKey // how far the slow sweep is
+	ring       []*bucket
+	turn       int // of the ring
+	passedOver int // slots that higher lanes took while this one had work
 }
 
 // edge is before all entries of the lane.

@@ -46,8 +46,8 @@ type pick struct {
 func (l *loop) claim() bool {
 	s := l.s
 	s.mu.Lock()
-	if s.flying >= maxFlying || l.ready == 0 || len(l.advances) >= maxWaitingAdvances ||
-		s.flying > 0 && !l.worthwhileLocked() {
+	if s.inFlight >= maxInFlight || l.ready == 0 || len(l.advances) >= maxWaitingAdvances ||
+		s.inFlight > 0 && !l.worthwhileLocked() {
 		s.mu.Unlock()
 		return false
 	}
@@ -109,7 +109,7 @@ func (l *loop) build(picks []pick) []pick {
 				payload += len(p.job.def.Spec.Payload)
 			default:
 				l.release(p.x)
-				l.landed(p, false)
+				l.claimResolved(p, false)
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func (l *loop) giveBack(picks []pick) {
 		l.ready++
 		l.list(p.b)
 		l.release(p.x)
-		l.landed(p, false)
+		l.claimResolved(p, false)
 	}
 }
 
@@ -245,7 +245,7 @@ func (l *loop) propose(claims []pick) {
 	s := l.s
 	cmd := claimCommand(s.head(l.now), claims)
 	s.mu.Lock()
-	s.flying++
+	s.inFlight++
 	s.mu.Unlock()
 	early := false
 	if mutant.On(mutant.DispatchEarly) {
@@ -260,8 +260,8 @@ func (l *loop) propose(claims []pick) {
 			s.dispatch(cmd.Head.Now, claims, reply)
 		}
 		s.mu.Lock()
-		s.flying--
-		if s.flying == 0 {
+		s.inFlight--
+		if s.inFlight == 0 {
 			clear(s.early)
 		}
 		s.mu.Unlock()
@@ -338,7 +338,7 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		}
 	}
 	for x := range touched {
-		x.rouse()
+		x.wakePolls()
 	}
 }
 
@@ -400,7 +400,7 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 	for i := range claims {
 		p, code := &claims[i], reply.Items[i].Code
 		count[min(code, fsm.CodeBusy)]++
-		l.landed(p, code == fsm.CodeClaimed)
+		l.claimResolved(p, code == fsm.CodeClaimed)
 		switch code {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)

@@ -40,7 +40,7 @@ func (s *sweep) covers(k *store.DueKey) bool { return s.on && !less(k, &s.at) }
 // find brings what became due into the buckets, and says whether the next turn should come at once because there is
 // more. guard is true once a second.
 func (l *loop) find(guard bool) (more bool, err error) {
-	l.hear(l.s.feed.take())
+	l.applyChanges(l.s.feed.take())
 	l.reopen()
 	l.turnWheels()
 	if guard || l.unfilled && !l.behind || l.beyondHorizon() {
@@ -55,8 +55,8 @@ func (l *loop) find(guard bool) (more bool, err error) {
 	return more, err
 }
 
-// hear takes up what commits changed.
-func (l *loop) hear(n news) {
+// applyChanges takes up what commits changed.
+func (l *loop) applyChanges(n changes) {
 	if n.forget {
 		l.catalog.forgetAll()
 	} else if !mutant.On(mutant.IgnoreGen) {

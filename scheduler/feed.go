@@ -57,7 +57,7 @@ func (f *feed) changed(c *store.Changes) {
 		f.lost, f.forget = true, true
 	}
 	if f.lost || f.forget || len(c.Jobs) > 0 || f.starving.Load() || f.soon(c.Due) {
-		kick(f.wake)
+		signal(f.wake)
 	}
 }
 
@@ -68,17 +68,17 @@ func (f *feed) soon(marks []store.DueMark) bool {
 	return slices.ContainsFunc(marks, func(m store.DueMark) bool { return m.Ready <= until })
 }
 
-// news is what was fed since the last take.
-type news struct {
+// changes is what was fed since the last take.
+type changes struct {
 	marks        []store.DueMark
 	jobs         []job.ID
 	lost, forget bool
 }
 
-func (f *feed) take() news {
+func (f *feed) take() changes {
 	f.sleeps.Store(math.MaxInt64)
 	f.mu.Lock()
-	n := news{f.marks, f.jobs, f.lost, f.forget}
+	n := changes{f.marks, f.jobs, f.lost, f.forget}
 	f.marks, f.jobs, f.lost, f.forget = nil, nil, false, false
 	f.mu.Unlock()
 	slices.SortFunc(n.marks, func(a, b store.DueMark) int {

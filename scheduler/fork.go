@@ -35,7 +35,7 @@ func (s *Scheduler) hearLocked(x *session, h *job.Heartbeat) error {
 		x.forked = fmt.Sprintf("one from %s and one from %s", cmp.Or(first.from, "this node"), cmp.Or(h.From, "this node"))
 		x.leaving = true // it gets nothing more
 		s.version++
-		x.rouse() // its polls end
+		x.wakePolls() // its polls end
 		s.log.Error("session forked: two processes have one worker's memory; both are refused, and its runs stay until the lease ends",
 			"worker", x.key.worker, "registered", x.where, "heartbeats", x.forked, "runs", len(x.claims))
 		return forkedError(x)

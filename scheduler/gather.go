@@ -70,15 +70,15 @@ func (s *Scheduler) gather() time.Duration {
 // Only the loop calls it. What was freed just before goes unnoticed, so the loop looks once more.
 func (s *Scheduler) setStarving(is bool) {
 	if s.starving.Swap(is) != is && is {
-		kick(s.completeWake)
-		kick(s.wake)
+		signal(s.completeWake)
+		signal(s.wake)
 	}
 }
 
 // freed wakes the loop if entries wait for what became free. Otherwise there is nothing for it to do.
 func (s *Scheduler) freed() {
 	if s.starving.Load() {
-		kick(s.wake)
+		signal(s.wake)
 	}
 }
 

@@ -164,8 +164,8 @@ func (s *Scheduler) removeLocked(x *session) {
 	for _, c := range x.claims {
 		s.takeAwayLocked(c)
 	}
-	x.rouse()
-	kick(s.wake)
+	x.wakePolls()
+	signal(s.wake)
 }
 
 // takeAwayLocked plans to take a run from its worker. One whose result is on its way is left alone: that is about to
@@ -181,7 +181,7 @@ func (s *Scheduler) takeAwayLocked(c *claim) {
 	default:
 		c.expiring = true
 		s.toExpire = append(s.toExpire, c)
-		kick(s.wake)
+		signal(s.wake)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	tickEvery = time.Second
-	maxFlying = 4 // batches of one kind in flight
+	tickEvery   = time.Second
+	maxInFlight = 4 // batches of one kind in flight
 	// worthwhile is how many items make a batch worth sending while another one is on its way: below it, waiting for
 	// that one costs a commit's time and saves an entry in the log.
 	worthwhile = 256
@@ -156,7 +156,7 @@ func (l *loop) work(now int64, mono time.Duration) bool {
 	if mono < l.pauseEnd {
 		return more
 	}
-	for i := 0; i < maxFlying && l.claim(); i++ {
+	for i := 0; i < maxInFlight && l.claim(); i++ {
 		more = true
 	}
 	l.admit()
@@ -242,7 +242,7 @@ func (l *loop) resume() {
 				return
 			}
 			if l.s.stamp.resumed() {
-				l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.vacancies())
+				l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.outageTexts())
 			}
 		})
 	})

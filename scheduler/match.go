@@ -10,8 +10,8 @@ import (
 const (
 	// quantum is how many runs a bucket may claim before it is the next one's turn. Over time buckets get equal shares.
 	quantum = 16
-	// floor: of this many slots that higher lanes take, a lane with work gets one.
-	floor = 63
+	// starvationLimit: of this many slots that higher lanes take, a lane with work gets one.
+	starvationLimit = 63
 )
 
 // class is a kind of work: what it needs of a worker, and who has it.
@@ -192,7 +192,7 @@ func (l *loop) match(limit int) []pick {
 		x := b.class.least()
 		x.reserved++
 		if n := b.class.jobQueue; n != nil {
-			n.flying++
+			n.inFlight++
 		}
 		picks = append(picks, pick{item: b.head.pop(), b: b, x: x})
 		l.ready--
@@ -209,11 +209,11 @@ func (l *loop) match(limit int) []pick {
 // choose is the bucket that gets the next slot.
 func (l *loop) choose() *bucket {
 	var best *bucket
-	owed := false // best is a lower lane that is given its share
+	passedOver := false // best is a lower lane that is given its share
 	for i := range l.lanes {
 		n := &l.lanes[i]
 		if len(n.ring) == 0 {
-			n.debt = 0
+			n.passedOver = 0
 			continue
 		}
 		b := l.next(n)
@@ -222,17 +222,17 @@ func (l *loop) choose() *bucket {
 		case best == nil:
 			best = b
 		default:
-			if n.debt = min(n.debt+1, 2*floor); n.debt > floor {
-				best, owed = b, true
+			if n.passedOver = min(n.passedOver+1, 2*starvationLimit); n.passedOver > starvationLimit {
+				best, passedOver = b, true
 			}
 		}
 	}
 	switch {
 	case best == nil:
-	case owed:
-		best.lane.debt -= floor + 1
+	case passedOver:
+		best.lane.passedOver -= starvationLimit + 1
 	default:
-		best.lane.debt = 0
+		best.lane.passedOver = 0
 	}
 	return best
 }

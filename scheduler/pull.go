@@ -112,11 +112,11 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 	held, vague := s.nameAllLocked(q.Queue, worker, q.Held, mono)
 	if x.pull.call != nil {
 		x.pull.call.replaced = true // its worker gave it up, and the answer would not be read
-		x.rouse()
+		x.wakePolls()
 	}
 	call := &pullCall{}
 	x.pull.call, x.pull.room, x.slots = call, q.Max, max(1, x.open+q.Max)
-	kick(s.wake)
+	signal(s.wake)
 
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -14,17 +14,17 @@ import (
 // that it does not matter whose claims they are and which leader made them; only what is on its way through the log is
 // counted here.
 type jobQueue struct {
-	name    string
-	use     store.QueueUse // at the last look
-	flying  int            // picked, and not known to be in the store's count
-	buckets []*bucket
+	name     string
+	use      store.QueueUse // at the last look
+	inFlight int            // picked, and not known to be in the store's count
+	buckets  []*bucket
 }
 
 // room says that one more run of the queue may be claimed. Between the commit of a claim and the news of it that claim
 // counts twice: then there seems to be less room than there is, never more.
 func (n *jobQueue) room() bool {
 	return n == nil || mutant.On(mutant.IgnoreQueue) ||
-		!n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.flying < n.use.Concurrency)
+		!n.use.Paused && (n.use.Concurrency == 0 || n.use.Claimed+n.inFlight < n.use.Concurrency)
 }
 
 // queueOf finds the queue of a class, nil if its type has none.
@@ -60,13 +60,13 @@ func (l *loop) listQueue(n *jobQueue) {
 	}
 }
 
-// landed is for a pick that is no longer on its way.
-func (l *loop) landed(p *pick, claimed bool) {
+// claimResolved is for a pick that is no longer on its way.
+func (l *loop) claimResolved(p *pick, claimed bool) {
 	n := p.b.class.jobQueue
 	if n == nil {
 		return
 	}
-	n.flying--
+	n.inFlight--
 	if claimed {
 		// It counts from here on, also if the store cannot be read; the next look, which must come even if nothing
 		// moves, says whether it was counted already.

@@ -230,8 +230,8 @@ func TestBucketsOfAQueueShareItsLimit(t *testing.T) {
 	}
 	l.addSession("w", 1000, nil, job.TypeQueue)
 	picks := l.match(100)
-	if len(picks) != 5 || n.flying != 5 {
-		t.Fatalf("%d picks, %d flying", len(picks), n.flying)
+	if len(picks) != 5 || n.inFlight != 5 {
+		t.Fatalf("%d picks, %d in flight", len(picks), n.inFlight)
 	}
 	for _, p := range picks {
 		if p.Lane != 0 {
@@ -241,11 +241,11 @@ func TestBucketsOfAQueueShareItsLimit(t *testing.T) {
 	if len(l.match(100)) != 0 || len(l.lanes[0].ring)+len(l.lanes[2].ring) != 0 {
 		t.Error("a full queue is still on the list")
 	}
-	l.landed(&picks[0], true) // committed: it counts as before
+	l.claimResolved(&picks[0], true) // committed: it counts as before
 	if len(l.match(100)) != 0 {
 		t.Error("a claim made room")
 	}
-	l.landed(&picks[1], false) // not claimed after all
+	l.claimResolved(&picks[1], false) // not claimed after all
 	if len(l.match(100)) != 1 {
 		t.Error("no room after a claim that was none")
 	}

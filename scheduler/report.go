@@ -97,7 +97,7 @@ func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
 			c.x.open--
 		}
 		s.urgent = s.urgent || urgent(c, &r, call)
-		kick(s.completeWake)
+		signal(s.completeWake)
 	}
 	if call != nil {
 		call.left++
@@ -119,7 +119,7 @@ func (s *Scheduler) againLocked() {
 func (s *Scheduler) nextResults() []*pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reports >= maxFlying || len(s.results) == 0 || s.reports > 0 && len(s.results) < worthwhile {
+	if s.reports >= maxInFlight || len(s.results) == 0 || s.reports > 0 && len(s.results) < worthwhile {
 		return nil
 	}
 	n, size := 0, 0
@@ -277,7 +277,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	if err != nil {
 		s.log.Warn("results were not committed; their workers report them again", "results", len(batch), "error", err)
 	}
-	kick(s.completeWake)
+	signal(s.completeWake)
 	s.freed()
 	f := s.o.Metrics.Completed
 	if f == nil {

@@ -120,7 +120,7 @@ type Scheduler struct {
 	nextPull uint64            // as nextInc, of pull sessions
 	pulled   map[uint64]*claim // the claims of pull workers, by fence
 	toExpire []*claim          // to be taken from their workers
-	flying   int               // claim batches in flight
+	inFlight int               // claim batches in flight
 	early    map[uint64]struct{}
 	results  []*pending
 	urgent   bool                // something waits for one of them
@@ -200,7 +200,7 @@ func (s *Scheduler) post(fn func()) {
 	s.postMu.Lock()
 	s.posts = append(s.posts, fn)
 	s.postMu.Unlock()
-	kick(s.wake)
+	signal(s.wake)
 }
 
 func (s *Scheduler) takePosts() []func() {
@@ -211,8 +211,8 @@ func (s *Scheduler) takePosts() []func() {
 	return p
 }
 
-// kick sets a latch of size one: "look again".
-func kick(c chan struct{}) {
+// signal sets a latch of size one: "look again".
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -286,10 +286,10 @@ func (s *Scheduler) Propose(ctx context.Context, cmd any) (*fsm.Reply, error) {
 		}
 		if c, ok := cmd.(*fsm.ClockReset); ok && err == nil {
 			s.stamp.reset(c.Head.Now)
-			kick(s.wake)
+			signal(s.wake)
 		}
 		if _, ok := cmd.(*fsm.Release); ok && err == nil {
-			kick(s.wake)
+			signal(s.wake)
 		}
 		ch <- answer{reply, err}
 	}()
@@ -327,7 +327,7 @@ func (s *Scheduler) tellCanceling(list []fsm.Canceling) {
 				continue
 			}
 		}
-		if s.flying > 0 {
+		if s.inFlight > 0 {
 			// The claim is committed, but its batch has not been handed to the sessions yet.
 			s.early[c.Fence] = struct{}{}
 		}

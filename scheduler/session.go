@@ -112,7 +112,7 @@ func (x *session) expects() bool { return x.reserved > 0 || x.resending > 0 }
 // busy is what the matcher compares.
 func (x *session) busy() int { return x.open + x.reserved }
 
-func (x *session) rouse() {
+func (x *session) wakePolls() {
 	close(x.wake)
 	x.wake = make(chan struct{})
 }

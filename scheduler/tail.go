@@ -58,7 +58,7 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 		if now-t.asked > tailAgain {
 			t.asked = now
 			x.watch = append(x.watch, fence)
-			x.rouse()
+			x.wakePolls()
 		}
 		end := t.begin + int64(len(t.data))
 		if end > after {

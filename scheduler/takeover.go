@@ -27,7 +27,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	vacant := s.vacancies()
+	vacant := s.outageTexts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mono := s.o.Clock.Mono()
@@ -47,8 +47,8 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	return nil
 }
 
-// vacancies are the committed outages that may still matter, for the log: what was due then is missed.
-func (s *Scheduler) vacancies() []string {
+// outageTexts are the committed outages that may still matter, for the log: what was due then is missed.
+func (s *Scheduler) outageTexts() []string {
 	out := []string{}
 	for _, o := range s.st.Info().Outages {
 		out = append(out, job.Instant(o.From).String()+"/"+job.Instant(o.To).String())

@@ -81,7 +81,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.withheld, x.draining = 0, false
 	x.beatLast, x.beatsSeen = 0, nil
 	s.version++
-	kick(s.wake)
+	signal(s.wake)
 	s.log.Info("worker registered", "worker", r.Worker, "where", r.Where, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
 	return answer, nil
 }
@@ -195,7 +195,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 			}
 		}
 		x.resending -= len(chunk)
-		x.rouse()
+		x.wakePolls()
 		s.mu.Unlock()
 	}
 }
@@ -356,5 +356,5 @@ func (s *Scheduler) cancelLocked(c *claim) {
 		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
 		return
 	}
-	x.rouse()
+	x.wakePolls()
 }

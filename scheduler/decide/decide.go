@@ -67,10 +67,10 @@ func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 		return Decision{} // nothing follows the last run
 	}
 	if o.restored() && !mutant.On(mutant.RestoreFires) {
-		return o.past(o.prev(o.Released), job.RunMissed, job.ReasonRestored)
+		return o.skipThrough(o.prev(o.Released), job.RunMissed, job.ReasonRestored)
 	}
-	if o.bornLate() && o.Spec.Missed.Policy == job.MissedSkip {
-		return o.past(o.At, job.RunMissed, job.ReasonPast)
+	if o.createdPastDue() && o.Spec.Missed.Policy == job.MissedSkip {
+		return o.skipThrough(o.At, job.RunMissed, job.ReasonPast)
 	}
 	if mutant.On(mutant.BacklogMissed) && now-o.Ready > time.Duration(o.Spec.Missed.Grace).Milliseconds() {
 		outages = []store.Outage{{From: o.Ready - 1, To: now}}
@@ -82,10 +82,10 @@ func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 	}
 	if o.expired(o.At, now) {
 		last := o.prev(now - o.deadline() - o.delay() - 1)
-		return o.past(last, job.RunExpired, job.ReasonDeadline)
+		return o.skipThrough(last, job.RunExpired, job.ReasonDeadline)
 	}
 	if o.forbidden(o.At) {
-		return o.past(o.At, job.RunSkipped, job.ReasonBlackout)
+		return o.skipThrough(o.At, job.RunSkipped, job.ReasonBlackout)
 	}
 	last := o.At
 	switch o.Spec.Overlap {
@@ -171,10 +171,10 @@ func (o *Occurrence) missesIn(w store.Outage) bool {
 func (o *Occurrence) Admission(until int64, outages []store.Outage) (wait, skip Decision) {
 	if _, ok := o.missedIn(outages); ok {
 		// The missed rule would have it run, and the overlap policy may not: then it is missed as those before it are.
-		return o.follow(o.At), o.past(o.At, job.RunMissed, job.ReasonOutage)
+		return o.follow(o.At), o.skipThrough(o.At, job.RunMissed, job.ReasonOutage)
 	}
 	last := o.lastDue(until, outages)
-	return o.follow(o.At), o.past(last, job.RunSkipped, job.ReasonOverlap)
+	return o.follow(o.At), o.skipThrough(last, job.RunSkipped, job.ReasonOverlap)
 }
 
 // deadline is the job's, in ms; 0 if it has none.
@@ -199,9 +199,9 @@ func (o *Occurrence) expired(at, now int64) bool {
 // have been about something else.
 func (o *Occurrence) restored() bool { return o.At <= o.Released && o.Created < o.Released }
 
-// bornLate says that this is a one-off whose time had passed, by more than the grace, when it was created. One that an
-// edit moves into the past is the edit's business: an edit of something else must not make a backlog missed.
-func (o *Occurrence) bornLate() bool {
+// createdPastDue says that this is a one-off whose time had passed, by more than the grace, when it was created. One
+// that an edit moves into the past is the edit's business: an edit of something else must not make a backlog missed.
+func (o *Occurrence) createdPastDue() bool {
 	return o.Sched.Kind() == schedule.Instant &&
 		o.Created-o.At-o.delay() > time.Duration(o.Spec.Missed.Grace).Milliseconds()
 }
@@ -226,8 +226,8 @@ func (o *Occurrence) forbidden(at int64) bool {
 	return false
 }
 
-// past moves on to the first occurrence after last and records those from this one to last.
-func (o *Occurrence) past(last int64, status job.RunStatus, reason job.Reason) Decision {
+// skipThrough moves on to the first occurrence after last and records those from this one to last.
+func (o *Occurrence) skipThrough(last int64, status job.RunStatus, reason job.Reason) Decision {
 	return Decision{Next: NextAfter(o.Spec, o.Sched, o.Runs, last), Gap: o.gap(last, status, reason)}
 }
 
@@ -260,7 +260,7 @@ func (o *Occurrence) missedIn(outages []store.Outage) (store.Outage, bool) {
 // backlog after the takeover changes nothing.
 func (o *Occurrence) missed(w store.Outage, now int64) Decision {
 	if mutant.On(mutant.DropCatchup) {
-		return o.past(o.prev(w.To-o.delay()), job.RunMissed, job.ReasonOutage)
+		return o.skipThrough(o.prev(w.To-o.delay()), job.RunMissed, job.ReasonOutage)
 	}
 	delay := o.delay()
 	last := o.prev(w.To - delay) // the last one whose start fell into the outage
@@ -288,7 +288,7 @@ func (o *Occurrence) missed(w store.Outage, now int64) Decision {
 			at = o.prev(at - 1)
 		}
 	}
-	return o.past(last, job.RunMissed, job.ReasonOutage)
+	return o.skipThrough(last, job.RunMissed, job.ReasonOutage)
 }
 
 // runAll puts up the runs from first to last. What has expired or is in a blackout, and what is too much for one
