@@ -51,7 +51,7 @@ func (w *Worker) receive(s *session, reply job.PollReply) (news bool) {
 // takeLocked puts an assignment into the set, unless it is there or was.
 func (w *Worker) takeLocked(s *session, a job.Assignment) bool {
 	if !s.number(a.Number) {
-		return false // sent again before our last word reached the leader
+		return false // sent again before our ack reached the leader
 	}
 	if w.set[a.Fence] != nil {
 		return true // ours already, from before we moved to this leader
@@ -60,7 +60,7 @@ func (w *Worker) takeLocked(s *session, a job.Assignment) bool {
 	w.set[a.Fence] = h
 	switch {
 	case a.Term < s.ref.Term && !mutant.On(mutant.LowerTerm):
-		// Somebody who no longer leads spoke through this session. It is certain that we did not start it, so handing it back
+		// Sent by a deposed leader through this session. It is certain that we did not start it, so handing it back
 		// is right whatever happened to the claim.
 		w.log.Warn("refused an assignment of an older term", "run", a.Run, "term", a.Term, "session_term", s.ref.Term)
 		w.endLocked(h, job.Result{Outcome: job.OutcomeReturned, Error: "refused: an older term"})
