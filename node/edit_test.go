@@ -37,3 +37,35 @@ func TestEditOfABacklogIntoAPastOneOff(t *testing.T) {
 		t.Errorf("next at %s", got.NextRunAt)
 	}
 }
+
+// A change that was made is answered as made, also if the job has been removed by the time it is to be shown: the
+// caller would otherwise believe that nothing happened.
+func TestAChangeIsAnsweredAfterItsJobIsRemoved(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	j := n.create(unclaimedJob("doc"))
+	spec := unclaimedJob("doc")
+	spec["timeout"] = "77s"
+	changes := []struct {
+		method, path, key string
+		body              any
+	}{
+		{"PUT", "/api/v1/jobs/doc", "update", spec},
+		{"POST", "/api/v1/jobs/doc:pause", "pause", nil},
+		{"POST", "/api/v1/jobs/doc:resume", "resume", nil},
+	}
+	send := func() {
+		t.Helper()
+		for _, c := range changes {
+			got := ok[job.Job](n, c.method, c.path, c.body, "Idempotency-Key", c.key)
+			if got.ID != j.ID || got.Name != "doc" || c.key == "update" && got.Version != 2 {
+				t.Errorf("%s: job %s, name %q, version %d", c.key, got.ID, got.Name, got.Version)
+			}
+		}
+	}
+	send()
+	if a := n.call("DELETE", "/api/v1/jobs/doc", nil); a.status != 204 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	send()
+}

@@ -45,6 +45,25 @@ func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
 	return o, outcomeError(o, ref)
 }
 
+// showChanged shows a job after a change. If it has been removed since, it shows what is known of it: the change was
+// made, and an answer that the job is not there would say that it was not.
+func (b *Service) showChanged(o fsm.Outcome, known job.Job) (job.Job, error) {
+	j, err := b.show(o.Job)
+	if job.CodeOf(err) == job.CodeNotFound {
+		known.ID, known.Version = o.Job, o.Version
+		return known, nil
+	}
+	return j, err
+}
+
+// nameIn is the name that a reference to a job is; empty if it is an id.
+func nameIn(ref string) string {
+	if _, err := job.ParseID(ref); err == nil {
+		return ""
+	}
+	return ref
+}
+
 // UpdateJob implements api.Backend.
 func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
 	error) {
@@ -73,7 +92,7 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	if err != nil {
 		return job.Job{}, err
 	}
-	return b.show(o.Job)
+	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: spec})
 }
 
 // DeleteJob implements api.Backend.
@@ -93,7 +112,7 @@ func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job
 	if err != nil {
 		return job.Job{}, err
 	}
-	return b.show(o.Job)
+	return b.showChanged(o, job.Job{Status: job.StatusPaused, Spec: job.Spec{Name: nameIn(ref)}})
 }
 
 // ResumeJob implements api.Backend.
@@ -113,7 +132,7 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 	if err != nil {
 		return job.Job{}, err
 	}
-	return b.show(o.Job)
+	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: job.Spec{Name: nameIn(ref)}})
 }
 
 // RunJob implements api.Backend.
