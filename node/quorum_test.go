@@ -59,8 +59,10 @@ func TestQuorum(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := trans.asked.Load(); n < 4 {
-			t.Errorf("three times two others: %d were asked", n)
+		// One that has not answered yet is not asked again, and may not have been counted yet; three questions to two
+		// others are more than one to each.
+		if n := trans.asked.Load(); n < 3 {
+			t.Errorf("%d questions in three rounds", n)
 		}
 		if err := g.quorum.confirm(term); err != nil {
 			t.Error(err)
