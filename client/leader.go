@@ -69,7 +69,7 @@ func WithTLS(cfg *tls.Config) LeaderOption {
 // WithJSON makes the calls in JSON instead of msgpack, for those who read along.
 func WithJSON() LeaderOption { return func(l *Leader) { l.media = MediaJSON } }
 
-// WithDial makes connections in place of TCP: through a tunnel, or in memory.
+// WithDial makes connections in place of TCP: through a tunnel, or in memory. nil is TCP.
 func WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) LeaderOption {
 	return func(l *Leader) { l.dial = dial }
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -198,7 +198,7 @@ func TestBackfill(t *testing.T) {
 	n, tg := start(t, t.TempDir()), newTarget(t)
 	n.create(tg.spec("report", "0 * * * *"))
 	body := map[string]any{"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T05:30:00Z"}
-	do := func(more ...any) client.BackfillResult {
+	do := func(more ...any) wire.BackfillResult {
 		t.Helper()
 		b := map[string]any{}
 		for k, v := range body {
@@ -207,7 +207,7 @@ func TestBackfill(t *testing.T) {
 		for i := 0; i < len(more); i += 2 {
 			b[more[i].(string)] = more[i+1]
 		}
-		return ok[client.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", b)
+		return ok[wire.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", b)
 	}
 	if r := do("dry_run", true); len(r.Times) != 6 || len(r.Skipped) != 0 || !r.DryRun {
 		t.Errorf("dry run: %+v", r)
@@ -222,7 +222,7 @@ func TestBackfill(t *testing.T) {
 	// A repeat after a lost answer is told the same, what was left out included.
 	for range 2 {
 		a := n.call("POST", "/api/v1/jobs/report:backfill", body, "Idempotency-Key", "rest")
-		var r client.BackfillResult
+		var r wire.BackfillResult
 		if err := json.Unmarshal(a.body, &r); err != nil || a.status != 200 || len(r.Times) != 4 ||
 			len(r.Skipped) != 2 {
 			t.Errorf("the rest: %d %s", a.status, a.body)
@@ -232,7 +232,7 @@ func TestBackfill(t *testing.T) {
 	// A repeat after a lost answer is told the same, with what was left out before the log was asked.
 	longer := map[string]any{"from": body["from"], "to": "2026-01-01T07:30:00Z"}
 	for i := range 2 {
-		r := ok[client.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", longer, "Idempotency-Key", "again")
+		r := ok[wire.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", longer, "Idempotency-Key", "again")
 		if len(r.Times) != 2 || len(r.Skipped) != 6 || r.Skipped[5] >= r.Times[0] {
 			t.Errorf("time %d under one key: %+v", i+1, r)
 		}
@@ -268,7 +268,7 @@ func TestDeadLetters(t *testing.T) {
 	for range 3 {
 		ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
 	}
-	list := func() []job.DeadLetter { return ok[client.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
+	list := func() []job.DeadLetter { return ok[wire.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
 	n.eventually("three are dead", func() bool { return len(list()) == 3 })
 	l := list()[0]
 	if l.Attempt != 2 || l.Status != job.RunDead || l.Reason != job.ReasonExhausted ||
@@ -288,12 +288,12 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	n.eventually("it succeeded", func() bool { return n.count("d", job.RunSucceeded) == 1 })
-	d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+l.RunID, nil)
+	d := ok[wire.RunDetail](n, "GET", "/api/v1/runs/"+l.RunID, nil)
 	if d.Status != job.RunSucceeded || d.Attempt != 3 || len(d.Attempts) != 3 || d.Fence <= l.Fence ||
 		tg.seen()[l.Run.Key] != 3 {
 		t.Errorf("redriven: %+v", d)
 	}
-	if r := ok[client.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil); r.Count != 2 || len(list()) != 0 {
+	if r := ok[wire.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil); r.Count != 2 || len(list()) != 0 {
 		t.Errorf("purged %+v, %d are left", r, len(list()))
 	}
 }
@@ -308,7 +308,7 @@ func TestRetryAndCancel(t *testing.T) {
 	if a := n.call("POST", "/api/v1/jobs/long:run", nil); a.status != 409 || a.problem().Code != job.CodeOverlap {
 		t.Errorf("a second run: %d %s", a.status, a.body)
 	}
-	open := ok[client.RunPage](n, "GET", "/api/v1/runs", nil).Runs
+	open := ok[wire.RunPage](n, "GET", "/api/v1/runs", nil).Runs
 	if len(open) != 1 || open[0].RunID != r.RunID || open[0].Worker != "n1" {
 		t.Errorf("open: %+v", open)
 	}
@@ -342,7 +342,7 @@ func TestBulkIsSafeToRerun(t *testing.T) {
 		}
 		count := map[string]int{}
 		for i, line := range strings.Split(strings.TrimSpace(string(a.body)), "\n") {
-			var r client.BulkResult
+			var r wire.BulkResult
 			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Line != i+1 {
 				t.Fatalf("line %d: %v %s", i+1, err, line)
 			}
@@ -359,7 +359,7 @@ func TestBulkIsSafeToRerun(t *testing.T) {
 	if c := send(); c["exists"] != 700 || c["error"] != 1 {
 		t.Errorf("again: %v", c)
 	}
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 700 {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 700 {
 		t.Errorf("%d jobs", s.Jobs)
 	}
 	// Listing: paging, prefix, tag and status.
@@ -368,7 +368,7 @@ func TestBulkIsSafeToRerun(t *testing.T) {
 	} {
 		total, cursor := 0, ""
 		for {
-			p := ok[client.JobPage](n, "GET", "/api/v1/jobs?limit=33&"+query+"&cursor="+url.QueryEscape(cursor), nil)
+			p := ok[wire.JobPage](n, "GET", "/api/v1/jobs?limit=33&"+query+"&cursor="+url.QueryEscape(cursor), nil)
 			total += len(p.Jobs)
 			if cursor = p.NextCursor; cursor == "" {
 				break
@@ -396,7 +396,7 @@ func TestCalendarsAndPreview(t *testing.T) {
 		j.NextRunAt.Time().Weekday() == time.Sunday {
 		t.Errorf("next run on a %s", j.NextRunAt.Time().Weekday())
 	}
-	p := ok[client.PreviewResult](n, "POST", "/api/v1/schedule:preview",
+	p := ok[wire.PreviewResult](n, "POST", "/api/v1/schedule:preview",
 		`{"schedule":"0 9 * * *","timezone":"Europe/London","count":7,"calendars":["weekend"]}`)
 	fires := 0
 	for _, f := range p.Times {
@@ -429,7 +429,7 @@ func TestWaitReason(t *testing.T) {
 	n.create(map[string]any{"name": "q", "type": "queue", "schedule": "2020-01-01T00:00:00Z",
 		"payload": map[string]any{"queue": "emails"}})
 	n.eventually("the reason shows", func() bool { return strings.Contains(n.get("q").WaitReason, "no worker") })
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Backlog != 1 {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Backlog != 1 {
 		t.Errorf("backlog %d", s.Backlog)
 	}
 }
@@ -446,7 +446,7 @@ func TestExportAndClockReset(t *testing.T) {
 	if got := strings.Count(string(a.body), "\n"); a.status != 200 || got != 3 {
 		t.Errorf("%d lines: %s", got, a.body)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=succeeded&limit=2", nil); len(p.Runs) != 2 ||
+	if p := ok[wire.RunPage](n, "GET", "/api/v1/runs?status=succeeded&limit=2", nil); len(p.Runs) != 2 ||
 		p.NextCursor == "" || p.Runs[0].Seq < p.Runs[1].Seq {
 		t.Errorf("%+v", p)
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
@@ -65,7 +65,7 @@ func TestBackupOfEachNode(t *testing.T) {
 		h := a.header
 		if h.Get("Carillon-Cluster") != b.ClusterID || h.Get("Carillon-Index") != strconv.FormatUint(b.Index, 10) ||
 			h.Get("Carillon-Stale-Ms") == "" ||
-			h.Get("Content-Length") != strconv.Itoa(len(a.body)) || h.Get("Content-Type") != client.MediaBackup {
+			h.Get("Content-Length") != strconv.Itoa(len(a.body)) || h.Get("Content-Type") != wire.MediaBackup {
 			t.Errorf("%s: %v", m.id(), h)
 		}
 	}
@@ -367,11 +367,11 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = startHeld(t, cfg.DataDir)
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Hold == nil || s.Hold.FromCluster != r.FromCluster || s.Ready || !strings.Contains(s.NotReady, "release") {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Hold == nil || s.Hold.FromCluster != r.FromCluster || s.Ready || !strings.Contains(s.NotReady, "release") {
 		t.Errorf("%+v", s)
 	}
 	for i, want := range []bool{true, false} {
-		if r := ok[client.ReleaseResult](n, "POST", "/api/v1/cluster:release", nil); r.Released != want || r.Releasing || r.At == 0 {
+		if r := ok[wire.ReleaseResult](n, "POST", "/api/v1/cluster:release", nil); r.Released != want || r.Releasing || r.At == 0 {
 			t.Errorf("release %d: %+v", i, r)
 		}
 	}

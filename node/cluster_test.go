@@ -21,7 +21,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -517,7 +517,7 @@ func (c *cluster) settle(via *member, ids []job.ID) {
 		do(id, "pause")
 	}
 	for end := time.Now().Add(15 * time.Second); c.leader().group.store.OpenRunCount() > 0; time.Sleep(10 * time.Millisecond) {
-		for _, run := range ok[client.RunPage](via.testNode, "GET", "/api/v1/runs", nil).Runs {
+		for _, run := range ok[wire.RunPage](via.testNode, "GET", "/api/v1/runs", nil).Runs {
 			if run.Status == job.RunWaiting {
 				do(run.JobID, "resume")
 				time.Sleep(200 * time.Millisecond)
@@ -634,9 +634,9 @@ func (c *cluster) account(via *member, r *recorder, ids []job.ID, lost ...string
 	return sum
 }
 
-func (m *member) status(query string) client.Status {
+func (m *member) status(query string) wire.Status {
 	m.t.Helper()
-	return ok[client.Status](m.testNode, "GET", "/api/v1/status"+query, nil)
+	return ok[wire.Status](m.testNode, "GET", "/api/v1/status"+query, nil)
 }
 
 // partFilter drops raft's own lines: with a node missing it says so several times a second.

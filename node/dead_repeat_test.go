@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -16,7 +16,7 @@ func TestRepeatedRedriveLeavesLaterLetters(t *testing.T) {
 	n, tg := start(t, t.TempDir()), newTarget(t)
 	tg.set(500)
 	n.create(tg.spec("d", "@manual", "overlap", "allow", "retry", map[string]any{"max_retries": 0}))
-	list := func() []job.DeadLetter { return ok[client.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
+	list := func() []job.DeadLetter { return ok[wire.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
 	for i, method := range []string{"POST /api/v1/dead:redrive?job=d", "DELETE /api/v1/dead?job=d"} {
 		verb, path, _ := strings.Cut(method, " ")
 		ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
@@ -37,7 +37,7 @@ func TestRepeatedRedriveLeavesLaterLetters(t *testing.T) {
 			if got := n.count("d", job.RunDead); got != 2 {
 				t.Errorf("%d attempts died, want 2: the repetition sent it back once more", got)
 			}
-			ok[client.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil)
+			ok[wire.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil)
 		}
 	}
 	if len(list()) != 1 {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -43,14 +43,14 @@ func TestDeadLettersAreLogged(t *testing.T) {
 		ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
 	}
 	n.eventually("three are dead", func() bool {
-		return len(ok[client.DeadPage](n, "GET", "/api/v1/dead",
+		return len(ok[wire.DeadPage](n, "GET", "/api/v1/dead",
 			nil).Dead) == 3
 	})
 	n.eventually("three lines say so", func() bool {
 		return strings.Count(log.String(),
 			`level=WARN msg="dead letter"`) == 3
 	})
-	for _, d := range ok[client.DeadPage](n, "GET", "/api/v1/dead", nil).Dead {
+	for _, d := range ok[wire.DeadPage](n, "GET", "/api/v1/dead", nil).Dead {
 		if !strings.Contains(log.String(), "job=d job_id="+d.JobID.String()+" run="+d.RunID) {
 			t.Errorf("%s is not in the log:\n%s", d.RunID, log.String())
 		}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/service"
@@ -58,7 +58,7 @@ type diskWatch struct {
 	warn   func(msg string, args ...any)
 
 	mu    sync.Mutex
-	space client.DiskSpace
+	space wire.DiskSpace
 }
 
 // copySpace measures the room for the copy that a backup makes.
@@ -92,7 +92,7 @@ func (d *diskWatch) look() {
 	if err != nil {
 		free, total = 0, 0
 	}
-	now := client.DiskSpace{Free: free, Total: total, Limit: d.limit.of(total)}
+	now := wire.DiskSpace{Free: free, Total: total, Limit: d.limit.of(total)}
 	d.mu.Lock()
 	was := d.space
 	// Once low, it must have somewhat more than the limit: a disk that is about as full as that would change its mind
@@ -109,14 +109,14 @@ func (d *diskWatch) look() {
 	}
 }
 
-func (d *diskWatch) last() client.DiskSpace {
+func (d *diskWatch) last() wire.DiskSpace {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.space
 }
 
 // ownDisk is the room of this node's own directory, nil if that is not known.
-func (n *Node) ownDisk() *client.DiskSpace {
+func (n *Node) ownDisk() *wire.DiskSpace {
 	d := n.disk.last()
 	if d.Total == 0 {
 		return nil

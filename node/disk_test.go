@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -78,7 +78,7 @@ func TestDiskLow(t *testing.T) {
 		t.Errorf("%+v", s.Disk)
 	}
 	lead.eventually("the members say theirs", func() bool {
-		for _, m := range ok[client.Status](lead.testNode, "GET", "/api/v1/status", nil).Members {
+		for _, m := range ok[wire.Status](lead.testNode, "GET", "/api/v1/status", nil).Members {
 			if m.Disk == nil || !m.Disk.Low {
 				return false
 			}

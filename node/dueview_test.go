@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/service"
 )
@@ -30,18 +30,18 @@ func TestDueRunIsListed(t *testing.T) {
 	n.eventually("the reason is known", func() bool {
 		return strings.Contains(n.runs("mail")[0].WaitReason, "worker") && n.get("mail").WaitReason != ""
 	})
-	if d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil); d.RunID != r.RunID ||
+	if d := ok[wire.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil); d.RunID != r.RunID ||
 		d.Status != job.RunPending || len(d.Attempts) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1", nil); len(p.Runs) != 1 ||
+	if p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1", nil); len(p.Runs) != 1 ||
 		p.NextCursor == "" {
 		t.Errorf("%+v", p)
-	} else if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1&cursor="+p.NextCursor, nil); len(p.Runs) != 0 || p.NextCursor != "" {
+	} else if p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/mail/runs?limit=1&cursor="+p.NextCursor, nil); len(p.Runs) != 0 || p.NextCursor != "" {
 		t.Errorf("%+v", p)
 	}
 	for status, want := range map[string]int{"pending": 1, "succeeded": 0} {
-		if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/mail/runs?status="+status, nil); len(p.Runs) != want {
+		if p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/mail/runs?status="+status, nil); len(p.Runs) != want {
 			t.Errorf("%s: %+v", status, p)
 		}
 	}
@@ -58,10 +58,10 @@ func TestUnknownDeadLetters(t *testing.T) {
 	tg.set(500)
 	n.create(tg.spec("d", "@manual", "retry", map[string]any{"max_retries": 0}))
 	ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
-	list := func() []job.DeadLetter { return ok[client.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
+	list := func() []job.DeadLetter { return ok[wire.DeadPage](n, "GET", "/api/v1/dead?job=d", nil).Dead }
 	n.eventually("it is dead", func() bool { return len(list()) == 1 })
 	seq := list()[0].Seq
-	r := ok[client.DeadResult](n, "POST", "/api/v1/dead:redrive", map[string]any{"ids": []uint64{seq, 4711, 4712}})
+	r := ok[wire.DeadResult](n, "POST", "/api/v1/dead:redrive", map[string]any{"ids": []uint64{seq, 4711, 4712}})
 	if r.Count != 1 || len(r.Unknown) != 2 || r.Unknown[0] != 4711 {
 		t.Errorf("%+v", r)
 	}
@@ -85,7 +85,7 @@ func TestDueRunsOfAllJobsAreListed(t *testing.T) {
 	n.create(spec("later", first.Add(time.Hour).Format(time.RFC3339), "normal"))
 	n.create(spec("by-hand", "@manual", "normal"))
 	list := func(query string) (names []string, next string) {
-		p := ok[client.RunPage](n, "GET", "/api/v1/runs?"+query, nil)
+		p := ok[wire.RunPage](n, "GET", "/api/v1/runs?"+query, nil)
 		for _, r := range p.Runs {
 			if r.Status != job.RunPending || r.RunID == "" || r.Key == "" || r.ReadyAt == 0 {
 				t.Errorf("%+v", r)
@@ -121,7 +121,7 @@ func TestDueRunsOfAllJobsAreListed(t *testing.T) {
 		t.Errorf("running: %v", got)
 	}
 	n.eventually("the reason is known", func() bool {
-		p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=pending", nil)
+		p := ok[wire.RunPage](n, "GET", "/api/v1/runs?status=pending", nil)
 		return strings.Contains(p.Runs[0].WaitReason, "worker") && strings.Contains(p.Runs[3].WaitReason, "worker")
 	})
 	ok[job.Job](n, "POST", "/api/v1/jobs/duelow:pause", nil)
@@ -147,7 +147,7 @@ func TestDueRunsAreBounded(t *testing.T) {
 	n.eventually("all are due", func() bool { return len(n.runs(fmt.Sprintf("q%04d", many-1))) == 1 })
 	seen := map[string]bool{}
 	for cursor := ""; ; {
-		p := ok[client.RunPage](n, "GET", "/api/v1/runs?limit=300&cursor="+cursor, nil)
+		p := ok[wire.RunPage](n, "GET", "/api/v1/runs?limit=300&cursor="+cursor, nil)
 		for _, r := range p.Runs {
 			seen[r.JobName] = true
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -33,7 +33,7 @@ func TestLeaderCrashUnderLoad(t *testing.T) {
 	// The lease of the dead worker ends, and its runs go to others. A retry of a job that is paused would wait.
 	time.Sleep(3 * time.Second)
 	via.eventually("nothing is left of the dead worker", func() bool {
-		for _, run := range ok[client.RunPage](via.testNode, "GET", "/api/v1/runs?limit=500", nil).Runs {
+		for _, run := range ok[wire.RunPage](via.testNode, "GET", "/api/v1/runs?limit=500", nil).Runs {
 			if run.Worker == old.id() || run.Attempt > 1 || time.Since(run.ScheduledAt.Time()) > 3*time.Second {
 				return false
 			}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 )
@@ -80,12 +80,12 @@ func TestAnyNodeAnswers(t *testing.T) {
 	for _, path := range []string{"/api/v1/jobs/a", "/api/v1/runs:export"} {
 		a := f.call("GET", path, nil, forward.HeaderForwarded, "n9")
 		if a.status != 421 || a.problem().Code != job.CodeNotLeader ||
-			a.header.Get(client.LeaderHeader) != leader.Addr() {
+			a.header.Get(wire.LeaderHeader) != leader.Addr() {
 			t.Errorf("forwarded twice: %d %v %s", a.status, a.header, a.body)
 		}
 	}
 	if a := f.call("POST", "/api/v1/workers:poll", `{}`); a.status != 421 ||
-		a.header.Get(client.LeaderHeader) != leader.Addr() {
+		a.header.Get(wire.LeaderHeader) != leader.Addr() {
 		t.Errorf("a worker at the wrong node: %d %v %s", a.status, a.header, a.body)
 	}
 	// Only a node may say what the key of a request is.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/membership"
 )
@@ -42,7 +42,7 @@ func TestLeaderWithAWrongClockHandsOver(t *testing.T) {
 			c.fires("going-on")
 
 			// The leadership is not given back to it, by hand or by a stop.
-			a := next.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: lead.id()})
+			a := next.call("POST", "/api/v1/cluster:transfer", wire.NodeRequest{NodeID: lead.id()})
 			if p := a.problem(); a.status != 409 || p.Code != job.CodeState || !strings.Contains(p.Message, "clock") ||
 				!strings.Contains(p.Remedy, "--force") {
 				t.Errorf("a transfer to a node that is %s off: %d %s", shift, a.status, a.body)
@@ -71,8 +71,8 @@ func TestLeaderWithLowDiskHandsOver(t *testing.T) {
 		m.create(unclaimedJob("after-" + m.id()))
 	}
 	for _, m := range c.members {
-		s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
-		i := slices.IndexFunc(s.Members, func(x client.Member) bool { return x.ID == lead.id() })
+		s := ok[wire.Status](m.testNode, "GET", "/api/v1/status", nil)
+		i := slices.IndexFunc(s.Members, func(x wire.Member) bool { return x.ID == lead.id() })
 		if i < 0 || s.Leader != next.id() {
 			t.Errorf("%s: led by %q, %+v", m.id(), s.Leader, s.Members)
 		}
@@ -89,10 +89,10 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 	others[0].clock.shift.Store(int64(time.Minute))
 	others[1].clock.shift.Store(int64(-time.Minute))
 	for _, m := range c.members {
-		var s client.Status
+		var s wire.Status
 		m.eventually(m.id()+" shows the hold", func() bool {
-			s = ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
-			i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool { return t.Code == client.TroubleHold })
+			s = ok[wire.Status](m.testNode, "GET", "/api/v1/status", nil)
+			i := slices.IndexFunc(s.Troubles, func(t wire.Trouble) bool { return t.Code == wire.TroubleHold })
 			return !s.Ready && i >= 0 && s.Troubles[i].Node == lead.id() && s.Troubles[i].Since != 0 &&
 				strings.Contains(s.Troubles[i].Remedy, "set the clock") &&
 				strings.Contains(s.Troubles[i].Text, "the leader "+lead.id()+" holds: its clock differs by") &&
@@ -106,8 +106,8 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 			`carillon_hold{reason="clock_skewed"} 1`) {
 			t.Errorf("%s has no metric of the hold", m.id())
 		}
-		if !slices.ContainsFunc(s.Troubles, func(t client.Trouble) bool {
-			return t.Code == client.TroubleClock &&
+		if !slices.ContainsFunc(s.Troubles, func(t wire.Trouble) bool {
+			return t.Code == wire.TroubleClock &&
 				t.Node != lead.id()
 		}) {
 			t.Errorf("%s does not say whose clocks are wrong: %+v", m.id(), s.Troubles)
@@ -123,7 +123,7 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 	}
 	for _, m := range c.members {
 		m.eventually(m.id()+" is ready again", func() bool {
-			s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
+			s := ok[wire.Status](m.testNode, "GET", "/api/v1/status", nil)
 			return s.Ready && len(s.Troubles) == 0
 		})
 		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text,
@@ -142,13 +142,13 @@ func TestForcedTransfer(t *testing.T) {
 	wrong.clock.shift.Store(int64(time.Minute))
 	term := lead.group.raft.CurrentTerm()
 	lead.eventually("its clock is known to be wrong", func() bool { return lead.members.CheckClock(wrong.id()) != nil })
-	if a := lead.call("POST", "/api/v1/cluster:transfer", client.NodeRequest{NodeID: wrong.id(),
+	if a := lead.call("POST", "/api/v1/cluster:transfer", wire.NodeRequest{NodeID: wrong.id(),
 		Force: true}); a.status != 204 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	wrong.eventually("it led, and another one leads", func() bool { return wrong.group.raft.CurrentTerm() >= term+2 })
 	c.leadsElsewhere(wrong)
-	if a := lead.call("POST", "/api/v1/cluster:remove", client.NodeRequest{NodeID: "n9",
+	if a := lead.call("POST", "/api/v1/cluster:remove", wire.NodeRequest{NodeID: "n9",
 		Force: true}); a.status != 400 || a.problem().Field != "force" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -211,8 +211,8 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 	}
 	for _, m := range c.others(lead) {
 		lead.eventually("the leader knows", func() bool {
-			s := ok[client.Status](lead.testNode, "GET", "/api/v1/status", nil)
-			i := slices.IndexFunc(s.Members, func(x client.Member) bool { return x.ID == m.id() })
+			s := ok[wire.Status](lead.testNode, "GET", "/api/v1/status", nil)
+			i := slices.IndexFunc(s.Members, func(x wire.Member) bool { return x.ID == m.id() })
 			return s.Members[i].Disk != nil && s.Members[i].Disk.Free == 600<<20
 		})
 	}
@@ -238,9 +238,9 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 	low.eventually("its disk is low, and the leader's is not",
 		func() bool { return low.disk.last().Low && !lead.disk.last().Low })
 	low.create(unclaimedJob("through-a-follower"))
-	s := ok[client.Status](low.testNode, "GET", "/api/v1/status", nil)
-	i := slices.IndexFunc(s.Troubles, func(t client.Trouble) bool {
-		return t.Code == client.TroubleDisk &&
+	s := ok[wire.Status](low.testNode, "GET", "/api/v1/status", nil)
+	i := slices.IndexFunc(s.Troubles, func(t wire.Trouble) bool {
+		return t.Code == wire.TroubleDisk &&
 			t.Node == low.id()
 	})
 	if i < 0 || strings.Contains(s.Troubles[i].Text, "no jobs are created") ||

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -114,7 +114,7 @@ func TestJoinRefusals(t *testing.T) {
 			return m.service.Ready() == nil &&
 				len(voters(m)) == 2
 		})
-		if s := ok[client.NodeInfo](late.testNode, "GET", "/api/v1/node", nil); s.ClusterID != "" || s.NodeID != "n3" {
+		if s := ok[wire.NodeInfo](late.testNode, "GET", "/api/v1/node", nil); s.ClusterID != "" || s.NodeID != "n3" {
 			t.Errorf("%+v", s)
 		}
 		late.stop()

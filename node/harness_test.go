@@ -21,7 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -127,8 +127,8 @@ type apiAnswer struct {
 	body   []byte
 }
 
-func (a apiAnswer) problem() client.Problem {
-	var p client.Problem
+func (a apiAnswer) problem() wire.Problem {
+	var p wire.Problem
 	_ = json.Unmarshal(a.body, &p)
 	return p
 }
@@ -203,7 +203,7 @@ func (n *testNode) runs(ref string) []job.Run {
 	var all []job.Run
 	cursor := ""
 	for {
-		p := ok[client.RunPage](n, "GET", "/api/v1/jobs/"+ref+"/runs?limit=50&cursor="+cursor, nil)
+		p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/"+ref+"/runs?limit=50&cursor="+cursor, nil)
 		all = append(all, p.Runs...)
 		if cursor = p.NextCursor; cursor == "" {
 			return all

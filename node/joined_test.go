@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -120,7 +120,7 @@ func (c *cluster) sameState() {
 
 func (c *cluster) op(verb, id string) apiAnswer {
 	c.t.Helper()
-	return c.leader().call("POST", "/api/v1/cluster:"+verb, client.NodeRequest{NodeID: id})
+	return c.leader().call("POST", "/api/v1/cluster:"+verb, wire.NodeRequest{NodeID: id})
 }
 
 func (c *cluster) mustOp(verb, id string) {
@@ -152,7 +152,7 @@ func (c *cluster) fires(ref string) {
 		if err != nil || a.status != 200 {
 			return false
 		}
-		var p client.RunPage
+		var p wire.RunPage
 		if json.Unmarshal(a.body, &p) != nil {
 			return false
 		}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
@@ -19,12 +18,4 @@ type Machine struct {
 	Leader func(executor.Leader) executor.Leader
 	// ProposeNotice is put between the outbox and the log.
 	ProposeNotice func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error)
-}
-
-// leaderOptions are for the local worker's way to a leader elsewhere.
-func (m *Machine) leaderOptions() []client.LeaderOption {
-	if m.Dial == nil {
-		return nil
-	}
-	return []client.LeaderOption{client.WithDial(m.Dial)}
 }

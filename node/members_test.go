@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -35,7 +35,7 @@ func TestThreeNodesJoinAndFailOver(t *testing.T) {
 			t.Errorf("%s is in cluster %s", m.id(), got.ClusterID)
 		}
 	}
-	s := ok[client.Status](c.leader().testNode, "GET", "/api/v1/status", nil)
+	s := ok[wire.Status](c.leader().testNode, "GET", "/api/v1/status", nil)
 	if len(s.Members) != 3 || s.Members[1].Instance == "" || s.Members[1].JoinedAt == 0 {
 		t.Errorf("%+v", s.Members)
 	}
@@ -129,7 +129,7 @@ func TestMembershipOperations(t *testing.T) {
 		err := lead.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "removed") && strings.Contains(err.Error(), "--join")
 	})
-	if s := ok[client.Status](lead.testNode, "GET", "/api/v1/status?stale=true", nil); s.Ready ||
+	if s := ok[wire.Status](lead.testNode, "GET", "/api/v1/status?stale=true", nil); s.Ready ||
 		!strings.Contains(s.NotReady, "removed") {
 		t.Errorf("%+v", s)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -68,7 +68,7 @@ func TestMessageJobs(t *testing.T) {
 		}
 		return r
 	}
-	get := func(id string) (d client.RunDetail) {
+	get := func(id string) (d wire.RunDetail) {
 		t.Helper()
 		if err := json.Unmarshal(n.call("GET", "/api/v1/runs/"+id, nil).body, &d); err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -32,7 +32,7 @@ func TestCreateFiresAndRecords(t *testing.T) {
 		if tg.seen()[r.Key] != 1 {
 			t.Errorf("the target saw key %q %d times", r.Key, tg.seen()[r.Key])
 		}
-		d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil)
+		d := ok[wire.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil)
 		if d.RunID != r.RunID || len(d.Attempts) != 1 || !strings.Contains(d.Attempts[0].Output, "seen") {
 			t.Errorf("detail: %+v", d)
 		}
@@ -47,7 +47,7 @@ func TestCreateFiresAndRecords(t *testing.T) {
 		}
 	}
 
-	s := ok[client.Status](n, "GET", "/api/v1/status", nil)
+	s := ok[wire.Status](n, "GET", "/api/v1/status", nil)
 	if !s.Ready || s.State != "leader" || s.Leader != "n1" || s.Jobs != 1 || s.ClusterID == "" || len(s.Members) != 1 ||
 		len(s.Workers) != 1 || s.History.Last < 2 {
 		t.Errorf("status: %+v", s)
@@ -92,7 +92,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	n.call("POST", "/api/v1/jobs/a:pause", nil)
 	n.eventually("a is idle", func() bool { return n.get("a").OpenRuns == 0 })
 	before, history := n.get("b"), n.runs("a")
-	status := ok[client.Status](n, "GET", "/api/v1/status", nil)
+	status := ok[wire.Status](n, "GET", "/api/v1/status", nil)
 	n.stop()
 	counters := applied(t, dir)
 
@@ -108,7 +108,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	if got := n.get("a"); got.Status != job.StatusPaused {
 		t.Errorf("a is %s", got.Status)
 	}
-	if got := ok[client.Status](n, "GET", "/api/v1/status", nil); got.ClusterID != status.ClusterID {
+	if got := ok[wire.Status](n, "GET", "/api/v1/status", nil); got.ClusterID != status.ClusterID {
 		t.Error("the cluster has another id")
 	}
 	// What was applied before is not applied again: claims and fences would move.
@@ -138,7 +138,7 @@ func TestSnapshotCompactionRestart(t *testing.T) {
 		t.Errorf("check: %+v %v", res, err)
 	}
 	n = start(t, dir, small)
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 100 {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 100 {
 		t.Errorf("%d jobs are left of 100", s.Jobs)
 	}
 	n.create(map[string]any{"name": "one-more", "type": "queue", "schedule": "@manual",
@@ -160,7 +160,7 @@ func TestLogIsBoundedInBytes(t *testing.T) {
 	})
 	n.stop()
 	n = start(t, n.dir.Path)
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 220 {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 220 {
 		t.Errorf("%d jobs are left", s.Jobs)
 	}
 }
@@ -189,7 +189,7 @@ func TestIdempotencyAcrossRestart(t *testing.T) {
 		a.header.Get("Idempotent-Replay") != "true" {
 		t.Errorf("repeated delete: %d %s", a.status, a.body)
 	}
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 1 {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 1 {
 		t.Errorf("%d jobs", s.Jobs)
 	}
 }
@@ -271,7 +271,7 @@ func TestStorageErrorEndsTheProcess(t *testing.T) {
 	if a := <-done; a.status != 201 {
 		t.Errorf("answered %d %s", a.status, a.body)
 	}
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 2 {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Jobs != 2 {
 		t.Errorf("%d jobs", s.Jobs)
 	}
 }

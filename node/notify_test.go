@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -176,7 +176,7 @@ func TestFailureAndRecoveryAreToldOnce(t *testing.T) {
 			t.Errorf("%s is not in the metrics", want)
 		}
 	}
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Notifications != nil {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Notifications != nil {
 		t.Errorf("%+v", s.Notifications)
 	}
 }
@@ -241,7 +241,7 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 	n.runOnce("b")
 	n.outcome("b", "failure", "sent")
 	n.eventuallyLong("the status says so", func() bool {
-		s := ok[client.Status](n, "GET", "/api/v1/status", nil)
+		s := ok[wire.Status](n, "GET", "/api/v1/status", nil)
 		return s.Notifications != nil && s.Notifications.Waiting >= 1 && strings.Contains(s.Notifications.Error, "503")
 	})
 	tg.set(200)
@@ -254,7 +254,7 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 	if got, want := down.all(), []string{"a failure dead", "a recovery succeeded"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	if s := ok[client.Status](n, "GET", "/api/v1/status", nil); s.Notifications != nil {
+	if s := ok[wire.Status](n, "GET", "/api/v1/status", nil); s.Notifications != nil {
 		t.Errorf("%+v", s.Notifications)
 	}
 	gone := newHook(t)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -144,7 +144,7 @@ func (n *Node) membership() membership.Options {
 		Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
 		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker, Flight: n.group.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.Dialer, Pace: c.Machine.Pace.Of,
-		Disk:      func() client.DiskSpace { return n.disk.last() },
+		Disk:      func() wire.DiskSpace { return n.disk.last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -80,7 +81,7 @@ func TestPullThroughAnyNode(t *testing.T) {
 		beat); x.Runs[0].Status != job.PullOK {
 		t.Errorf("%+v", x)
 	}
-	if d := ok[client.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].RunID, nil); d.Status != job.RunRunning ||
+	if d := ok[wire.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].RunID, nil); d.Status != job.RunRunning ||
 		d.Worker != "w" {
 		t.Errorf("%+v", d.Run)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -67,7 +68,7 @@ func queueJob(name, queue string) map[string]any {
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
-	get := func() client.Queue { t.Helper(); return ok[client.Queue](n, "GET", "/api/v1/queues/mail", nil) }
+	get := func() wire.Queue { t.Helper(); return ok[wire.Queue](n, "GET", "/api/v1/queues/mail", nil) }
 
 	if a := n.call("GET", "/api/v1/queues/mail", nil); a.status != 404 || a.problem().Code != job.CodeUnknownQueue ||
 		!strings.Contains(a.problem().Message, "there are none") {
@@ -83,7 +84,7 @@ func TestQueues(t *testing.T) {
 	if a := n.call("DELETE", "/api/v1/queues/mail", nil); a.status != 404 || a.problem().Code != job.CodeNotFound {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	q := ok[client.Queue](n, "PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 2})
+	q := ok[wire.Queue](n, "PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 2})
 	if !q.Declared || q.Concurrency != 2 || q.Version == 0 || q.UpdatedAt == 0 {
 		t.Errorf("%+v", q)
 	}
@@ -112,7 +113,7 @@ func TestQueues(t *testing.T) {
 	for len(p.held) < 2 {
 		p.poll(time.Second)
 	}
-	if q := ok[client.Queue](n, "POST", "/api/v1/queues/mail:pause", nil); !q.Paused || q.Concurrency != 2 {
+	if q := ok[wire.Queue](n, "POST", "/api/v1/queues/mail:pause", nil); !q.Paused || q.Concurrency != 2 {
 		t.Errorf("%+v", q)
 	}
 	p.finish()
@@ -124,14 +125,14 @@ func TestQueues(t *testing.T) {
 	if why := n.get("m").WaitReason; why != "queue mail is paused" {
 		t.Error(why)
 	}
-	ok[client.Queue](n, "POST", "/api/v1/queues/mail:resume", nil)
+	ok[wire.Queue](n, "POST", "/api/v1/queues/mail:resume", nil)
 	for len(p.held) < 2 {
 		p.poll(time.Second)
 	}
 	p.finish()
 	p.finish()
-	ok[client.Queue](n, "PUT", "/api/v1/queues/empty", map[string]any{})
-	l := ok[client.QueueList](n, "GET", "/api/v1/queues", nil)
+	ok[wire.Queue](n, "PUT", "/api/v1/queues/empty", map[string]any{})
+	l := ok[wire.QueueList](n, "GET", "/api/v1/queues", nil)
 	if len(l.Queues) != 2 || l.Queues[0].Name != "empty" || l.Queues[1].Name != "mail" || l.Queues[1].Backlog != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -163,7 +164,7 @@ func TestQueuesFromAnyNode(t *testing.T) {
 	for i, m := range c.members {
 		m.create(queueJob(fmt.Sprint("m", i), "mail"))
 	}
-	ok[client.Queue](c.others(c.leader())[0].testNode, "PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1})
+	ok[wire.Queue](c.others(c.leader())[0].testNode, "PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1})
 	for i, m := range c.members {
 		ok[job.Run](m.testNode, "POST", fmt.Sprintf("/api/v1/jobs/m%d:run", i), nil)
 	}
@@ -178,7 +179,7 @@ func TestQueuesFromAnyNode(t *testing.T) {
 		t.Helper()
 		for _, m := range c.members {
 			m.eventually("the limit shows", func() bool {
-				q := ok[client.Queue](m.testNode, "GET", "/api/v1/queues/mail", nil)
+				q := ok[wire.Queue](m.testNode, "GET", "/api/v1/queues/mail", nil)
 				return q.Running == 1 && q.Concurrency == 1 && q.Backlog == 2 &&
 					q.WaitReason == "queue mail is at its limit (1 of 1 running)"
 			})

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -157,7 +157,7 @@ func TestRecoverAlone(t *testing.T) {
 		c.members = append(c.members, x)
 	}
 	c.awaitVoters(3)
-	if s := ok[client.Status](lost[0].testNode, "GET", "/api/v1/status?stale=true", nil); s.Jobs != 2 {
+	if s := ok[wire.Status](lost[0].testNode, "GET", "/api/v1/status?stale=true", nil); s.Jobs != 2 {
 		t.Errorf("%+v", s)
 	}
 	if lost[0].group.store.Info().Epoch != 1 || lost[0].count("kept", job.RunSucceeded) == 0 {

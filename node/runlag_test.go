@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -45,7 +45,7 @@ func TestAForcedBackfillIsARunOfItsOwn(t *testing.T) {
 	body := map[string]any{"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:30:00Z"}
 	for i := range 3 {
 		body["force"] = i > 0
-		if r := ok[client.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", body); len(r.Times) != 1 {
+		if r := ok[wire.BackfillResult](n, "POST", "/api/v1/jobs/report:backfill", body); len(r.Times) != 1 {
 			t.Fatalf("%+v", r)
 		}
 		n.eventually("it ran", func() bool { return n.count("report", job.RunSucceeded) == i+1 })
@@ -61,7 +61,7 @@ func TestAForcedBackfillIsARunOfItsOwn(t *testing.T) {
 	if len(runs) != 3 || len(keys) != 3 {
 		t.Errorf("%d runs with %d keys", len(runs), len(keys))
 	}
-	d := ok[client.RunDetail](n, "GET", "/api/v1/runs/"+runs[0].RunID, nil)
+	d := ok[wire.RunDetail](n, "GET", "/api/v1/runs/"+runs[0].RunID, nil)
 	if len(d.Attempts) != 1 || d.Key != runs[0].Key || !d.Forced {
 		t.Errorf("%+v", d)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -32,11 +32,11 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 		first.Last <= first.First {
 		t.Errorf("%+v", first)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?job=long&status=skipped,missed", nil); len(p.Runs) != 1 ||
+	if p := ok[wire.RunPage](n, "GET", "/api/v1/runs?job=long&status=skipped,missed", nil); len(p.Runs) != 1 ||
 		p.Runs[0].Count < first.Count {
 		t.Errorf("%+v", p)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/jobs/long/runs?status=succeeded", nil); len(p.Runs) != 0 {
+	if p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/long/runs?status=succeeded", nil); len(p.Runs) != 0 {
 		t.Errorf("%+v", p)
 	}
 	id := n.get("long").ID
@@ -55,7 +55,7 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 	})
 	var paged []job.Run
 	for cursor := ""; ; {
-		p := ok[client.RunPage](n, "GET", "/api/v1/jobs/long/runs?limit=1&cursor="+cursor, nil)
+		p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/long/runs?limit=1&cursor="+cursor, nil)
 		paged = append(paged, p.Runs...)
 		if len(p.Runs) > 1 {
 			t.Fatalf("%+v", p)
@@ -81,7 +81,7 @@ func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
 		after[1].First != before[1].First || after[1].Count != before[1].Count {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
-	if p := ok[client.RunPage](n, "GET", "/api/v1/runs?status=canceled&job="+id.String(), nil); len(p.Runs) != 1 ||
+	if p := ok[wire.RunPage](n, "GET", "/api/v1/runs?status=canceled&job="+id.String(), nil); len(p.Runs) != 1 ||
 		p.Runs[0].Key == "" {
 		t.Errorf("%+v", p)
 	}
@@ -135,7 +135,7 @@ func TestDeadLettersThatDoNotExist(t *testing.T) {
 	tg.set(500)
 	n.create(tg.spec("d", "@manual", "overlap", "allow", "retry", map[string]any{"max_retries": 0}))
 	ok[job.Run](n, "POST", "/api/v1/jobs/d:run", nil)
-	list := func() []job.DeadLetter { return ok[client.DeadPage](n, "GET", "/api/v1/dead", nil).Dead }
+	list := func() []job.DeadLetter { return ok[wire.DeadPage](n, "GET", "/api/v1/dead", nil).Dead }
 	n.eventually("it is dead", func() bool { return len(list()) == 1 })
 	seq := list()[0].Seq
 	for _, ids := range [][]uint64{{9999}, {9998, 9999}} {
@@ -216,7 +216,7 @@ func TestHistoryOfADeletedJobIsPaged(t *testing.T) {
 	n.call("DELETE", "/api/v1/jobs/a", nil)
 	total := 0
 	for cursor := ""; ; {
-		p := ok[client.RunPage](n, "GET", "/api/v1/jobs/"+a.ID.String()+"/runs?limit=2&cursor="+cursor, nil)
+		p := ok[wire.RunPage](n, "GET", "/api/v1/jobs/"+a.ID.String()+"/runs?limit=2&cursor="+cursor, nil)
 		for _, r := range p.Runs {
 			if r.JobID != a.ID {
 				t.Errorf("%+v", r)

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 )
 
-func findTrouble(list []client.Trouble, code, node string) *client.Trouble {
-	i := slices.IndexFunc(list, func(t client.Trouble) bool { return t.Code == code && t.Node == node })
+func findTrouble(list []wire.Trouble, code, node string) *wire.Trouble {
+	i := slices.IndexFunc(list, func(t wire.Trouble) bool { return t.Code == code && t.Node == node })
 	if i < 0 {
 		return nil
 	}
@@ -35,9 +35,9 @@ func TestStatusFromAnyNode(t *testing.T) {
 	}
 	for _, m := range []*member{lead, other} {
 		m.eventually(m.id()+" says who is missing and what waits", func() bool {
-			s := ok[client.Status](m.testNode, "GET", "/api/v1/status", nil)
-			gone, waits := findTrouble(s.Troubles, client.TroubleUnreachable, dead.id()), findTrouble(s.Troubles,
-				client.TroubleBacklog, "")
+			s := ok[wire.Status](m.testNode, "GET", "/api/v1/status", nil)
+			gone, waits := findTrouble(s.Troubles, wire.TroubleUnreachable, dead.id()), findTrouble(s.Troubles,
+				wire.TroubleBacklog, "")
 			return gone != nil && strings.Contains(gone.Text, "2 of 3 voters are left") &&
 				strings.Contains(gone.Remedy, "carillon cluster remove "+dead.id()) &&
 				waits != nil && strings.Contains(waits.Text, "no worker takes queue mail") && waits.Remedy != "" &&
@@ -56,8 +56,8 @@ func TestStatusFromAnyNode(t *testing.T) {
 
 	lead.crash()
 	other.eventually("it says why no node leads", func() bool {
-		s := ok[client.Status](other.testNode, "GET", "/api/v1/status", nil)
-		none := findTrouble(s.Troubles, client.TroubleNoLeader, "")
+		s := ok[wire.Status](other.testNode, "GET", "/api/v1/status", nil)
+		none := findTrouble(s.Troubles, wire.TroubleNoLeader, "")
 		return none != nil && strings.Contains(none.Text, "2 of 3 voters are unreachable") &&
 			strings.Contains(none.Remedy, "start one of them")
 	})

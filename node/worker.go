@@ -55,8 +55,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		return nil, err
 	}
 	l.route = forward.NewWorkerRoute(forward.WorkerOptions{
-		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load, Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause),
-		Leader: n.cfg.Machine.leaderOptions(),
+		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load,
+		Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause), Dial: n.cfg.Machine.Dial,
 	})
 	var leader executor.Leader = l.route
 	if n.cfg.Machine.Leader != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -140,7 +140,7 @@ func (f *Forwarder) forwarded(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case l.Epoch != nil:
 	case l.Elsewhere():
-		w.Header().Set(client.LeaderHeader, l.Addr)
+		w.Header().Set(wire.LeaderHeader, l.Addr)
 		api.WriteError(w, errNotLeader(l))
 		return
 	default:

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -115,7 +115,7 @@ func (c *request) fail() {
 // again says whether an answer means that the request should be tried on. The codes are those of a node that lost its
 // leadership; only the last leaves open whether something was done.
 func (c *request) again(problem []byte) bool {
-	var p client.Problem
+	var p wire.Problem
 	if json.Unmarshal(problem, &p) != nil {
 		return false
 	}

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -96,7 +96,7 @@ func TestStreamLosesItsLeaderEarly(t *testing.T) {
 	check := func(what string, w *httptest.ResponseRecorder) {
 		t.Helper()
 		if p := w.Body.String(); w.Code != 503 || !strings.Contains(p, string(job.CodeNoLeader)) ||
-			w.Header().Get(client.LeaderHeader) != "" ||
+			w.Header().Get(wire.LeaderHeader) != "" ||
 			!strings.Contains(p, "the leadership changed") {
 			t.Errorf("%s: %d %v %s", what, w.Code, w.Header(), p)
 		}
@@ -118,7 +118,7 @@ func TestStreamLosesItsLeaderEarly(t *testing.T) {
 		// This node leads when it comes, and does not when it is looked at.
 		w = httptest.NewRecorder()
 		lost := newForwarder(t, fixedRaft{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set(client.LeaderHeader, third.addr)
+			w.Header().Set(wire.LeaderHeader, third.addr)
 			api.WriteError(w, errNotLeader(Leader{ID: third.id, Addr: third.addr}))
 		}))
 		lost.t.SetEpoch(&Epoch{Term: 1})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,8 @@ type WorkerOptions struct {
 	Tracker  *Tracker
 	Member   Member
 	Stopping func() bool
-	Pause    time.Duration // how long a registration waits before it tries again; default RegisterPause
-	Leader   []client.LeaderOption
+	Pause    time.Duration                                                     // how long a registration waits before it tries again; default RegisterPause
+	Dial     func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes; nil: TCP
 }
 
 // WorkerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another
@@ -62,7 +63,7 @@ func (r *WorkerRoute) remote(addrs ...string) *client.Leader {
 		if r.far != nil {
 			r.far.Close()
 		}
-		r.addrs, r.far = addrs, client.NewLeader(addrs, r.o.Leader...)
+		r.addrs, r.far = addrs, client.NewLeader(addrs, client.WithDial(r.o.Dial))
 	}
 	return r.far
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -14,8 +14,8 @@ import (
 
 // Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server
 // without a row could not be told from a stranger.
-func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinReply, error) {
-	var none client.JoinReply
+func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply, error) {
+	var none wire.JoinReply
 	if rq.InstanceID == m.o.Instance && !rq.Member {
 		return none, job.Errorf(job.CodeState, "give --join the address of another node", "this is node %s itself",
 			m.id())
@@ -79,7 +79,7 @@ func (m *Members) Join(ctx context.Context, rq client.JoinRequest) (client.JoinR
 			return none, err
 		}
 	}
-	r := client.JoinReply{Leader: m.id()}
+	r := wire.JoinReply{Leader: m.id()}
 	r.ClusterID, r.Epoch = m.Cluster()
 	now, _ := m.Row(rq.NodeID)
 	r.Index = now.Index
@@ -97,7 +97,7 @@ func (m *Members) probePatiently(ctx context.Context, addr string) (s probeReply
 }
 
 // duplicate refuses a second directory under one id, and says whether the first one lives.
-func (m *Members) duplicate(ctx context.Context, rq client.JoinRequest, addr string) error {
+func (m *Members) duplicate(ctx context.Context, rq wire.JoinRequest, addr string) error {
 	remedy := fmt.Sprintf("if that one is gone for good, run `carillon cluster remove %s` first; otherwise choose another --node-id", rq.NodeID)
 	state := "does not answer"
 	if addr == rq.Address {
@@ -111,7 +111,7 @@ func (m *Members) duplicate(ctx context.Context, rq client.JoinRequest, addr str
 }
 
 // admissible checks what does not depend on the other members.
-func (m *Members) admissible(rq client.JoinRequest) error {
+func (m *Members) admissible(rq wire.JoinRequest) error {
 	id, epoch := m.Cluster()
 	if err := datadir.CheckNodeID(rq.NodeID); err != nil {
 		return job.Invalid("node_id", "", "%v", err)
@@ -138,7 +138,7 @@ func (m *Members) admissible(rq client.JoinRequest) error {
 }
 
 // reachable makes sure that the address leads to who it should.
-func (m *Members) reachable(ctx context.Context, rq client.JoinRequest) error {
+func (m *Members) reachable(ctx context.Context, rq wire.JoinRequest) error {
 	info, err := m.Probe(ctx, rq.Address)
 	if err != nil {
 		return job.Errorf(job.CodeUnavailable, "check --advertise and the firewall",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
@@ -20,7 +21,7 @@ import (
 
 // This file is how the leader changes who the members are. How it looks after them is in settle.go.
 
-func (m *Members) rowOf(rq client.JoinRequest) store.Node {
+func (m *Members) rowOf(rq wire.JoinRequest) store.Node {
 	return store.Node{ID: rq.NodeID, Instance: rq.InstanceID, Address: rq.Address, Version: rq.Version, Level: rq.Level,
 		Slots: rq.Slots, Tags: rq.Tags}
 }

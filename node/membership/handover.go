@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -137,7 +137,7 @@ type candidate struct {
 	id      string
 	off     time.Duration // from the majority's clock
 	applied uint64
-	disk    client.DiskSpace
+	disk    wire.DiskSpace
 	failed  bool
 }
 
@@ -258,7 +258,7 @@ func (m *Members) TransferTarget(e *forward.Epoch) string {
 
 // roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a
 // moment.
-func roomy(d client.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
+func roomy(d wire.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
 
 // Successor is the voter that should lead after a planned transfer to no node in particular.
 func (m *Members) Successor() (raft.Server, bool) { return FindServer(m.Servers(), m.successor()) }

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 )
 
 func TestSift(t *testing.T) {
-	room := client.DiskSpace{Free: 10 << 30, Total: 100 << 30, Limit: 1 << 30}
-	tight := client.DiskSpace{Free: 1<<30 + 1, Total: 100 << 30, Limit: 1 << 30}
-	low := client.DiskSpace{Free: 1 << 20, Total: 100 << 30, Limit: 1 << 30, Low: true}
+	room := wire.DiskSpace{Free: 10 << 30, Total: 100 << 30, Limit: 1 << 30}
+	tight := wire.DiskSpace{Free: 1<<30 + 1, Total: 100 << 30, Limit: 1 << 30}
+	low := wire.DiskSpace{Free: 1 << 20, Total: 100 << 30, Limit: 1 << 30, Low: true}
 	for name, tc := range map[string]struct {
 		list  []candidate
 		why   string

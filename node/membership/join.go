@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 // Request is what this node says when it joins.
-func (m *Members) Request() client.JoinRequest {
+func (m *Members) Request() wire.JoinRequest {
 	s := m.self()
-	rq := client.JoinRequest{NodeID: s.ID, InstanceID: s.Instance, Address: s.Address, Version: s.Version,
+	rq := wire.JoinRequest{NodeID: s.ID, InstanceID: s.Instance, Address: s.Address, Version: s.Version,
 		Level: s.Level, Slots: s.Slots, Tags: s.Tags}
 	rq.ClusterID, rq.Epoch = m.Cluster()
 	return rq
@@ -85,7 +85,7 @@ func (m *Members) ask(ctx context.Context, addrs []string) error {
 }
 
 // search puts a question to each address, and to the node that is named there as the leader, until one decides it.
-func (m *Members) search(ctx context.Context, addrs []string, rq client.JoinRequest) (client.JoinReply, error) {
+func (m *Members) search(ctx context.Context, addrs []string, rq wire.JoinRequest) (wire.JoinReply, error) {
 	var last error
 	todo := slices.Clone(addrs)
 	for hints := 0; len(todo) > 0; {
@@ -113,11 +113,11 @@ func (m *Members) search(ctx context.Context, addrs []string, rq client.JoinRequ
 		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap",
 			"%s is this node itself", strings.Join(addrs, ", "))
 	}
-	return client.JoinReply{}, cmp.Or(last, forward.ErrNoLeader())
+	return wire.JoinReply{}, cmp.Or(last, forward.ErrNoLeader())
 }
 
 // joined keeps what the leader said, before anything else may happen.
-func (m *Members) joined(r client.JoinReply) error {
+func (m *Members) joined(r wire.JoinReply) error {
 	if id, _ := m.Cluster(); id != "" && id != r.ClusterID {
 		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster",
 			"the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -61,7 +62,7 @@ type Options struct {
 	ApplyTimeout time.Duration // how long raft may take to take a change in
 	Clock        scheduler.Clock
 	Logger       *slog.Logger
-	Disk         func() client.DiskSpace
+	Disk         func() wire.DiskSpace
 	Fail         func(error) // ends the node
 	Dial         func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn,
 		error)
@@ -185,9 +186,9 @@ func (m *Members) self() store.Node {
 }
 
 // Self implements api.Cluster.
-func (m *Members) Self() client.NodeInfo {
+func (m *Members) Self() wire.NodeInfo {
 	id, epoch := m.Cluster()
-	i := client.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: id, Epoch: epoch, Address: m.address(),
+	i := wire.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: id, Epoch: epoch, Address: m.address(),
 		Version: m.o.Version, Level: m.o.Level,
 		Applied: m.o.Store.Counters().Index, Now: job.Instant(m.now()), Removed: m.Removed(), State: "stopped"}
 	if r := m.raft.Load(); r != nil {
@@ -200,7 +201,7 @@ func (m *Members) Self() client.NodeInfo {
 func (m *Members) now() int64 { return m.o.Clock.Now().UnixMilli() }
 
 // disk is the room of this node's own directory, nil if that is not known.
-func (m *Members) disk() *client.DiskSpace {
+func (m *Members) disk() *wire.DiskSpace {
 	if d := m.o.Disk(); d.Total != 0 {
 		return &d
 	}
@@ -297,7 +298,7 @@ func (m *Members) Ready() error {
 
 // Describe adds to a member what its row and, on the leader, its last answer say of it. applied is how far the leader
 // is.
-func (m *Members) Describe(c *client.Member, applied uint64) {
+func (m *Members) Describe(c *wire.Member, applied uint64) {
 	if r, ok := m.Row(c.ID); ok && !r.Removed {
 		c.Instance, c.Version, c.Level, c.Slots, c.Tags = r.Instance, r.Version, r.Level, r.Slots, r.Tags
 		c.Standby, c.JoinedAt = r.Standby, job.Instant(r.JoinedAt)

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -24,9 +24,9 @@ const PeerPath = "/internal/v1/peer"
 
 // peerState is what a node says of itself to others.
 type peerState struct {
-	client.NodeInfo
+	wire.NodeInfo
 	NowUS int64                  `json:"now_us"`
-	Disk  client.DiskSpace       `json:"disk"`
+	Disk  wire.DiskSpace         `json:"disk"`
 	Skips []datadir.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 }
 
