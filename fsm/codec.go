@@ -26,7 +26,7 @@ var handle = func() *codec.MsgpackHandle {
 var ErrTooLarge = errors.New("fsm: the command is larger than a log entry may be")
 
 // Encode makes a log entry of a command.
-func Encode(cmd any) ([]byte, error) {
+func Encode(cmd Command) ([]byte, error) {
 	data, err := encode(cmd)
 	if err == nil && len(data) > MaxEntry {
 		return nil, ErrTooLarge
@@ -34,10 +34,10 @@ func Encode(cmd any) ([]byte, error) {
 	return data, err
 }
 
-func encode(cmd any) ([]byte, error) {
+func encode(cmd Command) ([]byte, error) {
 	n, ok := numbers[reflect.TypeOf(cmd)]
 	if !ok {
-		return nil, fmt.Errorf("fsm: %T is not a command", cmd)
+		return nil, fmt.Errorf("fsm: %T has no number: add it to commands", cmd)
 	}
 	if c, ok := cmd.(interface{ append([]byte) []byte }); ok {
 		return c.append([]byte{n, commandVersion}), nil

@@ -82,10 +82,10 @@ var numbers = func() map[reflect.Type]uint8 {
 }()
 
 // CommandLevel is the feature level that must be committed before a command may be proposed.
-func CommandLevel(cmd any) (int, error) {
+func CommandLevel(cmd Command) (int, error) {
 	n, ok := numbers[reflect.TypeOf(cmd)]
 	if !ok {
-		return 0, fmt.Errorf("fsm: %T is not a command", cmd)
+		return 0, fmt.Errorf("fsm: %T has no number: add it to commands", cmd)
 	}
 	return commands[n].level, nil
 }

@@ -60,7 +60,7 @@ type Config struct {
 	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs,
 	// nil: fsm.CommandLevel.
 	level int
-	needs func(cmd any) (int, error)
+	needs func(cmd fsm.Command) (int, error)
 }
 
 // MembersConfig is about who belongs to the cluster.

@@ -251,10 +251,10 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 
 // newOutbox sends the notifications of a leadership.
 func newOutbox(g *group, e *forward.Epoch) *notify.Outbox {
-	propose := func(cmd any) (*fsm.Reply, error) { return e.Proposer.Propose(cmd).Wait() }
+	propose := func(cmd fsm.Command) (*fsm.Reply, error) { return e.Proposer.Propose(cmd).Wait() }
 	if hook := g.cfg.Machine.ProposeNotice; hook != nil {
 		next := propose
-		propose = func(cmd any) (*fsm.Reply, error) { return hook(cmd, next) }
+		propose = func(cmd fsm.Command) (*fsm.Reply, error) { return hook(cmd, next) }
 	}
 	return notify.NewOutbox(notify.Options{
 		Store: g.store, Settings: &g.cfg.Notify, NodeID: g.cfg.NodeID, Term: e.Term, Logger: g.log, Stamp: e.Scheduler.Stamp, Propose: propose,

@@ -15,7 +15,7 @@ import (
 )
 
 // everyCommand is an empty command of each type.
-func everyCommand(t *testing.T) (all []any) {
+func everyCommand(t *testing.T) (all []fsm.Command) {
 	t.Helper()
 	for typ := range 256 {
 		cmd, err := fsm.Decode([]byte{byte(typ), 1, 0x80})
@@ -68,7 +68,7 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 	t.Parallel()
 	next := fsm.Level + 1
 	c := startJoined(t, 3, func(c *Config) {
-		c.needs = func(cmd any) (int, error) { // queues came with the next level
+		c.needs = func(cmd fsm.Command) (int, error) { // queues came with the next level
 			if _, ok := cmd.(*fsm.PutQueue); ok {
 				return next, nil
 			}

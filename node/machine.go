@@ -17,5 +17,5 @@ type Machine struct {
 	// Leader is put between the local worker and the leader.
 	Leader func(executor.Leader) executor.Leader
 	// ProposeNotice is put between the outbox and the log.
-	ProposeNotice func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error)
+	ProposeNotice func(cmd fsm.Command, next func(fsm.Command) (*fsm.Reply, error)) (*fsm.Reply, error)
 }

@@ -104,7 +104,7 @@ func (m *meters) hooks() scheduler.Metrics {
 func (m *meters) applied(_ int, took time.Duration) { m.apply.Observe(took.Seconds()) }
 
 // observe sees every command that was answered.
-func (m *meters) observe(cmd any, reply *fsm.Reply, took time.Duration) {
+func (m *meters) observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) {
 	m.propose.Observe(took.Seconds())
 	c, ok := cmd.(*fsm.Complete)
 	if !ok {

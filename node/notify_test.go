@@ -424,7 +424,7 @@ func TestNotificationsWhenTheLogIsInDoubt(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	n := start(t, t.TempDir(), quickly, func(c *Config) {
-		c.Machine.ProposeNotice = func(cmd any, next func(any) (*fsm.Reply, error)) (*fsm.Reply, error) {
+		c.Machine.ProposeNotice = func(cmd fsm.Command, next func(fsm.Command) (*fsm.Reply, error)) (*fsm.Reply, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			name := fmt.Sprintf("%T", cmd)

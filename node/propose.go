@@ -19,11 +19,11 @@ import (
 type proposer struct {
 	raft    *raft.Raft
 	timeout time.Duration
-	observe func(cmd any, reply *fsm.Reply, took time.Duration)
+	observe func(cmd fsm.Command, reply *fsm.Reply, took time.Duration)
 	flight  *flight
-	allows  func(level int) error                // whether commands of a feature level may be in the log; nil: all
-	needs   func(cmd any) (level int, err error) // nil: fsm.CommandLevel
-	confirm func() error                         // asks a majority which term it is in; nil: no majority is asked
+	allows  func(level int) error                        // whether commands of a feature level may be in the log; nil: all
+	needs   func(cmd fsm.Command) (level int, err error) // nil: fsm.CommandLevel
+	confirm func() error                                 // asks a majority which term it is in; nil: no majority is asked
 	ended   atomic.Bool
 
 	majority func() error // as confirm, for Confirm; nil: no majority is asked
@@ -56,7 +56,7 @@ func refused(err error) *proposal {
 var errEnded = errors.New("this leadership has ended")
 
 // Propose enters a command into the log. Commands of one goroutine are in the log in the order of its calls.
-func (p *proposer) Propose(cmd any) scheduler.Future {
+func (p *proposer) Propose(cmd fsm.Command) scheduler.Future {
 	data, err := fsm.Encode(cmd)
 	if err != nil {
 		return refused(err)

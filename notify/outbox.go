@@ -39,7 +39,7 @@ type Options struct {
 	Stamp func() (int64, error)
 	// Propose puts a command into the log and waits for its outcomes. Only scheduler.ErrNotApplied says that it is not
 	// in the log.
-	Propose func(cmd any) (*fsm.Reply, error)
+	Propose func(cmd fsm.Command) (*fsm.Reply, error)
 	// Recorded is told of every try whose outcome was recorded: sent, retried, unknown or failed.
 	Recorded func(outcome string)
 

@@ -22,7 +22,7 @@ type batchLog struct {
 	index uint64
 }
 
-func (l *batchLog) Propose(cmd any) Future {
+func (l *batchLog) Propose(cmd fsm.Command) Future {
 	f := &testFuture{cmd: cmd, done: make(chan struct{}), term: 1}
 	f.data, f.err = fsm.Encode(cmd)
 	if f.err != nil {

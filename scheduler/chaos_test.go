@@ -129,7 +129,7 @@ func chaos(t *testing.T, w *world, r *rand.Rand) {
 			w.setFault(nil)
 		case 6: // a proposal of unknown outcome ends the leadership, as it does in raft
 			applied := r.IntN(2) == 0
-			w.setFault(func(cmd any) (error, bool) {
+			w.setFault(func(cmd fsm.Command) (error, bool) {
 				select {
 				case ambiguous <- struct{}{}:
 				default:

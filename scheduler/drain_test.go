@@ -19,7 +19,7 @@ func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := w.create("@manual", nil)
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Claim); ok {
 				time.Sleep(200 * time.Millisecond)
 			}
@@ -38,7 +38,7 @@ func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
 // sent back for them.
 func TestTheLastPollIsSentBackForSlowClaims(t *testing.T) {
 	slow := func(w *world) {
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Claim); ok {
 				time.Sleep(3 * drainLimit)
 			}
@@ -135,7 +135,7 @@ func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 		}
 		a := r.Assignments[0]
 		claims := len(applied[fsm.Claim](w))
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Complete); ok {
 				time.Sleep(time.Second)
 			}

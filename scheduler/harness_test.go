@@ -52,16 +52,16 @@ type testLog struct {
 	latency time.Duration
 	// fault, if set, may refuse a command (an error that wraps ErrNotApplied) or answer it with an ambiguous error;
 	// applied says whether it takes effect all the same.
-	fault  func(cmd any) (err error, applied bool)
+	fault  func(cmd fsm.Command) (err error, applied bool)
 	verify func(context.Context) error
-	sound  func(age time.Duration) error // nil: it is
-	hear   func(cmd any) time.Duration   // how long the answer to a command that was applied takes
-	seen   []any                         // every command that was applied
-	after  func(cmd any)                 // called when one was
+	sound  func(age time.Duration) error       // nil: it is
+	hear   func(cmd fsm.Command) time.Duration // how long the answer to a command that was applied takes
+	seen   []fsm.Command                       // every command that was applied
+	after  func(cmd fsm.Command)               // called when one was
 }
 
 type testFuture struct {
-	cmd   any
+	cmd   fsm.Command
 	data  []byte
 	term  uint64
 	done  chan struct{}
@@ -74,7 +74,7 @@ func (f *testFuture) Wait() (*fsm.Reply, error) {
 	return f.reply, f.err
 }
 
-func (l *testLog) Propose(cmd any) Future {
+func (l *testLog) Propose(cmd fsm.Command) Future {
 	f := &testFuture{cmd: cmd, done: make(chan struct{})}
 	data, err := fsm.Encode(cmd)
 	if err != nil {
@@ -237,7 +237,7 @@ func (w *world) stop() {
 	}
 }
 
-func (w *world) do(cmd any) *fsm.Reply {
+func (w *world) do(cmd fsm.Command) *fsm.Reply {
 	w.t.Helper()
 	r, err := w.s.Propose(context.Background(), cmd)
 	if err != nil {
@@ -373,21 +373,21 @@ func (w *world) rows(id job.ID) map[job.RunKey]store.Row {
 var errAmbiguous = errors.New("leadership lost while committing log")
 
 // notApplied is the fault of a leadership transfer.
-func notApplied(any) (error, bool) { return fmt.Errorf("%w: transfer", ErrNotApplied), false }
+func notApplied(fsm.Command) (error, bool) { return fmt.Errorf("%w: transfer", ErrNotApplied), false }
 
 // applied counts the commands of a type that took effect.
 func applied[T any](w *world) (out []*T) {
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()
 	for _, c := range w.log.seen {
-		if x, ok := c.(*T); ok {
+		if x, ok := any(c).(*T); ok {
 			out = append(out, x)
 		}
 	}
 	return out
 }
 
-func (w *world) setFault(fn func(any) (error, bool)) {
+func (w *world) setFault(fn func(fsm.Command) (error, bool)) {
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()
 	w.log.fault = fn

@@ -94,7 +94,7 @@ func TestReleaseThatTakesLong(t *testing.T) {
 		w.hold()
 		w.lead()
 		time.Sleep(from.Add(4*time.Minute - time.Second).Sub(w.clock.Now()))
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.CloseRestored); ok && w.clock.Now().Before(from.Add(4*time.Minute+5*time.Second)) {
 				return notApplied(cmd)
 			}

@@ -153,7 +153,7 @@ func TestReleaseSurvivesItsLeader(t *testing.T) {
 		w.hold()
 		w.lead()
 		lost := 0
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.CloseRestored); ok {
 				switch lost++; lost {
 				case 1:

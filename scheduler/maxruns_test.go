@@ -23,7 +23,7 @@ func TestPauseAfterTheLastRunRecordsNothing(t *testing.T) {
 				}
 				paused := map[job.ID]bool{}
 				w.log.mu.Lock()
-				w.log.after = func(cmd any) {
+				w.log.after = func(cmd fsm.Command) {
 					c, ok := cmd.(*fsm.Claim)
 					if !ok {
 						return

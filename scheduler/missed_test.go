@@ -219,7 +219,7 @@ func TestJobEndsWithALastRunOfAnEarlierLeader(t *testing.T) {
 		w.lead()
 		f := w.worker("w1", 1, nil).mustJoin()
 		id := w.create("*/2 * * * *", func(s *job.Spec) { s.MaxRuns = 1 })
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Claim); ok {
 				return errAmbiguous, true
 			}

@@ -76,7 +76,7 @@ func TestTwoRetriesOfOneJobInOneBatch(t *testing.T) {
 		a.Wait()
 		b.Wait()
 		time.Sleep(2 * time.Second)
-		w.setFault(func(cmd any) (error, bool) { // so that both are ready when claims are possible again
+		w.setFault(func(cmd fsm.Command) (error, bool) { // so that both are ready when claims are possible again
 			if _, ok := cmd.(*fsm.Claim); ok {
 				return notApplied(cmd)
 			}
@@ -222,7 +222,7 @@ func TestCancelThatOvertakesItsClaim(t *testing.T) {
 		f := w.worker("w1", 2, nil).mustJoin()
 		id := w.create("@manual", nil)
 		w.log.mu.Lock()
-		w.log.hear = func(cmd any) time.Duration {
+		w.log.hear = func(cmd fsm.Command) time.Duration {
 			if _, ok := cmd.(*fsm.Claim); ok {
 				return time.Second
 			}

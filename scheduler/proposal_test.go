@@ -15,7 +15,7 @@ func TestAmbiguousClaimDispatchesNothing(t *testing.T) {
 			w.lead()
 			f := w.worker("w1", 1, nil).mustJoin()
 			id := w.create("@manual", nil)
-			w.setFault(func(cmd any) (error, bool) {
+			w.setFault(func(cmd fsm.Command) (error, bool) {
 				if _, ok := cmd.(*fsm.Claim); ok {
 					return errAmbiguous, took
 				}
@@ -54,7 +54,7 @@ func TestRefusedClaimIsMadeAgain(t *testing.T) {
 		w.lead()
 		f := w.worker("w1", 1, nil).mustJoin()
 		id := w.create("@manual", nil)
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			switch cmd.(type) {
 			case *fsm.Claim, *fsm.Complete:
 				return notApplied(cmd)
@@ -75,14 +75,14 @@ func TestRefusedClaimIsMadeAgain(t *testing.T) {
 func TestProposeSaysWhatAnErrorMeans(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
-		cmd := func() any { return &fsm.Stamp{Head: w.head()} }
+		cmd := func() fsm.Command { return &fsm.Stamp{Head: w.head()} }
 		w.setFault(notApplied)
 		_, err := s.Propose(context.Background(), cmd())
 		wantCode(t, err, job.CodeNoLeader)
-		w.setFault(func(any) (error, bool) { return errAmbiguous, true })
+		w.setFault(func(fsm.Command) (error, bool) { return errAmbiguous, true })
 		_, err = s.Propose(context.Background(), cmd())
 		wantCode(t, err, job.CodeOutcomeUnknown)
-		w.setFault(func(any) (error, bool) { time.Sleep(time.Second); return nil, true })
+		w.setFault(func(fsm.Command) (error, bool) { time.Sleep(time.Second); return nil, true })
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 		defer cancel()
 		_, err = s.Propose(ctx, cmd())

@@ -494,7 +494,7 @@ func TestPullOutcomeUnknown(t *testing.T) {
 		id := w.queueJob(nil)
 		w.trigger(id)
 		r, _ := w.pullOne(job.PullPoll{})
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Complete); ok {
 				return errAmbiguous, true
 			}

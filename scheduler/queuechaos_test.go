@@ -37,7 +37,7 @@ type limitWatch struct {
 	bad    []string
 }
 
-func (m *limitWatch) after(cmd any) {
+func (m *limitWatch) after(cmd fsm.Command) {
 	count := map[string]int{}
 	rows := map[string]store.QueueUse{}
 	err := m.st.View(func(v *store.View) error {
@@ -155,7 +155,7 @@ func queueChaos(t *testing.T, w *world, r *rand.Rand) {
 			w.setFault(nil)
 		case 10: // a proposal of unknown outcome ends the leadership
 			applied := r.IntN(2) == 0
-			w.setFault(func(any) (error, bool) {
+			w.setFault(func(fsm.Command) (error, bool) {
 				select {
 				case ambiguous <- struct{}{}:
 				default:

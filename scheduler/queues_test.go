@@ -152,7 +152,7 @@ func TestAPauseOvertakesClaims(t *testing.T) {
 		for range 5 {
 			ids = append(ids, w.create("@manual", inQueue("a")))
 		}
-		w.setFault(func(any) (error, bool) { // a slow log
+		w.setFault(func(fsm.Command) (error, bool) { // a slow log
 			time.Sleep(50 * time.Millisecond)
 			return nil, true
 		})
@@ -198,7 +198,7 @@ func TestQueueCountsAfterFailedProposals(t *testing.T) {
 		a := w.create("@manual", inQueue("a"))
 		w.limit("a", 2)
 		w.worker("w1", 10, queueWorker).mustJoin()
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Claim); ok {
 				return notApplied(cmd)
 			}

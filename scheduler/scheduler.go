@@ -28,7 +28,7 @@ var ErrNotApplied = errors.New("the command was not applied")
 type Proposer interface {
 	// Propose encodes and enqueues; it does not wait for the commit. The order of one goroutine's calls is the order in
 	// the log.
-	Propose(cmd any) Future
+	Propose(cmd fsm.Command) Future
 	// VerifyLeader asks a quorum whether this node still leads.
 	VerifyLeader(ctx context.Context) error
 	// Confirm says whether this node led at a moment not longer ago than age. It costs nothing while commands are
@@ -221,7 +221,7 @@ func signal(c chan struct{}) {
 
 // submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is
 // known. It is called from goroutines of the epoch only, so the epoch's end waits for it.
-func (s *Scheduler) submit(cmd any, then func(*fsm.Reply, error)) {
+func (s *Scheduler) submit(cmd fsm.Command, then func(*fsm.Reply, error)) {
 	f := s.o.Proposer.Propose(cmd)
 	s.wg.Go(func() {
 		reply, err := f.Wait()
@@ -268,7 +268,7 @@ func notReady(why string) error {
 
 // Propose enters a command of the API into the log and waits for its reply. Workers that have runs in hand which it
 // cancels are told.
-func (s *Scheduler) Propose(ctx context.Context, cmd any) (*fsm.Reply, error) {
+func (s *Scheduler) Propose(ctx context.Context, cmd fsm.Command) (*fsm.Reply, error) {
 	if !s.begin() {
 		return nil, job.Errorf(job.CodeNoLeader, "try again in a moment", "this node no longer leads; nothing was changed")
 	}

@@ -234,7 +234,7 @@ func TestHeartbeatRacingWithAnAssignmentNeverReleases(t *testing.T) {
 		if _, ok := s.Started("w1", ref.Incarnation, a.Fence); !ok {
 			t.Error("the start is not known")
 		}
-		w.setFault(func(cmd any) (error, bool) {
+		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Complete); ok {
 				time.Sleep(20 * time.Second)
 			}
@@ -390,7 +390,7 @@ type slowLog struct {
 	block time.Duration
 }
 
-func (l *slowLog) Propose(cmd any) Future {
+func (l *slowLog) Propose(cmd fsm.Command) Future {
 	if _, ok := cmd.(*fsm.Claim); ok {
 		l.mu.Lock()
 		d := l.block

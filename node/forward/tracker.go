@@ -28,7 +28,7 @@ func (e *Epoch) Head(now int64) fsm.Head { return fsm.Head{Now: now, Term: e.Ter
 
 // Proposer enters commands into the log for one leadership, and nothing after its end.
 type Proposer interface {
-	Propose(cmd any) scheduler.Future
+	Propose(cmd fsm.Command) scheduler.Future
 	// VerifyLeader asks a quorum whether this node still leads.
 	VerifyLeader(ctx context.Context) error
 }

@@ -43,7 +43,7 @@ func (m *Members) head(e *forward.Epoch) fsm.Head {
 }
 
 // propose enters a command about one member. A leader with a clock that it does not trust may do this.
-func (m *Members) propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error) {
+func (m *Members) propose(ctx context.Context, e *forward.Epoch, cmd fsm.Command) (fsm.Outcome, error) {
 	f := e.Proposer.Propose(cmd)
 	type answer struct {
 		reply *fsm.Reply

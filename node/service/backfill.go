@@ -47,7 +47,7 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 		}
 		o.Times, o.Skipped = p.times, p.skipped
 	} else {
-		o, err = b.change(ctx, rq, func(a attempt) (_ any, err error) {
+		o, err = b.change(ctx, rq, func(a attempt) (_ fsm.Command, err error) {
 			if p, err = b.planBackfill(ctx, ref, q, a.now); err != nil {
 				return nil, err
 			}

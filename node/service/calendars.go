@@ -37,7 +37,7 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16",
 			"the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		return &fsm.Calendar{Head: a.head, Request: a.req, Name: c.Name, Data: data}, nil
 	})
 	if err == nil {
@@ -136,7 +136,7 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 			err = b.users(ctx, name)
 		}
 		if err == nil {
-			o, err = b.change(ctx, rq, func(a attempt) (any, error) {
+			o, err = b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 				return &fsm.Calendar{Head: a.head, Request: a.req, Name: name}, nil
 			})
 		}

@@ -133,14 +133,14 @@ const deadChunk = 256
 
 // Redrive implements api.Backend.
 func (b *Service) Redrive(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
-	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
+	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) fsm.Command {
 		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs}
 	})
 }
 
 // PurgeDead implements api.Backend.
 func (b *Service) PurgeDead(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
-	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) any {
+	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) fsm.Command {
 		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs}
 	})
 }
@@ -148,7 +148,7 @@ func (b *Service) PurgeDead(ctx context.Context, q wire.DeadQuery, rq api.Reques
 // eachDead proposes commands about the selected dead letters, a chunk at a time. Each chunk is a request of its own
 // under the client's key: a repetition is answered from those that were done, and goes on where the first try ended.
 func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request,
-	command func(attempt, []uint64) any) (r wire.DeadResult, err error) {
+	command func(attempt, []uint64) fsm.Command) (r wire.DeadResult, err error) {
 	if err := b.verify(ctx); err != nil {
 		return r, err
 	}
@@ -174,7 +174,7 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 			return r, err
 		}
 		part := chunkOf(rq, chunk)
-		o, err := b.change(ctx, part, func(a attempt) (any, error) { return command(a, seqs), nil })
+		o, err := b.change(ctx, part, func(a attempt) (fsm.Command, error) { return command(a, seqs), nil })
 		if err == nil {
 			err = outcomeError(o, "")
 		}

@@ -24,7 +24,7 @@ func (b *Service) look(ref string) (h held, err error) {
 
 // changeJob proposes a change of one job. It is built from what the job is at each try.
 func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
-	build func(attempt, held) (any, error)) (fsm.Outcome, error) {
+	build func(attempt, held) (fsm.Command, error)) (fsm.Outcome, error) {
 	if o, ok, err := b.echo(ctx, rq); err != nil || ok {
 		return o, err
 	}
@@ -32,7 +32,7 @@ func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
 	if err := b.verify(ctx); err != nil {
 		return fsm.Outcome{}, err
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		h, err := b.look(ref)
 		if err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, err
 	}
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		if version != 0 && version != h.def.Version {
 			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.def.Version}, ref)
 		}
@@ -97,7 +97,7 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 
 // DeleteJob implements api.Backend.
 func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
-	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version,
 			NotRun: h.passed(a.now)}, nil
 	})
@@ -106,7 +106,7 @@ func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq 
 
 // PauseJob implements api.Backend.
 func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Pause{Head: a.head, Request: a.req, Job: uint64(h.id)}, nil
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job
 
 // ResumeJob implements api.Backend.
 func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		cmd := &fsm.Resume{Head: a.head, Request: a.req, Job: uint64(h.id), Seen: h.seen()}
 		if !h.stopped() {
 			return cmd, nil // nothing to do, and the state machine says so
@@ -137,7 +137,7 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 
 // RunJob implements api.Backend.
 func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey,
 			Name: h.def.Spec.Name}, nil
 	})
@@ -157,7 +157,7 @@ func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 
 // CancelJob implements api.Backend.
 func (b *Service) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (any, error) {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(h.id), All: true}, nil
 	})
 	return o.Count, err

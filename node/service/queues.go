@@ -147,7 +147,7 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 // PutQueue implements api.Backend.
 func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,
 	rq api.Request) (wire.Queue, error) {
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		c := &fsm.PutQueue{Head: a.head, Request: a.req, Name: name, Version: version}
 		if change.Concurrency != nil {
 			c.Set |= fsm.QueueConcurrency
@@ -173,7 +173,7 @@ func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueCh
 
 // DeleteQueue implements api.Backend.
 func (b *Service) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Name: name, Version: version}, nil
 	})
 	if err != nil {

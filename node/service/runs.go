@@ -347,7 +347,7 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 		}
 		return b.showRun(k)
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(k.Job), At: k.At, Origin: byte(k.Origin)}, nil
 	})
 	if err != nil {

@@ -150,7 +150,8 @@ type attempt struct {
 // change proposes what build makes. The command is built again when the job moved under it. What the end of the
 // leadership prevented is for the forwarder to repeat: the request id makes a second one after an ambiguous error an
 // echo of the first.
-func (b *Service) change(ctx context.Context, rq api.Request, build func(attempt) (any, error)) (fsm.Outcome, error) {
+func (b *Service) change(ctx context.Context, rq api.Request,
+	build func(attempt) (fsm.Command, error)) (fsm.Outcome, error) {
 	deadline := time.Now().Add(forward.LeaderWait)
 	for moved := 0; ; {
 		e, now, err := b.stamp(ctx)
@@ -191,7 +192,7 @@ func (b *Service) change(ctx context.Context, rq api.Request, build func(attempt
 }
 
 // propose enters a command about one thing.
-func propose(ctx context.Context, e *forward.Epoch, cmd any) (fsm.Outcome, error) {
+func propose(ctx context.Context, e *forward.Epoch, cmd fsm.Command) (fsm.Outcome, error) {
 	reply, err := e.Scheduler.Propose(ctx, cmd)
 	if err != nil {
 		return fsm.Outcome{}, err
@@ -252,7 +253,9 @@ func (b *Service) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, 
 	if err != nil || !known {
 		return fsm.Outcome{}, false, err
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (any, error) { return &fsm.Lookup{Head: a.head, Request: a.req}, nil })
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+		return &fsm.Lookup{Head: a.head, Request: a.req}, nil
+	})
 	if err != nil {
 		return o, false, err
 	}
