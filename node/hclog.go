@@ -19,33 +19,33 @@ import (
 
 // raftLogger hands raft's log lines to slog. What raft calls info is news only for debugging raft.
 type raftLogger struct {
-	to   *slog.Logger
-	args []any
-	name string
-	echo *echoes
+	to      *slog.Logger
+	args    []any
+	name    string
+	repeats *repeats
 }
 
 func newRaftLogger(to *slog.Logger) hclog.Logger {
-	return &raftLogger{to: to.With("part", "raft"), echo: &echoes{seen: map[string]*echoed{}}}
+	return &raftLogger{to: to.With("part", "raft"), repeats: &repeats{seen: map[string]*repeat{}}}
 }
 
-// echoAfter is how often one message is logged.
-const echoAfter = time.Minute
+// repeatAfter is how often one message is logged.
+const repeatAfter = time.Minute
 
-// echoes keeps raft from saying the same thing about the same peer several times a second, which it does for as long as
+// repeats keeps raft from saying the same thing about the same peer several times a second, which it does for as long as
 // a node is away, or for ever on one that was removed.
-type echoes struct {
+type repeats struct {
 	mu   sync.Mutex
-	seen map[string]*echoed
+	seen map[string]*repeat
 }
 
-type echoed struct {
+type repeat struct {
 	said  time.Time
 	times int // it was not said since
 }
 
 // again says whether a line is to be written now, and how often it was not since the last time.
-func (e *echoes) again(msg string, args []any, now time.Time) (times int, ok bool) {
+func (e *repeats) again(msg string, args []any, now time.Time) (times int, ok bool) {
 	key := msg
 	for i := 0; i+1 < len(args); i += 2 {
 		switch args[i] {
@@ -60,10 +60,10 @@ func (e *echoes) again(msg string, args []any, now time.Time) (times int, ok boo
 		if len(e.seen) > 256 { // made-up names must not fill the memory
 			clear(e.seen)
 		}
-		e.seen[key] = &echoed{said: now}
+		e.seen[key] = &repeat{said: now}
 		return 0, true
 	}
-	if now.Sub(x.said) < echoAfter {
+	if now.Sub(x.said) < repeatAfter {
 		x.times++
 		return 0, false
 	}
@@ -118,7 +118,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 		return
 	}
 	if v >= slog.LevelWarn {
-		times, ok := l.echo.again(msg, args, time.Now())
+		times, ok := l.repeats.again(msg, args, time.Now())
 		if !ok {
 			return
 		}
@@ -150,7 +150,7 @@ func (l *raftLogger) ImpliedArgs() []any { return l.args }
 
 func (l *raftLogger) With(args ...any) hclog.Logger {
 	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name,
-		echo: l.echo}
+		repeats: l.repeats}
 }
 
 func (l *raftLogger) Name() string { return l.name }
@@ -163,7 +163,7 @@ func (l *raftLogger) Named(name string) hclog.Logger {
 }
 
 func (l *raftLogger) ResetNamed(name string) hclog.Logger {
-	return &raftLogger{to: l.to, args: l.args, name: name, echo: l.echo}
+	return &raftLogger{to: l.to, args: l.args, name: name, repeats: l.repeats}
 }
 
 func (l *raftLogger) SetLevel(hclog.Level) {}

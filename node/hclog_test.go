@@ -28,8 +28,8 @@ func TestRaftRepeatsItselfOnceAMinute(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != 3 {
 		t.Errorf("%d lines: %s", n, out.String())
 	}
-	e := l.(*raftLogger).echo
-	later := time.Now().Add(echoAfter + time.Second)
+	e := l.(*raftLogger).repeats
+	later := time.Now().Add(repeatAfter + time.Second)
 	if times, ok := e.again("failed to heartbeat to", []any{"peer", "h:1"}, later); !ok || times != 99 {
 		t.Errorf("%d %v", times, ok)
 	}

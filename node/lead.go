@@ -121,7 +121,7 @@ var errGaveUp = errors.New("the scheduler stopped by itself")
 // in silence.
 func (l *leadership) again(term uint64, failures int, err error) <-chan time.Time {
 	delay := min(retryFirst<<min(failures, 10), retryLimit)
-	l.g.log.Error("could not take up the leadership", "term", term, "error", err, "failures", failures, "again_in",
+	l.g.log.Error("takeover failed", "term", term, "error", err, "failures", failures, "again_in",
 		delay)
 	if failures >= stepDownAfter {
 		l.stepDown()
@@ -132,7 +132,7 @@ func (l *leadership) again(term uint64, failures int, err error) <-chan time.Tim
 // stepDown gives another node its chance. A cluster of one has none to give it to, and goes on trying.
 func (l *leadership) stepDown() {
 	if err := l.g.raft.LeadershipTransfer().Error(); err != nil {
-		l.g.log.Debug("leadership was not handed over", "error", err)
+		l.g.log.Debug("leadership not handed over", "error", err)
 	}
 }
 
@@ -168,7 +168,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 	parts.Go(func() {
 		defer cancel() // one without the other is not a leadership
 		if err := sched.Run(ectx); err != nil && ectx.Err() == nil {
-			g.log.Error("the scheduler stopped", "term", term, "error", err)
+			g.log.Error("scheduler stopped", "term", term, "error", err)
 		}
 	})
 	for _, part := range g.parts {

@@ -145,9 +145,9 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		held = h.Kind
 	}
 	for _, k := range scheduler.HoldKinds() {
-		gauge(m.hold, truth(k == held), string(k))
+		gauge(m.hold, boolValue(k == held), string(k))
 	}
-	gauge(m.hold, truth(g.store.Info().Hold.On), "restored")
+	gauge(m.hold, boolValue(g.store.Info().Hold.On), "restored")
 	if g.raft.State() != raft.Leader {
 		gauge(m.leader, 0)
 		return
@@ -168,7 +168,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.slots, float64(max(0, slots-busy)), "free")
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

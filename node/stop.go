@@ -51,15 +51,15 @@ func (n *Node) yield() {
 	select {
 	case err := <-done:
 		if err != nil {
-			n.cfg.Logger.Warn("the leadership could not be handed over; the others elect a leader when they miss this one", "error", err)
+			n.cfg.Logger.Warn("leadership not handed over; the others elect a leader when they miss this one", "error", err)
 			return
 		}
 	case <-time.After(yieldTimeout):
-		n.cfg.Logger.Warn("the leadership could not be handed over in time")
+		n.cfg.Logger.Warn("leadership not handed over in time")
 		return
 	}
 	if l, other := n.tracker.Wait(context.Background(), time.Now().Add(newsTimeout), forward.Leader.Elsewhere); other {
-		n.cfg.Logger.Info("handed over the leadership", "to", l.ID, "took", time.Since(began))
+		n.cfg.Logger.Info("leadership handed over", "to", l.ID, "took", time.Since(began))
 	}
 }
 

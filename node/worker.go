@@ -85,7 +85,7 @@ func (l *localWorker) run(ctx context.Context) {
 		return
 	}
 	if err := l.w.Run(ctx); err != nil {
-		log.Warn("the worker stopped", "error", err)
+		log.Warn("worker stopped", "error", err)
 	}
 }
 

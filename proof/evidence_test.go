@@ -149,7 +149,7 @@ func (l *load) evidence() *harness.Evidence {
 		}
 	}
 	var err error
-	if b.Vacant, err = harness.Vacancies(logs...); err != nil {
+	if b.Vacant, err = harness.Outages(logs...); err != nil {
 		l.t.Error(err)
 	}
 	l.mu.Lock()

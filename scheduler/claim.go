@@ -123,7 +123,7 @@ func (l *loop) load(picks []pick) error {
 			p := &picks[i]
 			if err := l.lookUp(v, p); err != nil {
 				// Nothing can be done about it through the log: apply would stop at the same record. The others go on.
-				l.s.log.Error("an entry cannot be handled; run `carillon check`", "job", p.Job, "error", err)
+				l.s.log.Error("due entry not handled; run `carillon check`", "job", p.Job, "error", err)
 				p.job = nil
 			}
 		}
@@ -144,7 +144,7 @@ func (l *loop) lookUp(v *store.View, p *pick) (err error) {
 	switch {
 	case p.Kind == store.KindOccurrence && len(spec.Calendars) > 0:
 		p.blackouts = l.catalog.blackouts(v, spec, func(name, why string) {
-			l.s.log.Warn("a calendar cannot be used; the job fires as if it did not exist", "job", p.Job, "calendar", name, "error", why)
+			l.s.log.Warn("calendar not usable; the job fires as if it did not exist", "job", p.Job, "calendar", name, "error", why)
 		})
 	case p.Kind == store.KindExtra && spec.Deadline > 0:
 		row, ok, err := v.Run(p.Run())
@@ -383,7 +383,7 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		} else {
 			// It may still be committed. Telling a worker now could make two of them run it; not telling costs at most
 			// the rest of this leadership.
-			l.s.log.Error("the outcome of claims is unknown; they wait for the next leadership", "claims", len(claims), "error", err)
+			l.s.log.Error("claims with unknown outcome; they wait for the next leadership", "claims", len(claims), "error", err)
 			l.s.mu.Lock()
 			l.s.unknown += len(claims)
 			l.s.mu.Unlock()

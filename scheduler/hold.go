@@ -29,16 +29,16 @@ func (l *loop) onHold() bool {
 				// Doing it again is harmless whether it was done or not.
 				l.refusedAll(err)
 				if !errors.Is(err, ErrNotApplied) {
-					s.log.Warn("the outcome of closing runs of the backup is unknown; it is done again", "error", err)
+					s.log.Warn("closing runs of the backup has an unknown outcome; it is done again", "error", err)
 				}
 				return
 			}
 			l.accepted()
 			if n := reply.Items[0].Count; n > 0 {
-				s.log.Info("open runs of the backup were recorded as lost", "runs", n)
+				s.log.Info("open runs of the backup recorded as lost", "runs", n)
 			}
 			if !s.st.Info().Hold.On {
-				s.log.Warn("the hold is over: this cluster claims and fires from here on")
+				s.log.Warn("hold released: this cluster claims and fires from here on")
 			}
 		})
 	})

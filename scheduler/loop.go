@@ -177,7 +177,7 @@ func (l *loop) noteScan(err error) {
 	if text != l.scanErr {
 		l.scanErr = text
 		if err != nil {
-			l.s.log.Error("due index cannot be read", "error", err)
+			l.s.log.Error("due index not readable", "error", err)
 		}
 	}
 }

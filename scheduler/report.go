@@ -179,7 +179,7 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 				case err != nil:
 					// A definition that cannot be read has no retry rule. The default keeps the run alive until it is
 					// mended.
-					s.log.Error("the definition of a failed run cannot be read; the default retry rule applies", "run", p.c.run, "error", err)
+					s.log.Error("definition of a failed run not readable; the default retry rule applies", "run", p.c.run, "error", err)
 					spec = &job.Spec{}
 					spec.Normalize()
 				case ok:
@@ -275,7 +275,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.log.Warn("results were not committed; their workers report them again", "results", len(batch), "error", err)
+		s.log.Warn("results not committed; their workers report them again", "results", len(batch), "error", err)
 	}
 	signal(s.completeWake)
 	s.freed()

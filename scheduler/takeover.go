@@ -27,7 +27,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	vacant := s.outageTexts()
+	outages := s.outageTexts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mono := s.o.Clock.Mono()
@@ -43,7 +43,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	}
 	s.version++
 	s.serving = true
-	s.log.Info("scheduler serving", "inherited_sessions", len(claims), "outages", vacant)
+	s.log.Info("scheduler serving", "inherited_sessions", len(claims), "outages", outages)
 	return nil
 }
 

@@ -179,7 +179,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 			return nil
 		})
 		if err != nil {
-			s.log.Error("assignments cannot be sent again", "worker", x.key.worker, "error", err)
+			s.log.Error("assignments not sent again", "worker", x.key.worker, "error", err)
 		}
 		s.mu.Lock()
 		for i, c := range chunk {

@@ -18,8 +18,8 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Kick wakes who waits for c, unless it has been woken already.
-func Kick(c chan<- struct{}) {
+// Wake wakes who waits for c, unless it has been woken already.
+func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -260,7 +260,7 @@ func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
 		},
 		ErrorLog: f.o.ErrorLog,
 	}
-	rp.ServeHTTP(&patientWriter{w, http.NewResponseController(w)}, r.WithContext(ctx))
+	rp.ServeHTTP(&deadlineWriter{w, http.NewResponseController(w)}, r.WithContext(ctx))
 }
 
 // neverConnected says that a request failed before there was anybody to send it to.

@@ -51,17 +51,17 @@ func (w *holdingWriter) release() {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *holdingWriter) Unwrap() http.ResponseWriter { return w.to }
 
-// patientWriter gives a client that does not read a limited time: a handler must not wait for it for ever.
-type patientWriter struct {
+// deadlineWriter gives a client that does not read a limited time: a handler must not wait for it for ever.
+type deadlineWriter struct {
 	http.ResponseWriter
 	rc *http.ResponseController
 }
 
-func (w *patientWriter) Write(b []byte) (int, error) {
+func (w *deadlineWriter) Write(b []byte) (int, error) {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // unsupported is fine
 	defer w.rc.SetWriteDeadline(time.Time{})               //nolint:errcheck // net/http would leave it on the connection
 	return w.ResponseWriter.Write(b)
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

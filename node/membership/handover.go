@@ -36,7 +36,7 @@ const (
 	handoverPause    = 2 * time.Second
 	handoverPauseMax = time.Minute
 	handoverTries    = 2
-	sealTimeout      = time.Second
+	stampTimeout     = time.Second
 )
 
 // The reasons for which a leader hands over by itself.
@@ -201,7 +201,7 @@ func (m *Members) distance(id string) (time.Duration, bool) {
 func (m *Members) transferTarget(why string, flaps bool) (id, none string) {
 	list, rest := m.candidates()
 	own, _ := m.Skew()
-	fit, unfit := sift(list, why, own, flaps)
+	fit, unfit := fitToLead(list, why, own, flaps)
 	if len(fit) > 0 {
 		return slices.MinFunc(fit, byFitness).id, ""
 	}
@@ -212,19 +212,19 @@ func (m *Members) transferTarget(why string, flaps bool) (id, none string) {
 	return "", "no other node can take over: " + strings.Join(rest, ", ")
 }
 
-// sift takes the candidates that may lead instead of a node that is unfit, and says why the others may not. own is how
-// far its own clock is from the majority's.
-func sift(list []candidate, why string, own time.Duration, flaps bool) (fit []candidate, rest []string) {
+// fitToLead are the candidates that may lead instead of a node that is unfit; rest says why the others may not. own is
+// how far its own clock is from the majority's.
+func fitToLead(list []candidate, why string, own time.Duration, flaps bool) (fit []candidate, rest []string) {
 	for _, c := range list {
 		switch {
-		case mutant.On(mutant.WrongHeir) && why == UnfitClock:
+		case mutant.On(mutant.WrongSuccessor) && why == UnfitClock:
 			fit = append(fit, c)
 		case c.off.Abs() > FitSkew:
 			rest = append(rest, fmt.Sprintf("the clock of %s differs by %s from the majority's", c.id,
 				c.off.Round(100*time.Millisecond)))
 		case why == UnfitClock && !flaps && c.off.Abs() >= own.Abs():
 			rest = append(rest, "the clock of "+c.id+" is no nearer to the majority's")
-		case why == UnfitDisk && !roomy(c.disk):
+		case why == UnfitDisk && !hasRoom(c.disk):
 			rest = append(rest, c.id+" has too little room as well")
 		default:
 			fit = append(fit, c)
@@ -236,7 +236,7 @@ func sift(list []candidate, why string, own time.Duration, flaps bool) (fit []ca
 // byFitness orders by who should lead: one that did not fail to take over lately, has room, has the most of the log,
 // and the best clock.
 func byFitness(a, b candidate) int {
-	if mutant.On(mutant.WrongHeir) {
+	if mutant.On(mutant.WrongSuccessor) {
 		return -cmp.Compare(a.off.Abs(), b.off.Abs())
 	}
 	rank := func(yes bool) int {
@@ -256,9 +256,9 @@ func (m *Members) TransferTarget(e *forward.Epoch) string {
 	return target
 }
 
-// roomy says that a disk has room for a leader, and some more: one just above its limit would hand over again in a
+// hasRoom says that a disk has room for a leader, and some more: one just above its limit would hand over again in a
 // moment.
-func roomy(d wire.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
+func hasRoom(d wire.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
 
 // Successor is the voter that should lead after a planned transfer to no node in particular.
 func (m *Members) Successor() (raft.Server, bool) { return FindServer(m.Servers(), m.successor()) }
@@ -325,16 +325,16 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 	h.failed[id], h.notUntil, h.rounds = time.Now(), time.Now().Add(pause), 0
 	h.state = fmt.Sprintf("handing over to %s failed and is tried again: %v", id, err)
 	m.mu.Unlock()
-	m.log("handing over the leadership failed", "to", id, "reason", why, "error", err, "again_in", pause)
+	m.log("leadership not handed over", "to", id, "reason", why, "error", err, "again_in", pause)
 }
 
 // StampBeforeTransfer commits a stamp before a planned transfer, so that the next leader sees no outage that was none.
 // A leader that may not stamp does not: for it the time since its last stamp was one.
 func (m *Members) StampBeforeTransfer(ctx context.Context, e *forward.Epoch) {
-	if mutant.On(mutant.NoSeal) {
+	if mutant.On(mutant.NoFinalStamp) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()
 	if err := e.Scheduler.CommitStamp(ctx); err != nil {
 		m.o.Logger.Debug("no stamp before the transfer", "error", err)

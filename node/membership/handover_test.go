@@ -40,7 +40,7 @@ func TestSift(t *testing.T) {
 		"room and a wrong clock": {list: []candidate{{id: "c", disk: room, off: time.Minute}}, why: UnfitDisk},
 		"room that is not known": {list: []candidate{{id: "c"}}, why: UnfitDisk},
 	} {
-		fit, rest := sift(tc.list, tc.why, tc.own, tc.flaps)
+		fit, rest := fitToLead(tc.list, tc.why, tc.own, tc.flaps)
 		got := ""
 		if len(fit) > 0 {
 			got = slices.MinFunc(fit, byFitness).id

@@ -183,7 +183,7 @@ func (m *Members) follow(ctx context.Context) {
 		case permanent(err):
 			m.setWhy("%v", err)
 			if fails == 1 || fails%60 == 0 {
-				m.o.Logger.Error("the cluster does not take this node as it is", "error", err)
+				m.o.Logger.Error("join refused", "error", err)
 			}
 		}
 		next = time.Now().Add(min(m.o.Interval<<min(fails, 6), 5*time.Second))

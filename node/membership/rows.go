@@ -65,7 +65,7 @@ func (m *Members) Row(id string) (store.Node, bool) {
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrClosed) {
-			m.log("the row of a member cannot be read", "node", id, "error", err)
+			m.log("row of a member not readable", "node", id, "error", err)
 		}
 		return store.Node{}, false
 	}

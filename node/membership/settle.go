@@ -180,7 +180,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 			})
 		}
 		if s.Suffrage != raft.Voter && !r.Standby && m.keepsUp(id) {
-			m.o.Logger.Info("a node has caught up and may vote from now on", "node", id)
+			m.o.Logger.Info("node caught up and votes from now on", "node", id)
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
 				return rf.AddVoter(s.ID, s.Address, 0, m.o.ApplyTimeout)
 			})
@@ -273,7 +273,7 @@ func (m *Members) putOwnRow(prop forward.Proposer, term uint64) error {
 		return fmt.Errorf("write this node's row: %w", err)
 	}
 	if o := reply.Items[0]; o.Code != fsm.CodeOK {
-		m.log("this node leads, but its row was refused", "reason", o.Text)
+		m.log("row of the leader refused", "reason", o.Text)
 	}
 	return nil
 }

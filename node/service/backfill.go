@@ -22,11 +22,11 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 		rq = api.Request{}
 	}
 	res := wire.BackfillResult{DryRun: q.DryRun, Times: []job.Instant{}, Skipped: []job.Instant{}}
-	o, echoed, err := b.echo(ctx, rq)
+	o, replayed, err := b.replay(ctx, rq)
 	if err != nil {
 		return res, err
 	}
-	if echoed {
+	if replayed {
 		res.Times, res.Skipped = append(res.Times, instants(o.Times)...), append(res.Skipped, instants(o.Skipped)...)
 		return res, nil
 	}

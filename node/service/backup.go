@@ -80,7 +80,7 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 	case err != nil:
 		return info, nil, fmt.Errorf("copy the state for a backup: %w", err)
 	}
-	b.o.Logger.Info("a backup is being taken", "index", h.Index, "bytes", n, "age", age)
+	b.o.Logger.Info("backup started", "index", h.Index, "bytes", n, "age", age)
 	info = wire.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
 	return info, &copied{ReadCloser: rc, free: func() { <-b.copies.slots }}, nil
 }

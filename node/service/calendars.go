@@ -130,7 +130,7 @@ func (b *Service) users(ctx context.Context, calendar string) error {
 // DeleteCalendar implements api.Backend. One that jobs name stays: they would fire on the days that they were meant to
 // keep clear.
 func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Request) error {
-	o, done, err := b.echo(ctx, rq)
+	o, done, err := b.replay(ctx, rq)
 	if err == nil && !done {
 		if err = b.verify(ctx); err == nil {
 			err = b.users(ctx, name)

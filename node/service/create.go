@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -131,15 +132,7 @@ func (b *batcher) submit(items []*creation) {
 		finishAll(items, err)
 		return
 	}
-	b.rouse()
-}
-
-// rouse has run look at what waits.
-func (b *batcher) rouse() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	wait.Wake(b.wake)
 }
 
 func finishAll(items []*creation, err error) {
@@ -160,13 +153,13 @@ func (b *batcher) run(ctx context.Context) {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
-		batches := b.gather(leastBeside(len(slots) - 1))
+		batches := b.gather(leastInWave(len(slots) - 1))
 		for batches == nil && ctx.Err() == nil {
 			select {
 			case <-b.wake:
 			case <-ctx.Done():
 			}
-			batches = b.gather(leastBeside(len(slots) - 1))
+			batches = b.gather(leastInWave(len(slots) - 1))
 		}
 		if ctx.Err() != nil {
 			for _, batch := range append(batches, b.close()) {
@@ -184,15 +177,15 @@ func (b *batcher) run(ctx context.Context) {
 		flying.Go(func() {
 			defer func() {
 				<-slots
-				b.rouse()
+				wait.Wake(b.wake)
 			}()
 			b.wave(batches, from, prev, mine)
 		})
 	}
 }
 
-// leastBeside is how many jobs a wave has at least, beside so many others.
-func leastBeside(flying int) int {
+// leastInWave is how many jobs a wave has at least while so many others are in flight.
+func leastInWave(flying int) int {
 	if flying > 0 {
 		return besideWave
 	}

@@ -112,14 +112,14 @@ func TestGatherWaitsForTheWaveBefore(t *testing.T) {
 		}
 	}
 	add(3)
-	if got := b.gather(leastBeside(1)); got != nil || len(b.singles) != 3 {
+	if got := b.gather(leastInWave(1)); got != nil || len(b.singles) != 3 {
 		t.Fatalf("%d entries beside another wave, %d still wait", len(got), len(b.singles))
 	}
-	if got := b.gather(leastBeside(0)); len(got) != 1 || len(got[0]) != 3 {
+	if got := b.gather(leastInWave(0)); len(got) != 1 || len(got[0]) != 3 {
 		t.Fatalf("%d entries alone", len(got))
 	}
 	add(besideWave)
-	if got := b.gather(leastBeside(1)); len(got) != 1 || len(got[0]) != besideWave {
+	if got := b.gather(leastInWave(1)); len(got) != 1 || len(got[0]) != besideWave {
 		t.Fatalf("%d entries of many beside another wave", len(got))
 	}
 }

@@ -203,7 +203,7 @@ func chunkOf(rq api.Request, chunk int) api.Request {
 // unknownDead are the ids that there is no dead letter of. A selection of which nothing exists is refused. Of a
 // repetition nothing is said: the first one took them.
 func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request) (unknown []uint64, err error) {
-	if _, done, err := b.echo(ctx, chunkOf(rq, 0)); err != nil || done {
+	if _, done, err := b.replay(ctx, chunkOf(rq, 0)); err != nil || done {
 		return nil, err
 	}
 	for part := range slices.Chunk(ids, viewRuns) {

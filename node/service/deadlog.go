@@ -64,7 +64,7 @@ func (l *deadLog) changed(c *store.Changes) {
 	l.seqs = append(l.seqs, c.Dead[:room]...)
 	l.more += len(c.Dead) - room
 	l.mu.Unlock()
-	wait.Kick(l.wake)
+	wait.Wake(l.wake)
 }
 
 func (l *deadLog) say(seq uint64) {

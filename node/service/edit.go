@@ -25,7 +25,7 @@ func (b *Service) look(ref string) (h held, err error) {
 // changeJob proposes a change of one job. It is built from what the job is at each try.
 func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
 	build func(attempt, held) (fsm.Command, error)) (fsm.Outcome, error) {
-	if o, ok, err := b.echo(ctx, rq); err != nil || ok {
+	if o, ok, err := b.replay(ctx, rq); err != nil || ok {
 		return o, err
 	}
 	// The job must be there before anything is proposed about it, and this node's word counts only while it leads.

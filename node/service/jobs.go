@@ -151,7 +151,7 @@ func (b *Service) create(ctx context.Context, items []*creation, stamp func(now 
 
 // createLines is create for lines of a stream, which the forwarder cannot repeat: those that may be tried again are,
 // under the next leadership of this node if this one ended first. An ambiguous one as well: its request id, or its
-// name, makes that an echo.
+// name, makes that a replay.
 func (b *Service) createLines(ctx context.Context, items []*creation, stamp func(now int64)) error {
 	for a := b.o.Tracker.NewAttempts(); ; {
 		l, _ := a.Leader(ctx)

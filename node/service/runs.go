@@ -341,7 +341,7 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 	if err != nil {
 		return job.Run{}, noRun(runID)
 	}
-	if _, ok, err := b.echo(ctx, rq); err != nil || ok {
+	if _, ok, err := b.replay(ctx, rq); err != nil || ok {
 		if err != nil {
 			return job.Run{}, err
 		}

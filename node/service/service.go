@@ -148,8 +148,8 @@ type attempt struct {
 }
 
 // change proposes what build makes. The command is built again when the job moved under it. What the end of the
-// leadership prevented is for the forwarder to repeat: the request id makes a second one after an ambiguous error an
-// echo of the first.
+// leadership prevented is for the forwarder to repeat: the request id gives a second one, after an ambiguous error,
+// the outcome of the first.
 func (b *Service) change(ctx context.Context, rq api.Request,
 	build func(attempt) (fsm.Command, error)) (fsm.Outcome, error) {
 	deadline := time.Now().Add(forward.LeaderWait)
@@ -236,9 +236,9 @@ func (b *Service) whenServing(ctx context.Context, e *forward.Epoch, ask func() 
 	}
 }
 
-// echo answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted is
-// gone, and the version that it named is old.
-func (b *Service) echo(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
+// replay answers a request whose outcome is stored, before anything about it is checked again: the job that it deleted
+// is gone, and the version that it named is old.
+func (b *Service) replay(ctx context.Context, rq api.Request) (fsm.Outcome, bool, error) {
 	if !rq.Client && !rq.Repeat {
 		return fsm.Outcome{}, false, nil
 	}

@@ -373,7 +373,7 @@ func (c *checker) handed() {
 		l := c.lives[h.Run.Job]
 		if first, ok := said[h.Fence]; ok &&
 			(first.Run != h.Run || first.Attempt != h.Attempt || first.Key != h.Key || first.Worker != h.Worker ||
-				!sameGift(first.Got, h.Got)) {
+				!sameAssignment(first.Got, h.Got)) {
 			c.bad(RuleFence, l, h.Run.At,
 				"fence %d was handed to %s as attempt %d with key %q and to %s as attempt %d of %s with key %q", h.Fence,
 				first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)

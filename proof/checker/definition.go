@@ -178,8 +178,8 @@ func (c *checker) timedOut(a *attempt, specs []*job.Spec, say func(string, ...an
 	}
 }
 
-// sameGift says whether two assignments of one fence ask for the same.
-func sameGift(a, b *Received) bool {
+// sameAssignment says whether two assignments of one fence ask for the same.
+func sameAssignment(a, b *Received) bool {
 	return a == nil || b == nil ||
 		otherThan(a, &job.Spec{Type: b.Type, Payload: b.Payload, Timeout: b.Timeout, Delivery: b.Delivery}) == ""
 }

@@ -30,8 +30,8 @@ type Floor struct {
 	Last uint64 // the newest record then
 }
 
-// Told is one notification as it reached its receiver.
-type Told struct {
+// Notified is one notification as it reached its receiver.
+type Notified struct {
 	At      job.Instant
 	Key     string // the same for every try of one notification
 	Job     job.ID

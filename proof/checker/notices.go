@@ -14,12 +14,12 @@ const noticeTime = 60_000
 // What was not told must be explained by a fault around that time: a leader that is gone while it sends cannot say
 // whether it did.
 func (c *checker) notices() {
-	if c.in.Told == nil {
+	if c.in.Notified == nil {
 		return
 	}
-	arrived := map[job.ID][]Told{}
+	arrived := map[job.ID][]Notified{}
 	keys := map[string]job.Instant{}
-	for _, t := range c.in.Told {
+	for _, t := range c.in.Notified {
 		l := c.lives[t.Job]
 		if l == nil {
 			c.bad(RuleNotice, nil, 0, "a notification was sent at %s about %s, which was never created", t.At, t.Job)
@@ -47,7 +47,7 @@ type turn struct {
 }
 
 // health holds what was told about a job against how its runs ended, in commit order.
-func (c *checker) health(l *life, told []Told) {
+func (c *checker) health(l *life, told []Notified) {
 	on := false
 	for i := range l.w.versions {
 		spec := l.w.versions[i].spec

@@ -12,29 +12,29 @@ func TestNotices(t *testing.T) {
 	none := 0
 	for _, tc := range []struct {
 		name string
-		tell func(in *Input, failure, recovery Told)
+		tell func(in *Input, failure, recovery Notified)
 		want Rule
 	}{
-		{"each change once", func(in *Input, f, r Told) { in.Told = []Told{f, r} }, ""},
-		{"a failure twice", func(in *Input, f, r Told) { in.Told = []Told{f, f, r} }, RuleNotice},
-		{"a failure that was none", func(in *Input, f, r Told) {
+		{"each change once", func(in *Input, f, r Notified) { in.Notified = []Notified{f, r} }, ""},
+		{"a failure twice", func(in *Input, f, r Notified) { in.Notified = []Notified{f, f, r} }, RuleNotice},
+		{"a failure that was none", func(in *Input, f, r Notified) {
 			f.Run = sched(minute(3)).String()
-			in.Told = []Told{f, r}
+			in.Notified = []Notified{f, r}
 		}, RuleNotice},
-		{"a recovery before the failure", func(in *Input, f, r Told) { in.Told = []Told{r, f} }, RuleNotice},
-		{"a recovery with the wrong run", func(in *Input, f, r Told) {
+		{"a recovery before the failure", func(in *Input, f, r Notified) { in.Notified = []Notified{r, f} }, RuleNotice},
+		{"a recovery with the wrong run", func(in *Input, f, r Notified) {
 			r.Run = sched(minute(5)).String()
-			in.Told = []Told{f, r}
+			in.Notified = []Notified{f, r}
 		}, RuleNotice},
-		{"a failure without a notification", func(in *Input, f, r Told) { in.Told = []Told{r} }, RuleNotice},
-		{"a failure that its leader took with it", func(in *Input, f, r Told) {
-			in.Told = []Told{r}
+		{"a failure without a notification", func(in *Input, f, r Notified) { in.Notified = []Notified{r} }, RuleNotice},
+		{"a failure that its leader took with it", func(in *Input, f, r Notified) {
+			in.Notified = []Notified{r}
 			in.Faults = []Fault{{Kind: FaultKill, Node: "n3", From: job.Instant(minute(2) + 500),
 				To: job.Instant(minute(2) + 5000)}}
 		}, ""},
-		{"another cluster's job", func(in *Input, f, r Told) {
+		{"another cluster's job", func(in *Input, f, r Notified) {
 			r.Job = 77
-			in.Told = []Told{f, r}
+			in.Notified = []Notified{f, r}
 		}, RuleNotice},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestNotices(t *testing.T) {
 				s.attempt(sched(minute(n)), 1, worker, minute(n), 1000, Failed, job.RunDead, job.ReasonExhausted)
 			}
 			runs(s, 4, 6)
-			told := func(n int, failure bool) Told {
-				return Told{At: job.Instant(minute(n) + 1100), Key: fmt.Sprint("k", n), Job: jobA, Failure: failure,
+			told := func(n int, failure bool) Notified {
+				return Notified{At: job.Instant(minute(n) + 1100), Key: fmt.Sprint("k", n), Job: jobA, Failure: failure,
 					Run: sched(minute(n)).String()}
 			}
 			tc.tell(s.in, told(2, true), told(4, false))

@@ -23,7 +23,7 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 		if claimed != 0 {
 			until = claimed
 		}
-		if !x.w.any(from, until, func(n *version) bool { run, _ := x.missedFate(v, n, s, at); return run }) {
+		if !x.w.any(from, until, func(n *version) bool { run, _ := x.missedOutcome(v, n, s, at); return run }) {
 			p.bad(RuleMissed, x.l, at,
 				"it ran, and under missed policy %s (window %s, max %d, grace %s) the outage from %s to %s swallowed it",
 				v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
@@ -131,7 +131,7 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 			return "it fell into an outage and was older than the grace at its end: it is missed, or runs"
 		}
 		if s.outage != nil && x.w.any(int64(s.outage.To), until, func(n *version) bool {
-			run, miss := x.missedFate(v, n, s, at)
+			run, miss := x.missedOutcome(v, n, s, at)
 			return n.spec.Missed.Policy == job.MissedRunAll && run && !miss
 		}) && len(x.w.specs(int64(s.outage.To), until)) == 1 {
 			return "catch-up runs take their turns and are not skipped"
@@ -269,9 +269,9 @@ func (x *walker) lastIn(v *version, w *Outage) int64 {
 	return v.o.last(int64(w.From)-v.o.delay+1, int64(w.To)-v.o.delay)
 }
 
-// missedFate says whether the missed rule of a version lets an occurrence of the outage run, and whether it lets it be
-// missed.
-func (x *walker) missedFate(v, n *version, s *position, at int64) (run, miss bool) {
+// missedOutcome says whether the missed rule of a version lets an occurrence of the outage run, and whether it lets it
+// be missed.
+func (x *walker) missedOutcome(v, n *version, s *position, at int64) (run, miss bool) {
 	w := s.outage
 	if x.outageOf(v, n, s.head) == nil {
 		return true, false // under this definition it is not missed at all
@@ -324,7 +324,7 @@ func (x *walker) permitsMissed(s *position, v *version, at int64, g *gap) string
 		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, which is never missed", job.Instant(at+v.o.delay))
 	}
 	missed := x.w.any(int64(s.outage.To), g.recorded,
-		func(n *version) bool { _, miss := x.missedFate(v, n, s, at); return miss })
+		func(n *version) bool { _, miss := x.missedOutcome(v, n, s, at); return miss })
 	if !missed && !x.keptFromRunning(v, at, g.recorded) {
 		return fmt.Sprintf("under missed policy %s (window %s, max %d, grace %s) it is to run after the outage from %s to %s",
 			v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)

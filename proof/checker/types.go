@@ -22,7 +22,7 @@ type Input struct {
 	Tags    map[string]map[string]string // optional: the tags of each worker, if those do not change
 	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
 	Takeovers []Takeover
-	Told      []Told // optional: every notification that arrived
+	Notified  []Notified // optional: every notification that arrived
 	Restored  *Restored
 	Final     Final
 

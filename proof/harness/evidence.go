@@ -230,12 +230,12 @@ func outcome(status int) checker.EffectOutcome {
 	return checker.Failed
 }
 
-var vacantLine = regexp.MustCompile(`outages="?\[([^\]]*)\]`)
+var outagesLine = regexp.MustCompile(`outages="?\[([^\]]*)\]`)
 
-// Vacancies is what logs of nodes say about times without a leader, each once, in their order. A leader says it when it
+// Outages is what logs of nodes say about times without a leader, each once, in their order. A leader says it when it
 // takes over.
-func Vacancies(logs ...[]byte) (out []checker.Outage, err error) {
-	for _, m := range vacantLine.FindAllSubmatch(bytes.Join(logs, nil), -1) {
+func Outages(logs ...[]byte) (out []checker.Outage, err error) {
+	for _, m := range outagesLine.FindAllSubmatch(bytes.Join(logs, nil), -1) {
 		for _, part := range strings.Fields(string(m[1])) {
 			from, to, _ := strings.Cut(part, "/")
 			a, aerr := time.Parse(time.RFC3339Nano, from)

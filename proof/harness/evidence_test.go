@@ -182,17 +182,17 @@ func TestFaultsOfBooks(t *testing.T) {
 	}
 }
 
-func TestVacancies(t *testing.T) {
+func TestOutages(t *testing.T) {
 	log := `time=2026-11-15T08:21:06.452Z level=INFO msg="scheduler serving" term=3 inherited_sessions=3 outages=[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z]
 time=2026-11-15T08:21:07.452Z level=INFO msg="scheduler serving" term=4 inherited_sessions=0 outages=[]
 time=2026-11-15T08:21:08.452Z level=INFO msg="hold ended; the leader stamps again" outages="[2026-11-15T08:21:10.391Z/2026-11-15T08:21:11.6Z 2026-11-15T08:22:00Z/2026-11-15T08:23:00Z]"
 `
-	got, err := Vacancies([]byte(log), []byte(log))
+	got, err := Outages([]byte(log), []byte(log))
 	first := checker.Outage{From: 1794730870391, To: 1794730871600}
 	if err != nil || len(got) != 2 || got[0] != first || got[1].To-got[1].From != 60_000 {
 		t.Error(got, err)
 	}
-	if _, err := Vacancies([]byte("outages=[yesterday/today]")); err == nil {
+	if _, err := Outages([]byte("outages=[yesterday/today]")); err == nil {
 		t.Error("nonsense is read")
 	}
 }

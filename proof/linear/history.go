@@ -23,11 +23,11 @@ type History struct {
 	unknown int
 	clients int
 	beside  map[*client.Client]bool // clients of nodes that are cut off just now
-	cutOff  Aside
+	cutOff  CutOffCalls
 }
 
-// Aside counts what nodes were asked while they were cut off.
-type Aside struct {
+// CutOffCalls counts what nodes were asked while they were cut off.
+type CutOffCalls struct {
 	Reads, Writes int // that began then
 	Answered      int // of the reads: with a job, or with that there is none. They are in the history like all others
 }
@@ -45,8 +45,8 @@ func (h *History) CutOff(clients ...*client.Client) {
 	}
 }
 
-// Aside is what nodes were asked while they were cut off.
-func (h *History) Aside() Aside {
+// CutOffCalls is what nodes were asked while they were cut off.
+func (h *History) CutOffCalls() CutOffCalls {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.cutOff

@@ -295,7 +295,7 @@ func TestJobsAreLinearizable(t *testing.T) {
 			t.Errorf("not one %s succeeded", Kind(k))
 		}
 	}
-	a := h.Aside()
+	a := h.CutOffCalls()
 	t.Logf("seed %d: %v; nodes that were cut off were asked for %d reads, of which %d were answered, and %d writes", seed,
 		s.done, a.Reads, a.Answered, a.Writes)
 	t.Run("partitions", func(t *testing.T) {

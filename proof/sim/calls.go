@@ -185,7 +185,7 @@ func (c *cluster) do(pc plannedCall) {
 func (c *cluster) create(pc plannedCall, spec job.Spec) {
 	m := c.p.jobs[pc.job].m
 	c.rec.mu.Lock()
-	c.rec.manners[spec.Name] = &m
+	c.rec.behaviours[spec.Name] = &m
 	c.rec.mu.Unlock()
 	call := checker.Call{Kind: checker.CallCreate, Name: spec.Name, Spec: &spec}
 	c.ask(pc, call, func(ctx context.Context, cl *client.Client, call *checker.Call) error {

@@ -70,7 +70,7 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 		names: map[int]string{}}
 	c.t = &times{start: time.Now(), base: p.o.base}
 	c.net = newNetwork(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
-	c.rec = &recorder{t: c.t, calm: make(chan struct{}), manners: map[string]*manner{},
+	c.rec = &recorder{t: c.t, calm: make(chan struct{}), behaviours: map[string]*behaviour{},
 		outages: map[checker.Outage]struct{}{}, archive: newArchive()}
 	for i := range p.o.nodes {
 		id := memberOf(i)

@@ -71,7 +71,7 @@ func (p *plan) steady(n int, every, least, most time.Duration, change func(*job.
 			Retry:     job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate},
 			Retention: job.Duration(1000 * 24 * time.Hour)}
 		change(&s)
-		p.jobs = append(p.jobs, plannedJob{s, manner{least: least, most: most}})
+		p.jobs = append(p.jobs, plannedJob{s, behaviour{least: least, most: most}})
 	}
 }
 

@@ -123,7 +123,7 @@ func (c *cluster) seen() (in checker.Input) {
 		in.Faults = append(in.Faults, *f)
 	}
 	in.Handed = slices.Clone(c.rec.handed)
-	in.Told = append([]checker.Told{}, c.rec.told...)
+	in.Notified = append([]checker.Notified{}, c.rec.told...)
 	in.Restored = c.rec.restored
 	in.Takeovers = slices.Clone(c.rec.archive.leaders)
 	in.Calls = slices.Clone(c.rec.calls)

@@ -51,7 +51,7 @@ type plan struct {
 
 type plannedJob struct {
 	spec job.Spec
-	m    manner
+	m    behaviour
 }
 
 // plannedCall is a call at a time. Which job it is about is an index; what exists by then is seen then.
@@ -311,7 +311,7 @@ func (p *plan) finish(rng *rand.Rand, i int, s job.Spec, lo, hi time.Duration) p
 		s.Workers = map[string]string{"pool": "remote"}
 	}
 	s.Retention = job.Duration(1000 * 24 * time.Hour)
-	m := manner{most: time.Second}
+	m := behaviour{most: time.Second}
 	switch rng.IntN(8) {
 	case 0:
 		m.fail = 0.5

@@ -29,7 +29,7 @@ func (c *cluster) receive(at *host) {
 		}
 		c.rec.mu.Lock()
 		c.rec.told = append(c.rec.told,
-			checker.Told{At: c.rec.t.instant(), Key: r.Header.Get("Idempotency-Key"), Job: m.JobID,
+			checker.Notified{At: c.rec.t.instant(), Key: r.Header.Get("Idempotency-Key"), Job: m.JobID,
 				Failure: m.Kind == job.NotifyFailure,
 				Run:     m.RunID, Status: m.Status})
 		c.rec.mu.Unlock()

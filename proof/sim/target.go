@@ -13,15 +13,15 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// manner is how the target of a job behaves.
-type manner struct {
+// behaviour is how the target of a job behaves.
+type behaviour struct {
 	fail, permanent, hang float64       // how often
 	least, most           time.Duration // how long it takes
 	retryAfter            time.Duration // asked for by a failure, now and then
 }
 
 // body is one attempt in a process: what happens in it depends on seed, run and attempt only, not on worker and time.
-func (m *manner) dice(seed uint64, a job.Assignment) *rand.Rand {
+func (m *behaviour) dice(seed uint64, a job.Assignment) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(a.Run.String()))
 	return rand.New(rand.NewPCG(seed, h.Sum64()+uint64(a.Attempt)*7919))
@@ -32,26 +32,26 @@ type recorder struct {
 	t    *times
 	calm chan struct{} // closed at the end: from then on targets answer at once
 
-	mu       sync.Mutex
-	effects  []*checker.Effect
-	handed   []checker.Handed
-	calls    []checker.Call
-	faults   []*checker.Fault
-	outages  map[checker.Outage]struct{}
-	manners  map[string]*manner // by name of the job
-	log      []string
-	archive  *archive
-	told     []checker.Told
-	restored *checker.Restored
+	mu         sync.Mutex
+	effects    []*checker.Effect
+	handed     []checker.Handed
+	calls      []checker.Call
+	faults     []*checker.Fault
+	outages    map[checker.Outage]struct{}
+	behaviours map[string]*behaviour // by name of the job
+	log        []string
+	archive    *archive
+	told       []checker.Notified
+	restored   *checker.Restored
 }
 
-func (r *recorder) manner(name string) *manner {
+func (r *recorder) behaviour(name string) *behaviour {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.manners[name]; m != nil {
+	if m := r.behaviours[name]; m != nil {
 		return m
 	}
-	return &manner{most: time.Second}
+	return &behaviour{most: time.Second}
 }
 
 // process is what an attempt runs in: it can die and stand still.
@@ -129,7 +129,7 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	if !r.proc.awake() || ctx.Err() != nil {
 		return job.Result{Outcome: job.OutcomeFailed, Error: "not begun"}
 	}
-	m := r.rec.manner(a.JobName)
+	m := r.rec.behaviour(a.JobName)
 	dice := m.dice(r.seed, a)
 	e := &checker.Effect{Worker: r.proc.name, Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key,
 		Start: r.rec.t.instant(), Got: received(&a)}

@@ -33,8 +33,8 @@ const (
 	InheritedDead          // a session that was inherited from the leader before counts as dead: any process of that name takes its runs
 	ReleaseUnproven        // a process of the same name takes the runs of another one at once, without a proof that that one ended
 	KeepLeading            // a leader whose clock is not the majority's never hands over
-	WrongHeir              // it hands over to the member whose clock is farthest from the majority's
-	NoSeal                 // a planned transfer commits no stamp first
+	WrongSuccessor         // it hands over to the member whose clock is farthest from the majority's
+	NoFinalStamp           // a planned transfer commits no stamp first
 	MixPayload             // a claim of a batch is sent with the payload of the one before it
 	StaleDefinition        // a claim is made from a definition that was edited since
 	EditedTimeout          // the next leader holds a run to the timeout that an edit gave its job
