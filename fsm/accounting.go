@@ -52,7 +52,7 @@ func (g Gap) covers(at int64) bool { return g.Count > 0 && g.First <= at && at <
 
 // wrong says what is wrong with a next occurrence and the interval before it; "" if nothing is. last is the last
 // nominal time that is accounted for. Applied all the same it would leave a job that nothing can ever be claimed from,
-// or an occurrence with two fates.
+// or an occurrence with two outcomes.
 func wrong(w When, g Gap, last int64) string {
 	switch {
 	case w.At < 0 || w.At > maxTime || w.At != 0 && (w.Ready < w.At || w.Ready > maxTime):

@@ -23,7 +23,8 @@ type Trigger struct {
 
 func (c *Trigger) apply(a *applier) error { return a.once(c.Request, c.do) }
 
-// do makes a manual run. Two in one millisecond get different times, also after the first is long finished.
+// do makes a manual run, of a paused job too: only its retries wait for the resume. Two in one millisecond get
+// different times, also after the first is long finished.
 func (c *Trigger) do(a *applier) (Outcome, error) {
 	id := job.ID(c.Job)
 	s, p, ok, err := a.b.State(id)
