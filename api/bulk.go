@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// bulk creates a job for every line and answers line by line, in order. While the backend commits one chunk the next one is read
-// and decoded: both cost about the same.
+// bulk creates a job for every line and answers line by line, in order. While the backend commits one chunk the next
+// one is read and decoded: both cost about the same.
 func (c *call) bulk() error {
 	rq, err := c.bulkRequest()
 	if err != nil {
@@ -25,7 +25,8 @@ func (c *call) bulk() error {
 	if c.r.ContentLength > c.h.opts.Bulk.Bytes {
 		return c.tooLarge(c.h.opts.Bulk.Bytes)
 	}
-	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the body.
+	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the
+	// body.
 	_ = http.NewResponseController(c.w).EnableFullDuplex() //nolint:errcheck // unsupported is fine: HTTP/2 always is
 
 	ctx, cancel := context.WithCancel(c.ctx)
@@ -55,8 +56,8 @@ func (c *call) bulk() error {
 	return readErr
 }
 
-// chunk is what goes to the backend at once. Two of them go round: one is read while the other is with the backend. A stream takes no more
-// memory than that, however long it is and however slowly its answers are taken.
+// chunk is what goes to the backend at once. Two of them go round: one is read while the other is with the backend. A
+// stream takes no more memory than that, however long it is and however slowly its answers are taken.
 type chunk struct {
 	lines []wire.BulkLine
 	text  []byte // what the lines are in
@@ -89,7 +90,8 @@ func (c *call) bulkRequest() (Request, error) {
 	return rq, err
 }
 
-// readLines cuts the body into chunks. Where a chunk ends depends on the content alone, never on how the network delivered it.
+// readLines cuts the body into chunks. Where a chunk ends depends on the content alone, never on how the network
+// delivered it.
 func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 	limits := c.h.opts.Bulk
 	rc := http.NewResponseController(c.w)
@@ -120,7 +122,8 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 			if sendErr := send(); sendErr != nil {
 				return sendErr
 			}
-			return job.Errorf(job.CodeMalformed, "send the rest again", "the body broke off after line %d: %v", number, err)
+			return job.Errorf(job.CodeMalformed, "send the rest again",
+				"the body broke off after line %d: %v", number, err)
 		}
 		over := counted.n > limits.Bytes
 		if len(raw) > 0 || tooLong || err == nil {
@@ -133,9 +136,12 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 			switch {
 			case over || used > limits.Lines:
 				over = true
-				line.Err = job.Errorf(job.CodeTooLarge, "send the rest in another request", "a bulk create has at most %d lines and %d bytes; this and the following lines were not read", limits.Lines, limits.Bytes)
+				line.Err = job.Errorf(job.CodeTooLarge, "send the rest in another request",
+					"a bulk create has at most %d lines and %d bytes; this and the following lines were not read",
+					limits.Lines, limits.Bytes)
 			case tooLong:
-				line.Err = job.Errorf(job.CodeTooLarge, "keep the data elsewhere and send a reference", "the line is larger than %d bytes", limits.LineBytes)
+				line.Err = job.Errorf(job.CodeTooLarge, "keep the data elsewhere and send a reference",
+					"the line is larger than %d bytes", limits.LineBytes)
 			default:
 				line.Raw = raw
 				line.Spec, line.Err = decodeLine(raw)
@@ -168,7 +174,8 @@ func decodeLine(raw []byte) (job.Spec, *job.Error) {
 	return job.Spec{}, e
 }
 
-// readLine gives one line without its ends, in the memory of the chunk. Of a line above the limit it gives nothing but reads past it.
+// readLine gives one line without its ends, in the memory of the chunk. Of a line above the limit it gives nothing but
+// reads past it.
 func (k *chunk) readLine(in *bufio.Reader, limit int) (line []byte, tooLong bool, err error) {
 	begin := len(k.text)
 	for {
@@ -250,8 +257,8 @@ func (b *bulkWriter) begin() {
 	}
 }
 
-// create answers every line of a chunk. When the backend fails before anything was answered the request as a whole fails; later,
-// the lines of that chunk get its error and those after it are told that they were not tried.
+// create answers every line of a chunk. When the backend fails before anything was answered the request as a whole
+// fails; later, the lines of that chunk get its error and those after it are told that they were not tried.
 func (b *bulkWriter) create(chunk []wire.BulkLine) ([]wire.BulkResult, error) {
 	if b.fail == nil {
 		ctx, cancel := context.WithTimeout(b.ctx, b.c.h.opts.RequestTimeout)
@@ -269,7 +276,8 @@ func (b *bulkWriter) create(chunk []wire.BulkLine) ([]wire.BulkResult, error) {
 		if !errors.As(err, &e) {
 			e = b.c.gaveUp()
 		}
-		b.fail = job.Errorf(job.CodeUnavailable, "send it again", "not tried: an earlier line failed with %q", e.Message)
+		b.fail = job.Errorf(job.CodeUnavailable, "send it again",
+			"not tried: an earlier line failed with %q", e.Message)
 		return answerAll(chunk, e), nil
 	}
 	return answerAll(chunk, b.fail), nil

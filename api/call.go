@@ -47,7 +47,8 @@ func (c *call) readQuery() error {
 	}
 	q, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil {
-		return job.Errorf(job.CodeMalformed, "percent-encode special characters", "the query string cannot be read: %v", err)
+		return job.Errorf(job.CodeMalformed, "percent-encode special characters",
+			"the query string cannot be read: %v", err)
 	}
 	if slices.Contains(c.route.query, anyQuery) {
 		return nil
@@ -64,7 +65,8 @@ func (c *call) readQuery() error {
 		if len(c.route.query) > 0 {
 			remedy = "the parameters are " + strings.Join(c.route.query, ", ")
 		}
-		return &job.Error{Code: job.CodeUnknownField, Field: name, Message: "there is no such query parameter" + suggest(name, c.route.query), Remedy: remedy}
+		return &job.Error{Code: job.CodeUnknownField,
+			Field: name, Message: "there is no such query parameter" + suggest(name, c.route.query), Remedy: remedy}
 	}
 	c.query = q
 	return nil
@@ -81,8 +83,8 @@ var mediaTypes = map[bodyKind][]string{
 	pollBody:   {wire.MediaJSON, wire.MediaMsgpack},
 }
 
-// curlDefault is what `curl -d` says of a body unless told otherwise. A browser's form from another site is refused before this,
-// by its origin.
+// curlDefault is what `curl -d` says of a body unless told otherwise. A browser's form from another site is refused
+// before this, by its origin.
 const curlDefault = "application/x-www-form-urlencoded"
 
 func (c *call) checkContentType() error {
@@ -97,7 +99,8 @@ func (c *call) checkContentType() error {
 	}
 	charset := strings.ToLower(params["charset"])
 	if err != nil || !slices.Contains(want, media) || (charset != "" && charset != "utf-8") {
-		return job.Errorf(job.CodeUnsupportedMedia, "send it with -H 'Content-Type: "+want[0]+"'", "%q is not a content type that this route reads", given)
+		return job.Errorf(job.CodeUnsupportedMedia, "send it with -H 'Content-Type: "+want[0]+"'",
+			"%q is not a content type that this route reads", given)
 	}
 	return nil
 }
@@ -122,7 +125,8 @@ func (c *call) readBody() error {
 		// The deadline stays: net/http would otherwise wait for the rest before it sends the answer.
 		c.w.Header().Set("Connection", "close")
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return job.Errorf(job.CodeMalformed, "send it faster", "the body did not arrive within %s", c.h.opts.RequestTimeout)
+			return job.Errorf(job.CodeMalformed, "send it faster",
+				"the body did not arrive within %s", c.h.opts.RequestTimeout)
 		}
 		return job.Errorf(job.CodeMalformed, "", "the body broke off: %v", err)
 	}
@@ -141,7 +145,8 @@ func (c *call) readBody() error {
 	return nil
 }
 
-// tooLarge refuses a body without reading the rest of it. The connection is given up: what is left on it is not a request.
+// tooLarge refuses a body without reading the rest of it. The connection is given up: what is left on it is not a
+// request.
 func (c *call) tooLarge(limit int64) error {
 	c.w.Header().Set("Connection", "close")
 	remedy := fmt.Sprintf("stay below %d bytes; many jobs go to %s/jobs:bulk", limit, prefix)
@@ -176,12 +181,14 @@ func (c *call) request() (Request, error) {
 		ok = rq.Key[i] >= 0x20 && rq.Key[i] <= 0x7e
 	}
 	if !ok {
-		return Request{}, job.Invalid("Idempotency-Key", "send one header of 1 to 255 printable ASCII characters", "this is not a usable key")
+		return Request{}, job.Invalid("Idempotency-Key", "send one header of 1 to 255 printable ASCII characters",
+			"this is not a usable key")
 	}
 	return rq, nil
 }
 
-// fingerprint tells two requests under one key apart. It is stored for a day and compared on other nodes, so it may not change.
+// fingerprint tells two requests under one key apart. It is stored for a day and compared on other nodes, so it may not
+// change.
 func fingerprint(method, path, query string, body []byte) uint64 {
 	f := fnv.New64a()
 	for _, s := range []string{method, path, query} {
@@ -204,10 +211,12 @@ func (c *call) matchVersion(inBody uint64) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(strings.Trim(v, `"`), 10, 64)
 	if len(values) > 1 || err != nil || n == 0 || len(v) < 3 || v[0] != '"' || v[len(v)-1] != '"' {
-		return 0, job.Invalid("If-Match", `send the ETag of the job, such as "3" with its quotes`, "%q is not a version", strings.Join(values, ", "))
+		return 0, job.Invalid("If-Match", `send the ETag of the job, such as "3" with its quotes`,
+			"%q is not a version", strings.Join(values, ", "))
 	}
 	if inBody != 0 && inBody != n {
-		return 0, job.Invalid("version", "leave one of them out", "the body says version %d and If-Match says %d", inBody, n)
+		return 0, job.Invalid("version", "leave one of them out",
+			"the body says version %d and If-Match says %d", inBody, n)
 	}
 	c.ifMatch = true
 	return n, nil

@@ -16,8 +16,8 @@ func suggest(word string, known []string) string {
 	return `; did you mean "` + best + `"?`
 }
 
-// distance is the Levenshtein distance, or limit if that is not below it. The wrong word comes from outside and may be long: it is
-// not worth looking at when its length alone is too different.
+// distance is the Levenshtein distance, or limit if that is not below it. The wrong word comes from outside and may be
+// long: it is not worth looking at when its length alone is too different.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

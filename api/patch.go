@@ -20,7 +20,8 @@ func readPatch(body []byte) (patch, error) {
 		return p, err
 	}
 	if p.raw == nil { // RFC 7386 lets null stand for "nothing is left"; a job cannot be nothing
-		return p, job.Errorf(job.CodeMalformed, "send an object with the fields to change", "null is not a patch of a job")
+		return p, job.Errorf(job.CodeMalformed, "send an object with the fields to change",
+			"null is not a patch of a job")
 	}
 	if err := job.CheckFields(body, job.Job{}); err != nil { // the merge would take the last of two
 		return p, err
@@ -76,7 +77,8 @@ func merge(target, change []byte) ([]byte, error) {
 	return marshal(merged)
 }
 
-// marshal is json.Marshal without the escapes that only HTML needs: a patch must not rewrite the & of a payload it does not touch.
+// marshal is json.Marshal without the escapes that only HTML needs: a patch must not rewrite the & of a payload it does
+// not touch.
 func marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	if err := encode(&buf, v); err != nil {
@@ -85,8 +87,8 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// checkCase refuses "Name" where the job has "name". Decoding ignores case, so both would stand in the merged object and the old
-// one might win: the patch would be answered with 200 and have changed nothing.
+// checkCase refuses "Name" where the job has "name". Decoding ignores case, so both would stand in the merged object
+// and the old one might win: the patch would be answered with 200 and have changed nothing.
 func checkCase(target, change []byte, path string) error {
 	members, ok := object(change)
 	if !ok {
@@ -97,7 +99,9 @@ func checkCase(target, change []byte, path string) error {
 		if _, exact := have[k]; !exact {
 			for h := range have {
 				if strings.EqualFold(h, k) {
-					return &job.Error{Code: job.CodeUnknownField, Field: path + k, Message: `there is no such field; did you mean "` + path + h + `"?`, Remedy: "write it in lower case"}
+					return &job.Error{Code: job.CodeUnknownField,
+						Field: path + k, Message: `there is no such field; did you mean "` + path + h + `"?`,
+						Remedy: "write it in lower case"}
 				}
 			}
 		}

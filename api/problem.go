@@ -73,9 +73,11 @@ func (h *handler) failCall(c *call, err error) {
 // gaveUp is what a context's end means: the client waited for too long, or no longer waits (and will not read this).
 func (c *call) gaveUp() *job.Error {
 	if c.route.method == http.MethodGet {
-		return job.Errorf(job.CodeUnavailable, "try again, or read with ?stale=true", "no answer within %s", c.h.opts.RequestTimeout)
+		return job.Errorf(job.CodeUnavailable, "try again, or read with ?stale=true",
+			"no answer within %s", c.h.opts.RequestTimeout)
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "no answer within %s: it may or may not have been done", c.h.opts.RequestTimeout)
+	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
+		"no answer within %s: it may or may not have been done", c.h.opts.RequestTimeout)
 }
 
 // fail answers any error. What is not a job.Error is ours to explain in the log, not the caller's to read.
@@ -98,7 +100,8 @@ func WriteError(w http.ResponseWriter, err error) {
 }
 
 func writeProblem(w http.ResponseWriter, status int, e *job.Error) {
-	p := wire.Problem{Type: "urn:carillon:error:" + string(e.Code), Title: http.StatusText(status), Status: status, Error: *e}
+	p := wire.Problem{Type: "urn:carillon:error:" + string(e.Code), Title: http.StatusText(status), Status: status,
+		Error: *e}
 	body, err := json.Marshal(p)
 	if err != nil { // cannot be: strings only
 		panic(err)

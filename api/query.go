@@ -89,7 +89,8 @@ func (c *call) jobQuery() (q wire.JobQuery, rd Read, err error) {
 	}
 	status, err := c.one("status")
 	if err == nil {
-		err = known("status", status, string(job.StatusScheduled), string(job.StatusPaused), string(job.StatusCompleted), string(job.StatusFailed), string(job.StatusQuarantined))
+		err = known("status", status, string(job.StatusScheduled), string(job.StatusPaused),
+			string(job.StatusCompleted), string(job.StatusFailed), string(job.StatusQuarantined))
 	}
 	if err != nil {
 		return q, rd, err
@@ -128,8 +129,8 @@ func known(field, value string, allowed ...string) error {
 	return job.Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value, suggest(value, allowed))
 }
 
-var runStatuses = []string{"pending", "waiting", "claimed", "running", "retrying", "canceling", "succeeded", "failed", "dead",
-	"skipped", "missed", "expired", "canceled", "lost"}
+var runStatuses = []string{"pending", "waiting", "claimed", "running", "retrying", "canceling", "succeeded", "failed",
+	"dead", "skipped", "missed", "expired", "canceled", "lost"}
 
 func (c *call) runQuery() (q wire.RunQuery, rd Read, err error) {
 	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {

@@ -258,7 +258,8 @@ func (b *Bench) recorded(ctx context.Context, c *client.Client, base uint64, n i
 		case done != last:
 			last, moved = done, now
 		case now.Sub(moved) > time.Minute:
-			return now, fmt.Errorf("%d of %d runs are recorded, and nothing happened for a minute: %s", done, n, s.NotReady)
+			return now, fmt.Errorf("%d of %d runs are recorded, and nothing happened for a minute: %s",
+				done, n, s.NotReady)
 		}
 		time.Sleep(200 * time.Millisecond) // a status costs the leader something
 	}

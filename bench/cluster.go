@@ -49,8 +49,8 @@ func StartCluster(ctx context.Context, binary, dir string, n int, extra ...strin
 			return nil, err
 		}
 		id := "n" + strconv.Itoa(i+1)
-		args := []string{"server", "--node-id", id, "--listen", addr, "--data-dir", filepath.Join(dir, id), "--log-level",
-			"warn",
+		args := []string{"server", "--node-id", id, "--listen", addr, "--data-dir", filepath.Join(dir, id),
+			"--log-level", "warn",
 			"--history-max-count", "1000000000"}
 		if i == 0 {
 			args = append(args, "--bootstrap")

@@ -16,7 +16,8 @@ const settled = 5 * time.Second
 // IdleCPU is what a cluster costs that has nothing to do: its nodes with their own workers, and jobs that are not due.
 func (b *Bench) IdleCPU(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) == 0 {
-		return nil, fmt.Errorf("what processes use is known only of a cluster that this command started: without --addr")
+		return nil, fmt.Errorf("what processes use is known only of a cluster that this command " +
+			"started: without --addr")
 	}
 	if _, err := b.fill(ctx, b.o.Idle); err != nil {
 		return nil, err

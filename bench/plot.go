@@ -34,11 +34,11 @@ func Plot(w io.Writer, results []*Result) error {
 	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">`, width,
 		height)
 	p(`<rect width="100%%" height="100%%" fill="white"/>`)
-	p(`<text x="%d" y="28" font-size="16">%s jobs due in one second: runs a second, by jobs in the cluster</text>`, left,
-		count(float64(results[0].Runs)))
+	p(`<text x="%d" y="28" font-size="16">%s jobs due in one second: runs a second, by jobs in the cluster</text>`,
+		left, count(float64(results[0].Runs)))
 	for v := 0.0; v <= most+step/2; v += step {
-		p(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`, left,
-			y(v), width-right, y(v), left-8, y(v)+4, count(v))
+		p(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+			left, y(v), width-right, y(v), left-8, y(v)+4, count(v))
 	}
 	for e := low; e <= high; e++ {
 		v := math.Pow(10, e)

@@ -74,8 +74,8 @@ func (r *Result) judged() *Result {
 	if len(r.Problems) == 0 {
 		return r
 	}
-	return &Result{Scenario: r.Scenario, Target: r.Target, Nodes: r.Nodes, Jobs: r.Jobs, Runs: r.Runs, Created: r.Created,
-		Lost: r.Lost, Repeated: r.Repeated, Problems: r.Problems}
+	return &Result{Scenario: r.Scenario, Target: r.Target, Nodes: r.Nodes, Jobs: r.Jobs, Runs: r.Runs,
+		Created: r.Created, Lost: r.Lost, Repeated: r.Repeated, Problems: r.Problems}
 }
 
 // Lines is the result for people: a name and a value each.
@@ -114,7 +114,8 @@ func (r *Result) Lines() (out [][2]string) {
 	add(r.CPUPercent > 0, "CPU", "%.2f %% of one core for all nodes, over %.0f s", r.CPUPercent, r.Seconds)
 	add(r.Wakeups > 0, "wakeups", "%s a second on all nodes", count(r.Wakeups))
 	if r.Elections != nil {
-		add(true, "elections", "%d while every leader was alive, with %d busy processes beside them", *r.Elections, r.Load)
+		add(true, "elections", "%d while every leader was alive, with %d busy processes beside them",
+			*r.Elections, r.Load)
 	}
 	add(r.BytesPer > 0, "written", "%s bytes for each of them on all nodes", count(r.BytesPer))
 	add(r.LeaderAnon > 0, "leader's memory", "%d MiB, and %d MiB of mapped files", r.LeaderAnon>>20, r.LeaderFile>>20)

@@ -14,8 +14,8 @@ import (
 // everySecond makes jobs that run once a second each, spread over it by their phase.
 func everySecond(prefix string, t target) maker {
 	return func(w *bytes.Buffer, i int) {
-		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"@every 1s","overlap":"allow","payload":%s}`, name(prefix, i), t.typ,
-			t.payload)
+		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"@every 1s","overlap":"allow","payload":%s}`, name(prefix, i),
+			t.typ, t.payload)
 	}
 }
 

@@ -72,7 +72,8 @@ func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 	r.Jobs = after.Jobs
 	if got := int(after.Jobs - s.Jobs); got != r.Created || len(ids) != r.Created {
 		r.Lost = r.Created - got
-		r.problem("%d creates were acknowledged with %d ids, and the cluster has %d more jobs", r.Created, len(ids), got)
+		r.problem("%d creates were acknowledged with %d ids, and the cluster has %d more jobs",
+			r.Created, len(ids), got)
 	}
 	return r.judged(), nil
 }

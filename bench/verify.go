@@ -120,8 +120,8 @@ func (a *account) every(ids []job.ID, step, from, to int64) {
 		}
 		if want := (last-first)/step + 1; right != want || int64(len(at)) != right {
 			a.res.Lost += int(max(0, want-right))
-			a.res.problem("job %s ran %d times where it should have run %d times, %d of them when it should not", id, len(at),
-				want, int64(len(at))-right)
+			a.res.problem("job %s ran %d times where it should have run %d times, %d of them when it should not",
+				id, len(at), want, int64(len(at))-right)
 		}
 	}
 }

@@ -19,8 +19,8 @@ func (c *Client) Release(ctx context.Context) (r ReleaseResult, err error) {
 	return r, err
 }
 
-// Backup asks a node for a copy of its state. The caller reads and closes it, and verifies what it read: only then is it known to be
-// whole. Each node is asked once: half a copy cannot be gone on with.
+// Backup asks a node for a copy of its state. The caller reads and closes it, and verifies what it read: only then is
+// it known to be whole. Each node is asked once: half a copy cannot be gone on with.
 func (c *Client) Backup(ctx context.Context) (info BackupInfo, body io.ReadCloser, err error) {
 	if c.baseErr != nil {
 		return info, nil, c.baseErr
@@ -37,12 +37,14 @@ func (c *Client) Backup(ctx context.Context) (info BackupInfo, body io.ReadClose
 	return info, nil, mostTelling(failed)
 }
 
-func (c *Client) backupOf(ctx context.Context, base string) (again bool, info BackupInfo, body io.ReadCloser, err error) {
+func (c *Client) backupOf(ctx context.Context,
+	base string) (again bool, info BackupInfo, body io.ReadCloser, err error) {
 	fail := func(again bool, err error) (bool, BackupInfo, io.ReadCloser, error) {
 		return again, BackupInfo{}, nil, err
 	}
 	if c.timeout > 0 { // a large copy takes the node minutes before its first byte: whether it lives is asked beside it
-		if again, err := c.once(ctx, base, request{method: http.MethodGet, path: "/healthz"}, "", c.timeout/time.Duration(len(c.nodes.bases))); err != nil {
+		if again, err := c.once(ctx, base, request{method: http.MethodGet, path: "/healthz"}, "",
+			c.timeout/time.Duration(len(c.nodes.bases))); err != nil {
 			return fail(again, err)
 		}
 	}
@@ -86,7 +88,8 @@ func (c *Client) backupOf(ctx context.Context, base string) (again bool, info Ba
 }
 
 // watchedBody gives up a stream that is silent for longer than the gap, 0 for any.
-func watchedBody(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser, gap time.Duration) io.ReadCloser {
+func watchedBody(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser,
+	gap time.Duration) io.ReadCloser {
 	dog := &watchdog{gap: gap}
 	if gap > 0 {
 		dog.timer = time.AfterFunc(gap, func() { cancel(silence{after: gap, begun: true}) })

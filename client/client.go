@@ -30,8 +30,8 @@ const DefaultAddr = "127.0.0.1:7400"
 
 const prefix = "/api/v1"
 
-// Client talks to one node of a cluster, which forwards what it must, and to the next one when that does not answer. It is safe for
-// concurrent use.
+// Client talks to one node of a cluster, which forwards what it must, and to the next one when that does not answer. It
+// is safe for concurrent use.
 type Client struct {
 	nodes    *nodes
 	baseErr  error
@@ -62,10 +62,11 @@ func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
 // WithStale makes reads answer from the node's own state, leader or not.
 func WithStale() Option { return func(c *Client) { c.stale = true } }
 
-// New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn. An address that is
-// neither is reported by the first request.
+// New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn.
+// An address that is neither is reported by the first request.
 func New(addr string, opts ...Option) *Client {
-	c := &Client{attempts: 4, pause: 100 * time.Millisecond, timeout: defaultTimeout, gap: defaultGap, agent: "carillon-client"}
+	c := &Client{attempts: 4, pause: 100 * time.Millisecond, timeout: defaultTimeout, gap: defaultGap,
+		agent: "carillon-client"}
 	c.nodes, c.baseErr = parseNodes(addr)
 	for _, o := range opts {
 		o(c)
@@ -94,7 +95,8 @@ func baseURL(addr string) (string, error) {
 		}
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" ||
+		u.Fragment != "" {
 		return "", job.Invalid("addr", "use host:port or http://host:port", "%q is not an address", addr)
 	}
 	return strings.TrimRight(u.String(), "/"), nil
@@ -114,8 +116,8 @@ type (
 	replayContext struct{}
 )
 
-// WithIdempotencyKey makes the mutating request that is given the context carry a key of the caller's, so that a later repeat (of
-// another process, even) is answered with the first outcome. Without it every call has a key of its own.
+// WithIdempotencyKey makes the mutating request that is given the context carry a key of the caller's, so that a later
+// repeat (of another process, even) is answered with the first outcome. Without it every call has a key of its own.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyContext{}, key)
 }
@@ -148,8 +150,8 @@ type request struct {
 	bare   bool          // the node keeps no outcome of it: once it was sent, it is not sent again
 }
 
-// do sends a request, repeats it where that is safe, and decodes the answer. Almost every request may be repeated, on another node too: a
-// read changes nothing, and what changes something has a key under which the cluster does it once.
+// do sends a request, repeats it where that is safe, and decodes the answer. Almost every request may be repeated, on
+// another node too: a read changes nothing, and what changes something has a key under which the cluster does it once.
 func (c *Client) do(ctx context.Context, rq request) error {
 	if c.baseErr != nil {
 		return c.baseErr
@@ -200,7 +202,7 @@ func (c *Client) do(ctx context.Context, rq request) error {
 // tries is what the tries of one call have in common.
 type tries struct {
 	end     time.Time // of the call, if it has a limit
-	unknown error     // a try ended with its outcome unknown: a later one that certainly did nothing does not change that
+	unknown error     // of a try whose outcome is unknown: a later one that did nothing does not change that
 }
 
 // round asks every node until one answers. again says that none did in a way that would last.
@@ -240,14 +242,15 @@ func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (a
 	return true, mostTelling(failed)
 }
 
-// mostTelling is the error of a round in which no node answered as asked: that of a node that runs, or else all of them.
+// mostTelling is the error of a round in which no node answered as asked: that of a node that runs, or else all of
+// them.
 func mostTelling(failed []error) error {
 	var messages []string
 	for _, err := range failed {
 		if job.CodeOf(err) != job.CodeUnavailable {
 			return err
 		}
-		messages = append(messages, err.(*job.Error).Message) //nolint:errorlint // it has a code, and nothing is wrapped around it here
+		messages = append(messages, err.(*job.Error).Message) //nolint:errorlint // it has a code and is not wrapped
 	}
 	e := *failed[len(failed)-1].(*job.Error) //nolint:errorlint // as above
 	e.Message = strings.Join(messages, "; ")
@@ -266,9 +269,11 @@ func gaveUp(err error, tries int, spent time.Duration) error {
 }
 
 // once is one try. again says that it failed in a way that may pass.
-func (c *Client) once(ctx context.Context, base string, rq request, key string, limit time.Duration) (again bool, err error) {
+func (c *Client) once(ctx context.Context, base string, rq request, key string,
+	limit time.Duration) (again bool, err error) {
 	target := base + rq.path
-	if c.stale && rq.method == http.MethodGet && strings.HasPrefix(rq.path, prefix) && !strings.HasSuffix(rq.path, "/openapi.json") {
+	if c.stale && rq.method == http.MethodGet && strings.HasPrefix(rq.path, prefix) &&
+		!strings.HasSuffix(rq.path, "/openapi.json") {
 		if rq.query == nil {
 			rq.query = url.Values{}
 		}
@@ -374,7 +379,8 @@ func notOurs(base string, resp *http.Response) *job.Error {
 	if media := resp.Header.Get("Content-Type"); media != "" {
 		what += ", " + media
 	}
-	return job.Errorf(job.CodeInternal, "check --addr or CARILLON_ADDR", "%s: this is not a Carillon server (it answered %s)", base, what)
+	return job.Errorf(job.CodeInternal, "check --addr or CARILLON_ADDR",
+		"%s: this is not a Carillon server (it answered %s)", base, what)
 }
 
 // readError marks an error of the connection in the middle of an answer, as opposed to one of the reader of the answer.
@@ -395,9 +401,11 @@ func broken(ctx, limited context.Context, base, key string, err error) error {
 		remedy = repeatWith(key)
 	}
 	if s, ok := silenced(limited); ok {
-		return job.Errorf(job.CodeOutcomeUnknown, remedy+"; --timeout allows more time", "no complete answer from carillon at %s: it was silent for %s", base, rounded(s.after))
+		return job.Errorf(job.CodeOutcomeUnknown, remedy+"; --timeout allows more time",
+			"no complete answer from carillon at %s: it was silent for %s", base, rounded(s.after))
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, remedy, "the connection to %s broke off in the middle of its answer: %v", base, re.error)
+	return job.Errorf(job.CodeOutcomeUnknown, remedy, "the connection to %s broke off in the middle of its answer: %v",
+		base, re.error)
 }
 
 // repeatWith is how to get out of not knowing whether a request was done.
@@ -413,8 +421,8 @@ func silencedOr(limited context.Context, err error) error {
 	return err
 }
 
-// unreachable explains a request that got no answer. Only if the connection could not be made is it certain that nothing was done;
-// but with a key it may be repeated in any case.
+// unreachable explains a request that got no answer. Only if the connection could not be made is it certain that
+// nothing was done; but with a key it may be repeated in any case.
 func unreachable(ctx context.Context, base, method, key string, sent *atomic.Bool, err error) (again bool, _ error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -424,22 +432,28 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 	read := method == http.MethodGet
 	switch {
 	case quiet && (read || !sent.Load()):
-		return true, job.Errorf(job.CodeUnavailable, "name other nodes too (--addr a,b,c), or allow more time with --timeout", "no answer from carillon at %s within %s", base, rounded(s.after))
+		return true, job.Errorf(job.CodeUnavailable,
+			"name other nodes too (--addr a,b,c), or allow more time with --timeout",
+			"no answer from carillon at %s within %s", base, rounded(s.after))
 	case read || neverSent(sent, err):
-		return true, job.Errorf(job.CodeUnavailable, "start one with `carillon dev`, or set --addr or CARILLON_ADDR", "cannot reach carillon at %s: %s", base, cause(err))
+		return true, job.Errorf(job.CodeUnavailable, "start one with `carillon dev`, or set --addr or CARILLON_ADDR",
+			"cannot reach carillon at %s: %s", base, cause(err))
 	}
 	remedy := "look whether it was done"
 	if key != "" {
 		remedy = repeatWith(key) + "; or " + remedy
 	}
 	if quiet {
-		return true, job.Errorf(job.CodeOutcomeUnknown, remedy, "outcome unknown: no answer from carillon at %s within %s", base, rounded(s.after))
+		return true, job.Errorf(job.CodeOutcomeUnknown, remedy,
+			"outcome unknown: no answer from carillon at %s within %s", base, rounded(s.after))
 	}
-	return true, job.Errorf(job.CodeOutcomeUnknown, remedy, "outcome unknown: the connection to %s broke off before the answer: %s", base, cause(err))
+	return true, job.Errorf(job.CodeOutcomeUnknown, remedy,
+		"outcome unknown: the connection to %s broke off before the answer: %s", base, cause(err))
 }
 
-// watchSent notes whether a request was written to any connection. What RoundTrip fails with does not tell: net/http sends a request
-// that has a key again by itself when a connection that it used before breaks, and then the error is that of the second try.
+// watchSent notes whether a request was written to any connection. What RoundTrip fails with does not tell: net/http
+// sends a request that has a key again by itself when a connection that it used before breaks, and then the error is
+// that of the second try.
 func watchSent(ctx context.Context) (context.Context, *atomic.Bool) {
 	sent := new(atomic.Bool)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}), sent
@@ -486,11 +500,13 @@ func readProblem(resp *http.Response) *job.Error {
 	switch resp.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		code = job.CodeUnavailable
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooManyRequests, http.StatusInternalServerError:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooManyRequests,
+		http.StatusInternalServerError:
 		// Something between here and a node may say so.
 	default:
 		u := resp.Request.URL
 		return notOurs(u.Scheme+"://"+u.Host, resp)
 	}
-	return job.Errorf(code, "is this the address of a carillon node?", "%s answered %s without saying why", resp.Request.URL, resp.Status)
+	return job.Errorf(code, "is this the address of a carillon node?", "%s answered %s without saying why",
+		resp.Request.URL, resp.Status)
 }

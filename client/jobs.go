@@ -38,13 +38,15 @@ func (c *Client) ListJobs(ctx context.Context, q JobQuery) (p JobPage, err error
 
 // UpdateJob replaces a job's spec. Version 0 means whatever is there.
 func (c *Client) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPut, path: jobPath(ref), body: spec, match: version, out: &j, need: "job_id"})
+	err = c.do(ctx, request{method: http.MethodPut, path: jobPath(ref), body: spec, match: version, out: &j,
+		need: "job_id"})
 	return j, err
 }
 
 // PatchJob changes the fields that an RFC 7386 merge patch names. Version 0 means whatever is there.
 func (c *Client) PatchJob(ctx context.Context, ref string, p Patch, version uint64) (j job.Job, err error) {
-	err = c.do(ctx, request{method: http.MethodPatch, path: jobPath(ref), raw: p, media: "application/merge-patch+json", match: version, out: &j, need: "job_id"})
+	err = c.do(ctx, request{method: http.MethodPatch, path: jobPath(ref), raw: p, media: "application/merge-patch+json",
+		match: version, out: &j, need: "job_id"})
 	return j, err
 }
 

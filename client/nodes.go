@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// defaultTimeout bounds a call, all its tries together. A node waits up to 5 s for a leader before it says that there is none.
+	// defaultTimeout bounds a call, all its tries together. A node waits up to 5 s for a leader before it says that
+	// there is none.
 	defaultTimeout = 10 * time.Second
-	// defaultGap bounds how long a stream may be silent: a chunk of a bulk create or an export may take a node that long.
+	// defaultGap bounds how long a stream may be silent: a chunk of a bulk create or an export may take a node that
+	// long.
 	defaultGap = 30 * time.Second
 	// dialTimeout bounds one connection; a host that is gone does not even refuse.
 	dialTimeout = 5 * time.Second
@@ -35,7 +37,8 @@ func parseNodes(addrs string) (*nodes, error) {
 	for addr := range strings.SplitSeq(addrs, ",") {
 		addr = strings.TrimSpace(addr)
 		if addr == "" && strings.Contains(addrs, ",") {
-			return n, job.Invalid("addr", "separate addresses by single commas: a:7400,b:7400", "%q has an empty address", addrs)
+			return n, job.Invalid("addr", "separate addresses by single commas: a:7400,b:7400",
+				"%q has an empty address", addrs)
 		}
 		base, err := baseURL(addr)
 		if err != nil {
@@ -70,9 +73,10 @@ func (n *nodes) passOver(base string) {
 	}
 }
 
-// WithTimeout bounds every call, all its tries on all nodes together; 0 is no limit but that of the context. A node that does not answer is
-// passed over after its share of it, so that the others have their turn. What lasts longer by its nature is bounded otherwise: of a stream
-// (bulk create, export, backup) each silence, and a call that waits on the node has the limit on top of that wait.
+// WithTimeout bounds every call, all its tries on all nodes together; 0 is no limit but that of the context. A node
+// that does not answer is passed over after its share of it, so that the others have their turn. What lasts longer by
+// its nature is bounded otherwise: of a stream (bulk create, export, backup) each silence, and a call that waits on the
+// node has the limit on top of that wait.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout, c.gap = d, d } }
 
 // silence is why a request was given up: there was no answer, or it stopped in the middle.
@@ -102,7 +106,8 @@ type watchdog struct {
 	begun atomic.Bool
 }
 
-// watch ends the context if the try lasts longer than the limit. A watchdog with a gap only counts silence: it is told what moves.
+// watch ends the context if the try lasts longer than the limit. A watchdog with a gap only counts silence: it is told
+// what moves.
 func watch(ctx context.Context, limit, gap time.Duration) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{gap: gap}
@@ -159,8 +164,8 @@ func silenced(ctx context.Context) (s silence, ok bool) {
 	return s, errors.As(context.Cause(ctx), &s)
 }
 
-// plainName refuses a path in which a name would be lost: what is between the client and the handler may take "." and ".." for directories,
-// and the answer would then be about something else.
+// plainName refuses a path in which a name would be lost: what is between the client and the handler may take "." and
+// ".." for directories, and the answer would then be about something else.
 func plainName(path string) error {
 	rest, ok := strings.CutPrefix(path, prefix+"/")
 	if !ok {

@@ -35,15 +35,16 @@ func (c *Client) GetRun(ctx context.Context, id string) (r RunDetail, err error)
 // outputWait is how long a node may wait for more output before it answers.
 const outputWait = 5 * time.Second
 
-// RunOutput reads the output of a run's last attempt from an offset of an attempt on. If that has written nothing more and runs, the
-// answer waits a while for it.
+// RunOutput reads the output of a run's last attempt from an offset of an attempt on. If that has written nothing more
+// and runs, the answer waits a while for it.
 func (c *Client) RunOutput(ctx context.Context, id string, fence uint64, after int64) (o job.RunOutput, err error) {
 	v := url.Values{}
 	if fence != 0 {
 		v.Set("fence", strconv.FormatUint(fence, 10))
 		v.Set("after", strconv.FormatInt(after, 10))
 	}
-	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id) + "/output", query: v, out: &o, need: "run_id", waits: outputWait})
+	err = c.do(ctx, request{method: http.MethodGet, path: runPath(id) + "/output", query: v, out: &o, need: "run_id",
+		waits: outputWait})
 	return o, err
 }
 
@@ -53,31 +54,33 @@ func (c *Client) CancelRun(ctx context.Context, id string) (r job.Run, err error
 	return r, err
 }
 
-// ExportHistory calls fn with every history record above after, oldest first. limit 0 means all. An export that broke off goes on
-// from the Seq of the last record.
-func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int, fn func(job.Run, json.RawMessage) error) error {
+// ExportHistory calls fn with every history record above after, oldest first. limit 0 means all. An export that broke
+// off goes on from the Seq of the last record.
+func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int,
+	fn func(job.Run, json.RawMessage) error) error {
 	v := page(limit, "")
 	if after > 0 {
 		v.Set("after", strconv.FormatUint(after, 10))
 	}
-	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, lines: true, stream: func(r io.Reader) error {
-		dec := json.NewDecoder(r)
-		for {
-			var raw json.RawMessage
-			if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return readError{err}
+	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, lines: true,
+		stream: func(r io.Reader) error {
+			dec := json.NewDecoder(r)
+			for {
+				var raw json.RawMessage
+				if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return readError{err}
+				}
+				var run job.Run
+				if err := json.Unmarshal(raw, &run); err != nil {
+					return job.Errorf(job.CodeMalformed, "", "a line of the export cannot be read: %v", err)
+				}
+				if err := fn(run, raw); err != nil {
+					return err
+				}
 			}
-			var run job.Run
-			if err := json.Unmarshal(raw, &run); err != nil {
-				return job.Errorf(job.CodeMalformed, "", "a line of the export cannot be read: %v", err)
-			}
-			if err := fn(run, raw); err != nil {
-				return err
-			}
-		}
-	}})
+		}})
 }
 
 // DeadLetters reads one page of dead letters.
@@ -90,7 +93,8 @@ func (c *Client) DeadLetters(ctx context.Context, q DeadQuery) (p DeadPage, err 
 
 // GetDead reads one dead letter.
 func (c *Client) GetDead(ctx context.Context, id uint64) (d job.DeadLetter, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead/" + strconv.FormatUint(id, 10), out: &d, need: "dead_id"})
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead/" + strconv.FormatUint(id, 10), out: &d,
+		need: "dead_id"})
 	return d, err
 }
 

@@ -2,8 +2,8 @@ package client
 
 import "github.com/carillon-scheduler/carillon/api/wire"
 
-// What travels is declared in package wire, which the server has in common with this one. A program that uses the client
-// needs to import nothing else.
+// What travels is declared in package wire, which the server has in common with this one. A program that uses the
+// client needs to import nothing else.
 type (
 	BackfillRequest    = wire.BackfillRequest
 	BackfillResult     = wire.BackfillResult

@@ -21,7 +21,8 @@ import (
 
 func (a *app) benchCmd() *cobra.Command {
 	return group("bench", "Measure a cluster: three processes that it starts, or one that is there (--addr)",
-		a.benchScenario("hot", "Many jobs due in one second: how long until all are run and recorded", (*bench.Bench).Hot,
+		a.benchScenario("hot", "Many jobs due in one second: how long until all are run and recorded",
+			(*bench.Bench).Hot,
 			func(o *bench.Options, f *benchFlags) {
 				f.jobs(o, 100_000)
 				f.idle(o)
@@ -101,7 +102,8 @@ func (f *benchFlags) duration(o *bench.Options, d time.Duration) {
 
 func (f *benchFlags) target(o *bench.Options) {
 	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop,
-		"noop: workers in processes of their own that answer at once; queue: the same by the pull API; http: a local server")
+		"noop: workers in processes of their own that answer at once; queue: the same by the pull API; "+
+			"http: a local server")
 	f.workers(o)
 }
 
@@ -140,7 +142,8 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 	c.Flags().StringVar(&plot, "plot", "", "file for a picture of it (SVG)")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if len(sizes) == 0 || slices.Min(sizes) <= 0 || !slices.IsSorted(sizes) {
-			return job.Invalid("--sizes", "use numbers such as 100000,1000000", "%v is not a growing number of jobs", sizes)
+			return job.Invalid("--sizes", "use numbers such as 100000,1000000",
+				"%v is not a growing number of jobs", sizes)
 		}
 		return nil
 	}

@@ -19,17 +19,19 @@ type stateDir struct {
 	lock *dirlock.Lock
 }
 
-// identity is who a worker is. What proves that it is this one, and not one with a copy of the directory, is executor.SealedSecret.
+// identity is who a worker is. What proves that it is this one, and not one with a copy of the directory, is
+// executor.SealedSecret.
 type identity struct {
 	Name string `json:"name"`
 }
 
-// stateDirWait is how long the process before may take to let go of the directory. One that was killed is outlived, for a moment, by a child that it
-// had forked and that has not become another program yet: until then the child has all its files open, and so the lock.
+// stateDirWait is how long the process before may take to let go of the directory. One that was killed is outlived, for
+// a moment, by a child that it had forked and that has not become another program yet: until then the child has all its
+// files open, and so the lock.
 const stateDirWait = 2 * time.Second
 
-// openStateDir takes the directory. taken is called if another process takes it while this one is frozen, which only a network file system
-// allows.
+// openStateDir takes the directory. taken is called if another process takes it while this one is frozen, which only a
+// network file system allows.
 func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDir, error) {
 	kind, name, err := inspectDir(path)
 	switch {
@@ -41,12 +43,15 @@ func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDi
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	lock, err := dirlock.Open(filepath.Join(path, "lock"), dirlock.Options{Wait: stateDirWait, Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
-		taken(fmt.Errorf("--state-dir: %s was taken while this process did not write to its lock file: it is %w", path, e))
-	}})
+	lock, err := dirlock.Open(filepath.Join(path, "lock"),
+		dirlock.Options{Wait: stateDirWait, Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
+			taken(fmt.Errorf("--state-dir: %s was taken while this process did not write to its lock file: it is %w",
+				path, e))
+		}})
 	switch held := new(dirlock.HeldError); {
 	case errors.As(err, &held):
-		return nil, job.Errorf(job.CodeState, "give each worker a directory of its own", "another worker uses %s: it is %v", path, held)
+		return nil, job.Errorf(job.CodeState, "give each worker a directory of its own",
+			"another worker uses %s: it is %v", path, held)
 	case err != nil:
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}

@@ -10,8 +10,8 @@ import (
 // testing/synctest works.
 type Clock interface {
 	Now() time.Time
-	// Elapsed is how long the clock has existed, on the larger of boot time and monotonic time. Boot time goes on while the
-	// machine is suspended and monotonic time does not; the leader, on another machine, was not suspended.
+	// Elapsed is how long the clock has existed, on the larger of boot time and monotonic time. Boot time goes on while
+	// the machine is suspended and monotonic time does not; the leader, on another machine, was not suspended.
 	Elapsed() time.Duration
 }
 

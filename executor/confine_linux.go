@@ -18,9 +18,10 @@ const confineName = "carillon-confine"
 // confineFD is where it says that it failed. It closes when the command takes its place.
 const confineFD = 3
 
-// A program that has this package in it can take the place of a command: it bounds itself, gives up its rights and then executes the
-// command, all before a single instruction of that. It happens here, and not in a command of the CLI, so that every program that
-// runs shell jobs can, and so that it happens on the main thread: the parent's death signal belongs to the thread.
+// A program that has this package in it can take the place of a command: it bounds itself, gives up its rights and then
+// executes the command, all before a single instruction of that. It happens here, and not in a command of the CLI, so
+// that every program that runs shell jobs can, and so that it happens on the main thread: the parent's death signal
+// belongs to the thread.
 func init() {
 	if len(os.Args) < 3 || os.Args[0] != confineName {
 		return
@@ -49,7 +50,8 @@ func becomeCommand(spec string, argv []string) error {
 			return fmt.Errorf("limit of %s: %w", what, err)
 		}
 		// What the node itself is bound by stays, and without rights it could not be raised.
-		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, was.Max), Max: min(hard, was.Max)}); err != nil {
+		if err := syscall.Setrlimit(resource,
+			&syscall.Rlimit{Cur: min(soft, was.Max), Max: min(hard, was.Max)}); err != nil {
 			return fmt.Errorf("limit of %s: %w", what, err)
 		}
 		return nil
@@ -91,7 +93,8 @@ func becomeCommand(spec string, argv []string) error {
 		}
 	}
 	env := os.Environ()
-	// Last: what is left to do here may take memory. Data and not address space, of which some runtimes reserve a lot and use little.
+	// Last: what is left to do here may take memory. Data and not address space, of which some runtimes reserve a lot
+	// and use little.
 	if n := uint64(lim.Memory); n > 0 && !l.Held {
 		if err := limit("memory", unix.RLIMIT_DATA, n, n); err != nil {
 			return err
@@ -103,8 +106,8 @@ func becomeCommand(spec string, argv []string) error {
 	return nil
 }
 
-// confine makes a command start by way of this program. The function that it returns says, once the command has ended, why it never
-// began; it also closes what was needed.
+// confine makes a command start by way of this program. The function that it returns says, once the command has ended,
+// why it never began; it also closes what was needed.
 func confine(cmd *exec.Cmd, l launch) (failed func() error, err error) {
 	l.Path = cmd.Path
 	spec, err := json.Marshal(l)

@@ -45,7 +45,8 @@ func shellPayload(in Input) (any, error) {
 	for _, k := range slices.Sorted(maps.Keys(limits)) {
 		if err := setLimit(&p.Limits, k, limits[k]); err != nil {
 			return nil, job.Invalid("--limit",
-				"use memory=512MiB, processes=64, cpu=30s, open_files=256 or file_size=1GiB", "%s=%s: %v", k, limits[k], err)
+				"use memory=512MiB, processes=64, cpu=30s, open_files=256 or file_size=1GiB",
+				"%s=%s: %v", k, limits[k], err)
 		}
 	}
 	return p, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// launch is how a command is started where more is asked for than os/exec can do: the limits that it gets, whose rights it has, and the
-// cgroups that it joins. Who does that is a process between the node and the command; see confine.
+// launch is how a command is started where more is asked for than os/exec can do: the limits that it gets, whose rights
+// it has, and the cgroups that it joins. Who does that is a process between the node and the command; see confine.
 type launch struct {
 	Path    string          `json:"path"`
 	Limits  job.ShellLimits `json:"limits"`
@@ -36,18 +36,24 @@ func (s *Shell) limitsFor(p job.ShellPayload) (job.ShellLimits, error) {
 		set        func()
 		show       func(int64) string
 	}{
-		{"memory", "--shell-memory", int64(out.Memory), int64(node.Memory), func() { out.Memory = node.Memory }, func(n int64) string { return job.Size(n).String() }},
-		{"processes", "--shell-processes", int64(out.Processes), int64(node.Processes), func() { out.Processes = node.Processes }, decimal},
-		{"cpu", "--shell-cpu", int64(out.CPU), int64(node.CPU), func() { out.CPU = node.CPU }, func(n int64) string { return time.Duration(n).String() }},
-		{"open_files", "--shell-open-files", int64(out.OpenFiles), int64(node.OpenFiles), func() { out.OpenFiles = node.OpenFiles }, decimal},
-		{"file_size", "--shell-file-size", int64(out.FileSize), int64(node.FileSize), func() { out.FileSize = node.FileSize }, func(n int64) string { return job.Size(n).String() }},
+		{"memory", "--shell-memory", int64(out.Memory), int64(node.Memory), func() { out.Memory = node.Memory },
+			func(n int64) string { return job.Size(n).String() }},
+		{"processes", "--shell-processes", int64(out.Processes), int64(node.Processes),
+			func() { out.Processes = node.Processes }, decimal},
+		{"cpu", "--shell-cpu", int64(out.CPU), int64(node.CPU), func() { out.CPU = node.CPU },
+			func(n int64) string { return time.Duration(n).String() }},
+		{"open_files", "--shell-open-files", int64(out.OpenFiles), int64(node.OpenFiles),
+			func() { out.OpenFiles = node.OpenFiles }, decimal},
+		{"file_size", "--shell-file-size", int64(out.FileSize), int64(node.FileSize),
+			func() { out.FileSize = node.FileSize }, func(n int64) string { return job.Size(n).String() }},
 	} {
 		switch {
 		case l.mine == 0:
 			l.set()
 		case l.most != 0 && l.mine > l.most:
 			// Not hopeless: another worker may allow more.
-			return out, fmt.Errorf("payload: limits.%s: %s is more than the %s that this worker allows (%s)", l.name, l.show(l.mine), l.show(l.most), l.flag)
+			return out, fmt.Errorf("payload: limits.%s: %s is more than the %s that this worker allows (%s)", l.name,
+				l.show(l.mine), l.show(l.most), l.flag)
 		}
 	}
 	if out.Processes == 0 && s.cgroups != nil {
@@ -67,7 +73,8 @@ func (s *Shell) identity(p job.ShellPayload) (*user.User, error) {
 	case name == "":
 		name = s.o.User
 	case name != s.o.User && !slices.Contains(s.o.Users, name):
-		return nil, fmt.Errorf("payload: user: this worker does not run commands as %q; start it with --shell-users %s, or have the job select workers that do", name, name)
+		return nil, fmt.Errorf("payload: user: this worker does not run commands as %q; start it with --shell-users "+
+			"%s, or have the job select workers that do", name, name)
 	}
 	u, err := user.Lookup(name)
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts commands so that they die with this process, however it dies: Pdeathsig. The kernel sends that signal when the
-// *thread* that forked ends, not the process. A Go thread ends when a goroutine locked to it ends, and any goroutine may be on any
-// thread before; a command could so be killed by a stranger's clean-up. Hence one thread starts them all and never ends: its
-// goroutine is locked to it, and unlocks before it returns, which gives the thread back to the runtime instead of ending it.
-// Starting them one by one costs nothing: package syscall holds a lock over fork anyway.
+// spawner starts commands so that they die with this process, however it dies: Pdeathsig. The kernel sends that signal
+// when the *thread* that forked ends, not the process. A Go thread ends when a goroutine locked to it ends, and any
+// goroutine may be on any thread before; a command could so be killed by a stranger's clean-up. Hence one thread starts
+// them all and never ends: its goroutine is locked to it, and unlocks before it returns, which gives the thread back to
+// the runtime instead of ending it. Starting them one by one costs nothing: package syscall holds a lock over fork
+// anyway.
 //
 // Pdeathsig reaches the command only, not its children; ClearLeftovers deals with those.
 type spawner struct {

@@ -17,7 +17,8 @@ func newSpawner() *spawner { return &spawner{} }
 func (*spawner) start(cmd *exec.Cmd) error { return cmd.Start() }
 func (*spawner) close()                    {}
 
-// awaitExit waits until a child has exited and leaves it unreaped. Without waitid it can only look: a zombie has no group to ask for.
+// awaitExit waits until a child has exited and leaves it unreaped. Without waitid it can only look: a zombie has no
+// group to ask for.
 func awaitExit(pid int) {
 	for {
 		if _, err := unix.Getpgid(pid); err != nil {

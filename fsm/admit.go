@@ -17,7 +17,8 @@ type Admit struct {
 	Gen       Gens    `codec:"g"`
 	Next      Times   `codec:"n"`
 	NextReady Times   `codec:"x"`
-	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under skip.
+	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under
+	// skip.
 	Gaps      []Gap    `codec:"p"`
 	Past      Times    `codec:"s"`
 	PastReady Times    `codec:"y"`
@@ -128,8 +129,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 		err = a.notRun(id, &s, gap)
 	default:
 		o.Code = CodeQueued
-		row := store.Row{Status: job.RunWaiting, Delayed: delayed, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class,
-			Ready: key.Ready, Key: d.key}
+		row := store.Row{Status: job.RunWaiting, Delayed: delayed, AtMostOnce: s.AtMostOnce, Lane: s.Lane,
+			Class: s.Class, Ready: key.Ready, Key: d.key}
 		s.Runs++
 		if v == start { // what was in its way had not been started, and is dropped
 			row.Status, row.Ready = job.RunPending, a.now

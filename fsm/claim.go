@@ -30,7 +30,7 @@ type Claim struct {
 	Worker    Indexes     `codec:"o"`           // index into Workers
 	Timeout   Times       `codec:"t"`           // what the attempt is started with, ms: a later edit does not reach it
 	Version   Numbers     `codec:"v"`           // of the definition that the assignment is made from
-	Keys      []string    `codec:"e"`           // empty, or one a run: its idempotency key where that is not the default
+	Keys      []string    `codec:"e"`           // empty, or one a run: its idempotency key if not the default
 	Flags     []byte      `codec:"f,omitempty"` // empty, or one a run
 	Late      []Late      `codec:"s,omitempty"` // in the order of their items
 }
@@ -58,7 +58,8 @@ func (*Claim) stopsOnHold() bool { return true }
 
 func (c *Claim) check() error {
 	n := len(c.Jobs)
-	if err := sameLength(n, len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Worker),
+	if err := sameLength(n, len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next),
+		len(c.NextReady), len(c.Worker),
 		len(c.Timeout), len(c.Version)); err != nil {
 		return err
 	}
@@ -90,12 +91,13 @@ func (c *Claim) apply(a *applier) error {
 		w := c.Workers[c.Worker[i]]
 		terms := terms{c.Gen[i], c.Timeout[i], c.Version[i]}
 		if w.Name == "" || a.b.C.Fence >= 1<<FenceBits-1 {
-			a.outcome(Outcome{Code: CodeRefused, Text: "a claim names a worker and has a fence, of which none may be left"})
+			a.outcome(Outcome{Code: CodeRefused,
+				Text: "a claim names a worker and has a fence, of which none may be left"})
 			continue
 		}
 		if key.Kind == store.KindOccurrence {
-			item := occurrenceClaim{next: When{c.Next[i], c.NextReady[i]}, worker: w, key: at(c.Keys, i), flags: at(c.Flags, i),
-				terms: terms}
+			item := occurrenceClaim{next: When{c.Next[i], c.NextReady[i]}, worker: w, key: at(c.Keys, i),
+				flags: at(c.Flags, i), terms: terms}
 			for len(late) > 0 && int(late[0].Item) < i {
 				late = late[1:]
 			}

@@ -29,7 +29,8 @@ func (c *Cleanup) check() error {
 
 func (c *Cleanup) apply(a *applier) error {
 	for i := range c.Jobs {
-		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]), Kind: store.KindCleanup}
+		key := store.DueKey{Lane: job.Lane(c.Lane[i]), Ready: c.Ready[i], Job: job.ID(c.Jobs[i]),
+			Kind: store.KindCleanup}
 		o, err := a.cleanupOne(key, c.Later)
 		if err != nil {
 			return err

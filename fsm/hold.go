@@ -16,8 +16,8 @@ type Release struct {
 func (c *Release) apply(a *applier) error { return a.once(c.Request, c.do) }
 
 // do begins the end of a hold. The stamp decides, once and for all, which occurrences the cluster that the backup was
-// taken from may have run. They are not touched here, because they may be millions: the leader that gets to one finds that it
-// is too old (Info.Released).
+// taken from may have run. They are not touched here, because they may be millions: the leader that gets to one finds
+// that it is too old (Info.Released).
 func (c *Release) do(a *applier) (Outcome, error) {
 	info := a.b.Info()
 	if !info.Hold.On || info.Hold.Releasing {

@@ -76,7 +76,8 @@ func (c *PutNode) apply(a *applier) error {
 
 func sameNode(x, y store.Node) bool {
 	return maps.Equal(x.Tags, y.Tags) && x.ID == y.ID && x.Instance == y.Instance && x.Address == y.Address &&
-		x.Version == y.Version && x.Level == y.Level && x.Slots == y.Slots && x.Standby == y.Standby && x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
+		x.Version == y.Version && x.Level == y.Level && x.Slots == y.Slots && x.Standby == y.Standby &&
+		x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
 }
 
 // RemoveNode marks a member as removed. Instance "": whichever.

@@ -16,9 +16,9 @@ const (
 	maxJobNotices = 20
 )
 
-// judge looks at the end of a run: is it a change of the job's health that is to be notified? It is in the
-// transaction that closes the run, so a change is told once under any leader, and commit order decides between runs that
-// were open at the same time. The caller writes the state.
+// judge looks at the end of a run: is it a change of the job's health that is to be notified? It is in the transaction
+// that closes the run, so a change is told once under any leader, and commit order decides between runs that were open
+// at the same time. The caller writes the state.
 func (a *applier) judge(k job.RunKey, s *store.State, rec *store.Record) error {
 	if s == nil || s.Notify == 0 {
 		return nil

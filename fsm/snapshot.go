@@ -18,7 +18,7 @@ import (
 // Header stands before the state in a snapshot stream.
 type Header struct {
 	Format    int    `json:"format"`
-	Index     uint64 `json:"index"` // the last entry that is in the state; at or past the last command up to the snapshot's own index
+	Index     uint64 `json:"index"` // the last entry in the state: at or past the last command of the snapshot
 	Term      uint64 `json:"term"`
 	ClusterID string `json:"cluster_id"`
 	Group     uint32 `json:"group"`
@@ -65,7 +65,8 @@ func ReadHeader(r io.Reader) (Header, error) {
 		return h, fmt.Errorf("fsm: snapshot header: %w", err)
 	}
 	if h.Format != store.Format {
-		return h, fmt.Errorf("fsm: the snapshot has format %d and this binary reads format %d: use the carillon that wrote it", h.Format, store.Format)
+		return h, fmt.Errorf("fsm: the snapshot has format %d and this binary reads format %d: use the "+
+			"carillon that wrote it", h.Format, store.Format)
 	}
 	return h, nil
 }
@@ -79,7 +80,8 @@ func (h Header) readBody(w io.Writer, r io.Reader) error {
 		return err
 	}
 	if n != h.Size || sum.Sum32() != h.Sum {
-		return fmt.Errorf("the snapshot is damaged: %d bytes with checksum %08x, its header says %d with %08x", n, sum.Sum32(), h.Size, h.Sum)
+		return fmt.Errorf("the snapshot is damaged: %d bytes with checksum %08x, its header says %d with %08x",
+			n, sum.Sum32(), h.Size, h.Sum)
 	}
 	return nil
 }
@@ -189,7 +191,8 @@ func Stream(st *store.Store, dir string) (h Header, size int64, rc io.ReadCloser
 		return h, 0, nil, err
 	}
 	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, ClusterID: c.Info.ClusterID,
-		Group: c.Info.Group, Epoch: c.Info.Epoch, Size: c.Size, Sum: c.Sum, Level: c.Info.Level, Jobs: c.Counters.Jobs, Mark: c.Counters.Mark}
+		Group: c.Info.Group, Epoch: c.Info.Epoch, Size: c.Size, Sum: c.Sum, Level: c.Info.Level, Jobs: c.Counters.Jobs,
+		Mark: c.Counters.Mark}
 	head := h.Encode()
 	return h, int64(len(head)) + c.Size, &stream{Reader: io.MultiReader(bytes.NewReader(head), f), f: f}, nil
 }

@@ -58,7 +58,9 @@ func NewSnapshots(dir string, st *store.Store) (*Snapshots, error) {
 		return s, err
 	}
 	if _, err := os.Stat(s.received(m.ID)); errors.Is(err, os.ErrNotExist) && st.Counters().Index < m.State {
-		return nil, fmt.Errorf("the state file ends at entry %d, but the newest snapshot contains entry %d: a file was lost or put back from another time; restore the whole data directory, or remove it and let the node rejoin", st.Counters().Index, m.State)
+		return nil, fmt.Errorf("the state file ends at entry %d, but the newest snapshot contains entry %d: a file "+
+			"was lost or put back from another time; restore the whole data directory, or remove it and "+
+			"let the node rejoin", st.Counters().Index, m.State)
 	}
 	return s, nil
 }
@@ -101,7 +103,9 @@ func (s *Snapshots) collect() error {
 	if err != nil {
 		return err
 	}
-	return s.remove(receivedExt, func(id string) bool { return m == nil || m.ID != id || m.State <= s.st.Counters().Index })
+	return s.remove(receivedExt, func(id string) bool {
+		return m == nil || m.ID != id || m.State <= s.st.Counters().Index
+	})
 }
 
 // supersede removes every received file but that of the newest snapshot, which is about to be restored even if the
@@ -136,7 +140,8 @@ func (s *Snapshots) read() (*record, error) {
 	}
 	var m record
 	if err := json.Unmarshal(data, &m); err != nil || m.ID == "" {
-		return nil, fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and let the node rejoin", path, err)
+		return nil, fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and "+
+			"let the node rejoin", path, err)
 	}
 	return &m, nil
 }
@@ -173,12 +178,14 @@ func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
 }
 
 // Create begins a snapshot.
-func (s *Snapshots) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+func (s *Snapshots) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64,
+	_ raft.Transport) (raft.SnapshotSink, error) {
 	if version != 1 {
 		return nil, fmt.Errorf("fsm: snapshot version %d", version)
 	}
 	id := fmt.Sprintf("%d-%d", term, index)
-	return &sink{s: s, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term, Configuration: conf, ConfigurationIndex: confIndex}}, nil
+	return &sink{s: s, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term, Configuration: conf,
+		ConfigurationIndex: confIndex}}, nil
 }
 
 // Open is the state that goes with a snapshot.

@@ -121,8 +121,8 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	return Outcome{Code: CodeOK, Job: id, Version: def.Version}, a.b.PutState(id, &s, next)
 }
 
-// follow makes runs that no worker has in hand follow an edit: what they are given to a worker with is the definition of
-// that moment, so lane, class and delivery must be of the same one.
+// follow makes runs that no worker has in hand follow an edit: what they are given to a worker with is the definition
+// of that moment, so lane, class and delivery must be of the same one.
 func (a *applier) follow(id job.ID, s *store.State) error {
 	for _, ref := range a.b.Open(id) {
 		if ref.Status == job.RunClaimed || ref.Status == job.RunCanceling {

@@ -24,10 +24,10 @@ const (
 	CodeNotLeader        Code = "not_leader"             // 421
 	CodeNoLeader         Code = "no_leader"              // 503: there is no leader right now; nothing was changed
 	CodeNotReady         Code = "not_ready"              // 503: this node is starting, stopping or holding
-	CodeOutcomeUnknown   Code = "outcome_unknown"        // 503: it may or may not have been done; repeat with the same key
-	CodeUnavailable      Code = "unavailable"            // 503: overloaded or a dependency is missing; nothing was changed
+	CodeOutcomeUnknown   Code = "outcome_unknown"        // 503: it may have been done; repeat it with the same key
+	CodeUnavailable      Code = "unavailable"            // 503: overloaded or something is missing; nothing changed
 	CodeStorageFull      Code = "storage_full"           // 507
-	CodeDiskLow          Code = "disk_low"               // 507: the leader's disk is almost full; nothing new is created
+	CodeDiskLow          Code = "disk_low"               // 507: the leader's disk is almost full; nothing is created
 	CodeUnauthorized     Code = "unauthorized"           // 401
 	CodeForbidden        Code = "forbidden"              // 403
 	CodeMethodNotAllowed Code = "method_not_allowed"     // 405

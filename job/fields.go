@@ -148,8 +148,8 @@ func (w *fieldWalk) object(s *shape, path string) *Error {
 			if f.n < maxFields {
 				bit := uint64(1) << (f.n % 64)
 				if seen[f.n/64]&bit != 0 {
-					return &Error{Code: CodeMalformed, Field: join(path, name(key)), Message: "the field is given twice",
-						Remedy: "give it once"}
+					return &Error{Code: CodeMalformed,
+						Field: join(path, name(key)), Message: "the field is given twice", Remedy: "give it once"}
 				}
 				seen[f.n/64] |= bit
 			}

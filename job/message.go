@@ -47,7 +47,8 @@ var brokerOptions = map[string][]string{
 
 var defaultPorts = map[string]string{BrokerNATS: "4222", BrokerKafka: "9092"}
 
-const brokerForm = "use nats://HOST:4222 or kafka://HOST:9092, several hosts separated by commas, and +tls after the scheme for TLS"
+const brokerForm = "use nats://HOST:4222 or kafka://HOST:9092, several hosts separated by commas, and +tls after the " +
+	"scheme for TLS"
 
 // ParseBroker reads the URL of a broker: nats:// or kafka://, with +tls after it for TLS, a user and password, hosts
 // separated by commas, and options. net/url would refuse the list of hosts. The URL is not in the error: it may have a
@@ -64,7 +65,8 @@ func ParseBroker(s string) (Broker, error) {
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
 		u, err := url.Parse("x://" + rest[:i] + "@h")
 		if err != nil {
-			return b, fmt.Errorf("the user and password of the broker cannot be read: percent-encode special characters")
+			return b, fmt.Errorf("the user and password of the broker cannot be read: " +
+				"percent-encode special characters")
 		}
 		b.User, rest = u.User, rest[i+1:]
 	}
@@ -158,12 +160,12 @@ func checkBroker(s string) (kind string, _ *Error) {
 		if !IsBrokerName(s) {
 			if s == "" {
 				return "", Invalid("payload.broker",
-					"name one that the workers know by --broker, or use a URL such as nats://host:4222 or kafka://host:9092",
-					"a message needs a broker")
+					"name one that the workers know by --broker, or use a URL such as nats://host:4222 or "+
+						"kafka://host:9092", "a message needs a broker")
 			}
 			return "", Invalid("payload.broker",
-				"name one that the workers know by --broker, or use a URL such as nats://host:4222 or kafka://host:9092",
-				"%q is not the name of a broker", s)
+				"name one that the workers know by --broker, or use a URL such as nats://host:4222 or "+
+					"kafka://host:9092", "%q is not the name of a broker", s)
 		}
 		return "", nil
 	}
@@ -172,7 +174,8 @@ func checkBroker(s string) (kind string, _ *Error) {
 	case err != nil:
 		return "", Invalid("payload.broker", "", "%v", err)
 	case b.User != nil || len(b.Options) > 0:
-		return "", Invalid("payload.broker", "start the nodes with --broker NAME=URL or CARILLON_BROKERS, and name it here",
+		return "", Invalid("payload.broker",
+			"start the nodes with --broker NAME=URL or CARILLON_BROKERS, and name it here",
 			"a job is stored and shown as it is: a user, password or file does not belong into it")
 	}
 	return b.Kind, nil
@@ -194,7 +197,8 @@ func isSubject(s string) bool {
 func checkMessageHeaders(h map[string]string) *Error {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		if reservedHeader([]byte(name), messageHeaders) {
-			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon", http.CanonicalHeaderKey(name))
+			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon",
+				http.CanonicalHeaderKey(name))
 		}
 		if !isToken([]byte(name)) || strings.ContainsAny(h[name], "\r\n\x00") {
 			return Invalid("payload.headers", "", "%q: %q is not a valid header", name, h[name])

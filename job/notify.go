@@ -116,7 +116,8 @@ func checkNotify(s *Spec) *Error {
 	}
 	for _, e := range n.Email {
 		if !EmailAddress(e) {
-			return Invalid("notify.email", "use a bare address such as ops@example.com", "%q is not an e-mail address", e)
+			return Invalid("notify.email", "use a bare address such as ops@example.com",
+				"%q is not an e-mail address", e)
 		}
 	}
 	return nil
@@ -134,8 +135,8 @@ func CheckWebhook(field, s string) *Error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s, " \t\r\n") {
 		return Invalid(field,
-			"use a full URL such as https://hooks.example.com/x, or a name that the nodes were started with (--notify-webhook NAME=URL)",
-			"it is neither an http or https URL nor a name")
+			"use a full URL such as https://hooks.example.com/x, or a name that the nodes were started with "+
+				"(--notify-webhook NAME=URL)", "it is neither an http or https URL nor a name")
 	}
 	return nil
 }

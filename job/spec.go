@@ -226,7 +226,7 @@ type Job struct {
 	OpenRuns      int       `json:"open_runs"`
 	RunsStarted   int       `json:"runs_started"`
 	WaitReason    string    `json:"wait_reason,omitempty"` // why a due job is not running, or why it is quarantined
-	Failing       bool      `json:"failing,omitempty"`     // of a job with notify: it failed, and has not succeeded since
+	Failing       bool      `json:"failing,omitempty"`     // of a job with notify: not succeeded since it failed
 	// LastNotification is the newest notification of a job with notify, and what became of it.
 	LastNotification *Notification `json:"last_notification,omitempty"`
 	Version          uint64        `json:"version"`

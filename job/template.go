@@ -97,8 +97,8 @@ func checkKey(s *Spec) *Error {
 			known = known || f == name
 		}
 		if !known {
-			return Invalid(field, "use "+strings.Join(keyFields, ", "), "the template %q has the unknown placeholder {%s}%s",
-				template, name, suggest(name, keyFields))
+			return Invalid(field, "use "+strings.Join(keyFields, ", "),
+				"the template %q has the unknown placeholder {%s}%s", template, name, suggest(name, keyFields))
 		}
 		usesTime = usesTime || strings.HasPrefix(name, "scheduled_at") || name == "run_id"
 		if name == "job_name" && s.Name == "" {

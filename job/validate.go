@@ -119,11 +119,12 @@ func checkName(s *Spec) *Error {
 		return Invalid("name", "shorten it", "the name has %d bytes, at most %d are allowed", len(s.Name), MaxName)
 	}
 	if dots(s.Name) {
-		return Invalid("name", "add a letter or a digit", "%q means a directory in paths: no request could name the job",
-			s.Name)
+		return Invalid("name", "add a letter or a digit",
+			"%q means a directory in paths: no request could name the job", s.Name)
 	}
 	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
-		return Invalid("name", "choose another beginning", "a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
+		return Invalid("name", "choose another beginning",
+			"a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
 	}
 	if plainName([]byte(s.Name)) {
 		return nil
@@ -246,7 +247,8 @@ func checkLabels(s *Spec) *Error {
 		}
 		for _, k := range slices.Sorted(maps.Keys(labels.m)) {
 			v := labels.m[k]
-			if k == "" || len(k)+len(v) > MaxTagBytes || strings.ContainsAny(k, "=,\x00") || strings.ContainsAny(v, ",\x00") {
+			if k == "" || len(k)+len(v) > MaxTagBytes || strings.ContainsAny(k, "=,\x00") ||
+				strings.ContainsAny(v, ",\x00") {
 				return Invalid(labels.field, "use short keys without = or comma", "%q: %q is not a valid entry", k, v)
 			}
 		}
@@ -303,15 +305,16 @@ func checkHTTP(data []byte) *Error {
 	}
 	u, err := url.Parse(p.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return Invalid("payload.url", "use a full URL such as https://example.com/hook", "%q is not an http or https URL",
-			p.URL)
+		return Invalid("payload.url", "use a full URL such as https://example.com/hook",
+			"%q is not an http or https URL", p.URL)
 	}
 	if p.Method != "" && !isMethod([]byte(p.Method)) {
 		return Invalid("payload.method", "use GET, POST, PUT, …", "%q is not an HTTP method", p.Method)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
 		if reservedHeader([]byte(name), httpHeaders) {
-			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon", http.CanonicalHeaderKey(name))
+			return Invalid("payload.headers", "remove it", "the header %s is set by Carillon",
+				http.CanonicalHeaderKey(name))
 		}
 		if !isToken([]byte(name)) || strings.ContainsAny(p.Headers[name], "\r\n\x00") {
 			return Invalid("payload.headers", "", "%q: %q is not a valid header", name, p.Headers[name])

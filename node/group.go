@@ -44,8 +44,8 @@ type group struct {
 func openGroup(cfg *Config, dir *datadir.Dir, m *meters) (*group, error) {
 	f, err := dir.OpenFiles(datadir.FileOptions{
 		State: store.Options{
-			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync, LockTimeout: cfg.Store.LockTimeout,
-			BeforeCommit: cfg.Machine.BeforeWrite("state"),
+			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync,
+			LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.BeforeWrite("state"),
 		},
 		Level: cfg.supports(), Applied: m.applied, Logger: cfg.Logger, Fatal: cfg.Fatal,
 		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
@@ -90,7 +90,8 @@ func (g *group) start(trans raft.Transport) (err error) {
 		joined, _ := g.members.Cluster()
 		switch {
 		case g.cfg.Bootstrap && joined != "" && g.cfg.Machine.ClusterID == "":
-			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin another cluster", g.cfg.DataDir, joined)
+			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin "+
+				"another cluster", g.cfg.DataDir, joined)
 		case g.cfg.Bootstrap:
 			if err := g.bootstrap(rc, trans); err != nil {
 				return fmt.Errorf("begin a cluster: %w", err)
@@ -112,7 +113,8 @@ func (g *group) start(trans raft.Transport) (err error) {
 }
 
 func errNoCluster(dir string) error {
-	return fmt.Errorf("data directory %s holds no cluster: begin one with --bootstrap, or join one with --join HOST:PORT", dir)
+	return fmt.Errorf("data directory %s holds no cluster: begin one with --bootstrap, or join "+
+		"one with --join HOST:PORT", dir)
 }
 
 // campaignAlone makes a server that is the only voter stand for election at once instead of waiting up to a second for
@@ -144,8 +146,10 @@ func (g *group) compactor() *raftlog.Compactor {
 
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
-		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL, Metrics: g.meters.hooks(),
-		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew, Standing: g.members.Standing, Pace: g.cfg.Machine.Pace,
+		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL,
+		Metrics:       g.meters.hooks(),
+		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew,
+		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace,
 	})
 }
 

@@ -257,7 +257,8 @@ func newOutbox(g *group, e *forward.Epoch) *notify.Outbox {
 		propose = func(cmd fsm.Command) (*fsm.Reply, error) { return hook(cmd, next) }
 	}
 	return notify.NewOutbox(notify.Options{
-		Store: g.store, Settings: &g.cfg.Notify, NodeID: g.cfg.NodeID, Term: e.Term, Logger: g.log, Stamp: e.Scheduler.Stamp, Propose: propose,
+		Store: g.store, Settings: &g.cfg.Notify, NodeID: g.cfg.NodeID, Term: e.Term, Logger: g.log,
+		Stamp: e.Scheduler.Stamp, Propose: propose,
 		Recorded:   func(outcome string) { g.meters.notified.WithLabelValues(outcome).Inc() },
 		FirstRetry: g.cfg.Machine.NotifyRetry, BeforeSend: g.cfg.Machine.BeforeNotify,
 	})

@@ -51,7 +51,8 @@ func (n *Node) yield() {
 	select {
 	case err := <-done:
 		if err != nil {
-			n.cfg.Logger.Warn("leadership not handed over; the others elect a leader when they miss this one", "error", err)
+			n.cfg.Logger.Warn("leadership not handed over; the others elect a leader when they miss this one",
+				"error", err)
 			return
 		}
 	case <-time.After(yieldTimeout):

@@ -105,8 +105,9 @@ type delivery struct {
 func NewOutbox(o Options) *Outbox {
 	o.FirstRetry = cmp.Or(o.FirstRetry, firstRetry)
 	return &Outbox{
-		Options: o, poster: NewPoster(o.Settings), wake: make(chan struct{}, 1), ended: make(chan *delivery, maxSending),
-		busy: map[job.ID]bool{}, receivers: map[string]*receiver{}, doubtful: map[noticeRef]bool{},
+		Options: o, poster: NewPoster(o.Settings), wake: make(chan struct{}, 1),
+		ended: make(chan *delivery, maxSending),
+		busy:  map[job.ID]bool{}, receivers: map[string]*receiver{}, doubtful: map[noticeRef]bool{},
 	}
 }
 

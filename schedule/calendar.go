@@ -70,10 +70,12 @@ func (c Calendar) Compile() (*Blackout, error) {
 	b.joinWindows()
 	// A job that never leaves its calendar would look for a next run for ever.
 	if b.weekday == 0x7f {
-		return nil, &Error{"weekdays", "the calendar blocks every day of the week", "pause the jobs instead, or use a window"}
+		return nil, &Error{"weekdays",
+			"the calendar blocks every day of the week", "pause the jobs instead, or use a window"}
 	}
 	if len(b.daily) == 1 && b.daily[0] == (span{0, day}) {
-		return nil, &Error{"daily", "the calendar blocks the whole day, every day", "pause the jobs instead, or use a window"}
+		return nil, &Error{"daily",
+			"the calendar blocks the whole day, every day", "pause the jobs instead, or use a window"}
 	}
 	return b, nil
 }

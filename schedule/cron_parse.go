@@ -60,7 +60,8 @@ var fieldSpecs = [6]fieldSpec{
 		"use 1-31, *, ?, a range 1-7, a list 1,15, L, L-3, 15W, LW or H"},
 	fMonth: {"month", 1, 12, 12, monthNames, saltMonth, 12, "use 1-12, JAN-DEC, *, a range, a step */3, a list or H"},
 	fDow: {"day of week", 0, 7, 7, dayNames, saltDow, 6,
-		"use 0-7 (0 and 7 are Sunday), SUN-SAT, *, ?, a range MON-FRI, a list, 5L (last Friday), 5#2 (second Friday) or H"},
+		"use 0-7 (0 and 7 are Sunday), SUN-SAT, *, ?, a range MON-FRI, a list, 5L (last Friday), 5#2 " +
+			"(second Friday) or H"},
 }
 
 var macros = map[string]string{
@@ -107,8 +108,8 @@ func parseCron(expr string) (*cronFields, *Error) {
 			"a cron expression with a year field is not supported")
 	default:
 		return nil, scheduleError(
-			"write minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\", with seconds first if there are six",
-			"a cron expression has 5 or 6 fields, this one has %d", len(parts))
+			"write minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\", with seconds first "+
+				"if there are six", "a cron expression has 5 or 6 fields, this one has %d", len(parts))
 	}
 	first := 6 - len(parts)
 	for i, text := range parts {
@@ -159,8 +160,8 @@ func parseTerm(field int, item string) (term, string) {
 			return term{}, "has a step that is not a number from 1 up"
 		}
 		if n > spec.size {
-			return term{}, fmt.Sprintf("has a step beyond the %d values of the field (for longer intervals there is @every)",
-				spec.size)
+			return term{}, fmt.Sprintf("has a step beyond the %d values of the field (for longer "+
+				"intervals there is @every)", spec.size)
 		}
 		step = n
 	}
@@ -241,7 +242,8 @@ func parseSpecial(field int, s string) (t term, why string, ok bool) {
 			return term{kind: termNth, a: a % 7, b: n}, why, true
 		}
 		if s == "L" {
-			return term{}, "does not say which weekday is meant: 5L is the last Friday of the month, SAT is Saturday", true
+			return term{}, "does not say which weekday is meant: 5L is the last Friday of the month, SAT is Saturday",
+				true
 		}
 		if d, isL := strings.CutSuffix(s, "L"); isL {
 			a, why := value(spec, d)

@@ -38,11 +38,11 @@ func (s *Schedule) note(after, at time.Time) string {
 		}
 	} else if from, to, swallowed, ok := c.gapAt(unix); ok && swallowed != never {
 		if c.walls.next(to) == to {
-			return fmt.Sprintf("the clock goes from %s to %s; what falls between has no run of its own", clockText(from, to),
-				clockText(to, to))
+			return fmt.Sprintf("the clock goes from %s to %s; what falls between has no run of its own",
+				clockText(from, to), clockText(to, to))
 		}
-		return fmt.Sprintf("moved from %s, which does not exist: the clock goes from %s to %s", clockText(swallowed, to),
-			clockText(from, to), clockText(to, to))
+		return fmt.Sprintf("moved from %s, which does not exist: the clock goes from %s to %s",
+			clockText(swallowed, to), clockText(from, to), clockText(to, to))
 	}
 	switch {
 	case s.zone.passOf(unix) == 1 && c.both:

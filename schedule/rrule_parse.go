@@ -116,7 +116,8 @@ func ruleInt(key, v string, low, high int, negative bool) (int, *Error) {
 	n, err := strconv.Atoi(v)
 	if a := max(n, -n); err != nil || a < low || a > high || n < 0 && !negative {
 		if negative {
-			return 0, ruleError("%s: %s is not a number from %d to %d or from -%d to -%d", key, quote(v), low, high, high, low)
+			return 0, ruleError("%s: %s is not a number from %d to %d or from -%d to -%d",
+				key, quote(v), low, high, high, low)
 		}
 		return 0, ruleError("%s: %s is not a number from %d to %d", key, quote(v), low, high)
 	}
@@ -229,7 +230,8 @@ func (s *Schedule) parseRule(set *ruleSet, text string, start int64) error {
 	r.setTimes(t, sod)
 	if r.unit != 0 && !r.meets() {
 		return scheduleError("change INTERVAL, DTSTART or the BY parts",
-			"the RRULE never fires: its interval never reaches the times of the day that BYHOUR, BYMINUTE and BYSECOND allow")
+			"the RRULE never fires: its interval never reaches the times of the day that BYHOUR, BYMINUTE and "+
+				"BYSECOND allow")
 	}
 	if !r.setPositions(t) {
 		return scheduleError("", "the RRULE never fires: BYSETPOS points behind the end of every set")

@@ -136,8 +136,8 @@ func parseStamp(name, text string) (stamp, *Error) {
 	// time.Parse alone would also take fractions of a second.
 	t, err := time.Parse(layout, local)
 	if err != nil || len(local) != len(layout) {
-		return stamp{}, scheduleError("write 20270301T090000, with a Z at the end for UTC", "%s: %s is not a date and time",
-			name, quote(text))
+		return stamp{}, scheduleError("write 20270301T090000, with a Z at the end for UTC",
+			"%s: %s is not a date and time", name, quote(text))
 	}
 	if t.Year() < minYear || t.Year() > maxYear {
 		return stamp{}, scheduleError("", "%s: %s is outside the years %d to %d", name, quote(text), minYear, maxYear)

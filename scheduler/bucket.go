@@ -82,7 +82,7 @@ type lane struct {
 	wheel      *wheel.Wheel // when something is due, up to the horizon
 	horizon    int64
 	times      []int64      // given out by the wheel, to be read
-	sweep      sweep        // of what nothing else finds: what was due at the takeover, was not announced or was too much
+	sweep      sweep        // of what was due at the takeover, was not announced or was too much
 	blocked    sweep        // of occurrences that find a run open and were too many
 	guard      store.DueKey // how far the slow sweep is
 	ring       []*bucket

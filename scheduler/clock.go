@@ -235,15 +235,19 @@ func (c *stamper) why() (text, remedy string) {
 			sign = ""
 		}
 		return fmt.Sprintf("the leader holds: its clock jumped by %s%s; it goes on when the clock was steady for %s",
-			sign, c.jump.Round(time.Millisecond), c.steadyFor), "wait; if it jumps again, find out what sets the clock of that machine"
+				sign, c.jump.Round(time.Millisecond), c.steadyFor),
+			"wait; if it jumps again, find out what sets the clock of that machine"
 	case clockBehind:
-		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark", c.behind.Round(time.Millisecond)),
+		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark",
+				c.behind.Round(time.Millisecond)),
 			"wait, or run `carillon cluster clock-reset` if the clock is right"
 	case clockSkewed:
 		d, _ := c.skew()
-		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's", d.Round(time.Millisecond)), "set the clock of that machine right"
+		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's",
+			d.Round(time.Millisecond)), "set the clock of that machine right"
 	case clockAlone:
-		return "the leader holds: it has not heard yet what time a majority of the nodes has", "start the other nodes, and let them reach each other"
+		return "the leader holds: it has not heard yet what time a majority of the nodes has",
+			"start the other nodes, and let them reach each other"
 	case clockResuming:
 		return "the leader is taking over", "try again in a moment"
 	}

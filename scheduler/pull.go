@@ -92,7 +92,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		return job.PullReply{}, err
 	}
 	q.Worker = worker
-	if seen.fence > s.st.Counters().Fence { // not of this cluster's history; believed, it would keep everything from being delivered
+	if seen.fence > s.st.Counters().Fence { // not of this cluster: it would hold up every delivery
 		seen = receipt{}
 	}
 	if err := KnownQueue(s.st, q.Queue); err != nil {
@@ -191,7 +191,8 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 // pollEndsLocked says why a poll cannot go on waiting.
 func (s *Scheduler) pollEndsLocked(ctx context.Context, x *session, call *pullCall) error {
 	if call.replaced {
-		return job.Errorf(job.CodeStale, "poll one at a time, or leave the session out", "a later poll of the same session took the place of this one")
+		return job.Errorf(job.CodeStale, "poll one at a time, or leave the session out",
+			"a later poll of the same session took the place of this one")
 	}
 	err := s.servingLocked()
 	if err == nil {
@@ -218,7 +219,8 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 	x := s.sessions[sessionKey{seen.worker, seen.incarnation}]
 	if x != nil && x.pull != nil && (!x.registered || x.pull.secret == seen.secret) {
 		if x.pull.queue != "" && x.pull.queue != q.Queue {
-			return nil, job.Invalid("session", "leave it out at the first poll of each queue", "this is a session of the queue %q", x.pull.queue)
+			return nil, job.Invalid("session", "leave it out at the first poll of each queue",
+				"this is a session of the queue %q", x.pull.queue)
 		}
 		s.received(x, seen)
 	} else {
@@ -264,7 +266,8 @@ func (s *Scheduler) newPullKeyLocked(worker string) (sessionKey, error) {
 			return k, nil
 		}
 	}
-	return sessionKey{}, job.Errorf(job.CodeUnavailable, "try again in a moment", "too many pull workers have the name %q", worker)
+	return sessionKey{}, job.Errorf(job.CodeUnavailable, "try again in a moment",
+		"too many pull workers have the name %q", worker)
 }
 
 // received notes which answers a worker got: fences on a session only grow. What it did not get is delivered again.
@@ -319,7 +322,8 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 		if c.canceling {
 			// It did not arrive, so there is nothing to stop.
 			x.hasIt(c)
-			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
+			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled,
+				Error: "canceled before its worker was told of it"}, nil)
 			continue
 		}
 		size += 512 + len(c.assignment.Payload)
@@ -346,7 +350,8 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 			}
 		}
 	}
-	out.Session = receipt{incarnation: x.key.incarnation, fence: x.pull.top, secret: x.pull.secret, worker: x.key.worker}.String()
+	out.Session = receipt{incarnation: x.key.incarnation, fence: x.pull.top, secret: x.pull.secret,
+		worker: x.key.worker}.String()
 	return out
 }
 
@@ -359,6 +364,6 @@ func (s *Scheduler) pullRun(c *claim) job.PullRun {
 	_ = json.Unmarshal(a.Payload, &p) //nolint:errcheck // it was validated when the job was made
 	return job.PullRun{Claim: job.ClaimRef{Run: a.Run, Group: s.group, Fence: a.Fence}.String(), RunID: a.Run.String(),
 		JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
-		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout), Delivery: a.Delivery,
-		Traceparent: a.Traceparent, Lease: job.Duration(s.o.TTL)}
+		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout),
+		Delivery: a.Delivery, Traceparent: a.Traceparent, Lease: job.Duration(s.o.TTL)}
 }

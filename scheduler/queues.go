@@ -140,6 +140,7 @@ func KnownQueue(st *store.Store, name string) error {
 			text += fmt.Sprintf(" and %d more", n-queuesNamed)
 		}
 	}
-	return job.Errorf(job.CodeUnknownQueue, "create a job of type queue that names it, or declare it with PUT /api/v1/queues/NAME",
+	return job.Errorf(job.CodeUnknownQueue,
+		"create a job of type queue that names it, or declare it with PUT /api/v1/queues/NAME",
 		"no job uses a queue %q and it was not declared; %s", name, text)
 }

@@ -65,8 +65,10 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 		return
 	}
 	// A backlog that is being worked off is old and healthy: what counts is that claims are committed.
-	if age := time.Duration(l.now-oldest) * time.Millisecond; age > lateLimit && mono-l.progress > s.o.Pace.Of(lateLimit) && s.stuck == "" {
-		s.stuck = fmt.Sprintf("a run that is ready for %s and has a free worker is not being claimed", age.Round(time.Second))
+	if age := time.Duration(l.now-oldest) * time.Millisecond; age > lateLimit &&
+		mono-l.progress > s.o.Pace.Of(lateLimit) && s.stuck == "" {
+		s.stuck = fmt.Sprintf("a run that is ready for %s and has a free worker is not being claimed",
+			age.Round(time.Second))
 	}
 }
 
@@ -187,7 +189,8 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	defer s.mu.Unlock()
 	out := make([]WorkerInfo, 0, len(s.sessions))
 	for k, x := range s.sessions {
-		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version, Types: x.types, Tags: x.tags,
+		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version, Types: x.types,
+			Tags:  x.tags,
 			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Where: x.where, Waiting: !x.registered})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {

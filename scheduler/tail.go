@@ -28,7 +28,8 @@ type tailing struct {
 
 // Tail is the output of a running attempt from an offset on. It waits for more as long as ctx lasts; found is false if
 // the worker has no such attempt any more.
-func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence uint64, after int64) (out job.Output, found bool, err error) {
+func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence uint64,
+	after int64) (out job.Output, found bool, err error) {
 	for {
 		s.mu.Lock()
 		if err := s.servingLocked(); err != nil {
@@ -46,7 +47,8 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 			s.sweepTailsLocked(now)
 			if len(s.tails) >= maxTails {
 				s.mu.Unlock()
-				return out, true, job.Errorf(job.CodeUnavailable, "try again later", "the output of %d runs is being watched already", maxTails)
+				return out, true, job.Errorf(job.CodeUnavailable, "try again later",
+					"the output of %d runs is being watched already", maxTails)
 			}
 			t = &tailing{changed: make(chan struct{}), asked: now - 2*tailAgain}
 			if s.tails == nil {

@@ -45,8 +45,8 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 		return job.Session{}, err
 	}
 	answer := job.Session{
-		SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Group: s.group, Term: s.o.Term, Registration: r.Registration},
-		TTL:        job.Duration(s.o.TTL),
+		SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Group: s.group, Term: s.o.Term,
+			Registration: r.Registration}, TTL: job.Duration(s.o.TTL),
 	}
 	if r.Registration != 0 && (r.Term != s.o.Term || r.Incarnation == 0) {
 		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed
@@ -59,14 +59,16 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 		}
 		return answer, nil
 	}
-	if x := s.sessions[sessionKey{r.Worker, r.Incarnation}]; x != nil && x.registered && x.pull == nil && r.Registration != 0 && r.Registration <= x.registration {
+	if x := s.sessions[sessionKey{r.Worker, r.Incarnation}]; x != nil && x.registered && x.pull == nil &&
+		r.Registration != 0 && r.Registration <= x.registration {
 		if x.forked != "" {
 			return job.Session{}, forkedError(x)
 		}
 		if r.Registration == x.registration && x.owner == ownerOf(&r) {
 			return answer, nil // sent twice
 		}
-		return job.Session{}, job.Errorf(job.CodeStale, "register as a new process", "a later registration of the worker %q came before this one", r.Worker)
+		return job.Session{}, job.Errorf(job.CodeStale, "register as a new process",
+			"a later registration of the worker %q came before this one", r.Worker)
 	}
 	x, err := s.sessionForLocked(&r, mono)
 	if err != nil {
@@ -82,14 +84,16 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.beatLast, x.beatsSeen = 0, nil
 	s.version++
 	signal(s.wake)
-	s.log.Info("worker registered", "worker", r.Worker, "where", r.Where, "incarnation", x.key.incarnation, "slots", r.Slots, "held", len(r.Held), "open", x.open)
+	s.log.Info("worker registered", "worker", r.Worker, "where", r.Where, "incarnation", x.key.incarnation,
+		"slots", r.Slots, "held", len(r.Held), "open", x.open)
 	return answer, nil
 }
 
 // issueLocked makes the number of a new process.
 func (s *Scheduler) issueLocked() (uint64, error) {
 	if s.nextInc++; s.nextInc >= pullBit {
-		return 0, job.Errorf(job.CodeUnavailable, "transfer the leadership", "this leadership has given out all its incarnations")
+		return 0, job.Errorf(job.CodeUnavailable, "transfer the leadership",
+			"this leadership has given out all its incarnations")
 	}
 	return s.o.Term<<incarnationBits | s.nextInc, nil
 }
@@ -97,9 +101,11 @@ func (s *Scheduler) issueLocked() (uint64, error) {
 func checkRegister(r *job.Register) error {
 	switch {
 	case r.Worker == "" || len(r.Worker) > job.MaxName:
-		return job.Invalid("worker", "use a name that is unique in the cluster", "a worker needs a name of at most %d bytes", job.MaxName)
+		return job.Invalid("worker", "use a name that is unique in the cluster",
+			"a worker needs a name of at most %d bytes", job.MaxName)
 	case r.Secret == "":
-		return job.Invalid("secret", "send a random text that only this process knows", "a worker needs a secret, or any other could register over it")
+		return job.Invalid("secret", "send a random text that only this process knows",
+			"a worker needs a secret, or any other could register over it")
 	case len(r.Where) > maxWhere:
 		return job.Invalid("where", "shorten it", "it has more than %d bytes", maxWhere)
 	case r.Slots < 1 || r.Slots > maxSlots:
@@ -172,7 +178,8 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				}
 				// An edit since the claim would make another payload of the same fence. Its worker was told of neither,
 				// so the run goes back and is claimed anew.
-				if def, ok, err := v.Definition(c.run.Job); err == nil && ok && (def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
+				if def, ok, err := v.Definition(c.run.Job); err == nil && ok &&
+					(def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
 					out[i] = assignment(s.o.Term, c, row.Key, &def.Spec)
 				}
 			}
@@ -206,8 +213,10 @@ func (s *Scheduler) sessionLocked(ref job.SessionRef) (*session, error) {
 		return nil, err
 	}
 	x := s.sessions[sessionKey{ref.Worker, ref.Incarnation}]
-	if x == nil || !x.registered || x.pull != nil || ref.Group != s.group || ref.Term != s.o.Term || ref.Registration != x.registration {
-		return nil, job.Errorf(job.CodeSessionUnknown, "register again", "the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
+	if x == nil || !x.registered || x.pull != nil || ref.Group != s.group || ref.Term != s.o.Term ||
+		ref.Registration != x.registration {
+		return nil, job.Errorf(job.CodeSessionUnknown, "register again",
+			"the leader of term %d knows no such session of the worker %q", s.o.Term, ref.Worker)
 	}
 	if x.forked != "" {
 		return nil, forkedError(x)
@@ -353,7 +362,8 @@ func (s *Scheduler) cancelLocked(c *claim) {
 	if c.unsent {
 		x.waiting = without(x.waiting, c)
 		c.assignment, c.unsent = nil, false
-		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled, Error: "canceled before its worker was told of it"}, nil)
+		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled,
+			Error: "canceled before its worker was told of it"}, nil)
 		return
 	}
 	x.wakePolls()

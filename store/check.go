@@ -49,10 +49,12 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 		if err != nil {
 			return err
 		}
-		c := checker{reads: newReads(tx, idx), count: s.count, active: map[job.ID]uint32{}, waiting: map[job.ID]uint32{},
-			dead: map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
+		c := checker{reads: newReads(tx, idx), count: s.count, active: map[job.ID]uint32{},
+			waiting: map[job.ID]uint32{},
+			dead:    map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
 		c.stats.Counters, c.stats.Info = s.count, s.info
-		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history, c.requests, c.nodes, c.checkQueues, c.checkNotices} {
+		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history,
+			c.requests, c.nodes, c.checkQueues, c.checkNotices} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -64,7 +66,8 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 	return problems, stats, err
 }
 
-// checker looks states up through an index that it built from the file itself; ten million of them would not fit into a map.
+// checker looks states up through an index that it built from the file itself; ten million of them would not fit into a
+// map.
 type checker struct {
 	reads
 	count    Counters
@@ -212,7 +215,8 @@ func (c *checker) runs() error {
 }
 
 func (c *checker) runStatus(rk job.RunKey, row *Row, s *State) {
-	if row.Held != job.RunNone && (row.Status != job.RunWaiting || row.Held != job.RunPending && row.Held != job.RunRetrying) {
+	if row.Held != job.RunNone &&
+		(row.Status != job.RunWaiting || row.Held != job.RunPending && row.Held != job.RunRetrying) {
 		c.bad("%s is %s and held as %s", rk, row.Status, row.Held)
 	}
 	switch row.Status {
@@ -312,7 +316,8 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 	if s.Class == 0 || int(s.Class) >= len(c.idx.classes) || c.idx.classes[s.Class] != spec.Class() {
 		c.bad("%s has the class %d, which is not that of its definition", id, s.Class)
 	}
-	if s.Lane != lane || s.Overlap != OverlapOf(spec.Overlap) || s.OneOff != spec.OneOff() || s.Manual != spec.Manual() ||
+	if s.Lane != lane || s.Overlap != OverlapOf(spec.Overlap) || s.OneOff != spec.OneOff() ||
+		s.Manual != spec.Manual() ||
 		s.AtMostOnce != (spec.Delivery == job.DeliverAtMostOnce) || s.Notify != NotifyOnOf(spec.Notify) {
 		c.bad("%s: its state does not fit its definition", id)
 	}
@@ -320,13 +325,15 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 		c.bad("%s is failing and has no notify", id)
 	}
 	if s.Active != c.active[id] || s.Waiting != c.waiting[id] {
-		c.bad("%s counts %d active and %d waiting runs, there are %d and %d", id, s.Active, s.Waiting, c.active[id], c.waiting[id])
+		c.bad("%s counts %d active and %d waiting runs, there are %d and %d",
+			id, s.Active, s.Waiting, c.active[id], c.waiting[id])
 	}
 	if s.Dead != c.dead[id] {
 		c.bad("%s counts %d dead letters, there are %d", id, s.Dead, c.dead[id])
 	}
 	stopped := s.Paused || s.Quarantined
-	if due := !p.Parked && s.Overlap != OverlapAllow && p.Ready <= max(c.count.Mark, s.LastAt, s.LastManual); !stopped && !due && s.Waiting > 0 && s.Active == 0 {
+	if due := !p.Parked && s.Overlap != OverlapAllow &&
+		p.Ready <= max(c.count.Mark, s.LastAt, s.LastManual); !stopped && !due && s.Waiting > 0 && s.Active == 0 {
 		c.bad("%s has runs that wait behind nothing", id)
 	}
 	if !stopped && (s.ParkedAt != 0 || s.ParkedReady != 0) {
@@ -409,7 +416,8 @@ func (c *checker) index(have *index) {
 		}
 	}
 	if have.openLen != c.idx.openLen || len(have.open) != len(c.idx.open) {
-		c.bad("the index counts %d open runs of %d jobs, there are %d of %d", have.openLen, len(have.open), c.idx.openLen, len(c.idx.open))
+		c.bad("the index counts %d open runs of %d jobs, there are %d of %d", have.openLen, len(have.open),
+			c.idx.openLen, len(c.idx.open))
 	}
 	for id, refs := range c.idx.open {
 		if !slices.Equal(refs, have.open[id]) {
@@ -421,7 +429,8 @@ func (c *checker) index(have *index) {
 	}
 	c.queueIndex(have)
 	if have.names.sweep != c.idx.names.sweep || have.names.recent.Len() != c.idx.names.recent.Len() {
-		c.bad("the index has %d names that are not in their bucket, there are %d", have.names.recent.Len(), c.idx.names.recent.Len())
+		c.bad("the index has %d names that are not in their bucket, there are %d",
+			have.names.recent.Len(), c.idx.names.recent.Len())
 	}
 	c.idx.names.recent.Scan(func(name string, id job.ID) bool {
 		if other, _ := have.names.recent.Get(name); other != id {

@@ -11,18 +11,20 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Names of new jobs come in no order, so each would rewrite a page of the names bucket of its own: of all that a create writes, that cost the most.
-// A name is in its job's definition anyway. So new names stay in memory, in order, and move to the bucket in sweeps: stretch by stretch, in
-// which a page takes up many names at once. What is not in the bucket is read from the definitions when the file is opened.
+// Names of new jobs come in no order, so each would rewrite a page of the names bucket of its own: of all that a create
+// writes, that cost the most. A name is in its job's definition anyway. So new names stay in memory, in order, and move
+// to the bucket in sweeps: stretch by stretch, in which a page takes up many names at once. What is not in the bucket
+// is read from the definitions when the file is opened.
 
-// sweepAt is how many names are kept in memory before a sweep moves them to the bucket; sweepRate how many are moved for each that
-// is new meanwhile.
+// sweepAt is how many names are kept in memory before a sweep moves them to the bucket; sweepRate how many are moved
+// for each that is new meanwhile.
 const (
 	sweepAt   = 1 << 19
 	sweepRate = 4
 )
 
-// sweep says which names are in the bucket: those of jobs up to settled, and those of jobs up to under whose names are not after at.
+// sweep says which names are in the bucket: those of jobs up to settled, and those of jobs up to under whose names are
+// not after at.
 type sweep struct {
 	settled, under job.ID
 	at             string

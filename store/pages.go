@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 )
 
-// VerifyPages walks the pages of a bbolt file before bbolt does. On a page that makes no sense bbolt panics in a goroutine of its
-// own while it opens (the price of NoFreelistSync is a full scan there), or faults behind the end of a file that was cut
-// off, and neither can be turned into an error afterwards. This walk looks at what that scan looks at: page numbers, bounds, and
-// the order of keys. Nothing may write to the file meanwhile. A file that is not there, or is empty, is fine: bbolt makes it.
+// VerifyPages walks the pages of a bbolt file before bbolt does. On a page that makes no sense bbolt panics in a
+// goroutine of its own while it opens (the price of NoFreelistSync is a full scan there), or faults behind the end of a
+// file that was cut off, and neither can be turned into an error afterwards. This walk looks at what that scan looks
+// at: page numbers, bounds, and the order of keys. Nothing may write to the file meanwhile. A file that is not there,
+// or is empty, is fine: bbolt makes it.
 func VerifyPages(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,8 +50,9 @@ func VerifyPages(path string) error {
 	return nil
 }
 
-// readAhead reads a file from its beginning to its end, so that it is in memory when its pages are looked at: in the order of the trees a disk gives them out one by one,
-// at a tenth of its speed or less. It is for speed only, so whatever goes wrong is left to the read of the page.
+// readAhead reads a file from its beginning to its end, so that it is in memory when its pages are looked at: in the
+// order of the trees a disk gives them out one by one, at a tenth of its speed or less. It is for speed only, so
+// whatever goes wrong is left to the read of the page.
 func readAhead(f *os.File, size int64) (stop func()) {
 	var ended atomic.Bool
 	var reading sync.WaitGroup
@@ -70,10 +72,12 @@ func readAhead(f *os.File, size int64) (stop func()) {
 
 // Damaged is the error of a file whose contents cannot be relied on.
 func Damaged(path string, why any) error {
-	return fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and let the node rejoin", path, why)
+	return fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and let the node rejoin",
+		path, why)
 }
 
-// The layout of bbolt's pages, version 2, which has not changed in ten years. Numbers are in the machine's own byte order.
+// The layout of bbolt's pages, version 2, which has not changed in ten years. Numbers are in the machine's own byte
+// order.
 const (
 	boltMagic    = 0xED0CDAED
 	boltVersion  = 2
@@ -83,7 +87,7 @@ const (
 	pageLeaf     = 2
 	elemBucket   = 1  // a leaf element's flag
 	bucketHeader = 16 // root(8) sequence(8)
-	metaSize     = 56 // magic(4) version(4) pagesize(4) flags(4) root(16) freelist(8) high(8) txid(8); then a checksum(8)
+	metaSize     = 56 // magic(4) version(4) pagesize(4) flags(4) root(16) freelist(8) high(8) txid(8), checksum(8)
 	maxDepth     = 64
 )
 
@@ -95,8 +99,8 @@ type pages struct {
 	free [][]byte // buffers of one page
 }
 
-// meta finds the newer one of the two meta pages that are whole, as bbolt does. The second one's place depends on the page size,
-// which is tried if the first one cannot say it.
+// meta finds the newer one of the two meta pages that are whole, as bbolt does. The second one's place depends on the
+// page size, which is tried if the first one cannot say it.
 func (p *pages) meta() (root uint64, err error) {
 	var newest uint64
 	found := false
@@ -217,7 +221,8 @@ func (p *pages) elements(b []byte, keys keyRange, depth int, bad func(string) er
 		if !ok {
 			return bad("has an element that does not lie in it")
 		}
-		if i == 0 && bytes.Compare(key, keys.min) < 0 || i > 0 && bytes.Compare(key, last) <= 0 || keys.max != nil && bytes.Compare(key, keys.max) >= 0 {
+		if i == 0 && bytes.Compare(key, keys.min) < 0 || i > 0 && bytes.Compare(key, last) <= 0 ||
+			keys.max != nil && bytes.Compare(key, keys.max) >= 0 {
 			return bad("has keys that are out of order")
 		}
 		last = key

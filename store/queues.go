@@ -13,7 +13,8 @@ type Queue struct {
 	Name        string `json:"name"`
 	Concurrency int    `json:"concurrency,omitempty"` // how many of its runs may be claimed at a time; 0: no limit
 	Paused      bool   `json:"paused,omitempty"`
-	// Version is the log entry that last changed the row. Unlike a count it does not repeat when a queue is deleted and made anew.
+	// Version is the log entry that last changed the row. Unlike a count it does not repeat when a queue is deleted and
+	// made anew.
 	Version   uint64 `json:"version"`
 	UpdatedAt int64  `json:"updated_at"` // ms
 }
@@ -32,7 +33,8 @@ func (q *QueueUse) Known() bool { return q.Declared || q.Jobs > 0 || q.Claimed >
 // Room says that one more run may be claimed.
 func (q *QueueUse) Room() bool { return !q.Paused && (q.Concurrency == 0 || q.Claimed < q.Concurrency) }
 
-// queueIndex knows the queues: which one a class belongs to, and what is counted of each. Numbers are those of this process.
+// queueIndex knows the queues: which one a class belongs to, and what is counted of each. Numbers are those of this
+// process.
 type queueIndex struct {
 	ofClass []uint32 // by class number; 0: its type has no queue
 	byName  map[string]uint32
@@ -130,7 +132,8 @@ func (b *Batch) seeQueue(n uint32) *QueueUse {
 	return &b.idx.queues.all[n]
 }
 
-// queueOf is the number of a class's queue, 0 if its type has none. Every claim and every result asks, so it does not go by names.
+// queueOf is the number of a class's queue, 0 if its type has none. Every claim and every result asks, so it does not
+// go by names.
 func (b *Batch) queueOf(class uint32) uint32 {
 	x := &b.idx.queues
 	if int(class) < len(x.ofClass) {

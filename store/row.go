@@ -5,7 +5,7 @@ import "github.com/carillon-scheduler/carillon/job"
 // Row is an open run.
 type Row struct {
 	Status      job.RunStatus // pending, waiting, claimed, retrying or canceling
-	Held        job.RunStatus // of a run whose job is paused: what it goes back to (pending or retrying); Status is waiting then
+	Held        job.RunStatus // of a waiting run of a paused job: what it goes back to, pending or retrying
 	Serial      bool          // catch-up, backfill or redriven: one at a time, in the gaps of the live schedule
 	Delayed     bool          // a live run that had to wait behind a serial one
 	AtMostOnce  bool
@@ -20,7 +20,7 @@ type Row struct {
 	Timeout     int64  // ms; what the newest claim was given, whatever the definition says by now
 	Version     uint64 // of the definition that the newest claim was given out with
 	Incarnation uint64
-	Owner       uint64 // of a claim: what the secret of the worker's process comes to, for the next leader to compare; 0: it has none
+	Owner       uint64 // of a claim: the hash of its worker's secret, for the next leader to compare; 0: none
 	Worker      string
 	Key         string     // idempotency key, if it is not the default one
 	Cancel      job.Reason // canceling: why

@@ -30,8 +30,9 @@ func OverlapOf(name string) Overlap {
 	return OverlapSkip
 }
 
-// State is a job's runtime state. It rides in the job's occurrence entry in the due index, or in its parked entry, so that
-// firing a job touches no page of its own: that is what makes claim and complete independent of the number of jobs.
+// State is a job's runtime state. It rides in the job's occurrence entry in the due index, or in its parked entry, so
+// that firing a job touches no page of its own: that is what makes claim and complete independent of the number of
+// jobs.
 type State struct {
 	Gen         uint32 // bumped by every edit, pause and resume; a claim that names another one is stale
 	Class       uint32 // what kind of worker it needs, see job.Spec.Class

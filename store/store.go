@@ -28,7 +28,8 @@ type Options struct {
 	ReadOnly bool
 	// LockTimeout is how long to wait for a process that has the file open. 0 means one second.
 	LockTimeout time.Duration
-	// BeforeCommit, if set, is called before each commit, and may take its time. An error is that of the disk: nothing is written.
+	// BeforeCommit, if set, is called before each commit, and may take its time. An error is that of the disk: nothing
+	// is written.
 	BeforeCommit func() error
 	// RecentNames is how many names stay in memory before they move to their bucket. 0 means half a million.
 	RecentNames int
@@ -39,8 +40,8 @@ type Store struct {
 	path string
 	opts Options
 
-	// mu is held for reading by every view for as long as it lasts and for writing while a batch commits and the index is
-	// published: a view never sees a file and an index of different moments. Views are short for that reason.
+	// mu is held for reading by every view for as long as it lasts and for writing while a batch commits and the index
+	// is published: a view never sees a file and an index of different moments. Views are short for that reason.
 	mu    sync.RWMutex
 	db    *bolt.DB
 	idx   *index
@@ -57,8 +58,8 @@ type Store struct {
 
 type listener struct{ fn func(*Changes) }
 
-// Open opens or makes the state file at path. A damaged file, one that another process has open and one that a newer binary
-// wrote are errors that say what to do.
+// Open opens or makes the state file at path. A damaged file, one that another process has open and one that a newer
+// binary wrote are errors that say what to do.
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o}
 	if !o.ReadOnly {
@@ -100,8 +101,8 @@ func openFile(path string, o Options) (db *bolt.DB, err error) {
 	return boltOpen(path, o, o.ReadOnly)
 }
 
-// Create makes an empty bbolt file, whole or not at all: bbolt itself writes the first pages under the final name, and a power cut
-// among them leaves a file that cannot be opened. It does nothing if there is a file.
+// Create makes an empty bbolt file, whole or not at all: bbolt itself writes the first pages under the final name, and
+// a power cut among them leaves a file that cannot be opened. It does nothing if there is a file.
 func Create(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -110,7 +111,8 @@ func Create(path string) error {
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	db, err := bolt.Open(fresh, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true})
+	db, err := bolt.Open(fresh, 0o600,
+		&bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true})
 	if err != nil {
 		return err
 	}
@@ -146,7 +148,8 @@ func boltOpen(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s is in use by another process: stop that one, or choose another --data-dir", path)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return nil, Damaged(path, err)
 	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -242,8 +245,8 @@ func (s *Store) Close() error {
 // ErrClosed is returned by a view of a closed store.
 var ErrClosed = errors.New("store: closed")
 
-// View calls fn with a consistent picture of the file and the index. Commits wait for it, so fn reads little and blocks on
-// nothing; it must not open another view.
+// View calls fn with a consistent picture of the file and the index. Commits wait for it, so fn reads little and blocks
+// on nothing; it must not open another view.
 func (s *Store) View(fn func(*View) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -276,8 +279,8 @@ func (s *Store) OpenRunCount() int {
 	return s.idx.openLen
 }
 
-// Follows says whether something comes after the end of a run of one of the jobs soon: another open run, which may wait for it, or an
-// occurrence up to a time, which may be skipped for it.
+// Follows says whether something comes after the end of a run of one of the jobs soon: another open run, which may wait
+// for it, or an occurrence up to a time, which may be skipped for it.
 func (s *Store) Follows(jobs []job.ID, until int64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -296,8 +299,8 @@ func (s *Store) Size() int64 {
 	return fi.Size()
 }
 
-// Listen calls fn after every commit with what changed, until stop is called. fn must not block, must not read the store and must
-// not call Listen or stop.
+// Listen calls fn after every commit with what changed, until stop is called. fn must not block, must not read the
+// store and must not call Listen or stop.
 func (s *Store) Listen(fn func(*Changes)) (stop func()) {
 	s.listenMu.Lock()
 	defer s.listenMu.Unlock()
@@ -334,13 +337,13 @@ type DueMark struct {
 	Ready int64
 }
 
-// ErrSwapped wraps an error of Replace after which the new file is in place, but it is not certain to be there after a power cut:
-// the process must end.
+// ErrSwapped wraps an error of Replace after which the new file is in place, but it is not certain to be there after a
+// power cut: the process must end.
 var ErrSwapped = errors.New("store: the state file was replaced")
 
-// Replace swaps the state file for the one at path, which must be complete and synced; check, if not nil, looks at it first. The
-// old file stays if anything fails before the swap; after it, readers of the old one finish undisturbed while it closes in the
-// background. No batch may be open.
+// Replace swaps the state file for the one at path, which must be complete and synced; check, if not nil, looks at it
+// first. The old file stays if anything fails before the swap; after it, readers of the old one finish undisturbed
+// while it closes in the background. No batch may be open.
 func (s *Store) Replace(path string, check func(Counters, Info) error) error {
 	fresh := &Store{path: path, opts: s.opts}
 	db, err := openFile(path, s.opts)

@@ -12,13 +12,13 @@ import (
 type Hello struct {
 	ClusterID  string
 	Group      uint32 // the Raft group that the connection is for
-	GroupID    string // drawn when the group was begun; of group 0, which is begun with its cluster, the cluster's id serves
+	GroupID    string // drawn when the group was begun; of group 0 it is the cluster's id
 	Epoch      uint64 // of the group
 	NodeID     string
 	Replica    uint64 // which of the node's replicas of the group this is
 	InstanceID string // of the data directory: a wiped node has another one
 	Address    string // that it advertises: two copies of a directory cannot both be where the cluster thinks it is
-	Index      uint64 // the log entry that last changed what the node knows of its own membership; 0 if it knows nothing
+	Index      uint64 // the log entry that last changed what the node knows of its membership; 0: nothing known
 }
 
 // Handshake is what a node says of itself and what it demands of others.
@@ -48,7 +48,8 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	if e.ByPeer {
-		return fmt.Sprintf("transport: node %q (cluster %q) refused this node: %s", e.Peer.NodeID, e.Peer.ClusterID, e.Reason)
+		return fmt.Sprintf("transport: node %q (cluster %q) refused this node: %s",
+			e.Peer.NodeID, e.Peer.ClusterID, e.Reason)
 	}
 	return fmt.Sprintf("transport: refused node %q (cluster %q): %s", e.Peer.NodeID, e.Peer.ClusterID, e.Reason)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/schedule"
 )
 
-// LocalPreview answers a PreviewRequest without a node: the CLI does so for `schedule next`, and a node for its route. From 0 means
-// now; the first time is after it. Count must be set.
+// LocalPreview answers a PreviewRequest without a node: the CLI does so for `schedule next`, and a node for its route.
+// From 0 means now; the first time is after it. Count must be set.
 func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar) (PreviewResult, error) {
 	zone := p.Timezone
 	o := schedule.Options{
@@ -64,7 +64,8 @@ func compile(names []string, all []schedule.Calendar) ([]*schedule.Blackout, err
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(c schedule.Calendar) bool { return c.Name == name })
 		if i < 0 {
-			return nil, job.Invalid("calendars", "create it with `carillon calendars set`", "there is no calendar %q", name)
+			return nil, job.Invalid("calendars", "create it with `carillon calendars set`",
+				"there is no calendar %q", name)
 		}
 		b, err := all[i].Compile()
 		if err != nil {

@@ -115,7 +115,8 @@ func open(i, jobs int, dir string, addrs []string) (*node, error) {
 		return nil, err
 	}
 	logs, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "raft.db"),
-		BoltOptions: &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, InitialMmapSize: 4 << 30}})
+		BoltOptions: &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true,
+			InitialMmapSize: 4 << 30}})
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,8 @@ func open(i, jobs int, dir string, addrs []string) (*node, error) {
 	}
 	var all raft.Configuration
 	for j, a := range addrs {
-		all.Servers = append(all.Servers, raft.Server{ID: raft.ServerID(strconv.Itoa(j)), Address: raft.ServerAddress(a)})
+		all.Servers = append(all.Servers,
+			raft.Server{ID: raft.ServerID(strconv.Itoa(j)), Address: raft.ServerAddress(a)})
 	}
 	snaps := raft.NewDiscardSnapshotStore()
 	if err := raft.BootstrapCluster(c, logs, logs, snaps, trans, all); err != nil {

@@ -87,8 +87,8 @@ func Read(in io.Reader, name string) ([]Document, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, one job a line: it is streamed", "%s is larger than %d bytes",
-			name, maxFile)
+		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, one job a line: it is streamed",
+			"%s is larger than %d bytes", name, maxFile)
 	}
 	var docs []Document
 	if text := bytes.TrimSpace(data); len(text) > 0 && (text[0] == '{' || text[0] == '[') {
@@ -118,7 +118,8 @@ func jsonDocuments(data []byte, name string) ([]Document, error) {
 				at = syntax.Offset
 			}
 			line := 1 + bytes.Count(data[:min(int(at), len(data))], []byte("\n"))
-			return nil, fmt.Errorf("%s:%d: %w", name, line, job.Errorf(job.CodeMalformed, "", "this is not JSON: %v", err))
+			return nil, fmt.Errorf("%s:%d: %w", name, line,
+				job.Errorf(job.CodeMalformed, "", "this is not JSON: %v", err))
 		}
 		line := 1 + bytes.Count(data[:int(dec.InputOffset())-len(raw)], []byte("\n"))
 		var list []json.RawMessage

@@ -21,7 +21,7 @@ import (
 // The headers between nodes. They count only together with HeaderForwarded.
 const (
 	HeaderForwarded = "Carillon-Forwarded"      // the node that a request comes from; it is never forwarded again
-	HeaderKey       = "Carillon-Request-Key"    // the identity of a mutating request, stamped by the node that received it
+	HeaderKey       = "Carillon-Request-Key"    // the identity of a change, stamped by the node that received it
 	HeaderRepeat    = "Carillon-Request-Repeat" // it was sent before, with an unknown outcome
 	HeaderStale     = "Carillon-Stale-Ms"       // how old the answer to a stale read may be
 )

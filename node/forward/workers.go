@@ -27,8 +27,9 @@ type WorkerOptions struct {
 	Tracker  *Tracker
 	Member   Member
 	Stopping func() bool
-	Pause    time.Duration                                                     // how long a registration waits before it tries again; default RegisterPause
-	Dial     func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes; nil: TCP
+	Pause    time.Duration // how long a registration waits before it tries again; default RegisterPause
+	// Dial connects to other nodes; nil: by TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // WorkerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another

@@ -55,7 +55,8 @@ func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply
 				info.InstanceID == rq.InstanceID {
 				return none, job.Errorf(job.CodeState,
 					"stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
-					"node %s is running at %s and now speaks from %s: its data directory was copied", rq.NodeID, old.Address, rq.Address)
+					"node %s is running at %s and now speaks from %s: its data directory was copied",
+					rq.NodeID, old.Address, rq.Address)
 			}
 		}
 	}
@@ -98,7 +99,8 @@ func (m *Members) probePatiently(ctx context.Context, addr string) (s probeReply
 
 // duplicate refuses a second directory under one id, and says whether the first one lives.
 func (m *Members) duplicate(ctx context.Context, rq wire.JoinRequest, addr string) error {
-	remedy := fmt.Sprintf("if that one is gone for good, run `carillon cluster remove %s` first; otherwise choose another --node-id", rq.NodeID)
+	remedy := fmt.Sprintf("if that one is gone for good, run `carillon cluster remove %s` first; otherwise choose "+
+		"another --node-id", rq.NodeID)
 	state := "does not answer"
 	if addr == rq.Address {
 		state = "was" // who answers there now is the one that asks
@@ -129,10 +131,12 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 			"this is cluster %s, and the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
 	case rq.ClusterID != "" && rq.Epoch != epoch:
 		return job.Errorf(job.CodeState, "empty the data directory and join again",
-			"the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d", epoch, rq.NodeID, rq.Epoch)
+			"the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d",
+			epoch, rq.NodeID, rq.Epoch)
 	case rq.Level < level:
 		return job.Errorf(job.CodeState, "start it with the carillon that the others run",
-			"the cluster is at feature level %d and node %s (version %s) supports levels up to %d", level, rq.NodeID, rq.Version, rq.Level)
+			"the cluster is at feature level %d and node %s (version %s) supports levels up to %d",
+			level, rq.NodeID, rq.Version, rq.Level)
 	}
 	return nil
 }

@@ -279,8 +279,8 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 	if to == "" && !force {
 		_, rest := m.transferTarget(UnfitClock, true)
 		return job.Errorf(job.CodeState,
-			"set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)", "the leadership stays here: %s",
-			cmp.Or(rest, "no other node votes"))
+			"set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)",
+			"the leadership stays here: %s", cmp.Or(rest, "no other node votes"))
 	}
 	m.StampBeforeTransfer(ctx, e)
 	return m.transfer(ctx, to, transferTries)

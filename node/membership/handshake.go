@@ -43,29 +43,37 @@ func (m *Members) Check(h transport.Hello) error {
 	case id == "":
 		return errors.New(NotJoined)
 	case h.ClusterID != id:
-		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
+		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look "+
+			"at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
 	case h.Group != m.o.Store.Info().Group || h.GroupID != "":
-		return fmt.Errorf("node %s speaks for group %d and reached group %d of node %s: start it with the carillon that the others run",
-			h.NodeID, h.Group, m.o.Store.Info().Group, m.id())
+		return fmt.Errorf("node %s speaks for group %d and reached group %d of node %s: start it with the carillon "+
+			"that the others run", h.NodeID, h.Group, m.o.Store.Info().Group, m.id())
 	case h.Replica != replica.First:
-		return fmt.Errorf("node %s speaks as its replica %d, and this node knows of one replica of a node: start it with the carillon that the others run", h.NodeID, h.Replica)
+		return fmt.Errorf("node %s speaks as its replica %d, and this node knows of one replica of a node: start it "+
+			"with the carillon that the others run", h.NodeID, h.Replica)
 	case h.Epoch < epoch:
-		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
+		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
+			"%d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
 	case h.Epoch > epoch:
-		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d): empty its data directory and let it join again", h.Epoch, m.id(), epoch)
+		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
+			"%d): empty its data directory and let it join again", h.Epoch, m.id(), epoch)
 	case h.NodeID == m.id():
-		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes have one id; stop one of them", h.NodeID, h.Address)
+		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes "+
+			"have one id; stop one of them", h.NodeID, h.Address)
 	}
 	r, ok := m.Row(h.NodeID)
 	switch {
 	case !ok || h.Index > r.Index:
 		return nil
 	case r.Removed:
-		return fmt.Errorf("node %s was removed from the cluster: stop it; to bring it back, empty its data directory and start it with --join", h.NodeID)
+		return fmt.Errorf("node %s was removed from the cluster: stop it; to bring it back, empty its data directory "+
+			"and start it with --join", h.NodeID)
 	case r.Instance != h.InstanceID:
-		return fmt.Errorf("node %s has another data directory than the one that joined (wiped, or put back): run `carillon cluster remove %s`, empty its data directory and start it with --join", h.NodeID, h.NodeID)
+		return fmt.Errorf("node %s has another data directory than the one that joined (wiped, or put back): run "+
+			"`carillon cluster remove %s`, empty its data directory and start it with --join", h.NodeID, h.NodeID)
 	case r.Address != h.Address && m.Override(h.NodeID) != h.Address:
-		return fmt.Errorf("node %s is known at %s and speaks from %s: if it moved, the leader must learn that first; if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
+		return fmt.Errorf("node %s is known at %s and speaks from %s: if it moved, the leader must learn that first; "+
+			"if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
 	}
 	return nil
 }

@@ -178,7 +178,8 @@ func (m *Members) follow(ctx context.Context) {
 			m.mu.Unlock()
 			if time.Since(said) > logAgain {
 				said = time.Now()
-				m.o.Logger.Error("this node was removed from the cluster: stop it; to bring it back, empty its data directory and start it with --join", "node", m.id())
+				m.o.Logger.Error("this node was removed from the cluster: stop it; to bring it back, empty its data "+
+					"directory and start it with --join", "node", m.id())
 			}
 		case permanent(err):
 			m.setWhy("%v", err)

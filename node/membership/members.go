@@ -275,7 +275,8 @@ func (m *Members) Removed() bool {
 func (m *Members) Ready() error {
 	if m.Removed() {
 		return job.Errorf(job.CodeNotReady,
-			"stop it; to bring it back, empty its data directory and start it with --join", "this node was removed from the cluster")
+			"stop it; to bring it back, empty its data directory and start it with --join",
+			"this node was removed from the cluster")
 	}
 	m.mu.Lock()
 	why := m.why

@@ -302,10 +302,12 @@ func (m *Members) differs(o *probeReply, its, own store.Node) string {
 		return 0, false
 	}
 	if i, yes := lacks(m.o.Skips, o.Skips, its.JoinedAt); yes {
-		return fmt.Sprintf("it was not told to pass over entry %d as this node was, and its state differs: empty its data directory and let it join again", i)
+		return fmt.Sprintf("it was not told to pass over entry %d as this node was, and its state differs: empty its "+
+			"data directory and let it join again", i)
 	}
 	if i, yes := lacks(o.Skips, m.o.Skips, own.JoinedAt); yes {
-		return fmt.Sprintf("it passed over entry %d and this node did not, so their states differ: empty the data directory of one and let it join again", i)
+		return fmt.Sprintf("it passed over entry %d and this node did not, so their states differ: empty the data "+
+			"directory of one and let it join again", i)
 	}
 	return ""
 }

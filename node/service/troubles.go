@@ -112,7 +112,8 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > membership.FitSkew {
 				out = append(out, wire.Trouble{Code: wire.TroubleClock, Node: m.ID,
 					Remedy: "set the clock of that machine right",
-					Text:   fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
+					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, "+
+						"and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
 			}
 		}
 		if m.Disk != nil && m.Disk.Low {
@@ -131,9 +132,11 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 func diskTrouble(s *wire.Status, id string, d wire.DiskSpace) wire.Trouble {
 	t := wire.Trouble{Code: wire.TroubleDisk, Node: id, Remedy: diskRemedy}
 	if id == s.Leader {
-		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node takes over; runs go on", id, SpaceText(d), job.Bytes(d.Limit))
+		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node "+
+			"takes over; runs go on", id, SpaceText(d), job.Bytes(d.Limit))
 	} else {
-		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, which it is not to become", id, SpaceText(d), job.Bytes(d.Limit))
+		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, "+
+			"which it is not to become", id, SpaceText(d), job.Bytes(d.Limit))
 	}
 	return t
 }

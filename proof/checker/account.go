@@ -7,9 +7,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The account of one job: its occurrences are walked one by one, as the due index does, and each must have exactly one outcome in the evidence:
-// a run, or a place in a record of those that did not run. Only an edit of the schedule makes the walk jump, and where it was at that
-// moment is not always known from outside: then every possibility is tried, and one that explains everything is enough.
+// The account of one job: its occurrences are walked one by one, as the due index does, and each must have exactly one
+// outcome in the evidence: a run, or a place in a record of those that did not run. Only an edit of the schedule makes
+// the walk jump, and where it was at that moment is not always known from outside: then every possibility is tried, and
+// one that explains everything is enough.
 
 // path is one way through the occurrences of a job.
 type path struct {
@@ -243,8 +244,8 @@ func (x *walker) cut(p *path, s position, e int) {
 	}
 }
 
-// jump goes on under a new schedule from the stamp c of its edit. What was due and not claimed is dropped with a record, up to where the new
-// schedule goes on; a job that is stopped goes on after the edit.
+// jump goes on under a new schedule from the stamp c of its edit. What was due and not claimed is dropped with a
+// record, up to where the new schedule goes on; a job that is stopped goes on after the edit.
 func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 	v, n := &x.w.versions[e-1], &x.w.versions[e]
 	old := x.w.versions[s.v].o
@@ -285,12 +286,13 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 				p.bad(RuleTwice, x.l, at, "the edit at %s dropped it, and it ran", job.Instant(c))
 				p.used[at] = true
 			case g == nil:
-				p.bad(RuleLost, x.l, at, "the edit to version %d at %s dropped it without a record", n.number, job.Instant(c))
+				p.bad(RuleLost, x.l, at, "the edit to version %d at %s dropped it without a record",
+					n.number, job.Instant(c))
 			case g.Status != job.RunSkipped ||
 				g.Reason != reason && g.Reason != job.ReasonEdited && g.Reason != job.ReasonPaused || g.recorded < c:
 				if why := x.permits(p, &s, v, at, g); why != "" {
-					p.bad(RuleReason, x.l, at, "the edit at %s dropped it, and the record says %s (%s)", job.Instant(c), g.Status,
-						g.Reason)
+					p.bad(RuleReason, x.l, at, "the edit at %s dropped it, and the record says %s (%s)",
+						job.Instant(c), g.Status, g.Reason)
 				}
 				p.gaps[g] = append(p.gaps[g], at)
 			default:
@@ -324,8 +326,8 @@ func (x *walker) covering(p *path, at int64) *gap {
 		}
 		if int64(g.First) <= at && at <= int64(g.Last) {
 			if g.Reason == job.ReasonCanceled && at == int64(g.First) && at == int64(g.Last) {
-				// a canceled one-off; what another schedule of the job left out around its time did not include it, or its count is
-				// wrong
+				// a canceled one-off; what another schedule of the job left out around its time did not include it, or
+				// its count is wrong
 				return g
 			}
 			if found != nil {
@@ -339,7 +341,8 @@ func (x *walker) covering(p *path, at int64) *gap {
 	return found
 }
 
-// over says whether nothing has to follow: the time of the occurrence had not come when the job, or the observation, ended.
+// over says whether nothing has to follow: the time of the occurrence had not come when the job, or the observation,
+// ended.
 func (x *walker) over(p *path, s position, v *version, r *runLife, g *gap) bool {
 	if r != nil || g != nil {
 		return false
@@ -397,7 +400,7 @@ func (x *walker) meet(p *path, s *position, v *version, r *runLife, g *gap) {
 	default:
 		p.bad(RuleLost, x.l, at, "nothing is known of it: it neither ran nor is there a record that it did not")
 	}
-	if g == nil || g.Reason != job.ReasonCanceled || at <= g.recorded { // what is canceled ahead of its time binds nothing
+	if g == nil || g.Reason != job.ReasonCanceled || at <= g.recorded { // canceled ahead of its time: it binds nothing
 		s.last = at
 	}
 	s.at = x.first(v, s.runs, at)

@@ -152,8 +152,8 @@ func (c *checker) sortHistory() {
 		seq = max(seq, h.Seq)
 		l := c.lives[h.JobID]
 		if l == nil {
-			c.bad(RuleInvented, nil, int64(h.First+h.ScheduledAt), "record %d is about %s, which was never created", h.Seq,
-				h.JobID)
+			c.bad(RuleInvented, nil, int64(h.First+h.ScheduledAt), "record %d is about %s, which was never created",
+				h.Seq, h.JobID)
 			continue
 		}
 		if h.RunID == "" {
@@ -255,7 +255,8 @@ func (c *checker) fences() {
 	for _, f := range slices.Sorted(maps.Keys(c.claims)) {
 		a := c.claims[f]
 		if last != nil && a.ClaimedAt != 0 && int64(a.ClaimedAt) < int64(last.ClaimedAt)-c.clock {
-			c.bad(RuleFence, c.lives[a.key.Job], a.key.At, "fence %d was claimed at %s, the lower fence %d of %s later, at %s",
+			c.bad(RuleFence, c.lives[a.key.Job], a.key.At,
+				"fence %d was claimed at %s, the lower fence %d of %s later, at %s",
 				f, a.ClaimedAt, last.Fence, last.RunID, last.ClaimedAt)
 		}
 		last = a
@@ -268,8 +269,8 @@ func (c *checker) sortEffects() {
 		e := &c.in.Effects[i]
 		l := c.lives[e.Run.Job]
 		if others := c.effects[e.Fence]; len(others) > 0 {
-			c.bad(RuleLive, l, e.Run.At, "fence %d was started twice: by %s at %s and by %s at %s", e.Fence, others[0].Worker,
-				others[0].Start, e.Worker, e.Start)
+			c.bad(RuleLive, l, e.Run.At, "fence %d was started twice: by %s at %s and by %s at %s",
+				e.Fence, others[0].Worker, others[0].Start, e.Worker, e.Start)
 		}
 		c.effects[e.Fence] = append(c.effects[e.Fence], e)
 		a := c.claims[e.Fence]
@@ -279,22 +280,22 @@ func (c *checker) sortEffects() {
 			continue
 		case a == nil:
 			c.bad(RuleCommitted, l, e.Run.At,
-				"%s started attempt %d with fence %d at %s, and no claim with that fence is committed", e.Worker, e.Attempt,
-				e.Fence, e.Start)
+				"%s started attempt %d with fence %d at %s, and no claim with that fence is committed",
+				e.Worker, e.Attempt, e.Fence, e.Start)
 			c.lifeOfRun(e.Run)
 			continue
 		case a.key != e.Run || a.Attempt != e.Attempt || a.Worker != "" && a.Worker != e.Worker:
 			c.bad(RuleFence, l, e.Run.At,
-				"fence %d is attempt %d of %s on %s at the worker, and attempt %d of %s on %s in the history", e.Fence, e.Attempt,
-				e.Run, e.Worker, a.Attempt, a.key, a.Worker)
+				"fence %d is attempt %d of %s on %s at the worker, and attempt %d of %s on %s in the history",
+				e.Fence, e.Attempt, e.Run, e.Worker, a.Attempt, a.key, a.Worker)
 			continue
 		}
 		if a.effect == nil {
 			a.effect = e
 		}
 		if int64(e.Start) < int64(a.ClaimedAt)-c.clock {
-			c.bad(RuleCommitted, l, e.Run.At, "attempt %d was started at %s, before it was claimed at %s", e.Attempt, e.Start,
-				a.ClaimedAt)
+			c.bad(RuleCommitted, l, e.Run.At, "attempt %d was started at %s, before it was claimed at %s",
+				e.Attempt, e.Start, a.ClaimedAt)
 		}
 		if e.End != 0 && e.End < e.Start {
 			c.bad(RuleInput, l, e.Run.At, "attempt %d ended at %s, before it started at %s", e.Attempt, e.End, e.Start)
@@ -321,8 +322,8 @@ func (c *checker) outages() {
 		}
 		for _, a := range c.claims {
 			if a.ClaimedAt > w.From && a.ClaimedAt < w.To {
-				c.bad(RuleOutage, c.lives[a.key.Job], a.key.At, "it was claimed at %s, in the outage from %s to %s", a.ClaimedAt,
-					w.From, w.To)
+				c.bad(RuleOutage, c.lives[a.key.Job], a.key.At, "it was claimed at %s, in the outage from %s to %s",
+					a.ClaimedAt, w.From, w.To)
 			}
 		}
 		if len(c.in.Faults) == 0 && int64(w.To-w.From) <= idleStamp+takeover {
@@ -331,8 +332,8 @@ func (c *checker) outages() {
 		if int64(w.To-w.From) > idleStamp+takeover && !slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
 			return int64(f.From) <= int64(w.To)+c.clock && c.until(f) >= int64(w.From)-c.clock
 		}) {
-			c.bad(RuleOutage, nil, 0, "an outage from %s to %s was committed, and nothing was wrong with the cluster then",
-				w.From, w.To)
+			c.bad(RuleOutage, nil, 0,
+				"an outage from %s to %s was committed, and nothing was wrong with the cluster then", w.From, w.To)
 		}
 	}
 }
@@ -375,8 +376,8 @@ func (c *checker) handed() {
 			(first.Run != h.Run || first.Attempt != h.Attempt || first.Key != h.Key || first.Worker != h.Worker ||
 				!sameAssignment(first.Got, h.Got)) {
 			c.bad(RuleFence, l, h.Run.At,
-				"fence %d was handed to %s as attempt %d with key %q and to %s as attempt %d of %s with key %q", h.Fence,
-				first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)
+				"fence %d was handed to %s as attempt %d with key %q and to %s as attempt %d of %s with key %q",
+				h.Fence, first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)
 		}
 		said[h.Fence] = h
 		if h.Refused {
@@ -384,8 +385,8 @@ func (c *checker) handed() {
 		}
 		p := process{h.Worker, h.Incarnation}
 		if h.Term < terms[p] {
-			c.bad(RuleTerm, l, h.Run.At, "%s took an assignment of term %d at %s, after one of term %d", h.Worker, h.Term, h.At,
-				terms[p])
+			c.bad(RuleTerm, l, h.Run.At, "%s took an assignment of term %d at %s, after one of term %d",
+				h.Worker, h.Term, h.At, terms[p])
 		}
 		terms[p] = max(terms[p], h.Term)
 	}

@@ -40,7 +40,8 @@ func (c *checker) defined(l *life, r *runLife, a *attempt) {
 			}
 		}
 		if named == nil {
-			say("it was started with version %d of the job, and version %d was in force", a.JobVersion, vs[len(vs)-1].number)
+			say("it was started with version %d of the job, and version %d was in force",
+				a.JobVersion, vs[len(vs)-1].number)
 			return
 		}
 		vs = []*version{named}
@@ -173,8 +174,8 @@ func (c *checker) timedOut(a *attempt, specs []*job.Spec, say func(string, ...an
 		least = min(least, ms(d))
 	}
 	if end-start < least-1-c.clock { // the product cuts to milliseconds
-		say("it is recorded as stopped at its timeout after %s, and that was %s", time.Duration(end-start)*time.Millisecond,
-			time.Duration(least)*time.Millisecond)
+		say("it is recorded as stopped at its timeout after %s, and that was %s",
+			time.Duration(end-start)*time.Millisecond, time.Duration(least)*time.Millisecond)
 	}
 }
 

@@ -7,11 +7,12 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL after it sent the last
-// heartbeat that was answered, and it sends one every fifth.
+// patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL
+// after it sent the last heartbeat that was answered, and it sends one every fifth.
 func (c *checker) patience() int64 { return c.ttl*2/3 - c.ttl/5 - c.clock }
 
-// holding is when an attempt was with its worker: from its claim to what took it away. What came later cannot be the reason.
+// holding is when an attempt was with its worker: from its claim to what took it away. What came later cannot be the
+// reason.
 func (c *checker) holding(a *attempt) (from, to int64) {
 	from, to = int64(a.ClaimedAt), a.recorded
 	if a.FinishedAt != 0 {
@@ -23,16 +24,17 @@ func (c *checker) holding(a *attempt) (from, to int64) {
 	return from - c.clock, to + c.clock
 }
 
-// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from it. A leader that
-// stands still and leads on, because no other could be elected meanwhile, is that for every worker.
+// excused says whether something happened to the worker of an attempt, while it had it, that may take the attempt from
+// it. A leader that stands still and leads on, because no other could be elected meanwhile, is that for every worker.
 func (c *checker) excused(a *attempt) bool {
 	claimed, to := c.holding(a)
 	mine := func(f Fault) bool { return f.Node == a.Worker || f.Peer == a.Worker }
 	others := func(g Fault) bool { return mine(g) || g.Kind == FaultKill || g.Kind == FaultLeader || g.Led }
 	matters := func(f Fault) bool { return mine(f) || f.Led }
 	if c.pulls(a.Worker) {
-		// It has no session: it reaches the leader through any node, and each of its runs has a lease of its own that is extended several
-		// times a lease. Whatever kept nodes from passing on its calls for long enough is an excuse, unless it is about another pull worker.
+		// It has no session: it reaches the leader through any node, and each of its runs has a lease of its own that
+		// is extended several times a lease. Whatever kept nodes from passing on its calls for long enough is an
+		// excuse, unless it is about another pull worker.
 		others = func(g Fault) bool { return g.Kind != FaultClock && (mine(g) || !c.pulls(g.Node) && !c.pulls(g.Peer)) }
 		matters = others
 	}
@@ -49,7 +51,8 @@ func (c *checker) excused(a *attempt) bool {
 			}
 		}
 		if f.Kind == FaultPause || f.Kind == FaultCut || f.Kind == FaultLink || c.pulls(a.Worker) {
-			if from, until := c.trouble(f, others); until-from >= c.patience() && claimed <= until+takeover && to >= from+c.patience() {
+			if from, until := c.trouble(f, others); until-from >= c.patience() && claimed <= until+takeover &&
+				to >= from+c.patience() {
 				return true
 			}
 		}
@@ -57,8 +60,8 @@ func (c *checker) excused(a *attempt) bool {
 	if c.heldTakeover(claimed, to, others) {
 		return true
 	}
-	// A leader that cannot confirm is that for every worker. What the worker itself met adds to it, and outages do; what
-	// happened to other nodes does not.
+	// A leader that cannot confirm is that for every worker. What the worker itself met adds to it, and outages do;
+	// what happened to other nodes does not.
 	joins := func(g Fault) bool { return mine(g) || g.Led }
 	for _, w := range c.unsure {
 		from, until := c.around(int64(w.From), int64(w.To), joins)
@@ -66,9 +69,11 @@ func (c *checker) excused(a *attempt) bool {
 			return true
 		}
 	}
-	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with that.
+	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with
+	// that.
 	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
-		return int64(w.To-w.From) >= c.patience() && claimed <= int64(w.From)+c.clock && to >= int64(w.From)+c.patience()
+		return int64(w.To-w.From) >= c.patience() && claimed <= int64(w.From)+c.clock &&
+			to >= int64(w.From)+c.patience()
 	})
 }
 
@@ -76,9 +81,9 @@ func (c *checker) excused(a *attempt) bool {
 const maxAhead = 5000
 
 // heldTakeover says that a leader took over with a clock that was behind that of the leader before, and held until it
-// had caught up with the last stamp: it serves no worker before. A leader whose clock gains time stamps with it until it
-// is maxAhead of the others. What was claimed earlier is given up if that, and what ended the leadership
-// before it, take too long. No outage tells of it, because the stamps go on where they were. All of these times are the
+// had caught up with the last stamp: it serves no worker before. A leader whose clock gains time stamps with it until
+// it is maxAhead of the others. What was claimed earlier is given up if that, and what ended the leadership before it,
+// take too long. No outage tells of it, because the stamps go on where they were. All of these times are the
 // observer's, so ClockError is no part of the length.
 func (c *checker) heldTakeover(claimed, to int64, joins func(Fault) bool) bool {
 	silent := c.patience() + c.clock
@@ -102,8 +107,9 @@ func (c *checker) heldTakeover(claimed, to int64, joins func(Fault) bool) bool {
 	})
 }
 
-// ended says whether an attempt was with a process that was killed or stopped: it was claimed before that, or afterwards by a leader that did
-// not know yet, which is until the next process has registered or the lease of this one is over. What arrived at the next process is its own.
+// ended says whether an attempt was with a process that was killed or stopped: it was claimed before that, or
+// afterwards by a leader that did not know yet, which is until the next process has registered or the lease of this one
+// is over. What arrived at the next process is its own.
 func (c *checker) ended(f Fault, a *attempt, claimed, to int64, joins func(Fault) bool) bool {
 	from, until := c.trouble(f, joins)
 	if claimed > max(until+takeover, int64(f.From)+c.ttl) || to < from {
@@ -116,8 +122,9 @@ func (c *checker) ended(f Fault, a *attempt, claimed, to int64, joins func(Fault
 	return !ok || at <= c.until(f)+c.clock
 }
 
-// trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one absence. A change of
-// leaders in between belongs to it, because the worker has to find the new one. counts says which faults do.
+// trouble is how long a worker was in trouble in one piece around a fault: a cut that follows a pause at once is one
+// absence. A change of leaders in between belongs to it, because the worker has to find the new one. counts says which
+// faults do.
 func (c *checker) trouble(f Fault, counts func(Fault) bool) (from, to int64) {
 	return c.around(int64(f.From), c.until(f), counts)
 }
@@ -223,8 +230,8 @@ func (c *checker) isNode(name string) bool {
 	return ok
 }
 
-// startable is when a run may have been started for the first time, at the earliest: its deadline counts from there. That of a backfill counts
-// from the request, because its nominal time is past on purpose.
+// startable is when a run may have been started for the first time, at the earliest: its deadline counts from there.
+// That of a backfill counts from the request, because its nominal time is past on purpose.
 func (c *checker) startable(l *life, r *runLife) int64 {
 	if r.key.Origin != job.OriginBackfill {
 		return r.key.At

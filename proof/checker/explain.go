@@ -14,8 +14,8 @@ func (in *Input) Explain(p Problem) string {
 	about := func(id job.ID, at job.Instant) bool { return id == p.Job && (p.Occurrence == 0 || at == p.Occurrence) }
 	for _, j := range in.Final.Jobs {
 		if j.ID == p.Job {
-			say("job %s %q in %s, overlap %s, delivery %s, missed %+v, status %s, next %s, version %d", j.ID, j.Schedule,
-				j.Timezone, j.Overlap, j.Delivery, j.Missed, j.Status, j.NextRunAt, j.Version)
+			say("job %s %q in %s, overlap %s, delivery %s, missed %+v, status %s, next %s, version %d",
+				j.ID, j.Schedule, j.Timezone, j.Overlap, j.Delivery, j.Missed, j.Status, j.NextRunAt, j.Version)
 		}
 	}
 	for _, c := range in.Calls {
@@ -34,10 +34,12 @@ func (in *Input) Explain(p Problem) string {
 		switch {
 		case about(h.JobID, h.ScheduledAt):
 			say("record %d: %s %s attempt %d fence %d worker %s claimed %s started %s finished %s %s: %s %q", h.Seq,
-				h.ScheduledAt, h.Origin, h.Attempt, h.Fence, h.Worker, h.ClaimedAt, h.StartedAt, h.FinishedAt, h.Status, h.Reason,
-				h.Error)
-		case h.JobID == p.Job && h.Count > 0 && (p.Occurrence == 0 || h.First <= p.Occurrence && p.Occurrence <= h.Last):
-			say("record %d: %d from %s to %s %s: %s, at %s", h.Seq, h.Count, h.First, h.Last, h.Status, h.Reason, h.FinishedAt)
+				h.ScheduledAt, h.Origin, h.Attempt, h.Fence, h.Worker, h.ClaimedAt, h.StartedAt, h.FinishedAt, h.Status,
+				h.Reason, h.Error)
+		case h.JobID == p.Job && h.Count > 0 &&
+			(p.Occurrence == 0 || h.First <= p.Occurrence && p.Occurrence <= h.Last):
+			say("record %d: %d from %s to %s %s: %s, at %s", h.Seq, h.Count, h.First, h.Last, h.Status, h.Reason,
+				h.FinishedAt)
 		}
 	}
 	for _, h := range in.Final.Open {
@@ -57,7 +59,8 @@ func (in *Input) Explain(p Problem) string {
 	}
 	for _, e := range in.Effects {
 		if about(e.Run.Job, job.Instant(e.Run.At)) {
-			say("effect on %s from %s to %s: attempt %d fence %d %s", e.Worker, e.Start, e.End, e.Attempt, e.Fence, e.Outcome)
+			say("effect on %s from %s to %s: attempt %d fence %d %s", e.Worker, e.Start, e.End, e.Attempt, e.Fence,
+				e.Outcome)
 		}
 	}
 	if t := in.Final.Trimmed; t != nil {

@@ -6,10 +6,12 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A run is live if the schedule or a person wants it now, and serial if it catches up: a backfill, a redriven letter, run_all. Whether an
-// occurrence is skipped depends on the live runs that were open at its own time; serial ones take the gaps.
+// A run is live if the schedule or a person wants it now, and serial if it catches up: a backfill, a redriven letter,
+// run_all. Whether an occurrence is skipped depends on the live runs that were open at its own time; serial ones take
+// the gaps.
 
-// liveSpan is when a run was open as a live one: made at the earliest, first claimed (0: never), and ended between least and most.
+// liveSpan is when a run was open as a live one: made at the earliest, first claimed (0: never), and ended between
+// least and most.
 type liveSpan struct{ made, claimed, least, most int64 }
 
 func (c *checker) liveSpan(l *life, r *runLife) (s liveSpan, ok bool) {
@@ -25,7 +27,7 @@ func (c *checker) liveSpan(l *life, r *runLife) (s liveSpan, ok bool) {
 				s.least = int64(at)
 			}
 			if c.lostRestored(&last.Run) {
-				s.least = min(s.least, int64(c.in.Restored.Release)) // what it did after that, it did in another cluster
+				s.least = min(s.least, int64(c.in.Restored.Release)) // after that it was another cluster
 			}
 			return s, true
 		}
@@ -106,7 +108,8 @@ func (x *walker) behindSerial(at, until int64) bool {
 	return false
 }
 
-// liveOpenAt says that a live run of the job may have been open at the time of an occurrence; a later one of the schedule comes after that.
+// liveOpenAt says that a live run of the job may have been open at the time of an occurrence; a later one of the
+// schedule comes after that.
 func (x *walker) liveOpenAt(ready, at int64) bool {
 	for k, r := range x.l.runs {
 		if k.Origin == job.OriginSchedule && k.At >= at {
@@ -125,7 +128,8 @@ func (x *walker) liveOpenAt(ready, at int64) bool {
 // waitedBefore says that an earlier occurrence may still have waited for a slot at a time.
 func (x *walker) waitedBefore(ready, at, until int64) bool {
 	for k, r := range x.l.runs {
-		if first := r.firstClaim(); k.Origin == job.OriginSchedule && k.At < at && first >= ready-x.c.clock && first <= until+x.c.clock {
+		if first := r.firstClaim(); k.Origin == job.OriginSchedule && k.At < at && first >= ready-x.c.clock &&
+			first <= until+x.c.clock {
 			return true
 		}
 	}
@@ -145,11 +149,13 @@ func (x *walker) displaced(v *version, ready, at, until int64) bool {
 	return false
 }
 
-// ownTime: an occurrence under skip does not run if a live run of its job was open when its time came, however long it then waited for a
-// slot. One that was due and waited for a slot itself counts. A serial run makes live ones wait, and those are not skipped.
+// ownTime: an occurrence under skip does not run if a live run of its job was open when its time came, however long it
+// then waited for a slot. One that was due and waited for a slot itself counts. A serial run makes live ones wait, and
+// those are not skipped.
 func (x *walker) ownTime(p *path, s *position, v *version, r *runLife, claimed, ready int64) {
 	specs := x.w.specs(ready, claimed)
-	if len(specs) != 1 || specs[0].spec.Overlap != job.OverlapSkip || x.caughtUp(r.key) || v.o.oneOff() && x.l.maybePaused(ready, claimed) {
+	if len(specs) != 1 || specs[0].spec.Overlap != job.OverlapSkip || x.caughtUp(r.key) ||
+		v.o.oneOff() && x.l.maybePaused(ready, claimed) {
 		return
 	}
 	for k, o := range x.l.runs {
@@ -160,15 +166,16 @@ func (x *walker) ownTime(p *path, s *position, v *version, r *runLife, claimed, 
 		open := span.claimed < ready-x.c.clock && span.least > ready+x.c.clock
 		waited := k.Origin == job.OriginSchedule && k.At < s.at && span.claimed > ready+x.c.clock
 		if (open || waited) && !x.serialDuring(min(span.made, k.At), claimed) {
-			p.bad(RuleOverlap, x.l, s.at, "it was claimed at %s, and at its time %s was open (claimed at %s, ended at %s), under overlap skip", job.Instant(claimed), k,
-				job.Instant(span.claimed), job.Instant(span.least))
+			p.bad(RuleOverlap, x.l, s.at,
+				"it was claimed at %s, and at its time %s was open (claimed at %s, ended at %s), under overlap skip",
+				job.Instant(claimed), k, job.Instant(span.claimed), job.Instant(span.least))
 			return
 		}
 	}
 }
 
-// liveFirst: no serial run is started while a live one waits. When a serial one may start is when the run before it has ended; one that was ready
-// before that, and is claimed after it, was pushed aside.
+// liveFirst: no serial run is started while a live one waits. When a serial one may start is when the run before it has
+// ended; one that was ready before that, and is claimed after it, was pushed aside.
 func (c *checker) liveFirst(l *life, all []stretch) {
 	if l.w.everAllowed() { // what was redriven then is not serial
 		return
@@ -185,7 +192,8 @@ func (c *checker) liveFirst(l *life, all []stretch) {
 		}
 		for k, r := range l.runs {
 			span, ok := c.liveSpan(l, r)
-			if !ok || r == b.r || span.claimed <= b.from+c.clock || k.Origin == job.OriginSchedule && c.caughtUp(l.w, k.At) {
+			if !ok || r == b.r || span.claimed <= b.from+c.clock ||
+				k.Origin == job.OriginSchedule && c.caughtUp(l.w, k.At) {
 				continue
 			}
 			since := max(k.At, l.create.hi)
@@ -193,11 +201,13 @@ func (c *checker) liveFirst(l *life, all []stretch) {
 				since = max(since, k.At+r.v.o.delay)
 			}
 			specs := l.w.specs(since, span.claimed)
-			if since >= free-c.clock || len(specs) != 1 || specs[0].spec.Overlap == job.OverlapAllow || l.maybePaused(since, span.claimed) {
+			if since >= free-c.clock || len(specs) != 1 || specs[0].spec.Overlap == job.OverlapAllow ||
+				l.maybePaused(since, span.claimed) {
 				continue
 			}
-			c.bad(RuleOverlap, l, k.At, "it waited since %s and was claimed at %s, and the catch-up run %s was started in between, at %s", job.Instant(since),
-				job.Instant(span.claimed), b.r.key, job.Instant(b.from))
+			c.bad(RuleOverlap, l, k.At,
+				"it waited since %s and was claimed at %s, and the catch-up run %s was started in between, at %s",
+				job.Instant(since), job.Instant(span.claimed), b.r.key, job.Instant(b.from))
 		}
 	}
 }

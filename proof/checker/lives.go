@@ -69,7 +69,8 @@ func (c *checker) stampOf(call *Call) window {
 }
 
 // gather sorts calls by job. Calls with the same request id are one: it happened if any of them was told so, not before
-// the first began and not after the first that was told. What comes when the id may be forgotten is, or may be, another.
+// the first began and not after the first that was told. What comes when the id may be forgotten is, or may be,
+// another.
 func (c *checker) gather() {
 	byRequest := map[string]*change{}
 	var all []*change

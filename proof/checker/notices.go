@@ -91,7 +91,8 @@ func (c *checker) health(l *life, told []Notified) {
 		i := slices.IndexFunc(turns, func(x turn) bool { return x.failure == t.Failure && x.run == t.Run })
 		if i < 0 {
 			c.bad(RuleNotice, l, 0,
-				"a notification was sent at %s that it %s with %s, and its health did not change with that, or a later change was sent before", t.At, verb(t.Failure), t.Run)
+				"a notification was sent at %s that it %s with %s, and its health did not change with that, or a "+
+					"later change was sent before", t.At, verb(t.Failure), t.Run)
 			continue
 		}
 		c.untold(l, turns[:i])

@@ -247,7 +247,8 @@ func (o *oracle) fires(from, to int64) []int64 {
 				out = append(out, u)
 			}
 		}
-		if shown != math.MinInt64 && begin+int64(off) > shown && !o.skipGap && len(o.walls(shown, begin+int64(off))) > 0 {
+		if shown != math.MinInt64 && begin+int64(off) > shown && !o.skipGap &&
+			len(o.walls(shown, begin+int64(off))) > 0 {
 			fire(begin)
 		}
 		for _, w := range o.walls(begin+int64(off), last+int64(off)) {

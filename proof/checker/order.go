@@ -25,8 +25,8 @@ func (c *checker) queueOrder(l *life) {
 			if newest != nil && first.Fence < newest.attempts[0].Fence &&
 				c.queued(l, r.key.At, int64(newest.attempts[0].ClaimedAt)) {
 				c.bad(RuleOrder, l, r.key.At,
-					"%s was first claimed with fence %d at %s, and %s, which is older, with fence %d at %s", r.key, first.Fence,
-					first.ClaimedAt,
+					"%s was first claimed with fence %d at %s, and %s, which is older, with fence %d at %s",
+					r.key, first.Fence, first.ClaimedAt,
 					newest.key, newest.attempts[0].Fence, newest.attempts[0].ClaimedAt)
 			}
 			if newest == nil || first.Fence > newest.attempts[0].Fence {
@@ -50,6 +50,8 @@ func (c *checker) inOutage(l *life, k job.RunKey) bool {
 		if k.Origin == job.OriginSchedule {
 			ready += v.o.delay
 		}
-		return slices.ContainsFunc(c.in.Outages, func(w Outage) bool { return int64(w.From) < ready && ready <= int64(w.To) })
+		return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
+			return int64(w.From) < ready && ready <= int64(w.To)
+		})
 	})
 }

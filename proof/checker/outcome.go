@@ -25,8 +25,10 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 		}
 		if !x.w.any(from, until, func(n *version) bool { run, _ := x.missedOutcome(v, n, s, at); return run }) {
 			p.bad(RuleMissed, x.l, at,
-				"it ran, and under missed policy %s (window %s, max %d, grace %s) the outage from %s to %s swallowed it",
-				v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
+				"it ran, and under missed policy %s (window %s, max %d, grace %s) the outage from %s to "+
+					"%s swallowed it",
+				v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From,
+				s.outage.To)
 		}
 	}
 	if v.o.oneOff() && s.v == 0 && v.spec.Missed.Policy == job.MissedSkip &&
@@ -41,8 +43,8 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 		p.bad(RuleEarly, x.l, at, "it was claimed at %s, %d ms before its time %s", job.Instant(claimed), ready-claimed,
 			job.Instant(ready))
 	}
-	// What finds a run of its job open is judged then and waits, and so is what run_all puts up: a calendar that changes
-	// later is not asked.
+	// What finds a run of its job open is judged then and waits, and so is what run_all puts up: a calendar that
+	// changes later is not asked.
 	judged := claimed
 	if x.l.openDuring(ready, claimed, at, x.c) || x.caughtUp(r.key) {
 		judged = ready
@@ -55,8 +57,8 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 	}
 	if !x.w.any(claimed, claimed,
 		func(n *version) bool { return n.spec.Deadline == 0 || claimed <= ready+ms(n.spec.Deadline) }) {
-		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s", job.Instant(claimed),
-			time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
+		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s",
+			job.Instant(claimed), time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
 	}
 	x.ownTime(p, s, v, r, claimed, ready)
 	x.late(p, s, v, claimed, ready)
@@ -69,7 +71,8 @@ func (x *walker) late(p *path, s *position, v *version, claimed, ready int64) {
 	if limit == 0 || claimed-born <= limit {
 		return
 	}
-	if x.l.maybePaused(ready, claimed) || x.c.troubled(ready-limit, claimed) || x.l.openDuring(ready, claimed, s.at, x.c) {
+	if x.l.maybePaused(ready, claimed) || x.c.troubled(ready-limit, claimed) ||
+		x.l.openDuring(ready, claimed, s.at, x.c) {
 		return
 	}
 	for i := range x.w.versions[1:] {
@@ -177,7 +180,9 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 			return "no calendar of the job forbids it"
 		}
 	case job.ReasonDeadline:
-		if !x.w.any(at, until, func(n *version) bool { return n.spec.Deadline > 0 && until > ready+ms(n.spec.Deadline) }) {
+		if !x.w.any(at, until, func(n *version) bool {
+			return n.spec.Deadline > 0 && until > ready+ms(n.spec.Deadline)
+		}) {
 			return fmt.Sprintf("its deadline of %s had not passed at %s", v.spec.Deadline, job.Instant(until))
 		}
 	case job.ReasonDeleted:
@@ -321,13 +326,16 @@ func (x *walker) missedOutcome(v, n *version, s *position, at int64) (run, miss 
 
 func (x *walker) permitsMissed(s *position, v *version, at int64, g *gap) string {
 	if s.outage == nil {
-		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, which is never missed", job.Instant(at+v.o.delay))
+		return fmt.Sprintf("no outage swallowed it: it was due at %s, and waiting for a slot or a worker is backlog, "+
+			"which is never missed", job.Instant(at+v.o.delay))
 	}
 	missed := x.w.any(int64(s.outage.To), g.recorded,
 		func(n *version) bool { _, miss := x.missedOutcome(v, n, s, at); return miss })
 	if !missed && !x.keptFromRunning(v, at, g.recorded) {
-		return fmt.Sprintf("under missed policy %s (window %s, max %d, grace %s) it is to run after the outage from %s to %s",
-			v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From, s.outage.To)
+		return fmt.Sprintf("under missed policy %s (window %s, max %d, grace %s) it is to run after "+
+			"the outage from %s to %s",
+			v.spec.Missed.Policy, v.spec.Missed.Window, v.spec.Missed.Max, v.spec.Missed.Grace, s.outage.From,
+			s.outage.To)
 	}
 	return ""
 }

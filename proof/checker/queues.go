@@ -60,8 +60,8 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 		paused = false
 	}
 	if paused {
-		c.bad(RuleQueue, l, a.key.At, "attempt %d was claimed at %s, while the queue %s was paused", a.Attempt, a.ClaimedAt,
-			queue)
+		c.bad(RuleQueue, l, a.key.At, "attempt %d was claimed at %s, while the queue %s was paused",
+			a.Attempt, a.ClaimedAt, queue)
 		return
 	}
 	if limit == 0 {
@@ -69,8 +69,9 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 	}
 	n := 0
 	for _, b := range before {
-		// Retries and runs by hand count like any other. A worker's word comes before its commit: what it had not ended was
-		// in hand. The stamp of that commit says less: the claim may have been stamped before it, and committed after.
+		// Retries and runs by hand count like any other. A worker's word comes before its commit: what it had not ended
+		// was in hand. The stamp of that commit says less: the claim may have been stamped before it, and committed
+		// after.
 		end := int64(b.FinishedAt)
 		if b.isOpen {
 			end = forever
@@ -91,7 +92,9 @@ func (c *checker) claimOf(queue string, told []setting, a *attempt, before []*at
 func (c *checker) inForce(told []setting, at int64) (out []setting) {
 	first := setting{lo: -forever, hi: -forever, sure: true}
 	for _, s := range append([]setting{first}, told...) {
-		replaced := slices.ContainsFunc(told, func(o setting) bool { return o.sure && o.lo > s.hi && o.hi < at-c.clock })
+		replaced := slices.ContainsFunc(told, func(o setting) bool {
+			return o.sure && o.lo > s.hi && o.hi < at-c.clock
+		})
 		if s.lo <= at+c.clock && !replaced {
 			out = append(out, s)
 		}

@@ -34,7 +34,8 @@ func (c *checker) renewed(l *life, r *runLife, i int, used map[*change]bool) *ch
 		if ch.Force || used[ch] || r.key.At < int64(ch.From) || int64(ch.To) < r.key.At {
 			continue
 		}
-		if ch.lo > int64(a.ClaimedAt)+c.clock || ended > by || ch.sure && !slices.Contains(ch.Times, job.Instant(r.key.At)) {
+		if ch.lo > int64(a.ClaimedAt)+c.clock || ended > by ||
+			ch.sure && !slices.Contains(ch.Times, job.Instant(r.key.At)) {
 			continue
 		}
 		if c.trimmedBy(last, by) && c.followedBy(l.id, last, by) {

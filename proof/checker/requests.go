@@ -56,8 +56,8 @@ func (c *checker) requests(l *life) {
 		// What was canceled is not claimed again, unless it is redriven.
 		for _, a := range r.attempts {
 			if int64(a.ClaimedAt) > ch.hi+c.clock && !c.redriven(l, r) && r.key.Origin != job.OriginBackfill {
-				c.bad(RuleCanceled, l, ch.Run.At, "attempt %d was claimed at %s, and the run was canceled by %s", a.Attempt,
-					a.ClaimedAt, ch.Return)
+				c.bad(RuleCanceled, l, ch.Run.At, "attempt %d was claimed at %s, and the run was canceled by %s",
+					a.Attempt, a.ClaimedAt, ch.Return)
 			}
 		}
 	}
@@ -76,7 +76,8 @@ func (c *checker) backfills(l *life) {
 		}
 		for _, t := range ch.Times {
 			if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginBackfill}]; r == nil {
-				c.bad(RuleLost, l, int64(t), "a backfill was answered with it at %s, and nothing is known of it", ch.Return)
+				c.bad(RuleLost, l, int64(t), "a backfill was answered with it at %s, and nothing is known of it",
+					ch.Return)
 			}
 		}
 	}
@@ -101,14 +102,15 @@ func (c *checker) backfilled(l *life, ch *change, v *version) {
 		same = int64(named[i]) == want[i]
 	}
 	if !same {
-		c.bad(RuleCall, l, 0, "a backfill from %s to %s was answered with %d occurrences, and there are %d", ch.From, ch.To,
-			len(named), len(want))
+		c.bad(RuleCall, l, 0, "a backfill from %s to %s was answered with %d occurrences, and there are %d",
+			ch.From, ch.To, len(named), len(want))
 	}
 	if ch.Force {
 		return
 	}
 	for _, t := range ch.Times {
-		if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginSchedule}]; r != nil && len(r.attempts) > 0 &&
+		if r := l.runs[job.RunKey{Job: l.id, At: int64(t), Origin: job.OriginSchedule}]; r != nil &&
+			len(r.attempts) > 0 &&
 			!r.attempts[0].isOpen && r.attempts[0].recorded < ch.lo && !c.forgottenBy(r, ch.hi) {
 			c.bad(RuleTwice, l, int64(t), "a backfill at %s ran it again, and it had run", ch.Invoke)
 		}
@@ -143,7 +145,8 @@ func (c *checker) dead() {
 		for _, k := range sortedKeys(l.runs) {
 			for _, a := range l.runs[k].attempts {
 				if a.Status == job.RunDead && !have[a.Seq] && !gone(a.Seq) {
-					c.bad(RuleDead, l, k.At, "it died with attempt %d (%s), and it is not among the dead letters", a.Attempt, a.Reason)
+					c.bad(RuleDead, l, k.At, "it died with attempt %d (%s), and it is not among the dead letters",
+						a.Attempt, a.Reason)
 				}
 			}
 		}

@@ -34,8 +34,8 @@ func (c *checker) restored() {
 		if a.key.Origin == job.OriginSchedule && a.key.At <= int64(r.Release)-c.clock && l != nil &&
 			l.create.hi < int64(r.Release) && !c.redriven(l, l.runs[a.key]) {
 			c.bad(RuleRestore, l, a.key.At,
-				"it was claimed at %s, and its time had come before the release at %s: the cluster before may have run it",
-				a.ClaimedAt, r.Release)
+				"it was claimed at %s, and its time had come before the release at %s: the cluster "+
+					"before may have run it", a.ClaimedAt, r.Release)
 		}
 	}
 	for i := range c.in.Final.Open {

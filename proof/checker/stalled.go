@@ -27,7 +27,8 @@ func (c *checker) stalled() {
 	}
 	for _, w := range c.in.Outages {
 		if d := int64(w.To - w.From); d > plannedGap && c.onlyTransfers(int64(w.From), int64(w.To)) {
-			c.bad(RuleOutage, nil, int64(w.From), "an outage of %s was committed, and the leadership was only handed over",
+			c.bad(RuleOutage, nil, int64(w.From),
+				"an outage of %s was committed, and the leadership was only handed over",
 				time.Duration(d)*time.Millisecond)
 		}
 		if int64(w.To-w.From) > limit && !c.excusesStall(int64(w.From), int64(w.To)) {

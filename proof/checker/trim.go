@@ -48,15 +48,16 @@ func (c *checker) trimmed() {
 			}
 			if !old(seq, int64(f.At)+c.clock+1, f.Last) {
 				c.bad(RuleTrim, c.lives[records[seq].JobID], 0,
-					"record %d of %s was trimmed at %s: it is neither older than %s nor among more than %d, of which the last is %d",
-					seq,
+					"record %d of %s was trimmed at %s: it is neither older than %s nor among more than %d, of which "+
+						"the last is %d", seq,
 					job.Instant(written(seq)), f.At, t.MaxAge, t.MaxCount, f.Last)
 			}
 		}
 		floor = max(floor, f.Seq)
 	}
 	end := int64(c.in.Final.At)
-	// History goes in its order: a record that a leader with a wrong clock dated back stays as long as one before it does.
+	// History goes in its order: a record that a leader with a wrong clock dated back stays as long as one before it
+	// does.
 	latest := int64(0)
 	for _, seq := range seqs {
 		h := records[seq]
@@ -69,7 +70,8 @@ func (c *checker) trimmed() {
 		case !t.Kept[seq] && seq > floor:
 			c.bad(RuleTrim, l, 0, "record %d is gone, and everything above %d is to be kept", seq, floor)
 		case t.Kept[seq] && !head && seq <= floor && l != nil && l.final != nil:
-			c.bad(RuleTrim, l, 0, "record %d is there, below the floor %d, and it is not the newest of its job", seq, floor)
+			c.bad(RuleTrim, l, 0, "record %d is there, below the floor %d, and it is not the newest of its job",
+				seq, floor)
 		case t.Kept[seq] && !head && t.MaxAge > 0 && latest+t.MaxAge.Milliseconds()+late < end:
 			c.bad(RuleTrim, l, 0, "record %d of %s is still there at the end, with %s as the age of history", seq,
 				job.Instant(written(seq)), t.MaxAge)
@@ -84,7 +86,8 @@ func (c *checker) trimmed() {
 		// So many were written since; the leader has had its time.
 		at := slices.IndexFunc(seqs, func(s uint64) bool { return written(s)+late >= end })
 		if at > 0 && seqs[at-1] > t.MaxCount && floor < seqs[at-1]-t.MaxCount {
-			c.bad(RuleTrim, nil, 0, "the floor is at %d, and at least %d were to be trimmed", floor, seqs[at-1]-t.MaxCount)
+			c.bad(RuleTrim, nil, 0, "the floor is at %d, and at least %d were to be trimmed",
+				floor, seqs[at-1]-t.MaxCount)
 		}
 	}
 }

@@ -10,14 +10,14 @@ import (
 
 // Input is everything that is known about one cluster, from before its first job to a moment at which it was at rest.
 //
-// All times are milliseconds of one clock, the observer's. Where a node stamps by another one, ClockError says how far apart the two
-// may be; a simulation with one clock leaves it zero.
+// All times are milliseconds of one clock, the observer's. Where a node stamps by another one, ClockError says how far
+// apart the two may be; a simulation with one clock leaves it zero.
 type Input struct {
 	Calls   []Call                       // in any order
 	Faults  []Fault                      // in any order
-	Outages []Outage                     // every outage that a takeover committed, those included that have been pruned from the state since
+	Outages []Outage                     // every outage that a takeover committed, also those pruned since
 	Effects []Effect                     // every attempt that a worker started
-	Handed  []Handed                     // optional: every assignment that reached a worker, started or not, repetitions included
+	Handed  []Handed                     // optional: every assignment that reached a worker, each time
 	Pull    []string                     // optional: the names of pull workers
 	Tags    map[string]map[string]string // optional: the tags of each worker, if those do not change
 	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
@@ -28,17 +28,18 @@ type Input struct {
 
 	TTL        time.Duration // of a session's lease; 0 = 30 s
 	ClockError time.Duration
-	// SlackEffects is how much later than it happened an effect may be written down (a request sits in a socket buffer). A recorder in
-	// the worker's own process leaves it zero.
+	// SlackEffects is how much later than it happened an effect may be written down (a request sits in a socket
+	// buffer). A recorder in the worker's own process leaves it zero.
 	SlackEffects time.Duration
-	// LooseCut says that an attempt may go on after its worker was cut off and has given up, because what it does cannot be stopped from
-	// there (a request that is already with its target). Without it a cut-off worker has to stop before its run is given away.
+	// LooseCut says that an attempt may go on after its worker was cut off and has given up, because what it does
+	// cannot be stopped from there (a request that is already with its target). Without it a cut-off worker has to stop
+	// before its run is given away.
 	LooseCut bool
-	// MaxLag, if set, is how late an occurrence may be claimed while no fault, outage, pause, edit or open run of its own job explains
-	// it. Only sensible where there are always free slots.
+	// MaxLag, if set, is how late an occurrence may be claimed while no fault, outage, pause, edit or open run of its
+	// own job explains it. Only sensible where there are always free slots.
 	MaxLag time.Duration
-	// Recovery, if set, is how late an occurrence may be claimed while nothing is wrong but the clocks of a minority of the Voters. Only
-	// sensible where there are always free slots and no run of a job keeps its next one from starting.
+	// Recovery, if set, is how late an occurrence may be claimed while nothing is wrong but the clocks of a minority of
+	// the Voters. Only sensible where there are always free slots and no run of a job keeps its next one from starting.
 	Recovery time.Duration
 	Voters   int
 }
@@ -63,7 +64,8 @@ const (
 	CallQueue              // give the queue Name its Limit and whether it is Paused
 )
 
-var callNames = [...]string{"", "create", "update", "delete", "pause", "resume", "run", "backfill", "cancel", "cancel run", "redrive", "purge", "calendar", "queue"}
+var callNames = [...]string{"", "create", "update", "delete", "pause", "resume", "run", "backfill", "cancel",
+	"cancel run", "redrive", "purge", "calendar", "queue"}
 
 func (k CallKind) String() string {
 	if int(k) < len(callNames) {
@@ -90,8 +92,8 @@ type Call struct {
 	Outcome CallOutcome
 	Invoke  job.Instant
 	Return  job.Instant // 0: it never came back (until Final.At)
-	At      job.Instant // optional: the stamp under which it was committed, if the observer knows it; 0 = anywhere between Invoke and Return
-	Request string      // the Idempotency-Key: calls with the same one are the same call, whatever each was told; "" = its own
+	At      job.Instant // optional: the stamp under which it was committed; 0 = anywhere from Invoke to Return
+	Request string      // the Idempotency-Key: calls with the same one are one call; "" = its own
 
 	Job  job.ID // 0: a create that was not answered; it is found by Name, which must be unique in the whole Input then
 	Name string // of a create: the job's name. Of CallCalendar: the calendar's
@@ -157,8 +159,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s of %s%s from %s to %s", f.Kind, f.Node, peer, f.From, f.To)
 }
 
-// Outage is a time without a leader, as a takeover committed it: after the last committed stamp of the leadership before, up to the
-// takeover's own stamp.
+// Outage is a time without a leader, as a takeover committed it: after the last committed stamp of the leadership
+// before, up to the takeover's own stamp.
 type Outage struct{ From, To job.Instant }
 
 // EffectOutcome is how an attempt ended as its worker saw it.
@@ -212,18 +214,19 @@ type Final struct {
 	At      job.Instant
 	Jobs    []job.Job         // all that exist
 	History []job.Run         // the whole of it, oldest first. Intervals that are not written out yet go into Pending
-	Pending []job.Run         // intervals of occurrences that did not run as the job shows them before they are in the history
+	Pending []job.Run         // intervals that the job shows and that are not in the history yet
 	Open    []job.Run         // open runs
 	Dead    []job.DeadLetter  // all of them
 	Digests map[string]string // by node: a hash of its state at the same applied index
-	// Recorded is the stamp of the command that wrote a record, by its seq; optional, and where it is missing the end of the attempt is
-	// all that is known, which makes some rules looser.
+	// Recorded is the stamp of the command that wrote a record, by its seq; optional, and where it is missing the end
+	// of the attempt is all that is known, which makes some rules looser.
 	Recorded map[uint64]job.Instant
 	// Seen is when a record was first in the state of any node, by its seq and the observer's clock; optional. A leader
 	// that holds has no stamps and records results with its last one: this bounds when such a record was committed.
 	Seen map[uint64]job.Instant
-	// Slack is how long an occurrence may have been due at the end without anybody having decided about it. A cluster with free slots,
-	// asked a few seconds after its last fault, leaves it small; one that was cut off in full run says how long it was busy.
+	// Slack is how long an occurrence may have been due at the end without anybody having decided about it. A cluster
+	// with free slots, asked a few seconds after its last fault, leaves it small; one that was cut off in full run says
+	// how long it was busy.
 	Slack time.Duration
 	// Trimmed is set where the history does not keep everything, and Cleaned says when jobs were first seen to be gone.
 	Trimmed *Trimmed
@@ -320,6 +323,8 @@ func (r Report) Err() error {
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%d jobs, %d occurrences (%d not run), %d runs, %d attempts recorded, %d effects, %d runs repeated, %d attempts lost with their worker, %d worlds, %d problems",
-		r.Jobs, r.Occurrences, r.NotRun, r.Runs, r.Attempts, r.Effects, r.Repeated, r.LostWorkers, r.Worlds, len(r.Problems))
+	return fmt.Sprintf("%d jobs, %d occurrences (%d not run), %d runs, %d attempts recorded, %d effects, %d runs "+
+		"repeated, %d attempts lost with their worker, %d worlds, %d problems",
+		r.Jobs, r.Occurrences, r.NotRun, r.Runs, r.Attempts, r.Effects, r.Repeated, r.LostWorkers, r.Worlds,
+		len(r.Problems))
 }

@@ -205,7 +205,8 @@ func (c *Cluster) difference(ctx context.Context) (digests map[string]string, sa
 		if i == 0 {
 			first = s
 		} else if s.Sum != first.Sum {
-			return digests, fmt.Sprintf("%s and %s differ: %s", c.Nodes[0].ID, n.ID, firstDifference(first.Text, s.Text))
+			return digests, fmt.Sprintf("%s and %s differ: %s", c.Nodes[0].ID, n.ID,
+				firstDifference(first.Text, s.Text))
 		}
 	}
 	return digests, ""

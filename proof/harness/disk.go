@@ -14,10 +14,13 @@ import (
 // anything about fsync.
 //
 // What it takes for granted, and what not:
-//   - A write, or a change of size, counts once a fsync or fdatasync of that file began after it and returned. (fdatasync writes the
+//   - A write, or a change of size, counts once a fsync or fdatasync of that file began after it and returned.
+//     (fdatasync writes the
 //     size too when the data could not be read without it.)
-//   - A name (create, rename, unlink, mkdir) counts once its directory was fsynced. ext4 promises more: a fsync of a new file commits the
-//     journal, and the entry with it; and it writes out a file before a rename over another one commits. POSIX and other file systems
+//   - A name (create, rename, unlink, mkdir) counts once its directory was fsynced. ext4 promises more: a fsync of a
+//     new file commits the
+//     journal, and the entry with it; and it writes out a file before a rename over another one commits. POSIX and
+//     other file systems
 //     do not, so the product must not lean on it, and this model does not either.
 //   - Nothing else: a write that was not synced may be there, in whole, in part or not at all, in any order (Tear).
 type Disk struct {

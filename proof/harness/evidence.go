@@ -42,7 +42,8 @@ const commandRace = 50 * time.Millisecond
 // Input is the same for the checker. What it cannot know of is told as problems: jobs and requests that are not those
 // of the test.
 func (b *Evidence) Input() (checker.Input, []string) {
-	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{}, timeouts: map[job.ID]time.Duration{}}
+	a := &account{b: b, jobs: map[string]*job.Job{}, byFence: map[uint64]*job.Run{},
+		timeouts: map[job.ID]time.Duration{}}
 	in := checker.Input{Final: b.Final, Outages: b.Vacant, TTL: b.Lease, SlackEffects: arrivalSlack,
 		ClockError: commandRace}
 	in.Calls = a.calls()
@@ -200,7 +201,8 @@ func (a *account) effect(s *Seen) (e checker.Effect, ok bool) {
 func (a *account) unheard(s *Seen, rec *job.Run) checker.EffectOutcome {
 	crossed := s.Answered.Add(arrivalSlack).UnixMilli() >= int64(rec.FinishedAt)
 	asleep := slices.ContainsFunc(a.b.Faults, func(o Outage) bool {
-		return o.Paused && o.Node == rec.Worker && o.Sent.UnixMilli() <= int64(rec.FinishedAt) && o.Dead.After(s.Arrived)
+		return o.Paused && o.Node == rec.Worker && o.Sent.UnixMilli() <= int64(rec.FinishedAt) &&
+			o.Dead.After(s.Arrived)
 	})
 	switch {
 	case (crossed || asleep) && rec.Reason == job.ReasonTimeout:
@@ -212,7 +214,9 @@ func (a *account) unheard(s *Seen, rec *job.Run) checker.EffectOutcome {
 }
 
 func (a *account) jobOf(id job.ID) *job.Job {
-	i, ok := slices.BinarySearchFunc(a.b.Final.Jobs, id, func(j job.Job, id job.ID) int { return cmp.Compare(j.ID, id) })
+	i, ok := slices.BinarySearchFunc(a.b.Final.Jobs, id, func(j job.Job, id job.ID) int {
+		return cmp.Compare(j.ID, id)
+	})
 	if !ok {
 		return nil
 	}

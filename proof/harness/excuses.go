@@ -19,8 +19,8 @@ func (b *Evidence) Excuses() (problems []string) {
 	for i := range b.Final.History {
 		if r := &b.Final.History[i]; r.Reason == job.ReasonWorkerLost && !b.lost(r, begun[r.Fence]) {
 			problems = append(problems,
-				fmt.Sprintf("%s attempt %d lost its worker %s between %s and %s, and that was neither killed nor cut off then",
-					r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt))
+				fmt.Sprintf("%s attempt %d lost its worker %s between %s and %s, and that was neither "+
+					"killed nor cut off then", r.RunID, r.Attempt, r.Worker, r.ClaimedAt, r.FinishedAt))
 		}
 	}
 	return problems
@@ -28,8 +28,8 @@ func (b *Evidence) Excuses() (problems []string) {
 
 func (b *Evidence) lost(r *job.Run, begun bool) bool {
 	for _, o := range b.Faults {
-		// The node's times are cut to milliseconds. A leader that does not know yet may claim for a worker that is dead; what
-		// the target saw was claimed before.
+		// The node's times are cut to milliseconds. A leader that does not know yet may claim for a worker that is
+		// dead; what the target saw was claimed before.
 		until := o.Dead
 		if o.Ready.After(until) && !begun {
 			until = o.Ready

@@ -84,7 +84,8 @@ func (f Fault) trace(args []string) (int, error) {
 	if _, err := syscall.Wait4(main, &ws, syscall.WALL, nil); err != nil {
 		return 0, err
 	}
-	const follow = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_EXITKILL
+	const follow = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
+		unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_EXITKILL
 	if err := syscall.PtraceSetOptions(main, follow); err != nil {
 		return 0, err
 	}

@@ -37,7 +37,8 @@ func NewSmallDisk(tb testing.TB, megabytes int64) (*SmallDisk, string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mount", "-o", "loop", image, d.Path}} {
+	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image},
+		{"mount", "-o", "loop", image, d.Path}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return nil, fmt.Sprintf("%s: %v: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 		}
@@ -88,7 +89,8 @@ func (d *SmallDisk) FillBut(leave int64) {
 		d.tb.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := io.CopyN(f, rand.Reader, int64(fs.Bavail)*int64(fs.Bsize)-leave); err != nil { //nolint:unconvert // its type differs between systems
+	free := int64(fs.Bavail) * int64(fs.Bsize) //nolint:unconvert // its type differs between systems
+	if _, err := io.CopyN(f, rand.Reader, free-leave); err != nil {
 		d.tb.Fatalf("the disk does not fill: %v", err)
 	}
 	if err := f.Sync(); err != nil {

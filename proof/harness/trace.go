@@ -19,7 +19,8 @@ import (
 // reader can refuse a trace with something in it that Disk does not model, rather than overlook it.
 func StraceArgs(log string) []string {
 	return []string{"strace", "-f", "-y", "-ttt", "-xx", "-s", "2000000", "--seccomp-bpf", "-o", log, "-e",
-		"trace=openat,open,creat,write,pwrite64,writev,pwritev,pwritev2,copy_file_range,sendfile,fallocate,fsync,fdatasync,sync_file_range," +
+		"trace=openat,open,creat,write,pwrite64,writev,pwritev,pwritev2,copy_file_range,sendfile,fallocate," +
+			"fsync,fdatasync,sync_file_range," +
 			"truncate,ftruncate,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,mkdir,mkdirat"}
 }
 
@@ -150,8 +151,8 @@ func (t *Trace) add(start, end int, at time.Time, text string) error {
 	inside := t.inside(e.Path) || e.Path2 != "" && t.inside(e.Path2)
 	switch call {
 	case "write", "writev": // to sockets they matter too: they tell the world
-	case "openat", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "renameat", "renameat2", "unlink", "unlinkat",
-		"mkdir", "mkdirat":
+	case "openat", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "renameat", "renameat2", "unlink",
+		"unlinkat", "mkdir", "mkdirat":
 		if !inside {
 			return nil
 		}

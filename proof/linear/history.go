@@ -133,7 +133,8 @@ func ask(ctx context.Context, c *client.Client, in Input) (out Output, answered,
 	}
 	if err == nil {
 		if in.Kind == Read {
-			out.Job = State{Exists: true, Version: j.Version, Value: j.Tags["value"], Paused: j.Status == job.StatusPaused}
+			out.Job = State{Exists: true, Version: j.Version, Value: j.Tags["value"],
+				Paused: j.Status == job.StatusPaused}
 		}
 		return out, true, true
 	}

@@ -132,7 +132,8 @@ var Model = porcupine.Model{
 	},
 	DescribeOperation: func(input, output any) string {
 		in, out := input.(Input), output.(Output)
-		return fmt.Sprintf("%s(%s, %q, version %d) -> %s %+v", in.Kind, in.Name, in.Value, in.Version, out.Answer, out.Job)
+		return fmt.Sprintf("%s(%s, %q, version %d) -> %s %+v", in.Kind, in.Name, in.Value, in.Version, out.Answer,
+			out.Job)
 	},
 	DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// archive keeps what was ever committed and may be gone at the end: records of the history with their stamps, floors, jobs. The node that applies
-// something first is asked for it, at the same instant.
+// archive keeps what was ever committed and may be gone at the end: records of the history with their stamps, floors,
+// jobs. The node that applies something first is asked for it, at the same instant.
 type archive struct {
 	seq     uint64
 	records map[uint64]job.Run
@@ -24,7 +24,8 @@ type archive struct {
 }
 
 func newArchive() *archive {
-	return &archive{records: map[uint64]job.Run{}, stamps: map[uint64]job.Instant{}, seen: map[uint64]job.Instant{}, gone: map[job.ID]job.Instant{}}
+	return &archive{records: map[uint64]job.Run{}, stamps: map[uint64]job.Instant{}, seen: map[uint64]job.Instant{},
+		gone: map[job.ID]job.Instant{}}
 }
 
 // file follows a store until the process that has it ends.
@@ -35,7 +36,8 @@ func (c *cluster) file(st *store.Store, done <-chan struct{}) {
 		n := st.Counters()
 		c.rec.mu.Lock()
 		a := c.rec.archive
-		news := n.HistSeq > a.seq || len(ch.Jobs) > 0 || len(a.floors) == 0 && n.HistFloor > 0 || len(a.floors) > 0 && n.HistFloor > a.floors[len(a.floors)-1].Seq
+		news := n.HistSeq > a.seq || len(ch.Jobs) > 0 || len(a.floors) == 0 && n.HistFloor > 0 ||
+			len(a.floors) > 0 && n.HistFloor > a.floors[len(a.floors)-1].Seq
 		for _, id := range ch.Jobs {
 			changed[id] = true
 		}
@@ -100,12 +102,15 @@ func (c *cluster) copyNews(v *store.View, from uint64, ids []job.ID) error {
 // runOf is a record as the API shows it, without what depends on the job's present definition.
 func runOf(seq uint64, r *store.Record) job.Run {
 	if i := r.Interval; !i.Empty() {
-		return job.Run{JobID: r.Job, Status: i.Status, Reason: i.Reason, First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast,
+		return job.Run{JobID: r.Job, Status: i.Status, Reason: i.Reason, First: job.Instant(i.First),
+			Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast,
 			FinishedAt: job.Instant(r.Recorded), Seq: seq}
 	}
 	k := r.Run()
-	run := job.Run{RunID: k.String(), JobID: r.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin, ClaimedAt: job.Instant(r.ClaimedAt), StartedAt: job.Instant(r.StartedAt),
-		FinishedAt: job.Instant(r.EndedAt), Attempt: int(r.Attempt), Status: r.Status, Reason: r.Reason, Worker: r.Worker, Fence: r.Fence, Error: r.Error, Output: r.Output, Seq: seq}
+	run := job.Run{RunID: k.String(), JobID: r.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+		ClaimedAt: job.Instant(r.ClaimedAt), StartedAt: job.Instant(r.StartedAt),
+		FinishedAt: job.Instant(r.EndedAt), Attempt: int(r.Attempt), Status: r.Status, Reason: r.Reason,
+		Worker: r.Worker, Fence: r.Fence, Error: r.Error, Output: r.Output, Seq: seq}
 	if run.FinishedAt == 0 {
 		run.FinishedAt = job.Instant(r.Recorded)
 	}
@@ -121,7 +126,8 @@ func (c *cluster) whole(f *checker.Final) {
 	if c.o.historyAge == 0 && c.o.historyCount == 0 {
 		return
 	}
-	f.Trimmed = &checker.Trimmed{MaxAge: c.o.historyAge, MaxCount: c.o.historyCount, Late: time.Duration(c.o.pace) * 2 * time.Minute, Kept: map[uint64]bool{}, Floors: slices.Clone(a.floors)}
+	f.Trimmed = &checker.Trimmed{MaxAge: c.o.historyAge, MaxCount: c.o.historyCount,
+		Late: time.Duration(c.o.pace) * 2 * time.Minute, Kept: map[uint64]bool{}, Floors: slices.Clone(a.floors)}
 	all := maps.Clone(a.records)
 	for _, h := range f.History {
 		f.Trimmed.Kept[h.Seq] = true

@@ -153,7 +153,8 @@ func (c *cluster) do(pc plannedCall) {
 		call.From, call.To, call.Force = job.At(from), job.At(from.Add(between(rng, time.Second, c.o.length/4))),
 			rng.IntN(4) == 0
 		c.ask(pc, call, func(ctx context.Context, cl *client.Client, call *checker.Call) error {
-			r, err := cl.Backfill(ctx, ref, client.BackfillRequest{From: call.From, To: call.To, Max: 20, Force: call.Force})
+			r, err := cl.Backfill(ctx, ref,
+				client.BackfillRequest{From: call.From, To: call.To, Max: 20, Force: call.Force})
 			call.Times, call.Skipped = r.Times, r.Skipped
 			return err
 		})

@@ -57,15 +57,16 @@ func (p *plan) more(rng *rand.Rand) {
 			p.faults = append(p.faults,
 				plannedFault{at: between(rng, p.o.length/20, p.o.length),
 					kind: pick(rng, "freeze", "freeze-leader", "freeze-leader"), a: rng.IntN(p.o.nodes),
-					lasts: 300*time.Millisecond + time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64()*rng.Float64()),
-					x:     rng.Uint64()})
+					lasts: 300*time.Millisecond +
+						time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64()*rng.Float64()),
+					x: rng.Uint64()})
 		}
 	}
 	if p.o.profile == "storm" && chance(rng, 0.35) {
 		for range 1 + rng.IntN(2) {
 			p.faults = append(p.faults,
-				plannedFault{at: between(rng, p.o.length/20, p.o.length*3/4), kind: pick(rng, "replace", "replace", "demote"),
-					a: rng.IntN(p.o.nodes),
+				plannedFault{at: between(rng, p.o.length/20, p.o.length*3/4),
+					kind: pick(rng, "replace", "replace", "demote"), a: rng.IntN(p.o.nodes),
 					b: rng.IntN(p.o.nodes), lasts: between(rng, time.Second, 30*time.Second), x: rng.Uint64()})
 		}
 	}

@@ -59,7 +59,8 @@ func (p *plan) redefine(rng *rand.Rand, s *job.Spec) {
 		s.Payload = mark(s, fmt.Sprintf("%s-%x", s.Name, rng.Uint32()&0xffff))
 	}
 	if chance(rng, 0.3) {
-		s.Timeout = job.Duration((time.Duration(s.Timeout) * time.Duration(pick(rng, 1, 3, 5)) / 2).Round(time.Millisecond))
+		s.Timeout = job.Duration((time.Duration(s.Timeout) * time.Duration(pick(rng, 1, 3,
+			5)) / 2).Round(time.Millisecond))
 	}
 	if chance(rng, 0.3) {
 		s.IdempotencyKey = pick(rng, "", keyTemplate(rng))
@@ -87,8 +88,9 @@ func edits(p *plan, rng *rand.Rand) {
 	p.steady(4, 5*time.Second, 0, 3*time.Second, func(s *job.Spec) { s.Workers = remoteTags })
 	for range 300 {
 		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: pick(rng, "redefine", "redefine", "redefine", "run"),
-				job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			plannedCall{at: between(rng, 5*time.Second, p.o.length),
+				kind: pick(rng, "redefine", "redefine", "redefine", "run"),
+				job:  rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 	for i := range 9 {
 		at := time.Duration(15+30*i) * time.Second

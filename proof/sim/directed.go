@@ -51,7 +51,8 @@ func directedPlan(name string, seed uint64) *plan {
 		raft: node.RaftConfig{Heartbeat: 500 * time.Millisecond, CommitTimeout: 50 * time.Millisecond,
 			SnapshotInterval: time.Hour},
 		members: node.MembersConfig{Interval: 4 * time.Second},
-		base:    time.Date(2027, 6, 1, 12, 0, 0, 0, time.UTC).Add(between(rng, 0, time.Minute)).Truncate(time.Millisecond),
+		base: time.Date(2027, 6, 1, 12, 0, 0, 0,
+			time.UTC).Add(between(rng, 0, time.Minute)).Truncate(time.Millisecond),
 	}
 	make(p, rng)
 	p.distinguish(rand.New(rand.NewPCG(seed, 15)))
@@ -67,7 +68,8 @@ func (p *plan) steady(n int, every, least, most time.Duration, change func(*job.
 	for range n {
 		s := job.Spec{Name: fmt.Sprintf("job-%d", len(p.jobs)), Type: job.TypeHTTP,
 			Payload:  json.RawMessage(`{"url":"http://target.example/"}`),
-			Schedule: fmt.Sprintf("@every %s", every), Overlap: job.OverlapAllow, Timeout: job.Duration(5 * time.Minute),
+			Schedule: fmt.Sprintf("@every %s", every), Overlap: job.OverlapAllow,
+			Timeout:   job.Duration(5 * time.Minute),
 			Retry:     job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate},
 			Retention: job.Duration(1000 * 24 * time.Hour)}
 		change(&s)
@@ -122,8 +124,8 @@ func deafLeader(p *plan, rng *rand.Rand) {
 	p.steady(1, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 	for i := range 2 {
 		p.faults = append(p.faults,
-			plannedFault{at: time.Duration(50+120*i)*time.Second + between(rng, 0, 10*time.Second), kind: "deaf-leader", a: i,
-				lasts: between(rng, 30*time.Second, 60*time.Second), x: rng.Uint64()})
+			plannedFault{at: time.Duration(50+120*i)*time.Second + between(rng, 0, 10*time.Second), kind: "deaf-leader",
+				a: i, lasts: between(rng, 30*time.Second, 60*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -169,10 +171,13 @@ func latePull(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 6*time.Second, 0, true
 	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
-	p.steady(5, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, queue })
+	p.steady(5, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) {
+		s.Type, s.Payload = job.TypeQueue, queue
+	})
 	none := 0
 	p.steady(1, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) {
-		s.Type, s.Payload, s.Delivery, s.Retry = job.TypeQueue, queue, job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
+		s.Type, s.Payload = job.TypeQueue, queue
+		s.Delivery, s.Retry = job.DeliverAtMostOnce, job.Retry{MaxRetries: &none}
 	})
 	for i := range 13 {
 		p.faults = append(p.faults,

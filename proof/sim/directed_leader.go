@@ -91,8 +91,9 @@ func (p *plan) unfit(rng *rand.Rand) {
 	for _, k := range kinds {
 		for i := range 2 { // one after the other
 			p.faults = append(p.faults,
-				plannedFault{at: p.o.length/20 + time.Duration(i)*p.o.length/2, lasts: between(rng, 30*time.Second, p.o.length/3),
-					kind: k, a: rng.IntN(p.o.nodes), x: rng.Uint64()})
+				plannedFault{at: p.o.length/20 + time.Duration(i)*p.o.length/2,
+					lasts: between(rng, 30*time.Second, p.o.length/3),
+					kind:  k, a: rng.IntN(p.o.nodes), x: rng.Uint64()})
 		}
 	}
 }

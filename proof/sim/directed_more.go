@@ -81,7 +81,8 @@ func limits(p *plan, rng *rand.Rand) {
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	retries := 3
 	p.steady(4, 10*time.Second, 2*time.Second, 8*time.Second, func(s *job.Spec) {
-		s.Type, s.Payload, s.Retry = job.TypeQueue, queue, job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate}
+		s.Type, s.Payload, s.Retry = job.TypeQueue, queue, job.Retry{MaxRetries: &retries,
+			Backoff: job.BackoffImmediate}
 	})
 	for i := range p.jobs {
 		p.jobs[i].m.fail = 0.6

@@ -48,8 +48,8 @@ func catchUp(p *plan, rng *rand.Rand) {
 	}
 	for i := range 2 {
 		p.faults = append(p.faults,
-			plannedFault{at: time.Duration(60+100*i)*time.Second + between(rng, 0, 10*time.Second), kind: "cut-half", a: i,
-				lasts: between(rng, 15*time.Second, 30*time.Second), x: rng.Uint64()})
+			plannedFault{at: time.Duration(60+100*i)*time.Second + between(rng, 0, 10*time.Second), kind: "cut-half",
+				a: i, lasts: between(rng, 15*time.Second, 30*time.Second), x: rng.Uint64()})
 	}
 }
 
@@ -58,11 +58,14 @@ func lastRun(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.length = 30*time.Second, 1, 2*time.Minute
 	for i := range 16 {
 		p.steady(1, 10*time.Second, 0, 2*time.Second, func(s *job.Spec) {
-			s.MaxRuns, s.Overlap = 1+i%3, pick(rng, job.OverlapSkip, job.OverlapQueue, job.OverlapAllow, job.OverlapReplace)
+			s.MaxRuns, s.Overlap = 1+i%3, pick(rng, job.OverlapSkip, job.OverlapQueue, job.OverlapAllow,
+				job.OverlapReplace)
 		})
 		at := time.Duration(5+10*(i%3))*time.Second + between(rng, 0, 10*time.Second)
-		p.calls = append(p.calls, plannedCall{at: at, kind: "pause", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()},
+		p.calls = append(p.calls,
+			plannedCall{at: at, kind: "pause", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()},
 			plannedCall{at: at + between(rng, 20*time.Second, 40*time.Second),
-				kind: pick(rng, "resume", "delete", "update", "run"), job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+				kind: pick(rng, "resume", "delete", "update", "run"), job: i, node: rng.IntN(p.o.nodes),
+				x: rng.Uint64()})
 	}
 }

@@ -17,28 +17,37 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// restored: a backup is taken, the cluster goes on for a while and is lost as a whole; a new one is made of the backup and is released after
-// some time on hold. Runs are open in every state at that moment.
+// restored: a backup is taken, the cluster goes on for a while and is lost as a whole; a new one is made of the backup
+// and is released after some time on hold. Runs are open in every state at that moment.
 func restored(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 15*time.Second, 1
-	p.steady(3, 5*time.Second, 0, time.Second, func(s *job.Spec) { s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapReplace) })
+	p.steady(3, 5*time.Second, 0, time.Second, func(s *job.Spec) {
+		s.Overlap = pick(rng, job.OverlapAllow, job.OverlapSkip, job.OverlapReplace)
+	})
 	for _, policy := range []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll} {
 		p.steady(1, 11*time.Second, 0, time.Second, func(s *job.Spec) {
 			s.Missed = job.Missed{Policy: policy, Grace: job.Duration(time.Second), Window: "1h", Max: 50}
 		})
 	}
-	p.steady(2, 13*time.Second, 5*time.Second, 30*time.Second, func(s *job.Spec) { s.Overlap, s.Workers = job.OverlapQueue, map[string]string{"pool": "remote"} })
+	p.steady(2, 13*time.Second, 5*time.Second, 30*time.Second, func(s *job.Spec) {
+		s.Overlap, s.Workers = job.OverlapQueue, map[string]string{"pool": "remote"}
+	})
 	p.steady(1, 9*time.Second, 0, time.Second, func(s *job.Spec) {
-		s.Retry.Backoff, s.Retry.Base, s.Retry.Cap = job.BackoffLinear, job.Duration(20*time.Second), job.Duration(time.Minute)
+		s.Retry.Backoff = job.BackoffLinear
+		s.Retry.Base, s.Retry.Cap = job.Duration(20*time.Second), job.Duration(time.Minute)
 	})
 	p.jobs[len(p.jobs)-1].m.fail = 0.9
 	once := p.from(between(rng, 100*time.Second, 130*time.Second)).UTC().Truncate(time.Second)
 	p.steady(1, time.Second, 0, time.Second, func(s *job.Spec) { s.Schedule = once.Format(time.RFC3339) })
-	p.steady(1, time.Second, 0, time.Second, func(s *job.Spec) { s.Schedule = once.Add(time.Hour).Format(time.RFC3339) })
+	p.steady(1, time.Second, 0, time.Second, func(s *job.Spec) {
+		s.Schedule = once.Add(time.Hour).Format(time.RFC3339)
+	})
 	for range 8 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, 80*time.Second), kind: "run", job: rng.IntN(3), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, 80*time.Second), kind: "run",
+			job: rng.IntN(3), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
-	p.faults = append(p.faults, plannedFault{at: between(rng, 95*time.Second, 105*time.Second), kind: "restore", lasts: between(rng, 10*time.Second, 40*time.Second), x: rng.Uint64()})
+	p.faults = append(p.faults, plannedFault{at: between(rng, 95*time.Second, 105*time.Second), kind: "restore",
+		lasts: between(rng, 10*time.Second, 40*time.Second), x: rng.Uint64()})
 }
 
 // backup is a copy of the state with what is in it.
@@ -105,7 +114,8 @@ func (c *cluster) restore(f plannedFault, rng *rand.Rand) bool {
 		s.mu.Unlock()
 	}
 	first := c.servers[0]
-	if _, err := datadir.Restore(datadir.RestoreConfig{Backup: bytes.NewReader(b.data), Name: "backup", DataDir: first.dir, NodeID: first.id, Advertise: first.host.addr, Version: "sim", Now: c.t.now()}); err != nil {
+	if _, err := datadir.Restore(datadir.RestoreConfig{Backup: bytes.NewReader(b.data), Name: "backup",
+		DataDir: first.dir, NodeID: first.id, Advertise: first.host.addr, Version: "sim", Now: c.t.now()}); err != nil {
 		c.problem("restore: %v", err)
 		return false
 	}
@@ -140,7 +150,8 @@ func (c *cluster) restore(f plannedFault, rng *rand.Rand) bool {
 	return true
 }
 
-// forget drops what the lost cluster did after the backup: the new one knows nothing of it. What it started is kept by itself.
+// forget drops what the lost cluster did after the backup: the new one knows nothing of it. What it started is kept by
+// itself.
 func (r *recorder) forget(b backup, to *checker.Restored) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

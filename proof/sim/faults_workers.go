@@ -24,7 +24,8 @@ func clones(p *plan, rng *rand.Rand) {
 		p.faults = append(p.faults,
 			plannedFault{at: time.Duration(25+45*i)*time.Second + between(rng, 0, 5*time.Second),
 				kind: []string{"same-name", "clone-worker"}[i%2],
-				a:    i % p.o.workers, b: rng.IntN(p.o.nodes), lasts: between(rng, 5*time.Second, 15*time.Second), x: rng.Uint64()})
+				a:    i % p.o.workers, b: rng.IntN(p.o.nodes), lasts: between(rng, 5*time.Second, 15*time.Second),
+				x: rng.Uint64()})
 	}
 }
 

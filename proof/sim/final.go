@@ -28,32 +28,33 @@ func (c *cluster) settle() bool {
 	if c.o.profile == "storm" && !c.openQueues() {
 		return false
 	}
-	return c.eventually(30*time.Minute+200*hb, "everything has recovered and is decided", func(ctx context.Context) error {
-		i := c.leader()
-		if i < 0 {
-			return errors.New("no leader")
-		}
-		for _, cl := range c.clients {
-			if err := cl.Ready(ctx); err != nil {
+	return c.eventually(30*time.Minute+200*hb, "everything has recovered and is decided",
+		func(ctx context.Context) error {
+			i := c.leader()
+			if i < 0 {
+				return errors.New("no leader")
+			}
+			for _, cl := range c.clients {
+				if err := cl.Ready(ctx); err != nil {
+					return err
+				}
+			}
+			s, err := c.clients[i].Status(ctx)
+			if err != nil {
 				return err
 			}
-		}
-		s, err := c.clients[i].Status(ctx)
-		if err != nil {
-			return err
-		}
-		registered := 0
-		for _, w := range s.Workers {
-			pulls := slices.ContainsFunc(c.pullers, func(p *puller) bool { return p.name == w.Worker })
-			if !pulls { // those have a session only while they poll or have something in hand
-				registered++
+			registered := 0
+			for _, w := range s.Workers {
+				pulls := slices.ContainsFunc(c.pullers, func(p *puller) bool { return p.name == w.Worker })
+				if !pulls { // those have a session only while they poll or have something in hand
+					registered++
+				}
 			}
-		}
-		if n := len(c.servers) + len(c.workers); registered < n {
-			return fmt.Errorf("%d of %d workers are registered", registered, n)
-		}
-		return c.overdue(c.servers[i])
-	})
+			if n := len(c.servers) + len(c.workers); registered < n {
+				return fmt.Errorf("%d of %d workers are registered", registered, n)
+			}
+			return c.overdue(c.servers[i])
+		})
 }
 
 // overdue says what has been due for longer than slack.
@@ -232,7 +233,8 @@ func (c *cluster) replicas() map[string]string {
 	}
 	for _, s := range c.servers {
 		if digests[s.id] != digests[c.servers[0].id] {
-			c.problem("replicas differ: %s has %s, %s has %s", c.servers[0].id, digests[c.servers[0].id], s.id, digests[s.id])
+			c.problem("replicas differ: %s has %s, %s has %s", c.servers[0].id, digests[c.servers[0].id], s.id,
+				digests[s.id])
 		}
 		problems, _, err := s.current().n.State().Check()
 		if err != nil {

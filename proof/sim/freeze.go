@@ -98,7 +98,8 @@ func flood(p *plan, rng *rand.Rand) {
 	if p.seed%2 == 0 { // long keys: few of them fill an entry
 		p.o.crowd, p.o.keys = 1300, 400
 	}
-	p.calls = append(p.calls, plannedCall{at: 5 * time.Second, kind: "crowd", node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	p.calls = append(p.calls,
+		plannedCall{at: 5 * time.Second, kind: "crowd", node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	p.faults = append(p.faults,
 		plannedFault{at: 30*time.Second + between(rng, 0, 2*time.Second),
 			kind: pick(rng, "transfer", "kill-leader", "freeze-leader"), lasts: 3 * time.Second, x: rng.Uint64()})
@@ -158,7 +159,8 @@ func (c *cluster) bulk(pc plannedCall, lines string, specs map[string]*job.Spec)
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
 	for name, s := range specs {
-		call := checker.Call{Kind: checker.CallCreate, Name: name, Spec: s, Invoke: began, Return: ended, Job: made[name]}
+		call := checker.Call{Kind: checker.CallCreate, Name: name, Spec: s, Invoke: began, Return: ended,
+			Job: made[name]}
 		if call.Job != 0 {
 			call.Outcome = checker.OK
 		}

@@ -150,7 +150,8 @@ func (p *plan) season(rng *rand.Rand, zone string, at time.Time) {
 	o.profile, o.nodes = "season", 3
 	o.pace = 600
 	o.ttl = 2 * time.Hour
-	o.raft = node.RaftConfig{Heartbeat: 10 * time.Minute, CommitTimeout: 5 * time.Minute, SnapshotInterval: 24 * time.Hour}
+	o.raft = node.RaftConfig{Heartbeat: 10 * time.Minute, CommitTimeout: 5 * time.Minute,
+		SnapshotInterval: 24 * time.Hour}
 	o.members = node.MembersConfig{Interval: 30 * time.Minute}
 	o.length = time.Duration(3+rng.IntN(3)) * 24 * time.Hour
 	if p.seed%500 == 57 { // one costs as much as fifty storms
@@ -250,7 +251,8 @@ func (p *plan) seasonJob(rng *rand.Rand, i int, zone string) plannedJob {
 		s.Schedule = fmt.Sprintf("%d %d * * %s", rng.IntN(60), rng.IntN(24), pick(rng, "MON-FRI", "SAT,SUN", "1#1,5L"))
 	case 5:
 		s.Schedule = fmt.Sprintf("DTSTART;TZID=%s:%s\nRRULE:FREQ=DAILY;BYHOUR=%d,%d;BYMINUTE=%d", s.Timezone,
-			p.from(-24*time.Hour).In(mustZone(s.Timezone)).Format("20060102T150405"), rng.IntN(4), 4+rng.IntN(20), rng.IntN(60))
+			p.from(-24*time.Hour).In(mustZone(s.Timezone)).Format("20060102T150405"), rng.IntN(4), 4+rng.IntN(20),
+			rng.IntN(60))
 		s.Timezone = ""
 	case 6:
 		s.Schedule = p.from(between(rng, time.Hour, p.o.length)).UTC().Format(time.RFC3339)
@@ -341,8 +343,8 @@ func (p *plan) planCalls(rng *rand.Rand, jobs, n int, early float64) []plannedCa
 	for range n {
 		out = append(out, plannedCall{
 			at: between(rng, 0, p.o.length),
-			kind: pick(rng, "update", "update", "pause", "resume", "resume", "run", "run", "backfill", "cancel", "cancel-run",
-				"redrive", "redrive", "delete", "recreate", "purge"),
+			kind: pick(rng, "update", "update", "pause", "resume", "resume", "run", "run", "backfill", "cancel",
+				"cancel-run", "redrive", "redrive", "delete", "recreate", "purge"),
 			job: rng.IntN(jobs), node: rng.IntN(p.o.nodes), x: rng.Uint64(),
 		})
 	}

@@ -212,8 +212,8 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 		if key, err := job.ParseRunKey(r.RunID); err == nil {
 			a := pulledAs(key, &r)
 			rec.handed = append(rec.handed,
-				checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, At: rec.t.instant(),
-					Got: received(&a)})
+				checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key,
+					At: rec.t.instant(), Got: received(&a)})
 		}
 	}
 	return resp, nil

@@ -189,7 +189,9 @@ func (x *Totals) String() string {
 		all += n
 	}
 	sort.Strings(kinds)
-	return fmt.Sprintf("%d seeds, %.1f days simulated, %d faults (%s), %d calls (%d without a certain answer), %d jobs, %d occurrences checked (%d of them not run), %d runs, %d attempts started, %d runs repeated with an excuse",
-		x.Seeds, x.Simulated.Hours()/24, all, strings.Join(kinds, ", "), x.Calls, x.Unknown, x.Jobs, x.Occurrences, x.NotRun,
-		x.Runs, x.Effects, x.Repeated)
+	return fmt.Sprintf("%d seeds, %.1f days simulated, %d faults (%s), %d calls (%d without a certain answer), %d "+
+		"jobs, %d occurrences checked (%d of them not run), %d runs, %d attempts started, %d runs "+
+		"repeated with an excuse",
+		x.Seeds, x.Simulated.Hours()/24, all, strings.Join(kinds, ", "), x.Calls, x.Unknown, x.Jobs, x.Occurrences,
+		x.NotRun, x.Runs, x.Effects, x.Repeated)
 }

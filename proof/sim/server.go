@@ -313,8 +313,8 @@ type worker struct {
 	host  *host
 	clock *clock
 	tags  map[string]string
-	// secret is "" for the worker that lives in its directory, whose processes follow each other; a second one of its name
-	// has another.
+	// secret is "" for the worker that lives in its directory, whose processes follow each other; a second one of its
+	// name has another.
 	secret string
 
 	mu   sync.Mutex
@@ -408,8 +408,8 @@ func (h *handedTo) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) 
 		for _, a := range r.Assignments {
 			h.rec.handed = append(h.rec.handed,
 				checker.Handed{Worker: h.name, Incarnation: p.Session.Incarnation, Term: p.Session.Term, Run: a.Run,
-					Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(), Refused: a.Term < p.Session.Term,
-					Got: received(&a)})
+					Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(),
+					Refused: a.Term < p.Session.Term, Got: received(&a)})
 		}
 		h.rec.mu.Unlock()
 	}

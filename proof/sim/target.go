@@ -124,8 +124,8 @@ type runner struct {
 var _ executor.Runner = (*runner)(nil)
 
 func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
-	// A process that stands still begins nothing; when it goes on, it looks at its lease first, as executors look at their
-	// context.
+	// A process that stands still begins nothing; when it goes on, it looks at its lease first, as executors look at
+	// their context.
 	if !r.proc.awake() || ctx.Err() != nil {
 		return job.Result{Outcome: job.OutcomeFailed, Error: "not begun"}
 	}

@@ -26,19 +26,19 @@ const (
 	RepeatOnce             // a lost run is repeated in spite of at_most_once
 	ForgetNotRun           // occurrences that did not run leave no record
 	IgnoreQueue            // runs of a paused or full queue are claimed
-	PullLate               // a pull worker's result closes a run whose lease ended, and which another worker may have by now
+	PullLate               // a pull worker's result closes a run after its lease, when another worker may have it
 	PullRevive             // a pull worker's heartbeat is told that a run is its own which was taken back
 	PullTwice              // a poll is answered with what another poll of the same queue was just given
 	TrustLeader            // a leader that was replaced and cannot notice it goes on extending leases
-	InheritedDead          // a session that was inherited from the leader before counts as dead: any process of that name takes its runs
-	ReleaseUnproven        // a process of the same name takes the runs of another one at once, without a proof that that one ended
+	InheritedDead          // an inherited session counts as dead: any process of that name takes its runs
+	ReleaseUnproven        // a process takes the runs of another one of its name without a proof that that one ended
 	KeepLeading            // a leader whose clock is not the majority's never hands over
 	WrongSuccessor         // it hands over to the member whose clock is farthest from the majority's
 	NoFinalStamp           // a planned transfer commits no stamp first
 	MixPayload             // a claim of a batch is sent with the payload of the one before it
 	StaleDefinition        // a claim is made from a definition that was edited since
 	EditedTimeout          // the next leader holds a run to the timeout that an edit gave its job
-	ResendEdited           // what a worker was never told of is sent to it under the same fence with what an edit made of the job
+	ResendEdited           // a claim not sent yet goes out under its fence with what a later edit made of the job
 	JudgeBySlot            // an overlap is judged when a slot is free, not at the occurrence's own time
 	SerialFirst            // catch-up runs push the live schedule aside
 	InventNext             // the last run by max_runs leaves an occurrence behind it that does not exist
