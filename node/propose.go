@@ -56,41 +56,70 @@ func refused(err error) *proposal {
 var errEnded = errors.New("this leadership has ended")
 
 // Propose enters a command into the log. Commands of one goroutine are in the log in the order of its calls.
-func (p *proposer) Propose(cmd fsm.Command) scheduler.Future {
+func (p *proposer) Propose(cmd fsm.Command) scheduler.Future { return p.ProposeAll(cmd)[0] }
+
+// ProposeAll enters commands into the log, one after the other. They are encoded first: raft takes whatever is enqueued
+// when it looks into one write, one message to each follower and one transaction, and what follows within microseconds
+// is enqueued by then.
+func (p *proposer) ProposeAll(cmds ...fsm.Command) []scheduler.Future {
+	out := make([]scheduler.Future, len(cmds))
+	data := make([][]byte, len(cmds))
+	for i, cmd := range cmds {
+		var err error
+		if data[i], err = p.encode(cmd); err != nil {
+			out[i] = refused(err)
+		}
+	}
+	futures := make([]raft.ApplyFuture, len(cmds))
+	for i := range cmds {
+		if out[i] != nil {
+			continue
+		}
+		if p.ended.Load() {
+			out[i] = refused(errEnded)
+			continue
+		}
+		if !p.flight.Enter() {
+			out[i] = refused(raft.ErrRaftShutdown)
+			continue
+		}
+		one := &proposal{began: time.Now(), done: make(chan struct{})}
+		p.proof.track(one)
+		out[i], futures[i] = one, p.raft.Apply(data[i], p.timeout)
+	}
+	for i, future := range futures {
+		if future != nil {
+			go p.await(cmds[i], future, out[i].(*proposal))
+		}
+	}
+	return out
+}
+
+// encode refuses a command that not every member knows: its binary would stop at it, and with enough of them the
+// cluster.
+func (p *proposer) encode(cmd fsm.Command) ([]byte, error) {
 	data, err := fsm.Encode(cmd)
 	if err != nil {
-		return refused(err)
+		return nil, err
 	}
 	needs := fsm.CommandLevel
 	if p.needs != nil {
 		needs = p.needs
 	}
-	// A member whose binary does not know the command would stop at it, and with enough of them the cluster.
-	if level, err := needs(cmd); err != nil {
-		return refused(err)
-	} else if p.allows != nil {
-		if err := p.allows(level); err != nil {
-			return refused(err)
-		}
+	level, err := needs(cmd)
+	if err == nil && p.allows != nil {
+		err = p.allows(level)
 	}
-	if p.ended.Load() {
-		return refused(errEnded)
+	return data, err
+}
+
+func (p *proposer) await(cmd fsm.Command, future raft.ApplyFuture, out *proposal) {
+	defer p.flight.Leave()
+	defer close(out.done)
+	out.reply, out.err = resolve(future)
+	if out.err == nil && p.observe != nil {
+		p.observe(cmd, out.reply, time.Since(out.began))
 	}
-	if !p.flight.Enter() {
-		return refused(raft.ErrRaftShutdown)
-	}
-	out := &proposal{began: time.Now(), done: make(chan struct{})}
-	p.proof.track(out)
-	future := p.raft.Apply(data, p.timeout)
-	go func() {
-		defer p.flight.Leave()
-		defer close(out.done)
-		out.reply, out.err = resolve(future)
-		if out.err == nil && p.observe != nil {
-			p.observe(cmd, out.reply, time.Since(out.began))
-		}
-	}()
-	return out
 }
 
 // resolve waits for raft's answer and says what it means. Only these three errors mean that the entry is not, and will

@@ -22,6 +22,8 @@ type batchLog struct {
 	index uint64
 }
 
+func (l *batchLog) ProposeAll(cmds ...fsm.Command) []Future { return proposeEach(l.Propose, cmds) }
+
 func (l *batchLog) Propose(cmd fsm.Command) Future {
 	f := &testFuture{cmd: cmd, done: make(chan struct{}), term: 1}
 	f.data, f.err = fsm.Encode(cmd)

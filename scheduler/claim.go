@@ -251,8 +251,7 @@ func (l *loop) propose(claims []pick) {
 	if mutant.On(mutant.DispatchEarly) {
 		early = dispatchEarly(s, cmd.Head.Now, claims)
 	}
-	s.completeAhead()
-	s.submit(cmd, func(reply *fsm.Reply, err error) {
+	claim := submission{cmd, func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(claims) {
 			err = errors.New("the reply has another number of items")
 		}
@@ -266,7 +265,12 @@ func (l *loop) propose(claims []pick) {
 		}
 		s.mu.Unlock()
 		s.post(func() { l.claimed(cmd.Head.Now, claims, reply, err) })
-	})
+	}}
+	if results, ok := s.completeAhead(); ok {
+		s.submitAll(results, claim)
+		return
+	}
+	s.submitAll(claim)
 }
 
 func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {

@@ -32,7 +32,9 @@ func (s *Scheduler) completer(ctx context.Context) {
 			continue
 		}
 		for batch := s.nextResults(); len(batch) > 0; batch = s.nextResults() {
-			s.complete(batch)
+			if sub, ok := s.completion(batch); ok {
+				s.submitAll(sub)
+			}
 		}
 	}
 }
@@ -82,18 +84,20 @@ func (s *Scheduler) freed() {
 	}
 }
 
-// completeAhead commits what was gathered ahead of a claim. Raft writes, sends and applies what is proposed together at
-// once, so it costs next to nothing, and the claim is judged by the newest state. Only the loop calls it.
-func (s *Scheduler) completeAhead() {
+// completeAhead is what was gathered, to be committed ahead of a claim. Raft writes, sends and applies what is proposed
+// together at once, so it costs next to nothing, and the claim is judged by the newest state. Only the loop calls it.
+func (s *Scheduler) completeAhead() (sub submission, ok bool) {
 	s.mu.Lock()
 	// What is urgent the completer has in hand; it may have to read the store, and its batches are to be large when
 	// there is much to do.
 	skip := s.urgent || len(s.results) == 0 || s.starving.Load()
 	s.mu.Unlock()
 	if skip {
-		return
+		return sub, false
 	}
-	if batch := s.nextResults(); len(batch) > 0 {
-		s.complete(batch)
+	batch := s.nextResults()
+	if len(batch) == 0 {
+		return sub, false
 	}
+	return s.completion(batch)
 }

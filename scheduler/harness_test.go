@@ -74,6 +74,16 @@ func (f *testFuture) Wait() (*fsm.Reply, error) {
 	return f.reply, f.err
 }
 
+func proposeEach(propose func(fsm.Command) Future, cmds []fsm.Command) []Future {
+	out := make([]Future, len(cmds))
+	for i, cmd := range cmds {
+		out[i] = propose(cmd)
+	}
+	return out
+}
+
+func (l *testLog) ProposeAll(cmds ...fsm.Command) []Future { return proposeEach(l.Propose, cmds) }
+
 func (l *testLog) Propose(cmd fsm.Command) Future {
 	f := &testFuture{cmd: cmd, done: make(chan struct{})}
 	data, err := fsm.Encode(cmd)

@@ -139,21 +139,20 @@ func (s *Scheduler) nextResults() []*pending {
 	return batch
 }
 
-// complete proposes a batch of results.
-func (s *Scheduler) complete(batch []*pending) {
+// completion is a batch of results as a command; ok is false if that was not possible, and the batch is answered then.
+func (s *Scheduler) completion(batch []*pending) (sub submission, ok bool) {
 	now, after, trusted := s.stamp.forReport()
 	if err := s.applyRetryRule(batch, after); err != nil {
 		s.log.Error("retry rule not applied: state not readable", "error", err)
 		s.completed(batch, nil, err)
-		return
+		return sub, false
 	}
-	cmd := completeCommand(s.head(now), trusted, batch)
-	s.submit(cmd, func(reply *fsm.Reply, err error) {
+	return submission{completeCommand(s.head(now), trusted, batch), func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(batch) {
 			err = errors.New("the reply has another number of items")
 		}
 		s.completed(batch, reply, err)
-	})
+	}}, true
 }
 
 // applyRetryRule decides what each result means. A success needs nothing from the store.

@@ -29,6 +29,8 @@ type Proposer interface {
 	// Propose encodes and enqueues; it does not wait for the commit. The order of one goroutine's calls is the order in
 	// the log.
 	Propose(cmd fsm.Command) Future
+	// ProposeAll does that for several, so close together that they share a write of the log.
+	ProposeAll(cmds ...fsm.Command) []Future
 	// VerifyLeader asks a quorum whether this node still leads.
 	VerifyLeader(ctx context.Context) error
 	// Confirm says whether this node led at a moment not longer ago than age. It costs nothing while commands are
@@ -219,17 +221,34 @@ func signal(c chan struct{}) {
 	}
 }
 
-// submit proposes a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is
-// known. It is called from goroutines of the epoch only, so the epoch's end waits for it.
+// submission is a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is
+// known.
+type submission struct {
+	cmd  fsm.Command
+	then func(*fsm.Reply, error)
+}
+
 func (s *Scheduler) submit(cmd fsm.Command, then func(*fsm.Reply, error)) {
-	f := s.o.Proposer.Propose(cmd)
-	s.wg.Go(func() {
-		reply, err := f.Wait()
-		if err == nil && len(reply.Canceling) > 0 {
-			s.tellCanceling(reply.Canceling)
-		}
-		then(reply, err)
-	})
+	s.submitAll(submission{cmd, then})
+}
+
+// submitAll proposes commands in their order. It is called from goroutines of the epoch only, so the epoch's end waits
+// for what follows.
+func (s *Scheduler) submitAll(all ...submission) {
+	cmds := make([]fsm.Command, len(all))
+	for i := range all {
+		cmds[i] = all[i].cmd
+	}
+	for i, f := range s.o.Proposer.ProposeAll(cmds...) {
+		then := all[i].then
+		s.wg.Go(func() {
+			reply, err := f.Wait()
+			if err == nil && len(reply.Canceling) > 0 {
+				s.tellCanceling(reply.Canceling)
+			}
+			then(reply, err)
+		})
+	}
 }
 
 func (s *Scheduler) head(now int64) fsm.Head { return fsm.Head{Now: now, Term: s.o.Term} }

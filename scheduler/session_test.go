@@ -390,6 +390,8 @@ type slowLog struct {
 	block time.Duration
 }
 
+func (l *slowLog) ProposeAll(cmds ...fsm.Command) []Future { return proposeEach(l.Propose, cmds) }
+
 func (l *slowLog) Propose(cmd fsm.Command) Future {
 	if _, ok := cmd.(*fsm.Claim); ok {
 		l.mu.Lock()
