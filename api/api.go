@@ -80,15 +80,24 @@ func New(b Backend, o Options) http.Handler {
 	h := &handler{backend: b, opts: o, mux: http.NewServeMux()}
 	h.register(routes())
 	if o.DebugPprof {
-		h.mux.HandleFunc("/debug/pprof/", pprof.Index)
-		h.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		h.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		h.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		h.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		for path, serve := range ByPath(debugEndpoints()) {
+			h.mux.HandleFunc(path, serve)
+		}
 	}
 	h.mux.HandleFunc("/", h.noRoute)
 
 	return h.outer(Guard(h.mux, o.Hosts...))
+}
+
+// debugEndpoints are served with Options.DebugPprof.
+func debugEndpoints() []Endpoint {
+	return []Endpoint{
+		{"/debug/pprof/", Admin, pprof.Index},
+		{"/debug/pprof/cmdline", Admin, pprof.Cmdline},
+		{"/debug/pprof/profile", Admin, pprof.Profile},
+		{"/debug/pprof/symbol", Admin, pprof.Symbol},
+		{"/debug/pprof/trace", Admin, pprof.Trace},
+	}
 }
 
 // outer is around everything: common headers, the request log, and no panic leaves it.

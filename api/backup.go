@@ -1,12 +1,29 @@
 package api
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 )
+
+// backupRoutes are about backups and what was restored from one.
+func backupRoutes() []route {
+	return []route{
+		{"POST", "/cluster:release", Admin, ToLeader, emptyBody, (*call).release, nil},
+		{"GET", "/backup", Admin, Here, streamBody, (*call).backup, params("stale")},
+	}
+}
+
+// BackupBackend is what the routes of backups stand on.
+type BackupBackend interface {
+	// Release ends the hold of a restored cluster. Doing it again changes nothing.
+	Release(ctx context.Context, rq Request) (wire.ReleaseResult, error)
+	// Backup is a consistent copy of this node's own state, leader or not. Closing it frees what it holds.
+	Backup(ctx context.Context) (wire.BackupInfo, io.ReadCloser, error)
+}
 
 // backupChunk is what must go out within the time limit of a request: 9 KB a second will do.
 const backupChunk = 256 << 10

@@ -8,6 +8,18 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// clusterRoutes are about membership.
+func clusterRoutes() []route {
+	return []route{
+		{"POST", "/cluster:join", Node, ToLeader, jsonBody, (*call).clusterJoin, nil},
+		{"POST", "/cluster:remove", Admin, ToLeader, jsonBody, (*call).clusterRemove, nil},
+		{"POST", "/cluster:promote", Admin, ToLeader, jsonBody, (*call).clusterPromote, nil},
+		{"POST", "/cluster:demote", Admin, ToLeader, jsonBody, (*call).clusterDemote, nil},
+		{"POST", "/cluster:transfer", Admin, ToLeader, jsonMaybe, (*call).clusterTransfer, nil},
+		{"GET", "/node", Viewer, Here, emptyBody, (*call).node, params("stale")},
+	}
+}
+
 // Cluster is membership as the leader sees it. A node that does not lead answers CodeNotLeader or CodeNoLeader; Self answers on any.
 // Each of them may be repeated: doing what is done already is a success.
 type Cluster interface {

@@ -10,6 +10,23 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// deadRoutes are about dead letters.
+func deadRoutes() []route {
+	return []route{
+		{"GET", "/dead", Viewer, ToLeader, emptyBody, (*call).listDead, params("job limit cursor stale")},
+		{"DELETE", "/dead", Operator, ToLeader, jsonMaybe, (*call).purgeDead, params("ids job all")},
+		{"GET", "/dead/{ref}", Viewer, ToLeader, emptyBody, (*call).getDead, params("stale")},
+		{"POST", "/dead:redrive", Operator, ToLeader, jsonMaybe, (*call).redriveDead, params("ids job all")},
+	}
+}
+
+// DeadBackend is what the routes of dead letters stand on.
+type DeadBackend interface {
+	DeadLetters(ctx context.Context, q wire.DeadQuery, rd Read) (wire.DeadPage, error)
+	Redrive(ctx context.Context, q wire.DeadQuery, rq Request) (wire.DeadResult, error)
+	PurgeDead(ctx context.Context, q wire.DeadQuery, rq Request) (wire.DeadResult, error)
+}
+
 func (c *call) listDead() error {
 	var q wire.DeadQuery
 	var rd Read

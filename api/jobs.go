@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,6 +10,46 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
+
+// jobRoutes are about jobs.
+func jobRoutes() []route {
+	return []route{
+		{"POST", "/jobs", Operator, ToLeader, jsonBody, (*call).createJob, nil},
+		{"GET", "/jobs", Viewer, ToLeader, emptyBody, (*call).listJobs, params("status type prefix tag limit cursor stale")},
+		{"POST", "/jobs:bulk", Operator, Once, linesBody, (*call).bulk, nil},
+		{"GET", "/jobs/{ref}", Viewer, ToLeader, emptyBody, (*call).getJob, params("stale")},
+		{"PUT", "/jobs/{ref}", Operator, ToLeader, jsonBody, (*call).putJob, nil},
+		{"PATCH", "/jobs/{ref}", Operator, ToLeader, patchBody, (*call).patchJob, nil},
+		{"DELETE", "/jobs/{ref}", Operator, ToLeader, emptyBody, (*call).deleteJob, nil},
+		{"GET", "/jobs/{ref}/runs", Viewer, ToLeader, emptyBody, (*call).jobRuns, params("status limit cursor stale")},
+		{"POST", "/jobs/{ref}:run", Operator, ToLeader, emptyBody, (*call).runJob, nil},
+		{"POST", "/jobs/{ref}:pause", Operator, ToLeader, emptyBody, (*call).pauseJob, nil},
+		{"POST", "/jobs/{ref}:resume", Operator, ToLeader, emptyBody, (*call).resumeJob, nil},
+		{"POST", "/jobs/{ref}:cancel", Operator, ToLeader, emptyBody, (*call).cancelJob, nil},
+		{"POST", "/jobs/{ref}:backfill", Operator, ToLeader, jsonBody, (*call).backfill, nil},
+	}
+}
+
+// JobBackend is what the routes of jobs stand on.
+type JobBackend interface {
+	// CreateJob normalizes, validates and creates. replay: the request was answered before.
+	CreateJob(ctx context.Context, spec job.Spec, rq Request) (j job.Job, replay bool, err error)
+	// BulkCreate creates many; each line has its own result, in order. rq.Key may be empty here: named lines are safe to repeat by
+	// their name, unnamed ones by their content.
+	BulkCreate(ctx context.Context, lines []wire.BulkLine, rq Request) ([]wire.BulkResult, error)
+	GetJob(ctx context.Context, ref string, rd Read) (job.Job, error)
+	ListJobs(ctx context.Context, q wire.JobQuery, rd Read) (wire.JobPage, error)
+	// UpdateJob replaces the spec. version 0 means any; otherwise a mismatch is CodeVersionConflict.
+	UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq Request) (job.Job, error)
+	DeleteJob(ctx context.Context, ref string, version uint64, rq Request) error
+	PauseJob(ctx context.Context, ref string, rq Request) (job.Job, error)
+	ResumeJob(ctx context.Context, ref string, rq Request) (job.Job, error)
+	// RunJob makes a manual run now.
+	RunJob(ctx context.Context, ref string, rq Request) (job.Run, error)
+	// CancelJob cancels every open run of the job and says how many.
+	CancelJob(ctx context.Context, ref string, rq Request) (int, error)
+	Backfill(ctx context.Context, ref string, b wire.BackfillRequest, rq Request) (wire.BackfillResult, error)
+}
 
 // readOnly are the fields that answers have and a spec has not.
 var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs", "runs_started", "wait_reason", "failing", "last_notification",

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -66,18 +65,6 @@ func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
 	}
 	for name := range documented {
 		t.Errorf("%s is in the document but is no route", name)
-	}
-}
-
-func TestDocsHaveEveryRoute(t *testing.T) {
-	text, err := os.ReadFile("../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rt := range routes() {
-		if name := "`" + rt.method + " " + strings.TrimPrefix(rt.path, prefix) + "`"; !strings.Contains(string(text), name) {
-			t.Errorf("docs/api.md does not mention %s", name)
-		}
 	}
 }
 

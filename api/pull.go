@@ -14,6 +14,16 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// pullRoutes are about pull workers.
+func pullRoutes() []route {
+	return []route{
+		{"POST", "/queues/{queue}:poll", Worker, Poll, pullBody, (*call).pullPoll, nil},
+		{"POST", "/queues/{queue}:heartbeat", Worker, ToLeader, jsonBody, (*call).pullHeartbeat, nil},
+		{"POST", "/queues/{queue}:complete", Worker, ToLeader, jsonBody, (*call).pullComplete, nil},
+		{"POST", "/queues/{queue}:fail", Worker, ToLeader, jsonBody, (*call).pullFail, nil},
+	}
+}
+
 // Pull is the leader's side of what pull workers say. Every call ends soon after its context does.
 type Pull interface {
 	PullPoll(context.Context, job.PullPoll) (job.PullReply, error)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -8,6 +9,32 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
+
+// queueRoutes are about queues.
+func queueRoutes() []route {
+	return []route{
+		{"GET", "/queues", Viewer, ToLeader, emptyBody, (*call).listQueues, params("stale")},
+		{"GET", "/queues/{queue}", Viewer, ToLeader, emptyBody, (*call).getQueue, params("stale")},
+		{"PUT", "/queues/{queue}", Operator, ToLeader, jsonBody, (*call).putQueue, nil},
+		{"PATCH", "/queues/{queue}", Operator, ToLeader, patchBody, (*call).patchQueue, nil},
+		{"DELETE", "/queues/{queue}", Operator, ToLeader, emptyBody, (*call).deleteQueue, nil},
+		{"POST", "/queues/{queue}:pause", Operator, ToLeader, emptyBody, (*call).pauseQueue, nil},
+		{"POST", "/queues/{queue}:resume", Operator, ToLeader, emptyBody, (*call).resumeQueue, nil},
+	}
+}
+
+// QueueBackend is what the routes of queues stand on.
+type QueueBackend interface {
+	// Queues are those that are declared or that jobs use, by name.
+	Queues(ctx context.Context, rd Read) ([]wire.Queue, error)
+	GetQueue(ctx context.Context, name string, rd Read) (wire.Queue, error)
+	// PutQueue changes what is not nil, and declares the queue if it is not; with mustExist only if jobs use it. version 0 means any.
+	PutQueue(ctx context.Context, name string, c wire.QueueChange, version uint64, mustExist bool, rq Request) (wire.Queue, error)
+	DeleteQueue(ctx context.Context, name string, version uint64, rq Request) error
+	// KnownQueue is nil for a queue that was declared or that jobs use; otherwise CodeUnknownQueue, with those that are known. It is
+	// cheap, from this node's own state.
+	KnownQueue(name string) error
+}
 
 func (c *call) queueName() (string, error) {
 	name := c.r.PathValue("queue")

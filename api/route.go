@@ -29,83 +29,29 @@ const (
 // route is one method of one path. The OpenAPI document is held against the table of them, and nodes forward by it.
 type route struct {
 	method string
-	path   string   // a ServeMux pattern, or one followed by :verb
-	query  []string // the parameters it knows
+	path   string // a ServeMux pattern, or one followed by :verb
+	role   Role
+	way    Way
 	body   bodyKind
 	serve  func(*call) error
-	way    Way
+	query  []string // the parameters it knows
 }
 
 // anyQuery stands for parameters that the handler interprets.
 const anyQuery = "*"
 
+// params are the names of parameters, separated by spaces.
+func params(names string) []string { return strings.Fields(names) }
+
+// routes is the table, put together from those of the parts of the API. Its rows have no names of columns, so that one
+// without a role does not compile.
 func routes() []route {
-	return []route{
-		{"POST", prefix + "/jobs", nil, jsonBody, (*call).createJob, ToLeader},
-		{"GET", prefix + "/jobs", []string{"status", "type", "prefix", "tag", "limit", "cursor", "stale"}, emptyBody, (*call).listJobs, ToLeader},
-		{"POST", prefix + "/jobs:bulk", nil, linesBody, (*call).bulk, Once},
-		{"GET", prefix + "/jobs/{ref}", []string{"stale"}, emptyBody, (*call).getJob, ToLeader},
-		{"PUT", prefix + "/jobs/{ref}", nil, jsonBody, (*call).putJob, ToLeader},
-		{"PATCH", prefix + "/jobs/{ref}", nil, patchBody, (*call).patchJob, ToLeader},
-		{"DELETE", prefix + "/jobs/{ref}", nil, emptyBody, (*call).deleteJob, ToLeader},
-		{"GET", prefix + "/jobs/{ref}/runs", []string{"status", "limit", "cursor", "stale"}, emptyBody, (*call).jobRuns, ToLeader},
-		{"POST", prefix + "/jobs/{ref}:run", nil, emptyBody, (*call).runJob, ToLeader},
-		{"POST", prefix + "/jobs/{ref}:pause", nil, emptyBody, (*call).pauseJob, ToLeader},
-		{"POST", prefix + "/jobs/{ref}:resume", nil, emptyBody, (*call).resumeJob, ToLeader},
-		{"POST", prefix + "/jobs/{ref}:cancel", nil, emptyBody, (*call).cancelJob, ToLeader},
-		{"POST", prefix + "/jobs/{ref}:backfill", nil, jsonBody, (*call).backfill, ToLeader},
-
-		{"GET", prefix + "/runs", []string{"status", "job", "limit", "cursor", "stale"}, emptyBody, (*call).listRuns, ToLeader},
-		{"GET", prefix + "/runs:export", []string{"after", "limit", "stale"}, streamBody, (*call).exportRuns, Once},
-		{"GET", prefix + "/runs/{ref}", []string{"stale"}, emptyBody, (*call).getRun, ToLeader},
-		{"GET", prefix + "/runs/{ref}/output", []string{"fence", "after"}, emptyBody, (*call).runOutput, ToLeader},
-		{"POST", prefix + "/runs/{ref}:cancel", nil, emptyBody, (*call).cancelRun, ToLeader},
-
-		{"GET", prefix + "/dead", []string{"job", "limit", "cursor", "stale"}, emptyBody, (*call).listDead, ToLeader},
-		{"DELETE", prefix + "/dead", []string{"ids", "job", "all"}, jsonMaybe, (*call).purgeDead, ToLeader},
-		{"GET", prefix + "/dead/{ref}", []string{"stale"}, emptyBody, (*call).getDead, ToLeader},
-		{"POST", prefix + "/dead:redrive", []string{"ids", "job", "all"}, jsonMaybe, (*call).redriveDead, ToLeader},
-
-		{"POST", prefix + "/schedule:preview", nil, jsonBody, (*call).preview, ToLeader},
-		{"GET", prefix + "/calendars", []string{"stale"}, emptyBody, (*call).listCalendars, ToLeader},
-		{"GET", prefix + "/calendars/{name}", []string{"stale"}, emptyBody, (*call).getCalendar, ToLeader},
-		{"PUT", prefix + "/calendars/{name}", nil, jsonBody, (*call).putCalendar, ToLeader},
-		{"DELETE", prefix + "/calendars/{name}", nil, emptyBody, (*call).deleteCalendar, ToLeader},
-
-		{"GET", prefix + "/queues", []string{"stale"}, emptyBody, (*call).listQueues, ToLeader},
-		{"GET", prefix + "/queues/{queue}", []string{"stale"}, emptyBody, (*call).getQueue, ToLeader},
-		{"PUT", prefix + "/queues/{queue}", nil, jsonBody, (*call).putQueue, ToLeader},
-		{"PATCH", prefix + "/queues/{queue}", nil, patchBody, (*call).patchQueue, ToLeader},
-		{"DELETE", prefix + "/queues/{queue}", nil, emptyBody, (*call).deleteQueue, ToLeader},
-		{"POST", prefix + "/queues/{queue}:pause", nil, emptyBody, (*call).pauseQueue, ToLeader},
-		{"POST", prefix + "/queues/{queue}:resume", nil, emptyBody, (*call).resumeQueue, ToLeader},
-
-		{"POST", prefix + "/workers:register", nil, workerBody, (*call).workerRegister, Here},
-		{"POST", prefix + "/workers:poll", nil, pollBody, (*call).workerPoll, Here},
-		{"POST", prefix + "/workers:heartbeat", nil, workerBody, (*call).workerHeartbeat, Here},
-		{"POST", prefix + "/workers:report", nil, workerBody, (*call).workerReport, Here},
-		{"POST", prefix + "/workers:output", nil, workerBody, (*call).workerOutput, Here},
-
-		{"POST", prefix + "/queues/{queue}:poll", nil, pullBody, (*call).pullPoll, Poll},
-		{"POST", prefix + "/queues/{queue}:heartbeat", nil, jsonBody, (*call).pullHeartbeat, ToLeader},
-		{"POST", prefix + "/queues/{queue}:complete", nil, jsonBody, (*call).pullComplete, ToLeader},
-		{"POST", prefix + "/queues/{queue}:fail", nil, jsonBody, (*call).pullFail, ToLeader},
-
-		{"POST", prefix + "/cluster:clock-reset", nil, emptyBody, (*call).clockReset, ToLeader},
-		{"POST", prefix + "/cluster:join", nil, jsonBody, (*call).clusterJoin, ToLeader},
-		{"POST", prefix + "/cluster:remove", nil, jsonBody, (*call).clusterRemove, ToLeader},
-		{"POST", prefix + "/cluster:promote", nil, jsonBody, (*call).clusterPromote, ToLeader},
-		{"POST", prefix + "/cluster:demote", nil, jsonBody, (*call).clusterDemote, ToLeader},
-		{"POST", prefix + "/cluster:transfer", nil, jsonMaybe, (*call).clusterTransfer, ToLeader},
-		{"POST", prefix + "/cluster:release", nil, emptyBody, (*call).release, ToLeader},
-		{"GET", prefix + "/backup", []string{"stale"}, streamBody, (*call).backup, Here},
-		{"GET", prefix + "/node", []string{"stale"}, emptyBody, (*call).node, Here},
-		{"GET", prefix + "/status", []string{"stale"}, emptyBody, (*call).status, Asking},
-		{"GET", prefix + "/openapi.json", nil, emptyBody, (*call).openapi, Here},
-		{"GET", "/healthz", nil, emptyBody, (*call).healthz, Here},
-		{"GET", "/readyz", nil, emptyBody, (*call).readyz, Here},
-		{"GET", "/metrics", []string{anyQuery}, streamBody, (*call).metrics, Here},
+	table := slices.Concat(jobRoutes(), runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), workerRoutes(),
+		pullRoutes(), clusterRoutes(), backupRoutes(), systemRoutes())
+	for i := range table {
+		table[i].path = prefix + table[i].path
 	}
+	return append(table, probeRoutes()...)
 }
 
 // resource is one ServeMux pattern: its methods, and for each :verb behind it the methods of that.
@@ -118,6 +64,7 @@ type resource struct {
 func (h *handler) register(table []route) {
 	resources := map[string]*resource{}
 	for _, rt := range table {
+		rt.role.mustBe(rt.path)
 		pattern, verb := rt.path, ""
 		param := ""
 		if i := strings.Index(rt.path, "}:"); i >= 0 {

@@ -6,8 +6,34 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
+
+// runRoutes are about runs and their history.
+func runRoutes() []route {
+	return []route{
+		{"GET", "/runs", Viewer, ToLeader, emptyBody, (*call).listRuns, params("status job limit cursor stale")},
+		{"GET", "/runs:export", Viewer, Once, streamBody, (*call).exportRuns, params("after limit stale")},
+		{"GET", "/runs/{ref}", Viewer, ToLeader, emptyBody, (*call).getRun, params("stale")},
+		{"GET", "/runs/{ref}/output", Viewer, ToLeader, emptyBody, (*call).runOutput, params("fence after")},
+		{"POST", "/runs/{ref}:cancel", Operator, ToLeader, emptyBody, (*call).cancelRun, nil},
+	}
+}
+
+// RunBackend is what the routes of runs stand on.
+type RunBackend interface {
+	// JobRuns is a job's open runs and then its history, newest first.
+	JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd Read) (wire.RunPage, error)
+	// Runs is the open runs of all jobs (q.Statuses filters); with a finished status among q.Statuses it is the history.
+	Runs(ctx context.Context, q wire.RunQuery, rd Read) (wire.RunPage, error)
+	GetRun(ctx context.Context, runID string, rd Read) (wire.RunDetail, error)
+	// RunOutput is the output of the run's last attempt from an offset on; of a running one it waits a while for more.
+	RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error)
+	CancelRun(ctx context.Context, runID string, rq Request) (job.Run, error)
+	// ExportHistory returns up to limit records with a sequence number above after, oldest first.
+	ExportHistory(ctx context.Context, after uint64, limit int, rd Read) ([]job.Run, error)
+}
 
 func (c *call) listRuns() error {
 	q, rd, err := c.runQuery()

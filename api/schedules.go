@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -8,6 +9,25 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
+
+// scheduleRoutes are about schedules and calendars.
+func scheduleRoutes() []route {
+	return []route{
+		{"POST", "/schedule:preview", Viewer, ToLeader, jsonBody, (*call).preview, nil},
+		{"GET", "/calendars", Viewer, ToLeader, emptyBody, (*call).listCalendars, params("stale")},
+		{"GET", "/calendars/{name}", Viewer, ToLeader, emptyBody, (*call).getCalendar, params("stale")},
+		{"PUT", "/calendars/{name}", Operator, ToLeader, jsonBody, (*call).putCalendar, nil},
+		{"DELETE", "/calendars/{name}", Operator, ToLeader, emptyBody, (*call).deleteCalendar, nil},
+	}
+}
+
+// ScheduleBackend is what the routes of schedules and calendars stand on.
+type ScheduleBackend interface {
+	Preview(ctx context.Context, p wire.PreviewRequest) (wire.PreviewResult, error)
+	PutCalendar(ctx context.Context, c schedule.Calendar, rq Request) (schedule.Calendar, error)
+	Calendars(ctx context.Context, rd Read) ([]schedule.Calendar, error)
+	DeleteCalendar(ctx context.Context, name string, rq Request) error
+}
 
 const (
 	defaultPreview = 10

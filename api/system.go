@@ -1,11 +1,41 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
+
+// systemRoutes are about the node and its cluster.
+func systemRoutes() []route {
+	return []route{
+		{"POST", "/cluster:clock-reset", Admin, ToLeader, emptyBody, (*call).clockReset, nil},
+		{"GET", "/status", Viewer, Asking, emptyBody, (*call).status, params("stale")},
+		{"GET", "/openapi.json", Viewer, Here, emptyBody, (*call).openapi, nil},
+	}
+}
+
+// probeRoutes are outside of the prefix: those who call them know nothing of the API.
+func probeRoutes() []route {
+	return []route{
+		{"GET", "/healthz", Anyone, Here, emptyBody, (*call).healthz, nil},
+		{"GET", "/readyz", Anyone, Here, emptyBody, (*call).readyz, nil},
+		{"GET", "/metrics", Viewer, Here, streamBody, (*call).metrics, params(anyQuery)},
+	}
+}
+
+// SystemBackend is what the routes of the node itself stand on.
+type SystemBackend interface {
+	// ClockReset lowers the clock mark to the leader's clock after a clock that ran ahead was put right.
+	ClockReset(ctx context.Context, rq Request) error
+	Status(ctx context.Context, rd Read) (wire.Status, error)
+	// Live says whether the process should be restarted, Ready whether it should get traffic.
+	Live() error
+	Ready() error
+}
 
 func (c *call) status() error {
 	rd, err := c.read()

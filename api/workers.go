@@ -16,6 +16,17 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// workerRoutes are about the worker protocol.
+func workerRoutes() []route {
+	return []route{
+		{"POST", "/workers:register", Worker, Here, workerBody, (*call).workerRegister, nil},
+		{"POST", "/workers:poll", Worker, Here, pollBody, (*call).workerPoll, nil},
+		{"POST", "/workers:heartbeat", Worker, Here, workerBody, (*call).workerHeartbeat, nil},
+		{"POST", "/workers:report", Worker, Here, workerBody, (*call).workerReport, nil},
+		{"POST", "/workers:output", Worker, Here, workerBody, (*call).workerOutput, nil},
+	}
+}
+
 // Workers is the leader's side of the worker protocol. Every call ends soon after its context does. A node that does not lead
 // answers CodeNotLeader or CodeNoLeader.
 type Workers interface {

@@ -123,17 +123,24 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.forward = forward.New(forward.Options{
 		Self: cfg.NodeID, Tracker: n.tracker, Dial: cfg.Machine.Dialer, Logger: cfg.Logger, Began: n.started,
 		ErrorLog: newRaftLogger(cfg.Logger).StandardLogger(nil),
-		Local: api.New(n.service, api.Options{
-			Logger: cfg.Logger, Version: cfg.Version, Metrics: n.meters.handler(), DebugPprof: cfg.DebugPprof, Workers: n.service.Workers(),
-			MaxPollWait: cfg.Machine.Pace.Of(time.Minute), Pull: n.service.Pull(), Leader: n.tracker.Addr, Cluster: n.members, Hosts: []string{n.advertise},
-		}),
+		Local:    api.New(n.API()),
 	})
 	// here: what is forwarded no longer says where it came from
-	n.handler = api.Guard(http.HandlerFunc(n.serve), n.advertise)
+	n.handler = api.Guard(n.dispatch(api.ByPath(internalEndpoints(n.members))), n.advertise)
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
 	return n, nil
+}
+
+// API is what the node's API stands on, and how it is served. What is forwarded does not come by here.
+func (n *Node) API() (api.Backend, api.Options) {
+	c := &n.cfg
+	return n.service, api.Options{
+		Logger: c.Logger, Version: c.Version, Metrics: n.meters.handler(), DebugPprof: c.DebugPprof,
+		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
+		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
+	}
 }
 
 // membership says what this node is, and gives its membership what that stands on.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -101,13 +102,22 @@ func (n *Node) Run(ctx context.Context) error {
 	return errors.Join(failure, err)
 }
 
-// serve answers other nodes' probes, and has everything else answered by the node that can.
-func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == membership.PeerPath {
-		n.members.ServePeer(w, r)
-		return
+// internalEndpoints are what nodes ask each other, besides the API.
+func internalEndpoints(m *membership.Members) []api.Endpoint {
+	return []api.Endpoint{
+		{Path: membership.PeerPath, Role: api.Node, Serve: m.ServePeer},
 	}
-	n.forward.ServeHTTP(w, r)
+}
+
+// dispatch answers other nodes, and has everything else answered by the node that can.
+func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if serve := internal[r.URL.Path]; serve != nil {
+			serve(w, r)
+			return
+		}
+		n.forward.ServeHTTP(w, r)
+	})
 }
 
 // Addr is the address listened on.
