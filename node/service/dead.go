@@ -195,8 +195,12 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 	}
 }
 
+// chunkOf is the request of a chunk. The first has the client's key itself, so that one which was used for another request
+// is refused.
 func chunkOf(rq api.Request, chunk int) api.Request {
-	rq.Key += ":" + strconv.Itoa(chunk)
+	if chunk > 0 {
+		rq.Key += ":" + strconv.Itoa(chunk)
+	}
 	return rq
 }
 
