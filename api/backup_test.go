@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 )
 
 // endless is a backend whose backup is as long as anybody likes.
 type endless struct {
-	*apitest.Fake
+	api.Backend
 	size   int64
 	fail   error // after a megabyte
 	closed atomic.Int64
@@ -64,7 +63,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 // A client that hangs up, or that stops reading, frees the copy; what breaks off on the node's side does not look complete.
 func TestBackupFreesItsCopy(t *testing.T) {
 	t.Run("whole", func(t *testing.T) {
-		e := &endless{Fake: apitest.New(), size: 3 << 20}
+		e := &endless{Backend: empty(t).Backend, size: 3 << 20}
 		srv := httptest.NewServer(api.New(e, api.Options{}))
 		defer srv.Close()
 		info, body, err := client.New(srv.URL).Backup(t.Context())
@@ -78,7 +77,7 @@ func TestBackupFreesItsCopy(t *testing.T) {
 		eventually(t, "closed", func() bool { return e.closed.Load() == 1 })
 	})
 	t.Run("hangs up", func(t *testing.T) {
-		e := &endless{Fake: apitest.New(), size: 1 << 40}
+		e := &endless{Backend: empty(t).Backend, size: 1 << 40}
 		srv := httptest.NewServer(api.New(e, api.Options{}))
 		defer srv.Close()
 		_, body, err := client.New(srv.URL).Backup(t.Context())
@@ -92,7 +91,7 @@ func TestBackupFreesItsCopy(t *testing.T) {
 		eventually(t, "closed", func() bool { return e.closed.Load() == 1 })
 	})
 	t.Run("stops reading", func(t *testing.T) {
-		e := &endless{Fake: apitest.New(), size: 1 << 40}
+		e := &endless{Backend: empty(t).Backend, size: 1 << 40}
 		srv := httptest.NewServer(api.New(e, api.Options{RequestTimeout: 100 * time.Millisecond}))
 		defer srv.Close()
 		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
@@ -106,7 +105,7 @@ func TestBackupFreesItsCopy(t *testing.T) {
 		eventually(t, "closed", func() bool { return e.closed.Load() == 1 })
 	})
 	t.Run("breaks off", func(t *testing.T) {
-		e := &endless{Fake: apitest.New(), size: 1 << 30, fail: errors.New("the disk is gone")}
+		e := &endless{Backend: empty(t).Backend, size: 1 << 30, fail: errors.New("the disk is gone")}
 		srv := httptest.NewServer(api.New(e, api.Options{}))
 		defer srv.Close()
 		_, body, err := client.New(srv.URL).Backup(t.Context())
@@ -120,8 +119,7 @@ func TestBackupFreesItsCopy(t *testing.T) {
 		eventually(t, "closed", func() bool { return e.closed.Load() == 1 })
 	})
 	t.Run("refused", func(t *testing.T) {
-		f := apitest.New()
-		f.Hook = func(context.Context, string) error { return errors.New("no") }
+		f := hooked{empty(t).Backend, func(context.Context, string) error { return errors.New("no") }}
 		srv := httptest.NewServer(api.New(f, api.Options{}))
 		defer srv.Close()
 		if _, _, err := client.New(srv.URL).Backup(t.Context()); err == nil {

@@ -37,7 +37,7 @@ func results(t *testing.T, body string) []wire.BulkResult {
 
 // A bad line gets its own error, in its place, and the rest goes on.
 func TestBulkPartlyBad(t *testing.T) {
-	f := world(t)
+	f := world(t).Backend
 	body := line("a") + "\n" + "{broken\n" + line("b") + `{"nam":"x"}` + "\n" + line("daily") + "   \r\n" + line("a") +
 		`{"name":"` + strings.Repeat("x", 300<<10) + `"}` + "\n" + `{"job_id":"j_1"}` + "\n" + strings.TrimSpace(line("last"))
 	got := results(t, serve(t, f, "POST", "/api/v1/jobs:bulk", nil, body).Body.String())
@@ -60,57 +60,50 @@ func TestBulkPartlyBad(t *testing.T) {
 }
 
 func TestBulkChunks(t *testing.T) {
-	f := apitest.New()
-	chunks := 0
-	f.Hook = func(_ context.Context, method string) error {
-		if method == "BulkCreate" {
-			chunks++
-		}
-		return nil
-	}
+	f := &noted{Backend: apitest.Start(t).Backend}
 	var b strings.Builder
 	for i := range 1200 {
 		b.WriteString(line(fmt.Sprintf("n%d", i)))
 	}
 	o := api.Options{Bulk: api.BulkLimits{ChunkLines: 1000, ChunkBytes: 256 << 10}}
 	got := results(t, serveWith(t, f, o, "POST", "/api/v1/jobs:bulk", nil, b.String()).Body.String())
-	if len(got) != 1200 || chunks != 2 {
-		t.Fatalf("%d answers in %d chunks", len(got), chunks)
+	if len(got) != 1200 || len(f.requests) != 2 {
+		t.Fatalf("%d answers in %d chunks", len(got), len(f.requests))
 	}
 	for i, r := range got {
 		if r.Line != i+1 || r.Status != "created" {
 			t.Fatalf("%d: %+v", i, r)
 		}
 	}
-	for _, r := range f.Requests() {
+	for _, r := range f.requests {
 		if r.Key != "" || r.Client {
 			t.Errorf("%+v: a bulk create without a key has none", r)
 		}
 	}
 	// By size.
-	chunks = 0
+	f.requests = nil
 	fat := strings.Replace(line("fat"), `"type"`, `"tags":{"t":"`+strings.Repeat("y", 200<<10)+`"},"type"`, 1)
 	serveWith(t, f, o, "POST", "/api/v1/jobs:bulk", nil, strings.Repeat(fat, 4))
-	if chunks != 2 {
-		t.Errorf("%d chunks", chunks)
+	if len(f.requests) != 2 {
+		t.Errorf("%d chunks", len(f.requests))
 	}
 }
 
 func TestBulkLimits(t *testing.T) {
 	o := api.Options{Bulk: api.BulkLimits{Lines: 3}}
-	got := results(t, serveWith(t, apitest.New(), o, "POST", "/api/v1/jobs:bulk", nil, line("a")+line("b")+line("c")+line("d")+line("e")).Body.String())
+	got := results(t, serveWith(t, empty(t).Backend, o, "POST", "/api/v1/jobs:bulk", nil, line("a")+line("b")+line("c")+line("d")+line("e")).Body.String())
 	if len(got) != 4 || got[3].Error == nil || got[3].Error.Code != job.CodeTooLarge {
 		t.Errorf("%+v", got)
 	}
 	o.Bulk = api.BulkLimits{Bytes: 300}
-	w := serveWith(t, apitest.New(), o, "POST", "/api/v1/jobs:bulk", nil, strings.Repeat(line("a"), 10))
+	w := serveWith(t, empty(t).Backend, o, "POST", "/api/v1/jobs:bulk", nil, strings.Repeat(line("a"), 10))
 	checkProblem(t, w, job.CodeTooLarge)
 
 	// The same without a Content-Length.
 	r := httptest.NewRequest("POST", "/api/v1/jobs:bulk", io.MultiReader(strings.NewReader(strings.Repeat(line("a"), 10))))
 	r.ContentLength = -1
 	w = httptest.NewRecorder()
-	api.New(apitest.New(), o).ServeHTTP(w, r)
+	api.New(empty(t).Backend, o).ServeHTTP(w, r)
 	got = results(t, w.Body.String())
 	if last := got[len(got)-1]; len(got) > 4 || last.Error == nil || last.Error.Code != job.CodeTooLarge {
 		t.Errorf("%+v", got)
@@ -119,15 +112,14 @@ func TestBulkLimits(t *testing.T) {
 
 // When the backend fails before anything was answered the request fails; later, every line is still answered.
 func TestBulkBackendFails(t *testing.T) {
-	f := apitest.New()
 	n := 0
 	failAt := 1
-	f.Hook = func(context.Context, string) error {
+	f := hooked{apitest.Start(t).Backend, func(context.Context, string) error {
 		if n++; n == failAt {
 			return job.Errorf(job.CodeOutcomeUnknown, "", "lost it")
 		}
 		return nil
-	}
+	}}
 	o := api.Options{Bulk: api.BulkLimits{ChunkLines: 2}}
 	body := line("a") + line("b") + line("c") + "broken\n" + line("e") + line("f")
 	w := serveWith(t, f, o, "POST", "/api/v1/jobs:bulk", nil, body)
@@ -148,14 +140,14 @@ func TestBulkBackendFails(t *testing.T) {
 		t.Errorf("%d chunks were tried", n)
 	}
 
-	f.Hook = func(context.Context, string) error { panic("boom") }
+	f.hook = func(context.Context, string) error { panic("boom") }
 	w = serveWith(t, f, o, "POST", "/api/v1/jobs:bulk", nil, body)
 	checkProblem(t, w, job.CodeInternal)
 }
 
 // The answers come while the lines are still being sent.
 func TestBulkIsAnsweredWhileItIsSent(t *testing.T) {
-	f := apitest.New()
+	f := apitest.Start(t).Backend
 	srv := httptest.NewServer(api.New(f, api.Options{Bulk: api.BulkLimits{ChunkLines: 2}}))
 	defer srv.Close()
 	pr, pw := io.Pipe()
@@ -188,7 +180,7 @@ func TestBulkIsAnsweredWhileItIsSent(t *testing.T) {
 
 // What breaks off in the middle of a line is not a job, and the answer does not look complete.
 func TestBulkHangUp(t *testing.T) {
-	f := apitest.New()
+	f := apitest.Start(t).Backend
 	srv := httptest.NewServer(api.New(f, api.Options{}))
 	defer srv.Close()
 	pr, pw := io.Pipe()
@@ -207,7 +199,7 @@ func TestBulkHangUp(t *testing.T) {
 }
 
 // taker answers bulk lines without doing anything.
-type taker struct{ *apitest.Fake }
+type taker struct{ api.Backend }
 
 func (taker) BulkCreate(_ context.Context, lines []wire.BulkLine, _ api.Request) ([]wire.BulkResult, error) {
 	out := make([]wire.BulkResult, len(lines))
@@ -220,7 +212,7 @@ func (taker) BulkCreate(_ context.Context, lines []wire.BulkLine, _ api.Request)
 
 // BenchmarkBulk is what the routes themselves cost a line.
 func BenchmarkBulk(b *testing.B) {
-	h := api.New(taker{apitest.New()}, api.Options{})
+	h := api.New(taker{none}, api.Options{})
 	const n = 5000
 	body := strings.Repeat(line("some-job-12345"), n)
 	b.SetBytes(int64(len(body)))
@@ -252,7 +244,7 @@ func TestBulkAnswersAreJSON(t *testing.T) {
 
 // looker sees whether a line is what its text says, while the next chunk is read into memory that was used before.
 type looker struct {
-	*apitest.Fake
+	api.Backend
 	t     *testing.T
 	lines int
 }
@@ -281,7 +273,7 @@ func TestBulkChunksDoNotMix(t *testing.T) {
 	for i := range n {
 		b.WriteString(line(fmt.Sprintf("n%d-%s", i+1, strings.Repeat("x", (i+1)%90))))
 	}
-	l := &looker{Fake: apitest.New(), t: t}
+	l := &looker{Backend: none, t: t}
 	w := httptest.NewRecorder()
 	api.New(l, api.Options{Bulk: api.BulkLimits{ChunkLines: 7}}).ServeHTTP(w, httptest.NewRequest("POST", "/api/v1/jobs:bulk", iotest.HalfReader(strings.NewReader(b.String()))))
 	got := results(t, w.Body.String())

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -40,19 +39,19 @@ func (twice) Transfer(context.Context, string, bool) error { return errors.New("
 
 func TestClusterElsewhere(t *testing.T) {
 	o := api.Options{Cluster: someCluster{}, Leader: func() string { return "h:2" }}
-	w := serveWith(t, apitest.New(), o, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"elsewhere"}`)
+	w := serveWith(t, none, o, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"elsewhere"}`)
 	if w.Code != 421 || w.Header().Get(wire.LeaderHeader) != "h:2" {
 		t.Error(w.Code, w.Header(), w.Body)
 	}
-	if w := serveWith(t, apitest.New(), api.Options{}, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"n1"}`); w.Code != 503 {
+	if w := serveWith(t, none, api.Options{}, "POST", "/api/v1/cluster:remove", nil, `{"node_id":"n1"}`); w.Code != 503 {
 		t.Error(w.Code, w.Body)
 	}
 	r := httptest.NewRequestWithContext(api.WithRequestKey(t.Context(), "k", true), "POST", "/api/v1/cluster:transfer", nil)
 	rec := httptest.NewRecorder()
-	if api.New(apitest.New(), api.Options{Cluster: twice{}}).ServeHTTP(rec, r); rec.Code != 204 {
+	if api.New(none, api.Options{Cluster: twice{}}).ServeHTTP(rec, r); rec.Code != 204 {
 		t.Error("a transfer to any node was made twice", rec.Code, rec.Body)
 	}
-	if w := serveWith(t, apitest.New(), api.Options{}, "GET", "/api/v1/node", nil, ``); w.Code != 503 {
+	if w := serveWith(t, none, api.Options{}, "GET", "/api/v1/node", nil, ``); w.Code != 503 {
 		t.Error(w.Code, w.Body)
 	}
 }

@@ -28,6 +28,7 @@ func FuzzHandlers(f *testing.F) {
 	f.Add("POST", "/api/v1/queues/q:poll", "", "", "", `{"max":3,"wait":"1s","held":[{"run_id":"r_1.5.m","fence":7}]}`)
 	f.Add("GET", "/api/v1/jobs/%2e%2e", "", "", "", "")
 	f.Add("GET", "*", "", "", "", "")
+	h := api.New(world(f).Backend, api.Options{Pull: &pulls{}})
 	f.Fuzz(func(t *testing.T, method, path, query, key, match, body string) {
 		if len(body) > 1<<16 {
 			return
@@ -46,7 +47,7 @@ func FuzzHandlers(f *testing.F) {
 			r.Header.Set("If-Match", match)
 		}
 		w := httptest.NewRecorder()
-		api.New(world(t), api.Options{Pull: &pulls{}}).ServeHTTP(w, r)
+		h.ServeHTTP(w, r)
 		if w.Code < 400 {
 			return
 		}

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // A name that paths take for a directory, and an empty one, are refused: ServeMux would redirect to another route, and a DELETE of ".." or
 // an empty name would be about something else.
 func TestPathsThatLoseANameAreRefused(t *testing.T) {
-	h := api.New(apitest.New(), api.Options{})
+	h := api.New(empty(t).Backend, api.Options{})
 	for _, path := range []string{"/jobs/.", "/jobs/..", "/jobs/%2e%2e", "/jobs/../runs", "/jobs//runs", "/jobs/./runs", "/queues/..", "/calendars/%2E", "/jobs/..:pause", "/jobs/:pause", "/runs//output"} {
 		for _, method := range []string{"GET", "DELETE", "POST", "PUT"} {
 			rec := httptest.NewRecorder()

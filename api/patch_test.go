@@ -4,10 +4,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/job"
 )
-
-var historyLine = job.Run{JobID: 1, Status: job.RunSucceeded}
 
 // The examples of RFC 7386, appendix A, and what must come through untouched.
 func TestMergePatch(t *testing.T) {

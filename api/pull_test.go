@@ -78,7 +78,7 @@ func TestPullBadInput(t *testing.T) {
 		{"drop", `{}`, 404, job.CodeNotFound, ""},
 	} {
 		p := &pulls{}
-		w := serveWith(t, world(t), api.Options{Pull: p}, "POST", "/api/v1/queues/q:"+tt.verb, nil, tt.body)
+		w := serveWith(t, none, api.Options{Pull: p}, "POST", "/api/v1/queues/q:"+tt.verb, nil, tt.body)
 		name := tt.verb + " " + tt.body[:min(len(tt.body), 80)]
 		if w.Code != tt.status || p.calls != 0 {
 			t.Errorf("%s: %d, %d calls: %s", name, w.Code, p.calls, w.Body)
@@ -89,11 +89,11 @@ func TestPullBadInput(t *testing.T) {
 			t.Errorf("%s: the field should be %s: %s", name, tt.field, w.Body)
 		}
 	}
-	w := serveWith(t, world(t), api.Options{Pull: &pulls{}}, "POST", "/api/v1/queues/a%20b:poll", nil, "")
+	w := serveWith(t, none, api.Options{Pull: &pulls{}}, "POST", "/api/v1/queues/a%20b:poll", nil, "")
 	if w.Code != 400 || !strings.Contains(w.Body.String(), `"field":"queue"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := serveWith(t, world(t), api.Options{}, "POST", "/api/v1/queues/q:poll", nil, ""); w.Code != http.StatusServiceUnavailable {
+	if w := serveWith(t, none, api.Options{}, "POST", "/api/v1/queues/q:poll", nil, ""); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -105,7 +105,7 @@ func TestPullByClaim(t *testing.T) {
 		"complete":  `{"runs":[{"claim":"c_1.5.m.0.7"}]}`,
 		"fail":      `{"runs":[{"claim":"c_1.5.m.0.7","run_id":"r_1.5.m","fence":7,"error":"e"}]}`,
 	} {
-		w := serveWith(t, world(t), api.Options{Pull: &pulls{}}, "POST", "/api/v1/queues/q:"+verb, nil, body)
+		w := serveWith(t, none, api.Options{Pull: &pulls{}}, "POST", "/api/v1/queues/q:"+verb, nil, body)
 		if w.Code != 200 || !strings.Contains(w.Body.String(), `"claim":"c_1.5.m.0.7","run_id":"r_1.5.m","fence":7`) {
 			t.Errorf("%s: %d %s", verb, w.Code, w.Body)
 		}

@@ -20,7 +20,7 @@ import (
 
 // A 10 MB body is refused without being read, whether its length is announced or not, and the client gets to see why.
 func TestTenMegabytes(t *testing.T) {
-	srv := httptest.NewServer(api.New(apitest.New(), api.Options{}))
+	srv := httptest.NewServer(api.New(empty(t).Backend, api.Options{}))
 	defer srv.Close()
 	big := bytes.Repeat([]byte("x"), 10<<20)
 	for name, body := range map[string]io.Reader{"announced": bytes.NewReader(big), "chunked": io.MultiReader(bytes.NewReader(big))} {
@@ -43,7 +43,7 @@ func TestTenMegabytes(t *testing.T) {
 
 // With Expect: 100-continue (curl sends it) nothing of the body travels.
 func TestTenMegabytesExpectContinue(t *testing.T) {
-	srv := httptest.NewServer(api.New(apitest.New(), api.Options{}))
+	srv := httptest.NewServer(api.New(empty(t).Backend, api.Options{}))
 	defer srv.Close()
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
@@ -60,14 +60,13 @@ func TestTenMegabytesExpectContinue(t *testing.T) {
 // A client that hangs up ends the backend's context, and no error is logged about it.
 func TestHangUp(t *testing.T) {
 	var log bytes.Buffer
-	f := apitest.New()
 	entered, ended := make(chan struct{}), make(chan error, 1)
-	f.Hook = func(ctx context.Context, _ string) error {
+	f := hooked{none, func(ctx context.Context, _ string) error {
 		close(entered)
 		<-ctx.Done()
 		ended <- ctx.Err()
 		return ctx.Err()
-	}
+	}}
 	srv := httptest.NewServer(api.New(f, api.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}))
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/api/v1/jobs", strings.NewReader(spec))
@@ -94,11 +93,10 @@ func TestHangUp(t *testing.T) {
 }
 
 func TestRequestTimeout(t *testing.T) {
-	f := apitest.New()
-	f.Hook = func(ctx context.Context, _ string) error {
+	f := hooked{none, func(ctx context.Context, _ string) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}
+	}}
 	o := api.Options{RequestTimeout: 10 * time.Millisecond}
 	checkProblem(t, serveWith(t, f, o, "GET", "/api/v1/jobs/x", nil, ""), "unavailable")
 	checkProblem(t, serveWith(t, f, o, "POST", "/api/v1/jobs", nil, spec), "outcome_unknown")
@@ -108,7 +106,7 @@ func TestRequestTimeout(t *testing.T) {
 
 // A body that does not come is not waited for without end.
 func TestSlowBody(t *testing.T) {
-	srv := httptest.NewServer(api.New(apitest.New(), api.Options{RequestTimeout: 50 * time.Millisecond}))
+	srv := httptest.NewServer(api.New(empty(t).Backend, api.Options{RequestTimeout: 50 * time.Millisecond}))
 	defer srv.Close()
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
@@ -125,17 +123,13 @@ func TestSlowBody(t *testing.T) {
 
 // An export whose backend fails in the middle breaks off; it does not look complete.
 func TestExportBreaksOff(t *testing.T) {
-	f := apitest.New()
-	for range 600 {
-		f.AddHistory(historyLine)
-	}
 	n := 0
-	f.Hook = func(context.Context, string) error {
+	f := hooked{lines{none, 600}, func(context.Context, string) error {
 		if n++; n == 2 {
 			return io.ErrUnexpectedEOF
 		}
 		return nil
-	}
+	}}
 	srv := httptest.NewServer(api.New(f, api.Options{}))
 	defer srv.Close()
 	resp, err := srv.Client().Get(srv.URL + "/api/v1/runs:export")
@@ -150,17 +144,13 @@ func TestExportBreaksOff(t *testing.T) {
 
 // A panic after the answer has begun closes the connection.
 func TestPanicInAStream(t *testing.T) {
-	f := apitest.New()
-	for range 600 {
-		f.AddHistory(historyLine)
-	}
 	n := 0
-	f.Hook = func(context.Context, string) error {
+	f := hooked{lines{none, 600}, func(context.Context, string) error {
 		if n++; n == 2 {
 			panic("boom")
 		}
 		return nil
-	}
+	}}
 	srv := httptest.NewServer(api.New(f, api.Options{}))
 	defer srv.Close()
 	resp, err := srv.Client().Get(srv.URL + "/api/v1/runs:export")
@@ -175,8 +165,7 @@ func TestPanicInAStream(t *testing.T) {
 
 // The deadline of a stream's write is not left for the next request on the connection.
 func TestDeadlinesDoNotOutliveTheRequest(t *testing.T) {
-	f := apitest.New()
-	f.AddHistory(historyLine)
+	f := lines{apitest.Start(t).Backend, 1}
 	srv := httptest.NewServer(api.New(f, api.Options{RequestTimeout: 50 * time.Millisecond}))
 	defer srv.Close()
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
@@ -206,7 +195,7 @@ func TestDeadlinesDoNotOutliveTheRequest(t *testing.T) {
 
 // A bulk create beyond its limits is answered in full although the rest of it is never read.
 func TestBulkBeyondItsLimits(t *testing.T) {
-	srv := httptest.NewServer(api.New(apitest.New(), api.Options{Bulk: api.BulkLimits{Lines: 3, ChunkLines: 2}}))
+	srv := httptest.NewServer(api.New(empty(t).Backend, api.Options{Bulk: api.BulkLimits{Lines: 3, ChunkLines: 2}}))
 	defer srv.Close()
 	body := strings.Repeat("{}\n", 3<<20)
 	resp, err := srv.Client().Post(srv.URL+"/api/v1/jobs:bulk", "application/x-ndjson", strings.NewReader(body))

@@ -21,27 +21,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
-
-const workerRef = `{"worker":"w","incarnation":1,"term":1}`
-
-// busyWorkers is a leader with the session workerRef and work for it.
-func busyWorkers(t testing.TB) api.Workers {
-	t.Helper()
-	cluster := apitest.NewWorkers()
-	cluster.Lead("n1")
-	w := cluster.On("n1")
-	if _, err := w.Register(t.Context(), job.Register{Worker: "w"}); err != nil {
-		t.Fatal(err)
-	}
-	run := job.RunKey{Job: 1, At: 5, Origin: job.OriginManual}
-	cluster.Add(job.Assignment{Run: run, Attempt: 1, Fence: 7, Key: "k", Type: job.TypeHTTP, Payload: json.RawMessage(`{"url":"http://x/?a&b"}`), ClaimedAt: 5},
-		job.Assignment{Run: run, Fence: 8, Type: job.TypeQueue, Payload: json.RawMessage{}})
-	return w
-}
 
 // workers answers each call with what the test says.
 type workers struct {
@@ -148,7 +130,7 @@ func TestWorkerMessages(t *testing.T) {
 						delete(header, k)
 					}
 				}
-				a := serveWith(t, apitest.New(), api.Options{Workers: w}, "POST", "/api/v1/workers:"+tt.verb, header, body)
+				a := serveWith(t, none, api.Options{Workers: w}, "POST", "/api/v1/workers:"+tt.verb, header, body)
 				if a.Code != 200 || a.Header().Get("Content-Type") != want {
 					t.Fatalf("%s, %q to %q: %d %q %s", tt.verb, in, accept, a.Code, a.Header().Get("Content-Type"), a.Body)
 				}
@@ -198,7 +180,7 @@ func TestWorkerErrors(t *testing.T) {
 					if media == wire.MediaMsgpack {
 						body = "\x80"
 					}
-					w := serveWith(t, apitest.New(), tt.o, "POST", "/api/v1/workers:"+verb, map[string]string{"Content-Type": media, "Accept": media}, body)
+					w := serveWith(t, none, tt.o, "POST", "/api/v1/workers:"+verb, map[string]string{"Content-Type": media, "Accept": media}, body)
 					checkProblem(t, w, tt.code) // always JSON
 					if w.Code != tt.status || w.Header().Get("Carillon-Leader") != tt.leader || len(w.Header().Values("Carillon-Leader")) > 1 {
 						t.Errorf("%s: %d, %q", verb, w.Code, w.Header().Values("Carillon-Leader"))
@@ -211,15 +193,17 @@ func TestWorkerErrors(t *testing.T) {
 
 // Messages of workers have a limit of their own.
 func TestWorkerBodyLimit(t *testing.T) {
-	o := api.Options{Workers: busyWorkers(t), MaxBody: 10}
+	n := empty(t)
+	o := api.Options{Workers: n.Options.Workers, MaxBody: 10}
+	session := text(t, n.Register(t, job.Register{Worker: "large", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1}).Session)
 	beat := func(n int) string {
-		return `{"session":` + workerRef + `,"x":"` + strings.Repeat("x", n) + `"}`
+		return `{"session":` + session + `,"x":"` + strings.Repeat("x", n) + `"}`
 	}
-	if w := serveWith(t, apitest.New(), o, "POST", "/api/v1/workers:heartbeat", nil, beat(4<<20-100)); w.Code != 200 {
+	if w := serveWith(t, none, o, "POST", "/api/v1/workers:heartbeat", nil, beat(4<<20-100)); w.Code != 200 {
 		t.Error(w.Code, w.Body)
 	}
 	for _, verb := range []string{"register", "poll", "heartbeat", "report"} {
-		w := serveWith(t, apitest.New(), o, "POST", "/api/v1/workers:"+verb, nil, beat(4<<20))
+		w := serveWith(t, none, o, "POST", "/api/v1/workers:"+verb, nil, beat(4<<20))
 		checkProblem(t, w, job.CodeTooLarge)
 		if !strings.Contains(w.Body.String(), "4194304") || strings.Contains(w.Body.String(), "bulk") {
 			t.Error(w.Body)
@@ -252,12 +236,12 @@ func TestPollWaits(t *testing.T) {
 			}}
 			o := api.Options{Workers: w, RequestTimeout: time.Second}
 			begin := time.Now()
-			a := serveWith(t, apitest.New(), o, "POST", "/api/v1/workers:poll", nil, `{"wait":"`+tt.wait+`"}`)
+			a := serveWith(t, none, o, "POST", "/api/v1/workers:poll", nil, `{"wait":"`+tt.wait+`"}`)
 			if took := time.Since(begin); a.Code != 200 || took != tt.given || strings.TrimSpace(a.Body.String()) != "{}" {
 				t.Errorf("%s: %d %s after %s", tt.wait, a.Code, a.Body, took)
 			}
 			deaf, begin = true, time.Now()
-			a = serveWith(t, apitest.New(), o, "POST", "/api/v1/workers:poll", nil, `{"wait":"`+tt.wait+`"}`)
+			a = serveWith(t, none, o, "POST", "/api/v1/workers:poll", nil, `{"wait":"`+tt.wait+`"}`)
 			if took := time.Since(begin); a.Code != tt.status || took != tt.lasts {
 				t.Errorf("%s, deaf: %d after %s", tt.wait, a.Code, took)
 			}
@@ -273,7 +257,7 @@ func TestWorkerRequestTimeout(t *testing.T) {
 			return job.ReportReply{}, ctx.Err()
 		}}
 		begin := time.Now()
-		a := serveWith(t, apitest.New(), api.Options{Workers: w}, "POST", "/api/v1/workers:report", nil, `{}`)
+		a := serveWith(t, none, api.Options{Workers: w}, "POST", "/api/v1/workers:report", nil, `{}`)
 		checkProblem(t, a, job.CodeOutcomeUnknown)
 		if took := time.Since(begin); took != 30*time.Second {
 			t.Error(took)
@@ -298,7 +282,7 @@ func TestPollEndsWithItsClient(t *testing.T) {
 		ended <- ctx.Err()
 		return job.PollReply{}, ctx.Err()
 	}}
-	srv := httptest.NewServer(api.New(apitest.New(), api.Options{Workers: w}))
+	srv := httptest.NewServer(api.New(none, api.Options{Workers: w}))
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -323,13 +307,14 @@ func TestPollEndsWithItsClient(t *testing.T) {
 // A worker that does not read its answer does not keep a goroutine of the node, and one that reads may go on on its connection
 // for longer than a write may take.
 func TestWorkerThatDoesNotRead(t *testing.T) {
+	b := empty(t).Backend
 	leakCheck(t)
 	var size atomic.Int64
 	w := &workers{poll: func(context.Context, job.Poll) (job.PollReply, error) {
 		return job.PollReply{Assignments: []job.Assignment{{Payload: make([]byte, size.Load())}}}, nil
 	}}
 	done := make(chan struct{}, 10)
-	h := api.New(apitest.New(), api.Options{Workers: w, RequestTimeout: 100 * time.Millisecond})
+	h := api.New(b, api.Options{Workers: w, RequestTimeout: 100 * time.Millisecond})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		done <- struct{}{}
@@ -380,6 +365,7 @@ func FuzzWorkers(f *testing.F) {
 		f.Add(uint8(i), true, wire.MediaJSON, []byte(pack(f, m)))
 		f.Add(uint8(i), false, wire.MediaMsgpack, []byte(text(f, m)))
 	}
+	o := api.Options{Workers: world(f).Options.Workers}
 	f.Fuzz(func(t *testing.T, verb uint8, packed bool, accept string, body []byte) {
 		if len(body) > 1<<16 || bytes.Contains(body, []byte("wait")) {
 			return
@@ -388,7 +374,7 @@ func FuzzWorkers(f *testing.F) {
 		if packed {
 			media = wire.MediaMsgpack
 		}
-		w := serveWith(t, apitest.New(), api.Options{Workers: busyWorkers(t)}, "POST", "/api/v1/workers:"+verbs[verb%4], map[string]string{"Content-Type": media, "Accept": accept}, string(body))
+		w := serveWith(t, none, o, "POST", "/api/v1/workers:"+verbs[verb%4], map[string]string{"Content-Type": media, "Accept": accept}, string(body))
 		switch {
 		case w.Code == 200 && w.Header().Get("Content-Type") == wire.MediaJSON:
 			if !json.Valid(w.Body.Bytes()) {

@@ -1,25 +1,41 @@
 package bench
 
 import (
+	"context"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // scene is a history and what a target saw.
 type scene struct {
-	fake *apitest.Fake
-	seen []effect
+	history history
+	seen    []effect
 }
 
 func key(id job.ID, at int64) job.RunKey {
 	return job.RunKey{Job: id, At: at, Origin: job.OriginSchedule}
+}
+
+// history is a backend that exports what no node should record, and answers nothing else.
+type history struct {
+	api.Backend
+	records []job.Run
+}
+
+func (h *history) ExportHistory(_ context.Context, after uint64, limit int, _ api.Read) ([]job.Run, error) {
+	rest := h.records[min(after, uint64(len(h.records))):]
+	return rest[:min(limit, len(rest))], nil
+}
+
+func (h *history) add(r job.Run) {
+	r.Seq = uint64(len(h.records) + 1)
+	h.records = append(h.records, r)
 }
 
 // ran is a run as it should be, at both ends.
@@ -30,7 +46,7 @@ func (s *scene) ran(k job.RunKey) {
 
 func (s *scene) recorded(k job.RunKey, status job.RunStatus) {
 	lag := int64(3)
-	s.fake.AddHistory(job.Run{RunID: k.String(), JobID: k.Job, Status: status, ScheduledAt: job.Instant(k.At),
+	s.history.add(job.Run{RunID: k.String(), JobID: k.Job, Status: status, ScheduledAt: job.Instant(k.At),
 		Origin:    k.Origin,
 		ClaimedAt: job.Instant(k.At + 1), FinishedAt: job.Instant(k.At + 5), LagMS: &lag})
 }
@@ -42,10 +58,10 @@ func (s *scene) arrived(k job.RunKey) {
 // judged is what is said about a scene whose history has one record from before.
 func judged(t *testing.T, ids []job.ID, play func(*scene), expect func(*account)) *Result {
 	t.Helper()
-	s := &scene{fake: apitest.New()}
+	s := &scene{}
 	s.recorded(key(ids[0], -77_000), job.RunDead)
 	play(s)
-	srv := httptest.NewServer(api.New(s.fake, api.Options{}))
+	srv := httptest.NewServer(api.New(&s.history, api.Options{}))
 	defer srv.Close()
 	r := &Result{}
 	a, err := settle(t.Context(), client.New(srv.Listener.Addr().String()), r, 1, set(ids), s.seen)
@@ -117,7 +133,7 @@ func TestOnceFindsWhatIsWrong(t *testing.T) {
 		}, says: "dead"},
 		{name: "skipped", play: func(s *scene) {
 			all(s)
-			s.fake.AddHistory(job.Run{JobID: 2, Status: job.RunSkipped, Reason: job.ReasonOverlap, First: at, Last: at,
+			s.history.add(job.Run{JobID: 2, Status: job.RunSkipped, Reason: job.ReasonOverlap, First: at, Last: at,
 				Count: 4})
 		}, says: "4 occurrences"},
 	} {

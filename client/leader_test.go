@@ -55,28 +55,28 @@ func (n *node) serve(next http.Handler) http.Handler {
 	})
 }
 
-// startNodes starts nodes that share a cluster in memory; the first one leads.
-func startNodes(t *testing.T, n int) (*apitest.Workers, []*node) {
+// startNodes starts nodes of one cluster; the first one leads.
+func startNodes(t *testing.T, n int) (*cluster, []*node) {
 	t.Helper()
 	leakCheck(t)
-	cluster := apitest.NewWorkers()
+	cluster := newCluster(t)
 	nodes := make([]*node, n)
 	for i := range nodes {
 		nd := &node{}
 		nd.srv = httptest.NewUnstartedServer(nil)
 		nd.addr = nd.srv.Listener.Addr().String()
 		leader := func() string { // this node's knowledge is always of today
-			if l := cluster.Leader(); l != nd.addr {
+			if l := cluster.leads(); l != nd.addr {
 				return l
 			}
 			return ""
 		}
-		nd.srv.Config.Handler = nd.serve(api.New(apitest.New(), api.Options{Workers: cluster.On(nd.addr), Leader: leader}))
+		nd.srv.Config.Handler = nd.serve(api.New(none, api.Options{Workers: cluster.on(nd.addr), Leader: leader}))
 		nd.srv.Start()
 		t.Cleanup(nd.srv.Close)
 		nodes[i] = nd
 	}
-	cluster.Lead(nodes[0].addr)
+	cluster.lead(nodes[0].addr)
 	return cluster, nodes
 }
 
@@ -104,7 +104,7 @@ func deadAddr(t *testing.T) string {
 
 func register(t *testing.T, l *client.Leader) job.SessionRef {
 	t.Helper()
-	s, err := l.Register(t.Context(), job.Register{Worker: "w", Types: []job.Type{job.TypeHTTP}, Slots: 4})
+	s, err := l.Register(t.Context(), job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,25 +139,32 @@ func TestLeaderCalls(t *testing.T) {
 			})
 			l := newLeader(t, nodes, opts...)
 			ref := register(t, l)
-			a := job.Assignment{Run: job.RunKey{Job: 3, At: 5, Origin: job.OriginManual}, Fence: 7, Type: job.TypeHTTP, Payload: json.RawMessage(`{"url":"http://x/?a&b"}`), Timeout: 5, ClaimedAt: 9}
-			cluster.Add(a)
+			cluster.add(1)
 			reply, err := l.Poll(t.Context(), job.Poll{Session: ref, Free: 1, Wait: job.Duration(10 * time.Second)})
-			a.Number, a.Term = 1, ref.Term
-			if err != nil || len(reply.Assignments) != 1 || !reflect.DeepEqual(reply.Assignments[0], a) {
+			if err != nil || len(reply.Assignments) != 1 {
 				t.Fatalf("%+v, %v", reply, err)
+			}
+			a := reply.Assignments[0]
+			at := time.Date(2026, 11, 2, 11, 59, 59, 0, time.UTC).UnixMilli()
+			want := job.Assignment{Number: 1, Term: ref.Term, Run: job.RunKey{Job: 1, At: at, Origin: job.OriginSchedule}, JobName: "job-1",
+				Attempt: 1, Fence: a.Fence, Key: a.Key, Type: job.TypeHTTP, Payload: json.RawMessage(payload), Timeout: a.Timeout,
+				Delivery: "at_least_once", Traceparent: a.Traceparent, ClaimedAt: job.At(apitest.Noon)}
+			if !reflect.DeepEqual(a, want) || a.Fence == 0 || a.Key == "" || a.Timeout <= 0 {
+				t.Fatalf("%+v, want %+v", a, want)
 			}
 			if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref, Acked: 1}); err != nil {
 				t.Error(err)
 			}
-			result := job.Result{Run: a.Run, Fence: 7, Outcome: job.OutcomeFailed, Error: "x", StartedAt: 5, FinishedAt: 6}
+			result := job.Result{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeFailed, Error: "x", StartedAt: a.ClaimedAt, FinishedAt: a.ClaimedAt}
 			for _, stale := range []bool{false, true} {
 				acks, err := l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{result}})
-				if err != nil || len(acks.Acks) != 1 || acks.Acks[0] != (job.Ack{Fence: 7, Stale: stale}) {
+				if err != nil || len(acks.Acks) != 1 || acks.Acks[0] != (job.Ack{Fence: a.Fence, Stale: stale}) {
 					t.Errorf("%+v, %v", acks, err)
 				}
 			}
-			if results, _ := cluster.Results(); !reflect.DeepEqual(results[7], result) {
-				t.Errorf("%+v", results)
+			if h := cluster.history(); len(h) != 1 || h[0].Status != job.RunDead || h[0].Fence != a.Fence || h[0].Error != "x" ||
+				h[0].StartedAt != a.ClaimedAt || h[0].FinishedAt != a.ClaimedAt {
+				t.Errorf("%+v", h)
 			}
 			if _, err := l.Poll(t.Context(), job.Poll{Session: ref, Acked: 1}); err != nil {
 				t.Error(err)
@@ -185,7 +192,7 @@ func TestLeaderMoves(t *testing.T) {
 	if got := took(nodes); got[0] != 3 || got[2] != 0 {
 		t.Errorf("the leader is not remembered: %v", got)
 	}
-	cluster.Lead(nodes[1].addr)
+	cluster.lead(nodes[1].addr)
 	_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
 	wantCode(t, err, job.CodeSessionUnknown) // the new leader's word
 	if got := took(nodes); got[0] != 1 || got[1] != 1 || got[2] != 0 {
@@ -195,13 +202,13 @@ func TestLeaderMoves(t *testing.T) {
 	if got := took(nodes); got[1] != 1 || got[0] != 0 {
 		t.Errorf("the new leader is not remembered: %v", got)
 	}
-	cluster.Lead("")
+	cluster.lead("")
 	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
 	wantCode(t, err, job.CodeNoLeader)
 	if got := took(nodes); got[1] != 1 || got[2] != 1 {
 		t.Errorf("%v", got)
 	}
-	cluster.Lead(nodes[2].addr)
+	cluster.lead(nodes[2].addr)
 	register(t, l)
 }
 
@@ -214,7 +221,7 @@ func TestPollMeetsANewLeader(t *testing.T) {
 	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { polling <- struct{}{}; return false })
 	go func() {
 		<-polling
-		cluster.Lead(nodes[1].addr)
+		cluster.lead(nodes[1].addr)
 	}()
 	_, err := l.Poll(t.Context(), job.Poll{Session: ref, Free: 1, Wait: job.Duration(time.Minute)})
 	wantCode(t, err, job.CodeSessionUnknown)
@@ -311,10 +318,10 @@ func TestNodeDown(t *testing.T) {
 	if got := took(nodes); got[1] != 1 || got[2] != 1 {
 		t.Errorf("took %v", got)
 	}
-	cluster.Lead("")
+	cluster.lead("")
 	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
 	wantCode(t, err, job.CodeNoLeader)
-	cluster.Lead(nodes[2].addr)
+	cluster.lead(nodes[2].addr)
 	register(t, l)
 	for _, n := range nodes[1:] {
 		n.srv.Close()
@@ -420,7 +427,7 @@ func TestHungNode(t *testing.T) {
 	l.Hurry(200 * time.Millisecond)
 	ref := register(t, l)
 	nodes[0].before(hang(t))
-	cluster.Lead(nodes[1].addr)
+	cluster.lead(nodes[1].addr)
 	for name, call := range map[string]func(context.Context) error{
 		"heartbeat": func(ctx context.Context) error {
 			_, err := l.Heartbeat(ctx, job.Heartbeat{Session: ref})
@@ -431,7 +438,10 @@ func TestHungNode(t *testing.T) {
 			_, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(50 * time.Millisecond)})
 			return err
 		},
-		"register": func(ctx context.Context) error { _, err := l.Register(ctx, job.Register{Worker: "w"}); return err },
+		"register": func(ctx context.Context) error {
+			_, err := l.Register(ctx, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 4})
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodes[1].before(hintTo(nodes[0].addr))
@@ -524,7 +534,7 @@ func TestReportTwice(t *testing.T) {
 	cluster, nodes := startNodes(t, 1)
 	l := newLeader(t, nodes)
 	ref := register(t, l)
-	h := api.New(apitest.New(), api.Options{Workers: cluster.On(nodes[0].addr)})
+	h := api.New(none, api.Options{Workers: cluster.on(nodes[0].addr)})
 	var lose atomic.Int64
 	nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ":report") && lose.Add(-1) >= 0 {
@@ -533,29 +543,36 @@ func TestReportTwice(t *testing.T) {
 		}
 		return false
 	})
-	report := func(fence uint64) (job.ReportReply, error) {
-		run := job.RunKey{Job: 1, At: 1, Origin: job.OriginSchedule}
-		return l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{{Run: run, Fence: fence, Outcome: job.OutcomeSucceeded}}})
+	cluster.add(2)
+	var runs []job.Assignment
+	for len(runs) < 2 {
+		r, err := l.Poll(t.Context(), job.Poll{Session: ref, Acked: uint64(len(runs)), Free: 2 - len(runs), Wait: job.Duration(time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, r.Assignments...)
+	}
+	report := func(a job.Assignment) (job.ReportReply, error) {
+		return l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}})
 	}
 	// On a connection that was in use before: net/http sends it again.
 	lose.Store(1)
-	reply, err := report(1)
-	if err != nil || len(reply.Acks) != 1 || reply.Acks[0] != (job.Ack{Fence: 1, Stale: true}) {
+	reply, err := report(runs[0])
+	if err != nil || len(reply.Acks) != 1 || reply.Acks[0] != (job.Ack{Fence: runs[0].Fence, Stale: true}) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	// On a new one it does not; the worker's loop does.
 	l.Close()
 	lose.Store(1)
-	if _, err := report(2); job.CodeOf(err) != job.CodeOutcomeUnknown {
+	if _, err := report(runs[1]); job.CodeOf(err) != job.CodeOutcomeUnknown {
 		t.Error(err)
 	}
-	if reply, err = report(2); err != nil || reply.Acks[0] != (job.Ack{Fence: 2, Stale: true}) {
+	if reply, err = report(runs[1]); err != nil || reply.Acks[0] != (job.Ack{Fence: runs[1].Fence, Stale: true}) {
 		t.Errorf("%+v, %v", reply, err)
 	}
-	results, reported := cluster.Results()
-	for _, fence := range []uint64{1, 2} {
-		if results[fence].Outcome != job.OutcomeSucceeded || reported[fence] != 2 {
-			t.Errorf("%d: %+v, reported %d times", fence, results[fence], reported[fence])
+	for i, r := range cluster.history() {
+		if n := cluster.reported[r.Fence]; i >= 2 || r.Status != job.RunSucceeded || n != 2 {
+			t.Errorf("%+v, reported %d times", r, n)
 		}
 	}
 }
@@ -576,13 +593,13 @@ func TestRegisterOnce(t *testing.T) {
 
 func TestLeaderTLS(t *testing.T) {
 	leakCheck(t)
-	cluster := apitest.NewWorkers()
+	cluster := newCluster(t)
 	var addrs []string
 	var trust *tls.Config
 	for range 2 {
 		srv := httptest.NewUnstartedServer(nil)
 		addr := srv.Listener.Addr().String()
-		srv.Config.Handler = api.New(apitest.New(), api.Options{Workers: cluster.On(addr), Leader: cluster.Leader})
+		srv.Config.Handler = api.New(none, api.Options{Workers: cluster.on(addr), Leader: cluster.leads})
 		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 		srv.StartTLS()
@@ -591,7 +608,7 @@ func TestLeaderTLS(t *testing.T) {
 		trust = srv.Client().Transport.(*http.Transport).TLSClientConfig
 		srv.Client().CloseIdleConnections()
 	}
-	cluster.Lead(addrs[1])
+	cluster.lead(addrs[1])
 	trust.NextProtos = []string{"carillon-raft"} // a config that serves both
 	l := client.NewLeader(addrs[:1], client.WithTLS(trust))
 	defer l.Close()

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -42,7 +40,7 @@ func (c *counter) count() int {
 func startWorker(t *testing.T, nodes []*node) (c *counter, stop func()) {
 	t.Helper()
 	c = &counter{runs: map[uint64]int{}}
-	w, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32, Runners: map[job.Type]executor.Runner{job.TypeQueue: c}, Leader: newLeader(t, nodes)})
+	w, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32, Runners: map[job.Type]executor.Runner{job.TypeHTTP: c}, Leader: newLeader(t, nodes)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +57,14 @@ func startWorker(t *testing.T, nodes []*node) (c *counter, stop func()) {
 	return c, stop
 }
 
-func addRuns(cluster *apitest.Workers, first, n int) {
-	var list []job.Assignment
-	for i := first; i < first+n; i++ {
-		list = append(list, job.Assignment{Run: job.RunKey{Job: job.ID(i), At: int64(i), Origin: job.OriginSchedule}, Attempt: 1, Fence: uint64(i), Type: job.TypeQueue,
-			Payload: json.RawMessage(`{"queue":"q"}`), Timeout: job.Duration(time.Minute), Delivery: "at_least_once"})
+// succeeded counts the runs that have.
+func (c *cluster) succeeded() (n int) {
+	for _, r := range c.history() {
+		if r.Status == job.RunSucceeded {
+			n++
+		}
 	}
-	cluster.Add(list...)
+	return n
 }
 
 func await(t *testing.T, what string, ok func() bool) {
@@ -83,25 +82,24 @@ func TestWorkerOverHTTP(t *testing.T) {
 	c, stop := startWorker(t, nodes)
 	const rounds, each = 6, 200
 	for round := range rounds {
-		addRuns(cluster, 1+round*each, each)
+		cluster.add(each)
 		await(t, "a part of the runs", func() bool { return c.count() > round*each+each/3 })
 		switch round % 3 {
 		case 0:
 			nodes[round%3].srv.CloseClientConnections()
 		case 1:
-			cluster.Lead("")
+			cluster.lead("")
 			time.Sleep(5 * time.Millisecond)
 		}
-		cluster.Lead(nodes[(round+1)%3].addr)
+		cluster.lead(nodes[(round+1)%3].addr)
 	}
-	await(t, "all results", func() bool { results, _ := cluster.Results(); return len(results) == rounds*each })
+	await(t, "all results", func() bool { return cluster.succeeded() == rounds*each })
 	stop()
-	results, _ := cluster.Results()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for f := uint64(1); f <= rounds*each; f++ {
-		if r := results[f]; r.Outcome != job.OutcomeSucceeded || r.Output != `{"queue":"q"}` || c.runs[f] != 1 {
-			t.Errorf("run %d was carried out %d times: %+v", f, c.runs[f], r)
+	for _, r := range cluster.history() {
+		if r.Status != job.RunSucceeded || r.Output != payload || c.runs[r.Fence] != 1 {
+			t.Errorf("run %s was carried out %d times: %+v", r.RunID, c.runs[r.Fence], r)
 		}
 	}
 }
@@ -119,11 +117,11 @@ func TestWorkerLeavesAHungLeader(t *testing.T) {
 		reporting <- struct{}{}
 		return held(w, r)
 	})
-	addRuns(cluster, 1, 40)
+	cluster.add(40)
 	<-reporting
 	await(t, "the work to be done", func() bool { return c.count() == 40 })
-	cluster.Lead(nodes[1].addr)
-	await(t, "the results", func() bool { results, _ := cluster.Results(); return len(results) == 40 })
+	cluster.lead(nodes[1].addr)
+	await(t, "the results", func() bool { return cluster.succeeded() == 40 })
 	stop()
 	for f, n := range c.runs {
 		if n != 1 {

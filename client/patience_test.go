@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -103,7 +102,7 @@ func TestUnknownOutcomeStaysUnknown(t *testing.T) {
 // The node does what it is asked and dies before it answers, over a connection that was used before. net/http asks again by itself and finds
 // no node; the answer is about both.
 func TestNodeDiesAfterTheDeed(t *testing.T) {
-	inner := api.New(apitest.New(), api.Options{})
+	inner := apitest.Start(t).Handler()
 	var asked atomic.Int32
 	var node *httptest.Server
 	node = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

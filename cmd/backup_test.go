@@ -2,13 +2,16 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -61,10 +64,22 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
+// copied is a backend whose backups contain what the test says.
+type copied struct {
+	api.Backend
+	data *[]byte
+}
+
+func (c copied) Backup(context.Context) (client.BackupInfo, io.ReadCloser, error) {
+	info := client.BackupInfo{ClusterID: "c1", Index: 7, Age: 1500 * time.Millisecond, Size: int64(len(*c.data))}
+	return info, io.NopCloser(bytes.NewReader(*c.data)), nil
+}
+
 func TestBackupCommand(t *testing.T) {
 	s := newShell(t)
 	good := realBackup(t)
-	s.fake.BackupData = good
+	data := good
+	s.wrap = func(b api.Backend) api.Backend { return copied{b, &data} }
 	dir := t.TempDir()
 	file := filepath.Join(dir, "c.bak")
 	out, errOut, code := s.run("", "backup", file)
@@ -102,9 +117,9 @@ func TestBackupCommand(t *testing.T) {
 	// What is cut off or damaged leaves no file, and not even the one before it is touched.
 	flipped := bytes.Clone(good)
 	flipped[len(good)/2] ^= 1
-	for name, data := range map[string][]byte{"cut": good[:len(good)-7], "nothing": nil, "flipped": flipped,
+	for name, bad := range map[string][]byte{"cut": good[:len(good)-7], "nothing": nil, "flipped": flipped,
 		"text": []byte("hello")} {
-		s.fake.BackupData = data
+		data = bad
 		for _, args := range [][]string{{"backup", filepath.Join(dir, "new.bak")}, {"backup", file, "--force"}} {
 			if out, errOut, code := s.run("", args...); code != exitUnavailable || !strings.Contains(errOut, "not complete") {
 				t.Errorf("%s: %d %s%s", name, code, out, errOut)
@@ -189,9 +204,24 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 	}
 }
 
+// onHold is a backend that is released once.
+type onHold struct {
+	api.Backend
+	hold **client.HoldStatus
+}
+
+func (h onHold) Release(ctx context.Context, rq api.Request) (client.ReleaseResult, error) {
+	r, err := h.Backend.Release(ctx, rq)
+	r.Released, *h.hold = *h.hold != nil, nil
+	return r, err
+}
+
 func TestReleaseCommand(t *testing.T) {
 	s := newShell(t)
-	s.fake.Hold = &client.HoldStatus{FromCluster: "old", Remedy: "run `carillon cluster release`"}
+	hold := &client.HoldStatus{FromCluster: "old", Remedy: "run `carillon cluster release`"}
+	s.wrap = func(b api.Backend) api.Backend {
+		return onHold{restated{b, func(st *client.Status) { st.Hold = hold }}, &hold}
+	}
 	if out, _, code := s.run("", "status"); code != 0 ||
 		!strings.Contains(out, "backup of old; nothing runs: run `carillon cluster release`") {
 		t.Errorf("%d %s", code, out)

@@ -28,7 +28,7 @@ func TestBenchWithoutFigures(t *testing.T) {
 	}
 	wrong := func(more ...string) (string, string, int) {
 		s := newShell(t)
-		srv := httptest.NewServer(api.New(forgetful{s.fake}, api.Options{}))
+		srv := httptest.NewServer(api.New(forgetful{s.node().Backend}, api.Options{}))
 		defer srv.Close()
 		return submit(s, srv.Listener.Addr().String(), more...)
 	}

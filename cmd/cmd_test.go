@@ -2,16 +2,21 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,31 +24,44 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-var noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+var noon = apitest.Noon
 
-// shell runs commands as a user would, against one backend.
+// shell runs commands as a user would, against one node.
 type shell struct {
 	t     *testing.T
-	fake  *apitest.Fake
 	addr  string
 	env   map[string]string
 	color bool
 	width int
+
+	node   func() *apitest.Node // what the commands reach; it is started when the first of them does
+	wrap   func(api.Backend) api.Backend
+	worker *apitest.Worker
+
+	running, died string // runs of hello: one that runs, and one that died of its last attempt
 }
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
-	f := apitest.New()
-	f.Now = func() time.Time { return noon }
-	srv := httptest.NewServer(api.New(f, api.Options{}))
+	s := &shell{t: t, env: map[string]string{}, node: sync.OnceValue(func() *apitest.Node { return apitest.Start(t) })}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := s.node()
+		b := n.Backend
+		if s.wrap != nil {
+			b = s.wrap(b)
+		}
+		api.New(b, n.Options).ServeHTTP(w, r)
+	}))
 	t.Cleanup(srv.Close)
-	return &shell{t: t, fake: f, addr: srv.Listener.Addr().String(), env: map[string]string{}}
+	s.addr = srv.Listener.Addr().String()
+	return s
 }
 
 func (s *shell) app() *app {
@@ -74,50 +92,130 @@ func (s *shell) run(stdin string, args ...string) (stdout, stderr string, code i
 	return out.String(), errOut.String(), code
 }
 
-// populate puts one of everything in.
+// must runs a command that succeeds.
+func (s *shell) must(args ...string) {
+	s.t.Helper()
+	if _, stderr, code := s.run("", args...); code != 0 {
+		s.t.Fatal(stderr)
+	}
+}
+
+// lived is a data directory after a day, and what a worker needs to go on with it.
+var lived struct {
+	once          sync.Once
+	dir           string
+	worker        job.Register
+	running, died string
+}
+
+// populate gives the shell a node that lived for a day: two jobs, one of them with every kind of run.
 func (s *shell) populate() {
 	s.t.Helper()
-	for _, args := range [][]string{
-		{"submit", "--name", "hello", "--schedule", "@every 2s", "--http", "http://127.0.0.1:8080/hook?a=1&b=2", "--body",
-			`{"n":1}`, "--tag", "team=a"},
-		{"submit", "--name", "report", "--schedule", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--shell", "make report",
-			"--overlap", "queue", "--max-retries", "5", "--deadline", "1h"},
-	} {
-		if _, stderr, code := s.run("", args...); code != 0 {
-			s.t.Fatal(stderr)
-		}
+	lived.once.Do(func() { liveADay(s.t) })
+	dir := s.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(lived.dir)); err != nil {
+		s.t.Fatal(err)
 	}
-	at := func(d time.Duration) job.Instant { return job.At(noon.Add(d)) }
-	ms := func(n int64) *int64 { return &n }
-	id := func(d time.Duration) string {
-		return job.RunKey{Job: 1, At: noon.Add(d).UnixMilli(), Origin: job.OriginSchedule}.String()
+	s.running, s.died = lived.running, lived.died
+	s.open(dir, noon, lived.worker)
+	s.t.Cleanup(s.stop)
+}
+
+// liveADay makes what populate copies.
+func liveADay(t *testing.T) {
+	s := newShell(t)
+	dir := filepath.Join(scratch, "lived")
+	worker := job.Register{Worker: "w1", Secret: "s", Types: []job.Type{job.TypeHTTP, job.TypeShell},
+		Tags: map[string]string{"zone": "a"}, Slots: 1}
+	s.open(dir, noon.Add(-26*time.Hour), worker)
+	s.must("submit", "--name", "hello", "--schedule", "@every 2s", "--http", "http://127.0.0.1:8080/hook?a=1&b=2",
+		"--body", `{"n":1}`, "--tag", "team=a", "--max-retries", "1")
+	a := s.nextRun()
+	s.begin(a, 3*time.Millisecond)
+	s.end(a, 1200*time.Millisecond, job.Result{Outcome: job.OutcomeSucceeded})
+	s.stop()
+
+	s.open(dir, noon.Add(-39*time.Second), worker) // all that was due is missed, and the last of it runs now
+	s.must("submit", "--name", "report", "--schedule", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--shell",
+		"make report", "--overlap", "queue", "--max-retries", "5", "--deadline", "1h")
+	a = s.worker.Take(t)
+	s.begin(a, 12*time.Millisecond)
+	s.end(a, 24*time.Second, job.Result{Outcome: job.OutcomeFailed, Error: "status 500: \x1b[31mboom\nsecond line",
+		RetryAfter: job.Duration(10 * time.Second)})
+	s.advance(10 * time.Second)
+	a = s.worker.Take(t)
+	s.begin(a, 0)
+	s.end(a, time.Second, job.Result{Outcome: job.OutcomeFailed, Error: "status 500", Output: "first\nsecond\n"})
+	lived.died = a.Run.String()
+	a = s.nextRun()
+	s.begin(a, time.Millisecond)
+	s.end(a, time.Millisecond, job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: "status 404"})
+	a = s.nextRun()
+	s.begin(a, 2*time.Millisecond)
+	lived.running = a.Run.String()
+	worker.Incarnation = s.worker.Session.Incarnation
+	worker.Held = []job.Held{{Run: a.Run, Fence: a.Fence, StartedAt: job.At(s.node().Clock.Now())}}
+	s.advance(noon.Sub(s.node().Clock.Now()))
+	s.stop()
+	lived.dir, lived.worker = dir, worker
+}
+
+func (s *shell) stop() {
+	s.t.Helper()
+	if err := s.node().Stop(); err != nil {
+		s.t.Error(err)
 	}
-	s.fake.AddHistory(job.Run{RunID: id(-26 * time.Hour), JobID: 1, JobName: "hello", ScheduledAt: at(-26 * time.Hour),
-		Origin: job.OriginSchedule, Status: job.RunSucceeded,
-		StartedAt: at(-26*time.Hour + 3*time.Millisecond), FinishedAt: at(-26*time.Hour + 1203*time.Millisecond), Attempt: 1,
-		Worker: "n1", LagMS: ms(3)})
-	s.fake.AddHistory(job.Run{JobID: 1, JobName: "hello", Status: job.RunMissed, Reason: job.ReasonOutage,
-		First: at(-25 * time.Hour), Last: at(-2 * time.Hour), Count: 1000, CountAtLeast: true})
-	s.fake.AddHistory(job.Run{JobID: 1, JobName: "hello", Status: job.RunSkipped, Reason: job.ReasonOverlap,
-		First: at(-time.Hour), Last: at(-49 * time.Minute), Count: 12})
-	s.fake.AddHistory(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello",
-		ScheduledAt: at(-40 * time.Second), Origin: job.OriginSchedule, Status: job.RunFailed,
-		StartedAt: at(-40*time.Second + 12*time.Millisecond), FinishedAt: at(-39 * time.Second), Attempt: 1, Worker: "n1",
-		LagMS: ms(12), Error: "status 500: \x1b[31mboom\nsecond line"})
-	s.fake.AddHistory(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello",
-		ScheduledAt: at(-40 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead, Reason: job.ReasonExhausted,
-		StartedAt: at(-30 * time.Second), FinishedAt: at(-29 * time.Second), Attempt: 2, Worker: "n1", LagMS: ms(10_000),
-		Error: "status 500"})
-	s.fake.AddDead(job.Run{RunID: id(-40 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-40 * time.Second),
-		FinishedAt: at(-29 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead,
-		Reason: job.ReasonExhausted, Attempt: 2, Error: "status 500", Output: "first\nsecond\n"})
-	s.fake.AddDead(job.Run{RunID: id(-60 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-60 * time.Second),
-		FinishedAt: at(-59 * time.Second), Origin: job.OriginSchedule, Status: job.RunDead,
-		Reason: job.ReasonPermanent, Attempt: 1, Error: "status 404"})
-	s.fake.AddOpen(job.Run{RunID: id(-2 * time.Second), JobID: 1, JobName: "hello", ScheduledAt: at(-2 * time.Second),
-		Origin: job.OriginSchedule, Status: job.RunRunning,
-		ClaimedAt: at(-2 * time.Second), StartedAt: at(-1998 * time.Millisecond), Attempt: 1, Worker: "n1", Fence: 7,
-		LagMS: ms(2), Key: "j_1:1793620798"})
+}
+
+// open starts the node of the shell in a directory, with a worker.
+func (s *shell) open(dir string, at time.Time, worker job.Register) {
+	s.t.Helper()
+	n, err := apitest.Open(dir, apitest.At(at))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.node = func() *apitest.Node { return n }
+	s.worker = n.Register(s.t, worker)
+}
+
+func (s *shell) hello() job.Job {
+	s.t.Helper()
+	j, err := s.node().Backend.GetJob(s.t.Context(), "hello", api.Read{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return j
+}
+
+// nextRun waits for the next occurrence of hello.
+func (s *shell) nextRun() job.Assignment {
+	s.t.Helper()
+	s.node().Clock.Advance(s.hello().NextRunAt.Time().Sub(s.node().Clock.Now()))
+	return s.worker.Take(s.t)
+}
+
+// advance lets time pass, until what came due in it was judged: hello has an open run, so that it is skipped.
+func (s *shell) advance(d time.Duration) {
+	s.t.Helper()
+	c := s.node().Clock
+	c.Advance(d)
+	for s.hello().NextRunAt <= job.At(c.Now()) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *shell) begin(a job.Assignment, after time.Duration) {
+	s.t.Helper()
+	s.advance(after)
+	s.worker.Begin(s.t, a, job.At(s.node().Clock.Now()))
+}
+
+func (s *shell) end(a job.Assignment, after time.Duration, r job.Result) {
+	s.t.Helper()
+	r.StartedAt = job.At(s.node().Clock.Now())
+	s.advance(after)
+	r.FinishedAt = job.At(s.node().Clock.Now())
+	s.worker.Report(s.t, a, r)
 }
 
 // typeLists takes the lists of job types, which register themselves, out of the texts.
@@ -178,12 +276,41 @@ func (s *shell) script(steps ...[]string) string {
 		b.WriteString("\n")
 		stdin = ""
 	}
-	return strings.ReplaceAll(b.String(), s.addr, "ADDR")
+	return s.mask(b.String())
+}
+
+var (
+	uptime = regexp.MustCompile(`, up [0-9a-z]+`)
+	began  = regexp.MustCompile(`"started_at":"[^"]*","members"`)
+	inRaft = regexp.MustCompile(`"raft":\{[^}]*\}`)
+	onDisk = regexp.MustCompile(`,?"disk":\{[^}]*\}`)
+	disk   = regexp.MustCompile(`(?m)^disk .*\n`)
+	member = regexp.MustCompile(`"instance_id":"[^"]*"([^}]*)"applied_index":\d+,"last_heard":"[^"]*"`)
+	room   = regexp.MustCompile(`[0-9.]+ [A-Za-z]+ free`)
+	queue  = regexp.MustCompile(`(queue is at version |"workers":\[\],"version":|workers  none\nversion  )\d+`)
+)
+
+// mask takes out what is different in every life of a node.
+func (s *shell) mask(text string) string {
+	text = strings.ReplaceAll(text, s.addr, "ADDR")
+	if s.worker != nil {
+		st, err := s.node().Backend.Status(s.t.Context(), api.Read{})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		text = strings.NewReplacer(st.ClusterID, "CLUSTER", s.node().Addr(), "NODE:PORT").Replace(text)
+	}
+	text = member.ReplaceAllString(text, `"instance_id":"ID"${1}"applied_index":INDEX,"last_heard":"TIME"`)
+	text = room.ReplaceAllString(text, "SPACE free")
+	text = queue.ReplaceAllString(text, "${1}INDEX")
+	text = uptime.ReplaceAllString(text, ", up TIME")
+	text = began.ReplaceAllString(text, `"started_at":"TIME","members"`)
+	text = inRaft.ReplaceAllString(text, `"raft":{}`)
+	return disk.ReplaceAllString(onDisk.ReplaceAllString(text, ""), "")
 }
 
 func TestGolden(t *testing.T) {
-	run := job.RunKey{Job: 1, At: noon.Add(-2 * time.Second).UnixMilli(), Origin: job.OriginSchedule}.String()
-	dead := job.RunKey{Job: 1, At: noon.Add(-40 * time.Second).UnixMilli(), Origin: job.OriginSchedule}.String()
+	const run, dead = "RUN", "DEAD" // the one that runs, and the one that died of its last attempt
 	type steps = [][]string
 	for name, st := range map[string]steps{
 		"submit": {
@@ -251,7 +378,7 @@ func TestGolden(t *testing.T) {
 			{"jobs"},
 			{"jobs", "list", "--type", "http", "--tag", "team=a", "--prefix", "he", "--status", "scheduled"},
 			{"jobs", "--limit", "1"},
-			{"jobs", "--limit", "1", "--cursor", "1"},
+			{"jobs", "--limit", "1", "--cursor", "j_1"},
 			{"jobs", "--prefix", "zzz"},
 			{"jobs", "--status", "pausd"},
 			{"jobs", "--json", "--prefix", "he"},
@@ -269,15 +396,16 @@ func TestGolden(t *testing.T) {
 			{"jobs", "list"},
 			{"jobs", "resume", "hello"},
 			{"jobs", "run", "hello"},
-			{"jobs", "run", "hello", "--json"},
-			{"jobs", "cancel", "hello"},
-			{"jobs", "cancel", "hello", "--json"},
+			{"jobs", "run", "report"},
+			{"jobs", "run", "report", "--json"},
+			{"jobs", "cancel", "report"},
+			{"jobs", "cancel", "report", "--json"},
 			{"jobs", "backfill", "report", "--from", "2026-10-01", "--to", "2026-10-02T23:00", "--dry-run"},
 			{"jobs", "backfill", "report", "--from", "2026-10-01T00:00:00Z", "--to", "2026-10-02T23:00:00Z", "--json"},
 			{"jobs", "backfill", "report", "--from", "2026-10-01"},
 			{"jobs", "backfill", "report", "--from", "2026-10-03", "--to", "2026-10-01"},
 			{"jobs", "backfill", "hello", "--from", "2026-10-01", "--to", "2026-10-03"},
-			{"jobs", "delete", "hello", "--version", "1"},
+			{"jobs", "delete", "hello", "--version", "2"},
 			{"jobs", "delete", "hello"},
 			{"jobs", "delete", "report", "--json"},
 			{"jobs", "delete", "hello"},
@@ -308,12 +436,12 @@ func TestGolden(t *testing.T) {
 		"dead": {
 			{"dead"},
 			{"dead", "list", "--job", "hello", "--limit", "1"},
-			{"dead", "get", "1"},
+			{"dead", "get", "4"},
 			{"dead", "get", "9"},
 			{"dead", "get", "x"},
 			{"dead", "redrive"},
-			{"dead", "redrive", "1", "--all"},
-			{"dead", "redrive", "1"},
+			{"dead", "redrive", "4", "--all"},
+			{"dead", "redrive", "4"},
 			{"dead", "purge", "--job", "hello", "--json"},
 			{"dead", "purge", "--all"},
 			{"dead"},
@@ -412,6 +540,11 @@ func TestGolden(t *testing.T) {
 			s := newShell(t)
 			if name != "submit" && name != "submit_file" && name != "calendars" && name != "queues" {
 				s.populate()
+				for _, args := range st {
+					for i, arg := range args {
+						args[i] = cmp.Or(map[string]string{run: s.running, dead: s.died}[arg], arg)
+					}
+				}
 			}
 			golden(t, s.script(st...))
 		})
@@ -431,6 +564,20 @@ func TestColor(t *testing.T) {
 	}
 }
 
+// oneMore is a backend with an open run more.
+type oneMore struct {
+	api.Backend
+	run job.Run
+}
+
+func (o oneMore) Runs(ctx context.Context, q client.RunQuery, rd api.Read) (client.RunPage, error) {
+	p, err := o.Backend.Runs(ctx, q, rd)
+	if len(q.Statuses) == 0 {
+		p.Runs = append([]job.Run{o.run}, p.Runs...)
+	}
+	return p, err
+}
+
 // On a terminal no line of a table is longer than the terminal is wide, and what is cut says so.
 func TestWidth(t *testing.T) {
 	s := newShell(t)
@@ -440,10 +587,13 @@ func TestWidth(t *testing.T) {
 		t.Fatal(errOut)
 	}
 	ready := job.At(noon.Add(90 * time.Second))
-	s.fake.AddOpen(job.Run{RunID: "r_3.x.s", JobID: 3, JobName: "a-name-that-an-owner-thought-would-explain-everything",
-		ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
-		Status: job.RunRetrying, ReadyAt: ready, Attempt: 2,
-		Error: "status 503 Service Unavailable: come back when there is more of me than there is now"})
+	s.wrap = func(b api.Backend) api.Backend {
+		return oneMore{b, job.Run{RunID: "r_3.x.s", JobID: 3,
+			JobName:     "a-name-that-an-owner-thought-would-explain-everything",
+			ScheduledAt: job.At(noon), Origin: job.OriginSchedule,
+			Status: job.RunRetrying, ReadyAt: ready, Attempt: 2,
+			Error: "status 503 Service Unavailable: come back when there is more of me than there is now"}}
+	}
 	commands := [][]string{{"jobs"}, {"runs"}, {"runs", "hello"}, {"runs", "--status", "skipped,missed,dead"}, {"dead"}}
 	for _, s.color = range []bool{false, true} {
 		for _, s.width = range []int{100, 80, 60, 40, 1} {

@@ -92,7 +92,7 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 	if _, errOut, code := s.run(fixed+"---\n"+fixed, "jobs", "edit", "report", "--file", "-"); code != exitUsage {
 		t.Error(errOut, code)
 	}
-	if j, err := s.fake.GetJob(t.Context(), "report", api.Read{}); err != nil || j.Overlap != "allow" || j.Version != 2 {
+	if j, err := s.node().Backend.GetJob(t.Context(), "report", api.Read{}); err != nil || j.Overlap != "allow" || j.Version != 2 {
 		t.Errorf("%+v, %v", j, err)
 	}
 }

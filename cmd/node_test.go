@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -159,20 +161,35 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// unsteady is a node that sometimes has no status.
+type unsteady struct {
+	api.Backend
+	fails func() error
+}
+
+func (u unsteady) Status(ctx context.Context, rd api.Read) (client.Status, error) {
+	if err := u.fails(); err != nil {
+		return client.Status{}, err
+	}
+	return u.Backend.Status(ctx, rd)
+}
+
 // A watch goes on over errors and ends well when it is interrupted.
 func TestWatch(t *testing.T) {
 	s := newShell(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	n := 0
-	s.fake.Hook = func(context.Context, string) error {
-		if n++; n == 2 {
-			return job.Errorf(job.CodeUnavailable, "", "for a moment")
-		}
-		if n == 3 {
-			cancel()
-		}
-		return nil
+	s.wrap = func(b api.Backend) api.Backend {
+		return unsteady{b, func() error {
+			if n++; n == 2 {
+				return job.Errorf(job.CodeUnavailable, "", "for a moment")
+			}
+			if n == 3 {
+				cancel()
+			}
+			return nil
+		}}
 	}
 	a := s.app()
 	root := a.root()

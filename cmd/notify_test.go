@@ -6,15 +6,37 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/notify"
 )
 
+// notified is a backend whose jobs have one last notification.
+type notified struct {
+	api.Backend
+	last *job.Notification
+}
+
+func (n notified) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
+	j, err := n.Backend.GetJob(ctx, ref, rd)
+	j.LastNotification = n.last
+	return j, err
+}
+
 func TestNotifyGolden(t *testing.T) {
 	s := newShell(t)
+	s.node = sync.OnceValue(func() *apitest.Node {
+		return apitest.Start(t, func(c *node.Config) {
+			c.Notify.Webhooks = map[string]string{"ops": "https://hooks.example.com/ops"}
+			c.Notify.SMTP = notify.SMTP{Addr: "mail.example.com:25", From: "carillon@example.com"}
+		})
+	})
 	out := s.script(
 		[]string{"submit", "--name", "pay", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "ops",
 			"--notify-email", "a@example.com", "--notify-email", "b@example.com"},
@@ -43,7 +65,7 @@ func TestNotifyGolden(t *testing.T) {
 		{Kind: "recovery", At: at(-time.Minute), Status: "succeeded", Outcome: job.NotificationFailed, Attempts: 1,
 			Error: "the receiver answered 404", FinishedAt: at(0)},
 	} {
-		s.fake.Alter(1, func(j *job.Job) { j.LastNotification = &n })
+		s.wrap = func(b api.Backend) api.Backend { return notified{b, &n} }
 		shown, _, _ := s.run("", "jobs", "get", "pay")
 		for _, l := range strings.Split(shown, "\n") {
 			if strings.HasPrefix(l, "told") {

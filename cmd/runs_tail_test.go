@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -73,13 +74,17 @@ func TestTailFollows(t *testing.T) {
 	}
 }
 
+// leaderless is a node that cannot ask for the output of a run.
+type leaderless struct{ api.Backend }
+
+func (leaderless) RunOutput(context.Context, string, uint64, int64) (job.RunOutput, error) {
+	return job.RunOutput{}, job.Errorf(job.CodeNoLeader, "start one of them", "no leader: 2 of 3 voters are unreachable")
+}
+
 // There is no leader for longer than a client tries: it ends, with the reason.
 func TestTailEndsWithoutALeader(t *testing.T) {
 	s := newShell(t)
-	s.populate()
-	s.fake.Hook = func(context.Context, string) error {
-		return job.Errorf(job.CodeNoLeader, "start one of them", "no leader: 2 of 3 voters are unreachable")
-	}
+	s.wrap = func(b api.Backend) api.Backend { return leaderless{b} }
 	_, errOut, code := s.run("", "runs", "tail", "--follow",
 		job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String())
 	if code != exitUnavailable || errOut != "error: no leader: 2 of 3 voters are unreachable\nhint: start one of them\n" {

@@ -43,8 +43,17 @@ func TestMain(m *testing.M) {
 	if os.Getenv(logEnv) != "" {
 		os.Exit(Main())
 	}
-	os.Exit(m.Run())
+	var err error
+	if scratch, err = os.MkdirTemp("", "carillon-cmd"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(scratch) //nolint:errcheck // it is for temporary files
+	os.Exit(code)
 }
+
+// scratch is a directory for what tests share.
+var scratch string
 
 // start runs this binary as carillon until a line of its standard error has the text, stops it, and returns what it
 // wrote.

@@ -119,8 +119,7 @@ func TestNoStrayEscapeCodes(t *testing.T) {
 	s.populate()
 	for _, args := range [][]string{{"jobs"}, {"runs", "hello"}, {"status"}, {"dead"}, {"jobs", "get", "hello"},
 		{"cluster", "members"},
-		{"runs", "get", job.RunKey{Job: 1, At: noon.Add(-40 * time.Second).UnixMilli(),
-			Origin: job.OriginSchedule}.String()}} {
+		{"runs", "get", s.died}} {
 		out, stderr, _ := s.run("", args...)
 		if strings.Contains(out+stderr, "\x1b") {
 			t.Errorf("%v: %q", args, out)
@@ -165,12 +164,12 @@ func TestDeadLettersThatAreNotThere(t *testing.T) {
 	if out, _, _ := s.run("", "dead"); !strings.Contains(out, "carillon dead redrive") {
 		t.Error(out)
 	}
-	out, stderr, code := s.run("", "dead", "redrive", "1", "98", "99")
+	out, stderr, code := s.run("", "dead", "redrive", "4", "98", "99")
 	if code != exitNotFound || !strings.Contains(out, "redrove 1 dead letter") ||
 		!strings.Contains(stderr, "there is no dead letter 98, 99") {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
-	out, stderr, code = s.run("", "dead", "purge", "2", "99", "--json")
+	out, stderr, code = s.run("", "dead", "purge", "6", "99", "--json")
 	if code != exitNotFound || !strings.Contains(out, `"unknown":[99]`) ||
 		!strings.Contains(stderr, `"code":"not_found"`) {
 		t.Errorf("exit %d: %s %s", code, out, stderr)

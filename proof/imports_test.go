@@ -22,10 +22,10 @@ const module = "github.com/carillon-scheduler/carillon"
 var layers = [][]string{
 	{""}, // main.go
 	{"cmd"},
-	{"bench", "bench/bare"},
+	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/service"}, {"node/membership"}, {"node/forward"}, {"node/datadir"}, {"node/raftlog"},
-	{"api/apitest"}, {"api", "web"},
+	{"api", "web"},
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide"},
 	{"executor"},
@@ -43,7 +43,7 @@ var layers = [][]string{
 var only = map[string][]string{
 	"cmd":              {""},
 	"bench":            {"cmd"},
-	"node":             {"cmd"},
+	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node"},
 	"node/membership":  {"node", "node/service"},
 	"node/forward":     {"node", "node/service", "node/membership"},

@@ -1,0 +1,184 @@
+// Package apitest opens a node for tests of what stands on the API: a cluster of one in a temporary directory, whose
+// clock stands still until the test moves it, and whose runs are carried out by the test. What a node cannot be brought
+// to answer (a full disk, a lost leader) the test puts around Backend: it embeds the interface and answers one method.
+package apitest
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
+)
+
+// Noon is when the clock of a node stands.
+var Noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+
+// Node is a running node that leads.
+type Node struct {
+	*node.Node
+	Backend api.Backend
+	Options api.Options
+	Clock   *Clock
+
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// Start opens a node for a test and waits until it is ready. It ends with the test.
+func Start(t testing.TB, change ...func(*node.Config)) *Node {
+	t.Helper()
+	n, err := Open(t.TempDir(), change...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(); err != nil {
+			t.Errorf("the node ended with %v", err)
+		}
+	})
+	return n
+}
+
+// Open is Start for a node that many tests share: its directory and its end are the caller's.
+func Open(dir string, change ...func(*node.Config)) (*Node, error) {
+	n := &Node{done: make(chan error, 1)}
+	ended := make(chan error, 1)
+	cfg := node.Config{
+		NodeID: "n1", Listen: "127.0.0.1:0", DataDir: dir, Bootstrap: true, Version: "test", Clock: &Clock{now: Noon},
+		Raft:  node.RaftConfig{Heartbeat: 10 * time.Millisecond, SnapshotInterval: time.Hour},
+		Store: node.StoreConfig{MmapSize: 16 << 20, NoSync: true},
+		Fatal: func(err error) { ended <- err },
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	n.Clock, _ = cfg.Clock.(*Clock)
+	var err error
+	if n.Node, err = node.Open(cfg); err != nil {
+		return nil, err
+	}
+	n.Backend, n.Options = n.API()
+	n.Backend = hasty{n.Backend}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	go func() { n.done <- n.Run(ctx) }()
+	for n.Backend.Ready() != nil {
+		select {
+		case err := <-ended:
+			cancel()
+			return nil, err
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return n, nil
+}
+
+// hasty does not wait for more output of a run for as long as a node does.
+type hasty struct{ api.Backend }
+
+func (h hasty) RunOutput(ctx context.Context, id string, fence uint64, after int64) (job.RunOutput, error) {
+	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	return h.Backend.RunOutput(ctx, id, fence, after)
+}
+
+// At sets the clock of a node that is opened.
+func At(now time.Time) func(*node.Config) {
+	return func(c *node.Config) { c.Clock = &Clock{now: now} }
+}
+
+// Stop ends the node.
+func (n *Node) Stop() error {
+	n.cancel()
+	return <-n.done
+}
+
+// Handler is the node's API.
+func (n *Node) Handler() http.Handler { return api.New(n.Backend, n.Options) }
+
+// Clock is the clock of a node. Nothing is due before it was moved.
+type Clock struct {
+	mu   sync.Mutex
+	now  time.Time
+	mono time.Duration
+}
+
+// Now implements scheduler.Clock.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Mono implements scheduler.Clock.
+func (c *Clock) Mono() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mono
+}
+
+// Advance lets time pass. Leases end by it too.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now, c.mono = c.now.Add(d), c.mono+d
+}
+
+// Worker is a session that takes runs and reports what the test says.
+type Worker struct {
+	Session job.SessionRef
+	Workers api.Workers
+	acked   uint64
+}
+
+// Register opens a session of a worker.
+func (n *Node) Register(t testing.TB, r job.Register) *Worker {
+	t.Helper()
+	s, err := n.Options.Workers.Register(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Worker{Session: s.SessionRef, Workers: n.Options.Workers}
+}
+
+// Take waits for a run.
+func (w *Worker) Take(t testing.TB) job.Assignment {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		r, err := w.Workers.Poll(ctx, job.Poll{Session: w.Session, Acked: w.acked, Free: 1, Wait: job.Duration(time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Assignments) > 0 {
+			w.acked = r.Assignments[0].Number
+			return r.Assignments[0]
+		}
+	}
+}
+
+// Report ends the attempt of a run.
+func (w *Worker) Report(t testing.TB, a job.Assignment, r job.Result) {
+	t.Helper()
+	r.Run, r.Fence = a.Run, a.Fence
+	reply, err := w.Workers.Report(t.Context(), job.Report{Session: w.Session, Results: []job.Result{r}})
+	if err != nil || len(reply.Acks) != 1 || reply.Acks[0].Stale {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+}
+
+// Begin says that the attempt of a run has started.
+func (w *Worker) Begin(t testing.TB, a job.Assignment, at job.Instant) {
+	t.Helper()
+	held := []job.Held{{Run: a.Run, Fence: a.Fence, StartedAt: at}}
+	beat := job.Heartbeat{Session: w.Session, Acked: w.acked, Held: held}
+	if _, err := w.Workers.Heartbeat(t.Context(), beat); err != nil {
+		t.Fatal(err)
+	}
+}
