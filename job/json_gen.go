@@ -5,148 +5,124 @@ package job
 import "github.com/carillon-scheduler/carillon/internal/jsontext"
 
 func readSpec(t *jsontext.Reader, s *Spec) {
-	t.Fields(func(key []byte) int {
+	t.Fields(func(key []byte) (n int) {
 		switch string(key) {
 		case "name":
-			s.Name = string(t.Str())
-			return 0
+			s.Name, n = string(t.Str()), 0
 		case "type":
-			s.Type = TypeOf(t.Str())
-			return 1
+			s.Type, n = TypeOf(t.Str()), 1
 		case "schedule":
-			s.Schedule = string(t.Str())
-			return 2
+			s.Schedule, n = string(t.Str()), 2
 		case "timezone":
-			s.Timezone = Word(t.Str())
-			return 3
+			s.Timezone, n = Word(t.Str()), 3
 		case "payload":
-			s.Payload = append([]byte{}, t.Raw()...)
-			return 4
+			s.Payload, n = append([]byte{}, t.Raw()...), 4
 		case "retry":
 			readRetry(t, &s.Retry)
-			return 5
+			n = 5
 		case "timeout":
-			s.Timeout = readDuration(t)
-			return 6
+			s.Timeout, n = readDuration(t), 6
 		case "deadline":
-			s.Deadline = readDuration(t)
-			return 7
+			s.Deadline, n = readDuration(t), 7
 		case "missed":
 			readMissed(t, &s.Missed)
-			return 8
+			n = 8
 		case "overlap":
-			s.Overlap = Word(t.Str())
-			return 9
+			s.Overlap, n = Word(t.Str()), 9
 		case "delivery":
-			s.Delivery = Word(t.Str())
-			return 10
+			s.Delivery, n = Word(t.Str()), 10
 		case "priority":
-			s.Priority = Word(t.Str())
-			return 11
+			s.Priority, n = Word(t.Str()), 11
 		case "concurrency":
-			s.Concurrency = t.Int()
-			return 12
+			s.Concurrency, n = t.Int(), 12
 		case "jitter":
-			s.Jitter = readDuration(t)
-			return 13
+			s.Jitter, n = readDuration(t), 13
 		case "start_at":
-			s.StartAt = readInstant(t)
-			return 14
+			s.StartAt, n = readInstant(t), 14
 		case "end_at":
-			s.EndAt = readInstant(t)
-			return 15
+			s.EndAt, n = readInstant(t), 15
 		case "max_runs":
-			s.MaxRuns = t.Int()
-			return 16
+			s.MaxRuns, n = t.Int(), 16
 		case "calendars":
-			s.Calendars = t.Strings()
-			return 17
+			s.Calendars, n = t.Strings(), 17
 		case "tags":
-			s.Tags = t.Map()
-			return 18
+			s.Tags, n = t.Map(), 18
 		case "workers":
-			s.Workers = t.Map()
-			return 19
+			s.Workers, n = t.Map(), 19
 		case "idempotency_key":
-			s.IdempotencyKey = string(t.Str())
-			return 20
+			s.IdempotencyKey, n = string(t.Str()), 20
 		case "retention":
-			s.Retention = readDuration(t)
-			return 21
+			s.Retention, n = readDuration(t), 21
 		case "notify":
 			s.Notify = &Notify{}
 			readNotify(t, s.Notify)
-			return 22
+			n = 22
 		case "dst_gap":
-			s.DSTGap = Word(t.Str())
-			return 23
+			s.DSTGap, n = Word(t.Str()), 23
 		case "dst_overlap":
-			s.DSTOverlap = Word(t.Str())
-			return 24
+			s.DSTOverlap, n = Word(t.Str()), 24
+		default:
+			n = t.Unknown()
 		}
-		return t.Unknown()
+		return n
 	})
 }
 
 func readRetry(t *jsontext.Reader, s *Retry) {
-	t.Fields(func(key []byte) int {
+	t.Fields(func(key []byte) (n int) {
 		switch string(key) {
 		case "max_retries":
-			n := t.Int()
-			s.MaxRetries = &n
-			return 0
+			v := t.Int()
+			s.MaxRetries = &v
+			n = 0
 		case "backoff":
-			s.Backoff = Word(t.Str())
-			return 1
+			s.Backoff, n = Word(t.Str()), 1
 		case "base":
-			s.Base = readDuration(t)
-			return 2
+			s.Base, n = readDuration(t), 2
 		case "cap":
-			s.Cap = readDuration(t)
-			return 3
+			s.Cap, n = readDuration(t), 3
 		case "jitter":
-			n := t.Float()
-			s.Jitter = &n
-			return 4
+			v := t.Float()
+			s.Jitter = &v
+			n = 4
+		default:
+			n = t.Unknown()
 		}
-		return t.Unknown()
+		return n
 	})
 }
 
 func readMissed(t *jsontext.Reader, s *Missed) {
-	t.Fields(func(key []byte) int {
+	t.Fields(func(key []byte) (n int) {
 		switch string(key) {
 		case "policy":
-			s.Policy = Word(t.Str())
-			return 0
+			s.Policy, n = Word(t.Str()), 0
 		case "window":
-			s.Window = Word(t.Str())
-			return 1
+			s.Window, n = Word(t.Str()), 1
 		case "max":
-			s.Max = t.Int()
-			return 2
+			s.Max, n = t.Int(), 2
 		case "grace":
-			s.Grace = readDuration(t)
-			return 3
+			s.Grace, n = readDuration(t), 3
+		default:
+			n = t.Unknown()
 		}
-		return t.Unknown()
+		return n
 	})
 }
 
 func readNotify(t *jsontext.Reader, s *Notify) {
-	t.Fields(func(key []byte) int {
+	t.Fields(func(key []byte) (n int) {
 		switch string(key) {
 		case "on":
-			s.On = readWords(t)
-			return 0
+			s.On, n = readWords(t), 0
 		case "webhook":
-			s.Webhook = string(t.Str())
-			return 1
+			s.Webhook, n = string(t.Str()), 1
 		case "email":
-			s.Email = t.Strings()
-			return 2
+			s.Email, n = t.Strings(), 2
+		default:
+			n = t.Unknown()
 		}
-		return t.Unknown()
+		return n
 	})
 }
 
@@ -159,9 +135,7 @@ func writeJob(w *jsontext.Writer, s *Job) {
 	w.Leave(s.LastRunStatus == 0)
 	w.Int("open_runs", int64(s.OpenRuns))
 	w.Int("runs_started", int64(s.RunsStarted))
-	if s.WaitReason != "" {
-		w.Str("wait_reason", s.WaitReason)
-	}
+	w.SomeStr("wait_reason", s.WaitReason)
 	if s.Failing {
 		w.Bool("failing", s.Failing)
 	}
@@ -172,102 +146,56 @@ func writeJob(w *jsontext.Writer, s *Job) {
 }
 
 func writeSpec(w *jsontext.Writer, s *Spec) {
-	if s.Name != "" {
-		w.Str("name", s.Name)
-	}
+	w.SomeStr("name", s.Name)
 	w.Str("type", string(s.Type))
 	w.Str("schedule", s.Schedule)
-	if s.Timezone != "" {
-		w.Str("timezone", s.Timezone)
-	}
+	w.SomeStr("timezone", s.Timezone)
 	w.Raw("payload", s.Payload)
 	w.Key("retry")
 	w.Begin()
 	writeRetry(w, &s.Retry)
 	w.End()
-	if s.Timeout != 0 {
-		w.Str("timeout", s.Timeout.String())
-	}
-	if s.Deadline != 0 {
-		w.Str("deadline", s.Deadline.String())
-	}
+	someDuration(w, "timeout", s.Timeout)
+	someDuration(w, "deadline", s.Deadline)
 	w.Key("missed")
 	w.Begin()
 	writeMissed(w, &s.Missed)
 	w.End()
-	if s.Overlap != "" {
-		w.Str("overlap", s.Overlap)
-	}
-	if s.Delivery != "" {
-		w.Str("delivery", s.Delivery)
-	}
-	if s.Priority != "" {
-		w.Str("priority", s.Priority)
-	}
-	if s.Concurrency != 0 {
-		w.Int("concurrency", int64(s.Concurrency))
-	}
-	if s.Jitter != 0 {
-		w.Str("jitter", s.Jitter.String())
-	}
-	if s.StartAt != 0 {
-		writeInstant(w, "start_at", s.StartAt)
-	}
-	if s.EndAt != 0 {
-		writeInstant(w, "end_at", s.EndAt)
-	}
-	if s.MaxRuns != 0 {
-		w.Int("max_runs", int64(s.MaxRuns))
-	}
+	w.SomeStr("overlap", s.Overlap)
+	w.SomeStr("delivery", s.Delivery)
+	w.SomeStr("priority", s.Priority)
+	w.SomeInt("concurrency", int64(s.Concurrency))
+	someDuration(w, "jitter", s.Jitter)
+	someInstant(w, "start_at", s.StartAt)
+	someInstant(w, "end_at", s.EndAt)
+	w.SomeInt("max_runs", int64(s.MaxRuns))
 	w.Leave(len(s.Calendars) == 0)
 	w.Leave(len(s.Tags) == 0)
 	w.Leave(len(s.Workers) == 0)
-	if s.IdempotencyKey != "" {
-		w.Str("idempotency_key", s.IdempotencyKey)
-	}
-	if s.Retention != 0 {
-		w.Str("retention", s.Retention.String())
-	}
+	w.SomeStr("idempotency_key", s.IdempotencyKey)
+	someDuration(w, "retention", s.Retention)
 	w.Leave(s.Notify == nil)
-	if s.DSTGap != "" {
-		w.Str("dst_gap", s.DSTGap)
-	}
-	if s.DSTOverlap != "" {
-		w.Str("dst_overlap", s.DSTOverlap)
-	}
+	w.SomeStr("dst_gap", s.DSTGap)
+	w.SomeStr("dst_overlap", s.DSTOverlap)
 }
 
 func writeRetry(w *jsontext.Writer, s *Retry) {
 	if s.MaxRetries != nil {
 		w.Int("max_retries", int64(*s.MaxRetries))
 	}
-	if s.Backoff != "" {
-		w.Str("backoff", s.Backoff)
-	}
-	if s.Base != 0 {
-		w.Str("base", s.Base.String())
-	}
-	if s.Cap != 0 {
-		w.Str("cap", s.Cap.String())
-	}
+	w.SomeStr("backoff", s.Backoff)
+	someDuration(w, "base", s.Base)
+	someDuration(w, "cap", s.Cap)
 	if s.Jitter != nil {
 		w.Float("jitter", *s.Jitter)
 	}
 }
 
 func writeMissed(w *jsontext.Writer, s *Missed) {
-	if s.Policy != "" {
-		w.Str("policy", s.Policy)
-	}
-	if s.Window != "" {
-		w.Str("window", s.Window)
-	}
-	if s.Max != 0 {
-		w.Int("max", int64(s.Max))
-	}
-	if s.Grace != 0 {
-		w.Str("grace", s.Grace.String())
-	}
+	w.SomeStr("policy", s.Policy)
+	w.SomeStr("window", s.Window)
+	w.SomeInt("max", int64(s.Max))
+	someDuration(w, "grace", s.Grace)
 }
 
 // Word is a string of a job. One that many jobs have in common takes no memory of its own.

@@ -53,6 +53,18 @@ func (j *Job) AppendJSON(b []byte) ([]byte, bool) {
 	return w.B, !w.Bad
 }
 
+func someDuration(w *jsontext.Writer, name string, d Duration) {
+	if d != 0 {
+		w.Str(name, d.String())
+	}
+}
+
+func someInstant(w *jsontext.Writer, name string, i Instant) {
+	if i != 0 {
+		w.Str(name, i.String())
+	}
+}
+
 func writeInstant(w *jsontext.Writer, name string, i Instant) {
 	if i == 0 {
 		w.Null(name)

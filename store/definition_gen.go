@@ -33,9 +33,7 @@ func setDefaults(s *job.Spec) {
 
 func storeSpec(f *pack.Fields, key string, s *job.Spec) {
 	outer := f.Open(key)
-	if s.Concurrency != 0 {
-		f.Int("c", int64(s.Concurrency))
-	}
+	f.IntUnless("c", int64(s.Concurrency), 0)
 	if len(s.Calendars) > 0 {
 		f.List("ca", s.Calendars)
 	}
@@ -45,30 +43,18 @@ func storeSpec(f *pack.Fields, key string, s *job.Spec) {
 	if s.DSTGap != "run_after" {
 		f.Str("dg", s.DSTGap)
 	}
-	if s.Deadline != 0 {
-		f.Int("dl", int64(s.Deadline))
-	}
+	f.IntUnless("dl", int64(s.Deadline), 0)
 	if s.DSTOverlap != "" {
 		f.Str("do", s.DSTOverlap)
 	}
-	if s.EndAt != 0 {
-		f.Int("ea", int64(s.EndAt))
-	}
-	if s.IdempotencyKey != "" {
-		f.Str("ik", s.IdempotencyKey)
-	}
-	if s.Jitter != 0 {
-		f.Int("j", int64(s.Jitter))
-	}
+	f.IntUnless("ea", int64(s.EndAt), 0)
+	f.SomeStr("ik", s.IdempotencyKey)
+	f.IntUnless("j", int64(s.Jitter), 0)
 	if differsMissed(&s.Missed) {
 		storeMissed(f, "m", &s.Missed)
 	}
-	if s.MaxRuns != 0 {
-		f.Int("mr", int64(s.MaxRuns))
-	}
-	if s.Name != "" {
-		f.Str("n", s.Name)
-	}
+	f.IntUnless("mr", int64(s.MaxRuns), 0)
+	f.SomeStr("n", s.Name)
 	if s.Notify != nil {
 		storeNotify(f, "nt", s.Notify)
 	}
@@ -84,24 +70,14 @@ func storeSpec(f *pack.Fields, key string, s *job.Spec) {
 	if differsRetry(&s.Retry) {
 		storeRetry(f, "r", &s.Retry)
 	}
-	if s.Retention != 86400000000000 {
-		f.Int("re", int64(s.Retention))
-	}
-	if s.Schedule != "" {
-		f.Str("s", s.Schedule)
-	}
-	if s.StartAt != 0 {
-		f.Int("sa", int64(s.StartAt))
-	}
-	if s.Type != "" {
-		f.Str("t", string(s.Type))
-	}
+	f.IntUnless("re", int64(s.Retention), 86400000000000)
+	f.SomeStr("s", s.Schedule)
+	f.IntUnless("sa", int64(s.StartAt), 0)
+	f.SomeStr("t", string(s.Type))
 	if len(s.Tags) > 0 {
 		f.Map("tg", s.Tags)
 	}
-	if s.Timeout != 300000000000 {
-		f.Int("to", int64(s.Timeout))
-	}
+	f.IntUnless("to", int64(s.Timeout), 300000000000)
 	if len(s.Workers) > 0 {
 		f.Map("w", s.Workers)
 	}
@@ -176,26 +152,18 @@ func storeRetry(f *pack.Fields, key string, s *job.Retry) {
 	if s.Backoff != "exponential" {
 		f.Str("b", s.Backoff)
 	}
-	if s.Cap != 300000000000 {
-		f.Int("c", int64(s.Cap))
+	f.IntUnless("c", int64(s.Cap), 300000000000)
+	if s.Jitter == nil {
+		f.Nil("j")
+	} else if *s.Jitter != 0.2 {
+		f.Float("j", *s.Jitter)
 	}
-	if s.Jitter == nil || *s.Jitter != 0.2 {
-		if s.Jitter == nil {
-			f.Nil("j")
-		} else {
-			f.Float("j", *s.Jitter)
-		}
+	if s.MaxRetries == nil {
+		f.Nil("n")
+	} else {
+		f.IntUnless("n", int64(*s.MaxRetries), 3)
 	}
-	if s.MaxRetries == nil || *s.MaxRetries != 3 {
-		if s.MaxRetries == nil {
-			f.Nil("n")
-		} else {
-			f.Int("n", int64(*s.MaxRetries))
-		}
-	}
-	if s.Base != 1000000000 {
-		f.Int("s", int64(s.Base))
-	}
+	f.IntUnless("s", int64(s.Base), 1000000000)
 	f.Close(outer)
 }
 
@@ -234,12 +202,8 @@ func readRetry(r *pack.Reader, s *job.Retry) {
 
 func storeMissed(f *pack.Fields, key string, s *job.Missed) {
 	outer := f.Open(key)
-	if s.Grace != 60000000000 {
-		f.Int("g", int64(s.Grace))
-	}
-	if s.Max != 10 {
-		f.Int("m", int64(s.Max))
-	}
+	f.IntUnless("g", int64(s.Grace), 60000000000)
+	f.IntUnless("m", int64(s.Max), 10)
 	if s.Policy != "run_once" {
 		f.Str("p", s.Policy)
 	}
@@ -281,9 +245,7 @@ func storeNotify(f *pack.Fields, key string, s *job.Notify) {
 	if len(s.On) > 0 {
 		f.List("o", s.On)
 	}
-	if s.Webhook != "" {
-		f.Str("w", s.Webhook)
-	}
+	f.SomeStr("w", s.Webhook)
 	f.Close(outer)
 }
 

@@ -34,12 +34,19 @@ func (d *declaration) jsonCode() ([]byte, error) {
 	var s source
 	s.add(head+"package job\n\nimport %s\n", importJSON)
 	for _, name := range declared {
-		s.add("func read%s(t *jsontext.Reader, s *%s) {\nt.Fields(func(key []byte) int {\nswitch string(key) {", name, name)
+		s.add("func read%s(t *jsontext.Reader, s *%s) {", name, name)
+		s.add("t.Fields(func(key []byte) (n int) {\nswitch string(key) {")
 		for i, f := range d.structs[name] {
 			k, _ := d.kind(&f)
-			s.add("case %q:\n%s\nreturn %d", f.json, fill(k.readJSON, &f), i)
+			code := fill(k.readJSON, &f)
+			if to, value, ok := strings.Cut(code, " = "); ok && !strings.Contains(code, "\n") {
+				code = fmt.Sprintf("%s, n = %s, %d", to, value, i)
+			} else {
+				code += fmt.Sprintf("\nn = %d", i)
+			}
+			s.add("case %q:\n%s", f.json, code)
 		}
-		s.add("}\nreturn t.Unknown()\n})\n}\n")
+		s.add("default:\nn = t.Unknown()\n}\nreturn n\n})\n}\n")
 	}
 	for _, name := range append([]string{answer}, declared...) {
 		if name == "Notify" { // a job with one is left to encoding/json
@@ -55,11 +62,11 @@ func (d *declaration) jsonCode() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			code := fill(k.writeJSON, &f)
-			if f.omit && k.some != "" {
-				code = "if " + fill(k.some, &f) + " {\n" + code + "\n}"
+			code := k.writeJSON
+			if f.omit && k.someJSON != "" {
+				code = k.someJSON
 			}
-			s.add("%s", code)
+			s.add("%s", fill(code, &f))
 		}
 		s.add("}\n")
 	}
@@ -111,7 +118,7 @@ func (d *declaration) storedCode() ([]byte, error) {
 		for _, f := range fields {
 			k, _ := d.kind(&f)
 			differs = append(differs, fill(k.differs, &f))
-			s.add("if %s {\n%s\n}", fill(k.differs, &f), fill(k.write, &f))
+			s.add("%s", fill(k.write, &f))
 		}
 		s.add("f.Close(outer)\n}\n")
 		if d.inside(name) {

@@ -30,6 +30,20 @@ func (w *Writer) Str(name, v string) {
 	w.B = append(append(append(w.B, '"'), v...), '"')
 }
 
+// SomeStr writes a field with a string that is not empty.
+func (w *Writer) SomeStr(name, v string) {
+	if v != "" {
+		w.Str(name, v)
+	}
+}
+
+// SomeInt writes a field with a whole number that is not 0.
+func (w *Writer) SomeInt(name string, v int64) {
+	if v != 0 {
+		w.Int(name, v)
+	}
+}
+
 // Int writes a field with a whole number.
 func (w *Writer) Int(name string, v int64) {
 	w.Key(name)

@@ -64,6 +64,20 @@ func (f *Fields) Int(key string, v int64) {
 	f.B = Signed(f.B, v)
 }
 
+// SomeStr writes a string that is not empty.
+func (f *Fields) SomeStr(key, v string) {
+	if v != "" {
+		f.Str(key, v)
+	}
+}
+
+// IntUnless writes a whole number if it is another one than the usual.
+func (f *Fields) IntUnless(key string, v, usual int64) {
+	if v != usual {
+		f.Int(key, v)
+	}
+}
+
 // Uint writes a whole number that is not negative.
 func (f *Fields) Uint(key string, v uint64) {
 	f.Key(key)
