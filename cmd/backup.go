@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,14 +20,10 @@ import (
 
 // backupResult is what --json prints.
 type backupResult struct {
-	File      string      `json:"file"`
-	Bytes     int64       `json:"bytes"`
-	ClusterID string      `json:"cluster_id"`
-	Epoch     uint64      `json:"epoch"`
-	Index     uint64      `json:"index"`
-	Jobs      uint64      `json:"jobs"`
-	At        job.Instant `json:"at"`
-	AgeMS     int64       `json:"age_ms"`
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	datadir.Backup
+	AgeMS int64 `json:"age_ms"`
 }
 
 func (a *app) backupCmd() *cobra.Command {
@@ -62,9 +59,8 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 	}
 	defer body.Close()
 	r := backupResult{File: file, Bytes: info.Size, AgeMS: info.Age.Milliseconds()}
-	take := func(w io.Writer) error {
-		b, err := datadir.CopyBackup(w, body)
-		r.ClusterID, r.Epoch, r.Index, r.Jobs, r.At = b.ClusterID, b.Epoch, b.Index, b.Jobs, b.At
+	take := func(w io.Writer) (err error) {
+		r.Backup, err = datadir.CopyBackup(w, body)
 		if err != nil && cmd.Context().Err() != nil {
 			return cmd.Context().Err()
 		}
@@ -129,14 +125,10 @@ func writeWhole(file string, force bool, write func(io.Writer) error) (err error
 	}
 	tmp := f.Name()
 	defer os.Remove(tmp) // gone already if all went well
-	err = write(f)
-	if err == nil {
+	if err = write(f); err == nil {
 		err = f.Sync()
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
+	if err = cmp.Or(err, f.Close()); err == nil {
 		err = place(tmp, file, force)
 	}
 	if err != nil {

@@ -178,7 +178,7 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 	}
 	out, errOut, code = s.run(string(good), "restore", "-", "--data-dir", data+"2", "--node-id", "n2", "--epoch", "9",
 		"--json")
-	var r restoreResult
+	var r datadir.Restored
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Epoch != 9 || r.NodeID != "n2" ||
 		r.ClusterID == r.FromCluster || r.Index == 0 {
 		t.Errorf("%d %s%s %v", code, out, errOut, err)
@@ -197,7 +197,7 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
 	out, _, code = s.run("", "compact", "--data-dir", data, "--json")
-	var c compactResult
+	var c datadir.Compacted
 	if err := json.Unmarshal([]byte(out), &c); err != nil || code != 0 || len(c.Files) != 2 ||
 		c.Files[0].After > c.Files[0].Before || c.NodeID != "n1" {
 		t.Errorf("%d %s %v", code, out, err)

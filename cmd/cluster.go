@@ -2,15 +2,35 @@ package cmd
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
+const removedText = "%s is no longer a member; stop it, and empty its data directory before it joins again"
+
 func (a *app) clusterCmd() *cobra.Command {
-	return group("cluster", "Operate a cluster", a.membersCmd(), a.removeCmd(), a.leaveCmd(), a.promoteCmd(),
-		a.demoteCmd(), a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd())
+	return group("cluster", "Operate a cluster", a.membersCmd(),
+		a.nodeCmd("remove", "Take a node out of the cluster for good",
+			`The node gets no more work and no more entries, and its data directory cannot come back: to use the machine again, empty it and start
+it with --join. The last voter, and a voter without which those who live would be no majority, is refused. A leader hands over first.`,
+			removedText, (*client.Client).RemoveNode),
+		a.leaveCmd(),
+		a.nodeCmd("promote", "Let a node vote",
+			`New nodes are promoted by themselves when they have caught up. This is for one that was demoted.`,
+			"%s votes", (*client.Client).PromoteNode),
+		a.nodeCmd("demote", "Take a node's vote away",
+			`The node goes on to follow and to work, and does not count for a majority, until it is promoted again.`,
+			"%s follows without a vote", (*client.Client).DemoteNode),
+		a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd())
 }
 
 func (a *app) clockResetCmd() *cobra.Command {
@@ -33,11 +53,7 @@ func (a *app) releaseCmd() *cobra.Command {
 What was due up to now is recorded as missed (restored), and the runs that were open in the backup as lost; none of them runs by itself. Releasing
 a cluster that is not on hold changes nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var r client.ReleaseResult
-			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-				r, err = c.Release(ctx)
-				return err
-			}, func(p *printer) {
+			return ask(a, cmd, (*client.Client).Release, func(p *printer, r client.ReleaseResult) {
 				switch {
 				case !r.Released && !r.Releasing:
 					p.printf("the cluster is not on hold\n")
@@ -49,4 +65,208 @@ a cluster that is not on hold changes nothing.`,
 			})
 		},
 	}
+}
+
+func (a *app) membersCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "members", Short: "List the members", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return ask(a, cmd, (*client.Client).Status, (*printer).members)
+		},
+	}
+}
+
+func (p *printer) members(s client.Status) {
+	var t table
+	t.row("MEMBER", "ADDRESS", "ROLE", "VERSION", "LEVEL", "JOINED", "APPLIED", "")
+	for _, m := range s.Members {
+		level, applied, joined := "-", "-", "-"
+		if m.Level > 0 {
+			level = strconv.Itoa(m.Level)
+		}
+		if m.Applied > 0 {
+			applied = strconv.FormatUint(m.Applied, 10)
+		}
+		if m.JoinedAt != 0 && s.Now != 0 {
+			joined = relative(m.JoinedAt.Time().Sub(s.Now.Time()).Truncate(time.Second))
+		}
+		t.row(m.ID, m.Address, role(m), dash(m.Version), level, joined, applied, p.paint(red, m.Problem))
+	}
+	p.table(t)
+	if s.Level > 0 {
+		p.printf("\nfeature level %d is committed%s\n", s.Level, behind(s))
+	}
+}
+
+// behind says who keeps the feature level from being raised.
+func behind(s client.Status) string {
+	most := 0
+	for _, m := range s.Members {
+		most = max(most, m.Level)
+	}
+	if most <= s.Level {
+		return ""
+	}
+	var old []string
+	for _, m := range s.Members {
+		if m.Level < most {
+			old = append(old, m.ID)
+		}
+	}
+	if len(old) == 0 {
+		return fmt.Sprintf("; level %d follows", most)
+	}
+	return fmt.Sprintf("; level %d follows when every member supports it; still to come: %s", most,
+		strings.Join(old, ", "))
+}
+
+// nodeCmd is a command about one member.
+func (a *app) nodeCmd(use, short, long, done string,
+	call func(*client.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " NODE", Short: short, Long: long, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return call(c, ctx, args[0]) },
+				func(p *printer) { p.printf(done+"\n", args[0]) })
+		},
+	}
+}
+
+func (a *app) transferCmd() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "transfer [NODE]", Short: "Hand the leadership to another node", Args: cobra.MaximumNArgs(1),
+		Long: `Without a node, to one whose clock agrees with the majority's and whose disk has room. A node that is stopped with SIGTERM hands over by itself.
+
+A node whose clock differs by more than 2.5 s from the majority's, or is not known, is refused: as leader it would hold, and nothing would run.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to := ""
+			if len(args) > 0 {
+				to = args[0]
+			}
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
+				if force {
+					return c.ForceTransfer(ctx, to)
+				}
+				return c.TransferLeadership(ctx, to)
+			}, func(p *printer) {
+				if to == "" {
+					p.printf("the leadership was handed over\n")
+				} else {
+					p.printf("%s leads\n", to)
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "also to a node whose clock is wrong or not known")
+	return c
+}
+
+func (a *app) leaveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "leave", Short: "Take the node at --addr out of the cluster for good", Args: cobra.NoArgs,
+		Long: `The same as remove, for the node that is asked. It goes on to run until it is stopped.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if strings.Contains(a.addr, ",") {
+				return job.Invalid("--addr",
+					"give the address of the node that is to leave, or use `carillon cluster remove NODE`",
+					"it is not clear which of several nodes is meant")
+			}
+			id := ""
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
+				n, err := c.Node(client.WithRaw(ctx, func([]byte) {}))
+				if err != nil {
+					return err
+				}
+				id = n.NodeID
+				return c.RemoveNode(ctx, id)
+			}, func(p *printer) {
+				p.printf(removedText+"\n", id)
+			})
+		},
+	}
+}
+
+func (a *app) recoverCmd() *cobra.Command {
+	var dir string
+	var peers []string
+	var skip uint64
+	c := &cobra.Command{
+		Use: "recover", Short: "Bring back a cluster whose members cannot find each other, or that lost its majority",
+		Args: cobra.NoArgs,
+		Long: `The node must not be running.
+
+With all members in --peers it only notes where they are now: for a cluster whose addresses changed, not under the same names, for a majority
+at once. Run it with the same --peers on each node, then start them. Nothing can be lost by it.
+
+With this node alone in --peers it begins again without the others: for a cluster that lost its majority for good. What only the others had
+is lost; entries that this node has and that may not have been committed become true. Choose the node that is furthest (index), and
+let the others join with empty data directories: they are refused otherwise.
+
+With --skip it has the node pass over one entry of its log, from its next start on: for an entry that cannot be applied, at which every node
+stops. What the entry would have changed is lost. Stop all nodes and run it on every one, or their states will differ; it is said in the log
+at every start and shows in the status for as long as the data directory lives.`,
+		Example: "  carillon cluster recover --data-dir /var/lib/carillon --peers n1=10.0.1.1:7400,n2=10.0.1.2:7400,n3=10.0.1.3:7400\n" +
+			"  carillon cluster recover --data-dir /var/lib/carillon --peers n1=10.0.1.1:7400\n" +
+			"  carillon cluster recover --data-dir /var/lib/carillon --skip 81204",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return noDataDir("give the directory of a node that is not running")
+			}
+			if cmd.Flags().Changed("skip") {
+				if len(peers) > 0 {
+					return job.Invalid("--skip", "run it once with each", "--skip and --peers exclude each other")
+				}
+				return a.skipEntry(cmd, dir, skip)
+			}
+			list, err := pairs("--peers", peers)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return job.Invalid("--peers", "use id=host:port for all members, or for this node alone; --skip needs none",
+					"which nodes?")
+			}
+			r, err := recovers(dir, list, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			if err != nil {
+				return err
+			}
+			r.Lost = append([]string{}, r.Lost...) // [] in JSON
+			return a.result(cmd, r, func(p *printer) { p.recovered(r) })
+		},
+	}
+	c.Flags().StringVar(&dir, "data-dir", "", "directory of the node's state")
+	c.Flags().Uint64Var(&skip, "skip", 0, "index of a log entry that cannot be applied, to pass over")
+	c.Flags().StringSliceVar(&peers, "peers", nil, "id=host:port of all members, or of this node alone")
+	return c
+}
+
+func (p *printer) recovered(r datadir.Recovered) {
+	if !r.Alone {
+		p.printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n", r.NodeID)
+		return
+	}
+	p.printf("%s is a cluster of one, at entry %d, epoch %d; start it\n", r.NodeID, r.Index, r.Epoch)
+	if r.Unsure > 0 {
+		p.printf("%d log entries were taken over that may not have been committed\n", r.Unsure)
+	}
+	if len(r.Lost) > 0 {
+		p.printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
+	}
+}
+
+// skipEntry has a node that is not running pass over an entry of its log.
+func (a *app) skipEntry(cmd *cobra.Command, dir string, index uint64) error {
+	if index == 0 {
+		return job.Invalid("--skip", "take the index from the message with which the node stopped",
+			"entries are counted from 1")
+	}
+	r, err := skips(dir, index, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+	if err != nil {
+		return err
+	}
+	return a.result(cmd, r, func(p *printer) {
+		p.printf("%s passes over entry %d of term %d (%s)\n", r.NodeID, r.Index, r.Term, r.What)
+		p.printf("run the same on every other node, then start them\n")
+	})
 }

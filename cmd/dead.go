@@ -14,7 +14,9 @@ import (
 
 func (a *app) deadCmd() *cobra.Command {
 	c := a.deadListCmd("dead", "List dead letters (runs whose last attempt failed), redrive or purge them")
-	c.AddCommand(a.deadListCmd("list", "List dead letters"), a.deadGetCmd(), a.deadRedriveCmd(), a.deadPurgeCmd())
+	c.AddCommand(a.deadListCmd("list", "List dead letters"), a.deadGetCmd(),
+		a.deadAction("redrive", "Put dead letters back to work", "redrove", (*client.Client).Redrive),
+		a.deadAction("purge", "Remove dead letters for good", "purged", (*client.Client).PurgeDead))
 	return c
 }
 
@@ -25,11 +27,9 @@ func (a *app) deadListCmd(use, short string) *cobra.Command {
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
 	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		var page client.DeadPage
-		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-			page, err = c.DeadLetters(ctx, q)
-			return err
-		}, func(p *printer) { p.dead(page) })
+		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.DeadPage, error) {
+			return c.DeadLetters(ctx, q)
+		}, (*printer).dead)
 	}
 	return c
 }
@@ -71,11 +71,9 @@ func (a *app) deadGetCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var d job.DeadLetter
-			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-				d, err = c.GetDead(ctx, ids[0])
-				return err
-			}, func(p *printer) { p.run(d.Run) })
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.DeadLetter, error) {
+				return c.GetDead(ctx, ids[0])
+			}, func(p *printer, d job.DeadLetter) { p.run(d.Run) })
 		},
 	}
 }
@@ -94,7 +92,7 @@ func deadIDs(args []string) ([]uint64, error) {
 
 // deadAction is a command that takes some dead letters, and never all of them by accident.
 func (a *app) deadAction(name, short, done string,
-	call func(context.Context, *client.Client, client.DeadQuery) (client.DeadResult, error)) *cobra.Command {
+	call func(*client.Client, context.Context, client.DeadQuery) (client.DeadResult, error)) *cobra.Command {
 	var q client.DeadQuery
 	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
 	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
@@ -114,7 +112,7 @@ func (a *app) deadAction(name, short, done string,
 		}
 		var r client.DeadResult
 		err = a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-			r, err = call(ctx, c, q)
+			r, err = call(c, ctx, q)
 			return err
 		}, func(p *printer) {
 			p.printf("%s %s\n", done, plural(r.Count, "dead letter"))

@@ -14,10 +14,10 @@ import (
 
 func (a *app) jobsCmd() *cobra.Command {
 	c := a.jobsListCmd("jobs", "List jobs, and look at or change one")
-	list := a.jobsListCmd("list", "List jobs")
-	c.AddCommand(list, a.jobsGetCmd(), a.jobsEditCmd(), a.jobsPauseCmd(), a.jobsResumeCmd(), a.jobsRunCmd(),
-		a.jobsCancelCmd(),
-		a.jobsBackfillCmd(), a.jobsDeleteCmd())
+	c.AddCommand(a.jobsListCmd("list", "List jobs"), a.jobsGetCmd(), a.jobsEditCmd(),
+		a.jobAction("pause", "Stop a job from firing until it is resumed", "paused", (*client.Client).PauseJob),
+		a.jobAction("resume", "Undo a pause or a quarantine", "resumed", (*client.Client).ResumeJob),
+		a.jobsRunCmd(), a.jobsCancelCmd(), a.jobsBackfillCmd(), a.jobsDeleteCmd())
 	return c
 }
 
@@ -38,11 +38,9 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 		if q.Tags, err = pairs("--tag", tags); err != nil {
 			return err
 		}
-		var page client.JobPage
-		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-			page, err = c.ListJobs(ctx, q)
-			return err
-		}, func(p *printer) { p.jobs(page) })
+		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JobPage, error) {
+			return c.ListJobs(ctx, q)
+		}, (*printer).jobs)
 	}
 	return c
 }

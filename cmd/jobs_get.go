@@ -23,25 +23,16 @@ import (
 func (a *app) jobsGetCmd() *cobra.Command {
 	var asYAML bool
 	c := a.jobCmd("get", "Show one job", func(cmd *cobra.Command, ref string) error {
-		var j job.Job
-		var failed error
-		err := a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-			j, err = c.GetJob(ctx, ref)
-			return err
-		}, func(p *printer) {
-			if !asYAML {
-				p.job(j)
-				return
-			}
-			var text []byte
-			if text, failed = specYAML(j.Spec); failed == nil {
-				p.printf("%s", text)
-			}
-		})
-		if err == nil {
-			err = failed
-		}
-		return err
+		return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Job, error) { return c.GetJob(ctx, ref) },
+			func(p *printer, j job.Job) {
+				if !asYAML {
+					p.job(j)
+				} else if text, err := specYAML(j.Spec); err != nil {
+					p.err = err
+				} else {
+					p.printf("%s", text)
+				}
+			})
 	})
 	c.Flags().BoolVar(&asYAML, "yaml", false, "print a job file, ready to be submitted elsewhere")
 	return c
@@ -57,10 +48,6 @@ func specYAML(s job.Spec) ([]byte, error) {
 }
 
 func (p *printer) job(j job.Job) {
-	zone := j.Timezone
-	if zone == "" {
-		zone = "UTC"
-	}
 	description, err := schedule.Describe(j.Schedule, j.Timezone)
 	if err != nil {
 		description = ""
@@ -75,7 +62,7 @@ func (p *printer) job(j job.Job) {
 		"status", p.jobState(j),
 		"waiting", j.WaitReason,
 		"type", string(j.Type),
-		"schedule", j.Schedule + " (" + zone + ")",
+		"schedule", j.Schedule + " (" + cmp.Or(j.Timezone, "UTC") + ")",
 		"", description,
 		"next run", p.nextRun(j),
 		"last run", last,

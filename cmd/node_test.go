@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // withNode puts something in place of a node.
@@ -132,14 +132,14 @@ func TestCheck(t *testing.T) {
 	old := checkData
 	t.Cleanup(func() { checkData = old })
 	problems := 0
-	checkData = func(dir string, out io.Writer) (int, error) {
+	checkData = func(dir string) (r datadir.CheckResult, err error) {
 		if dir == "missing" {
-			return 0, job.Errorf(job.CodeNotFound, "", "there is no data in %s", dir)
+			return r, job.Errorf(job.CodeNotFound, "", "there is no data in %s", dir)
 		}
 		for i := range problems {
-			fmt.Fprintf(out, "problem %d\n", i)
+			r.Problems = append(r.Problems, fmt.Sprintf("problem %d", i))
 		}
-		return problems, nil
+		return r, nil
 	}
 	s := newShell(t)
 	if out, _, code := s.run("", "check", "d"); code != 0 || out != "d is sound\n" {

@@ -40,6 +40,27 @@ func instant(flag, s string, now time.Time, loc *time.Location) (time.Time, erro
 		"%q is not a time", s)
 }
 
+// timeFlag is a flag that is a time, and where it goes.
+type timeFlag struct {
+	flag, text string
+	to         *job.Instant
+}
+
+// instants reads the flags that are given. Times without an offset are in loc.
+func (a *app) instants(loc *time.Location, flags ...timeFlag) error {
+	for _, t := range flags {
+		if t.text == "" {
+			continue
+		}
+		at, err := instant(t.flag, t.text, a.now(), loc)
+		if err != nil {
+			return err
+		}
+		*t.to = job.At(at)
+	}
+	return nil
+}
+
 // pairs reads repeated k=v flags.
 func pairs(flag string, list []string) (map[string]string, error) {
 	var out map[string]string

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -14,7 +15,8 @@ import (
 
 func (a *app) queuesCmd() *cobra.Command {
 	c := a.queuesListCmd("queues", "List queues, limit how much of one runs at a time, pause or resume one")
-	c.AddCommand(a.queuesListCmd("list", "List queues"), a.queuesGetCmd(), a.queuesSetCmd(),
+	c.AddCommand(a.queuesListCmd("list", "List queues"),
+		askAbout(a, "get NAME", "Show one queue", (*client.Client).GetQueue, (*printer).queue), a.queuesSetCmd(),
 		a.queueAction("pause", "Hand out no more runs of a queue until it is resumed", "paused", (*client.Client).PauseQueue),
 		a.queueAction("resume", "Undo a pause", "resumed", (*client.Client).ResumeQueue), a.queuesDeleteCmd())
 	return c
@@ -24,25 +26,23 @@ func (a *app) queuesListCmd(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var all []client.Queue
-			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-				all, err = c.Queues(ctx)
-				return err
-			}, func(p *printer) {
-				if len(all) == 0 {
-					p.printf("no queues\n")
-					return
-				}
-				var t table
-				t.row("NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS", "WAITING FOR")
-				for _, q := range all {
-					t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q), p.whenCell(q.OldestDueAt),
-						strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
-				}
-				p.table(t)
-			})
+			return ask(a, cmd, (*client.Client).Queues, (*printer).queues)
 		},
 	}
+}
+
+func (p *printer) queues(all []client.Queue) {
+	if len(all) == 0 {
+		p.printf("no queues\n")
+		return
+	}
+	var t table
+	t.row("NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS", "WAITING FOR")
+	for _, q := range all {
+		t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q.Backlog, q.BacklogMore), p.whenCell(q.OldestDueAt),
+			strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
+	}
+	p.table(t)
 }
 
 func (p *printer) queueState(q client.Queue) string {
@@ -60,12 +60,8 @@ func running(q client.Queue) string {
 	return fmt.Sprintf("%d of %d", q.Running, q.Concurrency)
 }
 
-func backlog(q client.Queue) string {
-	n := strconv.FormatInt(q.Backlog, 10)
-	if q.BacklogMore {
-		n = "≥" + n
-	}
-	return n
+func backlog(n int64, more bool) string {
+	return map[bool]string{true: "≥"}[more] + strconv.FormatInt(n, 10)
 }
 
 func (p *printer) queue(q client.Queue) {
@@ -73,34 +69,15 @@ func (p *printer) queue(q client.Queue) {
 	if q.Concurrency > 0 {
 		limit = strconv.Itoa(q.Concurrency)
 	}
-	workers := strings.Join(q.Workers, ", ")
-	if workers == "" {
-		workers = "none"
-	}
 	version := ""
 	if q.Version > 0 {
 		version = strconv.FormatUint(q.Version, 10)
 	}
 	p.fields("name", q.Name, "state", p.queueState(q), "waiting", q.WaitReason, "limit", limit, "running",
-		strconv.Itoa(q.Running), "backlog", backlog(q),
-		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers", workers, "version", version, "updated",
+		strconv.Itoa(q.Running), "backlog", backlog(q.Backlog, q.BacklogMore),
+		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers", cmp.Or(strings.Join(q.Workers, ", "), "none"), "version", version, "updated",
 		p.when(q.UpdatedAt))
 }
-
-func (a *app) queuesGetCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "get NAME", Short: "Show one queue", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var q client.Queue
-			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-				q, err = c.GetQueue(ctx, args[0])
-				return err
-			}, func(p *printer) { p.queue(q) })
-		},
-	}
-}
-
-func isUnknownQueue(err error) bool { return err != nil && job.CodeOf(err) == job.CodeUnknownQueue }
 
 func (a *app) queuesSetCmd() *cobra.Command {
 	var concurrency int
@@ -113,14 +90,14 @@ func (a *app) queuesSetCmd() *cobra.Command {
 				return usage("give --concurrency N; 0 means no limit", "there is nothing to set")
 			}
 			change := client.QueueChange{Concurrency: &concurrency}
-			var q client.Queue
-			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Queue, error) {
 				// The pause of a queue that exists is left alone; one that does not is made.
-				if q, err = c.PatchQueue(ctx, args[0], change, version); isUnknownQueue(err) {
-					q, err = c.PutQueue(ctx, args[0], change, version)
+				q, err := c.PatchQueue(ctx, args[0], change, version)
+				if err != nil && job.CodeOf(err) == job.CodeUnknownQueue {
+					return c.PutQueue(ctx, args[0], change, version)
 				}
-				return err
-			}, func(p *printer) {
+				return q, err
+			}, func(p *printer, q client.Queue) {
 				limit := "no limit"
 				if q.Concurrency > 0 {
 					limit = "at most " + strconv.Itoa(q.Concurrency) + " at a time"
@@ -136,18 +113,9 @@ func (a *app) queuesSetCmd() *cobra.Command {
 
 func (a *app) queueAction(name, short, done string,
 	call func(*client.Client, context.Context, string) (client.Queue, error)) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " NAME", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var q client.Queue
-			return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-				q, err = call(c, ctx, args[0])
-				return err
-			}, func(p *printer) {
-				p.printf("%s queue %s: %s running, %s waiting\n", done, q.Name, running(q), backlog(q))
-			})
-		},
-	}
+	return askAbout(a, name+" NAME", short, call, func(p *printer, q client.Queue) {
+		p.printf("%s queue %s: %s running, %s waiting\n", done, q.Name, running(q), backlog(q.Backlog, q.BacklogMore))
+	})
 }
 
 func (a *app) queuesDeleteCmd() *cobra.Command {

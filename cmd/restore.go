@@ -12,19 +12,6 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
-// restoreResult is what --json prints.
-type restoreResult struct {
-	DataDir     string      `json:"data_dir"`
-	NodeID      string      `json:"node_id"`
-	ClusterID   string      `json:"cluster_id"`
-	FromCluster string      `json:"from_cluster"`
-	Epoch       uint64      `json:"epoch"`
-	Index       uint64      `json:"index"`
-	Jobs        uint64      `json:"jobs"`
-	OpenRuns    int         `json:"open_runs"`
-	At          job.Instant `json:"at"`
-}
-
 func (a *app) restoreCmd() *cobra.Command {
 	var cfg datadir.RestoreConfig
 	c := &cobra.Command{
@@ -53,7 +40,7 @@ both clusters are to give out different job ids and fences: name a number above 
 
 func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig) error {
 	if cfg.DataDir == "" {
-		return job.Invalid("--data-dir", "name a directory that does not exist or is empty", "which data directory?")
+		return noDataDir("name a directory that does not exist or is empty")
 	}
 	if cfg.NodeID == "" {
 		return job.Invalid("--node-id", "such as n1", "which node?")
@@ -75,12 +62,10 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return printJSON(cmd.OutOrStdout(), restoreResult{cfg.DataDir, r.NodeID, r.ClusterID, r.FromCluster, r.Epoch, r.Index, r.Jobs, r.OpenRuns, r.At})
-	}
-	p := a.printer(cmd)
-	p.printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n", cfg.DataDir, r.NodeID, r.ClusterID,
-		plural(int(r.Jobs), "job"), p.when(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
-	p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until `carillon cluster release`\n", r.NodeID, cfg.DataDir)
-	return p.err
+	return a.result(cmd, r, func(p *printer) {
+		p.printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n", r.DataDir, r.NodeID,
+			r.ClusterID, plural(int(r.Jobs), "job"), p.when(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
+		p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until `carillon cluster release`\n",
+			r.NodeID, r.DataDir)
+	})
 }

@@ -1,7 +1,9 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"os/signal"
@@ -10,9 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // app is what the commands have in common. Tests put their own clock, zone and environment in.
@@ -100,12 +104,9 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			return a.limit.check()
 		},
 	}
-	addr := a.env("CARILLON_ADDR")
-	if addr == "" {
-		addr = client.DefaultAddr
-	}
 	fl := root.PersistentFlags()
-	fl.StringVar(&a.addr, "addr", addr, "address of a node, or of several, a,b,c: tried in turn (or CARILLON_ADDR)")
+	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
+		"address of a node, or of several, a,b,c: tried in turn (or CARILLON_ADDR)")
 	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)
@@ -134,10 +135,7 @@ func width(w io.Writer) int {
 	if !ok {
 		return 0
 	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
+	columns, _, _ := term.GetSize(int(f.Fd())) // 0 with an error
 	return columns
 }
 
@@ -176,13 +174,44 @@ func (a *app) show(cmd *cobra.Command, call func(context.Context, *client.Client
 	return p.err
 }
 
+// ask is show for a call that has an answer.
+func ask[T any](a *app, cmd *cobra.Command, call func(*client.Client, context.Context) (T, error),
+	human func(*printer, T)) error {
+	var answer T
+	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = call(c, ctx)
+		return err
+	}, func(p *printer) { human(p, answer) })
+}
+
+// askAbout is a command that makes one call about the one thing that it names.
+func askAbout[T any](a *app, use, short string, call func(*client.Client, context.Context, string) (T, error),
+	human func(*printer, T)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (T, error) { return call(c, ctx, args[0]) }, human)
+		}}
+}
+
+// result prints what a command found out without a node.
+func (a *app) result(cmd *cobra.Command, v any, human func(*printer)) error {
+	if a.json {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	p := a.printer(cmd)
+	human(p)
+	return p.err
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
 // printRaw prints an answer as it came. One without a body is an empty object, so that a program always gets JSON.
 func printRaw(w io.Writer, raw []byte) error {
-	text := strings.TrimRight(string(raw), "\n")
-	if text == "" {
-		text = "{}"
-	}
-	_, err := io.WriteString(w, text+"\n")
+	_, err := io.WriteString(w, cmp.Or(strings.TrimRight(string(raw), "\n"), "{}")+"\n")
 	return err
 }
 
@@ -192,4 +221,69 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(subs...)
 	return c
+}
+
+// completionTimeout bounds what a tab may cost. The completion command itself is cobra's.
+const completionTimeout = 500 * time.Millisecond
+
+// strictCompletion makes cobra's completion command refuse a shell that it does not know; it would print its help as if
+// all were well. It is called late: cobra decides here where the script goes.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = cobra.NoArgs
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
+// requestLimit is --timeout: how long a command may wait for answers. It is the client's own limits unless it is given.
+type requestLimit struct {
+	d    time.Duration
+	flag *pflag.Flag
+	env  string // CARILLON_TIMEOUT, if that is set
+	bad  error
+}
+
+func (l *requestLimit) register(fl *pflag.FlagSet, name string, env func(string) string) {
+	l.d = 10 * time.Second
+	if l.env = env("CARILLON_TIMEOUT"); l.env != "" {
+		if l.d, l.bad = time.ParseDuration(l.env); l.bad != nil {
+			l.bad = job.Invalid("CARILLON_TIMEOUT", "use a duration such as 30s", "%q is not a duration", l.env)
+		}
+	}
+	fl.DurationVar(&l.d, name, l.d,
+		"how long a request may take in all; of a stream, how long it may be silent (30s); 0 for no limit (or CARILLON_TIMEOUT)")
+	l.flag = fl.Lookup(name)
+}
+
+// given says that the user set a limit.
+func (l *requestLimit) given() bool { return l.env != "" || l.flag != nil && l.flag.Changed }
+
+func (l *requestLimit) check() error {
+	if l.bad == nil && l.d < 0 {
+		return job.Invalid("--"+l.flag.Name, "use a duration such as 30s, or 0 for no limit", "%s is less than nothing", l.d)
+	}
+	return l.bad
+}
+
+// namingFlags are the flags that name one thing. Given and empty they are a variable that is not set, and without this
+// the command would be about everything, or about something without a name.
+var namingFlags = []string{"name", "job", "queue"}
+
+// emptyNames refuses arguments and names that are empty.
+func emptyNames(cmd *cobra.Command, args []string) error {
+	for i, arg := range args {
+		if strings.TrimSpace(arg) == "" {
+			return usage("is a variable not set?", "argument %d is empty", i+1)
+		}
+	}
+	for _, name := range namingFlags {
+		f := cmd.Flags().Lookup(name)
+		if f != nil && f.Changed && f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" {
+			return job.Invalid("--"+name, "leave it out, or give it a value: is a variable not set?", "it is empty")
+		}
+	}
+	return nil
 }

@@ -2,8 +2,6 @@ package cmd
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -39,7 +37,7 @@ type ServerConfig struct {
 // startNode and checkData are how tests put something in place of a node.
 var (
 	startNode = runServer
-	checkData = runCheck
+	checkData = datadir.Check
 	recovers  = datadir.Recover
 	skips     = datadir.Skip
 )
@@ -89,16 +87,4 @@ func processLog(level, format string) *slog.Logger {
 	log := newLogger(os.Stderr, level, format)
 	slog.SetDefault(log)
 	return log
-}
-
-// runCheck verifies the invariants of a data directory that no node has open, and writes what is wrong to out.
-func runCheck(dir string, out io.Writer) (problems int, err error) {
-	res, err := datadir.Check(dir)
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range res.Problems {
-		fmt.Fprintln(out, p)
-	}
-	return len(res.Problems), nil
 }

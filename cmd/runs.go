@@ -1,7 +1,10 @@
 package cmd
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -14,8 +17,9 @@ import (
 
 func (a *app) runsCmd() *cobra.Command {
 	c := a.runsListCmd("runs [JOB]", "List what ran and what did not, and look at or cancel a run")
-	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"), a.runsGetCmd(), a.runsTailCmd(), a.runsCancelCmd(),
-		a.runsExportCmd())
+	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"),
+		askAbout(a, "get RUN", "Show one run with its attempts", (*client.Client).GetRun, (*printer).runDetail),
+		a.runsTailCmd(), a.runsCancelCmd(), a.runsExportCmd())
 	return c
 }
 
@@ -38,15 +42,12 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			}
 			q.Statuses = append(q.Statuses, st)
 		}
-		var page client.RunPage
-		return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.RunPage, error) {
 			if len(args) == 1 {
-				page, err = c.JobRuns(ctx, args[0], q)
-			} else {
-				page, err = c.Runs(ctx, q)
+				return c.JobRuns(ctx, args[0], q)
 			}
-			return err
-		}, func(p *printer) { p.runs(page, len(args) == 0) })
+			return c.Runs(ctx, q)
+		}, func(p *printer, page client.RunPage) { p.runs(page, len(args) == 0) })
 	}
 	return c
 }
@@ -83,12 +84,7 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 	p.more(page.NextCursor)
 }
 
-func runJob(r job.Run) string {
-	if r.JobName != "" {
-		return r.JobName
-	}
-	return r.JobID.String()
-}
+func runJob(r job.Run) string { return cmp.Or(r.JobName, r.JobID.String()) }
 
 // interval is occurrences that did not run, on one line: "×12 skipped: overlap 12:00–12:11".
 func (p *printer) interval(r job.Run) string {
@@ -155,4 +151,200 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (p *printer) runDetail(d client.RunDetail) {
+	p.run(d.Run)
+	if len(d.Attempts) > 0 {
+		p.printf("\n")
+		p.attempts(d.Attempts)
+	}
+}
+
+func (p *printer) run(r job.Run) {
+	fence := ""
+	if r.Fence > 0 {
+		fence = fmt.Sprint(r.Fence)
+	}
+	name := r.JobID.String()
+	if r.JobName != "" {
+		name = r.JobName + " (" + name + ")"
+	}
+	ready := "ready"
+	if r.Status == job.RunRetrying {
+		ready = "next attempt"
+	}
+	p.fields(
+		"run", r.RunID,
+		"job", name,
+		"status", p.runStatus(r.Status),
+		"reason", r.Reason.String(),
+		"scheduled", p.when(r.ScheduledAt),
+		"origin", origin(r),
+		ready, p.when(r.ReadyAt),
+		"waiting", r.WaitReason,
+		"claimed", p.when(r.ClaimedAt),
+		"started", p.when(r.StartedAt),
+		"finished", p.when(r.FinishedAt),
+		"lag", lag(r),
+		"duration", p.took(r),
+		"attempt", number(r.Attempt),
+		"worker", r.Worker,
+		"fence", fence,
+		"key", r.Key,
+		"job version", number(int(r.JobVersion)),
+	)
+	p.block("error", r.Error)
+	p.block("output", r.Output)
+}
+
+// block prints a text of several lines, without what could steer the terminal.
+func (p *printer) block(name, text string) {
+	if text = strings.TrimRight(text, "\n"); text == "" {
+		return
+	}
+	p.printf("%s:\n", name)
+	for line := range strings.SplitSeq(text, "\n") {
+		p.printf("  %s\n", short(line, 500))
+	}
+}
+
+func (p *printer) attempts(list []job.Run) {
+	var t table
+	t.row("ATTEMPT", p.paint(plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
+	for _, r := range list {
+		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker), p.why(r))
+	}
+	p.table(t)
+}
+
+// origin is why a run exists.
+func origin(r job.Run) string {
+	switch {
+	case r.Origin == 0:
+		return ""
+	case r.Forced:
+		return r.Origin.String() + ", forced"
+	}
+	return r.Origin.String()
+}
+
+func (a *app) runsCancelCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel RUN", Short: "Cancel an open run", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) { return c.CancelRun(ctx, args[0]) },
+				func(p *printer, r job.Run) { p.printf("run %s is %s\n", args[0], r.Status) })
+		},
+	}
+}
+
+func (a *app) runsExportCmd() *cobra.Command {
+	var after uint64
+	var limit int
+	c := &cobra.Command{
+		Use: "export", Short: "Print the history as JSON lines, oldest first", Args: cobra.NoArgs,
+		Long: "Print every record of the history as one line of JSON. The seq of the last line is the --after of the next export.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+			last := after
+			err := a.client().ExportHistory(cmd.Context(), after, limit, func(r job.Run, raw json.RawMessage) error {
+				last = r.Seq
+				out.Write(raw) //nolint:errcheck // the next call has it
+				return out.WriteByte('\n')
+			})
+			if err = cmp.Or(err, out.Flush()); err != nil && last > after {
+				fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with: carillon runs export --after %d\n", last, last)
+			}
+			return err
+		},
+	}
+	c.Flags().Uint64Var(&after, "after", 0, "records with a higher seq")
+	c.Flags().IntVar(&limit, "limit", 0, "how many at most (default all)")
+	return c
+}
+
+func (a *app) runsTailCmd() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use: "tail RUN", Short: "Print what a run writes, while it writes it", Args: cobra.ExactArgs(1),
+		Long: "Print the output of the last attempt of a run: of a shell job that runs what it has written so far, of a finished one the end that is kept. With --follow it goes on until the run is finished, over all its attempts.",
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		cl := a.client()
+		var last job.RunOutput
+		var seen tailSeen
+		for {
+			o, err := cl.RunOutput(cmd.Context(), args[0], last.Fence, last.Next)
+			if err != nil {
+				return err
+			}
+			text := o.Text
+			for _, n := range tailNotes(last, o, follow) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "--- %s\n", n)
+			}
+			if o.Fence != last.Fence {
+				seen = tailSeen{}
+			}
+			if o.Done {
+				text = seen.rest(text)
+			}
+			seen.add(text)
+			if a.json {
+				err = printJSON(cmd.OutOrStdout(), o)
+			} else {
+				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			}
+			if o.Done && follow && o.Status != job.RunSucceeded {
+				fmt.Fprintf(cmd.ErrOrStderr(), "--- the run is %s\n", o.Status)
+			}
+			if err != nil || o.Done || !follow {
+				return err
+			}
+			last = o
+		}
+	}
+	return c
+}
+
+// tailNotes is what a reader should know beside the text: on standard error, so that the text stays what was written.
+func tailNotes(last, o job.RunOutput, follow bool) (notes []string) {
+	if o.Fence != last.Fence && last.Fence != 0 && o.Fence != 0 {
+		notes = append(notes, fmt.Sprintf("attempt %d", o.Attempt))
+	}
+	if !o.Done && o.Offset > last.Next && last.Next > 0 && o.Fence == last.Fence {
+		notes = append(notes, fmt.Sprintf("%d bytes were written too fast to follow", o.Offset-last.Next))
+	}
+	if o.Done || o.Text != "" || follow && o.Status == last.Status {
+		return notes
+	}
+	switch o.Status {
+	case job.RunClaimed, job.RunRunning, job.RunCanceling:
+		if last.Next == 0 { // otherwise it is only quiet
+			notes = append(notes, fmt.Sprintf("the run is %s and has written nothing yet", o.Status))
+		}
+	default:
+		notes = append(notes, fmt.Sprintf("the run is %s: no worker has it right now", o.Status))
+	}
+	return notes
+}
+
+// tailSeen is the end of what was printed. The tail of a finished attempt does not say where it begins in all that the
+// attempt wrote.
+type tailSeen struct{ end string }
+
+func (s *tailSeen) add(text string) {
+	s.end += text
+	s.end = s.end[max(0, len(s.end)-2*job.MaxOutputBytes):]
+}
+
+// rest is what of a finished attempt's tail was not printed yet.
+func (s *tailSeen) rest(tail string) string {
+	for n := len(tail); n > 0; n-- {
+		if strings.HasSuffix(s.end, tail[:n]) {
+			return tail[n:]
+		}
+	}
+	return tail
 }

@@ -1,9 +1,7 @@
 package cmd
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -45,20 +43,11 @@ func (f *scheduleFlags) preview(a *app, args []string, count int) (client.Previe
 	if l, err := time.LoadLocation(p.Timezone); err == nil && p.Timezone != "" {
 		loc = l
 	}
-	for _, t := range []struct {
-		flag, text string
-		to         *job.Instant
-	}{{"--from", f.from, &p.From}, {"--start-at", f.start, &p.StartAt}, {"--end-at", f.end, &p.EndAt}} {
-		if t.text == "" {
-			continue
-		}
-		at, err := instant(t.flag, t.text, a.now(), loc)
-		if err != nil {
-			return client.PreviewResult{}, err
-		}
-		*t.to = job.At(at)
+	err := a.instants(loc, timeFlag{"--from", f.from, &p.From}, timeFlag{"--start-at", f.start, &p.StartAt},
+		timeFlag{"--end-at", f.end, &p.EndAt})
+	if err != nil {
+		return client.PreviewResult{}, err
 	}
-	var err error
 	if p.Jitter, err = duration("--jitter", f.jitter); err != nil {
 		return client.PreviewResult{}, err
 	}
@@ -70,12 +59,6 @@ func (f *scheduleFlags) preview(a *app, args []string, count int) (client.Previe
 		p.JobID = &id
 	}
 	return wire.LocalPreview(p, a.now(), nil)
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }
 
 func (a *app) scheduleNextCmd() *cobra.Command {
@@ -93,32 +76,20 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return printJSON(cmd.OutOrStdout(), r)
-			}
-			if len(r.Times) == 0 { // not where a program reads times
-				fmt.Fprintf(cmd.ErrOrStderr(), "it does not fire: %s\n", r.Description)
-				return nil
-			}
-			p := a.printer(cmd)
-			p.times(r)
-			return p.err
+			return a.result(cmd, r, func(p *printer) {
+				if len(r.Times) == 0 { // not where a program reads times
+					fmt.Fprintf(cmd.ErrOrStderr(), "it does not fire: %s\n", r.Description)
+				}
+				for _, t := range r.Times {
+					p.printf("%s\n", strings.TrimRight(fmt.Sprintf("%s  %s", t.At, t.Note), " "))
+				}
+			})
 		},
 	}
 	f.register(c)
 	c.Flags().StringVar(&f.from, "from", "", "times after this: RFC 3339, or date and time in the zone (default now)")
 	c.Flags().IntVar(&count, "count", 10, "how many")
 	return c
-}
-
-func (p *printer) times(r client.PreviewResult) {
-	for _, t := range r.Times {
-		if t.Note == "" {
-			p.printf("%s\n", t.At)
-		} else {
-			p.printf("%s  %s\n", t.At, t.Note)
-		}
-	}
 }
 
 func (a *app) scheduleDescribeCmd() *cobra.Command {
@@ -130,12 +101,7 @@ func (a *app) scheduleDescribeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return printJSON(cmd.OutOrStdout(), r)
-			}
-			p := a.printer(cmd)
-			p.printf("%s\n", r.Description)
-			return p.err
+			return a.result(cmd, r, func(p *printer) { p.printf("%s\n", r.Description) })
 		},
 	}
 	f.register(c)
@@ -151,15 +117,12 @@ func (a *app) scheduleCheckCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return printJSON(cmd.OutOrStdout(), r)
-			}
-			p := a.printer(cmd)
-			p.printf("ok: %s\n", r.Description)
-			if len(r.Times) > 0 {
-				p.printf("next: %s\n", r.Times[0].At)
-			}
-			return p.err
+			return a.result(cmd, r, func(p *printer) {
+				p.printf("ok: %s\n", r.Description)
+				if len(r.Times) > 0 {
+					p.printf("next: %s\n", r.Times[0].At)
+				}
+			})
 		},
 	}
 	f.register(c)

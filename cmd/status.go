@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -89,14 +90,7 @@ func (p *printer) status(s client.Status) {
 	if s.StartedAt != 0 && s.Now > s.StartedAt {
 		up = ", up " + coarse(s.Now.Time().Sub(s.StartedAt.Time()))
 	}
-	leader := s.Leader
-	if leader == "" {
-		leader = p.paint(red, "no node")
-	}
-	backlog := strconv.FormatInt(s.Backlog, 10)
-	if s.BacklogMore {
-		backlog = "≥" + backlog
-	}
+	leader := cmp.Or(s.Leader, p.paint(red, "no node"))
 	skew := ""
 	if d := s.Now.Time().Sub(p.now); s.Now != 0 && d.Abs() > 2*time.Second {
 		skew = "the node's clock is " + fine(d) + " from this machine's"
@@ -119,7 +113,7 @@ func (p *printer) status(s client.Status) {
 		"ready", ready,
 		"hold", hold,
 		"clock", skew,
-		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog,
+		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog(s.Backlog, s.BacklogMore),
 			plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),
 		"history", history,

@@ -51,8 +51,8 @@ func (c *toolFlags) validate(known []string, or string) error {
 			return job.Invalid("--executors", "use "+strings.Join(known, ", ")+or, "there is no executor %q", e)
 		}
 	}
-	if _, err := executor.ParseBrokers(c.Brokers); err != nil {
-		return job.Invalid("--broker", "", "%v", err)
+	if _, err := c.brokers(); err != nil {
+		return err
 	}
 	if err := c.Shell.Limits.Validate(); err != nil {
 		e := err.(*job.Error)
@@ -77,7 +77,7 @@ func (c *toolFlags) types() []job.Type {
 func (c *toolFlags) brokers() (map[string]job.Broker, error) {
 	b, err := executor.ParseBrokers(c.Brokers)
 	if err != nil {
-		return nil, job.Invalid("--broker", "", "%v", err)
+		err = job.Invalid("--broker", "", "%v", err)
 	}
-	return b, nil
+	return b, err
 }

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"encoding/json"
 	"runtime"
 	"runtime/debug"
 
@@ -49,16 +48,13 @@ func (a *app) versionCmd() *cobra.Command {
 		Use: "version", Short: "Print the version of this binary", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := version()
-			if a.json {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
-			}
-			p := a.printer(cmd)
-			commit := v.Commit
-			if commit != "" {
-				commit = " (" + commit[:min(12, len(commit))] + ")"
-			}
-			p.printf("carillon %s%s %s %s\n", v.Version, commit, v.Go, v.Platform)
-			return p.err
+			return a.result(cmd, v, func(p *printer) {
+				commit := v.Commit
+				if commit != "" {
+					commit = " (" + commit[:min(12, len(commit))] + ")"
+				}
+				p.printf("carillon %s%s %s %s\n", v.Version, commit, v.Go, v.Platform)
+			})
 		},
 	}
 }

@@ -14,15 +14,17 @@ const CompactExt = ".compact"
 
 // CompactedFile is what a compaction did to one file.
 type CompactedFile struct {
-	Name          string
-	Before, After int64 // bytes
-	Kept          bool  // the old one stayed, because the new one would have been no smaller
+	Name   string `json:"name"`
+	Before int64  `json:"before_bytes"`
+	After  int64  `json:"after_bytes"`
+	Kept   bool   `json:"kept"` // the old one stayed, because the new one would have been no smaller
 }
 
 // Compacted is what a compaction did.
 type Compacted struct {
-	NodeID string
-	Files  []CompactedFile
+	DataDir string          `json:"data_dir"`
+	NodeID  string          `json:"node_id"`
+	Files   []CompactedFile `json:"files"`
 }
 
 // Compact rewrites the files of a data directory that no node has open, without the room that deleted things left:
@@ -33,7 +35,7 @@ func Compact(dir string, step faultpoint.Step) (c Compacted, err error) {
 		return c, err
 	}
 	defer lock.Close()
-	c.NodeID = d.NodeID
+	c.DataDir, c.NodeID = dir, d.NodeID
 	for _, name := range []string{StateFile, LogFile} {
 		f, err := d.compact(name, step)
 		if err != nil {

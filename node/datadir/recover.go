@@ -22,13 +22,13 @@ import (
 
 // Recovered says what a recovery did.
 type Recovered struct {
-	NodeID string
-	Alone  bool     // the node begins again without the others
-	Lost   []string // the members that are none any more
-	Epoch  uint64
-	Index  uint64 // the last log entry in the state
+	NodeID string   `json:"node_id"`
+	Alone  bool     `json:"alone"` // the node begins again without the others
+	Lost   []string `json:"lost"`  // the members that are none any more
+	Epoch  uint64   `json:"epoch"`
+	Index  uint64   `json:"index"` // the last log entry in the state
 	// Unsure is how many entries of the log were taken for committed without a proof that they were.
-	Unsure uint64
+	Unsure uint64 `json:"unsure_entries"`
 }
 
 // Recover mends a data directory that no node has open. peers are node ids and addresses.

@@ -41,13 +41,15 @@ type RestoreConfig struct {
 
 // Restored says what a restore made.
 type Restored struct {
-	NodeID, ClusterID string
-	FromCluster       string
-	Epoch             uint64
-	Index             uint64
-	Jobs              uint64
-	OpenRuns          int
-	At                job.Instant // of what time the backup is
+	DataDir     string      `json:"data_dir"`
+	NodeID      string      `json:"node_id"`
+	ClusterID   string      `json:"cluster_id"`
+	FromCluster string      `json:"from_cluster"`
+	Epoch       uint64      `json:"epoch"`
+	Index       uint64      `json:"index"`
+	Jobs        uint64      `json:"jobs"`
+	OpenRuns    int         `json:"open_runs"`
+	At          job.Instant `json:"at"` // of what time the backup is
 }
 
 // Restore makes the data directory of a new cluster of one node out of a backup.
@@ -218,7 +220,7 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	*r = Restored{
-		NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID,
+		DataDir: c.DataDir, NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID,
 		Index: count.Index, Jobs: count.Jobs,
 		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark),
 	}
@@ -279,4 +281,19 @@ func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
 	b.SetInfo(info)
 	r.Epoch = info.Epoch
 	return b.Commit()
+}
+
+// Backup is what a backup says of itself.
+type Backup struct {
+	ClusterID string      `json:"cluster_id"`
+	Epoch     uint64      `json:"epoch"`
+	Index     uint64      `json:"index"` // the last log entry in it
+	Jobs      uint64      `json:"jobs"`
+	At        job.Instant `json:"at"` // the last time that was stamped in it
+}
+
+// CopyBackup copies a backup as it came and verifies it on the way: without an error the copy is whole.
+func CopyBackup(w io.Writer, r io.Reader) (Backup, error) {
+	h, err := fsm.CopyStream(w, r)
+	return Backup{ClusterID: h.ClusterID, Epoch: h.Epoch, Index: h.Index, At: job.Instant(h.Mark), Jobs: h.Jobs}, err
 }

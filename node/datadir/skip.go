@@ -61,9 +61,9 @@ func (d *Dir) announceSkips(log *slog.Logger, st *store.Store) map[uint64]uint64
 
 // Skipped says what Skip did.
 type Skipped struct {
-	NodeID string
+	NodeID string `json:"node_id"`
 	SkippedEntry
-	What string // the entry as far as it can be read
+	What string `json:"entry"` // as far as it can be read
 }
 
 // Skip has a node that is not running pass over an entry of its log from its next start on.
