@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -171,13 +172,10 @@ func (b *Batch) PutState(id job.ID, s *State, p Place) error {
 		if err := b.tx.Bucket(bucketParked).Put(b.num(uint64(id)), b.state(s)); err != nil {
 			return err
 		}
-	} else {
-		if err := b.tx.Bucket(bucketDue).Put(b.dueKey(p.Due(id)), b.state(s)); err != nil {
-			return err
-		}
-		if !had || old != p {
-			b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
-		}
+	} else if err := b.tx.Bucket(bucketDue).Put(b.dueKey(p.Due(id)), b.state(s)); err != nil {
+		return err
+	} else if !had || old != p {
+		b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
 	}
 	if !had {
 		b.countJob(s.Class, 1)
@@ -237,10 +235,8 @@ func (b *Batch) Class(text string) (uint32, error) {
 	if n, ok := b.idx.classOf[text]; ok {
 		return n, nil
 	}
-	for i, c := range b.classes {
-		if c == text {
-			return uint32(len(b.idx.classes) + i), nil
-		}
+	if i := slices.Index(b.classes, text); i >= 0 {
+		return uint32(len(b.idx.classes) + i), nil
 	}
 	n := uint32(len(b.idx.classes) + len(b.classes))
 	b.classes = append(b.classes, text)
@@ -253,15 +249,8 @@ func (b *Batch) ClassCount() int { return len(b.idx.classes) - 1 + len(b.classes
 
 // KnownClass says whether a class has a number already.
 func (b *Batch) KnownClass(text string) bool {
-	if _, ok := b.idx.classOf[text]; ok {
-		return true
-	}
-	for _, c := range b.classes {
-		if c == text {
-			return true
-		}
-	}
-	return false
+	_, ok := b.idx.classOf[text]
+	return ok || slices.Contains(b.classes, text)
 }
 
 // FirstRuns are up to n open runs, by scheduled time. They are a copy: a caller that closes them does not do so under a cursor.

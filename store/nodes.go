@@ -31,12 +31,7 @@ func (r reads) Node(id string) (n Node, ok bool, err error) {
 	if b == nil {
 		return n, false, nil // a file from before there were rows, opened for reading
 	}
-	v := b.Get([]byte(id))
-	if v == nil {
-		return n, false, nil
-	}
-	n, err = decodeNode(v)
-	return n, err == nil, err
+	return decoded(b.Get([]byte(id)), decodeNode)
 }
 
 // EachNode calls fn for every row, by id.

@@ -138,6 +138,14 @@ func parseNotice(k, v []byte) (Notice, error) {
 	return decodeNotice(job.ID(parseU64(k)), parseU64(k[8:]), v)
 }
 
+// parseLast reads the newest notification of a job that is done with.
+func parseLast(id job.ID, v []byte) (Notice, error) {
+	if len(v) < 8 {
+		return Notice{}, errCorrupt
+	}
+	return decodeNotice(id, parseU64(v), v[8:])
+}
+
 // Notices is how many notifications are to be sent.
 func (b *Batch) Notices() int { return b.idx.notices + b.notices }
 
@@ -186,12 +194,8 @@ func (b *Batch) DropNotices(id job.ID) error {
 
 // Notice reads a notification that is in the outbox.
 func (r reads) Notice(id job.ID, seq uint64) (Notice, bool, error) {
-	v := r.tx.Bucket(bucketOutbox).Get(noticeKey(id, seq))
-	if v == nil {
-		return Notice{}, false, nil
-	}
-	n, err := decodeNotice(id, seq, v)
-	return n, err == nil, err
+	return decoded(r.tx.Bucket(bucketOutbox).Get(noticeKey(id, seq)),
+		func(v []byte) (Notice, error) { return decodeNotice(id, seq, v) })
 }
 
 // JobNotices are a job's notifications in the outbox, oldest first.
@@ -219,12 +223,7 @@ func (r reads) LastNotice(id job.ID) (Notice, bool, error) {
 	if b == nil {
 		return Notice{}, false, nil
 	}
-	v := b.Get(u64(uint64(id)))
-	if len(v) < 8 {
-		return Notice{}, false, nil
-	}
-	n, err := decodeNotice(id, parseU64(v), v[8:])
-	return n, err == nil, err
+	return decoded(b.Get(u64(uint64(id))), func(v []byte) (Notice, error) { return parseLast(id, v) })
 }
 
 // EachNotice calls fn for what is in the outbox, by job and then oldest first, until it says false.
@@ -243,11 +242,8 @@ func (r reads) eachNotice(from []byte, fn func(Notice) bool) error {
 	c := b.Cursor()
 	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
 		n, err := parseNotice(k, v)
-		if err != nil {
+		if err != nil || !fn(n) {
 			return err
-		}
-		if !fn(n) {
-			return nil
 		}
 	}
 	return nil
@@ -297,15 +293,10 @@ func (c *checker) checkNotices() error {
 		return nil
 	}
 	return c.each(bucketNotified, "notification", func(id uint64, v []byte) {
-		if len(v) < 8 {
+		if n, err := parseLast(job.ID(id), v); err != nil {
 			c.bad("the last notification of %s cannot be read", job.ID(id))
-			return
+		} else {
+			look(n, true)
 		}
-		n, err := decodeNotice(job.ID(id), parseU64(v), v[8:])
-		if err != nil {
-			c.bad("the last notification of %s cannot be read", job.ID(id))
-			return
-		}
-		look(n, true)
 	})
 }

@@ -41,24 +41,35 @@ func (r reads) get(c **bolt.Cursor, bucket, key []byte) []byte {
 	return nil
 }
 
+// decoded is the record that a value holds; false if there is no value.
+func decoded[T any](v []byte, decode func([]byte) (T, error)) (rec T, ok bool, err error) {
+	if v != nil {
+		rec, err = decode(v)
+		ok = err == nil
+	}
+	return rec, ok, err
+}
+
+// walk calls fn for records from k and v on until it says false.
+func walk[T any](k, v []byte, step func() (k, v []byte), decode func([]byte) (T, error),
+	fn func(n uint64, rec T) bool) error {
+	for ; k != nil; k, v = step() {
+		rec, err := decode(v)
+		if err != nil || !fn(parseU64(k), rec) {
+			return err
+		}
+	}
+	return nil
+}
+
 // Definition reads a job.
 func (r reads) Definition(id job.ID) (Definition, bool, error) {
-	v := r.tx.Bucket(bucketJobs).Get(r.num(uint64(id)))
-	if v == nil {
-		return Definition{}, false, nil
-	}
-	d, err := DecodeDefinition(v)
-	return d, err == nil, err
+	return decoded(r.tx.Bucket(bucketJobs).Get(r.num(uint64(id))), DecodeDefinition)
 }
 
 // Run reads an open run.
 func (r reads) Run(k job.RunKey) (Row, bool, error) {
-	v := r.get(&r.runs, bucketRuns, r.runKey(k))
-	if v == nil {
-		return Row{}, false, nil
-	}
-	row, err := decodeRow(v)
-	return row, err == nil, err
+	return decoded(r.get(&r.runs, bucketRuns, r.runKey(k)), decodeRow)
 }
 
 // Record reads a line of the history.
@@ -66,37 +77,19 @@ func (r reads) Record(seq uint64) (Record, bool, error) {
 	if seq == 0 {
 		return Record{}, false, nil
 	}
-	v := r.tx.Bucket(bucketHistory).Get(r.num(seq))
-	if v == nil {
-		return Record{}, false, nil
-	}
-	rec, err := decodeRecord(v)
-	return rec, err == nil, err
+	return decoded(r.tx.Bucket(bucketHistory).Get(r.num(seq)), decodeRecord)
 }
 
 // Dead reads a dead letter.
 func (r reads) Dead(seq uint64) (Dead, bool, error) {
-	v := r.tx.Bucket(bucketDead).Get(r.num(seq))
-	if v == nil {
-		return Dead{}, false, nil
-	}
-	d, err := decodeDead(v)
-	return d, err == nil, err
+	return decoded(r.tx.Bucket(bucketDead).Get(r.num(seq)), decodeDead)
 }
 
 // EachDead calls fn for dead letters with a number below before (0: all), newest first, until it says false.
 func (r reads) EachDead(before uint64, fn func(seq uint64, d Dead) bool) error {
 	c := r.tx.Bucket(bucketDead).Cursor()
-	for k, v := lastBelow(c, before); k != nil; k, v = c.Prev() {
-		d, err := decodeDead(v)
-		if err != nil {
-			return err
-		}
-		if !fn(parseU64(k), d) {
-			return nil
-		}
-	}
-	return nil
+	k, v := lastBelow(c, before)
+	return walk(k, v, c.Prev, decodeDead, fn)
 }
 
 // lastBelow seeks the last key below a number; 0 means the last of all.
@@ -253,11 +246,8 @@ func eachRun(k, val []byte, step func() (k, val []byte), fn func(job.RunKey, Row
 			return err
 		}
 		row, err := decodeRow(val)
-		if err != nil {
+		if err != nil || !fn(rk, row) {
 			return err
-		}
-		if !fn(rk, row) {
-			return nil
 		}
 	}
 	return nil
@@ -266,16 +256,8 @@ func eachRun(k, val []byte, step func() (k, val []byte), fn func(job.RunKey, Row
 // EachJob calls fn for jobs with a number above after, in order, until it says false.
 func (v *View) EachJob(after job.ID, fn func(job.ID, Definition) bool) error {
 	c := v.tx.Bucket(bucketJobs).Cursor()
-	for k, val := c.Seek(u64(uint64(after) + 1)); k != nil; k, val = c.Next() {
-		d, err := DecodeDefinition(val)
-		if err != nil {
-			return err
-		}
-		if !fn(job.ID(parseU64(k)), d) {
-			return nil
-		}
-	}
-	return nil
+	k, val := c.Seek(u64(uint64(after) + 1))
+	return walk(k, val, c.Next, DecodeDefinition, func(n uint64, d Definition) bool { return fn(job.ID(n), d) })
 }
 
 // JobsWith looks at up to n jobs with a number above after and calls fn for those whose stored form contains a text; the others are
@@ -303,27 +285,14 @@ func (v *View) JobsWith(text string, after job.ID, n int, fn func(job.ID, Defini
 func (v *View) EachRecord(after uint64, fn func(seq uint64, r Record) bool) error {
 	c := v.tx.Bucket(bucketHistory).Cursor()
 	k, val := c.Seek(u64(after + 1))
-	return eachRecord(k, val, c.Next, fn)
+	return walk(k, val, c.Next, decodeRecord, fn)
 }
 
 // EachRecordBack calls fn for history records with a number below before (0: all), newest first, until it says false.
 func (v *View) EachRecordBack(before uint64, fn func(seq uint64, r Record) bool) error {
 	c := v.tx.Bucket(bucketHistory).Cursor()
 	k, val := lastBelow(c, before)
-	return eachRecord(k, val, c.Prev, fn)
-}
-
-func eachRecord(k, val []byte, step func() (k, val []byte), fn func(seq uint64, r Record) bool) error {
-	for ; k != nil; k, val = step() {
-		rec, err := decodeRecord(val)
-		if err != nil {
-			return err
-		}
-		if !fn(parseU64(k), rec) {
-			return nil
-		}
-	}
-	return nil
+	return walk(k, val, c.Prev, decodeRecord, fn)
 }
 
 // EachOfJob walks a job's own history, newest first, from record seq on, until fn says false or the chain meets the trimmed
