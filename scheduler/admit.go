@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"errors"
 	"math"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -88,11 +87,11 @@ func (l *loop) sendAdmits() {
 		batch := append([]admit(nil), l.admits[:n]...)
 		l.admits = append(l.admits[:0], l.admits[n:]...)
 		l.admitting++
-		l.s.submit(admitCommand(l.s.head(l.now), batch), func(reply *fsm.Reply, err error) {
-			l.s.post(func() {
-				l.admitting--
-				l.admitted(batch, reply, err)
-			})
+		l.submit(admitCommand(l.s.head(l.now), batch), func(reply *fsm.Reply, err error) {
+			l.admitting--
+			if l.applied("admit", n, func(i int) store.DueKey { return batch[i].key }, reply, err) {
+				l.admitted(batch, reply)
+			}
 		})
 	}
 }
@@ -124,20 +123,7 @@ func admitCommand(h fsm.Head, batch []admit) *fsm.Admit {
 }
 
 // admitted does the loop's bookkeeping after a batch.
-func (l *loop) admitted(batch []admit, reply *fsm.Reply, err error) {
-	if err == nil && len(reply.Items) != len(batch) {
-		err = errors.New("the reply has another number of items")
-	}
-	if err != nil {
-		l.lostProposal(len(batch), "admit", err)
-		if errors.Is(err, ErrNotApplied) {
-			for i := range batch {
-				l.forget(batch[i].key)
-			}
-		}
-		return
-	}
-	l.accepted()
+func (l *loop) admitted(batch []admit, reply *fsm.Reply) {
 	skipped, queued := 0, 0
 	for i := range batch {
 		a := &batch[i]

@@ -151,29 +151,16 @@ func (l *loop) sendAdvances() {
 			}
 		}
 		l.advancing++
-		l.s.submit(cmd, func(reply *fsm.Reply, err error) {
-			l.s.post(func() {
-				l.advancing--
-				l.advanced(batch, reply, err)
-			})
+		l.submit(cmd, func(reply *fsm.Reply, err error) {
+			l.advancing--
+			if l.applied("advance", n, func(i int) store.DueKey { return batch[i].key }, reply, err) {
+				l.advanced(batch, reply)
+			}
 		})
 	}
 }
 
-func (l *loop) advanced(batch []advance, reply *fsm.Reply, err error) {
-	if err == nil && len(reply.Items) != len(batch) {
-		err = errors.New("the reply has another number of items")
-	}
-	if err != nil {
-		l.lostProposal(len(batch), "advance", err)
-		if errors.Is(err, ErrNotApplied) {
-			for i := range batch {
-				l.forget(batch[i].key)
-			}
-		}
-		return
-	}
-	l.accepted()
+func (l *loop) advanced(batch []advance, reply *fsm.Reply) {
 	for i := range batch {
 		a := &batch[i]
 		switch o := &reply.Items[i]; {
@@ -213,21 +200,19 @@ func (l *loop) sendQuarantines() {
 		l.quarantined++
 		l.s.log.Warn("job quarantined", "job", q.key.Job, "why", q.why)
 		cmd := &fsm.Quarantine{Head: l.s.head(l.now), Job: uint64(q.key.Job), Gen: q.gen, Why: headOf(q.why, job.MaxErrorBytes)}
-		l.s.submit(cmd, func(reply *fsm.Reply, err error) {
-			l.s.post(func() {
-				l.quarantined--
-				switch {
-				case errors.Is(err, ErrNotApplied):
-					l.refusedAll(err)
-					l.forget(q.key)
-				case err != nil:
-					l.lostProposal(1, "quarantine", err)
-				case reply.Items[0].Code == fsm.CodeOK:
-					l.settled(q.key)
-				default:
-					l.refused(q.key)
-				}
-			})
+		l.submit(cmd, func(reply *fsm.Reply, err error) {
+			l.quarantined--
+			switch {
+			case errors.Is(err, ErrNotApplied):
+				l.refusedAll(err)
+				l.forget(q.key)
+			case err != nil:
+				l.lostProposal(1, "quarantine", err)
+			case reply.Items[0].Code == fsm.CodeOK:
+				l.settled(q.key)
+			default:
+				l.refused(q.key)
+			}
 		})
 	}
 }
@@ -247,22 +232,12 @@ func (l *loop) sendCleanups() {
 		cmd.Jobs = append(cmd.Jobs, uint64(k.Job))
 	}
 	l.cleaning = true
-	l.s.submit(cmd, func(reply *fsm.Reply, err error) {
-		l.s.post(func() {
-			l.cleaning = false
-			if err != nil {
-				l.lostProposal(len(batch), "cleanup", err)
-				if errors.Is(err, ErrNotApplied) {
-					for _, k := range batch {
-						l.forget(k)
-					}
-				}
-				return
-			}
-			l.accepted()
+	l.submit(cmd, func(reply *fsm.Reply, err error) {
+		l.cleaning = false
+		if l.applied("cleanup", n, func(i int) store.DueKey { return batch[i] }, reply, err) {
 			for _, k := range batch {
 				l.settled(k)
 			}
-		})
+		}
 	})
 }

@@ -249,13 +249,10 @@ func (l *loop) idleStamp() {
 		return
 	}
 	l.stamping = true
-	l.s.submit(&fsm.Stamp{Head: l.s.head(l.now)}, func(_ *fsm.Reply, err error) {
-		l.s.post(func() {
-			l.stamping = false
-			if err != nil {
-				l.refusedAll(err)
-			}
-		})
+	l.submit(&fsm.Stamp{Head: l.s.head(l.now)}, func(_ *fsm.Reply, err error) {
+		if l.stamping = false; err != nil {
+			l.refusedAll(err)
+		}
 	})
 }
 
@@ -288,19 +285,17 @@ func (l *loop) trim(mono time.Duration) {
 	l.trimming = true
 	floor := s.st.Counters().HistFloor
 	cmd := &fsm.Trim{Head: s.head(l.now), Before: before, MaxCount: s.o.HistoryMaxCount, Limit: trimLimit}
-	s.submit(cmd, func(reply *fsm.Reply, err error) {
-		s.post(func() {
-			l.trimming = false
-			l.lastTrim = s.o.Clock.Mono()
-			if err != nil {
-				s.log.Warn("history not trimmed", "error", err)
-				return
-			}
-			if s.st.Counters().HistFloor-floor >= trimLimit/2 || len(reply.Items) > 0 && reply.Items[0].Count >= trimLimit {
-				// There was more than fits into one step. At full load ten seconds make a hundred times as much.
-				l.lastTrim -= trimEvery
-				l.trim(s.o.Clock.Mono())
-			}
-		})
+	l.submit(cmd, func(reply *fsm.Reply, err error) {
+		l.trimming = false
+		l.lastTrim = s.o.Clock.Mono()
+		if err != nil {
+			s.log.Warn("history not trimmed", "error", err)
+			return
+		}
+		if s.st.Counters().HistFloor-floor >= trimLimit/2 || len(reply.Items) > 0 && reply.Items[0].Count >= trimLimit {
+			// There was more than fits into one step. At full load ten seconds make a hundred times as much.
+			l.lastTrim -= trimEvery
+			l.trim(s.o.Clock.Mono())
+		}
 	})
 }

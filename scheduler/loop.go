@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -221,6 +222,29 @@ func (l *loop) refusedAll(err error) {
 	l.s.log.Debug("proposal refused", "error", err, "pause", l.pause)
 }
 
+// submit proposes a command; then is called by the loop.
+func (l *loop) submit(cmd fsm.Command, then func(*fsm.Reply, error)) {
+	l.s.submit(cmd, func(reply *fsm.Reply, err error) { l.s.post(func() { then(reply, err) }) })
+}
+
+// applied says whether a command about n entries was. If it certainly was not, they are looked at again.
+func (l *loop) applied(what string, n int, key func(i int) store.DueKey, reply *fsm.Reply, err error) bool {
+	if err == nil && len(reply.Items) != n {
+		err = errors.New("the reply has another number of items")
+	}
+	if err == nil {
+		l.accepted()
+		return true
+	}
+	l.lostProposal(n, what, err)
+	if errors.Is(err, ErrNotApplied) {
+		for i := range n {
+			l.forget(key(i))
+		}
+	}
+	return false
+}
+
 // accepted ends the pause.
 func (l *loop) accepted() { l.pause = 0 }
 
@@ -234,16 +258,12 @@ func (l *loop) resume() {
 		return
 	}
 	l.resuming = true
-	l.s.submit(&fsm.Stamp{Head: l.s.head(now), Takeover: true}, func(_ *fsm.Reply, err error) {
-		l.s.post(func() {
-			l.resuming = false
-			if err != nil {
-				l.refusedAll(err)
-				return
-			}
-			if l.s.stamp.resumed() {
-				l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.outageTexts())
-			}
-		})
+	l.submit(&fsm.Stamp{Head: l.s.head(now), Takeover: true}, func(_ *fsm.Reply, err error) {
+		l.resuming = false
+		if err != nil {
+			l.refusedAll(err)
+		} else if l.s.stamp.resumed() {
+			l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.outageTexts())
+		}
 	})
 }
