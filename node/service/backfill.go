@@ -47,15 +47,12 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 		}
 		o.Times, o.Skipped = p.times, p.skipped
 	} else {
-		o, err = b.change(ctx, rq, func(a attempt) (_ fsm.Command, err error) {
+		o, err = b.changeNamed(ctx, rq, ref, func(a attempt) (_ fsm.Command, err error) {
 			if p, err = b.planBackfill(ctx, ref, q, a.now); err != nil {
 				return nil, err
 			}
 			return p.command(a, q.Force), nil
 		})
-		if err == nil {
-			err = outcomeError(o, ref)
-		}
 		if err != nil {
 			return res, err
 		}

@@ -175,15 +175,11 @@ func holdStatus(h store.Hold) *wire.HoldStatus {
 // it.
 const releaseWait = 5 * time.Second
 
-// Release implements api.Backend.
 func (b *Service) Release(ctx context.Context, rq api.Request) (wire.ReleaseResult, error) {
 	var r wire.ReleaseResult
-	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+	o, err := b.changeNamed(ctx, rq, "", func(a attempt) (fsm.Command, error) {
 		return &fsm.Release{Head: a.head, Request: a.req}, nil
 	})
-	if err == nil {
-		err = outcomeError(o, "")
-	}
 	if err != nil {
 		return r, err
 	}

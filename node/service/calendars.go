@@ -20,7 +20,6 @@ import (
 // maxCalendar keeps a calendar far below the size of a log entry.
 const maxCalendar = 64 << 10
 
-// PutCalendar implements api.Backend.
 func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
 	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName ||
 		strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
@@ -37,16 +36,12 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16",
 			"the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+	_, err = b.changeNamed(ctx, rq, c.Name, func(a attempt) (fsm.Command, error) {
 		return &fsm.Calendar{Head: a.head, Request: a.req, Name: c.Name, Data: data}, nil
 	})
-	if err == nil {
-		err = outcomeError(o, c.Name)
-	}
 	return c, err
 }
 
-// Calendars implements api.Backend.
 func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calendar, error) {
 	var out []schedule.Calendar
 	err := b.read(ctx, rd, func(r *reader) error {

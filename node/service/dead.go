@@ -38,7 +38,6 @@ func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
 	return job.DeadLetter{Seq: seq, Run: run}, nil
 }
 
-// DeadLetters implements api.Backend.
 func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read) (wire.DeadPage, error) {
 	page := wire.DeadPage{Dead: []job.DeadLetter{}}
 	var below uint64
@@ -131,14 +130,12 @@ func (r *reader) findDead(ref string) (job.ID, error) {
 // deadChunk is how many dead letters one command is about.
 const deadChunk = 256
 
-// Redrive implements api.Backend.
 func (b *Service) Redrive(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) fsm.Command {
 		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs}
 	})
 }
 
-// PurgeDead implements api.Backend.
 func (b *Service) PurgeDead(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) fsm.Command {
 		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs}
@@ -174,10 +171,7 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 			return r, err
 		}
 		part := chunkOf(rq, chunk)
-		o, err := b.change(ctx, part, func(a attempt) (fsm.Command, error) { return command(a, seqs), nil })
-		if err == nil {
-			err = outcomeError(o, "")
-		}
+		o, err := b.changeNamed(ctx, part, "", func(a attempt) (fsm.Command, error) { return command(a, seqs), nil })
 		if err != nil {
 			return r, err
 		}

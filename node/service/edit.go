@@ -32,17 +32,13 @@ func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
 	if err := b.verify(ctx); err != nil {
 		return fsm.Outcome{}, err
 	}
-	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+	return b.changeNamed(ctx, rq, ref, func(a attempt) (fsm.Command, error) {
 		h, err := b.look(ref)
 		if err != nil {
 			return nil, err
 		}
 		return build(a, h)
 	})
-	if err != nil {
-		return o, err
-	}
-	return o, outcomeError(o, ref)
 }
 
 // showChanged shows a job after a change. If it has been removed since, it shows what is known of it: the change was
@@ -64,7 +60,6 @@ func nameIn(ref string) string {
 	return ref
 }
 
-// UpdateJob implements api.Backend.
 func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
 	error) {
 	if err := b.check(&spec); err != nil {
@@ -95,7 +90,6 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: spec})
 }
 
-// DeleteJob implements api.Backend.
 func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
 	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version,
@@ -104,7 +98,6 @@ func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq 
 	return err
 }
 
-// PauseJob implements api.Backend.
 func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Pause{Head: a.head, Request: a.req, Job: uint64(h.id)}, nil
@@ -115,7 +108,6 @@ func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job
 	return b.showChanged(o, job.Job{Status: job.StatusPaused, Spec: job.Spec{Name: nameIn(ref)}})
 }
 
-// ResumeJob implements api.Backend.
 func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		cmd := &fsm.Resume{Head: a.head, Request: a.req, Job: uint64(h.id), Seen: h.seen()}
@@ -135,7 +127,6 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: job.Spec{Name: nameIn(ref)}})
 }
 
-// RunJob implements api.Backend.
 func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey,
@@ -155,7 +146,6 @@ func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 	return b.showRun(o.Run)
 }
 
-// CancelJob implements api.Backend.
 func (b *Service) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
 		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(h.id), All: true}, nil

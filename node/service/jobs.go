@@ -59,7 +59,6 @@ func (b *Service) neverRuns(spec *job.Spec) error {
 	return b.view(func(r *reader) error { return r.checkBlackout(spec) })
 }
 
-// CreateJob implements api.Backend.
 func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, false, err
@@ -264,7 +263,6 @@ func answer(r *wire.BulkResult, c *creation) {
 	}
 }
 
-// GetJob implements api.Backend.
 func (b *Service) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
 	var j job.Job
 	err := b.read(ctx, rd, func(r *reader) error {
@@ -292,10 +290,8 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 	if err != nil {
 		return page, err
 	}
-	if !rd.Stale {
-		if err := b.verify(ctx); err != nil {
-			return page, err
-		}
+	if err := b.fresh(ctx, rd); err != nil {
+		return page, err
 	}
 	why := b.why()
 	for looked := 0; looked < listLimit; {

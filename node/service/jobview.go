@@ -3,6 +3,7 @@ package service
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -238,12 +239,7 @@ func (r *reader) nextRun(h *held) int64 {
 }
 
 func contains(all []*schedule.Blackout, t time.Time) bool {
-	for _, b := range all {
-		if b.Contains(t) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(b *schedule.Blackout) bool { return b.Contains(t) })
 }
 
 // blackouts are the calendars of a job. One that does not exist forbids nothing here; create and edit refuse it.

@@ -23,7 +23,6 @@ const (
 // KnownQueue implements api.Backend. It costs a look into a map, so that every poll may ask.
 func (b *Service) KnownQueue(name string) error { return scheduler.KnownQueue(b.o.Store, name) }
 
-// Queues implements api.Backend.
 func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error) {
 	var all []store.QueueUse
 	err := b.read(ctx, rd, func(r *reader) error {
@@ -37,12 +36,9 @@ func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error)
 	return b.describeQueues(ctx, all)
 }
 
-// GetQueue implements api.Backend.
 func (b *Service) GetQueue(ctx context.Context, name string, rd api.Read) (wire.Queue, error) {
-	if !rd.Stale {
-		if err := b.verify(ctx); err != nil {
-			return wire.Queue{}, err
-		}
+	if err := b.fresh(ctx, rd); err != nil {
+		return wire.Queue{}, err
 	}
 	if err := b.KnownQueue(name); err != nil {
 		return wire.Queue{}, err
@@ -144,7 +140,6 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 	return out, more, nil
 }
 
-// PutQueue implements api.Backend.
 func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,
 	rq api.Request) (wire.Queue, error) {
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
@@ -171,7 +166,6 @@ func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueCh
 	return b.showQueue(ctx, name)
 }
 
-// DeleteQueue implements api.Backend.
 func (b *Service) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Name: name, Version: version}, nil

@@ -93,10 +93,8 @@ const (
 // before the call: the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader
 // acknowledges nothing that is not in its state; and a quorum just confirmed that there is no later leader.
 func (b *Service) read(ctx context.Context, rd api.Read, fn func(*reader) error) error {
-	if !rd.Stale {
-		if err := b.verify(ctx); err != nil {
-			return err
-		}
+	if err := b.fresh(ctx, rd); err != nil {
+		return err
 	}
 	return b.view(fn)
 }
@@ -104,6 +102,14 @@ func (b *Service) read(ctx context.Context, rd api.Read, fn func(*reader) error)
 // view looks at this node's own state.
 func (b *Service) view(fn func(*reader) error) error {
 	return b.o.Store.View(func(v *store.View) error { return fn(b.reader(v)) })
+}
+
+// fresh is verify unless the caller is content with less.
+func (b *Service) fresh(ctx context.Context, rd api.Read) error {
+	if rd.Stale {
+		return nil
+	}
+	return b.verify(ctx)
 }
 
 // verify makes sure that this node leads, with a quorum.
@@ -189,6 +195,16 @@ func (b *Service) change(ctx context.Context, rq api.Request,
 			moved++
 		}
 	}
+}
+
+// changeNamed is change with an error for an outcome that changed nothing; ref is how the caller named the thing.
+func (b *Service) changeNamed(ctx context.Context, rq api.Request, ref string,
+	build func(attempt) (fsm.Command, error)) (fsm.Outcome, error) {
+	o, err := b.change(ctx, rq, build)
+	if err == nil {
+		err = outcomeError(o, ref)
+	}
+	return o, err
 }
 
 // propose enters a command about one thing.
