@@ -2,9 +2,18 @@ package membership
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -99,4 +108,119 @@ func (m *Members) Rows() (map[string]store.Node, error) {
 		k.all = maps.Clone(out)
 	}
 	return out, nil
+}
+
+// Ref is what this node's worker says about its node.
+func (m *Members) Ref() *job.NodeRef {
+	id, epoch := m.Cluster()
+	return &job.NodeRef{Cluster: id, Epoch: epoch, Instance: m.o.Instance, Address: m.address()}
+}
+
+// Alone says that the cluster has no other node.
+func (m *Members) Alone() bool { return len(m.Configured()) == 1 }
+
+// Others are the addresses of the other members.
+func (m *Members) Others() (addrs []string) {
+	for _, s := range m.Servers() {
+		if replica.Node(s.ID) != m.id() {
+			addrs = append(addrs, string(s.Address))
+		}
+	}
+	return addrs
+}
+
+// Standing says whether the worker of a node may have a session with this leader, by the rules by which raft talks to
+// that node: one that raft refuses would execute runs of a cluster that it is no part of. A leader has all rows, so
+// that, unlike in a handshake, one that is missing is no excuse.
+func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err error) {
+	if m.o.Trusting {
+		return false, nil
+	}
+	id, epoch := m.Cluster()
+	r, known := m.Row(worker)
+	switch {
+	case n.Cluster != id:
+		return false, notMember("look at --join and at the addresses", "node %s is in cluster %q and not in %s", worker,
+			n.Cluster, id)
+	case n.Epoch != epoch:
+		return false, notMember("empty its data directory and let it join again",
+			"the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d)", epoch, worker, n.Epoch)
+	case !known:
+		return false, notMember("start it with --join", "node %s is no member of the cluster", worker)
+	case r.Instance != n.Instance:
+		return false, notMember("run `carillon cluster remove "+worker+"`, empty its data directory and start it with --join", "node %s has another data directory than the one that joined", worker)
+	case r.Removed:
+		return true, nil
+	case r.Address != n.Address && m.Override(worker) != n.Address && worker != m.id():
+		return false, notMember("if it moved, wait until the leader has learned that; if its data directory was copied, stop the copy",
+			"node %s is known at %s and its worker at %s", worker, r.Address, n.Address)
+	}
+	return false, nil
+}
+
+func notMember(remedy, format string, args ...any) error {
+	return job.Errorf(job.CodeForbidden, remedy, format, args...)
+}
+
+// common is the feature level that every server supports; 0 if one of them has not said yet.
+func common(rows map[string]store.Node, servers []raft.Server) int {
+	level := 0
+	for i, s := range servers {
+		r := rows[replica.Node(s.ID)] // without a row: 0
+		if i == 0 || r.Level < level {
+			level = r.Level
+		}
+	}
+	return level
+}
+
+// raise commits the feature level that every member supports before anything else of a term is done: a new cluster has
+// it from its first moment. What changes later is seen by settle.
+func (m *Members) raise(prop forward.Proposer, term uint64) error {
+	rows, err := m.Rows()
+	if err != nil {
+		return err
+	}
+	level := common(rows, m.Configured())
+	if level <= m.o.Store.Info().Level {
+		return nil
+	}
+	if _, err := prop.Propose(&fsm.SetLevel{Head: m.headBeforeStamp(term), Level: level}).Wait(); err != nil {
+		return fmt.Errorf("raise the feature level: %w", err)
+	}
+	return nil
+}
+
+// old are the members that do not support a feature level, each with what it has. Who has not said yet, as in a
+// cluster's first moments, may.
+func (m *Members) old(level int) []string {
+	rows, err := m.Rows()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, s := range m.Configured() {
+		id := replica.Node(s.ID)
+		if r, ok := rows[id]; ok && r.Level < level {
+			out = append(out, fmt.Sprintf("%s (version %s, level %d)", id, r.Version, r.Level))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Allows refuses to propose what a member might not understand.
+func (m *Members) Allows(level int) error {
+	committed := m.o.Store.Info().Level
+	if level <= committed {
+		return nil
+	}
+	old := m.old(level)
+	if len(old) == 0 { // a new cluster, or the last one was replaced just now
+		return job.Errorf(job.CodeNotReady, "try again in a moment",
+			"this needs feature level %d, and the cluster is at level %d until every member has said that it supports more", level, committed)
+	}
+	return job.Errorf(job.CodeState,
+		"start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster remove); the level is raised by itself then",
+		"this needs feature level %d, and the cluster is at level %d as long as members are older: %s", level, committed, strings.Join(old, ", "))
 }
