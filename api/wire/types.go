@@ -2,6 +2,9 @@ package wire
 
 import (
 	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -294,4 +297,90 @@ type QueueList struct {
 type QueueChange struct {
 	Concurrency *int  `json:"concurrency,omitempty"`
 	Paused      *bool `json:"paused,omitempty"`
+}
+
+// MediaBackup is the content type of a backup.
+const MediaBackup = "application/vnd.carillon.backup"
+
+// The headers of a backup.
+const (
+	HeaderCluster = "Carillon-Cluster"
+	HeaderIndex   = "Carillon-Index"
+	HeaderAge     = "Carillon-Stale-Ms"
+)
+
+// BackupInfo is what a node says of a backup before it sends it.
+type BackupInfo struct {
+	ClusterID string
+	Index     uint64        // the last log entry in it
+	Age       time.Duration // how long ago this was the leader's state, as far as the node knows
+	Size      int64
+}
+
+// Headers writes the info into a response's headers, beside its length.
+func (i BackupInfo) Headers(h http.Header) {
+	h.Set(HeaderCluster, i.ClusterID)
+	h.Set(HeaderIndex, strconv.FormatUint(i.Index, 10))
+	h.Set(HeaderAge, strconv.FormatInt(i.Age.Milliseconds(), 10))
+}
+
+// ReleaseResult says what a release did.
+type ReleaseResult struct {
+	Released  bool        `json:"released"`            // this call ended the hold; false if there was none any more
+	Releasing bool        `json:"releasing,omitempty"` // open runs of the backup are still being recorded as lost
+	At        job.Instant `json:"released_at,omitzero"`
+}
+
+// HoldStatus says that a restored cluster waits to be released.
+type HoldStatus struct {
+	Since       job.Instant `json:"since"` // when the backup was restored
+	FromCluster string      `json:"from_cluster"`
+	FromIndex   uint64      `json:"from_index"`
+	Releasing   bool        `json:"releasing,omitempty"` // it was released; the open runs of the backup are being recorded as lost
+	Remedy      string      `json:"remedy"`
+}
+
+// JoinRequest is how a node asks to become a member, or says that it is one and has changed.
+type JoinRequest struct {
+	NodeID     string            `json:"node_id"`
+	InstanceID string            `json:"instance_id"` // of its data directory
+	Address    string            `json:"address"`     // host:port that it advertises
+	Version    string            `json:"version,omitempty"`
+	Level      int               `json:"level"` // the feature level that it supports
+	Slots      int               `json:"slots,omitempty"`
+	Tags       map[string]string `json:"tags,omitempty"`
+	ClusterID  string            `json:"cluster_id,omitempty"` // the cluster that its directory belongs to, if it does
+	Epoch      uint64            `json:"epoch,omitempty"`
+	Member     bool              `json:"member,omitempty"` // it has state of the cluster: refused if it is no longer a member
+}
+
+// JoinReply says which cluster took the node in.
+type JoinReply struct {
+	ClusterID string `json:"cluster_id"`
+	Epoch     uint64 `json:"epoch"`
+	Index     uint64 `json:"index"` // the log entry that made it a member, or moved it
+	Leader    string `json:"leader"`
+}
+
+// NodeRequest names a member.
+type NodeRequest struct {
+	NodeID string `json:"node_id,omitempty"`
+	Force  bool   `json:"force,omitempty"` // of a transfer: also to a node whose clock is wrong or not known
+}
+
+// NodeInfo is what one node says of itself alone, leader or not.
+type NodeInfo struct {
+	NodeID     string      `json:"node_id"`
+	InstanceID string      `json:"instance_id"`
+	ClusterID  string      `json:"cluster_id"`
+	Epoch      uint64      `json:"epoch"`
+	Address    string      `json:"address"`
+	Version    string      `json:"version"`
+	Level      int         `json:"level"`
+	State      string      `json:"state"`
+	Leader     string      `json:"leader"`
+	Term       uint64      `json:"term"`
+	Applied    uint64      `json:"applied_index"` // everything up to this log entry is in its state
+	Now        job.Instant `json:"now"`
+	Removed    bool        `json:"removed,omitempty"` // it is no longer a member
 }

@@ -1,7 +1,10 @@
+// Package faultpoint holds the seams through which tests and the simulator break the product. Outside of them every one
+// is off.
 package faultpoint
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -9,6 +12,30 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 )
+
+// ErrProcessGone is what a simulated disk answers once the process that writes to it is dead.
+var ErrProcessGone = errors.New("the process is gone")
+
+// Pace makes housekeeping beat this many times slower, so that simulated months are cheap; 0 and 1: as designed.
+type Pace int
+
+// Of is how long a duration takes at this pace.
+func (p Pace) Of(d time.Duration) time.Duration { return d * time.Duration(max(p, 1)) }
+
+// Step is called between the steps of something that a crash may cut off. An error ends it there and is returned; nil:
+// nothing is called.
+type Step func(name string) error
+
+// ErrCutOff ends a sequence of steps as a crash would: nothing is tidied up.
+var ErrCutOff = errors.New("cut off")
+
+// At is called between two steps.
+func (s Step) At(name string) error {
+	if s == nil {
+		return nil
+	}
+	return s(name)
+}
 
 // Node is what a node stands on: network, disk, time. The zero value is the real one. Tests and the simulator put their
 // own in place, so that whole clusters can be broken with everything above this being real.
