@@ -27,11 +27,11 @@ type Options struct {
 	MaxPollWait    time.Duration // of a worker's poll; default a minute
 	Pull           Pull          // serves pull workers; nil: 503
 	Cluster        Cluster       // serves membership; nil: 503
-	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does. Workers that come
-	// to the wrong node are sent there; nil: they have to find it themselves.
+	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does.
+	// Workers that come to the wrong node are sent there; nil: they have to find it themselves.
 	Leader func() string
-	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides localhost and
-	// loopback addresses; see GuardHost.
+	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides
+	// localhost and loopback addresses; see GuardHost.
 	Hosts []string
 }
 
@@ -114,13 +114,15 @@ func (h *handler) outer(next http.Handler) http.Handler {
 				if p == http.ErrAbortHandler { // a stream broken off on purpose
 					panic(p)
 				}
-				h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path,
+					"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				if w.status != 0 {
 					panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 				}
 				h.fail(w, r, errors.New("panic"))
 			}
-			h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status, "took", time.Since(begin))
+			h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status,
+				"took", time.Since(begin))
 		}()
 		header := w.Header()
 		header.Set("Server", server)
@@ -138,7 +140,8 @@ func (h *handler) outer(next http.Handler) http.Handler {
 	})
 }
 
-// lostName refuses a path in which a name would be lost: ServeMux sends such a request elsewhere, where it means something else.
+// lostName refuses a path in which a name would be lost: ServeMux sends such a request elsewhere, where it means
+// something else.
 func lostName(path string) error {
 	rest, ok := strings.CutPrefix(path, prefix+"/")
 	if !ok {
@@ -156,7 +159,8 @@ func lostName(path string) error {
 }
 
 func (h *handler) noRoute(w http.ResponseWriter, r *http.Request) {
-	h.fail(w, r, job.Errorf(job.CodeNotFound, "GET "+prefix+"/openapi.json lists the routes", "there is nothing at %s", r.URL.Path))
+	h.fail(w, r, job.Errorf(job.CodeNotFound, "GET "+prefix+"/openapi.json lists the routes",
+		"there is nothing at %s", r.URL.Path))
 }
 
 // responseWriter remembers whether an answer has begun.
@@ -190,16 +194,16 @@ type (
 	}
 )
 
-// WithRequestKey gives a mutating request the key that the node stamped it with which received it; the client's own counts for more.
-// repeat says that it was sent before, with an unknown outcome.
+// WithRequestKey gives a mutating request the key that the node stamped it with which received it; the client's own
+// counts for more. repeat says that it was sent before, with an unknown outcome.
 func WithRequestKey(ctx context.Context, key string, repeat bool) context.Context {
 	return context.WithValue(ctx, stampKey{}, stamp{key, repeat})
 }
 
 type replayKey struct{}
 
-// MarkReplay is for a Backend that answers a mutating request from the stored outcome of the same request: the answer then says
-// so in the header Idempotent-Replay. CreateJob may use its result instead.
+// MarkReplay is for a Backend that answers a mutating request from the stored outcome of the same request: the answer
+// then says so in the header Idempotent-Replay. CreateJob may use its result instead.
 func MarkReplay(ctx context.Context) {
 	if mark, ok := ctx.Value(replayKey{}).(func()); ok {
 		mark()

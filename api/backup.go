@@ -28,8 +28,8 @@ type BackupBackend interface {
 // backupChunk is what must go out within the time limit of a request: 9 KB a second will do.
 const backupChunk = 256 << 10
 
-// backup streams a copy of this node's state. The copy was made before the first byte goes out, so a client that is slow, or stops reading,
-// keeps nothing waiting but itself; and one that stops altogether is cut off.
+// backup streams a copy of this node's state. The copy was made before the first byte goes out, so a client that is
+// slow, or stops reading, keeps nothing waiting but itself; and one that stops altogether is cut off.
 func (c *call) backup() error {
 	if _, err := c.read(); err != nil {
 		return err

@@ -20,14 +20,15 @@ func clusterRoutes() []route {
 	}
 }
 
-// Cluster is membership as the leader sees it. A node that does not lead answers CodeNotLeader or CodeNoLeader; Self answers on any.
-// Each of them may be repeated: doing what is done already is a success.
+// Cluster is membership as the leader sees it. A node that does not lead answers CodeNotLeader or CodeNoLeader; Self
+// answers on any. Each of them may be repeated: doing what is done already is a success.
 type Cluster interface {
 	Join(context.Context, wire.JoinRequest) (wire.JoinReply, error)
 	Remove(ctx context.Context, id string) error
 	Promote(ctx context.Context, id string) error
 	Demote(ctx context.Context, id string) error
-	// Transfer hands the leadership to a node, or with "" to one that is fit. One whose clock is wrong or not known is refused unless forced.
+	// Transfer hands the leadership to a node, or with "" to one that is fit. One whose clock is wrong or not known is
+	// refused unless forced.
 	Transfer(ctx context.Context, id string, force bool) error
 	Self() wire.NodeInfo
 }
@@ -83,8 +84,8 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, wire.NodeRe
 		return job.Invalid("node_id", "name a member; GET "+prefix+"/status lists them", "which node?")
 	}
 	if rq.NodeID == "" && ident.Repeat {
-		// A node sends a request again because the leader that had it leads no more: that is what was asked for, and doing it again
-		// would undo it.
+		// A node sends a request again because the leader that had it leads no more: that is what was asked for, and
+		// doing it again would undo it.
 		return c.noContent()
 	}
 	if err := do(m, c.ctx, rq); err != nil {

@@ -52,7 +52,8 @@ func (c *call) getDead() error {
 	}
 	id, err := strconv.ParseUint(c.ref(), 10, 64)
 	if err != nil {
-		return job.Errorf(job.CodeNotFound, "GET "+prefix+"/dead lists them", "%q is not the number of a dead letter", c.ref())
+		return job.Errorf(job.CodeNotFound, "GET "+prefix+"/dead lists them",
+			"%q is not the number of a dead letter", c.ref())
 	}
 	page, err := c.h.backend.DeadLetters(c.ctx, wire.DeadQuery{IDs: []uint64{id}, Limit: 1}, rd)
 	if err != nil {
@@ -66,13 +67,14 @@ func (c *call) getDead() error {
 
 const maxDeadIDs = 1000
 
-// selection is what a redrive or a purge is about: in the query or in the body, but never nothing, and never two things at once
-// whose combination a reader could take either way.
+// selection is what a redrive or a purge is about: in the query or in the body, but never nothing, and never two things
+// at once whose combination a reader could take either way.
 func (c *call) selection() (wire.DeadQuery, error) {
 	var q wire.DeadQuery
 	if len(bytes.TrimSpace(c.body)) > 0 {
 		if len(c.query) > 0 {
-			return q, job.Errorf(job.CodeInvalid, "use one of them", "the selection is both in the query and in the body")
+			return q, job.Errorf(job.CodeInvalid, "use one of them",
+				"the selection is both in the query and in the body")
 		}
 		if err := job.DecodeStrict(c.body, &q); err != nil {
 			return q, err
@@ -105,7 +107,8 @@ func (c *call) selection() (wire.DeadQuery, error) {
 	case n > 1:
 		return q, job.Errorf(job.CodeInvalid, "give one of ids, job and all", "the selection is ambiguous")
 	case len(q.IDs) > maxDeadIDs:
-		return q, job.Invalid("ids", "select by job, or in several steps", "%d ids, at most %d are allowed", len(q.IDs), maxDeadIDs)
+		return q, job.Invalid("ids", "select by job, or in several steps",
+			"%d ids, at most %d are allowed", len(q.IDs), maxDeadIDs)
 	}
 	return q, nil
 }

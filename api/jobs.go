@@ -15,7 +15,8 @@ import (
 func jobRoutes() []route {
 	return []route{
 		{"POST", "/jobs", Operator, ToLeader, jsonBody, (*call).createJob, nil},
-		{"GET", "/jobs", Viewer, ToLeader, emptyBody, (*call).listJobs, params("status type prefix tag limit cursor stale")},
+		{"GET", "/jobs", Viewer, ToLeader, emptyBody, (*call).listJobs,
+			params("status type prefix tag limit cursor stale")},
 		{"POST", "/jobs:bulk", Operator, Once, linesBody, (*call).bulk, nil},
 		{"GET", "/jobs/{ref}", Viewer, ToLeader, emptyBody, (*call).getJob, params("stale")},
 		{"PUT", "/jobs/{ref}", Operator, ToLeader, jsonBody, (*call).putJob, nil},
@@ -34,8 +35,8 @@ func jobRoutes() []route {
 type JobBackend interface {
 	// CreateJob normalizes, validates and creates. replay: the request was answered before.
 	CreateJob(ctx context.Context, spec job.Spec, rq Request) (j job.Job, replay bool, err error)
-	// BulkCreate creates many; each line has its own result, in order. rq.Key may be empty here: named lines are safe to repeat by
-	// their name, unnamed ones by their content.
+	// BulkCreate creates many; each line has its own result, in order. rq.Key may be empty here: named lines are safe
+	// to repeat by their name, unnamed ones by their content.
 	BulkCreate(ctx context.Context, lines []wire.BulkLine, rq Request) ([]wire.BulkResult, error)
 	GetJob(ctx context.Context, ref string, rd Read) (job.Job, error)
 	ListJobs(ctx context.Context, q wire.JobQuery, rd Read) (wire.JobPage, error)
@@ -52,8 +53,8 @@ type JobBackend interface {
 }
 
 // readOnly are the fields that answers have and a spec has not.
-var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs", "runs_started", "wait_reason", "failing", "last_notification",
-	"version", "created_at", "updated_at"}
+var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs",
+	"runs_started", "wait_reason", "failing", "last_notification", "version", "created_at", "updated_at"}
 
 // decodeSpec reads a job as its owner writes it.
 func decodeSpec(data []byte) (job.Spec, error) {
@@ -112,8 +113,8 @@ func (c *call) getJob() error {
 	return c.replyJob(http.StatusOK, j)
 }
 
-// putJob takes what getJob gave: GET, edit, PUT is the natural way, so what Carillon itself says is read past. Only the version in
-// it counts.
+// putJob takes what getJob gave: GET, edit, PUT is the natural way, so what Carillon itself says is read past. Only the
+// version in it counts.
 func (c *call) putJob() error {
 	var j job.Job
 	if err := job.DecodeStrict(c.body, &j); err != nil {
@@ -140,8 +141,8 @@ func (c *call) putJob() error {
 // patchAttempts is how often a patch without a version is put onto a job that keeps changing under it.
 const patchAttempts = 8
 
-// patchJob merges over the job as it stands. The update names the version that was merged over, so no other edit is lost; who
-// named no version gets the merge repeated.
+// patchJob merges over the job as it stands. The update names the version that was merged over, so no other edit is
+// lost; who named no version gets the merge repeated.
 func (c *call) patchJob() error {
 	patch, err := readPatch(c.body)
 	if err != nil {
@@ -254,7 +255,8 @@ func (c *call) backfill() error {
 	case b.To == 0:
 		return job.Invalid("to", `send {"from": …, "to": …} in RFC 3339`, "a backfill needs an end")
 	case b.To < b.From:
-		return job.Invalid("to", "make it later than from", "the interval ends (%s) before it begins (%s)", b.To, b.From)
+		return job.Invalid("to", "make it later than from",
+			"the interval ends (%s) before it begins (%s)", b.To, b.From)
 	case b.Max < 0 || b.Max > job.MaxBackfill:
 		return job.Invalid("max", "backfill in several steps", "%d is not between 1 and %d", b.Max, job.MaxBackfill)
 	case b.Max == 0:

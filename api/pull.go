@@ -76,7 +76,8 @@ func (c *call) pullPoll() error {
 func checkPoll(q *job.PullPoll) error {
 	switch {
 	case q.Max < 0 || q.Max > job.MaxPullRuns:
-		return job.Invalid("max", "say how many runs you have room for", "%d is not between 0 and %d", q.Max, job.MaxPullRuns)
+		return job.Invalid("max", "say how many runs you have room for",
+			"%d is not between 0 and %d", q.Max, job.MaxPullRuns)
 	case q.Wait < 0 || q.Wait > job.MaxPullWait:
 		return job.Invalid("wait", "poll again instead", "%s is not between 0s and %s", q.Wait, job.MaxPullWait)
 	case len(q.Tags) > job.MaxTags:
@@ -149,7 +150,8 @@ func (c *call) pullReport(failed bool) error {
 		case item.Delay < 0 || time.Duration(item.Delay) > maxDelay:
 			return job.Invalid(field+".delay", "", "%s is not between 0s and %s", item.Delay, maxDelay)
 		case item.Unstarted && (item.Error != "" || item.Permanent || item.Delay != 0 || item.Output != ""):
-			return job.Invalid(field+".unstarted", "leave the others out", "what was not started has no error, output or delay")
+			return job.Invalid(field+".unstarted", "leave the others out",
+				"what was not started has no error, output or delay")
 		case failed && !item.Unstarted && item.Error == "":
 			return job.Invalid(field+".error", "say in a few words what went wrong", "a failure needs an error")
 		}

@@ -28,18 +28,21 @@ type QueueBackend interface {
 	// Queues are those that are declared or that jobs use, by name.
 	Queues(ctx context.Context, rd Read) ([]wire.Queue, error)
 	GetQueue(ctx context.Context, name string, rd Read) (wire.Queue, error)
-	// PutQueue changes what is not nil, and declares the queue if it is not; with mustExist only if jobs use it. version 0 means any.
-	PutQueue(ctx context.Context, name string, c wire.QueueChange, version uint64, mustExist bool, rq Request) (wire.Queue, error)
+	// PutQueue changes what is not nil, and declares the queue if it is not; with mustExist only if jobs use it.
+	// version 0 means any.
+	PutQueue(ctx context.Context, name string, c wire.QueueChange, version uint64, mustExist bool,
+		rq Request) (wire.Queue, error)
 	DeleteQueue(ctx context.Context, name string, version uint64, rq Request) error
-	// KnownQueue is nil for a queue that was declared or that jobs use; otherwise CodeUnknownQueue, with those that are known. It is
-	// cheap, from this node's own state.
+	// KnownQueue is nil for a queue that was declared or that jobs use; otherwise CodeUnknownQueue, with those that are
+	// known. It is cheap, from this node's own state.
 	KnownQueue(name string) error
 }
 
 func (c *call) queueName() (string, error) {
 	name := c.r.PathValue("queue")
 	if !job.QueueName(name) {
-		return "", job.Invalid("queue", "use up to 100 letters, digits, - _ . beginning with a letter or digit", "%q is not a queue name", name)
+		return "", job.Invalid("queue", "use up to 100 letters, digits, - _ . beginning with a letter or digit",
+			"%q is not a queue name", name)
 	}
 	return name, nil
 }
@@ -86,13 +89,14 @@ func (c *call) putQueue() error {
 		return err
 	}
 	if name := c.r.PathValue("queue"); q.Name != "" && q.Name != name {
-		return job.Invalid("name", "leave it out, or use the same name", "the body names %q and the path %q", q.Name, name)
+		return job.Invalid("name", "leave it out, or use the same name",
+			"the body names %q and the path %q", q.Name, name)
 	}
 	return c.changeQueue(wire.QueueChange{Concurrency: &q.Concurrency, Paused: &q.Paused}, q.Version, false)
 }
 
-// patchQueue changes what the body names. There is nothing to merge: each of the two fields is a value of its own, so two patches that
-// pass each other both count.
+// patchQueue changes what the body names. There is nothing to merge: each of the two fields is a value of its own, so
+// two patches that pass each other both count.
 func (c *call) patchQueue() error {
 	var raw map[string]json.RawMessage
 	if err := job.DecodeStrict(c.body, &raw); err != nil {

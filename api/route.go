@@ -60,7 +60,8 @@ type resource struct {
 	methods map[string]map[string]route
 }
 
-// register gives ServeMux the patterns without the verbs: a wildcard takes a whole segment there, and "{ref}:pause" is no pattern.
+// register gives ServeMux the patterns without the verbs: a wildcard takes a whole segment there, and "{ref}:pause" is
+// no pattern.
 func (h *handler) register(table []route) {
 	resources := map[string]*resource{}
 	for _, rt := range table {
@@ -105,7 +106,8 @@ func (h *handler) dispatch(w http.ResponseWriter, r *http.Request, res *resource
 					}
 				}
 				slices.Sort(verbs)
-				h.fail(w, r, job.Errorf(job.CodeNotFound, "use :"+strings.Join(verbs, ", :"), "there is no action %q here%s", verb, suggest(verb, verbs)))
+				h.fail(w, r, job.Errorf(job.CodeNotFound, "use :"+strings.Join(verbs, ", :"),
+					"there is no action %q here%s", verb, suggest(verb, verbs)))
 				return
 			}
 		}

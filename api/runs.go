@@ -25,7 +25,8 @@ func runRoutes() []route {
 type RunBackend interface {
 	// JobRuns is a job's open runs and then its history, newest first.
 	JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd Read) (wire.RunPage, error)
-	// Runs is the open runs of all jobs (q.Statuses filters); with a finished status among q.Statuses it is the history.
+	// Runs is the open runs of all jobs (q.Statuses filters); with a finished status among q.Statuses it is the
+	// history.
 	Runs(ctx context.Context, q wire.RunQuery, rd Read) (wire.RunPage, error)
 	GetRun(ctx context.Context, runID string, rd Read) (wire.RunDetail, error)
 	// RunOutput is the output of the run's last attempt from an offset on; of a running one it waits a while for more.
@@ -51,7 +52,8 @@ func (c *call) listRuns() error {
 // runRef is the run in the path; what cannot be one is answered here, so that a job's name in this place is explained.
 func (c *call) runRef() (string, error) {
 	if _, err := job.ParseRunKey(c.ref()); err != nil {
-		return "", job.Errorf(job.CodeNotFound, "GET "+prefix+"/jobs/{job}/runs lists the runs of a job", "%q is not a run id: %v", c.ref(), err)
+		return "", job.Errorf(job.CodeNotFound, "GET "+prefix+"/jobs/{job}/runs lists the runs of a job",
+			"%q is not a run id: %v", c.ref(), err)
 	}
 	return c.ref(), nil
 }

@@ -41,7 +41,8 @@ func (c *call) preview() error {
 	}
 	switch {
 	case strings.TrimSpace(p.Schedule) == "":
-		return job.Invalid("schedule", `use a cron expression, "@every 90s", an RRULE, an RFC 3339 time or "@manual"`, "there is nothing to preview")
+		return job.Invalid("schedule", `use a cron expression, "@every 90s", an RRULE, an RFC 3339 time or "@manual"`,
+			"there is nothing to preview")
 	case p.Count < 0 || p.Count > maxPreview:
 		return job.Invalid("count", "", "%d is not between 1 and %d", p.Count, maxPreview)
 	case p.Count == 0:
@@ -92,7 +93,8 @@ func (c *call) putCalendar() error {
 	}
 	name := c.r.PathValue("name")
 	if cal.Name != "" && cal.Name != name {
-		return job.Invalid("name", "leave it out, or use the same name", "the body names %q and the path %q", cal.Name, name)
+		return job.Invalid("name", "leave it out, or use the same name",
+			"the body names %q and the path %q", cal.Name, name)
 	}
 	cal.Name = name
 	rq, err := c.request()

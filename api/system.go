@@ -71,7 +71,8 @@ func (c *call) healthz() error { return c.health(c.h.backend.Live()) }
 
 func (c *call) readyz() error { return c.health(c.h.backend.Ready()) }
 
-// health answers probes. They look at the status only, so whatever the error is, it is 503; the body is for the person who looks.
+// health answers probes. They look at the status only, so whatever the error is, it is 503; the body is for the person
+// who looks.
 func (c *call) health(err error) error {
 	if err == nil {
 		return c.reply(http.StatusOK, map[string]string{"status": "ok"})

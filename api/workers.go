@@ -27,8 +27,8 @@ func workerRoutes() []route {
 	}
 }
 
-// Workers is the leader's side of the worker protocol. Every call ends soon after its context does. A node that does not lead
-// answers CodeNotLeader or CodeNoLeader.
+// Workers is the leader's side of the worker protocol. Every call ends soon after its context does. A node that does
+// not lead answers CodeNotLeader or CodeNoLeader.
 type Workers interface {
 	Register(context.Context, job.Register) (job.Session, error)
 	Poll(context.Context, job.Poll) (job.PollReply, error)
@@ -64,8 +64,8 @@ func (c *call) workerReport() error {
 	})
 }
 
-// workerPoll waits as long as the poll says. It is not forwarded to the leader: a node in between would hold a connection for every
-// worker, and its death would look like the leader's.
+// workerPoll waits as long as the poll says. It is not forwarded to the leader: a node in between would hold a
+// connection for every worker, and its death would look like the leader's.
 func (c *call) workerPoll() error {
 	return exchange(c, func(w Workers, ctx context.Context, q job.Poll) (job.PollReply, error) {
 		wait := min(max(time.Duration(q.Wait), 0), cmp.Or(c.h.opts.MaxPollWait, maxPollWait))
@@ -100,12 +100,13 @@ func exchange[Q, A any](c *call, do func(Workers, context.Context, Q) (A, error)
 	return c.writeMessage(a, packed)
 }
 
-// readMessage decodes the body and says whether it is msgpack. Unlike the rest of the API it passes over fields that it does not
-// know: while a cluster is upgraded, new workers talk to an old leader.
+// readMessage decodes the body and says whether it is msgpack. Unlike the rest of the API it passes over fields that it
+// does not know: while a cluster is upgraded, new workers talk to an old leader.
 func (c *call) readMessage(v any) (packed bool, _ error) {
 	if media, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")); media == wire.MediaMsgpack {
 		if err := wire.UnmarshalMsgpack(c.body, v); err != nil {
-			return true, job.Errorf(job.CodeMalformed, "send one message", "the body cannot be read as msgpack: %v", err)
+			return true, job.Errorf(job.CodeMalformed, "send one message",
+				"the body cannot be read as msgpack: %v", err)
 		}
 		return true, nil
 	}
@@ -146,8 +147,8 @@ func (c *call) writeMessage(v any, packed bool) error {
 	header := c.w.Header()
 	header.Set("Content-Type", media)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	// An answer may be larger than what the network takes at once, and a worker that hangs does not read it. The deadline is for
-	// this answer only: net/http lifts it afterwards.
+	// An answer may be larger than what the network takes at once, and a worker that hangs does not read it. The
+	// deadline is for this answer only: net/http lifts it afterwards.
 	deadline(http.NewResponseController(c.w).SetWriteDeadline, c.h.opts.RequestTimeout)
 	c.w.WriteHeader(http.StatusOK)
 	c.w.Write(body) //nolint:errcheck // the worker hung up; what it did not get it is told again
@@ -172,7 +173,8 @@ func accepts(accept []string, packed bool) bool {
 	return false
 }
 
-// workerError makes of an error what the worker can act on: where the leader is, or that it should send the message again.
+// workerError makes of an error what the worker can act on: where the leader is, or that it should send the message
+// again.
 func (c *call) workerError(err error) error {
 	code := job.CodeOf(err)
 	switch {

@@ -13,16 +13,16 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// One request of a bulk create. They are kept in memory until they are answered, so that they can be repeated, and small enough that
-// no buffer on the way fills up before the answers are read.
+// One request of a bulk create. They are kept in memory until they are answered, so that they can be repeated, and
+// small enough that no buffer on the way fills up before the answers are read.
 const (
 	bulkLines = 10_000
 	bulkBytes = 4 << 20
 	bulkLine  = 256 << 10
 )
 
-// BulkCreate creates a job for every line of NDJSON and calls fn with each line's result, in order. It returns an error when lines
-// remain unanswered; sending the same input again is safe.
+// BulkCreate creates a job for every line of NDJSON and calls fn with each line's result, in order. It returns an error
+// when lines remain unanswered; sending the same input again is safe.
 func (c *Client) BulkCreate(ctx context.Context, r io.Reader, fn func(BulkResult) error) error {
 	in := bufio.NewReaderSize(r, 256<<10)
 	first := 0 // lines before this request
@@ -65,8 +65,8 @@ func cutLines(in *bufio.Reader, size int) (body []byte, lines int, err error) {
 	return body, lines, nil
 }
 
-// bulk sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole, and what was answered
-// already is not reported twice.
+// bulk sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole, and
+// what was answered already is not reported twice.
 func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkResult) error) error {
 	reported := 0
 	pause := c.pause
@@ -74,28 +74,29 @@ func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkR
 		answered := 0
 		var callerErr error
 		last := attempt >= c.attempts
-		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body, media: "application/x-ndjson", noKey: true, lines: true, stream: func(r io.Reader) error {
-			in := resultReader{in: bufio.NewReaderSize(r, 64<<10)}
-			for {
-				res, err := in.next()
-				if errors.Is(err, io.EOF) {
-					return nil
-				} else if err != nil {
-					return readError{err}
+		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body,
+			media: "application/x-ndjson", noKey: true, lines: true, stream: func(r io.Reader) error {
+				in := resultReader{in: bufio.NewReaderSize(r, 64<<10)}
+				for {
+					res, err := in.next()
+					if errors.Is(err, io.EOF) {
+						return nil
+					} else if err != nil {
+						return readError{err}
+					}
+					if answered++; answered <= reported {
+						continue
+					}
+					if res.Error != nil && passes(res.Error.Code) && !last {
+						return readError{res.Error}
+					}
+					reported++
+					res.Line += first
+					if callerErr = fn(res); callerErr != nil {
+						return callerErr
+					}
 				}
-				if answered++; answered <= reported {
-					continue
-				}
-				if res.Error != nil && passes(res.Error.Code) && !last {
-					return readError{res.Error}
-				}
-				reported++
-				res.Line += first
-				if callerErr = fn(res); callerErr != nil {
-					return callerErr
-				}
-			}
-		}})
+			}})
 		if err == nil || callerErr != nil || job.CodeOf(err) != job.CodeOutcomeUnknown || last || ctx.Err() != nil {
 			return err
 		}
@@ -113,7 +114,8 @@ func passes(c job.Code) bool {
 	return c == job.CodeOutcomeUnknown || c == job.CodeNoLeader || c == job.CodeNotLeader || c == job.CodeUnavailable
 }
 
-// resultReader reads the answers of a bulk create, one a line; most of them without reflection. Memory is taken for several at a time.
+// resultReader reads the answers of a bulk create, one a line; most of them without reflection. Memory is taken for
+// several at a time.
 type resultReader struct {
 	in  *bufio.Reader
 	ids []job.ID

@@ -21,11 +21,11 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Leader is the leader of a cluster as a worker elsewhere sees it: register, poll, heartbeat and report over HTTP, with whichever
-// node leads. It is safe for concurrent use; the four calls do not wait for each other.
+// Leader is the leader of a cluster as a worker elsewhere sees it: register, poll, heartbeat and report over HTTP, with
+// whichever node leads. It is safe for concurrent use; the four calls do not wait for each other.
 //
-// Each call asks every address at most once, beginning with the node that answered last; a node that does not lead names the one
-// that does. When to try again is for the worker's loop to say.
+// Each call asks every address at most once, beginning with the node that answered last; a node that does not lead
+// names the one that does. When to try again is for the worker's loop to say.
 type Leader struct {
 	http     *http.Client
 	tls      *tls.Config
@@ -74,11 +74,12 @@ func WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, er
 	return func(l *Leader) { l.dial = dial }
 }
 
-// NewLeader finds the leader through any of the nodes at addrs, "host:port" or URLs. An address that is neither is reported by
-// every call.
+// NewLeader finds the leader through any of the nodes at addrs, "host:port" or URLs. An address that is neither is
+// reported by every call.
 func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 	l := &Leader{scheme: "http", media: MediaMsgpack,
-		limits: leaderLimits{dial: time.Second, register: 5 * time.Second, heartbeat: 5 * time.Second, report: 30 * time.Second, poll: 5 * time.Second}}
+		limits: leaderLimits{dial: time.Second, register: 5 * time.Second, heartbeat: 5 * time.Second,
+			report: 30 * time.Second, poll: 5 * time.Second}}
 	for _, o := range opts {
 		o(l)
 	}
@@ -106,7 +107,8 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 					defer cancel()
 					return l.dial(ctx, network, addr)
 				}
-				return (&net.Dialer{Timeout: l.limits.dial, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+				return (&net.Dialer{Timeout: l.limits.dial, KeepAlive: 15 * time.Second}).DialContext(ctx, network,
+					addr)
 			},
 			TLSClientConfig: l.tls, TLSHandshakeTimeout: 5 * time.Second, Protocols: http1, DisableCompression: true,
 			MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, // below that of a node
@@ -135,9 +137,9 @@ func (l *Leader) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatR
 	return carry[job.HeartbeatReply](ctx, l, message{verb: "heartbeat", limit: l.limits.heartbeat}, &h)
 }
 
-// Report hands in results. It may reach the leader twice: when a connection that was in use before breaks off without an answer,
-// net/http sends the request again on another one. That is harmless, as is every report that is repeated because its answer was
-// lost: a fence is closed once, and the second time it is acknowledged as stale.
+// Report hands in results. It may reach the leader twice: when a connection that was in use before breaks off without
+// an answer, net/http sends the request again on another one. That is harmless, as is every report that is repeated
+// because its answer was lost: a fence is closed once, and the second time it is acknowledged as stale.
 func (l *Leader) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
 	return carry[job.ReportReply](ctx, l, message{verb: "report", limit: l.limits.report}, &r)
 }
@@ -210,14 +212,15 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 	rq.Header.Set("Content-Type", l.media)
 	rq.Header.Set("Accept", l.media)
 	if !m.once {
-		// To net/http this says that the request may be sent again; it is not sent itself. Without it, a node that closes an idle
-		// connection just as a call begins to use it would look like a node that is gone.
+		// To net/http this says that the request may be sent again; it is not sent itself. Without it, a node that
+		// closes an idle connection just as a call begins to use it would look like a node that is gone.
 		rq.Header["Idempotency-Key"] = []string{}
 	}
 	resp, err := l.http.Do(rq)
 	if err != nil {
 		if neverConnected(err) {
-			return answer{kind: silent, err: job.Errorf(job.CodeUnavailable, "", "cannot reach carillon at %s: %s", node, cause(err))}
+			return answer{kind: silent,
+				err: job.Errorf(job.CodeUnavailable, "", "cannot reach carillon at %s: %s", node, cause(err))}
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			l.http.CloseIdleConnections() // they may hang as well
@@ -256,14 +259,16 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 }
 
 func unknown(node, why string) answer {
-	return answer{kind: silent, err: job.Errorf(job.CodeOutcomeUnknown, "send it again", "no answer from carillon at %s: %s", node, why)}
+	return answer{kind: silent,
+		err: job.Errorf(job.CodeOutcomeUnknown, "send it again", "no answer from carillon at %s: %s", node, why)}
 }
 
-// maxHints is how often one call lets nodes send it elsewhere. Nodes whose news is of different age may form a chain; one that is
-// longer than this is a mistake.
+// maxHints is how often one call lets nodes send it elsewhere. Nodes whose news is of different age may form a chain;
+// one that is longer than this is a mistake.
 const maxHints = 3
 
-// answerKind is what a node's answer means for the search. Of those who do not lead, the later ones here have more to say.
+// answerKind is what a node's answer means for the search. Of those who do not lead, the later ones here have more to
+// say.
 type answerKind uint8
 
 const (
@@ -280,8 +285,8 @@ type answer struct {
 	leads bool   // only a leader can have said this
 }
 
-// find asks nodes until one leads, each at most once: the one that answered last, then the one that is named as the leader, then the
-// others. The worker's loop spaces out the searches.
+// find asks nodes until one leads, each at most once: the one that answered last, then the one that is named as the
+// leader, then the others. The worker's loop spaces out the searches.
 func (l *Leader) find(ctx context.Context, m message, take func(data []byte, media string) error) error {
 	s := search{todo: l.route(), tried: map[string]answer{}}
 	for node := s.next(); node != ""; node = s.next() {

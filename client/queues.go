@@ -26,13 +26,15 @@ func (c *Client) GetQueue(ctx context.Context, name string) (q Queue, err error)
 
 // PutQueue declares a queue; what is nil gets its default. Version 0 means whatever is there.
 func (c *Client) PutQueue(ctx context.Context, name string, change QueueChange, version uint64) (q Queue, err error) {
-	err = c.do(ctx, request{method: http.MethodPut, path: queuePath(name), body: change, match: version, out: &q, need: "name"})
+	err = c.do(ctx, request{method: http.MethodPut, path: queuePath(name), body: change, match: version, out: &q,
+		need: "name"})
 	return q, err
 }
 
 // PatchQueue changes what is not nil. Version 0 means whatever is there.
 func (c *Client) PatchQueue(ctx context.Context, name string, change QueueChange, version uint64) (q Queue, err error) {
-	err = c.do(ctx, request{method: http.MethodPatch, path: queuePath(name), body: change, media: "application/merge-patch+json", match: version, out: &q, need: "name"})
+	err = c.do(ctx, request{method: http.MethodPatch, path: queuePath(name), body: change,
+		media: "application/merge-patch+json", match: version, out: &q, need: "name"})
 	return q, err
 }
 
@@ -53,12 +55,13 @@ func (c *Client) DeleteQueue(ctx context.Context, name string, version uint64) e
 	return c.do(ctx, request{method: http.MethodDelete, path: queuePath(name), match: version})
 }
 
-// PullPoll asks for runs of a queue. It is sent once: when its answer is lost, the next poll with the session of the last answer
-// that arrived gets what was in it.
+// PullPoll asks for runs of a queue. It is sent once: when its answer is lost, the next poll with the session of the
+// last answer that arrived gets what was in it.
 func (c *Client) PullPoll(ctx context.Context, queue string, q job.PullPoll) (r job.PullReply, err error) {
 	once := *c
 	once.attempts = 1
-	err = once.do(ctx, request{method: http.MethodPost, path: queuePath(queue) + ":poll", body: q, out: &r, need: "session", noKey: true, waits: time.Duration(q.Wait)})
+	err = once.do(ctx, request{method: http.MethodPost, path: queuePath(queue) + ":poll", body: q, out: &r,
+		need: "session", noKey: true, waits: time.Duration(q.Wait)})
 	return r, err
 }
 
@@ -66,13 +69,15 @@ func (c *Client) PullPoll(ctx context.Context, queue string, q job.PullPoll) (r 
 func (c *Client) PullHeartbeat(ctx context.Context, queue string, b job.PullBeat) (r job.PullAnswers, err error) {
 	once := *c
 	once.attempts = 1 // what it says is true now
-	err = once.do(ctx, request{method: http.MethodPost, path: queuePath(queue) + ":heartbeat", body: b, out: &r, need: "runs", noKey: true})
+	err = once.do(ctx, request{method: http.MethodPost, path: queuePath(queue) + ":heartbeat", body: b, out: &r,
+		need: "runs", noKey: true})
 	return r, err
 }
 
 // PullReport hands in results, as completed or as failed. It may be repeated: what was committed is answered as such.
 func (c *Client) PullReport(ctx context.Context, queue string, p job.PullReport) (r job.PullAnswers, err error) {
-	rq := request{method: http.MethodPost, path: queuePath(queue) + ":fail", body: p, out: &r, need: "runs", noKey: true}
+	rq := request{method: http.MethodPost, path: queuePath(queue) + ":fail", body: p, out: &r, need: "runs",
+		noKey: true}
 	if !p.Failed {
 		type success struct {
 			job.PullRef

@@ -14,7 +14,8 @@ import (
 
 // Preview computes fire times of an expression that is not saved yet.
 func (c *Client) Preview(ctx context.Context, p PreviewRequest) (r PreviewResult, err error) {
-	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/schedule:preview", body: p, out: &r, need: "times"})
+	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/schedule:preview", body: p, out: &r,
+		need: "times"})
 	return r, err
 }
 
@@ -101,7 +102,8 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 	if err != nil {
 		return r, "", err
 	}
-	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, c.nodes.at(0)+prefix+"/cluster:join", bytes.NewReader(body))
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, c.nodes.at(0)+prefix+"/cluster:join",
+		bytes.NewReader(body))
 	if err != nil {
 		return r, "", job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)
 	}
@@ -109,7 +111,8 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 	hr.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(hr)
 	if err != nil {
-		return r, "", job.Errorf(job.CodeUnavailable, "is it running, and is the address right?", "cannot reach %s: %s", c.nodes.at(0), cause(err))
+		return r, "", job.Errorf(job.CodeUnavailable, "is it running, and is the address right?",
+			"cannot reach %s: %s", c.nodes.at(0), cause(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {
@@ -120,13 +123,15 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil || r.ClusterID == "" {
-		return r, "", job.Errorf(job.CodeUnavailable, "is this the address of a carillon node?", "%s gave an answer that cannot be read: %v", c.nodes.at(0), err)
+		return r, "", job.Errorf(job.CodeUnavailable, "is this the address of a carillon node?",
+			"%s gave an answer that cannot be read: %v", c.nodes.at(0), err)
 	}
 	return r, "", nil
 }
 
 func (c *Client) member(ctx context.Context, verb, id string) error {
-	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:" + verb, body: NodeRequest{NodeID: id}, bare: true})
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:" + verb, body: NodeRequest{NodeID: id},
+		bare: true})
 }
 
 // RemoveNode takes a member out of the cluster for good: its data directory cannot come back.
@@ -140,13 +145,14 @@ func (c *Client) PromoteNode(ctx context.Context, id string) error {
 // DemoteNode takes a member's vote away; it goes on to follow and to work.
 func (c *Client) DemoteNode(ctx context.Context, id string) error { return c.member(ctx, "demote", id) }
 
-// TransferLeadership hands the leadership to a member, or with "" to one that is fit. A member whose clock is wrong, or not known, is
-// refused: it would hold.
+// TransferLeadership hands the leadership to a member, or with "" to one that is fit. A member whose clock is wrong, or
+// not known, is refused: it would hold.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return c.member(ctx, "transfer", id)
 }
 
 // ForceTransfer is TransferLeadership without regard to the clocks.
 func (c *Client) ForceTransfer(ctx context.Context, id string) error {
-	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:transfer", body: NodeRequest{NodeID: id, Force: true}})
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:transfer",
+		body: NodeRequest{NodeID: id, Force: true}})
 }

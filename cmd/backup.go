@@ -29,12 +29,14 @@ type backupResult struct {
 func (a *app) backupCmd() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
-		Use: "backup FILE|-", Short: "Take a consistent copy of a node's state while it works", Args: cobra.ExactArgs(1),
+		Use: "backup FILE|-", Short: "Take a consistent copy of a node's state while it works",
+		Args: cobra.ExactArgs(1),
 		Long: `The node at --addr is asked, whether it leads or not; nothing waits for it. The file appears under its name when it is complete, verified and
 safe on the disk, and not before. With - the copy goes to standard output and the summary to standard error: look at the exit code.
 
 Restore it with ` + "`carillon restore`.",
-		Example: "  carillon backup /backup/carillon-$(date +%F).bak\n  carillon backup - --addr n2:7400 | zstd > carillon.bak.zst",
+		Example: "  carillon backup /backup/carillon-$(date +%F).bak\n" +
+			"  carillon backup - --addr n2:7400 | zstd > carillon.bak.zst",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.backup(cmd, args[0], force)
 		},
@@ -67,7 +69,8 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 		var disk *fs.PathError
 		switch {
 		case errors.As(err, &disk):
-			return job.Errorf(job.CodeInternal, "make room, or write it elsewhere", "the backup is not complete: %v", err)
+			return job.Errorf(job.CodeInternal, "make room, or write it elsewhere",
+				"the backup is not complete: %v", err)
 		case err != nil:
 			return job.Errorf(job.CodeUnavailable, "try again", "the backup is not complete: %v", err)
 		}

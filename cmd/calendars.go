@@ -84,7 +84,9 @@ func (a *app) calendarsDeleteCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Delete a calendar", Args: cobra.ExactArgs(1), Aliases: []string{"rm"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.DeleteCalendar(ctx, args[0]) },
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
+				return c.DeleteCalendar(ctx, args[0])
+			},
 				func(p *printer) { p.printf("deleted calendar %s\n", args[0]) })
 		},
 	}

@@ -27,8 +27,8 @@ func (a *app) checkCmd() *cobra.Command {
 			}); err != nil || len(found) == 0 {
 				return err
 			}
-			return job.Errorf(job.CodeInternal, "keep a copy of the directory before anything else", "%s has %s", args[0],
-				plural(len(found), "problem"))
+			return job.Errorf(job.CodeInternal, "keep a copy of the directory before anything else",
+				"%s has %s", args[0], plural(len(found), "problem"))
 		},
 	}
 }
@@ -47,7 +47,8 @@ func noDataDir(remedy string) error {
 func (a *app) compactCmd() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
-		Use: "compact", Short: "Rewrite the files of a stopped node without the room that deleted things left", Args: cobra.NoArgs,
+		Use: "compact", Short: "Rewrite the files of a stopped node without the room that deleted things left",
+		Args: cobra.NoArgs,
 		Long: `The node must not be running. Each file is written anew beside the old one, compared with it, made safe on the disk and put in its place, so there
 must be room for a copy. It may be cut off at any time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

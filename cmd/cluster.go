@@ -35,7 +35,8 @@ it with --join. The last voter, and a voter without which those who live would b
 
 func (a *app) clockResetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "clock-reset", Short: "Lower the clock mark after a clock that ran ahead was put right", Args: cobra.NoArgs,
+		Use: "clock-reset", Short: "Lower the clock mark after a clock that ran ahead was put right",
+		Args: cobra.NoArgs,
 		Long: `A leader never stamps a time below the highest one that was committed. If a leader's clock ran ahead and was put right, the cluster
 would wait until that time is reached. This lowers the mark to the leader's clock, which is recorded.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +59,8 @@ a cluster that is not on hold changes nothing.`,
 				case !r.Released && !r.Releasing:
 					p.printf("the cluster is not on hold\n")
 				case r.Releasing:
-					p.printf("released; the open runs of the backup are still being recorded as lost, and nothing runs until that is done\n")
+					p.printf("released; the open runs of the backup are still being recorded as lost, and nothing " +
+						"runs until that is done\n")
 				default:
 					p.printf("released: the cluster runs what is due from now on\n")
 				}
@@ -206,7 +208,8 @@ let the others join with empty data directories: they are refused otherwise.
 With --skip it has the node pass over one entry of its log, from its next start on: for an entry that cannot be applied, at which every node
 stops. What the entry would have changed is lost. Stop all nodes and run it on every one, or their states will differ; it is said in the log
 at every start and shows in the status for as long as the data directory lives.`,
-		Example: "  carillon cluster recover --data-dir /var/lib/carillon --peers n1=10.0.1.1:7400,n2=10.0.1.2:7400,n3=10.0.1.3:7400\n" +
+		Example: "  carillon cluster recover --data-dir /var/lib/carillon --peers " +
+			"n1=10.0.1.1:7400,n2=10.0.1.2:7400,n3=10.0.1.3:7400\n" +
 			"  carillon cluster recover --data-dir /var/lib/carillon --peers n1=10.0.1.1:7400\n" +
 			"  carillon cluster recover --data-dir /var/lib/carillon --skip 81204",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -224,8 +227,8 @@ at every start and shows in the status for as long as the data directory lives.`
 				return err
 			}
 			if len(list) == 0 {
-				return job.Invalid("--peers", "use id=host:port for all members, or for this node alone; --skip needs none",
-					"which nodes?")
+				return job.Invalid("--peers",
+					"use id=host:port for all members, or for this node alone; --skip needs none", "which nodes?")
 			}
 			r, err := recovers(dir, list, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
@@ -243,7 +246,8 @@ at every start and shows in the status for as long as the data directory lives.`
 
 func (p *printer) recovered(r datadir.Recovered) {
 	if !r.Alone {
-		p.printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n", r.NodeID)
+		p.printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n",
+			r.NodeID)
 		return
 	}
 	p.printf("%s is a cluster of one, at entry %d, epoch %d; start it\n", r.NodeID, r.Index, r.Epoch)

@@ -117,7 +117,8 @@ func (a *app) deadAction(name, short, done string,
 		}, func(p *printer) {
 			p.printf("%s %s\n", done, plural(r.Count, "dead letter"))
 			if left := len(q.IDs) - len(r.Unknown) - r.Count; left > 0 {
-				p.printf("%s left as they are: their job is gone, or the same run is open already\n", plural(left, "dead letter"))
+				p.printf("%s left as they are: their job is gone, or the same run is open already\n",
+					plural(left, "dead letter"))
 			}
 		})
 		if err == nil && len(r.Unknown) > 0 {

@@ -23,13 +23,15 @@ import (
 )
 
 func (a *app) devCmd() *cobra.Command {
-	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: executor.NodeTypes()}, Slots: 64,
-		Dev: true, LogFormat: "text",
+	cfg := ServerConfig{NodeID: "dev", Bootstrap: true, toolFlags: toolFlags{Executors: executor.NodeTypes()},
+		Slots: 64, Dev: true, LogFormat: "text",
 		HistoryMaxAge: 7 * 24 * time.Hour, HistoryMaxCount: 1_000_000}
 	var nodes int
 	c := &cobra.Command{
 		Use: "dev", Short: "Run one node, or three, to play with: nothing to configure", Args: cobra.NoArgs,
-		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its state is in a temporary directory that is removed at the end. With --nodes 3 it starts three processes that form a cluster, says who leads, and how to kill it.",
+		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its state " +
+			"is in a temporary directory that is removed at the end. With --nodes 3 it starts three processes that " +
+			"form a cluster, says who leads, and how to kill it.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := onlyLoopback(cfg.Listen); err != nil {
 				return err
@@ -140,9 +142,10 @@ func runDevCluster(ctx context.Context, cfg ServerConfig, n int, out io.Writer, 
 		id := fmt.Sprintf("n%d", i+1)
 		node := &devNode{id: id, addr: net.JoinHostPort(host, strconv.Itoa(first+i)),
 			log: filepath.Join(cfg.DataDir, id+".log")}
-		node.args = []string{"server", "--node-id", id, "--listen", node.addr, "--data-dir", filepath.Join(cfg.DataDir, id),
-			"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots), "--log-level", cfg.LogLevel,
-			"--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier),
+		node.args = []string{"server", "--node-id", id, "--listen", node.addr, "--data-dir",
+			filepath.Join(cfg.DataDir, id),
+			"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots), "--log-level",
+			cfg.LogLevel, "--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier),
 			"--allow-network-fs=" + strconv.FormatBool(cfg.AllowNetworkFS)}
 		if i == 0 {
 			node.args = append(node.args, "--bootstrap")
@@ -178,8 +181,8 @@ func splitPort(listen string) (host string, port int, err error) {
 		port, err = strconv.Atoi(text)
 	}
 	if err != nil || port == 0 {
-		return "", 0, job.Invalid("--listen", "use host:port; the nodes take that port and the next ones", "%q has no port",
-			listen)
+		return "", 0, job.Invalid("--listen", "use host:port; the nodes take that port and the next ones",
+			"%q has no port", listen)
 	}
 	return host, port, nil
 }
@@ -222,7 +225,8 @@ func (d *devCluster) once(ctx context.Context, n *devNode) (*os.ProcessState, er
 	}
 	defer log.Close()
 	cmd.Stderr = log
-	// The thread that starts a process must live as long as it where the parent's death is to be its end; see childAttr.
+	// The thread that starts a process must live as long as it where the parent's death is to be its end; see
+	// childAttr.
 	started := make(chan error, 1)
 	exited := make(chan struct{})
 	go onThread(func() {
@@ -317,8 +321,8 @@ func (d *devCluster) watch(ctx context.Context, dir string, temporary bool) {
 			for i, n := range d.nodes {
 				if n.id == leader {
 					// The default address may be the one that is about to die.
-					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; carillon status --addr %s",
-						n.id, n.pid(), d.nodes[(i+1)%len(d.nodes)].addr)
+					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; carillon "+
+						"status --addr %s", n.id, n.pid(), d.nodes[(i+1)%len(d.nodes)].addr)
 				}
 			}
 		}

@@ -67,7 +67,8 @@ func (p *printer) jobs(page client.JobPage) {
 		if j.LastRunStatus != job.RunNone && j.LastRunAt != 0 {
 			last = j.LastRunStatus.String() + " " + last
 		}
-		cells := []string{dash(j.Name), j.ID.String(), string(j.Type), p.jobState(j), p.nextCell(j), last, line(schedule)}
+		cells := []string{dash(j.Name), j.ID.String(), string(j.Type), p.jobState(j), p.nextCell(j), last,
+			line(schedule)}
 		if waiting {
 			cells = append(cells, line(j.WaitReason))
 		}

@@ -26,7 +26,8 @@ func (a *app) jobsEditCmd() *cobra.Command {
 	})
 	c.Long = `Edit a job as YAML in $VISUAL or $EDITOR. The text carries the job's version: if another edit of the job comes first, yours is
 refused. What you typed is never lost; when it is refused, the message says where it is kept.`
-	c.Flags().StringVar(&file, "file", "", "take the new text from this file (- for standard input) instead of an editor")
+	c.Flags().StringVar(&file, "file", "",
+		"take the new text from this file (- for standard input) instead of an editor")
 	return c
 }
 
@@ -40,7 +41,8 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 		return err
 	}
 	head := fmt.Sprintf(
-		"# Job %s. Save to apply, leave unchanged to cancel.\nversion: %d # refuses the edit if the job has changed meanwhile\n", nameAndID(j), j.Version)
+		"# Job %s. Save to apply, leave unchanged to cancel.\n"+
+			"version: %d # refuses the edit if the job has changed meanwhile\n", nameAndID(j), j.Version)
 	before := append([]byte(head), text...)
 	f, err := os.CreateTemp("", "carillon-edit-*.yaml")
 	if err != nil {
@@ -135,7 +137,9 @@ func (a *app) jobsRunCmd() *cobra.Command {
 func (a *app) jobsCancelCmd() *cobra.Command {
 	return a.jobCmd("cancel", "Cancel every open run of a job; its schedule goes on",
 		func(cmd *cobra.Command, ref string) error {
-			return ask(a, cmd, func(c *client.Client, ctx context.Context) (int, error) { return c.CancelJob(ctx, ref) },
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (int, error) {
+				return c.CancelJob(ctx, ref)
+			},
 				func(p *printer, n int) { p.printf("canceled %s of %s\n", plural(n, "open run"), ref) })
 		})
 }

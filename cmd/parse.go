@@ -29,7 +29,8 @@ func instant(flag, s string, now time.Time, loc *time.Location) (time.Time, erro
 		return t, nil
 	}
 	if loc != nil {
-		for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04",
+		for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04",
+			"2006-01-02 15:04",
 			"2006-01-02"} {
 			if t, err := time.ParseInLocation(layout, text, loc); err == nil {
 				return t, nil

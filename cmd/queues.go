@@ -17,7 +17,8 @@ func (a *app) queuesCmd() *cobra.Command {
 	c := a.queuesListCmd("queues", "List queues, limit how much of one runs at a time, pause or resume one")
 	c.AddCommand(a.queuesListCmd("list", "List queues"),
 		askAbout(a, "get NAME", "Show one queue", (*client.Client).GetQueue, (*printer).queue), a.queuesSetCmd(),
-		a.queueAction("pause", "Hand out no more runs of a queue until it is resumed", "paused", (*client.Client).PauseQueue),
+		a.queueAction("pause", "Hand out no more runs of a queue until it is resumed", "paused",
+			(*client.Client).PauseQueue),
 		a.queueAction("resume", "Undo a pause", "resumed", (*client.Client).ResumeQueue), a.queuesDeleteCmd())
 	return c
 }
@@ -39,8 +40,8 @@ func (p *printer) queues(all []client.Queue) {
 	var t table
 	t.row("NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS", "WAITING FOR")
 	for _, q := range all {
-		t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q.Backlog, q.BacklogMore), p.whenCell(q.OldestDueAt),
-			strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
+		t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q.Backlog, q.BacklogMore),
+			p.whenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
 	}
 	p.table(t)
 }
@@ -75,8 +76,8 @@ func (p *printer) queue(q client.Queue) {
 	}
 	p.fields("name", q.Name, "state", p.queueState(q), "waiting", q.WaitReason, "limit", limit, "running",
 		strconv.Itoa(q.Running), "backlog", backlog(q.Backlog, q.BacklogMore),
-		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers", cmp.Or(strings.Join(q.Workers, ", "), "none"), "version", version, "updated",
-		p.when(q.UpdatedAt))
+		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers",
+		cmp.Or(strings.Join(q.Workers, ", "), "none"), "version", version, "updated", p.when(q.UpdatedAt))
 }
 
 func (a *app) queuesSetCmd() *cobra.Command {
@@ -84,7 +85,8 @@ func (a *app) queuesSetCmd() *cobra.Command {
 	var version uint64
 	c := &cobra.Command{
 		Use: "set NAME --concurrency N", Short: "Declare a queue, or change its limit", Args: cobra.ExactArgs(1),
-		Example: "  carillon queues set mail --concurrency 10     # at most ten at a time, over all workers\n  carillon queues set mail --concurrency 0      # no limit",
+		Example: "  carillon queues set mail --concurrency 10     # at most ten at a time, over all workers\n" +
+			"  carillon queues set mail --concurrency 0      # no limit",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("concurrency") {
 				return usage("give --concurrency N; 0 means no limit", "there is nothing to set")
@@ -121,10 +123,12 @@ func (a *app) queueAction(name, short, done string,
 func (a *app) queuesDeleteCmd() *cobra.Command {
 	var version uint64
 	c := &cobra.Command{
-		Use: "delete NAME", Short: "Forget a queue's limit and pause; jobs that name it go on", Args: cobra.ExactArgs(1),
-		Aliases: []string{"rm"},
+		Use: "delete NAME", Short: "Forget a queue's limit and pause; jobs that name it go on",
+		Args: cobra.ExactArgs(1), Aliases: []string{"rm"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.DeleteQueue(ctx, args[0], version) },
+			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
+				return c.DeleteQueue(ctx, args[0], version)
+			},
 				func(p *printer) { p.printf("deleted queue %s\n", args[0]) })
 		},
 	}

@@ -15,8 +15,10 @@ import (
 func (a *app) restoreCmd() *cobra.Command {
 	var cfg datadir.RestoreConfig
 	c := &cobra.Command{
-		Use: "restore FILE|-", Short: "Make a new cluster out of a backup, on hold until it is released", Args: cobra.ExactArgs(1),
-		Long: `Writes the data directory of the first node. Start it with ` + "`carillon server`" + ` as usual, and let the others join it with empty data directories.
+		Use: "restore FILE|-", Short: "Make a new cluster out of a backup, on hold until it is released",
+		Args: cobra.ExactArgs(1),
+		Long: `Writes the data directory of the first node. Start it with ` + "`carillon server`" +
+			` as usual, and let the others join it with empty data directories.
 
 It is a new cluster: it has another id and has nothing to do with the one that the backup was taken from, should that still live. It is on hold:
 jobs can be read, edited, created and paused, and nothing runs. When you are certain that the old cluster fires nothing any more, run
@@ -26,14 +28,16 @@ may have done them. One-off jobs among them stay for at least 30 days and can be
 --epoch is needed only if the old cluster was itself recovered or restored after the backup was taken, or if the same backup is restored twice and
 both clusters are to give out different job ids and fences: name a number above the epoch that the other one has.`,
 		Example: "  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400\n" +
-			"  carillon server --node-id n1 --data-dir /var/lib/carillon --listen 10.0.0.1:7400\n  carillon cluster release",
+			"  carillon server --node-id n1 --data-dir /var/lib/carillon --listen 10.0.0.1:7400\n" +
+			"  carillon cluster release",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.restore(cmd, args[0], cfg)
 		},
 	}
 	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory to make; it must not exist or be empty")
 	c.Flags().StringVar(&cfg.NodeID, "node-id", "", "id of the node")
-	c.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port under which others will reach it (default 127.0.0.1:7400)")
+	c.Flags().StringVar(&cfg.Advertise, "advertise", "",
+		"host:port under which others will reach it (default 127.0.0.1:7400)")
 	c.Flags().Uint64Var(&cfg.Epoch, "epoch", 0, "the epoch to begin, at least (default: the one after the backup's)")
 	return c
 }
@@ -63,9 +67,10 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		return err
 	}
 	return a.result(cmd, r, func(p *printer) {
-		p.printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n", r.DataDir, r.NodeID,
+		p.printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n",
+			r.DataDir, r.NodeID,
 			r.ClusterID, plural(int(r.Jobs), "job"), p.when(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
-		p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until `carillon cluster release`\n",
-			r.NodeID, r.DataDir)
+		p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until "+
+			"`carillon cluster release`\n", r.NodeID, r.DataDir)
 	})
 }

@@ -189,7 +189,8 @@ func askAbout[T any](a *app, use, short string, call func(*client.Client, contex
 	human func(*printer, T)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(a, cmd, func(c *client.Client, ctx context.Context) (T, error) { return call(c, ctx, args[0]) }, human)
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (T, error) { return call(c, ctx, args[0]) },
+				human)
 		}}
 }
 
@@ -254,7 +255,8 @@ func (l *requestLimit) register(fl *pflag.FlagSet, name string, env func(string)
 		}
 	}
 	fl.DurationVar(&l.d, name, l.d,
-		"how long a request may take in all; of a stream, how long it may be silent (30s); 0 for no limit (or CARILLON_TIMEOUT)")
+		"how long a request may take in all; of a stream, how long it may be silent (30s); 0 for no limit (or "+
+			"CARILLON_TIMEOUT)")
 	l.flag = fl.Lookup(name)
 }
 
@@ -263,7 +265,8 @@ func (l *requestLimit) given() bool { return l.env != "" || l.flag != nil && l.f
 
 func (l *requestLimit) check() error {
 	if l.bad == nil && l.d < 0 {
-		return job.Invalid("--"+l.flag.Name, "use a duration such as 30s, or 0 for no limit", "%s is less than nothing", l.d)
+		return job.Invalid("--"+l.flag.Name, "use a duration such as 30s, or 0 for no limit",
+			"%s is less than nothing", l.d)
 	}
 	return l.bad
 }

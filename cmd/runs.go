@@ -23,13 +23,15 @@ func (a *app) runsCmd() *cobra.Command {
 	return c
 }
 
-const runStatusNames = "pending, waiting, claimed, running, retrying, canceling, succeeded, failed, dead, skipped, missed, expired, canceled, lost"
+const runStatusNames = "pending, waiting, claimed, running, retrying, canceling, succeeded, failed, dead, skipped, " +
+	"missed, expired, canceled, lost"
 
 func (a *app) runsListCmd(use, short string) *cobra.Command {
 	var q client.RunQuery
 	var statuses []string
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeJobs,
-		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs and what is due and not claimed, or with a finished --status their history."}
+		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs and " +
+			"what is due and not claimed, or with a finished --status their history."}
 	c.Flags().StringSliceVar(&statuses, "status", nil, "only "+runStatusNames)
 	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
 	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
@@ -213,7 +215,8 @@ func (p *printer) attempts(list []job.Run) {
 	var t table
 	t.row("ATTEMPT", p.paint(plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
 	for _, r := range list {
-		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker), p.why(r))
+		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker),
+			p.why(r))
 	}
 	p.table(t)
 }
@@ -233,7 +236,9 @@ func (a *app) runsCancelCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "cancel RUN", Short: "Cancel an open run", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) { return c.CancelRun(ctx, args[0]) },
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) {
+				return c.CancelRun(ctx, args[0])
+			},
 				func(p *printer, r job.Run) { p.printf("run %s is %s\n", args[0], r.Status) })
 		},
 	}
@@ -244,7 +249,8 @@ func (a *app) runsExportCmd() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use: "export", Short: "Print the history as JSON lines, oldest first", Args: cobra.NoArgs,
-		Long: "Print every record of the history as one line of JSON. The seq of the last line is the --after of the next export.",
+		Long: "Print every record of the history as one line of JSON. The seq of the last line is the " +
+			"--after of the next export.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 			last := after
@@ -254,7 +260,8 @@ func (a *app) runsExportCmd() *cobra.Command {
 				return out.WriteByte('\n')
 			})
 			if err = cmp.Or(err, out.Flush()); err != nil && last > after {
-				fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with: carillon runs export --after %d\n", last, last)
+				fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with: carillon runs export --after %d\n",
+					last, last)
 			}
 			return err
 		},
@@ -268,7 +275,9 @@ func (a *app) runsTailCmd() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use: "tail RUN", Short: "Print what a run writes, while it writes it", Args: cobra.ExactArgs(1),
-		Long: "Print the output of the last attempt of a run: of a shell job that runs what it has written so far, of a finished one the end that is kept. With --follow it goes on until the run is finished, over all its attempts.",
+		Long: "Print the output of the last attempt of a run: of a shell job that runs what it has written so far, of " +
+			"a finished one the end that is kept. With --follow it goes on until the run is finished, " +
+			"over all its attempts.",
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
 	c.RunE = func(cmd *cobra.Command, args []string) error {

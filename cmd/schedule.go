@@ -111,7 +111,8 @@ func (a *app) scheduleDescribeCmd() *cobra.Command {
 func (a *app) scheduleCheckCmd() *cobra.Command {
 	var f scheduleFlags
 	c := &cobra.Command{
-		Use: "check EXPR", Short: "Say whether an expression is valid (exit code 2 if not)", Args: cobra.MinimumNArgs(1),
+		Use: "check EXPR", Short: "Say whether an expression is valid (exit code 2 if not)",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := f.preview(a, args, 1)
 			if err != nil {

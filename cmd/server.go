@@ -46,7 +46,8 @@ func (a *app) serverCmd() *cobra.Command {
 				return err
 			}
 			return runNode(cmd, cfg, func(addr string) {
-				notice(cmd.ErrOrStderr(), cfg.LogFormat, fmt.Sprintf("carillon %s serves on http://%s", cfg.NodeID, addr),
+				notice(cmd.ErrOrStderr(), cfg.LogFormat,
+					fmt.Sprintf("carillon %s serves on http://%s", cfg.NodeID, addr),
 					"serving", "node", cfg.NodeID, "address", addr)
 			})
 		},
@@ -68,7 +69,8 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
 	fl.DurationVar(&cfg.Lease, "lease", 0,
-		"how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s, or 15 heartbeat timeouts with a high --raft-multiplier)")
+		"how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s, or 15 "+
+			"heartbeat timeouts with a high --raft-multiplier)")
 	raftMultiplier(fl, &cfg)
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
@@ -79,7 +81,8 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0,
 		"after how many entries the log is compacted (default 16384)")
 	fl.StringVar(&minFree, "min-free-disk", "",
-		"create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, whichever is smaller)")
+		"create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, "+
+			"whichever is smaller)")
 	tells.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
@@ -92,7 +95,8 @@ func allowNetworkFS(fl *pflag.FlagSet, allow *bool, dir string) {
 
 func raftMultiplier(fl *pflag.FlagSet, cfg *ServerConfig) {
 	fl.IntVar(&cfg.RaftMultiplier, "raft-multiplier", 1,
-		"make Raft's timeouts this many times longer, 1 to 10: fewer elections on slow machines, a longer gap when the leader dies; the same on all nodes")
+		"make Raft's timeouts this many times longer, 1 to 10: fewer elections on slow machines, a longer gap when "+
+			"the leader dies; the same on all nodes")
 }
 
 func (c *ServerConfig) validate() error {
@@ -118,15 +122,16 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it",
 			"--bootstrap and --join exclude each other")
 	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
-		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead", "%s is too short",
-			c.RemoveDeadAfter)
+		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead",
+			"%s is too short", c.RemoveDeadAfter)
 	case c.Lease != 0 && c.Lease < time.Second:
 		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it",
 			"%s is too short", c.Lease)
 	case !isAddress(c.Listen):
 		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
 	case c.Advertise != "" && !isAddress(c.Advertise):
-		return job.Invalid("--advertise", "use name:port, such as n1.example.com:7400", "%q is not an address", c.Advertise)
+		return job.Invalid("--advertise", "use name:port, such as n1.example.com:7400",
+			"%q is not an address", c.Advertise)
 	case c.RaftMultiplier < 1 || c.RaftMultiplier > node.MaxMultiplier:
 		return job.Invalid("--raft-multiplier",
 			fmt.Sprintf("use 1 (fast) to %d (slow machines and networks)", node.MaxMultiplier), "a multiplier of %d",
@@ -172,7 +177,8 @@ func diskLimit(s string) (node.DiskLimit, error) {
 	}
 	if b > 0 && b < 1<<20 && strings.Trim(s, " .0123456789") == "" {
 		return node.DiskLimit{},
-			job.Invalid("--min-free-disk", "give it a unit, such as 5GiB or 5%; 0 is no limit", "%s would be %d bytes", s, b)
+			job.Invalid("--min-free-disk", "give it a unit, such as 5GiB or 5%; 0 is no limit",
+				"%s would be %d bytes", s, b)
 	}
 	return node.DiskLimit{Bytes: uint64(b), Off: b == 0}, nil
 }
@@ -257,7 +263,8 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 	}
 	if f.smtp.Addr == "" {
 		if f.smtp.From != "" || f.smtp.User != "" || f.passwordFile != "" {
-			return s, job.Invalid("--smtp-addr", "give the mail server, such as mail.example.com:587", "there is no mail server")
+			return s, job.Invalid("--smtp-addr", "give the mail server, such as mail.example.com:587",
+				"there is no mail server")
 		}
 		return s, nil
 	}
@@ -266,8 +273,8 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 			f.smtp.Addr)
 	}
 	if !job.EmailAddress(f.smtp.From) {
-		return s, job.Invalid("--smtp-from", "use an address such as carillon@example.com", "%q is not an e-mail address",
-			f.smtp.From)
+		return s, job.Invalid("--smtp-from", "use an address such as carillon@example.com",
+			"%q is not an e-mail address", f.smtp.From)
 	}
 	if s.SMTP.User == "" {
 		s.SMTP.User = env("CARILLON_SMTP_USER")

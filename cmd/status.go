@@ -113,8 +113,8 @@ func (p *printer) status(s client.Status) {
 		"ready", ready,
 		"hold", hold,
 		"clock", skew,
-		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"), backlog(s.Backlog, s.BacklogMore),
-			plural(int(s.DeadLetters), "dead letter")),
+		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"),
+			backlog(s.Backlog, s.BacklogMore), plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.when(s.NextDueAt),
 		"history", history,
 		"disk", p.disk(s),
@@ -126,7 +126,8 @@ func (p *printer) status(s client.Status) {
 	}
 	for _, e := range s.Skipped {
 		p.printf("%s\n", p.paint(red,
-			fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.", e.Index, e.At)))
+			fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.",
+				e.Index, e.At)))
 	}
 	if len(s.Members) > 0 {
 		p.printf("\n")
@@ -144,7 +145,8 @@ func (p *printer) status(s client.Status) {
 			if w.Waiting {
 				where = p.paint(yellow, "not heard since the leader changed")
 			}
-			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)), where)
+			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)),
+				where)
 		}
 		p.printf("\n")
 		p.table(t)

@@ -85,7 +85,8 @@ func (f *submitFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.tz, "tz", "", "IANA time zone of the schedule (default UTC)")
 	f.kinds.register(fl)
 	fl.StringVar(&f.priority, "priority", "", "critical, high, normal or low (default normal)")
-	fl.StringVar(&f.overlap, "overlap", "", "while an earlier run is open: skip, queue, allow or replace (default skip)")
+	fl.StringVar(&f.overlap, "overlap", "",
+		"while an earlier run is open: skip, queue, allow or replace (default skip)")
 	fl.IntVar(&f.concurrency, "concurrency", 0, "with --overlap allow: how many runs at once")
 	fl.StringVar(&f.delivery, "delivery", "", "at_least_once or at_most_once (default at_least_once)")
 	fl.StringVar(&f.timeout, "timeout", "", "of one attempt (default 5m)")
@@ -127,8 +128,8 @@ func (f *submitFlags) firstJobFlag(cmd *cobra.Command) string {
 func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 	s := job.Spec{Name: f.name, Schedule: f.schedule, Timezone: f.tz, Priority: f.priority, Overlap: f.overlap,
 		Delivery:    f.delivery,
-		Concurrency: f.concurrency, MaxRuns: f.maxRuns, Calendars: f.calendars, DSTGap: f.dstGap, DSTOverlap: f.dstOverlap,
-		IdempotencyKey: f.keyTemplate}
+		Concurrency: f.concurrency, MaxRuns: f.maxRuns, Calendars: f.calendars, DSTGap: f.dstGap,
+		DSTOverlap: f.dstOverlap, IdempotencyKey: f.keyTemplate}
 	s.Retry.Backoff, s.Missed.Policy, s.Missed.Window = f.backoff, f.missed, f.missedWindow
 	if cmd.Flags().Changed("max-retries") {
 		s.Retry.MaxRetries = &f.maxRetries
@@ -147,7 +148,8 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 		flag, text string
 		to         *job.Duration
 	}{
-		{"--timeout", f.timeout, &s.Timeout}, {"--deadline", f.deadline, &s.Deadline}, {"--jitter", f.jitter, &s.Jitter},
+		{"--timeout", f.timeout, &s.Timeout}, {"--deadline", f.deadline, &s.Deadline},
+		{"--jitter", f.jitter, &s.Jitter},
 		{"--retention", f.retention, &s.Retention}, {"--backoff-base", f.base, &s.Retry.Base},
 		{"--backoff-cap", f.cap, &s.Retry.Cap},
 	} {
@@ -155,7 +157,8 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 			return s, err
 		}
 	}
-	if err := a.instants(nil, timeFlag{"--start-at", f.startAt, &s.StartAt}, timeFlag{"--end-at", f.endAt, &s.EndAt}); err != nil {
+	if err := a.instants(nil, timeFlag{"--start-at", f.startAt, &s.StartAt},
+		timeFlag{"--end-at", f.endAt, &s.EndAt}); err != nil {
 		return s, err
 	}
 	switch {
@@ -168,7 +171,8 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 		}
 		s.Schedule = job.At(at).String()
 	case f.schedule == "":
-		return s, usage("give --schedule or --at; --schedule @manual runs only when triggered", "the job has no schedule")
+		return s, usage("give --schedule or --at; --schedule @manual runs only when triggered",
+			"the job has no schedule")
 	}
 	s.Type, s.Payload, err = f.kinds.payload()
 	return s, err
@@ -388,7 +392,8 @@ func (a *app) openFile(path string, stdin io.Reader) (io.ReadCloser, string, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, path, job.Errorf(job.CodeInvalid, "give a file that can be read, or - for standard input", "%v", err)
+		return nil, path, job.Errorf(job.CodeInvalid, "give a file that can be read, or - for standard input",
+			"%v", err)
 	}
 	return f, path, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// cgroups is where the commands of this node get a control group each: it bounds memory and processes of all that a command starts,
-// also for root, and none of it can leave it, as it can leave a process group.
+// cgroups is where the commands of this node get a control group each: it bounds memory and processes of all that a
+// command starts, also for root, and none of it can leave it, as it can leave a process group.
 type cgroups struct {
 	pids, memory string // the directories; the same one under version 2; empty: no such controller
 	v2           bool
@@ -27,7 +27,8 @@ const (
 	cgroupPrefix = "carillon-shell-" // and the pid of the node
 )
 
-// newCgroups prepares the cgroups of this process below a directory; auto: below its own, if that can be done; none: not at all.
+// newCgroups prepares the cgroups of this process below a directory; auto: below its own, if that can be done; none:
+// not at all.
 func newCgroups(dir string) (*cgroups, error) {
 	switch dir {
 	case "none":
@@ -70,7 +71,8 @@ func newCgroup2(dir string) (*cgroups, error) {
 		return nil, fmt.Errorf("%s has not the controllers pids and memory, but: %s", dir, strings.Join(all, " "))
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+pids +memory"), 0); err != nil {
-		return nil, fmt.Errorf("%w: a control group with processes of its own cannot have others below it; give one that was delegated", err)
+		return nil, fmt.Errorf("%w: a control group with processes of its own cannot have others below it; give one "+
+			"that was delegated", err)
 	}
 	sweepCgroups(dir)
 	sub := filepath.Join(dir, cgroupPrefix+strconv.Itoa(os.Getpid()))
@@ -165,12 +167,13 @@ func (g *cgroups) open(name string, l job.ShellLimits) (*runCgroup, error) {
 	if g.v2 {
 		memory = "memory.max"
 	}
-	if err := errors.Join(set(g.pids, "pids.max", int64(l.Processes)), set(g.memory, memory, int64(l.Memory))); err != nil {
+	if err := errors.Join(set(g.pids, "pids.max", int64(l.Processes)),
+		set(g.memory, memory, int64(l.Memory))); err != nil {
 		c.close()
 		return nil, fmt.Errorf("not started: %w", err)
 	}
 	if g.v2 && l.Memory > 0 {
-		_ = os.WriteFile(filepath.Join(g.memory, name, "memory.swap.max"), []byte("0"), 0) // there may be no swap to bound
+		_ = os.WriteFile(filepath.Join(g.memory, name, "memory.swap.max"), []byte("0"), 0) // there may be no swap
 	}
 	return c, nil
 }

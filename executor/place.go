@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// Place is where a worker's directory is and whose processes may be in it: the directory itself, by what a copy does not have, and the boot and
-// the PID namespace in which process numbers have a meaning. Of two processes in one place, each with the lock of the directory, the first
-// has ended when the second begins.
+// Place is where a worker's directory is and whose processes may be in it: the directory itself, by what a copy does
+// not have, and the boot and the PID namespace in which process numbers have a meaning. Of two processes in one place,
+// each with the lock of the directory, the first has ended when the second begins.
 type Place struct {
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
@@ -33,9 +33,10 @@ type sealedSecret struct {
 	Place  Place  `json:"place"`
 }
 
-// SealedSecret is the secret of the worker that lives in a directory, whose lock the caller holds. Processes that follow each other in one
-// place share it: a leader sees by it that the one before has ended. In a copy of the directory, after a reboot, in another container,
-// or where the system cannot tell these apart, it is a new one, and the leader waits for the old one's lease.
+// SealedSecret is the secret of the worker that lives in a directory, whose lock the caller holds. Processes that
+// follow each other in one place share it: a leader sees by it that the one before has ended. In a copy of the
+// directory, after a reboot, in another container, or where the system cannot tell these apart, it is a new one, and
+// the leader waits for the old one's lease.
 func SealedSecret(dir string) (string, error) {
 	fresh := rand.Text()
 	here, known := PlaceOf(dir)
@@ -66,7 +67,8 @@ func SealedSecret(dir string) (string, error) {
 	return fresh, nil
 }
 
-// Whereabouts is what a worker tells about itself at its registration: those who are refused because of it learn where to look.
+// Whereabouts is what a worker tells about itself at its registration: those who are refused because of it learn where
+// to look.
 func Whereabouts(dir string) string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

@@ -30,8 +30,8 @@ func init() {
 	})
 }
 
-// Queue has a command do the runs of queues: it finds the data of its run on standard input, as JSON, and the rest in its
-// environment, as a shell job does.
+// Queue has a command do the runs of queues: it finds the data of its run on standard input, as JSON, and the rest in
+// its environment, as a shell job does.
 type Queue struct {
 	Shell   *Shell
 	Command string // for /bin/sh
@@ -48,7 +48,8 @@ func (q *Queue) Run(ctx context.Context, a job.Assignment) job.Result {
 	if len(data) == 0 {
 		data = []byte("null")
 	}
-	return q.Shell.run(ctx, job.ShellPayload{Command: q.Command, Dir: q.Dir, Env: map[string]string{"CARILLON_QUEUE": p.Queue}}, a, append(data, '\n'))
+	return q.Shell.run(ctx, job.ShellPayload{Command: q.Command, Dir: q.Dir,
+		Env: map[string]string{"CARILLON_QUEUE": p.Queue}}, a, append(data, '\n'))
 }
 
 const queueSchema = `{

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/wait"
 )
 
-// leaderProof is what is known of a leadership without asking raft. Raft gives a leadership up soon after it has lost its
-// majority, but its main loop does that, and the same loop writes the log: while a disk hangs, a leader that was
+// leaderProof is what is known of a leadership without asking raft. Raft gives a leadership up soon after it has lost
+// its majority, but its main loop does that, and the same loop writes the log: while a disk hangs, a leader that was
 // replaced long ago goes on believing. No worker may have a lease extended by such a one, because the next leader,
 // which hears nothing of that, gives the run to another worker.
 type leaderProof struct {

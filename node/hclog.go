@@ -32,8 +32,8 @@ func newRaftLogger(to *slog.Logger) hclog.Logger {
 // repeatAfter is how often one message is logged.
 const repeatAfter = time.Minute
 
-// repeats keeps raft from saying the same thing about the same peer several times a second, which it does for as long as
-// a node is away, or for ever on one that was removed.
+// repeats keeps raft from saying the same thing about the same peer several times a second, which it does for as long
+// as a node is away, or for ever on one that was removed.
 type repeats struct {
 	mu   sync.Mutex
 	seen map[string]*repeat

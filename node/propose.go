@@ -21,9 +21,9 @@ type proposer struct {
 	timeout time.Duration
 	observe func(cmd fsm.Command, reply *fsm.Reply, took time.Duration)
 	flight  *flight
-	allows  func(level int) error                        // whether commands of a feature level may be in the log; nil: all
+	allows  func(level int) error                        // whether the log may have commands of a level; nil: all
 	needs   func(cmd fsm.Command) (level int, err error) // nil: fsm.CommandLevel
-	confirm func() error                                 // asks a majority which term it is in; nil: no majority is asked
+	confirm func() error                                 // asks a majority which term it is in; nil: it is not asked
 	ended   atomic.Bool
 
 	majority func() error // as confirm, for Confirm; nil: no majority is asked

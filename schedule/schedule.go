@@ -107,8 +107,8 @@ func cutZone(expr, zone string) (rest, name string, err error) {
 		return "", "", &Error{"timezone", "the TZ= prefix names no time zone", "use an IANA name such as Europe/London"}
 	}
 	if zone != "" && zone != name {
-		return "", "", &Error{"timezone", "the schedule says " + quote(name) + " and the job's timezone says " + quote(zone),
-			"keep one of the two"}
+		return "", "", &Error{"timezone",
+			"the schedule says " + quote(name) + " and the job's timezone says " + quote(zone), "keep one of the two"}
 	}
 	return strings.TrimSpace(text[end:]), name, nil
 }
@@ -172,8 +172,8 @@ func (s *Schedule) setExpr(expr, zoneName string, o Options) error {
 	case len(expr) > 4 && expr[4] == '-' && strings.Trim(expr[:4], "0123456789") == "":
 		return s.setInstant(expr)
 	case expr[0] == '+' || strings.HasPrefix(lower, "in "):
-		return scheduleError("write the instant itself, as in 2027-03-01T09:00:00Z (the command line does that for you)",
-			"a time relative to now cannot be stored")
+		return scheduleError("write the instant itself, as in 2027-03-01T09:00:00Z (the command line "+
+			"does that for you)", "a time relative to now cannot be stored")
 	}
 	return s.setCron(expr, o)
 }

@@ -144,7 +144,8 @@ func (l *loop) lookUp(v *store.View, p *pick) (err error) {
 	switch {
 	case p.Kind == store.KindOccurrence && len(spec.Calendars) > 0:
 		p.blackouts = l.catalog.blackouts(v, spec, func(name, why string) {
-			l.s.log.Warn("calendar not usable; the job fires as if it did not exist", "job", p.Job, "calendar", name, "error", why)
+			l.s.log.Warn("calendar not usable; the job fires as if it did not exist", "job", p.Job, "calendar", name,
+				"error", why)
 		})
 	case p.Kind == store.KindExtra && spec.Deadline > 0:
 		row, ok, err := v.Run(p.Run())
@@ -180,7 +181,8 @@ func (l *loop) judge(p *pick) bool {
 		a := advance{key: p.DueKey, gen: p.gen, decision: f, keys: make([]string, len(f.Rows))}
 		if spec := &p.job.def.Spec; spec.IdempotencyKey != "" {
 			for i, at := range f.Rows {
-				a.keys[i] = job.IdempotencyKey(spec.IdempotencyKey, spec.Name, job.RunKey{Job: p.Job, At: at, Origin: job.OriginSchedule})
+				a.keys[i] = job.IdempotencyKey(spec.IdempotencyKey, spec.Name,
+					job.RunKey{Job: p.Job, At: at, Origin: job.OriginSchedule})
 			}
 		}
 		l.advances = append(l.advances, a)
@@ -275,9 +277,10 @@ func (l *loop) propose(claims []pick) {
 
 func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 	n := len(claims)
-	c := &fsm.Claim{Head: h, Lane: make([]byte, n), Kind: make([]byte, n), Ready: make([]int64, n), Jobs: make([]uint64, n),
-		At: make([]int64, n), Gen: make([]uint32, n), Next: make([]int64, n), NextReady: make([]int64, n), Worker: make([]uint16, n),
-		Timeout: make([]int64, n), Version: make([]uint64, n)}
+	c := &fsm.Claim{Head: h, Lane: make([]byte, n), Kind: make([]byte, n), Ready: make([]int64, n),
+		Jobs: make([]uint64, n),
+		At:   make([]int64, n), Gen: make([]uint32, n), Next: make([]int64, n), NextReady: make([]int64, n),
+		Worker: make([]uint16, n), Timeout: make([]int64, n), Version: make([]uint64, n)}
 	workers := map[*session]uint16{}
 	for i := range claims {
 		p := &claims[i]
@@ -285,7 +288,8 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 		if !ok {
 			w = uint16(len(c.Workers)) // a batch is far smaller than 65,536
 			workers[p.x] = w
-			c.Workers = append(c.Workers, fsm.WorkerRef{Name: p.x.key.worker, Incarnation: p.x.key.incarnation, Owner: p.x.owner})
+			c.Workers = append(c.Workers,
+				fsm.WorkerRef{Name: p.x.key.worker, Incarnation: p.x.key.incarnation, Owner: p.x.owner})
 		}
 		c.Lane[i], c.Kind[i] = byte(p.Lane), byte(p.Kind)<<4|byte(p.Origin)
 		c.Ready[i], c.Jobs[i], c.At[i], c.Gen[i] = p.Ready, uint64(p.Job), p.At, p.job.gen
@@ -354,8 +358,8 @@ func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignme
 		}
 		key = job.IdempotencyKey("", spec.Name, k)
 	}
-	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Attempt: int(c.attempt), Fence: c.fence, Key: key,
-		Type: spec.Type, Payload: spec.Payload, Timeout: spec.Timeout, Delivery: spec.Delivery,
+	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Attempt: int(c.attempt), Fence: c.fence,
+		Key: key, Type: spec.Type, Payload: spec.Payload, Timeout: spec.Timeout, Delivery: spec.Delivery,
 		Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
 }
 
@@ -387,7 +391,8 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		} else {
 			// It may still be committed. Telling a worker now could make two of them run it; not telling costs at most
 			// the rest of this leadership.
-			l.s.log.Error("claims with unknown outcome; they wait for the next leadership", "claims", len(claims), "error", err)
+			l.s.log.Error("claims with unknown outcome; they wait for the next leadership", "claims", len(claims),
+				"error", err)
 			l.s.mu.Lock()
 			l.s.unknown += len(claims)
 			l.s.mu.Unlock()
@@ -426,14 +431,15 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			continue
 		}
 		if p.decision.Next.At != 0 && (!p.decision.Last || code == fsm.CodeSkipped) {
-			l.mark(store.DueMark{Lane: p.Lane, Ready: p.decision.Next.Ready}) // announced as well; but that is only a hint
+			l.mark(store.DueMark{Lane: p.Lane, Ready: p.decision.Next.Ready}) // announcements are only a hint
 		}
 	}
 	l.unclaimed(busy)
 	if m.Claims == nil {
 		return
 	}
-	for code, name := range map[fsm.Code]string{fsm.CodeClaimed: "claimed", fsm.CodeSkipped: "skipped", fsm.CodeQueued: "queued", fsm.CodeStale: "stale", fsm.CodeBusy: "busy"} {
+	for code, name := range map[fsm.Code]string{fsm.CodeClaimed: "claimed", fsm.CodeSkipped: "skipped",
+		fsm.CodeQueued: "queued", fsm.CodeStale: "stale", fsm.CodeBusy: "busy"} {
 		if count[code] > 0 {
 			m.Claims(name, count[code])
 		}
@@ -448,7 +454,8 @@ func dispatchEarly(s *Scheduler, now int64, claims []pick) bool {
 		if claims[i].Kind != store.KindOccurrence {
 			return false
 		}
-		reply.Items = append(reply.Items, fsm.Outcome{Code: fsm.CodeClaimed, Run: claims[i].Run(), Fence: fence + uint64(i) + 1, Attempt: 1, Key: claims[i].key})
+		reply.Items = append(reply.Items, fsm.Outcome{Code: fsm.CodeClaimed, Run: claims[i].Run(),
+			Fence: fence + uint64(i) + 1, Attempt: 1, Key: claims[i].key})
 	}
 	s.dispatch(now, claims, reply)
 	return true

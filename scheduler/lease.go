@@ -142,8 +142,8 @@ func (l *loop) endSilent() {
 			continue
 		}
 		if mono-x.heard > s.leaseTime() {
-			s.log.Warn("session expired; its runs are taken back", "worker", x.key.worker, "incarnation", x.key.incarnation,
-				"runs", len(x.claims), "silent", mono-x.heard)
+			s.log.Warn("session expired; its runs are taken back", "worker", x.key.worker,
+				"incarnation", x.key.incarnation, "runs", len(x.claims), "silent", mono-x.heard)
 			s.removeLocked(x)
 		}
 	}

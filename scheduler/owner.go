@@ -46,7 +46,8 @@ func predecessor(x *session, r *job.Register) bool {
 // ended the session, which knows whether this leader listened at all.
 func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
 	if r.Incarnation>>incarnationBits > s.o.Term || isPull(r.Incarnation) {
-		return nil, job.Errorf(job.CodeStale, "register as a new process", "incarnation %d was not issued in this cluster's history", r.Incarnation)
+		return nil, job.Errorf(job.CodeStale, "register as a new process",
+			"incarnation %d was not issued in this cluster's history", r.Incarnation)
 	}
 	owner := ownerOf(r)
 	key := sessionKey{r.Worker, r.Incarnation}
@@ -56,17 +57,19 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 		if k.worker != r.Worker || x.pull != nil { // pull workers have no names to themselves
 			continue
 		}
-		mine := x.owner == owner || predecessor(x, r) || mutant.On(mutant.ReleaseUnproven) || !x.registered && mutant.On(mutant.InheritedDead)
+		mine := x.owner == owner || predecessor(x, r) || mutant.On(mutant.ReleaseUnproven) ||
+			!x.registered && mutant.On(mutant.InheritedDead)
 		switch {
 		case mine && x.forked != "":
 			return nil, forkedError(x)
 		case !mine && !x.drained():
 			if k.incarnation < r.Incarnation && own != nil && own.owner == owner {
-				continue // this process was let in after that one's lease; the commands that take its runs from it were lost with their leader
+				continue // let in after that one's lease; the commands that take its runs were lost with their leader
 			}
 			return nil, nameInUse(x, "a living worker has the name %q", r.Worker)
 		case r.Incarnation != 0 && k.incarnation > r.Incarnation, !mine && k.incarnation == r.Incarnation:
-			return nil, job.Errorf(job.CodeStale, "register as a new process", "a newer process of the worker %q has registered", r.Worker)
+			return nil, job.Errorf(job.CodeStale, "register as a new process",
+				"a newer process of the worker %q has registered", r.Worker)
 		case k.incarnation == r.Incarnation:
 		case x.polling > 0 && !mutant.On(mutant.ReleaseUnproven):
 			return nil, nameInUse(x, "the earlier process of the worker %q has a call open", r.Worker)
@@ -82,7 +85,8 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 	}
 	for _, x := range older {
 		if len(x.claims) > 0 {
-			s.log.Warn("worker restarted; the runs of its old process are released", "worker", r.Worker, "incarnation", x.key.incarnation, "runs", len(x.claims))
+			s.log.Warn("worker restarted; the runs of its old process are released", "worker", r.Worker,
+				"incarnation", x.key.incarnation, "runs", len(x.claims))
 		}
 		s.removeLocked(x)
 	}
@@ -97,8 +101,9 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 
 // nameInUse refuses a registration because of the session of another process.
 func nameInUse(x *session, format string, args ...any) error {
-	err := job.Errorf(job.CodeWorkerNameInUse, "stop the other one, wait until its lease has ended, or give this worker another name; "+
-		"if its directory is a copy, empty the copy", format, args...)
+	err := job.Errorf(job.CodeWorkerNameInUse,
+		"stop the other one, wait until its lease has ended, or give this worker another name; "+
+			"if its directory is a copy, empty the copy", format, args...)
 	err.Message += ": " + cmp.Or(x.where, "where it runs is not known, it has not come to this leader yet")
 	return err
 }
@@ -121,17 +126,20 @@ func (s *Scheduler) hearLocked(x *session, h *job.Heartbeat) error {
 		return nil
 	}
 	if h.Number+beatWindow <= x.beatLast {
-		return job.Errorf(job.CodeSessionUnknown, "register again", "heartbeat %d of the worker %q came after heartbeat %d", h.Number, x.key.worker, x.beatLast)
+		return job.Errorf(job.CodeSessionUnknown, "register again",
+			"heartbeat %d of the worker %q came after heartbeat %d", h.Number, x.key.worker, x.beatLast)
 	}
 	if first, ok := x.beatsSeen[h.Number]; ok {
 		if first.nonce == h.Nonce {
 			return nil
 		}
-		x.forked = fmt.Sprintf("one from %s and one from %s", cmp.Or(first.from, "this node"), cmp.Or(h.From, "this node"))
+		x.forked = fmt.Sprintf("one from %s and one from %s", cmp.Or(first.from, "this node"),
+			cmp.Or(h.From, "this node"))
 		x.leaving = true // it gets nothing more
 		s.version++
 		x.wakePolls() // its polls end
-		s.log.Error("session forked: two processes have one worker's memory; both are refused, and its runs stay until the lease ends",
+		s.log.Error("session forked: two processes have one worker's memory; both are refused, and its runs stay "+
+			"until the lease ends",
 			"worker", x.key.worker, "registered", x.where, "heartbeats", x.forked, "runs", len(x.claims))
 		return forkedError(x)
 	}
@@ -154,6 +162,6 @@ func (s *Scheduler) hearLocked(x *session, h *job.Heartbeat) error {
 func newNonce() uint64 { return rand.Uint64() | 1 }
 
 func forkedError(x *session) error {
-	return job.Errorf(job.CodeWorkerForked, "stop one of them; each worker needs a machine of its own", "two processes speak as the worker %q (%s): %s",
-		x.key.worker, x.where, x.forked)
+	return job.Errorf(job.CodeWorkerForked, "stop one of them; each worker needs a machine of its own",
+		"two processes speak as the worker %q (%s): %s", x.key.worker, x.where, x.forked)
 }

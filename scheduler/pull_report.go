@@ -40,7 +40,8 @@ func (s *Scheduler) PullHeartbeat(ctx context.Context, b job.PullBeat) (job.Pull
 
 // nameAllLocked answers for runs that a worker says it holds. vague are those that are not known here: the store may
 // know why.
-func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono time.Duration) (answers []job.PullAnswer, vague []int) {
+func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef,
+	mono time.Duration) (answers []job.PullAnswer, vague []int) {
 	for i, ref := range refs {
 		a, c := s.namedLocked(queue, worker, ref)
 		switch {
@@ -52,7 +53,8 @@ func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef, mono
 			}
 		case c.overdue(mono):
 			// Its lease is not extended any more: a worker that does not stop has what is left of it to be told.
-			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("it takes longer than its timeout of %s: stop it, and report it as failed", c.timeout)
+			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("it takes longer than its timeout of %s: stop it, and "+
+				"report it as failed", c.timeout)
 		default:
 			c.until = mono + s.leaseTime()
 			if c.canceling {
@@ -87,7 +89,7 @@ func (s *Scheduler) namedLocked(queue, worker string, ref job.PullRef) (job.Pull
 		a.Status = job.PullOK
 		c.unsent = false // a caller that knows its fence was told of it
 		if c.started == 0 {
-			c.started = job.Instant(c.claimedAt) // an earlier leader delivered it, at a time that this one does not know
+			c.started = job.Instant(c.claimedAt) // delivered by an earlier leader, at a time not known here
 		}
 		c.x.hasIt(c)
 		return a, c
@@ -151,7 +153,8 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		stale, answered := acks[p.c.fence]
 		switch a := &out.Runs[i]; {
 		case !answered:
-			return job.PullAnswers{}, job.Errorf(job.CodeOutcomeUnknown, "send it again: what was committed is answered with repeated: true",
+			return job.PullAnswers{}, job.Errorf(job.CodeOutcomeUnknown,
+				"send it again: what was committed is answered with repeated: true",
 				"the results may or may not have been committed")
 		case stale || p.result.Outcome != want[i]: // taken back, or another result of it was faster
 			a.Status = job.PullStale
@@ -230,7 +233,8 @@ func explainOne(v *store.View, a *job.PullAnswer, want job.Outcome) error {
 			found = true
 			switch {
 			case r.Status == job.RunSucceeded && want == job.OutcomeSucceeded,
-				want == job.OutcomeFailed && (r.Status == job.RunFailed || r.Status == job.RunDead || r.Status == job.RunCanceled) && r.Reason != job.ReasonWorkerLost:
+				want == job.OutcomeFailed && (r.Status == job.RunFailed || r.Status == job.RunDead ||
+					r.Status == job.RunCanceled) && r.Reason != job.ReasonWorkerLost:
 				repeated()
 			case r.Reason != 0:
 				a.Why = fmt.Sprintf("this attempt is recorded as %s (%s)", r.Status, r.Reason)
@@ -246,8 +250,10 @@ func explainOne(v *store.View, a *job.PullAnswer, want job.Outcome) error {
 	switch {
 	case found:
 	case open && row.Fence > a.Fence:
-		a.Why = fmt.Sprintf("it was taken back, and given out again as attempt %d with the fence %d", row.Attempt, row.Fence)
-	case open && row.Fence == a.Fence && (row.Status == job.RunPending || row.Status == job.RunRetrying || row.Status == job.RunWaiting):
+		a.Why = fmt.Sprintf("it was taken back, and given out again as attempt %d with the fence %d",
+			row.Attempt, row.Fence)
+	case open && row.Fence == a.Fence &&
+		(row.Status == job.RunPending || row.Status == job.RunRetrying || row.Status == job.RunWaiting):
 		if want == job.OutcomeReturned {
 			repeated()
 		} else {
@@ -293,11 +299,13 @@ func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 		switch {
 		case !c.ended(mono):
 		case c.overdue(mono) && !c.canceling:
-			s.log.Warn("timeout of a pulled run", "worker", x.key.worker, "run", c.run, "fence", c.fence, "timeout", c.timeout)
-			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, TimedOut: true, StartedAt: c.started,
-				Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)}, nil)
+			s.log.Warn("timeout of a pulled run", "worker", x.key.worker, "run", c.run, "fence", c.fence,
+				"timeout", c.timeout)
+			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, TimedOut: true,
+				StartedAt: c.started, Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)}, nil)
 		default:
-			s.log.Warn("lease of a pulled run expired; it is taken back", "worker", x.key.worker, "run", c.run, "fence", c.fence)
+			s.log.Warn("lease of a pulled run expired; it is taken back", "worker", x.key.worker, "run", c.run,
+				"fence", c.fence)
 			s.takeAwayLocked(c)
 		}
 	}

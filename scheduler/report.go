@@ -178,7 +178,8 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 				case err != nil:
 					// A definition that cannot be read has no retry rule. The default keeps the run alive until it is
 					// mended.
-					s.log.Error("definition of a failed run not readable; the default retry rule applies", "run", p.c.run, "error", err)
+					s.log.Error("definition of a failed run not readable; the default retry rule applies",
+						"run", p.c.run, "error", err)
 					spec = &job.Spec{}
 					spec.Normalize()
 				case ok:
@@ -205,8 +206,10 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 
 func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 	n := len(batch)
-	c := &fsm.Complete{Head: h, Jobs: make([]uint64, n), At: make([]int64, n), Origin: make([]byte, n), Fence: make([]uint64, n),
-		Result: make([]byte, n), Reason: make([]byte, n), RetryAt: make([]int64, n), Started: make([]int64, n), Ended: make([]int64, n)}
+	c := &fsm.Complete{Head: h, Jobs: make([]uint64, n), At: make([]int64, n), Origin: make([]byte, n),
+		Fence:  make([]uint64, n),
+		Result: make([]byte, n), Reason: make([]byte, n), RetryAt: make([]int64, n), Started: make([]int64, n),
+		Ended: make([]int64, n)}
 	for i, p := range batch {
 		r, cl := &p.result, p.c
 		c.Jobs[i], c.At[i], c.Origin[i], c.Fence[i] = uint64(cl.run.Job), cl.run.At, byte(cl.run.Origin), cl.fence

@@ -289,7 +289,8 @@ func notReady(why string) error {
 // cancels are told.
 func (s *Scheduler) Propose(ctx context.Context, cmd fsm.Command) (*fsm.Reply, error) {
 	if !s.begin() {
-		return nil, job.Errorf(job.CodeNoLeader, "try again in a moment", "this node no longer leads; nothing was changed")
+		return nil, job.Errorf(job.CodeNoLeader, "try again in a moment",
+			"this node no longer leads; nothing was changed")
 	}
 	type answer struct {
 		reply *fsm.Reply
@@ -332,7 +333,8 @@ func (s *Scheduler) Propose(ctx context.Context, cmd fsm.Command) (*fsm.Reply, e
 }
 
 func outcomeUnknown(err error) error {
-	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key", "it may or may not have been done: %v", err)
+	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
+		"it may or may not have been done: %v", err)
 }
 
 // tellCanceling tells the workers of runs that are to stop.

@@ -247,7 +247,9 @@ func (s *Scheduler) standing(r *job.Register) (leaving bool, err error) {
 	}
 	leaving, err = s.o.Standing(r.Worker, *r.Node)
 	if err == nil && leaving && len(r.Held) == 0 {
-		err = job.Errorf(job.CodeForbidden, "stop it; to bring it back, empty its data directory and start it with --join", "the node %s was removed from the cluster", r.Worker)
+		err = job.Errorf(job.CodeForbidden,
+			"stop it; to bring it back, empty its data directory and start it with --join",
+			"the node %s was removed from the cluster", r.Worker)
 	}
 	return leaving, err
 }

@@ -119,8 +119,8 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 						x.pull = &pullSession{index: s.pulled}
 					}
 				}
-				x.add(&claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt, canceling: r.Status == job.RunCanceling,
-					timeout: time.Duration(r.Timeout) * time.Millisecond})
+				x.add(&claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt,
+					canceling: r.Status == job.RunCanceling, timeout: time.Duration(r.Timeout) * time.Millisecond})
 				return true
 			})
 		})

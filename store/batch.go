@@ -8,11 +8,11 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Batch is one write transaction. What it changes of the index is staged and published after the commit, so that a batch that
-// fails leaves memory as it was. It sees its own changes.
+// Batch is one write transaction. What it changes of the index is staged and published after the commit, so that a
+// batch that fails leaves memory as it was. It sees its own changes.
 //
-// Any error from a batch means that the file could not be read or written: the process ends, because memory, log and state
-// must not drift apart.
+// Any error from a batch means that the file could not be read or written: the process ends, because memory, log and
+// state must not drift apart.
 type Batch struct {
 	reads
 	s *Store
@@ -55,8 +55,8 @@ func (s *Store) Begin() (*Batch, error) {
 	return &Batch{reads: newReads(tx, idx), s: s, C: count, info: info, stage: &s.stage}, nil
 }
 
-// room is a writer for a value of at most size bytes, which is put with what taken gives. Not through an interface: the records would
-// all move to the heap.
+// room is a writer for a value of at most size bytes, which is put with what taken gives. Not through an interface: the
+// records would all move to the heap.
 func (b *Batch) room(size int) writer {
 	if cap(b.arena)-len(b.arena) < size {
 		b.arena = make([]byte, 0, max(32<<10, size))
@@ -90,7 +90,8 @@ func (b *Batch) record(r *Record) []byte {
 // Rollback drops the batch.
 func (b *Batch) Rollback() { b.tx.Rollback() }
 
-// Commit writes the counters, syncs, publishes the index and tells the listeners. A batch that fails to commit is rolled back.
+// Commit writes the counters, syncs, publishes the index and tells the listeners. A batch that fails to commit is
+// rolled back.
 func (b *Batch) Commit() error {
 	err := b.sweepNames()
 	if err == nil {
@@ -253,7 +254,8 @@ func (b *Batch) KnownClass(text string) bool {
 	return ok || slices.Contains(b.classes, text)
 }
 
-// FirstRuns are up to n open runs, by scheduled time. They are a copy: a caller that closes them does not do so under a cursor.
+// FirstRuns are up to n open runs, by scheduled time. They are a copy: a caller that closes them does not do so under a
+// cursor.
 func (b *Batch) FirstRuns(n int) ([]job.RunKey, error) {
 	var out []job.RunKey
 	c := b.tx.Bucket(bucketRuns).Cursor()
@@ -272,7 +274,8 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 	if err := b.tx.Bucket(bucketRuns).Put(b.runKey(k), b.row(row)); err != nil {
 		return err
 	}
-	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone, Serial: row.Serial, Delayed: row.Delayed})
+	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone,
+		Serial: row.Serial, Delayed: row.Delayed})
 	if counted(row) {
 		b.countClaim(row.Class, 1)
 	}
@@ -320,8 +323,8 @@ func (b *Batch) HasDue(k DueKey) bool { return b.tx.Bucket(bucketDue).Get(b.dueK
 // DeleteDue removes an entry that is not part of a run or a state: a clean-up.
 func (b *Batch) DeleteDue(k DueKey) error { return b.tx.Bucket(bucketDue).Delete(b.dueKey(k)) }
 
-// Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone). A head that
-// survived trimming only because it was the newest of its job is removed now that it no longer is.
+// Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone). A
+// head that survived trimming only because it was the newest of its job is removed now that it no longer is.
 func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
 	b.C.HistSeq++
 	seq := b.C.HistSeq
@@ -339,8 +342,8 @@ func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
 	return seq, hist.Put(b.num(seq), b.record(rec))
 }
 
-// TrimHistory removes up to limit records from the old end that keep says nothing for, moves the floor and says how many it
-// looked at.
+// TrimHistory removes up to limit records from the old end that keep says nothing for, moves the floor and says how
+// many it looked at.
 func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (int, error) {
 	hist := b.tx.Bucket(bucketHistory)
 	var doomed []uint64

@@ -34,8 +34,8 @@ type Sum interface {
 	Sum32() uint32
 }
 
-// CopyTo writes a complete copy of the committed state. Commits go on meanwhile; the copy is of one moment. Pages that those commits
-// free are kept until it is done, so w must not be slow: a file, and not a network.
+// CopyTo writes a complete copy of the committed state. Commits go on meanwhile; the copy is of one moment. Pages that
+// those commits free are kept until it is done, so w must not be slow: a file, and not a network.
 func (s *Store) CopyTo(w io.Writer) (c Copied, err error) {
 	s.mu.RLock()
 	if s.db == nil {
@@ -62,8 +62,9 @@ func (s *Store) CopyTo(w io.Writer) (c Copied, err error) {
 // rewriteTx bounds one transaction of a rewrite, in bytes.
 const rewriteTx = 16 << 20
 
-// Rewrite writes everything in the bbolt file src into a new file dst, without the room that deleted things left. Both are read through and
-// compared before it returns; dst is durable then, but its name is not. No process may have src open. If it fails there is no dst.
+// Rewrite writes everything in the bbolt file src into a new file dst, without the room that deleted things left. Both
+// are read through and compared before it returns; dst is durable then, but its name is not. No process may have src
+// open. If it fails there is no dst.
 func Rewrite(src, dst string) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // whatever VerifyPages does not look at
@@ -85,7 +86,8 @@ func Rewrite(src, dst string) (err error) {
 	}
 	defer from.Close()
 	// One sync at the end: until then the file is not read.
-	to, err := bolt.Open(dst, 0o600, &bolt.Options{Timeout: time.Second, NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	to, err := bolt.Open(dst, 0o600,
+		&bolt.Options{Timeout: time.Second, NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return err
 	}
@@ -143,7 +145,8 @@ func digestBucket(h hash.Hash, b *bolt.Bucket) error {
 	})
 }
 
-// Digest is a hash over all that the file says: two replicas that applied the same entries have the same one. Where a name is kept does not matter.
+// Digest is a hash over all that the file says: two replicas that applied the same entries have the same one. Where a
+// name is kept does not matter.
 func (s *Store) Digest() (string, error) { return s.digest(true) }
 
 // DigestContent leaves out the counters, which every entry moves: an entry that changed nothing does not move it.
@@ -174,7 +177,8 @@ func (s *Store) digest(counters bool) (string, error) {
 				continue
 			}
 			err := bucket.ForEach(func(k, v []byte) error {
-				if bytes.Equal(name, bucketMeta) && (!counters && bytes.Equal(k, keyCounters) || bytes.Equal(k, keySweep)) {
+				if bytes.Equal(name, bucketMeta) &&
+					(!counters && bytes.Equal(k, keyCounters) || bytes.Equal(k, keySweep)) {
 					return nil
 				}
 				fmt.Fprintf(h, "%d %d ", len(k), len(v))

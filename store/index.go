@@ -21,7 +21,8 @@ type OpenRef struct {
 }
 
 // index is what is derived from the file and kept in memory: where each job's state is, the open runs by job, and the
-// classes. It is rebuilt by one scan at open and never the truth: what it says is looked up in the file before it is used.
+// classes. It is rebuilt by one scan at open and never the truth: what it says is looked up in the file before it is
+// used.
 type index struct {
 	chunks  map[uint64]*chunk // by job number / chunkSize; a chunk whose jobs are all gone is freed
 	open    map[job.ID][]OpenRef
@@ -65,7 +66,8 @@ func (s spot) place() (Place, bool) {
 }
 
 func newIndex() *index {
-	return &index{chunks: map[uint64]*chunk{}, open: map[job.ID][]OpenRef{}, classes: []string{""}, classOf: map[string]uint32{}, queues: newQueueIndex()}
+	return &index{chunks: map[uint64]*chunk{}, open: map[job.ID][]OpenRef{}, classes: []string{""},
+		classOf: map[string]uint32{}, queues: newQueueIndex()}
 }
 
 func (x *index) get(id job.ID) spot {
@@ -158,7 +160,8 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 		if err != nil || len(v) < 3 {
 			return nil, errCorrupt
 		}
-		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0, Serial: v[2]&rowSerial != 0, Delayed: v[2]&rowDelayed != 0}
+		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0,
+			Serial: v[2]&rowSerial != 0, Delayed: v[2]&rowDelayed != 0}
 		x.open[rk.Job] = append(x.open[rk.Job], ref)
 		x.openLen++
 		if inHand(ref.Status) && len(v) >= rowClassAt+4 {
@@ -221,7 +224,8 @@ type staged struct {
 	opened bool // open is new, and the batch's own
 }
 
-// stage is what a batch changes of the index of jobs. A job is looked up many times while one of its runs is claimed or completed, so the last one is remembered.
+// stage is what a batch changes of the index of jobs. A job is looked up many times while one of its runs is claimed or
+// completed, so the last one is remembered.
 type stage struct {
 	jobs map[job.ID]*staged
 	slab []staged // where the next ones come from
@@ -270,12 +274,13 @@ func (b *Batch) setSpot(id job.ID, sp spot) {
 	x.spot, x.placed = sp, true
 }
 
-// Open are the open runs of a job, by scheduled time. The slice may change with the batch: a caller that closes or opens runs while going over
-// it goes over a copy.
+// Open are the open runs of a job, by scheduled time. The slice may change with the batch: a caller that closes or
+// opens runs while going over it goes over a copy.
 func (b *Batch) Open(id job.ID) []OpenRef { return b.staged(id).open }
 
-// stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so the first change of a batch
-// copies; those after it are made in place, because a job may have tens of thousands of open runs. A ref without status is taken out.
+// stageOpen keeps a job's list sorted as the runs bucket is. Published lists are shared with views, so the first change
+// of a batch copies; those after it are made in place, because a job may have tens of thousands of open runs. A ref
+// without status is taken out.
 func (b *Batch) stageOpen(k job.RunKey, ref OpenRef) {
 	x := b.staged(k.Job)
 	gone := ref.Status == job.RunNone

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Node is a member's row: who it is, where it is, and what it can do. Membership itself (who votes) is raft's configuration; the row says
-// which data directory may speak under the id, which raft never asks.
+// Node is a member's row: who it is, where it is, and what it can do. Membership itself (who votes) is raft's
+// configuration; the row says which data directory may speak under the id, which raft never asks.
 type Node struct {
 	ID       string            `json:"id" codec:"i"`
 	Instance string            `json:"instance" codec:"n"` // of its data directory
@@ -18,8 +18,8 @@ type Node struct {
 	Standby  bool              `json:"standby,omitempty" codec:"b,omitempty"` // stays a non-voter until it is promoted
 	JoinedAt int64             `json:"joined_at" codec:"j"`                   // ms
 
-	// Index is the log entry that last changed the instance, the address or Removed. Of two nodes that disagree about a member the one
-	// with the higher index is right, which lets a node that was away take the word of one that was not.
+	// Index is the log entry that last changed the instance, the address or Removed. Of two nodes that disagree about a
+	// member the one with the higher index is right, which lets a node that was away take the word of one that was not.
 	Index uint64 `json:"index" codec:"x"`
 	// Removed keeps the row of a member that was removed: its directory must not come back.
 	Removed bool `json:"removed,omitempty" codec:"r,omitempty"`
@@ -56,7 +56,8 @@ func decodeNode(v []byte) (n Node, err error) {
 	return n, nil
 }
 
-// PutNode writes a member's row. Maps are written in the order of their keys, so that all replicas write the same bytes.
+// PutNode writes a member's row. Maps are written in the order of their keys, so that all replicas write the same
+// bytes.
 func (b *Batch) PutNode(n Node) error {
 	v, err := json.Marshal(n)
 	if err != nil {

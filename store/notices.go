@@ -268,7 +268,8 @@ func (c *checker) checkNotices() error {
 			c.bad("notification %d of %s has a number that was never given out", n.Seq, n.Job)
 		case n.Kind != NotifyFailure && n.Kind != NotifyRecovery || hasRun == (n.Status == job.RunNone):
 			c.bad("notification %d of %s makes no sense", n.Seq, n.Job)
-		case n.Trying&n.Settled() != 0 || n.Sent&n.Unknown != 0 || (n.Sent|n.Unknown)&n.Failed != 0 || (n.Trying|n.Settled())&^AllChannels != 0:
+		case n.Trying&n.Settled() != 0 || n.Sent&n.Unknown != 0 || (n.Sent|n.Unknown)&n.Failed != 0 ||
+			(n.Trying|n.Settled())&^AllChannels != 0:
 			c.bad("notification %d of %s is both sent and not sent", n.Seq, n.Job)
 		case n.Trying != 0 && (n.Attempts == 0 || n.Trying&^n.Want != 0):
 			c.bad("notification %d of %s is being sent and was not claimed", n.Seq, n.Job)

@@ -166,8 +166,8 @@ type DueEntry struct {
 	State State
 }
 
-// ScanDue calls fn for the entries of a lane from key from (inclusive; the zero DueKey with the lane set is the left edge) with
-// Ready <= until, in order, until it says false.
+// ScanDue calls fn for the entries of a lane from key from (inclusive; the zero DueKey with the lane set is the left
+// edge) with Ready <= until, in order, until it says false.
 func (v *View) ScanDue(from DueKey, until int64, fn func(DueEntry) bool) error {
 	c := v.tx.Bucket(bucketDue).Cursor()
 	start := []byte{byte(from.Lane)}
@@ -260,9 +260,11 @@ func (v *View) EachJob(after job.ID, fn func(job.ID, Definition) bool) error {
 	return walk(k, val, c.Next, DecodeDefinition, func(n uint64, d Definition) bool { return fn(job.ID(n), d) })
 }
 
-// JobsWith looks at up to n jobs with a number above after and calls fn for those whose stored form contains a text; the others are
-// not decoded, which makes this twenty times as fast as EachJob. It returns the last one it looked at, and whether it was the last of all.
-func (v *View) JobsWith(text string, after job.ID, n int, fn func(job.ID, Definition)) (last job.ID, end bool, err error) {
+// JobsWith looks at up to n jobs with a number above after and calls fn for those whose stored form contains a text;
+// the others are not decoded, which makes this twenty times as fast as EachJob. It returns the last one it looked at,
+// and whether it was the last of all.
+func (v *View) JobsWith(text string, after job.ID, n int,
+	fn func(job.ID, Definition)) (last job.ID, end bool, err error) {
 	c := v.tx.Bucket(bucketJobs).Cursor()
 	for k, val := c.Seek(u64(uint64(after) + 1)); k != nil; k, val = c.Next() {
 		if n--; n < 0 {
@@ -295,8 +297,8 @@ func (v *View) EachRecordBack(before uint64, fn func(seq uint64, r Record) bool)
 	return walk(k, val, c.Prev, decodeRecord, fn)
 }
 
-// EachOfJob walks a job's own history, newest first, from record seq on, until fn says false or the chain meets the trimmed
-// part of the log.
+// EachOfJob walks a job's own history, newest first, from record seq on, until fn says false or the chain meets the
+// trimmed part of the log.
 func (v *View) EachOfJob(seq uint64, fn func(seq uint64, r Record) bool) error {
 	for seq != 0 {
 		rec, ok, err := v.Record(seq)

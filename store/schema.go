@@ -1,5 +1,6 @@
-// Package store is the state of one group on disk: bbolt buckets, the due index, the open runs and the history log, with the
-// small index in memory that is derived from them. It knows no raft, reads no clock and decides nothing: package fsm does.
+// Package store is the state of one group on disk: bbolt buckets, the due index, the open runs and the history log,
+// with the small index in memory that is derived from them. It knows no raft, reads no clock and decides nothing:
+// package fsm does.
 package store
 
 import (
@@ -21,7 +22,7 @@ var (
 	bucketMeta       = []byte("meta")
 	bucketJobs       = []byte("jobs")       // job(8) -> Definition
 	bucketNames      = []byte("names")      // name -> job(8), of jobs that are not new
-	bucketDue        = []byte("due")        // DueKey -> State (occurrence) or class(4) (retry, extra) or nothing (clean-up)
+	bucketDue        = []byte("due")        // DueKey -> State (occurrence), class(4) (retry, extra), nothing (clean-up)
 	bucketParked     = []byte("parked")     // job(8) -> State
 	bucketRuns       = []byte("runs")       // at(8) job(8) origin(1) -> Row
 	bucketHistory    = []byte("history")    // seq(8) -> Record
@@ -36,8 +37,10 @@ var (
 	bucketOutbox     = []byte("outbox")     // job(8) seq(8) -> Notice that is to be sent
 	bucketNotified   = []byte("notified")   // job(8) -> seq(8) Notice: the newest that is done with
 
-	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory, bucketDead,
-		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues, bucketOutbox, bucketNotified}
+	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory,
+		bucketDead,
+		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues,
+		bucketOutbox, bucketNotified}
 )
 
 // Kind says what a due entry is.
@@ -108,7 +111,8 @@ func parseRunKey(b []byte) (job.RunKey, error) {
 }
 
 // errCorrupt is returned for bytes that this package did not write.
-var errCorrupt = errors.New("store: corrupt record; run `carillon check DATA-DIR`, then restore a backup or let the node rejoin")
+var errCorrupt = errors.New("store: corrupt record; run `carillon check DATA-DIR`, then restore a " +
+	"backup or let the node rejoin")
 
 func parseU64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 func parseU32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
@@ -127,7 +131,8 @@ type Counters struct {
 
 func (c *Counters) encode() []byte {
 	w := writer{b: make([]byte, 0, 96)}
-	for _, v := range [...]uint64{c.Index, c.Term, c.NextJob, c.Fence, c.HistSeq, c.HistFloor, uint64(c.Mark), c.Jobs, c.Dead} {
+	for _, v := range [...]uint64{c.Index, c.Term, c.NextJob, c.Fence, c.HistSeq, c.HistFloor, uint64(c.Mark), c.Jobs,
+		c.Dead} {
 		w.u64(v)
 	}
 	return w.b
@@ -136,7 +141,8 @@ func (c *Counters) encode() []byte {
 func decodeCounters(b []byte) (c Counters, err error) {
 	r := reader{b: b}
 	var mark uint64
-	for _, p := range []*uint64{&c.Index, &c.Term, &c.NextJob, &c.Fence, &c.HistSeq, &c.HistFloor, &mark, &c.Jobs, &c.Dead} {
+	for _, p := range []*uint64{&c.Index, &c.Term, &c.NextJob, &c.Fence, &c.HistSeq, &c.HistFloor, &mark, &c.Jobs,
+		&c.Dead} {
 		*p = r.u64()
 	}
 	c.Mark = int64(mark)
@@ -150,8 +156,8 @@ type Outage struct {
 	To   int64 `json:"to"`   // the takeover
 }
 
-// Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and the operator has not yet said that the
-// cluster it was taken from is gone.
+// Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and the operator has not yet
+// said that the cluster it was taken from is gone.
 type Hold struct {
 	On        bool   `json:"on"`
 	Releasing bool   `json:"releasing,omitempty"` // it was released; the open runs of the backup are being closed
@@ -169,8 +175,8 @@ type Info struct {
 	Epoch     uint64   `json:"epoch"`
 	Outages   []Outage `json:"outages,omitempty"`
 	Hold      Hold     `json:"hold,omitzero"`
-	// Released is when a restored cluster was last released. Occurrences up to then, of jobs that are older, do not run: the cluster that the
-	// backup was taken from may have run them.
+	// Released is when a restored cluster was last released. Occurrences up to then, of jobs that are older, do not
+	// run: the cluster that the backup was taken from may have run them.
 	Released int64 `json:"released,omitempty"`
 }
 

@@ -152,7 +152,8 @@ func (w *Worker) Take(t testing.TB) job.Assignment {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		r, err := w.Workers.Poll(ctx, job.Poll{Session: w.Session, Acked: w.acked, Free: 1, Wait: job.Duration(time.Second)})
+		r, err := w.Workers.Poll(ctx,
+			job.Poll{Session: w.Session, Acked: w.acked, Free: 1, Wait: job.Duration(time.Second)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// The media types of the worker protocol. Msgpack has the names of JSON for all fields; in it times are milliseconds since 1970,
-// durations nanoseconds, job ids and origins their numbers and payloads binary, where JSON has strings.
+// The media types of the worker protocol. Msgpack has the names of JSON for all fields; in it times are milliseconds
+// since 1970, durations nanoseconds, job ids and origins their numbers and payloads binary, where JSON has strings.
 const (
 	MediaJSON    = "application/json"
 	MediaMsgpack = "application/msgpack"
@@ -16,8 +16,8 @@ const (
 // LeaderHeader is the header in which a node that does not lead names the one that does, as host:port.
 const LeaderHeader = "Carillon-Leader"
 
-// handle reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's business. Fields that
-// it does not know are passed over.
+// handle reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's
+// business. Fields that it does not know are passed over.
 var handle = func() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.TypeInfos = codec.NewTypeInfos([]string{"json"})

@@ -88,7 +88,7 @@ type BulkResult struct {
 type BackfillRequest struct {
 	From   job.Instant `json:"from"`
 	To     job.Instant `json:"to"`
-	Max    int         `json:"max,omitempty"` // refuse rather than make more than this; default 100, at most job.MaxBackfill
+	Max    int         `json:"max,omitempty"` // refused if it would be more; default 100, at most job.MaxBackfill
 	DryRun bool        `json:"dry_run,omitempty"`
 	Force  bool        `json:"force,omitempty"`
 }
@@ -158,7 +158,7 @@ type Status struct {
 	DeadLetters uint64            `json:"dead_letters"`
 	NextDueAt   job.Instant       `json:"next_due_at,omitzero"`
 	History     HistoryStatus     `json:"history"`
-	Hold        *HoldStatus       `json:"hold,omitempty"` // the cluster was restored from a backup and waits to be released
+	Hold        *HoldStatus       `json:"hold,omitempty"` // restored from a backup and not yet released
 	Raft        map[string]string `json:"raft"`
 	Disk        *DiskSpace        `json:"disk,omitempty"`
 	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`
@@ -246,7 +246,7 @@ type WorkerStatus struct {
 	Busy      int               `json:"busy"`
 	LastHeard job.Instant       `json:"last_heard"`
 	Where     string            `json:"where,omitempty"`   // host, process and directory, as it told
-	Waiting   bool              `json:"waiting,omitempty"` // it has runs in hand from before this leadership and was not heard since
+	Waiting   bool              `json:"waiting,omitempty"` // not heard since this leadership began, and it has runs
 }
 
 // HistoryStatus is the extent of the history log.
@@ -336,7 +336,7 @@ type HoldStatus struct {
 	Since       job.Instant `json:"since"` // when the backup was restored
 	FromCluster string      `json:"from_cluster"`
 	FromIndex   uint64      `json:"from_index"`
-	Releasing   bool        `json:"releasing,omitempty"` // it was released; the open runs of the backup are being recorded as lost
+	Releasing   bool        `json:"releasing,omitempty"` // released; its open runs are being recorded as lost
 	Remedy      string      `json:"remedy"`
 }
 
@@ -351,7 +351,7 @@ type JoinRequest struct {
 	Tags       map[string]string `json:"tags,omitempty"`
 	ClusterID  string            `json:"cluster_id,omitempty"` // the cluster that its directory belongs to, if it does
 	Epoch      uint64            `json:"epoch,omitempty"`
-	Member     bool              `json:"member,omitempty"` // it has state of the cluster: refused if it is no longer a member
+	Member     bool              `json:"member,omitempty"` // it has state of the cluster: it must still be a member
 }
 
 // JoinReply says which cluster took the node in.

@@ -96,9 +96,11 @@ func (c *request) fail() {
 	switch {
 	case c.sent && c.poll:
 		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown,
-			"poll again, with the same session if you have one: what was on its way is delivered then", "the leader was lost while this poll waited"))
+			"poll again, with the same session if you have one: what was on its way is delivered then",
+			"the leader was lost while this poll waited"))
 	case c.sent:
-		text, remedy := "the leader was lost while this was on its way: it may or may not have been done", "repeat it with the same Idempotency-Key"
+		text := "the leader was lost while this was on its way: it may or may not have been done"
+		remedy := "repeat it with the same Idempotency-Key"
 		if what, way, ok := strings.Cut(why, "; "); ok {
 			text, remedy = text+"; there is no leader now: "+what, way+", then "+remedy
 		}
@@ -287,7 +289,7 @@ type deadlineWriter struct {
 
 func (w *deadlineWriter) Write(b []byte) (int, error) {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // unsupported is fine
-	defer w.rc.SetWriteDeadline(time.Time{})               //nolint:errcheck // net/http would leave it on the connection
+	defer w.rc.SetWriteDeadline(time.Time{})               //nolint:errcheck // or it stays on the connection
 	return w.ResponseWriter.Write(b)
 }
 

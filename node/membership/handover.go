@@ -94,7 +94,8 @@ func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	defer m.mu.Unlock()
 	h := &m.handover
 	if h.handed != "" && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
-		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less than %s ago, and does not do so again until then", h.handed, passOnEvery)
+		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less "+
+			"than %s ago, and does not do so again until then", h.handed, passOnEvery)
 	}
 	if time.Now().Before(h.notUntil) {
 		return "", why, h.state // what failed
@@ -285,7 +286,8 @@ func (m *Members) CheckClock(id string) error {
 	case d.Abs() > FitSkew:
 		return job.Errorf(job.CodeState,
 			"set its clock right, choose another node, or repeat it with --force (\"force\": true)",
-			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: beyond %s a leader holds, and nothing would run",
+			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: "+
+				"beyond %s a leader holds, and nothing would run",
 			id, d.Round(time.Millisecond), FitSkew, scheduler.MaxSkew)
 	}
 	return nil

@@ -127,7 +127,8 @@ func occurrences(h *held, q wire.BackfillRequest) ([]int64, error) {
 		}
 		if len(out) == limit {
 			return nil, job.Invalid("max",
-				"choose a shorter interval, or raise max (up to "+strconv.Itoa(job.MaxBackfill)+")", "there are more than %d occurrences in the interval", limit)
+				"choose a shorter interval, or raise max (up to "+strconv.Itoa(job.MaxBackfill)+")",
+				"there are more than %d occurrences in the interval", limit)
 		}
 		at = t.UnixMilli()
 		out = append(out, at)

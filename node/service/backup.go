@@ -65,7 +65,8 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 		// Below its limit the node would refuse to create jobs.
 		if reserve := max(copyReserve, b.o.MinFree(total)); free < size+reserve {
 			return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node",
-				"a copy of the state needs %s, %s are kept free, and %s are", job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
+				"a copy of the state needs %s, %s are kept free, and %s are",
+				job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
 		}
 	}
 	b.catchUp(ctx)
@@ -139,7 +140,8 @@ func (b *Service) age() time.Duration {
 	return age
 }
 
-const holdRemedy = "make sure that the cluster which the backup was taken from is gone, then run `carillon cluster release`"
+const holdRemedy = "make sure that the cluster which the backup was taken from is gone, then run " +
+	"`carillon cluster release`"
 
 // errHold is why nothing runs in a restored cluster.
 func errHold(h store.Hold) error {

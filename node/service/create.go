@@ -343,11 +343,13 @@ func (b *Service) room() error {
 	if e := b.o.Tracker.Epoch(); e != nil {
 		if target := b.o.Members.TransferTarget(e); target != "" {
 			return job.Errorf(job.CodeNoLeader, "try again in a moment",
-				"the disk of the leader %s is almost full, and it hands over to %s; nothing was changed", b.o.NodeID, target)
+				"the disk of the leader %s is almost full, and it hands over to %s; nothing was changed",
+				b.o.NodeID, target)
 		}
 	}
 	return job.Errorf(job.CodeDiskLow, diskRemedy,
-		"the leader %s has %s and needs %s for anything new, and no other node can take over; runs go on, nothing was changed", b.o.NodeID, SpaceText(d), job.Bytes(d.Limit))
+		"the leader %s has %s and needs %s for anything new, and no other node can take over; runs go "+
+			"on, nothing was changed", b.o.NodeID, SpaceText(d), job.Bytes(d.Limit))
 }
 
 // withRoom are the jobs that there is room for. One that was created by an earlier try of the same request is only

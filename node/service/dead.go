@@ -189,8 +189,8 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 	}
 }
 
-// chunkOf is the request of a chunk. The first has the client's key itself, so that one which was used for another request
-// is refused.
+// chunkOf is the request of a chunk. The first has the client's key itself, so that one which was used for another
+// request is refused.
 func chunkOf(rq api.Request, chunk int) api.Request {
 	if chunk > 0 {
 		rq.Key += ":" + strconv.Itoa(chunk)

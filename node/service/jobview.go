@@ -100,8 +100,9 @@ func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (j
 	}
 	j := job.Job{
 		ID: id, Status: h.status(), Spec: h.def.Spec,
-		NextRunAt: job.Instant(r.nextRun(&h)), LastRunAt: job.Instant(h.state.LastAt), LastRunStatus: h.state.LastStatus,
-		OpenRuns: len(r.Open(id)), RunsStarted: int(h.state.Runs + h.state.ByHand),
+		NextRunAt: job.Instant(r.nextRun(&h)), LastRunAt: job.Instant(h.state.LastAt),
+		LastRunStatus: h.state.LastStatus,
+		OpenRuns:      len(r.Open(id)), RunsStarted: int(h.state.Runs + h.state.ByHand),
 		Version: h.def.Version, CreatedAt: job.Instant(h.def.CreatedAt), UpdatedAt: job.Instant(h.def.UpdatedAt),
 	}
 	if h.state.Notify != 0 {

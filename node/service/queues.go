@@ -67,7 +67,8 @@ func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]w
 			w := backlog[u.Name]
 			q := wire.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused,
 				Jobs: u.Jobs, Running: u.Claimed,
-				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version, UpdatedAt: job.Instant(u.UpdatedAt)}
+				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version,
+				UpdatedAt: job.Instant(u.UpdatedAt)}
 			if e != nil {
 				q.Workers = append([]string{}, e.Scheduler.QueueWorkers(u.Name)...)
 				if w.n > 0 {

@@ -82,9 +82,11 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 	}
 	k := rec.Run()
 	run.RunID, run.ScheduledAt, run.Origin = k.String(), job.Instant(k.At), k.Origin
-	run.ClaimedAt, run.StartedAt, run.FinishedAt = job.Instant(rec.ClaimedAt), job.Instant(rec.StartedAt), job.Instant(rec.EndedAt)
+	run.ClaimedAt, run.StartedAt = job.Instant(rec.ClaimedAt), job.Instant(rec.StartedAt)
+	run.FinishedAt = job.Instant(rec.EndedAt)
 	run.FinishedAt = cmp.Or(run.FinishedAt, job.Instant(rec.Recorded))
-	run.Attempt, run.Worker, run.Fence, run.Error, run.Output = int(rec.Attempt), rec.Worker, rec.Fence, rec.Error, rec.Output
+	run.Attempt, run.Worker, run.Fence = int(rec.Attempt), rec.Worker, rec.Fence
+	run.Error, run.Output = rec.Error, rec.Output
 	run.ReadyAt, run.JobVersion, run.Forced = job.Instant(rec.Ready), rec.Version, job.Forced(k, rec.Key)
 	run.LagMS = lag(&run, def)
 	if run.Key = rec.Key; run.Key == "" {
@@ -232,7 +234,8 @@ func (b *Service) runDetail(ctx context.Context, k job.RunKey) (wire.RunDetail, 
 	if !found {
 		if len(d.Attempts) == 0 && !around.Empty() {
 			return d, job.Errorf(job.CodeNotFound, "GET /api/v1/jobs/"+k.Job.String()+"/runs shows what did not run",
-				"there is no run %q: from %s to %s nothing ran (%s: %s)", k.String(), job.Instant(around.First), job.Instant(around.Last), around.Status, around.Reason)
+				"there is no run %q: from %s to %s nothing ran (%s: %s)", k.String(), job.Instant(around.First),
+				job.Instant(around.Last), around.Status, around.Reason)
 		}
 		if len(d.Attempts) == 0 {
 			return d, noRun(k.String())
@@ -273,8 +276,8 @@ func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (
 	}
 	k := job.RunKey{Job: h.id, At: h.place.At, Origin: job.OriginSchedule}
 	return job.Run{
-		RunID: k.String(), JobID: k.Job, JobName: h.def.Spec.Name, ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunPending,
-		ReadyAt: job.Instant(h.place.Ready), WaitReason: r.waitReason(h,
+		RunID: k.String(), JobID: k.Job, JobName: h.def.Spec.Name, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
+		Status: job.RunPending, ReadyAt: job.Instant(h.place.Ready), WaitReason: r.waitReason(h,
 			why), Key: job.IdempotencyKey(h.def.Spec.IdempotencyKey, h.def.Spec.Name, k),
 	}, true
 }

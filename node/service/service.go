@@ -295,7 +295,8 @@ func outcomeError(o fsm.Outcome, ref string) error {
 		return noJob(ref)
 	case fsm.CodeDuplicate, fsm.CodeExists:
 		return &job.Error{Code: job.CodeDuplicateName, Field: "name",
-			Message: "the job " + o.Job.String() + " has that name already", Remedy: "choose another name, or edit that job"}
+			Message: "the job " + o.Job.String() + " has that name already",
+			Remedy:  "choose another name, or edit that job"}
 	case fsm.CodeConflict:
 		return job.Errorf(job.CodeVersionConflict, "read the job again and repeat the change",
 			"the job is at version %d by now", o.Version)

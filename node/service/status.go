@@ -33,8 +33,8 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	now := b.now()
 	_, leader := o.Raft.LeaderWithID()
 	s := wire.Status{
-		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: replica.Node(leader), Term: o.Raft.CurrentTerm(),
-		Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
+		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: replica.Node(leader),
+		Term: o.Raft.CurrentTerm(), Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
 		Members: []wire.Member{}, Workers: []wire.WorkerStatus{}, Disk: b.disk(), Skipped: skipped(o.Skips),
 	}
 	switch err := b.Ready(); {
