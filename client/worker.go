@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/elapsed"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -84,16 +84,10 @@ const (
 	// reportBytes and reportItems bound one report; a node takes 1 MiB.
 	reportBytes = 512 << 10
 	reportItems = 500
-	pauseFirst  = 100 * time.Millisecond
 	pauseLimit  = 10 * time.Second
-	// flushTimeout bounds how long a worker that stops goes on trying to hand in its results.
-	flushTimeout = 10 * time.Second
-	leaseTick    = time.Second
-	// lastPollLimit bounds one poll that collects what was on its way to a worker that stops, and collectTimeout all of them. That is longer
-	// than a change of leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows.
-	lastPollLimit  = time.Second
-	collectTimeout = 3 * time.Second
-	defaultLease   = 30 * time.Second
+	// collectPause is between two polls that collect what was on its way to a worker that stops; twice as much at most.
+	collectPause = 100 * time.Millisecond
+	defaultLease = 30 * time.Second
 )
 
 // Run works until ctx ends, then drains: it takes no more runs, waits for its handlers (at most DrainTimeout, then their contexts end)
@@ -138,7 +132,11 @@ func (w Worker) prepare() (*puller, error) {
 		w.Clock = elapsed.New().Elapsed
 	}
 	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: w.Clock, lease: defaultLease,
-		set: map[uint64]*pulledRun{}, free: make(chan struct{}, 1), results: make(chan struct{}, 1), leased: make(chan struct{}, 1)}
+		leased: make(chan struct{}, 1)}
+	p.set = worker.New(worker.Options[Run]{Mu: &p.mu, Log: p.log, Slots: w.Concurrency, Elapsed: w.Clock, Now: time.Now,
+		Causes: worker.Causes{Timeout: ErrTimeout, Canceled: ErrCanceled, LeaseLost: ErrLeaseLost, Stopping: ErrStopping},
+		Exited: "the handler ended its goroutine", RunOf: func(r Run) string { return r.RunID },
+		Run: p.handle, Shape: ended, LeasesLocked: p.leasesLocked})
 	opts := []Option{WithAttempts(1), WithTimeout(0), WithUserAgent("carillon-worker")} // every call has a limit of its own
 	if w.HTTPClient != nil {
 		opts = append(opts, WithHTTPClient(w.HTTPClient))
@@ -155,60 +153,47 @@ func (w Worker) prepare() (*puller, error) {
 
 // puller is a Worker at work.
 type puller struct {
-	w     Worker
-	log   *slog.Logger
-	nodes []*Client
-	clock func() time.Duration // see package elapsed
+	w      Worker
+	log    *slog.Logger
+	nodes  []*Client
+	clock  func() time.Duration // see package elapsed
+	leased chan struct{}        // a latch of size one: the lease is another one
 
-	// Each is a latch of size one: "look again".
-	free, results, leased chan struct{}
-	handlers              sync.WaitGroup
-
-	mu      sync.Mutex
-	at      int    // the node that answered last
-	abandon func() // gives up the poll that is on its way
+	mu      sync.Mutex       // guards set too
+	at      int              // the node that answered last
+	abandon func()           // gives up the poll that is on its way
+	set     *worker.Set[Run] // received, and the result not acknowledged
 	session string
 	lease   time.Duration
-	set     map[uint64]*pulledRun // received, and the result not acknowledged; by fence
-	pending []*pulledRun          // of those, with a result, in the order to report them
-	running int
 	// collected: it stops, and a poll brought nothing.
 	collected bool
 }
 
-// pulledRun is one run of the set.
-type pulledRun struct {
-	run      Run
-	stop     context.CancelCauseFunc
-	leaseEnd time.Duration // on the clock
-	done     bool
-	failed   bool
-	result   job.PullResult
-}
+// pulled is one run of the set.
+type pulled = worker.Attempt[Run]
 
-func (h *pulledRun) ref() job.PullRef {
-	return job.PullRef{Claim: h.run.Claim, RunID: h.run.RunID, Fence: h.run.Fence}
+// keyOf names a run of the set. The group is in the claim, which only nodes can read; a cluster has one.
+func keyOf(fence uint64) worker.Key { return worker.Key{Fence: fence} }
+
+func refOf(r job.PullRun) job.PullRef {
+	return job.PullRef{Claim: r.Claim, RunID: r.RunID, Fence: r.Fence}
 }
 
 func (p *puller) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
+	p.set.Base = base
 	life, end := context.WithCancel(base)
 	defer end()
 	var loops sync.WaitGroup
 	loops.Go(func() { p.heartbeats(life) })
-	loops.Go(func() { p.reports(life) })
-	loops.Go(func() { p.watchLeases(life) })
+	loops.Go(func() { p.set.Report(life, p.reports()) })
+	loops.Go(func() { p.set.WatchLeases(life) })
 
-	p.polls(ctx, base) // until ctx ends
+	p.polls(ctx) // until ctx ends
 	p.log.Info("draining")
 	loops.Go(func() { p.collect(life) })
-	if !p.await(p.w.DrainTimeout, func() bool { return p.running == 0 }) {
-		p.log.Warn("stopping handlers that did not end in time", "after", p.w.DrainTimeout)
-		p.stopAll(ErrStopping)
-	}
-	p.handlers.Wait()
-	p.await(collectTimeout, func() bool { return p.collected })
-	p.await(flushTimeout-collectTimeout, func() bool { return len(p.set) == 0 })
+	collected := func() bool { return p.collected }
+	p.set.Drain(p.w.DrainTimeout, collected, collected)
 	end()
 	loops.Wait()
 	for _, c := range p.nodes {
@@ -216,122 +201,51 @@ func (p *puller) run(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.set); n > 0 {
+	if n := len(p.set.Held); n > 0 {
 		return job.Errorf(job.CodeOutcomeUnknown, "", "stopped with %d results that no node acknowledged", n)
 	}
 	return nil
 }
 
-// start begins with a run that was delivered; one that is here already was delivered twice.
-func (p *puller) start(base context.Context, run job.PullRun, sent time.Duration) {
+// take begins with runs that were delivered by the answer to a call that was sent then, unless r is their result already.
+func (p *puller) take(runs []job.PullRun, sent time.Duration, r job.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.set[run.Fence] != nil {
-		return
+	for _, run := range runs {
+		lease := worker.Grant(sent, p.lease)
+		p.set.AddLocked(&pulled{Key: keyOf(run.Fence), Timeout: time.Duration(run.Timeout), Lease: &lease,
+			Work: Run{PullRun: run}}, r)
 	}
-	ctx, stop := context.WithCancelCause(base)
-	h := &pulledRun{run: Run{PullRun: run}, stop: stop, leaseEnd: sent + leaseShare(p.lease)}
-	p.set[run.Fence] = h
-	p.running++
-	p.handlers.Go(func() { p.attempt(ctx, h) })
+	p.set.StartLocked()
 }
 
-// attempt has the handler do one run. A handler that panics or ends its goroutine has failed.
-func (p *puller) attempt(ctx context.Context, h *pulledRun) {
-	defer h.stop(nil)
-	if d := time.Duration(h.run.Timeout); d > 0 {
-		var release context.CancelFunc
-		ctx, release = context.WithTimeoutCause(ctx, d, ErrTimeout)
-		defer release()
-	}
-	err := errors.New("the handler ended its goroutine")
-	defer func() {
-		if r := recover(); r != nil {
-			p.log.Error("the handler panicked", "run", h.run.RunID, "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", r)
-		}
-		if cause := context.Cause(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		p.ended(h, err)
-	}()
-	p.mu.Lock()
-	ours := p.clock() < h.leaseEnd // immediately before the start: the machine may have been suspended since
-	p.mu.Unlock()
-	if !ours {
-		err = errUnstarted
-		return
-	}
-	err = p.w.Handler(ctx, &h.run)
+// giveBack returns runs that were not started.
+func (p *puller) giveBack(runs ...job.PullRun) {
+	p.take(runs, 0, job.Result{Outcome: job.OutcomeReturned})
 }
 
-var errUnstarted = errors.New("not started")
-
-// ended puts a result in line.
-func (p *puller) ended(h *pulledRun, err error) {
-	r := job.PullResult{PullRef: h.ref()}
-	var after retryError
-	switch {
-	case err == errUnstarted: //nolint:errorlint // it is never wrapped
-		r.Unstarted = true
-	case err != nil:
-		r.Error = cut(err.Error(), job.MaxErrorBytes)
-		if r.Error == "" {
-			r.Error = "the handler failed without saying why"
-		}
-		r.Permanent = errors.As(err, new(permanentError))
-		if errors.As(err, &after) {
-			r.Delay = job.Duration(min(max(after.after, 0), 24*time.Hour))
-		}
-		fallthrough
-	default:
-		r.Output = h.run.Output[max(0, len(h.run.Output)-job.MaxOutputBytes):]
+// handle has the handler do one run.
+func (p *puller) handle(ctx context.Context, a *pulled) job.Result {
+	err := p.w.Handler(ctx, &a.Work)
+	if err == nil {
+		return job.Result{Outcome: job.OutcomeSucceeded}
 	}
-	p.mu.Lock()
-	h.done, h.failed, h.result = true, err != nil, r
-	p.running--
-	p.pending = append(p.pending, h)
-	p.mu.Unlock()
-	kick(p.results)
-	kick(p.free)
+	r := job.Result{Outcome: job.OutcomeFailed, Error: err.Error(), Permanent: errors.As(err, new(permanentError))}
+	if r.Error == "" {
+		r.Error = "the handler failed without saying why"
+	}
+	if after := (retryError{}); errors.As(err, &after) {
+		r.RetryAfter = job.Duration(min(max(after.after, 0), 24*time.Hour))
+	}
+	return r
 }
 
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
+// ended makes a result fit for a report: that of a run which was stopped says why.
+func ended(ctx context.Context, a *pulled, r job.Result) job.Result {
+	if cause := context.Cause(ctx); cause != nil && r.Error != "" && !strings.Contains(r.Error, cause.Error()) {
+		r.Error = cause.Error() + ": " + r.Error
 	}
-	return s[:n]
-}
-
-func (p *puller) stopAll(cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, h := range p.set {
-		h.stop(cause)
-	}
-}
-
-// await waits until the condition, looked at under the lock, holds; it says false if that took too long.
-func (p *puller) await(limit time.Duration, cond func() bool) bool {
-	end := time.After(limit)
-	for {
-		p.mu.Lock()
-		ok := cond()
-		p.mu.Unlock()
-		if ok {
-			return true
-		}
-		select {
-		case <-p.free:
-		case <-end:
-			return false
-		}
-	}
-}
-
-func kick(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	r.Error = r.Error[:min(len(r.Error), job.MaxErrorBytes)]
+	r.Output = a.Work.Output[max(0, len(a.Work.Output)-job.MaxOutputBytes):]
+	return r
 }

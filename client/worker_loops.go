@@ -6,30 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// leaseShare is the worker's share of a lease. The leader counts the whole of it, and from later.
-func leaseShare(lease time.Duration) time.Duration { return lease * 2 / 3 }
-
-// pauses grow and are spread: workers that lost one leader together should not come back together.
-type pauses struct{ next time.Duration }
-
-func (b *pauses) wait(ctx context.Context) bool {
-	b.next = min(max(2*b.next, pauseFirst), pauseLimit)
-	return sleep(ctx, b.next/2+rand.N(b.next/2))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
+func sleep(ctx context.Context, d time.Duration) bool { return wait.For(ctx, d) }
 
 // node is the one to ask, and failed goes on to the next one.
 func (p *puller) node() (*Client, int) {
@@ -38,7 +20,10 @@ func (p *puller) node() (*Client, int) {
 	return p.nodes[p.at], p.at
 }
 
-func (p *puller) failed(at int, call string, err error) {
+func (p *puller) failed(ctx context.Context, at int, call string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	p.log.Warn("call failed; trying the next node", "call", call, "node", p.nodes[at].Addr(), "error", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,134 +37,137 @@ func (p *puller) failed(at int, call string, err error) {
 }
 
 // polls asks for runs while there is room, until ctx ends.
-func (p *puller) polls(ctx, base context.Context) {
-	var b pauses
+func (p *puller) polls(ctx context.Context) {
+	b := worker.Backoff{Max: pauseLimit}
 	for ctx.Err() == nil {
 		p.mu.Lock()
-		room := p.w.Concurrency - p.running
+		room := p.w.Concurrency - p.set.Busy
 		p.mu.Unlock()
 		if room <= 0 {
 			select {
 			case <-ctx.Done():
-			case <-p.free:
+			case <-p.set.Room:
 			}
 			continue
 		}
-		err := p.poll(ctx, base, room, workerPollWait)
+		r, sent, err := p.poll(ctx, room, workerPollWait, workerPollGrace)
 		switch {
-		case err == nil:
-			b = pauses{}
-		case ctx.Err() == nil:
-			b.wait(ctx)
+		case err != nil:
+			b.Wait(ctx)
+			continue
+		case ctx.Err() != nil:
+			p.giveBack(r.Runs...)
+		case len(r.Runs) > 0 && p.clock()-sent > p.leaseNow()/confirmShare:
+			p.confirm(ctx, r.Runs)
+		default:
+			p.take(r.Runs, sent, job.Result{})
 		}
+		b.Reset()
 	}
 }
 
-func (p *puller) poll(ctx, base context.Context, room int, wait time.Duration) error {
+// poll asks once for runs, and says when. What is in the answer is the caller's to start or to give back.
+func (p *puller) poll(ctx context.Context, room int, pause, grace time.Duration) (job.PullReply, time.Duration, error) {
 	node, at := p.node()
 	p.mu.Lock()
-	session := p.session
-	p.mu.Unlock()
+	session, sent := p.session, p.clock()
 	if session == "" {
-		// Only a session says which answers arrived, and the first answer is as easily lost as any other: what was in it would have to
-		// wait for its lease to end, or be lost for good. So the first poll asks for nothing else.
-		room, wait = 0, 0
+		// Only a session says which answers arrived, and the first answer is as easily lost as any other: what was in it
+		// would have to wait for its lease to end, or be lost for good. So the first poll asks for nothing else.
+		room, pause = 0, 0
 	}
-	sent := p.clock()
-	call, cancel := context.WithTimeout(ctx, wait+workerPollGrace)
+	call, cancel := context.WithTimeout(ctx, pause+grace)
 	defer cancel()
-	p.mu.Lock()
 	p.abandon = cancel
 	p.mu.Unlock()
-	r, err := node.PullPoll(call, p.w.Queue, job.PullPoll{Worker: p.w.Name, Session: session, Max: room, Wait: job.Duration(wait), Tags: p.w.Tags})
+	r, err := node.PullPoll(call, p.w.Queue, job.PullPoll{Worker: p.w.Name, Session: session, Max: room,
+		Wait: job.Duration(pause), Tags: p.w.Tags})
 	if err != nil {
-		if ctx.Err() == nil {
-			p.failed(at, "poll", err)
-		}
-		if job.CodeOf(err) == job.CodeInvalid || job.CodeOf(err) == job.CodeStale {
-			p.mu.Lock()
-			p.session = "" // whatever is wrong with it, a poll without one is right
-			p.mu.Unlock()
-		}
-		return err
+		p.failed(ctx, at, "poll", err)
 	}
 	p.mu.Lock()
-	p.session = r.Session
-	if r.Lease > 0 && p.lease != time.Duration(r.Lease) {
-		p.lease = time.Duration(r.Lease)
-		kick(p.leased)
-	}
-	p.mu.Unlock()
+	defer p.mu.Unlock()
 	switch {
-	case len(r.Runs) == 0:
-	case ctx.Err() != nil:
-		p.giveBack(r.Runs)
-	case p.clock()-sent > p.leaseNow()/confirmShare:
-		p.confirm(ctx, base, r.Runs)
-	default:
-		for _, run := range r.Runs {
-			p.start(base, run, sent)
+	case refused(err) || job.CodeOf(err) == job.CodeStale:
+		p.session = "" // whatever is wrong with it, a poll without one is right
+	case err == nil:
+		p.session = r.Session
+		if r.Lease > 0 && p.lease != time.Duration(r.Lease) {
+			p.lease = time.Duration(r.Lease)
+			wait.Wake(p.leased)
 		}
 	}
-	return nil
+	return r, sent, err
+}
+
+// collect asks for the rest when the worker stops, until an answer brings nothing: runs may have been in the answer to
+// the poll that it gave up, or claimed for it by a leader that died over it. What it does not learn of stays with it
+// until its lease ends.
+func (p *puller) collect(ctx context.Context) {
+	for ctx.Err() == nil && p.sessionNow() != "" {
+		r, _, err := p.poll(ctx, 0, 0, worker.LastPollTimeout)
+		p.giveBack(r.Runs...)
+		if err == nil && len(r.Runs) == 0 {
+			break
+		}
+		sleep(ctx, collectPause+rand.N(collectPause))
+	}
+	p.mu.Lock()
+	p.collected = true
+	p.mu.Unlock()
+	p.set.Changed()
 }
 
 // confirmShare is the part of a lease that a poll may last without its answer being doubted.
 const confirmShare = 6
 
-// confirm asks whether runs are still ours before they are started. The leader counts their leases from when it sent the answer, and
-// of a poll that waited it is not known when that was: this process may have slept since.
-func (p *puller) confirm(ctx, base context.Context, runs []job.PullRun) {
+// confirm asks whether runs are still ours before they are started. The leader counts their leases from when it sent
+// the answer, and of a poll that waited it is not known when that was: this process may have slept since.
+func (p *puller) confirm(ctx context.Context, runs []job.PullRun) {
 	refs := make([]job.PullRef, len(runs))
 	for i, r := range runs {
-		refs[i] = job.PullRef{Claim: r.Claim, RunID: r.RunID, Fence: r.Fence}
+		refs[i] = refOf(r)
 	}
-	sent := p.clock()
-	answers, err := p.say(ctx, refs)
+	sent, answers, err := p.say(ctx, refs, 1)
 	if err != nil {
-		p.giveBack(runs) // they were not started here
+		p.giveBack(runs...) // they were not started here
 		return
 	}
 	for _, r := range runs {
 		switch a := answers[r.Fence]; a.Status {
 		case job.PullOK:
-			p.start(base, r, sent)
+			p.take([]job.PullRun{r}, sent, job.Result{})
 		case job.PullCanceling:
-			p.giveBack([]job.PullRun{r})
+			p.giveBack(r)
 		default:
 			p.log.Warn("a run was taken back before it was started", "run", r.RunID, "why", a.Why)
 		}
 	}
 }
 
-// say sends a heartbeat for some runs; the answers are by fence.
-func (p *puller) say(ctx context.Context, refs []job.PullRef) (map[uint64]job.PullAnswer, error) {
-	node, at := p.node()
-	call, cancel := context.WithTimeout(ctx, max(p.leaseNow()/5, time.Second))
-	defer cancel()
-	r, err := node.PullHeartbeat(call, p.w.Queue, job.PullBeat{Worker: p.w.Name, Runs: refs})
-	if err != nil {
-		if ctx.Err() == nil {
-			p.failed(at, "heartbeat", err)
-		}
-		return nil, err
-	}
-	out := make(map[uint64]job.PullAnswer, len(r.Runs))
-	for _, a := range r.Runs {
-		out[a.Fence] = a
-	}
-	return out, nil
-}
+type pullAnswers map[uint64]job.PullAnswer
 
-// sayAnywhere asks the nodes in turn: a lease does not wait until the one that is stopped goes on.
-func (p *puller) sayAnywhere(ctx context.Context, refs []job.PullRef) (sent time.Duration, answers map[uint64]job.PullAnswer, err error) {
-	for range p.nodes {
-		sent = p.clock()
-		if answers, err = p.say(ctx, refs); err == nil || ctx.Err() != nil {
-			break
+// say sends a heartbeat for some runs and says when; the answers are by fence. It asks so many nodes in turn: a lease
+// does not wait until the one that is stopped goes on.
+func (p *puller) say(ctx context.Context, refs []job.PullRef, nodes int) (time.Duration, pullAnswers, error) {
+	for {
+		node, at := p.node()
+		sent := p.clock()
+		call, cancel := context.WithTimeout(ctx, max(p.leaseNow()/worker.Beats, time.Second))
+		r, err := node.PullHeartbeat(call, p.w.Queue, job.PullBeat{Worker: p.w.Name, Runs: refs})
+		cancel()
+		if err == nil {
+			answers := make(pullAnswers, len(r.Runs))
+			for _, a := range r.Runs {
+				answers[a.Fence] = a
+			}
+			return sent, answers, nil
+		}
+		p.failed(ctx, at, "heartbeat", err)
+		if nodes--; nodes <= 0 || ctx.Err() != nil {
+			return 0, nil, err
 		}
 	}
-	return sent, answers, err
 }
 
 func (p *puller) leaseNow() time.Duration {
@@ -188,160 +176,120 @@ func (p *puller) leaseNow() time.Duration {
 	return p.lease
 }
 
-// giveBack returns runs that were not started.
-func (p *puller) giveBack(runs []job.PullRun) {
+func (p *puller) sessionNow() string {
 	p.mu.Lock()
-	for _, r := range runs {
-		if p.set[r.Fence] != nil {
-			continue
-		}
-		h := &pulledRun{run: Run{PullRun: r}, stop: func(error) {}, done: true, failed: true}
-		h.result = job.PullResult{PullRef: h.ref(), Unstarted: true}
-		p.set[r.Fence] = h
-		p.pending = append(p.pending, h)
-	}
-	p.mu.Unlock()
-	kick(p.results)
+	defer p.mu.Unlock()
+	return p.session
 }
 
-// collect asks for the rest when the worker stops, until an answer brings nothing: runs may have been in the answer to the poll that it gave up, or
-// claimed for it by a leader that died over it. What it does not learn of stays with it until its lease ends.
-func (p *puller) collect(ctx context.Context) {
-	for ctx.Err() == nil && !p.collectOnce(ctx) {
-		sleep(ctx, pauseFirst+rand.N(pauseFirst))
-	}
-	p.mu.Lock()
-	p.collected = true
-	p.mu.Unlock()
-	kick(p.free)
-}
-
-// collectOnce says whether there is nothing more to come.
-func (p *puller) collectOnce(ctx context.Context) bool {
-	node, at := p.node()
-	p.mu.Lock()
-	session := p.session
-	p.mu.Unlock()
-	if session == "" {
-		return true
-	}
-	call, cancel := context.WithTimeout(ctx, lastPollLimit)
-	defer cancel()
-	r, err := node.PullPoll(call, p.w.Queue, job.PullPoll{Worker: p.w.Name, Session: session, Tags: p.w.Tags})
-	if err != nil {
-		if ctx.Err() == nil {
-			p.failed(at, "poll", err)
-		}
-		return refused(err) || job.CodeOf(err) == job.CodeStale
-	}
-	p.mu.Lock()
-	p.session = r.Session
-	p.mu.Unlock()
-	p.giveBack(r.Runs)
-	return len(r.Runs) == 0
-}
-
-// heartbeats names everything in hand, five times a lease.
+// heartbeats names everything in hand, five times a lease: sooner when that turns out to be shorter.
 func (p *puller) heartbeats(ctx context.Context) {
-	for p.untilBeat(ctx) {
+	for {
+		if wait.Within(ctx, p.leased, p.leaseNow()/worker.Beats); ctx.Err() != nil {
+			return
+		}
 		for refs := range slices.Chunk(p.held(), job.MaxPullRuns) {
-			sent, answers, err := p.sayAnywhere(ctx, refs)
+			sent, answers, err := p.say(ctx, refs, len(p.nodes))
 			if err != nil {
 				break
 			}
 			p.mu.Lock()
-			for fence, a := range answers {
-				h := p.set[fence]
+			for fence, answer := range answers {
+				a := p.set.Held[keyOf(fence)]
 				switch {
-				case h == nil || h.done:
-				case a.Status == job.PullOK:
-					h.leaseEnd = max(h.leaseEnd, sent+leaseShare(p.lease))
-				case a.Status == job.PullCanceling:
-					h.stop(ErrCanceled)
-					h.leaseEnd = max(h.leaseEnd, sent+leaseShare(p.lease))
+				case a == nil || a.State == worker.Done:
+				case answer.Status == job.PullOK:
+					a.Lease.Extend(sent, p.lease)
+				case answer.Status == job.PullCanceling:
+					a.Lease.Extend(sent, p.lease)
+					p.set.CancelLocked(a)
 				default:
-					p.log.Warn("a run is not ours any more", "run", h.run.RunID, "why", a.Why)
-					h.stop(ErrLeaseLost)
+					p.log.Warn("a run is not ours any more", "run", a.Work.RunID, "why", answer.Why)
+					*a.Lease = worker.Lease{}
 				}
 			}
+			p.set.GiveUpLocked()
 			p.mu.Unlock()
 		}
 	}
 }
 
-// untilBeat waits for the time of the next heartbeat, which comes sooner when the lease turns out to be shorter.
-func (p *puller) untilBeat(ctx context.Context) bool {
-	t := time.NewTimer(p.leaseNow() / 5)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-	case <-p.leased:
-	}
-	return true
-}
-
 func (p *puller) held() []job.PullRef {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	refs := make([]job.PullRef, 0, len(p.set))
-	for _, h := range p.set {
-		refs = append(refs, h.ref())
+	refs := make([]job.PullRef, 0, len(p.set.Held))
+	for _, a := range p.set.Held {
+		refs = append(refs, refOf(a.Work.PullRun))
 	}
 	return refs
 }
 
-// watchLeases stops what may have been given to another worker.
-func (p *puller) watchLeases(ctx context.Context) {
-	for wait := leaseTick; sleep(ctx, wait); {
-		wait = leaseTick
-		p.mu.Lock()
-		now := p.clock()
-		for _, h := range p.set {
-			if left := h.leaseEnd - now; !h.done && left <= 0 {
-				h.stop(ErrLeaseLost)
-			} else if !h.done {
-				wait = min(wait, left)
-			}
-		}
-		wait = min(wait, max(p.lease/20, time.Millisecond))
-		p.mu.Unlock()
-	}
+// leasesLocked stops what may have been given to another worker.
+func (p *puller) leasesLocked() time.Duration {
+	return min(p.set.GiveUpLocked(), worker.LeaseTick, max(p.lease/20, time.Millisecond))
 }
 
-// reports hands in results until they are acknowledged.
-func (p *puller) reports(ctx context.Context) {
-	var b pauses
-	limit := reportItems
-	for ctx.Err() == nil {
-		batch, failed := p.batch(limit)
-		if len(batch) == 0 {
-			select {
-			case <-ctx.Done():
-			case <-p.results:
+// reports hands in results: completed and failed ones are different calls.
+func (p *puller) reports() worker.Reports[Run] {
+	size := func(r job.Result) int { return 256 + len(r.Error) + 2*len(r.Output) }
+	return worker.Reports[Run]{Most: reportItems, Bytes: reportBytes, Size: size, Pause: pauseLimit,
+		Send: func(ctx context.Context, batch []*pulled) ([]worker.Key, error) {
+			parts := map[bool][]*pulled{}
+			for _, a := range batch {
+				ok := a.Result.Outcome == job.OutcomeSucceeded
+				parts[ok] = append(parts[ok], a)
 			}
+			return p.report(ctx, parts[true], parts[false])
+		}}
+}
+
+// report hands in results, each part by itself, and says which were committed, came too late or are refused.
+func (p *puller) report(ctx context.Context, parts ...[]*pulled) (keys []worker.Key, err error) {
+	for _, part := range parts {
+		if len(part) == 0 {
 			continue
+		}
+		runs := make([]job.PullResult, len(part))
+		for i, a := range part {
+			runs[i] = resultOf(a)
 		}
 		node, at := p.node()
 		call, cancel := context.WithTimeout(ctx, reportLimit)
-		r, err := node.PullReport(call, p.w.Queue, job.PullReport{Worker: p.w.Name, Failed: failed, Runs: batch})
+		r, err := node.PullReport(call, p.w.Queue, job.PullReport{Worker: p.w.Name, Runs: runs,
+			Failed: part[0].Result.Outcome != job.OutcomeSucceeded})
 		cancel()
-		switch {
-		case err == nil:
-			b, limit = pauses{}, reportItems
-			p.acknowledge(r.Runs)
-		case ctx.Err() != nil:
-		case refused(err) && len(batch) > 1:
-			limit = 1 // one of them is at fault; the others are not to wait for it
+		switch half := len(part) / 2; {
+		case refused(err) && half > 0: // one of them is at fault; the others are not to wait for it
+			var some []worker.Key
+			some, err = p.report(ctx, part[:half], part[half:])
+			keys = append(keys, some...)
 		case refused(err):
-			p.log.Error("a result is refused, and given up", "run", batch[0].RunID, "error", err)
-			p.acknowledge([]job.PullAnswer{{PullRef: batch[0].PullRef, Status: job.PullStale, Why: err.Error()}})
-		default:
-			p.failed(at, "report", err)
-			b.wait(ctx)
+			p.log.Error("a result is refused, and given up", "run", part[0].Work.RunID, "error", err)
+			keys, err = append(keys, part[0].Key), nil
+		case err != nil:
+			p.failed(ctx, at, "report", err)
+		}
+		if err != nil {
+			return keys, err
+		}
+		for _, a := range r.Runs {
+			if a.Status == job.PullStale {
+				p.log.Warn("a result came too late", "run", a.RunID, "fence", a.Fence, "why", a.Why)
+			}
+			keys = append(keys, keyOf(a.Fence))
 		}
 	}
+	return keys, nil
+}
+
+// resultOf is what is said of a run that has ended. One that was not started goes back.
+func resultOf(a *pulled) job.PullResult {
+	r := a.Result
+	if r.Outcome == job.OutcomeReturned || r.Outcome == job.OutcomeCanceled {
+		return job.PullResult{PullRef: refOf(a.Work.PullRun), Unstarted: true}
+	}
+	return job.PullResult{PullRef: refOf(a.Work.PullRun), Output: r.Output, Error: r.Error, Permanent: r.Permanent,
+		Delay: r.RetryAfter}
 }
 
 // refused says whether an error is about what was sent.
@@ -351,38 +299,4 @@ func refused(err error) bool {
 		return true
 	}
 	return false
-}
-
-// batch is the next results to report: all of them successes, or all failures.
-func (p *puller) batch(limit int) (out []job.PullResult, failed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	size := 0
-	for _, h := range p.pending {
-		if len(out) == 0 {
-			failed = h.failed
-		} else if h.failed != failed {
-			continue
-		}
-		size += 256 + len(h.result.Error) + 2*len(h.result.Output)
-		if len(out) == limit || len(out) > 0 && size > reportBytes {
-			break
-		}
-		out = append(out, h.result)
-	}
-	return out, failed
-}
-
-// acknowledge forgets what was committed or refused.
-func (p *puller) acknowledge(answers []job.PullAnswer) {
-	p.mu.Lock()
-	for _, a := range answers {
-		if a.Status == job.PullStale {
-			p.log.Warn("a result came too late", "run", a.RunID, "fence", a.Fence, "why", a.Why)
-		}
-		delete(p.set, a.Fence)
-		p.pending = slices.DeleteFunc(p.pending, func(h *pulledRun) bool { return h.run.Fence == a.Fence })
-	}
-	p.mu.Unlock()
-	kick(p.free)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -30,7 +31,7 @@ func (l *benchLeader) Poll(ctx context.Context, p job.Poll) (r job.PollReply, er
 	}
 	l.mu.Unlock()
 	if len(r.Assignments) == 0 && p.Wait > 0 {
-		sleep(ctx, time.Duration(p.Wait))
+		wait.For(ctx, time.Duration(p.Wait))
 	}
 	return r, nil
 }

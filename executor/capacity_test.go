@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -48,39 +49,41 @@ func TestReportsAreBatched(t *testing.T) {
 }
 
 func TestReportsAreBoundedInBytes(t *testing.T) {
-	w := &Worker{}
-	for range 200 {
-		w.pending = append(w.pending, &held{result: job.Result{Output: strings.Repeat("x", job.MaxOutputBytes)}})
-	}
-	batch := w.batchLocked()
-	size := 0
-	for _, r := range batch {
-		size += len(r.Output)
-	}
-	if size > maxReportBytes || size < maxReportBytes*3/4 {
-		t.Fatalf("%d results with %d bytes", len(batch), size)
-	}
-	w.pending[0].result.Output = strings.Repeat("x", 2*maxReportBytes)
-	if n := len(w.batchLocked()); n != 1 {
-		t.Fatalf("a result that is too large goes alone, not with %d", n-1)
-	}
-}
-
-// A batch that the leader never acknowledges does not hold up what comes after it.
-func TestUnacknowledgedGoToTheEnd(t *testing.T) {
-	w := &Worker{set: map[uint64]*held{}, pollWake: make(chan struct{}, 1), drainWake: make(chan struct{}, 1)}
-	for f := range uint64(maxReportResults + 2) {
-		h := &held{a: work(f)[0], result: job.Result{Fence: f}}
-		w.set[f], w.pending = h, append(w.pending, h)
-	}
-	batch := w.batchLocked()
-	if n := w.acknowledge(len(batch), []job.Ack{{Fence: 3}, {Fence: maxReportResults + 1}}); n != 1 {
-		t.Fatalf("%d acknowledged; one of the two was not in the report", n)
-	}
-	next := w.batchLocked()
-	if next[0].Fence != maxReportResults || next[1].Fence != maxReportResults+1 || next[2].Fence != 0 || len(w.pending) != maxReportResults+1 {
-		t.Fatalf("next: %v, %d in line", next[:3], len(w.pending))
-	}
+	const n = 200
+	output := strings.Repeat("x", job.MaxOutputBytes)
+	inBubble(t, func(o *Options, _ *bench) {
+		o.Slots = n
+		o.Runners[job.TypeQueue] = runnerFunc(func(ctx context.Context, _ job.Assignment) job.Result {
+			wait.For(ctx, time.Second) // so that all end before the first report
+			return job.Result{Outcome: job.OutcomeSucceeded, Output: output}
+		})
+	}, func(b *bench) {
+		hold := make(chan struct{})
+		b.leader.hook(func(_ context.Context, call string) error {
+			if call == "report" {
+				<-hold
+			}
+			return nil
+		})
+		var fences []uint64
+		for f := range uint64(n) {
+			fences = append(fences, f+1)
+		}
+		b.leader.assign(work(fences...)...)
+		b.after(2 * time.Second)
+		close(hold)
+		synctest.Wait()
+		reports := b.leader.log().reports
+		for i, r := range reports {
+			size := len(r.Results) * job.MaxOutputBytes
+			if whole := i > 0 && i < len(reports)-1; size > maxReportBytes || whole && size < maxReportBytes*3/4 {
+				t.Errorf("report %d has %d results with %d bytes", i, len(r.Results), size)
+			}
+		}
+		if got := len(b.leader.log().results); got != n || len(reports) < 3 {
+			t.Errorf("%d results in %d reports", got, len(reports))
+		}
+	})
 }
 
 func TestPollsFollowCapacity(t *testing.T) {

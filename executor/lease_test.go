@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -117,7 +118,7 @@ func TestSuspendedMachine(t *testing.T) {
 		b.leader.hook(unreachable)
 		b.after(time.Second)
 		b.clock.suspend(19 * time.Second)
-		b.after(leaseTick)
+		b.after(worker.LeaseTick)
 		b.wantBusy(0)
 		if cause := b.runner.cause(1); cause != ErrLeaseLost {
 			t.Fatalf("stopped because of %v", cause)
@@ -347,7 +348,7 @@ func TestDrainCollectsFromTheNextLeader(t *testing.T) {
 				b.leader.after = nil
 				b.leader.mu.Unlock()
 				b.stop()
-				b.after(collectTimeout / 2)
+				b.after(worker.CollectTimeout / 2)
 				b.leader.hook(nil)
 				b.leader.depose()
 				if err := <-b.ended; err != nil {
@@ -370,7 +371,7 @@ func TestDrainIdleWithoutLeader(t *testing.T) {
 		if err := <-b.ended; err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > collectTimeout {
+		if took := time.Since(began); took > worker.CollectTimeout {
 			t.Fatalf("took %v", took)
 		}
 	})
@@ -401,9 +402,27 @@ func TestDrainWithoutLeader(t *testing.T) {
 		if err := <-b.ended; err == nil {
 			t.Fatal("a result was lost without an error")
 		}
-		if took := time.Since(began); took > 5*time.Second+flushTimeout {
+		if took := time.Since(began); took > 15*time.Second {
 			t.Fatalf("took %v", took)
 		}
+	})
+}
+
+// A worker that is killed ends as a process does: its leader hears nothing more of it.
+func TestKill(t *testing.T) {
+	inBubble(t, oneSlot, func(b *bench) {
+		b.leader.assign(work(1, 2)...)
+		b.wantStarted(1)
+		b.worker.Kill()
+		if err := <-b.ended; err == nil {
+			t.Error("it says that all was handed in")
+		}
+		if cause := b.runner.cause(1); cause != ErrStopping {
+			t.Errorf("stopped because of %v", cause)
+		}
+		b.wantNoResult(1)
+		b.wantNoResult(2)
+		b.wantStarted(1)
 	})
 }
 

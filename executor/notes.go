@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -101,16 +102,16 @@ func (n *groupNote) remove() {
 // the timeouts of those jobs have ended them, or ctx ends.
 func ClearLeftovers(ctx context.Context, dir string, log *slog.Logger) error {
 	for {
-		n, wait, err := killLeftovers(dir)
+		n, left, err := killLeftovers(dir)
 		if n > 0 {
 			log.Warn("killed process groups that an earlier start left behind", "groups", n)
 		}
-		if err != nil || wait == 0 {
+		if err != nil || left == 0 {
 			return err
 		}
 		log.Warn("commands of an earlier start may run in another PID namespace; waiting for their timeouts before this worker registers",
-			"wait", wait, "directory", dir, "remedy", "if that container is gone, remove the files in this directory and start again")
-		if !sleep(ctx, wait) {
+			"wait", left, "directory", dir, "remedy", "if that container is gone, remove the files in this directory and start again")
+		if !wait.For(ctx, left) {
 			return ctx.Err()
 		}
 	}

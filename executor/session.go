@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -19,14 +22,18 @@ type session struct {
 	ctx context.Context // ends with the session
 	end context.CancelCauseFunc
 
+	answered atomic.Bool // the leader knew the session at least once
+
 	// Guarded by Worker.mu.
 	acked    uint64              // the last assignment number received in order
 	beyond   map[uint64]struct{} // numbers received beyond a gap
-	answered bool                // the leader knew the session at least once
 	full     bool                // the poll under way asks for no work
 	stopPoll context.CancelFunc  // ends the poll under way; nil if there is none
 	drained  bool                // a poll of the draining worker brought nothing: the leader has nothing more for it
 }
+
+// key is that of an attempt which the leader of the session names by its fence.
+func (s *session) key(fence uint64) worker.Key { return worker.Key{Group: s.ref.Group, Fence: fence} }
 
 // number notes that an assignment arrived, and says whether it is the first time.
 func (s *session) number(n uint64) bool {
@@ -52,7 +59,7 @@ func (s *session) number(n uint64) bool {
 
 // sessions registers and serves, one session after the other, until ctx ends.
 func (w *Worker) sessions(ctx context.Context) {
-	var b backoff
+	var b worker.Backoff
 	var said refusal
 	for ctx.Err() == nil {
 		s, err := w.register(ctx)
@@ -65,7 +72,7 @@ func (w *Worker) sessions(ctx context.Context) {
 				}
 				w.log.Warn(msg, "error", err)
 			}
-			b.wait(ctx)
+			b.Wait(ctx)
 			continue
 		}
 		said = refusal{}
@@ -76,10 +83,10 @@ func (w *Worker) sessions(ctx context.Context) {
 		}
 		w.log.Info("session ended", "term", s.ref.Term, "error", context.Cause(s.ctx))
 		// A leader that registers us and then denies it must not be asked in a tight loop.
-		if s.answered {
-			b.reset()
+		if s.answered.Load() {
+			b.Reset()
 		} else {
-			b.wait(ctx)
+			b.Wait(ctx)
 		}
 	}
 }
@@ -137,7 +144,8 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 	w.mu.Lock()
 	w.registration++
 	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types, Tags: w.o.Tags,
-		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version, Where: w.o.Where, Registration: w.registration, Term: term}
+		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version,
+		Where: w.o.Where, Registration: w.registration, Term: term}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()
@@ -156,7 +164,7 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 		}
 		return nil, 0, err
 	}
-	if answer.Term < w.term && w.leaseHoldsLocked() && !mutant.On(mutant.LowerTerm) {
+	if answer.Term < w.term && w.lease.Left(w.clock.Elapsed()) > 0 && !mutant.On(mutant.LowerTerm) {
 		return nil, 0, fmt.Errorf("the answer came from a leader of term %d after one of term %d", answer.Term, w.term)
 	}
 	if answer.Again {
@@ -174,21 +182,17 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 	}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	w.session, w.incarnation, w.term = s, answer.Incarnation, answer.Term
-	w.leased = true
-	w.leaseEnd = sent + leaseOf(s.ttl)
-	w.startLocked()
+	w.lease = worker.Grant(sent, s.ttl)
+	w.set.StartLocked()
 	return s, 0, nil
 }
-
-// leaseOf is the worker's share of a TTL. The leader counts the whole of it, and from later.
-func leaseOf(ttl time.Duration) time.Duration { return ttl * 2 / 3 }
 
 // serve works for one session until it ends.
 func (w *Worker) serve(s *session) {
 	var loops sync.WaitGroup
 	loops.Go(func() { w.pollLoop(s) })
 	loops.Go(func() { w.heartbeatLoop(s) })
-	loops.Go(func() { w.reportLoop(s) })
+	loops.Go(func() { w.set.Report(s.ctx, w.reports(s)) })
 	loops.Wait()
 	w.mu.Lock()
 	w.dropLocked(s, context.Canceled)
@@ -203,7 +207,7 @@ func (w *Worker) dropLocked(s *session, cause error) {
 	s.end(cause)
 	if w.session == s {
 		w.session = nil
-		kick(w.drainWake)
+		w.set.Changed()
 	}
 }
 
@@ -216,8 +220,8 @@ func gone(err error) bool {
 	return false
 }
 
-// failed acts on the error of a call: it ends the session or waits before the next try. It says false when the session is over.
-func (w *Worker) failed(s *session, b *backoff, call string, err error) bool {
+// failed acts on the error of a call: it ends a session that the leader does not have. It says whether to try again.
+func (w *Worker) failed(s *session, call string, err error) bool {
 	if s.ctx.Err() != nil {
 		return false
 	}
@@ -231,23 +235,17 @@ func (w *Worker) failed(s *session, b *backoff, call string, err error) bool {
 		return false
 	}
 	w.log.Warn("the leader did not answer", "call", call, "error", err)
-	return b.wait(s.ctx)
-}
-
-func (w *Worker) succeeded(s *session) {
-	w.mu.Lock()
-	s.answered = true
-	w.mu.Unlock()
+	return true
 }
 
 func (w *Worker) pollLoop(s *session) {
-	var b backoff
+	var b worker.Backoff
 	for s.ctx.Err() == nil {
 		w.mu.Lock()
-		draining, free := w.draining, w.freeLocked()
+		draining, free := w.set.Draining, w.freeLocked()
 		w.mu.Unlock()
 		if !draining && free == 0 {
-			if w.wakeWithin(s, w.pollWake, fullPause) {
+			if wait.Within(s.ctx, w.set.Room, fullPause) {
 				continue
 			}
 		}
@@ -255,40 +253,23 @@ func (w *Worker) pollLoop(s *session) {
 		reply, err := w.poll(s)
 		switch {
 		case err == nil:
-			b.reset()
-			w.succeeded(s)
+			b.Reset()
+			s.answered.Store(true)
 			news := w.receive(s, reply)
 			if draining && len(reply.Assignments) == 0 {
 				w.mu.Lock()
 				s.drained = true
 				w.mu.Unlock()
-				kick(w.drainWake)
+				w.set.Changed()
 				return
 			}
 			if !news && time.Since(began) < pollFloor {
-				sleep(s.ctx, pollFloor)
+				wait.For(s.ctx, pollFloor)
 			}
 		case errors.Is(err, errPollStopped):
-		case !w.failed(s, &b, "poll", err):
+		case !w.failed(s, "poll", err) || !b.Wait(s.ctx):
 			return
 		}
-	}
-}
-
-// wakeWithin waits for a latch, or the end of the session; it says false if neither came in time.
-func (w *Worker) wakeWithin(s *session, latch chan struct{}, d time.Duration) bool {
-	if d <= 0 {
-		return s.ctx.Err() != nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-latch:
-		return true
-	case <-s.ctx.Done():
-		return true
-	case <-t.C:
-		return false
 	}
 }
 
@@ -300,8 +281,8 @@ func (w *Worker) poll(s *session) (job.PollReply, error) {
 	w.mu.Lock()
 	req := job.Poll{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Wait: job.Duration(w.pollWait())}
 	limit := w.pollWait() + pollGrace
-	if w.draining {
-		req.Wait, limit = 0, lastPollTimeout
+	if w.set.Draining {
+		req.Wait, limit = 0, worker.LastPollTimeout
 	}
 	ctx, stop := context.WithTimeout(s.ctx, limit)
 	defer stop()
@@ -322,14 +303,15 @@ func (w *Worker) poll(s *session) (job.PollReply, error) {
 }
 
 func (w *Worker) heartbeatLoop(s *session) {
-	var b backoff
+	var b worker.Backoff
 	var number, nonce uint64 // see job.Heartbeat
-	interval := s.ttl / 5
-	wait := interval
-	for w.wakeWithin(s, w.beatWake, wait); s.ctx.Err() == nil; w.wakeWithin(s, w.beatWake, wait) {
+	interval := s.ttl / worker.Beats
+	pause := interval
+	for wait.Within(s.ctx, w.beatWake, pause); s.ctx.Err() == nil; wait.Within(s.ctx, w.beatWake, pause) {
 		w.mu.Lock()
 		number++
-		req := job.Heartbeat{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Held: w.heldLocked(), Number: number, Nonce: nonce}
+		req := job.Heartbeat{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Held: w.heldLocked(),
+			Number: number, Nonce: nonce}
 		w.mu.Unlock()
 
 		sent, began := w.clock.Elapsed(), time.Now()
@@ -337,57 +319,46 @@ func (w *Worker) heartbeatLoop(s *session) {
 		reply, err := w.o.Leader.Heartbeat(ctx, req)
 		release()
 		if err != nil {
-			if !w.failed(s, &b, "heartbeat", err) {
+			if !w.failed(s, "heartbeat", err) || !b.Wait(s.ctx) {
 				return
 			}
-			wait = 0
+			pause = 0
 			continue
 		}
-		b.reset()
+		b.Reset()
 		nonce = reply.Nonce
 		w.mu.Lock()
 		if w.session == s {
-			s.answered = true
-			w.leaseEnd = max(w.leaseEnd, sent+leaseOf(s.ttl))
-			w.cancelLocked(reply.Cancel)
+			s.answered.Store(true)
+			w.lease.Extend(sent, s.ttl)
+			w.cancelLocked(s, reply.Cancel)
 		}
 		w.mu.Unlock()
-		wait = max(0, interval-time.Since(began))
+		pause = max(0, interval-time.Since(began))
 	}
 }
 
-func (w *Worker) reportLoop(s *session) {
-	var b backoff
-	for {
-		w.mu.Lock()
-		batch := w.batchLocked()
-		w.mu.Unlock()
-		if len(batch) == 0 {
-			select {
-			case <-s.ctx.Done():
-				return
-			case <-w.reportWake:
+// reports hands in results through a session.
+func (w *Worker) reports(s *session) worker.Reports[assigned] {
+	size := func(r job.Result) int { return resultOverhead + len(r.Error) + len(r.Output) }
+	return worker.Reports[assigned]{Most: maxReportResults, Bytes: maxReportBytes, Size: size,
+		Send: func(ctx context.Context, batch []*held) (acked []worker.Key, _ error) {
+			results := make([]job.Result, len(batch))
+			for i, h := range batch {
+				results[i] = h.Result
+				results[i].Run, results[i].Fence = h.Work.Run, h.Key.Fence
 			}
-			continue
-		}
-		ctx, release := context.WithTimeout(s.ctx, reportTimeout)
-		reply, err := w.o.Leader.Report(ctx, job.Report{Session: s.ref, Results: batch})
-		release()
-		if err != nil {
-			if !w.failed(s, &b, "report", err) {
-				return
+			ctx, release := context.WithTimeout(ctx, reportTimeout)
+			defer release()
+			reply, err := w.o.Leader.Report(ctx, job.Report{Session: s.ref, Results: results})
+			if err != nil {
+				w.failed(s, "report", err)
+				return nil, err
 			}
-			continue
-		}
-		w.succeeded(s)
-		// An acknowledgement is true whichever session it came through, so it counts even if this one has just ended.
-		if w.acknowledge(len(batch), reply.Acks) > 0 {
-			b.reset()
-		} else if !b.wait(s.ctx) {
-			return
-		}
-		if s.ctx.Err() != nil {
-			return
-		}
-	}
+			s.answered.Store(true)
+			for _, a := range reply.Acks {
+				acked = append(acked, s.key(a.Fence))
+			}
+			return acked, nil
+		}}
 }

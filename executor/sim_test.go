@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -119,7 +120,7 @@ func (l link) fault(ctx context.Context) error {
 			d *= 15
 		}
 		l.mu.Unlock()
-		if !sleep(ctx, d) {
+		if !wait.For(ctx, d) {
 			return ctx.Err()
 		}
 	}
@@ -172,7 +173,7 @@ func (l link) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
 			}
 			return reply, err
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return reply, ctx.Err()
 		}
 	}
@@ -280,7 +281,7 @@ func (s *sim) run(w string) runnerFunc {
 		}
 		d := time.Duration(s.rng.IntN(8000)) * time.Millisecond
 		s.mu.Unlock()
-		ok := sleep(ctx, d)
+		ok := wait.For(ctx, d)
 		s.mu.Lock()
 		run.active--
 		s.mu.Unlock()
@@ -333,7 +334,7 @@ func simulate(t *testing.T, seed uint64) {
 				}
 				life, end := context.WithTimeout(all, time.Minute+time.Duration(rng.IntN(120))*time.Second)
 				wg.Go(func() {
-					if sleep(life, time.Duration(rng.IntN(60))*time.Second) {
+					if wait.For(life, time.Duration(rng.IntN(60))*time.Second) {
 						clock.suspend(time.Duration(rng.IntN(30)) * time.Second)
 					}
 				})
@@ -343,7 +344,7 @@ func simulate(t *testing.T, seed uint64) {
 		})
 	}
 	wg.Go(func() {
-		for sleep(all, 500*time.Millisecond) {
+		for wait.For(all, 500*time.Millisecond) {
 			s.expire()
 			if s.chance(2) {
 				s.changeLeader()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -35,9 +37,9 @@ func (w *Worker) watchLocked(s *session, fences []uint64) {
 		return
 	}
 	for _, f := range fences {
-		if h := w.set[f]; h != nil && h.state == running && !h.watched {
-			h.watched = true
-			w.wg.Go(func() { w.sendOutput(s, taker, h) })
+		if h := w.set.Held[s.key(f)]; h != nil && h.State == worker.Running && !h.Work.watched {
+			h.Work.watched = true
+			w.set.Attempts.Go(func() { w.sendOutput(s, taker, h) })
 		}
 	}
 }
@@ -45,14 +47,14 @@ func (w *Worker) watchLocked(s *session, fences []uint64) {
 func (w *Worker) sendOutput(s *session, to OutputTaker, h *held) {
 	defer func() {
 		w.mu.Lock()
-		h.watched = false
+		h.Work.watched = false
 		w.mu.Unlock()
 	}()
 	var next int64
 	sent := time.Now().Add(-tailQuiet)
 	for s.ctx.Err() == nil {
 		w.mu.Lock()
-		live, ended := h.live, h.state == done
+		live, ended := h.Work.live, h.State == worker.Done
 		w.mu.Unlock()
 		var data []byte
 		offset := next
@@ -61,7 +63,7 @@ func (w *Worker) sendOutput(s *session, to OutputTaker, h *held) {
 		}
 		if len(data) > 0 || time.Since(sent) >= tailQuiet {
 			ctx, stop := context.WithTimeout(s.ctx, tailTimeout)
-			reply, err := to.Output(ctx, job.Output{Session: s.ref, Fence: h.a.Fence, Offset: offset, Data: data})
+			reply, err := to.Output(ctx, job.Output{Session: s.ref, Fence: h.Key.Fence, Offset: offset, Data: data})
 			stop()
 			if err != nil || !reply.Watched {
 				return // the watcher asks again
@@ -71,6 +73,6 @@ func (w *Worker) sendOutput(s *session, to OutputTaker, h *held) {
 		if ended {
 			return
 		}
-		sleep(s.ctx, tailPause)
+		wait.For(s.ctx, tailPause)
 	}
 }

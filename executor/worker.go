@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -63,16 +65,9 @@ type Options struct {
 }
 
 const (
-	defaultTTL   = 30 * time.Second
-	defaultDrain = 30 * time.Second
-	// flushTimeout bounds how long a drained worker goes on trying to hand in its results. What it cannot hand in the leader
-	// takes back when the lease ends.
-	flushTimeout    = 10 * time.Second
+	defaultTTL      = 30 * time.Second
+	defaultDrain    = 30 * time.Second
 	registerTimeout = 10 * time.Second
-	// collectTimeout bounds how long a drained worker tries to learn what else it was given. It is longer than a change of leaders takes:
-	// what the old one claimed for this worker and did not get to tell, only the next one knows.
-	collectTimeout  = 3 * time.Second
-	lastPollTimeout = time.Second
 
 	pollWait = 10 * time.Second
 	// pollGrace is what a poll may take beyond its wait before it counts as lost.
@@ -87,9 +82,6 @@ const (
 	maxReportResults = 1000
 	maxReportBytes   = 256 << 10
 	resultOverhead   = 192 // of a result on the wire, beside its strings
-
-	// leaseTick bounds every sleep that waits for the lease to end: timers stand still while the machine is suspended.
-	leaseTick = time.Second
 )
 
 // Worker takes runs and reports results.
@@ -99,28 +91,17 @@ type Worker struct {
 	log   *slog.Logger
 	clock Clock
 
-	// Each is a latch of size one: "look again".
-	pollWake, beatWake, reportWake, drainWake chan struct{}
+	beatWake chan struct{} // a latch of size one: send a heartbeat now
 
-	killed chan struct{} // closed by Kill
-
-	mu       sync.Mutex
-	started  bool
-	draining bool
-	base     context.Context // what attempts' contexts derive from
-
-	set     map[uint64]*held // every assignment received whose result is not acknowledged, by fence
-	queue   []*held          // of those, not started, oldest first
-	pending []*held          // of those, with a result, in the order to report them
-	running int
-	wg      sync.WaitGroup // attempts
+	mu      sync.Mutex // guards set too
+	started bool
+	set     *worker.Set[assigned] // every assignment received whose result is not acknowledged
 
 	session      *session // nil while not registered
 	incarnation  uint64
 	term         uint64
-	registration uint64 // how many were sent
-	leased       bool
-	leaseEnd     time.Duration // on Clock.Elapsed; has a meaning while leased
+	registration uint64       // how many were sent
+	lease        worker.Lease // of the session, and of all that is in the set; it goes on until the next session
 }
 
 // New makes a worker; Run starts it.
@@ -137,9 +118,7 @@ func New(o Options) (*Worker, error) {
 	case len(o.Runners) == 0:
 		return nil, errors.New("executor: a worker needs at least one runner")
 	}
-	w := &Worker{o: o, log: o.Logger, clock: o.Clock, set: map[uint64]*held{},
-		pollWake: make(chan struct{}, 1), beatWake: make(chan struct{}, 1),
-		reportWake: make(chan struct{}, 1), drainWake: make(chan struct{}, 1), killed: make(chan struct{})}
+	w := &Worker{o: o, log: o.Logger, clock: o.Clock, beatWake: make(chan struct{}, 1)}
 	for t, r := range o.Runners {
 		if r == nil {
 			return nil, fmt.Errorf("executor: the runner for %s is nil", t)
@@ -157,6 +136,12 @@ func New(o Options) (*Worker, error) {
 	if w.o.DrainTimeout <= 0 {
 		w.o.DrainTimeout = defaultDrain
 	}
+	w.set = worker.New(worker.Options[assigned]{Mu: &w.mu, Log: w.log, Slots: o.Slots,
+		Elapsed: w.clock.Elapsed, Now: w.clock.Now,
+		Causes: worker.Causes{Timeout: ErrTimeout, Canceled: ErrCanceled, LeaseLost: ErrLeaseLost, Stopping: ErrStopping},
+		Exited: "the runner ended its goroutine", RunOf: func(a assigned) string { return a.Run.String() },
+		Run: w.attempt, Shape: w.ended, LeasesLocked: w.leasesLocked, FreedLocked: w.freedLocked,
+		ReadyLocked: func() bool { return w.session != nil }})
 	return w, nil
 }
 
@@ -169,7 +154,7 @@ func (w *Worker) pollWait() time.Duration {
 func (w *Worker) Stats() (busy, slots int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.running, w.o.Slots
+	return w.set.Busy, w.o.Slots
 }
 
 // Run works until ctx ends, then drains: it takes no more work, returns what it has not started, waits for what runs (at most
@@ -182,94 +167,46 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("executor: a worker runs once")
 	}
 	w.started = true
-	w.base = context.WithoutCancel(ctx)
 	w.mu.Unlock()
 
 	// The session outlives ctx: while it drains, a worker heartbeats, reports and moves to another leader as before.
-	life, end := context.WithCancel(w.base)
+	base := context.WithoutCancel(ctx)
+	w.set.Base = base
+	life, end := context.WithCancel(base)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.sessions(life) })
-	loops.Go(func() { w.watchLease(life) })
+	loops.Go(func() { w.set.WatchLeases(life) })
 
 	select {
 	case <-ctx.Done():
-		w.drain()
-		end()
-	case <-w.killed:
-		end()
-		w.drop()
+	case <-w.set.Killed:
+		end() // first: what the drain returns is not reported
 	}
+	w.drain()
+	end()
 	loops.Wait()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := len(w.set); n > 0 {
+	if n := len(w.set.Held); n > 0 {
 		return fmt.Errorf("executor: stopped with %d results that no leader acknowledged", n)
 	}
 	return nil
 }
 
-// Kill makes Run return as if the process had ended: attempts are stopped, and nothing is returned or reported. It is called once.
-func (w *Worker) Kill() { close(w.killed) }
-
-// drop stops everything that runs and forgets what is held.
-func (w *Worker) drop() {
-	w.mu.Lock()
-	w.draining = true
-	w.queue = nil
-	w.stopAllLocked(ErrStopping)
-	w.mu.Unlock()
-	w.wg.Wait()
-}
+// Kill makes Run return as if the process had ended: attempts are stopped, and nothing is returned or reported. It is
+// called once.
+func (w *Worker) Kill() { close(w.set.Killed) }
 
 func (w *Worker) drain() {
 	w.mu.Lock()
-	w.draining = true
-	w.returnQueueLocked()
+	w.set.CloseLocked() // before the poll is given up: the next one asks for no work
 	if w.session != nil && w.session.stopPoll != nil {
 		w.session.stopPoll()
 	}
 	w.mu.Unlock()
-	kick(w.pollWake)
-	kick(w.beatWake)
-
-	idle := func() bool { return w.running == 0 }
-	if !w.await(w.o.DrainTimeout, idle) {
-		w.mu.Lock()
-		w.log.Warn("stopping attempts that did not end in time", "running", w.running, "after", w.o.DrainTimeout)
-		w.stopAllLocked(ErrStopping)
-		w.mu.Unlock()
-	}
-	w.wg.Wait()
-	// A claim that it does not know of would stay with it until its lease ends, and be lost with at_most_once though it was never started.
-	all := w.await(collectTimeout, func() bool { return w.incarnation == 0 || w.session != nil && w.session.drained })
-	w.await(flushTimeout-collectTimeout, func() bool { return len(w.set) == 0 && (!all || w.session == nil || w.session.drained) })
-}
-
-// await waits until the condition, looked at under the lock, holds; it says false if that took too long.
-func (w *Worker) await(limit time.Duration, cond func() bool) bool {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	for {
-		w.mu.Lock()
-		ok := cond()
-		w.mu.Unlock()
-		if ok {
-			return true
-		}
-		select {
-		case <-w.drainWake:
-		case <-t.C:
-			return false
-		case <-w.killed:
-			return false
-		}
-	}
-}
-
-func kick(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wait.Wake(w.beatWake)
+	w.set.Drain(w.o.DrainTimeout,
+		func() bool { return w.incarnation == 0 || w.session != nil && w.session.drained },
+		func() bool { return w.session == nil || w.session.drained })
 }

@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"executor"},
 	{"fsm"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
-	{"internal/jobfile"},
+	{"internal/jobfile", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen", "internal/jsontext",
@@ -58,6 +58,7 @@ var only = map[string][]string{
 	"client":            {"cmd", "bench", "node/service", "node/membership", "node/forward"},
 	"internal/fieldgen": {},
 	"internal/jobfile":  {"cmd"},
+	"internal/worker":   {"executor", "client"},
 	"api/apitest":       {},
 }
 

@@ -1,0 +1,122 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// reportNode is a node with some runs; complete answers reports of successes.
+type reportNode struct {
+	runs     int
+	complete func(runs []job.PullRef) (status int, body string)
+
+	mu    sync.Mutex
+	given bool
+	calls []time.Time // of reports
+}
+
+func (n *reportNode) RoundTrip(r *http.Request) (*http.Response, error) {
+	var sent struct {
+		Max  int
+		Runs []job.PullRef
+	}
+	if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	status, body := http.StatusOK, named(sent.Runs)
+	switch {
+	case strings.HasSuffix(r.URL.Path, ":poll"):
+		var runs []string
+		if sent.Max > 0 && !n.given {
+			n.given = true
+			for f := range n.runs {
+				runs = append(runs, fmt.Sprintf(`{"run_id":"r","job_id":"j_1","fence":%d,"lease":"30s"}`, f+1))
+			}
+		} else {
+			n.mu.Unlock()
+			time.Sleep(time.Second) // of the bubble
+			n.mu.Lock()
+		}
+		body = `{"session":"s","lease":"30s","runs":[` + strings.Join(runs, ",") + `]}`
+	case strings.HasSuffix(r.URL.Path, ":complete"):
+		n.calls = append(n.calls, time.Now())
+		status, body = n.complete(sent.Runs)
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+// named acknowledges results.
+func named(runs []job.PullRef) string {
+	var out []string
+	for _, r := range runs {
+		out = append(out, fmt.Sprintf(`{"run_id":"r","fence":%d,"status":"ok"}`, r.Fence))
+	}
+	return `{"runs":[` + strings.Join(out, ",") + `]}`
+}
+
+// work has all runs end at the same time, and stops the worker some time later.
+func (n *reportNode) work(t *testing.T, stop time.Duration) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), stop)
+	defer cancel()
+	w := client.Worker{Addrs: []string{"n1"}, Queue: "q", Concurrency: n.runs, HTTPClient: &http.Client{Transport: n},
+		Clock:   func() time.Duration { return time.Since(began) },
+		Handler: func(context.Context, *client.Run) error { time.Sleep(2 * time.Second); return nil }}
+	return w.Run(ctx)
+}
+
+// A result that the nodes refuse is given up. Those that were in the same report are not.
+func TestWorkerGivesUpARefusedResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := map[uint64]bool{}
+		n := &reportNode{runs: 40, complete: func(runs []job.PullRef) (int, string) {
+			if slices.ContainsFunc(runs, func(r job.PullRef) bool { return r.Fence == 7 }) {
+				return http.StatusBadRequest, `{"code":"invalid","message":"no"}`
+			}
+			for _, r := range runs {
+				taken[r.Fence] = true
+			}
+			return http.StatusOK, named(runs)
+		}}
+		if err := n.work(t, 10*time.Second); err != nil {
+			t.Error(err)
+		}
+		if len(taken) != 39 || taken[7] {
+			t.Errorf("%d results were taken", len(taken))
+		}
+	})
+}
+
+// A node that answers a report without naming its results is not asked again at once.
+func TestWorkerReportsWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &reportNode{runs: 1}
+		n.complete = func(runs []job.PullRef) (int, string) {
+			if len(n.calls) < 5 {
+				return http.StatusOK, `{"runs":[]}`
+			}
+			return http.StatusOK, named(runs)
+		}
+		if err := n.work(t, time.Minute); err != nil {
+			t.Error(err)
+		}
+		if len(n.calls) != 5 || n.calls[4].Sub(n.calls[0]) < 500*time.Millisecond {
+			t.Errorf("reports at %v", n.calls)
+		}
+	})
+}
