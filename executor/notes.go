@@ -60,8 +60,8 @@ func (s *Shell) note(a job.Assignment, trace string) (*groupNote, error) {
 	if timeout <= 0 {
 		timeout = time.Duration(job.DefaultTimeout)
 	}
-	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence, Run: a.Run.String(), Trace: trace,
-		path: filepath.Join(s.o.Dir, strconv.FormatUint(a.Fence, 10)+noteSuffix)}
+	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence, Run: a.Run.String(),
+		Trace: trace, path: filepath.Join(s.o.Dir, keyOf(a).String()+noteSuffix)}
 	if err := n.write(); err != nil {
 		return nil, fmt.Errorf("not started: %w", err)
 	}

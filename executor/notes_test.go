@@ -12,11 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 func notesIn(t *testing.T, dir string) (out []groupNote) {
@@ -82,6 +85,28 @@ func TestKillLeftovers(t *testing.T) {
 	if n, _, err := killLeftovers(notes); n != 0 || err != nil {
 		t.Fatalf("the second time: %d, %v", n, err)
 	}
+}
+
+// Fences are numbers of a Raft group: commands of two groups with one fence have a note each.
+func TestNotesOfTwoGroups(t *testing.T) {
+	dir := t.TempDir()
+	s := newTestShell(t, ShellOptions{Dir: dir})
+	if s.place.Boot == "" {
+		t.Skip("nothing is noted here")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, id := range []job.ID{42, 1<<(64-job.GroupBits) | 42} {
+		a := shellJob(t, job.ShellPayload{Command: "sleep 60"})
+		a.Run.Job = id
+		running.Go(func() { s.Run(ctx, a) })
+	}
+	eventually(t, "a note of each", func() bool {
+		notes, err := filepath.Glob(filepath.Join(dir, "*"+noteSuffix))
+		return err == nil && len(notes) == 2
+	})
 }
 
 // bystander starts a process group with these variables, whose leader waits.

@@ -227,7 +227,7 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User, a job.Assignmen
 		}
 	}
 	if s.cgroups != nil {
-		if group, err = s.cgroups.open(strconv.FormatUint(a.Fence, 10), l.Limits); err != nil {
+		if group, err = s.cgroups.open(keyOf(a).String(), l.Limits); err != nil {
 			return nil, nil, err
 		}
 		l.Cgroups, l.Held = group.procs(), true

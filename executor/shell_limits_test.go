@@ -72,7 +72,7 @@ func TestShellForkBomb(t *testing.T) {
 	if s.cgroups == nil {
 		t.Skip("no cgroup can be made here, and nothing else would bound it")
 	}
-	group := filepath.Join(s.cgroups.pids, "77")
+	group := filepath.Join(s.cgroups.pids, "0-77")
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	result := make(chan job.Result, 1)
