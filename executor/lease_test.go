@@ -142,6 +142,33 @@ func TestLeaseIsCheckedBeforeEachStart(t *testing.T) {
 	})
 }
 
+// The machine is suspended between two sessions, and the registration is answered before anything looks at the lease: what
+// was queued under it is returned, because the leader may have claimed it for another worker meanwhile.
+func TestLeaseEndsUnnoticedBeforeTheNextSession(t *testing.T) {
+	inBubble(t, oneSlot, func(b *bench) {
+		b.leader.assign(work(1, 2)...)
+		b.wantStarted(1)
+		b.after(100 * time.Millisecond) // off the tick of the watch
+		b.leader.hook(func(_ context.Context, call string) error {
+			if call == "register" {
+				return errNet
+			}
+			return nil
+		})
+		b.leader.depose()
+		synctest.Wait()
+		b.clock.suspend(time.Minute)
+		b.leader.hook(nil)
+		b.after(300 * time.Millisecond)
+		if cause := b.runner.cause(1); cause != ErrLeaseLost {
+			t.Fatalf("stopped because of %v", cause)
+		}
+		b.after(3 * time.Second)
+		b.wantStarted(1)
+		b.wantResult(2, job.OutcomeReturned, "")
+	})
+}
+
 // Between the end of a session and the next registration nothing starts, and what runs goes on.
 func TestNoStartWithoutSession(t *testing.T) {
 	inBubble(t, oneSlot, func(b *bench) {

@@ -181,6 +181,9 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 		s.ttl = defaultTTL
 	}
 	s.ctx, s.end = context.WithCancelCause(ctx)
+	// A lease that ended while nothing looked, because the machine was suspended: what was queued under it must not start
+	// under the new one.
+	w.leasesLocked()
 	w.session, w.incarnation, w.term = s, answer.Incarnation, answer.Term
 	w.lease = worker.Grant(sent, s.ttl)
 	w.set.StartLocked()
