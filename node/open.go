@@ -153,6 +153,7 @@ func (n *Node) membership() membership.Options {
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.Dialer, Pace: c.Machine.Pace.Of,
 		Disk:      func() wire.DiskSpace { return n.disk.last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
+		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
 	}
 }
 
@@ -175,6 +176,7 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		Handshake: transport.Handshake{Local: n.members.Hello, Check: n.members.Check, Expect: n.members.Expect},
 		AddressOf: n.members.AddressOf,
 		OnRefused: n.members.OnRefused,
+		OnLost:    n.members.ConnectionLost,
 		OnError:   n.connError,
 		Dial:      n.cfg.Machine.Dial,
 	})

@@ -62,6 +62,7 @@ func (n *Node) Run(ctx context.Context) error {
 	following.Go(func() { n.tracker.Run(followCtx) })
 	following.Go(func() { n.disk.run(followCtx) })
 	following.Go(func() { n.members.Run(followCtx) })
+	following.Go(func() { n.members.Succeed(followCtx) })
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()
 	leading.Go(func() { n.group.lead.run(leadCtx) })

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -35,12 +36,53 @@ type RaftTransport struct {
 	*raft.NetworkTransport
 	timeout time.Duration
 	beats   beats
+
+	consume sync.Once
+	rpcs    chan raft.RPC
+	done    chan struct{}
+	closing sync.Once
 }
 
 // NewRaftTransport returns raft's transport over sl. Closing it, which raft
 // does at the end of Shutdown, closes sl and every connection of it.
 func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *RaftTransport {
-	return &RaftTransport{NetworkTransport: newRaftTransport(sl, logger, raftTimeout), timeout: raftTimeout}
+	return &RaftTransport{NetworkTransport: newRaftTransport(sl, logger, raftTimeout), timeout: raftTimeout,
+		rpcs: make(chan raft.RPC), done: make(chan struct{})}
+}
+
+// Consumer is where raft takes requests from: those of the network, and Campaign's.
+func (t *RaftTransport) Consumer() <-chan raft.RPC {
+	t.consume.Do(func() {
+		go func() {
+			for {
+				select {
+				case rpc := <-t.NetworkTransport.Consumer():
+					select {
+					case t.rpcs <- rpc:
+					case <-t.done:
+						return
+					}
+				case <-t.done:
+					return
+				}
+			}
+		}()
+	})
+	return t.rpcs
+}
+
+// Campaign makes this server stand for election at once, as a leader that hands
+// over asks its successor to: without asking first whether it would be elected,
+// and the others vote although they have not missed the leader yet. Raft has no
+// other call for it.
+func (t *RaftTransport) Campaign(ctx context.Context) {
+	answer := make(chan raft.RPCResponse, 1)
+	rq := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	select {
+	case t.rpcs <- raft.RPC{Command: rq, RespChan: answer}:
+	case <-t.done:
+	case <-ctx.Done():
+	}
 }
 
 // beats are the heartbeats that are being handled. Raft handles them where they
@@ -85,6 +127,7 @@ func (b *beats) guard(do func(raft.RPC)) func(raft.RPC) {
 // Close ends the transport; no heartbeat is being handled any more when it
 // returns.
 func (t *RaftTransport) Close() error {
+	t.closing.Do(func() { close(t.done) })
 	err := t.NetworkTransport.Close()
 	t.beats.end()
 	return err

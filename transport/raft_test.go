@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -361,6 +362,7 @@ func (f *countFSM) count() int                          { f.mu.Lock(); defer f.m
 type member struct {
 	*node
 	raft  *raft.Raft
+	trans *RaftTransport
 	fsm   *countFSM
 	store *raft.InmemStore
 	log   *syncBuffer
@@ -381,13 +383,18 @@ func (b *syncBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return 
 
 func startMember(t *testing.T, id, addr string, store *raft.InmemStore) *member {
 	t.Helper()
+	return startMemberWith(t, id, addr, store, 300*time.Millisecond)
+}
+
+func startMemberWith(t *testing.T, id, addr string, store *raft.InmemStore, heartbeat time.Duration) *member {
+	t.Helper()
 	m := &member{node: startNode(t, id, addr, nil), fsm: &countFSM{}, store: store, log: &syncBuffer{}}
 	logger := hclog.New(&hclog.LoggerOptions{Output: m.log, Level: hclog.Debug})
 	cfg := raft.DefaultConfig()
 	cfg.LocalID, cfg.Logger = raft.ServerID(id), logger
-	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond,
-		150*time.Millisecond
-	r, err := raft.NewRaft(cfg, m.fsm, store, store, raft.NewDiscardSnapshotStore(), NewRaftTransport(m.layer, logger))
+	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat/2
+	m.trans = NewRaftTransport(m.layer, logger)
+	r, err := raft.NewRaft(cfg, m.fsm, store, store, raft.NewDiscardSnapshotStore(), m.trans)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,6 +466,32 @@ func TestClusterOverMux(t *testing.T) {
 		if strings.Contains(m.log.String(), "pre-vote is disabled") {
 			t.Errorf("PreVote is off on %s", m.hello.NodeID)
 		}
+	}
+}
+
+// With timeouts of an hour only Campaign can have made a leader; the second time the others have one that they hear.
+func TestCampaign(t *testing.T) {
+	var members []*member
+	var servers []raft.Server
+	for _, id := range []string{"n1", "n2", "n3"} {
+		m := startMemberWith(t, id, "127.0.0.1:0", raft.NewInmemStore(), time.Hour)
+		members = append(members, m)
+		servers = append(servers, raft.Server{ID: raft.ServerID(id), Address: m.addr()})
+	}
+	for _, m := range members {
+		if err := m.raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range members[1:] {
+		m.trans.Campaign(t.Context())
+		eventually(t, "it leads", func() bool { return m.raft.State() == raft.Leader })
+		if err := m.raft.Apply([]byte("x"), long).Error(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "all have the entry, or they would not be elected", func() bool {
+			return !slices.ContainsFunc(members, func(o *member) bool { return o.raft.LastIndex() < m.raft.LastIndex() })
+		})
 	}
 }
 

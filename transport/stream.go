@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -44,6 +45,10 @@ type StreamOptions struct {
 	// two nodes would not talk to the other, whichever dialled. Otherwise like
 	// OnError, which is told as well.
 	OnRefused func(*RefusedError)
+
+	// OnLost, if set, is told of an arriving connection that ended after its
+	// handshake, and not by Close. It must not block.
+	OnLost func(Hello)
 
 	// OnError is told why an arriving connection was refused or dropped. A
 	// *RefusedError names the peer. It is called from several goroutines and
@@ -143,7 +148,8 @@ func (s *StreamLayer) accept() {
 		}
 		s.gate.admit(conn, func(t *ticket) {
 			conn.SetDeadline(time.Now().Add(s.opts.Timeout))
-			err := s.refused(receive(conn, s.opts.Handshake))
+			peer, err := receive(conn, s.opts.Handshake)
+			err = s.refused(err)
 			if !s.gate.leave(t) {
 				return // the gate has closed it, and said so
 			}
@@ -153,7 +159,7 @@ func (s *StreamLayer) accept() {
 				return
 			}
 			conn.SetDeadline(time.Time{})
-			ac := &acceptedConn{Conn: conn, layer: s}
+			ac := &acceptedConn{Conn: conn, layer: s, peer: peer}
 			if !s.track(ac) {
 				return
 			}
@@ -297,14 +303,19 @@ func (a namedAddr) String() string { return string(a) }
 type acceptedConn struct {
 	net.Conn
 	layer *StreamLayer
+	peer  Hello
 }
 
 // Read reports the layer's own Close as the end of the stream: raft logs every
 // other error, and a node's orderly stop is none.
 func (c *acceptedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && c.layer.ctx.Err() != nil {
+	switch {
+	case err == nil:
+	case c.layer.ctx.Err() != nil:
 		err = io.EOF
+	case c.layer.opts.OnLost != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
+		c.layer.opts.OnLost(c.peer)
 	}
 	return n, err
 }

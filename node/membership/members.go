@@ -66,7 +66,9 @@ type Options struct {
 	Fail         func(error) // ends the node
 	Dial         func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn,
 		error)
-	Pace func(time.Duration) time.Duration // slows housekeeping down
+	Pace     func(time.Duration) time.Duration // slows housekeeping down
+	Campaign func(context.Context)             // stands for election, if this node follows
+	Turn     time.Duration                     // between the voters that could succeed a leader
 
 	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it
 	// should, and that the rules which refuse a data directory are off.
@@ -100,6 +102,8 @@ type Members struct {
 	http *http.Client
 	raft atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
 	kept keptRows
+
+	lost chan string // a leader whose connection ended
 
 	changing chan struct{} // holds one token: changes of the membership are made one at a time
 
@@ -136,7 +140,7 @@ var _ api.Cluster = (*Members)(nil)
 func New(o Options) *Members {
 	m := &Members{
 		o: o, log: o.Logger.Warn, identity: o.Identity, changing: make(chan struct{},
-			1), refused: map[string]entry{}, peers: map[string]*peer{},
+			1), refused: map[string]entry{}, peers: map[string]*peer{}, lost: make(chan string, 1),
 		http: &http.Client{
 			Transport: &http.Transport{ // no proxy: nodes talk to each other
 				DialContext:         o.Dial(whoTimeout, 0),

@@ -1,0 +1,107 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// ConnectionLost is told of a connection to this node that its maker ended, or whose maker is gone.
+func (m *Members) ConnectionLost(h transport.Hello) {
+	if !m.follows(h.NodeID) {
+		return
+	}
+	select {
+	case m.lost <- h.NodeID:
+	default: // one is being looked into
+	}
+}
+
+// Succeed stands for election when the leader's process is gone, until ctx ends. Raft would find out by the heartbeats
+// that do not come, one to three timeouts later. A connection that ended alone says nothing: raft drops some by itself.
+// A port that refuses connections besides does: no process is left that could lead. A machine that died and a network
+// that is cut refuse nothing; there raft's timeouts decide.
+func (m *Members) Succeed(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case id := <-m.lost:
+			m.succeed(ctx, id)
+		}
+	}
+}
+
+// succeed takes turns with the other voters, by their ids: who stands at the same time splits the votes, and who lacks
+// an entry that another one has is not elected.
+func (m *Members) succeed(ctx context.Context, leader string) {
+	turn := m.turn(leader)
+	if turn < 0 || !m.gone(ctx, leader) {
+		return
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(time.Duration(turn) * m.o.Turn):
+	}
+	if !m.follows(leader) || turn > 0 && !m.gone(ctx, leader) {
+		return
+	}
+	m.o.Logger.Info("leader gone: standing for election", "leader", leader, "turn", turn)
+	m.o.Campaign(ctx)
+}
+
+// follows says that this node has no other leader than the given one.
+func (m *Members) follows(leader string) bool {
+	r := m.raft.Load()
+	if r == nil || r.State() != raft.Follower {
+		return false
+	}
+	_, id := r.LeaderWithID()
+	return id == "" || replica.Node(id) == leader
+}
+
+// turn is this node's place among those that could succeed a leader; -1: it has no vote.
+func (m *Members) turn(leader string) int {
+	servers := slices.DeleteFunc(slices.Clone(m.Configured()), func(s raft.Server) bool {
+		return s.Suffrage != raft.Voter || replica.Node(s.ID) == leader
+	})
+	slices.SortFunc(servers, func(a, b raft.Server) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return slices.IndexFunc(servers, func(s raft.Server) bool { return replica.Node(s.ID) == m.id() })
+}
+
+const (
+	dials        = 4
+	betweenDials = 25 * time.Millisecond
+)
+
+// gone says that nothing listens where a node is. A process that ends may close its connections a moment before its
+// port.
+func (m *Members) gone(ctx context.Context, id string) bool {
+	for i := range dials {
+		if i > 0 {
+			time.Sleep(betweenDials)
+		}
+		addr := m.where(id)
+		if addr == "" || !m.follows(id) {
+			return false
+		}
+		conn, err := m.o.Dial(whoTimeout, 0)(ctx, "tcp", string(addr))
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+	}
+	return false
+}
