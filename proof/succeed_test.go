@@ -12,7 +12,7 @@ import (
 func TestKilledLeaderIsSucceededAtOnce(t *testing.T) {
 	beside(t)
 	cl := harness.NewCluster(t, harness.Build(t), 3, "--raft-multiplier", "10")
-	for range 2 {
+	for range 3 {
 		leader := cl.Leader()
 		leader.Kill("leading")
 		next := cl.Leader()

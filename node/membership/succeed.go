@@ -30,33 +30,42 @@ func (m *Members) ConnectionLost(h transport.Hello) {
 // A port that refuses connections besides does: no process is left that could lead. A machine that died and a network
 // that is cut refuse nothing; there raft's timeouts decide.
 func (m *Members) Succeed(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case id := <-m.lost:
-			m.succeed(ctx, id)
+	for id := ""; ctx.Err() == nil; {
+		if id == "" {
+			select {
+			case <-ctx.Done():
+				return
+			case id = <-m.lost:
+			}
 		}
+		id = m.succeed(ctx, id)
 	}
 }
 
 // succeed takes turns with the other voters, by their ids: who stands at the same time splits the votes, and who lacks
-// an entry that another one has is not elected.
-func (m *Members) succeed(ctx context.Context, leader string) {
+// an entry that another one has is not elected. If another leader is lost while it waits, that one is returned.
+func (m *Members) succeed(ctx context.Context, leader string) (next string) {
 	turn := m.turn(leader)
 	if turn < 0 || !m.gone(ctx, leader) {
-		return
+		return ""
 	}
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(time.Duration(turn) * m.o.Turn):
+	for wait := time.After(time.Duration(turn) * m.o.Turn); wait != nil; {
+		select {
+		case <-ctx.Done():
+			return ""
+		case id := <-m.lost: // each of a leader's connections is lost by itself
+			if id != leader {
+				return id
+			}
+		case <-wait:
+			wait = nil
+		}
 	}
-	if !m.follows(leader) || turn > 0 && !m.gone(ctx, leader) {
-		return
+	if m.follows(leader) && (turn == 0 || m.gone(ctx, leader)) {
+		m.o.Logger.Info("leader gone: standing for election", "leader", leader, "turn", turn)
+		m.o.Campaign(ctx)
 	}
-	m.o.Logger.Info("leader gone: standing for election", "leader", leader, "turn", turn)
-	m.o.Campaign(ctx)
+	return ""
 }
 
 // follows says that this node has no other leader than the given one.
