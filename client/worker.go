@@ -16,10 +16,12 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Worker takes the runs of one queue and has a handler do them. The zero value of everything but Queue and Handler works.
+// Worker takes the runs of one queue and has a handler do them. The zero value of everything but Queue and Handler
+// works.
 //
-// A handler's context ends when its run is canceled or takes longer than its job's timeout, when the worker cannot be sure any more
-// that the run is its own, and when a stop takes too long; context.Cause says which. A handler should return soon after.
+// A handler's context ends when its run is canceled or takes longer than its job's timeout, when the worker cannot be
+// sure any more that the run is its own, and when a stop takes too long; context.Cause says which. A handler should
+// return soon after.
 type Worker struct {
 	Addrs   []string // of nodes, any of them; default those of CARILLON_ADDR, or DefaultAddr
 	Queue   string
@@ -31,7 +33,8 @@ type Worker struct {
 	DrainTimeout time.Duration     // how long Run lets handlers go on after its context ended; default 30 s
 	Logger       *slog.Logger      // default: silent
 	HTTPClient   *http.Client      // for TLS; it must not limit the time of a request below a minute
-	// Clock is what leases are counted by; default: the time since the start, with that in which the machine was suspended.
+	// Clock is what leases are counted by; default: the time since the start, with that in which the machine was
+	// suspended.
 	Clock func() time.Duration
 }
 
@@ -69,7 +72,8 @@ type retryError struct {
 
 func (e retryError) Unwrap() error { return e.error }
 
-// RetryAfter marks an error of a handler: the next attempt comes no sooner than this. The job's own rule may make it later.
+// RetryAfter marks an error of a handler: the next attempt comes no sooner than this. The job's own rule may make it
+// later.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -90,8 +94,9 @@ const (
 	defaultLease = 30 * time.Second
 )
 
-// Run works until ctx ends, then drains: it takes no more runs, waits for its handlers (at most DrainTimeout, then their contexts end)
-// and hands in all results. The error says what is wrong with the worker as described, or that results could not be handed in.
+// Run works until ctx ends, then drains: it takes no more runs, waits for its handlers (at most DrainTimeout, then
+// their contexts end) and hands in all results. The error says what is wrong with the worker as described, or that
+// results could not be handed in.
 func (w Worker) Run(ctx context.Context) error {
 	p, err := w.prepare()
 	if err != nil {
@@ -134,10 +139,11 @@ func (w Worker) prepare() (*puller, error) {
 	p := &puller{w: w, log: w.Logger.With("worker", w.Name, "queue", w.Queue), clock: w.Clock, lease: defaultLease,
 		leased: make(chan struct{}, 1)}
 	p.set = worker.New(worker.Options[Run]{Mu: &p.mu, Log: p.log, Slots: w.Concurrency, Elapsed: w.Clock, Now: time.Now,
-		Causes: worker.Causes{Timeout: ErrTimeout, Canceled: ErrCanceled, LeaseLost: ErrLeaseLost, Stopping: ErrStopping},
+		Causes: worker.Causes{Timeout: ErrTimeout, Canceled: ErrCanceled, LeaseLost: ErrLeaseLost,
+			Stopping: ErrStopping},
 		Exited: "the handler ended its goroutine", RunOf: func(r Run) string { return r.RunID },
 		Run: p.handle, Shape: ended, LeasesLocked: p.leasesLocked})
-	opts := []Option{WithAttempts(1), WithTimeout(0), WithUserAgent("carillon-worker")} // every call has a limit of its own
+	opts := []Option{WithAttempts(1), WithTimeout(0), WithUserAgent("carillon-worker")} // each call has its own limit
 	if w.HTTPClient != nil {
 		opts = append(opts, WithHTTPClient(w.HTTPClient))
 	}
@@ -207,7 +213,8 @@ func (p *puller) run(ctx context.Context) error {
 	return nil
 }
 
-// take begins with runs that were delivered by the answer to a call that was sent then, unless r is their result already.
+// take begins with runs that were delivered by the answer to a call that was sent then, unless r is their result
+// already.
 func (p *puller) take(runs []job.PullRun, sent time.Duration, r job.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

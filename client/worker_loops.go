@@ -72,8 +72,8 @@ func (p *puller) poll(ctx context.Context, room int, pause, grace time.Duration)
 	p.mu.Lock()
 	session, sent := p.session, p.clock()
 	if session == "" {
-		// Only a session says which answers arrived, and the first answer is as easily lost as any other: what was in it
-		// would have to wait for its lease to end, or be lost for good. So the first poll asks for nothing else.
+		// Only a session says which answers arrived, and the first answer is as easily lost as any other: what was in
+		// it would have to wait for its lease to end, or be lost for good. So the first poll asks for nothing else.
 		room, pause = 0, 0
 	}
 	call, cancel := context.WithTimeout(ctx, pause+grace)

@@ -33,14 +33,14 @@ const (
 	leftoverWait = 5 * time.Second
 )
 
-// groupNote is what a node leaves on disk about a process group that it is about to start, so that its successor can end the group should
-// the node die. It is written twice: before the command is started, when only its environment is known, and after, with its
-// number. So there is no moment at which a command runs that no note leads to. It is not synced: it must survive the process, and
-// when the machine dies the groups die too.
+// groupNote is what a node leaves on disk about a process group that it is about to start, so that its successor can
+// end the group should the node die. It is written twice: before the command is started, when only its environment is
+// known, and after, with its number. So there is no moment at which a command runs that no note leads to. It is not
+// synced: it must survive the process, and when the machine dies the groups die too.
 //
 // It says in which directory it was written: a copy of that, with the original's notes in it, ends nothing.
 type groupNote struct {
-	Place Place  `json:"place"` // of the directory of notes; start times count from its boot, numbers are of its PID namespace
+	Place Place  `json:"place"` // of the directory of notes: its boot and PID namespace give the numbers their meaning
 	Ends  int64  `json:"ends"`  // when the job's timeout will have ended the group, in milliseconds since boot
 	Fence uint64 `json:"fence"`
 	Run   string `json:"run"`
@@ -60,8 +60,8 @@ func (s *Shell) note(a job.Assignment, trace string) (*groupNote, error) {
 	if timeout <= 0 {
 		timeout = time.Duration(job.DefaultTimeout)
 	}
-	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence, Run: a.Run.String(),
-		Trace: trace, path: filepath.Join(s.o.Dir, keyOf(a).String()+noteSuffix)}
+	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence,
+		Run: a.Run.String(), Trace: trace, path: filepath.Join(s.o.Dir, keyOf(a).String()+noteSuffix)}
 	if err := n.write(); err != nil {
 		return nil, fmt.Errorf("not started: %w", err)
 	}
@@ -97,9 +97,9 @@ func (n *groupNote) remove() {
 	}
 }
 
-// ClearLeftovers ends the process groups that a dead predecessor of this worker left behind. It must be called before the worker registers
-// and before a Shell with the same directory runs anything. What it cannot reach, because it runs in another PID namespace, it waits for: until
-// the timeouts of those jobs have ended them, or ctx ends.
+// ClearLeftovers ends the process groups that a dead predecessor of this worker left behind. It must be called before
+// the worker registers and before a Shell with the same directory runs anything. What it cannot reach, because it runs
+// in another PID namespace, it waits for: until the timeouts of those jobs have ended them, or ctx ends.
 func ClearLeftovers(ctx context.Context, dir string, log *slog.Logger) error {
 	for {
 		n, left, err := killLeftovers(dir)
@@ -109,16 +109,18 @@ func ClearLeftovers(ctx context.Context, dir string, log *slog.Logger) error {
 		if err != nil || left == 0 {
 			return err
 		}
-		log.Warn("commands of an earlier start may run in another PID namespace; waiting for their timeouts before this worker registers",
-			"wait", left, "directory", dir, "remedy", "if that container is gone, remove the files in this directory and start again")
+		log.Warn("commands of an earlier start may run in another PID namespace; waiting for their timeouts before "+
+			"this worker registers", "wait", left, "directory", dir, "remedy",
+			"if that container is gone, remove the files in this directory and start again")
 		if !wait.For(ctx, left) {
 			return ctx.Err()
 		}
 	}
 }
 
-// killLeftovers ends what it can, and says how many groups that were and how long those that it cannot reach may go on. It ends only what is
-// certain to be meant: a group whose leader has the noted start time, or one with a member whose environment carries the noted fence and run.
+// killLeftovers ends what it can, and says how many groups that were and how long those that it cannot reach may go on.
+// It ends only what is certain to be meant: a group whose leader has the noted start time, or one with a member whose
+// environment carries the noted fence and run.
 func killLeftovers(dir string) (killed int, wait time.Duration, _ error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || dir == "" {
@@ -162,13 +164,13 @@ func killNoted(path string, here Place) (killed int, wait time.Duration, _ error
 	}
 	var n groupNote
 	if err := json.Unmarshal(b, &n); err != nil || !n.Place.sameDir(here) {
-		// Of an earlier boot, or of the directory that this one is a copy of. Notes are renamed into place whole: only a machine that
-		// crashed leaves a broken one.
+		// Of an earlier boot, or of the directory that this one is a copy of. Notes are renamed into place whole: only
+		// a machine that crashed leaves a broken one.
 		return 0, 0, nil
 	}
 	foreign := n.Place.PIDs != here.PIDs
 	if foreign {
-		n.PGID, n.Start = 0, 0 // numbers have another meaning here; should that namespace be below ours, the environment leads to the group
+		n.PGID, n.Start = 0, 0 // of another namespace; if that is below ours, the environment leads to the group
 	}
 	groups, err := n.find()
 	if err != nil {
@@ -206,7 +208,8 @@ func (n *groupNote) find() ([]int, error) {
 		if seen[p.group] || p.dead() {
 			continue
 		}
-		// One member is proof for all of them: the number of a group is not given out again while the group has a member.
+		// One member is proof for all of them: the number of a group is not given out again while the group has a
+		// member.
 		if n.PGID != 0 && p.group == n.PGID && p.carries(n.marks()...) ||
 			n.PGID == 0 && p.carries(append(n.marks(), envTrace+n.Trace)...) {
 			seen[p.group] = true
@@ -216,8 +219,8 @@ func (n *groupNote) find() ([]int, error) {
 	return groups, nil
 }
 
-// marks are in the environment of every process of the group, unless it changed that. Without a group number they do not suffice: two
-// clusters on one machine may both have a run of job 1 under fence 1. The trace id is random.
+// marks are in the environment of every process of the group, unless it changed that. Without a group number they do
+// not suffice: two clusters on one machine may both have a run of job 1 under fence 1. The trace id is random.
 func (n *groupNote) marks() []string {
 	return []string{envFence + strconv.FormatUint(n.Fence, 10), envRun + n.Run}
 }
@@ -275,7 +278,8 @@ func readProcess(pid int) (process, error) {
 	return parseStat(pid, b)
 }
 
-// parseStat reads /proc/<pid>/stat. The second field is the program's name in brackets, and may contain anything, brackets too.
+// parseStat reads /proc/<pid>/stat. The second field is the program's name in brackets, and may contain anything,
+// brackets too.
 func parseStat(pid int, b []byte) (process, error) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {

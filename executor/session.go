@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// session is one registration with one leader. A worker has at most one; all its calls have ended before the next is opened.
+// session is one registration with one leader. A worker has at most one; all its calls have ended before the next is
+// opened.
 type session struct {
 	ref job.SessionRef
 	ttl time.Duration
@@ -107,8 +108,8 @@ func (r *refusal) news(text string) bool {
 	return true
 }
 
-// forkedLocked acts on the news that another process has this one's memory. All attempts end, because that one has them too, and from now on this
-// is a process of its own.
+// forkedLocked acts on the news that another process has this one's memory. All attempts end, because that one has them
+// too, and from now on this is a process of its own.
 func (w *Worker) forkedLocked(err error) {
 	if w.incarnation == 0 {
 		return
@@ -118,8 +119,8 @@ func (w *Worker) forkedLocked(err error) {
 	w.incarnation, w.o.Secret = 0, rand.Text()
 }
 
-// register opens a session. A leader that we did not hear of yet first says who it is and who we are: what is done on the second call
-// cannot have been on its way since an earlier time.
+// register opens a session. A leader that we did not hear of yet first says who it is and who we are: what is done on
+// the second call cannot have been on its way since an earlier time.
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	call, release := context.WithTimeout(ctx, registerTimeout)
 	defer release()
@@ -143,9 +144,9 @@ const maxAgain = 4
 func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *session, again uint64, _ error) {
 	w.mu.Lock()
 	w.registration++
-	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types, Tags: w.o.Tags,
-		Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(), Version: w.o.Version,
-		Where: w.o.Where, Registration: w.registration, Term: term}
+	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types,
+		Tags: w.o.Tags, Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(),
+		Version: w.o.Version, Where: w.o.Where, Registration: w.registration, Term: term}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()
@@ -155,8 +156,8 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 	defer w.mu.Unlock()
 	if err != nil {
 		if code := job.CodeOf(err); req.Incarnation != 0 && (code == job.CodeStale || code == job.CodeSessionUnknown) {
-			// A newer incarnation of this worker exists, or the cluster was restored to a time before this one. Our claims were
-			// released; the next registration is that of a new process.
+			// A newer incarnation of this worker exists, or the cluster was restored to a time before this one. Our
+			// claims were released; the next registration is that of a new process.
 			w.loseLocked()
 			w.incarnation = 0
 		} else if code == job.CodeWorkerForked {
@@ -181,8 +182,8 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 		s.ttl = defaultTTL
 	}
 	s.ctx, s.end = context.WithCancelCause(ctx)
-	// A lease that ended while nothing looked, because the machine was suspended: what was queued under it must not start
-	// under the new one.
+	// A lease that ended while nothing looked, because the machine was suspended: what was queued under it must not
+	// start under the new one.
 	w.leasesLocked()
 	w.session, w.incarnation, w.term = s, answer.Incarnation, answer.Term
 	w.lease = worker.Grant(sent, s.ttl)
@@ -278,8 +279,9 @@ func (w *Worker) pollLoop(s *session) {
 
 var errPollStopped = errors.New("the poll was given up: there is capacity, or the worker drains")
 
-// poll asks once for work. A draining worker asks for none, and does not wait: it collects what was on its way in the answer to the poll
-// that it gave up, to return it. A worker without capacity waits for cancels; its poll is given up when there is capacity.
+// poll asks once for work. A draining worker asks for none, and does not wait: it collects what was on its way in the
+// answer to the poll that it gave up, to return it. A worker without capacity waits for cancels; its poll is given up
+// when there is capacity.
 func (w *Worker) poll(s *session) (job.PollReply, error) {
 	w.mu.Lock()
 	req := job.Poll{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Wait: job.Duration(w.pollWait())}

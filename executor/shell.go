@@ -25,11 +25,11 @@ import (
 const (
 	defaultGrace = 5 * time.Second
 	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	// pipeDelay is how long the output is waited for once the command and its group are gone: only a process that left the group
-	// can still hold the pipe.
+	// pipeDelay is how long the output is waited for once the command and its group are gone: only a process that left
+	// the group can still hold the pipe.
 	pipeDelay = 500 * time.Millisecond
-	// exitPermanent is the exit status by which a command says that trying again is useless; docs/jobs.md promises it. It is none that
-	// shells (1, 2, 126 and above) or sysexits.h (64 to 78) use.
+	// exitPermanent is the exit status by which a command says that trying again is useless; docs/jobs.md promises it.
+	// It is none that shells (1, 2, 126 and above) or sysexits.h (64 to 78) use.
 	exitPermanent = 100
 	// liveBytes is how much of the output is kept for those who watch; the history gets the end of it.
 	liveBytes = 32 << 10
@@ -46,8 +46,9 @@ type ShellOptions struct {
 	// User is who commands run as; empty: as this process. Users are those that a job may name. Both need root.
 	User  string
 	Users []string
-	// Cgroup is a directory of cgroup version 2 below which every attempt gets a group of its own, which ends with it; "auto": the one
-	// that this process is in, if it runs as root and can; "none": none. Empty: auto if there is a limit that it serves, else none.
+	// Cgroup is a directory of cgroup version 2 below which every attempt gets a group of its own, which ends with it;
+	// "auto": the one that this process is in, if it runs as root and can; "none": none. Empty: auto if there is a
+	// limit that it serves, else none.
 	Cgroup string
 	// Grace is the time between SIGTERM and SIGKILL. 0: 5 s.
 	Grace time.Duration
@@ -86,7 +87,8 @@ func NewShell(o ShellOptions) (*Shell, error) {
 		return nil, fmt.Errorf("executor: cgroup of shell jobs: %w", err)
 	}
 	if o.Limits.Processes > 0 && groups == nil && o.User == "" && os.Geteuid() == 0 {
-		return nil, errors.New("executor: the processes of root can be bounded by a cgroup only, and there is none: name a user to run shell jobs as, or a cgroup")
+		return nil, errors.New("executor: the processes of root can be bounded by a cgroup only, and there is none: " +
+			"name a user to run shell jobs as, or a cgroup")
 	}
 	home := os.Getenv("HOME")
 	if st, err := os.Stat(home); err != nil || !st.IsDir() {
@@ -170,7 +172,8 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 	return r
 }
 
-// command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets are.
+// command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets
+// are.
 func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string, who *user.User) (*exec.Cmd, error) {
 	home := s.home
 	if who != nil {
@@ -213,8 +216,10 @@ func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string, who 
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}, nil
 }
 
-// prepare arranges for what is to happen between the fork and the command. began says afterwards why the command never began.
-func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User, a job.Assignment) (group *runCgroup, began func() error, err error) {
+// prepare arranges for what is to happen between the fork and the command. began says afterwards why the command never
+// began.
+func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
+	a job.Assignment) (group *runCgroup, began func() error, err error) {
 	began = func() error { return nil }
 	if l.Limits == (job.ShellLimits{}) && who == nil && s.cgroups == nil {
 		return nil, began, nil
@@ -232,7 +237,8 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User, a job.Assignmen
 		}
 		l.Cgroups, l.Held = group.procs(), true
 	} else if l.Limits.Processes > 0 && !canBoundProcesses(uid) {
-		return nil, nil, errors.New("payload: limits.processes: root can be bounded by a cgroup only, and this worker has none")
+		return nil, nil, errors.New("payload: limits.processes: root can be bounded by a cgroup only, " +
+			"and this worker has none")
 	}
 	if began, err = confine(cmd, l); err != nil {
 		group.close()

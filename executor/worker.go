@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Leader is the other side of the worker protocol: a function call on the leader's own node, HTTP elsewhere. Every call ends soon
-// after its context does.
+// Leader is the other side of the worker protocol: a function call on the leader's own node, HTTP elsewhere. Every call
+// ends soon after its context does.
 type Leader interface {
 	Register(context.Context, job.Register) (job.Session, error)
 	Poll(context.Context, job.Poll) (job.PollReply, error)
@@ -24,9 +24,9 @@ type Leader interface {
 	Report(context.Context, job.Report) (job.ReportReply, error)
 }
 
-// Runner carries out one attempt. It returns soon after ctx ends; context.Cause(ctx) says why it ended: ErrTimeout, ErrCanceled,
-// ErrLeaseLost or ErrStopping. It fills in Outcome (succeeded or failed), Permanent, RetryAfter, Error and Output; the rest of
-// the result is the loop's.
+// Runner carries out one attempt. It returns soon after ctx ends; context.Cause(ctx) says why it ended: ErrTimeout,
+// ErrCanceled, ErrLeaseLost or ErrStopping. It fills in Outcome (succeeded or failed), Permanent, RetryAfter, Error and
+// Output; the rest of the result is the loop's.
 type Runner interface {
 	Run(ctx context.Context, a job.Assignment) job.Result
 }
@@ -72,10 +72,12 @@ const (
 	pollWait = 10 * time.Second
 	// pollGrace is what a poll may take beyond its wait before it counts as lost.
 	pollGrace = 5 * time.Second
-	// fullPause is how long a worker without capacity waits for some before it polls for cancels only. Giving up that poll when
-	// capacity frees costs an HTTP connection, so a worker that is busy with short attempts should not get there.
+	// fullPause is how long a worker without capacity waits for some before it polls for cancels only. Giving up that
+	// poll when capacity frees costs an HTTP connection, so a worker that is busy with short attempts should not get
+	// there.
 	fullPause = 250 * time.Millisecond
-	// pollFloor keeps a leader that answers at once, empty-handed or with what it said before, from being polled in a tight loop.
+	// pollFloor keeps a leader that answers at once, empty-handed or with what it said before, from being polled in a
+	// tight loop.
 	pollFloor = 50 * time.Millisecond
 
 	reportTimeout    = 30 * time.Second
@@ -138,7 +140,8 @@ func New(o Options) (*Worker, error) {
 	}
 	w.set = worker.New(worker.Options[assigned]{Mu: &w.mu, Log: w.log, Slots: o.Slots,
 		Elapsed: w.clock.Elapsed, Now: w.clock.Now,
-		Causes: worker.Causes{Timeout: ErrTimeout, Canceled: ErrCanceled, LeaseLost: ErrLeaseLost, Stopping: ErrStopping},
+		Causes: worker.Causes{Timeout: ErrTimeout, Canceled: ErrCanceled, LeaseLost: ErrLeaseLost,
+			Stopping: ErrStopping},
 		Exited: "the runner ended its goroutine", RunOf: func(a assigned) string { return a.Run.String() },
 		Run: w.attempt, Shape: w.ended, LeasesLocked: w.leasesLocked, FreedLocked: w.freedLocked,
 		ReadyLocked: func() bool { return w.session != nil }})
@@ -157,9 +160,9 @@ func (w *Worker) Stats() (busy, slots int) {
 	return w.set.Busy, w.o.Slots
 }
 
-// Run works until ctx ends, then drains: it takes no more work, returns what it has not started, waits for what runs (at most
-// DrainTimeout, then it stops it) and hands in all results. Everything it started has ended when it returns. The error says that
-// some results could not be handed in.
+// Run works until ctx ends, then drains: it takes no more work, returns what it has not started, waits for what runs
+// (at most DrainTimeout, then it stops it) and hands in all results. Everything it started has ended when it returns.
+// The error says that some results could not be handed in.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {

@@ -16,8 +16,8 @@ const (
 	// flushTimeout bounds how long a drained worker goes on trying to hand in its results. What it cannot hand in the
 	// leader takes back when the lease ends.
 	flushTimeout = 10 * time.Second
-	// CollectTimeout bounds how long a drained worker tries to learn what else it was given. It is longer than a change of
-	// leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows.
+	// CollectTimeout bounds how long a drained worker tries to learn what else it was given. It is longer than a change
+	// of leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows.
 	CollectTimeout = 3 * time.Second
 	// LastPollTimeout bounds one poll of those that do that.
 	LastPollTimeout = time.Second
