@@ -33,9 +33,6 @@ type QueueBackend interface {
 	PutQueue(ctx context.Context, name string, c wire.QueueChange, version uint64, mustExist bool,
 		rq Request) (wire.Queue, error)
 	DeleteQueue(ctx context.Context, name string, version uint64, rq Request) error
-	// KnownQueue is nil for a queue that was declared or that jobs use; otherwise CodeUnknownQueue, with those that are
-	// known. It is cheap, from this node's own state.
-	KnownQueue(name string) error
 }
 
 func (c *call) queueName() (string, error) {

@@ -20,7 +20,8 @@ const (
 	backlogView = 4096
 )
 
-// KnownQueue implements api.Backend. It costs a look into a map, so that every poll may ask.
+// KnownQueue is nil for a queue that was declared or that jobs use. It costs a look into a map, so that every poll may
+// ask.
 func (b *Service) KnownQueue(name string) error { return scheduler.KnownQueue(b.o.Store, name) }
 
 func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error) {
