@@ -199,8 +199,10 @@ func (s *shell) advance(d time.Duration) {
 	s.t.Helper()
 	c := s.node().Clock
 	c.Advance(d)
-	for s.hello().NextRunAt <= job.At(c.Now()) {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(time.Minute); s.hello().NextRunAt <= job.At(c.Now()); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatal("what came due was not judged")
+		}
 	}
 }
 

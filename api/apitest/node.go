@@ -67,9 +67,13 @@ func Open(dir string, change ...func(*node.Config)) (*Node, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	go func() { n.done <- n.Run(ctx) }()
-	for n.Backend.Ready() != nil {
+	patience := time.After(time.Minute)
+	for err := n.Backend.Ready(); err != nil; err = n.Backend.Ready() {
 		select {
-		case err := <-ended:
+		case failed := <-ended:
+			cancel()
+			return nil, failed
+		case <-patience:
 			cancel()
 			return nil, err
 		case <-time.After(time.Millisecond):
