@@ -34,8 +34,8 @@ var layers = [][]string{
 	{"internal/jobfile", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
-	{"internal/dirlock", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen", "internal/jsontext",
-		"internal/pack", "internal/replica", "internal/wait"},
+	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
+		"internal/jsontext", "internal/pack", "internal/replica", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that
