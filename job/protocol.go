@@ -128,16 +128,18 @@ const (
 
 // Result is the end of one attempt.
 type Result struct {
-	Run        RunKey   `json:"run"`
-	Fence      uint64   `json:"fence"`
-	Outcome    Outcome  `json:"outcome"`
-	Permanent  bool     `json:"permanent,omitempty"`
-	TimedOut   bool     `json:"timed_out,omitempty"`
-	RetryAfter Duration `json:"retry_after,omitempty"`
-	Error      string   `json:"error,omitempty"`
-	Output     string   `json:"output,omitempty"`
-	StartedAt  Instant  `json:"started_at,omitzero"`
-	FinishedAt Instant  `json:"finished_at,omitzero"`
+	Run       RunKey  `json:"run"`
+	Fence     uint64  `json:"fence"`
+	Outcome   Outcome `json:"outcome"`
+	Permanent bool    `json:"permanent,omitempty"`
+	TimedOut  bool    `json:"timed_out,omitempty"`
+	// EgressDenied: the rules of the worker do not let jobs reach the target. It is permanent.
+	EgressDenied bool     `json:"egress_denied,omitempty"`
+	RetryAfter   Duration `json:"retry_after,omitempty"`
+	Error        string   `json:"error,omitempty"`
+	Output       string   `json:"output,omitempty"`
+	StartedAt    Instant  `json:"started_at,omitzero"`
+	FinishedAt   Instant  `json:"finished_at,omitzero"`
 }
 
 // Report hands in results. It is answered once they are committed.

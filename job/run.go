@@ -86,6 +86,7 @@ const (
 	ReasonRestored    Reason = 17 // missed: before the release of a restored cluster
 	ReasonWaiting     Reason = 18 // skipped: an earlier occurrence still waited for a slot
 	ReasonPast        Reason = 19 // missed: a one-off that was created after its time
+	ReasonEgress      Reason = 20 // dead: the rules of its worker do not let jobs reach the target
 )
 
 var reasonNames = map[Reason]string{
@@ -95,7 +96,7 @@ var reasonNames = map[Reason]string{
 	ReasonExhausted: "retries_exhausted", ReasonPermanent: "permanent_failure", ReasonTimeout: "timeout",
 	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
 	ReasonWaiting: "waiting",
-	ReasonPast:    "past",
+	ReasonPast:    "past", ReasonEgress: "egress_denied",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -73,6 +73,8 @@ func endOf(r *job.Result, spec *job.Spec, row *store.Row, now int64) ending {
 		e.reason = job.ReasonTimeout
 	}
 	switch {
+	case r.EgressDenied:
+		return ending{result: fsm.ResultDead, reason: job.ReasonEgress, note: e.note}
 	case r.Permanent:
 		return ending{result: fsm.ResultDead, reason: job.ReasonPermanent, note: e.note}
 	case int(row.Failures) >= spec.Retry.Limit():

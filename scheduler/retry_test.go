@@ -72,6 +72,8 @@ func TestEndOfAnAttempt(t *testing.T) {
 		{"no retries left", job.Result{Outcome: job.OutcomeFailed}, spec, row(2), ending{result: fsm.ResultDead, reason: job.ReasonExhausted}},
 		{"timed out for the last time", job.Result{Outcome: job.OutcomeFailed, TimedOut: true}, spec, row(2), ending{result: fsm.ResultDead, reason: job.ReasonTimeout}},
 		{"permanent", job.Result{Outcome: job.OutcomeFailed, Permanent: true}, spec, row(0), ending{result: fsm.ResultDead, reason: job.ReasonPermanent}},
+		{"egress denied", job.Result{Outcome: job.OutcomeFailed, Permanent: true, EgressDenied: true}, spec, row(0),
+			ending{result: fsm.ResultDead, reason: job.ReasonEgress}},
 		{"returned", job.Result{Outcome: job.OutcomeReturned}, spec, row(2), ending{result: fsm.ResultReturned}},
 		{"returned while canceling", job.Result{Outcome: job.OutcomeReturned}, spec, canceling, ending{result: fsm.ResultCanceled, reason: job.ReasonReplaced}},
 		{"failed while canceling", job.Result{Outcome: job.OutcomeFailed}, spec, canceling, ending{result: fsm.ResultCanceled, reason: job.ReasonReplaced}},

@@ -141,7 +141,8 @@ func packReport(m *job.Report) []byte {
 }
 
 func packResult(b []byte, r *job.Result) []byte {
-	b = pack.Map(b, fields(3, r.Permanent, r.TimedOut, r.RetryAfter != 0, r.Error != "", r.Output != "", r.StartedAt != 0, r.FinishedAt != 0))
+	b = pack.Map(b, fields(3, r.Permanent, r.TimedOut, r.EgressDenied, r.RetryAfter != 0, r.Error != "", r.Output != "",
+		r.StartedAt != 0, r.FinishedAt != 0))
 	b = packRun(pack.Str(b, "run"), r.Run)
 	b = pack.Uint(pack.Str(b, "fence"), r.Fence)
 	b = pack.Uint(pack.Str(b, "outcome"), uint64(r.Outcome))
@@ -150,6 +151,9 @@ func packResult(b []byte, r *job.Result) []byte {
 	}
 	if r.TimedOut {
 		b = pack.Bool(pack.Str(b, "timed_out"), true)
+	}
+	if r.EgressDenied {
+		b = pack.Bool(pack.Str(b, "egress_denied"), true)
 	}
 	if r.RetryAfter != 0 {
 		b = pack.Int(pack.Str(b, "retry_after"), int64(r.RetryAfter))

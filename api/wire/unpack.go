@@ -140,6 +140,8 @@ func readResult(r *pack.Reader) (v job.Result) {
 			v.Permanent = r.Bool()
 		case "timed_out":
 			v.TimedOut = r.Bool()
+		case "egress_denied":
+			v.EgressDenied = r.Bool()
 		case "retry_after":
 			v.RetryAfter = job.Duration(r.Int())
 		case "error":
