@@ -6,18 +6,33 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Guard keeps out what a browser sends on behalf of another site's page: under another name (GuardHost), or across origins. A page that
-// happens to be open must not be able to submit a shell job to a node on the same machine, and a browser can send a body
-// without a content type anywhere.
+// Guard keeps out what jobs send (guardJobs), and what a browser sends on behalf of another site's page: under another
+// name (GuardHost), or across origins. A page that happens to be open must not be able to submit a shell job to a node
+// on the same machine, and a browser can send a body without a content type anywhere.
 func Guard(next http.Handler, hosts ...string) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		WriteError(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser", "cross-origin requests may not change anything"))
 	}))
-	return GuardHost(origin.Handler(next), hosts...)
+	return guardJobs(GuardHost(origin.Handler(next), hosts...))
+}
+
+// guardJobs refuses what an http job or a webhook of one was made to send here, on every route: who may submit a job
+// could otherwise do through a worker, from inside, what they may not do themselves. By its address such a call cannot
+// be told: behind a load balancer, a public name or address translation a node has addresses that it does not know.
+func guardJobs(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Header[egress.Header]; ok {
+			WriteError(w, job.Errorf(job.CodeForbidden, "call the API from a shell job, a worker or outside of a job",
+				"a request with the header %s was made for a job, and jobs may not call a node", egress.Header))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // GuardHost refuses requests that came over the loopback interface under a name that is not this machine's. A page whose own name was
