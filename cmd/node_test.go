@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -124,6 +126,40 @@ func TestServerShellFlags(t *testing.T) {
 		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exitUsage ||
 			!strings.Contains(errOut, "--shell-cpu") {
 			t.Errorf("%s: exit %d %s", bad, code, errOut)
+		}
+	}
+}
+
+// What jobs may connect to reaches the node, by flags and, for a proxy with a password, by the environment. A worker
+// has the same flags.
+func TestEgressFlags(t *testing.T) {
+	var got ServerConfig
+	withNode(t, func(_ context.Context, cfg ServerConfig, _ func(string)) error {
+		got = cfg
+		return context.Canceled
+	})
+	s := newShell(t)
+	base := []string{"server", "--node-id", "n1", "--data-dir", "d"}
+	_, errOut, code := s.run("", append(base, "--egress-allow", "loopback,10.0.0.0/8", "--egress-allow",
+		"api.example.com:443", "--egress-deny", "all", "--egress-proxy", "http://u:pssst@proxy.example.com:3128")...)
+	want := egress.Config{Allow: []string{"loopback", "10.0.0.0/8", "api.example.com:443"}, Deny: []string{"all"},
+		Proxy: "http://u:pssst@proxy.example.com:3128"}
+	if code != 0 || !reflect.DeepEqual(got.Egress, want) || strings.Contains(errOut, "pssst") {
+		t.Errorf("exit %d %s%+v\nwant %+v", code, errOut, got.Egress, want)
+	}
+	s.env["CARILLON_EGRESS_PROXY"] = "socks5://proxy.example.com"
+	if s.run("", base...); got.Egress.Proxy != "socks5://proxy.example.com" {
+		t.Errorf("%+v", got.Egress)
+	}
+	clear(s.env)
+	for _, command := range [][]string{base, {"worker"}} {
+		for _, bad := range [][2]string{{"--egress-allow", "10.0.0.0/33"}, {"--egress-deny", "http://x/"},
+			{"--egress-proxy", "ftp://u:pssst@proxy"}} {
+			_, errOut, code := s.run("", append(slices.Clone(command), bad[:]...)...)
+			if code != exitUsage || !strings.Contains(errOut, "error: "+bad[0]+": ") ||
+				!strings.Contains(errOut, "hint: use ") || strings.Contains(errOut, "pssst") {
+				t.Errorf("%s %s: exit %d %s", command[0], bad, code, errOut)
+			}
 		}
 	}
 }

@@ -39,7 +39,7 @@ func notice(w io.Writer, format, text, event string, attrs ...any) {
 }
 
 // secretFlags are logged without their values: only the names before the first "=" are.
-var secretFlags = []string{"broker", "notify-webhook"}
+var secretFlags = []string{"broker", "egress-proxy", "notify-webhook"}
 
 // logStart writes which binary starts, and with which settings. What could be a secret is hidden.
 func logStart(cmd *cobra.Command, what, level, format string) {

@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"cmp"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -17,10 +20,12 @@ type toolFlags struct {
 	Executors []string
 	Brokers   []string
 	Shell     executor.ShellOptions
+	Egress    egress.Config
 }
 
 func (c *toolFlags) register(fl *pflag.FlagSet) {
 	c.registerBrokers(fl)
+	c.registerEgress(fl)
 	l := &c.Shell.Limits
 	fl.Var(&l.Memory, "shell-memory", "most memory of a shell job, such as 512MiB (default no limit)")
 	fl.IntVar(&l.Processes, "shell-processes", 0, "most processes of a shell job (default no limit)")
@@ -34,6 +39,15 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 		"cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with --shell-memory or --shell-processes)")
 }
 
+func (c *toolFlags) registerEgress(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&c.Egress.Allow, "egress-allow", nil,
+		"what http and message jobs and webhooks may connect to besides: address, range or host, loopback, all")
+	fl.StringSliceVar(&c.Egress.Deny, "egress-deny", nil,
+		"what they may not connect to, in the same words; of two rules the more specific one decides")
+	fl.StringVar(&c.Egress.Proxy, "egress-proxy", "",
+		"http, https or socks5 URL of a proxy for http jobs and webhooks (default $CARILLON_EGRESS_PROXY)")
+}
+
 func (c *toolFlags) registerBrokers(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&c.Brokers, "broker", nil,
 		"NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
@@ -42,6 +56,7 @@ func (c *toolFlags) registerBrokers(fl *pflag.FlagSet) {
 // readEnv adds what is in the environment, where others cannot see it.
 func (c *toolFlags) readEnv(env func(string) string) {
 	c.Brokers = append(c.Brokers, strings.Fields(env("CARILLON_BROKERS"))...)
+	c.Egress.Proxy = cmp.Or(c.Egress.Proxy, env("CARILLON_EGRESS_PROXY"))
 }
 
 // validate checks the flags; known are the executors that there are.
@@ -52,6 +67,12 @@ func (c *toolFlags) validate(known []string, or string) error {
 		}
 	}
 	if _, err := c.brokers(); err != nil {
+		return err
+	}
+	if _, err := egress.New(egress.Options{Config: c.Egress}); err != nil {
+		if e, ok := errors.AsType[*egress.ConfigError](err); ok {
+			return job.Invalid(e.Flag, e.Remedy, "%v", e.Err)
+		}
 		return err
 	}
 	if err := c.Shell.Limits.Validate(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -163,7 +164,14 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	}
 	shell := cfg.Shell
 	shell.Dir = procs
-	tools, err := executor.NewTools(executor.ToolsOptions{Types: cfg.types(), Version: cfg.Vers, Shell: shell, Brokers: brokers, QueueCommand: cfg.Command, QueueDir: here})
+	rules, err := egress.New(egress.Options{Config: cfg.Egress, OnDenied: func(d *egress.Denied) {
+		log.Warn("egress denied", "target", d.Target, "class", d.Class, "rule", d.Rule)
+	}})
+	if err != nil {
+		return err
+	}
+	tools, err := executor.NewTools(executor.ToolsOptions{Types: cfg.types(), Version: cfg.Vers, Shell: shell,
+		Brokers: brokers, Egress: rules, QueueCommand: cfg.Command, QueueDir: here})
 	if err != nil {
 		return err
 	}

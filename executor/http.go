@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,13 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -40,6 +42,7 @@ const (
 type HTTPOptions struct {
 	Version string         // for the User-Agent
 	RootCAs *x509.CertPool // nil: the system's
+	Egress  *egress.Policy // what may be called; nil: egress.Default
 }
 
 // HTTP runs http jobs. It sends a request at most once per attempt.
@@ -58,8 +61,6 @@ func NewHTTP(o HTTPOptions) *HTTP {
 	}
 	transport := func(insecure bool) *http.Transport {
 		t := &http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs, InsecureSkipVerify: insecure},
 			TLSHandshakeTimeout:    dialTimeout,
 			MaxIdleConns:           2 * idlePerHost,
@@ -72,6 +73,7 @@ func NewHTTP(o HTTPOptions) *HTTP {
 			Protocols:          new(http.Protocols),
 		}
 		t.Protocols.SetHTTP1(true)
+		cmp.Or(o.Egress, egress.Default).Transport(t, dialTimeout)
 		return t
 	}
 	return &HTTP{agent: "carillon/" + o.Version, verify: transport(false), insecure: transport(true)}
@@ -93,6 +95,17 @@ func permanent(format string, args ...any) job.Result {
 	return r
 }
 
+// unanswered is the result of an attempt that has no answer. One whose target the rules of this worker deny fails at
+// every attempt.
+func unanswered(err error) job.Result {
+	if d, ok := errors.AsType[*egress.Denied](err); ok {
+		r := permanent("%v", d)
+		r.EgressDenied = true
+		return r
+	}
+	return failure("%v", err)
+}
+
 // Run sends the request and judges the answer.
 func (h *HTTP) Run(ctx context.Context, a job.Assignment) job.Result {
 	var p job.HTTPPayload
@@ -112,7 +125,7 @@ func (h *HTTP) Run(ctx context.Context, a job.Assignment) job.Result {
 	}
 	resp, err := exchange(transport, req, p.ExpectStatus)
 	if err != nil {
-		return failure("%v", err)
+		return unanswered(err)
 	}
 	defer resp.Body.Close()
 	return judge(resp, p, stop)
@@ -156,8 +169,23 @@ func (h *HTTP) request(ctx context.Context, p job.HTTPPayload, a job.Assignment)
 	for _, h := range runHeaders(a) {
 		req.Header.Set(h[0], h[1])
 	}
+	mark(req.Header)
 	Unreplayable(req, body)
 	return req, nil
+}
+
+// mark says that a request is made for a job. A job cannot take that away: a proxy on the way drops the headers that
+// Connection names, so it must not name this one.
+func mark(h http.Header) {
+	h.Set(egress.Header, egress.HeaderValue)
+	for _, name := range []string{"Connection", "Proxy-Connection"} {
+		if h[name] == nil {
+			continue
+		}
+		h.Set(name, strings.Join(slices.DeleteFunc(strings.Split(h.Get(name), ","), func(option string) bool {
+			return strings.EqualFold(strings.TrimSpace(option), egress.Header)
+		}), ","))
+	}
 }
 
 // runHeaders is what a target is told about the run, in a header each.
@@ -242,7 +270,7 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http
 		if sameHost(req.URL, to) {
 			next.Host = hostFor(req, to)
 		} else {
-			keepHeaders(next.Header, "User-Agent", "Accept", "Accept-Language")
+			keepHeaders(next.Header, "User-Agent", "Accept", "Accept-Language", egress.Header)
 		}
 		Unreplayable(next, nil)
 		req = next

@@ -22,7 +22,7 @@ func init() {
 			Payload: httpPayload,
 		}},
 		New: func(t *Tools, o ToolsOptions) (Runner, error) {
-			h := NewHTTP(HTTPOptions{Version: o.Version})
+			h := NewHTTP(HTTPOptions{Version: o.Version, Egress: o.Egress})
 			t.OnClose(h.Close)
 			return h, nil
 		},

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -32,6 +34,8 @@ type MessageOptions struct {
 	Version string
 	// Brokers are the brokers that jobs call by a name, with their secrets: see ParseBrokers.
 	Brokers map[string]job.Broker
+	// Egress says what may be connected to; nil: egress.Default. The hosts of Brokers are the operator's, and exempt.
+	Egress *egress.Policy
 }
 
 // ParseBrokers reads the brokers of a worker, each NAME=URL.
@@ -95,7 +99,7 @@ func (h hopeless) Unwrap() error { return h.error }
 func NewMessage(o MessageOptions) (*Message, error) {
 	m := &Message{o: o, brokers: map[string]*sharedBroker{}}
 	for name, b := range o.Brokers {
-		made, err := m.dialer(b)
+		made, err := m.connector(b, true)
 		if err != nil {
 			return nil, fmt.Errorf("broker %s: %w", name, err)
 		}
@@ -104,15 +108,21 @@ func NewMessage(o MessageOptions) (*Message, error) {
 	return m, nil
 }
 
-func (m *Message) dialer(b job.Broker) (broker, error) {
+// connector makes the way to a broker. The hosts of a named one may be anywhere; what it announces besides is judged.
+func (m *Message) connector(b job.Broker, named bool) (broker, error) {
+	var trusted []string
+	if named {
+		trusted = b.Hosts
+	}
+	dialer := cmp.Or(m.o.Egress, egress.Default).Dialer(brokerDial, trusted...)
 	name := "carillon"
 	if m.o.Version != "" {
 		name += "/" + m.o.Version
 	}
 	if b.Kind == job.BrokerKafka {
-		return newKafka(b, m.o.Version)
+		return newKafka(b, dialer, m.o.Version)
 	}
-	return newNATS(b, name)
+	return newNATS(b, dialer, name)
 }
 
 // Close closes the connections. No attempt may be running.
@@ -156,8 +166,18 @@ func (m *Message) Run(ctx context.Context, a job.Assignment) job.Result {
 
 func failed(err error) job.Result {
 	var h hopeless
-	return job.Result{Outcome: job.OutcomeFailed, Error: err.Error(), Permanent: errors.As(err, &h)}
+	r := job.Result{Outcome: job.OutcomeFailed, Error: err.Error(), Permanent: errors.As(err, &h)}
+	if isDenied(err) {
+		r.Permanent, r.EgressDenied = true, true
+	}
+	return r
 }
+
+func isDenied(err error) bool { return errors.As(err, new(*egress.Denied)) }
+
+// doubtful is the error of dials of which some were denied: another address is allowed, and may answer the next
+// attempt.
+func doubtful(err error) error { return fmt.Errorf("%v; another address did not answer", err) }
 
 // take finds the connection to a broker, by the name that this worker was given for it or by its URL.
 func (m *Message) take(ref string) (*sharedBroker, error) {
@@ -185,7 +205,7 @@ func (m *Message) take(ref string) (*sharedBroker, error) {
 		if len(m.brokers) >= maxBrokers {
 			return nil, fmt.Errorf("this worker has connections to %d brokers, and takes no more until some are idle", len(m.brokers))
 		}
-		made, err := m.dialer(addr)
+		made, err := m.connector(addr, named)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ func init() {
 			Payload: messagePayload,
 		}},
 		New: func(t *Tools, o ToolsOptions) (Runner, error) {
-			m, err := NewMessage(MessageOptions{Version: o.Version, Brokers: o.Brokers})
+			m, err := NewMessage(MessageOptions{Version: o.Version, Brokers: o.Brokers, Egress: o.Egress})
 			if err != nil {
 				return nil, err
 			}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -29,6 +31,7 @@ const (
 // messages have failed, and the next attempt makes a new one.
 type natsBroker struct {
 	addr    job.Broker
+	dialer  *egress.Dialer
 	options []nats.Option
 	sending chan struct{}
 	wg      sync.WaitGroup
@@ -53,23 +56,41 @@ type natsConn struct {
 
 // natsDialer keeps the error that the client drops when it has tried all servers.
 type natsDialer struct {
-	net.Dialer
-	mu  sync.Mutex
-	err error
+	*egress.Dialer
+	mu      sync.Mutex
+	err     error
+	allowed bool // an address was: that another one was denied is not the end then
 }
 
 func (d *natsDialer) Dial(network, address string) (net.Conn, error) {
-	c, err := d.Dialer.Dial(network, address)
+	ctx, stop := context.WithTimeout(context.Background(), brokerDial)
+	defer stop()
+	c, err := d.DialContext(ctx, network, address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.err = err
+	denied := isDenied(err)
+	d.allowed = d.allowed || !denied
+	if err == nil || d.err == nil || !denied {
+		d.err = err
+	}
 	return c, err
 }
 
-func newNATS(addr job.Broker, name string) (*natsBroker, error) {
-	b := &natsBroker{addr: addr, sending: make(chan struct{}, maxSending)}
+// failure is why there is no connection.
+func (d *natsDialer) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.allowed && isDenied(d.err) {
+		return doubtful(d.err)
+	}
+	return d.err
+}
+
+func newNATS(addr job.Broker, dialer *egress.Dialer, name string) (*natsBroker, error) {
+	b := &natsBroker{addr: addr, dialer: dialer, sending: make(chan struct{}, maxSending)}
 	b.options = []nats.Option{nats.Name(name), nats.NoReconnect(), nats.Timeout(brokerDial), nats.PingInterval(natsPing), nats.MaxPingsOutstanding(2),
-		nats.FlusherTimeout(natsWrite), nats.IgnoreDiscoveredServers()}
+		nats.FlusherTimeout(natsWrite), nats.IgnoreDiscoveredServers(),
+		nats.SkipHostLookup()} // the dialer looks names up, and judges what they mean
 	c, err := tlsConfig(addr)
 	if err != nil {
 		return nil, err
@@ -149,7 +170,7 @@ func (b *natsBroker) connection(ctx context.Context) (*natsConn, error) {
 
 func (b *natsBroker) dial() {
 	c := &natsConn{denied: map[string]time.Time{}, waiting: map[string]map[*outgoing]func(){}}
-	dialer := &natsDialer{Dialer: net.Dialer{Timeout: brokerDial}}
+	dialer := &natsDialer{Dialer: b.dialer}
 	c.alive, c.end = context.WithCancel(context.Background())
 	scheme := "nats://"
 	if b.addr.TLS {
@@ -162,8 +183,8 @@ func (b *natsBroker) dial() {
 		c.nc = nc
 		c.js, err = jetstream.New(nc)
 	}
-	if errors.Is(err, nats.ErrNoServers) && dialer.err != nil {
-		err = dialer.err
+	if errors.Is(err, nats.ErrNoServers) || isDenied(err) {
+		err = cmp.Or(dialer.failure(), err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

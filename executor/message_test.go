@@ -48,7 +48,7 @@ func newTestMessage(t *testing.T, brokers ...string) *Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := NewMessage(MessageOptions{Version: "test", Brokers: b})
+	m, err := NewMessage(MessageOptions{Version: "test", Brokers: b, Egress: onLoopback})
 	if err != nil {
 		t.Fatal(err)
 	}

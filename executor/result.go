@@ -34,7 +34,7 @@ func shape(ctx context.Context, r job.Result, timeout time.Duration) job.Result 
 // stopped turns the failure of an attempt that was stopped into one that says so.
 func stopped(r job.Result, cause error, timeout time.Duration) job.Result {
 	detail := r.Error
-	r.Permanent, r.RetryAfter = false, 0
+	r.Permanent, r.EgressDenied, r.RetryAfter = false, false, 0
 	r.Error = cause.Error()
 	switch {
 	case errors.Is(cause, ErrTimeout):

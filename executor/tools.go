@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -15,6 +16,8 @@ type ToolsOptions struct {
 	Version string
 	Shell   ShellOptions
 	Brokers map[string]job.Broker
+	// Egress says what http and message jobs may connect to; nil: egress.Default. Commands connect as they like.
+	Egress *egress.Policy
 	// QueueCommand does the runs of queues. It is bounded as shell jobs are.
 	QueueCommand string
 	QueueDir     string // where that runs, absolute; empty: home, as shell jobs

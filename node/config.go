@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -49,6 +50,9 @@ type Config struct {
 
 	Members MembersConfig
 	Notify  notify.Settings
+	// Egress says what http and message jobs, and webhooks, may connect to. A node that is reached over the loopback
+	// interface only allows loopback addresses, too.
+	Egress egress.Config
 
 	Machine Machine // what it stands on; the zero value is the real one
 

@@ -19,14 +19,15 @@ type meters struct {
 	n        *Node
 	registry *prometheus.Registry
 
-	lag      prometheus.Histogram
-	duration prometheus.Histogram
-	runs     *prometheus.CounterVec
-	notRun   *prometheus.CounterVec
-	claims   *prometheus.CounterVec
-	notified *prometheus.CounterVec
-	apply    prometheus.Histogram
-	propose  prometheus.Histogram
+	lag          prometheus.Histogram
+	duration     prometheus.Histogram
+	runs         *prometheus.CounterVec
+	notRun       *prometheus.CounterVec
+	claims       *prometheus.CounterVec
+	notified     *prometheus.CounterVec
+	egressDenied *prometheus.CounterVec
+	apply        prometheus.Histogram
+	propose      prometheus.Histogram
 
 	deadLetters, backlog, jobs, openRuns *prometheus.Desc
 	slots, leader, skew                  *prometheus.Desc
@@ -62,6 +63,8 @@ func newMeters(n *Node) *meters {
 		claims: counter("claims_total", "Claims that were proposed, by outcome.", "outcome"),
 		notified: counter("notifications_total",
 			"Tries to send a notification that were recorded, by outcome: sent, retried, unknown, failed.", "outcome"),
+		egressDenied: counter("egress_denied_total",
+			"Connections of http and message jobs and of webhooks that the rules of egress denied, by class.", "class"),
 		apply: histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.",
 			commitBuckets),
 		propose: histogram("commit_seconds", "How long it took from proposing a command to its answer.",
@@ -81,8 +84,8 @@ func newMeters(n *Node) *meters {
 		skew: desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.",
 			"node"),
 	}
-	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.apply, m.propose, m,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.egressDenied, m.apply,
+		m.propose, m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -42,6 +43,7 @@ type Node struct {
 	started time.Time
 
 	advertise string // how others reach it
+	egress    *egress.Policy
 
 	stopping atomic.Bool
 	killed   atomic.Bool
@@ -99,6 +101,10 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
+	if n.egress, err = n.newEgress(); err != nil {
+		return nil, err
+	}
+	n.cfg.Notify.Egress = n.egress
 	n.tracker = forward.NewTracker(forward.TrackerOptions{
 		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.Pace.Of(time.Second),
 		Why: func(ctx context.Context) string { return n.members.WhyNoLeader(ctx) },
@@ -184,6 +190,28 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
 	return transport.NewRaftTransport(layer, newRaftLogger(n.cfg.Logger)), nil
+}
+
+// newEgress makes the rules of what jobs may reach. Who can call a node that only this machine reaches can call the
+// machine's other services as well, so there loopback addresses are allowed.
+func (n *Node) newEgress() (*egress.Policy, error) {
+	return egress.New(egress.Options{
+		Config: n.cfg.Egress, Loopback: onLoopback(n.mux.Addr().String()) && onLoopback(n.advertise),
+		OnDenied: func(d *egress.Denied) {
+			n.meters.egressDenied.WithLabelValues(string(d.Class)).Inc()
+			n.cfg.Logger.Warn("egress denied", "target", d.Target, "class", d.Class, "rule", d.Rule)
+		},
+	})
+}
+
+// onLoopback says whether an address is reached over the loopback interface.
+func onLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // defaultAdvertise is the address listened on, or this machine's name if that is no address that others could dial.

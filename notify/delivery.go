@@ -38,7 +38,8 @@ func (o *Outbox) send(ctx context.Context, d *delivery) {
 		if err != nil { // another node that leads later may know it
 			return Result{Outcome: Retry, Err: err}
 		}
-		return o.poster.Post(ctx, url, &d.msg)
+		_, named := d.to.WebhookName()
+		return o.poster.Post(ctx, url, named, &d.msg)
 	})
 	try(store.ChannelEmail, func() Result { return o.Settings.Mail(ctx, d.to.Email, &d.msg) })
 	all.Wait()

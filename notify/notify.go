@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -17,6 +18,8 @@ type Settings struct {
 	Webhooks map[string]string // by name: URLs that jobs do not spell out
 	SMTP     SMTP
 	Timeout  time.Duration // of one try; 0: 15 s
+	// Egress says which receivers jobs may name by a URL; nil: egress.Default. Those of Webhooks are the operator's.
+	Egress *egress.Policy
 	// Dial, if not nil, is how receivers are reached: the simulator has a network of its own.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/egress"
 )
 
 // payload is what Slack, Mattermost, Rocket.Chat and Discord's /slack understand, with the message's own fields beside
@@ -62,31 +65,45 @@ func (m *Message) body() ([]byte, error) {
 // maxAnswer is how much of an answer is read.
 const maxAnswer = 4 << 10
 
+// dialTimeout bounds a connection to a receiver.
+const dialTimeout = 10 * time.Second
+
 // Poster sends webhooks.
 type Poster struct {
-	client  *http.Client
+	jobs    *http.Client            // to URLs that jobs have, by the rules of egress
+	named   map[string]*http.Client // to those of the operator, by their URL
 	timeout time.Duration
 }
 
 // NewPoster makes one. Connections are not kept: notifications are rare, and a stale connection makes the outcome of a
 // try unknown.
 func NewPoster(s *Settings) *Poster {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableKeepAlives = true
-	if s.Dial != nil {
-		t.Proxy, t.DialContext = nil, s.Dial
+	client := func(trusted ...string) *http.Client {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.DisableKeepAlives = true
+		if s.Dial != nil {
+			t.Proxy, t.DialContext = nil, s.Dial
+		} else {
+			cmp.Or(s.Egress, egress.Default).Transport(t, dialTimeout, trusted...)
+		}
+		t.MaxResponseHeaderBytes = 64 << 10
+		// HTTP/2 replays requests by itself
+		t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+		return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 	}
-	t.MaxResponseHeaderBytes = 64 << 10
-	// HTTP/2 replays requests by itself
-	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
-	return &Poster{timeout: s.timeout(), client: &http.Client{Transport: t, CheckRedirect: func(*http.Request,
-		[]*http.Request) error {
-		return http.ErrUseLastResponse
-	}}}
+	p := &Poster{timeout: s.timeout(), jobs: client(), named: map[string]*http.Client{}}
+	for _, to := range s.Webhooks {
+		if u, err := url.Parse(to); err == nil {
+			p.named[to] = client(egress.HostPort(u))
+		}
+	}
+	return p
 }
 
-// Post sends a message to a URL.
-func (p *Poster) Post(ctx context.Context, to string, m *Message) Result {
+// Post sends a message to a URL; named says that it is the operator's.
+func (p *Poster) Post(ctx context.Context, to string, named bool, m *Message) Result {
 	body, err := m.body()
 	if err != nil {
 		return refused(err)
@@ -105,9 +122,17 @@ func (p *Poster) Post(ctx context.Context, to string, m *Message) Result {
 	rq.Header.Set("Content-Type", "application/json; charset=utf-8")
 	rq.Header.Set("User-Agent", "carillon")
 	rq.Header.Set("Idempotency-Key", m.Key)
-	res, err := p.client.Do(rq)
+	rq.Header.Set(egress.Header, egress.HeaderValue)
+	client := p.jobs
+	if c := p.named[to]; named && c != nil {
+		client = c
+	}
+	res, err := client.Do(rq)
 	if err != nil {
 		err = bare(err)
+		if d, ok := errors.AsType[*egress.Denied](err); ok {
+			return refused(d)
+		}
 		if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %s", p.timeout)
 		}

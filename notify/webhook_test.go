@@ -14,8 +14,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
 )
+
+// onLoopback lets jobs reach the receivers of tests.
+var onLoopback = func() *egress.Policy {
+	p, err := egress.New(egress.Options{Loopback: true})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
 
 func testMessage() *Message {
 	return &Message{Kind: "failure", JobID: 7, Name: "nightly", RunID: "r_1", Status: "dead",
@@ -34,7 +44,7 @@ func TestWebhook(t *testing.T) {
 		fmt.Fprint(w, "ok")
 	}))
 	defer srv.Close()
-	if r := NewPoster(&Settings{}).Post(context.Background(), srv.URL+"/services/secret",
+	if r := NewPoster(&Settings{Egress: onLoopback}).Post(t.Context(), srv.URL+"/services/secret", false,
 		testMessage()); r.Outcome != Sent || r.Err != nil {
 		t.Fatalf("%+v", r)
 	}
@@ -103,8 +113,8 @@ func TestWebhookOutcomes(t *testing.T) {
 	}
 	closed := "http://" + ln.Addr().String()
 	ln.Close()
-	p := NewPoster(&Settings{Timeout: 700 * time.Millisecond})
-	slow := NewPoster(&Settings{Timeout: 20 * time.Second})
+	p := NewPoster(&Settings{Timeout: 700 * time.Millisecond, Egress: onLoopback})
+	slow := NewPoster(&Settings{Timeout: 20 * time.Second, Egress: onLoopback})
 	for name, c := range map[string]struct {
 		p       *Poster
 		url     string
@@ -128,7 +138,7 @@ func TestWebhookOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.Store(0)
-			r := c.p.Post(context.Background(), c.url, testMessage())
+			r := c.p.Post(context.Background(), c.url, false, testMessage())
 			if r.Outcome != c.outcome || r.After != c.after || (r.Err == nil) != (c.outcome == Sent) {
 				t.Fatalf("%+v", r)
 			}
@@ -142,7 +152,7 @@ func TestWebhookOutcomes(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if r := slow.Post(ctx, closed, testMessage()); r.Outcome != Retry {
+	if r := slow.Post(ctx, closed, false, testMessage()); r.Outcome != Retry {
 		t.Errorf("%+v", r)
 	}
 }

@@ -136,7 +136,7 @@ func TestWorkerProcess(t *testing.T) {
 	n.Start()
 	dir := t.TempDir()
 	w1 := worker(t, n, "w1", "--executors", "http,shell,queue", "--command", "cat; echo $CARILLON_QUEUE; exit 100",
-		"--queues", "mail", "--slots", "1", "--prefetch", "3", "--tags", "region=eu")
+		"--queues", "mail", "--slots", "1", "--prefetch", "3", "--tags", "region=eu", "--egress-allow", "loopback")
 
 	target := harness.NewTarget(t)
 	spec := job.Spec{Name: "call", Type: job.TypeHTTP, Workers: map[string]string{"region": "eu"},

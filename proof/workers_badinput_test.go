@@ -294,7 +294,8 @@ func TestJobsSayWhyTheyWait(t *testing.T) {
 		t.Errorf("carillon queues does not say why they wait:\n%s", said)
 	}
 
-	worker(t, d.n, "eu", "--executors", "http,shell,queue", "--tags", "region=eu", "--command", "true")
+	worker(t, d.n, "eu", "--executors", "http,shell,queue", "--tags", "region=eu", "--command", "true",
+		"--egress-allow", "loopback")
 	if got := d.answer("fax", "complete", batchOf(ref(fax))); got.Status != job.PullOK {
 		t.Errorf("%+v", got)
 	}

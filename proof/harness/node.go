@@ -151,7 +151,8 @@ func (n *Node) Launch() error {
 	args := append([]string{}, n.Wrap...)
 	args = append(args, n.Binary, "server", "--node-id", n.ID, "--listen", n.Addr, "--data-dir", n.Dir)
 	if n.Advertise != "" {
-		args = append(args, "--advertise", n.Advertise)
+		// Under a name it may be reached from elsewhere, and would not let jobs call the targets, which are here.
+		args = append(args, "--advertise", n.Advertise, "--egress-allow", "loopback")
 	}
 	if len(n.Join) > 0 {
 		args = append(args, "--join", strings.Join(n.Join, ","))
