@@ -53,12 +53,6 @@ const (
 // size is at least what the stored form takes.
 func (r *Row) size() int { return 108 + len(r.Worker) + len(r.Key) }
 
-func (r *Row) encode() []byte {
-	w := writer{b: make([]byte, 0, r.size())}
-	r.encodeTo(&w)
-	return w.b
-}
-
 func (r *Row) encodeTo(w *writer) {
 	w.u8(uint8(r.Status))
 	w.u8(uint8(r.Held))
@@ -146,12 +140,6 @@ const (
 
 // size is at least what the stored form takes.
 func (r *Record) size() int { return 148 + len(r.Worker) + len(r.Key) + len(r.Error) + len(r.Output) }
-
-func (r *Record) encode() []byte {
-	w := writer{b: make([]byte, 0, r.size())}
-	r.encodeTo(&w)
-	return w.b
-}
 
 func (r *Record) encodeTo(w *writer) {
 	w.uvar(r.Prev)

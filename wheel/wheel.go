@@ -32,9 +32,6 @@ type Wheel struct {
 	sum2  [Span / 64 / 64 / 64]uint64
 }
 
-// New returns an empty wheel whose time is now.
-func New(now int64) *Wheel { return &Wheel{now: now} }
-
 // Len returns how many times the wheel holds. One that was due when it was added counts as often as it was added.
 func (w *Wheel) Len() int { return w.len + len(w.late) }
 

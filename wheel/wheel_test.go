@@ -8,6 +8,9 @@ import (
 
 const start = 1_700_000_000_123
 
+// New returns an empty wheel whose time is now.
+func New(now int64) *Wheel { return &Wheel{now: now} }
+
 // drain advances w to now and returns what is given out.
 func drain(w *Wheel, now int64) (got []int64) {
 	w.Advance(now, func(at int64) { got = append(got, at) })
