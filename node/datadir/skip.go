@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -20,11 +21,7 @@ import (
 // or their states differ from there on. So it is an order that is given by hand to each data directory, names the entry
 // as that directory has it, is kept there with its time, is logged at every start, and shows in status; and the leader
 // compares what the members were told.
-type SkippedEntry struct {
-	Index uint64      `json:"index"`
-	Term  uint64      `json:"term"`
-	At    job.Instant `json:"at"` // when it was told
-}
+type SkippedEntry = wire.SkippedEntry
 
 // withSkipRemedy adds the way out to the error of an entry that cannot be applied.
 func (d *Dir) withSkipRemedy(fatal func(error)) func(error) {

@@ -17,7 +17,6 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -35,7 +34,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	s := wire.Status{
 		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: replica.Node(leader),
 		Term: o.Raft.CurrentTerm(), Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
-		Members: []wire.Member{}, Workers: []wire.WorkerStatus{}, Disk: b.disk(), Skipped: skipped(o.Skips),
+		Members: []wire.Member{}, Workers: []wire.WorkerStatus{}, Disk: b.disk(), Skipped: o.Skips,
 	}
 	switch err := b.Ready(); {
 	case err == nil:
@@ -217,14 +216,6 @@ func (b *Service) ClockReset(ctx context.Context, rq api.Request) error {
 		return err
 	}
 	return outcomeError(o, "")
-}
-
-// skipped is what status shows of the entries that a node passes over.
-func skipped(entries []datadir.SkippedEntry) (out []wire.SkippedEntry) {
-	for _, e := range entries {
-		out = append(out, wire.SkippedEntry(e))
-	}
-	return out
 }
 
 // notification is the newest notification of a job as the API shows it, nil if there was none.
