@@ -58,6 +58,3 @@ func (a *app) versionCmd() *cobra.Command {
 		},
 	}
 }
-
-// Version is the version of this binary.
-func Version() string { return version().Version }
