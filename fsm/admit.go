@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"cmp"
+
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -17,8 +19,7 @@ type Admit struct {
 	Gen       Gens    `codec:"g"`
 	Next      Times   `codec:"n"`
 	NextReady Times   `codec:"x"`
-	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under
-	// skip.
+	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under skip.
 	Gaps      []Gap    `codec:"p"`
 	Past      Times    `codec:"s"`
 	PastReady Times    `codec:"y"`
@@ -32,15 +33,8 @@ func (*Admit) stopsOnHold() bool { return true }
 
 func (c *Admit) check() error {
 	n := len(c.Jobs)
-	err := sameLength(n, len(c.Lane), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady), len(c.Gaps),
-		len(c.Past), len(c.PastReady))
-	if err != nil {
-		return err
-	}
-	if err := optional(n, len(c.Keys)); err != nil {
-		return err
-	}
-	return optional(n, len(c.Flags))
+	return cmp.Or(sameLength(n, len(c.Lane), len(c.Ready), len(c.At), len(c.Gen), len(c.Next), len(c.NextReady),
+		len(c.Gaps), len(c.Past), len(c.PastReady)), optional(n, len(c.Keys), len(c.Flags)))
 }
 
 // apply decides about occurrences that find a run of their job open when their time comes. That needs no slot: however
@@ -81,9 +75,7 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 		return Outcome{Code: CodeStale}, nil
 	}
 	why := wrong(d.next, Gap{}, s.LastNominal)
-	if why == "" {
-		why = wrongGap(&s, d.past, d.gap)
-	}
+	why = cmp.Or(why, wrongGap(&s, d.past, d.gap))
 	if why == "" && (d.gap.Count == 0 || d.gap.First != key.At) {
 		why = "the interval that does not run does not begin with the occurrence"
 	}

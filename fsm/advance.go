@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -73,10 +74,7 @@ func (a *applier) advanceOccurrence(key store.DueKey, gen uint32, next When, g G
 	if !ok || p.Parked || p.Due(id) != key || s.Gen != gen || next.At != 0 && next.At <= s.LastNominal {
 		return Outcome{Code: CodeStale}, nil
 	}
-	why := wrongGap(&s, next, g)
-	if why == "" {
-		why = wrongRows(&s, next, g, rows)
-	}
+	why := cmp.Or(wrongGap(&s, next, g), wrongRows(&s, next, g, rows))
 	if why == "" && next.At != key.At && !g.covers(key.At) && (len(rows) == 0 || rows[0].At != key.At) &&
 		(g.Count != 0 || next.At != 0 || len(rows) != 0) {
 		why = "the occurrence would be dropped without a record"

@@ -1,6 +1,10 @@
 package fsm
 
-import "github.com/carillon-scheduler/carillon/job"
+import (
+	"cmp"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
 
 // Result says how an attempt ended, after the proposer applied the job's retry rule.
 type Result uint8
@@ -34,12 +38,8 @@ func (c *Complete) items() int { return len(c.Jobs) }
 
 func (c *Complete) check() error {
 	n := len(c.Jobs)
-	err := sameLength(n, len(c.At), len(c.Origin), len(c.Fence), len(c.Result), len(c.Reason), len(c.RetryAt),
-		len(c.Started), len(c.Ended))
-	if err != nil {
-		return err
-	}
-	return optional(n, len(c.Error), len(c.Output))
+	return cmp.Or(sameLength(n, len(c.At), len(c.Origin), len(c.Fence), len(c.Result), len(c.Reason), len(c.RetryAt),
+		len(c.Started), len(c.Ended)), optional(n, len(c.Error), len(c.Output)))
 }
 
 func (c *Complete) apply(a *applier) error {

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,9 +51,7 @@ func New(st *store.Store, o Options) *FSM {
 	if o.Fatal == nil {
 		o.Fatal = func(err error) { panic(err) }
 	}
-	if o.Level == 0 {
-		o.Level = Level
-	}
+	o.Level = cmp.Or(o.Level, Level)
 	os.Remove(restoreFile(st.Path())) // of a restore that did not get to its end
 	return &FSM{st: st, o: o}
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -26,9 +27,7 @@ var Level = func() int {
 // CheckLevel refuses a state whose committed level is above the one supported: it may contain what this binary would
 // misread.
 func CheckLevel(committed, supported int) error {
-	if supported == 0 {
-		supported = Level
-	}
+	supported = cmp.Or(supported, Level)
 	if committed > supported {
 		return fmt.Errorf("the cluster is at feature level %d and this binary supports levels up to %d: "+
 			"start this node with the newer carillon that the others run", committed, supported)

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"strings"
 	"unicode/utf8"
 
@@ -176,11 +177,8 @@ func (c *SettleNotices) items() int { return len(c.Jobs) }
 
 func (c *SettleNotices) check() error {
 	n := len(c.Jobs)
-	err := sameLength(n, len(c.Seqs), len(c.Attempt), len(c.Sent), len(c.Unknown), len(c.Failed), len(c.RetryAt))
-	if err != nil {
-		return err
-	}
-	return optional(n, len(c.Error))
+	return cmp.Or(optional(n, len(c.Error)),
+		sameLength(n, len(c.Seqs), len(c.Attempt), len(c.Sent), len(c.Unknown), len(c.Failed), len(c.RetryAt)))
 }
 
 // apply records what became of claimed notifications. What is neither sent nor unknown nor given up is tried again.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -310,9 +311,7 @@ func (k *sink) verify() (Header, error) {
 	if err == nil {
 		err = k.f.Sync()
 	}
-	if cerr := k.f.Close(); err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, k.f.Close())
 	return h, err
 }
 

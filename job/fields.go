@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"reflect"
@@ -69,9 +70,7 @@ func (s *shape) add(t reflect.Type) {
 		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
 			s.add(f.Type)
 		case f.IsExported() && name != "-":
-			if name == "" {
-				name = f.Name
-			}
+			name = cmp.Or(name, f.Name)
 			s.fields[name] = field{len(s.names), newShape(f.Type)}
 			s.names = append(s.names, name)
 		}

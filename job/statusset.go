@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,12 +19,7 @@ func (s StatusSet) Contains(code int) bool {
 	if len(s) == 0 {
 		return code >= 200 && code <= 299
 	}
-	for _, r := range s {
-		if code >= r.From && code <= r.To {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s, func(r StatusRange) bool { return code >= r.From && code <= r.To })
 }
 
 func (r StatusRange) String() string {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,9 +57,7 @@ func explain(err error, data []byte, t reflect.Type, prefix string) *Error {
 	at := blame(data, t)
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		if at == "" {
-			at = wrong.Field
-		}
+		at = cmp.Or(at, wrong.Field)
 		remedy := ""
 		if wrong.Type.Kind() == reflect.String && wrong.Value != "object" && wrong.Value != "array" {
 			remedy = "put it in quotes"

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"time"
@@ -145,9 +146,7 @@ type zone struct {
 var zones sync.Map
 
 func loadZone(name string) (*zone, error) {
-	if name == "" {
-		name = "UTC"
-	}
+	name = cmp.Or(name, "UTC")
 	if z, ok := zones.Load(name); ok {
 		return z.(*zone), nil
 	}

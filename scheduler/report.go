@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -228,10 +229,7 @@ func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 		if r.StartedAt != 0 {
 			c.Started[i] = min(max(int64(r.StartedAt), cl.claimedAt), c.Ended[i])
 		}
-		text := r.Error
-		if text == "" {
-			text = p.end.note
-		}
+		text := cmp.Or(r.Error, p.end.note)
 		if text != "" {
 			if c.Error == nil {
 				c.Error = make([]string, n)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -95,9 +96,7 @@ func Rewrite(src, dst string) (err error) {
 	if err == nil {
 		err = to.Sync()
 	}
-	if cerr := to.Close(); err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, to.Close())
 	if err != nil {
 		return fmt.Errorf("write %s: %w", dst, err)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,17 +127,11 @@ func Create(path string) error {
 }
 
 func boltOpen(path string, o Options, readOnly bool) (*bolt.DB, error) {
-	size := o.MmapSize
-	if size == 0 {
-		size = 64 << 30
-	}
+	size := cmp.Or(o.MmapSize, 64<<30)
 	if readOnly {
 		size = 0
 	}
-	timeout := o.LockTimeout
-	if timeout == 0 {
-		timeout = time.Second
-	}
+	timeout := cmp.Or(o.LockTimeout, time.Second)
 	db, err := bolt.Open(path, 0o600, &bolt.Options{
 		Timeout:         timeout,
 		FreelistType:    bolt.FreelistMapType,

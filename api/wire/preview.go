@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -80,10 +81,7 @@ func compile(names []string, all []schedule.Calendar) ([]*schedule.Blackout, err
 func ScheduleError(err error) error {
 	var e *schedule.Error
 	if errors.As(err, &e) {
-		field := e.Field
-		if field == "" {
-			field = "schedule"
-		}
+		field := cmp.Or(e.Field, "schedule")
 		return job.Invalid(field, e.Remedy, "%s", e.Msg)
 	}
 	return err

@@ -2,6 +2,7 @@ package dirlock
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -96,9 +97,7 @@ func Open(path string, o Options) (_ *Lock, err error) {
 	if o.Self == nil {
 		o.Self = thisProcess()
 	}
-	if o.Every == 0 {
-		o.Every = Beat
-	}
+	o.Every = cmp.Or(o.Every, Beat)
 	flags := os.O_RDWR
 	if o.Create {
 		flags |= os.O_CREATE

@@ -2,6 +2,7 @@ package jobfile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -133,9 +134,7 @@ func literal(s, indent string) (string, bool) {
 	if !strings.Contains(strings.TrimSuffix(s, "\n"), "\n") || !literalRE.MatchString(s) || strings.Contains(s, " \n") {
 		return "", false
 	}
-	if indent == "" {
-		indent = "  "
-	}
+	indent = cmp.Or(indent, "  ")
 	head := " |-"
 	if strings.HasSuffix(s, "\n") {
 		head, s = " |", strings.TrimSuffix(s, "\n")

@@ -55,8 +55,7 @@ func (t *Reader) want(c byte) {
 func (t *Reader) Ended() bool { return t.peek() == 0 && t.at >= len(t.B) && !t.Bad }
 
 // Fields calls fn for every field of an object; fn reads the value and returns the number of the field, below 64, by
-// which one that is given twice is found. A number below 0 is a field that may be given twice, as the entries of a
-// map.
+// which one that is given twice is found. A number below 0 is a field that may be given twice, as the entries of a map.
 func (t *Reader) Fields(fn func(key []byte) int) {
 	t.want('{')
 	if t.Bad || t.take('}') {

@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -236,9 +237,7 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 		return err
 	}
 	err = raftlog.SetTerm(log, count.Term)
-	if cerr := log.Close(); err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, log.Close())
 	if err == nil {
 		err = c.Step.At("log made")
 	}

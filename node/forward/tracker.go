@@ -2,6 +2,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -88,9 +89,7 @@ type Tracker struct {
 
 // NewTracker makes a tracker that knows no leader before Watch.
 func NewTracker(o TrackerOptions) *Tracker {
-	if o.Interval == 0 {
-		o.Interval = time.Second
-	}
+	o.Interval = cmp.Or(o.Interval, time.Second)
 	return &Tracker{o: o, look: make(chan raft.Observation, 1), leaving: make(chan struct{}),
 		changed: make(chan struct{}), since: time.Now()}
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -50,9 +51,7 @@ const RegisterPause = 25 * time.Millisecond
 
 // NewWorkerRoute makes a route.
 func NewWorkerRoute(o WorkerOptions) *WorkerRoute {
-	if o.Pause == 0 {
-		o.Pause = RegisterPause
-	}
+	o.Pause = cmp.Or(o.Pause, RegisterPause)
 	return &WorkerRoute{o: o, t: o.Tracker}
 }
 

@@ -286,9 +286,7 @@ func (m *Members) Ready() error {
 	why := m.why
 	m.mu.Unlock()
 	if servers := m.Configured(); len(servers) == 0 {
-		if why == "" {
-			why = "it waits for the leader's first word"
-		}
+		why = cmp.Or(why, "it waits for the leader's first word")
 		return job.Errorf(job.CodeNotReady, "", "this node has not joined its cluster yet: %s", why)
 	}
 	r := m.raft.Load()

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -118,9 +119,7 @@ func (r *reader) job(id job.ID, why func(v *store.View, class string) string) (j
 	if r.waits(&h) {
 		j.WaitReason = r.waitReason(&h, why)
 	}
-	if j.WaitReason == "" {
-		j.WaitReason = h.turn()
-	}
+	j.WaitReason = cmp.Or(j.WaitReason, h.turn())
 	return j, nil
 }
 

@@ -6,6 +6,7 @@ package decide
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -218,12 +219,7 @@ func (o *Occurrence) prev(ms int64) int64 {
 }
 
 func (o *Occurrence) forbidden(at int64) bool {
-	for _, b := range o.Blackouts {
-		if b.Contains(time.UnixMilli(at)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Blackouts, func(b *schedule.Blackout) bool { return b.Contains(time.UnixMilli(at)) })
 }
 
 // skipThrough moves on to the first occurrence after last and records those from this one to last.
