@@ -16,7 +16,8 @@ import (
 func Guard(next http.Handler, hosts ...string) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		WriteError(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser", "cross-origin requests may not change anything"))
+		WriteError(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser",
+			"cross-origin requests may not change anything"))
 	}))
 	return guardJobs(GuardHost(origin.Handler(next), hosts...))
 }
@@ -35,10 +36,10 @@ func guardJobs(next http.Handler) http.Handler {
 	})
 }
 
-// GuardHost refuses requests that came over the loopback interface under a name that is not this machine's. A page whose own name was
-// made to mean 127.0.0.1 (DNS rebinding) is of the same origin to the browser, and might read everything and submit shell jobs; only
-// the Host header gives it away. Every other header is in its power, so none makes an exception. hosts are names, with or without a
-// port, that are allowed besides.
+// GuardHost refuses requests that came over the loopback interface under a name that is not this machine's. A page
+// whose own name was made to mean 127.0.0.1 (DNS rebinding) is of the same origin to the browser, and might read
+// everything and submit shell jobs; only the Host header gives it away. Every other header is in its power, so none
+// makes an exception. hosts are names, with or without a port, that are allowed besides.
 func GuardHost(next http.Handler, hosts ...string) http.Handler {
 	allowed := map[string]bool{"localhost": true, "": true} // HTTP/1.0 has none, and no browser speaks it
 	for _, h := range hosts {
@@ -49,7 +50,9 @@ func GuardHost(next http.Handler, hosts ...string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		WriteError(w, job.Errorf(job.CodeForbidden, "use localhost, a loopback address or the name that the node advertises", "%q is not a name of this node on the loopback interface", r.Host))
+		WriteError(w, job.Errorf(job.CodeForbidden,
+			"use localhost, a loopback address or the name that the node advertises",
+			"%q is not a name of this node on the loopback interface", r.Host))
 	})
 }
 

@@ -29,9 +29,9 @@ func (a *app) devCmd() *cobra.Command {
 	var nodes int
 	c := &cobra.Command{
 		Use: "dev", Short: "Run one node, or three, to play with: nothing to configure", Args: cobra.NoArgs,
-		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its state " +
-			"is in a temporary directory that is removed at the end. With --nodes 3 it starts three processes that " +
-			"form a cluster, says who leads, and how to kill it.",
+		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its " +
+			"state is in a temporary directory that is removed at the end. With --nodes 3 it starts three processes " +
+			"that form a cluster, says who leads, and how to kill it.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := onlyLoopback(cfg.Listen); err != nil {
 				return err

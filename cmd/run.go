@@ -50,13 +50,15 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		return err
 	}
 	n, err := node.Open(node.Config{
-		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir, Bootstrap: cfg.Bootstrap, Join: cfg.Join,
+		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir,
+		Bootstrap: cfg.Bootstrap, Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
-		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease, Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
-		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof, MinFreeDisk: cfg.MinFreeDisk,
-		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
-		Raft:  node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval, SnapshotThreshold: cfg.SnapshotThreshold},
-		Store: node.StoreConfig{NoSync: noSync},
+		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease,
+		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
+		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
+		MinFreeDisk: cfg.MinFreeDisk, Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
+		Raft: node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval,
+			SnapshotThreshold: cfg.SnapshotThreshold}, Store: node.StoreConfig{NoSync: noSync},
 	})
 	if err != nil {
 		return err

@@ -275,8 +275,8 @@ func (a *app) runsTailCmd() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use: "tail RUN", Short: "Print what a run writes, while it writes it", Args: cobra.ExactArgs(1),
-		Long: "Print the output of the last attempt of a run: of a shell job that runs what it has written so far, of " +
-			"a finished one the end that is kept. With --follow it goes on until the run is finished, " +
+		Long: "Print the output of the last attempt of a run: of a shell job that runs what it has written so far, " +
+			"of a finished one the end that is kept. With --follow it goes on until the run is finished, " +
 			"over all its attempts.",
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")

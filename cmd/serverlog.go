@@ -60,7 +60,8 @@ func logStart(cmd *cobra.Command, what, level, format string) {
 		}
 		config = append(config, f.Name, value)
 	})
-	newLogger(cmd.ErrOrStderr(), level, format).Info(what+" starting", append(attrs, slog.Group("config", config...))...)
+	newLogger(cmd.ErrOrStderr(), level, format).Info(what+" starting",
+		append(attrs, slog.Group("config", config...))...)
 }
 
 // namesOnly is a list of NAME=VALUE without the values.

@@ -33,10 +33,12 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 		"most CPU time of a process of a shell job (default no limit)")
 	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "most open files of a process of a shell job (default no limit)")
 	fl.Var(&l.FileSize, "shell-file-size", "largest file that a shell job may write (default no limit)")
-	fl.StringVar(&c.Shell.User, "shell-user", "", "user that shell jobs run as; needs root (default that of this process)")
+	fl.StringVar(&c.Shell.User, "shell-user", "",
+		"user that shell jobs run as; needs root (default that of this process)")
 	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may name to run as; needs root")
 	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "",
-		"cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with --shell-memory or --shell-processes)")
+		"cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with "+
+			"--shell-memory or --shell-processes)")
 }
 
 func (c *toolFlags) registerEgress(fl *pflag.FlagSet) {

@@ -42,8 +42,11 @@ func (a *app) workerCmd() *cobra.Command {
 	var tags []string
 	c := &cobra.Command{
 		Use: "worker", Short: "Run a worker that is no node: it takes runs from a cluster", Args: cobra.NoArgs,
-		Long: "Run a worker alone, on any machine that reaches the cluster. It finds the leader through any node and follows it. At the first SIGTERM it takes no more runs, gives back what it has not started, finishes what runs and reports it.",
-		Example: "  carillon worker --join 10.0.0.1:7400,10.0.0.2:7400 --slots 64 --executors http,shell --tags region=eu\n" +
+		Long: "Run a worker alone, on any machine that reaches the cluster. It finds the leader through any node and " +
+			"follows it. At the first SIGTERM it takes no more runs, gives back what it has not started, finishes " +
+			"what runs and reports it.",
+		Example: "  carillon worker --join 10.0.0.1:7400,10.0.0.2:7400 --slots 64 --executors " +
+			"http,shell --tags region=eu\n" +
 			"  carillon worker --join 10.0.0.1:7400 --executors queue --queues mail --command ./send-mail",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Tags, err = pairs("--tags", tags); err != nil {
@@ -63,15 +66,19 @@ func (a *app) workerCmd() *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringSliceVar(&cfg.Join, "join", nil, "host:port of nodes of the cluster, any of them (default --addr)")
-	fl.StringVar(&cfg.Name, "name", "", "name of the worker, unique in its cluster (default the host's name and something random)")
-	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"}, "what it carries out: "+strings.Join(job.Types(), ", "))
+	fl.StringVar(&cfg.Name, "name", "",
+		"name of the worker, unique in its cluster (default the host's name and something random)")
+	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
+		"what it carries out: "+strings.Join(job.Types(), ", "))
 	cfg.register(fl)
 	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
-	fl.StringVar(&cfg.Command, "command", "", "with --executors queue: the command that does a run; it gets the data as JSON on standard input")
+	fl.StringVar(&cfg.Command, "command", "",
+		"with --executors queue: the command that does a run; it gets the data as JSON on standard input")
 	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it works on at once")
 	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more it takes ahead, which helps if runs are very short")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v that jobs may select it by")
-	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a restart ends what a killed predecessor left running")
+	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a "+
+		"restart ends what a killed predecessor left running")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--state-dir")
 	fl.DurationVar(&cfg.Drain, "drain-timeout", 30*time.Second, "how long it lets runs go on when it is to stop")
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
@@ -92,9 +99,11 @@ func (c *workerConfig) validate() error {
 	_, tagged := c.Tags["queue"]
 	switch {
 	case len(c.Executors) == 0:
-		return job.Invalid("--executors", "use "+strings.Join(job.Types(), ", "), "a worker without an executor can do nothing")
+		return job.Invalid("--executors", "use "+strings.Join(job.Types(), ", "),
+			"a worker without an executor can do nothing")
 	case queue && c.Command == "":
-		return job.Invalid("--command", "name the command that does a run of the queue", "the executor queue needs a command")
+		return job.Invalid("--command", "name the command that does a run of the queue",
+			"the executor queue needs a command")
 	case !queue && (c.Command != "" || len(c.Queues) > 0):
 		return job.Invalid("--executors", "add queue to it", "--command and --queues are for the executor queue")
 	case tagged:
@@ -186,11 +195,14 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	leader := client.NewLeader(cfg.Join)
 	defer leader.Close()
 	w, err := executor.New(executor.Options{
-		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots, Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
+		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
+		Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
 		Leader: &announcing{Leader: leader, say: func(s job.Session) {
 			types := strings.Join(cfg.Executors, ", ")
-			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d", me.Name, cfg.Slots, types, s.Term)
-			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors", types, "term", s.Term)
+			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d",
+				me.Name, cfg.Slots, types, s.Term)
+			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors",
+				types, "term", s.Term)
 		}},
 		Logger: log, DrainTimeout: cfg.Drain,
 	})

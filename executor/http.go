@@ -29,8 +29,9 @@ const (
 	drainBytes = 64 << 10
 	drainTime  = 100 * time.Millisecond
 
-	// idleTimeout is below the keep-alive timeout of common servers (5 s in Node). A request that meets the server's closing of an
-	// idle connection is a failed attempt here, because it cannot be known whether the target saw it; so do not go near.
+	// idleTimeout is below the keep-alive timeout of common servers (5 s in Node). A request that meets the server's
+	// closing of an idle connection is a failed attempt here, because it cannot be known whether the target saw it; so
+	// do not go near.
 	idleTimeout = 2 * time.Second
 	// idlePerHost is high because a hot second sends everything to one host; net/http's 2 would use up the ports.
 	idlePerHost       = 512
@@ -47,8 +48,8 @@ type HTTPOptions struct {
 
 // HTTP runs http jobs. It sends a request at most once per attempt.
 //
-// It speaks HTTP/1.1 only: on a shared HTTP/2 connection one target's connection error would fail every attempt on it, each of
-// them with an unknown outcome.
+// It speaks HTTP/1.1 only: on a shared HTTP/2 connection one target's connection error would fail every attempt on it,
+// each of them with an unknown outcome.
 type HTTP struct {
 	agent            string
 	verify, insecure *http.Transport
@@ -61,8 +62,8 @@ func NewHTTP(o HTTPOptions) *HTTP {
 	}
 	transport := func(insecure bool) *http.Transport {
 		t := &http.Transport{
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs, InsecureSkipVerify: insecure},
-			TLSHandshakeTimeout:    dialTimeout,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs,
+				InsecureSkipVerify: insecure}, TLSHandshakeTimeout: dialTimeout,
 			MaxIdleConns:           2 * idlePerHost,
 			MaxIdleConnsPerHost:    idlePerHost,
 			IdleConnTimeout:        idleTimeout,
@@ -190,7 +191,8 @@ func mark(h http.Header) {
 
 // runHeaders is what a target is told about the run, in a header each.
 func runHeaders(a job.Assignment) [][2]string {
-	return [][2]string{{"Idempotency-Key", a.Key}, {"Carillon-Job", a.Run.Job.String()}, {"Carillon-Run", a.Run.String()},
+	return [][2]string{{"Idempotency-Key", a.Key}, {"Carillon-Job", a.Run.Job.String()},
+		{"Carillon-Run", a.Run.String()},
 		{"Carillon-Scheduled-At", scheduledAt(a)}, {"Carillon-Attempt", strconv.Itoa(a.Attempt)},
 		{"Carillon-Fence", strconv.FormatUint(a.Fence, 10)}, {"traceparent", traceparent(a.Traceparent)}}
 }
@@ -216,14 +218,16 @@ func requestBody(raw json.RawMessage) (body []byte, isJSON bool, err error) {
 	return []byte(s), false, nil
 }
 
-// Unreplayable gives a request its body in a form that net/http's Transport will not send twice. When a reused connection breaks
-// before the first byte of the answer, the Transport sends the request again by itself if Request.isReplayable: there is no body (or
-// GetBody can make it anew), and the method is GET, HEAD, OPTIONS or TRACE or the header map has "Idempotency-Key" or
-// "X-Idempotency-Key". The target may well have acted on the first one, so:
+// Unreplayable gives a request its body in a form that net/http's Transport will not send twice. When a reused
+// connection breaks before the first byte of the answer, the Transport sends the request again by itself if
+// Request.isReplayable: there is no body (or GetBody can make it anew), and the method is GET, HEAD, OPTIONS or TRACE
+// or the header map has "Idempotency-Key" or "X-Idempotency-Key". The target may well have acted on the first one, so:
 //   - a body comes without GetBody;
-//   - a safe method without a body gets an empty one that is neither nil nor NoBody. The identity encoding keeps it off the wire:
+//   - a safe method without a body gets an empty one that is neither nil nor NoBody. The identity encoding keeps it off
+//     the wire:
 //     no Content-Length, no chunks, not even a probe;
-//   - another method without a body has none (so that "Content-Length: 0" is sent, which servers want to see), and its keys are
+//   - another method without a body has none (so that "Content-Length: 0" is sent, which servers want to see), and its
+//     keys are
 //     spelled in the header map as isReplayable does not look for them. Header names have no case.
 func Unreplayable(req *http.Request, body []byte) {
 	req.GetBody = nil
@@ -245,8 +249,9 @@ func Unreplayable(req *http.Request, body []byte) {
 	}
 }
 
-// exchange sends a request and follows redirects of a GET without a body. http.Client is not used because it would not follow a 307
-// of a request with our kind of body, and because it takes more headers along to another host than we want.
+// exchange sends a request and follows redirects of a GET without a body. http.Client is not used because it would not
+// follow a 307 of a request with our kind of body, and because it takes more headers along to another host than we
+// want.
 func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http.Response, error) {
 	follow := req.Method == http.MethodGet && req.ContentLength < 0
 	for hops := 0; ; hops++ {
@@ -255,7 +260,8 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http
 			return nil, err
 		}
 		where := resp.Header.Get("Location")
-		if !follow || !isRedirect(resp.StatusCode) || where == "" || (len(expect) > 0 && expect.Contains(resp.StatusCode)) {
+		if !follow || !isRedirect(resp.StatusCode) || where == "" ||
+			(len(expect) > 0 && expect.Contains(resp.StatusCode)) {
 			return resp, nil
 		}
 		resp.Body.Close()
@@ -266,7 +272,8 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http
 		if err != nil || to.Host == "" || (to.Scheme != "http" && to.Scheme != "https") {
 			return nil, errors.New("redirected to something that is not an http or https URL")
 		}
-		next := (&http.Request{Method: req.Method, URL: to, Host: to.Host, Header: req.Header.Clone()}).WithContext(req.Context())
+		next := (&http.Request{Method: req.Method, URL: to, Host: to.Host,
+			Header: req.Header.Clone()}).WithContext(req.Context())
 		if sameHost(req.URL, to) {
 			next.Host = hostFor(req, to)
 		} else {
@@ -285,8 +292,8 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// sameHost says whether what was meant for one URL may be sent to another: the same host and port by the same scheme, or the step
-// from http to https on their usual ports.
+// sameHost says whether what was meant for one URL may be sent to another: the same host and port by the same scheme,
+// or the step from http to https on their usual ports.
 func sameHost(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
 		return false
@@ -334,7 +341,8 @@ func judge(resp *http.Response, p job.HTTPPayload, stop func()) job.Result {
 	r := job.Result{Output: head(string(kept), job.MaxOutputBytes)}
 	if p.ExpectStatus.Contains(resp.StatusCode) {
 		if err != nil {
-			r.Outcome, r.Error = job.OutcomeFailed, fmt.Sprintf("status %s, but the response broke off: %v", resp.Status, err)
+			r.Outcome, r.Error = job.OutcomeFailed, fmt.Sprintf("status %s, but the response broke off: %v",
+				resp.Status, err)
 			return r
 		}
 		r.Outcome = job.OutcomeSucceeded

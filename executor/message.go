@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	// sendWait is how long an attempt waits for a broker, if its own timeout is not shorter: one that is down is a failure to retry, and
-	// not a reason to hold a slot for the five minutes that a job may take.
+	// sendWait is how long an attempt waits for a broker, if its own timeout is not shorter: one that is down is a
+	// failure to retry, and not a reason to hold a slot for the five minutes that a job may take.
 	sendWait = 15 * time.Second
 	// brokerDial is how long one connection may take to come about.
 	brokerDial = 5 * time.Second
-	// maxSending bounds the messages on their way to one broker. More attempts wait, each as long as its timeout allows.
+	// maxSending bounds the messages on their way to one broker. More attempts wait, each as long as its timeout
+	// allows.
 	maxSending = 1024
-	// A connection that was not used for a while is closed. There are at most maxBrokers, because a job may name any address.
+	// A connection that was not used for a while is closed. There are at most maxBrokers, because a job may name any
+	// address.
 	brokerIdle = 5 * time.Minute
 	maxBrokers = 256
 )
@@ -44,7 +46,8 @@ func ParseBrokers(list []string) (map[string]job.Broker, error) {
 	for _, s := range list {
 		name, u, ok := strings.Cut(s, "=")
 		if !ok || !job.IsBrokerName(name) {
-			return nil, fmt.Errorf("a broker is given as NAME=URL, such as orders=nats://host:4222; the name has letters, digits, dots, dashes and underscores")
+			return nil, fmt.Errorf("a broker is given as NAME=URL, such as orders=nats://host:4222; the name has " +
+				"letters, digits, dots, dashes and underscores")
 		}
 		if _, ok := out[name]; ok {
 			return nil, fmt.Errorf("the broker %s is given twice", name)
@@ -58,8 +61,8 @@ func ParseBrokers(list []string) (map[string]job.Broker, error) {
 	return out, nil
 }
 
-// Message runs message jobs: it publishes one message, and succeeds when the broker has it. Attempts share one connection per broker,
-// which is made when it is needed and again after it broke.
+// Message runs message jobs: it publishes one message, and succeeds when the broker has it. Attempts share one
+// connection per broker, which is made when it is needed and again after it broke.
 type Message struct {
 	o MessageOptions
 
@@ -69,8 +72,8 @@ type Message struct {
 	closed  bool
 }
 
-// broker is a connection to one broker, or the way to get one. publish returns soon after ctx ends, whatever the broker does, and says
-// in words what became of the message.
+// broker is a connection to one broker, or the way to get one. publish returns soon after ctx ends, whatever the broker
+// does, and says in words what became of the message.
 type broker interface {
 	publish(ctx context.Context, m outgoing) (receipt string, err error)
 	close()
@@ -95,7 +98,8 @@ type hopeless struct{ error }
 
 func (h hopeless) Unwrap() error { return h.error }
 
-// NewMessage makes a Message runner. It does not connect yet, but refuses brokers that it could not connect to whatever they said.
+// NewMessage makes a Message runner. It does not connect yet, but refuses brokers that it could not connect to whatever
+// they said.
 func NewMessage(o MessageOptions) (*Message, error) {
 	m := &Message{o: o, brokers: map[string]*sharedBroker{}}
 	for name, b := range o.Brokers {
@@ -194,7 +198,8 @@ func (m *Message) take(ref string) (*sharedBroker, error) {
 		case named:
 		case !strings.Contains(ref, "://"):
 			// Another worker may know it, and this one may after its next start: not hopeless.
-			return nil, fmt.Errorf("this worker knows no broker %q: start it with --broker %s=URL, or have the job select workers that know it", ref, ref)
+			return nil, fmt.Errorf("this worker knows no broker %q: start it with --broker %s=URL, or have the job "+
+				"select workers that know it", ref, ref)
 		default:
 			var err error
 			if addr, err = job.ParseBroker(ref); err != nil {
@@ -203,7 +208,8 @@ func (m *Message) take(ref string) (*sharedBroker, error) {
 			addr.User, addr.Options = nil, nil // refused when the job was submitted
 		}
 		if len(m.brokers) >= maxBrokers {
-			return nil, fmt.Errorf("this worker has connections to %d brokers, and takes no more until some are idle", len(m.brokers))
+			return nil, fmt.Errorf("this worker has connections to %d brokers, and takes no more until some are idle",
+				len(m.brokers))
 		}
 		made, err := m.connector(addr, named)
 		if err != nil {

@@ -21,16 +21,16 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// kafkaTrust is how long after its last sign of life a cluster is sent messages without asking first whether it is there. The client
-// itself would keep a message for a cluster that is down, and not say why.
+// kafkaTrust is how long after its last sign of life a cluster is sent messages without asking first whether it is
+// there. The client itself would keep a message for a cluster that is down, and not say why.
 const kafkaTrust = 2 * time.Second
 
 // kafkaDenied is how long a message waits for the other brokers of a cluster of which one may not be connected to.
 const kafkaDenied = 2 * time.Second
 
-// kafkaBroker is a Kafka cluster. The client is an idempotent producer that waits for all replicas in sync: what it repeats by itself
-// arrives once. What an attempt gives up it gives up, too, so that nothing arrives long after the attempt was reported as failed;
-// only what is on the wire at that moment may.
+// kafkaBroker is a Kafka cluster. The client is an idempotent producer that waits for all replicas in sync: what it
+// repeats by itself arrives once. What an attempt gives up it gives up, too, so that nothing arrives long after the
+// attempt was reported as failed; only what is on the wire at that moment may.
 type kafkaBroker struct {
 	addr   job.Broker
 	dialer *egress.Dialer
@@ -53,8 +53,10 @@ func newKafka(addr job.Broker, dialer *egress.Dialer, version string) (*kafkaBro
 	b := &kafkaBroker{addr: addr, dialer: dialer, waiting: map[*kafkaAttempt]bool{}}
 	options := []kgo.Opt{kgo.SeedBrokers(addr.Hosts...), kgo.ClientID("carillon"), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.Dialer(b.dial),
-		kgo.AllowIdempotentProduceCancellation(), kgo.MaxBufferedRecords(4 * maxSending), kgo.ProducerLinger(0), kgo.ProduceRequestTimeout(sendWait),
-		kgo.RequestTimeoutOverhead(brokerDial), kgo.UnknownTopicRetries(2), kgo.MetadataMinAge(250 * time.Millisecond), kgo.RetryTimeout(sendWait)}
+		kgo.AllowIdempotentProduceCancellation(), kgo.MaxBufferedRecords(4 * maxSending), kgo.ProducerLinger(0),
+		kgo.ProduceRequestTimeout(sendWait),
+		kgo.RequestTimeoutOverhead(brokerDial), kgo.UnknownTopicRetries(2), kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.RetryTimeout(sendWait)}
 	if version != "" {
 		options = append(options, kgo.SoftwareNameAndVersion("carillon", version))
 	}
@@ -187,7 +189,8 @@ func (b *kafkaBroker) publish(ctx context.Context, m outgoing) (string, error) {
 	if a.err != nil {
 		b.heard.Store(0)
 		if cause := context.Cause(ctx); isDenied(cause) {
-			return "", fmt.Errorf("%s did not take the message, and names a broker that jobs may not reach: %w", b.addr, cause)
+			return "", fmt.Errorf("%s did not take the message, and names a broker that jobs may not reach: %w",
+				b.addr, cause)
 		}
 		return "", b.explain(m, a.err)
 	}

@@ -15,7 +15,8 @@ func init() {
 		Submit: []Choice{{
 			Flag: Flag{Name: "nats", Help: "publish to this subject of a NATS --broker"},
 			With: []Flag{brokerFlag, headerFlag, dataFlag,
-				{Name: "jetstream", Form: Switch, Help: "with --nats: into a stream, which acknowledges it and drops repetitions"}},
+				{Name: "jetstream", Form: Switch,
+					Help: "with --nats: into a stream, which acknowledges it and drops repetitions"}},
 			Payload: messagePayload,
 		}, {
 			Flag:    Flag{Name: "kafka", Help: "publish to this topic of a Kafka --broker"},

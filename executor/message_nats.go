@@ -26,9 +26,9 @@ const (
 	deniedWait = 50 * time.Millisecond
 )
 
-// natsBroker is a NATS server or cluster. The client does not reconnect by itself: a message that was written to a connection which
-// then broke is lost, and a flush of the next connection would say that all is well. So a connection that broke is over, its
-// messages have failed, and the next attempt makes a new one.
+// natsBroker is a NATS server or cluster. The client does not reconnect by itself: a message that was written to a
+// connection which then broke is lost, and a flush of the next connection would say that all is well. So a connection
+// that broke is over, its messages have failed, and the next attempt makes a new one.
 type natsBroker struct {
 	addr    job.Broker
 	dialer  *egress.Dialer
@@ -88,7 +88,8 @@ func (d *natsDialer) failure() error {
 
 func newNATS(addr job.Broker, dialer *egress.Dialer, name string) (*natsBroker, error) {
 	b := &natsBroker{addr: addr, dialer: dialer, sending: make(chan struct{}, maxSending)}
-	b.options = []nats.Option{nats.Name(name), nats.NoReconnect(), nats.Timeout(brokerDial), nats.PingInterval(natsPing), nats.MaxPingsOutstanding(2),
+	b.options = []nats.Option{nats.Name(name), nats.NoReconnect(), nats.Timeout(brokerDial),
+		nats.PingInterval(natsPing), nats.MaxPingsOutstanding(2),
 		nats.FlusherTimeout(natsWrite), nats.IgnoreDiscoveredServers(),
 		nats.SkipHostLookup()} // the dialer looks names up, and judges what they mean
 	c, err := tlsConfig(addr)
@@ -176,7 +177,9 @@ func (b *natsBroker) dial() {
 	if b.addr.TLS {
 		scheme = "tls://"
 	}
-	options := append(slices.Clone(b.options), nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) { c.end() }),
+	options := append(slices.Clone(b.options), nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) {
+		c.end()
+	}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.deny(err) }))
 	nc, err := nats.Connect(scheme+strings.Join(b.addr.Hosts, ","+scheme), options...)
 	if err == nil {
@@ -197,8 +200,8 @@ func (b *natsBroker) dial() {
 	b.dialing = nil
 }
 
-// publish hands a message to the server and waits until it says that it has it: the answer to a ping behind it on the same
-// connection, or the acknowledgement of the stream.
+// publish hands a message to the server and waits until it says that it has it: the answer to a ping behind it on the
+// same connection, or the acknowledgement of the stream.
 func (b *natsBroker) publish(ctx context.Context, m outgoing) (string, error) {
 	select {
 	case b.sending <- struct{}{}:
@@ -271,7 +274,8 @@ func (c *natsConn) store(ctx context.Context, msg *nats.Msg, id string) (string,
 	return receipt, nil
 }
 
-// deny notes which subject the server refused. It says so some time after the fact, and does not say which message it was.
+// deny notes which subject the server refused. It says so some time after the fact, and does not say which message it
+// was.
 func (c *natsConn) deny(err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -305,10 +309,12 @@ func (c *natsConn) await(m *outgoing, stop func()) {
 	}
 }
 
-// refused says whether the server refused a message that was sent to a subject after a time. To a publisher of core NATS a refused
-// message looks like any other, but the refusal was read from the connection before the answer to the flush.
+// refused says whether the server refused a message that was sent to a subject after a time. To a publisher of core
+// NATS a refused message looks like any other, but the refusal was read from the connection before the answer to the
+// flush.
 func (c *natsConn) refused(subject string, since time.Time) error {
-	for end := time.Now().Add(deniedWait); errors.Is(c.nc.LastError(), nats.ErrPermissionViolation); time.Sleep(deniedWait / 20) {
+	for end := time.Now().Add(deniedWait); errors.Is(c.nc.LastError(),
+		nats.ErrPermissionViolation); time.Sleep(deniedWait / 20) {
 		c.mu.Lock()
 		at, ok := c.denied[subject]
 		c.mu.Unlock()
@@ -336,7 +342,8 @@ func (b *natsBroker) explain(c *natsConn, m outgoing, err error) error {
 	case errors.As(err, &h):
 		return err
 	case errors.Is(err, nats.ErrMaxPayload):
-		return hopeless{fmt.Errorf("the message has %d bytes and %s takes at most %d", len(m.body), b.addr, c.nc.MaxPayload())}
+		return hopeless{fmt.Errorf("the message has %d bytes and %s takes at most %d",
+			len(m.body), b.addr, c.nc.MaxPayload())}
 	case errors.Is(err, nats.ErrHeadersNotSupported):
 		return hopeless{fmt.Errorf("%s is too old: it takes no headers", b.addr)}
 	case errors.Is(err, nats.ErrBadSubject):

@@ -14,8 +14,8 @@ import (
 // maxRetryAfter bounds what a target may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// shape makes what a runner returned fit for the log: an attempt that was stopped says why, and nothing is too long or not text. A
-// success stands even if its context ended meanwhile: the work is done.
+// shape makes what a runner returned fit for the log: an attempt that was stopped says why, and nothing is too long or
+// not text. A success stands even if its context ended meanwhile: the work is done.
 func shape(ctx context.Context, r job.Result, timeout time.Duration) job.Result {
 	if r.Outcome != job.OutcomeSucceeded {
 		if r.Outcome != job.OutcomeFailed && r.Error == "" {
@@ -76,7 +76,8 @@ func tail(s string, n int) string {
 	return s[i:]
 }
 
-// text replaces what is not UTF-8. A rune that was cut in two at either end is dropped instead: it was fine where it came from.
+// text replaces what is not UTF-8. A rune that was cut in two at either end is dropped instead: it was fine where it
+// came from.
 func text(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -19,7 +19,8 @@ type Admit struct {
 	Gen       Gens    `codec:"g"`
 	Next      Times   `codec:"n"`
 	NextReady Times   `codec:"x"`
-	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under skip.
+	// Gaps are from the occurrence to the last one that the same run is in the way of, and why they do not run under
+	// skip.
 	Gaps      []Gap    `codec:"p"`
 	Past      Times    `codec:"s"`
 	PastReady Times    `codec:"y"`

@@ -25,20 +25,20 @@ type SessionRef struct {
 // and of two such the one with the lower number came late.
 type Register struct {
 	Worker      string            `json:"worker"`
-	Secret      string            `json:"secret"` // only one living process at a time has it: it proves which one this is
+	Secret      string            `json:"secret"` // one living process at a time has it: it proves which one this is
 	Incarnation uint64            `json:"incarnation,omitempty"`
 	Types       []Type            `json:"types"`
 	Tags        map[string]string `json:"tags,omitempty"`
-	Slots       int               `json:"slots"`              // how many runs it takes, with those that wait in its hands
+	Slots       int               `json:"slots"`              // how many runs it takes, with those not started
 	Prefetch    int               `json:"prefetch,omitempty"` // how many of them wait: they are claimed, not started
 	Held        []Held            `json:"held,omitempty"`
 	Version     string            `json:"version,omitempty"`
 	Where       string            `json:"where,omitempty"` // host, process and directory, for those who look for it
 
 	Node *NodeRef `json:"node,omitempty"` // of the worker of a node, whose id is the worker's name
-	Sole bool     `json:"-"`              // it is the worker of this leader's own process, and the node is the only member of its cluster
+	Sole bool     `json:"-"`              // the worker of this leader's own process, in a cluster of one node
 
-	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count, and is taken at its word
+	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count is taken at its word
 	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for
 }
 
@@ -104,7 +104,7 @@ type Heartbeat struct {
 	Free    int        `json:"free"`
 	Held    []Held     `json:"held,omitempty"`
 
-	Number uint64 `json:"number,omitempty"` // 1, 2, … in a session, also of those without an answer; 0: a worker that does not count
+	Number uint64 `json:"number,omitempty"` // 1, 2, … in a session, with those not answered; 0: not counted
 	Nonce  uint64 `json:"nonce,omitempty"`  // of the last answer, 0 before the first
 	From   string `json:"-"`                // the address that it came from, as the leader saw it
 }

@@ -90,7 +90,8 @@ const (
 )
 
 var reasonNames = map[Reason]string{
-	ReasonNone: "", ReasonOverlap: "overlap", ReasonQueueFull: "queue_full", ReasonOutage: "outage", ReasonPaused: "paused",
+	ReasonNone: "", ReasonOverlap: "overlap", ReasonQueueFull: "queue_full", ReasonOutage: "outage",
+	ReasonPaused:   "paused",
 	ReasonBlackout: "blackout", ReasonDeadline: "deadline", ReasonReplaced: "replaced", ReasonCanceled: "canceled",
 	ReasonDeleted: "job_deleted", ReasonEdited: "job_edited", ReasonWorkerLost: "worker_lost",
 	ReasonExhausted: "retries_exhausted", ReasonPermanent: "permanent_failure", ReasonTimeout: "timeout",

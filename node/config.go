@@ -245,8 +245,9 @@ func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
 	rc.SnapshotInterval = c.Raft.SnapshotInterval
 	rc.SnapshotThreshold = c.Raft.SnapshotThreshold
 	rc.TrailingLogs = c.Raft.TrailingLogs
-	// One proposer pipelines its entries instead of waiting for the disk at each. What it breaks is the enqueue timeout:
-	// an entry may sit in the channel for longer, and then it is refused or its term no longer matches. Both are safe.
+	// One proposer pipelines its entries instead of waiting for the disk at each. What it breaks is the enqueue
+	// timeout: an entry may sit in the channel for longer, and then it is refused or its term no longer matches. Both
+	// are safe.
 	rc.BatchApplyCh = true
 	rc.NotifyCh = notify
 	rc.NoSnapshotRestoreOnStart = true // the state file is the state

@@ -147,7 +147,8 @@ func (q *quorum) ask(trans raft.WithPreVote, s raft.Server, term uint64, answers
 	}
 	q.busy[s.ID] = true
 	go func() {
-		// The index is so high that a follower which has just received more than we know of does not complain in its log.
+		// The index is so high that a follower which has just received more than we know of does not complain in its
+		// log.
 		req := &raft.RequestPreVoteRequest{Term: term, LastLogTerm: term, LastLogIndex: math.MaxUint64,
 			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(q.id),
 				Addr: q.trans.EncodePeer(q.id, q.trans.LocalAddr())}}

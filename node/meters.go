@@ -80,7 +80,8 @@ func newMeters(n *Node) *meters {
 		diskFree:    desc("disk_free_bytes", "Room left on the file system of the data directory."),
 		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
 		hold: desc("hold",
-			"1 while the cluster holds for this reason and nothing is started: the leader's clock, or a restore. On every node.", "reason"),
+			"1 while the cluster holds for this reason and nothing is started: the leader's clock, or "+
+				"a restore. On every node.", "reason"),
 		skew: desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.",
 			"node"),
 	}

@@ -153,11 +153,12 @@ func (n *Node) API() (api.Backend, api.Options) {
 func (n *Node) membership() membership.Options {
 	c := &n.cfg
 	return membership.Options{
-		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(), Version: c.Version,
-		Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
-		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker, Flight: n.group.flight,
-		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.Dialer, Pace: c.Machine.Pace.Of,
-		Disk:      func() wire.DiskSpace { return n.disk.last() },
+		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(),
+		Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
+		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker,
+		Flight:       n.group.flight,
+		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.Dialer,
+		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
 	}
@@ -169,7 +170,8 @@ func (n *Node) serviceOptions() service.Options {
 	return service.Options{
 		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
 		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
-		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock, Logger: c.Logger, Notify: &c.Notify,
+		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
+		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.copySpace(), Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() },
 	}

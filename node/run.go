@@ -49,8 +49,8 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	})
 	srv := &http.Server{
-		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
+		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
 	}
 	serving.Go(func() {
 		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {

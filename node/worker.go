@@ -38,7 +38,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		if r := n.cfg.Machine.Runners[t]; r != nil {
 			runners[t] = r
 		} else if known := executor.NodeTypes(); !slices.Contains(known, string(t)) {
-			return nil, fmt.Errorf("executors: the worker of a node cannot carry out %q jobs: use %s", t, strings.Join(known, ", "))
+			return nil, fmt.Errorf("executors: the worker of a node cannot carry out %q jobs: use %s",
+				t, strings.Join(known, ", "))
 		} else {
 			types = append(types, t)
 		}
@@ -63,8 +64,10 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		leader = n.cfg.Machine.Leader(leader)
 	}
 	l.w, err = executor.New(executor.Options{
-		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version, Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
-		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
+		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version,
+		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
+		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock,
+		Pace: n.cfg.Machine.Pace,
 	})
 	return l, err
 }

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// pullFloor is what a poll waits at least: a poll that does not wait would be gone before anything is claimed for it.
+	// pullFloor is what a poll waits at least: a poll that does not wait would be gone before anything is claimed for
+	// it.
 	pullFloor = 100 * time.Millisecond
 	secretLen = 12
 )
@@ -130,7 +131,8 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		}
 		var tick <-chan time.Time
 		if over || len(x.waiting) > 0 || len(x.sent) > 0 {
-			// It takes no more. What is being claimed for it at this moment is waited for a little, or it would have to go back.
+			// It takes no more. What is being claimed for it at this moment is waited for a little, or it would have to
+			// go back.
 			x.pull.room = 0
 			if settle.IsZero() {
 				settle = time.Now().Add(drainLimit)

@@ -49,7 +49,8 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 			Registration: r.Registration}, TTL: job.Duration(s.o.TTL),
 	}
 	if r.Registration != 0 && (r.Term != s.o.Term || r.Incarnation == 0) {
-		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed since.
+		// It may have been sent to another leader, or long ago, and what its worker is and holds may have changed
+		// since.
 		answer.Again = true
 		if r.Incarnation == 0 {
 			var err error

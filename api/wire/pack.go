@@ -5,9 +5,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The three messages that carry runs and their results are packed by hand: they are most of what a busy leader sends and reads. What
-// they look like on the wire is what the library would make of the structs, names and all, so that either side may have another
-// version. A test holds that no field is forgotten.
+// The three messages that carry runs and their results are packed by hand: they are most of what a busy leader sends
+// and reads. What they look like on the wire is what the library would make of the structs, names and all, so that
+// either side may have another version. A test holds that no field is forgotten.
 
 // packMessage packs a message if it is one of those.
 func packMessage(v any) ([]byte, bool) {

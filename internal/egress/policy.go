@@ -64,7 +64,8 @@ func New(o Options) (*Policy, error) {
 			rules, err := parseRules(text, side.allow)
 			if err != nil {
 				return nil, &ConfigError{side.flag,
-					"use an address, a range such as 10.0.0.0/8, a name, an address or a name with :PORT, loopback or all", err}
+					"use an address, a range such as 10.0.0.0/8, a name, an address or a name with " +
+						":PORT, loopback or all", err}
 			}
 			p.rules = append(p.rules, rules...)
 		}

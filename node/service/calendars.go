@@ -65,7 +65,8 @@ func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calend
 const (
 	// viewScan is how many definitions one view looks at for a name, which decodes few of them: about a millisecond.
 	viewScan = 4096
-	// usersShown is how many jobs are named, usersCounted how many are counted, that keep a calendar from being deleted.
+	// usersShown is how many jobs are named, usersCounted how many are counted, that keep a calendar from being
+	// deleted.
 	usersShown   = 5
 	usersCounted = 1000
 )

@@ -283,7 +283,8 @@ func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (
 }
 
 const (
-	// MaxDue bounds how many occurrences that are due a list over all jobs shows: the oldest ones. It is the largest page.
+	// MaxDue bounds how many occurrences that are due a list over all jobs shows: the oldest ones. It is the largest
+	// page.
 	MaxDue = 1000
 	// maxDueLook bounds how many entries of a lane are looked at for them. Those of open runs are in between.
 	maxDueLook = 4 * MaxDue

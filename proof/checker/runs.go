@@ -60,8 +60,8 @@ func (r *runLife) ended(c *checker) int64 {
 	return at
 }
 
-// openDuring says whether a run of the job may have been open at some time in [from, to], when its occurrence at was decided about: a later
-// one of the schedule comes only after that.
+// openDuring says whether a run of the job may have been open at some time in [from, to], when its occurrence at was
+// decided about: a later one of the schedule comes only after that.
 func (l *life) openDuring(from, to, at int64, c *checker) bool {
 	for k, r := range l.runs {
 		if k.Origin == job.OriginSchedule && k.At >= at {
@@ -79,15 +79,16 @@ func (l *life) waitingAt(from, to, at int64) int {
 	n := 0
 	for k, r := range l.runs {
 		first := r.firstClaim()
-		if k.Origin != job.OriginBackfill && (k.Origin != job.OriginSchedule || k.At != at) && r.made(l) <= to && (first == 0 || first >= from) {
+		if k.Origin != job.OriginBackfill && (k.Origin != job.OriginSchedule || k.At != at) && r.made(l) <= to &&
+			(first == 0 || first >= from) {
 			n++
 		}
 	}
 	return n
 }
 
-// lives of a run: a forced backfill runs a time again under the same name and with a new key, one that finds nothing of it in the history any
-// more runs it again with its key, a redrive goes on with the same one.
+// lives of a run: a forced backfill runs a time again under the same name and with a new key, one that finds nothing of
+// it in the history any more runs it again with its key, a redrive goes on with the same one.
 func (c *checker) run(l *life, r *runLife) {
 	c.rep.Runs++
 	if len(r.attempts) == 0 && len(r.closed) == 0 && r.open == nil {
@@ -110,10 +111,12 @@ func (c *checker) run(l *life, r *runLife) {
 		}
 		if prev != nil {
 			if a.Attempt <= prev.Attempt && forced == 0 && !a.renewed {
-				c.bad(RuleAttempt, l, r.key.At, "attempt %d with fence %d comes after attempt %d with fence %d", a.Attempt, a.Fence, prev.Attempt, prev.Fence)
+				c.bad(RuleAttempt, l, r.key.At, "attempt %d with fence %d comes after attempt %d with fence %d",
+					a.Attempt, a.Fence, prev.Attempt, prev.Fence)
 			}
 			if a.Seq != 0 && prev.Seq > a.Seq {
-				c.bad(RuleFence, l, r.key.At, "attempt %d with fence %d was recorded before attempt %d with fence %d", a.Attempt, a.Fence, prev.Attempt, prev.Fence)
+				c.bad(RuleFence, l, r.key.At, "attempt %d with fence %d was recorded before attempt %d with fence %d",
+					a.Attempt, a.Fence, prev.Attempt, prev.Fence)
 			}
 		}
 		again := i > 0 && prev.Status != job.RunFailed
@@ -122,7 +125,8 @@ func (c *checker) run(l *life, r *runLife) {
 			again = false
 		}
 		if again {
-			c.bad(RuleTwice, l, r.key.At, "attempt %d was claimed, and the run had ended as %s with attempt %d", a.Attempt, prev.Status, prev.Attempt)
+			c.bad(RuleTwice, l, r.key.At, "attempt %d was claimed, and the run had ended as %s with attempt %d",
+				a.Attempt, prev.Status, prev.Attempt)
 		}
 		if a.effect != nil {
 			started++
@@ -148,19 +152,24 @@ func (c *checker) claim(l *life, r *runLife, a, prev *attempt) {
 		c.bad(RulePaused, l, r.key.At, "attempt %d was claimed at %s, while the job was paused", a.Attempt, a.ClaimedAt)
 	}
 	if at > l.w.deleted.hi+c.clock {
-		c.bad(RuleDeleted, l, r.key.At, "attempt %d was claimed at %s, and the job was deleted by %s", a.Attempt, a.ClaimedAt, job.Instant(l.w.deleted.hi))
+		c.bad(RuleDeleted, l, r.key.At, "attempt %d was claimed at %s, and the job was deleted by %s", a.Attempt,
+			a.ClaimedAt, job.Instant(l.w.deleted.hi))
 	}
 	if at < l.create.lo-c.clock {
-		c.bad(RuleDeleted, l, r.key.At, "attempt %d was claimed at %s, before the job was created", a.Attempt, a.ClaimedAt)
+		c.bad(RuleDeleted, l, r.key.At, "attempt %d was claimed at %s, before the job was created",
+			a.Attempt, a.ClaimedAt)
 	}
 	if r.key.Origin != job.OriginSchedule && at < r.made(l)-c.clock {
-		c.bad(RuleEarly, l, r.key.At, "attempt %d was claimed at %s, before anybody asked for it", a.Attempt, a.ClaimedAt)
+		c.bad(RuleEarly, l, r.key.At, "attempt %d was claimed at %s, before anybody asked for it",
+			a.Attempt, a.ClaimedAt)
 	}
 	if prev != nil && prev.Status == job.RunFailed && a.Attempt > prev.Attempt {
 		c.retryTime(l, r, a, prev)
 	}
 	if prev == nil && r.key.Origin == job.OriginManual {
-		if !l.w.any(at, at, func(v *version) bool { return v.spec.Deadline == 0 || at <= r.key.At+ms(v.spec.Deadline) }) {
+		if !l.w.any(at, at, func(v *version) bool {
+			return v.spec.Deadline == 0 || at <= r.key.At+ms(v.spec.Deadline)
+		}) {
 			c.bad(RuleDeadline, l, r.key.At, "it was claimed at %s, after its deadline", a.ClaimedAt)
 		}
 	}
@@ -177,7 +186,9 @@ func (c *checker) triggeredPaused(l *life, r *runLife, a *attempt) bool {
 	if a.Attempt > 1 {
 		return slices.ContainsFunc(l.of(CallRedrive), func(ch *change) bool { return ch.lo <= int64(a.ClaimedAt) })
 	}
-	return slices.ContainsFunc(l.of(CallRun, CallBackfill), func(ch *change) bool { return ch.lo <= int64(a.ClaimedAt) && ch.hi >= 0 })
+	return slices.ContainsFunc(l.of(CallRun, CallBackfill), func(ch *change) bool {
+		return ch.lo <= int64(a.ClaimedAt) && ch.hi >= 0
+	})
 }
 
 // retryTime: a retry comes not before its backoff is over.
@@ -204,8 +215,9 @@ func (c *checker) retryTime(l *life, r *runLife, a, prev *attempt) {
 		least = min(least, backoff(v.spec.Retry, failures, asked).Milliseconds())
 	}
 	if int64(a.ClaimedAt) < end+least-1-c.clock { // the product cuts to milliseconds
-		c.bad(RuleRetry, l, r.key.At, "attempt %d was claimed at %s, and attempt %d had failed at %s: it is to wait at least %s", a.Attempt, a.ClaimedAt, prev.Attempt,
-			prev.FinishedAt, time.Duration(least)*time.Millisecond)
+		c.bad(RuleRetry, l, r.key.At,
+			"attempt %d was claimed at %s, and attempt %d had failed at %s: it is to wait at least %s",
+			a.Attempt, a.ClaimedAt, prev.Attempt, prev.FinishedAt, time.Duration(least)*time.Millisecond)
 	}
 }
 
@@ -246,7 +258,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 		c.rep.LostWorkers++
 		*losses++
 		if !c.excused(a) {
-			say(RuleLive, "it was taken from %s between %s and %s as lost, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker, a.ClaimedAt, a.FinishedAt)
+			say(RuleLive, "it was taken from %s between %s and %s as lost, and that worker was neither dead, nor "+
+				"paused, nor cut off for long enough", a.Worker, a.ClaimedAt, a.FinishedAt)
 		}
 	}
 	limit := func(pick func(int, int) int) int {
@@ -269,7 +282,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			say(RuleOutcome, "it is recorded as succeeded, and it %s", e.Outcome)
 		} else if early := int64(e.End) - c.clock - c.in.SlackEffects.Milliseconds(); a.FinishedAt != 0 &&
 			int64(a.FinishedAt) < early && !c.heldRecord(a) && !c.frozen(e) {
-			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: the result of another attempt was taken", a.FinishedAt, e.End)
+			say(RuleFence, "it is recorded as succeeded at %s, and its worker was in it until %s: the result of "+
+				"another attempt was taken", a.FinishedAt, e.End)
 		}
 	case job.RunFailed:
 		if lost {
@@ -292,7 +306,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			}
 		default:
 			if *failures < least && !c.mayBeOnce(l, a) {
-				say(RuleRetry, "it was given up (%s) after %d failures, with %d retries allowed", a.Reason, *failures+1, least)
+				say(RuleRetry, "it was given up (%s) after %d failures, with %d retries allowed",
+					a.Reason, *failures+1, least)
 			}
 			c.failed(say, l, a)
 		}
@@ -311,10 +326,11 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	if e == nil || a.Status == job.RunSucceeded || lost {
 		return
 	}
-	// A worker that said success is believed, unless its claim had been taken away before anybody heard of it; a success of a run that is
-	// being canceled counts.
+	// A worker that said success is believed, unless its claim had been taken away before anybody heard of it; a
+	// success of a run that is being canceled counts.
 	if e.Outcome == Succeeded && !c.excused(a) {
-		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)", e.End, a.Status, a.Reason)
+		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)",
+			e.End, a.Status, a.Reason)
 	}
 }
 
@@ -324,8 +340,8 @@ func (c *checker) heldRecord(a *attempt) bool {
 	return c.behind[a.Seq] != 0 || c.clocksWrong(int64(a.ClaimedAt), a.recorded)
 }
 
-// clocksWrong says that a clock was set while an attempt was under way: the end of an attempt is written down by its worker's
-// clock, and while a leader holds because of its own, by the last stamp.
+// clocksWrong says that a clock was set while an attempt was under way: the end of an attempt is written down by its
+// worker's clock, and while a leader holds because of its own, by the last stamp.
 func (c *checker) clocksWrong(from, to int64) bool {
 	return slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
 		return f.Kind == FaultClock && int64(f.From) <= to+c.clock && c.until(f)+c.ttl >= from
@@ -341,13 +357,15 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 		say(RuleOutcome, "it is recorded as %s (%s), and no worker started it", a.Status, a.Error)
 	case e.Outcome == Failed, e.Outcome == Permanent && a.Status == job.RunDead:
 	case e.Outcome == TimedOut:
-		if a.Reason != job.ReasonTimeout && !(c.pulls(a.Worker) && c.clocksWrong(int64(a.ClaimedAt), int64(a.FinishedAt))) {
+		if a.Reason != job.ReasonTimeout &&
+			!(c.pulls(a.Worker) && c.clocksWrong(int64(a.ClaimedAt), int64(a.FinishedAt))) {
 			say(RuleOutcome, "it ran into its timeout, and is recorded as %s (%s)", a.Status, a.Reason)
 		}
-	case c.pulls(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // it was told by its leader, before it knew
+	case c.pulls(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // its leader told it so first
 	case e.Outcome == Canceled || e.Outcome == Cut:
 		if !c.excused(a) {
-			say(RuleLive, "it was stopped on %s without a request, and that worker was neither dead, nor paused, nor cut off for long enough", a.Worker)
+			say(RuleLive, "it was stopped on %s without a request, and that worker was neither dead, nor paused, nor "+
+				"cut off for long enough", a.Worker)
 		}
 	default:
 		say(RuleOutcome, "it %s, and is recorded as %s (%s)", e.Outcome, a.Status, a.Reason)
@@ -355,11 +373,13 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 }
 
 func (c *checker) mayBeOnce(l *life, a *attempt) bool {
-	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool { return v.spec.Delivery == job.DeliverAtMostOnce })
+	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool {
+		return v.spec.Delivery == job.DeliverAtMostOnce
+	})
 }
 
-// once: with at_most_once a run is started at most once, and if its worker is lost a record says so. Each backfill with force, and each that
-// renewed the run, is one more time that it was asked for.
+// once: with at_most_once a run is started at most once, and if its worker is lost a record says so. Each backfill with
+// force, and each that renewed the run, is one more time that it was asked for.
 func (c *checker) once(l *life, r *runLife, redriven bool, asked int) {
 	if len(r.attempts) == 0 || redriven {
 		return
@@ -380,7 +400,8 @@ func (c *checker) once(l *life, r *runLife, redriven bool, asked int) {
 		c.bad(RuleOnce, l, r.key.At, "it was started %d times, and it is to be delivered at most once", n)
 	}
 	if len(r.attempts) > asked {
-		c.bad(RuleOnce, l, r.key.At, "it has %d recorded attempts, and it is to be delivered at most once", len(r.attempts))
+		c.bad(RuleOnce, l, r.key.At, "it has %d recorded attempts, and it is to be delivered at most once",
+			len(r.attempts))
 	}
 }
 
@@ -403,7 +424,8 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 			if !l.w.any(r.made(l), at, func(n *version) bool {
 				return n.spec.Deadline > 0 && at > c.startable(l, r)+ms(n.spec.Deadline)
 			}) {
-				c.bad(RuleDeadline, l, r.key.At, "it was closed as expired at %s, with a deadline of %s", h.FinishedAt, v.spec.Deadline)
+				c.bad(RuleDeadline, l, r.key.At, "it was closed as expired at %s, with a deadline of %s",
+					h.FinishedAt, v.spec.Deadline)
 			}
 		default:
 			c.bad(RuleReason, l, r.key.At, "it was closed as %s (%s) though no worker had it", h.Status, h.Reason)
@@ -414,7 +436,8 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 	}
 	if r.open != nil {
 		c.forgotten(l, r.open)
-		if a != nil && !a.isOpen && a.Status != job.RunFailed && !redriven && r.key.Origin != job.OriginBackfill && len(r.closed) == 0 {
+		if a != nil && !a.isOpen && a.Status != job.RunFailed && !redriven && r.key.Origin != job.OriginBackfill &&
+			len(r.closed) == 0 {
 			c.bad(RuleTwice, l, r.key.At, "it ended as %s, and it is open as %s", a.Status, r.open.Status)
 		}
 		return
@@ -432,7 +455,8 @@ func (c *checker) forgotten(l *life, r *job.Run) {
 	if r.Status != job.RunPending && r.Status != job.RunRetrying || r.ReadyAt == 0 {
 		return
 	}
-	if end := int64(c.in.Final.At); int64(r.ReadyAt) < end-c.in.Final.Slack.Milliseconds()-c.clock && c.in.Final.Slack > 0 {
+	if end := int64(c.in.Final.At); int64(r.ReadyAt) < end-c.in.Final.Slack.Milliseconds()-c.clock &&
+		c.in.Final.Slack > 0 {
 		c.bad(RuleLate, l, int64(r.ScheduledAt), "%s may be claimed since %s, and is not", r.RunID, r.ReadyAt)
 	}
 }
@@ -470,14 +494,16 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 			newer = newer || k != r.key && o.made(l)-c.clock <= to && late+c.clock >= r.made(l)
 		}
 		if !newer || !l.w.any(from, to, func(v *version) bool { return v.spec.Overlap == job.OverlapReplace }) {
-			c.bad(RuleOverlap, l, r.key.At, "it is recorded as replaced, and there is no newer run, or the overlap policy is not replace")
+			c.bad(RuleOverlap, l, r.key.At,
+				"it is recorded as replaced, and there is no newer run, or the overlap policy is not replace")
 		}
 	default:
 		c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled for the reason %q", reason)
 	}
 }
 
-// keys: a run has one idempotency key over all its attempts, the one that its definition makes, and no other run has it.
+// keys: a run has one idempotency key over all its attempts, the one that its definition makes, and no other run has
+// it.
 func (c *checker) keys(l *life, r *runLife, forced int) {
 	seen := map[string]bool{}
 	opened := r.firstClaim()
@@ -491,7 +517,8 @@ func (c *checker) keys(l *life, r *runLife, forced int) {
 		}
 		key := a.effect.Key
 		if len(seen) > 0 && !seen[key] && forced == 0 {
-			c.bad(RuleKey, l, r.key.At, "attempt %d was sent with the key %q, an attempt before it with another one", a.Attempt, key)
+			c.bad(RuleKey, l, r.key.At, "attempt %d was sent with the key %q, an attempt before it with another one",
+				a.Attempt, key)
 		}
 		if other, ok := c.keyOf[key]; ok && other != r.key {
 			c.bad(RuleKey, l, r.key.At, "the key %q was sent for %s as well", key, other)
@@ -506,7 +533,8 @@ func (c *checker) keys(l *life, r *runLife, forced int) {
 			want := keyFor(v.spec, r.key)
 			return key == want || forced > 0 && strings.HasPrefix(key, want+":forced:")
 		}) {
-			c.bad(RuleKey, l, r.key.At, "attempt %d was sent with the key %q, which is not that of this run", a.Attempt, key)
+			c.bad(RuleKey, l, r.key.At, "attempt %d was sent with the key %q, which is not that of this run",
+				a.Attempt, key)
 		}
 	}
 }
@@ -519,8 +547,15 @@ func keyFor(spec *job.Spec, k job.RunKey) string {
 	}
 	at := time.UnixMilli(k.At).UTC()
 	key := t
-	for name, v := range map[string]string{"job_id": k.Job.String(), "job_name": spec.Name, "scheduled_at": at.Format(time.RFC3339),
-		"scheduled_at_unix": strconv.FormatInt(at.Unix(), 10), "scheduled_at_unix_ms": strconv.FormatInt(k.At, 10), "origin": k.Origin.String(), "run_id": k.String()} {
+	for name, v := range map[string]string{
+		"job_id":               k.Job.String(),
+		"job_name":             spec.Name,
+		"scheduled_at":         at.Format(time.RFC3339),
+		"scheduled_at_unix":    strconv.FormatInt(at.Unix(), 10),
+		"scheduled_at_unix_ms": strconv.FormatInt(k.At, 10),
+		"origin":               k.Origin.String(),
+		"run_id":               k.String(),
+	} {
 		key = strings.ReplaceAll(key, "{"+name+"}", v)
 	}
 	if k.Origin != job.OriginSchedule && !strings.Contains(t, "{run_id}") {
@@ -529,8 +564,8 @@ func keyFor(spec *job.Spec, k job.RunKey) string {
 	return key
 }
 
-// live: at no moment do two workers carry out one run, unless one of them stood still and could not know that it had lost it. And no worker
-// begins with a claim that was given to another.
+// live: at no moment do two workers carry out one run, unless one of them stood still and could not know that it had
+// lost it. And no worker begins with a claim that was given to another.
 func (c *checker) live(l *life, r *runLife) {
 	slack := c.in.SlackEffects.Milliseconds()
 	for i, a := range r.attempts {
@@ -543,12 +578,14 @@ func (c *checker) live(l *life, r *runLife) {
 		}
 		for _, b := range r.attempts[i+1:] {
 			if int64(a.effect.Start)-slack > int64(b.ClaimedAt)+c.clock && !c.frozen(a.effect) {
-				c.bad(RuleLive, l, r.key.At, "%s started attempt %d with fence %d at %s, after attempt %d with fence %d was claimed for %s at %s", a.Worker, a.Attempt, a.Fence,
+				c.bad(RuleLive, l, r.key.At, "%s started attempt %d with fence %d at %s, after attempt %d with fence "+
+					"%d was claimed for %s at %s", a.Worker, a.Attempt, a.Fence,
 					a.effect.Start, b.Attempt, b.Fence, b.Worker, b.ClaimedAt)
 			}
 			if b.effect != nil && int64(b.effect.Start) < end-slack && !c.frozen(a.effect) {
-				c.bad(RuleLive, l, r.key.At, "two attempts were live at %s: %d with fence %d on %s until %s, and %d with fence %d on %s", b.effect.Start, a.Attempt, a.Fence,
-					a.Worker, job.Instant(end), b.Attempt, b.Fence, b.Worker)
+				c.bad(RuleLive, l, r.key.At,
+					"two attempts were live at %s: %d with fence %d on %s until %s, and %d with fence %d on %s",
+					b.effect.Start, a.Attempt, a.Fence, a.Worker, job.Instant(end), b.Attempt, b.Fence, b.Worker)
 			}
 		}
 	}
@@ -561,7 +598,9 @@ func (c *checker) frozen(e *Effect) bool {
 		end = int64(c.in.Final.At)
 	}
 	return slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
-		stuck := f.Kind == FaultPause || c.in.LooseCut && (f.Kind == FaultCut || f.Kind == FaultLink || f.Kind == FaultKill)
-		return stuck && (f.Node == e.Worker || f.Peer == e.Worker) && int64(f.From) <= end+c.clock && c.until(f) >= int64(e.Start)-c.ttl
+		stuck := f.Kind == FaultPause ||
+			c.in.LooseCut && (f.Kind == FaultCut || f.Kind == FaultLink || f.Kind == FaultKill)
+		return stuck && (f.Node == e.Worker || f.Peer == e.Worker) && int64(f.From) <= end+c.clock &&
+			c.until(f) >= int64(e.Start)-c.ttl
 	})
 }

@@ -48,7 +48,8 @@ const ReadyLimit = 30 * time.Second
 // NewNode prepares a node; Start starts it. It is killed at the end of the test, and its log shown if the test failed.
 func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 	tb.Helper()
-	n := &Node{ID: "n1", Dir: dir, Binary: binary, Flags: flags, tb: tb, logPath: filepath.Join(tb.TempDir(), "node.log")}
+	n := &Node{ID: "n1", Dir: dir, Binary: binary, Flags: flags, tb: tb,
+		logPath: filepath.Join(tb.TempDir(), "node.log")}
 	n.Move(FreeAddr(tb))
 	n.Client = client.New("localhost", client.WithHTTPClient(n.http()), client.WithAttempts(1), client.WithTimeout(0))
 	tb.Cleanup(func() {
@@ -62,7 +63,8 @@ func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {
 		}
 		n.Destroy()
 		if dir := os.Getenv("CARILLON_LOGS"); dir != "" { // keeps the logs of tests that pass, too
-			_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(tb.Name(), "/", "_")+"-"+n.ID+".log"), n.Log(), 0o600)
+			_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(tb.Name(), "/", "_")+"-"+n.ID+".log"), n.Log(),
+				0o600)
 		}
 	})
 	return n
@@ -80,7 +82,8 @@ func (n *Node) http() *http.Client {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, *n.at.Load())
 	}
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: 30 * time.Second}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial},
+		Timeout: 30 * time.Second}
 }
 
 // Stale is a client that reads what this node itself knows, leader or not.
