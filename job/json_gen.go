@@ -198,53 +198,12 @@ func writeMissed(w *jsontext.Writer, s *Missed) {
 	someDuration(w, "grace", s.Grace)
 }
 
-// Word is a string of a job. One that many jobs have in common takes no memory of its own.
-func Word(b []byte) string {
-	switch string(b) {
-	case "UTC":
-		return "UTC"
-	case "allow":
-		return "allow"
-	case "at_least_once":
-		return "at_least_once"
-	case "at_most_once":
-		return "at_most_once"
-	case "auto":
-		return "auto"
-	case "both":
-		return "both"
-	case "critical":
-		return "critical"
-	case "exponential":
-		return "exponential"
-	case "failure":
-		return "failure"
-	case "first":
-		return "first"
-	case "high":
-		return "high"
-	case "immediate":
-		return "immediate"
-	case "linear":
-		return "linear"
-	case "low":
-		return "low"
-	case "normal":
-		return "normal"
-	case "queue":
-		return "queue"
-	case "recovery":
-		return "recovery"
-	case "replace":
-		return "replace"
-	case "run_after":
-		return "run_after"
-	case "run_all":
-		return "run_all"
-	case "run_once":
-		return "run_once"
-	case "skip":
-		return "skip"
-	}
-	return string(b)
+// words are the strings that many jobs have in common.
+var words = map[string]string{
+	"UTC": "UTC", "allow": "allow", "at_least_once": "at_least_once", "at_most_once": "at_most_once",
+	"auto": "auto", "both": "both", "critical": "critical", "exponential": "exponential",
+	"failure": "failure", "first": "first", "high": "high", "immediate": "immediate",
+	"linear": "linear", "low": "low", "normal": "normal", "queue": "queue",
+	"recovery": "recovery", "replace": "replace", "run_after": "run_after", "run_all": "run_all",
+	"run_once": "run_once", "skip": "skip",
 }

@@ -37,6 +37,14 @@ func readInstant(t *jsontext.Reader) (i Instant) {
 	return i
 }
 
+// Word is a string of a job. One that many jobs have in common takes no memory of its own.
+func Word(b []byte) string {
+	if w, ok := words[string(b)]; ok {
+		return w
+	}
+	return string(b)
+}
+
 func readWords(t *jsontext.Reader) []string {
 	out := []string{}
 	t.List(func() { out = append(out, Word(t.Str())) })

@@ -70,12 +70,14 @@ func (d *declaration) jsonCode() ([]byte, error) {
 		}
 		s.add("}\n")
 	}
-	s.add("// Word is a string of a job. One that many jobs have in common takes no memory of its own.")
-	s.add("func Word(b []byte) string {\nswitch string(b) {")
-	for _, w := range d.allWords() {
-		s.add("case %q:\nreturn %q", w, w)
+	s.add("// words are the strings that many jobs have in common.\nvar words = map[string]string{")
+	for row := range slices.Chunk(d.allWords(), 4) {
+		for i, w := range row {
+			row[i] = fmt.Sprintf("%q: %q", w, w)
+		}
+		s.add("%s,", strings.Join(row, ", "))
 	}
-	s.add("}\nreturn string(b)\n}")
+	s.add("}")
 	return s.done()
 }
 
