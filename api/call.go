@@ -66,7 +66,7 @@ func (c *call) readQuery() error {
 			remedy = "the parameters are " + strings.Join(c.route.query, ", ")
 		}
 		return &job.Error{Code: job.CodeUnknownField,
-			Field: name, Message: "there is no such query parameter" + suggest(name, c.route.query), Remedy: remedy}
+			Field: name, Message: "there is no such query parameter" + job.Suggest(name, c.route.query), Remedy: remedy}
 	}
 	c.query = q
 	return nil

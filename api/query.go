@@ -126,7 +126,8 @@ func known(field, value string, allowed ...string) error {
 	if value == "" || slices.Contains(allowed, value) {
 		return nil
 	}
-	return job.Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value, suggest(value, allowed))
+	return job.Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value,
+		job.Suggest(value, allowed))
 }
 
 var runStatuses = []string{"pending", "waiting", "claimed", "running", "retrying", "canceling", "succeeded", "failed",

@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -107,7 +109,7 @@ func (h *handler) dispatch(w http.ResponseWriter, r *http.Request, res *resource
 				}
 				slices.Sort(verbs)
 				h.fail(w, r, job.Errorf(job.CodeNotFound, "use :"+strings.Join(verbs, ", :"),
-					"there is no action %q here%s", verb, suggest(verb, verbs)))
+					"there is no action %q here%s", verb, job.Suggest(verb, verbs)))
 				return
 			}
 		}
@@ -166,4 +168,87 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	if err != nil {
 		h.failCall(c, err)
 	}
+}
+
+// Way says which node answers the requests of a route. It is the same for all methods of a path.
+type Way uint8
+
+// The ways.
+const (
+	ToLeader Way = iota // the leader answers; the request is small and repeated until it was answered
+	Once                // the leader answers, with or from a stream, which is not repeated
+	Poll                // the leader answers late; the request is not repeated once it may have been heard
+	Here                // the node that was asked answers, whatever it knows
+	Asking              // the same, but it asks the leader itself for what only that knows
+)
+
+var exceptions = sync.OnceValue(func() (out []route) {
+	for _, rt := range routes() {
+		if rt.way != ToLeader {
+			out = append(out, rt)
+		}
+	}
+	return out
+})
+
+// WayOf is the way of the requests for a path. What is not of the API is answered here.
+func WayOf(path string) Way {
+	if !strings.HasPrefix(path, prefix+"/") {
+		return Here
+	}
+	for _, rt := range exceptions() {
+		before, rest, variable := strings.Cut(rt.path, "{")
+		_, after, _ := strings.Cut(rest, "}")
+		if path == rt.path || variable && strings.HasPrefix(path, before) && strings.HasSuffix(path, after) {
+			return rt.way
+		}
+	}
+	return ToLeader
+}
+
+// Role says who may call a route. Nothing enforces it yet: there is no authentication, and everybody who reaches the
+// port of a node may call everything. It is said in the tables all the same, so that no route is added without the
+// question being asked.
+type Role uint8
+
+// The roles. The zero value is none of them: a route without a role is a mistake.
+const (
+	Anyone   Role = iota + 1 // probes of load balancers and supervisors, which have no credentials
+	Viewer                   // reads, and what changes nothing
+	Operator                 // changes jobs, runs, dead letters, calendars and queues
+	Admin                    // changes the cluster, or sees all of it: membership, clock, backups, memory
+	Worker                   // takes runs and reports them
+	Node                     // another node of the cluster
+)
+
+var roleNames = map[Role]string{
+	Anyone: "anyone", Viewer: "viewer", Operator: "operator", Admin: "admin", Worker: "worker", Node: "node",
+}
+
+// String is the role as the documents have it.
+func (r Role) String() string { return roleNames[r] }
+
+// mustBe panics about a route without a role: it would be open to all, or closed to all, by oversight.
+func (r Role) mustBe(path string) {
+	if roleNames[r] == "" {
+		panic(fmt.Sprintf("the route %s has no role: say in its table who may call it", path))
+	}
+}
+
+// Endpoint is a path of a node's port that is not of the API: no document describes it to clients, and it is served by
+// the node that is asked.
+type Endpoint struct {
+	Path  string
+	Role  Role
+	Serve http.HandlerFunc
+}
+
+// ByPath looks endpoints up. It panics about one without a role.
+func ByPath(list []Endpoint) map[string]http.HandlerFunc {
+	out := make(map[string]http.HandlerFunc, len(list))
+	for _, e := range list {
+		e.Role.mustBe(e.Path)
+		out[e.Path] = e.Serve
+	}
+	return out
 }

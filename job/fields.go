@@ -176,9 +176,9 @@ func (w *fieldWalk) unknown(s *shape, path, name string) *Error {
 	for i := range all {
 		all[i] = join(w.top, all[i])
 	}
-	hint := suggest(name, known) // the neighbours first
+	hint := Suggest(name, known) // the neighbours first
 	if hint == "" {
-		hint = suggest(name, all)
+		hint = Suggest(name, all)
 	}
 	return &Error{Code: CodeUnknownField, Field: join(path, name), Message: "there is no such field" + hint,
 		Remedy: "remove it; the fields are " + strings.Join(all, ", ")}

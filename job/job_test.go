@@ -389,7 +389,7 @@ func FuzzDecodeStrict(f *testing.F) {
 func TestSuggestions(t *testing.T) {
 	known := []string{"schedule", "timezone", "retry.base"}
 	for word, want := range map[string]string{"Schedul": "schedule", "tz": "", "timezon": "timezone", "bse": "retry.base", "": "", "x": ""} {
-		got := suggest(word, known)
+		got := Suggest(word, known)
 		if (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: %q", word, got)
 		}

@@ -167,8 +167,8 @@ func fieldNames(t reflect.Type, out []string) []string {
 	return out
 }
 
-// suggest names the known word nearest to a wrong one, or nothing if none is near: one letter in three may be wrong.
-func suggest(word string, known []string) string {
+// Suggest names the known word nearest to a wrong one, or nothing if none is near: one letter in three may be wrong.
+func Suggest(word string, known []string) string {
 	if len(word) > 64 {
 		return "" // nothing known is that long, and the comparison costs as much as the word is long
 	}

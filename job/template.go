@@ -98,7 +98,7 @@ func checkKey(s *Spec) *Error {
 		}
 		if !known {
 			return Invalid(field, "use "+strings.Join(keyFields, ", "),
-				"the template %q has the unknown placeholder {%s}%s", template, name, suggest(name, keyFields))
+				"the template %q has the unknown placeholder {%s}%s", template, name, Suggest(name, keyFields))
 		}
 		usesTime = usesTime || strings.HasPrefix(name, "scheduled_at") || name == "run_id"
 		if name == "job_name" && s.Name == "" {

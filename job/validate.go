@@ -144,12 +144,10 @@ func checkName(s *Spec) *Error {
 func dots(s string) bool { return s == "." || s == ".." }
 
 func oneOf(field, value string, allowed ...string) *Error {
-	for _, a := range allowed {
-		if a == value {
-			return nil
-		}
+	if slices.Contains(allowed, value) {
+		return nil
 	}
-	return Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value, suggest(value, allowed))
+	return Invalid(field, "use "+strings.Join(allowed, ", "), "%q is not allowed%s", value, Suggest(value, allowed))
 }
 
 func checkPolicies(s *Spec) *Error {
