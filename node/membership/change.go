@@ -137,9 +137,14 @@ func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 	if _, in := FindServer(servers, id); !in {
 		return nil
 	}
-	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
+	err := m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
 		return r.RemoveServer(replica.ID(id, replica.First), 0, m.o.ApplyTimeout)
 	})
+	if err != nil {
+		return job.Errorf(job.CodeOutcomeUnknown, "repeat it to see it done",
+			"node %s is marked as removed, and a leader takes it out as soon as it can: %v", id, err)
+	}
+	return nil
 }
 
 // subject is a member that something is done to, as everything is at that moment: what the others are doing was just
@@ -180,7 +185,8 @@ func (m *Members) on(ctx context.Context, id string, do func(subject) error) err
 // Remove implements api.Cluster.
 func (m *Members) Remove(ctx context.Context, id string) error {
 	err := m.on(ctx, id, func(t subject) error {
-		if err := m.quorumWithout(t.servers, id); err != nil {
+		// One whose row is marked was removed by an earlier try: to refuse the repeat would say that it was not.
+		if err := m.quorumWithout(t.servers, id); err != nil && !t.row.Removed {
 			return err
 		}
 		if id == m.id() {

@@ -13,6 +13,7 @@ import (
 
 // member asks for a change of the members until it is certain that it came about.
 func (c *cluster) member(by int, what func(context.Context, int) error) bool {
+	certain := true // no try so far may have done a part of it
 	for i := range 60 {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		err := what(ctx, (by+i)%len(c.clients))
@@ -22,11 +23,14 @@ func (c *cluster) member(by int, what func(context.Context, int) error) bool {
 		case job.CodeNotFound:
 			return true // an earlier try did it
 		case job.CodeState, job.CodeStale, job.CodeInvalid, job.CodePrecondition:
-			return false
+			if certain {
+				return false
+			}
 		}
 		if err == nil {
 			return true
 		}
+		certain = certain && job.CodeOf(err) != job.CodeOutcomeUnknown
 		time.Sleep(3 * time.Second)
 	}
 	return false
