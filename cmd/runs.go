@@ -49,7 +49,13 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 				return c.JobRuns(ctx, args[0], q)
 			}
 			return c.Runs(ctx, q)
-		}, func(p *printer, page client.RunPage) { p.runs(page, len(args) == 0) })
+		}, func(p *printer, page client.RunPage) {
+			if len(page.Runs) == 0 && len(args) == 0 && len(statuses) == 0 {
+				p.printf("no open runs; finished ones: carillon runs JOB, or --status succeeded,failed,…\n")
+				return
+			}
+			p.runs(page, len(args) == 0)
+		})
 	}
 	return c
 }

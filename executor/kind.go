@@ -10,8 +10,7 @@ import (
 )
 
 // Kind is a type of job with all that there is to it: its payload, the flags of `carillon submit` that describe it, and
-// its runner. Each is registered in NAME_kind.go, queue, which has no runner, in queue.go; nothing else lists the
-// types.
+// its runner. Each is registered in the file of its type or beside it; nothing else lists the types.
 type Kind struct {
 	job.Kind
 	// Node says that the worker of a node can carry it out. Others need a setting that only `carillon worker` has.

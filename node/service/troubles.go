@@ -97,7 +97,7 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 		case m.State == "unreachable":
 			text := fmt.Sprintf("node %s (%s) %s", m.ID, m.Address, m.Problem)
 			if m.Suffrage == suffrage(raft.Voter) && living-1 <= voters/2 {
-				text += fmt.Sprintf("; %d of %d voters are left, and without one more of them the cluster stops",
+				text += fmt.Sprintf("; %d of %d voters are left, and if one more is lost the cluster stops",
 					living, voters)
 			}
 			out = append(out, wire.Trouble{Code: wire.TroubleUnreachable, Node: m.ID, Since: m.LastHeard,
