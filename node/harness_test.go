@@ -76,6 +76,14 @@ func start(t *testing.T, dir string, change ...func(*Config)) *testNode {
 	for _, f := range change {
 		f(&cfg)
 	}
+	n := open(t, cfg)
+	n.eventually("ready", func() bool { return n.service.Ready() == nil })
+	return n
+}
+
+// open opens a node that needs others to be ready.
+func open(t *testing.T, cfg Config) *testNode {
+	t.Helper()
 	n, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +93,6 @@ func start(t *testing.T, dir string, change ...func(*Config)) *testNode {
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	go func() { tn.done <- n.Run(ctx) }()
 	t.Cleanup(tn.stop)
-	tn.eventually("ready", func() bool { return n.service.Ready() == nil })
 	return tn
 }
 

@@ -161,6 +161,7 @@ func (n *Node) membership() membership.Options {
 		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
+		Connected: func(id string) bool { return n.trans.Connected(id) },
 	}
 }
 

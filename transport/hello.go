@@ -215,39 +215,39 @@ func greet(rw io.ReadWriter, first []byte, address string, hs Handshake) error {
 }
 
 // receive does the acceptor's part.
-func receive(rw io.ReadWriter, hs Handshake) (peer Hello, err error) {
+func receive(rw io.ReadWriter, hs Handshake) error {
 	msg, err := readMessage(rw)
 	if err != nil {
-		return peer, err
+		return err
 	}
-	peer, err = decodeHello(msg)
+	peer, err := decodeHello(msg)
 	if errors.Is(err, errMalformed) {
-		return peer, err // not one of ours: no answer
+		return err // not one of ours: no answer
 	}
 	if err == nil {
 		err = hs.Check(peer)
 	}
 	hello, lerr := appendHello(nil, hs.Local())
 	if lerr != nil {
-		return peer, lerr
+		return lerr
 	}
 	answer := appendMessage(nil, hello)
 	answer = appendMessage(answer, appendVerdict(nil, err))
 	if _, werr := rw.Write(answer); werr != nil && err == nil {
-		return peer, werr
+		return werr
 	}
 	if err != nil {
-		return peer, &RefusedError{Peer: peer, Reason: err.Error(), Err: err}
+		return &RefusedError{Peer: peer, Reason: err.Error(), Err: err}
 	}
 	if msg, err = readMessage(rw); err != nil {
-		return peer, err
+		return err
 	}
 	refused, reason, err := decodeVerdict(msg)
 	switch {
 	case err != nil:
-		return peer, err
+		return err
 	case refused:
-		return peer, &RefusedError{Peer: peer, ByPeer: true, Reason: reason}
+		return &RefusedError{Peer: peer, ByPeer: true, Reason: reason}
 	}
-	return peer, nil
+	return nil
 }

@@ -34,6 +34,7 @@ var (
 // and that nothing of it goes on after Close.
 type RaftTransport struct {
 	*raft.NetworkTransport
+	layer   *StreamLayer
 	timeout time.Duration
 	beats   beats
 
@@ -46,7 +47,7 @@ type RaftTransport struct {
 // NewRaftTransport returns raft's transport over sl. Closing it, which raft
 // does at the end of Shutdown, closes sl and every connection of it.
 func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *RaftTransport {
-	return &RaftTransport{NetworkTransport: newRaftTransport(sl, logger, raftTimeout), timeout: raftTimeout,
+	return &RaftTransport{NetworkTransport: newRaftTransport(sl, logger, raftTimeout), layer: sl, timeout: raftTimeout,
 		rpcs: make(chan raft.RPC), done: make(chan struct{})}
 }
 
@@ -84,6 +85,9 @@ func (t *RaftTransport) Campaign(ctx context.Context) {
 	case <-ctx.Done():
 	}
 }
+
+// Connected says whether a connection that a node made is open.
+func (t *RaftTransport) Connected(node string) bool { return t.layer.Connected(node) }
 
 // beats are the heartbeats that are being handled. Raft handles them where they
 // come in and not in its own loop, and does not wait for them in Shutdown: one

@@ -70,8 +70,11 @@ func (c *redialConn) begin(deadline time.Time) {
 	if c.err == nil && c.round == c.layer.round(c.address) && alive(c.conn) {
 		return
 	}
-	c.conn.Close()
+	// Closed after the next one is made: a peer that sees this process without
+	// any connection takes it for dead.
+	old := c.conn
 	c.err = c.dial(deadline)
+	old.Close()
 }
 
 func (c *redialConn) SetDeadline(t time.Time) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -46,8 +45,8 @@ type StreamOptions struct {
 	// OnError, which is told as well.
 	OnRefused func(*RefusedError)
 
-	// OnLost, if set, is told of an arriving connection that ended after its
-	// handshake, and not by Close. It must not block.
+	// OnLost, if set, is told of a peer whose last arriving connection ended,
+	// and not by the layer's Close. It must not block.
 	OnLost func(Hello)
 
 	// OnError is told why an arriving connection was refused or dropped. A
@@ -148,21 +147,25 @@ func (s *StreamLayer) accept() {
 		}
 		s.gate.admit(conn, func(t *ticket) {
 			conn.SetDeadline(time.Now().Add(s.opts.Timeout))
-			peer, err := receive(conn, s.opts.Handshake)
-			err = s.refused(err)
+			ac, hs := &acceptedConn{Conn: conn, layer: s}, s.opts.Handshake
+			hs.Check = func(h Hello) error {
+				err := s.opts.Handshake.Check(h)
+				if err == nil { // before the answer: only then the peer closes the connection that this one replaces
+					ac.arrived(h)
+				}
+				return err
+			}
+			err := s.refused(receive(conn, hs))
 			if !s.gate.leave(t) {
-				return // the gate has closed it, and said so
+				ac.Close() // the gate has closed conn, and said so
+				return
 			}
 			if err != nil {
-				conn.Close()
+				ac.Close()
 				s.opts.OnError(conn.RemoteAddr(), err)
 				return
 			}
 			conn.SetDeadline(time.Time{})
-			ac := &acceptedConn{Conn: conn, layer: s, peer: peer}
-			if !s.track(ac) {
-				return
-			}
 			if err := s.ready.put(ac); err != nil && err != net.ErrClosed {
 				s.opts.OnError(conn.RemoteAddr(), err)
 			}
@@ -209,6 +212,35 @@ func (s *StreamLayer) untrack(c net.Conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
+}
+
+// lost notes that an accepted connection ended, and tells OnLost if its peer has
+// no other: a process that is gone has none.
+func (s *StreamLayer) lost(c *acceptedConn) {
+	s.mu.Lock()
+	last := c.open && !s.closed
+	c.open = false
+	last = last && !s.connectedLocked(c.peer.NodeID)
+	s.mu.Unlock()
+	if last && s.opts.OnLost != nil {
+		s.opts.OnLost(c.peer)
+	}
+}
+
+// Connected says whether a connection that a node made is open.
+func (s *StreamLayer) Connected(node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connectedLocked(node)
+}
+
+func (s *StreamLayer) connectedLocked(node string) bool {
+	for c := range s.conns {
+		if c, ok := c.(*acceptedConn); ok && c.open && c.peer.NodeID == node {
+			return true
+		}
+	}
+	return false
 }
 
 // Dial connects to a peer. A name is resolved now, on every dial: a peer that
@@ -304,6 +336,15 @@ type acceptedConn struct {
 	net.Conn
 	layer *StreamLayer
 	peer  Hello
+	open  bool // guarded by layer.mu
+}
+
+// arrived notes who made the connection.
+func (c *acceptedConn) arrived(peer Hello) {
+	c.layer.mu.Lock()
+	c.peer, c.open = peer, true
+	c.layer.mu.Unlock()
+	c.layer.track(c)
 }
 
 // Read reports the layer's own Close as the end of the stream: raft logs every
@@ -314,13 +355,15 @@ func (c *acceptedConn) Read(p []byte) (int, error) {
 	case err == nil:
 	case c.layer.ctx.Err() != nil:
 		err = io.EOF
-	case c.layer.opts.OnLost != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
-		c.layer.opts.OnLost(c.peer)
+	default:
+		c.layer.lost(c)
 	}
 	return n, err
 }
 
+// Close is also what raft does when it cannot write an answer.
 func (c *acceptedConn) Close() error {
+	c.layer.lost(c)
 	c.layer.untrack(c)
 	return c.Conn.Close()
 }

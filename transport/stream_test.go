@@ -292,6 +292,64 @@ func TestLayerCloseUnblocksAndClosesConnections(t *testing.T) {
 	}
 }
 
+// A process that is gone has no connection left. One that ends while others are open says nothing: raft drops some.
+func TestLostWithTheLastConnection(t *testing.T) {
+	lost := make(chan Hello, 8)
+	a, other := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "other", "127.0.0.1:0", nil)
+	b := startNode(t, "b", "127.0.0.1:0", func(_ *Options, so *StreamOptions) {
+		so.OnLost = func(h Hello) { lost <- h }
+	})
+	connect := func(from *node) (net.Conn, net.Conn) {
+		c := dial(t, from, b.addr())
+		s, err := b.layer.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, s
+	}
+	end := func(c, s net.Conn) {
+		c.Close()
+		if _, err := s.Read(make([]byte, 1)); err == nil {
+			t.Fatal("a closed connection was read from")
+		}
+		s.Close()
+	}
+	want := func(when string, n int) {
+		t.Helper()
+		if len(lost) != n {
+			t.Errorf("%s: %d were lost, want %d", when, len(lost), n)
+		}
+		for range len(lost) {
+			if h := <-lost; h.NodeID != "a" {
+				t.Errorf("%s: %q was lost", when, h.NodeID)
+			}
+		}
+	}
+	connect(other)
+	c1, s1 := connect(a)
+	c2, s2 := connect(a)
+	end(c1, s1)
+	want("with another one open", 0)
+	c3, s3 := connect(a)
+	end(c2, s2)
+	want("with a newer one open", 0)
+	end(c3, s3)
+	want("with none open", 1)
+
+	_, s4 := connect(a)
+	c5, s5 := connect(a)
+	end(c5, s5)
+	want("with one open that is not read", 0)
+	s4.Close() // as raft does when it cannot write an answer
+	want("with none open, and no read that failed", 1)
+
+	_, s6 := connect(a)
+	b.layer.Close()
+	s6.Read(make([]byte, 1))
+	s6.Close()
+	want("by Close", 0)
+}
+
 func FuzzHello(f *testing.F) {
 	seed, _ := appendHello(nil, Hello{ClusterID: "cluster", Group: 5, GroupID: "group", Epoch: 3, NodeID: "n1", Replica: 7,
 		InstanceID: "instance", Address: "n1:7400", Index: 9})

@@ -66,9 +66,10 @@ type Options struct {
 	Fail         func(error) // ends the node
 	Dial         func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn,
 		error)
-	Pace     func(time.Duration) time.Duration // slows housekeeping down
-	Campaign func(context.Context)             // stands for election, if this node follows
-	Turn     time.Duration                     // between the voters that could succeed a leader
+	Pace      func(time.Duration) time.Duration // slows housekeeping down
+	Campaign  func(context.Context)             // stands for election, if this node follows
+	Turn      time.Duration                     // between the voters that could succeed a leader
+	Connected func(id string) bool              // says whether a connection for Raft that a node made is open
 
 	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it
 	// should, and that the rules which refuse a data directory are off.

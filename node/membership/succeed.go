@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// ConnectionLost is told of a connection to this node that its maker ended, or whose maker is gone.
+// ConnectionLost is told of a node of which no connection to this one is left.
 func (m *Members) ConnectionLost(h transport.Hello) {
 	if !m.follows(h.NodeID) {
 		return
@@ -26,9 +26,9 @@ func (m *Members) ConnectionLost(h transport.Hello) {
 }
 
 // Succeed stands for election when the leader's process is gone, until ctx ends. Raft would find out by the heartbeats
-// that do not come, one to three timeouts later. A connection that ended alone says nothing: raft drops some by itself.
-// A port that refuses connections besides does: no process is left that could lead. A machine that died and a network
-// that is cut refuse nothing; there raft's timeouts decide.
+// that do not come, one to three timeouts later. Connections that ended alone say nothing: raft drops some by itself.
+// Nor does a port that refuses connections: a firewall may do that. A process that is gone shows both. A machine that
+// died and a network that is cut refuse nothing; there raft's timeouts decide.
 func (m *Members) Succeed(ctx context.Context) {
 	for id := ""; ctx.Err() == nil; {
 		if id == "" {
@@ -92,8 +92,8 @@ const (
 	betweenDials = 25 * time.Millisecond
 )
 
-// gone says that nothing listens where a node is. A process that ends may close its connections a moment before its
-// port.
+// gone says that nothing listens where a node is, and that no connection of it is open. A process that ends may close
+// its connections a moment before its port.
 func (m *Members) gone(ctx context.Context, id string) bool {
 	for i := range dials {
 		if i > 0 {
@@ -105,7 +105,7 @@ func (m *Members) gone(ctx context.Context, id string) bool {
 		}
 		conn, err := m.o.Dial(whoTimeout, 0)(ctx, "tcp", string(addr))
 		if errors.Is(err, syscall.ECONNREFUSED) {
-			return true
+			return !m.o.Connected(id) // it may have made another one since
 		}
 		if err != nil {
 			return false
