@@ -121,19 +121,30 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		// n1 and n2 on one side, n3 and the copy of n2 on the other, from the beginning: a copy that reaches n1 is told
 		// what it is, and would lead its side without being ready, or lead n1.
 		a.link, b.link = &link{cuts: map[string]bool{"n3": true}}, &link{cuts: map[string]bool{"n3": true}}
-		x.link = &link{cuts: map[string]bool{"n1": true, "n2": true}}
+		x.link = &link{cuts: map[string]bool{"n1": true}} // its n2 is the copy
 		clone.link.cuts = map[string]bool{"n1": true}
-		if !rules { // nor by HTTP, which a node asks when raft has named no leader for some seconds
-			for m, others := range map[*member][]*member{x: {a, b}, clone: {a, b}, a: {x, clone}, b: {x, clone}} {
-				m.cfg.Machine.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					for _, o := range others {
-						if addr == o.cfg.Listen {
-							return nil, errCut
-						}
+		// Nor by HTTP, which a node asks for the other clocks, and for its place when raft has named no leader for some
+		// seconds. On the side of n3 the copy is n2.
+		to := func(where map[*member]string) func(context.Context, string, string) (net.Conn, error) {
+			return func(ctx context.Context, network, addr string) (net.Conn, error) {
+				for m, there := range where {
+					if addr != m.cfg.Listen {
+						continue
 					}
-					return new(net.Dialer).DialContext(ctx, network, addr)
+					if addr = there; addr == "" {
+						return nil, errCut
+					}
+					break
 				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
+		}
+		if !rules {
+			for _, m := range []*member{a, b} {
+				m.cfg.Machine.Dial = to(map[*member]string{x: "", clone: ""})
+			}
+			x.cfg.Machine.Dial = to(map[*member]string{a: "", b: clone.cfg.Listen})
+			clone.cfg.Machine.Dial = to(map[*member]string{a: "", b: ""})
 		}
 		for _, m := range c.members {
 			m.open(t)
