@@ -184,6 +184,9 @@ func (a *account) effect(s *Seen) (e checker.Effect, ok bool) {
 		e.End, e.Outcome = job.At(s.Answered), outcome(s.Status)
 		if rec != nil && e.Outcome == checker.Succeeded && rec.Status != job.RunSucceeded {
 			e.Outcome = a.unheard(s, rec)
+			if e.Outcome == checker.TimedOut { // its worker had it until then, whatever the target had said
+				e.End = max(e.End, rec.FinishedAt)
+			}
 		}
 	case !s.Gone.IsZero():
 		e.End, e.Outcome = job.At(s.Gone), checker.Canceled

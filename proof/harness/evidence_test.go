@@ -141,6 +141,8 @@ func TestUnheardAnswers(t *testing.T) {
 		{"canceled at the same moment", 1520, job.RunCanceled, job.ReasonCanceled, nil, checker.Canceled},
 		{"canceled long after", 1520 - 3000, job.RunCanceled, job.ReasonCanceled, nil, checker.Succeeded},
 		{"at the end of its time", 1520, job.RunFailed, job.ReasonTimeout, nil, checker.TimedOut},
+		{"stood still until its time was over", 1515, job.RunFailed, job.ReasonTimeout,
+			[]Outage{{Node: "n2", Paused: true, Sent: at(1512), Dead: at(1518)}}, checker.TimedOut},
 		{"failed", 1520, job.RunFailed, 0, nil, checker.Succeeded},
 		{"failed while it stood still", 1520, job.RunFailed, 0,
 			[]Outage{{Node: "n2", Paused: true, Sent: at(1515), Dead: at(1518)}}, checker.Canceled},
@@ -153,8 +155,13 @@ func TestUnheardAnswers(t *testing.T) {
 			b := small()
 			b.Final.History[1].Status, b.Final.History[1].Reason = c.status, c.reason
 			b.Seen[1].Answered, b.Faults = at(c.answered), c.faults
-			if in, _ := b.Input(); in.Effects[1].Outcome != c.want {
-				t.Errorf("it %s", in.Effects[1].Outcome)
+			in, _ := b.Input()
+			e := in.Effects[1]
+			if e.Outcome != c.want {
+				t.Errorf("it %s", e.Outcome)
+			}
+			if e.Outcome == checker.TimedOut && e.End < b.Final.History[1].FinishedAt {
+				t.Errorf("its worker had it until %s, not until %s", b.Final.History[1].FinishedAt, e.End)
 			}
 		})
 	}
