@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -184,7 +185,7 @@ func plainName(path string) error {
 
 // alive asks from time to time whether a node that prepares a long answer still runs, and calls gone if not.
 func (c *Client) alive(ctx context.Context, base string, gone func(error)) {
-	for sleep(ctx, c.timeout) {
+	for wait.For(ctx, c.timeout) {
 		call, _, stop := watch(ctx, c.timeout, 0)
 		hr, err := http.NewRequestWithContext(call, http.MethodGet, base+"/healthz", nil)
 		if err == nil {

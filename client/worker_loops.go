@@ -11,8 +11,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-func sleep(ctx context.Context, d time.Duration) bool { return wait.For(ctx, d) }
-
 // node is the one to ask, and failed goes on to the next one.
 func (p *puller) node() (*Client, int) {
 	p.mu.Lock()
@@ -110,7 +108,7 @@ func (p *puller) collect(ctx context.Context) {
 		if err == nil && len(r.Runs) == 0 {
 			break
 		}
-		sleep(ctx, collectPause+rand.N(collectPause))
+		wait.For(ctx, collectPause+rand.N(collectPause))
 	}
 	p.mu.Lock()
 	p.collected = true

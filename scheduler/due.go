@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -362,7 +363,7 @@ func (f *feed) changed(c *store.Changes) {
 		f.lost, f.forget = true, true
 	}
 	if f.lost || f.forget || len(c.Jobs) > 0 || f.starving.Load() || f.soon(c.Due) {
-		signal(f.wake)
+		wait.Wake(f.wake)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -165,7 +166,7 @@ func (s *Scheduler) removeLocked(x *session) {
 		s.takeAwayLocked(c)
 	}
 	x.wakePolls()
-	signal(s.wake)
+	wait.Wake(s.wake)
 }
 
 // takeAwayLocked plans to take a run from its worker. One whose result is on its way is left alone: that is about to
@@ -181,7 +182,7 @@ func (s *Scheduler) takeAwayLocked(c *claim) {
 	default:
 		c.expiring = true
 		s.toExpire = append(s.toExpire, c)
-		signal(s.wake)
+		wait.Wake(s.wake)
 	}
 }
 

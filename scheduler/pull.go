@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -98,9 +99,9 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 	if err := KnownQueue(s.st, q.Queue); err != nil {
 		return job.PullReply{}, err
 	}
-	wait := max(min(time.Duration(q.Wait), maxPollWait), pullFloor)
+	pollWait := max(min(time.Duration(q.Wait), maxPollWait), pullFloor)
 	if q.Max == 0 {
-		wait = 0
+		pollWait = 0
 	}
 	mono := s.o.Clock.Mono()
 	s.mu.Lock()
@@ -116,11 +117,11 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 	}
 	call := &pullCall{}
 	x.pull.call, x.pull.room, x.slots = call, q.Max, max(1, x.open+q.Max)
-	signal(s.wake)
+	wait.Wake(s.wake)
 
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(pollWait)
 	defer timer.Stop()
-	over := wait == 0
+	over := pollWait == 0
 	var settle time.Time
 	sure := false
 	for {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -98,7 +99,7 @@ func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
 			c.x.open--
 		}
 		s.urgent = s.urgent || urgent(c, &r, call)
-		signal(s.completeWake)
+		wait.Wake(s.completeWake)
 	}
 	if call != nil {
 		call.left++
@@ -277,7 +278,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	if err != nil {
 		s.log.Warn("results not committed; their workers report them again", "results", len(batch), "error", err)
 	}
-	signal(s.completeWake)
+	wait.Wake(s.completeWake)
 	s.freed()
 	f := s.o.Metrics.Completed
 	if f == nil {
@@ -367,15 +368,15 @@ func (s *Scheduler) gather() time.Duration {
 // Only the loop calls it. What was freed just before goes unnoticed, so the loop looks once more.
 func (s *Scheduler) setStarving(is bool) {
 	if s.starving.Swap(is) != is && is {
-		signal(s.completeWake)
-		signal(s.wake)
+		wait.Wake(s.completeWake)
+		wait.Wake(s.wake)
 	}
 }
 
 // freed wakes the loop if entries wait for what became free. Otherwise there is nothing for it to do.
 func (s *Scheduler) freed() {
 	if s.starving.Load() {
-		signal(s.wake)
+		wait.Wake(s.wake)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -202,7 +203,7 @@ func (s *Scheduler) post(fn func()) {
 	s.postMu.Lock()
 	s.posts = append(s.posts, fn)
 	s.postMu.Unlock()
-	signal(s.wake)
+	wait.Wake(s.wake)
 }
 
 func (s *Scheduler) takePosts() []func() {
@@ -211,14 +212,6 @@ func (s *Scheduler) takePosts() []func() {
 	p := s.posts
 	s.posts = nil
 	return p
-}
-
-// signal sets a latch of size one: "look again".
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // submission is a command of the scheduler itself; then is called, in a goroutine of the epoch, when its outcome is
@@ -306,10 +299,10 @@ func (s *Scheduler) Propose(ctx context.Context, cmd fsm.Command) (*fsm.Reply, e
 		}
 		if c, ok := cmd.(*fsm.ClockReset); ok && err == nil {
 			s.stamp.reset(c.Head.Now)
-			signal(s.wake)
+			wait.Wake(s.wake)
 		}
 		if _, ok := cmd.(*fsm.Release); ok && err == nil {
-			signal(s.wake)
+			wait.Wake(s.wake)
 		}
 		ch <- answer{reply, err}
 	}()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -76,18 +77,9 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 			s.log.Warn("takeover waits: the leader holds", "reason", c.Why, "remedy", c.Remedy)
 			said = c.Kind
 		}
-		wait(ctx, min(pause, tickEvery))
+		wait.For(ctx, min(pause, tickEvery))
 	}
 	return ctx.Err()
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -83,7 +84,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.withheld, x.draining = 0, false
 	x.beatLast, x.beatsSeen = 0, nil
 	s.version++
-	signal(s.wake)
+	wait.Wake(s.wake)
 	s.log.Info("worker registered", "worker", r.Worker, "where", r.Where, "incarnation", x.key.incarnation,
 		"slots", r.Slots, "held", len(r.Held), "open", x.open)
 	return answer, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -49,7 +50,7 @@ func (m *Members) succeed(ctx context.Context, leader string) (next string) {
 	if turn < 0 || !m.gone(ctx, leader) {
 		return ""
 	}
-	for wait := time.After(time.Duration(turn) * m.o.Turn); wait != nil; {
+	for due := time.After(time.Duration(turn) * m.o.Turn); due != nil; {
 		select {
 		case <-ctx.Done():
 			return ""
@@ -57,8 +58,8 @@ func (m *Members) succeed(ctx context.Context, leader string) (next string) {
 			if id != leader {
 				return id
 			}
-		case <-wait:
-			wait = nil
+		case <-due:
+			due = nil
 		}
 	}
 	if m.follows(leader) && (turn == 0 || m.gone(ctx, leader)) {
@@ -96,8 +97,8 @@ const (
 // its connections a moment before its port.
 func (m *Members) gone(ctx context.Context, id string) bool {
 	for i := range dials {
-		if i > 0 {
-			time.Sleep(betweenDials)
+		if i > 0 && !wait.For(ctx, betweenDials) {
+			return false
 		}
 		addr := m.where(id)
 		if addr == "" || !m.follows(id) {
