@@ -93,7 +93,7 @@ func roleOf(method, path string) Role {
 	return 0
 }
 
-// What is added without a role is noticed when the handler is made, not when somebody abuses it.
+// What is added without a role is noticed when the handler is made, not when it is abused.
 func TestNoRoutePassesWithoutARole(t *testing.T) {
 	refused := func(f func()) (why any) {
 		defer func() { why = recover() }()

@@ -51,7 +51,7 @@ func TestLeaderCrashUnderLoad(t *testing.T) {
 }
 
 // Every node is stopped as it should and started again, the leader first: nothing is missed and nothing repeated, and
-// nobody has to notice an absence. It runs alone: a lease that ends because a machine is busy repeats a run.
+// no follower has to miss a leader. It runs alone: a lease that ends because a machine is busy repeats a run.
 func TestRollingRestartUnderLoad(t *testing.T) {
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Raft.Heartbeat = 500 * time.Millisecond })
 	r := newRecorder(t)

@@ -160,8 +160,8 @@ func TestQuorum(t *testing.T) {
 	})
 }
 
-// TestQuorumOfACutOffLeader cuts the leader off for good: it confirms nothing, and after the cut its old term is
-// nobody's.
+// TestQuorumOfACutOffLeader cuts the leader off for good: it confirms nothing, and after the cut its old term has
+// no leader.
 func TestQuorumOfACutOffLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)

@@ -1,5 +1,5 @@
-// Package egress decides which addresses jobs may connect to. A job names its target, so without bounds whoever may
-// submit one could have a worker call what only the worker can reach: the services of its own machine, the metadata
+// Package egress decides which addresses jobs may connect to. A job names its target, so without bounds an author
+// of jobs could have a worker call what only the worker can reach: the services of its own machine, the metadata
 // service of its cloud, the cluster's own API.
 package egress
 
