@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"executor"},
 	{"fsm"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
-	{"internal/jobfile", "internal/worker"},
+	{"internal/jobfile", "internal/keys", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
