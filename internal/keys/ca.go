@@ -1,0 +1,224 @@
+package keys
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"slices"
+	"time"
+)
+
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	nodeLife = 14 * 24 * time.Hour
+	// early is how far before its signer's clock a certificate begins: clients' clocks differ.
+	early = time.Hour
+
+	clusterKeyBytes = 32
+)
+
+// Authority is what makes a node able to lead a secure cluster: the CA with its key, and the cluster key. Voters have
+// it, and nobody else.
+type Authority struct {
+	Cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	// secret is the cluster key. What is derived from it is the same on every voter, and is never stored.
+	secret []byte
+}
+
+// NewAuthority makes the CA and the key of a cluster.
+func NewAuthority(cluster string, now time.Time) (*Authority, error) {
+	if err := checkCluster(cluster); err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: newSerial(),
+		Subject:      pkix.Name{CommonName: "carillon cluster " + cluster},
+		NotBefore:    now.Add(-early), NotAfter: now.Add(caLife),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		URIs: []*url.URL{{Scheme: scheme, Host: cluster}},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	a := &Authority{Cert: cert, key: key, secret: make([]byte, clusterKeyBytes)}
+	rand.Read(a.secret) //nolint:errcheck // crypto/rand ends the process rather than fail
+	return a, nil
+}
+
+func newSerial() *big.Int {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		panic(err) // crypto/rand ends the process rather than fail
+	}
+	return n.Add(n, big.NewInt(1))
+}
+
+// HashOf is by which a CA is known.
+func HashOf(ca *x509.Certificate) Hash { return sha256.Sum256(ca.Raw) }
+
+// ClusterOf is the id of the cluster that a certificate is the CA of.
+func ClusterOf(ca *x509.Certificate) (string, error) {
+	if !ca.IsCA || !ca.BasicConstraintsValid || len(ca.URIs) != 1 || ca.URIs[0].Scheme != scheme ||
+		ca.URIs[0].Path != "" {
+		return "", errors.New("the certificate is not that of a cluster's CA")
+	}
+	id := ca.URIs[0].Host
+	if err := checkCluster(id); err != nil {
+		return "", err
+	}
+	return id, ca.CheckSignatureFrom(ca)
+}
+
+// Cluster is the id of the authority's cluster.
+func (a *Authority) Cluster() string {
+	id, _ := ClusterOf(a.Cert) //nolint:errcheck // it was checked when it was made or read
+	return id
+}
+
+// Certify signs a node's certificate, in DER. host is where clients reach it.
+func (a *Authority) Certify(pub crypto.PublicKey, id Identity, host string, now time.Time) ([]byte, error) {
+	if err := id.check(); err != nil {
+		return nil, err
+	}
+	if own := a.Cluster(); id.Cluster != own {
+		return nil, fmt.Errorf("the CA is that of cluster %s and cannot sign for cluster %s", own, id.Cluster)
+	}
+	if err := checkPublic(pub); err != nil {
+		return nil, err
+	}
+	uri, err := url.Parse(id.URI())
+	if err != nil {
+		return nil, err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: newSerial(),
+		Subject:      pkix.Name{CommonName: "carillon node"},
+		NotBefore:    now.Add(-early), NotAfter: now.Add(nodeLife),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+		URIs:                  []*url.URL{uri},
+		DNSNames:              []string{id.DNSName(), "localhost"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv6loopback},
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		tmpl.IPAddresses = append(tmpl.IPAddresses, ip)
+	} else if host != "" && !slices.Contains(tmpl.DNSNames, host) && isName(host) {
+		tmpl.DNSNames = append(tmpl.DNSNames, host)
+	}
+	return x509.CreateCertificate(rand.Reader, tmpl, a.Cert, pub, a.key)
+}
+
+// isName says whether x509 takes a text for the name of a host.
+func isName(s string) bool {
+	for _, r := range s {
+		if !(r == '-' || r == '.' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
+			return false
+		}
+	}
+	return len(s) <= 253
+}
+
+// checkPublic: one kind of key, so that a peer cannot choose one that costs a lot to verify.
+func checkPublic(pub crypto.PublicKey) error {
+	if k, ok := pub.(*ecdsa.PublicKey); !ok || k.Curve != elliptic.P256() {
+		return errors.New("the key of a node must be ECDSA P-256")
+	}
+	return nil
+}
+
+// KeyHash is by which a node's key is known in its row.
+func KeyHash(pub crypto.PublicKey) (Hash, error) {
+	if err := checkPublic(pub); err != nil {
+		return Hash{}, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(pub)
+	return sha256.Sum256(der), err
+}
+
+// NewRequest is a request for a certificate, in DER: it proves that the sender has the key.
+func NewRequest(key crypto.Signer) ([]byte, error) {
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+}
+
+// ParseRequest reads a request. Only its key counts: who its owner is, the signer knows better.
+func ParseRequest(der []byte) (crypto.PublicKey, error) {
+	rq, err := x509.ParseCertificateRequest(der)
+	if err == nil {
+		err = rq.CheckSignature()
+	}
+	if err == nil {
+		err = checkPublic(rq.PublicKey)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the certificate request is damaged: %w", err)
+	}
+	return rq.PublicKey, nil
+}
+
+// Derive is a secret of 32 bytes for one use, the same on every voter.
+func (a *Authority) Derive(use string) []byte {
+	b, err := hkdf.Key(sha256.New, a.secret, nil, "carillon "+use, sha256.Size)
+	if err != nil {
+		panic(err) // the length is a constant
+	}
+	return b
+}
+
+// JoinToken is the join token of an id. Its secret is derived and stored nowhere: a state or a backup that is read by a
+// stranger lets him prove nothing.
+func (a *Authority) JoinToken(id string) Token {
+	return Token{Kind: JoinToken, CA: HashOf(a.Cert), ID: id, secret: [secretBytes]byte(a.Derive("join token " + id))}
+}
+
+// Proof shows that whoever asks to join has the token, and says for whom: what is overheard or passed on lets nobody
+// else in.
+func (t Token) Proof(key Hash, node, instance string) []byte {
+	m := hmac.New(sha256.New, t.secret[:])
+	m.Write([]byte("carillon join\x00"))
+	m.Write(t.CA[:])
+	m.Write(key[:])
+	for _, s := range []string{t.ID, node, instance} {
+		m.Write([]byte{byte(len(s) >> 8), byte(len(s))})
+		m.Write([]byte(s))
+	}
+	return m.Sum(nil)
+}
+
+// Proves says whether a proof was made with the token.
+func (t Token) Proves(proof []byte, key Hash, node, instance string) bool {
+	return hmac.Equal(proof, t.Proof(key, node, instance))
+}
+
+// Shows is the proof that a node has the cluster key, for one question.
+func (a *Authority) Shows(nonce []byte, node, instance string) []byte {
+	m := hmac.New(sha256.New, a.Derive("possession"))
+	ca := HashOf(a.Cert)
+	m.Write(ca[:])
+	for _, s := range [][]byte{nonce, []byte(node), []byte(instance)} {
+		m.Write([]byte{byte(len(s) >> 8), byte(len(s))})
+		m.Write(s)
+	}
+	return m.Sum(nil)
+}

@@ -1,0 +1,137 @@
+package keys
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// VerifyNode says whose certificate a peer has shown, if the CA signed it for a node of its cluster.
+//
+// Dates do not count between nodes: a cluster that was off for a year, or whose clocks are wrong, must form again, and
+// who may not take part is said by the rows of the members. So the chain, which is always one link long, is checked
+// here and not by x509.Verify.
+func VerifyNode(certs []*x509.Certificate, ca *x509.Certificate) (Identity, error) {
+	if len(certs) == 0 {
+		return Identity{}, errors.New("no certificate was shown")
+	}
+	leaf := certs[0]
+	cluster, err := ClusterOf(ca)
+	if err != nil {
+		return Identity{}, err
+	}
+	if err := leaf.CheckSignatureFrom(ca); err != nil {
+		return Identity{}, fmt.Errorf("the certificate is not signed by the CA of cluster %s: %w", cluster, err)
+	}
+	switch {
+	case leaf.IsCA || !leaf.BasicConstraintsValid || len(leaf.UnhandledCriticalExtensions) > 0 ||
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth):
+		return Identity{}, errors.New("the certificate is not that of a node")
+	case len(leaf.URIs) != 1:
+		return Identity{}, errors.New("the certificate names no node")
+	}
+	if err := checkPublic(leaf.PublicKey); err != nil {
+		return Identity{}, err
+	}
+	id, err := ParseURI(leaf.URIs[0].String())
+	switch {
+	case err != nil:
+		return Identity{}, fmt.Errorf("the certificate names no node: %w", err)
+	case id.Cluster != cluster:
+		return Identity{}, fmt.Errorf("the certificate is for a node of cluster %s and not of %s", id.Cluster, cluster)
+	case !slices.Contains(leaf.DNSNames, id.DNSName()):
+		return Identity{}, errors.New("the certificate lacks the name of its node")
+	}
+	return id, nil
+}
+
+// FindCA is the certificate with a hash among those that a peer has shown.
+func FindCA(certs []*x509.Certificate, pin Hash) (*x509.Certificate, error) {
+	for _, c := range certs {
+		if pin != (Hash{}) && HashOf(c) == pin {
+			_, err := ClusterOf(c)
+			return c, err
+		}
+	}
+	return nil, errors.New("it shows no certificate of the CA that the token is from: another cluster answers there, " +
+		"or somebody between here and there")
+}
+
+// ClientConfig is how clients that are no nodes talk to a secure cluster whose CA is known by its hash: what answers is
+// a node of that cluster. The host does not count, because nodes move; the dates do, by the client's clock.
+func ClientConfig(pin Hash) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, // VerifyConnection looks at more than a name
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			ca, err := FindCA(cs.PeerCertificates, pin)
+			if err != nil {
+				return err
+			}
+			if _, err := VerifyNode(cs.PeerCertificates, ca); err != nil {
+				return err
+			}
+			return checkDates(cs.PeerCertificates[0], time.Now())
+		},
+	}
+}
+
+func checkDates(leaf *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("the node's certificate ended at %s: nodes renew theirs while there is a leader; compare "+
+			"this machine's clock with the node's", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("the node's certificate begins at %s: compare this machine's clock with the node's",
+			leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// ReadCAFile is the hash of the CA whose certificate a file holds.
+func ReadCAFile(flag, path string) (Hash, error) {
+	data, err := readLimited(path)
+	if err != nil {
+		return Hash{}, job.Invalid(flag, "give the ca.pem of a node's keys directory", "%v", err)
+	}
+	ca, err := parseCA(data)
+	if err != nil {
+		return Hash{}, job.Invalid(flag, "give the ca.pem of a node's keys directory", "%s: %v", path, err)
+	}
+	return HashOf(ca), nil
+}
+
+type peerContext struct{}
+
+// WithPeer is a context of what a node asks for.
+func WithPeer(ctx context.Context, id Identity) context.Context {
+	return context.WithValue(ctx, peerContext{}, id)
+}
+
+// PeerOf is the node whose verified certificate stands behind a request; false: there is none, as with any request to
+// a cluster without TLS.
+func PeerOf(ctx context.Context) (Identity, bool) {
+	id, ok := ctx.Value(peerContext{}).(Identity)
+	return id, ok
+}
+
+// Explain turns the error of a TLS handshake into what a user can do about it.
+func Explain(err error) error {
+	var rec tls.RecordHeaderError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &rec):
+		return fmt.Errorf("it does not speak TLS: the cluster there is not secure: %w", err)
+	case strings.Contains(err.Error(), "tls: no application protocol"):
+		return fmt.Errorf("it speaks TLS, but is no node of carillon: %w", err)
+	}
+	return err
+}
