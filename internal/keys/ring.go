@@ -56,7 +56,8 @@ func OpenRing(dir string, step faultpoint.Step) (*Ring, error) {
 		return nil, err
 	case r.ca != nil && HashOf(r.ca) != HashOf(a.Cert):
 		return nil, fmt.Errorf("%s is of cluster %s, and the certificate in %s is from another CA: put back the one "+
-			"that belongs here, or remove it and let the node fetch it again", r.file(ClusterFile), a.Cluster(), NodeFile)
+			"that belongs here, or remove it and let the node fetch it again", r.file(ClusterFile), a.Cluster(),
+			NodeFile)
 	default:
 		r.authority = a
 	}
