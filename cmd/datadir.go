@@ -106,6 +106,8 @@ both clusters are to give out different job ids and fences: name a number above 
 	c.Flags().StringVar(&cfg.Advertise, "advertise", "",
 		"host:port under which others will reach it (default 127.0.0.1:7400)")
 	c.Flags().Uint64Var(&cfg.Epoch, "epoch", 0, "the epoch to begin, at least (default: the one after the backup's)")
+	c.Flags().BoolVar(&cfg.KeepTokens, "keep-tokens", false,
+		"leave API tokens as the backup has them; one that was revoked since then lets its holder in again")
 	return c
 }
 
@@ -139,5 +141,9 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 			r.ClusterID, plural(int(r.Jobs), "job"), p.when(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
 		p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until "+
 			"`carillon cluster release`\n", r.NodeID, r.DataDir)
+		if r.Suspended > 0 {
+			p.printf("%s of the backup: suspended, they let nobody in; make new ones, or restore with --keep-tokens\n",
+				plural(r.Suspended, "token"))
+		}
 	})
 }

@@ -56,6 +56,8 @@ var commands = [256]kind{
 	30: of[SettleNotices](1),
 	31: of[Admit](1),
 	32: of[Lookup](1),
+	33: of[CreateToken](1),
+	34: of[RevokeToken](1),
 }
 
 type kind struct {

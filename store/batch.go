@@ -33,6 +33,8 @@ type Batch struct {
 	newQueues   map[string]uint32
 	classQueues []uint32 // the queues of the new classes
 	queueRows   int      // how many more queues have a row than before it
+
+	tokens tokenIndex // as they will be; nil: as they are
 }
 
 // Begin starts a batch. There is one at a time.
@@ -120,6 +122,7 @@ func (b *Batch) Commit() error {
 		b.idx.classes = append(b.idx.classes, c)
 	}
 	b.publishQueues()
+	b.publishTokens()
 	b.publishNames()
 	b.idx.notices += b.notices
 	s.count, s.info = b.C, b.info

@@ -115,6 +115,10 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"pending and not due", del(bucketDue, due(pending, KindExtra, 500)), "is pending but not in the due index"},
 		{"retrying and not due", del(bucketDue, due(retrying, KindRetry, 700)), "is retrying but not in the due index"},
 
+		{"token that cannot be read", put(bucketTokens, []byte("a"), []byte("{")), "corrupt record"},
+		{"token of another id", put(bucketTokens, []byte("a"), []byte(`{"id":"b"}`)), "is about"},
+		{"token without a secret", put(bucketTokens, []byte("abcdefghijkm"), []byte(`{"id":"abcdefghijkm","role":"admin"}`)), "makes no sense"},
+
 		{"run under a bad key", put(bucketRuns, []byte{1}, (&Row{}).encode()), "corrupt record"},
 		{"run that cannot be read", put(bucketRuns, row(claimed), []byte{3, 0, 0, 1}), "cannot be read"},
 		{"run in no state", editRun(claimed, func(r *Row) { r.Status = job.RunSucceeded }), "is open with status 16"},

@@ -31,6 +31,7 @@ type index struct {
 	classOf map[string]uint32
 	queues  queueIndex
 	notices int // in the outbox
+	tokens  tokenIndex
 	names   nameIndex
 }
 
@@ -125,6 +126,10 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 		return nil, err
 	}
 	if err := x.readNames(tx, recentNames); err != nil {
+		return nil, err
+	}
+	var err error
+	if x.tokens, err = readTokens(tx); err != nil {
 		return nil, err
 	}
 	c := tx.Bucket(bucketDue).Cursor()

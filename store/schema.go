@@ -34,13 +34,14 @@ var (
 	bucketCalendars  = []byte("calendars")  // name -> JSON
 	bucketNodes      = []byte("nodes")      // node id -> Node, as JSON
 	bucketQueues     = []byte("queues")     // name -> Queue, as JSON
+	bucketTokens     = []byte("tokens")     // token id -> Token, as JSON
 	bucketOutbox     = []byte("outbox")     // job(8) seq(8) -> Notice that is to be sent
 	bucketNotified   = []byte("notified")   // job(8) -> seq(8) Notice: the newest that is done with
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory,
 		bucketDead,
 		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues,
-		bucketOutbox, bucketNotified}
+		bucketTokens, bucketOutbox, bucketNotified}
 )
 
 // Kind says what a due entry is.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -48,6 +49,8 @@ type Store struct {
 	idx   *index
 	count Counters
 	info  Info
+
+	tokens atomic.Pointer[tokenIndex] // that of idx, for those who do not wait
 
 	closing sync.WaitGroup // files that were replaced and whose readers finish
 
@@ -187,6 +190,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
 		s.db, s.idx, s.count, s.info = db, idx, count, info
+		s.showTokens()
 		return nil
 	})
 }
@@ -321,6 +325,7 @@ type Changes struct {
 	Due    []DueMark // new due entries, by lane and time
 	Jobs   []job.ID  // jobs whose definition changed or went away
 	Nodes  bool      // rows of members changed
+	Tokens bool      // rows of tokens changed
 	Dead   []uint64  // new dead letters
 	Outbox bool      // a notification is to be sent, or one was claimed or settled
 	Reset  bool      // everything may have changed: the file was replaced
@@ -363,6 +368,7 @@ func (s *Store) Replace(path string, check func(Counters, Info) error) error {
 	// From here on the name leads to the new file, so memory goes with it whatever happens.
 	old := s.db
 	s.db, s.idx, s.count, s.info = db, fresh.idx, fresh.count, fresh.info
+	s.showTokens()
 	s.mu.Unlock()
 	if old != nil {
 		s.closing.Go(func() { old.Close() })

@@ -36,6 +36,9 @@ type RestoreConfig struct {
 	Epoch     uint64 // at least this one; 0: the one after the backup's
 	Version   string
 	Now       time.Time
+	// KeepTokens leaves the API tokens of the backup as they are. Otherwise they are suspended: one that was revoked
+	// since the backup was made would let its holder in again.
+	KeepTokens bool
 
 	Step faultpoint.Step
 }
@@ -50,7 +53,8 @@ type Restored struct {
 	Index       uint64      `json:"index"`
 	Jobs        uint64      `json:"jobs"`
 	OpenRuns    int         `json:"open_runs"`
-	At          job.Instant `json:"at"` // of what time the backup is
+	At          job.Instant `json:"at"`                  // of what time the backup is
+	Suspended   int         `json:"suspended,omitempty"` // tokens that let nobody in any more
 }
 
 // Restore makes the data directory of a new cluster of one node out of a backup.
@@ -271,6 +275,9 @@ func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
 	if err == nil {
 		err = b.DropNodes()
 	}
+	if err == nil && !c.KeepTokens {
+		r.Suspended, err = suspendTokens(b)
+	}
 	if err != nil {
 		b.Rollback()
 		return err
@@ -280,6 +287,21 @@ func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
 	b.SetInfo(info)
 	r.Epoch = info.Epoch
 	return b.Commit()
+}
+
+func suspendTokens(b *store.Batch) (n int, err error) {
+	for _, t := range b.Tokens() {
+		if t.RevokedAt != 0 || t.Suspended {
+			continue
+		}
+		s := *t
+		s.Suspended = true
+		if err := b.PutToken(s); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // Backup is what a backup says of itself.
