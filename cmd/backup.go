@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -48,7 +47,7 @@ Restore it with ` + "`carillon restore`.",
 func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 	summary := cmd.OutOrStdout()
 	if file == "-" {
-		if f, ok := summary.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if isTerminal(summary) {
 			return usage("name a file, or send it to another command", "a backup is not for a terminal")
 		}
 		summary = cmd.ErrOrStderr()

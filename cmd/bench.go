@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/bench"
 	"github.com/carillon-scheduler/carillon/job"
@@ -192,7 +191,7 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options,
 		} else if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 			return err
 		}
-		bar := &progress{w: cmd.ErrOrStderr(), off: a.env("TERM") == "dumb"}
+		bar := &progress{w: raw(cmd.ErrOrStderr()), off: a.env("TERM") == "dumb"}
 		o.Progress = bar.show
 		b, err := bench.Open(cmd.Context(), *o)
 		if err != nil {
@@ -284,8 +283,7 @@ type progress struct {
 func (p *progress) show(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f, ok := p.w.(*os.File)
-	if !ok || p.off || !term.IsTerminal(int(f.Fd())) || time.Since(p.last) < 100*time.Millisecond && done != total {
+	if p.off || !isTerminal(p.w) || time.Since(p.last) < 100*time.Millisecond && done != total {
 		return
 	}
 	p.last, p.shown = time.Now(), true

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -55,8 +56,33 @@ const (
 	leastColumn = 8
 )
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, row{cells: cells}) }
-func (t *table) text(s string)       { t.rows = append(t.rows, row{text: s}) }
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = cell(c)
+	}
+	t.rows = append(t.rows, row{cells: cells})
+}
+
+func (t *table) text(s string) { t.rows = append(t.rows, row{text: s}) }
+
+// cell is a text that stays in its place: without line ends, and with the width that is counted for it.
+func cell(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return disguised(r) || r == utf8.RuneError }) {
+		return s
+	}
+	shown, hidden, has := strings.Cut(s, detail)
+	if has {
+		return cell(shown) + detail + cell(hidden)
+	}
+	var out strings.Builder
+	fmt.Fprint(&terminal{w: &out}, s)
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, out.String())
+}
 
 func (p *printer) table(t table) {
 	room := p.a.width

@@ -47,7 +47,9 @@ func Main() int {
 	ctx, stop := signals()
 	defer stop()
 	root := a.root()
-	return a.execute(ctx, root, os.Stderr)
+	root.SetOut(screen(os.Stdout))
+	root.SetErr(screen(os.Stderr))
+	return a.execute(ctx, root, root.ErrOrStderr())
 }
 
 func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
@@ -125,13 +127,12 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 }
 
 func (a *app) wantsColor(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	return a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" && isTerminal(w)
 }
 
 // width is how many columns the terminal has, 0 if it is none.
 func width(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := file(w)
 	if !ok {
 		return 0
 	}

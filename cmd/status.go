@@ -46,25 +46,27 @@ func (a *app) status(cmd *cobra.Command) (s client.Status, err error) {
 	return s, err
 }
 
+const clearScreen = "\x1b[H\x1b[2J"
+
 // watchStatus goes on over errors: a node that is being restarted is what one watches for.
 func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	redraw := a.width > 0 && !a.json
 	for {
-		var screen bytes.Buffer // drawn at once: a screen that is empty while the node is asked flickers
+		var page bytes.Buffer // drawn at once: a screen that is empty while the node is asked flickers
 		if redraw {
-			screen.WriteString("\x1b[H\x1b[2J")
-			cmd.SetOut(&screen)
+			page.WriteString(clearScreen)
+			cmd.SetOut(&terminal{w: &page})
 		}
 		if _, err := a.status(cmd); err != nil && ctx.Err() == nil {
 			if redraw {
-				a.report(&screen, err)
+				a.report(cmd.OutOrStdout(), err)
 			} else {
 				a.report(cmd.ErrOrStderr(), err)
 			}
 		}
 		if redraw && ctx.Err() == nil {
-			if _, err := out.Write(screen.Bytes()); err != nil {
+			if _, err := raw(out).Write(page.Bytes()); err != nil {
 				return err
 			}
 		}
