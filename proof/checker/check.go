@@ -19,6 +19,7 @@ type checker struct {
 	rep       Report
 	ttl       int64 // of a lease, in ms
 	clock     int64 // how far the observer's clock and the stamps may be apart
+	latency   int64 // of a message, at most
 	lives     map[job.ID]*life
 	order     []job.ID
 	calendars map[string][]*change
@@ -62,9 +63,9 @@ type attempt struct {
 
 // Check holds an input against every rule.
 func Check(in *Input) Report {
-	c := &checker{in: in, ttl: in.TTL.Milliseconds(), clock: in.ClockError.Milliseconds(), lives: map[job.ID]*life{},
-		calendars: map[string][]*change{}, claims: map[uint64]*attempt{}, effects: map[uint64][]*Effect{},
-		keyOf: map[string]job.RunKey{}}
+	c := &checker{in: in, ttl: in.TTL.Milliseconds(), clock: in.ClockError.Milliseconds(),
+		latency: in.Latency.Milliseconds(), lives: map[job.ID]*life{}, calendars: map[string][]*change{},
+		claims: map[uint64]*attempt{}, effects: map[uint64][]*Effect{}, keyOf: map[string]job.RunKey{}}
 	if c.ttl == 0 {
 		c.ttl = defaultTTL.Milliseconds()
 	}

@@ -8,8 +8,16 @@ import (
 )
 
 // patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL
-// after it sent the last heartbeat that was answered, and it sends one every fifth.
-func (c *checker) patience() int64 { return c.ttl*2/3 - c.ttl/5 - c.clock }
+// after it sent the last heartbeat that was answered, and it sends one every fifth. The next one may have been on its
+// way when the silence began, there or back. That of a pull worker goes through a node that passes it on, and its fifth
+// counts from the answer to the one before.
+func (c *checker) patience(worker string) int64 {
+	ways := int64(2)
+	if c.pulls(worker) {
+		ways = 8
+	}
+	return c.ttl*2/3 - c.ttl/5 - ways*c.latency - c.clock
+}
 
 // holding is when an attempt was with its worker: from its claim to what took it away. What came later cannot be the
 // reason.
@@ -28,6 +36,7 @@ func (c *checker) holding(a *attempt) (from, to int64) {
 // it. A leader that stands still and leads on, because no other could be elected meanwhile, is that for every worker.
 func (c *checker) excused(a *attempt) bool {
 	claimed, to := c.holding(a)
+	patience := c.patience(a.Worker)
 	mine := func(f Fault) bool { return f.Node == a.Worker || f.Peer == a.Worker }
 	others := func(g Fault) bool { return mine(g) || g.Kind == FaultKill || g.Kind == FaultLeader || g.Led }
 	matters := func(f Fault) bool { return mine(f) || f.Led }
@@ -51,13 +60,13 @@ func (c *checker) excused(a *attempt) bool {
 			}
 		}
 		if f.Kind == FaultPause || f.Kind == FaultCut || f.Kind == FaultLink || c.pulls(a.Worker) {
-			if from, until := c.trouble(f, others); until-from >= c.patience() && claimed <= until+takeover &&
-				to >= from+c.patience() {
+			if from, until := c.trouble(f, others); until-from >= patience && claimed <= until+takeover &&
+				to >= from+patience {
 				return true
 			}
 		}
 	}
-	if c.heldTakeover(claimed, to, others) {
+	if c.heldTakeover(patience+c.clock, claimed, to, others) {
 		return true
 	}
 	// A leader that cannot confirm is that for every worker. What the worker itself met adds to it, and outages do;
@@ -65,15 +74,15 @@ func (c *checker) excused(a *attempt) bool {
 	joins := func(g Fault) bool { return mine(g) || g.Led }
 	for _, w := range c.unsure {
 		from, until := c.around(int64(w.From), int64(w.To), joins)
-		if until-from >= c.patience() && claimed <= until+takeover && to >= from+c.patience() {
+		if until-from >= patience && claimed <= until+takeover && to >= from+patience {
 			return true
 		}
 	}
 	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with
 	// that.
 	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
-		return int64(w.To-w.From) >= c.patience() && claimed <= int64(w.From)+c.clock &&
-			to >= int64(w.From)+c.patience()
+		return int64(w.To-w.From) >= patience && claimed <= int64(w.From)+c.clock &&
+			to >= int64(w.From)+patience
 	})
 }
 
@@ -85,8 +94,7 @@ const maxAhead = 5000
 // it is maxAhead of the others. What was claimed earlier is given up if that, and what ended the leadership before it,
 // take too long. No outage tells of it, because the stamps go on where they were. All of these times are the
 // observer's, so ClockError is no part of the length.
-func (c *checker) heldTakeover(claimed, to int64, joins func(Fault) bool) bool {
-	silent := c.patience() + c.clock
+func (c *checker) heldTakeover(silent, claimed, to int64, joins func(Fault) bool) bool {
 	return slices.ContainsFunc(c.in.Takeovers, func(t Takeover) bool {
 		at := int64(t.At)
 		from, until := at, at

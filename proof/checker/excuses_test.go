@@ -41,6 +41,36 @@ func TestHeldTakeover(t *testing.T) {
 	}
 }
 
+// TestHeartbeatOnItsWay: a leader that stands still keeps the heartbeats that are on their way to it, and its answers do
+// not arrive. The silence of a worker is that much older than the fault, and not a millisecond more.
+func TestHeartbeatOnItsWay(t *testing.T) {
+	const ttl = 6 * time.Second // a worker that hears nothing for 2.8 s may have given up
+	for name, tc := range map[string]struct {
+		latency time.Duration
+		pull    []string
+		stopped int64 // after the leader stood still
+		want    Rule
+	}{
+		"no time on the way":                         {0, nil, 2800, ""},
+		"no time on the way, and stopped too soon":   {0, nil, 2799, RuleLive},
+		"there and back":                             {10 * time.Millisecond, nil, 2780, ""},
+		"there and back, and stopped too soon":       {10 * time.Millisecond, nil, 2779, RuleLive},
+		"two calls passed on":                        {10 * time.Millisecond, []string{"w1"}, 2720, ""},
+		"two calls passed on, and stopped too soon":  {10 * time.Millisecond, []string{"w1"}, 2719, RuleLive},
+		"another worker's calls are those passed on": {10 * time.Millisecond, []string{"w2"}, 2779, RuleLive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(nil)
+			s.in.TTL, s.in.Latency, s.in.Pull = ttl, tc.latency, tc.pull
+			s.fault(FaultPause, "n3", minute(1)+1000, minute(1)+7000)
+			s.in.Faults[0].Led = true
+			s.attempt(sched(minute(1)), 1, "w1", minute(1), 1000+tc.stopped, Canceled, job.RunFailed, job.ReasonNone)
+			s.attempt(sched(minute(1)), 2, "w1", minute(1)+15_000, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+			check(t, s.end(1), tc.want)
+		})
+	}
+}
+
 // TestUnsureLeader: a leader that no majority answers because of a slow disk extends no lease. That takes runs from
 // their workers if it lasts as long as their patience; anything less does not.
 func TestUnsureLeader(t *testing.T) {

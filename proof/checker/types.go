@@ -28,6 +28,8 @@ type Input struct {
 
 	TTL        time.Duration // of a session's lease; 0 = 30 s
 	ClockError time.Duration
+	// Latency is how long a message takes at most while no fault delays it.
+	Latency time.Duration
 	// SlackEffects is how much later than it happened an effect may be written down (a request sits in a socket
 	// buffer). A recorder in the worker's own process leaves it zero.
 	SlackEffects time.Duration

@@ -99,7 +99,7 @@ func (c *cluster) final() (in checker.Input, ok bool) {
 			continue
 		}
 		c.whole(&f)
-		in.Final, in.TTL = f, c.o.ttl
+		in.Final, in.TTL, in.Latency = f, c.o.ttl, c.o.latency
 		in.Recovery, in.Voters = c.o.recovery, len(c.servers)
 		in.Final.At, in.Final.Slack = at, slack
 		for _, f := range in.Faults {
