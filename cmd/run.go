@@ -31,6 +31,7 @@ type ServerConfig struct {
 	Pprof                              bool
 	AllowNetworkFS                     bool
 	MinFreeDisk                        node.DiskLimit
+	MaxConnections                     int
 	Notify                             notify.Settings
 }
 
@@ -56,7 +57,8 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease,
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
-		MinFreeDisk: cfg.MinFreeDisk, Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
+		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections,
+		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
 		Raft: node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval,
 			SnapshotThreshold: cfg.SnapshotThreshold}, Store: node.StoreConfig{NoSync: noSync},
 	})

@@ -83,6 +83,9 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&minFree, "min-free-disk", "",
 		"create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, "+
 			"whichever is smaller)")
+	fl.IntVar(&cfg.MaxConnections, "max-connections", 0,
+		"how many connections may be open on its port, a quarter of them from one address (default 16384, or half of "+
+			"the files that the process may open)")
 	tells.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
@@ -124,6 +127,9 @@ func (c *ServerConfig) validate() error {
 	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
 		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead",
 			"%s is too short", c.RemoveDeadAfter)
+	case c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 64:
+		return job.Invalid("--max-connections", "use at least 64: members, workers and clients share them",
+			"%d is too few", c.MaxConnections)
 	case c.Lease != 0 && c.Lease < time.Second:
 		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it",
 			"%s is too short", c.Lease)

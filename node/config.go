@@ -66,6 +66,10 @@ type Config struct {
 
 	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs
 
+	// MaxConnections is how many may be open on its port; 0: 16,384, or half of the files that the process may open.
+	// From one address it is a quarter of them, members excepted, and an eighth is kept for those.
+	MaxConnections int
+
 	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs,
 	// nil: fsm.CommandLevel.
 	level int

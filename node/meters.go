@@ -33,6 +33,7 @@ type meters struct {
 	slots, leader, skew                  *prometheus.Desc
 	outbox                               *prometheus.Desc
 	diskFree, diskLimit, hold            *prometheus.Desc
+	connections, refused                 *prometheus.Desc
 }
 
 var (
@@ -79,6 +80,8 @@ func newMeters(n *Node) *meters {
 		leader:      desc("leader", "1 on the leader, 0 elsewhere."),
 		diskFree:    desc("disk_free_bytes", "Room left on the file system of the data directory."),
 		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
+		connections: desc("connections", "Connections that are open on the node's port."),
+		refused:     desc("connections_refused_total", "Connections that were closed because too many were open."),
 		hold: desc("hold",
 			"1 while the cluster holds for this reason and nothing is started: the leader's clock, or "+
 				"a restore. On every node.", "reason"),
@@ -124,7 +127,7 @@ func (m *meters) observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) 
 // Describe implements prometheus.Collector.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader,
-		m.skew, m.diskFree, m.diskLimit, m.hold} {
+		m.skew, m.diskFree, m.diskLimit, m.hold, m.connections, m.refused} {
 		ch <- d
 	}
 }
@@ -144,6 +147,8 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.diskFree, float64(d.Free))
 		gauge(m.diskLimit, float64(d.Limit))
 	}
+	gauge(m.connections, float64(m.n.connections.limited.Open()))
+	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.n.connections.refused.Load()))
 	held := scheduler.HoldNone
 	if h := m.n.members.Hold(); h != nil {
 		held = h.Kind

@@ -26,21 +26,22 @@ import (
 
 // Node is a running node.
 type Node struct {
-	cfg     Config
-	dir     *datadir.Dir
-	lock    *dirlock.Lock
-	mux     *transport.Mux
-	trans   *transport.RaftTransport
-	group   *group
-	meters  *meters
-	service *service.Service
-	handler http.Handler
-	worker  *localWorker
-	tracker *forward.Tracker
-	forward *forward.Forwarder
-	disk    *diskWatch
-	members *membership.Members
-	started time.Time
+	cfg         Config
+	dir         *datadir.Dir
+	lock        *dirlock.Lock
+	mux         *transport.Mux
+	connections *connections
+	trans       *transport.RaftTransport
+	group       *group
+	meters      *meters
+	service     *service.Service
+	handler     http.Handler
+	worker      *localWorker
+	tracker     *forward.Tracker
+	forward     *forward.Forwarder
+	disk        *diskWatch
+	members     *membership.Members
+	started     time.Time
 
 	advertise string // how others reach it
 	egress    *egress.Policy
@@ -92,7 +93,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
-	n.mux = transport.NewMux(ln, transport.Options{OnError: n.connError})
+	n.connections = newConnections(n, ln)
+	n.mux = transport.NewMux(n.connections.limited, transport.Options{OnError: n.connError})
 	if err := n.dir.Claim(); err != nil {
 		return nil, err
 	}
