@@ -137,6 +137,10 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 			if info.Group != h.Group {
 				return fmt.Errorf("the state is of group %d and its header says %d", info.Group, h.Group)
 			}
+			if info.ClusterID != h.ClusterID || info.Epoch != h.Epoch {
+				return fmt.Errorf("the state is of cluster %s, epoch %d, and its header says %s, epoch %d",
+					info.ClusterID, info.Epoch, h.ClusterID, h.Epoch)
+			}
 			if c.Index != h.Index || c.Term != h.Term {
 				return fmt.Errorf("the state is at %d/%d and its header says %d/%d", c.Index, c.Term, h.Index, h.Term)
 			}

@@ -525,3 +525,36 @@ func TestRestoreOverOpenReaders(t *testing.T) {
 		t.Fatal("the states differ")
 	}
 }
+
+// What another node sends is looked at before it becomes the newest snapshot.
+func TestSnapshotNotAccepted(t *testing.T) {
+	st, err := store.Open(t.TempDir()+"/state.db", store.Options{NoSync: true, MmapSize: 1 << 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	snaps, err := NewSnapshots(t.TempDir(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, rc, err := Stream(st, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rc.Close()
+	var seen Header
+	snaps.Accept = func(h Header) error { seen = h; return errors.New("of another cluster") }
+	sink, err := snaps.Create(1, 5, 2, raft.Configuration{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(sink, rc); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err == nil || !strings.Contains(err.Error(), "of another cluster") || seen.Format == 0 {
+		t.Errorf("%v, after a look at %+v", err, seen)
+	}
+	if list, err := snaps.List(); err != nil || len(list) != 0 {
+		t.Errorf("it became the newest one: %v, %v", list, err)
+	}
+}

@@ -22,7 +22,10 @@ import (
 type Snapshots struct {
 	dir string
 	st  *store.Store
-	mu  sync.Mutex // guards the files in dir, for short work only: a copy is made without it
+	// Accept, if set, refuses a snapshot that another node sends, by its header.
+	Accept func(Header) error
+
+	mu sync.Mutex // guards the files in dir, for short work only: a copy is made without it
 }
 
 const (
@@ -305,6 +308,9 @@ func (k *sink) verify() (Header, error) {
 		return Header{}, err
 	}
 	h, err := ReadHeader(k.f)
+	if err == nil && k.s.Accept != nil {
+		err = k.s.Accept(h)
+	}
 	if err == nil {
 		err = h.readBody(io.Discard, k.f)
 	}

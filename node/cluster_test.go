@@ -23,6 +23,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -125,12 +126,12 @@ func (l *link) crash() {
 
 // linkTransport is raft's transport over a link.
 type linkTransport struct {
-	*raft.NetworkTransport
+	faultpoint.RaftTransport
 	l  *link
 	ch chan raft.RPC
 }
 
-func newLinkTransport(l *link, t *raft.NetworkTransport) raft.Transport {
+func newLinkTransport(l *link, t faultpoint.RaftTransport) raft.Transport {
 	lt := &linkTransport{t, l, make(chan raft.RPC)}
 	go func() {
 		for {
@@ -157,7 +158,7 @@ func newLinkTransport(l *link, t *raft.NetworkTransport) raft.Transport {
 func (t *linkTransport) Consumer() <-chan raft.RPC { return t.ch }
 
 func (t *linkTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
-	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+	t.RaftTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
 		t.l.wait()
 		if t.l.noRaft.Load() {
 			rpc.Respond(nil, errCut)
@@ -194,7 +195,7 @@ func (l *link) wait() {
 
 func (t *linkTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, a *raft.InstallSnapshotRequest,
 	r *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.cut(id, func() error { return t.NetworkTransport.InstallSnapshot(id, to, a, r, data) })
+	return t.cut(id, func() error { return t.RaftTransport.InstallSnapshot(id, to, a, r, data) })
 }
 
 func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
@@ -203,22 +204,22 @@ func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 
 func (t *linkTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest,
 	r *raft.AppendEntriesResponse) error {
-	return t.cut(id, func() error { return t.NetworkTransport.AppendEntries(id, to, a, r) })
+	return t.cut(id, func() error { return t.RaftTransport.AppendEntries(id, to, a, r) })
 }
 
 func (t *linkTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest,
 	r *raft.RequestVoteResponse) error {
-	return t.cut(id, func() error { return t.NetworkTransport.RequestVote(id, to, a, r) })
+	return t.cut(id, func() error { return t.RaftTransport.RequestVote(id, to, a, r) })
 }
 
 func (t *linkTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestPreVoteRequest,
 	r *raft.RequestPreVoteResponse) error {
-	return t.cut(id, func() error { return t.NetworkTransport.RequestPreVote(id, to, a, r) })
+	return t.cut(id, func() error { return t.RaftTransport.RequestPreVote(id, to, a, r) })
 }
 
 func (t *linkTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, a *raft.TimeoutNowRequest,
 	r *raft.TimeoutNowResponse) error {
-	return t.cut(id, func() error { return t.NetworkTransport.TimeoutNow(id, to, a, r) })
+	return t.cut(id, func() error { return t.RaftTransport.TimeoutNow(id, to, a, r) })
 }
 
 // linkWorker is the leader as the worker behind a link sees it. That of a dead node gets no work, and its results go
@@ -349,7 +350,7 @@ func (m *member) open(t *testing.T) {
 		}
 		return l, nil
 	}
-	m.cfg.Machine.Transport = func(t *raft.NetworkTransport) raft.Transport { return newLinkTransport(l, t) }
+	m.cfg.Machine.Transport = func(t faultpoint.RaftTransport) raft.Transport { return newLinkTransport(l, t) }
 	m.slow = &slowDisk{l: l}
 	m.cfg.Machine.Write = m.slow.write
 	if m.cfg.Clock == nil {

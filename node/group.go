@@ -153,6 +153,16 @@ func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	})
 }
 
+// term is the term that raft is in, and whether it has no log yet.
+func (g *group) term() (term uint64, fresh bool) {
+	term, err := raftlog.Term(g.logs)
+	if err != nil {
+		g.log.Error("term not readable", "error", err)
+	}
+	last, err := g.logs.LastIndex()
+	return term, err == nil && last == 0
+}
+
 func (g *group) now() int64 {
 	return g.cfg.Clock.Now().UnixMilli()
 }

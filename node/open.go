@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -31,6 +32,7 @@ type Node struct {
 	lock        *dirlock.Lock
 	mux         *transport.Mux
 	connections *connections
+	layer       *transport.StreamLayer
 	trans       *transport.RaftTransport
 	group       *group
 	meters      *meters
@@ -114,11 +116,12 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.group.tracker = n.tracker
 	n.members = membership.New(n.membership())
 	n.group.members = n.members
+	n.disk = newDiskWatch(n)
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err
 	}
-	n.disk = newDiskWatch(n)
-	if err := n.group.start(cfg.Machine.RaftTransport(n.trans, n.trans.NetworkTransport)); err != nil {
+	n.group.snaps.Accept = n.members.Receives
+	if err := n.group.start(cfg.Machine.TransportOf(n.trans)); err != nil {
 		return nil, err
 	}
 	n.tracker.Watch(n.group.raft)
@@ -194,7 +197,19 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
-	return transport.NewRaftTransport(layer, newRaftLogger(n.cfg.Logger)), nil
+	n.layer = layer
+	return transport.NewRaftTransport(layer, newRaftLogger(n.cfg.Logger), transport.RequestLimits{
+		Term: n.group.term, Room: n.snapshotRoom,
+	}), nil
+}
+
+// snapshotRoom is how large a snapshot of another node may be: it is kept until the state that it contains is on the
+// disk beside it.
+func (n *Node) snapshotRoom() uint64 {
+	if free, total, err := n.disk.statfs(n.dir.Path); err == nil && total > 0 {
+		return free / 2
+	}
+	return math.MaxUint64
 }
 
 // newEgress makes the rules of what jobs may reach. Who can call a node that only this machine reaches can call the

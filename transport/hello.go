@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 // Hello is how a node introduces itself before any Raft message.
@@ -18,7 +20,9 @@ type Hello struct {
 	Replica    uint64 // which of the node's replicas of the group this is
 	InstanceID string // of the data directory: a wiped node has another one
 	Address    string // that it advertises: two copies of a directory cannot both be where the cluster thinks it is
-	Index      uint64 // the log entry that last changed what the node knows of its membership; 0: nothing known
+	// Certificate is who the node is by its certificate; zero without TLS. It is not sent: the receiver fills it in.
+	Certificate keys.Identity
+	Index       uint64 // the log entry that last changed what the node knows of its membership; 0: nothing known
 }
 
 // Handshake is what a node says of itself and what it demands of others.
@@ -171,9 +175,28 @@ func readMessage(r io.Reader) ([]byte, error) {
 	return msg, err
 }
 
-// greet does the dialler's part of the handshake. first, if any, is written
-// before it in the same packet.
-func greet(rw io.ReadWriter, first []byte, address string, hs Handshake) error {
+// certified says whether a hello is that of the node whose certificate was
+// shown. Without TLS there is nothing to compare.
+func (h *Hello) certified(id keys.Identity) error {
+	h.Certificate = id
+	switch {
+	case id == keys.Identity{}:
+		return nil
+	case h.NodeID != id.Node:
+		return fmt.Errorf("it says that it is node %q, and its certificate is that of node %q", h.NodeID, id.Node)
+	case h.InstanceID != id.Instance:
+		return fmt.Errorf("its certificate is for another data directory of node %q", id.Node)
+	case h.ClusterID != id.Cluster:
+		return fmt.Errorf("it says that it is in cluster %q, and its certificate is for cluster %q", h.ClusterID,
+			id.Cluster)
+	}
+	return nil
+}
+
+// greet does the dialler's part of the handshake with the node whose
+// certificate was shown, if any was. first, if any, is written before it in the
+// same packet.
+func greet(rw io.ReadWriter, first []byte, address string, shown keys.Identity, hs Handshake) error {
 	hello, err := appendHello(nil, hs.Local())
 	if err != nil {
 		return err
@@ -197,6 +220,9 @@ func greet(rw io.ReadWriter, first []byte, address string, hs Handshake) error {
 		return &RefusedError{Peer: peer, ByPeer: true, Reason: reason}
 	}
 	err = helloErr
+	if err == nil {
+		err = peer.certified(shown)
+	}
 	if err == nil && hs.Expect != nil {
 		if want := hs.Expect(address); want != "" && want != peer.NodeID {
 			err = fmt.Errorf("%s should be node %q", address, want)
@@ -215,7 +241,7 @@ func greet(rw io.ReadWriter, first []byte, address string, hs Handshake) error {
 }
 
 // receive does the acceptor's part.
-func receive(rw io.ReadWriter, hs Handshake) error {
+func receive(rw io.ReadWriter, shown keys.Identity, hs Handshake) error {
 	msg, err := readMessage(rw)
 	if err != nil {
 		return err
@@ -223,6 +249,9 @@ func receive(rw io.ReadWriter, hs Handshake) error {
 	peer, err := decodeHello(msg)
 	if errors.Is(err, errMalformed) {
 		return err // not one of ours: no answer
+	}
+	if err == nil {
+		err = peer.certified(shown)
 	}
 	if err == nil {
 		err = hs.Check(peer)

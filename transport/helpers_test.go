@@ -1,22 +1,19 @@
 package transport
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,7 +66,10 @@ func serveHTTP(t *testing.T, m *Mux) {
 	t.Helper()
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello "+r.Proto)
-	})}
+		if id, ok := keys.PeerOf(r.Context()); ok {
+			io.WriteString(w, " from "+id.Node)
+		}
+	}), ConnContext: ConnContext}
 	var wg sync.WaitGroup
 	wg.Go(func() { srv.Serve(m.HTTP()) })
 	t.Cleanup(func() {
@@ -174,37 +174,39 @@ func (l *errorLog) wait(t *testing.T, match func(error) bool) error {
 	return nil
 }
 
-// certs makes a certificate for localhost that is its own authority, good for
-// servers and clients.
-func certs(t *testing.T) (server, client *tls.Config) {
+// newAuthority is the CA of cluster "c".
+func newAuthority(t *testing.T) *keys.Authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, err := keys.NewAuthority("c", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "carillon test"},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-		DNSNames:              []string{"localhost"},
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	return a
+}
+
+// ringOf has the keys of a node, with the instance that startNode gives it.
+func ringOf(t *testing.T, a *keys.Authority, id string) *keys.Ring {
+	t.Helper()
+	r, err := keys.OpenRing(filepath.Join(t.TempDir(), "keys"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
+	if err := r.Keep(a); err != nil {
 		t.Fatal(err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	cert := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven},
-		&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool}
+	if err := r.Certify(keys.Identity{Cluster: "c", Node: id, Instance: "i-" + id, Joined: 3}, "", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// secured gives a node its keys; nil gives it none.
+func secured(t *testing.T, a *keys.Authority, id string) func(*Options, *StreamOptions) {
+	t.Helper()
+	return func(mo *Options, so *StreamOptions) {
+		if a != nil {
+			mo.Keys = ringOf(t, a, id)
+			so.Keys = mo.Keys
+		}
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 // RaftByte is the first byte of a Raft connection on a port without TLS. HTTP
@@ -22,12 +24,11 @@ const RaftByte = 0x02
 
 // Options are the settings of a Mux. The zero value works.
 type Options struct {
-	// TLS, if set, makes the mux terminate TLS, and the protocol negotiated by
-	// ALPN decides instead of the first byte: ALPN is Raft, all else HTTP. If
-	// it has ClientCAs, a Raft connection must present a certificate they
-	// verify, whatever ClientAuth asks of HTTP clients; ClientAuth must then be
-	// at least tls.VerifyClientCertIfGiven.
-	TLS *tls.Config
+	// Keys, if set, makes the mux terminate TLS, and the protocol negotiated by
+	// ALPN decides instead of the first byte: ALPN is Raft and ALPNNode HTTP of
+	// another node, both for the cluster's nodes only; all else is HTTP of
+	// clients, which are not asked who they are.
+	Keys *keys.Ring
 
 	// Timeout is how long a client may take to send its first byte, or to
 	// finish its TLS handshake; 0 means 10 s.
@@ -78,8 +79,8 @@ func NewMux(ln net.Listener, opts Options) *Mux {
 		raft: newQueue(ln.Addr()),
 		done: make(chan struct{}),
 	}
-	if opts.TLS != nil {
-		m.tls = serverTLS(opts.TLS)
+	if opts.Keys != nil {
+		m.tls = serverTLS(opts.Keys)
 	}
 	return m
 }
@@ -176,8 +177,16 @@ func (m *Mux) peek(conn net.Conn) (*queue, net.Conn, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if tc.ConnectionState().NegotiatedProtocol == ALPN {
-			return m.raft, tc, nil
+		cs := tc.ConnectionState()
+		if p := cs.NegotiatedProtocol; p == ALPN || p == ALPNNode {
+			id, err := m.opts.Keys.Verify(cs.PeerCertificates)
+			if err != nil {
+				return nil, nil, err
+			}
+			if p == ALPN {
+				return m.raft, &nodeConn{tc, id}, nil
+			}
+			return m.http, &nodeConn{tc, id}, nil
 		}
 		// As it is: net/http looks for a *tls.Conn to speak HTTP/2 and to fill
 		// in Request.TLS.

@@ -3,6 +3,7 @@ package transport
 import (
 	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 func TestHTTPAndRaftOnOnePort(t *testing.T) {
@@ -226,45 +229,115 @@ func TestAcceptErrors(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	server, client := certs(t)
-	m := startMux(t, "127.0.0.1:0", Options{TLS: server})
+	a := newAuthority(t)
+	m := startMux(t, "127.0.0.1:0", Options{Keys: ringOf(t, a, "n")})
 	serveHTTP(t, m)
 	serveEcho(t, m)
-	with := func(change func(*tls.Config)) *tls.Config {
-		c := client.Clone()
-		c.ServerName = "localhost"
-		change(c)
+	client := keys.ClientConfig(keys.HashOf(a.Cert))
+	as := func(ring *keys.Ring, protos ...string) *tls.Config {
+		c := clientTLS(ring, ALPN, nil)
+		c.NextProtos = protos
 		return c
 	}
+	peer := ringOf(t, a, "peer")
 
 	t.Run("ALPN selects HTTP/2", func(t *testing.T) {
 		if got := get(t, "https://"+m.Addr().String(), client.Clone()); got != "hello HTTP/2.0" {
 			t.Errorf("got %q", got)
 		}
 	})
-	t.Run("no ALPN is HTTP, and needs no certificate", func(t *testing.T) {
-		c := tls.Client(dialTCP(t, m.Addr()), with(func(c *tls.Config) { c.Certificates = nil }))
+	t.Run("a client that knows the CA needs nothing else", func(t *testing.T) {
+		pool := x509.NewCertPool()
+		pool.AddCert(a.Cert)
+		if got := get(t, "https://"+m.Addr().String(), &tls.Config{RootCAs: pool}); got != "hello HTTP/2.0" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("a client with another CA's hash sends nothing", func(t *testing.T) {
+		if got, err := tryGet("https://"+m.Addr().String(), keys.ClientConfig(keys.Hash{1})); err == nil {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("no ALPN is HTTP, and nobody is asked for a certificate", func(t *testing.T) {
+		cfg, asked := client.Clone(), false
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked = true
+			return &tls.Certificate{}, nil
+		}
+		c := tls.Client(dialTCP(t, m.Addr()), cfg)
 		io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
 		body, err := io.ReadAll(c)
-		if err != nil || !strings.HasSuffix(string(body), "hello HTTP/1.0") {
-			t.Errorf("got %q, %v", body, err)
+		if err != nil || !strings.HasSuffix(string(body), "hello HTTP/1.0") || asked {
+			t.Errorf("got %q, %v, asked: %v", body, err, asked)
 		}
 	})
 	t.Run("ALPN selects Raft", func(t *testing.T) {
-		c := tls.Client(dialTCP(t, m.Addr()), with(func(c *tls.Config) { c.NextProtos = []string{"h2", ALPN} }))
+		c := tls.Client(dialTCP(t, m.Addr()), as(peer, "h2", ALPN))
 		io.WriteString(c, "hi")
 		buf := make([]byte, 2)
 		if _, err := io.ReadFull(c, buf); err != nil || string(buf) != "hi" {
 			t.Errorf("echoed %q, %v", buf, err)
 		}
 	})
-	t.Run("Raft needs a certificate", func(t *testing.T) {
-		c := tls.Client(dialTCP(t, m.Addr()), with(func(c *tls.Config) {
-			c.NextProtos, c.Certificates = []string{ALPN}, nil
-		}))
-		io.WriteString(c, "hi")
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("Raft was served to a stranger")
+	t.Run("ALPN selects HTTP of nodes", func(t *testing.T) {
+		dial := NodeDial(peer, (&net.Dialer{}).DialContext, func(string) string { return "n" })
+		tr := &http.Transport{DialContext: dial}
+		defer tr.CloseIdleConnections()
+		res, err := (&http.Client{Transport: tr, Timeout: long}).Get("http://" + m.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "hello HTTP/1.1 from peer" {
+			t.Errorf("got %q, %v", body, err)
+		}
+	})
+	t.Run("a dial that reaches another node fails", func(t *testing.T) {
+		dial := NodeDial(peer, (&net.Dialer{}).DialContext, func(string) string { return "other" })
+		if c, err := dial(t.Context(), "tcp", m.Addr().String()); err == nil {
+			c.Close()
+			t.Error("it was made")
+		}
+	})
+	joiner, err := keys.OpenRing(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := joiner.Key(); err != nil {
+		t.Fatal(err)
+	}
+	joiner.Pin(keys.HashOf(a.Cert))
+	for _, proto := range []string{ALPN, ALPNNode} {
+		for name, cfg := range map[string]*tls.Config{
+			"no certificate":                 client.Clone(),
+			"that of another CA":             as(ringOf(t, newAuthority(t), "peer"), proto),
+			"that of a node not yet joined":  as(joiner, proto),
+			"no certificate, with HTTP also": client.Clone(),
+		} {
+			t.Run(proto+" with "+name, func(t *testing.T) {
+				cfg.NextProtos = []string{proto}
+				if strings.HasSuffix(name, "also") {
+					cfg.NextProtos = []string{"http/1.1", proto}
+				}
+				cfg.InsecureSkipVerify, cfg.VerifyConnection = true, nil
+				c := tls.Client(dialTCP(t, m.Addr()), cfg)
+				io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+				if _, err := c.Read(make([]byte, 1)); err == nil {
+					t.Error("a stranger was served")
+				}
+			})
+		}
+	}
+	t.Run("sessions are not resumed", func(t *testing.T) {
+		cfg := as(peer, ALPN)
+		cfg.ClientSessionCache, cfg.ServerName = tls.NewLRUClientSessionCache(4), "n"
+		for range 2 {
+			c := tls.Client(dialTCP(t, m.Addr()), cfg)
+			io.WriteString(c, "x")
+			if _, err := c.Read(make([]byte, 1)); err != nil || c.ConnectionState().DidResume {
+				t.Errorf("resumed: %v, %v", c.ConnectionState().DidResume, err)
+			}
+			c.Close()
 		}
 	})
 	t.Run("plain HTTP is told", func(t *testing.T) {
@@ -282,30 +355,30 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// A config chosen per connection, as for reloaded certificates, must not open
-// the Raft side to strangers.
-func TestTLSConfigForClient(t *testing.T) {
-	server, client := certs(t)
-	m := startMux(t, "127.0.0.1:0", Options{TLS: &tls.Config{
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return server, nil },
-	}})
-	serveEcho(t, m)
-	for name, withCert := range map[string]bool{"with": true, "without": false} {
-		cfg := client.Clone()
-		cfg.ServerName, cfg.NextProtos = "localhost", []string{ALPN}
-		if !withCert {
-			cfg.Certificates = nil
+// A certificate that was renewed is shown to the next connection.
+func TestRenewedCertificate(t *testing.T) {
+	a := newAuthority(t)
+	ring := ringOf(t, a, "n")
+	m := startMux(t, "127.0.0.1:0", Options{Keys: ring})
+	serveHTTP(t, m)
+	serial := func() string {
+		c := tls.Client(dialTCP(t, m.Addr()), keys.ClientConfig(keys.HashOf(a.Cert)))
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
 		}
-		c := tls.Client(dialTCP(t, m.Addr()), cfg)
-		io.WriteString(c, "x")
-		if _, err := c.Read(make([]byte, 1)); (err == nil) != withCert {
-			t.Errorf("%s certificate: %v", name, err)
-		}
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial()
+	id, _ := ring.Identity()
+	if err := ring.Certify(id, "", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if serial() == before {
+		t.Error("the old one is shown")
 	}
 }
 
 func TestSilentTLSClientIsClosed(t *testing.T) {
-	server, _ := certs(t)
-	m := startMux(t, "127.0.0.1:0", Options{TLS: server, Timeout: 100 * time.Millisecond})
+	m := startMux(t, "127.0.0.1:0", Options{Keys: ringOf(t, newAuthority(t), "n"), Timeout: 100 * time.Millisecond})
 	wantClosed(t, dialTCP(t, m.Addr()))
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -30,47 +31,50 @@ var (
 	_ raft.WithClose   = (*RaftTransport)(nil)
 )
 
-// RaftTransport is raft's own, except that a pipeline cannot block for ever,
-// and that nothing of it goes on after Close.
+// RaftTransport is raft's own, except that a request is judged before raft sees
+// it, that a pipeline cannot block for ever, and that nothing of it goes on
+// after Close.
 type RaftTransport struct {
-	*raft.NetworkTransport
-	layer   *StreamLayer
-	timeout time.Duration
-	beats   beats
+	*raft.NetworkTransport // for requests to others
+	layer                  *StreamLayer
+	logger                 hclog.Logger
+	timeout                time.Duration
+	beats                  beats
+	limits                 RequestLimits
 
-	consume sync.Once
 	rpcs    chan raft.RPC
 	done    chan struct{}
 	closing sync.Once
+	serving sync.WaitGroup
+
+	mu   sync.Mutex
+	beat func(raft.RPC) // raft's handler of heartbeats; nil: they go the way of the others
+	term uint64         // this server was at least in it
 }
 
 // NewRaftTransport returns raft's transport over sl. Closing it, which raft
 // does at the end of Shutdown, closes sl and every connection of it.
-func NewRaftTransport(sl *StreamLayer, logger hclog.Logger) *RaftTransport {
-	return &RaftTransport{NetworkTransport: newRaftTransport(sl, logger, raftTimeout), layer: sl, timeout: raftTimeout,
+func NewRaftTransport(sl *StreamLayer, logger hclog.Logger, limits RequestLimits) *RaftTransport {
+	t := &RaftTransport{NetworkTransport: newRaftTransport(outgoing{sl, sl.ctx.Done()}, sl.addressProvider(), logger,
+		raftTimeout), layer: sl, logger: logger, timeout: raftTimeout, limits: limits,
 		rpcs: make(chan raft.RPC), done: make(chan struct{})}
+	t.serving.Go(t.serve)
+	return t
+}
+
+// outgoing is the layer of the transport that makes connections and accepts none.
+type outgoing struct {
+	*StreamLayer
+	closed <-chan struct{}
+}
+
+func (o outgoing) Accept() (net.Conn, error) {
+	<-o.closed
+	return nil, net.ErrClosed
 }
 
 // Consumer is where raft takes requests from: those of the network, and Campaign's.
-func (t *RaftTransport) Consumer() <-chan raft.RPC {
-	t.consume.Do(func() {
-		go func() {
-			for {
-				select {
-				case rpc := <-t.NetworkTransport.Consumer():
-					select {
-					case t.rpcs <- rpc:
-					case <-t.done:
-						return
-					}
-				case <-t.done:
-					return
-				}
-			}
-		}()
-	})
-	return t.rpcs
-}
+func (t *RaftTransport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // Campaign makes this server stand for election at once, as a leader that hands
 // over asks its successor to: without asking first whether it would be elected,
@@ -104,7 +108,9 @@ func (t *RaftTransport) SetHeartbeatHandler(do func(raft.RPC)) {
 	if do != nil {
 		do = t.beats.guard(do)
 	}
-	t.NetworkTransport.SetHeartbeatHandler(do)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beat = do
 }
 
 func (b *beats) guard(do func(raft.RPC)) func(raft.RPC) {
@@ -133,6 +139,7 @@ func (b *beats) guard(do func(raft.RPC)) func(raft.RPC) {
 func (t *RaftTransport) Close() error {
 	t.closing.Do(func() { close(t.done) })
 	err := t.NetworkTransport.Close()
+	t.serving.Wait()
 	t.beats.end()
 	return err
 }
@@ -177,11 +184,17 @@ func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest,
 	return p.AppendPipeline.AppendEntries(req, resp)
 }
 
-func newRaftTransport(sl *StreamLayer, logger hclog.Logger, timeout time.Duration) *raft.NetworkTransport {
-	var where raft.ServerAddressProvider
-	if sl.opts.AddressOf != nil { // raft logs a warning whenever a provider does not know
-		where = sl
+// addressProvider is nil if nothing is known: raft logs a warning whenever a
+// provider does not know.
+func (s *StreamLayer) addressProvider() raft.ServerAddressProvider {
+	if s.opts.AddressOf == nil {
+		return nil
 	}
+	return s
+}
+
+func newRaftTransport(sl raft.StreamLayer, where raft.ServerAddressProvider, logger hclog.Logger,
+	timeout time.Duration) *raft.NetworkTransport {
 	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: where,
 

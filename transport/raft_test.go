@@ -14,12 +14,14 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 // answer runs a transport that grants every request, until it is closed.
 func answer(t *testing.T, n *node) *raft.NetworkTransport {
 	t.Helper()
-	tr := newRaftTransport(n.layer, hclog.NewNullLogger(), time.Second)
+	tr := newRaftTransport(n.layer, n.layer.addressProvider(), hclog.NewNullLogger(), time.Second)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -176,22 +178,21 @@ func fillPool(t *testing.T, tr *raft.NetworkTransport, to raft.ServerAddress, la
 // None may cost a request.
 func TestPeerRestarts(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		server, client := certs(t)
-		change := func(mo *Options, so *StreamOptions) {
-			if secure {
-				mo.TLS, so.TLS = server, client
-			}
+		var ca *keys.Authority
+		if secure {
+			ca = newAuthority(t)
 		}
 		for name, rpc := range rpcs {
 			t.Run(fmt.Sprintf("%s/TLS=%v", name, secure), func(t *testing.T) {
-				a, b := startNode(t, "a", "127.0.0.1:0", change), startNode(t, "b", "127.0.0.1:0", change)
+				a, b := startNode(t, "a", "127.0.0.1:0", secured(t, ca, "a")),
+					startNode(t, "b", "127.0.0.1:0", secured(t, ca, "b"))
 				ta, tb := answer(t, a), answer(t, b)
 				to := b.addr()
 				fillPool(t, ta, to, a.layer)
 
 				tb.Close()
 				b.stop()
-				answer(t, startNode(t, "b", string(to), change))
+				answer(t, startNode(t, "b", string(to), secured(t, ca, "b")))
 				for i := range uint64(2 * raftPool) {
 					if err := rpc(ta, to, 100*(i+1)); err != nil {
 						t.Errorf("request %d after the restart: %v", i+1, err)
@@ -340,7 +341,7 @@ func TestVanishedPeerCostsOneRequest(t *testing.T) {
 
 func TestLocalAddrIsTheAdvertised(t *testing.T) {
 	n := startNode(t, "n", "127.0.0.1:0", func(_ *Options, so *StreamOptions) { so.Advertise = "n.example:7400" })
-	tr := NewRaftTransport(n.layer, hclog.NewNullLogger())
+	tr := NewRaftTransport(n.layer, hclog.NewNullLogger(), RequestLimits{})
 	defer tr.Close()
 	if got := tr.LocalAddr(); got != "n.example:7400" {
 		t.Errorf("LocalAddr = %q", got)
@@ -393,7 +394,7 @@ func startMemberWith(t *testing.T, id, addr string, store *raft.InmemStore, hear
 	cfg := raft.DefaultConfig()
 	cfg.LocalID, cfg.Logger = raft.ServerID(id), logger
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat/2
-	m.trans = NewRaftTransport(m.layer, logger)
+	m.trans = NewRaftTransport(m.layer, logger, RequestLimits{})
 	r, err := raft.NewRaft(cfg, m.fsm, store, store, raft.NewDiscardSnapshotStore(), m.trans)
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,9 @@ func (c *redialConn) RemoteAddr() net.Addr { return c.current().RemoteAddr() }
 func (s *StreamLayer) round(address string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.rounds[address]
+	n := s.rounds[address]
+	s.rounds[address] = n // Recheck ends the rounds of all that were dialled
+	return n
 }
 
 // endRound begins a new round unless another connection's failure already has.

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 // StreamOptions are the settings of a StreamLayer.
@@ -22,9 +23,8 @@ type StreamOptions struct {
 	// Handshake is required, with Local and Check.
 	Handshake Handshake
 
-	// TLS, if set, is the client's side of Options.TLS. ServerName defaults to
-	// the host dialled.
-	TLS *tls.Config
+	// Keys, if set, makes the connections over TLS, as Options.Keys.
+	Keys *keys.Ring
 
 	// Timeout bounds the handshake of an arriving connection, and a Dial that
 	// was given no timeout; 0 means 5 s.
@@ -155,7 +155,8 @@ func (s *StreamLayer) accept() {
 				}
 				return err
 			}
-			err := s.refused(receive(conn, hs))
+			shown, _ := PeerOf(conn)
+			err := s.refused(receive(conn, shown, hs))
 			if !s.gate.leave(t) {
 				ac.Close() // the gate has closed conn, and said so
 				return
@@ -227,6 +228,32 @@ func (s *StreamLayer) lost(c *acceptedConn) {
 	}
 }
 
+// Recheck judges the peers with certificates again, after something changed that
+// Check goes by: connections of one that is refused now are closed, and those to
+// others introduce themselves again before their next request.
+func (s *StreamLayer) Recheck() {
+	if s.opts.Keys == nil {
+		return
+	}
+	s.mu.Lock()
+	var accepted []*acceptedConn
+	for c := range s.conns {
+		if c, ok := c.(*acceptedConn); ok && c.open {
+			accepted = append(accepted, c)
+		}
+	}
+	for address := range s.rounds {
+		s.rounds[address]++
+	}
+	s.mu.Unlock()
+	for _, c := range accepted {
+		if err := s.opts.Handshake.Check(c.peer); err != nil {
+			s.opts.OnError(c.RemoteAddr(), &RefusedError{Peer: c.peer, Reason: err.Error(), Err: err})
+			c.Close()
+		}
+	}
+}
+
 // Connected says whether a connection that a node made is open.
 func (s *StreamLayer) Connected(node string) bool {
 	s.mu.Lock()
@@ -293,14 +320,18 @@ func (s *StreamLayer) connect(ctx context.Context, address string, deadline time
 }
 
 func (s *StreamLayer) introduce(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
-	if s.opts.TLS == nil {
-		return conn, s.refused(greet(conn, []byte{RaftByte}, address, s.opts.Handshake))
+	if s.opts.Keys == nil {
+		return conn, s.refused(greet(conn, []byte{RaftByte}, address, keys.Identity{}, s.opts.Handshake))
 	}
-	tc, err := dialTLS(ctx, conn, address, s.opts.TLS)
+	var shown keys.Identity
+	tc, err := handshakeTLS(ctx, conn, address, clientTLS(s.opts.Keys, ALPN, func(id keys.Identity) error {
+		shown = id
+		return nil
+	}))
 	if err != nil {
 		return nil, err
 	}
-	return tc, s.refused(greet(tc, nil, address, s.opts.Handshake))
+	return tc, s.refused(greet(tc, nil, address, shown, s.opts.Handshake))
 }
 
 // refused passes on an error of a handshake.

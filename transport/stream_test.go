@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
 // node is one end of the tests: a mux and a stream layer.
@@ -73,17 +75,25 @@ func dial(t *testing.T, from *node, to raft.ServerAddress) net.Conn {
 func TestHandshakeThenBytes(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(map[bool]string{false: "plain", true: "TLS"}[secure], func(t *testing.T) {
-			server, client := certs(t)
-			seen := make(chan Hello, 2)
-			change := func(mo *Options, so *StreamOptions) {
-				if secure {
-					mo.TLS, so.TLS = server, client
-				}
-				so.Handshake.Check = func(h Hello) error { seen <- h; return nil }
+			var ca *keys.Authority
+			if secure {
+				ca = newAuthority(t)
 			}
-			a, b := startNode(t, "a", "127.0.0.1:0", change), startNode(t, "b", "127.0.0.1:0", change)
+			seen := make(chan Hello, 2)
+			change := func(id string) func(mo *Options, so *StreamOptions) {
+				return func(mo *Options, so *StreamOptions) {
+					secured(t, ca, id)(mo, so)
+					so.Handshake.Check = func(h Hello) error { seen <- h; return nil }
+				}
+			}
+			a, b := startNode(t, "a", "127.0.0.1:0", change("a")), startNode(t, "b", "127.0.0.1:0", change("b"))
 			c := dial(t, a, b.addr())
-			if first, second := <-seen, <-seen; first != a.hello || second != b.hello {
+			wantA, wantB := a.hello, b.hello
+			if secure {
+				wantA.Certificate = keys.Identity{Cluster: "c", Node: "a", Instance: "i-a", Joined: 3}
+				wantB.Certificate = keys.Identity{Cluster: "c", Node: "b", Instance: "i-b", Joined: 3}
+			}
+			if first, second := <-seen, <-seen; first != wantA || second != wantB {
 				t.Errorf("seen %+v and %+v", first, second)
 			}
 			io.WriteString(c, "ping")

@@ -2,55 +2,51 @@ package transport
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
 
-// ALPN is the protocol name that selects Raft under TLS.
-const ALPN = "carillon-group"
+// The protocol names of nodes under TLS. Who asks for one of them must show a certificate of a node; everybody else
+// (API clients, browsers) is never asked for any, because a browser would ask its user.
+const (
+	ALPN     = "carillon-group" // Raft
+	ALPNNode = "carillon-node"  // HTTP/1.1 between nodes
+)
 
-var errNoClientCert = errors.New("transport: raft connection without a verified client certificate")
-
-// serverTLS returns cfg with Raft among its protocols.
-func serverTLS(cfg *tls.Config) *tls.Config {
-	cfg = cfg.Clone()
-	if len(cfg.NextProtos) == 0 {
-		cfg.NextProtos = []string{"h2", "http/1.1"}
+// serverTLS is how a mux terminates TLS. Sessions are never resumed: a peer shows its certificate on every connection.
+func serverTLS(ring *keys.Ring) *tls.Config {
+	base := &tls.Config{
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() },
 	}
-	if !slices.Contains(cfg.NextProtos, ALPN) {
-		cfg.NextProtos = append([]string{ALPN}, cfg.NextProtos...)
-	}
-	// One port serves browsers, which have no certificate, and peers, which
-	// must have one; TLS asks for it before it knows which it talks to.
-	verify := cfg.VerifyConnection
-	needCert := cfg.ClientCAs != nil
-	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
-		if needCert && cs.NegotiatedProtocol == ALPN && len(cs.VerifiedChains) == 0 {
-			return errNoClientCert
+	of := map[string]*tls.Config{}
+	for _, proto := range []string{ALPN, ALPNNode} {
+		c := base.Clone()
+		c.NextProtos, c.ClientAuth = []string{proto}, tls.RequireAnyClientCert
+		c.VerifyConnection = func(cs tls.ConnectionState) error {
+			_, err := ring.Verify(cs.PeerCertificates)
+			return err
 		}
-		if verify != nil {
-			return verify(cs)
-		}
-		return nil
+		of[proto] = c
 	}
-	// A config chosen per connection, as for reloaded certificates, is held to
-	// the same.
-	if get := cfg.GetConfigForClient; get != nil {
-		cfg.GetConfigForClient = func(chi *tls.ClientHelloInfo) (*tls.Config, error) {
-			c, err := get(chi)
-			if c == nil || err != nil {
-				return c, err
+	base.NextProtos = []string{"h2", "http/1.1"}
+	base.GetConfigForClient = func(chi *tls.ClientHelloInfo) (*tls.Config, error) {
+		for _, proto := range []string{ALPN, ALPNNode} {
+			if slices.Contains(chi.SupportedProtos, proto) {
+				return of[proto], nil
 			}
-			c = serverTLS(c)
-			c.GetConfigForClient = nil
-			return c, nil
 		}
+		return nil, nil
 	}
-	return cfg
+	return base
 }
 
 // serveTLS does the server's part of a TLS handshake. The deadline is conn's.
@@ -76,23 +72,136 @@ func looksLikeHTTP(hdr [5]byte) bool {
 	return false
 }
 
-// dialTLS does the client's part for a connection to address.
-func dialTLS(ctx context.Context, conn net.Conn, address string, cfg *tls.Config) (net.Conn, error) {
-	cfg = cfg.Clone()
-	cfg.NextProtos = []string{ALPN}
-	if cfg.ServerName == "" {
-		host, _, err := net.SplitHostPort(address)
+// nodeConn is a connection that another node made. It hides that it is one of TLS: net/http would look for a server of
+// its protocol.
+type nodeConn struct {
+	net.Conn
+	peer keys.Identity
+}
+
+// CloseWrite is what net/http looks for, as in unreadConn.
+func (c *nodeConn) CloseWrite() error { return c.Conn.(*tls.Conn).CloseWrite() }
+
+// PeerOf is the node that made an accepted connection; false: it showed no certificate.
+func PeerOf(c net.Conn) (keys.Identity, bool) {
+	if n, ok := c.(*nodeConn); ok {
+		return n.peer, true
+	}
+	return keys.Identity{}, false
+}
+
+// ConnContext is that of an http.Server behind a mux: requests of nodes say whose they are (keys.PeerOf).
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if id, ok := PeerOf(c); ok {
+		return keys.WithPeer(ctx, id)
+	}
+	return ctx
+}
+
+// clientTLS is how a node dials another one. Which one answers is for verify to judge, nil: any of the cluster.
+func clientTLS(ring *keys.Ring, proto string, verify func(keys.Identity) error) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{proto},
+		InsecureSkipVerify: true, // VerifyConnection looks at the node and not at the host
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			id, err := ring.Verify(cs.PeerCertificates)
+			if err == nil && verify != nil {
+				err = verify(id)
+			}
+			return err
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return ring.Shown() },
+	}
+}
+
+// handshakeTLS does the client's part. An error closes nothing.
+func handshakeTLS(ctx context.Context, conn net.Conn, address string, cfg *tls.Config) (*tls.Conn, error) {
+	tc := tls.Client(conn, cfg)
+	if err := tc.HandshakeContext(ctx); err != nil {
+		return nil, keys.Explain(err)
+	}
+	if p := tc.ConnectionState().NegotiatedProtocol; p != cfg.NextProtos[0] {
+		return nil, fmt.Errorf("transport: %s speaks TLS but not %s", address, cfg.NextProtos[0])
+	}
+	return tc, nil
+}
+
+// nodeHandshake is how long the TLS handshake with another node may take.
+const nodeHandshake = 5 * time.Second
+
+// DialFunc makes a connection.
+type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// NodeDial makes connections for HTTP between nodes out of those that dial makes. expect, if set, is the id of the node
+// that should answer at an address, "" if that is not known.
+func NodeDial(ring *keys.Ring, dial DialFunc, expect func(addr string) string) DialFunc {
+	return overTLS(dial, func(addr string) *tls.Config {
+		return clientTLS(ring, ALPNNode, func(id keys.Identity) error {
+			if expect != nil {
+				if want := expect(addr); want != "" && want != id.Node {
+					return fmt.Errorf("%s should be node %q and is %q", addr, want, id.Node)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// InstanceDial is NodeDial to one data directory of one node.
+func InstanceDial(ring *keys.Ring, dial DialFunc, node, instance string) DialFunc {
+	return overTLS(dial, func(addr string) *tls.Config {
+		return clientTLS(ring, ALPNNode, func(id keys.Identity) error {
+			if id.Node != node || id.Instance != instance {
+				return fmt.Errorf("%s should be node %q with the data directory that joined, and is another one", addr,
+					node)
+			}
+			return nil
+		})
+	})
+}
+
+// KeyDial is NodeDial to a node that asks to join and has no certificate yet: what answers must have its key.
+func KeyDial(ring *keys.Ring, dial DialFunc, key keys.Hash) DialFunc {
+	return overTLS(dial, func(addr string) *tls.Config {
+		cfg := clientTLS(ring, ALPNNode, nil)
+		cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+			pub, ok := cs.PeerCertificates[0].PublicKey.(*ecdsa.PublicKey)
+			if !ok {
+				return fmt.Errorf("at %s another node answers", addr)
+			}
+			if h, err := keys.KeyHash(pub); err != nil || h != key {
+				return fmt.Errorf("at %s another node answers than the one that asks to join", addr)
+			}
+			return nil
+		}
+		return cfg
+	})
+}
+
+// PinnedDial is for a node that has no certificate yet and knows the CA by its hash: what answers is a node of that
+// cluster.
+func PinnedDial(ring *keys.Ring, dial DialFunc) DialFunc {
+	return overTLS(dial, func(string) *tls.Config {
+		cfg := clientTLS(ring, "http/1.1", nil)
+		cfg.GetClientCertificate = nil
+		return cfg
+	})
+}
+
+func overTLS(dial DialFunc, of func(addr string) *tls.Config) DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		cfg.ServerName = host
+		ctx, cancel := context.WithTimeout(ctx, nodeHandshake)
+		defer cancel()
+		tc, err := handshakeTLS(ctx, conn, addr, of(addr))
+		if err != nil {
+			conn.Close()
+			// As an error of dialling: nothing was sent.
+			return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+		}
+		return tc, nil
 	}
-	tc := tls.Client(conn, cfg)
-	if err := tc.HandshakeContext(ctx); err != nil {
-		return nil, err
-	}
-	if p := tc.ConnectionState().NegotiatedProtocol; p != ALPN {
-		return nil, fmt.Errorf("transport: %s speaks TLS but not %s", address, ALPN)
-	}
-	return tc, nil
 }

@@ -42,7 +42,7 @@ func (s Step) At(name string) error {
 type Node struct {
 	Listen    func(addr string) (net.Listener, error)
 	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes
-	Transport func(*raft.NetworkTransport) raft.Transport
+	Transport func(RaftTransport) raft.Transport
 	Where     func(id string) string // where raft dials a server, if not where it should
 
 	// Write is called before every write to the file "log" or "state", and may take its time. An error is that of the
@@ -94,10 +94,17 @@ func (n *Node) BeforeWrite(file string) func() error {
 	return func() error { return n.Write(file) }
 }
 
-// RaftTransport is the transport that raft gets.
-func (n *Node) RaftTransport(t raft.Transport, over *raft.NetworkTransport) raft.Transport {
+// RaftTransport is a transport with everything that raft asks for.
+type RaftTransport interface {
+	raft.Transport
+	raft.WithPreVote
+	raft.WithClose
+}
+
+// TransportOf is the transport that raft gets.
+func (n *Node) TransportOf(t RaftTransport) raft.Transport {
 	if n.Transport != nil {
-		return n.Transport(over)
+		return n.Transport(t)
 	}
 	return t
 }

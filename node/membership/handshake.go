@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -76,6 +77,17 @@ func (m *Members) Check(h transport.Hello) error {
 			"if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
 	}
 	return nil
+}
+
+// Receives refuses the state of another cluster, or of a time before this one was recovered or restored: raft would put
+// it in place of this node's own.
+func (m *Members) Receives(h fsm.Header) error {
+	id, epoch := m.Cluster()
+	if m.o.Trusting || h.ClusterID == id && h.Epoch == epoch {
+		return nil
+	}
+	return fmt.Errorf("a snapshot of cluster %q, epoch %d, was sent to a node of cluster %q, epoch %d", h.ClusterID,
+		h.Epoch, id, epoch)
 }
 
 // Expect is who should answer at an address.
