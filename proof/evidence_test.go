@@ -89,7 +89,7 @@ func (l *load) tag(ctx context.Context, c *client.Client, token, value string) e
 		func(call *checker.Call) error {
 			j, err := c.PatchJob(ctx, token, fmt.Appendf(nil, `{"tags":{"n":%q}}`, value), 0)
 			if err == nil {
-				call.Version = j.Version - 1
+				call.Version, call.Spec = j.Version-1, &j.Spec
 			}
 			return err
 		})
@@ -123,8 +123,8 @@ func (l *load) patch(ctx context.Context, token string, patch []byte, change fun
 			j, err := c.PatchJob(ctx, token, patch, 0)
 			if err == nil {
 				// Nothing else edits it, so what it is now is what this made of it; with that it is known which version it took the
-				// place of.
-				call.Answer, call.Version = &j, j.Version-1
+				// place of, and what it has from earlier edits.
+				call.Answer, call.Version, call.Spec = &j, j.Version-1, &j.Spec
 			}
 			return err
 		})

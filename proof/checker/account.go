@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -69,9 +70,11 @@ type position struct {
 	outage *Outage
 }
 
-// account finds a world and a path that explain the evidence of a job.
+// account finds a world and a path that explain the evidence of a job: its occurrences, and what its attempts were
+// given.
 func (c *checker) account(l *life) {
 	var best *path
+	least := math.MaxInt
 	evidence := map[int64]*runLife{}
 	for k, r := range l.runs {
 		if k.Origin == job.OriginSchedule {
@@ -82,10 +85,13 @@ func (c *checker) account(l *life) {
 		c.rep.Worlds++
 		x := &walker{c: c, l: l, w: w, evidence: evidence}
 		x.begin()
-		if x.best != nil && (best == nil || len(x.best.problems) < len(best.problems)) {
-			best, l.w = x.best, w
+		if x.best == nil {
+			continue
 		}
-		if best != nil && len(best.problems) == 0 {
+		if n := len(x.best.problems) + len(c.definitions(l, w)); n < least {
+			best, l.w, least = x.best, w, n
+		}
+		if least == 0 {
 			break
 		}
 	}

@@ -85,6 +85,7 @@ func Check(in *Input) Report {
 		for _, k := range sortedKeys(l.runs) {
 			c.run(l, l.runs[k])
 		}
+		c.rep.Problems = append(c.rep.Problems, c.definitions(l, l.w)...)
 		c.overlap(l)
 		c.queueOrder(l)
 		c.requests(l)

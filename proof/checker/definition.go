@@ -2,9 +2,11 @@ package checker
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -22,16 +24,40 @@ func (r *Received) String() string {
 	return fmt.Sprintf("%s %s, timeout %s, %s", r.Type, r.Payload, time.Duration(r.Timeout), r.Delivery)
 }
 
+// definitions are what is wrong with what the attempts of a job were given, if its definitions followed each other as
+// in a world.
+func (c *checker) definitions(l *life, w *world) (out []Problem) {
+	var all []*attempt
+	for _, k := range sortedKeys(l.runs) {
+		all = append(all, l.runs[k].attempts...)
+	}
+	slices.SortStableFunc(all, func(a, b *attempt) int { return cmp.Compare(a.Fence, b.Fence) })
+	var last *attempt
+	for _, a := range all {
+		say := func(format string, args ...any) {
+			out = append(out, Problem{Rule: RuleDefinition, Job: l.id, Name: l.name, Occurrence: job.Instant(a.key.At),
+				Text: fmt.Sprintf("attempt %d with fence %d, claimed at %s: "+format,
+					append([]any{a.Attempt, a.Fence, a.ClaimedAt}, args...)...)})
+		}
+		// Fences and versions both grow in the order of the log, whatever the stamps are.
+		if a.JobVersion != 0 {
+			if last != nil && a.JobVersion < last.JobVersion {
+				say("it was started with version %d of the job, and the claim with fence %d before it with version %d",
+					a.JobVersion, last.Fence, last.JobVersion)
+			}
+			last = a
+		}
+		c.defined(l, w, a, say)
+	}
+	return out
+}
+
 // defined: an attempt is what the definition in force at its claim says: payload, timeout, selector and delivery.
 // Neither an edit nor a change of leaders makes anything else of it afterwards. The key is that of the whole run, see
 // keys.
-func (c *checker) defined(l *life, r *runLife, a *attempt) {
+func (c *checker) defined(l *life, w *world, a *attempt, say func(format string, args ...any)) {
 	at := int64(a.ClaimedAt)
-	say := func(format string, args ...any) {
-		c.bad(RuleDefinition, l, r.key.At, "attempt %d with fence %d, claimed at %s: "+format,
-			append([]any{a.Attempt, a.Fence, a.ClaimedAt}, args...)...)
-	}
-	vs := l.w.committed(at-c.clock, at+c.clock)
+	vs := w.committed(at-c.clock, at+c.clock)
 	if a.JobVersion != 0 && !l.vague() {
 		var named *version
 		for _, v := range vs {

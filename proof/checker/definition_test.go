@@ -111,3 +111,88 @@ func TestTimeoutOfTheClaim(t *testing.T) {
 		})
 	}
 }
+
+// TestEditsTogether: edits that are on their way together are committed in the order that their answers tell, not in
+// the one in which they were sent. An answer shows the job as it was when the answer was written: its own version, or a
+// later one that came in between.
+func TestEditsTogether(t *testing.T) {
+	payload := func(word string) json.RawMessage { return json.RawMessage(`{"url":"http://h/` + word + `"}`) }
+	claim := minute(2) + 50
+	type edit struct {
+		word  string // in its payload
+		until int64  // when it was answered
+		shown uint64 // the version in its answer
+		shows string // the payload in its answer
+	}
+	type given struct {
+		version uint64
+		word    string
+	}
+	// a is sent before b, and committed after it.
+	own := []edit{{"a", claim + 50, 3, "a"}, {"b", claim - 40, 2, "b"}}
+	later := []edit{{"a", claim + 50, 3, "a"}, {"b", claim + 50, 3, "a"}}
+	// Nothing but what attempts were given tells the order of a and b.
+	three := []edit{{"a", claim + 50, 4, "c"}, {"b", claim + 50, 4, "c"}, {"c", claim + 50, 4, "c"}}
+	for _, tt := range []struct {
+		name  string
+		edits []edit
+		given []given // claimed one after the other
+		want  Rule
+	}{
+		{"the first one's", own, []given{{2, "b"}}, ""},
+		{"the first one's, and then the second one's", own, []given{{2, "b"}, {3, "a"}}, ""},
+		{"the first one's version with the payload of the second", own, []given{{2, "a"}}, RuleDefinition},
+		{"the second one's version with the payload of the first", own, []given{{3, "b"}}, RuleDefinition},
+		{"the second one's, and then the first one's", own, []given{{3, "a"}, {2, "b"}}, RuleDefinition},
+		{"a version before an edit that was answered", own, []given{{1, "0"}}, RuleDefinition},
+		{"both answered with the later one", later, []given{{1, "0"}, {2, "b"}, {3, "a"}}, ""},
+		{"both answered with the later one, and given in the other order", later, []given{{2, "a"}}, RuleDefinition},
+		{"three, a before b", three, []given{{2, "a"}, {3, "b"}}, ""},
+		{"three, b before a", three, []given{{2, "b"}, {3, "a"}}, ""},
+		{"three, a before b and b before a", three, []given{{2, "b"}, {3, "b"}}, RuleDefinition},
+		{"both answered with a version of their own, and it is the same",
+			[]edit{{"a", claim, 2, "a"}, {"b", claim, 2, "b"}}, nil, RuleCall},
+		{"answered with an earlier version than any that it may have made",
+			[]edit{{"a", claim, 2, "a"}, {"b", claim, 1, "0"}}, nil, RuleCall},
+		{"answered with its own version, and what it asked for is not in it",
+			[]edit{{"a", claim, 2, "x"}}, nil, RuleCall},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene(func(s *job.Spec) { s.Payload, s.Overlap = payload("0"), job.OverlapAllow })
+			s.run(1)
+			for i, e := range tt.edits {
+				spec, shown := s.spec, *s.job()
+				spec.Payload, shown.Payload = payload(e.word), payload(e.shows)
+				shown.Version, shown.UpdatedAt = e.shown, 0
+				c := s.call(Call{Kind: CallUpdate, Spec: &spec, Answer: &shown}, minute(2))
+				c.Invoke, c.Return = job.Instant(minute(2)-100+int64(i)), job.Instant(e.until)
+			}
+			j := s.job()
+			j.Version, j.UpdatedAt = uint64(1+len(tt.edits)), 0
+			for i, g := range tt.given {
+				k := job.RunKey{Job: jobA, At: minute(2) + int64(i), Origin: job.OriginManual}
+				s.call(Call{Kind: CallRun, Run: k}, minute(2)+int64(i))
+				s.attempt(k, 1, worker, claim+int64(i), 1000, Succeeded, job.RunSucceeded, 0)
+				s.in.Final.History[len(s.in.Final.History)-1].JobVersion = g.version
+				s.in.Effects[len(s.in.Effects)-1].Got = &Received{Type: job.TypeHTTP, Payload: payload(g.word),
+					Timeout: job.DefaultTimeout, Delivery: job.DeliverAtLeastOnce}
+			}
+			s.attempt(sched(minute(2)), 1, worker, minute(2)+200, 1000, Succeeded, job.RunSucceeded, 0)
+			check(t, s.end(2), tt.want)
+		})
+	}
+}
+
+// TestZoneOfTheSchedule: an edit to a schedule that names its zone is answered with that zone.
+func TestZoneOfTheSchedule(t *testing.T) {
+	s := newScene(nil)
+	s.run(1)
+	s.update(minute(1)+20_000, func(s *job.Spec) {
+		s.Schedule, s.Timezone = "DTSTART;TZID=Europe/Berlin:20270104T010000\nRRULE:FREQ=MINUTELY", "Europe/Berlin"
+	})
+	asked := s.spec
+	asked.Timezone = ""
+	s.in.Calls[1].Spec = &asked
+	s.run(2)
+	check(t, s.end(2), "")
+}

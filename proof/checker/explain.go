@@ -27,15 +27,21 @@ func (in *Input) Explain(p Problem) string {
 			if c.Kind == CallBackfill {
 				schedule = fmt.Sprintf("of %s to %s, force %t, made %v", c.From, c.To, c.Force, c.Times)
 			}
+			if c.Kind == CallUpdate {
+				schedule += fmt.Sprintf(", of version %d", c.Version)
+				if c.Answer != nil {
+					schedule += fmt.Sprintf(", answered with version %d", c.Answer.Version)
+				}
+			}
 			say("call %s %s from %s to %s %s", c.Kind, c.Outcome, c.Invoke, c.Return, schedule)
 		}
 	}
 	for _, h := range in.Final.History {
 		switch {
 		case about(h.JobID, h.ScheduledAt):
-			say("record %d: %s %s attempt %d fence %d worker %s claimed %s started %s finished %s %s: %s %q", h.Seq,
-				h.ScheduledAt, h.Origin, h.Attempt, h.Fence, h.Worker, h.ClaimedAt, h.StartedAt, h.FinishedAt, h.Status,
-				h.Reason, h.Error)
+			say("record %d: %s %s attempt %d fence %d version %d worker %s claimed %s started %s finished %s %s: %s %q",
+				h.Seq, h.ScheduledAt, h.Origin, h.Attempt, h.Fence, h.JobVersion, h.Worker, h.ClaimedAt, h.StartedAt,
+				h.FinishedAt, h.Status, h.Reason, h.Error)
 		case h.JobID == p.Job && h.Count > 0 &&
 			(p.Occurrence == 0 || h.First <= p.Occurrence && p.Occurrence <= h.Last):
 			say("record %d: %d from %s to %s %s: %s, at %s", h.Seq, h.Count, h.First, h.Last, h.Status, h.Reason,

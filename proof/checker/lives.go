@@ -2,6 +2,7 @@ package checker
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -37,7 +38,7 @@ type life struct {
 	gaps   []*gap
 	left   []job.Run // backfill's records of what it left out
 
-	w *world // the most probable one, once the walk is done
+	w *world // one that explains the most, once the walk is done
 }
 
 // world is one way in which the calls without an answer may have gone.
@@ -259,8 +260,9 @@ func (l *life) surelyPaused(at int64) bool {
 // maxWorlds bounds how many ways of going are looked at.
 const maxWorlds = 64
 
-// worlds are the ways in which the definitions of a job may have followed each other. An update names the version that
-// it replaces, so an unanswered one fits in at one place only; it has or has not happened.
+// worlds are the ways in which the definitions of a job may have followed each other. An update that names the version
+// that it replaces fits in at one place only; it has or has not happened. Where several were on their way together,
+// their answers tell the order, as far as they do.
 func (c *checker) worlds(l *life) []*world {
 	spec := l.create.Spec
 	if l.create.Answer != nil {
@@ -297,7 +299,8 @@ func (c *checker) worlds(l *life) []*world {
 			return
 		}
 		for _, u := range updates {
-			if used[u] || u.Version != 0 && u.Version != n || u.hi < vs[len(vs)-1].at.lo || u.Spec == nil {
+			if used[u] || u.Version != 0 && u.Version != n || u.hi < vs[len(vs)-1].at.lo || u.Spec == nil ||
+				!u.mayHaveMade(n+1) {
 				continue
 			}
 			v := version{number: n + 1, spec: u.Spec, at: u.window, sent: u.window}
@@ -317,7 +320,11 @@ func (c *checker) worlds(l *life) []*world {
 	}
 	grow([]version{{number: 1, spec: spec, at: l.create.window, sent: l.create.window}}, map[*change]bool{})
 	if len(out) == 0 {
-		c.bad(RuleCall, l, 0, "no order of the updates explains version %d", last)
+		if last != 0 {
+			c.bad(RuleCall, l, 0, "no order of the updates explains version %d and what they were answered with", last)
+		} else {
+			c.bad(RuleCall, l, 0, "no order of the updates explains what they were answered with")
+		}
 		return nil
 	}
 	for _, w := range out {
@@ -336,6 +343,28 @@ func (c *checker) worlds(l *life) []*world {
 		c.end(l, w)
 	}
 	return out
+}
+
+// mayHaveMade says whether an update may be the one that made a version. Its answer shows the job as it was some time
+// after its commit: that version with what the update asked for, or a later one.
+func (ch *change) mayHaveMade(version uint64) bool {
+	if ch.Answer == nil || ch.Answer.Version > version {
+		return true
+	}
+	return ch.Answer.Version == version && shows(ch.Answer, ch.Spec)
+}
+
+// shows says whether an answer shows what was asked for. A zone that only the schedule names is filled in from it.
+func shows(answer *job.Job, asked *job.Spec) bool {
+	shown, want := answer.Spec, *asked
+	shown.Normalize()
+	want.Normalize()
+	if want.Timezone == "" {
+		want.Timezone = shown.Timezone
+	}
+	a, errA := json.Marshal(&shown)
+	b, errB := json.Marshal(&want)
+	return errA == nil && errB == nil && sameJSON(a, b)
 }
 
 // end finds out when a job ended in a world.

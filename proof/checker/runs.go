@@ -132,7 +132,6 @@ func (c *checker) run(l *life, r *runLife) {
 			started++
 		}
 		c.claim(l, r, a, prev)
-		c.defined(l, r, a)
 		c.attempt(l, r, a, &failures, &losses)
 		prev = a
 	}
