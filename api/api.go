@@ -30,6 +30,8 @@ type Options struct {
 	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does.
 	// Workers that come to the wrong node are sent there; nil: they have to find it themselves.
 	Leader func() string
+	// Secure says that the handler stands behind Authorize: without an identity nothing is answered but probes.
+	Secure bool
 	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides
 	// localhost and loopback addresses; see GuardHost.
 	Hosts []string

@@ -3,6 +3,7 @@ package api
 // Request identifies a mutating request, so that a repeat is answered with the first outcome.
 type Request struct {
 	Key         string // the client's Idempotency-Key, or one that the receiving node stamped; never empty
+	Owner       string // the id of the token whose key it is; empty where no token is asked for
 	Client      bool   // the key is the client's: keep its outcome for 24 hours
 	Fingerprint uint64 // of method, path and body: the same key with another request is refused
 	// Repeat says that a node sent this before and does not know how that ended: what is stored about it comes first.
@@ -23,5 +24,6 @@ type Backend interface {
 	ScheduleBackend
 	QueueBackend
 	BackupBackend
+	TokenBackend
 	SystemBackend
 }

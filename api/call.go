@@ -168,6 +168,9 @@ func deadline(set func(time.Time) error, d time.Duration) {
 // request is the identity of a mutating request.
 func (c *call) request() (Request, error) {
 	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body)}
+	if id := IdentityOf(c.r.Context()); id != nil {
+		rq.Owner = id.Token
+	}
 	stamped, _ := c.r.Context().Value(stampKey{}).(stamp)
 	rq.Repeat = stamped.repeat
 	keys := c.r.Header.Values("Idempotency-Key")

@@ -97,3 +97,18 @@ var Merge = merge
 
 // AppendResult is a line's answer.
 var AppendResult = appendResult
+
+// TableRow is a route as tests see it.
+type TableRow struct {
+	Method, Path string
+	Role         Role
+	Scope        Scope
+}
+
+// RouteTable are all routes.
+func RouteTable() (rows []TableRow) {
+	for _, rt := range routes() {
+		rows = append(rows, TableRow{rt.method, rt.path, rt.role, rt.scope()})
+	}
+	return rows
+}

@@ -30,7 +30,7 @@ var statuses = map[job.Code]int{
 	job.CodeUnavailable:      http.StatusServiceUnavailable,
 	job.CodeStorageFull:      http.StatusInsufficientStorage,
 	job.CodeDiskLow:          http.StatusInsufficientStorage,
-	job.CodeUnauthorized:     http.StatusUnauthorized,
+	job.CodeUnauthenticated:  http.StatusUnauthorized,
 	job.CodeForbidden:        http.StatusForbidden,
 	job.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	job.CodeUnsupportedMedia: http.StatusUnsupportedMediaType,
@@ -57,6 +57,9 @@ func (h *handler) failCall(c *call, err error) {
 			h.opts.Logger.Warn("stream broken off", "path", c.r.URL.Path, "error", err)
 		}
 		panic(http.ErrAbortHandler)
+	}
+	if why := Revoked(c.r.Context()); why != nil {
+		err = why
 	}
 	var known *job.Error
 	if errors.As(err, &known) {

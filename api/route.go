@@ -49,11 +49,35 @@ func params(names string) []string { return strings.Fields(names) }
 // without a role does not compile.
 func routes() []route {
 	table := slices.Concat(jobRoutes(), runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), workerRoutes(),
-		pullRoutes(), clusterRoutes(), backupRoutes(), systemRoutes())
+		pullRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}
 	return append(table, probeRoutes()...)
+}
+
+// Scope says for which namespace a token must be.
+type Scope uint8
+
+// The scopes. The zero value is the strictest.
+const (
+	OfCluster   Scope = iota // it is about the whole cluster: a token for all namespaces
+	InNamespace              // it is about what is in one namespace
+	Everywhere               // it is about nothing that is in a namespace
+)
+
+// scopes are those of the routes, by the first part of their paths. What is not here is about the whole cluster.
+var scopes = map[string]Scope{
+	"jobs": InNamespace, "runs": InNamespace, "dead": InNamespace, "schedule": InNamespace, "calendars": InNamespace,
+	"queues": InNamespace, "workers": InNamespace,
+	"openapi.json": Everywhere, "whoami": Everywhere,
+}
+
+func (rt *route) scope() Scope {
+	rest, _ := strings.CutPrefix(rt.path, prefix+"/")
+	part, _, _ := strings.Cut(rest, "/")
+	part, _, _ = strings.Cut(part, ":")
+	return scopes[part]
 }
 
 // resource is one ServeMux pattern: its methods, and for each :verb behind it the methods of that.
@@ -65,7 +89,14 @@ type resource struct {
 // register gives ServeMux the patterns without the verbs: a wildcard takes a whole segment there, and "{ref}:pause" is
 // no pattern.
 func (h *handler) register(table []route) {
-	resources := map[string]*resource{}
+	for pattern, res := range resources(table) {
+		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.dispatch(w, r, res) })
+	}
+}
+
+// resources are the patterns of a table.
+func resources(table []route) map[string]*resource {
+	out := map[string]*resource{}
 	for _, rt := range table {
 		rt.role.mustBe(rt.path)
 		pattern, verb := rt.path, ""
@@ -74,10 +105,10 @@ func (h *handler) register(table []route) {
 			pattern, verb = rt.path[:i+1], rt.path[i+2:]
 			param = pattern[strings.LastIndexByte(pattern, '{')+1 : i]
 		}
-		res := resources[pattern]
+		res := out[pattern]
 		if res == nil {
 			res = &resource{methods: map[string]map[string]route{}}
-			resources[pattern] = res
+			out[pattern] = res
 		}
 		if param != "" {
 			res.param = param
@@ -87,9 +118,7 @@ func (h *handler) register(table []route) {
 		}
 		res.methods[verb][rt.method] = rt
 	}
-	for pattern, res := range resources {
-		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.dispatch(w, r, res) })
-	}
+	return out
 }
 
 func (h *handler) dispatch(w http.ResponseWriter, r *http.Request, res *resource) {
@@ -148,6 +177,10 @@ func (h *handler) wrongMethod(w http.ResponseWriter, r *http.Request, methods ma
 // serve does what all routes have in common, in the order in which it is cheapest to refuse.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	c := &call{h: h, w: w, r: r, route: rt}
+	if h.opts.Secure && !c.allowed() {
+		h.fail(w, r, job.Errorf(job.CodeForbidden, "", "this needs %s", rt.role.needs()))
+		return
+	}
 	ctx := context.WithValue(r.Context(), replayKey{}, c.markReplay)
 	if rt.body != linesBody && rt.body != streamBody && rt.body != pollBody && rt.body != pullBody {
 		var cancel context.CancelFunc
@@ -168,6 +201,20 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	if err != nil {
 		h.failCall(c, err)
 	}
+}
+
+// allowed says whether the authorizer let this very route pass. A path that it read in another way than ServeMux does,
+// or a way into the handler around it, ends here.
+func (c *call) allowed() bool {
+	if c.route.role == Anyone {
+		return true
+	}
+	id := IdentityOf(c.r.Context())
+	if id == nil {
+		return false
+	}
+	_, ok := id.may(c.route.role, c.route.scope())
+	return ok
 }
 
 // Way says which node answers the requests of a route. It is the same for all methods of a path.
@@ -206,9 +253,8 @@ func WayOf(path string) Way {
 	return ToLeader
 }
 
-// Role says who may call a route. Nothing enforces it yet: there is no authentication, and everybody who reaches the
-// port of a node may call everything. It is said in the tables all the same, so that no route is added without the
-// question being asked.
+// Role says who may call a route. A cluster that does not ask for tokens lets everybody who reaches the port of a node
+// call everything.
 type Role uint8
 
 // The roles. The zero value is none of them: a route without a role is a mistake.
@@ -219,10 +265,12 @@ const (
 	Admin                    // changes the cluster, or sees all of it: membership, clock, backups, memory
 	Worker                   // takes runs and reports them
 	Node                     // another node of the cluster
+	Holder                   // whoever has a token
 )
 
 var roleNames = map[Role]string{
 	Anyone: "anyone", Viewer: "viewer", Operator: "operator", Admin: "admin", Worker: "worker", Node: "node",
+	Holder: "token",
 }
 
 // String is the role as the documents have it.

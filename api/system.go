@@ -17,6 +17,7 @@ func systemRoutes() []route {
 		{"POST", "/cluster:clock-reset", Admin, ToLeader, emptyBody, (*call).clockReset, nil},
 		{"GET", "/status", Viewer, Asking, emptyBody, (*call).status, params("stale")},
 		{"GET", "/openapi.json", Viewer, Here, emptyBody, (*call).openapi, nil},
+		{"GET", "/whoami", Holder, Here, emptyBody, (*call).whoami, nil},
 	}
 }
 
@@ -74,10 +75,13 @@ func (c *call) healthz() error { return c.health(c.h.backend.Live()) }
 func (c *call) readyz() error { return c.health(c.h.backend.Ready()) }
 
 // health answers probes. They look at the status only, so whatever the error is, it is 503; the body is for the person
-// who looks.
+// who looks, unless that may be anybody.
 func (c *call) health(err error) error {
 	if err == nil {
 		return c.reply(http.StatusOK, map[string]string{"status": "ok"})
+	}
+	if c.h.opts.Secure {
+		return job.Errorf(job.CodeNotReady, "", "the node is not ready")
 	}
 	e := &job.Error{}
 	if !errors.As(err, &e) || StatusOf(e.Code) != http.StatusServiceUnavailable {
@@ -139,6 +143,9 @@ func (c *call) backup() error {
 	}
 	buf := make([]byte, backupChunk)
 	for {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
 		n, err := rc.Read(buf)
 		if n > 0 {
 			deadline(ctl.SetWriteDeadline, c.h.opts.RequestTimeout)

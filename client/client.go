@@ -42,6 +42,7 @@ type Client struct {
 	gap      time.Duration // of silence in a stream; 0: none
 	agent    string
 	stale    bool
+	header   http.Header // of every request
 }
 
 // Option changes a Client.
@@ -61,6 +62,19 @@ func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
 
 // WithStale makes reads answer from the node's own state, leader or not.
 func WithStale() Option { return func(c *Client) { c.stale = true } }
+
+// WithHeader has every request carry a header.
+func WithHeader(name, value string) Option {
+	return func(c *Client) {
+		if c.header == nil {
+			c.header = http.Header{}
+		}
+		c.header.Set(name, value)
+	}
+}
+
+// WithToken has every request carry an API token, as its text.
+func WithToken(text string) Option { return WithHeader("Authorization", "Bearer "+text) }
 
 // New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn.
 // An address that is neither is reported by the first request.
@@ -294,6 +308,9 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 		return false, job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)
 	}
 	hr.Header.Set("User-Agent", c.agent)
+	for name, values := range c.header {
+		hr.Header[name] = values
+	}
 	if rq.media != "" {
 		hr.Header.Set("Content-Type", rq.media)
 	}

@@ -341,7 +341,7 @@ func TestLeaderErrors(t *testing.T) {
 		code  job.Code
 		asked int64 // nodes
 	}{
-		{job.CodeSessionUnknown, 1}, {job.CodeStale, 1}, {job.CodeWorkerNameInUse, 1}, {job.CodeInvalid, 1}, {job.CodeInternal, 1}, {job.CodeOutcomeUnknown, 1}, {job.CodeUnauthorized, 1},
+		{job.CodeSessionUnknown, 1}, {job.CodeStale, 1}, {job.CodeWorkerNameInUse, 1}, {job.CodeInvalid, 1}, {job.CodeInternal, 1}, {job.CodeOutcomeUnknown, 1}, {job.CodeUnauthenticated, 1},
 		{job.CodeNotLeader, 2}, {job.CodeNoLeader, 2}, {job.CodeNotReady, 2},
 	} {
 		t.Run(string(tt.code), func(t *testing.T) {

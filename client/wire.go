@@ -40,7 +40,12 @@ type (
 	RunQuery           = wire.RunQuery
 	SkippedEntry       = wire.SkippedEntry
 	Status             = wire.Status
+	Token              = wire.Token
+	TokenCreated       = wire.TokenCreated
+	TokenRequest       = wire.TokenRequest
 	Trouble            = wire.Trouble
+	Whoami             = wire.Whoami
+	WorkerGrant        = wire.WorkerGrant
 	WorkerStatus       = wire.WorkerStatus
 )
 

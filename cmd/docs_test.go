@@ -94,7 +94,7 @@ func TestDocsHaveEveryCode(t *testing.T) {
 		job.CodeNotFound, job.CodeDuplicateName, job.CodeVersionConflict,
 		job.CodeOverlap, job.CodeState, job.CodeKeyReused, job.CodeStale, job.CodeNotLeader, job.CodeNoLeader,
 		job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
-		job.CodeStorageFull, job.CodeUnauthorized, job.CodeForbidden, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia,
+		job.CodeStorageFull, job.CodeUnauthenticated, job.CodeForbidden, job.CodeMethodNotAllowed, job.CodeUnsupportedMedia,
 		job.CodePrecondition, job.CodeInternal,
 		job.CodeSessionUnknown, job.CodeUnknownQueue, job.CodeWorkerNameInUse, job.CodeDiskLow} {
 		if !strings.Contains(text, "`"+string(code)+"`") {

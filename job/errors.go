@@ -28,8 +28,8 @@ const (
 	CodeUnavailable      Code = "unavailable"            // 503: overloaded or something is missing; nothing changed
 	CodeStorageFull      Code = "storage_full"           // 507
 	CodeDiskLow          Code = "disk_low"               // 507: the leader's disk is almost full; nothing is created
-	CodeUnauthorized     Code = "unauthorized"           // 401
-	CodeForbidden        Code = "forbidden"              // 403
+	CodeUnauthenticated  Code = "unauthenticated"        // 401: no token, or one that lets nobody in
+	CodeForbidden        Code = "forbidden"              // 403: the token is not for this
 	CodeMethodNotAllowed Code = "method_not_allowed"     // 405
 	CodeUnsupportedMedia Code = "unsupported_media"      // 415
 	CodePrecondition     Code = "precondition_failed"    // 412

@@ -26,3 +26,6 @@ func (r TokenRole) Known() bool {
 
 // DefaultNamespace is the namespace of everything that names none.
 const DefaultNamespace = "default"
+
+// MaxWorkerSlots is how many runs a worker may work on at once.
+const MaxWorkerSlots = 65536

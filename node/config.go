@@ -62,6 +62,9 @@ type Config struct {
 
 	DebugPprof bool
 
+	// Secure asks everybody for a token, or, of another node, for its certificate.
+	Secure bool
+
 	AllowNetworkFS bool // the data directory may be on a file system that other machines can write to
 
 	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs

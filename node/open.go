@@ -10,14 +10,19 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/node/access"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -43,6 +48,7 @@ type Node struct {
 	forward     *forward.Forwarder
 	disk        *diskWatch
 	members     *membership.Members
+	access      *access.Tokens // nil: everybody may do everything
 	started     time.Time
 
 	advertise string // how others reach it
@@ -137,7 +143,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		Local:    api.New(n.API()),
 	})
 	// here: what is forwarded no longer says where it came from
-	n.handler = api.Guard(n.dispatch(api.ByPath(internalEndpoints(n.members))), n.advertise)
+	n.handler = api.Guard(n.authorized(n.dispatch(api.ByPath(internalEndpoints(n.members)))), n.advertise)
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -151,7 +157,24 @@ func (n *Node) API() (api.Backend, api.Options) {
 		Logger: c.Logger, Version: c.Version, Metrics: n.meters.handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
+		Secure: c.Secure,
 	}
+}
+
+// authorized has everything that the port serves ask who calls, where the cluster is one that asks.
+func (n *Node) authorized(next http.Handler) http.Handler {
+	if !n.cfg.Secure {
+		return next
+	}
+	n.access = access.New(access.Options{
+		Store: n.group.store, Now: n.group.now, Leads: func() bool { return n.tracker.Epoch() != nil },
+		Votes: func(id string) bool {
+			return slices.ContainsFunc(n.members.Servers(), func(s raft.Server) bool {
+				return s.Suffrage == raft.Voter && replica.Node(s.ID) == id
+			})
+		},
+	})
+	return api.Authorize(next, n.access, n.cfg.NodeID, internalEndpoints(n.members)...)
 }
 
 // membership says what this node is, and gives its membership what that stands on.
@@ -179,7 +202,7 @@ func (n *Node) serviceOptions() service.Options {
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
 		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.copySpace(), Stopping: n.stopping.Load,
-		Client: func() *http.Client { return n.forward.Client() },
+		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure,
 	}
 }
 

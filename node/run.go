@@ -51,6 +51,7 @@ func (n *Node) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
+		ConnContext: n.cfg.Machine.Accepted,
 	}
 	serving.Go(func() {
 		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
@@ -63,6 +64,9 @@ func (n *Node) Run(ctx context.Context) error {
 	following.Go(func() { n.disk.run(followCtx) })
 	following.Go(func() { n.members.Run(followCtx) })
 	following.Go(func() { n.members.Succeed(followCtx) })
+	if n.access != nil {
+		following.Go(func() { n.access.Run(followCtx) })
+	}
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()
 	leading.Go(func() { n.group.lead.run(leadCtx) })

@@ -5,14 +5,23 @@ package apitest
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // Noon is when the clock of a node stands.
@@ -89,6 +98,97 @@ func (h hasty) RunOutput(ctx context.Context, id string, fence uint64, after int
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	return h.Backend.RunOutput(ctx, id, fence, after)
+}
+
+// Secure has a node ask for tokens. Token makes some; Handler of the embedded Node is the one that asks.
+func Secure(c *node.Config) { c.Secure = true }
+
+// Token makes an API token and returns its text.
+func (n *Node) Token(t testing.TB, rq wire.TokenRequest) string {
+	t.Helper()
+	if rq.Name == "" {
+		rq.Name = rand.Text()
+	}
+	made, err := n.Backend.CreateToken(t.Context(), rq, api.Request{Key: rand.Text()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Text
+}
+
+// StartCluster opens nodes of one cluster for a test, and waits until they are ready; the first one leads. They know
+// each other by the address that they call from.
+func StartCluster(t testing.TB, size int, change ...func(*node.Config)) []*Node {
+	t.Helper()
+	source := func(i int) net.IP { return net.IPv4(127, 0, 1, byte(i+1)) }
+	listeners := make([]net.Listener, size)
+	var servers []raft.Server
+	for i := range listeners {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[i] = ln
+		servers = append(servers, raft.Server{ID: replica.ID(fmt.Sprint("n", i+1), replica.First),
+			Address: raft.ServerAddress(ln.Addr().String())})
+	}
+	nodes := make([]*Node, size)
+	var opening sync.WaitGroup
+	errs := make([]error, size)
+	for i := range nodes {
+		dir := t.TempDir()
+		opening.Go(func() {
+			nodes[i], errs[i] = Open(dir, append([]func(*node.Config){func(c *node.Config) {
+				c.NodeID, c.Listen = fmt.Sprint("n", i+1), listeners[i].Addr().String()
+				c.Raft.Heartbeat = 300 * time.Millisecond
+				c.Machine.Servers, c.Machine.ClusterID = servers, "test-cluster"
+				c.Machine.Listen = func(string) (net.Listener, error) { return listeners[i], nil }
+				from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: source(i)}}
+				c.Machine.Dial = from.DialContext
+				c.Machine.Accepted = func(ctx context.Context, conn net.Conn) context.Context {
+					for k := range size {
+						if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && a.IP.Equal(source(k)) {
+							return api.WithNode(ctx, fmt.Sprint("n", k+1))
+						}
+					}
+					return ctx
+				}
+			}}, change...)...)
+		})
+	}
+	opening.Wait()
+	t.Cleanup(func() {
+		var closing sync.WaitGroup
+		for _, n := range nodes {
+			if n != nil {
+				closing.Go(func() {
+					if err := n.Stop(); err != nil {
+						t.Errorf("a node ended with %v", err)
+					}
+				})
+			}
+		}
+		closing.Wait()
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range nodes {
+		if n.Leads() {
+			nodes[0], nodes[i] = n, nodes[0]
+		}
+	}
+	for rows := 0; rows < size; { // the leader writes them down once it has asked the others who they are
+		if rows > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		rows = 0
+		err := nodes[0].State().View(func(v *store.View) error { return v.EachNode(func(store.Node) { rows++ }) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nodes
 }
 
 // At sets the clock of a node that is opened.

@@ -16,6 +16,18 @@ const (
 // LeaderHeader is the header in which a node that does not lead names the one that does, as host:port.
 const LeaderHeader = "Carillon-Leader"
 
+// The headers between nodes. They count only together with ForwardedHeader, and where connections are authenticated
+// only on that of a node.
+const (
+	ForwardedHeader = "Carillon-Forwarded"      // the node that a request comes from; it is never forwarded again
+	KeyHeader       = "Carillon-Request-Key"    // the identity of a change, stamped by the node that received it
+	RepeatHeader    = "Carillon-Request-Repeat" // it was sent before, with an unknown outcome
+	LocalHeader     = "Carillon-Local-Admin"    // it came in by that node's admin socket
+)
+
+// NodeHeaders are those.
+var NodeHeaders = []string{ForwardedHeader, KeyHeader, RepeatHeader, LocalHeader}
+
 // handle reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's
 // business. Fields that it does not know are passed over.
 var handle = func() *codec.MsgpackHandle {

@@ -384,3 +384,60 @@ type NodeInfo struct {
 	Now        job.Instant `json:"now"`
 	Removed    bool        `json:"removed,omitempty"` // it is no longer a member
 }
+
+// TokenRequest is a token that is to be made.
+type TokenRequest struct {
+	Name      string        `json:"name"`
+	Role      job.TokenRole `json:"role"`
+	Namespace string        `json:"namespace,omitempty"` // empty: all
+	Shell     bool          `json:"shell,omitempty"`     // it may create and edit shell jobs
+	TTL       job.Duration  `json:"ttl,omitempty"`       // 0: it does not expire
+	WorkerGrant
+}
+
+// WorkerGrant bounds the workers of a token with the role worker. What is empty is not bounded.
+type WorkerGrant struct {
+	Queues []string          `json:"queues,omitempty"`
+	Types  []string          `json:"types,omitempty"`
+	Tags   map[string]string `json:"tags,omitempty"`  // that its workers have, whatever they say
+	Slots  int               `json:"slots,omitempty"` // of one worker
+}
+
+// Token is a token as it is listed. Its text is kept nowhere.
+type Token struct {
+	ID        string        `json:"id"`
+	Name      string        `json:"name"`
+	Role      job.TokenRole `json:"role"`
+	Namespace string        `json:"namespace,omitempty"`
+	Shell     bool          `json:"shell,omitempty"`
+	Status    string        `json:"status"` // active, expired, revoked or suspended
+	CreatedAt job.Instant   `json:"created_at"`
+	CreatedBy string        `json:"created_by,omitempty"`
+	ExpiresAt job.Instant   `json:"expires_at,omitzero"`
+	RevokedAt job.Instant   `json:"revoked_at,omitzero"`
+	RevokedBy string        `json:"revoked_by,omitempty"`
+	WorkerGrant
+}
+
+// TokenCreated is a new token with its text, which is shown once.
+type TokenCreated struct {
+	Token
+	Text string `json:"token,omitempty"`
+}
+
+// TokenList are all tokens.
+type TokenList struct {
+	Tokens []Token `json:"tokens"`
+}
+
+// Whoami is who a caller is to a node.
+type Whoami struct {
+	Secure    bool          `json:"secure"` // the cluster asks for tokens
+	Token     string        `json:"token,omitempty"`
+	Name      string        `json:"name"`
+	Role      job.TokenRole `json:"role"`
+	Namespace string        `json:"namespace,omitempty"`
+	Shell     bool          `json:"shell,omitempty"`
+	ExpiresAt job.Instant   `json:"expires_at,omitzero"`
+	WorkerGrant
+}

@@ -40,8 +40,10 @@ func (s Step) At(name string) error {
 // Node is what a node stands on: network, disk, time. The zero value is the real one. Tests and the simulator put their
 // own in place, so that whole clusters can be broken with everything above this being real.
 type Node struct {
-	Listen    func(addr string) (net.Listener, error)
-	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes
+	// Accepted adds to what is known of an HTTP connection: who is at its other end, without certificates.
+	Accepted  func(ctx context.Context, conn net.Conn) context.Context
 	Transport func(RaftTransport) raft.Transport
 	Where     func(id string) string // where raft dials a server, if not where it should
 

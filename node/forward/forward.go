@@ -20,11 +20,13 @@ import (
 
 // The headers between nodes. They count only together with HeaderForwarded.
 const (
-	HeaderForwarded = "Carillon-Forwarded"      // the node that a request comes from; it is never forwarded again
-	HeaderKey       = "Carillon-Request-Key"    // the identity of a change, stamped by the node that received it
-	HeaderRepeat    = "Carillon-Request-Repeat" // it was sent before, with an unknown outcome
-	HeaderStale     = "Carillon-Stale-Ms"       // how old the answer to a stale read may be
+	HeaderForwarded = wire.ForwardedHeader
+	HeaderKey       = wire.KeyHeader
+	HeaderRepeat    = wire.RepeatHeader
 )
+
+// HeaderStale says how old the answer to a stale read may be.
+const HeaderStale = "Carillon-Stale-Ms"
 
 const (
 	// maxBuffered is what is kept of a body, and of an answer, so that a request can be repeated. The API reads no more
@@ -164,11 +166,21 @@ func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *ht
 	out.Host = l.Addr
 	dropHops(out.Header)
 	dropOrigin(out.Header)
-	out.Header.Set(HeaderForwarded, f.o.Self)
+	f.passedOn(ctx, out.Header)
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header.Set("User-Agent", "") // none of net/http's
 	}
 	return out
+}
+
+// passedOn says who passes a request on. It has its caller's own credential, and the leader asks for that again; who
+// came in by this node's admin socket has none, and this node answers for them.
+func (f *Forwarder) passedOn(ctx context.Context, h http.Header) {
+	h.Set(HeaderForwarded, f.o.Self)
+	h.Del(wire.LocalHeader)
+	if id := api.IdentityOf(ctx); id != nil && id.Local {
+		h.Set(wire.LocalHeader, "true")
+	}
 }
 
 // hops are the headers that are about one connection only.
@@ -234,7 +246,7 @@ func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", l.Addr, l.Addr
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			dropOrigin(pr.Out.Header)
-			pr.Out.Header.Set(HeaderForwarded, f.o.Self)
+			f.passedOn(ctx, pr.Out.Header)
 			pr.Out.GetBody = nil
 		},
 		ModifyResponse: func(resp *http.Response) error {

@@ -92,6 +92,10 @@ func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // fail answers a request that no leader took, with the voters that are missing if that is why.
 func (c *request) fail() {
+	if err := api.Revoked(c.r.Context()); err != nil && (!c.sent || c.poll) {
+		api.WriteError(c.w, err)
+		return
+	}
 	why := c.f.t.why(c.r.Context())
 	switch {
 	case c.sent && c.poll:

@@ -69,7 +69,7 @@ func (m *Members) join(ctx context.Context) error {
 // permanent says that asking again would be answered alike.
 func permanent(err error) bool {
 	switch job.CodeOf(err) {
-	case job.CodeState, job.CodeInvalid, job.CodeMalformed, job.CodeForbidden, job.CodeUnauthorized:
+	case job.CodeState, job.CodeInvalid, job.CodeMalformed, job.CodeForbidden, job.CodeUnauthenticated:
 		return true
 	}
 	return false

@@ -40,6 +40,9 @@ func newCopies(statfs func(path string) (free, total uint64, err error)) *copies
 // Backup implements api.Backend. The copy is an unnamed file: reading it keeps no transaction open, closing it frees
 // it, and a crash leaves nothing.
 func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadCloser, err error) {
+	if err := b.confirm(ctx); err != nil {
+		return info, nil, err
+	}
 	select {
 	case b.copies.slots <- struct{}{}:
 	default:

@@ -69,6 +69,9 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 		if version != 0 && version != h.def.Version {
 			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.def.Version}, ref)
 		}
+		if err := api.CheckShell(ctx, &h.def.Spec, &spec); err != nil {
+			return nil, err
+		}
 		if old := &h.def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
 			if err := b.neverRuns(&spec); err != nil {
 				return nil, err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -60,7 +61,7 @@ func (b *Service) neverRuns(spec *job.Spec) error {
 }
 
 func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
-	if err := b.check(&spec); err != nil {
+	if err := cmp.Or(b.check(&spec), api.CheckShell(ctx, &spec)); err != nil {
 		return job.Job{}, false, err
 	}
 	if err := b.neverRuns(&spec); err != nil {
@@ -196,7 +197,7 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 			fail(&out[i], l.Err)
 			continue
 		}
-		err := b.checkFields(&l.Spec)
+		err := cmp.Or(b.checkFields(&l.Spec), api.CheckShell(ctx, &l.Spec))
 		if err == nil {
 			err = b.neverRuns(&l.Spec)
 		}
@@ -231,7 +232,7 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 // bulkID identifies an unnamed line of a bulk create.
 func bulkID(l *wire.BulkLine, rq api.Request) string {
 	h := sha256.New()
-	h.Write([]byte(rq.Key + "\x00"))
+	h.Write([]byte(rq.Owner + "\x00" + rq.Key + "\x00"))
 	h.Write(l.Raw)
 	return "bulk:" + hex.EncodeToString(h.Sum(nil)[:16]) + ":" + strconv.Itoa(l.Line)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -47,6 +48,8 @@ type Options struct {
 	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
 	Client   func() *http.Client                               // to other nodes
 	Stopping func() bool
+	Secure   bool             // requests have an identity
+	CAHash   func() keys.Hash // of the cluster's CA; nil: it has none
 }
 
 // Raft is what the service asks of raft.
@@ -130,6 +133,9 @@ func (b *Service) verify(ctx context.Context) error {
 func requestID(rq api.Request) string {
 	if rq.Key == "" {
 		return ""
+	}
+	if rq.Owner != "" {
+		return "t:" + rq.Owner + ":" + rq.Key // a key that another token made up is another key
 	}
 	if rq.Client {
 		return "k:" + rq.Key

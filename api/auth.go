@@ -1,0 +1,316 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Identity is who makes a request, on a cluster that asks.
+type Identity struct {
+	Token     string // its id; empty: the connection itself says who it is
+	Name      string // of the token or the node
+	Role      job.TokenRole
+	Namespace string // the one that it is for; empty: all
+	Shell     bool   // it may create and edit shell jobs
+	Worker    wire.WorkerGrant
+	Expires   job.Instant
+	Node      string // a node of the cluster, which proved it
+	Local     bool   // the admin socket of a node
+
+	credential string // the header that says so
+}
+
+// LocalAdmin is who calls through the admin socket of a node: who can open it can read the node's keys.
+func LocalAdmin(node string) Identity {
+	return Identity{Name: "admin socket of " + node, Role: job.RoleAdmin, Shell: true, Local: true}
+}
+
+// may says whether an identity may call a route, and if not, what is in the way.
+func (id *Identity) may(role Role, scope Scope) (string, bool) {
+	if id.Node != "" {
+		// A node asks for itself. What it passes on for others has their credential.
+		return "a node", slices.Contains([]Role{Viewer, Worker, Node, Holder}, role)
+	}
+	var roles []job.TokenRole
+	switch role {
+	case Viewer:
+		roles = []job.TokenRole{job.RoleViewer, job.RoleOperator, job.RoleAdmin}
+	case Operator:
+		roles = []job.TokenRole{job.RoleOperator, job.RoleAdmin}
+	case Admin:
+		roles = []job.TokenRole{job.RoleAdmin}
+	case Worker:
+		roles = []job.TokenRole{job.RoleWorker}
+	case Holder:
+		roles = job.TokenRoles
+	}
+	if !slices.Contains(roles, id.Role) {
+		return "the role " + string(id.Role), false
+	}
+	switch scope {
+	case InNamespace: // until there are others, everything is in the one of those that name none
+		if id.Namespace != "" && id.Namespace != job.DefaultNamespace {
+			return "the namespace " + id.Namespace, false
+		}
+	case OfCluster:
+		if id.Namespace != "" {
+			return "the namespace " + id.Namespace + " only", false
+		}
+	}
+	return "", true
+}
+
+// Auth knows who the tokens of a cluster belong to.
+type Auth interface {
+	// Authenticate says whose token it is. Its error says why it lets nobody in.
+	Authenticate(ctx context.Context, t keys.Token) (Identity, error)
+	// Hold calls end, at most once, as soon as the token with that id lets nobody in any more, until stop is called.
+	Hold(id string, end func(error)) (stop func())
+	// Votes says whether a node is one of those that have the cluster's keys.
+	Votes(node string) bool
+}
+
+type (
+	identityKey struct{}
+	nodeKey     struct{}
+	localKey    struct{}
+)
+
+// IdentityOf is who makes a request; nil on a cluster that does not ask.
+func IdentityOf(ctx context.Context) *Identity {
+	id, _ := ctx.Value(identityKey{}).(*Identity)
+	return id
+}
+
+// CredentialOf is the caller's own header, for what is asked on their behalf.
+func CredentialOf(ctx context.Context) string {
+	if id := IdentityOf(ctx); id != nil {
+		return id.credential
+	}
+	return ""
+}
+
+// WithIdentity says who makes a request.
+func WithIdentity(ctx context.Context, id Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, &id)
+}
+
+// WithNode says that a connection is that of a node of the cluster, which has proved it. Only then do the headers count
+// that say that a request is passed on.
+func WithNode(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, nodeKey{}, id)
+}
+
+// WithLocal says that a connection came in by the node's admin socket.
+func WithLocal(ctx context.Context) context.Context { return context.WithValue(ctx, localKey{}, true) }
+
+// CheckShell refuses jobs of the type shell to those who may not write them. old is the definition that is replaced.
+func CheckShell(ctx context.Context, specs ...*job.Spec) error {
+	id := IdentityOf(ctx)
+	if id == nil || id.Shell {
+		return nil
+	}
+	for _, s := range specs {
+		if s != nil && s.Type == job.TypeShell {
+			return &job.Error{Code: job.CodeForbidden, Field: "type",
+				Message: "the token " + id.Name + " may not create or edit shell jobs",
+				Remedy:  "use a token that was made with `carillon token create --shell`"}
+		}
+	}
+	return nil
+}
+
+// authorizer is the one place where it is decided who may call what. It is around everything that a port serves: in
+// front of forwarding, and on the leader again, because what a request passed on its way cannot be relied on.
+type authorizer struct {
+	next http.Handler
+	auth Auth
+	self string // this node's id
+	mux  *http.ServeMux
+}
+
+// Authorize lets through what the routes and the endpoints allow, and nothing else.
+func Authorize(next http.Handler, auth Auth, self string, endpoints ...Endpoint) http.Handler {
+	z := &authorizer{next: next, auth: auth, self: self, mux: http.NewServeMux()}
+	for pattern, res := range resources(routes()) {
+		z.mux.Handle(pattern, &demand{res: res})
+	}
+	for _, e := range slices.Concat(debugEndpoints(), endpoints) {
+		e.Role.mustBe(e.Path)
+		z.mux.Handle(e.Path, &demand{role: e.Role})
+	}
+	return z
+}
+
+// demand is what a path asks for. It is an http.Handler so that ServeMux finds it by the rules by which it finds the
+// route; it is not served.
+type demand struct {
+	res  *resource
+	role Role // without a resource
+}
+
+func (*demand) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusInternalServerError)
+}
+
+// needs is what a request asks for. What is not in the table takes a token too: strangers need not know what there is.
+func (z *authorizer) needs(r *http.Request) (Role, Scope) {
+	h, _ := z.mux.Handler(r)
+	d, ok := h.(*demand)
+	if !ok {
+		return Holder, Everywhere
+	}
+	if d.res == nil {
+		return d.role, OfCluster
+	}
+	path := r.URL.EscapedPath()
+	value, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])
+	if err != nil {
+		return Holder, Everywhere
+	}
+	verb := ""
+	if i := strings.LastIndexByte(value, ':'); d.res.param != "" && i >= 0 {
+		verb = value[i+1:]
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	rt, ok := d.res.methods[verb][method]
+	if !ok {
+		return Holder, Everywhere // of OPTIONS, or a method or an action that there is not
+	}
+	return rt.role, rt.scope()
+}
+
+func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	node, _ := r.Context().Value(nodeKey{}).(string)
+	if node == "" { // anybody can write a header
+		for _, name := range wire.NodeHeaders {
+			r.Header.Del(name)
+		}
+	}
+	role, scope := z.needs(r)
+	if role == Anyone {
+		z.next.ServeHTTP(w, r)
+		return
+	}
+	id, err := z.identify(r, node, role)
+	if err == nil {
+		if what, ok := id.may(role, scope); !ok {
+			err = errRole(id, what, role)
+		}
+	}
+	if err != nil {
+		if job.CodeOf(err) == job.CodeUnauthenticated {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="carillon"`)
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		WriteError(w, err)
+		return
+	}
+	ctx := context.WithValue(r.Context(), identityKey{}, &id)
+	if id.Token != "" {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer z.auth.Hold(id.Token, func(err error) {
+			cancel(err)
+			// A handler that waits for a body, or for a client that does not read, looks at no context.
+			rc := http.NewResponseController(w)
+			deadline(rc.SetReadDeadline, time.Nanosecond)
+			deadline(rc.SetWriteDeadline, lastWords)
+		})()
+	}
+	z.next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// lastWords is how long a request whose token was revoked has to say so.
+const lastWords = 500 * time.Millisecond
+
+// identify says who makes a request.
+func (z *authorizer) identify(r *http.Request, node string, role Role) (Identity, error) {
+	switch local, _ := r.Context().Value(localKey{}).(bool); {
+	case local:
+		return LocalAdmin(z.self), nil
+	case node != "" && (role == Node || r.Header.Get(wire.ForwardedHeader) == ""):
+		return Identity{Name: node, Node: node}, nil
+	case node != "" && r.Header.Get(wire.LocalHeader) != "":
+		if !z.auth.Votes(node) {
+			return Identity{}, job.Errorf(job.CodeForbidden, "use the admin socket of a voter, or a token",
+				"%s does not vote: its admin socket is for what it answers itself", node)
+		}
+		return LocalAdmin(node), nil
+	}
+	text, err := bearer(r.Header, role)
+	if err != nil {
+		return Identity{}, err
+	}
+	t, err := keys.ParseToken(keys.APIToken, text)
+	if err != nil {
+		var e *job.Error
+		if errors.As(err, &e) {
+			err = job.Errorf(job.CodeUnauthenticated, e.Remedy, "the token is not one: %s", e.Message)
+		}
+		return Identity{}, err
+	}
+	id, err := z.auth.Authenticate(r.Context(), t)
+	id.credential = r.Header.Get("Authorization")
+	return id, err
+}
+
+const tokenRemedy = "carillon login, --token-file or CARILLON_TOKEN_FILE; elsewhere the header Authorization: " +
+	"Bearer TOKEN"
+
+// bearer is the text of the token that a request carries.
+func bearer(h http.Header, role Role) (string, error) {
+	values := h.Values("Authorization")
+	if len(values) == 0 {
+		return "", job.Errorf(job.CodeUnauthenticated, tokenRemedy, "this needs %s, and none was sent", role.needs())
+	}
+	scheme, text, _ := strings.Cut(values[0], " ")
+	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") {
+		return "", job.Errorf(job.CodeUnauthenticated, tokenRemedy,
+			"the header Authorization must be given once, as Bearer TOKEN")
+	}
+	return text, nil
+}
+
+func errRole(id Identity, what string, role Role) error {
+	if role == Node {
+		return job.Errorf(job.CodeForbidden, "", "this is for nodes of the cluster, and %s is none", id.Name)
+	}
+	remedy := "use such a token; an admin makes one with `carillon token create --role " + role.String() + "`"
+	if id.Namespace != "" {
+		remedy += ", for all namespaces"
+	}
+	return job.Errorf(job.CodeForbidden, remedy, "this needs %s, and %s has %s", role.needs(), id.Name, what)
+}
+
+// needs is a role as a part of a sentence.
+func (r Role) needs() string {
+	switch r {
+	case Holder:
+		return "a token"
+	case Node:
+		return "the certificate of a node"
+	}
+	return "a token with the role " + r.String()
+}
+
+// Revoked is why a request was ended, if that is because its token lets nobody in any more; nil otherwise.
+func Revoked(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil && job.CodeOf(cause) == job.CodeUnauthenticated {
+		return cause
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package service
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// callerOf names who asks, for the rows of what they change.
+func callerOf(ctx context.Context) string {
+	if id := api.IdentityOf(ctx); id != nil {
+		return id.Name
+	}
+	return ""
+}
+
+// CreateToken implements api.Backend. The leader makes the secret; what goes into the log is its hash.
+func (b *Service) CreateToken(ctx context.Context, t wire.TokenRequest, rq api.Request) (wire.TokenCreated, error) {
+	if !b.o.Secure {
+		return wire.TokenCreated{}, job.Errorf(job.CodeState, "start the nodes with --secure",
+			"this cluster asks nobody for a token")
+	}
+	made := keys.NewToken(keys.APIToken, b.caHash())
+	sum := made.Sum()
+	row := store.Token{ID: made.ID, Name: t.Name, Sum: sum[:], Role: string(t.Role), Namespace: t.Namespace,
+		Shell: t.Shell, CreatedBy: callerOf(ctx), Worker: store.WorkerGrant(t.WorkerGrant)}
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+		if t.TTL > 0 {
+			row.ExpiresAt = a.now + time.Duration(t.TTL).Milliseconds()
+		}
+		return &fsm.CreateToken{Head: a.head, Request: a.req, Token: row}, nil
+	})
+	if err != nil {
+		return wire.TokenCreated{}, err
+	}
+	if o.Code == fsm.CodeDuplicate {
+		return wire.TokenCreated{}, &job.Error{Code: job.CodeDuplicateName, Field: "name",
+			Message: "the token " + o.Text + " has that name already",
+			Remedy:  "choose another name, or revoke that token first"}
+	}
+	if err := outcomeError(o, t.Name); err != nil {
+		return wire.TokenCreated{}, err
+	}
+	stored, ok := b.o.Store.Token(o.Text)
+	if !ok {
+		return wire.TokenCreated{}, job.Errorf(job.CodeNotFound, "use a new key to create another",
+			"this request created the token %s, which is gone", o.Text)
+	}
+	out := wire.TokenCreated{Token: b.token(stored)}
+	if o.Text == made.ID {
+		out.Text = made.Text()
+		b.o.Logger.Info("token created", "token", row.ID, "name", row.Name, "role", row.Role, "by", row.CreatedBy)
+	}
+	return out, nil
+}
+
+func (b *Service) caHash() keys.Hash {
+	if b.o.CAHash == nil {
+		return keys.Hash{}
+	}
+	return b.o.CAHash()
+}
+
+// token is a row as it is listed.
+func (b *Service) token(t *store.Token) wire.Token {
+	status := "active"
+	switch {
+	case t.RevokedAt != 0:
+		status = "revoked"
+	case t.Suspended:
+		status = "suspended"
+	case !t.Usable(b.now()):
+		status = "expired"
+	}
+	return wire.Token{ID: t.ID, Name: t.Name, Role: job.TokenRole(t.Role), Namespace: t.Namespace, Shell: t.Shell,
+		Status: status, CreatedAt: job.Instant(t.CreatedAt), CreatedBy: t.CreatedBy,
+		ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt), RevokedBy: t.RevokedBy,
+		WorkerGrant: wire.WorkerGrant(t.Worker)}
+}
+
+// Tokens implements api.Backend.
+func (b *Service) Tokens(ctx context.Context, rd api.Read) ([]wire.Token, error) {
+	if err := b.fresh(ctx, rd); err != nil {
+		return nil, err
+	}
+	var out []wire.Token
+	for _, t := range b.o.Store.Tokens() {
+		out = append(out, b.token(t))
+	}
+	return out, nil
+}
+
+// RevokeToken implements api.Backend.
+func (b *Service) RevokeToken(ctx context.Context, ref string, rq api.Request) (wire.Token, error) {
+	by := callerOf(ctx)
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+		id := ref
+		if _, ok := b.o.Store.Token(ref); !ok {
+			for _, t := range b.o.Store.Tokens() {
+				if t.Name == ref && (t.Usable(a.now) || id == ref) { // the one that is in use, if there is one
+					id = t.ID
+				}
+			}
+		}
+		return &fsm.RevokeToken{Head: a.head, Request: a.req, ID: id, By: by}, nil
+	})
+	switch {
+	case err != nil:
+		return wire.Token{}, err
+	case o.Code == fsm.CodeNotFound:
+		return wire.Token{}, job.Errorf(job.CodeNotFound, "`carillon token list` lists them",
+			"there is no token %q", ref)
+	}
+	if err := outcomeError(o, ref); err != nil {
+		return wire.Token{}, err
+	}
+	t, ok := b.o.Store.Token(o.Text)
+	if !ok {
+		return wire.Token{ID: o.Text, Name: ref, Status: "revoked"}, nil
+	}
+	if o.Count > 0 && !o.Replay {
+		b.o.Logger.Info("token revoked", "token", t.ID, "name", t.Name, "by", by)
+	}
+	return b.token(t), nil
+}
+
+// confirm asks the leader whether the caller is still who this node takes them for. A follower that is cut off does
+// not hear that a token was revoked; what it would answer itself must then not be all that the cluster knows.
+func (b *Service) confirm(ctx context.Context) error {
+	id := api.IdentityOf(ctx)
+	if id == nil || id.Token == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, forward.LeaderWait)
+	defer cancel()
+	p, other := b.o.Tracker.Elsewhere()
+	if !other {
+		return b.verify(ctx)
+	}
+	who, err := client.New(p.Addr, client.WithHTTPClient(b.o.Client()), client.WithAttempts(1),
+		client.WithHeader("Authorization", api.CredentialOf(ctx)),
+		client.WithHeader(wire.ForwardedHeader, b.o.NodeID)).Whoami(ctx)
+	switch {
+	case err == nil && who.Token == id.Token && who.Role == id.Role && strings.EqualFold(who.Namespace, id.Namespace):
+		return nil
+	case err == nil:
+		return job.Errorf(job.CodeForbidden, "", "the leader knows the token %s otherwise than this node", id.Token)
+	case job.CodeOf(err) == job.CodeUnauthenticated || job.CodeOf(err) == job.CodeForbidden:
+		return err
+	}
+	return job.Errorf(job.CodeNoLeader, "try again, ask another node, or use the admin socket",
+		"the leader could not be asked whether the token %s still lets its holder in: %v", id.Token, err)
+}
