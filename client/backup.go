@@ -63,7 +63,7 @@ func (c *Client) backupOf(ctx context.Context,
 	if err != nil {
 		return fail(false, job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err))
 	}
-	hr.Header.Set("User-Agent", c.agent)
+	c.sign(hr)
 	hr.Header.Set("Accept-Encoding", "identity") // compressed it would have no length, and a cut would not show
 	resp, err := c.http.Do(hr)
 	answered()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,15 +88,57 @@ func New(addr string, opts ...Option) *Client {
 	}
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+		dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if path, ok := socketPath(addr); ok {
+				return dialer.DialContext(ctx, "unix", path)
+			}
+			return dialer.DialContext(ctx, network, addr)
+		}
+		proxy := t.Proxy
+		t.Proxy = func(r *http.Request) (*url.URL, error) {
+			if _, ok := socketPath(r.URL.Host); ok {
+				return nil, nil
+			}
+			return proxy(r)
+		}
 		c.http = &http.Client{Transport: t, Timeout: 0}
 	}
 	return c
 }
 
+// socketHost is the end of the host that stands for a socket in a URL, whose name is its path in hexadecimal digits.
+const socketHost = ".carillon.sock"
+
+// socketPath is the path of the socket that a host stands for.
+func socketPath(hostport string) (string, bool) {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	name, ok := strings.CutSuffix(host, socketHost)
+	path, err := hex.DecodeString(name)
+	return string(path), ok && err == nil
+}
+
+// shown is a base URL as the user gave it.
+func shown(base string) string {
+	if path, ok := socketPath(strings.TrimPrefix(base, "http://")); ok {
+		return "unix:" + path
+	}
+	return base
+}
+
 func baseURL(addr string) (string, error) {
 	if addr == "" {
 		addr = DefaultAddr
+	}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		if path == "" || strings.ContainsRune(path, 0) {
+			return "", job.Invalid("addr", "use unix:PATH, such as unix:/var/lib/carillon/admin.sock",
+				"%q names no socket", addr)
+		}
+		return "http://" + hex.EncodeToString([]byte(path)) + socketHost, nil
 	}
 	text := addr
 	if !strings.Contains(text, "://") {
@@ -121,7 +164,7 @@ func (c *Client) Addr() string {
 	if c.baseErr != nil {
 		return ""
 	}
-	return c.nodes.at(0)
+	return shown(c.nodes.at(0))
 }
 
 type (
@@ -307,10 +350,7 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	if err != nil {
 		return false, job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)
 	}
-	hr.Header.Set("User-Agent", c.agent)
-	for name, values := range c.header {
-		hr.Header[name] = values
-	}
+	c.sign(hr)
 	if rq.media != "" {
 		hr.Header.Set("Content-Type", rq.media)
 	}
@@ -363,6 +403,14 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	return false, nil
 }
 
+// sign says who sends a request.
+func (c *Client) sign(hr *http.Request) {
+	hr.Header.Set("User-Agent", c.agent)
+	for name, values := range c.header {
+		hr.Header[name] = values
+	}
+}
+
 // ours says whether an answer can be that of a node, as far as its beginning tells.
 func (rq request) ours(resp *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -397,7 +445,7 @@ func notOurs(base string, resp *http.Response) *job.Error {
 		what += ", " + media
 	}
 	return job.Errorf(job.CodeInternal, "check --addr or CARILLON_ADDR",
-		"%s: this is not a Carillon server (it answered %s)", base, what)
+		"%s: this is not a Carillon server (it answered %s)", shown(base), what)
 }
 
 // readError marks an error of the connection in the middle of an answer, as opposed to one of the reader of the answer.
@@ -419,10 +467,10 @@ func broken(ctx, limited context.Context, base, key string, err error) error {
 	}
 	if s, ok := silenced(limited); ok {
 		return job.Errorf(job.CodeOutcomeUnknown, remedy+"; --timeout allows more time",
-			"no complete answer from carillon at %s: it was silent for %s", base, rounded(s.after))
+			"no complete answer from carillon at %s: it was silent for %s", shown(base), rounded(s.after))
 	}
 	return job.Errorf(job.CodeOutcomeUnknown, remedy, "the connection to %s broke off in the middle of its answer: %v",
-		base, re.error)
+		shown(base), re.error)
 }
 
 // repeatWith is how to get out of not knowing whether a request was done.
@@ -444,6 +492,7 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
+	base = shown(base)
 	var s silence
 	quiet := errors.As(err, &s)
 	read := method == http.MethodGet

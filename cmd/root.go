@@ -108,7 +108,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	}
 	fl := root.PersistentFlags()
 	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
-		"address of a node, or of several, a,b,c: tried in turn (or CARILLON_ADDR)")
+		"address of a node, or of several, a,b,c: tried in turn; or unix:PATH (or CARILLON_ADDR)")
 	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)

@@ -48,7 +48,8 @@ type Node struct {
 	forward     *forward.Forwarder
 	disk        *diskWatch
 	members     *membership.Members
-	access      *access.Tokens // nil: everybody may do everything
+	access      *access.Tokens    // nil: everybody may do everything
+	socket      *net.UnixListener // nil: there is none
 	started     time.Time
 
 	advertise string // how others reach it
@@ -147,6 +148,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
+	n.openSocket()
 	return n, nil
 }
 

@@ -58,6 +58,14 @@ func (n *Node) Run(ctx context.Context) error {
 			n.fail(fmt.Errorf("http: %w", err))
 		}
 	})
+	local := n.socketServer(srv)
+	if n.socket != nil {
+		serving.Go(func() {
+			if err := local.Serve(n.socket); !errors.Is(err, http.ErrServerClosed) {
+				n.fail(fmt.Errorf("admin socket: %w", err))
+			}
+		})
+	}
 	followCtx, endFollow := context.WithCancel(context.Background())
 	defer endFollow()
 	following.Go(func() { n.tracker.Run(followCtx) })
@@ -98,7 +106,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.yield()
 	}
 	n.tracker.Leave()
-	n.stopHTTP(srv)
+	n.stopHTTP(srv, local)
 	endFollow()
 	following.Wait()
 	err := n.release()

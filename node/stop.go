@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -98,6 +99,7 @@ func (n *Node) release() error {
 	} else if n.trans != nil {
 		errs = append(errs, n.trans.Close())
 	}
+	errs = append(errs, n.closeSocket())
 	if n.mux != nil {
 		errs = append(errs, ignoreClosed(n.mux.Close()))
 	}
@@ -148,14 +150,16 @@ func (n *Node) Kill() {
 }
 
 // stopHTTP lets requests finish for a while.
-func (n *Node) stopHTTP(srv *http.Server) {
-	if n.killed.Load() {
-		srv.Close()
-		return
-	}
+func (n *Node) stopHTTP(servers ...*http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), httpDrain)
 	defer cancel()
-	if srv.Shutdown(ctx) != nil {
-		srv.Close()
+	var stopping sync.WaitGroup
+	for _, srv := range servers {
+		stopping.Go(func() {
+			if n.killed.Load() || srv.Shutdown(ctx) != nil {
+				srv.Close()
+			}
+		})
 	}
+	stopping.Wait()
 }

@@ -33,6 +33,7 @@ type Node struct {
 	Backend api.Backend
 	Options api.Options
 	Clock   *Clock
+	Dir     string // its data directory
 
 	cancel context.CancelFunc
 	done   chan error
@@ -55,7 +56,7 @@ func Start(t testing.TB, change ...func(*node.Config)) *Node {
 
 // Open is Start for a node that many tests share: its directory and its end are the caller's.
 func Open(dir string, change ...func(*node.Config)) (*Node, error) {
-	n := &Node{done: make(chan error, 1)}
+	n := &Node{Dir: dir, done: make(chan error, 1)}
 	ended := make(chan error, 1)
 	cfg := node.Config{
 		NodeID: "n1", Listen: "127.0.0.1:0", DataDir: dir, Bootstrap: true, Version: "test", Clock: &Clock{now: Noon},

@@ -44,6 +44,7 @@ type Node struct {
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // to other nodes
 	// Accepted adds to what is known of an HTTP connection: who is at its other end, without certificates.
 	Accepted  func(ctx context.Context, conn net.Conn) context.Context
+	NoSocket  bool // a node has no admin socket: real ones know no virtual time
 	Transport func(RaftTransport) raft.Transport
 	Where     func(id string) string // where raft dials a server, if not where it should
 

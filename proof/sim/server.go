@@ -166,7 +166,9 @@ func (s *server) open() error {
 		Members: o.members,
 		Machine: node.Machine{
 			Node: faultpoint.Node{
-				Listen: s.host.listen, Dial: s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
+				NoSocket: true,
+				Listen:   s.host.listen,
+				Dial:     s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
 				Leading: s.c.leads(s.id), DiskSpace: s.disk.space, Pace: o.pace,
 			},
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t},

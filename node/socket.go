@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/carillon-scheduler/carillon/api"
+)
+
+// AdminSocket is the node's socket in its data directory. Who may open it is an admin: they could as well read
+// everything in the directory. It is for whoever lost the token.
+const AdminSocket = "admin.sock"
+
+// maxSocketPath is the longest path that a socket can have on every system that we know of.
+const maxSocketPath = 103
+
+// openSocket listens on the admin socket. The directory is locked, so one that is there was left by a process that is
+// dead. A node works without it: whatever is in the way is said, and nothing else.
+func (n *Node) openSocket() {
+	if n.cfg.Machine.NoSocket {
+		return
+	}
+	path := n.dir.File(AdminSocket)
+	ln, err := listenSocket(path)
+	if err != nil {
+		n.cfg.Logger.Warn("admin socket not opened", "path", path, "error", err)
+		return
+	}
+	n.socket = ln
+}
+
+func listenSocket(path string) (*net.UnixListener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("its path has %d bytes, and a socket's may have %d: use a shorter --data-dir, or a "+
+			"symbolic link to it", len(path), maxSocketPath)
+	}
+	// Whoever may call must never be decided by the umask, not for a moment: it is made where nobody else can reach it
+	// and gets its name then. The directory's name is shorter than the socket's.
+	dir := filepath.Join(filepath.Dir(path), ".sock")
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	made := filepath.Join(dir, "a")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false) // it has another name by then
+	err = os.Chmod(made, 0o600)
+	if err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return ln, nil
+}
+
+// closeSocket removes the socket while the directory is still locked.
+func (n *Node) closeSocket() error {
+	if n.socket == nil {
+		return nil
+	}
+	err := ignoreClosed(n.socket.Close())
+	if n.killed.Load() {
+		return err
+	}
+	if gone := os.Remove(n.dir.File(AdminSocket)); !errors.Is(gone, fs.ErrNotExist) { // with the directory, if that is
+		err = errors.Join(err, gone)
+	}
+	return err
+}
+
+// socketServer serves the admin socket as srv serves the port.
+func (n *Node) socketServer(srv *http.Server) *http.Server {
+	return &http.Server{
+		Handler: srv.Handler, ReadHeaderTimeout: srv.ReadHeaderTimeout, IdleTimeout: srv.IdleTimeout,
+		MaxHeaderBytes: srv.MaxHeaderBytes, ErrorLog: srv.ErrorLog,
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return api.WithLocal(ctx) },
+	}
+}
