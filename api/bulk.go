@@ -144,7 +144,7 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 					"the line is larger than %d bytes", limits.LineBytes)
 			default:
 				line.Raw = raw
-				line.Spec, line.Err = decodeLine(raw)
+				line.Spec, line.Err = c.decodeLine(raw)
 			}
 		}
 		if over {
@@ -162,8 +162,11 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 	}
 }
 
-func decodeLine(raw []byte) (job.Spec, *job.Error) {
+func (c *call) decodeLine(raw []byte) (job.Spec, *job.Error) {
 	spec, err := decodeSpec(raw)
+	if err == nil {
+		spec.Namespace, err = c.into(spec.Namespace)
+	}
 	if err == nil {
 		return spec, nil
 	}

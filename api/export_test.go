@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,16 @@ func RoutePaths() [][2]string {
 		out = append(out, [2]string{rt.method, rt.path})
 	}
 	return out
+}
+
+// NamespacedRoutes are method and path of the routes of what lives in namespaces; list says which may show all of them.
+func NamespacedRoutes() (out [][2]string, list []bool) {
+	for _, rt := range routes() {
+		if slices.Contains(rt.query, namespaceParam) {
+			out, list = append(out, [2]string{rt.method, rt.path}), append(list, rt.listing())
+		}
+	}
+	return out, list
 }
 
 // RouteOf finds the route that a path belongs to.

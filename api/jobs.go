@@ -40,7 +40,8 @@ type JobBackend interface {
 	BulkCreate(ctx context.Context, lines []wire.BulkLine, rq Request) ([]wire.BulkResult, error)
 	GetJob(ctx context.Context, ref string, rd Read) (job.Job, error)
 	ListJobs(ctx context.Context, q wire.JobQuery, rd Read) (wire.JobPage, error)
-	// UpdateJob replaces the spec. version 0 means any; otherwise a mismatch is CodeVersionConflict.
+	// UpdateJob replaces the spec, of which an empty namespace means the one that the job is in. version 0 means any;
+	// otherwise a mismatch is CodeVersionConflict.
 	UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq Request) (job.Job, error)
 	DeleteJob(ctx context.Context, ref string, version uint64, rq Request) error
 	PauseJob(ctx context.Context, ref string, rq Request) (job.Job, error)
@@ -69,6 +70,9 @@ func decodeSpec(data []byte) (job.Spec, error) {
 func (c *call) createJob() error {
 	spec, err := decodeSpec(c.body)
 	if err != nil {
+		return err
+	}
+	if spec.Namespace, err = c.into(spec.Namespace); err != nil {
 		return err
 	}
 	rq, err := c.request()
@@ -123,6 +127,13 @@ func (c *call) putJob() error {
 	if id, err := job.ParseID(c.ref()); err == nil && j.ID != 0 && j.ID != id {
 		return job.Invalid("job_id", "send it to the job it came from", "the body is job %s", j.ID)
 	}
+	if j.Namespace != "" { // what getJob gave names it
+		space, err := c.into(j.Namespace)
+		if err != nil {
+			return err
+		}
+		c.scope.Namespace = space
+	}
 	version, err := c.matchVersion(j.Version)
 	if err != nil {
 		return err
@@ -157,7 +168,7 @@ func (c *call) patchJob() error {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{})
+		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{Scope: c.scope})
 		if err != nil {
 			return err
 		}

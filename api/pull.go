@@ -35,15 +35,16 @@ type Pull interface {
 const maxDelay = 24 * time.Hour
 
 // pull is the leader, and the queue that a call is about.
-func (c *call) pull() (Pull, string, error) {
+func (c *call) pull() (Pull, job.QueueKey, error) {
 	queue := c.r.PathValue("queue")
 	switch {
 	case c.h.opts.Pull == nil:
-		return nil, "", job.Errorf(job.CodeNotReady, "ask another node", "this node does not serve workers")
+		return nil, job.QueueKey{}, job.Errorf(job.CodeNotReady, "ask another node", "this node does not serve workers")
 	case !job.QueueName(queue):
-		return nil, "", job.Invalid("queue", "use letters, digits, - _ .", "%q is not the name of a queue", queue)
+		return nil, job.QueueKey{}, job.Invalid("queue", "use letters, digits, - _ .",
+			"%q is not the name of a queue", queue)
 	}
-	return c.h.opts.Pull, queue, nil
+	return c.h.opts.Pull, job.QueueKey{Namespace: c.scope.Space(), Name: queue}, nil
 }
 
 func (c *call) pullPoll() error {

@@ -16,7 +16,7 @@ type pulls struct{ calls int }
 
 func (p *pulls) PullPoll(_ context.Context, q job.PullPoll) (job.PullReply, error) {
 	p.calls++
-	return job.PullReply{Worker: "w", Session: "s", Lease: job.Duration(30e9), Runs: []job.PullRun{{RunID: "r_1.5.m", JobID: 1, Queue: q.Queue, ScheduledAt: 5, Attempt: 1,
+	return job.PullReply{Worker: "w", Session: "s", Lease: job.Duration(30e9), Runs: []job.PullRun{{RunID: "r_1.5.m", JobID: 1, Namespace: q.Queue.Namespace, Queue: q.Queue.Name, ScheduledAt: 5, Attempt: 1,
 		Fence: 7, Key: "k", Data: fmt.Appendf(nil, `{"max":%d}`, q.Max), Delivery: "at_least_once"}}}, nil
 }
 

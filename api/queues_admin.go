@@ -25,7 +25,7 @@ func queueRoutes() []route {
 
 // QueueBackend is what the routes of queues stand on.
 type QueueBackend interface {
-	// Queues are those that are declared or that jobs use, by name.
+	// Queues are those that are declared or that jobs use, by namespace and name.
 	Queues(ctx context.Context, rd Read) ([]wire.Queue, error)
 	GetQueue(ctx context.Context, name string, rd Read) (wire.Queue, error)
 	// PutQueue changes what is not nil, and declares the queue if it is not; with mustExist only if jobs use it.
@@ -89,6 +89,11 @@ func (c *call) putQueue() error {
 		return job.Invalid("name", "leave it out, or use the same name",
 			"the body names %q and the path %q", q.Name, name)
 	}
+	space, err := c.into(q.Namespace)
+	if err != nil {
+		return err
+	}
+	c.scope.Namespace = space
 	return c.changeQueue(wire.QueueChange{Concurrency: &q.Concurrency, Paused: &q.Paused}, q.Version, false)
 }
 

@@ -48,8 +48,8 @@ func params(names string) []string { return strings.Fields(names) }
 // routes is the table, put together from those of the parts of the API. Its rows have no names of columns, so that one
 // without a role does not compile.
 func routes() []route {
-	table := slices.Concat(jobRoutes(), runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), workerRoutes(),
-		pullRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(), systemRoutes())
+	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), runRoutes(), deadRoutes(), scheduleRoutes(),
+		queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}
@@ -189,6 +189,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	}
 	c.ctx = ctx
 	err := c.readQuery()
+	if err == nil {
+		c.scope, err = c.namespace()
+	}
 	if err == nil {
 		err = c.checkContentType()
 	}

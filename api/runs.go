@@ -25,12 +25,12 @@ func runRoutes() []route {
 type RunBackend interface {
 	// JobRuns is a job's open runs and then its history, newest first.
 	JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd Read) (wire.RunPage, error)
-	// Runs is the open runs of all jobs (q.Statuses filters); with a finished status among q.Statuses it is the
-	// history.
+	// Runs is the open runs of all jobs of a namespace (q.Statuses filters); with a finished status among q.Statuses it
+	// is the history.
 	Runs(ctx context.Context, q wire.RunQuery, rd Read) (wire.RunPage, error)
 	GetRun(ctx context.Context, runID string, rd Read) (wire.RunDetail, error)
 	// RunOutput is the output of the run's last attempt from an offset on; of a running one it waits a while for more.
-	RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error)
+	RunOutput(ctx context.Context, runID string, fence uint64, after int64, rd Read) (job.RunOutput, error)
 	CancelRun(ctx context.Context, runID string, rq Request) (job.Run, error)
 	// ExportHistory returns up to limit records with a sequence number above after, oldest first.
 	ExportHistory(ctx context.Context, after uint64, limit int, rd Read) ([]job.Run, error)
@@ -94,7 +94,7 @@ func (c *call) runOutput() error {
 			return job.Invalid(name, "use the fence and next of the last answer", "%q is not a number", s)
 		}
 	}
-	out, err := c.h.backend.RunOutput(c.ctx, id, at[0], int64(at[1]))
+	out, err := c.h.backend.RunOutput(c.ctx, id, at[0], int64(at[1]), Read{Scope: c.scope})
 	if err != nil {
 		return err
 	}

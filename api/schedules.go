@@ -23,7 +23,7 @@ func scheduleRoutes() []route {
 
 // ScheduleBackend is what the routes of schedules and calendars stand on.
 type ScheduleBackend interface {
-	Preview(ctx context.Context, p wire.PreviewRequest) (wire.PreviewResult, error)
+	Preview(ctx context.Context, p wire.PreviewRequest, rd Read) (wire.PreviewResult, error)
 	PutCalendar(ctx context.Context, c schedule.Calendar, rq Request) (schedule.Calendar, error)
 	Calendars(ctx context.Context, rd Read) ([]schedule.Calendar, error)
 	DeleteCalendar(ctx context.Context, name string, rq Request) error
@@ -48,7 +48,7 @@ func (c *call) preview() error {
 	case p.Count == 0:
 		p.Count = defaultPreview
 	}
-	res, err := c.h.backend.Preview(c.ctx, p)
+	res, err := c.h.backend.Preview(c.ctx, p, Read{Stale: true, Scope: c.scope})
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,8 @@ func (c *call) getCalendar() error {
 			return c.reply(http.StatusOK, cal)
 		}
 	}
-	return job.Errorf(job.CodeNotFound, "GET "+prefix+"/calendars lists them", "there is no calendar %q", name)
+	return job.Errorf(job.CodeNotFound, "GET "+prefix+"/calendars lists them",
+		"there is no calendar %q in namespace %q", name, c.scope.Space())
 }
 
 func (c *call) putCalendar() error {
@@ -97,6 +98,11 @@ func (c *call) putCalendar() error {
 			"the body names %q and the path %q", cal.Name, name)
 	}
 	cal.Name = name
+	space, err := c.into(cal.Namespace)
+	if err != nil {
+		return err
+	}
+	cal.Namespace, c.scope.Namespace = space, space
 	rq, err := c.request()
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func TestTailFollows(t *testing.T) {
 // leaderless is a node that cannot ask for the output of a run.
 type leaderless struct{ api.Backend }
 
-func (leaderless) RunOutput(context.Context, string, uint64, int64) (job.RunOutput, error) {
+func (leaderless) RunOutput(context.Context, string, uint64, int64, api.Read) (job.RunOutput, error) {
 	return job.RunOutput{}, job.Errorf(job.CodeNoLeader, "start one of them", "no leader: 2 of 3 voters are unreachable")
 }
 

@@ -74,7 +74,7 @@ func (a *applier) cleanupOne(k store.DueKey, later int64) (Outcome, error) {
 	if err != nil || !ok {
 		return Outcome{}, errors.Join(err, fmt.Errorf("fsm: %s has a state but no definition", k.Job))
 	}
-	return done, a.remove(k.Job, &s, def.Spec.Name)
+	return done, a.remove(k.Job, &s, &def.Spec)
 }
 
 func cleanupKey(id job.ID, ready int64) store.DueKey {

@@ -59,7 +59,7 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 		return Outcome{Code: CodeRefused, Text: why}, nil
 	}
 	if def.Spec.Name != "" {
-		if other, taken := a.b.Named(def.Spec.Name); taken {
+		if other, taken := a.b.Named(def.Spec.Namespace, def.Spec.Name); taken {
 			return a.sameJob(other, &def.Spec)
 		}
 	}
@@ -70,7 +70,7 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 	a.b.C.NextJob = it.Job
 	a.b.C.Jobs++
 	if def.Spec.Name != "" {
-		if err := a.b.PutName(def.Spec.Name, id); err != nil {
+		if err := a.b.PutName(def.Spec.Namespace, def.Spec.Name, id); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -89,8 +89,11 @@ func (a *applier) unfit(spec *job.Spec) string {
 	if len(spec.Name) > job.MaxName {
 		return "the name is too long"
 	}
+	if !job.NamespaceName(spec.Namespace) {
+		return "the namespace has no usable name"
+	}
 	if a.b.ClassCount() >= maxClasses && !a.b.KnownClass(spec.Class()) {
-		return "too many different worker selectors and queues"
+		return "too many different namespaces, worker selectors and queues"
 	}
 	return ""
 }

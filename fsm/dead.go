@@ -7,9 +7,10 @@ import (
 
 // Redrive puts dead letters back to work: same key, higher fence, attempts go on counting.
 type Redrive struct {
-	Head    `codec:"h"`
-	Request Request  `codec:"q"`
-	Seqs    []uint64 `codec:"s"`
+	Head      `codec:"h"`
+	Request   Request  `codec:"q"`
+	Seqs      []uint64 `codec:"s"`
+	Namespace string   `codec:"ns,omitempty"` // those of others are passed over; empty: whichever
 }
 
 func (c *Redrive) apply(a *applier) error { return a.once(c.Request, c.do) }
@@ -25,7 +26,7 @@ func (c *Redrive) do(a *applier) (Outcome, error) {
 		if err != nil {
 			return Outcome{}, err
 		}
-		if !ok {
+		if !ok || c.Namespace != "" && c.Namespace != a.b.Namespace(d.Row.Class) {
 			continue
 		}
 		s, p, ok, err := a.b.State(d.Run.Job)
@@ -63,9 +64,10 @@ func (c *Redrive) do(a *applier) (Outcome, error) {
 
 // Purge forgets dead letters.
 type Purge struct {
-	Head    `codec:"h"`
-	Request Request  `codec:"q"`
-	Seqs    []uint64 `codec:"s"`
+	Head      `codec:"h"`
+	Request   Request  `codec:"q"`
+	Seqs      []uint64 `codec:"s"`
+	Namespace string   `codec:"ns,omitempty"` // those of others are passed over; empty: whichever
 }
 
 func (c *Purge) apply(a *applier) error { return a.once(c.Request, c.do) }
@@ -77,7 +79,7 @@ func (c *Purge) do(a *applier) (Outcome, error) {
 		if err != nil {
 			return Outcome{}, err
 		}
-		if !ok {
+		if !ok || c.Namespace != "" && c.Namespace != a.b.Namespace(d.Row.Class) {
 			continue
 		}
 		if err := a.b.DeleteDead(seq); err != nil {

@@ -55,19 +55,19 @@ func (c *Delete) do(a *applier) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	if err := a.remove(id, &s, def.Spec.Name); err != nil {
+	if err := a.remove(id, &s, &def.Spec); err != nil {
 		return Outcome{}, err
 	}
 	return Outcome{Code: CodeOK, Job: id}, nil
 }
 
 // remove takes the job out of the state; open runs that are canceling stay until they close.
-func (a *applier) remove(id job.ID, s *store.State, name string) error {
+func (a *applier) remove(id job.ID, s *store.State, spec *job.Spec) error {
 	if err := a.flush(id, s); err != nil {
 		return err
 	}
-	if name != "" {
-		if err := a.b.DeleteName(name, id); err != nil {
+	if spec.Name != "" {
+		if err := a.b.DeleteName(spec.Namespace, spec.Name, id); err != nil {
 			return err
 		}
 	}

@@ -58,10 +58,10 @@ func TestUpdate(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	err := w.st.View(func(v *store.View) error {
-		if id, ok := v.Named("c"); !ok || id != a {
+		if id, ok := v.Named(job.DefaultNamespace, "c"); !ok || id != a {
 			t.Error("the new name does not lead to it")
 		}
-		if _, ok := v.Named("a"); ok {
+		if _, ok := v.Named(job.DefaultNamespace, "a"); ok {
 			t.Error("the old name is still taken")
 		}
 		return nil

@@ -44,8 +44,8 @@ type look struct {
 	runs   []job.RunKey
 	rows   map[job.RunKey]store.Row
 	dead   []uint64
-	queue  map[uint32]string // of the classes of open runs, if they have one
-	queues map[string]store.QueueUse
+	queue  map[uint32]job.QueueKey // of the classes of open runs, if they have one
+	queues map[job.QueueKey]store.QueueUse
 
 	notices []store.Notice
 }
@@ -53,7 +53,7 @@ type look struct {
 func (w *world) look() look {
 	w.Helper()
 	l := look{defs: map[job.ID]store.Definition{}, states: map[job.ID]store.State{}, places: map[job.ID]store.Place{}, rows: map[job.RunKey]store.Row{},
-		queue: map[uint32]string{}, queues: map[string]store.QueueUse{}}
+		queue: map[uint32]job.QueueKey{}, queues: map[job.QueueKey]store.QueueUse{}}
 	err := w.st.View(func(v *store.View) error {
 		err := v.EachJob(0, func(id job.ID, d store.Definition) bool {
 			l.jobs = append(l.jobs, id)
@@ -72,15 +72,16 @@ func (w *world) look() look {
 		err = v.EachRun(job.RunKey{}, func(k job.RunKey, r store.Row) bool {
 			l.runs = append(l.runs, k)
 			l.rows[k] = r
-			if typ, q, _ := job.ParseClass(v.Class(r.Class)); typ == job.TypeQueue {
-				l.queue[r.Class] = q
+			c := job.ParseClass(v.Class(r.Class))
+			if k, ok := c.QueueKey(); ok {
+				l.queue[r.Class] = k
 			}
 			return true
 		})
 		if err != nil {
 			return err
 		}
-		v.EachQueue(func(q store.QueueUse) bool { l.queues[q.Name] = q; return true })
+		v.EachQueue(func(q store.QueueUse) bool { l.queues[q.Key()] = q; return true })
 		if err := v.EachNotice(func(n store.Notice) bool { l.notices = append(l.notices, n); return true }); err != nil {
 			return err
 		}
@@ -103,8 +104,12 @@ func (g *gen) request() Request {
 	return Request{}
 }
 
+// namespace is one of three: jobs and queues of the same names are in each.
+func (g *gen) namespace() string { return pick(g, []string{job.DefaultNamespace, "team-a", "team-b"}) }
+
 func (g *gen) spec() job.Spec {
 	return testSpec(func(s *job.Spec) {
+		s.Namespace = g.namespace()
 		s.Overlap = pick(g, []string{job.OverlapSkip, job.OverlapQueue, job.OverlapAllow, job.OverlapReplace})
 		if s.Overlap == job.OverlapAllow {
 			s.Concurrency = g.n(4)
@@ -200,9 +205,9 @@ func (g *gen) plausible(l look) Command {
 		}
 		return &Cancel{Request: g.request(), Job: uint64(id), All: true}
 	case n < 90:
-		return &Redrive{Request: g.request(), Seqs: g.some(l.dead)}
+		return &Redrive{Request: g.request(), Seqs: g.some(l.dead), Namespace: pick(g, []string{"", "", "team-a"})}
 	case n < 91:
-		return &Purge{Request: g.request(), Seqs: g.some(l.dead)}
+		return &Purge{Request: g.request(), Seqs: g.some(l.dead), Namespace: pick(g, []string{"", "team-a"})}
 	case n < 92:
 		if g.noTrim {
 			return &Stamp{}
@@ -211,7 +216,7 @@ func (g *gen) plausible(l look) Command {
 	case n < 94:
 		return &Stamp{Takeover: g.chance(50)}
 	case n < 95:
-		return &Calendar{Request: g.request(), Name: fmt.Sprint("c", g.n(2)), Data: []byte(pick(g, []string{"", "{}"}))}
+		return &Calendar{Request: g.request(), Namespace: g.namespace(), Name: fmt.Sprint("c", g.n(2)), Data: []byte(pick(g, []string{"", "{}"}))}
 	case n < 96:
 		return &Quarantine{Job: uint64(id), Gen: l.states[id].Gen, Why: "bad"}
 	case n < 97:
@@ -247,12 +252,12 @@ func (g *gen) meta() Command {
 }
 
 func (g *gen) queueCommand(l look) Command {
-	name := fmt.Sprint("q", g.n(4))
-	version := l.queues[name].Version * uint64(g.n(2))
+	space, name := g.namespace(), fmt.Sprint("q", g.n(4))
+	version := l.queues[job.QueueKey{Namespace: space, Name: name}].Version * uint64(g.n(2))
 	if g.chance(20) {
-		return &DeleteQueue{Request: g.request(), Name: name, Version: version}
+		return &DeleteQueue{Request: g.request(), Namespace: space, Name: name, Version: version}
 	}
-	return &PutQueue{Request: g.request(), Name: name, Version: version, Set: uint8(g.n(8)), Concurrency: g.n(4), Paused: g.chance(25)}
+	return &PutQueue{Request: g.request(), Namespace: space, Name: name, Version: version, Set: uint8(g.n(8)), Concurrency: g.n(4), Paused: g.chance(25)}
 }
 
 // notice claims what waits to be sent, or settles what was claimed.
@@ -449,6 +454,9 @@ func seenOf(l look, id job.ID) Seen {
 func (g *gen) update(l look, id job.ID) Command {
 	def, s := l.defs[id], l.states[id]
 	spec := g.spec()
+	if g.chance(95) { // else it would be moved
+		spec.Namespace = def.Spec.Namespace
+	}
 	u := &Update{Request: g.request(), Job: uint64(id), Version: def.Version, Seen: seenOf(l, id)}
 	cur := When{l.places[id].At, l.places[id].Ready}
 	if l.places[id].Parked {

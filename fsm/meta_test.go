@@ -261,7 +261,7 @@ func TestInitNamesTheClusterOnce(t *testing.T) {
 func TestCalendars(t *testing.T) {
 	w := newWorld(t)
 	get := func(name string) (b []byte) {
-		w.st.View(func(v *store.View) error { b = v.Calendar(name); return nil })
+		w.st.View(func(v *store.View) error { b = v.Calendar(job.DefaultNamespace, name); return nil })
 		return b
 	}
 	w.want(CodeOK, &Calendar{Name: "holidays", Data: []byte(`{"a":1}`)})

@@ -20,7 +20,7 @@ type model struct {
 	passed   map[job.ID][]int64        // occurrences that were due and are no longer before their job
 	before   map[job.ID]int64          // the occurrence that each job has before it
 	policies map[job.ID]store.State    // policy of jobs that were never edited
-	inHand   map[string]int            // runs that workers have, by queue
+	inHand   map[job.QueueKey]int      // runs that workers have, by queue
 	serial   map[job.RunKey]bool       // catch-up runs that were started
 	told     map[uint64]store.Notice   // every notification that there ever was, by number
 	toldLast map[job.ID]store.NotifyOn // of jobs that tell both: the newest
@@ -81,13 +81,13 @@ func (m *model) look(cmd Command) {
 	active, serial := map[job.ID]int{}, map[job.ID]int{}
 	live := map[job.ID]int{}
 	started := map[job.RunKey]bool{}
-	queues := map[string]int{}
+	queues := map[job.QueueKey]int{}
 	for k, row := range l.rows {
 		inHand := row.Status == job.RunClaimed || row.Status == job.RunCanceling
 		if fence, ok := m.live[k]; inHand != ok || ok && fence != row.Fence {
 			m.w.Fatalf("%s is in hand: %v (fence %d); claims say %v (fence %d)", k, inHand, row.Fence, ok, fence)
 		}
-		if q := l.queue[row.Class]; inHand && q != "" {
+		if q := l.queue[row.Class]; inHand && q.Name != "" {
 			queues[q]++
 		}
 		if row.Status != job.RunWaiting || row.Held != job.RunNone {

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
@@ -21,6 +22,7 @@ const (
 type PutQueue struct {
 	Head        `codec:"h"`
 	Request     Request `codec:"q"`
+	Namespace   string  `codec:"ns,omitempty"` // empty: the usual one
 	Name        string  `codec:"n"`
 	Version     uint64  `codec:"v"`
 	Set         uint8   `codec:"s"`
@@ -40,21 +42,25 @@ func (a *applier) noRoom(class uint32) string {
 	case !ok || q.Room() || mutant.On(mutant.IgnoreQueue):
 		return ""
 	case q.Paused:
-		return "the queue " + q.Name + " is paused"
+		return "the queue " + q.Key().String() + " is paused"
 	}
-	return fmt.Sprintf("the queue %s has %d of %d runs in hand", q.Name, q.Claimed, q.Concurrency)
+	return fmt.Sprintf("the queue %s has %d of %d runs in hand", q.Key(), q.Claimed, q.Concurrency)
 }
 
 func (c *PutQueue) apply(a *applier) error { return a.once(c.Request, c.do) }
 
 func (c *PutQueue) do(a *applier) (Outcome, error) {
+	key := job.QueueKey{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace), Name: c.Name}
+	if !job.NamespaceName(key.Namespace) {
+		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("%q is not a namespace", c.Namespace)}, nil
+	}
 	if !job.QueueName(c.Name) {
 		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("%q is not a queue name", c.Name)}, nil
 	}
 	if c.Set&QueueConcurrency != 0 && (c.Concurrency < 0 || c.Concurrency > job.MaxQueueConcurrency) {
 		return Outcome{Code: CodeRefused, Text: fmt.Sprintf("a limit of %d is out of range", c.Concurrency)}, nil
 	}
-	q := a.b.Queue(c.Name)
+	q := a.b.Queue(key)
 	switch {
 	case c.Set&QueueKnown != 0 && !q.Known():
 		return Outcome{Code: CodeNotFound}, nil
@@ -79,18 +85,20 @@ func (c *PutQueue) do(a *applier) (Outcome, error) {
 
 // DeleteQueue removes a queue's row: no limit, and not paused. Version 0: whichever.
 type DeleteQueue struct {
-	Head    `codec:"h"`
-	Request Request `codec:"q"`
-	Name    string  `codec:"n"`
-	Version uint64  `codec:"v"`
+	Head      `codec:"h"`
+	Request   Request `codec:"q"`
+	Namespace string  `codec:"ns,omitempty"` // empty: the usual one
+	Name      string  `codec:"n"`
+	Version   uint64  `codec:"v"`
 }
 
 func (c *DeleteQueue) apply(a *applier) error { return a.once(c.Request, c.do) }
 
 func (c *DeleteQueue) do(a *applier) (Outcome, error) {
+	key := job.QueueKey{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace), Name: c.Name}
 	q := store.QueueUse{}
-	if job.QueueName(c.Name) {
-		q = a.b.Queue(c.Name)
+	if job.QueueName(c.Name) && job.NamespaceName(key.Namespace) {
+		q = a.b.Queue(key)
 	}
 	switch {
 	case !q.Declared:
@@ -98,5 +106,5 @@ func (c *DeleteQueue) do(a *applier) (Outcome, error) {
 	case c.Version != 0 && c.Version != q.Version:
 		return Outcome{Code: CodeConflict, Version: q.Version}, nil
 	}
-	return Outcome{Code: CodeOK, Count: 1}, a.b.DeleteQueue(c.Name)
+	return Outcome{Code: CodeOK, Count: 1}, a.b.DeleteQueue(key)
 }

@@ -14,6 +14,10 @@ func inQueue(name string) func(*job.Spec) {
 	}
 }
 
+func inDefault(name string) job.QueueKey {
+	return job.QueueKey{Namespace: job.DefaultNamespace, Name: name}
+}
+
 func limit(name string, n int) *PutQueue {
 	return &PutQueue{Name: name, Set: QueueConcurrency, Concurrency: n}
 }
@@ -29,7 +33,7 @@ func TestQueueRows(t *testing.T) {
 	w.unchanged(CodeConflict, &PutQueue{Name: "mail", Version: 7, Set: QueueConcurrency, Concurrency: 1})
 
 	o := w.want(CodeOK, limit("mail", 5))
-	q := w.st.Queue("mail")
+	q := w.st.Queue(inDefault("mail"))
 	if !q.Declared || q.Concurrency != 5 || q.Paused || q.Version != o.Version || q.Version == 0 || q.UpdatedAt != w.now || q.Jobs != 0 {
 		t.Fatalf("%+v", q)
 	}
@@ -37,18 +41,18 @@ func TestQueueRows(t *testing.T) {
 	w.unchanged(CodeOK, limit("mail", 5)) // it says nothing new
 	w.unchanged(CodeConflict, &PutQueue{Name: "mail", Version: q.Version + 1, Set: QueuePaused, Paused: true}, &DeleteQueue{Name: "mail", Version: 1 << 40})
 	w.want(CodeOK, paused("mail", true)) // only what it names
-	if q := w.st.Queue("mail"); q.Concurrency != 5 || !q.Paused || q.Version <= o.Version || q.UpdatedAt != w.now {
+	if q := w.st.Queue(inDefault("mail")); q.Concurrency != 5 || !q.Paused || q.Version <= o.Version || q.UpdatedAt != w.now {
 		t.Errorf("%+v", q)
 	}
 
 	// A queue that a job uses is known; what is said about it makes the row.
 	id := w.create(T(10), inQueue("video"))
-	if q := w.st.Queue("video"); q.Declared || q.Jobs != 1 || !q.Known() {
+	if q := w.st.Queue(inDefault("video")); q.Declared || q.Jobs != 1 || !q.Known() {
 		t.Errorf("%+v", q)
 	}
 	w.want(CodeOK, paused("video", true))
-	w.want(CodeOK, &DeleteQueue{Name: "mail", Version: w.st.Queue("mail").Version})
-	if q := w.st.Queue("mail"); q.Known() || q.Paused || q.Concurrency != 0 {
+	w.want(CodeOK, &DeleteQueue{Name: "mail", Version: w.st.Queue(inDefault("mail")).Version})
+	if q := w.st.Queue(inDefault("mail")); q.Known() || q.Paused || q.Concurrency != 0 {
 		t.Errorf("%+v", q)
 	}
 	// A row that is made anew has a version that no earlier one had.
@@ -57,7 +61,7 @@ func TestQueueRows(t *testing.T) {
 	}
 	w.want(CodeOK, &Delete{Job: uint64(id)})
 	w.want(CodeOK, &DeleteQueue{Name: "video"})
-	if q := w.st.Queue("video"); q.Known() {
+	if q := w.st.Queue(inDefault("video")); q.Known() {
 		t.Errorf("%+v", q)
 	}
 	// All of it is in the file.
@@ -65,7 +69,7 @@ func TestQueueRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.open()
-	if q := w.st.Queue("mail"); !q.Declared || q.Concurrency != 5 {
+	if q := w.st.Queue(inDefault("mail")); !q.Declared || q.Concurrency != 5 {
 		t.Errorf("%+v", q)
 	}
 	w.check()
@@ -79,7 +83,7 @@ func TestARequestAboutAQueueIsDoneOnce(t *testing.T) {
 	w.want(CodeOK, limit("mail", 6))
 	again := limit("mail", 5)
 	again.Request = first.Request
-	if r := w.one(again); r.Code != CodeOK || !r.Replay || r.Version != o.Version || w.st.Queue("mail").Concurrency != 6 {
+	if r := w.one(again); r.Code != CodeOK || !r.Replay || r.Version != o.Version || w.st.Queue(inDefault("mail")).Concurrency != 6 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -149,7 +153,7 @@ func TestQueueLimitHoldsInApply(t *testing.T) {
 	if o := claimRun(m.Run); o.Code != CodeClaimed {
 		t.Errorf("%+v", o)
 	}
-	if q := w.st.Queue("mail"); q.Claimed != 3 || q.Jobs != 5 {
+	if q := w.st.Queue(inDefault("mail")); q.Claimed != 3 || q.Jobs != 5 {
 		t.Errorf("%+v", q)
 	}
 	// The counts are found again.
@@ -157,7 +161,7 @@ func TestQueueLimitHoldsInApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.open()
-	if q := w.st.Queue("mail"); q.Claimed != 3 || q.Jobs != 5 {
+	if q := w.st.Queue(inDefault("mail")); q.Claimed != 3 || q.Jobs != 5 {
 		t.Errorf("%+v", q)
 	}
 }
@@ -169,14 +173,14 @@ func TestEditMovesAJobToAnotherQueue(t *testing.T) {
 	w.now = T(10)
 	o := w.claim(id, T(70))
 	w.want(CodeOK, w.updateOf(id, T(70), inQueue("b")))
-	a, b := w.st.Queue("a"), w.st.Queue("b")
+	a, b := w.st.Queue(inDefault("a")), w.st.Queue(inDefault("b"))
 	if a.Jobs != 0 || a.Claimed != 1 || b.Jobs != 1 || b.Claimed != 0 {
 		t.Errorf("%+v %+v", a, b)
 	}
 	w.complete(o, ResultRetry, T(11)) // and comes back under the new one
 	w.now = T(11)
 	w.claimRun(o.Run)
-	if a, b := w.st.Queue("a"), w.st.Queue("b"); a.Known() || b.Claimed != 1 {
+	if a, b := w.st.Queue(inDefault("a")), w.st.Queue(inDefault("b")); a.Known() || b.Claimed != 1 {
 		t.Errorf("%+v %+v", a, b)
 	}
 }

@@ -40,6 +40,9 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 			return 0, err
 		}
 	}
+	if s == nil {
+		rec.Namespace = a.b.Namespace(r.Class)
+	}
 	return a.b.Append(rec, s)
 }
 

@@ -10,6 +10,8 @@ const (
 	TextOverlap = "a run of this job is open or due, and its overlap policy is skip"
 	TextFull    = "too many runs of this job are waiting already"
 	TextHold    = "the cluster was restored from a backup and is on hold, so nothing runs"
+	// TextNamespace refuses an edit that would move a job.
+	TextNamespace = "a job stays in its namespace"
 )
 
 // Trigger makes a manual run. Its time is the stamp, moved to the next free millisecond.

@@ -37,6 +37,9 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	if def.Spec.Namespace != old.Spec.Namespace { // its history and dead letters are of that one
+		return Outcome{Code: CodeRefused, Job: id, Text: TextNamespace}, nil
+	}
 	s, p, ok, err := a.b.State(id)
 	if err != nil {
 		return Outcome{}, err
@@ -56,7 +59,7 @@ func (c *Update) do(a *applier) (Outcome, error) {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
 	if def.Spec.Name != old.Spec.Name && def.Spec.Name != "" {
-		if other, taken := a.b.Named(def.Spec.Name); taken {
+		if other, taken := a.b.Named(def.Spec.Namespace, def.Spec.Name); taken {
 			return Outcome{Code: CodeDuplicate, Job: other}, nil
 		}
 	}
@@ -65,12 +68,12 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	}
 	if def.Spec.Name != old.Spec.Name {
 		if old.Spec.Name != "" {
-			if err := a.b.DeleteName(old.Spec.Name, id); err != nil {
+			if err := a.b.DeleteName(old.Spec.Namespace, old.Spec.Name, id); err != nil {
 				return Outcome{}, err
 			}
 		}
 		if def.Spec.Name != "" {
-			if err := a.b.PutName(def.Spec.Name, id); err != nil {
+			if err := a.b.PutName(def.Spec.Namespace, def.Spec.Name, id); err != nil {
 				return Outcome{}, err
 			}
 		}

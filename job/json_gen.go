@@ -9,58 +9,60 @@ func readSpec(t *jsontext.Reader, s *Spec) {
 		switch string(key) {
 		case "name":
 			s.Name, n = string(t.Str()), 0
+		case "namespace":
+			s.Namespace, n = Word(t.Str()), 1
 		case "type":
-			s.Type, n = TypeOf(t.Str()), 1
+			s.Type, n = TypeOf(t.Str()), 2
 		case "schedule":
-			s.Schedule, n = string(t.Str()), 2
+			s.Schedule, n = string(t.Str()), 3
 		case "timezone":
-			s.Timezone, n = Word(t.Str()), 3
+			s.Timezone, n = Word(t.Str()), 4
 		case "payload":
-			s.Payload, n = append([]byte{}, t.Raw()...), 4
+			s.Payload, n = append([]byte{}, t.Raw()...), 5
 		case "retry":
 			readRetry(t, &s.Retry)
-			n = 5
+			n = 6
 		case "timeout":
-			s.Timeout, n = readDuration(t), 6
+			s.Timeout, n = readDuration(t), 7
 		case "deadline":
-			s.Deadline, n = readDuration(t), 7
+			s.Deadline, n = readDuration(t), 8
 		case "missed":
 			readMissed(t, &s.Missed)
-			n = 8
+			n = 9
 		case "overlap":
-			s.Overlap, n = Word(t.Str()), 9
+			s.Overlap, n = Word(t.Str()), 10
 		case "delivery":
-			s.Delivery, n = Word(t.Str()), 10
+			s.Delivery, n = Word(t.Str()), 11
 		case "priority":
-			s.Priority, n = Word(t.Str()), 11
+			s.Priority, n = Word(t.Str()), 12
 		case "concurrency":
-			s.Concurrency, n = t.Int(), 12
+			s.Concurrency, n = t.Int(), 13
 		case "jitter":
-			s.Jitter, n = readDuration(t), 13
+			s.Jitter, n = readDuration(t), 14
 		case "start_at":
-			s.StartAt, n = readInstant(t), 14
+			s.StartAt, n = readInstant(t), 15
 		case "end_at":
-			s.EndAt, n = readInstant(t), 15
+			s.EndAt, n = readInstant(t), 16
 		case "max_runs":
-			s.MaxRuns, n = t.Int(), 16
+			s.MaxRuns, n = t.Int(), 17
 		case "calendars":
-			s.Calendars, n = t.Strings(), 17
+			s.Calendars, n = t.Strings(), 18
 		case "tags":
-			s.Tags, n = t.Map(), 18
+			s.Tags, n = t.Map(), 19
 		case "workers":
-			s.Workers, n = t.Map(), 19
+			s.Workers, n = t.Map(), 20
 		case "idempotency_key":
-			s.IdempotencyKey, n = string(t.Str()), 20
+			s.IdempotencyKey, n = string(t.Str()), 21
 		case "retention":
-			s.Retention, n = readDuration(t), 21
+			s.Retention, n = readDuration(t), 22
 		case "notify":
 			s.Notify = &Notify{}
 			readNotify(t, s.Notify)
-			n = 22
+			n = 23
 		case "dst_gap":
-			s.DSTGap, n = Word(t.Str()), 23
+			s.DSTGap, n = Word(t.Str()), 24
 		case "dst_overlap":
-			s.DSTOverlap, n = Word(t.Str()), 24
+			s.DSTOverlap, n = Word(t.Str()), 25
 		default:
 			n = t.Unknown()
 		}
@@ -147,6 +149,7 @@ func writeJob(w *jsontext.Writer, s *Job) {
 
 func writeSpec(w *jsontext.Writer, s *Spec) {
 	w.SomeStr("name", s.Name)
+	w.SomeStr("namespace", s.Namespace)
 	w.Str("type", string(s.Type))
 	w.Str("schedule", s.Schedule)
 	w.SomeStr("timezone", s.Timezone)
@@ -201,9 +204,9 @@ func writeMissed(w *jsontext.Writer, s *Missed) {
 // words are the strings that many jobs have in common.
 var words = map[string]string{
 	"UTC": "UTC", "allow": "allow", "at_least_once": "at_least_once", "at_most_once": "at_most_once",
-	"auto": "auto", "both": "both", "critical": "critical", "exponential": "exponential",
-	"failure": "failure", "first": "first", "high": "high", "immediate": "immediate",
-	"linear": "linear", "low": "low", "normal": "normal", "queue": "queue",
-	"recovery": "recovery", "replace": "replace", "run_after": "run_after", "run_all": "run_all",
-	"run_once": "run_once", "skip": "skip",
+	"auto": "auto", "both": "both", "critical": "critical", "default": "default",
+	"exponential": "exponential", "failure": "failure", "first": "first", "high": "high",
+	"immediate": "immediate", "linear": "linear", "low": "low", "normal": "normal",
+	"queue": "queue", "recovery": "recovery", "replace": "replace", "run_after": "run_after",
+	"run_all": "run_all", "run_once": "run_once", "skip": "skip",
 }

@@ -27,6 +27,7 @@ type Register struct {
 	Worker      string            `json:"worker"`
 	Secret      string            `json:"secret"` // one living process at a time has it: it proves which one this is
 	Incarnation uint64            `json:"incarnation,omitempty"`
+	Namespace   string            `json:"namespace,omitempty"` // whose runs it takes; empty: those of all
 	Types       []Type            `json:"types"`
 	Tags        map[string]string `json:"tags,omitempty"`
 	Slots       int               `json:"slots"`              // how many runs it takes, with those not started
@@ -85,6 +86,7 @@ type Assignment struct {
 	Term        uint64          `json:"term"`
 	Run         RunKey          `json:"run"`
 	JobName     string          `json:"job_name,omitempty"`
+	Namespace   string          `json:"namespace,omitempty"` // of the job; empty: the usual one
 	Attempt     int             `json:"attempt"`
 	Fence       uint64          `json:"fence"`
 	Key         string          `json:"idempotency_key"`

@@ -13,7 +13,7 @@ import (
 // PullPoll asks for runs. Session is what the last answer said: it tells the leader which answers arrived, and what
 // was in one that did not is delivered again, same claim, same fence. Without it every poll stands for itself.
 type PullPoll struct {
-	Queue   string            `json:"-"`
+	Queue   QueueKey          `json:"-"`
 	Worker  string            `json:"worker,omitempty"`
 	Session string            `json:"session,omitempty"`
 	Max     int               `json:"max"`            // free slots; 0 asks for nothing new
@@ -44,6 +44,7 @@ type PullRun struct {
 	RunID       string          `json:"run_id"`
 	JobID       ID              `json:"job_id"`
 	JobName     string          `json:"job_name,omitempty"`
+	Namespace   string          `json:"namespace"`
 	Queue       string          `json:"queue"`
 	ScheduledAt Instant         `json:"scheduled_at"`
 	Attempt     int             `json:"attempt"`
@@ -58,7 +59,7 @@ type PullRun struct {
 
 // PullBeat extends the leases of the runs that it names, and says nothing about others.
 type PullBeat struct {
-	Queue   string    `json:"-"`
+	Queue   QueueKey  `json:"-"`
 	Worker  string    `json:"worker,omitempty"`
 	Session string    `json:"session,omitempty"`
 	Runs    []PullRef `json:"runs"`
@@ -66,7 +67,7 @@ type PullBeat struct {
 
 // PullReport hands in results: of complete if Failed is false.
 type PullReport struct {
-	Queue   string       `json:"-"`
+	Queue   QueueKey     `json:"-"`
 	Failed  bool         `json:"-"`
 	Worker  string       `json:"worker,omitempty"`
 	Session string       `json:"session,omitempty"`

@@ -121,6 +121,7 @@ type Run struct {
 	RunID       string    `json:"run_id,omitempty"`
 	JobID       ID        `json:"job_id"`
 	JobName     string    `json:"job_name,omitempty"`
+	Namespace   string    `json:"namespace,omitempty"`
 	ScheduledAt Instant   `json:"scheduled_at,omitzero"`
 	Origin      Origin    `json:"origin,omitempty"`
 	ClaimedAt   Instant   `json:"claimed_at,omitzero"`

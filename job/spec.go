@@ -81,9 +81,12 @@ func LaneOf(priority string) (Lane, bool) {
 //	min, max the bounds of a number, for the schema; Validate has the checks
 //	view     the label in `carillon jobs get`, where it is not the name; - if the view places it by hand
 type Spec struct {
-	// Unique, at most 200 bytes, without space / \ ? # % : " and not beginning with j_ or r_. A job without a name is
-	// known by its id.
+	// Unique in its namespace, at most 200 bytes, without space / \ ? # % : " and not beginning with j_ or r_. A job
+	// without a name is known by its id.
 	Name string `json:"name,omitempty" codec:"n" view:"-"`
+	// Where the job lives: names of jobs, queues and calendars are unique in a namespace. Up to 63 of a-z, 0-9 and -.
+	// It never changes.
+	Namespace string `json:"namespace,omitempty" codec:"ns" default:"default" view:"-"`
 	// How an attempt is carried out.
 	Type Type `json:"type" codec:"t" view:"-"`
 	// A cron expression of 5 or 6 fields, @hourly to @yearly, "@every 90s", an RFC 5545 DTSTART and RRULE, an RFC 3339

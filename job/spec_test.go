@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -23,7 +24,7 @@ func payload(t Type, p string) func(*Spec) {
 func TestNormalizeSaysEverything(t *testing.T) {
 	s := good(func(s *Spec) { s.Name, s.Schedule = "  x ", " @every 90s\n" })
 	three, jitter := DefaultRetries, DefaultJitter
-	want := &Spec{Name: "x", Type: TypeHTTP, Schedule: "@every 90s", Timezone: "UTC", Payload: s.Payload, Overlap: OverlapSkip, Delivery: DeliverAtLeastOnce,
+	want := &Spec{Name: "x", Namespace: DefaultNamespace, Type: TypeHTTP, Schedule: "@every 90s", Timezone: "UTC", Payload: s.Payload, Overlap: OverlapSkip, Delivery: DeliverAtLeastOnce,
 		Priority: "normal", DSTGap: "run_after", Timeout: DefaultTimeout, Retention: DefaultRetention,
 		Retry:  Retry{MaxRetries: &three, Backoff: BackoffExponential, Base: DefaultBase, Cap: DefaultCap, Jitter: &jitter},
 		Missed: Missed{Policy: MissedRunOnce, Window: WindowAuto, Max: DefaultMissedMax, Grace: DefaultGrace}}
@@ -166,27 +167,34 @@ func TestOneOffAndManual(t *testing.T) {
 // Jobs of one class are interchangeable to the matcher; the text takes apart again.
 func TestClass(t *testing.T) {
 	for _, c := range []struct {
-		mut      func(*Spec)
-		typ      Type
-		queue    string
-		selector map[string]string
+		mut  func(*Spec)
+		want Class
+		text string
 	}{
-		{nil, TypeHTTP, "", nil},
-		{payload(TypeQueue, `{"queue":"q1","data":1}`), TypeQueue, "q1", nil},
-		{payload(TypeQueue, `{"queue":"q1","from_the_future":1}`), TypeQueue, "q1", nil}, // an older binary must say the same
-		{func(s *Spec) { s.Workers = map[string]string{"b": "x=y", "a": ""} }, TypeHTTP, "", map[string]string{"b": "x=y", "a": ""}},
+		{nil, Class{Type: TypeHTTP}, "http\x00"},
+		{payload(TypeQueue, `{"queue":"q1","data":1}`), Class{Type: TypeQueue, Queue: "q1"}, "queue\x00q1"},
+		{payload(TypeQueue, `{"queue":"q1","from_the_future":1}`), Class{Type: TypeQueue, Queue: "q1"}, // an older binary must say the same
+			"queue\x00q1"},
+		{func(s *Spec) { s.Workers = map[string]string{"b": "x=y", "a": ""} },
+			Class{Type: TypeHTTP, Selector: map[string]string{"b": "x=y", "a": ""}}, "http\x00\x00a=\x00b=x=y"},
+		{func(s *Spec) { s.Namespace = "team-a" }, Class{Namespace: "team-a", Type: TypeHTTP}, "team-a/http\x00"},
+		{func(s *Spec) {
+			payload(TypeQueue, `{"queue":"q1"}`)(s)
+			s.Namespace, s.Workers = "0", map[string]string{"a": "b/c"}
+		}, Class{Namespace: "0", Type: TypeQueue, Queue: "q1", Selector: map[string]string{"a": "b/c"}},
+			"0/queue\x00q1\x00a=b/c"},
 	} {
 		text := good(c.mut).Class()
-		typ, queue, selector := ParseClass(text)
-		if typ != c.typ || queue != c.queue || !reflect.DeepEqual(selector, c.selector) {
-			t.Errorf("%q: %s %q %v", text, typ, queue, selector)
+		c.want.Namespace = cmp.Or(c.want.Namespace, DefaultNamespace)
+		if got := ParseClass(text); !reflect.DeepEqual(got, c.want) || text != c.text {
+			t.Errorf("%q: %+v, want %+v of %q", text, got, c.want, c.text)
 		}
 		if good(c.mut).Class() != text {
 			t.Error("map order shows")
 		}
 	}
-	if typ, q, sel := ParseClass(""); typ != "" || q != "" || sel != nil {
-		t.Error("nothing is nothing")
+	if c := ParseClass(""); !reflect.DeepEqual(c, Class{Namespace: DefaultNamespace}) {
+		t.Errorf("nothing is %+v", c)
 	}
 }
 

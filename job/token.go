@@ -24,8 +24,5 @@ func (r TokenRole) Known() bool {
 	return false
 }
 
-// DefaultNamespace is the namespace of everything that names none.
-const DefaultNamespace = "default"
-
 // MaxWorkerSlots is how many runs a worker may work on at once.
 const MaxWorkerSlots = 65536

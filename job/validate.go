@@ -57,6 +57,7 @@ func (s *Spec) Normalize() {
 		s.Timezone = "UTC"
 	}
 	s.Notify = s.Notify.normalize()
+	def(&s.Namespace, DefaultNamespace)
 	def(&s.Overlap, OverlapSkip)
 	def(&s.Delivery, DeliverAtLeastOnce)
 	def(&s.Priority, "normal")
@@ -102,8 +103,8 @@ func namesZone(schedule string) bool {
 
 // Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
 func (s *Spec) Validate() error {
-	for _, check := range []func(*Spec) *Error{checkName, checkPolicies, checkDurations, checkBounds, checkLabels,
-		checkNotify, checkPayload, checkKey} {
+	for _, check := range []func(*Spec) *Error{checkName, checkSpace, checkPolicies, checkDurations, checkBounds,
+		checkLabels, checkNotify, checkPayload, checkKey} {
 		if err := check(s); err != nil {
 			return err
 		}
@@ -139,6 +140,8 @@ func checkName(s *Spec) *Error {
 	}
 	return nil
 }
+
+func checkSpace(s *Spec) *Error { return checkNamespace(s.Namespace) }
 
 // dots says that a name is one that paths take for a directory.
 func dots(s string) bool { return s == "." || s == ".." }
@@ -336,12 +339,9 @@ func CheckQueue(data []byte) *Error {
 	return nil
 }
 
-// Class is what decides which workers can take a run and in which line it stands: its type, queue and selector. Jobs
-// of one class are interchangeable to the matcher.
+// Class is the text of the job's class.
 func (s *Spec) Class() string {
-	var b strings.Builder
-	b.WriteString(string(s.Type))
-	b.WriteByte(0)
+	c := Class{Namespace: s.Namespace, Type: s.Type, Selector: s.Workers}
 	if s.Type == TypeQueue {
 		// Not strictly: a replica that runs an older binary must find the same class in a payload with a field that it
 		// does not know.
@@ -349,29 +349,8 @@ func (s *Spec) Class() string {
 			Queue string `json:"queue"`
 		}
 		if json.Unmarshal(s.Payload, &p) == nil {
-			b.WriteString(p.Queue)
+			c.Queue = p.Queue
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(s.Workers)) {
-		b.WriteByte(0)
-		b.WriteString(k + "=" + s.Workers[k])
-	}
-	return b.String()
-}
-
-// ParseClass takes a class apart again.
-func ParseClass(class string) (t Type, queue string, selector map[string]string) {
-	parts := strings.Split(class, "\x00")
-	t = Type(parts[0])
-	if len(parts) > 1 {
-		queue = parts[1]
-	}
-	for _, p := range parts[min(2, len(parts)):] {
-		k, v, _ := strings.Cut(p, "=")
-		if selector == nil {
-			selector = map[string]string{}
-		}
-		selector[k] = v
-	}
-	return t, queue, selector
+	return c.String()
 }

@@ -146,7 +146,7 @@ func TestQueues(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
-	if err := n.Node.service.KnownQueue("empty"); job.CodeOf(err) != job.CodeUnknownQueue {
+	if err := n.Node.service.KnownQueue(job.QueueKey{Namespace: job.DefaultNamespace, Name: "empty"}); job.CodeOf(err) != job.CodeUnknownQueue {
 		t.Error(err)
 	}
 	// What was said survives a restart.

@@ -164,9 +164,9 @@ func (o *Outbox) report(d *delivery, sent, unknown, failed store.Channels, note 
 }
 
 // message is what is told about a notice.
-func message(n *store.Notice, name, cluster string) Message {
-	m := Message{Kind: kindOf(n), JobID: n.Job, Name: name, Status: statusOf(n), Reason: n.Reason.String(),
-		Error: n.Error, At: job.Instant(n.At), Cluster: cluster}
+func message(n *store.Notice, spec *job.Spec, cluster string) Message {
+	m := Message{Kind: kindOf(n), JobID: n.Job, Name: spec.Name, Namespace: spec.Namespace, Status: statusOf(n),
+		Reason: n.Reason.String(), Error: n.Error, At: job.Instant(n.At), Cluster: cluster}
 	if k, ok := n.Run(); ok {
 		m.RunID, m.ScheduledAt = k.String(), job.Instant(k.At)
 	}

@@ -3,6 +3,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -69,6 +70,7 @@ type Message struct {
 	Kind        string      `json:"kind"` // failure or recovery
 	JobID       job.ID      `json:"job_id"`
 	Name        string      `json:"name,omitempty"`
+	Namespace   string      `json:"namespace"`
 	RunID       string      `json:"run_id,omitempty"`
 	Status      string      `json:"status"`
 	Reason      string      `json:"reason,omitempty"`
@@ -82,9 +84,9 @@ type Message struct {
 
 // Title says it in one line.
 func (m *Message) Title() string {
-	who := m.Name
-	if who == "" {
-		who = m.JobID.String()
+	who := cmp.Or(m.Name, m.JobID.String())
+	if space := m.space(); space != "" {
+		who = space + "/" + who
 	}
 	if m.Kind == job.NotifyRecovery {
 		return "Job " + who + " works again"
@@ -100,9 +102,18 @@ func (m *Message) Title() string {
 	return "Job " + who + " failed"
 }
 
+// space is the namespace if it is not the usual one.
+func (m *Message) space() string {
+	if m.Namespace == job.DefaultNamespace {
+		return ""
+	}
+	return m.Namespace
+}
+
 // lines are the details, a label and a value each.
 func (m *Message) lines() (out [][2]string) {
-	for _, l := range [][2]string{{"Job", strings.TrimSpace(m.Name + " " + m.JobID.String())}, {"Run", m.RunID},
+	for _, l := range [][2]string{{"Job", strings.TrimSpace(m.Name + " " + m.JobID.String())}, {"Namespace", m.space()},
+		{"Run", m.RunID},
 		{"Status", m.Status}, {"Reason", m.Reason}, {"Scheduled", instant(m.ScheduledAt)}, {"At", instant(m.At)}} {
 		if l[1] != "" {
 			out = append(out, l)

@@ -254,7 +254,7 @@ func (o *Outbox) consider(v *store.View, now int64, n store.Notice, flying map[s
 // prepare decides what of a notification is tried now; nil: nothing.
 func (o *Outbox) prepare(now int64, n store.Notice, spec *job.Spec, cluster string, flying map[string]int) *delivery {
 	d := &delivery{n: n, to: *spec.Notify, where: map[store.Channels]string{}}
-	d.msg = message(&n, spec.Name, cluster)
+	d.msg = message(&n, spec, cluster)
 	if d.to.Webhook != "" {
 		_, d.where[store.ChannelWebhook], _ = o.Settings.URL(&d.to)
 	}

@@ -8,12 +8,13 @@ import (
 
 // Calendar is a named set of days and hours in which jobs do not fire.
 type Calendar struct {
-	Name     string   `json:"name"`
-	Timezone string   `json:"timezone,omitempty"`
-	Dates    []string `json:"dates,omitempty"`    // "2026-12-25" or yearly "12-25"
-	Weekdays []string `json:"weekdays,omitempty"` // "sat", "sun"
-	Daily    []string `json:"daily,omitempty"`    // "22:00-06:00", wall clock, may cross midnight
-	Windows  []Window `json:"windows,omitempty"`  // absolute [from, to)
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name"`
+	Timezone  string   `json:"timezone,omitempty"`
+	Dates     []string `json:"dates,omitempty"`    // "2026-12-25" or yearly "12-25"
+	Weekdays  []string `json:"weekdays,omitempty"` // "sat", "sun"
+	Daily     []string `json:"daily,omitempty"`    // "22:00-06:00", wall clock, may cross midnight
+	Windows   []Window `json:"windows,omitempty"`  // absolute [from, to)
 }
 
 // Window is a stretch of time from From up to but without To.

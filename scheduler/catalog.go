@@ -40,7 +40,7 @@ type info struct {
 type catalog struct {
 	young, old map[job.ID]*info
 	bytes      int // of the young ones
-	calendars  map[string]*calendar
+	calendars  map[calendarKey]*calendar
 	schedules  Schedules
 }
 
@@ -61,7 +61,7 @@ func (i *info) size() int {
 }
 
 func newCatalog() *catalog {
-	return &catalog{young: map[job.ID]*info{}, calendars: map[string]*calendar{}}
+	return &catalog{young: map[job.ID]*info{}, calendars: map[calendarKey]*calendar{}}
 }
 
 func (c *catalog) get(id job.ID) *info {
@@ -168,6 +168,9 @@ func (c *catalog) compile(i *info) (bad string) {
 	return ""
 }
 
+// calendarKey names a calendar.
+type calendarKey struct{ namespace, name string }
+
 type calendar struct {
 	raw      []byte
 	blackout *schedule.Blackout // nil: it cannot be read
@@ -175,17 +178,17 @@ type calendar struct {
 
 // keep holds a compiled calendar. Those that were deleted are never asked for again, so all are let go when they are
 // too large together.
-func (c *catalog) keep(name string, k *calendar) {
+func (c *catalog) keep(key calendarKey, k *calendar) {
 	size := len(k.raw)
 	for other, o := range c.calendars {
-		if other != name {
+		if other != key {
 			size += len(o.raw)
 		}
 	}
 	if size > calendarBytes {
 		clear(c.calendars)
 	}
-	c.calendars[name] = k
+	c.calendars[key] = k
 }
 
 // blackouts are the job's calendars as they are now. The store does not announce a change of a calendar, so the bytes
@@ -193,15 +196,15 @@ func (c *catalog) keep(name string, k *calendar) {
 func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
 	var out []*schedule.Blackout
 	for _, name := range spec.Calendars {
-		raw := v.Calendar(name)
-		k := c.calendars[name]
+		raw, key := v.Calendar(spec.Namespace, name), calendarKey{spec.Namespace, name}
+		k := c.calendars[key]
 		if k == nil || !bytes.Equal(k.raw, raw) && !mutant.On(mutant.StaleCalendar) {
 			k = &calendar{raw: raw}
 			var err error
 			if k.blackout, err = compileCalendar(raw); err != nil {
 				complain(name, err.Error())
 			}
-			c.keep(name, k)
+			c.keep(key, k)
 		}
 		if k.blackout != nil {
 			out = append(out, k.blackout)

@@ -58,7 +58,7 @@ func TestTheCatalogIsBoundedByBytes(t *testing.T) {
 func TestCalendarsAreBoundedByBytes(t *testing.T) {
 	c := newCatalog()
 	for i := range 100 {
-		c.keep(fmt.Sprint(i), &calendar{raw: make([]byte, 300<<10)})
+		c.keep(calendarKey{job.DefaultNamespace, fmt.Sprint(i)}, &calendar{raw: make([]byte, 300<<10)})
 		n := 0
 		for _, k := range c.calendars {
 			n += len(k.raw)

@@ -358,9 +358,13 @@ func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignme
 		}
 		key = job.IdempotencyKey("", spec.Name, k)
 	}
-	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Attempt: int(c.attempt), Fence: c.fence,
-		Key: key, Type: spec.Type, Payload: spec.Payload, Timeout: spec.Timeout, Delivery: spec.Delivery,
-		Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
+	space := spec.Namespace
+	if space == job.DefaultNamespace {
+		space = "" // it is not sent
+	}
+	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Namespace: space,
+		Attempt: int(c.attempt), Fence: c.fence, Key: key, Type: spec.Type, Payload: spec.Payload,
+		Timeout: spec.Timeout, Delivery: spec.Delivery, Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
 }
 
 func traceparent() string {

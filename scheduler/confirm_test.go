@@ -52,7 +52,7 @@ func TestUnconfirmedLeaderExtendsNothing(t *testing.T) {
 		w.s.mu.Unlock()
 		_, err = w.s.Heartbeat(ctx, job.Heartbeat{Session: ref})
 		refused("heartbeat", err)
-		_, err = w.s.PullHeartbeat(ctx, job.PullBeat{Queue: "q", Runs: []job.PullRef{refOf(first)}})
+		_, err = w.s.PullHeartbeat(ctx, job.PullBeat{Queue: inDefault("q"), Runs: []job.PullRef{refOf(first)}})
 		refused("a pull worker's heartbeat", err)
 		_, err = w.s.PullPoll(ctx, onQueue(job.PullPoll{Session: s1, Max: 1, Wait: job.Duration(time.Second)}))
 		refused("a poll with something to deliver", err)

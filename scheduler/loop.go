@@ -34,7 +34,7 @@ type loop struct {
 	lanes    [job.Lanes]lane
 	buckets  map[bucketKey]*bucket
 	classes  map[uint32]*class
-	queues   map[string]*jobQueue      // queues by name
+	queues   map[job.QueueKey]*jobQueue
 	moves    uint64                    // of the queues at the last look
 	known    map[store.DueKey]struct{} // entries in memory or in flight
 	suspects map[store.DueKey]suspect
@@ -76,7 +76,7 @@ type loop struct {
 
 func newLoop(s *Scheduler) *loop {
 	l := &loop{s: s, buckets: map[bucketKey]*bucket{}, classes: map[uint32]*class{},
-		queues: map[string]*jobQueue{}, moves: neverMoved,
+		queues: map[job.QueueKey]*jobQueue{}, moves: neverMoved,
 		known: map[store.DueKey]struct{}{}, suspects: map[store.DueKey]suspect{}, catalog: newCatalog()}
 	for i := range l.lanes {
 		n := &l.lanes[i]

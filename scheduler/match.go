@@ -16,9 +16,7 @@ const (
 
 // class is a kind of work: what it needs of a worker, and who has it.
 type class struct {
-	typ      job.Type
-	queue    string
-	selector map[string]string
+	job.Class
 	jobQueue *jobQueue // nil: it has no queue
 
 	version  uint64 // of Scheduler.sessions that the list was made from
@@ -35,20 +33,21 @@ type candidate struct {
 	busy int
 }
 
-func newClass(text string) *class {
-	c := &class{}
-	c.typ, c.queue, c.selector = job.ParseClass(text)
-	return c
-}
+func newClass(text string) *class { return &class{Class: job.ParseClass(text)} }
 
 // queueTag is the worker tag that lists the queues a worker takes runs from, separated by commas; without it, all of
 // them.
 const queueTag = "queue"
 
-func takesType(x *session, c *class) bool { return slices.Contains(x.types, c.typ) }
+// takesFrom says that a session serves a namespace; one without a namespace serves all of them.
+func takesFrom(x *session, c *class) bool {
+	return x.namespace == "" || x.namespace == c.Namespace
+}
+
+func takesType(x *session, c *class) bool { return slices.Contains(x.types, c.Type) }
 
 func takesQueue(x *session, c *class) bool {
-	if c.typ != job.TypeQueue {
+	if c.Type != job.TypeQueue {
 		return true
 	}
 	list, ok := x.tags[queueTag]
@@ -56,7 +55,7 @@ func takesQueue(x *session, c *class) bool {
 		return true
 	}
 	for q := range strings.SplitSeq(list, ",") {
-		if strings.TrimSpace(q) == c.queue {
+		if strings.TrimSpace(q) == c.Queue {
 			return true
 		}
 	}
@@ -64,7 +63,7 @@ func takesQueue(x *session, c *class) bool {
 }
 
 func hasTags(x *session, c *class) bool {
-	for k, v := range c.selector {
+	for k, v := range c.Selector {
 		if w, ok := x.tags[k]; !ok || w != v {
 			return false
 		}
@@ -72,7 +71,9 @@ func hasTags(x *session, c *class) bool {
 	return true
 }
 
-func (c *class) takenBy(x *session) bool { return takesType(x, c) && takesQueue(x, c) && hasTags(x, c) }
+func (c *class) takenBy(x *session) bool {
+	return takesFrom(x, c) && takesType(x, c) && takesQueue(x, c) && hasTags(x, c)
+}
 
 // prepare makes the class ready for a round of matching.
 func (c *class) prepare(l *loop) {

@@ -114,7 +114,7 @@ func TestBucketsOfALaneTakeTurns(t *testing.T) {
 	got := map[string]int{}
 	for range 300 {
 		for _, p := range l.match(2) {
-			got[p.b.class.selector["a"]]++
+			got[p.b.class.Selector["a"]]++
 		}
 		x.reserved, y.reserved = 0, 0
 	}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -27,7 +28,7 @@ const (
 // for its whole set, so each of its claims has a lease of its own, which a call that names the run extends. Everything
 // is guarded by Scheduler.mu.
 type pullSession struct {
-	queue  string // empty: it comes from an earlier leader, and it is not known yet
+	queue  job.QueueKey
 	secret string
 	room   int               // how many runs the poll under way still takes
 	call   *pullCall         // the poll under way
@@ -184,7 +185,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		s.removeLocked(x) // polls that stand for themselves must not leave anything behind
 	}
 	s.mu.Unlock()
-	s.explain(held, vague, nil)
+	s.explain(q.Queue.Namespace, held, vague, nil)
 	reply.Held = held
 	return reply, nil
 }
@@ -219,9 +220,9 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 	}
 	x := s.sessions[sessionKey{seen.worker, seen.incarnation}]
 	if x != nil && x.pull != nil && (!x.registered || x.pull.secret == seen.secret) {
-		if x.pull.queue != "" && x.pull.queue != q.Queue {
+		if x.pull.queue != q.Queue {
 			return nil, job.Invalid("session", "leave it out at the first poll of each queue",
-				"this is a session of the queue %q", x.pull.queue)
+				"this is a session of the queue %q", x.pull.queue.String())
 		}
 		s.received(x, seen)
 	} else {
@@ -236,16 +237,16 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 			seen.fence, secret = 0, strings.ToLower(rand.Text()[:secretLen])
 		}
 		x = newSession(key, mono)
-		x.pull = &pullSession{secret: secret, top: seen.fence, index: s.pulled}
+		x.pull = &pullSession{queue: q.Queue, secret: secret, top: seen.fence, index: s.pulled}
+		x.namespace = q.Queue.Namespace
 		s.sessions[key] = x
 		s.version++
 	}
-	x.pull.queue = q.Queue
 	tags := maps.Clone(q.Tags)
 	if tags == nil {
 		tags = map[string]string{}
 	}
-	tags[queueTag] = q.Queue
+	tags[queueTag] = q.Queue.Name
 	if !x.registered || !maps.Equal(x.tags, tags) {
 		x.registered, x.types, x.tags, x.version = true, []job.Type{job.TypeQueue}, tags, "pull"
 		s.version++
@@ -364,7 +365,8 @@ func (s *Scheduler) pullRun(c *claim) job.PullRun {
 	}
 	_ = json.Unmarshal(a.Payload, &p) //nolint:errcheck // it was validated when the job was made
 	return job.PullRun{Claim: job.ClaimRef{Run: a.Run, Group: s.group, Fence: a.Fence}.String(), RunID: a.Run.String(),
-		JobID: a.Run.Job, JobName: a.JobName, Queue: p.Queue, ScheduledAt: job.Instant(a.Run.At),
-		Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data, Timeout: job.Duration(c.timeout),
-		Delivery: a.Delivery, Traceparent: a.Traceparent, Lease: job.Duration(s.o.TTL)}
+		JobID: a.Run.Job, JobName: a.JobName, Namespace: cmp.Or(a.Namespace, job.DefaultNamespace), Queue: p.Queue,
+		ScheduledAt: job.Instant(a.Run.At), Attempt: a.Attempt, Fence: a.Fence, Key: a.Key, Data: p.Data,
+		Timeout: job.Duration(c.timeout), Delivery: a.Delivery, Traceparent: a.Traceparent,
+		Lease: job.Duration(s.o.TTL)}
 }

@@ -34,13 +34,13 @@ func (s *Scheduler) PullHeartbeat(ctx context.Context, b job.PullBeat) (job.Pull
 	}
 	answers, vague := s.nameAllLocked(b.Queue, worker, b.Runs, mono)
 	s.mu.Unlock()
-	s.explain(answers, vague, nil)
+	s.explain(b.Queue.Namespace, answers, vague, nil)
 	return job.PullAnswers{Lease: job.Duration(s.o.TTL), Runs: answers}, nil
 }
 
 // nameAllLocked answers for runs that a worker says it holds. vague are those that are not known here: the store may
 // know why.
-func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef,
+func (s *Scheduler) nameAllLocked(queue job.QueueKey, worker string, refs []job.PullRef,
 	mono time.Duration) (answers []job.PullAnswer, vague []int) {
 	for i, ref := range refs {
 		a, c := s.namedLocked(queue, worker, ref)
@@ -71,18 +71,18 @@ func (s *Scheduler) nameAllLocked(queue, worker string, refs []job.PullRef,
 
 // namedLocked finds the claim that a worker speaks of. Without one the answer is stale; it says why if that is known
 // here.
-func (s *Scheduler) namedLocked(queue, worker string, ref job.PullRef) (job.PullAnswer, *claim) {
+func (s *Scheduler) namedLocked(queue job.QueueKey, worker string, ref job.PullRef) (job.PullAnswer, *claim) {
 	a := job.PullAnswer{PullRef: ref, Status: job.PullStale}
 	key, err := job.ParseRunKey(ref.RunID)
 	c := s.pulled[ref.Fence]
 	switch {
 	case err != nil:
 		a.Why = err.Error()
-	case c == nil || c.run != key || c.unsent && c.assignment != nil:
+	case c == nil || c.run != key || c.unsent && c.assignment != nil || c.x.pull.queue.Namespace != queue.Namespace:
 	case worker != "" && worker != c.x.key.worker:
 		a.Why = fmt.Sprintf("it is held by the worker %q", c.x.key.worker)
-	case c.x.pull.queue != "" && c.x.pull.queue != queue:
-		a.Why = fmt.Sprintf("it is a run of the queue %q", c.x.pull.queue)
+	case c.x.pull.queue != queue:
+		a.Why = fmt.Sprintf("it is a run of the queue %q", c.x.pull.queue.String())
 	case c.expiring:
 		a.Why = "its lease ended, and it is being taken back"
 	default:
@@ -161,7 +161,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 			vague = append(vague, i)
 		}
 	}
-	s.explain(out.Runs, vague, want)
+	s.explain(r.Queue.Namespace, out.Runs, vague, want)
 	return out, nil
 }
 
@@ -178,8 +178,9 @@ func pullResult(item *job.PullResult, failed bool) job.Result {
 }
 
 // explain says why some answers are stale. A result that was committed before, under the same fence, is no reason to
-// worry its worker: it is ok, and repeated. want is what each was reported as; nil for a heartbeat.
-func (s *Scheduler) explain(answers []job.PullAnswer, vague []int, want []job.Outcome) {
+// worry its worker: it is ok, and repeated. want is what each was reported as; nil for a heartbeat. Of runs in other
+// namespaces than the caller's nothing is said.
+func (s *Scheduler) explain(namespace string, answers []job.PullAnswer, vague []int, want []job.Outcome) {
 	for len(vague) > 0 {
 		chunk := vague[:min(explainChunk, len(vague))]
 		vague = vague[len(chunk):]
@@ -189,7 +190,7 @@ func (s *Scheduler) explain(answers []job.PullAnswer, vague []int, want []job.Ou
 				if want != nil {
 					outcome = want[i]
 				}
-				if err := explainOne(v, &answers[i], outcome); err != nil {
+				if err := explainOne(v, namespace, &answers[i], outcome); err != nil {
 					return err
 				}
 			}
@@ -206,7 +207,7 @@ func (s *Scheduler) explain(answers []job.PullAnswer, vague []int, want []job.Ou
 	}
 }
 
-func explainOne(v *store.View, a *job.PullAnswer, want job.Outcome) error {
+func explainOne(v *store.View, namespace string, a *job.PullAnswer, want job.Outcome) error {
 	key, err := job.ParseRunKey(a.RunID)
 	if err != nil {
 		return nil //nolint:nilerr // the answer says so already
@@ -220,6 +221,8 @@ func explainOne(v *store.View, a *job.PullAnswer, want job.Outcome) error {
 	if err != nil {
 		return err
 	}
+	open = open && v.Namespace(row.Class) == namespace
+	exists = exists && v.Namespace(st.Class) == namespace
 	found := false
 	if exists {
 		n := 0

@@ -32,8 +32,8 @@ func (w *world) pull(q job.PullPoll) job.PullReply {
 }
 
 func onQueue(q job.PullPoll) job.PullPoll {
-	if q.Queue == "" {
-		q.Queue = "q"
+	if q.Queue.Name == "" {
+		q.Queue = inDefault("q")
 	}
 	return q
 }
@@ -54,7 +54,7 @@ func refOf(r job.PullRun) job.PullRef { return job.PullRef{RunID: r.RunID, Fence
 
 func (w *world) beat(refs ...job.PullRef) []job.PullAnswer {
 	w.t.Helper()
-	a, err := w.s.PullHeartbeat(context.Background(), job.PullBeat{Queue: "q", Runs: refs})
+	a, err := w.s.PullHeartbeat(context.Background(), job.PullBeat{Queue: inDefault("q"), Runs: refs})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func (w *world) beat(refs ...job.PullRef) []job.PullAnswer {
 
 func (w *world) result(failed bool, items ...job.PullResult) []job.PullAnswer {
 	w.t.Helper()
-	a, err := w.s.PullReport(context.Background(), job.PullReport{Queue: "q", Failed: failed, Runs: items})
+	a, err := w.s.PullReport(context.Background(), job.PullReport{Queue: inDefault("q"), Failed: failed, Runs: items})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -157,25 +157,25 @@ func TestPullStaleAnswersSayWhy(t *testing.T) {
 		wantAnswer(t, a[2], job.PullStale, "no such run")
 		wantAnswer(t, a[3], job.PullOK, "")
 
-		b, err := w.s.PullHeartbeat(t.Context(), job.PullBeat{Queue: "q", Worker: "x", Runs: []job.PullRef{refOf(r)}})
+		b, err := w.s.PullHeartbeat(t.Context(), job.PullBeat{Queue: inDefault("q"), Worker: "x", Runs: []job.PullRef{refOf(r)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantAnswer(t, b.Runs[0], job.PullStale, `held by the worker "w"`)
-		b, err = w.s.PullHeartbeat(t.Context(), job.PullBeat{Queue: "p", Runs: []job.PullRef{refOf(r)}})
+		b, err = w.s.PullHeartbeat(t.Context(), job.PullBeat{Queue: inDefault("p"), Runs: []job.PullRef{refOf(r)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantAnswer(t, b.Runs[0], job.PullStale, `the queue "q"`)
 
-		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: "nope", Max: 1})
+		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: inDefault("nope"), Max: 1})
 		wantCode(t, err, job.CodeUnknownQueue)
 		w.create(job.ScheduleManual, func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, []byte(`{"queue":"p"}`) })
-		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: "p", Max: 1, Session: session})
+		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: inDefault("p"), Max: 1, Session: session})
 		wantCode(t, err, job.CodeInvalid)
-		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: "q", Max: 1, Session: session, Worker: "x"})
+		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: inDefault("q"), Max: 1, Session: session, Worker: "x"})
 		wantCode(t, err, job.CodeInvalid)
-		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: "q", Max: 1, Session: "1.2.3"})
+		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: inDefault("q"), Max: 1, Session: "1.2.3"})
 		wantCode(t, err, job.CodeInvalid)
 		w.finish(r)
 		w.wantHistory(id, "succeeded")
@@ -286,7 +286,7 @@ func TestPullHangUp(t *testing.T) {
 		ctx, hangUp := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() {
-			_, err := w.s.PullPoll(ctx, job.PullPoll{Queue: "q", Max: 5, Wait: job.Duration(time.Minute)})
+			_, err := w.s.PullPoll(ctx, job.PullPoll{Queue: inDefault("q"), Max: 5, Wait: job.Duration(time.Minute)})
 			done <- err
 		}()
 		time.Sleep(time.Second)
@@ -449,13 +449,13 @@ func TestPullOnePollAtATime(t *testing.T) {
 		r, session := w.pullOne(job.PullPoll{Session: session})
 		old := make(chan error, 1)
 		go func() {
-			_, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: "q", Max: 1, Session: session, Wait: job.Duration(time.Minute)})
+			_, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: inDefault("q"), Max: 1, Session: session, Wait: job.Duration(time.Minute)})
 			old <- err
 		}()
 		time.Sleep(time.Second)
 		young := make(chan error, 1)
 		go func() {
-			_, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: "q", Max: 1, Session: session, Wait: job.Duration(2 * time.Second)})
+			_, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: inDefault("q"), Max: 1, Session: session, Wait: job.Duration(2 * time.Second)})
 			young <- err
 		}()
 		wantCode(t, <-old, job.CodeStale)
@@ -500,7 +500,7 @@ func TestPullOutcomeUnknown(t *testing.T) {
 			}
 			return nil, true
 		})
-		_, err := w.s.PullReport(t.Context(), job.PullReport{Queue: "q", Runs: []job.PullResult{{PullRef: refOf(r)}}})
+		_, err := w.s.PullReport(t.Context(), job.PullReport{Queue: inDefault("q"), Runs: []job.PullResult{{PullRef: refOf(r)}}})
 		wantCode(t, err, job.CodeOutcomeUnknown)
 		w.setFault(nil)
 		if a := w.finish(r); a.Status != job.PullOK || !a.Repeated {
@@ -524,7 +524,7 @@ func TestPullShares(t *testing.T) {
 			go func() {
 				session := ""
 				for {
-					r, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: "q", Max: 1 + i, Session: session, Wait: job.Duration(2 * time.Second)})
+					r, err := w.s.PullPoll(context.Background(), job.PullPoll{Queue: inDefault("q"), Max: 1 + i, Session: session, Wait: job.Duration(2 * time.Second)})
 					if err != nil {
 						t.Error(err)
 					}

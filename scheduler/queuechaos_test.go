@@ -43,8 +43,9 @@ func (m *limitWatch) after(cmd fsm.Command) {
 	err := m.st.View(func(v *store.View) error {
 		v.EachQueue(func(q store.QueueUse) bool { rows[q.Name] = q; return true })
 		return v.EachRun(job.RunKey{}, func(_ job.RunKey, r store.Row) bool {
-			if typ, q, _ := job.ParseClass(v.Class(r.Class)); typ == job.TypeQueue && (r.Status == job.RunClaimed || r.Status == job.RunCanceling) {
-				count[q]++
+			c := job.ParseClass(v.Class(r.Class))
+			if c.Type == job.TypeQueue && (r.Status == job.RunClaimed || r.Status == job.RunCanceling) {
+				count[c.Queue]++
 			}
 			return true
 		})

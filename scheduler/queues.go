@@ -14,7 +14,7 @@ import (
 // that it does not matter whose claims they are and which leader made them; only what is on its way through the log is
 // counted here.
 type jobQueue struct {
-	name     string
+	key      job.QueueKey
 	use      store.QueueUse // at the last look
 	inFlight int            // picked, and not known to be in the store's count
 	buckets  []*bucket
@@ -29,13 +29,14 @@ func (n *jobQueue) room() bool {
 
 // queueOf finds the queue of a class, nil if its type has none.
 func (l *loop) queueOf(v *store.View, c *class) *jobQueue {
-	if c.typ != job.TypeQueue || c.queue == "" {
+	key, ok := c.QueueKey()
+	if !ok {
 		return nil
 	}
-	n := l.queues[c.queue]
+	n := l.queues[key]
 	if n == nil {
-		n = &jobQueue{name: c.queue, use: v.Queue(c.queue)}
-		l.queues[c.queue] = n
+		n = &jobQueue{key: key, use: v.Queue(key)}
+		l.queues[key] = n
 	}
 	return n
 }
@@ -46,7 +47,7 @@ func (l *loop) lookAtQueues(v *store.View, anyway bool) {
 	if moves := v.QueueMoves(); moves != l.moves || anyway {
 		l.moves = moves
 		for _, n := range l.queues {
-			n.use = v.Queue(n.name)
+			n.use = v.Queue(n.key)
 			l.listQueue(n)
 		}
 	}
@@ -96,14 +97,14 @@ func queueReason(q *store.QueueUse) string {
 	case q.Room():
 		return ""
 	case q.Paused:
-		return "queue " + q.Name + " is paused"
+		return "queue " + q.Key().String() + " is paused"
 	}
-	return fmt.Sprintf("queue %s is at its limit (%d of %d running)", q.Name, q.Claimed, q.Concurrency)
+	return fmt.Sprintf("queue %s is at its limit (%d of %d running)", q.Key(), q.Claimed, q.Concurrency)
 }
 
 // QueueWorkers are the names of the registered workers that take runs from a queue, in order.
-func (s *Scheduler) QueueWorkers(name string) []string {
-	c := &class{typ: job.TypeQueue, queue: name}
+func (s *Scheduler) QueueWorkers(k job.QueueKey) []string {
+	c := &class{Class: job.Class{Namespace: k.Namespace, Type: job.TypeQueue, Queue: k.Name}}
 	var out []string
 	s.mu.Lock()
 	for _, x := range s.sessions {
@@ -120,14 +121,19 @@ func (s *Scheduler) QueueWorkers(name string) []string {
 const queuesNamed = 10
 
 // KnownQueue is nil for a queue that was declared or that a job uses, and otherwise an error with the code
-// unknown_queue that names those which exist. It costs a look into a map: every poll may ask.
-func KnownQueue(st *store.Store, name string) error {
-	if q := st.Queue(name); q.Known() {
+// unknown_queue that names those which exist in its namespace. It costs a look into a map: every poll may ask.
+func KnownQueue(st *store.Store, k job.QueueKey) error {
+	if q := st.Queue(k); q.Known() {
 		return nil
 	}
 	var names []string
 	if err := st.View(func(v *store.View) error {
-		v.EachQueue(func(q store.QueueUse) bool { names = append(names, q.Name); return true })
+		v.EachQueue(func(q store.QueueUse) bool {
+			if q.Namespace == k.Namespace {
+				names = append(names, q.Name)
+			}
+			return true
+		})
 		return nil
 	}); err != nil {
 		return err
@@ -142,5 +148,5 @@ func KnownQueue(st *store.Store, name string) error {
 	}
 	return job.Errorf(job.CodeUnknownQueue,
 		"create a job of type queue that names it, or declare it with PUT /api/v1/queues/NAME",
-		"no job uses a queue %q and it was not declared; %s", name, text)
+		"no job uses a queue %q in namespace %q and it was not declared; %s", k.Name, k.Namespace, text)
 }

@@ -17,6 +17,10 @@ func inQueue(name string) func(*job.Spec) {
 	}
 }
 
+func inDefault(name string) job.QueueKey {
+	return job.QueueKey{Namespace: job.DefaultNamespace, Name: name}
+}
+
 func (w *world) setQueue(c fsm.PutQueue) {
 	w.t.Helper()
 	c.Head = w.head()
@@ -35,7 +39,7 @@ func (w *world) pauseQueue(name string, yes bool) {
 	w.setQueue(fsm.PutQueue{Name: name, Set: fsm.QueuePaused, Paused: yes})
 }
 
-func (w *world) running(name string) int { return w.st.Queue(name).Claimed }
+func (w *world) running(name string) int { return w.st.Queue(inDefault(name)).Claimed }
 
 func queueWorker(f *fakeWorker) { f.reg.Types = []job.Type{job.TypeQueue} }
 
@@ -219,11 +223,11 @@ func TestQueueCountsAfterFailedProposals(t *testing.T) {
 // Jobs of one queue with different selectors and priorities share its limit; the higher priority goes first.
 func TestBucketsOfAQueueShareItsLimit(t *testing.T) {
 	l := newBench()
-	n := &jobQueue{name: "a", use: store.QueueUse{Queue: store.Queue{Name: "a", Concurrency: 5}}}
-	l.queues["a"] = n
+	n := &jobQueue{key: inDefault("a"), use: store.QueueUse{Queue: store.Queue{Name: "a", Concurrency: 5}}}
+	l.queues[inDefault("a")] = n
 	for class, lane := range map[uint32]job.Lane{1: 2, 2: 2, 3: 0} {
 		l.classes[class] = newClass(fmt.Sprintf("queue\x00a\x00k=%d", class))
-		l.classes[class].selector = nil
+		l.classes[class].Selector = nil
 		l.classes[class].jobQueue = n
 		l.fill(class, "", lane, 100)
 		n.buckets = append(n.buckets, l.buckets[bucketKey{class, lane}])
@@ -267,12 +271,12 @@ func TestQueueReasonsAndWorkers(t *testing.T) {
 		if why := s.WaitReason(eu); why != "no worker of queue b has tags region=eu" {
 			t.Error(why)
 		}
-		if got := fmt.Sprint(s.QueueWorkers("a"), s.QueueWorkers("b"), s.QueueWorkers("c")); got != "[w2] [w1 w2] []" {
+		if got := fmt.Sprint(s.QueueWorkers(inDefault("a")), s.QueueWorkers(inDefault("b")), s.QueueWorkers(inDefault("c"))); got != "[w2] [w1 w2] []" {
 			t.Error(got)
 		}
 		w.limit("declared", 1)
 		for _, name := range []string{"lonely", "b", "declared"} {
-			if err := KnownQueue(w.st, name); err != nil {
+			if err := KnownQueue(w.st, inDefault(name)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -281,7 +285,7 @@ func TestQueueReasonsAndWorkers(t *testing.T) {
 		if why := s.WaitReason(lonely); !strings.Contains(why, "clock") {
 			t.Errorf("the leader holds: %q", why)
 		}
-		err := KnownQueue(w.st, "a")
+		err := KnownQueue(w.st, inDefault("a"))
 		if job.CodeOf(err) != job.CodeUnknownQueue || !strings.Contains(err.Error(), "b, declared, lonely") {
 			t.Error(err)
 		}

@@ -19,10 +19,12 @@ type session struct {
 	node    *job.NodeRef
 	leaving bool // the worker of a node that is no member any more: it gets nothing
 	version string
-	types   []job.Type
-	tags    map[string]string
-	slots   int // with what it prefetches
-	ahead   int // what it prefetches
+	// namespace is the only one whose runs it takes; empty: it takes those of all.
+	namespace string
+	types     []job.Type
+	tags      map[string]string
+	slots     int // with what it prefetches
+	ahead     int // what it prefetches
 
 	// A session in waiting is one whose worker has runs in hand from before this leadership and has not come yet.
 	registered   bool

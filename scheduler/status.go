@@ -103,8 +103,9 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 		return why
 	}
 	c := newClass(text)
-	if c.typ == job.TypeQueue {
-		q := v.Queue(c.queue)
+	key, queued := c.QueueKey()
+	if queued {
+		q := v.Queue(key)
 		if why := queueReason(&q); why != "" {
 			return why
 		}
@@ -116,7 +117,7 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	case free:
 		return ""
 	case !busy:
-		return "no worker polls queue " + c.queue + " at the moment"
+		return "no worker polls queue " + key.String() + " at the moment"
 	}
 	return "all matching slots are busy"
 }
@@ -133,8 +134,13 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	typed, queued, tagged := false, false, false
+	key, _ := c.QueueKey()
+	where := "" // said where it is not the usual one
+	if c.Namespace != job.DefaultNamespace {
+		where = " for namespace " + c.Namespace
+	}
 	for _, x := range s.sessions {
-		if !x.registered || x.draining || !takesType(x, c) {
+		if !x.registered || x.draining || !takesFrom(x, c) || !takesType(x, c) {
 			continue
 		}
 		typed = true
@@ -151,18 +157,18 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 		busy = busy || x.pull == nil || x.busy() > 0
 	}
 	switch {
-	case c.typ == job.TypeQueue && !queued:
-		why = "no worker takes queue " + c.queue
+	case c.Type == job.TypeQueue && !queued:
+		why = "no worker takes queue " + key.String()
 	case !typed:
-		why = "no worker has executor " + string(c.typ) + " enabled"
+		why = "no worker has executor " + string(c.Type) + " enabled" + where
 	case !tagged:
 		var want []string
-		for _, k := range slices.Sorted(maps.Keys(c.selector)) {
-			want = append(want, k+"="+c.selector[k])
+		for _, k := range slices.Sorted(maps.Keys(c.Selector)) {
+			want = append(want, k+"="+c.Selector[k])
 		}
-		who := "executor " + string(c.typ)
-		if c.typ == job.TypeQueue {
-			who = "queue " + c.queue
+		who := "executor " + string(c.Type) + where
+		if c.Type == job.TypeQueue {
+			who = "queue " + key.String()
 		}
 		why = "no worker of " + who + " has tags " + strings.Join(want, ",")
 	}
@@ -174,6 +180,7 @@ type WorkerInfo struct {
 	Worker      string
 	Incarnation uint64
 	Version     string
+	Namespace   string // whose runs it takes; empty: those of all
 	Types       []job.Type
 	Tags        map[string]string
 	Slots       int // without what it prefetches
@@ -189,8 +196,8 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	defer s.mu.Unlock()
 	out := make([]WorkerInfo, 0, len(s.sessions))
 	for k, x := range s.sessions {
-		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version, Types: x.types,
-			Tags:  x.tags,
+		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version,
+			Namespace: x.namespace, Types: x.types, Tags: x.tags,
 			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Where: x.where, Waiting: !x.registered})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {

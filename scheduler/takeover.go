@@ -108,7 +108,9 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 					x.owner = r.Owner
 					out[key] = x
 					if isPull(key.incarnation) {
-						x.pull = &pullSession{index: s.pulled}
+						class := job.ParseClass(v.Class(r.Class))
+						queue, _ := class.QueueKey()
+						x.pull, x.namespace = &pullSession{queue: queue, index: s.pulled}, queue.Namespace
 					}
 				}
 				x.add(&claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt,

@@ -79,6 +79,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.registered, x.registration = true, r.Registration
 	x.owner, x.where, x.node, x.leaving = ownerOf(&r), r.Where, r.Node, leaving
 	x.version, x.types, x.tags, x.slots = r.Version, r.Types, r.Tags, r.Slots
+	x.namespace = r.Namespace
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 	x.withheld, x.draining = 0, false
@@ -113,6 +114,8 @@ func checkRegister(r *job.Register) error {
 		return job.Invalid("slots", "", "%d is not between 1 and %d", r.Slots, maxSlots)
 	case r.Prefetch < 0 || r.Prefetch >= r.Slots:
 		return job.Invalid("prefetch", "it is a part of the slots", "%d is not between 0 and %d", r.Prefetch, r.Slots-1)
+	case r.Namespace != "" && !job.NamespaceName(r.Namespace):
+		return job.CheckNamespace(r.Namespace)
 	case len(r.Types) == 0:
 		return job.Invalid("types", "name the types of runs it can carry out", "a worker needs at least one type")
 	}

@@ -30,8 +30,9 @@ type Batch struct {
 	arena   []byte // where values are: bbolt wants each to stay until the end of the transaction
 
 	queues      map[uint32]*QueueUse // those that it touched, by number
-	newQueues   map[string]uint32
+	newQueues   map[job.QueueKey]uint32
 	classQueues []uint32 // the queues of the new classes
+	classSpaces []string // their namespaces
 	queueRows   int      // how many more queues have a row than before it
 
 	tokens tokenIndex // as they will be; nil: as they are
@@ -244,8 +245,18 @@ func (b *Batch) Class(text string) (uint32, error) {
 	}
 	n := uint32(len(b.idx.classes) + len(b.classes))
 	b.classes = append(b.classes, text)
-	b.classQueues = append(b.classQueues, b.queueNumber(queueOfClass(text)))
+	c := job.ParseClass(text)
+	b.classQueues = append(b.classQueues, b.queueNumber(queueOfClass(&c)))
+	b.classSpaces = append(b.classSpaces, c.Namespace)
 	return n, b.tx.Bucket(bucketClasses).Put(appendClass(n), []byte(text))
+}
+
+// Namespace is the one that the jobs of a class number are in.
+func (b *Batch) Namespace(class uint32) string {
+	if i := int(class) - len(b.idx.classes); i >= 0 && i < len(b.classSpaces) {
+		return b.classSpaces[i]
+	}
+	return b.idx.spaces.of(class)
 }
 
 // ClassCount is how many classes there are.
@@ -326,13 +337,15 @@ func (b *Batch) HasDue(k DueKey) bool { return b.tx.Bucket(bucketDue).Get(b.dueK
 // DeleteDue removes an entry that is not part of a run or a state: a clean-up.
 func (b *Batch) DeleteDue(k DueKey) error { return b.tx.Bucket(bucketDue).Delete(b.dueKey(k)) }
 
-// Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone). A
-// head that survived trimming only because it was the newest of its job is removed now that it no longer is.
+// Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone, and
+// the record says itself which namespace it was in). A head that survived trimming only because it was the newest of
+// its job is removed now that it no longer is.
 func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
 	b.C.HistSeq++
 	seq := b.C.HistSeq
 	hist := b.tx.Bucket(bucketHistory)
 	if s != nil {
+		rec.Namespace = b.Namespace(s.Class)
 		rec.Prev = s.HistHead
 		if rec.Prev != 0 && rec.Prev <= b.C.HistFloor {
 			if err := hist.Delete(b.num(rec.Prev)); err != nil {
@@ -428,12 +441,13 @@ func (b *Batch) TrimRequests(now int64, limit int) (int, error) {
 	return len(keys), nil
 }
 
-// PutCalendar writes a blackout calendar; nil removes it.
-func (b *Batch) PutCalendar(name string, data []byte) error {
+// PutCalendar writes a blackout calendar of a namespace; nil removes it.
+func (b *Batch) PutCalendar(namespace, name string, data []byte) error {
+	key := []byte(scoped(namespace, name))
 	if data == nil {
-		return b.tx.Bucket(bucketCalendars).Delete([]byte(name))
+		return b.tx.Bucket(bucketCalendars).Delete(key)
 	}
-	return b.tx.Bucket(bucketCalendars).Put([]byte(name), data)
+	return b.tx.Bucket(bucketCalendars).Put(key, data)
 }
 
 // LeftEdge is the earliest time of any due entry, or the end of time.

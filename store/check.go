@@ -289,10 +289,11 @@ func (c *checker) jobs() error {
 		}
 		if def.Spec.Name != "" {
 			named++
-			if other, ok := c.Named(def.Spec.Name); !ok || other != id {
+			key := scoped(def.Spec.Namespace, def.Spec.Name)
+			if other, ok := c.named(key); !ok || other != id {
 				c.bad("%s is named %q but the name does not lead to it", id, def.Spec.Name)
 			}
-			if _, there := c.settledName(def.Spec.Name); there != c.idx.names.sweep.has(def.Spec.Name, id) {
+			if _, there := c.settledName(key); there != c.idx.names.sweep.has(key, id) {
 				c.bad("%s is named %q, and the name is not where names of jobs as old are kept", id, def.Spec.Name)
 			}
 		}
@@ -369,10 +370,14 @@ func (c *checker) history() error {
 		if seq > c.count.HistSeq || rec.Prev >= seq {
 			c.bad("history record %d is out of order", seq)
 		}
+		s, _, ok := c.stateOf(rec.Job)
+		if ok && rec.Namespace != c.idx.spaces.of(s.Class) {
+			c.bad("history record %d is of the namespace %q, and its job of %q", seq, rec.Namespace,
+				c.idx.spaces.of(s.Class))
+		}
 		if rec.Fence > c.count.Fence {
 			c.bad("history record %d has a fence that was never given out", seq)
 		}
-		s, _, ok := c.stateOf(rec.Job)
 		if seq <= c.count.HistFloor && s.HistHead != seq {
 			c.bad("history record %d should have been trimmed", seq)
 		}
@@ -429,6 +434,9 @@ func (c *checker) index(have *index) {
 		c.bad("the index has other classes than the file")
 	}
 	c.queueIndex(have)
+	if !slices.Equal(have.spaces.ofClass, c.idx.spaces.ofClass) {
+		c.bad("the index has other namespaces than the file")
+	}
 	if have.names.sweep != c.idx.names.sweep || have.names.recent.Len() != c.idx.names.recent.Len() {
 		c.bad("the index has %d names that are not in their bucket, there are %d",
 			have.names.recent.Len(), c.idx.names.recent.Len())

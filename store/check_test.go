@@ -154,9 +154,9 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"jobs in the counter", editCounters(func(c *Counters) { c.Jobs = 9 }), "the counter says 9 jobs"},
 		{"definition that cannot be read", put(bucketJobs, id(jobBad), []byte{0xc1}), "definition cannot be read"},
 		{"definition under a bad key", put(bucketJobs, []byte{1}, []byte{}), "a definition has a key of 1 bytes"},
-		{"name that leads nowhere", put(bucketNames, []byte("zzz"), id(77)), "there are 2 names and 1 named jobs"},
-		{"name that leads elsewhere", put(bucketNames, []byte("a"), id(jobBad)), "the name does not lead to it"},
-		{"name that is gone", del(bucketNames, []byte("a")), "the name does not lead to it"},
+		{"name that leads nowhere", put(bucketNames, []byte("\x00zzz"), id(77)), "there are 2 names and 1 named jobs"},
+		{"name that leads elsewhere", put(bucketNames, []byte("\x00a"), id(jobBad)), "the name does not lead to it"},
+		{"name that is gone", del(bucketNames, []byte("\x00a")), "the name does not lead to it"},
 		{"class of another definition", func(tx *bolt.Tx) error {
 			if err := put(bucketClasses, appendClass(2), []byte("shell\x00"))(tx); err != nil {
 				return err

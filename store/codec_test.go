@@ -69,7 +69,8 @@ func TestRecordsRoundTrip(t *testing.T) {
 		if got, err := decodeDead(d.encode()); err != nil || got != d {
 			rt.Fatalf("%+v %v", got, err)
 		}
-		rec := Record{Prev: rapid.Uint64().Draw(rt, "p"), Job: d.Run.Job, Recorded: genTime().Draw(rt, "rec")}
+		rec := Record{Prev: rapid.Uint64().Draw(rt, "p"), Job: d.Run.Job, Recorded: genTime().Draw(rt, "rec"),
+			Namespace: rapid.SampledFrom(spaces).Draw(rt, "ns")}
 		if rec.Interval = genInterval().Draw(rt, "iv"); !rec.Interval.Empty() {
 			rec.Status, rec.Reason = rec.Interval.Status, rec.Interval.Reason
 		} else {

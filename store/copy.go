@@ -163,8 +163,8 @@ func (s *Store) digest(counters bool) (string, error) {
 			fmt.Fprintf(h, "bucket %s\n", name)
 			if bytes.Equal(name, bucketNames) {
 				v := &View{reads: newReads(tx, s.idx)}
-				if err := v.EachName("", "", func(name string, id job.ID) bool {
-					fmt.Fprintf(h, "%q %d\n", name, id)
+				if err := v.eachNameKey("", func(key string, id job.ID) bool {
+					fmt.Fprintf(h, "%q %d\n", key, id)
 					return true
 				}); err != nil {
 					return err

@@ -13,6 +13,7 @@ func setDefaults(s *job.Spec) {
 		RetryMaxRetries int
 		RetryJitter     float64
 	}{3, 0.2}
+	s.Namespace = "default"
 	s.Timezone = "UTC"
 	s.Retry.MaxRetries = &own.RetryMaxRetries
 	s.Retry.Backoff = "exponential"
@@ -55,6 +56,9 @@ func storeSpec(f *pack.Fields, key string, s *job.Spec) {
 	}
 	f.IntUnless("mr", int64(s.MaxRuns), 0)
 	f.SomeStr("n", s.Name)
+	if s.Namespace != "default" {
+		f.Str("ns", s.Namespace)
+	}
 	if s.Notify != nil {
 		storeNotify(f, "nt", s.Notify)
 	}
@@ -114,6 +118,8 @@ func readSpec(r *pack.Reader, s *job.Spec) {
 			s.MaxRuns = int(r.Int())
 		case "n":
 			s.Name = r.Str()
+		case "ns":
+			s.Namespace = job.Word(r.Raw())
 		case "nt":
 			s.Notify = &job.Notify{}
 			readNotify(r, s.Notify)

@@ -158,7 +158,7 @@ func TestDefinitionsAgreeWithTheLibrary(t *testing.T) {
 func TestStoredFormIsFixed(t *testing.T) {
 	n, f := 3, 0.2
 	d := Definition{Version: 1, CreatedAt: 1_800_000_000_000, UpdatedAt: 1_800_000_000_000,
-		Spec: job.Spec{Name: "a", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}"), Timezone: "UTC",
+		Spec: job.Spec{Name: "a", Namespace: "default", Type: job.TypeHTTP, Schedule: "@daily", Payload: []byte("{}"), Timezone: "UTC",
 			Overlap: "skip", Delivery: "at_least_once", Priority: "normal", DSTGap: "run_after", Timeout: 300e9,
 			Retention: 86400e9, Missed: job.Missed{Policy: "run_once", Window: "auto", Max: 10, Grace: 60e9},
 			Retry: job.Retry{MaxRetries: &n, Backoff: "exponential", Base: 1e9, Cap: 300e9, Jitter: &f}}}

@@ -80,7 +80,7 @@ func addJob(t testing.TB, b *Batch, id job.ID, mut func(*job.Spec), p Place, edi
 	def := Definition{Spec: spec, Version: 1}
 	must(t, b.PutDefinition(id, def.Append(nil)))
 	if spec.Name != "" {
-		must(t, b.PutName(spec.Name, id))
+		must(t, b.PutName(spec.Namespace, spec.Name, id))
 	}
 	class, err := b.Class(spec.Class())
 	must(t, err)
@@ -152,7 +152,7 @@ func populate(t testing.TB, s *Store) {
 		}
 		must(t, b.FinishNotice(&Notice{Job: jobNotifies, Seq: 1, Kind: NotifyFailure, At: 100, RunAt: 90, Origin: job.OriginManual, Status: job.RunDead, Want: 1, Sent: 1, Attempts: 1, DoneAt: 200}))
 		must(t, b.PutRequest("r1", []byte("outcome"), 8000))
-		must(t, b.PutCalendar("c", []byte("{}")))
+		must(t, b.PutCalendar(job.DefaultNamespace, "c", []byte("{}")))
 	})
 	sound(t, s)
 }

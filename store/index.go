@@ -10,6 +10,30 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// spaceIndex knows in which namespace the jobs of a class are.
+type spaceIndex struct {
+	ofClass []string // by class number
+	all     []string // each once
+}
+
+func newSpaceIndex() spaceIndex { return spaceIndex{ofClass: []string{job.DefaultNamespace}} }
+
+func (x *spaceIndex) add(namespace string) {
+	if i := slices.Index(x.all, namespace); i >= 0 {
+		namespace = x.all[i] // one text for all of its classes
+	} else {
+		x.all = append(x.all[:len(x.all):len(x.all)], namespace) // views share it
+	}
+	x.ofClass = append(x.ofClass, namespace)
+}
+
+func (x *spaceIndex) of(class uint32) string {
+	if int(class) < len(x.ofClass) {
+		return x.ofClass[class]
+	}
+	return job.DefaultNamespace
+}
+
 // OpenRef is an open run as the index knows it.
 type OpenRef struct {
 	At      int64
@@ -30,6 +54,7 @@ type index struct {
 	classes []string // by class number
 	classOf map[string]uint32
 	queues  queueIndex
+	spaces  spaceIndex
 	notices int // in the outbox
 	tokens  tokenIndex
 	names   nameIndex
@@ -68,7 +93,7 @@ func (s spot) place() (Place, bool) {
 
 func newIndex() *index {
 	return &index{chunks: map[uint64]*chunk{}, open: map[job.ID][]OpenRef{}, classes: []string{""},
-		classOf: map[string]uint32{}, queues: newQueueIndex()}
+		classOf: map[string]uint32{}, queues: newQueueIndex(), spaces: newSpaceIndex()}
 }
 
 func (x *index) get(id job.ID) spot {
@@ -193,7 +218,9 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 		}
 		x.classOf[string(v)] = uint32(len(x.classes))
 		x.classes = append(x.classes, string(v))
-		x.queues.addClass(string(v))
+		class := job.ParseClass(string(v))
+		x.queues.addClass(&class)
+		x.spaces.add(class.Namespace)
 	}
 	rows := tx.Bucket(bucketQueues)
 	if rows == nil {
@@ -204,9 +231,9 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 		if err != nil || len(k) == 0 {
 			return errCorrupt
 		}
-		u := &x.queues.all[x.queues.number(string(k))]
+		q.Namespace, q.Name = unscoped(string(k))
+		u := &x.queues.all[x.queues.number(q.Key())]
 		u.Queue, u.Declared = q, true
-		u.Name = string(k)
 		x.queues.rows++
 		return nil
 	})

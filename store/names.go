@@ -23,8 +23,8 @@ const (
 	sweepRate = 4
 )
 
-// sweep says which names are in the bucket: those of jobs up to settled, and those of jobs up to under whose names are
-// not after at.
+// sweep says which names, by their keys, are in the bucket: those of jobs up to settled, and those of jobs up to under
+// whose names are not after at.
 type sweep struct {
 	settled, under job.ID
 	at             string
@@ -68,57 +68,83 @@ func (x *index) readNames(tx *bolt.Tx, limit int) error {
 		if err != nil { // another replica knows its name; here another job could take it
 			return fmt.Errorf("%w: %s: its definition cannot be read", errCorrupt, job.ID(parseU64(k)))
 		}
-		if id, name := job.ID(parseU64(k)), d.Spec.Name; name != "" && !n.sweep.has(name, id) {
-			if other, taken := n.recent.Set(name, id); taken {
-				return fmt.Errorf("%w: %s and %s are both named %q", errCorrupt, other, id, name)
-			}
+		if d.Spec.Name == "" {
+			continue
+		}
+		id, key := job.ID(parseU64(k)), scoped(d.Spec.Namespace, d.Spec.Name)
+		if n.sweep.has(key, id) {
+			continue
+		}
+		if other, taken := n.recent.Set(key, id); taken {
+			return fmt.Errorf("%w: %s and %s are both named %q in the namespace %q", errCorrupt, other, id,
+				d.Spec.Name, d.Spec.Namespace)
 		}
 	}
 	return nil
 }
 
-// Named finds a job by its name.
-func (r reads) Named(name string) (job.ID, bool) {
-	if id, ok := r.idx.names.recent.Get(name); ok {
-		return id, true
+// scoped is the key of what has a name in a namespace: a job, a queue or a calendar. The usual namespace is left out,
+// because ten million names are kept; neither part has a zero byte in it.
+func scoped(namespace, name string) string {
+	if namespace == job.DefaultNamespace {
+		namespace = ""
 	}
-	return r.settledName(name)
+	return namespace + "\x00" + name
 }
 
-func (r reads) settledName(name string) (job.ID, bool) {
-	v := r.tx.Bucket(bucketNames).Get([]byte(name))
+// unscoped takes such a key apart again.
+func unscoped(key string) (namespace, name string) {
+	namespace, name, _ = strings.Cut(key, "\x00")
+	return cmp.Or(namespace, job.DefaultNamespace), name
+}
+
+// Named finds a job by its name in a namespace.
+func (r reads) Named(namespace, name string) (job.ID, bool) { return r.named(scoped(namespace, name)) }
+
+func (r reads) named(key string) (job.ID, bool) {
+	if id, ok := r.idx.names.recent.Get(key); ok {
+		return id, true
+	}
+	return r.settledName(key)
+}
+
+func (r reads) settledName(key string) (job.ID, bool) {
+	v := r.tx.Bucket(bucketNames).Get([]byte(key))
 	if len(v) != 8 {
 		return 0, false
 	}
 	return job.ID(parseU64(v)), true
 }
 
-// Named finds a job by its name.
-func (b *Batch) Named(name string) (job.ID, bool) {
-	switch id, staged := b.names[name]; {
+// Named finds a job by its name in a namespace.
+func (b *Batch) Named(namespace, name string) (job.ID, bool) {
+	key := scoped(namespace, name)
+	switch id, staged := b.names[key]; {
 	case id != 0:
 		return id, true
 	case staged:
-		return b.settledName(name)
+		return b.settledName(key)
 	}
-	return b.reads.Named(name)
+	return b.named(key)
 }
 
-// PutName gives a name that is free to a job.
-func (b *Batch) PutName(name string, id job.ID) error {
-	if b.idx.names.sweep.has(name, id) {
-		return b.tx.Bucket(bucketNames).Put([]byte(name), u64(uint64(id)))
+// PutName gives a name that is free in its namespace to a job.
+func (b *Batch) PutName(namespace, name string, id job.ID) error {
+	key := scoped(namespace, name)
+	if b.idx.names.sweep.has(key, id) {
+		return b.tx.Bucket(bucketNames).Put([]byte(key), u64(uint64(id)))
 	}
-	b.stageName(name, id)
+	b.stageName(key, id)
 	return nil
 }
 
 // DeleteName takes a job's name away from it.
-func (b *Batch) DeleteName(name string, id job.ID) error {
-	if b.idx.names.sweep.has(name, id) {
-		return b.tx.Bucket(bucketNames).Delete([]byte(name))
+func (b *Batch) DeleteName(namespace, name string, id job.ID) error {
+	key := scoped(namespace, name)
+	if b.idx.names.sweep.has(key, id) {
+		return b.tx.Bucket(bucketNames).Delete([]byte(key))
 	}
-	b.stageName(name, 0)
+	b.stageName(key, 0)
 	return nil
 }
 
@@ -196,30 +222,40 @@ func (b *Batch) publishNames() {
 	n.sweep = b.sweep
 }
 
-// EachName calls fn for names that begin with prefix and sort after a name, in order, until it says false.
-func (v *View) EachName(prefix, after string, fn func(name string, id job.ID) bool) error {
+// EachName calls fn for names of a namespace that begin with prefix and sort after a name, in order, until it says
+// false.
+func (v *View) EachName(namespace, prefix, after string, fn func(name string, id job.ID) bool) error {
+	space := scoped(namespace, "")
+	prefix, after = space+prefix, space+after
 	start := prefix
-	if after >= prefix && after != "" {
+	if after >= prefix && after != space {
 		start = after + "\x00"
 	}
+	return v.eachNameKey(start, func(key string, id job.ID) bool {
+		return strings.HasPrefix(key, prefix) && fn(key[len(space):], id)
+	})
+}
+
+// eachNameKey calls fn for the keys of names from start on, of both places, in order, until it says false.
+func (v *View) eachNameKey(start string, fn func(key string, id job.ID) bool) error {
 	c := v.tx.Bucket(bucketNames).Cursor()
 	settled, val := c.Seek([]byte(start))
 	recent := v.idx.names.recent.Iter()
 	more := recent.Seek(start)
 	for settled != nil || more {
-		var name string
+		var key string
 		var id job.ID
 		if settled != nil && (!more || string(settled) < recent.Key()) {
 			if len(val) != 8 {
 				return errCorrupt
 			}
-			name, id = string(settled), job.ID(parseU64(val))
+			key, id = string(settled), job.ID(parseU64(val))
 			settled, val = c.Next()
 		} else {
-			name, id = recent.Key(), recent.Value()
+			key, id = recent.Key(), recent.Value()
 			more = recent.Next()
 		}
-		if !strings.HasPrefix(name, prefix) || !fn(name, id) {
+		if !fn(key, id) {
 			return nil
 		}
 	}

@@ -11,20 +11,26 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// namesIn are all names, from the index and the bucket, in order.
+// spaces are the namespaces of the names in these tests.
+var spaces = []string{job.DefaultNamespace, "team-a", "team-b"}
+
+// namesIn are the keys of all names, from the index and the bucket, in order.
 func namesIn(t testing.TB, s *Store) (names []string, byName map[string]job.ID) {
 	t.Helper()
 	byName = map[string]job.ID{}
 	view(t, s, func(v *View) {
-		must(t, v.EachName("", "", func(name string, id job.ID) bool {
-			names, byName[name] = append(names, name), id
-			return true
-		}))
+		for _, space := range spaces {
+			must(t, v.EachName(space, "", "", func(name string, id job.ID) bool {
+				key := scoped(space, name)
+				names, byName[key] = append(names, key), id
+				return true
+			}))
+		}
 	})
 	return names, byName
 }
 
-// Jobs come, are renamed and go, in batches of any size, while names move to their bucket and the file is opened again at any moment: every name
+// Jobs of several namespaces come, are renamed and go, in batches of any size, while names move to their bucket and the file is opened again at any moment: every name
 // leads to its job and to no other, in order, and what batches and views say is the same.
 func TestNamesWhileTheyMove(t *testing.T) {
 	for seed := range uint64(30) {
@@ -47,28 +53,35 @@ func TestNamesWhileTheyMove(t *testing.T) {
 			b, err := s.Begin()
 			must(t, err)
 			for range rnd.IntN(20) {
-				name := fmt.Sprintf("%03d", rnd.IntN(300))
-				other, taken := b.Named(name)
-				if other != want[name] || taken != (want[name] != 0) {
-					t.Fatalf("seed %d: the batch says %s (%v) of %q, it is %s", seed, other, taken, name, want[name])
+				space, name := spaces[rnd.IntN(len(spaces))], fmt.Sprintf("%03d", rnd.IntN(100))
+				key := scoped(space, name)
+				other, taken := b.Named(space, name)
+				if other != want[key] || taken != (want[key] != 0) {
+					t.Fatalf("seed %d: the batch says %s (%v) of %q, it is %s", seed, other, taken, key, want[key])
 				}
 				id, some := pick()
 				switch what := rnd.IntN(6); {
 				case taken:
 				case what < 4:
 					last++
-					addJob(t, b, last, func(s *job.Spec) { s.Name = name }, Place{Parked: true}, func(s *State) { s.Paused = true })
-					want[name], named[last] = last, name
+					addJob(t, b, last, func(s *job.Spec) { s.Namespace, s.Name = space, name }, Place{Parked: true},
+						func(s *State) { s.Paused = true })
+					want[key], named[last] = last, key
 				case !some:
 				case what == 4: // a new name
-					must(t, b.DeleteName(named[id], id))
-					must(t, b.PutName(name, id))
-					data := (&Definition{Spec: testSpec(func(s *job.Spec) { s.Name = name }), Version: 2}).Append(nil)
+					space, old := unscoped(named[id])
+					if key = scoped(space, name); want[key] != 0 {
+						continue
+					}
+					must(t, b.DeleteName(space, old, id))
+					must(t, b.PutName(space, name, id))
+					data := (&Definition{Spec: testSpec(func(s *job.Spec) { s.Namespace, s.Name = space, name }), Version: 2}).Append(nil)
 					must(t, b.PutDefinition(id, data))
 					delete(want, named[id])
-					want[name], named[id] = id, name
+					want[key], named[id] = id, key
 				default:
-					must(t, b.DeleteName(named[id], id))
+					space, old := unscoped(named[id])
+					must(t, b.DeleteName(space, old, id))
 					must(t, b.DeleteState(id))
 					must(t, b.DeleteDefinition(id))
 					b.C.Jobs--
@@ -148,12 +161,15 @@ func TestEachNameFromBothPlaces(t *testing.T) {
 	must(t, err)
 	defer s.Close()
 	for i, name := range []string{"b/3", "a/1", "b/1", "c/1", "b/5", "b/2", "b/4"} {
-		update(t, s, func(b *Batch) {
-			addJob(t, b, job.ID(i+1), func(s *job.Spec) { s.Name = name }, Place{Parked: true}, func(s *State) { s.Paused = true })
-		})
+		for j, space := range spaces[:2] {
+			update(t, s, func(b *Batch) {
+				addJob(t, b, job.ID(2*i+j+1), func(s *job.Spec) { s.Namespace, s.Name = space, name }, Place{Parked: true},
+					func(s *State) { s.Paused = true })
+			})
+		}
 	}
-	if n := s.idx.names.recent.Len(); n == 0 || n == 7 {
-		t.Fatalf("%d of 7 in memory: nothing to show", n)
+	if n := s.idx.names.recent.Len(); n == 0 || n == 14 {
+		t.Fatalf("%d of 14 in memory: nothing to show", n)
 	}
 	view(t, s, func(v *View) {
 		for _, c := range []struct {
@@ -167,13 +183,21 @@ func TestEachNameFromBothPlaces(t *testing.T) {
 			{"", "b/5", 9, []string{"c/1"}},
 			{"d", "", 9, nil},
 		} {
-			var got []string
-			must(t, v.EachName(c.prefix, c.after, func(name string, _ job.ID) bool {
-				got = append(got, name)
-				return len(got) < c.limit
-			}))
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%q after %q: %q, want %q", c.prefix, c.after, got, c.want)
+			for i, space := range spaces {
+				var got []string
+				must(t, v.EachName(space, c.prefix, c.after, func(name string, id job.ID) bool {
+					if int(id-1)%2 != i {
+						t.Errorf("%s in %q is %s", name, space, id)
+					}
+					got = append(got, name)
+					return len(got) < c.limit
+				}))
+				if i == 2 {
+					c.want = nil
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("%q after %q in %q: %q, want %q", c.prefix, c.after, space, got, c.want)
+				}
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 // Queue is a queue's row: its settings. A queue without settings has none, no limit and is not paused.
 type Queue struct {
+	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
 	Concurrency int    `json:"concurrency,omitempty"` // how many of its runs may be claimed at a time; 0: no limit
 	Paused      bool   `json:"paused,omitempty"`
@@ -18,6 +19,9 @@ type Queue struct {
 	Version   uint64 `json:"version"`
 	UpdatedAt int64  `json:"updated_at"` // ms
 }
+
+// Key is how the queue is named.
+func (q *Queue) Key() job.QueueKey { return job.QueueKey{Namespace: q.Namespace, Name: q.Name} }
 
 // QueueUse is a queue as the index knows it: its row, and who uses it.
 type QueueUse struct {
@@ -37,39 +41,44 @@ func (q *QueueUse) Room() bool { return !q.Paused && (q.Concurrency == 0 || q.Cl
 // process.
 type queueIndex struct {
 	ofClass []uint32 // by class number; 0: its type has no queue
-	byName  map[string]uint32
+	byKey   map[job.QueueKey]uint32
 	all     []QueueUse // by number; the first one is of no queue
 	rows    int        // how many are declared
 	moves   uint64     // grows when anything in all changed
 }
 
 func newQueueIndex() queueIndex {
-	return queueIndex{ofClass: []uint32{0}, byName: map[string]uint32{}, all: make([]QueueUse, 1)}
+	return queueIndex{ofClass: []uint32{0}, byKey: map[job.QueueKey]uint32{}, all: make([]QueueUse, 1)}
 }
 
-// queueOfClass is the queue that a class is about, empty if it is about none.
-func queueOfClass(text string) string {
-	if t, q, _ := job.ParseClass(text); t == job.TypeQueue {
-		return q
+// queueOfClass is the queue that a class is about, without a name if it is about none.
+func queueOfClass(c *job.Class) job.QueueKey {
+	if k, ok := c.QueueKey(); ok {
+		return k
 	}
-	return ""
+	return job.QueueKey{}
 }
 
-func (x *queueIndex) number(name string) uint32 {
-	if name == "" {
+// unknownQueue is a queue that nothing is known of.
+func unknownQueue(k job.QueueKey) QueueUse {
+	return QueueUse{Queue: Queue{Namespace: k.Namespace, Name: k.Name}}
+}
+
+func (x *queueIndex) number(k job.QueueKey) uint32 {
+	if k.Name == "" {
 		return 0
 	}
-	n, ok := x.byName[name]
+	n, ok := x.byKey[k]
 	if !ok {
 		n = uint32(len(x.all))
-		x.byName[name] = n
-		x.all = append(x.all, QueueUse{Queue: Queue{Name: name}})
+		x.byKey[k] = n
+		x.all = append(x.all, unknownQueue(k))
 	}
 	return n
 }
 
-func (x *queueIndex) addClass(text string) {
-	x.ofClass = append(x.ofClass, x.number(queueOfClass(text)))
+func (x *queueIndex) addClass(c *job.Class) {
+	x.ofClass = append(x.ofClass, x.number(queueOfClass(c)))
 }
 
 // ofRaw is the queue of a class number that was read from the file without checking it.
@@ -89,21 +98,21 @@ func counted(r *Row) bool {
 }
 
 // queueNumber is a queue's number in this batch: a new one if the queue is not known yet, 0 if the name is empty.
-func (b *Batch) queueNumber(name string) uint32 {
-	if name == "" {
+func (b *Batch) queueNumber(k job.QueueKey) uint32 {
+	if k.Name == "" {
 		return 0
 	}
-	if n, ok := b.idx.queues.byName[name]; ok {
+	if n, ok := b.idx.queues.byKey[k]; ok {
 		return n
 	}
-	n, ok := b.newQueues[name]
+	n, ok := b.newQueues[k]
 	if !ok {
 		n = uint32(len(b.idx.queues.all) + len(b.newQueues))
 		if b.newQueues == nil {
-			b.newQueues = map[string]uint32{}
+			b.newQueues = map[job.QueueKey]uint32{}
 		}
-		b.newQueues[name] = n
-		b.stageQueue(n, QueueUse{Queue: Queue{Name: name}})
+		b.newQueues[k] = n
+		b.stageQueue(n, unknownQueue(k))
 	}
 	return n
 }
@@ -175,13 +184,13 @@ func (b *Batch) ClassQueue(class uint32) (u QueueUse, ok bool) {
 }
 
 // Queue is a queue by its name; an unknown one is all zero but for that.
-func (b *Batch) Queue(name string) QueueUse {
-	n, ok := b.idx.queues.byName[name]
+func (b *Batch) Queue(k job.QueueKey) QueueUse {
+	n, ok := b.idx.queues.byKey[k]
 	if !ok {
-		n, ok = b.newQueues[name]
+		n, ok = b.newQueues[k]
 	}
 	if !ok {
-		return QueueUse{Queue: Queue{Name: name}}
+		return unknownQueue(k)
 	}
 	return *b.seeQueue(n)
 }
@@ -195,22 +204,22 @@ func (b *Batch) PutQueue(q Queue) error {
 	if err != nil {
 		return err
 	}
-	u := b.queue(b.queueNumber(q.Name))
+	u := b.queue(b.queueNumber(q.Key()))
 	if !u.Declared {
 		b.queueRows++
 	}
 	u.Queue, u.Declared = q, true
-	return b.tx.Bucket(bucketQueues).Put([]byte(q.Name), v)
+	return b.tx.Bucket(bucketQueues).Put([]byte(scoped(q.Namespace, q.Name)), v)
 }
 
 // DeleteQueue removes a queue's row.
-func (b *Batch) DeleteQueue(name string) error {
-	u := b.queue(b.queueNumber(name))
+func (b *Batch) DeleteQueue(k job.QueueKey) error {
+	u := b.queue(b.queueNumber(k))
 	if u.Declared {
 		b.queueRows--
 	}
-	u.Queue, u.Declared = Queue{Name: name}, false
-	return b.tx.Bucket(bucketQueues).Delete([]byte(name))
+	u.Queue, u.Declared = unknownQueue(k).Queue, false
+	return b.tx.Bucket(bucketQueues).Delete([]byte(scoped(k.Namespace, k.Name)))
 }
 
 // publishQueues is part of Commit.
@@ -219,8 +228,8 @@ func (b *Batch) publishQueues() {
 	for range b.newQueues {
 		x.all = append(x.all, QueueUse{})
 	}
-	for name, n := range b.newQueues {
-		x.byName[name] = n
+	for k, n := range b.newQueues {
+		x.byKey[k] = n
 	}
 	for n, u := range b.queues {
 		if x.all[n] != *u {
@@ -230,6 +239,9 @@ func (b *Batch) publishQueues() {
 	}
 	x.rows += b.queueRows
 	x.ofClass = append(x.ofClass, b.classQueues...)
+	for _, namespace := range b.classSpaces {
+		b.idx.spaces.add(namespace)
+	}
 }
 
 func decodeQueue(v []byte) (q Queue, err error) {
@@ -240,13 +252,13 @@ func decodeQueue(v []byte) (q Queue, err error) {
 }
 
 // Queue is a queue as of this view; an unknown one is all zero but for its name.
-func (v *View) Queue(name string) QueueUse { return v.idx.queue(name) }
+func (v *View) Queue(k job.QueueKey) QueueUse { return v.idx.queue(k) }
 
-func (x *index) queue(name string) QueueUse {
-	if n, ok := x.queues.byName[name]; ok {
+func (x *index) queue(k job.QueueKey) QueueUse {
+	if n, ok := x.queues.byKey[k]; ok {
 		return x.queues.all[n]
 	}
-	return QueueUse{Queue: Queue{Name: name}}
+	return unknownQueue(k)
 }
 
 // EachQueue calls fn for every queue that exists, in no order, until it says false.
@@ -262,10 +274,10 @@ func (v *View) EachQueue(fn func(QueueUse) bool) {
 func (v *View) QueueMoves() uint64 { return v.idx.queues.moves }
 
 // Queue is a queue as it is now, without a transaction: it costs a look into a map.
-func (s *Store) Queue(name string) QueueUse {
+func (s *Store) Queue(k job.QueueKey) QueueUse {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.idx.queue(name)
+	return s.idx.queue(k)
 }
 
 // checkQueues holds the rows against their keys, and the counts in memory against the file.
@@ -279,8 +291,8 @@ func (c *checker) checkQueues() error {
 		switch {
 		case err != nil:
 			c.bad("the row of queue %q cannot be read", k)
-		case q.Name != string(k) || q.Name == "":
-			c.bad("the row of queue %q is about %q", k, q.Name)
+		case scoped(q.Namespace, q.Name) != string(k) || q.Name == "":
+			c.bad("the row of queue %q is about %q", k, q.Key())
 		case q.Concurrency < 0 || q.Version == 0 || q.Version > c.count.Index:
 			c.bad("the row of queue %q makes no sense", k)
 		}
@@ -293,13 +305,13 @@ func (c *checker) queueIndex(have *index) {
 		c.bad("the index has %d rows of queues, the file %d", have.queues.rows, c.idx.queues.rows)
 	}
 	for _, u := range c.idx.queues.all[1:] {
-		if h := have.queue(u.Name); h != u {
-			c.bad("the index has queue %q as %+v, the file says %+v", u.Name, h, u)
+		if h := have.queue(u.Key()); h != u {
+			c.bad("the index has queue %q as %+v, the file says %+v", u.Key(), h, u)
 		}
 	}
 	for _, h := range have.queues.all[1:] {
-		if _, ok := c.idx.queues.byName[h.Name]; !ok && h.Known() {
-			c.bad("the index has the queue %q, which is not in the file", h.Name)
+		if _, ok := c.idx.queues.byKey[h.Key()]; !ok && h.Known() {
+			c.bad("the index has the queue %q, which is not in the file", h.Key())
 		}
 	}
 }

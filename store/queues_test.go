@@ -26,14 +26,14 @@ func TestQueueCounts(t *testing.T) {
 		canceling := row
 		canceling.Status = job.RunCanceling
 		must(t, b.PutRun(k, &row, &canceling))
-		must(t, b.PutQueue(Queue{Name: "mail", Concurrency: 1, Version: 1}))
+		must(t, b.PutQueue(Queue{Namespace: job.DefaultNamespace, Name: "mail", Concurrency: 1, Version: 1}))
 		if u, ok := b.ClassQueue(class); !ok || u.Jobs != 1 || u.Claimed != 1 || u.Room() || !u.Declared {
 			t.Errorf("%+v %v", u, ok)
 		}
-		if u := b.Queue("mail"); u.Claimed != 1 {
+		if u := b.Queue(inDefault("mail")); u.Claimed != 1 {
 			t.Errorf("%+v", u)
 		}
-		if u := b.Queue("other"); u.Known() || u.Name != "other" {
+		if u := b.Queue(inDefault("other")); u.Known() || u.Name != "other" {
 			t.Errorf("%+v", u)
 		}
 		shell, err := b.Class("shell\x00")
@@ -46,7 +46,7 @@ func TestQueueCounts(t *testing.T) {
 	must(t, err)
 	fill(b)
 	b.Rollback()
-	if u := s.Queue("mail"); u.Known() {
+	if u := s.Queue(inDefault("mail")); u.Known() {
 		t.Errorf("%+v", u)
 	}
 	var moves uint64
@@ -64,10 +64,10 @@ func TestQueueCounts(t *testing.T) {
 	if names := look(); len(names) != 1 || names[0] != "mail" || moves == before {
 		t.Errorf("%q, %d moves after %d", names, moves, before)
 	}
-	want := s.Queue("mail")
+	want := s.Queue(inDefault("mail"))
 	must(t, s.Close())
 	s = openTest(t, path)
-	if got := s.Queue("mail"); got != want {
+	if got := s.Queue(inDefault("mail")); got != want {
 		t.Errorf("%+v, before %+v", got, want)
 	}
 	update(t, s, func(b *Batch) {
@@ -78,9 +78,9 @@ func TestQueueCounts(t *testing.T) {
 		canceling := row
 		canceling.Status = job.RunCanceling
 		must(t, b.DeleteRun(k, &canceling))
-		must(t, b.DeleteQueue("mail"))
+		must(t, b.DeleteQueue(inDefault("mail")))
 	})
-	if m, v := s.Queue("mail"), s.Queue("video"); m.Known() || v.Jobs != 1 {
+	if m, v := s.Queue(inDefault("mail")), s.Queue(inDefault("video")); m.Known() || v.Jobs != 1 {
 		t.Errorf("%+v %+v", m, v)
 	}
 	update(t, s, func(b *Batch) { must(t, b.DeleteState(1)) })
@@ -100,7 +100,7 @@ func TestCheckFindsBadQueues(t *testing.T) {
 			s := openTest(t, path)
 			update(t, s, func(b *Batch) { b.C.Index = 5 })
 			must(t, s.Close())
-			tamper(t, path, func(tx *bolt.Tx) error { return tx.Bucket(bucketQueues).Put([]byte("a"), []byte(c.value)) })
+			tamper(t, path, func(tx *bolt.Tx) error { return tx.Bucket(bucketQueues).Put([]byte("\x00a"), []byte(c.value)) })
 			problems, _, err := CheckFile(path)
 			if err != nil || len(problems) != 1 || !strings.Contains(problems[0], c.want) {
 				t.Errorf("%q %v", problems, err)
@@ -110,7 +110,7 @@ func TestCheckFindsBadQueues(t *testing.T) {
 	// A limit that cannot be read is not one that may be ignored.
 	path := filepath.Join(t.TempDir(), "state.db")
 	must(t, openTest(t, path).Close())
-	tamper(t, path, func(tx *bolt.Tx) error { return tx.Bucket(bucketQueues).Put([]byte("a"), []byte("{")) })
+	tamper(t, path, func(tx *bolt.Tx) error { return tx.Bucket(bucketQueues).Put([]byte("\x00a"), []byte("{")) })
 	if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "carillon check") {
 		t.Error(err)
 	}
@@ -121,7 +121,7 @@ func TestCheckFindsWrongQueueCounts(t *testing.T) {
 	s := openTest(t, filepath.Join(t.TempDir(), "state.db"))
 	update(t, s, func(b *Batch) {
 		b.C.Index = 5
-		must(t, b.PutQueue(Queue{Name: "a", Version: 1}))
+		must(t, b.PutQueue(Queue{Namespace: job.DefaultNamespace, Name: "a", Version: 1}))
 	})
 	for _, spoil := range []func(*QueueUse){func(u *QueueUse) { u.Claimed++ }, func(u *QueueUse) { u.Jobs-- }, func(u *QueueUse) { u.Concurrency = 9 }} {
 		u := &s.idx.queues.all[1]
@@ -151,13 +151,13 @@ func TestDeclaredQueues(t *testing.T) {
 	}
 	change := func(b *Batch) {
 		want(b, 0)
-		must(t, b.PutQueue(Queue{Name: "a", Version: 1}))
-		must(t, b.PutQueue(Queue{Name: "b", Version: 1}))
-		must(t, b.PutQueue(Queue{Name: "b", Version: 1, Paused: true}))
+		must(t, b.PutQueue(Queue{Namespace: job.DefaultNamespace, Name: "a", Version: 1}))
+		must(t, b.PutQueue(Queue{Namespace: job.DefaultNamespace, Name: "b", Version: 1}))
+		must(t, b.PutQueue(Queue{Namespace: job.DefaultNamespace, Name: "b", Version: 1, Paused: true}))
 		want(b, 2)
-		must(t, b.DeleteQueue("b"))
-		must(t, b.DeleteQueue("b"))
-		must(t, b.DeleteQueue("never"))
+		must(t, b.DeleteQueue(inDefault("b")))
+		must(t, b.DeleteQueue(inDefault("b")))
+		must(t, b.DeleteQueue(inDefault("never")))
 		want(b, 1)
 		b.C.Index = 5
 	}
@@ -174,7 +174,7 @@ func TestDeclaredQueues(t *testing.T) {
 	s = openTest(t, path)
 	update(t, s, func(b *Batch) {
 		want(b, 1)
-		must(t, b.DeleteQueue("a"))
+		must(t, b.DeleteQueue(inDefault("a")))
 		want(b, 0)
 	})
 }
@@ -216,4 +216,8 @@ func BenchmarkQueueOfAClaim(b *testing.B) {
 			batch.countClaim(c, -1)
 		}
 	}
+}
+
+func inDefault(name string) job.QueueKey {
+	return job.QueueKey{Namespace: job.DefaultNamespace, Name: name}
 }

@@ -111,9 +111,9 @@ func (r reads) Request(id string) []byte {
 	return bytes.Clone(r.tx.Bucket(bucketRequests).Get([]byte(id)))
 }
 
-// Calendar reads a blackout calendar, as JSON.
-func (r reads) Calendar(name string) []byte {
-	return bytes.Clone(r.tx.Bucket(bucketCalendars).Get([]byte(name)))
+// Calendar reads a blackout calendar of a namespace, as JSON.
+func (r reads) Calendar(namespace, name string) []byte {
+	return bytes.Clone(r.tx.Bucket(bucketCalendars).Get([]byte(scoped(namespace, name))))
 }
 
 // stateAt reads a job's state at a place, which must be right: the index and the file have drifted apart otherwise, and
@@ -158,6 +158,12 @@ func (v *View) Class(n uint32) string {
 	}
 	return ""
 }
+
+// Namespace is the one that the jobs of a class number are in.
+func (v *View) Namespace(class uint32) string { return v.idx.spaces.of(class) }
+
+// Namespaces are those that have or had jobs, in the order in which they came. The slice is shared: do not change it.
+func (v *View) Namespaces() []string { return v.idx.spaces.all }
 
 // DueEntry is one entry of the due index. State is set for occurrences; Class for all but clean-ups.
 type DueEntry struct {
@@ -313,10 +319,11 @@ func (v *View) EachOfJob(seq uint64, fn func(seq uint64, r Record) bool) error {
 	return nil
 }
 
-// EachCalendar calls fn for every blackout calendar, as JSON, by name.
-func (v *View) EachCalendar(fn func(name string, data []byte)) error {
+// EachCalendar calls fn for every blackout calendar, as JSON, by namespace, the usual one first, and name.
+func (v *View) EachCalendar(fn func(namespace, name string, data []byte)) error {
 	return v.tx.Bucket(bucketCalendars).ForEach(func(k, val []byte) error {
-		fn(string(k), bytes.Clone(val))
+		namespace, name := unscoped(string(k))
+		fn(namespace, name, bytes.Clone(val))
 		return nil
 	})
 }

@@ -120,7 +120,7 @@ func TestWalks(t *testing.T) {
 			t.Errorf("%v", jobs)
 		}
 		names := func(prefix, after string) (out []string) {
-			must(t, v.EachName(prefix, after, func(n string, _ job.ID) bool { out = append(out, n); return len(out) < 3 }))
+			must(t, v.EachName(job.DefaultNamespace, prefix, after, func(n string, _ job.ID) bool { out = append(out, n); return len(out) < 3 }))
 			return out
 		}
 		for _, c := range []struct {
@@ -174,8 +174,8 @@ func TestWalks(t *testing.T) {
 			t.Error("look-ups by key")
 		}
 		cal := ""
-		must(t, v.EachCalendar(func(n string, data []byte) { cal += n + string(data) }))
-		if cal != "c{}" || v.Calendar("x") != nil {
+		must(t, v.EachCalendar(func(ns, n string, data []byte) { cal += ns + "/" + n + string(data) }))
+		if cal != "default/c{}" || v.Calendar(job.DefaultNamespace, "x") != nil || v.Calendar("team-a", "c") != nil {
 			t.Error(cal)
 		}
 		if v.Class(1) == "" || v.Class(0) != "" || v.Class(99) != "" {

@@ -110,6 +110,8 @@ type Record struct {
 	Status   job.RunStatus
 	Reason   job.Reason
 	Recorded int64 // the stamp of the command that wrote it
+	// Namespace is the job's: the record outlives it. Empty is the usual one, which is not stored.
+	Namespace string
 
 	// Of an attempt, or of a run that was closed without one (Attempt 0).
 	At        int64
@@ -132,32 +134,43 @@ type Record struct {
 // Run is the identity of the run that an attempt record is about.
 func (r *Record) Run() job.RunKey { return job.RunKey{Job: r.Job, At: r.At, Origin: r.Origin} }
 
-// What a record begins with. The upper bits of an attempt's say which of its times follow.
+// What a record begins with. The upper bits of an attempt's say which of its times follow; recordSpace that the
+// namespace does.
 const (
 	recordAttempt  = 1
 	recordInterval = 2
+	recordSpace    = 8
 )
 
 // size is at least what the stored form takes.
-func (r *Record) size() int { return 148 + len(r.Worker) + len(r.Key) + len(r.Error) + len(r.Output) }
+func (r *Record) size() int {
+	return 150 + len(r.Namespace) + len(r.Worker) + len(r.Key) + len(r.Error) + len(r.Output)
+}
 
 func (r *Record) encodeTo(w *writer) {
 	w.uvar(r.Prev)
 	w.u64(uint64(r.Job))
 	w.i64(r.Recorded)
+	space := r.Namespace != job.DefaultNamespace && r.Namespace != ""
 	if !r.Interval.Empty() {
-		w.u8(recordInterval)
+		w.u8(recordInterval | b2u(space)*recordSpace)
+		if space {
+			w.str(r.Namespace)
+		}
 		r.Interval.encode(w)
 		return
 	}
 	times := [4]int64{r.ClaimedAt, r.StartedAt, r.EndedAt, r.Ready}
-	kind := uint8(recordAttempt)
+	kind := recordAttempt | b2u(space)*recordSpace
 	for i, t := range times {
 		if t != 0 {
 			kind |= 1 << (4 + i)
 		}
 	}
 	w.u8(kind)
+	if space {
+		w.str(r.Namespace)
+	}
 	w.u8(uint8(r.Status))
 	w.u8(uint8(r.Reason))
 	w.ivar(r.At - r.Recorded)
@@ -182,7 +195,11 @@ func decodeRecord(b []byte) (Record, error) {
 	rec.Prev = r.uvar()
 	rec.Job = job.ID(r.u64())
 	rec.Recorded = r.i64()
-	switch kind := r.u8(); kind & 15 {
+	kind := r.u8()
+	if rec.Namespace = job.DefaultNamespace; kind&recordSpace != 0 {
+		rec.Namespace = r.str()
+	}
+	switch kind & 7 {
 	case recordInterval:
 		if rec.Interval = decodeInterval(&r); rec.Interval.Empty() {
 			return rec, errCorrupt

@@ -21,7 +21,7 @@ const Format = 1
 var (
 	bucketMeta       = []byte("meta")
 	bucketJobs       = []byte("jobs")       // job(8) -> Definition
-	bucketNames      = []byte("names")      // name -> job(8), of jobs that are not new
+	bucketNames      = []byte("names")      // namespace 0 name -> job(8), of jobs that are not new
 	bucketDue        = []byte("due")        // DueKey -> State (occurrence), class(4) (retry, extra), nothing (clean-up)
 	bucketParked     = []byte("parked")     // job(8) -> State
 	bucketRuns       = []byte("runs")       // at(8) job(8) origin(1) -> Row
@@ -31,7 +31,7 @@ var (
 	bucketRequestExp = []byte("requestexp") // expires(8) request id -> nothing
 	bucketClasses    = []byte("classes")    // class(4) -> text of job.Spec.Class
 	bucketNotes      = []byte("notes")      // job(8) -> why it is in quarantine
-	bucketCalendars  = []byte("calendars")  // name -> JSON
+	bucketCalendars  = []byte("calendars")  // namespace 0 name -> JSON
 	bucketNodes      = []byte("nodes")      // node id -> Node, as JSON
 	bucketQueues     = []byte("queues")     // name -> Queue, as JSON
 	bucketTokens     = []byte("tokens")     // token id -> Token, as JSON

@@ -113,7 +113,7 @@ func TestADamagedFileIsAnError(t *testing.T) {
 		for i := range job.ID(300) {
 			addJob(t, b, 100+i, nil, Place{Ready: 1 << 40, At: 1 << 40}, nil)
 		}
-		must(t, b.PutCalendar("big", make([]byte, 50_000)))
+		must(t, b.PutCalendar(job.DefaultNamespace, "big", make([]byte, 50_000)))
 	})
 	var file strings.Builder
 	_, err := s.CopyTo(&file)

@@ -95,10 +95,11 @@ func Open(dir string, change ...func(*node.Config)) (*Node, error) {
 // hasty does not wait for more output of a run for as long as a node does.
 type hasty struct{ api.Backend }
 
-func (h hasty) RunOutput(ctx context.Context, id string, fence uint64, after int64) (job.RunOutput, error) {
+func (h hasty) RunOutput(ctx context.Context, id string, fence uint64, after int64,
+	rd api.Read) (job.RunOutput, error) {
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	return h.Backend.RunOutput(ctx, id, fence, after)
+	return h.Backend.RunOutput(ctx, id, fence, after, rd)
 }
 
 // Secure has a node ask for tokens. Token makes some; Handler of the embedded Node is the one that asks.

@@ -90,12 +90,15 @@ func packFences(b []byte, fences []uint64) []byte {
 }
 
 func packAssignment(b []byte, a *job.Assignment) []byte {
-	b = pack.Map(b, fields(11, a.JobName != "", a.Traceparent != ""))
+	b = pack.Map(b, fields(11, a.JobName != "", a.Namespace != "", a.Traceparent != ""))
 	b = pack.Uint(pack.Str(b, "number"), a.Number)
 	b = pack.Uint(pack.Str(b, "term"), a.Term)
 	b = packRun(pack.Str(b, "run"), a.Run)
 	if a.JobName != "" {
 		b = pack.Str(pack.Str(b, "job_name"), a.JobName)
+	}
+	if a.Namespace != "" {
+		b = pack.Str(pack.Str(b, "namespace"), a.Namespace)
 	}
 	b = pack.Int(pack.Str(b, "attempt"), int64(a.Attempt))
 	b = pack.Uint(pack.Str(b, "fence"), a.Fence)

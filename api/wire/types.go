@@ -240,6 +240,7 @@ type Member struct {
 // WorkerStatus is one worker's session as the leader sees it.
 type WorkerStatus struct {
 	Worker    string            `json:"worker"`
+	Namespace string            `json:"namespace,omitempty"` // whose runs it takes; empty: those of all
 	Types     []job.Type        `json:"types"`
 	Tags      map[string]string `json:"tags,omitempty"`
 	Slots     int               `json:"slots"`
@@ -273,6 +274,7 @@ type CancelResult struct {
 
 // Queue is a queue that is declared or that jobs use.
 type Queue struct {
+	Namespace   string      `json:"namespace"`
 	Name        string      `json:"name"`
 	Declared    bool        `json:"declared"`    // false: only jobs name it; no limit, not paused
 	Concurrency int         `json:"concurrency"` // how many of its runs may be with workers at once; 0: no limit
@@ -288,7 +290,7 @@ type Queue struct {
 	UpdatedAt   job.Instant `json:"updated_at,omitzero"`
 }
 
-// QueueList is all queues, by name.
+// QueueList is all queues of a namespace, or of all, by namespace and name.
 type QueueList struct {
 	Queues []Queue `json:"queues"`
 }

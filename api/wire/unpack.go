@@ -47,6 +47,8 @@ func readAssignment(r *pack.Reader) (a job.Assignment) {
 			a.Run = readRun(r)
 		case "job_name":
 			a.JobName = r.Str()
+		case "namespace":
+			a.Namespace = r.Str()
 		case "attempt":
 			a.Attempt = int(r.Int())
 		case "fence":

@@ -40,7 +40,7 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 	if q.DryRun {
 		_, now, err := b.stamp(ctx)
 		if err == nil {
-			p, err = b.planBackfill(ctx, ref, q, now)
+			p, err = b.planBackfill(ctx, ref, rq.Scope, q, now)
 		}
 		if err != nil {
 			return res, err
@@ -48,7 +48,7 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 		o.Times, o.Skipped = p.times, p.skipped
 	} else {
 		o, err = b.changeNamed(ctx, rq, ref, func(a attempt) (_ fsm.Command, err error) {
-			if p, err = b.planBackfill(ctx, ref, q, a.now); err != nil {
+			if p, err = b.planBackfill(ctx, ref, rq.Scope, q, a.now); err != nil {
 				return nil, err
 			}
 			return p.command(a, q.Force), nil
@@ -78,12 +78,13 @@ type backfill struct {
 	head    uint64  // the history up to here was looked through
 }
 
-func (b *Service) planBackfill(ctx context.Context, ref string, q wire.BackfillRequest, now int64) (backfill, error) {
+func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Scope, q wire.BackfillRequest,
+	now int64) (backfill, error) {
 	if int64(q.To) > now {
 		return backfill{}, job.Invalid("to", "choose a time in the past",
 			"the interval ends at %s, which is still to come", q.To)
 	}
-	h, err := b.look(ref)
+	h, err := b.look(ref, sc)
 	if err != nil {
 		return backfill{}, err
 	}

@@ -28,16 +28,19 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 	if _, err := c.Compile(); err != nil {
 		return c, wire.ScheduleError(err)
 	}
+	c.Namespace = "" // its key has it
 	data, err := json.Marshal(c)
 	if err != nil {
 		return c, err
 	}
+	c.Namespace = rq.Scope.Space()
 	if len(data) > maxCalendar {
 		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16",
 			"the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
 	}
 	_, err = b.changeNamed(ctx, rq, c.Name, func(a attempt) (fsm.Command, error) {
-		return &fsm.Calendar{Head: a.head, Request: a.req, Name: c.Name, Data: data}, nil
+		return &fsm.Calendar{Head: a.head, Request: a.req, Namespace: spaceIn(c.Namespace), Name: c.Name,
+			Data: data}, nil
 	})
 	return c, err
 }
@@ -46,12 +49,16 @@ func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calend
 	var out []schedule.Calendar
 	err := b.read(ctx, rd, func(r *reader) error {
 		var bad error
-		err := r.EachCalendar(func(name string, data []byte) {
+		err := r.EachCalendar(func(namespace, name string, data []byte) {
+			if !rd.Scope.Lists(namespace) {
+				return
+			}
 			var c schedule.Calendar
 			if err := json.Unmarshal(data, &c); err != nil {
 				bad = err
 				return
 			}
+			c.Namespace = namespace
 			out = append(out, c)
 		})
 		if err == nil {
@@ -74,10 +81,10 @@ const (
 // users refuses a calendar that is in use. It looks through all jobs, a few thousand at a time: about 0.15 s per
 // million of those in memory. A job that is created or edited meanwhile may be missed; its calendar is then none, and
 // the scheduler's log says so.
-func (b *Service) users(ctx context.Context, calendar string) error {
+func (b *Service) users(ctx context.Context, namespace, calendar string) error {
 	known := false
 	err := b.view(func(r *reader) error {
-		known = r.Calendar(calendar) != nil
+		known = r.Calendar(namespace, calendar) != nil
 		return nil
 	})
 	if err != nil || !known {
@@ -92,7 +99,7 @@ func (b *Service) users(ctx context.Context, calendar string) error {
 		}
 		err := b.view(func(r *reader) (err error) {
 			after, end, err = r.JobsWith(calendar, after, viewScan, func(id job.ID, d store.Definition) {
-				if !slices.Contains(d.Spec.Calendars, calendar) {
+				if d.Spec.Namespace != namespace || !slices.Contains(d.Spec.Calendars, calendar) {
 					return
 				}
 				if count++; count <= usersShown {
@@ -128,11 +135,12 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 	o, done, err := b.replay(ctx, rq)
 	if err == nil && !done {
 		if err = b.verify(ctx); err == nil {
-			err = b.users(ctx, name)
+			err = b.users(ctx, rq.Scope.Space(), name)
 		}
 		if err == nil {
 			o, err = b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
-				return &fsm.Calendar{Head: a.head, Request: a.req, Name: name}, nil
+				return &fsm.Calendar{Head: a.head, Request: a.req, Namespace: spaceIn(rq.Scope.Space()),
+					Name: name}, nil
 			})
 		}
 	}
@@ -140,17 +148,26 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 	case err != nil:
 		return err
 	case o.Code == fsm.CodeNotFound:
-		return job.Errorf(job.CodeNotFound, "GET /api/v1/calendars lists them", "there is no calendar %q", name)
+		return job.Errorf(job.CodeNotFound, "GET /api/v1/calendars lists them",
+			"there is no calendar %q in namespace %q", name, rq.Scope.Space())
 	}
 	return outcomeError(o, name)
 }
 
+// spaceIn is a namespace as commands name it: the usual one is left out.
+func spaceIn(namespace string) string {
+	if namespace == job.DefaultNamespace {
+		return ""
+	}
+	return namespace
+}
+
 // Preview implements api.Backend. It needs the leader only for its calendars, and those may be a moment old.
-func (b *Service) Preview(ctx context.Context, p wire.PreviewRequest) (wire.PreviewResult, error) {
+func (b *Service) Preview(ctx context.Context, p wire.PreviewRequest, rd api.Read) (wire.PreviewResult, error) {
 	var all []schedule.Calendar
 	if len(p.Calendars) > 0 {
 		var err error
-		if all, err = b.Calendars(ctx, api.Read{Stale: true}); err != nil {
+		if all, err = b.Calendars(ctx, rd); err != nil {
 			return wire.PreviewResult{}, err
 		}
 	}

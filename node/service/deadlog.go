@@ -82,6 +82,6 @@ func (l *deadLog) say(seq uint64) {
 	if err != nil || !found { // purged or redriven meanwhile
 		return
 	}
-	l.b.o.Logger.Warn("dead letter", "job", d.JobName, "job_id", d.JobID.String(), "run", d.RunID, "dead_id", seq,
-		"attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
+	l.b.o.Logger.Warn("dead letter", "namespace", d.Namespace, "job", d.JobName, "job_id", d.JobID.String(),
+		"run", d.RunID, "dead_id", seq, "attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
 }

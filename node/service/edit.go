@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -11,9 +12,9 @@ import (
 )
 
 // look reads a job for a change that is computed from it.
-func (b *Service) look(ref string) (h held, err error) {
+func (b *Service) look(ref string, sc api.Scope) (h held, err error) {
 	err = b.view(func(r *reader) error {
-		id, err := r.find(ref)
+		id, err := r.find(ref, sc)
 		if err == nil {
 			h, err = r.held(id)
 		}
@@ -33,7 +34,7 @@ func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
 		return fsm.Outcome{}, err
 	}
 	return b.changeNamed(ctx, rq, ref, func(a attempt) (fsm.Command, error) {
-		h, err := b.look(ref)
+		h, err := b.look(ref, rq.Scope)
 		if err != nil {
 			return nil, err
 		}
@@ -52,16 +53,25 @@ func (b *Service) showChanged(o fsm.Outcome, known job.Job) (job.Job, error) {
 	return j, err
 }
 
-// nameIn is the name that a reference to a job is; empty if it is an id.
-func nameIn(ref string) string {
-	if _, err := job.ParseID(ref); err == nil {
-		return ""
+// removed is what is known of a job that has been removed since it was changed.
+func removed(ref string, rq api.Request) job.Spec {
+	s := job.Spec{Namespace: rq.Scope.Space()}
+	if _, err := job.ParseID(ref); err != nil {
+		s.Name = ref
 	}
-	return ref
+	return s
 }
 
 func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
 	error) {
+	space := rq.Scope.Space()
+	if h, err := b.look(ref, rq.Scope); err == nil { // it never changes, so this look is as good as any
+		space = h.def.Spec.Namespace
+	}
+	if spec.Namespace = cmp.Or(spec.Namespace, space); spec.Namespace != space {
+		return job.Job{}, job.Invalid("namespace", "leave it out, or create the job there and delete this one",
+			"the job is in namespace %q and stays there", space)
+	}
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, err
 	}
@@ -108,7 +118,7 @@ func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job
 	if err != nil {
 		return job.Job{}, err
 	}
-	return b.showChanged(o, job.Job{Status: job.StatusPaused, Spec: job.Spec{Name: nameIn(ref)}})
+	return b.showChanged(o, job.Job{Status: job.StatusPaused, Spec: removed(ref, rq)})
 }
 
 func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
@@ -127,7 +137,7 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 	if err != nil {
 		return job.Job{}, err
 	}
-	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: job.Spec{Name: nameIn(ref)}})
+	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: removed(ref, rq)})
 }
 
 func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
@@ -146,7 +156,7 @@ func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 		}
 		return job.Run{}, err
 	}
-	return b.showRun(o.Run)
+	return b.showRun(o.Run, rq.Scope)
 }
 
 func (b *Service) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {

@@ -105,7 +105,8 @@ func (c *creation) job() job.Job {
 // sizeOf is how much of a log entry a job takes at most, without its request. An entry that turns out too large fails
 // as a whole.
 func sizeOf(s *job.Spec) int {
-	n := 350 + len(s.Payload) + len(s.Name) + len(s.Schedule) + len(s.Timezone) + len(s.IdempotencyKey)
+	n := 350 + len(s.Payload) + len(s.Name) + len(s.Namespace) + len(s.Schedule) + len(s.Timezone) +
+		len(s.IdempotencyKey)
 	for _, c := range s.Calendars {
 		n += len(c) + 5
 	}
@@ -233,6 +234,9 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 func bulkID(l *wire.BulkLine, rq api.Request) string {
 	h := sha256.New()
 	h.Write([]byte(rq.Owner + "\x00" + rq.Key + "\x00"))
+	if l.Spec.Namespace != job.DefaultNamespace { // the line itself may leave it to the request
+		h.Write([]byte(l.Spec.Namespace + "\x00"))
+	}
 	h.Write(l.Raw)
 	return "bulk:" + hex.EncodeToString(h.Sum(nil)[:16]) + ":" + strconv.Itoa(l.Line)
 }
@@ -267,7 +271,7 @@ func answer(r *wire.BulkResult, c *creation) {
 func (b *Service) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
 	var j job.Job
 	err := b.read(ctx, rd, func(r *reader) error {
-		id, err := r.find(ref)
+		id, err := r.find(ref, rd.Scope)
 		if err == nil {
 			j, err = r.job(id, b.why())
 		}
@@ -284,10 +288,11 @@ const (
 	listLimit = 20_000
 )
 
-// ListJobs implements api.Backend: by name if a prefix is given, by id otherwise.
+// ListJobs implements api.Backend: by name if a prefix is given, by id otherwise, and over all namespaces.
 func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (wire.JobPage, error) {
 	page := wire.JobPage{Jobs: []job.Job{}}
-	from, err := parseJobCursor(q)
+	byName := q.Prefix != "" && rd.Scope.Namespace != job.AllNamespaces
+	from, err := parseJobCursor(q.Cursor, byName)
 	if err != nil {
 		return page, err
 	}
@@ -300,14 +305,14 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 			return page, err
 		}
 		var ids []job.ID
-		end := false
+		end, cost := false, 0
 		err := b.view(func(r *reader) error {
 			var err error
-			if ids, from, end, err = r.jobsFrom(q, from, viewJobs); err != nil {
+			if ids, from, end, cost, err = r.jobsFrom(q, rd.Scope, byName, from); err != nil {
 				return err
 			}
 			for i, id := range ids {
-				ok, err := r.matches(id, q)
+				ok, err := r.matches(id, q, rd.Scope)
 				if err != nil {
 					return err
 				}
@@ -338,9 +343,9 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 		if err != nil {
 			break
 		}
-		looked += len(ids)
+		looked += cost
 	}
-	page.NextCursor = from.String(q)
+	page.NextCursor = from.String(byName)
 	return page, nil
 }
 
@@ -352,24 +357,24 @@ type jobCursor struct {
 	name string
 }
 
-func (c jobCursor) String(q wire.JobQuery) string {
-	if q.Prefix != "" {
+func (c jobCursor) String(byName bool) string {
+	if byName {
 		return "n" + base64.RawURLEncoding.EncodeToString([]byte(c.name))
 	}
 	return c.id.String()
 }
 
-func parseJobCursor(q wire.JobQuery) (c jobCursor, err error) {
-	if q.Cursor == "" {
+func parseJobCursor(cursor string, byName bool) (c jobCursor, err error) {
+	if cursor == "" {
 		return c, nil
 	}
-	if rest, ok := strings.CutPrefix(q.Cursor, "n"); ok && q.Prefix != "" {
+	if rest, ok := strings.CutPrefix(cursor, "n"); ok && byName {
 		name, err := base64.RawURLEncoding.DecodeString(rest)
 		c.name = string(name)
 		return c, badCursor(err)
 	}
-	if q.Prefix == "" {
-		c.id, err = job.ParseID(q.Cursor)
+	if !byName {
+		c.id, err = job.ParseID(cursor)
 		return c, badCursor(err)
 	}
 	return c, badCursor(errPageFull)
@@ -383,23 +388,41 @@ func badCursor(err error) error {
 		"this is not a cursor of this list")
 }
 
-// jobsFrom takes up to n jobs behind a cursor.
-func (r *reader) jobsFrom(q wire.JobQuery, from jobCursor, n int) (ids []job.ID, next jobCursor, end bool,
-	err error) {
+// spaceScan is how many definitions one view looks at for a namespace; those without its name in them cost scanShare
+// of the others.
+const (
+	spaceScan = 1024
+	scanShare = 16
+)
+
+// jobsFrom takes some jobs behind a cursor; cost is how many it looked at.
+func (r *reader) jobsFrom(q wire.JobQuery, sc api.Scope, byName bool, from jobCursor) (ids []job.ID, next jobCursor,
+	end bool, cost int, err error) {
 	next, end = from, true
-	if q.Prefix != "" {
-		err = r.EachName(q.Prefix, from.name, func(name string, id job.ID) bool {
-			if len(ids) == n {
+	space := sc.Space()
+	if byName {
+		err = r.EachName(space, q.Prefix, from.name, func(name string, id job.ID) bool {
+			if len(ids) == viewJobs {
 				end = false
 				return false
 			}
 			ids, next = append(ids, id), jobCursor{id: id, name: name}
 			return true
 		})
-		return ids, next, end, err
+		return ids, next, end, len(ids), err
+	}
+	if space != job.AllNamespaces && space != job.DefaultNamespace {
+		next.id, end, err = r.JobsWith(space, from.id, spaceScan, func(id job.ID, d store.Definition) {
+			cost++
+			if d.Spec.Namespace == space {
+				r.defs[id] = &d
+				ids = append(ids, id)
+			}
+		})
+		return ids, next, end, cost + spaceScan/scanShare, err
 	}
 	err = r.EachJob(from.id, func(id job.ID, d store.Definition) bool {
-		if len(ids) == n {
+		if len(ids) == viewJobs {
 			end = false
 			return false
 		}
@@ -407,16 +430,17 @@ func (r *reader) jobsFrom(q wire.JobQuery, from jobCursor, n int) (ids []job.ID,
 		ids, next = append(ids, id), jobCursor{id: id}
 		return true
 	})
-	return ids, next, end, err
+	return ids, next, end, len(ids), err
 }
 
 // matches applies the filters that a definition decides.
-func (r *reader) matches(id job.ID, q wire.JobQuery) (bool, error) {
+func (r *reader) matches(id job.ID, q wire.JobQuery, sc api.Scope) (bool, error) {
 	def, err := r.definition(id)
 	if err != nil || def == nil {
 		return false, err
 	}
-	if q.Type != "" && def.Spec.Type != q.Type {
+	if q.Type != "" && def.Spec.Type != q.Type || !sc.Lists(def.Spec.Namespace) ||
+		!strings.HasPrefix(def.Spec.Name, q.Prefix) {
 		return false, nil
 	}
 	for k, v := range q.Tags {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
@@ -18,20 +20,26 @@ type reader struct {
 	*store.View
 	b         *Service
 	defs      map[job.ID]*store.Definition
-	calendars map[string]*schedule.Blackout
+	calendars map[calendarKey]*schedule.Blackout
 }
+
+type calendarKey struct{ namespace, name string }
 
 func (b *Service) reader(v *store.View) *reader {
-	return &reader{View: v, b: b, defs: map[job.ID]*store.Definition{}, calendars: map[string]*schedule.Blackout{}}
+	return &reader{View: v, b: b, defs: map[job.ID]*store.Definition{}, calendars: map[calendarKey]*schedule.Blackout{}}
 }
 
-// find resolves a reference: an id (j_…) or a name.
-func (r *reader) find(ref string) (job.ID, error) {
+// find resolves a reference: an id (j_…), or a name of the request's namespace.
+func (r *reader) find(ref string, sc api.Scope) (job.ID, error) {
 	id, err := job.ParseID(ref)
 	if err != nil {
+		if sc.Namespace == job.AllNamespaces {
+			return 0, job.Invalid("job", "name one namespace, or give the job's id",
+				"%q may be the name of several jobs", ref)
+		}
 		var ok bool
-		if id, ok = r.Named(ref); !ok {
-			return 0, noJob(ref)
+		if id, ok = r.Named(sc.Space(), ref); !ok {
+			return 0, r.notIn(ref, sc)
 		}
 		return id, nil
 	}
@@ -42,7 +50,39 @@ func (r *reader) find(ref string) (job.ID, error) {
 	if def == nil {
 		return 0, noJob(ref)
 	}
+	if !sc.Finds(def.Spec.Namespace) {
+		return 0, r.notIn(ref, sc)
+	}
 	return id, nil
+}
+
+// maxElsewhere bounds in how many other namespaces a name is looked for.
+const maxElsewhere = 1000
+
+// notIn says that a job is not in the namespace of the request, and where it is, if the caller may know.
+func (r *reader) notIn(ref string, sc api.Scope) error {
+	remedy := "GET /api/v1/jobs lists the jobs"
+	if space := r.elsewhere(ref); sc.All && space != "" {
+		remedy = fmt.Sprintf("there is one in namespace %q: say namespace=%s (-n %s)", space, space, space)
+	}
+	return job.Errorf(job.CodeNotFound, remedy, "there is no job %q in namespace %q", ref, sc.Space())
+}
+
+// elsewhere is a namespace that has a job; empty if none is found.
+func (r *reader) elsewhere(ref string) string {
+	if id, err := job.ParseID(ref); err == nil {
+		if def, err := r.definition(id); err == nil && def != nil {
+			return def.Spec.Namespace
+		}
+		return ""
+	}
+	all := r.Namespaces()
+	for _, space := range all[:min(len(all), maxElsewhere)] {
+		if _, ok := r.Named(space, ref); ok {
+			return space
+		}
+	}
+	return ""
 }
 
 func noJob(ref string) error {
@@ -211,7 +251,7 @@ func (r *reader) nextRun(h *held) int64 {
 		return h.place.Ready
 	}
 	at := time.UnixMilli(h.place.At)
-	forbidden, err := r.blackouts(spec.Calendars)
+	forbidden, err := r.blackouts(spec.Namespace, spec.Calendars)
 	if err != nil || !contains(forbidden, at) {
 		return h.place.Ready
 	}
@@ -243,12 +283,13 @@ func contains(all []*schedule.Blackout, t time.Time) bool {
 }
 
 // blackouts are the calendars of a job. One that does not exist forbids nothing here; create and edit refuse it.
-func (r *reader) blackouts(names []string) ([]*schedule.Blackout, error) {
+func (r *reader) blackouts(namespace string, names []string) ([]*schedule.Blackout, error) {
 	var out []*schedule.Blackout
 	for _, name := range names {
-		b, ok := r.calendars[name]
+		key := calendarKey{namespace, name}
+		b, ok := r.calendars[key]
 		if !ok {
-			data := r.Calendar(name)
+			data := r.Calendar(namespace, name)
 			if data == nil {
 				continue
 			}
@@ -260,7 +301,7 @@ func (r *reader) blackouts(names []string) ([]*schedule.Blackout, error) {
 			if b, err = c.Compile(); err != nil {
 				return nil, err
 			}
-			r.calendars[name] = b
+			r.calendars[key] = b
 		}
 		out = append(out, b)
 	}
@@ -271,9 +312,9 @@ func (r *reader) blackouts(names []string) ([]*schedule.Blackout, error) {
 // keep clear.
 func (r *reader) checkCalendars(spec *job.Spec) error {
 	for _, name := range spec.Calendars {
-		if r.Calendar(name) == nil {
+		if r.Calendar(spec.Namespace, name) == nil {
 			return job.Invalid("calendars", "create it first with PUT /api/v1/calendars/"+name,
-				"there is no calendar %q", name)
+				"there is no calendar %q in namespace %q", name, spec.Namespace)
 		}
 	}
 	return nil
@@ -290,7 +331,7 @@ func (r *reader) checkBlackout(spec *job.Spec) error {
 		return nil
 	}
 	for _, name := range spec.Calendars {
-		if all, err := r.blackouts([]string{name}); err == nil && contains(all, at) {
+		if all, err := r.blackouts(spec.Namespace, []string{name}); err == nil && contains(all, at) {
 			return job.Invalid("schedule", "choose another time, or leave the calendar out",
 				"the job would never run: the calendar %q forbids %s", name, job.At(at))
 		}

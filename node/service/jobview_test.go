@@ -36,7 +36,7 @@ func TestNextRunBehindABlackout(t *testing.T) {
 			"2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
 		{"0 9 * * sun", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T09:00:00Z", ""},
 	} {
-		r := &reader{calendars: map[string]*schedule.Blackout{}}
+		r := &reader{calendars: map[calendarKey]*schedule.Blackout{}}
 		h := held{id: 1, def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr}}}
 		for i, c := range tt.calendars {
 			name := string(rune('a' + i))
@@ -44,7 +44,7 @@ func TestNextRunBehindABlackout(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.calendars[name] = b
+			r.calendars[calendarKey{"", name}] = b
 			h.def.Spec.Calendars = append(h.def.Spec.Calendars, name)
 		}
 		h.place = store.Place{At: at(tt.due).UnixMilli(), Ready: at(tt.due).UnixMilli()}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -22,18 +23,30 @@ const (
 
 // KnownQueue is nil for a queue that was declared or that jobs use. It costs a look into a map, so that every poll may
 // ask.
-func (b *Service) KnownQueue(name string) error { return scheduler.KnownQueue(b.o.Store, name) }
+func (b *Service) KnownQueue(k job.QueueKey) error { return scheduler.KnownQueue(b.o.Store, k) }
+
+// queueKey is the queue that a request names.
+func queueKey(sc api.Scope, name string) job.QueueKey {
+	return job.QueueKey{Namespace: sc.Space(), Name: name}
+}
 
 func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error) {
 	var all []store.QueueUse
 	err := b.read(ctx, rd, func(r *reader) error {
-		r.EachQueue(func(q store.QueueUse) bool { all = append(all, q); return true })
+		r.EachQueue(func(q store.QueueUse) bool {
+			if rd.Scope.Lists(q.Namespace) {
+				all = append(all, q)
+			}
+			return true
+		})
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(x, y store.QueueUse) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(all, func(x, y store.QueueUse) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
 	return b.describeQueues(ctx, all)
 }
 
@@ -41,14 +54,15 @@ func (b *Service) GetQueue(ctx context.Context, name string, rd api.Read) (wire.
 	if err := b.fresh(ctx, rd); err != nil {
 		return wire.Queue{}, err
 	}
-	if err := b.KnownQueue(name); err != nil {
+	key := queueKey(rd.Scope, name)
+	if err := b.KnownQueue(key); err != nil {
 		return wire.Queue{}, err
 	}
-	return b.showQueue(ctx, name)
+	return b.showQueue(ctx, key)
 }
 
-func (b *Service) showQueue(ctx context.Context, name string) (wire.Queue, error) {
-	out, err := b.describeQueues(ctx, []store.QueueUse{b.o.Store.Queue(name)})
+func (b *Service) showQueue(ctx context.Context, k job.QueueKey) (wire.Queue, error) {
+	out, err := b.describeQueues(ctx, []store.QueueUse{b.o.Store.Queue(k)})
 	if err != nil {
 		return wire.Queue{}, err
 	}
@@ -65,15 +79,16 @@ func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]w
 	e := b.o.Tracker.Epoch()
 	err = b.view(func(r *reader) error {
 		for i, u := range all {
-			w := backlog[u.Name]
-			q := wire.Queue{Name: u.Name, Declared: u.Declared, Concurrency: u.Concurrency, Paused: u.Paused,
-				Jobs: u.Jobs, Running: u.Claimed,
+			w := backlog[u.Key()]
+			q := wire.Queue{Namespace: u.Namespace, Name: u.Name, Declared: u.Declared,
+				Concurrency: u.Concurrency, Paused: u.Paused, Jobs: u.Jobs, Running: u.Claimed,
 				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version,
 				UpdatedAt: job.Instant(u.UpdatedAt)}
 			if e != nil {
-				q.Workers = append([]string{}, e.Scheduler.QueueWorkers(u.Name)...)
+				q.Workers = append([]string{}, e.Scheduler.QueueWorkers(u.Key())...)
 				if w.n > 0 {
-					q.WaitReason = e.Scheduler.ClassReason(r.View, string(job.TypeQueue)+"\x00"+u.Name)
+					class := job.Class{Namespace: u.Namespace, Type: job.TypeQueue, Queue: u.Name}
+					q.WaitReason = e.Scheduler.ClassReason(r.View, class.String())
 				}
 			}
 			out[i] = q
@@ -90,9 +105,9 @@ type waitingWork struct {
 
 // queueBacklog counts what is due and not claimed, by queue, in views that are short. It gives up in a lane that has
 // very much; more says that it did, and the counts are the least there is.
-func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork, more bool, err error) {
-	out = map[string]waitingWork{}
-	queues := map[uint32]string{}
+func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitingWork, more bool, err error) {
+	out = map[job.QueueKey]waitingWork{}
+	queues := map[uint32]job.QueueKey{}
 	now := b.now()
 	for lane := range job.Lane(job.Lanes) {
 		from := store.DueKey{Lane: lane}
@@ -117,19 +132,20 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 					if e.Kind == store.KindCleanup {
 						return true
 					}
-					name, ok := queues[e.Class]
+					key, ok := queues[e.Class]
 					if !ok {
-						if t, q, _ := job.ParseClass(r.Class(e.Class)); t == job.TypeQueue {
-							name = q
+						class := job.ParseClass(r.Class(e.Class))
+						if k, queued := class.QueueKey(); queued {
+							key = k
 						}
-						queues[e.Class] = name
+						queues[e.Class] = key
 					}
-					if name != "" {
-						w := out[name]
+					if key.Name != "" {
+						w := out[key]
 						if w.n++; w.oldest == 0 || e.Ready < w.oldest {
 							w.oldest = e.Ready
 						}
-						out[name] = w
+						out[key] = w
 					}
 					return true
 				})
@@ -144,8 +160,10 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[string]waitingWork,
 
 func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,
 	rq api.Request) (wire.Queue, error) {
+	key := queueKey(rq.Scope, name)
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
-		c := &fsm.PutQueue{Head: a.head, Request: a.req, Name: name, Version: version}
+		c := &fsm.PutQueue{Head: a.head, Request: a.req, Namespace: spaceIn(key.Namespace), Name: name,
+			Version: version}
 		if change.Concurrency != nil {
 			c.Set |= fsm.QueueConcurrency
 			c.Concurrency = *change.Concurrency
@@ -160,40 +178,42 @@ func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueCh
 		return c, nil
 	})
 	if err == nil {
-		err = b.queueError(o, name)
+		err = b.queueError(o, key)
 	}
 	if err != nil {
 		return wire.Queue{}, err
 	}
-	return b.showQueue(ctx, name)
+	return b.showQueue(ctx, key)
 }
 
 func (b *Service) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
+	key := queueKey(rq.Scope, name)
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
-		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Name: name, Version: version}, nil
+		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Namespace: spaceIn(key.Namespace), Name: name,
+			Version: version}, nil
 	})
 	if err != nil {
 		return err
 	}
-	return b.queueError(o, name)
+	return b.queueError(o, key)
 }
 
 // queueError is what an outcome that changed nothing means.
-func (b *Service) queueError(o fsm.Outcome, name string) error {
+func (b *Service) queueError(o fsm.Outcome, k job.QueueKey) error {
 	switch o.Code {
 	case fsm.CodeNotFound:
-		if err := b.KnownQueue(name); err != nil {
+		if err := b.KnownQueue(k); err != nil {
 			return err
 		}
 		return job.Errorf(job.CodeNotFound, "there is nothing to delete; it goes when no job names it",
-			"the queue %q has no settings of its own", name)
+			"the queue %q has no settings of its own", k.String())
 	case fsm.CodeConflict:
 		if o.Version == 0 {
 			return job.Errorf(job.CodeVersionConflict, "leave the version out to declare it",
-				"the queue %q has no settings of its own by now", name)
+				"the queue %q has no settings of its own by now", k.String())
 		}
 		return job.Errorf(job.CodeVersionConflict, "read the queue again and repeat the change",
 			"the queue is at version %d by now", o.Version)
 	}
-	return outcomeError(o, name)
+	return outcomeError(o, k.String())
 }

@@ -69,6 +69,7 @@ func parseRunCursor(s string) (c runCursor, err error) {
 type lister struct {
 	b        *Service
 	q        wire.RunQuery
+	scope    api.Scope
 	id       job.ID // 0: all jobs
 	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
 	notRun   []job.Run
@@ -80,6 +81,14 @@ type lister struct {
 
 func (l *lister) wants(s job.RunStatus) bool {
 	return len(l.q.Statuses) == 0 || slices.Contains(l.q.Statuses, s)
+}
+
+// shows says that runs of a namespace are in the list. Of one job all are in the same.
+func (l *lister) shows(namespace string) bool {
+	if l.id != 0 {
+		return l.scope.Finds(namespace)
+	}
+	return l.scope.Lists(namespace)
 }
 
 // run fills the page.
@@ -163,6 +172,9 @@ func (l *lister) openRuns(r *reader, cur runCursor) (next runCursor, last bool, 
 		}
 		n++
 		next.below = k
+		if !l.shows(r.Namespace(row.Class)) {
+			return true
+		}
 		run, err := r.openRun(k, &row)
 		if err != nil {
 			inner = err
@@ -217,7 +229,7 @@ func (l *lister) records(r *reader, cur runCursor) (next runCursor, end bool, er
 		}
 		n++
 		next.seq = seq
-		if l.gone && rec.Job != l.id || !l.wants(rec.Status) {
+		if l.gone && rec.Job != l.id || !l.wants(rec.Status) || !l.shows(rec.Namespace) {
 			return true
 		}
 		run, err := r.record(seq, &rec)
@@ -264,12 +276,12 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 	if err != nil {
 		return wire.RunPage{}, err
 	}
-	l := &lister{b: b, q: q, open: true, finished: true}
+	l := &lister{b: b, q: q, scope: rd.Scope, open: true, finished: true}
 	var h held
 	var due job.Run
 	waits := false
 	err = b.read(ctx, rd, func(r *reader) (err error) {
-		if l.id, l.gone, err = r.findRuns(ref); err == nil && !l.gone {
+		if l.id, l.gone, err = r.findRuns(ref, rd.Scope); err == nil && !l.gone {
 			if h, err = r.held(l.id); err == nil && q.Cursor == "" {
 				due, waits = r.dueRun(&h, b.why())
 			}
@@ -289,12 +301,15 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 }
 
 // findRuns resolves a reference to a job whose history is wanted. Of one that is gone the number is enough.
-func (r *reader) findRuns(ref string) (id job.ID, gone bool, err error) {
-	if id, err = r.find(ref); err == nil {
+func (r *reader) findRuns(ref string, sc api.Scope) (id job.ID, gone bool, err error) {
+	if id, err = r.find(ref, sc); err == nil {
 		return id, false, nil
 	}
 	if n, perr := job.ParseID(ref); perr == nil && job.CodeOf(err) == job.CodeNotFound && n > 0 &&
 		uint64(n) <= r.C.NextJob {
+		if def, gerr := r.definition(n); gerr != nil || def != nil { // it is not gone, but in another namespace
+			return 0, false, cmp.Or(gerr, err)
+		}
 		return n, true, nil
 	}
 	return 0, false, err
@@ -314,13 +329,17 @@ func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.
 	if err := b.fresh(ctx, rd); err != nil {
 		return wire.RunPage{}, err
 	}
-	l := &lister{b: b, q: q, open: len(q.Statuses) == 0}
+	l := &lister{b: b, q: q, scope: rd.Scope, open: len(q.Statuses) == 0}
 	for _, s := range q.Statuses {
 		l.open = l.open || s.Open()
 		l.finished = l.finished || !s.Open()
 	}
 	if l.wants(job.RunPending) && !cur.history {
-		if err := b.view(func(r *reader) (err error) { l.due, err = r.dueKeys(cur.below); return err }); err != nil {
+		err := b.view(func(r *reader) (err error) {
+			l.due, err = r.dueKeys(cur.below, rd.Scope)
+			return err
+		})
+		if err != nil {
 			return wire.RunPage{}, err
 		}
 	}
@@ -336,7 +355,13 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 		if err != nil {
 			return job.Run{}, err
 		}
-		return b.showRun(k)
+		return b.showRun(k, rq.Scope)
+	}
+	if err := b.verify(ctx); err != nil {
+		return job.Run{}, err
+	}
+	if err := b.view(func(r *reader) error { return r.runIn(k, rq.Scope) }); err != nil {
+		return job.Run{}, err
 	}
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(k.Job), At: k.At, Origin: byte(k.Origin)}, nil
@@ -345,7 +370,7 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 		return job.Run{}, err
 	}
 	if o.Code == fsm.CodeNotFound {
-		run, err := b.showRun(k) // it may have ended already, which is another thing than never having been
+		run, err := b.showRun(k, rq.Scope) // it may have ended already, which is another thing than never having been
 		if err != nil {
 			return job.Run{}, err
 		}
@@ -354,28 +379,46 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 	if err := outcomeError(o, runID); err != nil {
 		return job.Run{}, err
 	}
-	return b.showRun(k)
+	return b.showRun(k, rq.Scope)
 }
 
 func (b *Service) ExportHistory(ctx context.Context, after uint64, limit int, rd api.Read) ([]job.Run, error) {
+	if err := b.fresh(ctx, rd); err != nil {
+		return nil, err
+	}
 	var out []job.Run
-	err := b.read(ctx, rd, func(r *reader) error {
-		var inner error
-		err := r.EachRecord(after, func(seq uint64, rec store.Record) bool {
-			run, err := r.record(seq, &rec)
-			if err != nil {
-				inner = err
-				return false
-			}
-			out = append(out, run)
-			return len(out) < limit
-		})
-		if err == nil {
-			err = inner
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return out, err
+		end := true
+		err := b.view(func(r *reader) error {
+			var inner error
+			n := 0
+			err := r.EachRecord(after, func(seq uint64, rec store.Record) bool {
+				if n == viewRuns || len(out) == limit {
+					end = false
+					return false
+				}
+				n++
+				after = seq
+				if !rd.Scope.Lists(rec.Namespace) {
+					return true
+				}
+				run, err := r.record(seq, &rec)
+				if err != nil {
+					inner = err
+					return false
+				}
+				out = append(out, run)
+				return true
+			})
+			return cmp.Or(err, inner)
+		})
+		if err != nil || end || len(out) == limit {
+			return out, err
+		}
+	}
 }
 
 // outputWait is how long a request for the output of a running attempt waits for more.
@@ -383,7 +426,8 @@ const outputWait = 5 * time.Second
 
 // RunOutput implements api.Backend. The output of a running attempt comes from its worker, by way of the leader's
 // memory; that of a finished one is the tail in the history.
-func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, after int64) (job.RunOutput, error) {
+func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, after int64, rd api.Read) (job.RunOutput,
+	error) {
 	k, err := job.ParseRunKey(runID)
 	if err != nil {
 		return job.RunOutput{}, noRun(runID)
@@ -396,13 +440,18 @@ func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, aft
 	for {
 		var row store.Row
 		open := false
-		if err := b.view(func(r *reader) (err error) { row, open, err = r.Run(k); return err }); err != nil {
+		if err := b.view(func(r *reader) (err error) {
+			if row, open, err = r.Run(k); err == nil && open && !rd.Scope.Finds(r.Namespace(row.Class)) {
+				err = noRun(runID)
+			}
+			return err
+		}); err != nil {
 			return job.RunOutput{}, err
 		}
 		out := job.RunOutput{RunID: runID, Status: row.Status, Attempt: int(row.Attempt), Fence: fence, Offset: after,
 			Next: after}
 		if !open {
-			return b.finishedOutput(ctx, k)
+			return b.finishedOutput(ctx, k, rd.Scope)
 		}
 		if row.Status == job.RunClaimed || row.Status == job.RunCanceling {
 			if fence != row.Fence {
@@ -453,8 +502,8 @@ func partial(b []byte) int {
 
 // finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part
 // that a client who watched it got, so the tail is given whole; where it begins in all of the output is not known.
-func (b *Service) finishedOutput(ctx context.Context, k job.RunKey) (job.RunOutput, error) {
-	d, err := b.runDetail(ctx, k)
+func (b *Service) finishedOutput(ctx context.Context, k job.RunKey, sc api.Scope) (job.RunOutput, error) {
+	d, err := b.runDetail(ctx, k, sc)
 	if err != nil {
 		return job.RunOutput{}, err
 	}

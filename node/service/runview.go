@@ -15,10 +15,10 @@ import (
 // openRun is an open run as the API shows it.
 func (r *reader) openRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	run := job.Run{
-		RunID: k.String(), JobID: k.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
-		ClaimedAt: job.Instant(row.ClaimedAt), Attempt: int(row.Attempt), Status: row.Status, Reason: row.Cancel,
-		Worker: row.Worker, Fence: row.Fence, Key: row.Key, JobVersion: row.Version, Forced: job.Forced(k, row.Key),
-		ReadyAt: job.Instant(row.Ready),
+		RunID: k.String(), JobID: k.Job, Namespace: r.Namespace(row.Class), ScheduledAt: job.Instant(k.At),
+		Origin: k.Origin, ClaimedAt: job.Instant(row.ClaimedAt), Attempt: int(row.Attempt), Status: row.Status,
+		Reason: row.Cancel, Worker: row.Worker, Fence: row.Fence, Key: row.Key, JobVersion: row.Version,
+		Forced: job.Forced(k, row.Key), ReadyAt: job.Instant(row.Ready),
 	}
 	def, err := r.definition(k.Job)
 	if err != nil {
@@ -67,7 +67,7 @@ func lag(run *job.Run, def *store.Definition) *int64 {
 
 // record is a line of the history as the API shows it.
 func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
-	run := job.Run{JobID: rec.Job, Status: rec.Status, Reason: rec.Reason, Seq: seq}
+	run := job.Run{JobID: rec.Job, Namespace: rec.Namespace, Status: rec.Status, Reason: rec.Reason, Seq: seq}
 	def, err := r.definition(rec.Job)
 	if err != nil {
 		return run, err
@@ -76,7 +76,7 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 		run.JobName = def.Spec.Name
 	}
 	if i := rec.Interval; !i.Empty() {
-		run = intervalRun(rec.Job, run.JobName, i)
+		run = intervalRun(rec.Job, rec.Namespace, run.JobName, i)
 		run.FinishedAt, run.Seq = job.Instant(rec.Recorded), seq
 		return run, nil
 	}
@@ -96,8 +96,8 @@ func (r *reader) record(seq uint64, rec *store.Record) (job.Run, error) {
 }
 
 // intervalRun is an interval of occurrences that did not run as the API shows it.
-func intervalRun(id job.ID, name string, i store.Interval) job.Run {
-	return job.Run{JobID: id, JobName: name, Status: i.Status, Reason: i.Reason,
+func intervalRun(id job.ID, namespace, name string, i store.Interval) job.Run {
+	return job.Run{JobID: id, JobName: name, Namespace: namespace, Status: i.Status, Reason: i.Reason,
 		First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast}
 }
 
@@ -116,7 +116,7 @@ func (h *held) notRunYet(now int64) []job.Run {
 	var out []job.Run
 	for _, i := range all {
 		if !i.Empty() {
-			out = append(out, intervalRun(h.id, h.def.Spec.Name, i))
+			out = append(out, intervalRun(h.id, h.def.Spec.Namespace, h.def.Spec.Name, i))
 		}
 	}
 	return out
@@ -135,12 +135,28 @@ func (b *Service) GetRun(ctx context.Context, runID string, rd api.Read) (wire.R
 	if err := b.fresh(ctx, rd); err != nil {
 		return wire.RunDetail{}, err
 	}
-	return b.runDetail(ctx, k)
+	return b.runDetail(ctx, k, rd.Scope)
+}
+
+// runIn refuses a run that is not in the scope of a request. Of one whose job is gone and which has ended only the
+// history knows.
+func (r *reader) runIn(k job.RunKey, sc api.Scope) error {
+	row, ok, err := r.Run(k)
+	class := row.Class
+	if err == nil && !ok {
+		var st store.State
+		st, _, ok, err = r.State(k.Job)
+		class = st.Class
+	}
+	if err == nil && ok && !sc.Finds(r.Namespace(class)) {
+		return noRun(k.String())
+	}
+	return err
 }
 
 // showRun is a run after a change.
-func (b *Service) showRun(k job.RunKey) (job.Run, error) {
-	d, err := b.runDetail(context.Background(), k)
+func (b *Service) showRun(k job.RunKey, sc api.Scope) (job.Run, error) {
+	d, err := b.runDetail(context.Background(), k, sc)
 	return d.Run, err
 }
 
@@ -149,7 +165,7 @@ const maxAttempts = 100
 
 // runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older
 // than the run. Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
-func (b *Service) runDetail(ctx context.Context, k job.RunKey) (wire.RunDetail, error) {
+func (b *Service) runDetail(ctx context.Context, k job.RunKey, sc api.Scope) (wire.RunDetail, error) {
 	d := wire.RunDetail{Attempts: []job.Run{}}
 	found := false
 	cur, chained := uint64(0), true
@@ -164,6 +180,9 @@ func (b *Service) runDetail(ctx context.Context, k job.RunKey) (wire.RunDetail, 
 		done := true
 		err := b.view(func(r *reader) error {
 			if looked == 0 {
+				if err := r.runIn(k, sc); err != nil {
+					return err
+				}
 				row, ok, err := r.Run(k)
 				if err != nil {
 					return err
@@ -197,7 +216,10 @@ func (b *Service) runDetail(ctx context.Context, k job.RunKey) (wire.RunDetail, 
 				if rec.Recorded+chainSlack < k.At {
 					return false
 				}
-				if rec.Job == k.Job && covers(rec.Interval) && around.Empty() {
+				if rec.Job != k.Job || !sc.Finds(rec.Namespace) {
+					return true
+				}
+				if covers(rec.Interval) && around.Empty() {
 					around = rec.Interval
 				}
 				if rec.Interval.Empty() && rec.Run() == k && len(d.Attempts) < maxAttempts {
@@ -276,9 +298,9 @@ func (r *reader) dueRun(h *held, why func(v *store.View, class string) string) (
 	}
 	k := job.RunKey{Job: h.id, At: h.place.At, Origin: job.OriginSchedule}
 	return job.Run{
-		RunID: k.String(), JobID: k.Job, JobName: h.def.Spec.Name, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
-		Status: job.RunPending, ReadyAt: job.Instant(h.place.Ready), WaitReason: r.waitReason(h,
-			why), Key: job.IdempotencyKey(h.def.Spec.IdempotencyKey, h.def.Spec.Name, k),
+		RunID: k.String(), JobID: k.Job, JobName: h.def.Spec.Name, Namespace: h.def.Spec.Namespace,
+		ScheduledAt: job.Instant(k.At), Origin: k.Origin, Status: job.RunPending, ReadyAt: job.Instant(h.place.Ready),
+		WaitReason: r.waitReason(h, why), Key: job.IdempotencyKey(h.def.Spec.IdempotencyKey, h.def.Spec.Name, k),
 	}, true
 }
 
@@ -290,14 +312,15 @@ const (
 	maxDueLook = 4 * MaxDue
 )
 
-// dueKeys are the oldest occurrences of all jobs that are due and not claimed, newest first, below a run (zero: all).
-func (r *reader) dueKeys(below job.RunKey) ([]job.RunKey, error) {
+// dueKeys are the oldest occurrences of all jobs of a scope that are due and not claimed, newest first, below a run
+// (zero: all).
+func (r *reader) dueKeys(below job.RunKey, sc api.Scope) ([]job.RunKey, error) {
 	now := r.b.now()
 	var all []store.DueKey
 	for lane := range job.Lane(job.Lanes) {
 		looked, found := 0, 0
 		err := r.ScanDue(store.DueKey{Lane: lane}, now, func(e store.DueEntry) bool {
-			if e.Kind == store.KindOccurrence {
+			if e.Kind == store.KindOccurrence && sc.Lists(r.Namespace(e.Class)) {
 				all = append(all, e.DueKey)
 				found++
 			}

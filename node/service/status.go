@@ -61,7 +61,8 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	slices.SortFunc(s.Members, func(a, b wire.Member) int { return strings.Compare(a.ID, b.ID) })
 	if e := o.Tracker.Epoch(); e != nil {
 		for _, w := range e.Scheduler.Workers() {
-			s.Workers = append(s.Workers, wire.WorkerStatus{Worker: w.Worker, Types: w.Types, Tags: w.Tags,
+			s.Workers = append(s.Workers, wire.WorkerStatus{Worker: w.Worker, Namespace: w.Namespace,
+				Types: w.Types, Tags: w.Tags,
 				Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
 	}
