@@ -25,6 +25,7 @@ var callers = map[string][]string{
 
 // uncalled are the methods of the client that call no route, and why.
 var uncalled = map[string]string{
+	"Client.In":    "the same client for another namespace",
 	"Client.Addr":  "says where the client calls",
 	"Leader.Close": "gives up idle connections",
 }
@@ -40,6 +41,8 @@ var calls = map[string][][]any{
 type recorder struct {
 	t     *testing.T
 	calls []string
+	// spaced are the routes of what lives in namespaces.
+	spaced []string
 }
 
 func (r *recorder) RoundTrip(rq *http.Request) (*http.Response, error) {
@@ -57,6 +60,9 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 		r.t.Errorf("%s %s is called, which is no route", rq.Method, rq.URL.Path)
 	} else if name := rq.Method + " " + route; !slices.Contains(r.calls, name) {
 		r.calls = append(r.calls, name)
+		if has := rq.URL.Query().Has("namespace"); has != slices.Contains(r.spaced, name) {
+			r.t.Errorf("%s names a namespace: %v, which the route has or has not", name, has)
+		}
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusNotFound)
@@ -66,13 +72,18 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 // The client is held to the table: each route is called by one of its methods, and no method calls anything else.
 func TestClientCallsEveryRouteAndNoOther(t *testing.T) {
 	rec := &recorder{t: t}
+	spaced, _ := api.NamespacedRoutes()
+	for _, rt := range spaced {
+		rec.spaced = append(rec.spaced, rt[0]+" "+rt[1])
+	}
 	srv := httptest.NewServer(rec) // a leader makes its own connections
 	defer srv.Close()
 	leader := client.NewLeader([]string{srv.Listener.Addr().String()})
 	defer leader.Close()
 	got := map[string][]string{} // by route
 	// Without a limit on time no call asks besides whether its node still lives.
-	c := client.New("127.0.0.1:1", client.WithHTTPClient(&http.Client{Transport: rec}), client.WithTimeout(0))
+	c := client.New("127.0.0.1:1", client.WithHTTPClient(&http.Client{Transport: rec}), client.WithTimeout(0),
+		client.WithNamespace("team-a"))
 	for _, target := range []any{c, leader} {
 		v := reflect.ValueOf(target)
 		for i := range v.NumMethod() {

@@ -44,6 +44,8 @@ type Client struct {
 	agent    string
 	stale    bool
 	header   http.Header // of every request
+	// namespace that requests name; empty: none.
+	namespace string
 }
 
 // Option changes a Client.
@@ -76,6 +78,29 @@ func WithHeader(name, value string) Option {
 
 // WithToken has every request carry an API token, as its text.
 func WithToken(text string) Option { return WithHeader("Authorization", "Bearer "+text) }
+
+// WithNamespace makes requests about the jobs, queues and calendars of a namespace; empty leaves it to the node, which
+// takes the usual one. With "*" lists are over all namespaces, and nothing else can be asked.
+func WithNamespace(name string) Option { return func(c *Client) { c.namespace = name } }
+
+// In is the same client for another namespace.
+func (c *Client) In(namespace string) *Client {
+	other := *c
+	other.namespace = namespace
+	return &other
+}
+
+// namespaced says that what is at a path lives in namespaces.
+func namespaced(path string) bool {
+	rest, ok := strings.CutPrefix(path, prefix+"/")
+	part, _, _ := strings.Cut(rest, "/")
+	part, _, _ = strings.Cut(part, ":")
+	switch part {
+	case "jobs", "runs", "dead", "schedule", "calendars", "queues":
+		return ok
+	}
+	return false
+}
 
 // New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn.
 // An address that is neither is reported by the first request.
@@ -335,6 +360,12 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 			rq.query = url.Values{}
 		}
 		rq.query.Set("stale", "true")
+	}
+	if c.namespace != "" && namespaced(rq.path) {
+		if rq.query == nil {
+			rq.query = url.Values{}
+		}
+		rq.query.Set("namespace", c.namespace)
 	}
 	if len(rq.query) > 0 {
 		target += "?" + rq.query.Encode()

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,11 @@ import (
 // sure any more that the run is its own, and when a stop takes too long; context.Cause says which. A handler should
 // return soon after.
 type Worker struct {
-	Addrs   []string // of nodes, any of them; default those of CARILLON_ADDR, or DefaultAddr
-	Queue   string
-	Handler func(ctx context.Context, run *Run) error
+	Addrs []string // of nodes, any of them; default those of CARILLON_ADDR, or DefaultAddr
+	Queue string
+	// Namespace is the one of the queue; default that of CARILLON_NAMESPACE, or the usual one.
+	Namespace string
+	Handler   func(ctx context.Context, run *Run) error
 
 	Name         string            // shown with the runs; default: the host's name and the process id
 	Concurrency  int               // runs at a time; default 1
@@ -106,9 +109,13 @@ func (w Worker) Run(ctx context.Context) error {
 }
 
 func (w Worker) prepare() (*puller, error) {
+	w.Namespace = cmp.Or(w.Namespace, os.Getenv("CARILLON_NAMESPACE"))
 	switch {
 	case !job.QueueName(w.Queue):
 		return nil, job.Invalid("Queue", "use letters, digits, - _ .", "%q is not the name of a queue", w.Queue)
+	case w.Namespace != "" && !job.NamespaceName(w.Namespace):
+		return nil, job.Invalid("Namespace", "use up to 63 of a-z, 0-9 and -", "%q is not the name of a namespace",
+			w.Namespace)
 	case w.Handler == nil:
 		return nil, job.Invalid("Handler", "", "a worker needs a handler")
 	case w.Concurrency < 0 || w.Concurrency > job.MaxPullRuns:
@@ -143,7 +150,8 @@ func (w Worker) prepare() (*puller, error) {
 			Stopping: ErrStopping},
 		Exited: "the handler ended its goroutine", RunOf: func(r Run) string { return r.RunID },
 		Run: p.handle, Shape: ended, LeasesLocked: p.leasesLocked})
-	opts := []Option{WithAttempts(1), WithTimeout(0), WithUserAgent("carillon-worker")} // each call has its own limit
+	opts := []Option{WithAttempts(1), WithTimeout(0), WithUserAgent("carillon-worker"),
+		WithNamespace(w.Namespace)} // each call has its own limit
 	if w.HTTPClient != nil {
 		opts = append(opts, WithHTTPClient(w.HTTPClient))
 	}

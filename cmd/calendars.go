@@ -22,12 +22,12 @@ func (a *app) calendarsCmd() *cobra.Command {
 }
 
 func (a *app) calendarsListCmd(use, short string) *cobra.Command {
-	return &cobra.Command{
+	return a.listsAll(&cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Calendars, (*printer).calendars)
 		},
-	}
+	})
 }
 
 func (p *printer) calendars(all []schedule.Calendar) {
@@ -36,10 +36,11 @@ func (p *printer) calendars(all []schedule.Calendar) {
 		return
 	}
 	var t table
-	t.row("NAME", "TIMEZONE", "DATES", "WEEKDAYS", "DAILY", "WINDOWS")
+	spaces := &p.a.spaces
+	t.row(spaces.column("NAMESPACE", "NAME", "TIMEZONE", "DATES", "WEEKDAYS", "DAILY", "WINDOWS")...)
 	for _, c := range all {
-		t.row(c.Name, dash(c.Timezone), dash(short30(c.Dates)), dash(short30(c.Weekdays)), dash(short30(c.Daily)),
-			dash(number(len(c.Windows))))
+		t.row(spaces.column(c.Namespace, c.Name, dash(c.Timezone), dash(short30(c.Dates)), dash(short30(c.Weekdays)),
+			dash(short30(c.Daily)), dash(number(len(c.Windows))))...)
 	}
 	p.table(t)
 }
@@ -51,7 +52,8 @@ func (p *printer) calendar(c schedule.Calendar) {
 	for _, w := range c.Windows {
 		windows = append(windows, fmt.Sprintf("%s to %s", job.At(w.From), job.At(w.To)))
 	}
-	p.fields("name", c.Name, "timezone", c.Timezone, "dates", strings.Join(c.Dates, ", "),
+	p.fields("name", c.Name, "namespace", unusual(c.Namespace), "timezone", c.Timezone,
+		"dates", strings.Join(c.Dates, ", "),
 		"weekdays", strings.Join(c.Weekdays, ", "), "daily", strings.Join(c.Daily, ", "),
 		"windows", strings.Join(windows, ", "))
 }

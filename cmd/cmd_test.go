@@ -354,6 +354,42 @@ func TestGolden(t *testing.T) {
 			{"submit", "nosuchfile.yaml"},
 			{"submit", "x.yaml", "--name", "y"},
 		},
+		"namespaces": {
+			{"submit", "-n", "team-a", "--name", "hello", "--schedule", "@manual", "--queue", "mail"},
+			{"<name: world\nnamespace: team-a\ntype: shell\nschedule: '@daily'\npayload: {command: date}\n"},
+			{"submit", "-"},
+			{"<name: world\nnamespace: team-a\ntype: shell\nschedule: '@daily'\npayload: {command: date}\n"},
+			{"submit", "-", "-n", "team-b"},
+			{"jobs", "-n", "team-a"},
+			{"jobs", "list", "-A"},
+			{"jobs", "-A", "--prefix", "hel", "--json"},
+			{"jobs", "get", "world"},
+			{"jobs", "get", "world", "-n", "team-a"},
+			{"jobs", "get", "world", "-n", "team-a", "--yaml"},
+			{"jobs", "get", "hello", "-n", "team-c"},
+			{"jobs", "run", "hello", "--namespace", "team-a"},
+			{"runs", "hello", "-n", "team-a"},
+			{"runs", "-A"},
+			{"runs", "-A", "hello"},
+			{"runs", "list", "-A", "--status", "dead,skipped", "--limit", "3"},
+			{"runs", "export", "-n", "team-a"},
+			{"dead", "-A"},
+			{"dead", "-n", "team-a"},
+			{"dead", "purge", "-n", "team-a", "--all"},
+			{"queues", "set", "mail", "-n", "team-a", "--concurrency", "2"},
+			{"queues", "-A"},
+			{"queues", "get", "mail", "-n", "team-a", "--json"},
+			{"<name: days\ndates: [12-25]\n"},
+			{"calendars", "set", "-", "-n", "team-a"},
+			{"calendars", "-A"},
+			{"calendars", "get", "days", "-n", "team-a"},
+			{"calendars"},
+			{"jobs", "-n", "Team A"},
+			{"jobs", "-n", ""},
+			{"jobs", "-n", "team-a", "-A"},
+			{"jobs", "delete", "hello", "-A"},
+			{"status", "-n", "team-a"},
+		},
 		"submit_file": {
 			{"<name: one\ntype: shell\nschedule: '@daily'\npayload: {command: date}\n"},
 			{"submit", "-"},
@@ -689,5 +725,21 @@ func TestCompletion(t *testing.T) {
 	s.addr = "127.0.0.1:1"
 	if out, _, _ := s.run("", "__complete", "jobs", "get", "h"); !strings.HasPrefix(out, ":4") {
 		t.Errorf("%q", out)
+	}
+}
+
+// The environment says the namespace once for all commands; a flag counts for more.
+func TestNamespaceOfTheEnvironment(t *testing.T) {
+	s := newShell(t)
+	s.env = map[string]string{"CARILLON_NAMESPACE": "team-a"}
+	s.must("submit", "--name", "x", "--schedule", "@manual", "--shell", "date")
+	for args, want := range map[string]string{"jobs get x --json": `"namespace":"team-a"`, "jobs -n default": "no jobs", "jobs -A": "team-a"} {
+		if out, errOut, _ := s.run("", strings.Fields(args)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %s%s, want %s", args, out, errOut, want)
+		}
+	}
+	s.env["CARILLON_NAMESPACE"] = "Team A"
+	if _, errOut, code := s.run("", "jobs"); code != exitUsage || !strings.HasPrefix(errOut, "error: CARILLON_NAMESPACE: ") {
+		t.Errorf("%d %s", code, errOut)
 	}
 }

@@ -31,7 +31,7 @@ func (a *app) deadListCmd(use, short string) *cobra.Command {
 			return c.DeadLetters(ctx, q)
 		}, (*printer).dead)
 	}
-	return c
+	return a.listsAll(c)
 }
 
 func (p *printer) dead(page client.DeadPage) {
@@ -40,10 +40,11 @@ func (p *printer) dead(page client.DeadPage) {
 		return
 	}
 	var t table
-	t.row("ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")
+	spaces := &p.a.spaces
+	t.row(spaces.column("NAMESPACE", "ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")...)
 	for _, d := range page.Dead {
-		t.row(strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt), p.whenCell(d.FinishedAt),
-			dash(number(d.Attempt)), p.why(d.Run))
+		t.row(spaces.column(d.Namespace, strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt),
+			p.whenCell(d.FinishedAt), dash(number(d.Attempt)), p.why(d.Run))...)
 	}
 	t.text("redrive them: carillon dead redrive ID... | --job JOB | --all")
 	p.table(t)
@@ -96,7 +97,7 @@ func (a *app) deadAction(name, short, done string,
 	var q client.DeadQuery
 	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
 	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
-	c.Flags().BoolVar(&q.All, "all", false, "all there are")
+	c.Flags().BoolVar(&q.All, "all", false, "all there are in the namespace")
 	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if q.IDs, err = deadIDs(args); err != nil {
 			return err

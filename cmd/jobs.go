@@ -42,7 +42,7 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 			return c.ListJobs(ctx, q)
 		}, (*printer).jobs)
 	}
-	return c
+	return a.listsAll(c)
 }
 
 func (p *printer) jobs(page client.JobPage) {
@@ -57,7 +57,7 @@ func (p *printer) jobs(page client.JobPage) {
 	if waiting {
 		head = append(head, "WAITING")
 	}
-	t.row(head...)
+	t.row(p.a.spaces.column("NAMESPACE", head...)...)
 	for _, j := range page.Jobs {
 		schedule := j.Schedule
 		if j.Timezone != "" && j.Timezone != "UTC" {
@@ -72,7 +72,7 @@ func (p *printer) jobs(page client.JobPage) {
 		if waiting {
 			cells = append(cells, line(j.WaitReason))
 		}
-		t.row(cells...)
+		t.row(p.a.spaces.column(j.Namespace, cells...)...)
 		if p.a.width > 0 && j.WaitReason != "" {
 			t.text("  waits: " + line(j.WaitReason))
 		}
@@ -125,7 +125,8 @@ func (a *app) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]
 	// A shell waits for this at every tab: answer quickly or not at all.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completionTimeout)
 	defer cancel()
-	page, err := client.New(a.addr, client.WithAttempts(1)).ListJobs(ctx, client.JobQuery{Prefix: prefix, Limit: 50})
+	c := client.New(a.addr, client.WithAttempts(1), client.WithNamespace(a.spaces.name))
+	page, err := c.ListJobs(ctx, client.JobQuery{Prefix: prefix, Limit: 50})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

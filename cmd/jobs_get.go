@@ -38,8 +38,10 @@ func (a *app) jobsGetCmd() *cobra.Command {
 	return c
 }
 
-// specYAML is a spec as a job file, its fields in their usual order.
+// specYAML is a spec as a job file, its fields in their usual order. The usual namespace is left out, so that the file
+// can be submitted into another.
 func specYAML(s job.Spec) ([]byte, error) {
+	s.Namespace = unusual(s.Namespace)
 	raw, err := compactJSON(s)
 	if err != nil {
 		return nil, err
@@ -58,6 +60,7 @@ func (p *printer) job(j job.Job) {
 	}
 	rows := []string{
 		"name", j.Name,
+		"namespace", unusual(j.Namespace),
 		"id", j.ID.String(),
 		"status", p.jobState(j),
 		"waiting", j.WaitReason,

@@ -24,12 +24,12 @@ func (a *app) queuesCmd() *cobra.Command {
 }
 
 func (a *app) queuesListCmd(use, short string) *cobra.Command {
-	return &cobra.Command{
+	return a.listsAll(&cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Queues, (*printer).queues)
 		},
-	}
+	})
 }
 
 func (p *printer) queues(all []client.Queue) {
@@ -38,10 +38,13 @@ func (p *printer) queues(all []client.Queue) {
 		return
 	}
 	var t table
-	t.row("NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS", "WAITING FOR")
+	spaces := &p.a.spaces
+	t.row(spaces.column("NAMESPACE", "NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS",
+		"WAITING FOR")...)
 	for _, q := range all {
-		t.row(q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q), backlog(q.Backlog, q.BacklogMore),
-			p.whenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)), dash(q.WaitReason))
+		t.row(spaces.column(q.Namespace, q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q),
+			backlog(q.Backlog, q.BacklogMore), p.whenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)),
+			dash(q.WaitReason))...)
 	}
 	p.table(t)
 }
@@ -74,8 +77,8 @@ func (p *printer) queue(q client.Queue) {
 	if q.Version > 0 {
 		version = strconv.FormatUint(q.Version, 10)
 	}
-	p.fields("name", q.Name, "state", p.queueState(q), "waiting", q.WaitReason, "limit", limit, "running",
-		strconv.Itoa(q.Running), "backlog", backlog(q.Backlog, q.BacklogMore),
+	p.fields("name", q.Name, "namespace", unusual(q.Namespace), "state", p.queueState(q), "waiting", q.WaitReason,
+		"limit", limit, "running", strconv.Itoa(q.Running), "backlog", backlog(q.Backlog, q.BacklogMore),
 		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers",
 		cmp.Or(strings.Join(q.Workers, ", "), "none"), "version", version, "updated", p.when(q.UpdatedAt))
 }

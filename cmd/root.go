@@ -21,17 +21,18 @@ import (
 
 // app is what the commands have in common. Tests put their own clock, zone and environment in.
 type app struct {
-	args  []string // of the command line
-	addr  string
-	key   string // of a mutating request
-	json  bool
-	limit requestLimit
-	talks *client.Client // made when the first request is
-	now   func() time.Time
-	loc   *time.Location // times are shown in it
-	env   func(string) string
-	color bool // decided when a command starts
-	width int  // of the terminal; 0 if there is none
+	args   []string // of the command line
+	addr   string
+	key    string // of a mutating request
+	json   bool
+	limit  requestLimit
+	spaces spaces
+	talks  *client.Client // made when the first request is
+	now    func() time.Time
+	loc    *time.Location // times are shown in it
+	env    func(string) string
+	color  bool // decided when a command starts
+	width  int  // of the terminal; 0 if there is none
 
 	parsed bool // the command line was understood: errors from here on are not about usage
 }
@@ -103,6 +104,9 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			if err := emptyNames(cmd, args); err != nil {
 				return err
 			}
+			if err := a.spaces.check(cmd); err != nil {
+				return err
+			}
 			return a.limit.check()
 		},
 	}
@@ -120,7 +124,8 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.statusCmd())
+	add("use", a.inNamespace(a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd())...)
+	add("use", a.statusCmd())
 	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.backupCmd(), a.benchCmd())
 	add("local", a.scheduleCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
 	return root
@@ -143,7 +148,8 @@ func width(w io.Writer) int {
 // client is the one of this process: it remembers which node answers.
 func (a *app) client() *client.Client {
 	if a.talks == nil {
-		opts := []client.Option{client.WithUserAgent("carillon/" + version().Version)}
+		opts := []client.Option{client.WithUserAgent("carillon/" + version().Version),
+			client.WithNamespace(a.spaces.asked())}
 		if a.limit.given() {
 			opts = append(opts, client.WithTimeout(a.limit.d))
 		}
@@ -274,7 +280,7 @@ func (l *requestLimit) check() error {
 
 // namingFlags are the flags that name one thing. Given and empty they are a variable that is not set, and without this
 // the command would be about everything, or about something without a name.
-var namingFlags = []string{"name", "job", "queue"}
+var namingFlags = []string{"name", "job", "queue", "namespace"}
 
 // emptyNames refuses arguments and names that are empty.
 func emptyNames(cmd *cobra.Command, args []string) error {

@@ -57,7 +57,7 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			p.runs(page, len(args) == 0)
 		})
 	}
-	return c
+	return a.listsAll(c)
 }
 
 func (p *printer) runs(page client.RunPage, withJob bool) {
@@ -66,24 +66,24 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 		return
 	}
 	var t table
-	row := func(job string, cells ...string) {
+	row := func(namespace, job string, cells ...string) {
 		if withJob {
 			cells = append([]string{job}, cells...)
 		}
-		t.row(cells...)
+		t.row(p.a.spaces.column(namespace, cells...)...)
 	}
-	row("JOB", "SCHEDULED", p.paint(plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
+	row("NAMESPACE", "JOB", "SCHEDULED", p.paint(plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
 	for _, r := range page.Runs {
 		if r.RunID == "" && r.Count > 0 {
 			text := p.interval(r)
 			if withJob {
-				text = runJob(r) + "  " + text
+				text = strings.Join(p.a.spaces.column(r.Namespace, runJob(r), text), "  ")
 			}
 			t.text(text)
 			continue
 		}
-		row(runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r), dash(number(r.Attempt)),
-			dash(r.Worker), dash(r.RunID), p.why(r))
+		row(r.Namespace, runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r),
+			dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), p.why(r))
 		if p.a.width > 0 && r.WaitReason != "" {
 			t.text("  waits: " + line(r.WaitReason))
 		}
@@ -185,6 +185,7 @@ func (p *printer) run(r job.Run) {
 	p.fields(
 		"run", r.RunID,
 		"job", name,
+		"namespace", unusual(r.Namespace),
 		"status", p.runStatus(r.Status),
 		"reason", r.Reason.String(),
 		"scheduled", p.when(r.ScheduledAt),
@@ -274,7 +275,7 @@ func (a *app) runsExportCmd() *cobra.Command {
 	}
 	c.Flags().Uint64Var(&after, "after", 0, "records with a higher seq")
 	c.Flags().IntVar(&limit, "limit", 0, "how many at most (default all)")
-	return c
+	return a.listsAll(c)
 }
 
 func (a *app) runsTailCmd() *cobra.Command {

@@ -284,8 +284,13 @@ func nextRun(p *printer, j job.Job) string {
 	return ", no further run"
 }
 
-// ref is how one calls a job.
-func ref(j job.Job) string { return cmp.Or(j.Name, j.ID.String()) }
+// ref is how one calls a job on a command line.
+func ref(j job.Job) string {
+	if space := unusual(j.Namespace); j.Name != "" && space != "" {
+		return j.Name + " -n " + space
+	}
+	return cmp.Or(j.Name, j.ID.String())
+}
 
 // submitFile submits what is in a file: one job as one request, several as a bulk create.
 func (a *app) submitFile(cmd *cobra.Command, path string) error {

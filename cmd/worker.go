@@ -27,6 +27,7 @@ type workerConfig struct {
 	Join []string
 	Name string
 	toolFlags
+	Namespace                 string
 	Queues                    []string
 	Command                   string
 	Slots, Prefetch           int
@@ -71,6 +72,8 @@ func (a *app) workerCmd() *cobra.Command {
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
 		"what it carries out: "+strings.Join(job.Types(), ", "))
 	cfg.register(fl)
+	fl.StringVarP(&cfg.Namespace, "namespace", "n", a.env(namespaceEnv),
+		"take only runs of this namespace (default those of all; or "+namespaceEnv+")")
 	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
 	fl.StringVar(&cfg.Command, "command", "",
 		"with --executors queue: the command that does a run; it gets the data as JSON on standard input")
@@ -98,6 +101,9 @@ func (c *workerConfig) validate() error {
 	}
 	_, tagged := c.Tags["queue"]
 	switch {
+	case c.Namespace != "" && !job.NamespaceName(c.Namespace):
+		return job.Invalid("--namespace", "use up to 63 of a-z, 0-9 and -", "%q is not the name of a namespace",
+			c.Namespace)
 	case len(c.Executors) == 0:
 		return job.Invalid("--executors", "use "+strings.Join(job.Types(), ", "),
 			"a worker without an executor can do nothing")
@@ -196,7 +202,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	defer leader.Close()
 	w, err := executor.New(executor.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
-		Prefetch: cfg.Prefetch, Tags: tags, Runners: tools.Runners,
+		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Runners: tools.Runners,
 		Leader: &announcing{Leader: leader, say: func(s job.Session) {
 			types := strings.Join(cfg.Executors, ", ")
 			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d",

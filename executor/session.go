@@ -145,8 +145,8 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 	w.mu.Lock()
 	w.registration++
 	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types,
-		Tags: w.o.Tags, Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch, Held: w.heldLocked(),
-		Version: w.o.Version, Where: w.o.Where, Registration: w.registration, Term: term}
+		Namespace: w.o.Namespace, Tags: w.o.Tags, Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch,
+		Held: w.heldLocked(), Version: w.o.Version, Where: w.o.Where, Registration: w.registration, Term: term}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()

@@ -48,7 +48,9 @@ type Options struct {
 
 	Slots    int // attempts at a time
 	Prefetch int // assignments held beyond that, claimed but not started
-	Tags     map[string]string
+	// Namespace is the only one whose runs it takes; empty: those of all.
+	Namespace string
+	Tags      map[string]string
 
 	Runners map[job.Type]Runner
 	Leader  Leader
