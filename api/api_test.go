@@ -444,7 +444,7 @@ func TestFingerprintIsStable(t *testing.T) {
 	f := &noted{Backend: empty(t).Backend}
 	serve(t, f, "POST", "/api/v1/jobs/x:pause", map[string]string{"Idempotency-Key": "k"}, "")
 	if got, want := f.requests[0], (api.Request{Key: "k", Client: true, Fingerprint: 0xf586c24db4649bf4,
-		Scope: api.Scope{Namespace: "default", All: true}}); got != want {
+		Space: api.Space{Namespace: "default", All: true}}); got != want {
 		t.Errorf("%#v, want %#v", got, want)
 	}
 }

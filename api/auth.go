@@ -56,17 +56,24 @@ func (id *Identity) may(role Role, scope Scope) (string, bool) {
 	if !slices.Contains(roles, id.Role) {
 		return "the role " + string(id.Role), false
 	}
-	switch scope {
-	case InNamespace: // until there are others, everything is in the one of those that name none
-		if id.Namespace != "" && id.Namespace != job.DefaultNamespace {
-			return "the namespace " + id.Namespace, false
-		}
-	case OfCluster:
-		if id.Namespace != "" {
-			return "the namespace " + id.Namespace + " only", false
-		}
+	if scope == OfCluster && id.Namespace != "" {
+		return "the namespace " + id.Namespace + " only", false
 	}
 	return "", true
+}
+
+// namesOnlyOwn refuses a request that names another namespace than that of its token. What its body names is looked at
+// where that is read.
+func (id *Identity) namesOnlyOwn(u *url.URL) error {
+	if id.Namespace == "" || u.RawQuery == "" {
+		return nil
+	}
+	for _, given := range u.Query()[namespaceParam] {
+		if err := id.keepsTo(given); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Auth knows who the tokens of a cluster belong to.
@@ -208,6 +215,8 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		if what, ok := id.may(role, scope); !ok {
 			err = errRole(id, what, role)
+		} else if scope == InNamespace {
+			err = id.namesOnlyOwn(r.URL)
 		}
 	}
 	if err != nil {

@@ -8,13 +8,13 @@ type Request struct {
 	Fingerprint uint64 // of method, path and body: the same key with another request is refused
 	// Repeat says that a node sent this before and does not know how that ended: what is stored about it comes first.
 	Repeat bool
-	Scope  Scope
+	Space  Space
 }
 
 // Read says how fresh a read must be.
 type Read struct {
 	Stale bool // answer from this node's own state, leader or not
-	Scope Scope
+	Space Space
 }
 
 // Backend is what the routes stand on; each part is declared beside its routes. Package node/service implements it.

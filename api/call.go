@@ -31,7 +31,7 @@ type call struct {
 	ctx     context.Context
 	route   route
 	query   url.Values
-	scope   Scope
+	space   Space
 	body    []byte
 	ifMatch bool // the version came from If-Match: a mismatch is 412
 	started bool // a stream's answer has begun
@@ -168,7 +168,7 @@ func deadline(set func(time.Time) error, d time.Duration) {
 
 // request is the identity of a mutating request.
 func (c *call) request() (Request, error) {
-	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body), Scope: c.scope}
+	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body), Space: c.space}
 	if id := IdentityOf(c.r.Context()); id != nil {
 		rq.Owner = id.Token
 	}

@@ -132,7 +132,7 @@ func (c *call) putJob() error {
 		if err != nil {
 			return err
 		}
-		c.scope.Namespace = space
+		c.space.Namespace = space
 	}
 	version, err := c.matchVersion(j.Version)
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *call) patchJob() error {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{Scope: c.scope})
+		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{Space: c.space})
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -335,5 +337,90 @@ func TestBulkLinesOfTwoNamespaces(t *testing.T) {
 	}
 	if len(ids) != 3 {
 		t.Errorf("%d jobs in three namespaces", len(ids))
+	}
+}
+
+// A token for a namespace sees that one and no other: it is the one of what says nothing, and what others have is not
+// there, by name and by id, in lists and in bodies. Not even an error tells of it.
+func TestTokensKeepToTheirNamespace(t *testing.T) {
+	n := apitest.Start(t, apitest.Secure)
+	tokens := map[string]string{"": n.Token(t, wire.TokenRequest{Name: "all", Role: job.RoleOperator})}
+	for _, space := range []string{"default", "team-a"} {
+		tokens[space] = n.Token(t, wire.TokenRequest{Name: space, Role: job.RoleOperator, Namespace: space})
+	}
+	do := func(token, method, path, body string) (int, string) {
+		t.Helper()
+		res := send(t, t.Context(), n, method, "/api/v1/"+path, tokens[token], strings.NewReader(body))
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(text)
+	}
+	ids := map[string]string{}
+	for _, space := range []string{"default", "team-a"} {
+		code, text := do(space, "POST", "jobs", `{"name":"mail","type":"queue","schedule":"@manual","payload":{"queue":"mail"}}`)
+		var j job.Job
+		if err := json.Unmarshal([]byte(text), &j); err != nil || code != http.StatusCreated || j.Namespace != space {
+			t.Fatalf("%d %s", code, text)
+		}
+		ids[space] = j.ID.String()
+	}
+	if code, text := do("", "POST", "jobs", `{"name":"secret","type":"queue","schedule":"@manual","payload":{"queue":"q"},"namespace":"team-b"}`); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, text)
+	}
+	in := strings.Replace(`{"name":"x","type":"queue","schedule":"@manual","payload":{"queue":"mail"},"namespace":"SPACE"}`, "SPACE", "default", 1)
+	for _, c := range []struct {
+		token, method, path, body string
+		code                      int
+		want                      string
+	}{
+		{"team-a", "GET", "jobs", "", 200, `"namespace":"team-a"`},
+		{"team-a", "GET", "jobs?namespace=team-a", "", 200, `"namespace":"team-a"`},
+		{"team-a", "GET", "jobs?namespace=*", "", 403, "is for the namespace team-a"},
+		{"team-a", "GET", "jobs?namespace=default", "", 403, "is for the namespace team-a"},
+		{"team-a", "GET", "jobs/" + ids["team-a"], "", 200, `"namespace":"team-a"`},
+		{"team-a", "GET", "jobs/" + ids["default"], "", 404, `in namespace \"team-a\"`},
+		{"team-a", "GET", "jobs/" + ids["default"] + "/runs", "", 404, "there is no job"},
+		{"team-a", "POST", "jobs/" + ids["default"] + ":pause", "", 404, "there is no job"},
+		{"team-a", "DELETE", "jobs/" + ids["default"], "", 404, "there is no job"},
+		{"team-a", "GET", "jobs/secret", "", 404, "lists the jobs"},
+		{"", "GET", "jobs/secret", "", 404, `there is one in namespace \"team-b\"`},
+		{"team-a", "POST", "jobs", in, 403, "is for the namespace team-a"},
+		{"team-a", "POST", "jobs:bulk", in, 200, "is for the namespace team-a"},
+		{"team-a", "PUT", "jobs/mail", in, 403, "is for the namespace team-a"},
+		{"team-a", "PUT", "queues/mail", `{"namespace":"default"}`, 403, "is for the namespace team-a"},
+		{"team-a", "PUT", "calendars/x", `{"namespace":"default","dates":["12-25"]}`, 403, "is for the namespace team-a"},
+		{"team-a", "POST", "queues/q:pause", "", 404, "known are mail"},
+		{"", "GET", "jobs/" + ids["team-a"], "", 200, `"namespace":"team-a"`},
+		{"", "GET", "jobs?namespace=*", "", 200, `"namespace":"team-a"`},
+	} {
+		code, text := do(c.token, c.method, c.path, c.body)
+		if code != c.code || !strings.Contains(text, c.want) || c.token == "team-a" && (strings.Contains(text, "team-b") ||
+			code == 200 && strings.Contains(text, `"namespace":"default"`)) {
+			t.Errorf("%s %s as %q: %d %s, want %d %s", c.method, c.path, c.token, code, text, c.code, c.want)
+		}
+	}
+	// A worker is kept to the namespace of its token, whether it names that or not.
+	tokens["worker"] = n.Token(t, wire.TokenRequest{Name: "w", Role: job.RoleWorker, Namespace: "team-a"})
+	for said, want := range map[string]int{"": 200, `,"namespace":"team-a"`: 200, `,"namespace":"default"`: 403} {
+		code, text := do("worker", "POST", "workers:register", fmt.Sprintf(`{"worker":"w%d","secret":"s","types":["shell"],"slots":1%s}`, len(said), said))
+		if code != want {
+			t.Errorf("%s: %d %s", said, code, text)
+		}
+	}
+	status, err := n.Backend.Status(t.Context(), api.Read{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, w := range status.Workers {
+		if strings.HasPrefix(w.Worker, "w") && w.Namespace == "team-a" {
+			kept++
+		}
+	}
+	if kept != 2 {
+		t.Errorf("%+v", status.Workers)
 	}
 }

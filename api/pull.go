@@ -44,7 +44,7 @@ func (c *call) pull() (Pull, job.QueueKey, error) {
 		return nil, job.QueueKey{}, job.Invalid("queue", "use letters, digits, - _ .",
 			"%q is not the name of a queue", queue)
 	}
-	return c.h.opts.Pull, job.QueueKey{Namespace: c.scope.Space(), Name: queue}, nil
+	return c.h.opts.Pull, job.QueueKey{Namespace: c.space.Name(), Name: queue}, nil
 }
 
 func (c *call) pullPoll() error {

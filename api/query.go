@@ -42,7 +42,7 @@ func (c *call) flag(name string) (bool, error) {
 
 func (c *call) read() (Read, error) {
 	stale, err := c.flag("stale")
-	return Read{Stale: stale, Scope: c.scope}, err
+	return Read{Stale: stale, Space: c.space}, err
 }
 
 // page is the part that all lists have in common.

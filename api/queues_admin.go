@@ -93,7 +93,7 @@ func (c *call) putQueue() error {
 	if err != nil {
 		return err
 	}
-	c.scope.Namespace = space
+	c.space.Namespace = space
 	return c.changeQueue(wire.QueueChange{Concurrency: &q.Concurrency, Paused: &q.Paused}, q.Version, false)
 }
 

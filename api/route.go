@@ -190,7 +190,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	c.ctx = ctx
 	err := c.readQuery()
 	if err == nil {
-		c.scope, err = c.namespace()
+		c.space, err = c.namespace()
 	}
 	if err == nil {
 		err = c.checkContentType()

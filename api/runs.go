@@ -94,7 +94,7 @@ func (c *call) runOutput() error {
 			return job.Invalid(name, "use the fence and next of the last answer", "%q is not a number", s)
 		}
 	}
-	out, err := c.h.backend.RunOutput(c.ctx, id, at[0], int64(at[1]), Read{Scope: c.scope})
+	out, err := c.h.backend.RunOutput(c.ctx, id, at[0], int64(at[1]), Read{Space: c.space})
 	if err != nil {
 		return err
 	}

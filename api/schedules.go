@@ -48,7 +48,7 @@ func (c *call) preview() error {
 	case p.Count == 0:
 		p.Count = defaultPreview
 	}
-	res, err := c.h.backend.Preview(c.ctx, p, Read{Stale: true, Scope: c.scope})
+	res, err := c.h.backend.Preview(c.ctx, p, Read{Stale: true, Space: c.space})
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *call) getCalendar() error {
 		}
 	}
 	return job.Errorf(job.CodeNotFound, "GET "+prefix+"/calendars lists them",
-		"there is no calendar %q in namespace %q", name, c.scope.Space())
+		"there is no calendar %q in namespace %q", name, c.space.Name())
 }
 
 func (c *call) putCalendar() error {
@@ -102,7 +102,7 @@ func (c *call) putCalendar() error {
 	if err != nil {
 		return err
 	}
-	cal.Namespace, c.scope.Namespace = space, space
+	cal.Namespace, c.space.Namespace = space, space
 	rq, err := c.request()
 	if err != nil {
 		return err

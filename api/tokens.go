@@ -69,8 +69,8 @@ func checkToken(t *wire.TokenRequest) error {
 	case !t.Role.Known():
 		return job.Invalid("role", "use "+strings.Join(roles, ", "), "%q is not a role%s", t.Role,
 			job.Suggest(string(t.Role), roles))
-	case t.Namespace != "" && !job.QueueName(t.Namespace):
-		return job.Invalid("namespace", "use letters, digits, - _ .", "%q is not a name of a namespace", t.Namespace)
+	case t.Namespace != "" && !job.NamespaceName(t.Namespace):
+		return job.CheckNamespace(t.Namespace)
 	case t.Shell && t.Role != job.RoleOperator && t.Role != job.RoleAdmin:
 		return job.Invalid("shell", "leave it out, or give it the role operator",
 			"a token with the role %s writes no jobs", t.Role)

@@ -45,7 +45,18 @@ const (
 	pollGrace = 5 * time.Second
 )
 
-func (c *call) workerRegister() error { return exchange(c, Workers.Register) }
+// workerRegister keeps a worker to the namespace of its token, whatever it says or leaves out.
+func (c *call) workerRegister() error {
+	return exchange(c, func(w Workers, ctx context.Context, r job.Register) (job.Session, error) {
+		if id := IdentityOf(c.r.Context()); id.home() != "" {
+			r.Namespace = cmp.Or(r.Namespace, id.home())
+			if err := id.keepsTo(r.Namespace); err != nil {
+				return job.Session{}, err
+			}
+		}
+		return w.Register(ctx, r)
+	})
+}
 
 func (c *call) workerOutput() error { return exchange(c, Workers.Output) }
 

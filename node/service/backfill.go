@@ -40,7 +40,7 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 	if q.DryRun {
 		_, now, err := b.stamp(ctx)
 		if err == nil {
-			p, err = b.planBackfill(ctx, ref, rq.Scope, q, now)
+			p, err = b.planBackfill(ctx, ref, rq.Space, q, now)
 		}
 		if err != nil {
 			return res, err
@@ -48,7 +48,7 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 		o.Times, o.Skipped = p.times, p.skipped
 	} else {
 		o, err = b.changeNamed(ctx, rq, ref, func(a attempt) (_ fsm.Command, err error) {
-			if p, err = b.planBackfill(ctx, ref, rq.Scope, q, a.now); err != nil {
+			if p, err = b.planBackfill(ctx, ref, rq.Space, q, a.now); err != nil {
 				return nil, err
 			}
 			return p.command(a, q.Force), nil
@@ -78,7 +78,7 @@ type backfill struct {
 	head    uint64  // the history up to here was looked through
 }
 
-func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Scope, q wire.BackfillRequest,
+func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Space, q wire.BackfillRequest,
 	now int64) (backfill, error) {
 	if int64(q.To) > now {
 		return backfill{}, job.Invalid("to", "choose a time in the past",

@@ -33,7 +33,7 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 	if err != nil {
 		return c, err
 	}
-	c.Namespace = rq.Scope.Space()
+	c.Namespace = rq.Space.Name()
 	if len(data) > maxCalendar {
 		return c, job.Errorf(job.CodeTooLarge, "split it into several calendars; a job may name up to 16",
 			"the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
@@ -50,7 +50,7 @@ func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calend
 	err := b.read(ctx, rd, func(r *reader) error {
 		var bad error
 		err := r.EachCalendar(func(namespace, name string, data []byte) {
-			if !rd.Scope.Lists(namespace) {
+			if !rd.Space.Lists(namespace) {
 				return
 			}
 			var c schedule.Calendar
@@ -135,11 +135,11 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 	o, done, err := b.replay(ctx, rq)
 	if err == nil && !done {
 		if err = b.verify(ctx); err == nil {
-			err = b.users(ctx, rq.Scope.Space(), name)
+			err = b.users(ctx, rq.Space.Name(), name)
 		}
 		if err == nil {
 			o, err = b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
-				return &fsm.Calendar{Head: a.head, Request: a.req, Namespace: spaceIn(rq.Scope.Space()),
+				return &fsm.Calendar{Head: a.head, Request: a.req, Namespace: spaceIn(rq.Space.Name()),
 					Name: name}, nil
 			})
 		}
@@ -149,7 +149,7 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 		return err
 	case o.Code == fsm.CodeNotFound:
 		return job.Errorf(job.CodeNotFound, "GET /api/v1/calendars lists them",
-			"there is no calendar %q in namespace %q", name, rq.Scope.Space())
+			"there is no calendar %q in namespace %q", name, rq.Space.Name())
 	}
 	return outcomeError(o, name)
 }

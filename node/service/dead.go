@@ -50,7 +50,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 	var id job.ID
 	err := b.read(ctx, rd, func(r *reader) (err error) {
 		if q.Job != "" {
-			id, err = r.findDead(q.Job, rd.Scope)
+			id, err = r.findDead(q.Job, rd.Space)
 		}
 		return err
 	})
@@ -64,7 +64,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 				if err != nil {
 					return err
 				}
-				if !ok || !rd.Scope.Finds(r.Namespace(d.Row.Class)) {
+				if !ok || !rd.Space.Finds(r.Namespace(d.Row.Class)) {
 					continue
 				}
 				l, err := r.letter(seq, &d)
@@ -92,7 +92,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 				}
 				n++
 				below = seq
-				if !r.selects(&d, id, rd.Scope) {
+				if !r.selects(&d, id, rd.Space) {
 					return true
 				}
 				l, err := r.letter(seq, &d)
@@ -120,7 +120,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 }
 
 // findDead resolves a reference to a job that may be gone: its dead letters are not.
-func (r *reader) findDead(ref string, sc api.Scope) (job.ID, error) {
+func (r *reader) findDead(ref string, sc api.Space) (job.ID, error) {
 	if id, err := job.ParseID(ref); err == nil {
 		return id, nil
 	}
@@ -128,7 +128,7 @@ func (r *reader) findDead(ref string, sc api.Scope) (job.ID, error) {
 }
 
 // selects says that a dead letter is of a job, or with 0 one of the namespace of a request.
-func (r *reader) selects(d *store.Dead, id job.ID, sc api.Scope) bool {
+func (r *reader) selects(d *store.Dead, id job.ID, sc api.Space) bool {
 	space := r.Namespace(d.Row.Class)
 	if id == 0 {
 		return sc.Lists(space)
@@ -137,11 +137,11 @@ func (r *reader) selects(d *store.Dead, id job.ID, sc api.Scope) bool {
 }
 
 // deadOnly is the namespace that a command about dead letters is held to; empty: any.
-func deadOnly(q wire.DeadQuery, sc api.Scope) string {
+func deadOnly(q wire.DeadQuery, sc api.Space) string {
 	if !q.All && sc.Anywhere() {
 		return ""
 	}
-	return sc.Space()
+	return sc.Name()
 }
 
 // deadChunk is how many dead letters one command is about.
@@ -149,13 +149,13 @@ const deadChunk = 256
 
 func (b *Service) Redrive(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) fsm.Command {
-		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs, Namespace: deadOnly(q, rq.Scope)}
+		return &fsm.Redrive{Head: a.head, Request: a.req, Seqs: seqs, Namespace: deadOnly(q, rq.Space)}
 	})
 }
 
 func (b *Service) PurgeDead(ctx context.Context, q wire.DeadQuery, rq api.Request) (wire.DeadResult, error) {
 	return b.eachDead(ctx, q, rq, func(a attempt, seqs []uint64) fsm.Command {
-		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs, Namespace: deadOnly(q, rq.Scope)}
+		return &fsm.Purge{Head: a.head, Request: a.req, Seqs: seqs, Namespace: deadOnly(q, rq.Space)}
 	})
 }
 
@@ -169,7 +169,7 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 	var id job.ID
 	if q.Job != "" {
 		err := b.view(func(r *reader) (err error) {
-			id, err = r.findDead(q.Job, rq.Scope)
+			id, err = r.findDead(q.Job, rq.Space)
 			return err
 		})
 		if err != nil {
@@ -183,7 +183,7 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 	}
 	var below uint64
 	for chunk := 0; ; chunk++ {
-		seqs, next, err := b.deadSeqs(ctx, q, rq.Scope, id, below, chunk)
+		seqs, next, err := b.deadSeqs(ctx, q, rq.Space, id, below, chunk)
 		if err != nil {
 			return r, err
 		}
@@ -228,7 +228,7 @@ func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 				if err != nil {
 					return err
 				}
-				if !ok || !rq.Scope.Finds(r.Namespace(d.Row.Class)) {
+				if !ok || !rq.Space.Finds(r.Namespace(d.Row.Class)) {
 					unknown = append(unknown, seq)
 				}
 			}
@@ -250,7 +250,7 @@ func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 
 // deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the
 // walk goes on below it.
-func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Scope, id job.ID, below uint64,
+func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Space, id job.ID, below uint64,
 	chunk int) ([]uint64, uint64, error) {
 	if len(q.IDs) > 0 {
 		from := min(chunk*deadChunk, len(q.IDs))

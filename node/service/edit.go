@@ -12,7 +12,7 @@ import (
 )
 
 // look reads a job for a change that is computed from it.
-func (b *Service) look(ref string, sc api.Scope) (h held, err error) {
+func (b *Service) look(ref string, sc api.Space) (h held, err error) {
 	err = b.view(func(r *reader) error {
 		id, err := r.find(ref, sc)
 		if err == nil {
@@ -34,7 +34,7 @@ func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
 		return fsm.Outcome{}, err
 	}
 	return b.changeNamed(ctx, rq, ref, func(a attempt) (fsm.Command, error) {
-		h, err := b.look(ref, rq.Scope)
+		h, err := b.look(ref, rq.Space)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (b *Service) showChanged(o fsm.Outcome, known job.Job) (job.Job, error) {
 
 // removed is what is known of a job that has been removed since it was changed.
 func removed(ref string, rq api.Request) job.Spec {
-	s := job.Spec{Namespace: rq.Scope.Space()}
+	s := job.Spec{Namespace: rq.Space.Name()}
 	if _, err := job.ParseID(ref); err != nil {
 		s.Name = ref
 	}
@@ -64,8 +64,8 @@ func removed(ref string, rq api.Request) job.Spec {
 
 func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
 	error) {
-	space := rq.Scope.Space()
-	if h, err := b.look(ref, rq.Scope); err == nil { // it never changes, so this look is as good as any
+	space := rq.Space.Name()
+	if h, err := b.look(ref, rq.Space); err == nil { // it never changes, so this look is as good as any
 		space = h.def.Spec.Namespace
 	}
 	if spec.Namespace = cmp.Or(spec.Namespace, space); spec.Namespace != space {
@@ -156,7 +156,7 @@ func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 		}
 		return job.Run{}, err
 	}
-	return b.showRun(o.Run, rq.Scope)
+	return b.showRun(o.Run, rq.Space)
 }
 
 func (b *Service) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {

@@ -271,7 +271,7 @@ func answer(r *wire.BulkResult, c *creation) {
 func (b *Service) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
 	var j job.Job
 	err := b.read(ctx, rd, func(r *reader) error {
-		id, err := r.find(ref, rd.Scope)
+		id, err := r.find(ref, rd.Space)
 		if err == nil {
 			j, err = r.job(id, b.why())
 		}
@@ -291,7 +291,7 @@ const (
 // ListJobs implements api.Backend: by name if a prefix is given, by id otherwise, and over all namespaces.
 func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (wire.JobPage, error) {
 	page := wire.JobPage{Jobs: []job.Job{}}
-	byName := q.Prefix != "" && rd.Scope.Namespace != job.AllNamespaces
+	byName := q.Prefix != "" && rd.Space.Namespace != job.AllNamespaces
 	from, err := parseJobCursor(q.Cursor, byName)
 	if err != nil {
 		return page, err
@@ -308,11 +308,11 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 		end, cost := false, 0
 		err := b.view(func(r *reader) error {
 			var err error
-			if ids, from, end, cost, err = r.jobsFrom(q, rd.Scope, byName, from); err != nil {
+			if ids, from, end, cost, err = r.jobsFrom(q, rd.Space, byName, from); err != nil {
 				return err
 			}
 			for i, id := range ids {
-				ok, err := r.matches(id, q, rd.Scope)
+				ok, err := r.matches(id, q, rd.Space)
 				if err != nil {
 					return err
 				}
@@ -396,10 +396,10 @@ const (
 )
 
 // jobsFrom takes some jobs behind a cursor; cost is how many it looked at.
-func (r *reader) jobsFrom(q wire.JobQuery, sc api.Scope, byName bool, from jobCursor) (ids []job.ID, next jobCursor,
+func (r *reader) jobsFrom(q wire.JobQuery, sc api.Space, byName bool, from jobCursor) (ids []job.ID, next jobCursor,
 	end bool, cost int, err error) {
 	next, end = from, true
-	space := sc.Space()
+	space := sc.Name()
 	if byName {
 		err = r.EachName(space, q.Prefix, from.name, func(name string, id job.ID) bool {
 			if len(ids) == viewJobs {
@@ -434,7 +434,7 @@ func (r *reader) jobsFrom(q wire.JobQuery, sc api.Scope, byName bool, from jobCu
 }
 
 // matches applies the filters that a definition decides.
-func (r *reader) matches(id job.ID, q wire.JobQuery, sc api.Scope) (bool, error) {
+func (r *reader) matches(id job.ID, q wire.JobQuery, sc api.Space) (bool, error) {
 	def, err := r.definition(id)
 	if err != nil || def == nil {
 		return false, err

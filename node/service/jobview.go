@@ -30,7 +30,7 @@ func (b *Service) reader(v *store.View) *reader {
 }
 
 // find resolves a reference: an id (j_…), or a name of the request's namespace.
-func (r *reader) find(ref string, sc api.Scope) (job.ID, error) {
+func (r *reader) find(ref string, sc api.Space) (job.ID, error) {
 	id, err := job.ParseID(ref)
 	if err != nil {
 		if sc.Namespace == job.AllNamespaces {
@@ -38,7 +38,7 @@ func (r *reader) find(ref string, sc api.Scope) (job.ID, error) {
 				"%q may be the name of several jobs", ref)
 		}
 		var ok bool
-		if id, ok = r.Named(sc.Space(), ref); !ok {
+		if id, ok = r.Named(sc.Name(), ref); !ok {
 			return 0, r.notIn(ref, sc)
 		}
 		return id, nil
@@ -60,12 +60,12 @@ func (r *reader) find(ref string, sc api.Scope) (job.ID, error) {
 const maxElsewhere = 1000
 
 // notIn says that a job is not in the namespace of the request, and where it is, if the caller may know.
-func (r *reader) notIn(ref string, sc api.Scope) error {
+func (r *reader) notIn(ref string, sc api.Space) error {
 	remedy := "GET /api/v1/jobs lists the jobs"
 	if space := r.elsewhere(ref); sc.All && space != "" {
 		remedy = fmt.Sprintf("there is one in namespace %q: say namespace=%s (-n %s)", space, space, space)
 	}
-	return job.Errorf(job.CodeNotFound, remedy, "there is no job %q in namespace %q", ref, sc.Space())
+	return job.Errorf(job.CodeNotFound, remedy, "there is no job %q in namespace %q", ref, sc.Name())
 }
 
 // elsewhere is a namespace that has a job; empty if none is found.

@@ -26,15 +26,15 @@ const (
 func (b *Service) KnownQueue(k job.QueueKey) error { return scheduler.KnownQueue(b.o.Store, k) }
 
 // queueKey is the queue that a request names.
-func queueKey(sc api.Scope, name string) job.QueueKey {
-	return job.QueueKey{Namespace: sc.Space(), Name: name}
+func queueKey(sc api.Space, name string) job.QueueKey {
+	return job.QueueKey{Namespace: sc.Name(), Name: name}
 }
 
 func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error) {
 	var all []store.QueueUse
 	err := b.read(ctx, rd, func(r *reader) error {
 		r.EachQueue(func(q store.QueueUse) bool {
-			if rd.Scope.Lists(q.Namespace) {
+			if rd.Space.Lists(q.Namespace) {
 				all = append(all, q)
 			}
 			return true
@@ -54,7 +54,7 @@ func (b *Service) GetQueue(ctx context.Context, name string, rd api.Read) (wire.
 	if err := b.fresh(ctx, rd); err != nil {
 		return wire.Queue{}, err
 	}
-	key := queueKey(rd.Scope, name)
+	key := queueKey(rd.Space, name)
 	if err := b.KnownQueue(key); err != nil {
 		return wire.Queue{}, err
 	}
@@ -160,7 +160,7 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitin
 
 func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,
 	rq api.Request) (wire.Queue, error) {
-	key := queueKey(rq.Scope, name)
+	key := queueKey(rq.Space, name)
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		c := &fsm.PutQueue{Head: a.head, Request: a.req, Namespace: spaceIn(key.Namespace), Name: name,
 			Version: version}
@@ -187,7 +187,7 @@ func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueCh
 }
 
 func (b *Service) DeleteQueue(ctx context.Context, name string, version uint64, rq api.Request) error {
-	key := queueKey(rq.Scope, name)
+	key := queueKey(rq.Space, name)
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		return &fsm.DeleteQueue{Head: a.head, Request: a.req, Namespace: spaceIn(key.Namespace), Name: name,
 			Version: version}, nil

@@ -69,7 +69,7 @@ func parseRunCursor(s string) (c runCursor, err error) {
 type lister struct {
 	b        *Service
 	q        wire.RunQuery
-	scope    api.Scope
+	space    api.Space
 	id       job.ID // 0: all jobs
 	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
 	notRun   []job.Run
@@ -86,9 +86,9 @@ func (l *lister) wants(s job.RunStatus) bool {
 // shows says that runs of a namespace are in the list. Of one job all are in the same.
 func (l *lister) shows(namespace string) bool {
 	if l.id != 0 {
-		return l.scope.Finds(namespace)
+		return l.space.Finds(namespace)
 	}
-	return l.scope.Lists(namespace)
+	return l.space.Lists(namespace)
 }
 
 // run fills the page.
@@ -276,12 +276,12 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 	if err != nil {
 		return wire.RunPage{}, err
 	}
-	l := &lister{b: b, q: q, scope: rd.Scope, open: true, finished: true}
+	l := &lister{b: b, q: q, space: rd.Space, open: true, finished: true}
 	var h held
 	var due job.Run
 	waits := false
 	err = b.read(ctx, rd, func(r *reader) (err error) {
-		if l.id, l.gone, err = r.findRuns(ref, rd.Scope); err == nil && !l.gone {
+		if l.id, l.gone, err = r.findRuns(ref, rd.Space); err == nil && !l.gone {
 			if h, err = r.held(l.id); err == nil && q.Cursor == "" {
 				due, waits = r.dueRun(&h, b.why())
 			}
@@ -301,7 +301,7 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 }
 
 // findRuns resolves a reference to a job whose history is wanted. Of one that is gone the number is enough.
-func (r *reader) findRuns(ref string, sc api.Scope) (id job.ID, gone bool, err error) {
+func (r *reader) findRuns(ref string, sc api.Space) (id job.ID, gone bool, err error) {
 	if id, err = r.find(ref, sc); err == nil {
 		return id, false, nil
 	}
@@ -329,14 +329,14 @@ func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.
 	if err := b.fresh(ctx, rd); err != nil {
 		return wire.RunPage{}, err
 	}
-	l := &lister{b: b, q: q, scope: rd.Scope, open: len(q.Statuses) == 0}
+	l := &lister{b: b, q: q, space: rd.Space, open: len(q.Statuses) == 0}
 	for _, s := range q.Statuses {
 		l.open = l.open || s.Open()
 		l.finished = l.finished || !s.Open()
 	}
 	if l.wants(job.RunPending) && !cur.history {
 		err := b.view(func(r *reader) (err error) {
-			l.due, err = r.dueKeys(cur.below, rd.Scope)
+			l.due, err = r.dueKeys(cur.below, rd.Space)
 			return err
 		})
 		if err != nil {
@@ -355,12 +355,12 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 		if err != nil {
 			return job.Run{}, err
 		}
-		return b.showRun(k, rq.Scope)
+		return b.showRun(k, rq.Space)
 	}
 	if err := b.verify(ctx); err != nil {
 		return job.Run{}, err
 	}
-	if err := b.view(func(r *reader) error { return r.runIn(k, rq.Scope) }); err != nil {
+	if err := b.view(func(r *reader) error { return r.runIn(k, rq.Space) }); err != nil {
 		return job.Run{}, err
 	}
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
@@ -370,7 +370,7 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 		return job.Run{}, err
 	}
 	if o.Code == fsm.CodeNotFound {
-		run, err := b.showRun(k, rq.Scope) // it may have ended already, which is another thing than never having been
+		run, err := b.showRun(k, rq.Space) // it may have ended already, which is another thing than never having been
 		if err != nil {
 			return job.Run{}, err
 		}
@@ -379,7 +379,7 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 	if err := outcomeError(o, runID); err != nil {
 		return job.Run{}, err
 	}
-	return b.showRun(k, rq.Scope)
+	return b.showRun(k, rq.Space)
 }
 
 func (b *Service) ExportHistory(ctx context.Context, after uint64, limit int, rd api.Read) ([]job.Run, error) {
@@ -402,7 +402,7 @@ func (b *Service) ExportHistory(ctx context.Context, after uint64, limit int, rd
 				}
 				n++
 				after = seq
-				if !rd.Scope.Lists(rec.Namespace) {
+				if !rd.Space.Lists(rec.Namespace) {
 					return true
 				}
 				run, err := r.record(seq, &rec)
@@ -441,7 +441,7 @@ func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, aft
 		var row store.Row
 		open := false
 		if err := b.view(func(r *reader) (err error) {
-			if row, open, err = r.Run(k); err == nil && open && !rd.Scope.Finds(r.Namespace(row.Class)) {
+			if row, open, err = r.Run(k); err == nil && open && !rd.Space.Finds(r.Namespace(row.Class)) {
 				err = noRun(runID)
 			}
 			return err
@@ -451,7 +451,7 @@ func (b *Service) RunOutput(ctx context.Context, runID string, fence uint64, aft
 		out := job.RunOutput{RunID: runID, Status: row.Status, Attempt: int(row.Attempt), Fence: fence, Offset: after,
 			Next: after}
 		if !open {
-			return b.finishedOutput(ctx, k, rd.Scope)
+			return b.finishedOutput(ctx, k, rd.Space)
 		}
 		if row.Status == job.RunClaimed || row.Status == job.RunCanceling {
 			if fence != row.Fence {
@@ -502,7 +502,7 @@ func partial(b []byte) int {
 
 // finishedOutput is the tail of the last attempt of a run that is over. What it wrote at the very end may be in no part
 // that a client who watched it got, so the tail is given whole; where it begins in all of the output is not known.
-func (b *Service) finishedOutput(ctx context.Context, k job.RunKey, sc api.Scope) (job.RunOutput, error) {
+func (b *Service) finishedOutput(ctx context.Context, k job.RunKey, sc api.Space) (job.RunOutput, error) {
 	d, err := b.runDetail(ctx, k, sc)
 	if err != nil {
 		return job.RunOutput{}, err

@@ -135,12 +135,12 @@ func (b *Service) GetRun(ctx context.Context, runID string, rd api.Read) (wire.R
 	if err := b.fresh(ctx, rd); err != nil {
 		return wire.RunDetail{}, err
 	}
-	return b.runDetail(ctx, k, rd.Scope)
+	return b.runDetail(ctx, k, rd.Space)
 }
 
 // runIn refuses a run that is not in the scope of a request. Of one whose job is gone and which has ended only the
 // history knows.
-func (r *reader) runIn(k job.RunKey, sc api.Scope) error {
+func (r *reader) runIn(k job.RunKey, sc api.Space) error {
 	row, ok, err := r.Run(k)
 	class := row.Class
 	if err == nil && !ok {
@@ -155,7 +155,7 @@ func (r *reader) runIn(k job.RunKey, sc api.Scope) error {
 }
 
 // showRun is a run after a change.
-func (b *Service) showRun(k job.RunKey, sc api.Scope) (job.Run, error) {
+func (b *Service) showRun(k job.RunKey, sc api.Space) (job.Run, error) {
 	d, err := b.runDetail(context.Background(), k, sc)
 	return d.Run, err
 }
@@ -165,7 +165,7 @@ const maxAttempts = 100
 
 // runDetail finds a run: the open row, and its attempts in the job's chain, which is walked until records are older
 // than the run. Of a deleted job there is no chain; the newest part of the whole log is looked through instead.
-func (b *Service) runDetail(ctx context.Context, k job.RunKey, sc api.Scope) (wire.RunDetail, error) {
+func (b *Service) runDetail(ctx context.Context, k job.RunKey, sc api.Space) (wire.RunDetail, error) {
 	d := wire.RunDetail{Attempts: []job.Run{}}
 	found := false
 	cur, chained := uint64(0), true
@@ -314,7 +314,7 @@ const (
 
 // dueKeys are the oldest occurrences of all jobs of a scope that are due and not claimed, newest first, below a run
 // (zero: all).
-func (r *reader) dueKeys(below job.RunKey, sc api.Scope) ([]job.RunKey, error) {
+func (r *reader) dueKeys(below job.RunKey, sc api.Space) ([]job.RunKey, error) {
 	now := r.b.now()
 	var all []store.DueKey
 	for lane := range job.Lane(job.Lanes) {
