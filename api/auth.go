@@ -88,7 +88,6 @@ type Auth interface {
 
 type (
 	identityKey struct{}
-	nodeKey     struct{}
 	localKey    struct{}
 )
 
@@ -109,12 +108,6 @@ func CredentialOf(ctx context.Context) string {
 // WithIdentity says who makes a request.
 func WithIdentity(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, &id)
-}
-
-// WithNode says that a connection is that of a node of the cluster, which has proved it. Only then do the headers count
-// that say that a request is passed on.
-func WithNode(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, nodeKey{}, id)
 }
 
 // WithLocal says that a connection came in by the node's admin socket.
@@ -200,7 +193,8 @@ func (z *authorizer) needs(r *http.Request) (Role, Scope) {
 }
 
 func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	node, _ := r.Context().Value(nodeKey{}).(string)
+	peer, _ := keys.PeerOf(r.Context())
+	node := peer.Node
 	if node == "" { // anybody can write a header
 		for _, name := range wire.NodeHeaders {
 			r.Header.Del(name)

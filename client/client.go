@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,7 @@ type Client struct {
 	header   http.Header // of every request
 	// namespace that requests name; empty: none.
 	namespace string
+	tls       *tls.Config // of addresses that name no scheme; nil: they are plain
 }
 
 // Option changes a Client.
@@ -76,9 +78,6 @@ func WithHeader(name, value string) Option {
 	}
 }
 
-// WithToken has every request carry an API token, as its text.
-func WithToken(text string) Option { return WithHeader("Authorization", "Bearer "+text) }
-
 // WithNamespace makes requests about the jobs, queues and calendars of a namespace; empty leaves it to the node, which
 // takes the usual one. With "*" lists are over all namespaces, and nothing else can be asked.
 func WithNamespace(name string) Option { return func(c *Client) { c.namespace = name } }
@@ -107,12 +106,19 @@ func namespaced(path string) bool {
 func New(addr string, opts ...Option) *Client {
 	c := &Client{attempts: 4, pause: 100 * time.Millisecond, timeout: defaultTimeout, gap: defaultGap,
 		agent: "carillon-client"}
-	c.nodes, c.baseErr = parseNodes(addr)
 	for _, o := range opts {
 		o(c)
 	}
+	scheme := "http"
+	if c.tls != nil {
+		scheme = "https"
+	}
+	var err error
+	c.nodes, err = parseNodes(addr, scheme)
+	c.baseErr = cmp.Or(c.baseErr, err)
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.TLSClientConfig = c.tls
 		dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if path, ok := socketPath(addr); ok {
@@ -154,7 +160,7 @@ func shown(base string) string {
 	return base
 }
 
-func baseURL(addr string) (string, error) {
+func baseURL(addr, scheme string) (string, error) {
 	if addr == "" {
 		addr = DefaultAddr
 	}
@@ -170,7 +176,7 @@ func baseURL(addr string) (string, error) {
 		if ip, err := netip.ParseAddr(text); err == nil && ip.Is6() {
 			text = "[" + text + "]"
 		}
-		text = "http://" + text
+		text = scheme + "://" + text
 		if u, err := url.Parse(text); err == nil && u.Port() == "" && u.Path == "" && !strings.HasSuffix(text, ":") {
 			_, port, _ := net.SplitHostPort(DefaultAddr)
 			text += ":" + port

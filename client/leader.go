@@ -33,6 +33,7 @@ type Leader struct {
 	scheme   string                                                            // of addresses that name none
 	media    string
 	limits   leaderLimits
+	token    string // none: empty
 	addrsErr error
 
 	mu      sync.Mutex
@@ -87,10 +88,14 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 		l.addrsErr = job.Invalid("addr", "name at least one node", "there is no address of a node")
 	}
 	for _, addr := range addrs {
+		if strings.HasPrefix(addr, "unix:") {
+			l.addrsErr = job.Invalid("addr", "use host:port", "%q: a worker cannot use a node's admin socket", addr)
+			continue
+		}
 		if addr = cmp.Or(addr, DefaultAddr); !strings.Contains(addr, "://") {
 			addr = l.scheme + "://" + addr
 		}
-		base, err := baseURL(addr)
+		base, err := baseURL(addr, l.scheme)
 		if err != nil {
 			l.addrsErr = err
 		} else if !slices.Contains(l.nodes, base) {
@@ -209,6 +214,9 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 		return answer{kind: silent, err: job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)}
 	}
 	rq.Header.Set("User-Agent", "carillon-worker")
+	if l.token != "" {
+		rq.Header.Set("Authorization", "Bearer "+l.token)
+	}
 	rq.Header.Set("Content-Type", l.media)
 	rq.Header.Set("Accept", l.media)
 	if !m.once {
@@ -372,7 +380,7 @@ func (s *search) note(node string, a answer) {
 		return
 	}
 	scheme, _, _ := strings.Cut(node, "://")
-	base, err := baseURL(scheme + "://" + a.hint)
+	base, err := baseURL(scheme+"://"+a.hint, scheme)
 	if err != nil {
 		return
 	}

@@ -33,7 +33,7 @@ type nodes struct {
 }
 
 // parseNodes reads "a,b,c".
-func parseNodes(addrs string) (*nodes, error) {
+func parseNodes(addrs, scheme string) (*nodes, error) {
 	n := &nodes{}
 	for addr := range strings.SplitSeq(addrs, ",") {
 		addr = strings.TrimSpace(addr)
@@ -41,7 +41,7 @@ func parseNodes(addrs string) (*nodes, error) {
 			return n, job.Invalid("addr", "separate addresses by single commas: a:7400,b:7400",
 				"%q has an empty address", addrs)
 		}
-		base, err := baseURL(addr)
+		base, err := baseURL(addr, scheme)
 		if err != nil {
 			return n, err
 		}

@@ -2,11 +2,54 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"net/url"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 )
+
+// WithToken has every request carry an API token, as its text. A token of a cluster with TLS names its CA: addresses
+// without a scheme are called over TLS then, and only a node of that cluster gets to see the token. One that is damaged
+// is reported by the first request.
+func WithToken(text string) Option {
+	return func(c *Client) {
+		t, err := keys.ParseToken(keys.APIToken, text)
+		if err != nil {
+			c.baseErr = err
+			return
+		}
+		WithHeader("Authorization", "Bearer "+t.Text())(c)
+		c.tls = pinned(t)
+	}
+}
+
+// WithError has every request fail, for a client whose credential cannot be read.
+func WithError(err error) Option { return func(c *Client) { c.baseErr = err } }
+
+// pinned is how a holder of a token talks to its cluster; nil: without TLS.
+func pinned(t keys.Token) *tls.Config {
+	if t.CA == (keys.Hash{}) {
+		return nil
+	}
+	return keys.ClientConfig(t.CA)
+}
+
+// WithLeaderToken has a worker's calls carry an API token with the role worker; see WithToken.
+func WithLeaderToken(text string) LeaderOption {
+	return func(l *Leader) {
+		t, err := keys.ParseToken(keys.APIToken, text)
+		if err != nil {
+			l.addrsErr = err
+			return
+		}
+		l.token = t.Text()
+		if cfg := pinned(t); cfg != nil {
+			WithTLS(cfg)(l)
+		}
+	}
+}
 
 // Whoami is who this client is to the node, and what it may do.
 func (c *Client) Whoami(ctx context.Context) (Whoami, error) {

@@ -125,8 +125,7 @@ func (a *app) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]
 	// A shell waits for this at every tab: answer quickly or not at all.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completionTimeout)
 	defer cancel()
-	c := client.New(a.addr, client.WithAttempts(1), client.WithNamespace(a.spaces.name))
-	page, err := c.ListJobs(ctx, client.JobQuery{Prefix: prefix, Limit: 50})
+	page, err := a.client().ListJobs(ctx, client.JobQuery{Prefix: prefix, Limit: 50})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/login"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -27,12 +29,13 @@ type app struct {
 	json   bool
 	limit  requestLimit
 	spaces spaces
-	talks  *client.Client // made when the first request is
-	now    func() time.Time
-	loc    *time.Location // times are shown in it
-	env    func(string) string
-	color  bool // decided when a command starts
-	width  int  // of the terminal; 0 if there is none
+	credentials
+	talks *client.Client // made when the first request is
+	now   func() time.Time
+	loc   *time.Location // times are shown in it
+	env   func(string) string
+	color bool // decided when a command starts
+	width int  // of the terminal; 0 if there is none
 
 	parsed bool // the command line was understood: errors from here on are not about usage
 }
@@ -107,15 +110,21 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			if err := a.spaces.check(cmd); err != nil {
 				return err
 			}
+			if f := cmd.Root().PersistentFlags().Lookup("token"); f.Changed && !a.json {
+				fmt.Fprintln(cmd.ErrOrStderr(),
+					"warning: --token can be seen by others on this machine: use --token-file")
+			}
 			return a.limit.check()
 		},
 	}
 	fl := root.PersistentFlags()
-	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
+	kept, _ := login.Read(a.env) // what is wrong with it is said when its token is needed
+	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), kept.Addr, client.DefaultAddr),
 		"address of a node, or of several, a,b,c: tried in turn; or unix:PATH (or CARILLON_ADDR)")
 	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)
+	a.credentials.register(fl)
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Jobs and runs:"}, &cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "local", Title: "Without a node:"})
 	add := func(group string, cmds ...*cobra.Command) {
@@ -125,8 +134,8 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		}
 	}
 	add("use", a.inNamespace(a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd())...)
-	add("use", a.statusCmd())
-	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.backupCmd(), a.benchCmd())
+	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
+	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
 	add("local", a.scheduleCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
 	return root
 }
@@ -148,14 +157,25 @@ func width(w io.Writer) int {
 // client is the one of this process: it remembers which node answers.
 func (a *app) client() *client.Client {
 	if a.talks == nil {
-		opts := []client.Option{client.WithUserAgent("carillon/" + version().Version),
-			client.WithNamespace(a.spaces.asked())}
-		if a.limit.given() {
-			opts = append(opts, client.WithTimeout(a.limit.d))
+		opts := append(a.clientOptions(), client.WithNamespace(a.spaces.asked()))
+		switch text, err := a.credentials.find(a); {
+		case err != nil:
+			opts = append(opts, client.WithError(err))
+		case text != "":
+			opts = append(opts, client.WithToken(text))
 		}
 		a.talks = client.New(a.addr, opts...)
 	}
 	return a.talks
+}
+
+// clientOptions are those that do not depend on who calls.
+func (a *app) clientOptions() []client.Option {
+	opts := []client.Option{client.WithUserAgent("carillon/" + version().Version)}
+	if a.limit.given() {
+		opts = append(opts, client.WithTimeout(a.limit.d))
+	}
+	return opts
 }
 
 // keyed is a context whose mutating requests carry the key that was given.

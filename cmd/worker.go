@@ -36,6 +36,7 @@ type workerConfig struct {
 	AllowNetworkFS            bool
 	Drain                     time.Duration
 	LogLevel, LogFormat, Vers string
+	Token                     string
 }
 
 func (a *app) workerCmd() *cobra.Command {
@@ -58,6 +59,10 @@ func (a *app) workerCmd() *cobra.Command {
 			}
 			cfg.Vers = version().Version
 			cfg.readEnv(a.env)
+			a.addr = strings.Join(cfg.Join, ",") // what was kept for another cluster is not for this one
+			if cfg.Token, err = a.credentials.find(a); err != nil {
+				return err
+			}
 			if err := cfg.validate(); err != nil {
 				return err
 			}
@@ -198,7 +203,11 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		}
 		tags["queue"] = strings.Join(cfg.Queues, ",")
 	}
-	leader := client.NewLeader(cfg.Join)
+	var opts []client.LeaderOption
+	if cfg.Token != "" {
+		opts = append(opts, client.WithLeaderToken(cfg.Token))
+	}
+	leader := client.NewLeader(cfg.Join, opts...)
 	defer leader.Close()
 	w, err := executor.New(executor.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,

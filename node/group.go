@@ -38,6 +38,7 @@ type group struct {
 	meters *meters
 
 	members *membership.Members // set before raft starts
+	admin   store.Token         // that a new cluster begins with
 }
 
 // openGroup opens the files of the group. Raft is not running yet.

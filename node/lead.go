@@ -242,7 +242,7 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 		return nil
 	}
 	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.Machine.ClusterID,
-		strings.ToLower(crand.Text()))}
+		strings.ToLower(crand.Text())), Admin: g.admin}
 	if _, err := prop.Propose(cmd).Wait(); err != nil {
 		return fmt.Errorf("name the cluster: %w", err)
 	}

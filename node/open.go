@@ -116,6 +116,9 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.cfg.Notify.Egress = n.egress
+	if n.group.admin, err = n.firstAdmin(); err != nil {
+		return nil, err
+	}
 	n.tracker = forward.NewTracker(forward.TrackerOptions{
 		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.Pace.Of(time.Second),
 		Why: func(ctx context.Context) string { return n.members.WhyNoLeader(ctx) },
@@ -204,7 +207,7 @@ func (n *Node) serviceOptions() service.Options {
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
 		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.copySpace(), Stopping: n.stopping.Load,
-		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure,
+		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
 	}
 }
 

@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"executor"},
 	{"fsm"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
-	{"internal/jobfile", "internal/keys", "internal/worker"},
+	{"internal/login"}, {"internal/jobfile", "internal/keys", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
@@ -59,6 +59,7 @@ var only = map[string][]string{
 	"client":            {"cmd", "bench", "node/service", "node/membership", "node/forward"},
 	"internal/fieldgen": {},
 	"internal/jobfile":  {"cmd"},
+	"internal/login":    {"cmd"},
 	"internal/worker":   {"executor", "client"},
 	"api/apitest":       {},
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
@@ -150,7 +151,7 @@ func StartCluster(t testing.TB, size int, change ...func(*node.Config)) []*Node 
 				c.Machine.Accepted = func(ctx context.Context, conn net.Conn) context.Context {
 					for k := range size {
 						if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && a.IP.Equal(source(k)) {
-							return api.WithNode(ctx, fmt.Sprint("n", k+1))
+							return keys.WithPeer(ctx, keys.Identity{Node: fmt.Sprint("n", k+1)})
 						}
 					}
 					return ctx

@@ -61,6 +61,7 @@ type Node struct {
 
 	Pace Pace
 
+	TokenStep Step          // while the first API token is written down
 	Servers   []raft.Server // the whole cluster, bootstrapped on each of its nodes alike
 	ClusterID string        // of a new cluster; "": a random one
 	Leading   func(term uint64)

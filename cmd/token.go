@@ -1,0 +1,142 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) tokenCmd() *cobra.Command {
+	return group("token", "Make, list and revoke API tokens", a.tokenCreateCmd(), a.tokenListCmd(), a.tokenRevokeCmd())
+}
+
+func (a *app) tokenCreateCmd() *cobra.Command {
+	var t client.TokenRequest
+	var role, out string
+	var ttl time.Duration
+	var tags []string
+	c := &cobra.Command{
+		Use: "create NAME --role ROLE", Short: "Make an API token; its text is shown once", Args: cobra.ExactArgs(1),
+		Long: "The text of the token goes to standard output, and nothing else does: the cluster keeps only its hash.",
+		Example: "  carillon token create ci --role operator --ttl 2160h --out ci.token\n" +
+			"  carillon token create mailer --role worker --queues mail --types queue --slots 16 > mailer.token",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			t.Name, t.Role, t.TTL = args[0], job.TokenRole(role), job.Duration(ttl)
+			if t.Tags, err = pairs("--tags", tags); err != nil {
+				return err
+			}
+			if role == "" {
+				return job.Invalid("--role", "use viewer, operator, admin or worker", "what may it do?")
+			}
+			if out != "" {
+				if err := free(out, false); err != nil {
+					return err
+				}
+			}
+			return a.createToken(cmd, t, out)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&role, "role", "", "viewer, operator, admin or worker")
+	fl.StringVarP(&t.Namespace, "namespace", "n", "", "the namespace that it is for (default all)")
+	fl.BoolVar(&t.Shell, "shell", false, "it may create and edit shell jobs")
+	fl.DurationVar(&ttl, "ttl", 0, "how long it lives, such as 720h (default for ever)")
+	fl.StringSliceVar(&t.Queues, "queues", nil, "role worker: the queues that its workers take runs of (default all)")
+	fl.StringSliceVar(&t.Types, "types", nil, "role worker: the types that they carry out (default all)")
+	fl.StringSliceVar(&tags, "tags", nil, "role worker: tags k=v that they have, whatever they say")
+	fl.IntVar(&t.Slots, "slots", 0, "role worker: how many runs one of them works on at once, at most")
+	fl.StringVar(&out, "out", "", "file to write the text to, readable for this user only, instead of standard output")
+	return c
+}
+
+func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string) error {
+	var raw []byte
+	ctx := client.WithRaw(a.keyed(cmd.Context()), func(b []byte) { raw = b })
+	made, err := a.client().CreateToken(ctx, t)
+	if err != nil {
+		return err
+	}
+	if made.Text == "" {
+		return job.Errorf(job.CodeState, "revoke it (`carillon token revoke "+made.ID+"`), and make another one",
+			"the token %s was made, but the answer with its text was lost", made.ID)
+	}
+	if out != "" {
+		err := writeWhole(out, false, func(w io.Writer) error {
+			_, err := io.WriteString(w, made.Text+"\n")
+			return err
+		})
+		if err != nil {
+			return job.Errorf(job.CodeInternal, "revoke it (`carillon token revoke "+made.ID+"`), and make another one",
+				"the token %s was made, and its text cannot be written: %v", made.ID, err)
+		}
+		made.Text = ""
+		if a.json {
+			return printJSON(cmd.OutOrStdout(), made)
+		}
+	}
+	if a.json {
+		return printRaw(cmd.OutOrStdout(), raw)
+	}
+	p := a.printer(cmd)
+	until := "it does not expire"
+	if made.ExpiresAt != 0 {
+		until = "until " + p.when(made.ExpiresAt)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "token %s (%s): role %s, %s\n", made.ID, made.Name, made.Role, until)
+	if made.Text != "" {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), made.Text)
+	}
+	return err
+}
+
+func (a *app) tokenListCmd() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List API tokens, without their texts", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return ask(a, cmd, (*client.Client).Tokens, (*printer).tokens)
+		}}
+}
+
+func (p *printer) tokens(all []client.Token) {
+	if len(all) == 0 {
+		p.printf("no tokens\n")
+		return
+	}
+	var t table
+	t.row("ID", "NAME", "ROLE", "NAMESPACE", "STATUS", "EXPIRES", "CREATED", "BY")
+	for _, k := range all {
+		role := string(k.Role)
+		if k.Shell {
+			role += "+shell"
+		}
+		status := k.Status
+		if status != "active" {
+			status = p.paint(yellow, status)
+		}
+		t.row(k.ID, k.Name, role, cmp.Or(k.Namespace, "all"), status, p.whenCell(k.ExpiresAt), p.whenCell(k.CreatedAt),
+			dash(k.CreatedBy))
+	}
+	p.table(t)
+}
+
+func (a *app) tokenRevokeCmd() *cobra.Command {
+	return &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its id or name; what it holds open ends",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// Who pastes a whole token, of which the third part is the id, means that one.
+			ref := args[0]
+			if parts := strings.Split(ref, "."); len(parts) == 4 {
+				ref = parts[2]
+			}
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Token, error) {
+				return c.RevokeToken(ctx, ref)
+			}, func(p *printer, t client.Token) { p.printf("revoked %s (%s)\n", t.ID, t.Name) })
+		}}
+}

@@ -1,0 +1,173 @@
+package cmd
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
+)
+
+// secureShell is a shell in front of a node that asks for tokens, with the admin's.
+func secureShell(t *testing.T) (s *shell, admin string) {
+	t.Helper()
+	n := apitest.Start(t, apitest.Secure)
+	s = &shell{t: t, addr: n.Addr(), env: map[string]string{"CARILLON_CONTEXT": filepath.Join(t.TempDir(), "c", "context.json")},
+		node: func() *apitest.Node { return n }}
+	data, err := os.ReadFile(filepath.Join(n.Dir, node.AdminTokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, strings.TrimSpace(string(data))
+}
+
+func (s *shell) want(code int, stdin string, args ...string) (stdout, stderr string) {
+	s.t.Helper()
+	stdout, stderr, got := s.run(stdin, args...)
+	if got != code {
+		s.t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got, code, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// The token that a cluster begins with makes others, which are listed and revoked; where a token comes from, and that
+// none is shown.
+func TestTokenCommands(t *testing.T) {
+	s, admin := secureShell(t)
+	_, stderr := s.want(exitFailure, "", "jobs")
+	if !strings.Contains(stderr, "needs a token with the role viewer") || !strings.Contains(stderr, "carillon login") {
+		t.Error(stderr)
+	}
+	file := filepath.Join(t.TempDir(), "admin.token")
+	if err := os.WriteFile(file, []byte(admin+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []struct {
+		args []string
+		env  [2]string
+	}{
+		{args: []string{"--token", admin}}, {args: []string{"--token-file", file}},
+		{env: [2]string{"CARILLON_TOKEN", admin}}, {env: [2]string{"CARILLON_TOKEN_FILE", file}},
+	} {
+		if from.env[0] != "" {
+			s.env[from.env[0]] = from.env[1]
+		}
+		stdout, stderr := s.want(exitOK, "", append(from.args, "whoami")...)
+		if stdout != "admin, role admin, may write shell jobs\n" {
+			t.Errorf("%v: %s", from, stdout)
+		}
+		if warned := strings.Contains(stderr, "--token can be seen"); warned != (len(from.args) > 0 && from.args[0] == "--token") {
+			t.Errorf("%v: %q", from, stderr)
+		}
+		delete(s.env, from.env[0])
+	}
+	s.env["CARILLON_TOKEN"] = admin
+	_, stderr = s.want(exitUsage, "", "token", "create", "ci")
+	if !strings.Contains(stderr, "--role") {
+		t.Error(stderr)
+	}
+	text, stderr := s.want(exitOK, "", "token", "create", "ci", "--role", "viewer", "--ttl", "48h")
+	if tok, err := keys.ParseToken(keys.APIToken, text); err != nil || strings.Count(text, "\n") != 1 || !strings.Contains(stderr, "token "+tok.ID+" (ci): role viewer, until ") {
+		t.Errorf("%s%s%v", text, stderr, err)
+	}
+	out := filepath.Join(t.TempDir(), "worker.token")
+	stdout, stderr := s.want(exitOK, "", "token", "create", "mailer", "--role", "worker", "--queues", "mail", "--types", "queue", "--tags", "a=b", "--slots", "4", "--out", out)
+	fi, err := os.Stat(out)
+	if err != nil || fi.Mode().Perm() != 0o600 || stdout != "" || strings.Contains(stderr, "ct1.") {
+		t.Errorf("%v, %v: %s%s", fi, err, stdout, stderr)
+	}
+	s.want(exitConflict, "", "token", "create", "another", "--role", "worker", "--out", out) // and none is made
+	stdout, _ = s.want(exitOK, "", "token", "list")
+	for _, want := range []string{"admin ", "admin+shell", "ci ", "mailer", "active", "bootstrap"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "another") || strings.Contains(stdout, "ct1.") {
+		t.Error(stdout)
+	}
+	stdout, _ = s.want(exitOK, "", "token", "list", "--json")
+	var listed client.Token
+	var all struct{ Tokens []client.Token }
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Tokens) != 3 {
+		t.Fatalf("%s, %v", stdout, err)
+	}
+	for _, k := range all.Tokens {
+		if k.Name == "mailer" {
+			listed = k
+		}
+	}
+	if listed.Role != job.RoleWorker || listed.Slots != 4 || listed.Tags["a"] != "b" || listed.CreatedBy != "admin" {
+		t.Errorf("%+v", listed)
+	}
+	// Whether the text, the id or the name is given.
+	s.want(exitOK, "", "token", "revoke", strings.TrimSpace(text))
+	s.want(exitOK, "", "token", "revoke", "mailer")
+	s.want(exitNotFound, "", "token", "revoke", "nobody")
+	s.env["CARILLON_TOKEN"] = strings.TrimSpace(text)
+	if _, stderr := s.want(exitFailure, "", "whoami"); !strings.Contains(stderr, "was revoked at") {
+		t.Error(stderr)
+	}
+}
+
+// A login keeps address and token; what was kept for one address is not shown to another.
+func TestLogin(t *testing.T) {
+	s, admin := secureShell(t)
+	addr := s.addr
+	s.addr = "" // no CARILLON_ADDR
+	if _, stderr := s.want(exitUsage, admin[:len(admin)-1]+"\n", "login", addr); strings.Contains(stderr, admin[40:]) || !strings.Contains(stderr, "copy all of it") {
+		t.Error(stderr)
+	}
+	other := keys.NewToken(keys.APIToken, keys.Hash{}).Text()
+	s.want(exitFailure, other, "login", addr)
+	if _, err := os.Stat(s.env["CARILLON_CONTEXT"]); err == nil {
+		t.Error("a token was kept that is not one")
+	}
+	stdout, _ := s.want(exitOK, admin+"\n", "login", addr)
+	if !strings.Contains(stdout, "role admin") || strings.Contains(stdout, admin) {
+		t.Error(stdout)
+	}
+	if fi, err := os.Stat(s.env["CARILLON_CONTEXT"]); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", fi, err)
+	}
+	s.want(exitOK, "", "jobs")
+	if stdout, _ := s.want(exitOK, "", "whoami"); !strings.Contains(stdout, "role admin") {
+		t.Error(stdout)
+	}
+	var seen []string
+	curious := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Get("Authorization"))
+		http.Error(w, "no", http.StatusNotFound)
+	}))
+	defer curious.Close()
+	s.run("", "--addr", curious.Listener.Addr().String(), "jobs")
+	if len(seen) == 0 || seen[0] != "" {
+		t.Errorf("the token was shown to another address: %q", seen)
+	}
+	// What is damaged is said, and what needs no token works on.
+	if err := os.WriteFile(s.env["CARILLON_CONTEXT"], []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := s.want(exitUsage, "", "--addr", addr, "jobs"); !strings.Contains(stderr, "log in again") {
+		t.Error(stderr)
+	}
+	s.want(exitOK, "", "version")
+}
+
+// A cluster that asks for no token is logged in to by its address alone.
+func TestLoginToAPlainCluster(t *testing.T) {
+	s := newShell(t)
+	s.env["CARILLON_CONTEXT"] = filepath.Join(t.TempDir(), "context.json")
+	stdout, _ := s.want(exitOK, "", "login", s.addr)
+	if !strings.Contains(stdout, "asks for no token") {
+		t.Error(stdout)
+	}
+}
