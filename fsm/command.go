@@ -58,6 +58,9 @@ var commands = [256]kind{
 	32: of[Lookup](1),
 	33: of[CreateToken](1),
 	34: of[RevokeToken](1),
+	35: of[MakeSecure](1),
+	36: of[CreateJoinToken](1),
+	37: of[RevokeJoinToken](1),
 }
 
 type kind struct {

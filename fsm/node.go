@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -11,6 +12,7 @@ import (
 type PutNode struct {
 	Head `codec:"h"`
 	Node store.Node `codec:"n"`
+	Join string     `codec:"j,omitempty"` // the join token that a new member came with
 }
 
 // maxNodeField bounds what becomes part of a row: it travels in every handshake.
@@ -59,7 +61,7 @@ func (c *PutNode) apply(a *applier) error {
 	}
 	n.Removed = false
 	if known && !old.Removed {
-		n.JoinedAt, n.Index = old.JoinedAt, old.Index
+		n.JoinedAt, n.Index, n.Key = old.JoinedAt, old.Index, cmp.Or(old.Key, n.Key)
 		if n.Address != old.Address {
 			n.Index = a.b.C.Index
 		}
@@ -68,6 +70,11 @@ func (c *PutNode) apply(a *applier) error {
 			return nil
 		}
 	} else {
+		if c.Join != "" {
+			if why := a.useJoin(c.Join); why != "" {
+				return refuse("%s: carillon cluster token create makes a new one", why)
+			}
+		}
 		n.JoinedAt, n.Index = a.now, a.b.C.Index
 	}
 	a.outcome(Outcome{Code: CodeOK, Count: 1})
@@ -77,7 +84,7 @@ func (c *PutNode) apply(a *applier) error {
 func sameNode(x, y store.Node) bool {
 	return maps.Equal(x.Tags, y.Tags) && x.ID == y.ID && x.Instance == y.Instance && x.Address == y.Address &&
 		x.Version == y.Version && x.Level == y.Level && x.Slots == y.Slots && x.Standby == y.Standby &&
-		x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed
+		x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed && x.Key == y.Key
 }
 
 // RemoveNode marks a member as removed. Instance "": whichever.

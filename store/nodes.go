@@ -23,6 +23,8 @@ type Node struct {
 	Index uint64 `json:"index" codec:"x"`
 	// Removed keeps the row of a member that was removed: its directory must not come back.
 	Removed bool `json:"removed,omitempty" codec:"r,omitempty"`
+	// Key is the hash of the key that the node joined a secure cluster with. A join that is repeated is known by it.
+	Key string `json:"key,omitempty" codec:"k,omitempty"`
 }
 
 // Node reads a member's row, also that of a removed one.

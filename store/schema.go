@@ -178,7 +178,8 @@ type Info struct {
 	Hold      Hold     `json:"hold,omitzero"`
 	// Released is when a restored cluster was last released. Occurrences up to then, of jobs that are older, do not
 	// run: the cluster that the backup was taken from may have run them.
-	Released int64 `json:"released,omitempty"`
+	Released int64    `json:"released,omitempty"`
+	Security Security `json:"security,omitzero"`
 }
 
 var (

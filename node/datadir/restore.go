@@ -284,6 +284,7 @@ func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
 	}
 	info.Hold = store.Hold{On: true, Since: c.Now.UnixMilli(), Cluster: info.ClusterID, Index: b.C.Index}
 	info.ClusterID = r.ClusterID
+	info.Security = store.Security{} // the keys of the old cluster are not in its backup
 	b.SetInfo(info)
 	r.Epoch = info.Epoch
 	return b.Commit()
