@@ -11,7 +11,8 @@ import (
 // clusterRoutes are about membership.
 func clusterRoutes() []route {
 	return []route{
-		{"POST", "/cluster:join", Node, ToLeader, jsonBody, (*call).clusterJoin, nil},
+		// A node that joins has no certificate yet: the leader asks for its join token, and of members for theirs.
+		{"POST", "/cluster:join", Anyone, ToLeader, jsonBody, (*call).clusterJoin, nil},
 		{"POST", "/cluster:remove", Admin, ToLeader, jsonBody, (*call).clusterRemove, nil},
 		{"POST", "/cluster:promote", Admin, ToLeader, jsonBody, (*call).clusterPromote, nil},
 		{"POST", "/cluster:demote", Admin, ToLeader, jsonBody, (*call).clusterDemote, nil},

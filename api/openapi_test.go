@@ -183,7 +183,7 @@ func jsonType(t reflect.Type) string {
 	}
 	switch t {
 	case reflect.TypeFor[job.Instant](), reflect.TypeFor[job.Duration](), reflect.TypeFor[job.ID](), reflect.TypeFor[job.Origin](),
-		reflect.TypeFor[job.RunStatus](), reflect.TypeFor[job.Reason](), reflect.TypeFor[time.Time]():
+		reflect.TypeFor[job.RunStatus](), reflect.TypeFor[job.Reason](), reflect.TypeFor[time.Time](), reflect.TypeFor[[]byte]():
 		return "string"
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[job.StatusSet]():
 		return ""

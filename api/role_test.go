@@ -76,6 +76,9 @@ func TestRolesFitTheirMethods(t *testing.T) {
 	for _, rt := range routes() {
 		reads := rt.method == "GET" || rt.path == prefix+"/schedule:preview"
 		secret := rt.path == prefix+"/backup" || rt.path == prefix+"/tokens"
+		if rt.path == prefix+"/cluster:join" {
+			continue // a join token, or a member's certificate, is asked for by the leader
+		}
 		if looks := rt.role == Viewer || rt.role == Anyone || rt.role == Holder; looks != reads && !secret {
 			t.Errorf("%s %s is for the role %s", rt.method, rt.path, rt.role)
 		}

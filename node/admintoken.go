@@ -14,7 +14,12 @@ import (
 const AdminTokenFile = "admin.token"
 
 // tokenCA is the hash of the CA that tokens name.
-func (n *Node) tokenCA() keys.Hash { return keys.Hash{} }
+func (n *Node) tokenCA() keys.Hash {
+	if n.keys == nil {
+		return keys.Hash{}
+	}
+	return n.keys.CAHash()
+}
 
 // firstAdmin is the row of the token that a secure cluster begins with. It is written down before the cluster begins,
 // and gets into the state with the cluster's name: whenever the process dies, there is no file, or one whose token

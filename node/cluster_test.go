@@ -364,7 +364,7 @@ func (m *member) open(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.testNode = &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1),
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+		client: clientOf(n)}
 	tn := m.testNode
 	go func() { tn.done <- n.Run(ctx) }()
 }

@@ -64,6 +64,7 @@ type Config struct {
 
 	// Secure asks everybody for a token, or, of another node, for its certificate.
 	Secure bool
+	Keys   KeysConfig // of a secure cluster
 
 	AllowNetworkFS bool // the data directory may be on a file system that other machines can write to
 

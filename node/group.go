@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -39,6 +40,7 @@ type group struct {
 
 	members *membership.Members // set before raft starts
 	admin   store.Token         // that a new cluster begins with
+	keys    *keys.Ring          // nil: the cluster is plain
 }
 
 // openGroup opens the files of the group. Raft is not running yet.

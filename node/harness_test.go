@@ -3,12 +3,14 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -90,10 +93,31 @@ func open(t *testing.T, cfg Config) *testNode {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1),
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+		client: clientOf(n)}
 	go func() { tn.done <- n.Run(ctx) }()
 	t.Cleanup(tn.stop)
 	return tn
+}
+
+// clientOf is an HTTP client of a node. Of a secure one it knows the CA, and nothing else.
+func clientOf(n *Node) *http.Client {
+	t := &http.Transport{MaxIdleConnsPerHost: 100}
+	if n.keys != nil {
+		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			cfg := keys.ClientConfig(n.keys.CAHash())
+			cfg.NextProtos = []string{"http/1.1"}
+			// the clocks of tests are not those of the machine
+			verify := cfg.VerifyConnection
+			cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+				if err := verify(cs); err != nil && !strings.Contains(err.Error(), "clock") {
+					return err
+				}
+				return nil
+			}
+			return (&tls.Dialer{Config: cfg}).DialContext(ctx, network, addr)
+		}
+	}
+	return &http.Client{Transport: t}
 }
 
 // prop is the proposer of the node's current leadership.

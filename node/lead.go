@@ -243,6 +243,10 @@ func (g *group) ensureClusterID(prop *proposer, term uint64) error {
 	}
 	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.Machine.ClusterID,
 		strings.ToLower(crand.Text())), Admin: g.admin}
+	if g.keys != nil { // its certificates name the cluster already
+		id, _ := g.keys.Identity()
+		cmd.ClusterID = id.Cluster
+	}
 	if _, err := prop.Propose(cmd).Wait(); err != nil {
 		return fmt.Errorf("name the cluster: %w", err)
 	}

@@ -20,7 +20,13 @@ import (
 
 func TestThreeNodesJoinAndFailOver(t *testing.T) {
 	t.Parallel()
-	c := startJoined(t, 3)
+	for name, change := range modes(t) {
+		t.Run(name, func(t *testing.T) { threeNodesJoinAndFailOver(t, change) })
+	}
+}
+
+func threeNodesJoinAndFailOver(t *testing.T, change func(*Config)) {
+	c := startJoined(t, 3, change)
 	tg := newTarget(t)
 	c.leader().create(tg.spec("a", "@every 1s"))
 	c.fires("a")
@@ -69,7 +75,13 @@ func TestThreeNodesJoinAndFailOver(t *testing.T) {
 
 func TestMembershipOperations(t *testing.T) {
 	t.Parallel()
-	c := startJoined(t, 3)
+	for name, change := range modes(t) {
+		t.Run(name, func(t *testing.T) { membershipOperations(t, change) })
+	}
+}
+
+func membershipOperations(t *testing.T, change func(*Config)) {
+	c := startJoined(t, 3, change)
 	c.refused("remove", "nope", job.CodeNotFound, "carillon cluster members")
 	c.refused("promote", "nope", job.CodeNotFound, "")
 	c.refused("transfer", "nope", job.CodeNotFound, "")

@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/access"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -52,6 +53,10 @@ type Node struct {
 	socket      *net.UnixListener // nil: there is none
 	started     time.Time
 
+	keys        *keys.Ring    // nil: the cluster is plain
+	first       keys.Token    // the join token that the cluster begins with
+	rowsChanged chan struct{} // a row of a member changed
+
 	advertise string // how others reach it
 	egress    *egress.Policy
 
@@ -72,7 +77,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4)}
+	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4), rowsChanged: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			n.release()
@@ -102,8 +107,16 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
+	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(ln.Addr().String()))
+	if err := n.openKeys(); err != nil {
+		ln.Close()
+		return nil, err
+	}
 	n.connections = newConnections(n, ln)
-	n.mux = transport.NewMux(n.connections.limited, transport.Options{OnError: n.connError})
+	n.mux = transport.NewMux(n.connections.limited, transport.Options{OnError: n.connError, Keys: n.keys})
+	if n.keys != nil && n.dir.Fresh && n.keys.Authority() != nil {
+		n.dir.CA = n.keys.CAHash().String()
+	}
 	if err := n.dir.Claim(); err != nil {
 		return nil, err
 	}
@@ -111,7 +124,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
 		return nil, err
 	}
-	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(n.mux.Addr().String()))
+	if err := n.checkMode(n.group.store.Info()); err != nil {
+		return nil, err
+	}
 	if n.egress, err = n.newEgress(); err != nil {
 		return nil, err
 	}
@@ -126,6 +141,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.group.tracker = n.tracker
 	n.members = membership.New(n.membership())
 	n.group.members = n.members
+	n.group.keys = n.keys
+	n.group.store.Listen(n.rowsMayHaveChanged)
 	n.disk = newDiskWatch(n)
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err
@@ -142,12 +159,13 @@ func Open(cfg Config) (_ *Node, err error) {
 		n.members.Lead,
 	}
 	n.forward = forward.New(forward.Options{
-		Self: cfg.NodeID, Tracker: n.tracker, Dial: cfg.Machine.Dialer, Logger: cfg.Logger, Began: n.started,
+		Self: cfg.NodeID, Tracker: n.tracker, Dial: n.dialer, Logger: cfg.Logger, Began: n.started,
 		ErrorLog: newRaftLogger(cfg.Logger).StandardLogger(nil),
 		Local:    api.New(n.API()),
 	})
 	// here: what is forwarded no longer says where it came from
-	n.handler = api.Guard(n.authorized(n.dispatch(api.ByPath(internalEndpoints(n.members)))), n.advertise)
+	dispatch := n.dispatch(api.ByPath(internalEndpoints(n.members)))
+	n.handler = api.Guard(n.membersOnly(n.authorized(dispatch)), n.advertise)
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -190,7 +208,8 @@ func (n *Node) membership() membership.Options {
 		Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
 		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker,
 		Flight:       n.group.flight,
-		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: c.Machine.Dialer,
+		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: n.dialer,
+		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.first,
 		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
@@ -221,6 +240,7 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		OnLost:    n.members.ConnectionLost,
 		OnError:   n.connError,
 		Dial:      n.cfg.Machine.Dial,
+		Keys:      n.keys,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)

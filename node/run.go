@@ -51,7 +51,7 @@ func (n *Node) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
-		ConnContext: n.cfg.Machine.Accepted,
+		ConnContext: n.connContext,
 	}
 	serving.Go(func() {
 		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
@@ -75,6 +75,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.access != nil {
 		following.Go(func() { n.access.Run(followCtx) })
 	}
+	following.Go(func() { n.recheck(followCtx) })
 	leadCtx, endLead := context.WithCancel(context.Background())
 	defer endLead()
 	leading.Go(func() { n.group.lead.run(leadCtx) })
@@ -119,6 +120,9 @@ func (n *Node) Run(ctx context.Context) error {
 func internalEndpoints(m *membership.Members) []api.Endpoint {
 	return []api.Endpoint{
 		{Path: membership.PeerPath, Role: api.Node, Serve: m.ServePeer},
+		{Path: membership.KeysPath, Role: api.Node, Serve: m.ServeKeys},
+		{Path: membership.CertificatePath, Role: api.Node, Serve: m.ServeCertificate},
+		{Path: membership.SelfPath, Role: api.Node, Serve: m.ServeSelf},
 	}
 }
 

@@ -57,7 +57,7 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	}
 	l.route = forward.NewWorkerRoute(forward.WorkerOptions{
 		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load,
-		Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause), Dial: n.cfg.Machine.Dial,
+		Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause), Dial: n.workerDial(),
 	})
 	var leader executor.Leader = l.route
 	if n.cfg.Machine.Leader != nil {

@@ -354,6 +354,12 @@ type JoinRequest struct {
 	ClusterID  string            `json:"cluster_id,omitempty"` // the cluster that its directory belongs to, if it does
 	Epoch      uint64            `json:"epoch,omitempty"`
 	Member     bool              `json:"member,omitempty"` // it has state of the cluster: it must still be a member
+
+	// What a secure cluster asks of a new node: a request for a certificate, and that it has a join token. The token's
+	// secret is never sent.
+	CSR       []byte `json:"csr,omitempty"`        // DER
+	JoinToken string `json:"join_token,omitempty"` // its id
+	Proof     []byte `json:"proof,omitempty"`
 }
 
 // JoinReply says which cluster took the node in.
@@ -362,6 +368,9 @@ type JoinReply struct {
 	Epoch     uint64 `json:"epoch"`
 	Index     uint64 `json:"index"` // the log entry that made it a member, or moved it
 	Leader    string `json:"leader"`
+
+	Certificate []byte `json:"certificate,omitempty"` // of the node, in DER
+	CA          []byte `json:"ca,omitempty"`
 }
 
 // NodeRequest names a member.

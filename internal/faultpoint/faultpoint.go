@@ -60,6 +60,8 @@ type Node struct {
 	Trusting   bool               // the rules that refuse a data directory are off, to show what they are for
 
 	Pace Pace
+	// KeyStep is called between the steps in which keys are written.
+	KeyStep Step
 
 	TokenStep Step          // while the first API token is written down
 	Servers   []raft.Server // the whole cluster, bootstrapped on each of its nodes alike

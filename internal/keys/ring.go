@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -172,6 +173,13 @@ func (r *Ring) Key() (crypto.Signer, error) {
 	return key, r.take(key, nil, nil)
 }
 
+// HasKey says whether the node has a key already.
+func (r *Ring) HasKey() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.key != nil
+}
+
 // Install replaces the node's certificate, in DER, by one for the same key.
 func (r *Ring) Install(leafDER, caDER []byte) error {
 	r.writing.Lock()
@@ -284,6 +292,16 @@ func (r *Ring) Due(now time.Time) bool {
 		return false
 	}
 	return now.Before(r.leaf.NotBefore) || now.After(r.leaf.NotBefore.Add(r.leaf.NotAfter.Sub(r.leaf.NotBefore)/2))
+}
+
+// Covers says whether clients that go by the host find it in the certificate.
+func (r *Ring) Covers(host string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leaf == nil || net.ParseIP(host) == nil && !isName(host) {
+		return true
+	}
+	return host == "" || r.leaf.VerifyHostname(host) == nil
 }
 
 // NotAfter is when the certificate ends for clients; zero: there is none.

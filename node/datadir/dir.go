@@ -62,6 +62,7 @@ type ClusterIdentity struct {
 	ClusterID string `json:"cluster_id,omitempty"`
 	Epoch     uint64 `json:"epoch,omitempty"`
 	Index     uint64 `json:"joined_index,omitempty"` // the log entry with its row
+	CA        string `json:"ca,omitempty"`           // hash of the cluster's CA; empty: it is plain
 
 	// Peers are addresses that `carillon cluster recover` was given. They hold against rows up to entry PeersAt.
 	Peers   map[string]string `json:"peers,omitempty"`

@@ -15,12 +15,21 @@ import (
 // Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server
 // without a row could not be told from a stranger.
 func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply, error) {
+	return m.admit(ctx, rq, false)
+}
+
+// admit is Join, of this node itself if own.
+func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wire.JoinReply, error) {
 	var none wire.JoinReply
 	if rq.InstanceID == m.o.Instance && !rq.Member {
 		return none, job.Errorf(job.CodeState, "give --join the address of another node", "this is node %s itself",
 			m.id())
 	}
 	e, err := m.o.Tracker.Leading()
+	if err != nil {
+		return none, err
+	}
+	by, err := m.authenticate(ctx, rq, own)
 	if err != nil {
 		return none, err
 	}
@@ -45,8 +54,17 @@ func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply
 	case known && !old.Removed && old.Instance != rq.InstanceID && !m.o.Trusting:
 		// Raft would give the new directory the old one's vote.
 		return none, m.duplicate(ctx, rq, old.Address)
+	case known && !old.Removed && by != nil && old.Key != by.key.String():
+		return none, m.duplicate(ctx, rq, old.Address)
+	}
+	if by != nil && known && !old.Removed { // its answer got lost: nothing changes
+		return m.certified(by, old)
 	}
 	row := m.rowOf(rq)
+	token := ""
+	if by != nil {
+		row.Key, token = by.key.String(), by.token
+	}
 	if known && !old.Removed {
 		row.Standby = old.Standby
 		if old.Address != row.Address && rq.NodeID != m.id() {
@@ -61,12 +79,12 @@ func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply
 		}
 	}
 	if rq.NodeID != m.id() {
-		if err := m.reachable(ctx, rq); err != nil {
+		if err := m.reachable(ctx, rq, by); err != nil {
 			return none, err
 		}
 	}
 	if !known || old.Removed || differs(old, row) {
-		if err := m.putRow(ctx, e, row); err != nil {
+		if err := m.putRow(ctx, e, row, token); err != nil {
 			return none, err
 		}
 		event := "member updated"
@@ -80,11 +98,8 @@ func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply
 			return none, err
 		}
 	}
-	r := wire.JoinReply{Leader: m.id()}
-	r.ClusterID, r.Epoch = m.Cluster()
 	now, _ := m.Row(rq.NodeID)
-	r.Index = now.Index
-	return r, nil
+	return m.certified(by, now)
 }
 
 // probePatiently asks a node that may be busy: to take one that is slow for one that is gone would let its copy in.
@@ -142,8 +157,12 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 }
 
 // reachable makes sure that the address leads to who it should.
-func (m *Members) reachable(ctx context.Context, rq wire.JoinRequest) error {
-	info, err := m.Probe(ctx, rq.Address)
+func (m *Members) reachable(ctx context.Context, rq wire.JoinRequest, by *admission) error {
+	ask := m.Probe
+	if by != nil {
+		ask = func(ctx context.Context, addr string) (probeReply, error) { return m.probeKey(ctx, addr, by.key) }
+	}
+	info, err := ask(ctx, rq.Address)
 	if err != nil {
 		return job.Errorf(job.CodeUnavailable, "check --advertise and the firewall",
 			"node %s (the leader) cannot reach node %s at %s: %v", m.id(), rq.NodeID, rq.Address, err)

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
-	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/wait"
@@ -66,8 +66,9 @@ func (m *Members) propose(ctx context.Context, e *forward.Epoch, cmd fsm.Command
 	}
 }
 
-func (m *Members) putRow(ctx context.Context, e *forward.Epoch, row store.Node) error {
-	o, err := m.propose(ctx, e, &fsm.PutNode{Head: m.head(e), Node: row})
+// putRow writes a row, of a new member with the join token that it came with.
+func (m *Members) putRow(ctx context.Context, e *forward.Epoch, row store.Node, token string) error {
+	o, err := m.propose(ctx, e, &fsm.PutNode{Head: m.head(e), Node: row, Join: token})
 	if err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func (m *Members) Remove(ctx context.Context, id string) error {
 			return err
 		}
 		if id == m.id() {
-			return m.handOver(ctx, func(c *client.Client) error { return c.RemoveNode(ctx, id) })
+			return m.handOver(ctx, verbRemove)
 		}
 		m.o.Logger.Info("removing a member, as asked", "node", id)
 		return m.drop(ctx, t.e, id)
@@ -212,6 +213,11 @@ func (m *Members) Promote(ctx context.Context, id string) error {
 				return job.Errorf(job.CodeState, "wait until it has caught up", "node %s is too far behind to vote", id)
 			}
 		}
+		if t.server.Suffrage != raft.Voter {
+			if err := m.handKeys(ctx, t.row); err != nil {
+				return job.Errorf(job.CodeUnavailable, "try again", "%v", err)
+			}
+		}
 		if err := m.setStandby(ctx, t, false); err != nil || t.server.Suffrage == raft.Voter {
 			return err
 		}
@@ -228,7 +234,7 @@ func (m *Members) Demote(ctx context.Context, id string) error {
 			return err
 		}
 		if id == m.id() {
-			return m.handOver(ctx, func(c *client.Client) error { return c.DemoteNode(ctx, id) })
+			return m.handOver(ctx, verbDemote)
 		}
 		if err := m.setStandby(ctx, t, true); err != nil || t.server.Suffrage != raft.Voter {
 			return err
@@ -246,7 +252,7 @@ func (m *Members) setStandby(ctx context.Context, t subject, standby bool) error
 		return nil
 	}
 	t.row.Standby = standby
-	return m.putRow(ctx, t.e, t.row)
+	return m.putRow(ctx, t.e, t.row, "")
 }
 
 // Transfer implements api.Cluster. A node with a wrong clock gets the leadership only by force: it would hold.
@@ -321,8 +327,28 @@ func (m *Members) transfer(ctx context.Context, id string, tries int) error {
 	return nil
 }
 
+const (
+	verbRemove = "remove"
+	verbDemote = "demote"
+)
+
+// askNext asks the next leader. On a secure cluster this node's certificate lets it ask for itself only.
+func (m *Members) askNext(ctx context.Context, l forward.Leader, verb string) error {
+	if m.o.Keys != nil {
+		row, ok := m.Row(l.ID)
+		if !ok {
+			return forward.ErrNoLeader()
+		}
+		return m.internal(ctx, http.MethodPost, row, SelfPath, selfRequest{verb}, nil)
+	}
+	if verb == verbRemove {
+		return m.client(l.Addr).RemoveNode(ctx, m.id())
+	}
+	return m.client(l.Addr).DemoteNode(ctx, m.id())
+}
+
 // handOver has the next leader do to this node what a leader cannot do to itself.
-func (m *Members) handOver(ctx context.Context, do func(*client.Client) error) error {
+func (m *Members) handOver(ctx context.Context, verb string) error {
 	m.o.Logger.Info("handing over the leadership first")
 	if e := m.o.Tracker.Epoch(); e != nil {
 		m.StampBeforeTransfer(ctx, e)
@@ -335,7 +361,7 @@ func (m *Members) handOver(ctx context.Context, do func(*client.Client) error) e
 		if !ok || l.Epoch != nil {
 			return forward.ErrNoLeader() // it came back to this node; who asked may ask again
 		}
-		switch err := do(m.client(l.Addr)); job.CodeOf(err) {
+		switch err := m.askNext(ctx, l, verb); job.CodeOf(err) {
 		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable: // not yet, or no longer
 		default:
 			return err

@@ -64,7 +64,13 @@ func (m *Members) Check(h transport.Hello) error {
 	}
 	r, ok := m.Row(h.NodeID)
 	switch {
-	case !ok || h.Index > r.Index:
+	case !ok:
+		return nil
+	case m.o.Keys != nil && r.Instance == h.InstanceID && !r.Removed && h.Index > r.Index:
+		return nil // it moved, and says so itself
+	case m.o.Keys != nil && r.Instance != h.InstanceID && h.Certificate.Joined > r.Index:
+		return nil // a leader certified that it came later
+	case m.o.Keys == nil && h.Index > r.Index:
 		return nil
 	case r.Removed:
 		return fmt.Errorf("node %s was removed from the cluster: stop it; to bring it back, empty its data directory "+

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -22,6 +23,27 @@ func (m *Members) Request() wire.JoinRequest {
 		Level: s.Level, Slots: s.Slots, Tags: s.Tags}
 	rq.ClusterID, rq.Epoch = m.Cluster()
 	return rq
+}
+
+// asking is Request with what a secure cluster wants to see of a node that is not yet a member.
+func (m *Members) asking() (wire.JoinRequest, error) {
+	rq := m.Request()
+	if m.o.Keys == nil {
+		return rq, nil
+	}
+	key, err := m.o.Keys.Key()
+	if err != nil {
+		return rq, err
+	}
+	if rq.CSR, err = keys.NewRequest(key); err != nil {
+		return rq, err
+	}
+	hash, err := keys.KeyHash(key.Public())
+	if err != nil {
+		return rq, err
+	}
+	rq.JoinToken, rq.Proof = m.o.Token.ID, m.o.Token.Proof(hash, rq.NodeID, rq.InstanceID)
+	return rq, nil
 }
 
 const (
@@ -77,7 +99,11 @@ func permanent(err error) bool {
 
 // ask puts the question to the nodes that --join names.
 func (m *Members) ask(ctx context.Context, addrs []string) error {
-	reply, err := m.search(ctx, addrs, m.Request())
+	rq, err := m.asking()
+	if err != nil {
+		return err
+	}
+	reply, err := m.search(ctx, addrs, rq)
 	if err != nil {
 		return err
 	}
@@ -98,7 +124,7 @@ func (m *Members) search(ctx context.Context, addrs []string, rq wire.JoinReques
 			continue
 		}
 		one, cancel := context.WithTimeout(ctx, joinTimeout)
-		reply, hint, err := m.client(addr).Join(one, rq)
+		reply, hint, err := m.joinClient(addr, rq.Member).Join(one, rq)
 		cancel()
 		if err == nil || permanent(err) || rq.Member && job.CodeOf(err) == job.CodeNotFound {
 			return reply, err
@@ -122,9 +148,17 @@ func (m *Members) joined(r wire.JoinReply) error {
 		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster",
 			"the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)
 	}
+	if m.o.Keys != nil {
+		if err := m.enrolled(r); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	h := m.identity
 	h.ClusterID, h.Epoch, h.Index = r.ClusterID, r.Epoch, r.Index
+	if m.o.Keys != nil {
+		h.CA = m.o.Keys.CAHash().String()
+	}
 	m.mu.Unlock()
 	if err := m.o.Save(h); err != nil {
 		return err
@@ -149,6 +183,7 @@ func (m *Members) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		m.tend(ctx)
 		r := m.raft.Load()
 		outdated := m.outdated()
 		if _, leader := r.LeaderWithID(); leader == "" {
@@ -213,7 +248,7 @@ func (m *Members) announce(ctx context.Context) error {
 	if m.o.Tracker.Epoch() != nil {
 		ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 		defer cancel()
-		_, err := m.Join(ctx, rq)
+		_, err := m.admit(ctx, rq, true)
 		return err
 	}
 	var todo []string

@@ -19,12 +19,14 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // Config is about who belongs to the cluster. Zero values take the defaults.
@@ -71,6 +73,12 @@ type Options struct {
 	Turn      time.Duration                     // between the voters that could succeed a leader
 	Connected func(id string) bool              // says whether a connection for Raft that a node made is open
 
+	// Keys are those of the node; nil: the cluster is plain. Dial then makes connections with them, and Raw without.
+	Keys  *keys.Ring
+	Raw   func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
+	Token keys.Token // that it joins with; no id: none
+	First keys.Token // the join token that a cluster begins with; no id: none
+
 	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it
 	// should, and that the rules which refuse a data directory are off.
 	ClusterID string
@@ -101,8 +109,11 @@ type Members struct {
 	o    Options
 	log  func(msg string, args ...any) // at warning
 	http *http.Client
-	raft atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
-	kept keptRows
+	// enroll is for a node that has no certificate yet: it makes sure of the cluster, which knows it by its token.
+	enroll *http.Client
+	tended time.Time                 // when the keys were last looked after; of follow alone
+	raft   atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
+	kept   keptRows
 
 	lost chan string // a leader whose connection ended
 
@@ -142,13 +153,10 @@ func New(o Options) *Members {
 	m := &Members{
 		o: o, log: o.Logger.Warn, identity: o.Identity, changing: make(chan struct{},
 			1), refused: map[string]entry{}, peers: map[string]*peer{}, lost: make(chan string, 1),
-		http: &http.Client{
-			Transport: &http.Transport{ // no proxy: nodes talk to each other
-				DialContext:         o.Dial(whoTimeout, 0),
-				MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, DisableCompression: true,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		http: httpClient(o.Dial(whoTimeout, 0)),
+	}
+	if o.Keys != nil {
+		m.enroll = httpClient(transport.PinnedDial(o.Keys, o.Raw(whoTimeout, 0)))
 	}
 	m.o.Store.Listen(m.kept.changed)
 	m.trouble.asking = make(chan struct{}, 1)
@@ -157,11 +165,26 @@ func New(o Options) *Members {
 	return m
 }
 
+func httpClient(dial transport.DialFunc) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{ // no proxy: nodes talk to each other
+			DialContext:         dial,
+			MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
 // Attach is called when raft runs. Handshakes may come earlier.
 func (m *Members) Attach(r *raft.Raft) { m.raft.Store(r) }
 
 // Close gives up idle connections.
-func (m *Members) Close() { m.http.CloseIdleConnections() }
+func (m *Members) Close() {
+	m.http.CloseIdleConnections()
+	if m.enroll != nil {
+		m.enroll.CloseIdleConnections()
+	}
+}
 
 func (m *Members) client(addr string) *client.Client {
 	return client.New(addr, client.WithHTTPClient(m.http), client.WithAttempts(1), client.WithStale(),
@@ -187,7 +210,7 @@ func (m *Members) Cluster() (id string, epoch uint64) {
 func (m *Members) self() store.Node {
 	o := &m.o
 	return store.Node{ID: o.NodeID, Instance: o.Instance, Address: o.Address, Version: o.Version, Level: o.Level,
-		Slots: o.Slots, Tags: o.Tags}
+		Slots: o.Slots, Tags: o.Tags, Key: m.ownKey()}
 }
 
 // Self implements api.Cluster.

@@ -67,6 +67,11 @@ func (m *Members) Probe(ctx context.Context, addr string) (probeReply, error) {
 
 // probeAs is a probe, of the leader of a term if that is not 0, with what that has to say.
 func (m *Members) probeAs(ctx context.Context, addr string, term uint64, msg *notice) (s probeReply, err error) {
+	return m.probeBy(ctx, m.http.Transport, addr, term, msg)
+}
+
+func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, addr string, term uint64,
+	msg *notice) (s probeReply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
 	defer cancel()
 	method, body := http.MethodGet, io.Reader(nil)
@@ -86,7 +91,7 @@ func (m *Members) probeAs(ctx context.Context, addr string, term uint64, msg *no
 		rq.Header.Set(headerLeaderTerm, strconv.FormatUint(term, 10))
 	}
 	asked := m.o.Clock.Mono()
-	resp, err := m.http.Transport.RoundTrip(rq)
+	resp, err := by.RoundTrip(rq)
 	if err != nil {
 		return s, plainly(err)
 	}

@@ -31,6 +31,9 @@ func (m *Members) Begin(prop forward.Proposer, term uint64) error {
 	if err := m.raise(prop, term); err != nil {
 		return err
 	}
+	if err := m.makeSecure(prop, term); err != nil {
+		return err
+	}
 	handed := m.succession(term)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,6 +183,9 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 			})
 		}
 		if s.Suffrage != raft.Voter && !r.Standby && m.keepsUp(id) {
+			if err := m.handKeys(ctx, r); err != nil {
+				return err
+			}
 			m.o.Logger.Info("node caught up and votes from now on", "node", id)
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
 				return rf.AddVoter(s.ID, s.Address, 0, m.o.ApplyTimeout)

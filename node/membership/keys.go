@@ -1,0 +1,330 @@
+package membership
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// This file is how the keys of a secure cluster get to those that vote, and how certificates are renewed.
+
+type keysMessage struct {
+	Keys  []byte `json:"keys,omitempty"`
+	Nonce []byte `json:"nonce,omitempty"`
+	Proof []byte `json:"proof,omitempty"`
+}
+
+// handKeys gives a node that is to vote what it takes to lead, and has it prove that it has it.
+func (m *Members) handKeys(ctx context.Context, row store.Node) error {
+	if m.o.Keys == nil {
+		return nil
+	}
+	a := m.o.Keys.Authority()
+	if a == nil {
+		return errNoKeys
+	}
+	data, err := a.Encode()
+	if err != nil {
+		return err
+	}
+	msg := keysMessage{Keys: data, Nonce: []byte(rand.Text())}
+	var answer keysMessage
+	if err := m.internal(ctx, http.MethodPost, row, KeysPath, msg, &answer); err != nil {
+		return fmt.Errorf("hand the keys to node %s before it votes: %w", row.ID, err)
+	}
+	if !hmac.Equal(answer.Proof, a.Shows(msg.Nonce, row.ID, row.Instance)) {
+		return fmt.Errorf("node %s did not prove that it has the keys, and does not vote", row.ID)
+	}
+	return nil
+}
+
+// internal asks one data directory of another member.
+func (m *Members) internal(ctx context.Context, method string, to store.Node, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	t := httpClient(transport.InstanceDial(m.o.Keys, m.o.Raw(whoTimeout, 0), to.ID, to.Instance))
+	defer t.CloseIdleConnections()
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	addr := cmp.Or(string(m.where(to.ID)), to.Address)
+	rq, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	rq.Header.Set(forward.HeaderForwarded, m.id())
+	rq.Header.Set("Content-Type", "application/json")
+	resp, err := t.Do(rq)
+	if err != nil {
+		return plainly(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBody))
+	if err != nil {
+		return plainly(err)
+	}
+	if resp.StatusCode >= 300 {
+		var p struct {
+			Code   job.Code `json:"code"`
+			Detail string   `json:"detail"`
+		}
+		if json.Unmarshal(data, &p) == nil && p.Code != "" {
+			return job.Errorf(p.Code, "", "%s", p.Detail)
+		}
+		return errors.New(resp.Status)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(data, out)
+}
+
+// peer is the member behind a request, with its row.
+func (m *Members) peer(r *http.Request) (store.Node, error) {
+	refused := job.Errorf(job.CodeForbidden, "", "this is for members with a certificate")
+	p, ok := keys.PeerOf(r.Context())
+	if m.o.Keys == nil || !ok {
+		return store.Node{}, refused
+	}
+	row, ok := m.Row(p.Node)
+	if !ok || row.Removed || row.Instance != p.Instance {
+		return store.Node{}, refused
+	}
+	return row, nil
+}
+
+func readInternal(w http.ResponseWriter, r *http.Request, into any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxKeysBody))
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		api.WriteError(w, job.Errorf(job.CodeMalformed, "", "%v", err))
+	}
+	return err == nil
+}
+
+func writeInternal(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) //nolint:errcheck // the asker hung up
+}
+
+// votes says whether a node has a vote.
+func (m *Members) votes(id string) bool {
+	s, in := FindServer(m.Configured(), id)
+	return in && s.Suffrage == raft.Voter
+}
+
+// ServeKeys takes the keys from a leader that is about to let this node vote, or gives them to a voter that lost them.
+func (m *Members) ServeKeys(w http.ResponseWriter, r *http.Request) {
+	row, err := m.peer(r)
+	if p, ok := keys.PeerOf(r.Context()); err != nil && ok && r.Method == http.MethodPost && m.Belongs(p) {
+		err = nil // this node's rows may not have come yet; the keys say themselves whether they are the right ones
+	}
+	switch {
+	case err != nil:
+		api.WriteError(w, err)
+	case r.Method == http.MethodPost:
+		m.takeKeys(w, r)
+	case !m.votes(row.ID):
+		api.WriteError(w, job.Errorf(job.CodeForbidden, "", "node %s has no vote", row.ID))
+	default:
+		a := m.o.Keys.Authority()
+		if a == nil {
+			api.WriteError(w, job.Errorf(job.CodeNotReady, "", "node %s has no keys either", m.id()))
+			return
+		}
+		data, err := a.Encode()
+		if err != nil {
+			api.WriteError(w, err)
+			return
+		}
+		m.o.Logger.Info("keys handed to a voter that had lost them", "node", row.ID)
+		writeInternal(w, keysMessage{Keys: data})
+	}
+}
+
+func (m *Members) takeKeys(w http.ResponseWriter, r *http.Request) {
+	var msg keysMessage
+	if !readInternal(w, r, &msg) {
+		return
+	}
+	a, err := m.keep(msg.Keys)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	writeInternal(w, keysMessage{Proof: a.Shows(msg.Nonce, m.id(), m.o.Instance)})
+}
+
+// keep writes keys down unless this node has them. Only who has the CA's key can make keys that fit to the CA.
+func (m *Members) keep(data []byte) (*keys.Authority, error) {
+	a, err := keys.DecodeAuthority(data)
+	if err != nil {
+		return nil, job.Errorf(job.CodeMalformed, "", "%v", err)
+	}
+	if own := m.o.Keys.CAHash(); keys.HashOf(a.Cert) != own {
+		return nil, job.Errorf(job.CodeForbidden, "", "the keys are those of another cluster")
+	}
+	if have := m.o.Keys.Authority(); have != nil {
+		return have, nil
+	}
+	if err := m.o.Keys.Keep(a); err != nil {
+		return nil, job.Errorf(job.CodeUnavailable, "free some space, or repair the data directory",
+			"the keys cannot be written: %v", err)
+	}
+	m.o.Logger.Info("keys of the cluster received")
+	return a, nil
+}
+
+// tend looks after this node's keys: a voter that lost those of the cluster asks the others for them, and a certificate
+// is renewed at half of its time.
+func (m *Members) tend(ctx context.Context) {
+	if m.o.Keys == nil || time.Since(m.tended) < m.o.Pace(tendEvery) {
+		return
+	}
+	m.tended = time.Now()
+	if m.o.Keys.Authority() == nil && m.votes(m.id()) {
+		m.fetchKeys(ctx)
+	}
+	row, ok := m.Row(m.id())
+	if !ok || row.Removed || row.Instance != m.o.Instance ||
+		!m.o.Keys.Due(m.o.Clock.Now()) && m.o.Keys.Covers(hostOf(m.address())) {
+		return
+	}
+	if err := m.renew(ctx, row); err != nil && ctx.Err() == nil {
+		m.log("certificate not renewed; trying again", "ends", m.o.Keys.NotAfter(), "error", err)
+		return
+	}
+	m.o.Logger.Info("certificate renewed", "ends", m.o.Keys.NotAfter())
+}
+
+// fetchKeys asks the other voters for the keys that this one lost.
+func (m *Members) fetchKeys(ctx context.Context) {
+	err := errors.New("no other voter")
+	for _, s := range m.Configured() {
+		row, ok := m.Row(replica.Node(s.ID))
+		if !ok || row.ID == m.id() || s.Suffrage != raft.Voter {
+			continue
+		}
+		var msg keysMessage
+		if err = m.internal(ctx, http.MethodGet, row, KeysPath, keysMessage{}, &msg); err == nil {
+			if _, err = m.keep(msg.Keys); err == nil {
+				return
+			}
+		}
+	}
+	if ctx.Err() == nil {
+		m.log("this voter has lost the keys of the cluster, and no other voter gives them: put "+keys.ClusterFile+
+			" back into its "+keys.Dir+" directory", "error", err)
+	}
+}
+
+// renew gets this node a new certificate: a voter signs its own.
+func (m *Members) renew(ctx context.Context, row store.Node) error {
+	cluster, _ := m.Cluster()
+	if m.o.Keys.Authority() != nil {
+		id := keys.Identity{Cluster: cluster, Node: row.ID, Instance: row.Instance, Joined: row.Index}
+		return m.o.Keys.Certify(id, hostOf(m.address()), m.o.Clock.Now())
+	}
+	key, err := m.o.Keys.Key()
+	if err != nil {
+		return err
+	}
+	csr, err := keys.NewRequest(key)
+	if err != nil {
+		return err
+	}
+	_, leader := m.raft.Load().LeaderWithID()
+	to, ok := m.Row(replica.Node(leader))
+	if !ok {
+		return forward.ErrNoLeader()
+	}
+	var r wire.JoinReply
+	if err := m.internal(ctx, http.MethodPost, to, CertificatePath, wire.JoinRequest{CSR: csr}, &r); err != nil {
+		return err
+	}
+	return m.enrolled(r)
+}
+
+// ServeCertificate renews the certificate of a member.
+func (m *Members) ServeCertificate(w http.ResponseWriter, r *http.Request) {
+	row, err := m.peer(r)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	var rq wire.JoinRequest
+	if !readInternal(w, r, &rq) {
+		return
+	}
+	pub, err := keys.ParseRequest(rq.CSR)
+	if err != nil {
+		api.WriteError(w, job.Invalid("csr", "", "%v", err))
+		return
+	}
+	key, err := keys.KeyHash(pub)
+	if err != nil || row.Key != "" && row.Key != key.String() {
+		api.WriteError(w, job.Errorf(job.CodeForbidden, "", "node %s joined with another key", row.ID))
+		return
+	}
+	cluster, _ := m.Cluster()
+	reply, err := m.certified(&admission{pub: pub, key: key, host: hostOf(row.Address),
+		id: keys.Identity{Cluster: cluster, Node: row.ID, Instance: row.Instance}}, row)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	writeInternal(w, reply)
+}
+
+// selfRequest is what a leader that stepped down for it asks of the next one.
+type selfRequest struct {
+	Verb string `json:"verb"`
+}
+
+// ServeSelf does to a member what it asks for itself.
+func (m *Members) ServeSelf(w http.ResponseWriter, r *http.Request) {
+	row, err := m.peer(r)
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	var rq selfRequest
+	if !readInternal(w, r, &rq) {
+		return
+	}
+	switch rq.Verb {
+	case verbRemove:
+		err = m.Remove(r.Context(), row.ID)
+	case verbDemote:
+		err = m.Demote(r.Context(), row.ID)
+	default:
+		err = job.Errorf(job.CodeMalformed, "", "there is no verb %q", rq.Verb)
+	}
+	if err != nil {
+		api.WriteError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

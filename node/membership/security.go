@@ -1,0 +1,219 @@
+package membership
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// This file is how a secure cluster lets nodes in: by join tokens, and members by their certificates.
+
+// Paths of what nodes with certificates ask each other.
+const (
+	KeysPath        = "/internal/v1/keys"        // GET: for a voter that lost them; POST: for one that is to vote
+	CertificatePath = "/internal/v1/certificate" // POST: a node's certificate is renewed
+	SelfPath        = "/internal/v1/self"        // POST: a leader has the next one remove or demote it
+)
+
+const (
+	// FirstUses and JoinTTL are of the token that a cluster begins with.
+	FirstUses = 100
+	JoinTTL   = time.Hour
+
+	tendEvery   = 5 * time.Second
+	maxKeysBody = 64 << 10
+)
+
+// admission is why a secure cluster lets a new node in.
+type admission struct {
+	pub   crypto.PublicKey
+	key   keys.Hash // of pub
+	token string    // the id of its join token
+	id    keys.Identity
+	host  string
+}
+
+// ownKey is the hash of this node's key as rows have it.
+func (m *Members) ownKey() string {
+	if m.o.Keys == nil {
+		return ""
+	}
+	key, err := m.o.Keys.Key()
+	if err != nil {
+		return ""
+	}
+	h, err := keys.KeyHash(key.Public())
+	if err != nil {
+		return ""
+	}
+	return h.String()
+}
+
+// authenticate says how a secure cluster knows a node that asks to be a member; nil: by its certificate, or because the
+// cluster is plain. It comes before anything that the request could bring about, a call back included.
+func (m *Members) authenticate(ctx context.Context, rq wire.JoinRequest, own bool) (*admission, error) {
+	if m.o.Keys == nil || own {
+		return nil, nil
+	}
+	if rq.Member {
+		if p, ok := keys.PeerOf(ctx); !ok || p.Node != rq.NodeID || p.Instance != rq.InstanceID {
+			return nil, job.Errorf(job.CodeForbidden, "start it with --secure and the keys that it joined with",
+				"node %s did not show the certificate that it joined with", rq.NodeID)
+		}
+		return nil, nil
+	}
+	if len(rq.CSR) == 0 || rq.JoinToken == "" {
+		return nil, job.Errorf(job.CodeForbidden, "start it with --secure and --token; carillon cluster token create "+
+			"makes one", "the cluster is secure, and node %s came without a join token", rq.NodeID)
+	}
+	by := &admission{token: rq.JoinToken}
+	var err error
+	if by.pub, err = keys.ParseRequest(rq.CSR); err == nil {
+		by.key, err = keys.KeyHash(by.pub)
+	}
+	if err != nil {
+		return nil, job.Invalid("csr", "", "%v", err)
+	}
+	a := m.o.Keys.Authority()
+	if a == nil {
+		return nil, errNoKeys
+	}
+	row, known := m.o.Store.Info().Security.Join(rq.JoinToken)
+	remedy := "carillon cluster token create makes a new one"
+	switch {
+	case !known:
+		return nil, job.Errorf(job.CodeForbidden, remedy, "this cluster has no join token %q", rq.JoinToken)
+	case !a.JoinToken(rq.JoinToken).Proves(rq.Proof, by.key, rq.NodeID, rq.InstanceID):
+		return nil, job.Errorf(job.CodeForbidden, remedy, "the secret of the join token %s is wrong", rq.JoinToken)
+	}
+	if old, ok := m.Row(rq.NodeID); !ok || old.Removed || old.Instance != rq.InstanceID || old.Key != by.key.String() {
+		if why := row.Ended(m.now()); why != "" {
+			return nil, job.Errorf(job.CodeForbidden, remedy, "the join token %s %s", rq.JoinToken, why)
+		}
+	}
+	id, _ := m.Cluster()
+	by.id = keys.Identity{Cluster: id, Node: rq.NodeID, Instance: rq.InstanceID}
+	by.host = hostOf(rq.Address)
+	return by, nil
+}
+
+var errNoKeys = job.Errorf(job.CodeUnavailable, "try again; put "+keys.ClusterFile+" back on one voter if all lost it",
+	"the leader has lost the keys of the cluster and asks the other voters for them")
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// certified is the answer to a node that is a member now, with its certificate if it has none.
+func (m *Members) certified(by *admission, row store.Node) (wire.JoinReply, error) {
+	r := wire.JoinReply{Leader: m.id(), Index: row.Index}
+	r.ClusterID, r.Epoch = m.Cluster()
+	if by == nil {
+		return r, nil
+	}
+	a := m.o.Keys.Authority()
+	if a == nil {
+		return r, errNoKeys
+	}
+	by.id.Joined = row.Index
+	var err error
+	if r.Certificate, err = a.Certify(by.pub, by.id, by.host, m.o.Clock.Now()); err != nil {
+		return r, job.Invalid("csr", "", "%v", err)
+	}
+	r.CA = a.Cert.Raw
+	return r, nil
+}
+
+// enrolled keeps the certificate that a leader signed for this node.
+func (m *Members) enrolled(r wire.JoinReply) error {
+	if err := m.o.Keys.Install(r.Certificate, r.CA); err != nil {
+		return fmt.Errorf("the certificate that the leader gave cannot be used: %w", err)
+	}
+	if id, _ := m.o.Keys.Identity(); id.Node != m.id() || id.Instance != m.o.Instance || id.Cluster != r.ClusterID {
+		return fmt.Errorf("the leader gave a certificate for node %q of cluster %q", id.Node, id.Cluster)
+	}
+	return nil
+}
+
+// probeKey asks a node that has no certificate yet who it is. It must have the key that it asked to join with.
+func (m *Members) probeKey(ctx context.Context, addr string, key keys.Hash) (probeReply, error) {
+	t := httpClient(transport.KeyDial(m.o.Keys, m.o.Raw(whoTimeout, 0), key)).Transport.(*http.Transport)
+	t.DisableKeepAlives = true
+	return m.probeBy(ctx, t, addr, 0, nil)
+}
+
+// joinClient is how a node asks to be a member. One that is a member says that it asks for itself: passed on by another
+// node, its certificate would be lost on the way.
+func (m *Members) joinClient(addr string, member bool) *client.Client {
+	switch {
+	case m.o.Keys == nil:
+		return m.client(addr)
+	case !member:
+		return client.New(addr, client.WithHTTPClient(m.enroll), client.WithAttempts(1), client.WithStale(),
+			client.WithUserAgent("carillon-node/"+m.o.Version))
+	}
+	own := &http.Client{Transport: asNode{m.id(), m.http.Transport}, CheckRedirect: m.http.CheckRedirect}
+	return client.New(addr, client.WithHTTPClient(own), client.WithAttempts(1), client.WithStale(),
+		client.WithUserAgent("carillon-node/"+m.o.Version))
+}
+
+// asNode makes requests that are not passed on.
+type asNode struct {
+	id string
+	by http.RoundTripper
+}
+
+func (a asNode) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(forward.HeaderForwarded, a.id)
+	return a.by.RoundTrip(r)
+}
+
+// Belongs says whether the node behind a connection is a member, as far as this node knows, or was removed.
+func (m *Members) Belongs(p keys.Identity) bool {
+	r, ok := m.Row(p.Node)
+	switch {
+	case !ok || r.Instance != p.Instance && p.Joined > r.Index:
+		return true
+	case r.Instance != p.Instance:
+		return false
+	}
+	return !r.Removed
+}
+
+// makeSecure commits that the cluster is a secure one. The first leader with keys does it, once.
+func (m *Members) makeSecure(prop forward.Proposer, term uint64) error {
+	if m.o.Keys == nil || m.o.Store.Info().Security.CA != "" {
+		return nil
+	}
+	cmd := &fsm.MakeSecure{Head: m.headBeforeStamp(term), CA: m.o.Keys.CAHash().String()}
+	if t := m.o.First; t.ID != "" {
+		sum := t.Sum()
+		cmd.Join = store.JoinToken{ID: t.ID, Sum: sum[:], Uses: FirstUses,
+			ExpiresAt: max(cmd.Now, m.now()) + JoinTTL.Milliseconds()}
+	}
+	reply, err := prop.Propose(cmd).Wait()
+	if err != nil {
+		return fmt.Errorf("make the cluster secure: %w", err)
+	}
+	if o := reply.Items[0]; o.Code != fsm.CodeOK {
+		return fmt.Errorf("make the cluster secure: %s", o.Text)
+	}
+	return nil
+}
