@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -41,7 +42,7 @@ const queueTag = "queue"
 
 // takesFrom says that a session serves a namespace; one without a namespace serves all of them.
 func takesFrom(x *session, c *class) bool {
-	return x.namespace == "" || x.namespace == c.Namespace
+	return x.namespace == "" || x.namespace == c.Namespace || mutant.On(mutant.WrongNamespace)
 }
 
 func takesType(x *session, c *class) bool { return slices.Contains(x.types, c.Type) }

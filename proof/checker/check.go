@@ -93,6 +93,7 @@ func Check(in *Input) Report {
 	c.handed()
 	c.leases()
 	c.queues()
+	c.namespaces()
 	c.dead()
 	c.trimmed()
 	c.cleaned()

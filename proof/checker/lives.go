@@ -124,7 +124,7 @@ func (c *checker) gather() {
 		}
 		finals[j.ID] = j
 		if j.Name != "" {
-			named[j.Name] = j
+			named[In(j.Namespace, j.Name)] = j
 		}
 	}
 	var creates []*change
@@ -202,7 +202,7 @@ func (c *checker) idOf(call *Call, named map[string]*job.Job, finals map[job.ID]
 		return f.ID
 	}
 	for _, h := range c.in.Final.History {
-		if h.JobName != "" && h.JobName == call.Name && !taken(h.JobID) && finals[h.JobID] == nil {
+		if h.JobName != "" && In(h.Namespace, h.JobName) == call.Name && !taken(h.JobID) && finals[h.JobID] == nil {
 			return h.JobID
 		}
 	}
@@ -432,7 +432,7 @@ func sameTimes(a, b *job.Spec) bool {
 // [from, to].
 func (c *checker) forbidden(spec *job.Spec, at, from, to int64) (may, must bool) {
 	for _, name := range spec.Calendars {
-		calls := c.calendars[name]
+		calls := c.calendars[In(spec.Namespace, name)]
 		// What was in force surely: the last put that had surely happened by from, unless another may have come by to.
 		var possible []*change
 		for _, ch := range calls {

@@ -112,5 +112,5 @@ func (c *checker) queueOf(id job.ID) string {
 	if json.Unmarshal(spec.Payload, &p) != nil {
 		return ""
 	}
-	return p.Queue
+	return In(spec.Namespace, p.Queue)
 }

@@ -20,6 +20,8 @@ type Input struct {
 	Handed  []Handed                     // optional: every assignment that reached a worker, each time
 	Pull    []string                     // optional: the names of pull workers
 	Tags    map[string]map[string]string // optional: the tags of each worker, if those do not change
+	// Namespaces are those of the workers that take runs of one only; optional.
+	Namespaces map[string]string
 	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
 	Takeovers []Takeover
 	Notified  []Notified // optional: every notification that arrived
@@ -98,7 +100,7 @@ type Call struct {
 	Request string      // the Idempotency-Key: calls with the same one are one call; "" = its own
 
 	Job  job.ID // 0: a create that was not answered; it is found by Name, which must be unique in the whole Input then
-	Name string // of a create: the job's name. Of CallCalendar: the calendar's
+	Name string // of a create: the job's name. Of CallCalendar and CallQueue: theirs. Of other namespaces: see In
 
 	Spec    *job.Spec // create, update: as sent; the checker normalizes it
 	Version uint64    // update: the version that was named (0: none). delete: likewise
@@ -293,6 +295,7 @@ const (
 	RuleQueue      Rule = "queue"        // claimed from a paused queue, or more than its limit
 	RuleStalled    Rule = "stalled"      // nothing ran although a majority of the clocks was right
 	RuleOutage     Rule = "outage"       // an outage was committed for a time with a leader
+	RuleNamespace  Rule = "namespace"    // a run went to a worker of another namespace, or is shown in another
 	RuleDefinition Rule = "definition"   // an attempt is not what the definition at its claim says
 )
 

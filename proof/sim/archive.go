@@ -102,13 +102,13 @@ func (c *cluster) copyNews(v *store.View, from uint64, ids []job.ID) error {
 // runOf is a record as the API shows it, without what depends on the job's present definition.
 func runOf(seq uint64, r *store.Record) job.Run {
 	if i := r.Interval; !i.Empty() {
-		return job.Run{JobID: r.Job, Status: i.Status, Reason: i.Reason, First: job.Instant(i.First),
-			Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast,
+		return job.Run{JobID: r.Job, Namespace: r.Namespace, Status: i.Status, Reason: i.Reason,
+			First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast,
 			FinishedAt: job.Instant(r.Recorded), Seq: seq}
 	}
 	k := r.Run()
-	run := job.Run{RunID: k.String(), JobID: r.Job, ScheduledAt: job.Instant(k.At), Origin: k.Origin,
-		ClaimedAt: job.Instant(r.ClaimedAt), StartedAt: job.Instant(r.StartedAt),
+	run := job.Run{RunID: k.String(), JobID: r.Job, Namespace: r.Namespace, ScheduledAt: job.Instant(k.At),
+		Origin: k.Origin, ClaimedAt: job.Instant(r.ClaimedAt), StartedAt: job.Instant(r.StartedAt),
 		FinishedAt: job.Instant(r.EndedAt), Attempt: int(r.Attempt), Status: r.Status, Reason: r.Reason,
 		Worker: r.Worker, Fence: r.Fence, Error: r.Error, Output: r.Output, Seq: seq}
 	if run.FinishedAt == 0 {

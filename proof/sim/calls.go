@@ -83,7 +83,8 @@ func (c *cluster) current(i int) (name string, id job.ID) {
 func (c *cluster) do(pc plannedCall) {
 	if pc.kind == "queue" {
 		rng := rand.New(rand.NewPCG(pc.x, 6))
-		c.putQueue(pc, queueNames[pc.job], pick(rng, 0, 1, 1, 2, 3), rng.IntN(3) == 0)
+		limit, paused := pick(rng, 0, 1, 1, 2, 3), rng.IntN(3) == 0
+		c.putQueue(pc, pick(rng, c.p.spaces()...), queueNames[pc.job], limit, paused)
 		return
 	}
 	switch pc.kind {
@@ -91,7 +92,7 @@ func (c *cluster) do(pc plannedCall) {
 		c.crowd(pc)
 		return
 	case "limit":
-		c.putQueue(pc, queueNames[0], pc.job, false)
+		c.putQueue(pc, job.DefaultNamespace, queueNames[0], pc.job, false)
 		return
 	case "repeat":
 		c.repeat(pc)
@@ -184,17 +185,17 @@ func (c *cluster) do(pc plannedCall) {
 }
 
 func (c *cluster) create(pc plannedCall, spec job.Spec) {
-	m := c.p.jobs[pc.job].m
+	m, name := c.p.jobs[pc.job].m, checker.In(spec.Namespace, spec.Name)
 	c.rec.mu.Lock()
-	c.rec.behaviours[spec.Name] = &m
+	c.rec.behaviours[name] = &m
 	c.rec.mu.Unlock()
-	call := checker.Call{Kind: checker.CallCreate, Name: spec.Name, Spec: &spec}
+	call := checker.Call{Kind: checker.CallCreate, Name: name, Spec: &spec}
 	c.ask(pc, call, func(ctx context.Context, cl *client.Client, call *checker.Call) error {
 		j, err := cl.CreateJob(ctx, spec)
 		if err == nil {
 			call.Job, call.Answer = j.ID, &j
 			c.mu.Lock()
-			c.ids[spec.Name], c.names[pc.job] = j.ID, spec.Name
+			c.ids[name], c.names[pc.job] = j.ID, name
 			c.mu.Unlock()
 		}
 		return err
@@ -229,7 +230,7 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 		spec.Calendars, spec.Priority, spec.Deadline = other.Calendars, other.Priority, other.Deadline
 	}
 	c.p.redefine(rand.New(rand.NewPCG(pc.x, 8)), &spec)
-	call.Kind, call.Name = checker.CallUpdate, spec.Name
+	call.Kind, call.Name = checker.CallUpdate, checker.In(spec.Namespace, spec.Name)
 	if rng.IntN(2) == 0 {
 		call.Version = j.Version
 	}
@@ -292,26 +293,28 @@ func (c *cluster) dead(pc plannedCall, rng *rand.Rand, ref string, call checker.
 	})
 }
 
-func (c *cluster) putQueue(pc plannedCall, name string, limit int, paused bool) error {
-	call := checker.Call{Kind: checker.CallQueue, Name: name, Limit: limit, Paused: paused}
+func (c *cluster) putQueue(pc plannedCall, space, name string, limit int, paused bool) error {
+	call := checker.Call{Kind: checker.CallQueue, Name: checker.In(space, name), Limit: limit, Paused: paused}
 	return c.ask(pc, call, func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
-		_, err := cl.PutQueue(ctx, name, client.QueueChange{Concurrency: &limit, Paused: &paused}, 0)
+		_, err := cl.In(space).PutQueue(ctx, name, client.QueueChange{Concurrency: &limit, Paused: &paused}, 0)
 		return err
 	})
 }
 
 // openQueues lets go on what waits in them.
 func (c *cluster) openQueues() bool {
-	for _, name := range queueNames {
-		for i := range 100 {
-			if c.putQueue(plannedCall{kind: "queue", node: i, x: uint64(i)}, name, 0, false) == nil {
-				break
+	for _, space := range c.p.spaces() {
+		for _, name := range queueNames {
+			for i := range 100 {
+				if c.putQueue(plannedCall{kind: "queue", node: i, x: uint64(i)}, space, name, 0, false) == nil {
+					break
+				}
+				if i == 99 {
+					c.problem("the queue %s cannot be opened", checker.In(space, name))
+					return false
+				}
+				time.Sleep(5 * time.Second)
 			}
-			if i == 99 {
-				c.problem("the queue %s cannot be opened", name)
-				return false
-			}
-			time.Sleep(5 * time.Second)
 		}
 	}
 	return true
@@ -321,7 +324,7 @@ func (c *cluster) openQueues() bool {
 func (c *cluster) calendars() {
 	for i, cal := range c.p.calendars {
 		c.ask(plannedCall{kind: "calendar", x: uint64(i)},
-			checker.Call{Kind: checker.CallCalendar, Name: cal.Name, Calendar: &cal},
+			checker.Call{Kind: checker.CallCalendar, Name: checker.In(cal.Namespace, cal.Name), Calendar: &cal},
 			func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
 				_, err := cl.PutCalendar(ctx, cal)
 				return err

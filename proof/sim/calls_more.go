@@ -108,7 +108,7 @@ func (c *cluster) rebirth(pc plannedCall) {
 		time.Sleep(between(rng, 0, 20*time.Second))
 	}
 	spec := c.p.jobs[rng.IntN(len(c.p.jobs))].spec
-	spec.Name = name
+	spec.Namespace, spec.Name = placeOf(name)
 	c.create(pc, spec)
 }
 
@@ -135,14 +135,15 @@ func (c *cluster) changeCalendar(pc plannedCall) {
 		return
 	}
 	rng := rand.New(rand.NewPCG(pc.x, 8))
-	cal := schedule.Calendar{Name: c.p.calendars[pc.job%len(c.p.calendars)].Name}
+	old := &c.p.calendars[pc.job%len(c.p.calendars)]
+	cal := schedule.Calendar{Namespace: old.Namespace, Name: old.Name}
 	if from := c.t.now().Add(between(rng, -c.o.length/10, c.o.length/5)); rng.IntN(4) > 0 {
 		cal.Windows = []schedule.Window{{From: from.UTC().Truncate(time.Second),
 			To: from.Add(between(rng, c.o.length/30, c.o.length/5)).UTC().Truncate(time.Second)}}
 	} else {
 		cal.Timezone, cal.Weekdays, cal.Daily = "Europe/Berlin", []string{"sun"}, []string{"02:10-02:20"}
 	}
-	c.ask(pc, checker.Call{Kind: checker.CallCalendar, Name: cal.Name, Calendar: &cal},
+	c.ask(pc, checker.Call{Kind: checker.CallCalendar, Name: checker.In(cal.Namespace, cal.Name), Calendar: &cal},
 		func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
 			_, err := cl.PutCalendar(ctx, cal)
 			return err

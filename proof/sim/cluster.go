@@ -83,6 +83,9 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 		c.workers = append(c.workers,
 			&worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: remoteTags})
 	}
+	if n := len(c.workers); p.o.kept && n > 1 {
+		c.workers[n-1].space = otherSpace
+	}
 	for i, pl := range p.o.pullers {
 		c.pullers = append(c.pullers, newPuller(c, i, pl))
 	}

@@ -81,7 +81,7 @@ func (p *plan) redefine(rng *rand.Rand, s *job.Spec) {
 // them at once, and leaders change.
 func edits(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 15*time.Second, 2, true
-	p.o.pullers = []plannedPuller{{queueNames[0], 6}, {queueNames[0], 6}}
+	p.o.pullers = []plannedPuller{{queue: queueNames[0], hands: 6}, {queue: queueNames[0], hands: 6}}
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	p.steady(4, 10*time.Second, 6*time.Second, 15*time.Second,
 		func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, queue })

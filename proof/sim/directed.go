@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -37,6 +38,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"restored":    restored,
 	"frozen":      frozen,
 	"flood":       flood,
+	"namesakes":   namesakes,
 }
 
 func directedPlan(name string, seed uint64) *plan {
@@ -114,7 +116,7 @@ func lateLeader(p *plan, rng *rand.Rand) {
 // kind can reach. Another one is elected, which hears nothing of these workers and gives their runs to others.
 func deafLeader(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
-	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
+	p.o.pullers = slices.Repeat([]plannedPuller{{queue: queueNames[0], hands: 4}}, 3)
 	p.o.onlyPull = true
 	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second,
 		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
@@ -169,7 +171,7 @@ func racing(p *plan, rng *rand.Rand) {
 // they ended meanwhile, and what they were given, is late: another worker has it.
 func latePull(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.onlyPull = 6*time.Second, 0, true
-	p.o.pullers = []plannedPuller{{queueNames[0], 4}, {queueNames[0], 4}, {queueNames[0], 4}}
+	p.o.pullers = slices.Repeat([]plannedPuller{{queue: queueNames[0], hands: 4}}, 3)
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	p.steady(5, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) {
 		s.Type, s.Payload = job.TypeQueue, queue
@@ -186,7 +188,8 @@ func latePull(p *plan, rng *rand.Rand) {
 				lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 	// A worker that holds nothing sends no heartbeats, and so waits longer for a late answer to its poll.
-	p.o.pullers = append(p.o.pullers, plannedPuller{queueNames[1], 1}, plannedPuller{queueNames[1], 1})
+	other := plannedPuller{queue: queueNames[1], hands: 1}
+	p.o.pullers = append(p.o.pullers, other, other)
 	p.steady(2, 9*time.Second, 100*time.Millisecond, time.Second, func(s *job.Spec) {
 		s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[1]))
 	})

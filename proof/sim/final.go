@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,16 +132,18 @@ func (c *cluster) seen() (in checker.Input) {
 	for o := range c.rec.outages {
 		in.Outages = append(in.Outages, o)
 	}
-	in.Tags = map[string]map[string]string{}
+	in.Tags, in.Namespaces = map[string]map[string]string{}, map[string]string{}
 	for _, s := range c.servers {
 		in.Tags[s.id] = nodeTags
 	}
 	for _, w := range c.workers {
 		in.Tags[w.name] = w.tags
+		in.Namespaces[w.name] = w.space
 	}
 	for _, p := range c.pullers {
 		in.Tags[p.name] = remoteTags
 		in.Pull = append(in.Pull, p.name)
+		in.Namespaces[p.name] = cmp.Or(p.space, job.DefaultNamespace)
 	}
 	slices.SortFunc(in.Outages, func(a, b checker.Outage) int { return int(a.From - b.From) })
 	return in
@@ -149,8 +152,9 @@ func (c *cluster) seen() (in checker.Input) {
 func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	all := cl.In(job.AllNamespaces)
 	for cursor := ""; ; {
-		p, err := cl.ListJobs(ctx, client.JobQuery{Limit: 500, Cursor: cursor})
+		p, err := all.ListJobs(ctx, client.JobQuery{Limit: 500, Cursor: cursor})
 		if err != nil {
 			return f, err
 		}
@@ -159,7 +163,7 @@ func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 			break
 		}
 	}
-	err = cl.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
+	err = all.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
 		f.History = append(f.History, r)
 		return nil
 	})
@@ -186,7 +190,7 @@ func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 		}
 	}
 	for cursor := ""; ; {
-		p, err := cl.DeadLetters(ctx, client.DeadQuery{Limit: 500, Cursor: cursor})
+		p, err := all.DeadLetters(ctx, client.DeadQuery{Limit: 500, Cursor: cursor})
 		if err != nil {
 			return f, err
 		}

@@ -27,6 +27,8 @@ type options struct {
 	length       time.Duration
 	pullers      []plannedPuller
 	onlyPull     bool          // no other worker takes runs of queues
+	spaces       bool          // there are two namespaces, and
+	kept         bool          // the last worker takes runs of the second one only
 	historyAge   time.Duration // 0: everything is kept
 	historyCount uint64
 	crowd        int           // how many jobs are due in one second, and
@@ -114,6 +116,9 @@ func newPlan(seed uint64) *plan {
 	}
 	p.distinguish(rand.New(rand.NewPCG(seed, 15)))
 	p.more(rand.New(rand.NewPCG(seed, 20)))
+	if o.profile == "storm" {
+		p.namespaces(rand.New(rand.NewPCG(seed, 21)))
+	}
 	return p
 }
 

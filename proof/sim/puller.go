@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,8 @@ import (
 // plannedPuller is a pull worker of a plan.
 type plannedPuller struct {
 	queue string
-	hands int // runs at a time
+	hands int    // runs at a time
+	space string // the namespace; empty: the usual one
 }
 
 var pullerFaults = []string{"kill-puller", "kill-puller", "cut-puller", "cut-puller", "deaf-puller", "mute-puller",
@@ -41,7 +43,7 @@ func (p *plan) pull(rng *rand.Rand) {
 	}
 	for _, q := range queueNames {
 		for range 1 + rng.IntN(2) {
-			p.o.pullers = append(p.o.pullers, plannedPuller{q, 1 + rng.IntN(4)})
+			p.o.pullers = append(p.o.pullers, plannedPuller{queue: q, hands: 1 + rng.IntN(4)})
 		}
 	}
 	p.o.onlyPull = chance(rng, 0.6)
@@ -84,7 +86,8 @@ func (p *puller) start() {
 	proc := newProcess(p.name)
 	run := &runner{rec: p.c.rec, proc: proc, seed: p.c.seed}
 	w := client.Worker{
-		Queue: p.queue, Name: p.name, Concurrency: p.hands, Tags: remoteTags, DrainTimeout: 10 * time.Second,
+		Queue: p.queue, Namespace: cmp.Or(p.space, job.DefaultNamespace), Name: p.name, Concurrency: p.hands,
+		Tags: remoteTags, DrainTimeout: 10 * time.Second,
 		Clock: p.clock.Elapsed, Logger: slog.New(p.c.logs.handler(p.name)),
 		Handler: func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
 		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.dial(proc.dead),
@@ -174,7 +177,7 @@ func pulledAs(key job.RunKey, r *job.PullRun) job.Assignment {
 	}
 	data, _ := json.Marshal(payload) //nolint:errcheck // what was read as JSON can be written as such
 	return job.Assignment{Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, JobName: r.JobName,
-		Type: job.TypeQueue, Payload: data,
+		Namespace: r.Namespace, Type: job.TypeQueue, Payload: data,
 		Timeout: r.Timeout, Delivery: r.Delivery}
 }
 

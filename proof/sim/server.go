@@ -315,6 +315,7 @@ type worker struct {
 	host  *host
 	clock *clock
 	tags  map[string]string
+	space string // whose runs it takes; empty: those of all
 	// secret is "" for the worker that lives in its directory, whose processes follow each other; a second one of its
 	// name has another.
 	secret string
@@ -339,7 +340,7 @@ func (w *worker) start() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
 	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
-		Prefetch: 2, Tags: w.tags, Runners: runners,
+		Prefetch: 2, Namespace: w.space, Tags: w.tags, Runners: runners,
 		Leader: &handedTo{far, w.c.rec, w.name}, Clock: w.clock, Pace: w.c.o.pace, DrainTimeout: 10 * time.Second,
 		Logger: slog.New(w.c.logs.handler(w.name))})
 	if err != nil {

@@ -38,7 +38,7 @@ type recorder struct {
 	calls      []checker.Call
 	faults     []*checker.Fault
 	outages    map[checker.Outage]struct{}
-	behaviours map[string]*behaviour // by name of the job
+	behaviours map[string]*behaviour // by name of the job, as checker.In has it
 	log        []string
 	archive    *archive
 	told       []checker.Notified
@@ -129,7 +129,7 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	if !r.proc.awake() || ctx.Err() != nil {
 		return job.Result{Outcome: job.OutcomeFailed, Error: "not begun"}
 	}
-	m := r.rec.behaviour(a.JobName)
+	m := r.rec.behaviour(checker.In(a.Namespace, a.JobName))
 	dice := m.dice(r.seed, a)
 	e := &checker.Effect{Worker: r.proc.name, Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key,
 		Start: r.rec.t.instant(), Got: received(&a)}

@@ -52,5 +52,6 @@ const (
 	RetryUncounted // a retry does not count towards the limit of its queue
 	StaleCalendar  // a calendar that was changed holds as it was
 	RestoreFires   // what was due before the release of a restored cluster runs in it
+	WrongNamespace // runs are claimed for workers of other namespaces
 	count
 )

@@ -55,6 +55,7 @@ var names = [count]string{
 	RetryUncounted:  "retry-uncounted",
 	StaleCalendar:   "stale-calendar",
 	RestoreFires:    "restore-fires",
+	WrongNamespace:  "wrong-namespace",
 }
 
 var active atomic.Uint32
