@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // onLoopback lets jobs reach the receivers of tests.
@@ -187,6 +189,20 @@ func TestSettingsCheck(t *testing.T) {
 		if m := (&Message{Kind: "failure", JobID: 7, Status: status}); !strings.Contains(m.Title(), says) ||
 			!strings.Contains(m.Title(), "j_7") {
 			t.Error(m.Title())
+		}
+	}
+}
+
+// Two jobs of one name are told apart by their namespaces; of the usual one nothing is said to people.
+func TestMessagesSayTheNamespace(t *testing.T) {
+	for space, want := range map[string]string{job.DefaultNamespace: "Job mail failed", "team-a": "Job team-a/mail failed"} {
+		m := message(&store.Notice{Job: 7, Kind: store.NotifyFailure, Status: job.RunDead}, &job.Spec{Name: "mail", Namespace: space}, "c")
+		if m.Title() != want || m.Namespace != space {
+			t.Errorf("%q in %q, want %q in %q", m.Title(), m.Namespace, want, space)
+		}
+		said := slices.Contains(m.lines(), [2]string{"Namespace", space})
+		if said != (space != job.DefaultNamespace) {
+			t.Errorf("%s: %q", space, m.lines())
 		}
 	}
 }
