@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -289,6 +290,12 @@ func TestRoutes(t *testing.T) {
 		{"no route", "GET", "/nothing", nil, "", 404, job.CodeNotFound, `openapi.json`},
 		{"create token", "POST", "/tokens", nil, `{"name":"bob","role":"operator","namespace":"default","shell":true,"ttl":"720h"}`, 201, "", `"token":"ct1.none.`},
 		{"create worker's token", "POST", "/tokens", nil, `{"name":"w1","role":"worker","queues":["mail"],"types":["queue"],"tags":{"a":"b"},"slots":5}`, 201, "", `"slots":5`},
+		{"create join token", "POST", "/join-tokens", nil, `{"ttl":"2h","uses":3}`, 201, "", `"token":"cj1.`},
+		{"create join token, defaults", "POST", "/join-tokens", nil, ``, 201, "", `"uses":1`},
+		{"create join token, ttl", "POST", "/join-tokens", nil, `{"ttl":"1ms"}`, 400, job.CodeInvalid, `"field":"ttl"`},
+		{"create join token, uses", "POST", "/join-tokens", nil, `{"uses":-1}`, 400, job.CodeInvalid, `"field":"uses"`},
+		{"join tokens", "GET", "/join-tokens", nil, "", 200, "", `"tokens":[]`},
+		{"revoke join token", "POST", "/join-tokens/abcdefghijkm:revoke", nil, "", 200, "", `"status":"revoked"`},
 		{"create token, empty", "POST", "/tokens", nil, `{}`, 400, job.CodeInvalid, `"field":"name"`},
 		{"create token, bad name", "POST", "/tokens", nil, `{"name":"a/b","role":"viewer"}`, 400, job.CodeInvalid, `"field":"name"`},
 		{"create token, name taken", "POST", "/tokens", nil, `{"name":"ci","role":"viewer"}`, 409, job.CodeDuplicateName, `revoke that token first`},
@@ -332,7 +339,7 @@ func TestRoutes(t *testing.T) {
 			if path != "/healthz" && path != "/readyz" && !strings.HasPrefix(path, "/metrics") {
 				path = "/api/v1" + path
 			}
-			w := serveWith(t, f.Backend, api.Options{Metrics: metrics, Workers: f.Options.Workers, Pull: &pulls{}, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, headers, tt.body)
+			w := serveWith(t, someJoins{f.Backend}, api.Options{Metrics: metrics, Workers: f.Options.Workers, Pull: &pulls{}, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, headers, tt.body)
 			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
 				t.Fatalf("%d, want %d with %q:\n%s", w.Code, tt.status, tt.want, w.Body)
 			}
@@ -547,4 +554,18 @@ func TestExportStreamsInChunks(t *testing.T) {
 	if n := strings.Count(w.Body.String(), "\n"); n != 777 {
 		t.Errorf("%d lines", n)
 	}
+}
+
+// someJoins stands for the join tokens of a cluster with TLS.
+type someJoins struct{ api.Backend }
+
+func (someJoins) CreateJoinToken(_ context.Context, t wire.JoinTokenRequest,
+	_ api.Request) (wire.JoinTokenCreated, error) {
+	made := keys.NewToken(keys.JoinToken, keys.Hash{1})
+	return wire.JoinTokenCreated{Text: made.Text(), JoinToken: wire.JoinToken{ID: made.ID, Status: "active",
+		Uses: t.Uses, CreatedAt: 1, ExpiresAt: 2}}, nil
+}
+
+func (someJoins) RevokeJoinToken(_ context.Context, id string, _ api.Request) (wire.JoinToken, error) {
+	return wire.JoinToken{ID: id, Status: "revoked", CreatedAt: 1, ExpiresAt: 2, RevokedAt: 3}, nil
 }

@@ -27,5 +27,6 @@ type Backend interface {
 	QueueBackend
 	BackupBackend
 	TokenBackend
+	JoinTokenBackend
 	SystemBackend
 }

@@ -75,7 +75,7 @@ func TestDocsHaveEveryRouteWithItsRole(t *testing.T) {
 func TestRolesFitTheirMethods(t *testing.T) {
 	for _, rt := range routes() {
 		reads := rt.method == "GET" || rt.path == prefix+"/schedule:preview"
-		secret := rt.path == prefix+"/backup" || rt.path == prefix+"/tokens"
+		secret := rt.path == prefix+"/backup" || rt.path == prefix+"/tokens" || rt.path == prefix+"/join-tokens"
 		if rt.path == prefix+"/cluster:join" {
 			continue // a join token, or a member's certificate, is asked for by the leader
 		}

@@ -101,6 +101,9 @@ func namespaced(path string) bool {
 	return false
 }
 
+// WithTLSConfig makes connections by TLS: addresses without a scheme are https.
+func WithTLSConfig(cfg *tls.Config) Option { return func(c *Client) { c.tls = cfg } }
+
 // New makes a client of the nodes at addr, "host:port" or a URL, several separated by commas: they are tried in turn.
 // An address that is neither is reported by the first request.
 func New(addr string, opts ...Option) *Client {

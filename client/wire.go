@@ -43,6 +43,9 @@ type (
 	Token              = wire.Token
 	TokenCreated       = wire.TokenCreated
 	TokenRequest       = wire.TokenRequest
+	JoinToken          = wire.JoinToken
+	JoinTokenCreated   = wire.JoinTokenCreated
+	JoinTokenRequest   = wire.JoinTokenRequest
 	Trouble            = wire.Trouble
 	Whoami             = wire.Whoami
 	WorkerGrant        = wire.WorkerGrant

@@ -30,7 +30,8 @@ it with --join. The last voter, and a voter without which those who live would b
 		a.nodeCmd("demote", "Take a node's vote away",
 			`The node goes on to follow and to work, and does not count for a majority, until it is promoted again.`,
 			"%s follows without a vote", (*client.Client).DemoteNode),
-		a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd())
+		a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd(),
+		a.initCmd(), a.joinTokenCmd())
 }
 
 func (a *app) clockResetCmd() *cobra.Command {

@@ -30,6 +30,7 @@ type app struct {
 	limit  requestLimit
 	spaces spaces
 	credentials
+	ca    caFile
 	talks *client.Client // made when the first request is
 	now   func() time.Time
 	loc   *time.Location // times are shown in it
@@ -125,6 +126,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)
 	a.credentials.register(fl)
+	a.ca.register(fl, a.env)
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Jobs and runs:"}, &cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "local", Title: "Without a node:"})
 	add := func(group string, cmds ...*cobra.Command) {
@@ -163,6 +165,9 @@ func (a *app) client() *client.Client {
 			opts = append(opts, client.WithError(err))
 		case text != "":
 			opts = append(opts, client.WithToken(text))
+		}
+		if a.ca != "" {
+			opts = append(opts, a.ca.option())
 		}
 		a.talks = client.New(a.addr, opts...)
 	}

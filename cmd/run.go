@@ -33,6 +33,8 @@ type ServerConfig struct {
 	MinFreeDisk                        node.DiskLimit
 	MaxConnections                     int
 	Notify                             notify.Settings
+	Secure, Insecure                   bool
+	Keys                               node.KeysConfig
 }
 
 // startNode and checkData are how tests put something in place of a node.
@@ -58,7 +60,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
 		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections,
-		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
+		Secure: cfg.Secure, Keys: cfg.Keys, Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
 		Raft: node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval,
 			SnapshotThreshold: cfg.SnapshotThreshold}, Store: node.StoreConfig{NoSync: noSync},
 	})

@@ -27,10 +27,13 @@ func (a *app) serverCmd() *cobra.Command {
 	var tags []string
 	var minFree string
 	var tells notifyFlags
+	var safe secureFlags
 	c := &cobra.Command{
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
 		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
-			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon --join 10.0.0.1:7400",
+			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon " +
+			"--join 10.0.0.1:7400\n" +
+			"  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap --secure",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Tags, err = pairs("--tags", tags); err != nil {
 				return err
@@ -45,11 +48,10 @@ func (a *app) serverCmd() *cobra.Command {
 			if err := cfg.validate(); err != nil {
 				return err
 			}
-			return runNode(cmd, cfg, func(addr string) {
-				notice(cmd.ErrOrStderr(), cfg.LogFormat,
-					fmt.Sprintf("carillon %s serves on http://%s", cfg.NodeID, addr),
-					"serving", "node", cfg.NodeID, "address", addr)
-			})
+			if err := safe.settings(a.env, &cfg); err != nil {
+				return err
+			}
+			return runNode(cmd, cfg, func(addr string) { a.serves(cmd, cfg, addr) })
 		},
 	}
 	fl := c.Flags()
@@ -87,8 +89,27 @@ func (a *app) serverCmd() *cobra.Command {
 		"how many connections may be open on its port, a quarter of them from one address (default 16384, or half of "+
 			"the files that the process may open)")
 	tells.register(fl)
+	safe.register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
+}
+
+// serves says where a node serves, and what follows from how.
+func (a *app) serves(cmd *cobra.Command, cfg ServerConfig, addr string) {
+	scheme := "http"
+	if cfg.Secure {
+		scheme = "https"
+	}
+	w := cmd.ErrOrStderr()
+	notice(w, cfg.LogFormat, fmt.Sprintf("carillon %s serves on %s://%s", cfg.NodeID, scheme, addr),
+		"serving", "node", cfg.NodeID, "address", addr)
+	if cfg.Insecure {
+		text := "the cluster is insecure: everybody who reaches the port may do everything"
+		notice(w, cfg.LogFormat, text, "insecure", "detail", text)
+	}
+	if line := joinLine(cfg, addr, isTerminal(w)); line != "" {
+		notice(w, cfg.LogFormat, line, "join token written", "detail", line)
+	}
 }
 
 func allowNetworkFS(fl *pflag.FlagSet, allow *bool, dir string) {

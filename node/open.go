@@ -220,7 +220,7 @@ func (n *Node) membership() membership.Options {
 // serviceOptions give the service what it stands on.
 func (n *Node) serviceOptions() service.Options {
 	c := &n.cfg
-	return service.Options{
+	o := service.Options{
 		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
 		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
@@ -228,6 +228,10 @@ func (n *Node) serviceOptions() service.Options {
 		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.copySpace(), Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
 	}
+	if n.keys != nil {
+		o.Authority = n.keys.Authority
+	}
+	return o
 }
 
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.

@@ -72,8 +72,8 @@ func TestSecureClusterFromNothing(t *testing.T) {
 	on := func(c *Config) { c.Keys.On = true }
 	c := &cluster{t: t}
 	first := c.begin(on, func(c *Config) { c.Members.StableFor = time.Hour })
-	tok, ok := first.JoinToken()
-	if !ok {
+	tok, left := first.JoinToken()
+	if !left {
 		t.Fatal("there is no join token")
 	}
 	if fi, err := os.Stat(filepath.Join(first.cfg.DataDir, JoinTokenFile)); err != nil || fi.Mode().Perm() != 0o600 {
@@ -111,6 +111,21 @@ func TestSecureClusterFromNothing(t *testing.T) {
 	}
 	if j, _ := first.group.store.Info().Security.Join(tok.ID); j.Used != 1 {
 		t.Errorf("%+v", j)
+	}
+	// Join tokens are made and revoked by the API. A repetition is the same token.
+	var made [2]wire.JoinTokenCreated
+	for i := range made {
+		made[i] = ok[wire.JoinTokenCreated](second.testNode, "POST", "/api/v1/join-tokens",
+			wire.JoinTokenRequest{TTL: job.Duration(time.Hour), Uses: 3}, "Idempotency-Key", "k1")
+	}
+	if parsed, err := keys.ParseToken(keys.JoinToken, made[0].Text); err != nil || made[0] != made[1] ||
+		parsed.CA != tok.CA || made[0].Uses != 3 {
+		t.Errorf("%+v, %v", made, err)
+	}
+	ok[wire.JoinToken](first.testNode, "POST", "/api/v1/join-tokens/"+made[0].ID+":revoke", nil)
+	all := ok[wire.JoinTokenList](second.testNode, "GET", "/api/v1/join-tokens", nil)
+	if n := len(all.Tokens); n != 2 || all.Tokens[1].Status != "revoked" || all.Tokens[0].Used != 1 {
+		t.Errorf("%+v", all)
 	}
 	// Strangers see what is for them, and nothing of what is for nodes.
 	for _, path := range []string{membership.PeerPath, membership.KeysPath, membership.CertificatePath,

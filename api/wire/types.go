@@ -441,6 +441,35 @@ type TokenList struct {
 	Tokens []Token `json:"tokens"`
 }
 
+// JoinTokenRequest is a join token that is to be made.
+type JoinTokenRequest struct {
+	TTL  job.Duration `json:"ttl,omitempty"`  // default 1h
+	Uses int          `json:"uses,omitempty"` // how many nodes may join with it; default 1
+}
+
+// JoinToken is a join token as it is listed.
+type JoinToken struct {
+	ID        string      `json:"id"`
+	Status    string      `json:"status"` // active, expired, used up or revoked
+	Uses      int         `json:"uses"`
+	Used      int         `json:"used"`
+	CreatedAt job.Instant `json:"created_at"`
+	CreatedBy string      `json:"created_by,omitempty"`
+	ExpiresAt job.Instant `json:"expires_at"`
+	RevokedAt job.Instant `json:"revoked_at,omitzero"`
+}
+
+// JoinTokenCreated is a new join token with its text.
+type JoinTokenCreated struct {
+	JoinToken
+	Text string `json:"token"`
+}
+
+// JoinTokenList are all join tokens.
+type JoinTokenList struct {
+	Tokens []JoinToken `json:"tokens"`
+}
+
 // Whoami is who a caller is to a node.
 type Whoami struct {
 	Secure    bool          `json:"secure"` // the cluster asks for tokens

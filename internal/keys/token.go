@@ -29,7 +29,7 @@ var kindNames = map[TokenKind]string{JoinToken: "a join token", APIToken: "an AP
 
 // kindRemedies say where to get one.
 var kindRemedies = map[TokenKind]string{
-	JoinToken: "carillon cluster join-token makes one",
+	JoinToken: "carillon cluster token create makes one",
 	APIToken:  "carillon token create makes one",
 }
 

@@ -50,6 +50,8 @@ type Options struct {
 	Stopping func() bool
 	Secure   bool             // requests have an identity
 	CAHash   func() keys.Hash // of the cluster's CA; nil: it has none
+	// Authority has the keys of a secure cluster; nil: it is plain. It returns nil while this node has none.
+	Authority func() *keys.Authority
 }
 
 // Raft is what the service asks of raft.
