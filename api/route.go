@@ -49,7 +49,8 @@ func params(names string) []string { return strings.Fields(names) }
 // without a role does not compile.
 func routes() []route {
 	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), runRoutes(), deadRoutes(), scheduleRoutes(),
-		queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(), joinTokenRoutes(), systemRoutes())
+		queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(),
+		joinTokenRoutes(), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}

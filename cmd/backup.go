@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
@@ -47,7 +48,7 @@ Restore it with ` + "`carillon restore`.",
 func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 	summary := cmd.OutOrStdout()
 	if file == "-" {
-		if isTerminal(summary) {
+		if terminal.Is(summary) {
 			return usage("name a file, or send it to another command", "a backup is not for a terminal")
 		}
 		summary = cmd.ErrOrStderr()

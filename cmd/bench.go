@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/bench"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -191,7 +192,7 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options,
 		} else if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 			return err
 		}
-		bar := &progress{w: raw(cmd.ErrOrStderr()), off: a.env("TERM") == "dumb"}
+		bar := &progress{w: terminal.Raw(cmd.ErrOrStderr()), off: a.env("TERM") == "dumb"}
 		o.Progress = bar.show
 		b, err := bench.Open(cmd.Context(), *o)
 		if err != nil {
@@ -283,7 +284,7 @@ type progress struct {
 func (p *progress) show(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.off || !isTerminal(p.w) || time.Since(p.last) < 100*time.Millisecond && done != total {
+	if p.off || !terminal.Is(p.w) || time.Since(p.last) < 100*time.Millisecond && done != total {
 		return
 	}
 	p.last, p.shown = time.Now(), true

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -84,7 +85,8 @@ func (a *app) runEditor(cmd *cobra.Command, path string) error {
 	editor := cmp.Or(a.env("VISUAL"), a.env("EDITOR"), "vi")
 	// Through a shell, because EDITOR may have arguments ("code --wait").
 	run := exec.CommandContext(cmd.Context(), "/bin/sh", "-c", editor+` "$1"`, "sh", path)
-	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), raw(cmd.OutOrStdout()), raw(cmd.ErrOrStderr())
+	run.Stdin, run.Stdout = cmd.InOrStdin(), terminal.Raw(cmd.OutOrStdout())
+	run.Stderr = terminal.Raw(cmd.ErrOrStderr())
 	if err := run.Run(); err != nil {
 		return job.Errorf(job.CodeInternal, "set EDITOR, or use --file", "the editor %q failed: %v",
 			strings.TrimSpace(editor), err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -67,7 +68,7 @@ func (t *table) text(s string) { t.rows = append(t.rows, row{text: s}) }
 
 // cell is a text that stays in its place: without line ends, and with the width that is counted for it.
 func cell(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return disguised(r) || r == utf8.RuneError }) {
+	if !strings.ContainsFunc(s, func(r rune) bool { return terminal.Disguised(r) || r == utf8.RuneError }) {
 		return s
 	}
 	shown, hidden, has := strings.Cut(s, detail)
@@ -75,7 +76,7 @@ func cell(s string) string {
 		return cell(shown) + detail + cell(hidden)
 	}
 	var out strings.Builder
-	fmt.Fprint(&terminal{w: &out}, s)
+	fmt.Fprint(terminal.To(&out), s)
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return ' '
@@ -202,12 +203,12 @@ func cut(s string, n int) string {
 
 // The colours.
 const (
-	plain  = "\x1b[39m"
-	red    = "\x1b[31m"
-	green  = "\x1b[32m"
-	yellow = "\x1b[33m"
-	cyan   = "\x1b[36m"
-	reset  = "\x1b[0m"
+	plain  = terminal.Plain
+	red    = terminal.Red
+	green  = terminal.Green
+	yellow = terminal.Yellow
+	cyan   = terminal.Cyan
+	reset  = terminal.Reset
 )
 
 // paint colours a text.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/internal/login"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -52,8 +53,8 @@ func Main() int {
 	ctx, stop := signals()
 	defer stop()
 	root := a.root()
-	root.SetOut(screen(os.Stdout))
-	root.SetErr(screen(os.Stderr))
+	root.SetOut(terminal.Screen(os.Stdout))
+	root.SetErr(terminal.Screen(os.Stderr))
 	return a.execute(ctx, root, root.ErrOrStderr())
 }
 
@@ -143,12 +144,12 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 }
 
 func (a *app) wantsColor(w io.Writer) bool {
-	return a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" && isTerminal(w)
+	return a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" && terminal.Is(w)
 }
 
 // width is how many columns the terminal has, 0 if it is none.
 func width(w io.Writer) int {
-	f, ok := file(w)
+	f, ok := terminal.File(w)
 	if !ok {
 		return 0
 	}

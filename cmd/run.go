@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/enroll"
+	"github.com/carillon-scheduler/carillon/internal/gc"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -33,8 +35,7 @@ type ServerConfig struct {
 	MinFreeDisk                        node.DiskLimit
 	MaxConnections                     int
 	Notify                             notify.Settings
-	Secure, Insecure                   bool
-	Keys                               node.KeysConfig
+	enroll.Settings
 }
 
 // startNode and checkData are how tests put something in place of a node.
@@ -47,7 +48,7 @@ var (
 
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
 func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) error {
-	tuneGC()
+	gc.Tune()
 	brokers, err := cfg.brokers()
 	if err != nil {
 		return err
@@ -60,7 +61,8 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
 		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections,
-		Secure: cfg.Secure, Keys: cfg.Keys, Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
+		Secure: cfg.Secure, Keys: node.KeysConfig{On: cfg.Secure, From: cfg.From, Token: cfg.Token},
+		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
 		Raft: node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval,
 			SnapshotThreshold: cfg.SnapshotThreshold}, Store: node.StoreConfig{NoSync: noSync},
 	})

@@ -3,14 +3,9 @@ package cmd
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,120 +13,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
-
-// secureByDefault says that a listener which others reach has TLS unless --insecure is given.
-const secureByDefault = false
-
-// secureMode decides whether a node is started as one of a secure cluster. strict is secureByDefault, which tests give.
-func secureMode(secure, insecure bool, listen string, strict bool) (bool, error) {
-	switch {
-	case secure && insecure:
-		return false, job.Invalid("--insecure", "give one of them", "--secure and --insecure exclude each other")
-	case secure:
-		return true, nil
-	case insecure:
-		return false, nil
-	}
-	return strict && !loopback(listen), nil
-}
-
-// loopback says whether only this machine reaches a listener. A name is not asked for its address: it may have another
-// one tomorrow.
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// secureFlags are those of a node about keys.
-type secureFlags struct {
-	secure, insecure bool
-	token, tokenFile string
-	keysFrom         string
-}
-
-func (f *secureFlags) register(fl *pflag.FlagSet) {
-	fl.BoolVar(&f.secure, "secure", false, "TLS, certificates between nodes, and tokens for everybody else")
-	fl.BoolVar(&f.insecure, "insecure", false, "no TLS and no tokens, on purpose: everybody who reaches the port may "+
-		"do everything")
-	fl.StringVar(&f.token, "token", "", "join token of a secure cluster; others on this machine can see it, so rather "+
-		"use --token-file (or CARILLON_TOKEN)")
-	fl.StringVar(&f.tokenFile, "token-file", "", "file with the join token (or CARILLON_TOKEN_FILE)")
-	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that `carillon cluster init` wrote: keys to begin a secure "+
-		"cluster with, or the token to join it")
-}
-
-// settings read the flags.
-func (f *secureFlags) settings(env func(string) string, cfg *ServerConfig) (err error) {
-	if cfg.Secure, err = secureMode(f.secure, f.insecure, cfg.Listen, secureByDefault); err != nil {
-		return err
-	}
-	cfg.Insecure = f.insecure
-	if !cfg.Secure {
-		if f.token != "" || f.tokenFile != "" || f.keysFrom != "" {
-			return job.Invalid("--secure", "give it, or leave --token, --token-file and --keys-from out",
-				"only a secure cluster has keys and join tokens")
-		}
-		return nil
-	}
-	cfg.Keys = node.KeysConfig{On: true, From: f.keysFrom}
-	if len(cfg.Join) == 0 {
-		return nil
-	}
-	cfg.Keys.Token, err = f.joinToken(env)
-	return err
-}
-
-// joinToken is the token that a new node was given; none is no error here: a node that has joined needs none.
-func (f *secureFlags) joinToken(env func(string) string) (keys.Token, error) {
-	text, file := f.token, f.tokenFile
-	if text == "" && file == "" {
-		text, file = env("CARILLON_TOKEN"), env("CARILLON_TOKEN_FILE")
-	}
-	if text == "" && file == "" && f.keysFrom != "" {
-		file = filepath.Join(f.keysFrom, node.JoinTokenFile)
-		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			file = ""
-		}
-	}
-	switch {
-	case text != "" && file != "":
-		return keys.Token{}, job.Invalid("--token-file", "give one of them",
-			"there is a token, and a file with a token")
-	case file != "":
-		return keys.ReadTokenFile(keys.JoinToken, file)
-	case text != "":
-		return keys.ParseToken(keys.JoinToken, text)
-	}
-	return keys.Token{}, nil
-}
-
-// joinLine is how the next node joins, "" if that is over. The secret is for a terminal only: logs are kept.
-func joinLine(cfg ServerConfig, addr string, terminal bool) string {
-	path := filepath.Join(cfg.DataDir, node.JoinTokenFile)
-	fi, err := os.Stat(path)
-	if !cfg.Secure || !cfg.Bootstrap || err != nil || time.Since(fi.ModTime()) > time.Hour {
-		return ""
-	}
-	how := "--token-file " + path
-	if terminal {
-		t, err := keys.ReadTokenFile(keys.JoinToken, path)
-		if err != nil {
-			return ""
-		}
-		how = "--token " + t.Text()
-	}
-	return fmt.Sprintf("within an hour, others join it with: carillon server --node-id ID --listen HOST:PORT "+
-		"--data-dir DIR --secure --join %s %s", addr, how)
-}
 
 func (a *app) joinTokenCmd() *cobra.Command {
 	return group("token", "Make, list and revoke the tokens that nodes join a secure cluster with",
@@ -202,7 +88,7 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 					return err
 				}
 			}
-			made, err := makeKeys(out, id, a.now())
+			made, err := enroll.MakeKeys(out, id, a.now())
 			if err != nil {
 				return err
 			}
@@ -215,36 +101,6 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 	c.Flags().StringVar(&out, "out", "", "directory to write them into")
 	c.Flags().StringVar(&dir, "data-dir", "", "directory of a node that is not running, to make its cluster secure")
 	return c
-}
-
-// madeKeys is what `cluster init` did.
-type madeKeys struct {
-	Dir     string `json:"dir"`
-	Cluster string `json:"cluster_id"`
-	CA      string `json:"ca"` // hash
-}
-
-func makeKeys(out, cluster string, now time.Time) (madeKeys, error) {
-	var none madeKeys
-	if _, err := os.Stat(filepath.Join(out, keys.ClusterFile)); !errors.Is(err, fs.ErrNotExist) {
-		return none, job.Invalid("--out", "choose another directory: keys that are overwritten are lost",
-			"%s holds keys already", out)
-	}
-	if err := os.MkdirAll(out, 0o700); err != nil {
-		return none, job.Invalid("--out", "choose another directory", "%v", err)
-	}
-	a, err := keys.NewAuthority(cluster, now)
-	if err != nil {
-		return none, err
-	}
-	t := a.JoinToken(keys.NewToken(keys.JoinToken, keys.Hash{}).ID)
-	if err := keys.WriteFile(filepath.Join(out, node.JoinTokenFile), []byte(t.Text()+"\n"), nil); err != nil {
-		return none, err
-	}
-	if err := a.Write(out, nil); err != nil {
-		return none, err
-	}
-	return madeKeys{Dir: out, Cluster: cluster, CA: keys.HashOf(a.Cert).String()}, nil
 }
 
 // caFile is --ca-file.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/enroll"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -27,7 +29,7 @@ func (a *app) serverCmd() *cobra.Command {
 	var tags []string
 	var minFree string
 	var tells notifyFlags
-	var safe secureFlags
+	var safe enroll.Flags
 	c := &cobra.Command{
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
 		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
@@ -48,7 +50,7 @@ func (a *app) serverCmd() *cobra.Command {
 			if err := cfg.validate(); err != nil {
 				return err
 			}
-			if err := safe.settings(a.env, &cfg); err != nil {
+			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, len(cfg.Join) > 0); err != nil {
 				return err
 			}
 			return runNode(cmd, cfg, func(addr string) { a.serves(cmd, cfg, addr) })
@@ -89,7 +91,7 @@ func (a *app) serverCmd() *cobra.Command {
 		"how many connections may be open on its port, a quarter of them from one address (default 16384, or half of "+
 			"the files that the process may open)")
 	tells.register(fl)
-	safe.register(fl)
+	safe.Register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
 }
@@ -107,8 +109,10 @@ func (a *app) serves(cmd *cobra.Command, cfg ServerConfig, addr string) {
 		text := "the cluster is insecure: everybody who reaches the port may do everything"
 		notice(w, cfg.LogFormat, text, "insecure", "detail", text)
 	}
-	if line := joinLine(cfg, addr, isTerminal(w)); line != "" {
-		notice(w, cfg.LogFormat, line, "join token written", "detail", line)
+	if cfg.Secure && cfg.Bootstrap {
+		if line := enroll.JoinLine(cfg.DataDir, addr, terminal.Is(w)); line != "" {
+			notice(w, cfg.LogFormat, line, "join token written", "detail", line)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -56,7 +57,7 @@ func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
 		var page bytes.Buffer // drawn at once: a screen that is empty while the node is asked flickers
 		if redraw {
 			page.WriteString(clearScreen)
-			cmd.SetOut(&terminal{w: &page})
+			cmd.SetOut(terminal.To(&page))
 		}
 		if _, err := a.status(cmd); err != nil && ctx.Err() == nil {
 			if redraw {
@@ -66,7 +67,7 @@ func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
 			}
 		}
 		if redraw && ctx.Err() == nil {
-			if _, err := raw(out).Write(page.Bytes()); err != nil {
+			if _, err := terminal.Raw(out).Write(page.Bytes()); err != nil {
 				return err
 			}
 		}

@@ -104,15 +104,12 @@ func (n *Node) takeAuthority() error {
 	return nil
 }
 
-// JoinTokenFile is where a cluster that begins leaves its first join token, in the data directory.
-const JoinTokenFile = "join.token"
-
 // firstToken is the join token that a cluster begins with: the one that was made with the keys, or a new one. It is in
 // the data directory before the cluster knows it, so that a crash leaves none that nobody knows.
 func firstToken(a *keys.Authority, from, dir string) (keys.Token, error) {
-	own := filepath.Join(dir, JoinTokenFile)
-	for _, path := range []string{own, filepath.Join(from, JoinTokenFile)} {
-		if path == JoinTokenFile { // no from
+	own := filepath.Join(dir, keys.JoinTokenFile)
+	for _, path := range []string{own, filepath.Join(from, keys.JoinTokenFile)} {
+		if path == keys.JoinTokenFile { // no from
 			continue
 		}
 		t, err := keys.ReadTokenFile(keys.JoinToken, path)
@@ -265,7 +262,7 @@ func (n *Node) rowsMayHaveChanged(c *store.Changes) {
 
 // JoinToken is the join token that the cluster began with, if this node began it and the file is still there.
 func (n *Node) JoinToken() (keys.Token, bool) {
-	t, err := keys.ReadTokenFile(keys.JoinToken, n.dir.File(JoinTokenFile))
+	t, err := keys.ReadTokenFile(keys.JoinToken, n.dir.File(keys.JoinTokenFile))
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
 		return keys.Token{}, false
 	}

@@ -37,7 +37,7 @@ func securely(t *testing.T) (func(*Config), *keys.Authority) {
 		t.Fatal(err)
 	}
 	tok := a.JoinToken("abcdefghijkm")
-	if err := os.WriteFile(filepath.Join(dir, JoinTokenFile), []byte(tok.Text()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, keys.JoinTokenFile), []byte(tok.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return func(c *Config) { c.Keys = KeysConfig{On: true, From: dir, Token: tok} }, a
@@ -76,7 +76,7 @@ func TestSecureClusterFromNothing(t *testing.T) {
 	if !left {
 		t.Fatal("there is no join token")
 	}
-	if fi, err := os.Stat(filepath.Join(first.cfg.DataDir, JoinTokenFile)); err != nil || fi.Mode().Perm() != 0o600 {
+	if fi, err := os.Stat(filepath.Join(first.cfg.DataDir, keys.JoinTokenFile)); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi, err)
 	}
 	info := first.group.store.Info()

@@ -31,11 +31,11 @@ var layers = [][]string{
 	{"executor"},
 	{"fsm"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
-	{"internal/login"}, {"internal/jobfile", "internal/keys", "internal/worker"},
+	{"internal/enroll", "internal/login"}, {"internal/jobfile", "internal/keys", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
-		"internal/jsontext", "internal/pack", "internal/replica", "internal/wait"},
+		"internal/gc", "internal/jsontext", "internal/pack", "internal/replica", "internal/terminal", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that
@@ -57,6 +57,7 @@ var only = map[string][]string{
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
 	"client":            {"cmd", "bench", "node/service", "node/membership", "node/forward"},
+	"internal/enroll":   {"cmd"},
 	"internal/fieldgen": {},
 	"internal/jobfile":  {"cmd"},
 	"internal/login":    {"cmd"},

@@ -21,6 +21,9 @@ const (
 	NodeFile    = "node.pem"    // the node's key, certificate and CA; the key alone before it has joined
 	ClusterFile = "cluster.pem" // CA, its key and the cluster key: on voters
 	CAFile      = "ca.pem"      // the CA's certificate, for clients; nothing reads it here
+
+	// JoinTokenFile is where a cluster that begins leaves its first join token, in the data directory.
+	JoinTokenFile = "join.token"
 )
 
 const (

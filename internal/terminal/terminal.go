@@ -1,4 +1,5 @@
-package cmd
+// Package terminal is how the command line writes to a screen: nothing that comes from outside is obeyed.
+package terminal
 
 import (
 	"bytes"
@@ -13,47 +14,60 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal writes to a screen. A terminal obeys what it is sent: names, errors and output that come from outside could
+// The colours that this program uses. No others are let through.
+const (
+	Plain  = "\x1b[39m"
+	Red    = "\x1b[31m"
+	Green  = "\x1b[32m"
+	Yellow = "\x1b[33m"
+	Cyan   = "\x1b[36m"
+	Reset  = "\x1b[0m"
+)
+
+// Filter writes to a screen. A terminal obeys what it is sent: names, errors and output that come from outside could
 // set its title, clear it, answer for its user or hide what is shown. Everything is therefore written out but text,
 // line ends, tabs and the colours of this program. Into a pipe or a file everything goes as it is.
-type terminal struct {
+type Filter struct {
 	w    io.Writer
 	left []byte // the beginning of a rune or of a colour: the rest comes with the next write
 	cr   bool   // the last one was a carriage return, which began a new line
 }
 
-// screen is where to write for w: through the filter if it is a terminal.
-func screen(w *os.File) io.Writer {
+// To filters what is written to w.
+func To(w io.Writer) *Filter { return &Filter{w: w} }
+
+// Screen is where to write for w: through the filter if it is a terminal.
+func Screen(w *os.File) io.Writer {
 	if term.IsTerminal(int(w.Fd())) {
-		return &terminal{w: w}
+		return &Filter{w: w}
 	}
 	return w
 }
 
-// file is what stands behind a writer, if it is a file.
-func file(w io.Writer) (f *os.File, ok bool) {
-	if t, is := w.(*terminal); is {
+// File is what stands behind a writer, if it is a file.
+func File(w io.Writer) (f *os.File, ok bool) {
+	if t, is := w.(*Filter); is {
 		w = t.w
 	}
 	f, ok = w.(*os.File)
 	return f, ok
 }
 
-// isTerminal says whether somebody reads along.
-func isTerminal(w io.Writer) bool {
-	f, ok := file(w)
+// Is says whether somebody reads along.
+func Is(w io.Writer) bool {
+	f, ok := File(w)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// raw is the way to a screen for what this program itself draws, and for programs that it starts.
-func raw(w io.Writer) io.Writer {
-	if t, ok := w.(*terminal); ok {
+// Raw is the way to a screen for what this program itself draws, and for programs that it starts.
+func Raw(w io.Writer) io.Writer {
+	if t, ok := w.(*Filter); ok {
 		return t.w
 	}
 	return w
 }
 
-func (t *terminal) Write(p []byte) (int, error) {
+func (t *Filter) Write(p []byte) (int, error) {
 	in := slices.Concat(t.left, p)
 	out := make([]byte, 0, len(in))
 	for len(in) > 0 {
@@ -77,7 +91,7 @@ func (t *terminal) Write(p []byte) (int, error) {
 			out = append(out, '\n')
 		case r == utf8.RuneError && n == 1:
 			out = fmt.Appendf(out, `\x%02x`, in[0])
-		case r == '\t' || !disguised(r):
+		case r == '\t' || !Disguised(r):
 			out = append(out, in[:n]...)
 		case r < 0x80:
 			out = fmt.Appendf(out, `\x%02x`, r)
@@ -95,7 +109,7 @@ func (t *terminal) Write(p []byte) (int, error) {
 
 // colour is the colour that a text begins with, or whether it may become one with what follows.
 func colour(b []byte) (code string, partial bool) {
-	for _, c := range []string{plain, red, green, yellow, cyan, reset} {
+	for _, c := range []string{Plain, Red, Green, Yellow, Cyan, Reset} {
 		if bytes.HasPrefix(b, []byte(c)) {
 			return c, false
 		}
@@ -104,9 +118,9 @@ func colour(b []byte) (code string, partial bool) {
 	return "", partial
 }
 
-// disguised says that a rune is not what is seen of it: control characters, and those that turn the direction of a text
+// Disguised says that a rune is not what is seen of it: control characters, and those that turn the direction of a text
 // or take no room.
-func disguised(r rune) bool {
+func Disguised(r rune) bool {
 	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' ||
 		r == '\ufeff' || r == '\u200b'
 }

@@ -1,4 +1,4 @@
-package cmd
+package enroll
 
 import (
 	"os"
@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
-	"github.com/carillon-scheduler/carillon/node"
 )
 
 // Whether a node is secure follows from its flags and from who reaches its port.
-func TestSecureMode(t *testing.T) {
+func TestMode(t *testing.T) {
 	for _, tc := range []struct {
 		secure, insecure bool
 		listen           string
@@ -38,7 +37,7 @@ func TestSecureMode(t *testing.T) {
 		{false, true, "10.0.0.1:7400", false, false, false},
 		{true, true, "127.0.0.1:7400", false, false, true},
 	} {
-		got, err := secureMode(tc.secure, tc.insecure, tc.listen, tc.strict)
+		got, err := Mode(tc.secure, tc.insecure, tc.listen, tc.strict)
 		if got != tc.want || (err != nil) != tc.err {
 			t.Errorf("%+v: %v, %v", tc, got, err)
 		}
@@ -46,21 +45,21 @@ func TestSecureMode(t *testing.T) {
 }
 
 // The join token comes from one place: a flag, the environment, or the directory with the keys.
-func TestSecureFlags(t *testing.T) {
+func TestFlags(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
-	made, err := makeKeys(dir, "c1", time.Now())
+	made, err := MakeKeys(dir, "c1", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{keys.ClusterFile, keys.CAFile, node.JoinTokenFile} {
+	for _, name := range []string{keys.ClusterFile, keys.CAFile, keys.JoinTokenFile} {
 		if fi, err := os.Stat(filepath.Join(dir, name)); err != nil || fi.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, fi, err)
 		}
 	}
-	if _, err := makeKeys(dir, "c1", time.Now()); err == nil || !strings.Contains(err.Error(), "holds keys already") {
+	if _, err := MakeKeys(dir, "c1", time.Now()); err == nil || !strings.Contains(err.Error(), "holds keys already") {
 		t.Errorf("keys were overwritten: %v", err)
 	}
-	tok, err := keys.ReadTokenFile(keys.JoinToken, filepath.Join(dir, node.JoinTokenFile))
+	tok, err := keys.ReadTokenFile(keys.JoinToken, filepath.Join(dir, keys.JoinTokenFile))
 	if err != nil || tok.CA.String() != made.CA {
 		t.Fatalf("%v, %v", tok, err)
 	}
@@ -68,34 +67,33 @@ func TestSecureFlags(t *testing.T) {
 	if err != nil || a.JoinToken(tok.ID) != tok {
 		t.Fatalf("the token is not of these keys: %v", err)
 	}
-	text, file := tok.Text(), filepath.Join(dir, node.JoinTokenFile)
+	text, file := tok.Text(), filepath.Join(dir, keys.JoinTokenFile)
 	join := []string{"10.0.0.1:7400"}
 	for name, tc := range map[string]struct {
-		flags secureFlags
+		flags Flags
 		env   map[string]string
 		join  []string
 		err   string
 	}{
-		"flag":            {secureFlags{secure: true, token: text}, nil, join, ""},
-		"file":            {secureFlags{secure: true, tokenFile: file}, nil, join, ""},
-		"environment":     {secureFlags{secure: true}, map[string]string{"CARILLON_TOKEN": text}, join, ""},
-		"file in it":      {secureFlags{secure: true}, map[string]string{"CARILLON_TOKEN_FILE": file}, join, ""},
-		"keys":            {secureFlags{secure: true, keysFrom: dir}, nil, join, ""},
-		"both":            {secureFlags{secure: true, token: text, tokenFile: file}, nil, join, "give one of them"},
-		"mistyped":        {secureFlags{secure: true, token: text[:len(text)-1] + "A"}, nil, join, "typing error"},
-		"not secure":      {secureFlags{token: text}, nil, join, "only a secure cluster"},
-		"an API token":    {secureFlags{secure: true, token: "ct1.a.b.c"}, nil, join, "a join token is needed"},
-		"the environment": {secureFlags{secure: true}, map[string]string{"CARILLON_TOKEN": "x"}, nil, ""},
+		"flag":            {Flags{secure: true, token: text}, nil, join, ""},
+		"file":            {Flags{secure: true, tokenFile: file}, nil, join, ""},
+		"environment":     {Flags{secure: true}, map[string]string{"CARILLON_TOKEN": text}, join, ""},
+		"file in it":      {Flags{secure: true}, map[string]string{"CARILLON_TOKEN_FILE": file}, join, ""},
+		"keys":            {Flags{secure: true, keysFrom: dir}, nil, join, ""},
+		"both":            {Flags{secure: true, token: text, tokenFile: file}, nil, join, "give one of them"},
+		"mistyped":        {Flags{secure: true, token: text[:len(text)-1] + "A"}, nil, join, "typing error"},
+		"not secure":      {Flags{token: text}, nil, join, "only a secure cluster"},
+		"an API token":    {Flags{secure: true, token: "ct1.a.b.c"}, nil, join, "a join token is needed"},
+		"the environment": {Flags{secure: true}, map[string]string{"CARILLON_TOKEN": "x"}, nil, ""},
 	} {
-		cfg := ServerConfig{Join: tc.join, Listen: "10.0.0.2:7400"}
-		err := tc.flags.settings(func(k string) string { return tc.env[k] }, &cfg)
+		got, err := tc.flags.Settings(func(k string) string { return tc.env[k] }, "10.0.0.2:7400", tc.join != nil)
 		switch {
 		case tc.err != "":
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("%s: %v", name, err)
 			}
-		case err != nil || tc.join != nil && cfg.Keys.Token != tok || !cfg.Keys.On || !cfg.Secure:
-			t.Errorf("%s: %+v, %v", name, cfg.Keys, err)
+		case err != nil || tc.join != nil && got.Token != tok || !got.Secure:
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 }

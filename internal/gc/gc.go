@@ -1,4 +1,5 @@
-package cmd
+// Package gc makes Go collect the garbage of a node seldom enough.
+package gc
 
 import (
 	"os"
@@ -15,8 +16,8 @@ const (
 	maxPercent = 800
 )
 
-// tuneGC keeps that up until the process ends. GOGC and GOMEMLIMIT take precedence.
-func tuneGC() {
+// Tune keeps that up until the process ends. GOGC and GOMEMLIMIT take precedence.
+func Tune() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}

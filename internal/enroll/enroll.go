@@ -1,0 +1,165 @@
+// Package enroll is what is decided and made before a node runs: whether its cluster is a secure one, the join token
+// that it was given, and keys that are made beforehand.
+package enroll
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// ByDefault says that a listener which others reach has TLS unless --insecure is given.
+const ByDefault = false
+
+// Mode decides whether a node is started as one of a secure cluster. strict is ByDefault, which tests give.
+func Mode(secure, insecure bool, listen string, strict bool) (bool, error) {
+	switch {
+	case secure && insecure:
+		return false, job.Invalid("--insecure", "give one of them", "--secure and --insecure exclude each other")
+	case secure:
+		return true, nil
+	case insecure:
+		return false, nil
+	}
+	return strict && !loopback(listen), nil
+}
+
+// loopback says whether only this machine reaches a listener. A name is not asked for its address: it may have another
+// one tomorrow.
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Flags are those of a node about keys.
+type Flags struct {
+	secure, insecure bool
+	token, tokenFile string
+	keysFrom         string
+}
+
+func (f *Flags) Register(fl *pflag.FlagSet) {
+	fl.BoolVar(&f.secure, "secure", false, "TLS, certificates between nodes, and tokens for everybody else")
+	fl.BoolVar(&f.insecure, "insecure", false, "no TLS and no tokens, on purpose: everybody who reaches the port may "+
+		"do everything")
+	fl.StringVar(&f.token, "token", "", "join token of a secure cluster; others on this machine can see it, so rather "+
+		"use --token-file (or CARILLON_TOKEN)")
+	fl.StringVar(&f.tokenFile, "token-file", "", "file with the join token (or CARILLON_TOKEN_FILE)")
+	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that `carillon cluster init` wrote: keys to begin a secure "+
+		"cluster with, or the token to join it")
+}
+
+// Settings are what the flags of a node say.
+type Settings struct {
+	Secure, Insecure bool
+	From             string     // directory with keys
+	Token            keys.Token // of a node that joins
+}
+
+// Settings read the flags of a node that listens on an address, and joins others or not.
+func (f *Flags) Settings(env func(string) string, listen string, joins bool) (s Settings, err error) {
+	if s.Secure, err = Mode(f.secure, f.insecure, listen, ByDefault); err != nil {
+		return s, err
+	}
+	s.Insecure = f.insecure
+	if !s.Secure {
+		if f.token != "" || f.tokenFile != "" || f.keysFrom != "" {
+			return s, job.Invalid("--secure", "give it, or leave --token, --token-file and --keys-from out",
+				"only a secure cluster has keys and join tokens")
+		}
+		return s, nil
+	}
+	s.From = f.keysFrom
+	if joins {
+		s.Token, err = f.joinToken(env)
+	}
+	return s, err
+}
+
+// joinToken is the token that a new node was given; none is no error here: a node that has joined needs none.
+func (f *Flags) joinToken(env func(string) string) (keys.Token, error) {
+	text, file := f.token, f.tokenFile
+	if text == "" && file == "" {
+		text, file = env("CARILLON_TOKEN"), env("CARILLON_TOKEN_FILE")
+	}
+	if text == "" && file == "" && f.keysFrom != "" {
+		file = filepath.Join(f.keysFrom, keys.JoinTokenFile)
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			file = ""
+		}
+	}
+	switch {
+	case text != "" && file != "":
+		return keys.Token{}, job.Invalid("--token-file", "give one of them",
+			"there is a token, and a file with a token")
+	case file != "":
+		return keys.ReadTokenFile(keys.JoinToken, file)
+	case text != "":
+		return keys.ParseToken(keys.JoinToken, text)
+	}
+	return keys.Token{}, nil
+}
+
+// JoinLine is how the next node joins the cluster that a node with a data directory has begun, "" if that is over. The
+// secret is for a terminal only: logs are kept.
+func JoinLine(dir, addr string, terminal bool) string {
+	path := filepath.Join(dir, keys.JoinTokenFile)
+	fi, err := os.Stat(path)
+	if err != nil || time.Since(fi.ModTime()) > time.Hour {
+		return ""
+	}
+	how := "--token-file " + path
+	if terminal {
+		t, err := keys.ReadTokenFile(keys.JoinToken, path)
+		if err != nil {
+			return ""
+		}
+		how = "--token " + t.Text()
+	}
+	return fmt.Sprintf("within an hour, others join it with: carillon server --node-id ID --listen HOST:PORT "+
+		"--data-dir DIR --secure --join %s %s", addr, how)
+}
+
+// Made is what `cluster init` did.
+type Made struct {
+	Dir     string `json:"dir"`
+	Cluster string `json:"cluster_id"`
+	CA      string `json:"ca"` // hash
+}
+
+// MakeKeys makes the keys of a cluster and a join token in a directory that has none.
+func MakeKeys(out, cluster string, now time.Time) (Made, error) {
+	var none Made
+	if _, err := os.Stat(filepath.Join(out, keys.ClusterFile)); !errors.Is(err, fs.ErrNotExist) {
+		return none, job.Invalid("--out", "choose another directory: keys that are overwritten are lost",
+			"%s holds keys already", out)
+	}
+	if err := os.MkdirAll(out, 0o700); err != nil {
+		return none, job.Invalid("--out", "choose another directory", "%v", err)
+	}
+	a, err := keys.NewAuthority(cluster, now)
+	if err != nil {
+		return none, err
+	}
+	t := a.JoinToken(keys.NewToken(keys.JoinToken, keys.Hash{}).ID)
+	if err := keys.WriteFile(filepath.Join(out, keys.JoinTokenFile), []byte(t.Text()+"\n"), nil); err != nil {
+		return none, err
+	}
+	if err := a.Write(out, nil); err != nil {
+		return none, err
+	}
+	return Made{Dir: out, Cluster: cluster, CA: keys.HashOf(a.Cert).String()}, nil
+}
