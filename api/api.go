@@ -32,6 +32,9 @@ type Options struct {
 	Leader func() string
 	// Secure says that the handler stands behind Authorize: without an identity nothing is answered but probes.
 	Secure bool
+	// SessionKey is what the sessions of workers that have a token are sealed with: the same on every node that may
+	// lead. nil: there are none.
+	SessionKey func() ([]byte, error)
 	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides
 	// localhost and loopback addresses; see GuardHost.
 	Hosts []string

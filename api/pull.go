@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,14 @@ func (c *call) pullPoll() error {
 		q.Held = held
 	}
 	q.Queue = queue
-	if err := checkPoll(&q); err != nil {
+	s, err := c.pullSeal(queue.Name)
+	if err == nil {
+		err = s.openPoll(IdentityOf(c.r.Context()), &q)
+	}
+	if err == nil {
+		err = checkPoll(&q)
+	}
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, time.Duration(q.Wait)+pollGrace)
@@ -70,6 +78,7 @@ func (c *call) pullPoll() error {
 	if err != nil {
 		return pullError(err)
 	}
+	s.closeReply(&a)
 	deadline(http.NewResponseController(c.w).SetWriteDeadline, c.h.opts.RequestTimeout) // as in writeMessage
 	return c.reply(http.StatusOK, a)
 }
@@ -110,6 +119,13 @@ func (c *call) pullHeartbeat() error {
 		return err
 	}
 	b.Queue = queue
+	s, err := c.pullSeal(queue.Name)
+	if err == nil {
+		err = cmp.Or(s.openCaller(&b.Worker, &b.Session), s.openClaims("runs", b.Runs))
+	}
+	if err != nil {
+		return err
+	}
 	if err := checkWorkerName(b.Worker); err != nil {
 		return err
 	}
@@ -139,6 +155,13 @@ func (c *call) pullReport(failed bool) error {
 		return err
 	}
 	r.Queue, r.Failed = queue, failed
+	s, err := c.pullSeal(queue.Name)
+	if err == nil {
+		err = s.openCaller(&r.Worker, &r.Session)
+	}
+	if err != nil {
+		return err
+	}
 	if err := checkWorkerName(r.Worker); err != nil {
 		return err
 	}
@@ -157,7 +180,7 @@ func (c *call) pullReport(failed bool) error {
 			return job.Invalid(field+".error", "say in a few words what went wrong", "a failure needs an error")
 		}
 	}
-	if err := checkRefs("runs", refs); err != nil {
+	if err := cmp.Or(s.openClaims("runs", refs), checkRefs("runs", refs)); err != nil {
 		return err
 	}
 	for i := range refs {

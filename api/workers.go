@@ -54,14 +54,24 @@ func (c *call) workerRegister() error {
 				return job.Session{}, err
 			}
 		}
-		return w.Register(ctx, r)
+		return c.register(r, func(r job.Register) (job.Session, error) { return w.Register(ctx, r) })
 	})
 }
 
-func (c *call) workerOutput() error { return exchange(c, Workers.Output) }
+func (c *call) workerOutput() error {
+	return exchange(c, func(w Workers, ctx context.Context, o job.Output) (job.OutputReply, error) {
+		if err := c.session(&o.Session); err != nil {
+			return job.OutputReply{}, err
+		}
+		return w.Output(ctx, o)
+	})
+}
 
 func (c *call) workerHeartbeat() error {
 	return exchange(c, func(w Workers, ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
+		if err := c.session(&h.Session); err != nil {
+			return job.HeartbeatReply{}, err
+		}
 		h.From = c.r.RemoteAddr
 		return w.Heartbeat(ctx, h)
 	})
@@ -69,6 +79,9 @@ func (c *call) workerHeartbeat() error {
 
 func (c *call) workerReport() error {
 	return exchange(c, func(w Workers, ctx context.Context, q job.Report) (job.ReportReply, error) {
+		if err := c.session(&q.Session); err != nil {
+			return job.ReportReply{}, err
+		}
 		a, err := w.Report(ctx, q)
 		a.Acks = list(a.Acks)
 		return a, err
@@ -79,6 +92,9 @@ func (c *call) workerReport() error {
 // connection for every worker, and its death would look like the leader's.
 func (c *call) workerPoll() error {
 	return exchange(c, func(w Workers, ctx context.Context, q job.Poll) (job.PollReply, error) {
+		if err := c.session(&q.Session); err != nil {
+			return job.PollReply{}, err
+		}
 		wait := min(max(time.Duration(q.Wait), 0), cmp.Or(c.h.opts.MaxPollWait, maxPollWait))
 		q.Wait = job.Duration(wait)
 		ctx, cancel := context.WithTimeout(ctx, wait+pollGrace)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/elapsed"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -29,6 +30,9 @@ type Worker struct {
 	// Namespace is the one of the queue; default that of CARILLON_NAMESPACE, or the usual one.
 	Namespace string
 	Handler   func(ctx context.Context, run *Run) error
+	// Token is the text of an API token with the role worker, for a cluster that asks for one; default that of
+	// CARILLON_TOKEN or in the file CARILLON_TOKEN_FILE.
+	Token string
 
 	Name         string            // shown with the runs; default: the host's name and the process id
 	Concurrency  int               // runs at a time; default 1
@@ -140,6 +144,16 @@ func (w Worker) prepare() (*puller, error) {
 	if len(w.Addrs) == 0 {
 		w.Addrs = strings.Split(os.Getenv("CARILLON_ADDR"), ",")
 	}
+	if w.Token == "" {
+		w.Token = os.Getenv("CARILLON_TOKEN")
+		if file := os.Getenv("CARILLON_TOKEN_FILE"); file != "" && w.Token == "" {
+			t, err := keys.ReadTokenFile(keys.APIToken, file)
+			if err != nil {
+				return nil, err
+			}
+			w.Token = t.Text()
+		}
+	}
 	if w.Clock == nil {
 		w.Clock = elapsed.New().Elapsed
 	}
@@ -154,6 +168,9 @@ func (w Worker) prepare() (*puller, error) {
 		WithNamespace(w.Namespace)} // each call has its own limit
 	if w.HTTPClient != nil {
 		opts = append(opts, WithHTTPClient(w.HTTPClient))
+	}
+	if w.Token != "" {
+		opts = append(opts, WithToken(w.Token))
 	}
 	for _, addr := range w.Addrs {
 		c := New(addr, opts...)

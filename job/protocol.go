@@ -13,6 +13,8 @@ type SessionRef struct {
 	Group        uint32 `json:"group,omitempty"` // the Raft group whose leader it is with; terms are the group's
 	Term         uint64 `json:"term"`
 	Registration uint64 `json:"registration,omitempty"`
+	// Secret proves, on a cluster that asks for tokens, that the registration was this caller's.
+	Secret string `json:"secret,omitempty"`
 }
 
 // Register opens a session. Incarnation 0 means a new process: the leader issues a number. What an older incarnation

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"os"
@@ -19,6 +20,21 @@ func (n *Node) tokenCA() keys.Hash {
 		return keys.Hash{}
 	}
 	return n.keys.CAHash()
+}
+
+// sessionKey is what the sessions of workers are sealed with. It is made of the cluster's key, which every voter has:
+// the next leader has it too. A cluster without keys has no secret that all of its voters share; only tests have that.
+func (n *Node) sessionKey() ([]byte, error) {
+	if n.keys != nil {
+		a := n.keys.Authority()
+		if a == nil {
+			return nil, job.Errorf(job.CodeNotReady, "wait until it has fetched them, or ask another node",
+				"this node does not have the cluster's keys")
+		}
+		return a.Derive("worker sessions"), nil
+	}
+	sum := sha256.Sum256([]byte("carillon worker sessions\x00" + n.group.store.Info().ClusterID))
+	return sum[:], nil
 }
 
 // firstAdmin is the row of the token that a secure cluster begins with. It is written down before the cluster begins,

@@ -180,7 +180,7 @@ func (n *Node) API() (api.Backend, api.Options) {
 		Logger: c.Logger, Version: c.Version, Metrics: n.meters.handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
-		Secure: c.Secure,
+		Secure: c.Secure, SessionKey: n.sessionKey,
 	}
 }
 

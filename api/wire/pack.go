@@ -126,7 +126,8 @@ func packReport(m *job.Report) []byte {
 		size += 160 + len(m.Results[i].Error) + len(m.Results[i].Output)
 	}
 	b := pack.Map(make([]byte, 0, size), 2)
-	b = pack.Map(pack.Str(b, "session"), fields(3, m.Session.Group != 0, m.Session.Registration != 0))
+	b = pack.Map(pack.Str(b, "session"), fields(3, m.Session.Group != 0, m.Session.Registration != 0,
+		m.Session.Secret != ""))
 	b = pack.Str(pack.Str(b, "worker"), m.Session.Worker)
 	b = pack.Uint(pack.Str(b, "incarnation"), m.Session.Incarnation)
 	if m.Session.Group != 0 {
@@ -135,6 +136,9 @@ func packReport(m *job.Report) []byte {
 	b = pack.Uint(pack.Str(b, "term"), m.Session.Term)
 	if m.Session.Registration != 0 {
 		b = pack.Uint(pack.Str(b, "registration"), m.Session.Registration)
+	}
+	if m.Session.Secret != "" {
+		b = pack.Str(pack.Str(b, "secret"), m.Session.Secret)
 	}
 	b = pack.Array(pack.Str(b, "results"), len(m.Results))
 	for i := range m.Results {

@@ -120,6 +120,8 @@ func readSessionRef(r *pack.Reader) (s job.SessionRef) {
 			s.Term = r.Uint()
 		case "registration":
 			s.Registration = r.Uint()
+		case "secret":
+			s.Secret = r.Str()
 		default:
 			r.Bad = true
 		}

@@ -70,6 +70,8 @@ type Service struct {
 	schedules scheduler.Schedules // of jobs that were created lately
 
 	creates atomic.Pointer[batcher] // of the newest leadership
+
+	registering registering
 }
 
 var _ api.Backend = (*Service)(nil)

@@ -2,7 +2,10 @@ package service
 
 import (
 	"context"
+	"strings"
+	"sync"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -14,7 +17,56 @@ type Workers struct{ b *Service }
 func (b *Service) Workers() Workers { return Workers{b} }
 
 func (s Workers) Register(ctx context.Context, r job.Register) (job.Session, error) {
-	return serve(ctx, s, r, (*scheduler.Scheduler).Register)
+	return serve(ctx, s, r, func(x *scheduler.Scheduler, ctx context.Context, r job.Register) (job.Session, error) {
+		if id := api.IdentityOf(ctx); id != nil && id.Token != "" {
+			if err := s.b.registering.enter(x, id.Token, &r); err != nil {
+				return job.Session{}, err
+			}
+		}
+		return x.Register(ctx, r)
+	})
+}
+
+const (
+	// maxTokenSessions is how many workers one token may have at a time, and maxTokenProcesses how many processes of
+	// workers may register with it under one leadership: a sixteenth of the numbers that there are for them.
+	maxTokenSessions  = 1024
+	maxTokenProcesses = 1 << 15
+)
+
+// registering bounds what the workers of one token use up of what all have to share.
+type registering struct {
+	mu        sync.Mutex
+	with      *scheduler.Scheduler // of the leadership that it counts for
+	processes map[string]int       // that registered, by token
+}
+
+func (g *registering) enter(x *scheduler.Scheduler, token string, r *job.Register) error {
+	n := 0
+	for _, w := range x.Workers() {
+		if w.Worker != r.Worker && strings.HasSuffix(w.Worker, "@"+token) {
+			n++
+		}
+	}
+	if n >= maxTokenSessions {
+		return job.Errorf(job.CodeUnavailable, "make another token for the others",
+			"the token has %d workers, which is the most that one may have", n)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.with != x {
+		g.with, g.processes = x, map[string]int{}
+	}
+	if r.Incarnation != 0 {
+		return nil
+	}
+	if g.processes[token] >= maxTokenProcesses {
+		return job.Errorf(job.CodeUnavailable,
+			"find out which worker starts over and over, then transfer the leadership",
+			"%d processes of workers registered with the token since this leader leads", maxTokenProcesses)
+	}
+	g.processes[token]++
+	return nil
 }
 
 func (s Workers) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {

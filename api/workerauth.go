@@ -1,0 +1,265 @@
+package api
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// seal binds what workers are given to their token: the secret of a session, and the texts by which pull workers name
+// their claims and sessions. It is an HMAC by a key that every leader has, so nothing of it is stored and the next
+// leader knows it again.
+type seal struct {
+	key   []byte
+	token string
+}
+
+// of is the seal of something.
+func (s *seal) of(what string, parts ...string) string {
+	h := hmac.New(sha256.New, s.key)
+	for _, p := range append([]string{what, s.token}, parts...) {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p))))
+		h.Write([]byte(p))
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
+}
+
+// put adds a seal to a text, open takes it off again if it is the right one.
+func (s *seal) put(what, text string) string { return text + "." + s.of(what, text) }
+
+func (s *seal) open(what, sealed string) (string, bool) {
+	i := strings.LastIndexByte(sealed, '.')
+	if i < 0 {
+		return "", false
+	}
+	text := sealed[:i]
+	return text, hmac.Equal([]byte(sealed[i+1:]), []byte(s.of(what, text)))
+}
+
+const (
+	sealSession = "session"
+	sealClaim   = "claim"
+	sealReceipt = "receipt"
+)
+
+// suffix makes the names of a token's workers its own: no other token, and no node, can have them.
+func (s *seal) suffix() string { return "@" + s.token }
+
+// maxTokenWorker is the longest name of a worker that has a token.
+const maxTokenWorker = job.MaxName - 16
+
+// seal is that of the caller's token; nil: there is none, because the cluster does not ask or a node calls.
+func (c *call) seal() (*seal, error) {
+	id := IdentityOf(c.r.Context())
+	if id == nil || id.Token == "" {
+		return nil, nil
+	}
+	if c.h.opts.SessionKey == nil {
+		return nil, job.Errorf(job.CodeNotReady, "ask another node", "this node has no key for the sessions of workers")
+	}
+	key, err := c.h.opts.SessionKey()
+	return &seal{key: key, token: id.Token}, err
+}
+
+// session holds a call to the session of its caller: of a token by the secret that its registration was answered with,
+// of a node by its name.
+func (c *call) session(ref *job.SessionRef) error {
+	id := IdentityOf(c.r.Context())
+	if id != nil && id.Node != "" && ref.Worker != id.Node {
+		return errOthersSession(id)
+	}
+	s, err := c.seal()
+	if s == nil || err != nil {
+		return err
+	}
+	if !hmac.Equal([]byte(ref.Secret), []byte(s.of(sealSession, ref.Worker, fmt.Sprint(ref.Incarnation)))) {
+		return job.Errorf(job.CodeSessionUnknown, "register again",
+			"the secret of the session of the worker %q is missing or wrong", ref.Worker)
+	}
+	ref.Worker, ref.Secret = ref.Worker+s.suffix(), ""
+	return nil
+}
+
+func errOthersSession(id *Identity) error {
+	return job.Errorf(job.CodeForbidden, "", "the node %s has one worker, which has its name", id.Node)
+}
+
+// register holds a registration to what its token grants, and calls do with it.
+func (c *call) register(r job.Register, do func(job.Register) (job.Session, error)) (job.Session, error) {
+	id := IdentityOf(c.r.Context())
+	if id != nil && id.Node != "" && (r.Worker != id.Node || r.Node == nil) {
+		return job.Session{}, errOthersSession(id)
+	}
+	s, err := c.seal()
+	if err != nil {
+		return job.Session{}, err
+	}
+	if s == nil {
+		return do(r)
+	}
+	name := r.Worker
+	if err := id.grants(&r); err != nil {
+		return job.Session{}, err
+	}
+	r.Worker += s.suffix()
+	a, err := do(r)
+	a.Worker = name
+	if err == nil && !a.Again {
+		a.Secret = s.of(sealSession, name, fmt.Sprint(a.Incarnation))
+	}
+	return a, err
+}
+
+// grants refuses a registration that asks for more than its token grants, and fills in what the token decides.
+func (id *Identity) grants(r *job.Register) error {
+	g := &id.Worker
+	slots := job.MaxWorkerSlots
+	if g.Slots > 0 {
+		slots = g.Slots
+	}
+	const remedy = "ask for less, or use another token"
+	switch {
+	case r.Worker == "" || len(r.Worker) > maxTokenWorker:
+		return job.Invalid("worker", "use a name that is unique among the workers of the token",
+			"a worker needs a name of at most %d bytes", maxTokenWorker)
+	case r.Node != nil:
+		return job.Errorf(job.CodeForbidden, "leave it out", "only a node itself registers the worker of a node")
+	case r.Slots > slots:
+		return notGranted("slots", remedy, id, "%d slots, with those that it prefetches, and not %d",
+			slots, r.Slots)
+	case len(r.Tags) > job.MaxTags:
+		return job.Invalid("tags", "", "%d tags are more than %d", len(r.Tags), job.MaxTags)
+	}
+	for k, v := range r.Tags {
+		if k == "" || len(k)+len(v) > 2*job.MaxTagBytes {
+			return job.Invalid("tags", "use short keys and values", "the tag %.50q is empty or too long", k)
+		}
+	}
+	for _, t := range r.Types {
+		if len(g.Types) > 0 && !slices.Contains(g.Types, string(t)) {
+			return notGranted("types", remedy, id, "the types %s", strings.Join(g.Types, ", "))
+		}
+	}
+	own := r.Tags[queueTag]
+	if len(g.Tags) > 0 {
+		r.Tags = maps.Clone(g.Tags)
+	}
+	if len(g.Queues) == 0 && own == "" {
+		return nil
+	}
+	for q := range strings.SplitSeq(own, ",") {
+		if own != "" && len(g.Queues) > 0 && !slices.Contains(g.Queues, strings.TrimSpace(q)) {
+			return notGranted("tags.queue", remedy, id, "the queues %s", strings.Join(g.Queues, ", "))
+		}
+	}
+	if own == "" {
+		own = strings.Join(g.Queues, ",")
+	}
+	if r.Tags == nil {
+		r.Tags = map[string]string{}
+	}
+	r.Tags[queueTag] = own
+	return nil
+}
+
+// queueTag is the tag that says which queues a worker takes runs of.
+const queueTag = "queue"
+
+func notGranted(field, remedy string, id *Identity, format string, args ...any) error {
+	return &job.Error{Code: job.CodeForbidden, Field: field, Remedy: remedy,
+		Message: "the token " + id.Name + " is for " + fmt.Sprintf(format, args...)}
+}
+
+// pullSeal is the seal of a pull worker's token, if that is for the queue.
+func (c *call) pullSeal(queue string) (*seal, error) {
+	id := IdentityOf(c.r.Context())
+	switch {
+	case id == nil:
+		return nil, nil
+	case id.Token == "":
+		return nil, job.Errorf(job.CodeForbidden, "use a token with the role worker", "a node is no pull worker")
+	case len(id.Worker.Types) > 0 && !slices.Contains(id.Worker.Types, string(job.TypeQueue)):
+		return nil, notGranted("queue", "use another token", id, "the types %s", strings.Join(id.Worker.Types, ", "))
+	case len(id.Worker.Queues) > 0 && !slices.Contains(id.Worker.Queues, queue):
+		return nil, notGranted("queue", "use another token", id, "the queues %s", strings.Join(id.Worker.Queues, ", "))
+	}
+	return c.seal()
+}
+
+// openPoll takes the seals off a poll, and holds it to what its token grants.
+func (s *seal) openPoll(id *Identity, q *job.PullPoll) error {
+	if s == nil {
+		return nil
+	}
+	g := &id.Worker
+	if g.Slots > 0 && q.Max+len(q.Held) > g.Slots {
+		return notGranted("max", "ask for less, or use another token", id,
+			"%d runs at a time, with those that it holds", g.Slots)
+	}
+	if len(g.Tags) > 0 {
+		q.Tags = maps.Clone(g.Tags)
+	}
+	if err := s.openCaller(&q.Worker, &q.Session); err != nil {
+		return err
+	}
+	if q.Worker == "" && q.Session == "" {
+		q.Worker = "pull-" + strings.ToLower(rand.Text()[:8]) + s.suffix()
+	}
+	return s.openClaims("held", q.Held)
+}
+
+// openCaller is who a pull worker says that it is. A session that this token was not given is none.
+func (s *seal) openCaller(worker, session *string) error {
+	if s == nil {
+		return nil
+	}
+	if len(*worker) > maxTokenWorker {
+		return job.Invalid("worker", "", "a name has at most %d bytes", maxTokenWorker)
+	}
+	if *worker != "" {
+		*worker += s.suffix()
+	}
+	if text, ok := s.open(sealReceipt, *session); ok {
+		*session = text
+	} else {
+		*session = ""
+	}
+	return nil
+}
+
+// openClaims takes the seals off claims. Who knows a run and its fence, which every viewer sees, does not have it.
+func (s *seal) openClaims(name string, refs []job.PullRef) error {
+	for i := range refs {
+		if s == nil {
+			return nil
+		}
+		text, ok := s.open(sealClaim, refs[i].Claim)
+		if !ok {
+			return &job.Error{Code: job.CodeForbidden, Field: fmt.Sprintf("%s[%d].claim", name, i),
+				Message: "it is not a claim that this token was given",
+				Remedy:  "send the claim that the poll was answered with; run_id and fence do not do"}
+		}
+		refs[i].Claim = text
+	}
+	return nil
+}
+
+// closeReply seals the answer to a poll.
+func (s *seal) closeReply(a *job.PullReply) {
+	if s == nil {
+		return
+	}
+	a.Worker = strings.TrimSuffix(a.Worker, s.suffix())
+	a.Session = s.put(sealReceipt, a.Session)
+	for i := range a.Runs {
+		a.Runs[i].Claim = s.put(sealClaim, a.Runs[i].Claim)
+	}
+}
