@@ -602,6 +602,10 @@ func readProblem(resp *http.Response) *job.Error {
 	if json.Unmarshal(data, &p) == nil && p.Code != "" {
 		return &job.Error{Code: p.Code, Field: p.Field, Message: p.Message, Remedy: p.Remedy}
 	}
+	if bytes.HasPrefix(data, []byte("This port speaks TLS")) { // what a secure node says to a request without it
+		return job.Errorf(job.CodeUnauthenticated, "carillon login, --token-file or CARILLON_TOKEN_FILE",
+			"%s is a node of a secure cluster, and talks to who has a token of it", resp.Request.URL.Host)
+	}
 	code := job.CodeInternal
 	switch resp.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
