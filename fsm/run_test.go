@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -284,4 +285,27 @@ func TestAPendingRunExpires(t *testing.T) {
 	w.want(CodeOK, advance(a.Run, expired))
 	w.wantHistory(id, line{Status: job.RunExpired, Reason: job.ReasonDeadline, At: a.Run.At})
 	w.claimRun(b.Run) // it moved up
+}
+
+// TestRecordsAreInTheOrderOfTheirStamps: a leader whose clock is behind records results with what its clock says. Who
+// walks a chain back to a time must not take such a record for the end of what is newer.
+func TestRecordsAreInTheOrderOfTheirStamps(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(60), overlap(job.OverlapAllow))
+	w.now = T(60)
+	first := w.claim(id, T(120))
+	w.now = T(120)
+	second := w.claim(id, T(180))
+	w.complete(first, ResultSucceeded, 0)
+	w.now = T(-600)
+	w.complete(second, ResultSucceeded, 0)
+	w.now = T(180)
+	w.complete(w.claim(id, T(240)), ResultSucceeded, 0)
+	var got []int64
+	for _, r := range w.history(id) {
+		got = append(got, r.Recorded)
+	}
+	if want := []int64{T(120), T(120), T(180)}; !slices.Equal(got, want) {
+		t.Errorf("recorded at %v, want %v", got, want)
+	}
 }

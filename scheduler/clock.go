@@ -188,8 +188,8 @@ func (c *stamper) resumed() bool {
 
 // forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what
 // the clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up
-// after a reset. What is to come some time after a result counts from the last stamp and the time that has passed
-// since, which no clock need be asked for.
+// after a reset; the store dates the record by the mark. What is to come some time after a result counts from the last
+// stamp and the time that has passed since, which no clock need be asked for.
 func (c *stamper) forReport() (now, after int64, trusted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -340,7 +340,11 @@ func (b *Batch) DeleteDue(k DueKey) error { return b.tx.Bucket(bucketDue).Delete
 // Append adds a line to the history and links it into its job's chain, whose head is in s (nil: the job is gone, and
 // the record says itself which namespace it was in). A head that survived trimming only because it was the newest of
 // its job is removed now that it no longer is.
+//
+// No record is dated before the mark: a leader that holds because its clock is behind records results with what that
+// says, and who walks a chain back to a time would stop there. A backfill would then run again what ran.
 func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
+	rec.Recorded = max(rec.Recorded, b.C.Mark)
 	b.C.HistSeq++
 	seq := b.C.HistSeq
 	hist := b.tx.Bucket(bucketHistory)

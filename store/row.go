@@ -109,7 +109,7 @@ type Record struct {
 	Job      job.ID
 	Status   job.RunStatus
 	Reason   job.Reason
-	Recorded int64 // the stamp of the command that wrote it
+	Recorded int64 // the mark when it was written: the stamp of its command, or a higher one of before
 	// Namespace is the job's: the record outlives it. Empty is the usual one, which is not stored.
 	Namespace string
 

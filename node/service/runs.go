@@ -21,8 +21,8 @@ const (
 	// viewRuns is how many runs or records one view looks at, runsLimit how many one request does.
 	viewRuns  = 512
 	runsLimit = 50_000
-	// chainSlack is how far, in ms, the times in a job's chain may be out of order: stamps are taken before their
-	// commands get their places in the log.
+	// chainSlack is how far, in ms, a record may be dated before the time of its run. The dates in a chain do not go
+	// back, unless the clock was reset, but runs by hand in one millisecond get times of their own.
 	chainSlack = 10_000
 )
 

@@ -6,9 +6,9 @@ import (
 )
 
 // stampsBehind finds the records whose stamps lie before what had happened by then: before that of an earlier record,
-// or before the claim of the attempt that they end. A leader that holds because its clock is behind records results all
-// the same, with what its clock says. Such a record was committed not later than the next one whose stamp is not
-// behind, and not later than it was seen.
+// or before the claim of the attempt that they end, as where the clock was reset. Such a record was committed not later
+// than the next one whose stamp is not behind, and not later than it was seen. A leader that holds records results all
+// the same, dated by the last stamp.
 func (c *checker) stampsBehind() {
 	c.behind = map[uint64]int64{}
 	stamps, claimed := c.in.Final.Recorded, map[uint64]int64{}
