@@ -26,6 +26,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"low-disk":    lowDisk,
 	"planned":     planned,
 	"edits":       edits,
+	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,
 	"busy-slot":   busySlot,

@@ -94,3 +94,14 @@ func limits(p *plan, rng *rand.Rand) {
 				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 }
+
+// neverIdle: something is committed every second, and an idle leader would tell its followers what is committed only
+// after that.
+func neverIdle(p *plan, rng *rand.Rand) {
+	p.o.workers, p.o.length, p.o.raft.CommitTimeout = 0, time.Minute, time.Second
+	for range 8 {
+		p.steady(1, 3*time.Second, 50*time.Millisecond, 200*time.Millisecond, func(*job.Spec) {})
+	}
+	p.faults = append(p.faults,
+		plannedFault{at: between(rng, 20*time.Second, 40*time.Second), kind: "transfer", x: rng.Uint64()})
+}

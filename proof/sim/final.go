@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -201,36 +202,64 @@ func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 	}
 }
 
+// near is how far apart replicas may be for their states to be noted: they are expensive to read.
+const near = 20
+
+// atOneIndex notes the states in which the replicas are, and returns those of an index at which all of them were seen.
+func (c *cluster) atOneIndex(states map[uint64]map[string]string) (map[string]string, error) {
+	at, of := map[string]uint64{}, map[string]*store.Store{}
+	low, high := uint64(math.MaxUint64), uint64(0)
+	for _, s := range c.servers {
+		l := s.current()
+		if l == nil {
+			return nil, fmt.Errorf("%s is down", s.id)
+		}
+		of[s.id] = l.n.State()
+		at[s.id] = of[s.id].Counters().Index
+		low, high = min(low, at[s.id]), max(high, at[s.id])
+	}
+	if high-low > near {
+		return nil, fmt.Errorf("they are between %d and %d", low, high)
+	}
+	for _, s := range c.servers {
+		index := at[s.id]
+		if states[index] == nil {
+			states[index] = map[string]string{}
+		}
+		if states[index][s.id] == "" {
+			d, err := of[s.id].Digest()
+			if err != nil {
+				return nil, err
+			}
+			if of[s.id].Counters().Index != index {
+				return nil, errors.New("it moves on")
+			}
+			states[index][s.id] = d
+		}
+		if len(states[index]) == len(c.servers) {
+			return states[index], nil
+		}
+	}
+	return nil, fmt.Errorf("they are between %d and %d", low, high)
+}
+
 // replicas compares the states at one index and checks each.
+//
+// They need not be at that index together. Followers hear that an entry is committed with the next one, or when nothing
+// was to be sent for a CommitTimeout, which is a second or more here: where something is committed every second, they
+// are behind the leader for all but milliseconds.
 func (c *cluster) replicas() map[string]string {
-	digests := map[string]string{}
+	var digests map[string]string
+	states := map[uint64]map[string]string{} // digests by index and server
 	ok := c.eventually(10*time.Minute+100*c.o.raft.Heartbeat, "all replicas have applied the same",
-		func(context.Context) error {
-			var want uint64
-			for i, s := range c.servers {
-				l := s.current()
-				if l == nil {
-					return fmt.Errorf("%s is down", s.id)
+		func(context.Context) (err error) {
+			for range 50 {
+				if digests, err = c.atOneIndex(states); err == nil {
+					return nil
 				}
-				index := l.n.State().Counters().Index
-				if i > 0 && index != want {
-					return fmt.Errorf("%s is at %d, and another one at %d", s.id, index, want)
-				}
-				want = index
+				time.Sleep(20 * time.Millisecond)
 			}
-			for _, s := range c.servers {
-				d, err := s.current().n.State().Digest()
-				if err != nil {
-					return err
-				}
-				digests[s.id] = d
-			}
-			for _, s := range c.servers {
-				if s.current().n.State().Counters().Index != want {
-					return errors.New("it moves on")
-				}
-			}
-			return nil
+			return err
 		})
 	if !ok {
 		return nil
