@@ -68,6 +68,7 @@ type position struct {
 	runs   int   // that the schedule made
 	head   int64 // the first missed occurrence of the outage that the walk is in
 	outage *Outage
+	anew   bool // the last one was recorded by itself, so what follows in the outage begins anew
 }
 
 // account finds a world and a path that explain the evidence of a job: its occurrences, and what its attempts were
@@ -403,6 +404,7 @@ func (x *walker) meet(p *path, s *position, v *version, r *runLife, g *gap) {
 		if why := x.permits(p, s, v, at, g); why != "" {
 			p.bad(ruleOf(g.Reason), x.l, at, "recorded as %s (%s): %s", g.Status, g.Reason, why)
 		}
+		s.anew = g.Reason == job.ReasonDeadline || g.Reason == job.ReasonBlackout
 	default:
 		p.bad(RuleLost, x.l, at, "nothing is known of it: it neither ran nor is there a record that it did not")
 	}

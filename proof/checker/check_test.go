@@ -16,6 +16,12 @@ func TestRules(t *testing.T) {
 			s.Missed = job.Missed{Policy: p, Max: max, Window: "1h"}
 		}
 	}
+	late := func(deadline time.Duration) func(*job.Spec) {
+		return func(s *job.Spec) {
+			missed(job.MissedRunAll, 10)(s)
+			s.Missed.Grace, s.Deadline = job.Duration(20*time.Second), job.Duration(deadline)
+		}
+	}
 	cases := []struct {
 		name string
 		spec func(*job.Spec)
@@ -325,6 +331,25 @@ func TestRules(t *testing.T) {
 				}
 				return s.end(4)
 			}, RuleMissed},
+		{"run all, skipped within the grace behind what has expired", late(30 * time.Second), func(s *scene) *Input {
+			s.run(1)
+			s.attempt(sched(minute(2)), 1, worker, minute(2), 290_000, Succeeded, job.RunSucceeded, job.ReasonNone)
+			s.outage(minute(2)+5000, minute(5)+10_000)
+			s.gap(3, 4, 2, job.RunExpired, job.ReasonDeadline, minute(5)+12_000)
+			s.gap(5, 6, 2, job.RunSkipped, job.ReasonOverlap, minute(7))
+			runs(s, 7, 8)
+			return s.end(8)
+		}, ""},
+		{"run all, skipped within the grace behind one that is to run", late(100 * time.Second), func(s *scene) *Input {
+			s.run(1)
+			s.attempt(sched(minute(2)), 1, worker, minute(2), 290_000, Succeeded, job.RunSucceeded, job.ReasonNone)
+			s.outage(minute(2)+5000, minute(5)+10_000)
+			s.gap(3, 3, 1, job.RunExpired, job.ReasonDeadline, minute(5)+12_000)
+			s.gap(4, 4, 1, job.RunMissed, job.ReasonOutage, minute(5)+12_001)
+			s.gap(5, 6, 2, job.RunSkipped, job.ReasonOverlap, minute(7))
+			runs(s, 7, 8)
+			return s.end(8)
+		}, RuleOverlap},
 		{"within the grace", missed(job.MissedSkip, 0), func(s *scene) *Input {
 			runs(s, 1, 2)
 			s.outage(minute(2)+5000, minute(3)+20_000)

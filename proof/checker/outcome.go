@@ -241,9 +241,12 @@ func (x *walker) keptFromRunning(v *version, at, until int64) bool {
 }
 
 // enterOutage notes the outage that an occurrence begins: the first one that is missed decides for all that follow in
-// it.
+// it. Those that have expired or are in a blackout decide nothing: what follows them is looked at by itself, and if it
+// is within the grace, it is late and not missed.
 func (x *walker) enterOutage(s *position, v *version, r *runLife, g *gap) {
-	if s.outage != nil && s.at+v.o.delay <= int64(s.outage.To) {
+	anew := s.anew
+	s.anew = false
+	if s.outage != nil && s.at+v.o.delay <= int64(s.outage.To) && !anew {
 		return
 	}
 	s.outage, s.head = nil, 0

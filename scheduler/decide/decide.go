@@ -288,7 +288,8 @@ func (o *Occurrence) missed(w store.Outage, now int64) Decision {
 }
 
 // runAll puts up the runs from first to last. What has expired or is in a blackout, and what is too much for one
-// command, is looked at again by itself: the answer is the same, because it is counted from the end of the outage.
+// command, is looked at again by itself: the answer is the same, because it is counted from the end of the outage. Only
+// if nothing is left but what is within the grace, that is late and not missed: it runs by the ordinary rules.
 func (o *Occurrence) runAll(first, last, now int64) Decision {
 	f := Decision{Gap: o.gapBefore(first)}
 	at := first
