@@ -41,16 +41,21 @@ type registering struct {
 	processes map[string]int       // that registered, by token
 }
 
-func (g *registering) enter(x *scheduler.Scheduler, token string, r *job.Register) error {
-	n := 0
+// sessionsOf counts the sessions of a token's workers, but for one.
+func sessionsOf(x *scheduler.Scheduler, token, except string) (n int) {
 	for _, w := range x.Workers() {
-		if w.Worker != r.Worker && strings.HasSuffix(w.Worker, "@"+token) {
+		if w.Worker != except && strings.HasSuffix(w.Worker, "@"+token) {
 			n++
 		}
 	}
-	if n >= maxTokenSessions {
+	return n
+}
+
+func (g *registering) enter(x *scheduler.Scheduler, token string, r *job.Register) error {
+	asks := r.Registration != 0 && r.Incarnation == 0 // for a number: there is no session yet
+	if !asks && sessionsOf(x, token, r.Worker) >= maxTokenSessions {
 		return job.Errorf(job.CodeUnavailable, "make another token for the others",
-			"the token has %d workers, which is the most that one may have", n)
+			"the token has %d workers, which is the most that one may have", maxTokenSessions)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
