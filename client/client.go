@@ -119,6 +119,11 @@ func New(addr string, opts ...Option) *Client {
 	var err error
 	c.nodes, err = parseNodes(addr, scheme)
 	c.baseErr = cmp.Or(c.baseErr, err)
+	for _, base := range c.nodes.bases {
+		if c.tls != nil {
+			c.baseErr = cmp.Or(c.baseErr, readable(base))
+		}
+	}
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = c.tls

@@ -96,6 +96,9 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 			addr = l.scheme + "://" + addr
 		}
 		base, err := baseURL(addr, l.scheme)
+		if err == nil && l.token != "" && l.tls != nil {
+			err = readable(base)
+		}
 		if err != nil {
 			l.addrsErr = err
 		} else if !slices.Contains(l.nodes, base) {

@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // WithToken has every request carry an API token, as its text. A token of a cluster with TLS names its CA: addresses
@@ -34,6 +36,15 @@ func pinned(t keys.Token) *tls.Config {
 		return nil
 	}
 	return keys.ClientConfig(t.CA)
+}
+
+// readable refuses an address to which the token of a cluster with TLS would go for everybody in between to read.
+func readable(base string) error {
+	if _, socket := socketPath(strings.TrimPrefix(base, "http://")); socket || !strings.HasPrefix(base, "http://") {
+		return nil
+	}
+	return job.Invalid("addr", "use https://, or leave the scheme out",
+		"%s is without TLS, and the token is one of a cluster with TLS", base)
 }
 
 // WithLeaderToken has a worker's calls carry an API token with the role worker; see WithToken.
