@@ -95,6 +95,7 @@ func (n *Node) release() error {
 	}
 	var errs []error
 	if n.group != nil && n.group.raft != nil {
+		n.trans.StopWaiting()
 		errs = append(errs, n.group.shutdown(n.killed.Load())) // closes the transport
 	} else if n.trans != nil {
 		errs = append(errs, n.trans.Close())

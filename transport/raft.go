@@ -32,14 +32,15 @@ var (
 )
 
 // RaftTransport is raft's own, except that a request is judged before raft sees
-// it, that a pipeline cannot block for ever, and that nothing of it goes on
-// after Close.
+// it, that a pipeline cannot block for ever, that entries wait for a peer that is
+// not there, and that nothing of it goes on after Close.
 type RaftTransport struct {
 	*raft.NetworkTransport // for requests to others
 	layer                  *StreamLayer
 	logger                 hclog.Logger
 	timeout                time.Duration
 	beats                  beats
+	absent                 absent
 	limits                 RequestLimits
 
 	rpcs    chan raft.RPC
@@ -138,6 +139,7 @@ func (b *beats) guard(do func(raft.RPC)) func(raft.RPC) {
 // returns.
 func (t *RaftTransport) Close() error {
 	t.closing.Do(func() { close(t.done) })
+	t.StopWaiting()
 	err := t.NetworkTransport.Close()
 	t.serving.Wait()
 	t.beats.end()

@@ -405,6 +405,7 @@ func startMemberWith(t *testing.T, id, addr string, store *raft.InmemStore, hear
 }
 
 func (m *member) stop() {
+	m.trans.StopWaiting()
 	m.raft.Shutdown().Error()
 	m.node.stop()
 }
