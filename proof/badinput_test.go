@@ -211,7 +211,7 @@ func contents(t *testing.T, dir string) map[string]string {
 func copyDir(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+	if err := harness.CopyDir(to, dir); err != nil {
 		t.Fatal(err)
 	}
 	return to

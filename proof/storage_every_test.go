@@ -248,7 +248,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 	again := harness.Fault{Dir: base, Log: filepath.Join(t.TempDir(), "again.log")}
 	s.node.Wrap = again.Wrap(t)
 	saved := filepath.Join(t.TempDir(), "saved")
-	if err := os.CopyFS(saved, os.DirFS(base)); err != nil {
+	if err := harness.CopyDir(saved, base); err != nil {
 		t.Fatal(err)
 	}
 	s.node.Start()
@@ -349,7 +349,7 @@ func (s *smallLife) comesBack(t *testing.T, what string) {
 // failAtStart starts on a copy of a directory, and one call fails.
 func failAtStart(t *testing.T, binary, saved string, s smallLife, c faultCase, sum *tally) {
 	dir := filepath.Join(t.TempDir(), "data")
-	if err := os.CopyFS(dir, os.DirFS(saved)); err != nil {
+	if err := harness.CopyDir(dir, saved); err != nil {
 		t.Fatal(err)
 	}
 	s.node = harness.NewNode(t, binary, dir, smallFlags...)

@@ -34,7 +34,7 @@ func newLaggard(t *testing.T) *laggard {
 	g.edit(10)
 	g.caughtUp()
 	g.node.Kill("falls behind")
-	if err := os.CopyFS(g.saved, os.DirFS(g.node.Dir)); err != nil {
+	if err := harness.CopyDir(g.saved, g.node.Dir); err != nil {
 		t.Fatal(err)
 	}
 	last, err := harness.LogEnd(g.saved)
@@ -91,7 +91,7 @@ func (g *laggard) fallBack(t *testing.T) {
 	if err := os.RemoveAll(g.node.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(g.node.Dir, os.DirFS(g.saved)); err != nil {
+	if err := harness.CopyDir(g.node.Dir, g.saved); err != nil {
 		t.Fatal(err)
 	}
 }

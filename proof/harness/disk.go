@@ -74,7 +74,7 @@ func NewDisk(t *Trace) (*Disk, error) {
 	live := map[string]*inode{}
 	pos := map[int]int64{} // of a file descriptor, for plain writes
 	for _, e := range events {
-		if !t.inside(e.Path) && !t.inside(e.Path2) || !e.OK && e.End != Never {
+		if !t.inside(e.Path) && !t.inside(e.Path2) || !e.OK && e.End != Never || isSocket(t.Dir, e.Path) {
 			continue
 		}
 		at := span{e.Start, e.End}

@@ -1,8 +1,11 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,5 +250,50 @@ func TestAcked(t *testing.T) {
 	at, index := tr.Acked()
 	if fmt.Sprint(at, index) != "[1 3] [5 258]" {
 		t.Errorf("%v %v", at, index)
+	}
+}
+
+// The admin socket is no file: what is done to it is not a part of the disk, cannot be made to fail, and is not copied.
+func TestTheSocketIsNoFile(t *testing.T) {
+	tr, err := ReadTrace(strings.NewReader(straceLog(
+		`1 mkdirat(AT_FDCWD<'/tmp'>, "'/d/.sock'", 0700) = 0`,
+		`1 renameat(AT_FDCWD<'/tmp'>, "'/d/.sock/a'", AT_FDCWD<'/tmp'>, "'/d/admin.sock'") = 0`,
+		`1 unlinkat(AT_FDCWD<'/tmp'>, "'/d/admin.sock'", 0) = 0`)), "/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDisk(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rebuilt(t, d, tr.Lines+1, nil); len(got) != 0 {
+		t.Errorf("the disk has %v", got)
+	}
+	for path, want := range map[string]string{"/d/admin.sock": "", "/d/.sock": "", "/d/.sock/a": "", "/d/.socks": ClassDir,
+		"/d/admin.sock.tmp": ClassDir} {
+		if got := Class("/d", path); got != want {
+			t.Errorf("%s is of class %q, want %q", path, got, want)
+		}
+	}
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "copy")
+	ln, err := net.Listen("unix", filepath.Join(from, "admin.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if err := os.MkdirAll(filepath.Join(from, "snapshots"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(from, "snapshots", "a"), []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CopyDir(to, from); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "snapshots", "a")); err != nil || string(b) != "kept" {
+		t.Errorf("%q %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(to, "admin.sock")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket was copied: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
@@ -37,7 +38,7 @@ func Class(dir, path string) string {
 	rel, err := filepath.Rel(dir, path)
 	rel = strings.TrimPrefix(rel, datadir.GroupDir+"/")
 	switch {
-	case err != nil || rel == ".." || strings.HasPrefix(rel, "../"):
+	case err != nil || rel == ".." || strings.HasPrefix(rel, "../"), isSocket(dir, path):
 		return ""
 	case strings.HasPrefix(rel, "raft.db"):
 		return ClassLog
@@ -47,6 +48,14 @@ func Class(dir, path string) string {
 		return ClassSnapshot
 	}
 	return ClassDir
+}
+
+// isSocket says whether a path is that of the admin socket of a data directory, or of the directory in which that is
+// made. They hold nothing that a node would miss: without its socket it says so and works on, and the next one makes it
+// anew.
+func isSocket(dir, path string) bool {
+	making := filepath.Join(dir, ".sock")
+	return path == filepath.Join(dir, node.AdminSocket) || path == making || strings.HasPrefix(path, making+"/")
 }
 
 // faultEnv carries a Fault to the process that carries it out: this test binary, once to trace and once to set up the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -120,6 +121,25 @@ func (n *Node) explain() {
 	if _, err := f.Write(n.Log()); err == nil {
 		n.tb.Logf("the whole log, with the stacks of a process that was still there, is in %s", f.Name())
 	}
+}
+
+// CopyDir copies the data directory of a node that is dead, without the socket that one leaves behind that was killed.
+func CopyDir(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(from, path)
+		if err = errors.Join(err, relErr); err != nil || isSocket(from, path) {
+			return err
+		}
+		to := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(to, 0o700)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, b, 0o600)
+	})
 }
 
 // FreeAddr finds a free port outside the range from which the kernel takes ports for outgoing connections: the port is
