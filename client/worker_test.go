@@ -51,6 +51,7 @@ type nodeTest struct {
 
 func withNode(t *testing.T) *nodeTest {
 	t.Helper()
+	t.Parallel() // most of it is waiting
 	addr, stop, err := startNode(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

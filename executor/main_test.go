@@ -5,8 +5,11 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -19,6 +22,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("EXECUTOR_TEST_HELPER") != "" {
 		helperProcess()
 		return
+	}
+	// Those that run beside each other wait for brokers. The command line is read later and may say otherwise.
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+2)); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -32,6 +32,7 @@ func newMessageWith(t *testing.T, p *egress.Policy, brokers ...string) *Message 
 
 // TestMessageDenied: a broker that a job names by its URL is judged, one that the operator named is not.
 func TestMessageDenied(t *testing.T) {
+	t.Parallel()
 	k, n := startKafka(t, "orders"), startNATS(t)
 	var d dials
 	m := newMessageWith(t, d.policy(t, egress.Options{}), "events="+k.url(), "orders="+n.url())
@@ -58,6 +59,7 @@ func TestMessageDenied(t *testing.T) {
 
 // TestMessageSomeDenied: of several hosts one is allowed and down. That may change, so the failure is not permanent.
 func TestMessageSomeDenied(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +86,7 @@ func TestMessageSomeDenied(t *testing.T) {
 // TestMessageKafkaAnnounced: a cluster says where its brokers are, and what it says is judged, too: also of a cluster
 // that the operator named, whose own hosts are not.
 func TestMessageKafkaAnnounced(t *testing.T) {
+	t.Parallel()
 	k := startKafka(t, "orders")
 	k.c.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		k.c.KeepControl()
@@ -114,6 +117,7 @@ func TestMessageKafkaAnnounced(t *testing.T) {
 // TestMessageNATSAnnounced: a server names others of its cluster. They are not connected to, not even after the
 // connection broke.
 func TestMessageNATSAnnounced(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

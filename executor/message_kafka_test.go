@@ -99,6 +99,7 @@ func (k *kafkaTest) records(topic string, want int) (out []*kgo.Record) {
 }
 
 func TestMessageKafka(t *testing.T) {
+	t.Parallel()
 	k := startKafka(t, "orders")
 	acks := k.acks()
 	m := newTestMessage(t, "events="+k.url())
@@ -143,6 +144,7 @@ func incompressible(n int) json.RawMessage {
 }
 
 func TestMessageKafkaRefused(t *testing.T) {
+	t.Parallel()
 	k := startKafka(t, "orders", kfake.BrokerConfigs(map[string]string{"message.max.bytes": "2048"}))
 	m := newTestMessage(t)
 	run := func(p job.MessagePayload) job.Result { return m.Run(within(t, 10*time.Second), messageJob(t, 1, p)) }
@@ -158,6 +160,7 @@ func TestMessageKafkaRefused(t *testing.T) {
 }
 
 func TestMessageKafkaSASL(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		k := startKafka(t, "orders", kfake.EnableSASL(), kfake.Superuser(method, "u", "p@ss"))
 		m := newTestMessage(t, "good=kafka://u:p%40ss@"+k.addr()+"?sasl="+strings.ToLower(method), "bad=kafka://u:wrong@"+k.addr()+"?sasl="+strings.ToLower(method))
@@ -174,6 +177,7 @@ func TestMessageKafkaSASL(t *testing.T) {
 
 // A broker that has the message and cannot say so is asked again by the client, and drops the repetition: one attempt, one message.
 func TestMessageKafkaIdempotent(t *testing.T) {
+	t.Parallel()
 	k := startKafka(t, "orders")
 	m := newTestMessage(t)
 	p := job.MessagePayload{Broker: k.url(), Topic: "orders"}
@@ -195,6 +199,7 @@ func TestMessageKafkaIdempotent(t *testing.T) {
 // The broker dies and comes back nine times during a thousand runs: every one of them is in the topic, and as often as it was tried at
 // most, because the client is an idempotent producer.
 func TestMessageKafkaRestarts(t *testing.T) {
+	t.Parallel()
 	k := startKafka(t, "orders")
 	attempts := runAll(t, newTestMessage(t), 1000, job.MessagePayload{Broker: k.url(), Topic: "orders"}, func() { k.stop(); k.start() })
 	got := map[string]int{}

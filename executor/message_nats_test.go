@@ -103,6 +103,7 @@ func (n *natsTest) messages(st jetstream.Stream) (keys map[string]int, headers [
 }
 
 func TestMessageNATS(t *testing.T) {
+	t.Parallel()
 	n := startNATS(t)
 	nc := n.connect()
 	sub, err := nc.SubscribeSync("orders.>")
@@ -142,6 +143,7 @@ func TestMessageNATS(t *testing.T) {
 }
 
 func TestMessageJetStream(t *testing.T) {
+	t.Parallel()
 	n := startNATS(t)
 	st := n.stream("orders.*")
 	m := newTestMessage(t)
@@ -170,6 +172,7 @@ func TestMessageJetStream(t *testing.T) {
 }
 
 func TestMessageNATSRefused(t *testing.T) {
+	t.Parallel()
 	n := startNATS(t, func(o *server.Options) {
 		o.MaxPayload = 2048
 		o.Users = []*server.User{{Username: "u", Password: "secret", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"allowed", "_INBOX.>", "$JS.API.>"}}}},
@@ -198,6 +201,7 @@ func TestMessageNATSRefused(t *testing.T) {
 
 // The server dies and comes back nine times during a thousand runs: the stream has every one of them, once.
 func TestMessageJetStreamRestarts(t *testing.T) {
+	t.Parallel()
 	n := startNATS(t)
 	n.stream("orders.*")
 	m := newTestMessage(t)
@@ -214,6 +218,7 @@ func TestMessageJetStreamRestarts(t *testing.T) {
 // Core NATS has no memory, so here the connection breaks and the server and its subscriber stay: what an attempt said was published is
 // there, whatever happened to the connection at that moment.
 func TestMessageNATSDisconnects(t *testing.T) {
+	t.Parallel()
 	n := startNATS(t)
 	g := newGate(t, n.addr())
 	var mu sync.Mutex

@@ -267,6 +267,7 @@ func TestMessageRefuses(t *testing.T) {
 
 // A broker that is down, or that takes connections and says nothing, fails the attempt in its time and disturbs no other.
 func TestMessageBrokerDown(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -315,6 +316,7 @@ func TestMessageBrokerDown(t *testing.T) {
 
 // A broker that hangs in the middle of it all holds nothing longer than the attempt's timeout, not even the runner's end.
 func TestMessageBrokerHangs(t *testing.T) {
+	t.Parallel()
 	var valve valve // a Kafka cluster says where it is, so it cannot stand behind a gate
 	kafka := startKafka(t, "t", kfake.ListenFn(valve.listen))
 	g := newGate(t, startNATS(t).addr())

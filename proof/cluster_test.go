@@ -163,7 +163,7 @@ func (l *load) settle(in time.Duration) (*harness.Evidence, checker.Report) {
 // of it.
 func TestClusterSurvivesKillsOfTheLeader(t *testing.T) {
 	beside(t)
-	jobs, kills, wind := 200, 4, 4*time.Second
+	jobs, kills, wind := 100, 3, 4*time.Second
 	if harness.Long() {
 		jobs, kills, wind = 1000, 20, 10*time.Second
 	}
@@ -299,7 +299,11 @@ func TestReadsAndEditsDoNotStopTheLeader(t *testing.T) {
 	l := newClusterLoad(t, seed, 100, allow)
 	var wg sync.WaitGroup
 	var calls atomic.Int64
-	end := time.Now().Add(8 * time.Second)
+	took := 5 * time.Second
+	if harness.Long() {
+		took = 15 * time.Second
+	}
+	end := time.Now().Add(took)
 	for i := range 16 {
 		wg.Go(func() {
 			for n := i; time.Now().Before(end) && !t.Failed(); n += 16 {

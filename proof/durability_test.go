@@ -378,7 +378,7 @@ func TestDurabilityThatAPageCacheCannotFake(t *testing.T) {
 		if harness.Long() {
 			rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 3)), 50, 35, 15))
 		} else {
-			rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 3)), 12, 10, 6))
+			rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 3)), 9, 7, 4))
 		}
 	})
 	t.Run("without workers", func(t *testing.T) {

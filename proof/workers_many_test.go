@@ -67,7 +67,7 @@ func TestManyWorkers(t *testing.T) {
 			t.Skipf("%s is not installed", tool)
 		}
 	}
-	runs, most, events, leaders, wave := 2000, 10, 12, 1, 250
+	runs, most, events, leaders, wave := 1200, 10, 12, 1, 150
 	if harness.Long() {
 		runs, most, events, leaders, wave = 50_000, 20, 150, 3, 1000
 	}

@@ -211,9 +211,9 @@ func TestLong(t *testing.T) {
 
 // TestDirected runs the plans that are made for one thing to happen. CARILLON_SIM_DIRECTED says how many seeds of each.
 func TestDirected(t *testing.T) {
-	n := 2
-	if testing.Short() {
-		n = 1
+	n := 1
+	if os.Getenv("CARILLON_LONG") != "" {
+		n = 2
 	}
 	if text := os.Getenv("CARILLON_SIM_DIRECTED"); text != "" {
 		var err error
