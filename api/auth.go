@@ -78,9 +78,9 @@ func (id *Identity) namesOnlyOwn(u *url.URL) error {
 
 // Auth knows who the tokens of a cluster belong to.
 type Auth interface {
-	// Authenticate says whose token it is. Its error says why it lets nobody in.
+	// Authenticate says whose token it is. Its error says why it is not valid.
 	Authenticate(ctx context.Context, t keys.Token) (Identity, error)
-	// Hold calls end, at most once, as soon as the token with that id lets nobody in any more, until stop is called.
+	// Hold calls end, at most once, as soon as the token with that id is no longer valid, until stop is called.
 	Hold(id string, end func(error)) (stop func())
 	// Votes says whether a node is one of those that have the cluster's keys.
 	Votes(node string) bool
@@ -310,7 +310,7 @@ func (r Role) needs() string {
 	return "a token with the role " + r.String()
 }
 
-// Revoked is why a request was ended, if that is because its token lets nobody in any more; nil otherwise.
+// Revoked is why a request was ended, if that is because its token is no longer valid; nil otherwise.
 func Revoked(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && job.CodeOf(cause) == job.CodeUnauthenticated {
 		return cause

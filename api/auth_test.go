@@ -204,7 +204,7 @@ func TestForwardingHeadersOfStrangers(t *testing.T) {
 	}
 }
 
-// A token that was revoked at the leader lets nobody in through a follower a second later, and what it held open ends
+// A token that was revoked at the leader is not valid through a follower a second later, and what it held open ends
 // there and on the leader: a poll, a bulk create and an export.
 func TestRevocationReachesFollowers(t *testing.T) {
 	nodes := apitest.StartCluster(t, 3, apitest.Secure)
@@ -408,7 +408,7 @@ func TestHealthSaysTheStatusOnly(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	// The handler alone, without the authorizer in front of it, lets nobody in.
+	// The handler alone, without the authorizer in front of it, refuses everybody.
 	if w := serveHandler(t, api.New(n.Backend, o), "GET", "/api/v1/jobs"); w.Code != 403 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

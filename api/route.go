@@ -269,7 +269,7 @@ const (
 	Admin                    // changes the cluster, or sees all of it: membership, clock, backups, memory
 	Worker                   // takes runs and reports them
 	Node                     // another node of the cluster
-	Holder                   // whoever has a token
+	Holder                   // every holder of a token
 )
 
 var roleNames = map[Role]string{

@@ -378,7 +378,6 @@ func TestGolden(t *testing.T) {
 			{"dead", "purge", "-n", "team-a", "--all"},
 			{"queues", "set", "mail", "-n", "team-a", "--concurrency", "2"},
 			{"queues", "-A"},
-			{"queues", "get", "mail", "-n", "team-a", "--json"},
 			{"<name: days\ndates: [12-25]\n"},
 			{"calendars", "set", "-", "-n", "team-a"},
 			{"calendars", "-A"},

@@ -142,7 +142,7 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until "+
 			"`carillon cluster release`\n", r.NodeID, r.DataDir)
 		if r.Suspended > 0 {
-			p.printf("%s of the backup: suspended, they let nobody in; make new ones, or restore with --keep-tokens\n",
+			p.printf("%s of the backup: suspended; make new ones, or restore with --keep-tokens\n",
 				plural(r.Suspended, "token"))
 		}
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// MaxJoinTokens bounds how many join tokens there are that let somebody in.
+	// MaxJoinTokens bounds how many valid join tokens there are.
 	MaxJoinTokens = 100
 	// MaxJoinUses bounds how many nodes one lets in.
 	MaxJoinUses = 1000
@@ -89,7 +89,7 @@ func (a *applier) createJoin(t store.JoinToken) Outcome {
 	}
 	t.CreatedAt, t.Used, t.RevokedAt = a.now, 0, 0
 	s := info.Security
-	if len(s.Joins) >= MaxJoinTokens { // those that let nobody in are only kept to be looked at
+	if len(s.Joins) >= MaxJoinTokens { // those that are not valid are only kept to be looked at
 		s.Joins = slices.DeleteFunc(slices.Clone(s.Joins), func(o store.JoinToken) bool { return o.Ended(a.now) != "" })
 		if len(s.Joins) >= MaxJoinTokens {
 			return refuse("there are %d join tokens already: revoke some", MaxJoinTokens)
@@ -124,7 +124,7 @@ func (c *RevokeJoinToken) do(a *applier) (Outcome, error) {
 	return Outcome{Code: CodeOK, Text: t.ID, Count: 1}, nil
 }
 
-// useJoin counts a use of a join token, or says why it lets nobody in. That is decided where the row is written: of two
+// useJoin counts a use of a join token, or says why it is not valid. That is decided where the row is written: of two
 // nodes that come with the last use, one is let in.
 func (a *applier) useJoin(id string) string {
 	info := a.b.Info()

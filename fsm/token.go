@@ -39,7 +39,7 @@ func (a *applier) createToken(t store.Token) (Outcome, error) {
 		}
 	}
 	if len(all) >= MaxTokens {
-		// Those that let nobody in any more are only kept to be looked at.
+		// Those that are no longer valid are only kept to be looked at.
 		oldest := -1
 		for i, o := range all {
 			if !o.Usable(a.now) && (oldest < 0 || tokenEnd(o) < tokenEnd(all[oldest])) {

@@ -91,7 +91,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 }
 
-// The number of tokens is bounded; those that let nobody in make room, the one first that ended first.
+// The number of tokens is bounded; those that are not valid make room, the one first that ended first.
 func TestTokensAreBounded(t *testing.T) {
 	w := newWorld(t)
 	revoked, expired := tokenRow("revoked"), tokenRow("expired", func(r *store.Token) { r.ExpiresAt = T(5) })

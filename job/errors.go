@@ -28,7 +28,7 @@ const (
 	CodeUnavailable      Code = "unavailable"            // 503: overloaded or something is missing; nothing changed
 	CodeStorageFull      Code = "storage_full"           // 507
 	CodeDiskLow          Code = "disk_low"               // 507: the leader's disk is almost full; nothing is created
-	CodeUnauthenticated  Code = "unauthenticated"        // 401: no token, or one that lets nobody in
+	CodeUnauthenticated  Code = "unauthenticated"        // 401: no token, or one that is not valid
 	CodeForbidden        Code = "forbidden"              // 403: the token is not for this
 	CodeMethodNotAllowed Code = "method_not_allowed"     // 405
 	CodeUnsupportedMedia Code = "unsupported_media"      // 415

@@ -25,7 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// These are attacks by somebody who reaches the port of a node and knows what it tells everybody. On a plain cluster
+// These are attacks by a stranger who reaches the port of a node and knows what it tells everybody. On a plain cluster
 // they succeed, which is why one belongs into a trusted network; on a secure one nothing changes.
 
 // standing is what an attack must not change.

@@ -12,7 +12,7 @@ import (
 // defaultMaxConnections is for the port of a node whose process may open more than twice as many files.
 const defaultMaxConnections = 16384
 
-// connections bounds what is open on the node's port, and says so when somebody meets the bound: at most once a minute,
+// connections bounds what is open on the node's port, and says so when it refuses a connection: at most once a minute,
 // because a flood must not fill the log as well.
 type connections struct {
 	n       *Node

@@ -14,7 +14,7 @@ import (
 )
 
 // AdminSocket is the node's socket in its data directory. Who may open it is an admin: they could as well read
-// everything in the directory. It is for whoever lost the token.
+// everything in the directory. It is for an admin who lost the token.
 const AdminSocket = "admin.sock"
 
 // maxSocketPath is the longest path that a socket can have on every system that we know of.

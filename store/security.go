@@ -6,7 +6,7 @@ import "slices"
 type Security struct {
 	// CA is the hash of the CA that signs the certificates of nodes, as tokens have it; empty: the cluster is plain.
 	CA string `json:"ca,omitempty"`
-	// Joins are the join tokens, oldest first. There are few: each lets somebody in for an hour.
+	// Joins are the join tokens, oldest first. There are few: each is valid for an hour.
 	Joins []JoinToken `json:"joins,omitempty"`
 }
 
@@ -22,7 +22,7 @@ type JoinToken struct {
 	RevokedAt int64  `json:"revoked_at,omitempty" codec:"r,omitempty"`
 }
 
-// Ended says why the token lets nobody in at a time; "" if it does.
+// Ended says why the token is not valid at a time; "" if it is.
 func (t *JoinToken) Ended(now int64) string {
 	switch {
 	case t.RevokedAt != 0:

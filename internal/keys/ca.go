@@ -192,8 +192,8 @@ func (a *Authority) JoinToken(id string) Token {
 	return Token{Kind: JoinToken, CA: HashOf(a.Cert), ID: id, secret: [secretBytes]byte(a.Derive("join token " + id))}
 }
 
-// Proof shows that whoever asks to join has the token, and says for whom: what is overheard or passed on lets nobody
-// else in.
+// Proof shows that a node that asks to join has the token, and says for which node: what is overheard or passed on lets
+// no other one in.
 func (t Token) Proof(key Hash, node, instance string) []byte {
 	m := hmac.New(sha256.New, t.secret[:])
 	m.Write([]byte("carillon join\x00"))

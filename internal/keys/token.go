@@ -36,7 +36,7 @@ var kindRemedies = map[TokenKind]string{
 // String is the kind as errors name it.
 func (k TokenKind) String() string { return kindNames[k] }
 
-// Hash is the SHA-256 of a CA's certificate in DER. Whoever has a token knows by it which cluster may see the secret.
+// Hash is the SHA-256 of a CA's certificate in DER. The holder of a token knows by it which cluster may see the secret.
 type Hash [sha256.Size]byte
 
 // noHash is how a token of a cluster without a CA writes the part of the hash.

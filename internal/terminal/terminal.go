@@ -53,7 +53,7 @@ func File(w io.Writer) (f *os.File, ok bool) {
 	return f, ok
 }
 
-// Is says whether somebody reads along.
+// Is says whether a writer is a terminal.
 func Is(w io.Writer) bool {
 	f, ok := File(w)
 	return ok && term.IsTerminal(int(f.Fd()))

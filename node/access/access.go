@@ -1,5 +1,5 @@
 // Package access knows who the tokens of a cluster belong to, as this node's own state says, and ends what a token
-// holds open when it lets nobody in any more.
+// holds open when it is no longer valid.
 package access
 
 import (
@@ -132,7 +132,7 @@ func (t *Tokens) news() chan struct{} {
 	return t.changed
 }
 
-// ended is why a token lets nobody in; nil if it does.
+// ended is why a token is not valid; nil if it is.
 func (t *Tokens) ended(row *store.Token) error {
 	const another = "use another token; an admin makes one with `carillon token create`"
 	now := t.o.Now()

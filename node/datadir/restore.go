@@ -54,7 +54,7 @@ type Restored struct {
 	Jobs        uint64      `json:"jobs"`
 	OpenRuns    int         `json:"open_runs"`
 	At          job.Instant `json:"at"`                  // of what time the backup is
-	Suspended   int         `json:"suspended,omitempty"` // tokens that let nobody in any more
+	Suspended   int         `json:"suspended,omitempty"` // tokens that are no longer valid
 }
 
 // Restore makes the data directory of a new cluster of one node out of a backup.
