@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -262,7 +263,7 @@ func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
 	rc.ShutdownOnRemove = false        // removal is a state, not an end
 	rc.PreVoteDisabled = false
 	rc.NoLegacyTelemetry = true
-	rc.Logger = newRaftLogger(c.Logger)
+	rc.Logger = raftslog.New(c.Logger)
 	return rc
 }
 

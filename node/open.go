@@ -27,6 +27,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -160,7 +161,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	}
 	n.forward = forward.New(forward.Options{
 		Self: cfg.NodeID, Tracker: n.tracker, Dial: n.dialer, Logger: cfg.Logger, Began: n.started,
-		ErrorLog: newRaftLogger(cfg.Logger).StandardLogger(nil),
+		ErrorLog: raftslog.New(cfg.Logger).StandardLogger(nil),
 		Local:    api.New(n.API()),
 	})
 	// here: what is forwarded no longer says where it came from
@@ -250,7 +251,7 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
 	n.layer = layer
-	return transport.NewRaftTransport(layer, newRaftLogger(n.cfg.Logger), transport.RequestLimits{
+	return transport.NewRaftTransport(layer, raftslog.New(n.cfg.Logger), transport.RequestLimits{
 		Term: n.group.term, Room: n.snapshotRoom,
 	}), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -50,7 +51,7 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	srv := &http.Server{
 		Handler: n.handler, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: newRaftLogger(n.cfg.Logger).StandardLogger(nil),
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: raftslog.New(n.cfg.Logger).StandardLogger(nil),
 		ConnContext: n.connContext,
 	}
 	serving.Go(func() {

@@ -25,6 +25,7 @@ var layers = [][]string{
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/service"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
+	{"node/raftslog"},
 	{"api", "web"},
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide"},
@@ -50,10 +51,11 @@ var only = map[string][]string{
 	"node/forward":     {"node", "node/service", "node/membership"},
 	"node/access":      {"node"},
 	"node/raftlog":     {"node", "node/datadir"},
+	"node/raftslog":    {"node"},
 	"scheduler":        {"node", "node/service", "node/membership", "node/forward", "notify"},
 	"scheduler/decide": {"scheduler"},
 	"wheel":            {"scheduler"},
-	"transport":        {"node", "node/membership"},
+	"transport":        {"node", "node/membership", "node/raftslog"},
 	"notify":           {"cmd", "node", "node/service"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.

@@ -1,4 +1,4 @@
-package node
+package raftslog
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 func TestRaftRepeatsItselfOnceAMinute(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	l := newRaftLogger(slog.New(slog.NewTextHandler(&out, nil)))
+	l := New(slog.New(slog.NewTextHandler(&out, nil)))
 	for i := range 100 {
 		l.Error("failed to heartbeat to", "peer", "h:1", "backoff time", time.Duration(i), "error", i)
 		l.With("x", 1).Error("failed to heartbeat to", "peer", "h:2", "error", i)
@@ -28,7 +28,7 @@ func TestRaftRepeatsItselfOnceAMinute(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != 3 {
 		t.Errorf("%d lines: %s", n, out.String())
 	}
-	e := l.(*raftLogger).repeats
+	e := l.(*logger).repeats
 	later := time.Now().Add(repeatAfter + time.Second)
 	if times, ok := e.again("failed to heartbeat to", []any{"peer", "h:1"}, later); !ok || times != 99 {
 		t.Errorf("%d %v", times, ok)
@@ -58,7 +58,7 @@ func TestRaftIsQuietWhenNothingIsWrong(t *testing.T) {
 		{true, "failed to get log", raft.ErrLogNotFound},
 	} {
 		var out bytes.Buffer
-		newRaftLogger(slog.New(slog.NewTextHandler(&out, nil))).Error(c.msg, "peer", "h:1", "error", c.err)
+		New(slog.New(slog.NewTextHandler(&out, nil))).Error(c.msg, "peer", "h:1", "error", c.err)
 		if loud := out.Len() > 0; loud != c.loud {
 			t.Errorf("%s, %v: %s", c.msg, c.err, out.String())
 		}

@@ -1,4 +1,6 @@
-package node
+// Package raftslog hands the log lines of raft, which come by hclog, to slog: what is routine is no warning, and what
+// it says about one peer several times a second is written once a minute.
+package raftslog
 
 import (
 	"context"
@@ -17,16 +19,17 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// raftLogger hands raft's log lines to slog. What raft calls info is news only for debugging raft.
-type raftLogger struct {
+// logger is an hclog.Logger. What raft calls info is news only for debugging raft.
+type logger struct {
 	to      *slog.Logger
 	args    []any
 	name    string
 	repeats *repeats
 }
 
-func newRaftLogger(to *slog.Logger) hclog.Logger {
-	return &raftLogger{to: to.With("part", "raft"), repeats: &repeats{seen: map[string]*repeat{}}}
+// New hands the lines of raft to a logger, as those of its part "raft".
+func New(to *slog.Logger) hclog.Logger {
+	return &logger{to: to.With("part", "raft"), repeats: &repeats{seen: map[string]*repeat{}}}
 }
 
 // repeatAfter is how often one message is logged.
@@ -81,7 +84,7 @@ func slogLevel(l hclog.Level) slog.Level {
 	return slog.LevelDebug
 }
 
-func (l *raftLogger) enabled(v hclog.Level) bool {
+func (l *logger) enabled(v hclog.Level) bool {
 	return l.to.Enabled(context.Background(), slogLevel(v))
 }
 
@@ -109,7 +112,7 @@ func routine(msg string, args []any) bool {
 	return false
 }
 
-func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
+func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 	v := slogLevel(level)
 	if v >= slog.LevelWarn && routine(msg, args) {
 		v = slog.LevelDebug
@@ -134,41 +137,41 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	l.to.Log(context.Background(), v, msg, args...)
 }
 
-func (l *raftLogger) Trace(msg string, args ...any) { l.Log(hclog.Trace, msg, args...) }
-func (l *raftLogger) Debug(msg string, args ...any) { l.Log(hclog.Debug, msg, args...) }
-func (l *raftLogger) Info(msg string, args ...any)  { l.Log(hclog.Info, msg, args...) }
-func (l *raftLogger) Warn(msg string, args ...any)  { l.Log(hclog.Warn, msg, args...) }
-func (l *raftLogger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
+func (l *logger) Trace(msg string, args ...any) { l.Log(hclog.Trace, msg, args...) }
+func (l *logger) Debug(msg string, args ...any) { l.Log(hclog.Debug, msg, args...) }
+func (l *logger) Info(msg string, args ...any)  { l.Log(hclog.Info, msg, args...) }
+func (l *logger) Warn(msg string, args ...any)  { l.Log(hclog.Warn, msg, args...) }
+func (l *logger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
 
-func (l *raftLogger) IsTrace() bool { return l.enabled(hclog.Trace) }
-func (l *raftLogger) IsDebug() bool { return l.enabled(hclog.Debug) }
-func (l *raftLogger) IsInfo() bool  { return l.enabled(hclog.Info) }
-func (l *raftLogger) IsWarn() bool  { return l.enabled(hclog.Warn) }
-func (l *raftLogger) IsError() bool { return l.enabled(hclog.Error) }
+func (l *logger) IsTrace() bool { return l.enabled(hclog.Trace) }
+func (l *logger) IsDebug() bool { return l.enabled(hclog.Debug) }
+func (l *logger) IsInfo() bool  { return l.enabled(hclog.Info) }
+func (l *logger) IsWarn() bool  { return l.enabled(hclog.Warn) }
+func (l *logger) IsError() bool { return l.enabled(hclog.Error) }
 
-func (l *raftLogger) ImpliedArgs() []any { return l.args }
+func (l *logger) ImpliedArgs() []any { return l.args }
 
-func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name,
+func (l *logger) With(args ...any) hclog.Logger {
+	return &logger{to: l.to.With(args...), args: append(append([]any(nil), l.args...), args...), name: l.name,
 		repeats: l.repeats}
 }
 
-func (l *raftLogger) Name() string { return l.name }
+func (l *logger) Name() string { return l.name }
 
-func (l *raftLogger) Named(name string) hclog.Logger {
+func (l *logger) Named(name string) hclog.Logger {
 	if l.name != "" {
 		name = l.name + "." + name
 	}
 	return l.ResetNamed(name)
 }
 
-func (l *raftLogger) ResetNamed(name string) hclog.Logger {
-	return &raftLogger{to: l.to, args: l.args, name: name, repeats: l.repeats}
+func (l *logger) ResetNamed(name string) hclog.Logger {
+	return &logger{to: l.to, args: l.args, name: name, repeats: l.repeats}
 }
 
-func (l *raftLogger) SetLevel(hclog.Level) {}
+func (l *logger) SetLevel(hclog.Level) {}
 
-func (l *raftLogger) GetLevel() hclog.Level {
+func (l *logger) GetLevel() hclog.Level {
 	for _, v := range []hclog.Level{hclog.Debug, hclog.Warn} {
 		if l.enabled(v) {
 			return v
@@ -177,10 +180,10 @@ func (l *raftLogger) GetLevel() hclog.Level {
 	return hclog.Error
 }
 
-func (l *raftLogger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
+func (l *logger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
 	return slog.NewLogLogger(l.to.Handler(), slog.LevelDebug)
 }
 
-func (l *raftLogger) StandardWriter(o *hclog.StandardLoggerOptions) io.Writer {
+func (l *logger) StandardWriter(o *hclog.StandardLoggerOptions) io.Writer {
 	return l.StandardLogger(o).Writer()
 }
