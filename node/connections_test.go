@@ -29,8 +29,8 @@ func TestFloodOfConnections(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	lead.eventually("it refuses", func() bool { return lead.connections.refused.Load() >= most+most/2 })
-	if open := lead.connections.limited.Open(); open > most {
+	lead.eventually("it refuses", func() bool { return lead.port.Refused() >= most+most/2 })
+	if open := lead.port.Open(); open > most {
 		t.Errorf("%d connections are open, %d are allowed", open, most)
 	}
 	c.fires("going-on")
@@ -44,6 +44,6 @@ func TestFloodOfConnections(t *testing.T) {
 		t.Errorf("%s leads in term %d; before it was %s in term %d", now, lead.group.raft.CurrentTerm(), term, before)
 	}
 	if a := lead.call("GET", "/metrics", nil); !strings.Contains(string(a.body), "carillon_connections_refused_total 3") {
-		t.Errorf("the metrics do not count the %d that were refused", lead.connections.refused.Load())
+		t.Errorf("the metrics do not count the %d that were refused", lead.port.Refused())
 	}
 }

@@ -4,8 +4,6 @@ package node
 
 import "errors"
 
-func openFilesLimit() int { return 0 }
-
 func statfs(string) (free, total uint64, err error) {
 	return 0, 0, errors.New("not known on this system")
 }

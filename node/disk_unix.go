@@ -4,15 +4,6 @@ package node
 
 import "syscall"
 
-// openFilesLimit is how many files the process may have open, 0 if that is not known.
-func openFilesLimit() int {
-	var l syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
-		return 0
-	}
-	return int(min(uint64(l.Cur), 1<<30))
-}
-
 // statfs is how much room a process without privileges has on the file system of a path, and how large that is.
 func statfs(path string) (free, total uint64, err error) {
 	var s syscall.Statfs_t

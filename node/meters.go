@@ -147,8 +147,8 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.diskFree, float64(d.Free))
 		gauge(m.diskLimit, float64(d.Limit))
 	}
-	gauge(m.connections, float64(m.n.connections.limited.Open()))
-	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.n.connections.refused.Load()))
+	gauge(m.connections, float64(m.n.port.Open()))
+	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.n.port.Refused()))
 	held := scheduler.HoldNone
 	if h := m.n.members.Hold(); h != nil {
 		held = h.Kind

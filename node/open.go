@@ -26,6 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/access"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/node/service"
@@ -34,25 +35,25 @@ import (
 
 // Node is a running node.
 type Node struct {
-	cfg         Config
-	dir         *datadir.Dir
-	lock        *dirlock.Lock
-	mux         *transport.Mux
-	connections *connections
-	layer       *transport.StreamLayer
-	trans       *transport.RaftTransport
-	group       *group
-	meters      *meters
-	service     *service.Service
-	handler     http.Handler
-	worker      *localWorker
-	tracker     *forward.Tracker
-	forward     *forward.Forwarder
-	disk        *diskWatch
-	members     *membership.Members
-	access      *access.Tokens    // nil: everybody may do everything
-	socket      *net.UnixListener // nil: there is none
-	started     time.Time
+	cfg     Config
+	dir     *datadir.Dir
+	lock    *dirlock.Lock
+	mux     *transport.Mux
+	port    *listen.Port
+	layer   *transport.StreamLayer
+	trans   *transport.RaftTransport
+	group   *group
+	meters  *meters
+	service *service.Service
+	handler http.Handler
+	worker  *localWorker
+	tracker *forward.Tracker
+	forward *forward.Forwarder
+	disk    *diskWatch
+	members *membership.Members
+	access  *access.Tokens // nil: everybody may do everything
+	socket  *listen.Socket // nil: there is none
+	started time.Time
 
 	keys        *keys.Ring    // nil: the cluster is plain
 	first       keys.Token    // the join token that the cluster begins with
@@ -113,8 +114,9 @@ func Open(cfg Config) (_ *Node, err error) {
 		ln.Close()
 		return nil, err
 	}
-	n.connections = newConnections(n, ln)
-	n.mux = transport.NewMux(n.connections.limited, transport.Options{OnError: n.connError, Keys: n.keys})
+	n.port = listen.Bound(ln, listen.PortOptions{Max: cfg.MaxConnections, Logger: n.cfg.Logger,
+		Servers: func() []raft.Server { return n.members.Servers() }})
+	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys})
 	if n.keys != nil && n.dir.Fresh && n.keys.Authority() != nil {
 		n.dir.CA = n.keys.CAHash().String()
 	}
@@ -170,9 +172,14 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
-	n.openSocket()
+	if !cfg.Machine.NoSocket {
+		n.socket = listen.OpenSocket(n.dir.File(AdminSocket), n.cfg.Logger)
+	}
 	return n, nil
 }
+
+// AdminSocket is the node's socket in its data directory.
+const AdminSocket = listen.AdminSocket
 
 // API is what the node's API stands on, and how it is served. What is forwarded does not come by here.
 func (n *Node) API() (api.Backend, api.Options) {

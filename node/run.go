@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/store"
@@ -59,7 +60,7 @@ func (n *Node) Run(ctx context.Context) error {
 			n.fail(fmt.Errorf("http: %w", err))
 		}
 	})
-	local := n.socketServer(srv)
+	local := listen.LocalServer(srv)
 	if n.socket != nil {
 		serving.Go(func() {
 			if err := local.Serve(n.socket); !errors.Is(err, http.ErrServerClosed) {

@@ -100,7 +100,7 @@ func (n *Node) release() error {
 	} else if n.trans != nil {
 		errs = append(errs, n.trans.Close())
 	}
-	errs = append(errs, n.closeSocket())
+	errs = append(errs, n.socket.Remove(n.killed.Load()))
 	if n.mux != nil {
 		errs = append(errs, ignoreClosed(n.mux.Close()))
 	}

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/service"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
-	{"node/raftslog"},
+	{"node/listen", "node/raftslog"},
 	{"api", "web"},
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide"},
@@ -52,10 +52,11 @@ var only = map[string][]string{
 	"node/access":      {"node"},
 	"node/raftlog":     {"node", "node/datadir"},
 	"node/raftslog":    {"node"},
+	"node/listen":      {"node"},
 	"scheduler":        {"node", "node/service", "node/membership", "node/forward", "notify"},
 	"scheduler/decide": {"scheduler"},
 	"wheel":            {"scheduler"},
-	"transport":        {"node", "node/membership", "node/raftslog"},
+	"transport":        {"node", "node/membership", "node/listen", "node/raftslog"},
 	"notify":           {"cmd", "node", "node/service"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.

@@ -1,10 +1,11 @@
-package node
+package listen
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -20,19 +21,21 @@ const AdminSocket = "admin.sock"
 // maxSocketPath is the longest path that a socket can have on every system that we know of.
 const maxSocketPath = 103
 
-// openSocket listens on the admin socket. The directory is locked, so one that is there was left by a process that is
-// dead. A node works without it: whatever is in the way is said, and nothing else.
-func (n *Node) openSocket() {
-	if n.cfg.Machine.NoSocket {
-		return
-	}
-	path := n.dir.File(AdminSocket)
+// Socket is an admin socket that is listened on.
+type Socket struct {
+	*net.UnixListener
+	path string
+}
+
+// OpenSocket listens on the admin socket. The directory is locked, so one that is there was left by a process that is
+// dead. A node works without it: what is in the way is said, and nothing else, and there is none then.
+func OpenSocket(path string, log *slog.Logger) *Socket {
 	ln, err := listenSocket(path)
 	if err != nil {
-		n.cfg.Logger.Warn("admin socket not opened", "path", path, "error", err)
-		return
+		log.Warn("admin socket not opened", "path", path, "error", err)
+		return nil
 	}
-	n.socket = ln
+	return &Socket{UnixListener: ln, path: path}
 }
 
 func listenSocket(path string) (*net.UnixListener, error) {
@@ -66,23 +69,27 @@ func listenSocket(path string) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// closeSocket removes the socket while the directory is still locked.
-func (n *Node) closeSocket() error {
-	if n.socket == nil {
+// Remove closes the socket and removes its file, while the directory is still locked. A node that ends as a killed
+// process does leaves the file.
+func (s *Socket) Remove(killed bool) error {
+	if s == nil {
 		return nil
 	}
-	err := ignoreClosed(n.socket.Close())
-	if n.killed.Load() {
+	err := s.Close()
+	if errors.Is(err, net.ErrClosed) { // its server did
+		err = nil
+	}
+	if killed {
 		return err
 	}
-	if gone := os.Remove(n.dir.File(AdminSocket)); !errors.Is(gone, fs.ErrNotExist) { // with the directory, if that is
+	if gone := os.Remove(s.path); !errors.Is(gone, fs.ErrNotExist) { // with the directory, if that is
 		err = errors.Join(err, gone)
 	}
 	return err
 }
 
-// socketServer serves the admin socket as srv serves the port.
-func (n *Node) socketServer(srv *http.Server) *http.Server {
+// LocalServer serves an admin socket as srv serves the port.
+func LocalServer(srv *http.Server) *http.Server {
 	return &http.Server{
 		Handler: srv.Handler, ReadHeaderTimeout: srv.ReadHeaderTimeout, IdleTimeout: srv.IdleTimeout,
 		MaxHeaderBytes: srv.MaxHeaderBytes, ErrorLog: srv.ErrorLog,

@@ -1,0 +1,5 @@
+//go:build !(linux || darwin || freebsd)
+
+package listen
+
+func openFilesLimit() int { return 0 }
