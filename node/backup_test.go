@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -92,7 +93,7 @@ func TestBackupCopies(t *testing.T) {
 			if full.Load() {
 				return 64 << 20, 1 << 30, nil
 			}
-			return statfs(path)
+			return disk.Statfs(path)
 		}
 	})
 	tg := newTarget(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -84,6 +85,9 @@ type Config struct {
 // MembersConfig is about who belongs to the cluster.
 type MembersConfig = membership.Config
 
+// DiskLimit is how much room must be left for jobs to be created.
+type DiskLimit = disk.Limit
+
 // supports is the feature level that this node supports.
 func (c *Config) supports() int { return cmp.Or(c.level, fsm.Level) }
 
@@ -122,7 +126,7 @@ func (c *Config) defaults() {
 	setDefault(&c.TTL, c.Raft.sessionTTL())
 	setDefault(&c.Store.LockTimeout, time.Second)
 	c.Members.Defaults()
-	c.MinFreeDisk.defaults()
+	c.MinFreeDisk.Defaults()
 	if c.Fatal == nil {
 		logger := c.Logger
 		c.Fatal = func(err error) {

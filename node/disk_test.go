@@ -10,30 +10,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-func TestDiskLimit(t *testing.T) {
-	t.Parallel()
-	var unset DiskLimit
-	unset.defaults()
-	for _, tt := range []struct {
-		limit DiskLimit
-		total uint64
-		want  uint64
-	}{
-		{unset, 1 << 40, 512 << 20},
-		{unset, 1 << 30, (1 << 30) / 20},
-		{DiskLimit{Bytes: 7}, 1 << 40, 7},
-		{DiskLimit{Percent: 50}, 1000, 500},
-		{DiskLimit{Off: true}, 1 << 40, 0},
-	} {
-		if got := tt.limit.of(tt.total); got != tt.want {
-			t.Errorf("%+v of %d: %d", tt.limit, tt.total, got)
-		}
-	}
-	if free, total, err := statfs(t.TempDir()); err != nil || total == 0 || free > total {
-		t.Errorf("%d of %d: %v", free, total, err)
-	}
-}
-
 // With little room left nothing new is created, and what there is goes on: runs are claimed, completed and recorded.
 func TestDiskLow(t *testing.T) {
 	t.Parallel()
@@ -50,7 +26,7 @@ func TestDiskLow(t *testing.T) {
 	c.fires("going-on")
 
 	free.Store(100 << 20)
-	lead.eventually("it knows", func() bool { return lead.disk.last().Low })
+	lead.eventually("it knows", func() bool { return lead.disk.Last().Low })
 	for _, m := range c.members { // forwarded or not
 		a := m.call("POST", "/api/v1/jobs", unclaimedJob("new"))
 		if p := a.problem(); a.status != 507 || p.Code != job.CodeDiskLow ||
@@ -92,7 +68,7 @@ func TestDiskLow(t *testing.T) {
 	}
 
 	free.Store(10 << 30)
-	lead.eventually("there is room again", func() bool { return !lead.disk.last().Low })
+	lead.eventually("there is room again", func() bool { return !lead.disk.Last().Low })
 	lead.create(unclaimedJob("new"))
 	c.sameState()
 }

@@ -226,8 +226,8 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 	}
 	// A little more than the limit is not enough to begin again.
 	free[lead.id()].Store(520 << 20)
-	lead.eventually("it has looked", func() bool { return lead.disk.last().Free == 520<<20 })
-	if !lead.disk.last().Low {
+	lead.eventually("it has looked", func() bool { return lead.disk.Last().Free == 520<<20 })
+	if !lead.disk.Last().Low {
 		t.Error("no longer low just above the limit")
 	}
 
@@ -236,7 +236,7 @@ func TestLowDisksKeepTheLeader(t *testing.T) {
 	low := c.others(lead)[0]
 	free[low.id()].Store(100 << 20)
 	low.eventually("its disk is low, and the leader's is not",
-		func() bool { return low.disk.last().Low && !lead.disk.last().Low })
+		func() bool { return low.disk.Last().Low && !lead.disk.Last().Low })
 	low.create(unclaimedJob("through-a-follower"))
 	s := ok[wire.Status](low.testNode, "GET", "/api/v1/status", nil)
 	i := slices.IndexFunc(s.Troubles, func(t wire.Trouble) bool {

@@ -143,7 +143,7 @@ func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.jobs, float64(c.Jobs))
 	gauge(m.openRuns, float64(g.store.OpenRunCount()))
 	gauge(m.outbox, float64(g.store.NoticeCount()))
-	if d := m.n.ownDisk(); d != nil {
+	if d := m.n.disk.Last(); d.Total > 0 {
 		gauge(m.diskFree, float64(d.Free))
 		gauge(m.diskLimit, float64(d.Limit))
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/access"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -49,7 +49,7 @@ type Node struct {
 	worker  *localWorker
 	tracker *forward.Tracker
 	forward *forward.Forwarder
-	disk    *diskWatch
+	disk    *disk.Watch
 	members *membership.Members
 	access  *access.Tokens // nil: everybody may do everything
 	socket  *listen.Socket // nil: there is none
@@ -146,7 +146,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.group.members = n.members
 	n.group.keys = n.keys
 	n.group.store.Listen(n.rowsMayHaveChanged)
-	n.disk = newDiskWatch(n)
+	n.disk = n.newDiskWatch()
 	if n.trans, err = n.newTransport(); err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (n *Node) membership() membership.Options {
 		Flight:       n.group.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.first,
-		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.last() },
+		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
 		Connected: func(id string) bool { return n.trans.Connected(id) },
@@ -233,8 +233,11 @@ func (n *Node) serviceOptions() service.Options {
 		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
 		Logger: c.Logger, Notify: &c.Notify,
-		Disk: n.disk.last, MinFree: c.MinFreeDisk.of, Statfs: c.copySpace(), Stopping: n.stopping.Load,
+		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
+	}
+	if o.Statfs == nil {
+		o.Statfs = disk.Statfs
 	}
 	if n.keys != nil {
 		o.Authority = n.keys.Authority
@@ -259,17 +262,19 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 	}
 	n.layer = layer
 	return transport.NewRaftTransport(layer, raftslog.New(n.cfg.Logger), transport.RequestLimits{
-		Term: n.group.term, Room: n.snapshotRoom,
+		Term: n.group.term, Room: n.disk.SnapshotRoom,
 	}), nil
 }
 
-// snapshotRoom is how large a snapshot of another node may be: it is kept until the state that it contains is on the
-// disk beside it.
-func (n *Node) snapshotRoom() uint64 {
-	if free, total, err := n.disk.statfs(n.dir.Path); err == nil && total > 0 {
-		return free / 2
+// newDiskWatch watches the room of the data directory.
+func (n *Node) newDiskWatch() *disk.Watch {
+	c := &n.cfg
+	o := disk.Options{Path: n.dir.Path, Limit: c.MinFreeDisk, Warn: c.Logger.Warn,
+		Every: cmp.Or(c.Machine.DiskEvery, c.Machine.Pace.Of(disk.Every))}
+	if f := c.Machine.DiskSpace; f != nil {
+		o.Statfs = func(string) (uint64, uint64, error) { return f() }
 	}
-	return math.MaxUint64
+	return disk.New(o)
 }
 
 // newEgress makes the rules of what jobs may reach. Who can call a node that only this machine reaches can call the

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -329,11 +330,6 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 
 const diskRemedy = "make room on its disk, delete jobs, keep less history, or lower --min-free-disk"
 
-// SpaceText is a space as people read it.
-func SpaceText(d wire.DiskSpace) string {
-	return fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
-}
-
 // room refuses what would make the state grow while this node's disk is almost full.
 func (b *Service) room() error {
 	d := b.o.Disk()
@@ -349,7 +345,7 @@ func (b *Service) room() error {
 	}
 	return job.Errorf(job.CodeDiskLow, diskRemedy,
 		"the leader %s has %s and needs %s for anything new, and no other node can take over; runs go "+
-			"on, nothing was changed", b.o.NodeID, SpaceText(d), job.Bytes(d.Limit))
+			"on, nothing was changed", b.o.NodeID, disk.Text(d), job.Bytes(d.Limit))
 }
 
 // withRoom are the jobs that there is room for. One that was created by an earlier try of the same request is only

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -133,10 +134,10 @@ func diskTrouble(s *wire.Status, id string, d wire.DiskSpace) wire.Trouble {
 	t := wire.Trouble{Code: wire.TroubleDisk, Node: id, Remedy: diskRemedy}
 	if id == s.Leader {
 		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node "+
-			"takes over; runs go on", id, SpaceText(d), job.Bytes(d.Limit))
+			"takes over; runs go on", id, disk.Text(d), job.Bytes(d.Limit))
 	} else {
 		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, "+
-			"which it is not to become", id, SpaceText(d), job.Bytes(d.Limit))
+			"which it is not to become", id, disk.Text(d), job.Bytes(d.Limit))
 	}
 	return t
 }

@@ -1,9 +1,10 @@
 //go:build !(linux || darwin || freebsd)
 
-package node
+package disk
 
 import "errors"
 
-func statfs(string) (free, total uint64, err error) {
+// Statfs is not known on this system.
+func Statfs(string) (free, total uint64, err error) {
 	return 0, 0, errors.New("not known on this system")
 }

@@ -1,11 +1,11 @@
 //go:build linux || darwin || freebsd
 
-package node
+package disk
 
 import "syscall"
 
-// statfs is how much room a process without privileges has on the file system of a path, and how large that is.
-func statfs(path string) (free, total uint64, err error) {
+// Statfs is how much room a process without privileges has on the file system of a path, and how large that is.
+func Statfs(path string) (free, total uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {
 		return 0, 0, err
