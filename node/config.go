@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
+	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -84,6 +85,9 @@ type Config struct {
 
 // MembersConfig is about who belongs to the cluster.
 type MembersConfig = membership.Config
+
+// KeysConfig is about the keys of a secure cluster.
+type KeysConfig = security.Config
 
 // DiskLimit is how much room must be left for jobs to be created.
 type DiskLimit = disk.Limit

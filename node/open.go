@@ -29,6 +29,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
+	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -55,8 +56,8 @@ type Node struct {
 	socket  *listen.Socket // nil: there is none
 	started time.Time
 
-	keys        *keys.Ring    // nil: the cluster is plain
-	first       keys.Token    // the join token that the cluster begins with
+	security    *security.Keys
+	keys        *keys.Ring    // of security; nil: the cluster is plain
 	rowsChanged chan struct{} // a row of a member changed
 
 	advertise string // how others reach it
@@ -110,10 +111,11 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
 	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(ln.Addr().String()))
-	if err := n.openKeys(); err != nil {
+	if n.security, err = security.Open(n.securityOptions()); err != nil {
 		ln.Close()
 		return nil, err
 	}
+	n.keys = n.security.Ring()
 	n.port = listen.Bound(ln, listen.PortOptions{Max: cfg.MaxConnections, Logger: n.cfg.Logger,
 		Servers: func() []raft.Server { return n.members.Servers() }})
 	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys})
@@ -127,15 +129,17 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
 		return nil, err
 	}
-	if err := n.checkMode(n.group.store.Info()); err != nil {
+	if err := n.security.CheckMode(n.group.store.Info()); err != nil {
 		return nil, err
 	}
 	if n.egress, err = n.newEgress(); err != nil {
 		return nil, err
 	}
 	n.cfg.Notify.Egress = n.egress
-	if n.group.admin, err = n.firstAdmin(); err != nil {
-		return nil, err
+	if cfg.Secure && cfg.Bootstrap && n.group.store.Info().ClusterID == "" {
+		if n.group.admin, err = n.security.FirstAdmin(cfg.Machine.TokenStep); err != nil {
+			return nil, err
+		}
 	}
 	n.tracker = forward.NewTracker(forward.TrackerOptions{
 		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.Pace.Of(time.Second),
@@ -168,7 +172,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	})
 	// here: what is forwarded no longer says where it came from
 	dispatch := n.dispatch(api.ByPath(internalEndpoints(n.members)))
-	n.handler = api.Guard(n.membersOnly(n.authorized(dispatch)), n.advertise)
+	n.handler = api.Guard(n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs), n.advertise)
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -178,8 +182,18 @@ func Open(cfg Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// AdminSocket is the node's socket in its data directory.
-const AdminSocket = listen.AdminSocket
+// What a node leaves in its data directory for those who administer it.
+const (
+	AdminSocket    = listen.AdminSocket
+	AdminTokenFile = security.AdminTokenFile
+)
+
+// securityOptions say how the node was started.
+func (n *Node) securityOptions() security.Options {
+	c := &n.cfg
+	return security.Options{Config: c.Keys, Dir: n.dir, Bootstrap: c.Bootstrap, Joins: len(c.Join) > 0,
+		Advertise: n.advertise, Now: c.Clock.Now, KeyStep: c.Machine.KeyStep}
+}
 
 // API is what the node's API stands on, and how it is served. What is forwarded does not come by here.
 func (n *Node) API() (api.Backend, api.Options) {
@@ -188,7 +202,7 @@ func (n *Node) API() (api.Backend, api.Options) {
 		Logger: c.Logger, Version: c.Version, Metrics: n.meters.handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
-		Secure: c.Secure, SessionKey: n.sessionKey,
+		Secure: c.Secure, SessionKey: func() ([]byte, error) { return n.security.SessionKey(n.group.store.Info().ClusterID) },
 	}
 }
 
@@ -217,7 +231,7 @@ func (n *Node) membership() membership.Options {
 		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker,
 		Flight:       n.group.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: n.dialer,
-		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.first,
+		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
 		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
@@ -234,7 +248,7 @@ func (n *Node) serviceOptions() service.Options {
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
 		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
-		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
+		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.security.CAHash,
 	}
 	if o.Statfs == nil {
 		o.Statfs = disk.Statfs

@@ -1,4 +1,4 @@
-package node
+package security
 
 import (
 	"crypto/sha256"
@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -14,41 +15,38 @@ import (
 // AdminTokenFile is where a secure cluster that begins leaves its first API token, in the data directory.
 const AdminTokenFile = "admin.token"
 
-// tokenCA is the hash of the CA that tokens name.
-func (n *Node) tokenCA() keys.Hash {
-	if n.keys == nil {
+// CAHash is the hash of the CA that tokens name.
+func (k *Keys) CAHash() keys.Hash {
+	if k.ring == nil {
 		return keys.Hash{}
 	}
-	return n.keys.CAHash()
+	return k.ring.CAHash()
 }
 
-// sessionKey is what the sessions of workers are sealed with. It is made of the cluster's key, which every voter has:
+// SessionKey is what the sessions of workers are sealed with. It is made of the cluster's key, which every voter has:
 // the next leader has it too. A cluster without keys has no secret that all of its voters share; only tests have that.
-func (n *Node) sessionKey() ([]byte, error) {
-	if n.keys != nil {
-		a := n.keys.Authority()
+func (k *Keys) SessionKey(cluster string) ([]byte, error) {
+	if k.ring != nil {
+		a := k.ring.Authority()
 		if a == nil {
 			return nil, job.Errorf(job.CodeNotReady, "wait until it has fetched them, or ask another node",
 				"this node does not have the cluster's keys")
 		}
 		return a.Derive("worker sessions"), nil
 	}
-	sum := sha256.Sum256([]byte("carillon worker sessions\x00" + n.group.store.Info().ClusterID))
+	sum := sha256.Sum256([]byte("carillon worker sessions\x00" + cluster))
 	return sum[:], nil
 }
 
-// firstAdmin is the row of the token that a secure cluster begins with. It is written down before the cluster begins,
+// FirstAdmin is the row of the token that a secure cluster begins with. It is written down before the cluster begins,
 // and gets into the state with the cluster's name: whenever the process dies, there is no file, or one whose token
 // works after the next start.
-func (n *Node) firstAdmin() (store.Token, error) {
-	if !n.cfg.Secure || !n.cfg.Bootstrap || n.group.store.Info().ClusterID != "" {
-		return store.Token{}, nil
-	}
-	path := n.dir.File(AdminTokenFile)
+func (k *Keys) FirstAdmin(step faultpoint.Step) (store.Token, error) {
+	path := k.o.Dir.File(AdminTokenFile)
 	t, err := keys.ReadTokenFile(keys.APIToken, path)
 	if _, stat := os.Lstat(path); errors.Is(stat, fs.ErrNotExist) {
-		t = keys.NewToken(keys.APIToken, n.tokenCA())
-		err = keys.WriteFile(path, []byte(t.Text()+"\n"), n.cfg.Machine.TokenStep)
+		t = keys.NewToken(keys.APIToken, k.CAHash())
+		err = keys.WriteFile(path, []byte(t.Text()+"\n"), step)
 	}
 	if err != nil {
 		return store.Token{}, err
@@ -56,4 +54,13 @@ func (n *Node) firstAdmin() (store.Token, error) {
 	sum := t.Sum()
 	return store.Token{ID: t.ID, Name: "admin", Sum: sum[:], Role: string(job.RoleAdmin), Shell: true,
 		CreatedBy: "bootstrap"}, nil
+}
+
+// JoinToken is the join token that the cluster began with, if this node began it and the file is still there.
+func (k *Keys) JoinToken() (keys.Token, bool) {
+	t, err := keys.ReadTokenFile(keys.JoinToken, k.o.Dir.File(keys.JoinTokenFile))
+	if err != nil {
+		return keys.Token{}, false
+	}
+	return t, k.ring != nil
 }

@@ -1,0 +1,207 @@
+// Package security opens the keys that a node of a secure cluster begins, joins or goes on with, holds how it was
+// started against what the cluster committed, and makes the first tokens of a cluster.
+package security
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Config is about the keys of a secure cluster.
+type Config struct {
+	On bool // the cluster is secure: TLS, and certificates between nodes
+	// From is a directory with the keys that `carillon cluster init` made. They are copied into the data directory.
+	From string
+	// Token is what a new node joins with.
+	Token keys.Token
+}
+
+// Options say how a node is started, and with which directory.
+type Options struct {
+	Config
+	Dir       *datadir.Dir
+	Bootstrap bool   // it begins a cluster
+	Joins     bool   // it was given nodes of a cluster to join
+	Advertise string // how others reach it
+	Now       func() time.Time
+	KeyStep   faultpoint.Step
+}
+
+// Keys are the keys of a node. Those of a plain one are none.
+type Keys struct {
+	o     Options
+	ring  *keys.Ring
+	first keys.Token
+}
+
+// Open opens the keys of a secure cluster, and makes those of one that begins. It comes before the directory is
+// claimed: keys that a crash leaves behind are found by the next start. A plain node has none.
+func Open(o Options) (*Keys, error) {
+	k := &Keys{o: o}
+	if !o.On {
+		if o.Dir.CA != "" {
+			return nil, errIsSecure(o.Dir.Path)
+		}
+		return k, nil
+	}
+	ring, err := keys.OpenRing(o.Dir.File(keys.Dir), o.KeyStep)
+	if err != nil {
+		return nil, err
+	}
+	k.ring = ring
+	if err := k.takeAuthority(); err != nil {
+		return nil, err
+	}
+	return k, k.fitIdentity()
+}
+
+// Ring is where the keys are; nil: the cluster is plain.
+func (k *Keys) Ring() *keys.Ring { return k.ring }
+
+// First is the join token that the cluster begins with, if this node begins it.
+func (k *Keys) First() keys.Token { return k.first }
+
+// fitIdentity holds the certificate against the directory, and signs it or prepares to ask for it where there is none.
+func (k *Keys) fitIdentity() error {
+	d, ring := k.o.Dir, k.ring
+	switch id, has := ring.Identity(); {
+	case has && d.CA != "" && ring.CAHash().String() != d.CA:
+		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
+			"the data directory and let the node join again", d.File(keys.Dir))
+	case has && id.Node == d.NodeID && id.Instance == d.Instance:
+	case ring.Authority() != nil: // it begins a cluster, or makes a plain one secure
+		return k.certifySelf()
+	case has:
+		return fmt.Errorf("the certificate in %s is that of node %s with another data directory: remove the directory "+
+			"%s, and let the node join", d.File(keys.Dir), id.Node, keys.Dir)
+	case d.CA != "":
+		return errLostKey(d)
+	case !d.Fresh && !ring.HasKey():
+		return errNotSecure(d)
+	}
+	if _, has := ring.Identity(); !has {
+		if k.o.Token.ID == "" {
+			return job.Invalid("--token", "get one from a node of the cluster: carillon cluster token create",
+				"a node joins a secure cluster with a join token")
+		}
+		ring.Pin(k.o.Token.CA)
+		if _, err := ring.Key(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeAuthority finds or makes the keys of the cluster, on a node that begins it or was given them.
+func (k *Keys) takeAuthority() error {
+	o, d, ring := &k.o, k.o.Dir, k.ring
+	begins := !o.Joins || d.ClusterID != "" && d.CA == "" // others get them when they vote
+	if ring.Authority() == nil && o.From != "" && begins {
+		a, err := keys.ReadAuthority(o.From)
+		if err != nil {
+			return job.Invalid("--keys-from", "give a directory that `carillon cluster init` wrote", "%v", err)
+		}
+		if err := ring.Keep(a); err != nil {
+			return err
+		}
+	}
+	if ring.Authority() == nil && d.Fresh && o.Bootstrap {
+		a, err := keys.NewAuthority(strings.ToLower(rand.Text()), o.Now())
+		if err != nil {
+			return err
+		}
+		if err := ring.Keep(a); err != nil {
+			return err
+		}
+	}
+	if a := ring.Authority(); a != nil && o.Bootstrap && d.CA == "" {
+		var err error
+		if k.first, err = firstToken(a, o.From, d.Path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstToken is the join token that a cluster begins with: the one that was made with the keys, or a new one. It is in
+// the data directory before the cluster knows it, so that a crash leaves none that nobody knows.
+func firstToken(a *keys.Authority, from, dir string) (keys.Token, error) {
+	own := filepath.Join(dir, keys.JoinTokenFile)
+	for _, path := range []string{own, filepath.Join(from, keys.JoinTokenFile)} {
+		if path == keys.JoinTokenFile { // no from
+			continue
+		}
+		t, err := keys.ReadTokenFile(keys.JoinToken, path)
+		if err == nil && t == a.JoinToken(t.ID) {
+			return t, keys.WriteFile(own, []byte(t.Text()+"\n"), nil)
+		}
+	}
+	t := a.JoinToken(keys.NewToken(keys.JoinToken, keys.Hash{}).ID)
+	return t, keys.WriteFile(own, []byte(t.Text()+"\n"), nil)
+}
+
+// certifySelf signs this node's certificate with the cluster's own keys.
+func (k *Keys) certifySelf() error {
+	a := k.ring.Authority()
+	if id := k.o.Dir.ClusterID; id != "" && id != a.Cluster() {
+		return errOtherCluster(k.o.Dir, a, id)
+	}
+	host, _, err := net.SplitHostPort(k.o.Advertise)
+	if err != nil {
+		return err
+	}
+	return k.ring.Certify(keys.Identity{Cluster: a.Cluster(), Node: k.o.Dir.NodeID, Instance: k.o.Dir.Instance}, host,
+		k.o.Now())
+}
+
+func errIsSecure(path string) error {
+	return fmt.Errorf("the cluster of data directory %s is secure: start the node with --secure", path)
+}
+
+func errOtherCluster(d *datadir.Dir, a *keys.Authority, id string) error {
+	return fmt.Errorf("the keys in %s are those of cluster %s, and the data directory belongs to cluster %s: make "+
+		"keys for it with `carillon cluster init --data-dir %s`", d.File(keys.Dir), a.Cluster(), id, d.Path)
+}
+
+func errLostKey(d *datadir.Dir) error {
+	return fmt.Errorf("data directory %s has lost its key (%s): put the file back, or remove the node from the "+
+		"cluster, empty the directory and let it join again", d.Path, filepath.Join(keys.Dir, keys.NodeFile))
+}
+
+// CheckMode holds how the node was started against what the cluster committed.
+func (k *Keys) CheckMode(info store.Info) error {
+	ca := info.Security.CA
+	switch {
+	case k.ring == nil && ca != "":
+		return errIsSecure(k.o.Dir.Path)
+	case k.ring == nil || info.ClusterID == "":
+		return nil
+	case ca != "" && k.ring.CAHash().String() != ca:
+		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
+			"the data directory and let the node join again", k.o.Dir.File(keys.Dir))
+	case ca != "":
+		return nil
+	}
+	if a := k.ring.Authority(); a == nil {
+		return errNotSecure(k.o.Dir)
+	} else if a.Cluster() != info.ClusterID {
+		return errOtherCluster(k.o.Dir, a, info.ClusterID)
+	}
+	return nil
+}
+
+func errNotSecure(d *datadir.Dir) error {
+	return fmt.Errorf("the cluster of data directory %s is not secure: start the node without --secure; or make "+
+		"the cluster secure: stop all nodes, run `carillon cluster init --data-dir %s --out DIR`, and start every "+
+		"node with --secure --keys-from DIR", d.Path, d.Path)
+}
