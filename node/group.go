@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/meters"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -36,7 +37,7 @@ type group struct {
 	// parts are begun with every leadership, before it is known to others, and run until it ends.
 	parts  []func(*forward.Epoch) func(context.Context)
 	flight *flight
-	meters *meters
+	meters *meters.Meters
 
 	members *membership.Members // set before raft starts
 	admin   store.Token         // that a new cluster begins with
@@ -44,13 +45,13 @@ type group struct {
 }
 
 // openGroup opens the files of the group. Raft is not running yet.
-func openGroup(cfg *Config, dir *datadir.Dir, m *meters) (*group, error) {
+func openGroup(cfg *Config, dir *datadir.Dir, m *meters.Meters) (*group, error) {
 	f, err := dir.OpenFiles(datadir.FileOptions{
 		State: store.Options{
 			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync,
 			LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.BeforeWrite("state"),
 		},
-		Level: cfg.supports(), Applied: m.applied, Logger: cfg.Logger, Fatal: cfg.Fatal,
+		Level: cfg.supports(), Applied: m.Applied, Logger: cfg.Logger, Fatal: cfg.Fatal,
 		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
 	})
 	if err != nil {
@@ -150,7 +151,7 @@ func (g *group) compactor() *raftlog.Compactor {
 func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL,
-		Metrics:       g.meters.hooks(),
+		Metrics:       g.meters.Hooks(),
 		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew,
 		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace,
 	})

@@ -139,7 +139,7 @@ func (l *leadership) stepDown() {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.observe, flight: g.flight,
+	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.Observe, flight: g.flight,
 		allows: g.members.Allows, needs: g.cfg.needs,
 		confirm: func() error { return g.quorum.confirm(term) }}
 	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
@@ -263,7 +263,7 @@ func newOutbox(g *group, e *forward.Epoch) *notify.Outbox {
 	return notify.NewOutbox(notify.Options{
 		Store: g.store, Settings: &g.cfg.Notify, NodeID: g.cfg.NodeID, Term: e.Term, Logger: g.log,
 		Stamp: e.Scheduler.Stamp, Propose: propose,
-		Recorded:   func(outcome string) { g.meters.notified.WithLabelValues(outcome).Inc() },
+		Recorded:   g.meters.Notified,
 		FirstRetry: g.cfg.Machine.NotifyRetry, BeforeSend: g.cfg.Machine.BeforeNotify,
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/meters"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/node/service"
@@ -44,7 +45,7 @@ type Node struct {
 	layer   *transport.StreamLayer
 	trans   *transport.RaftTransport
 	group   *group
-	meters  *meters
+	meters  *meters.Meters
 	service *service.Service
 	handler http.Handler
 	worker  *localWorker
@@ -125,7 +126,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.dir.Claim(); err != nil {
 		return nil, err
 	}
-	n.meters = newMeters(n)
+	n.meters = meters.New()
 	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
 		return nil, err
 	}
@@ -160,6 +161,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	}
 	n.tracker.Watch(n.group.raft)
 	n.service = service.New(n.serviceOptions())
+	n.meters.Attach(meters.State{Store: n.group.store, Raft: n.group.raft, Disk: n.disk, Port: n.port,
+		Members: n.members, Tracker: n.tracker, Backlog: n.service.Backlog})
 	n.group.parts = []func(*forward.Epoch) func(context.Context){
 		n.service.Lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(n.group, e).Run },
@@ -199,10 +202,11 @@ func (n *Node) securityOptions() security.Options {
 func (n *Node) API() (api.Backend, api.Options) {
 	c := &n.cfg
 	return n.service, api.Options{
-		Logger: c.Logger, Version: c.Version, Metrics: n.meters.handler(), DebugPprof: c.DebugPprof,
+		Logger: c.Logger, Version: c.Version, Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
-		Secure: c.Secure, SessionKey: func() ([]byte, error) { return n.security.SessionKey(n.group.store.Info().ClusterID) },
+		Secure:     c.Secure,
+		SessionKey: func() ([]byte, error) { return n.security.SessionKey(n.group.store.Info().ClusterID) },
 	}
 }
 
@@ -297,7 +301,7 @@ func (n *Node) newEgress() (*egress.Policy, error) {
 	return egress.New(egress.Options{
 		Config: n.cfg.Egress, Loopback: onLoopback(n.mux.Addr().String()) && onLoopback(n.advertise),
 		OnDenied: func(d *egress.Denied) {
-			n.meters.egressDenied.WithLabelValues(string(d.Class)).Inc()
+			n.meters.EgressDenied(d.Class)
 			n.cfg.Logger.Warn("egress denied", "target", d.Target, "class", d.Class, "rule", d.Rule)
 		},
 	})

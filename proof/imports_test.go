@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"cmd"},
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
-	{"node/service"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
+	{"node/meters"}, {"node/service"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
 	{"node/listen", "node/raftslog"},
 	{"api", "web"},
 	{"notify"},
@@ -47,15 +47,16 @@ var only = map[string][]string{
 	"bench":            {"cmd"},
 	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node"},
-	"node/membership":  {"node", "node/service"},
-	"node/forward":     {"node", "node/service", "node/membership"},
+	"node/membership":  {"node", "node/meters", "node/service"},
+	"node/forward":     {"node", "node/meters", "node/service", "node/membership"},
 	"node/access":      {"node"},
 	"node/raftlog":     {"node", "node/datadir"},
 	"node/raftslog":    {"node"},
-	"node/listen":      {"node"},
-	"node/disk":        {"node", "node/service"},
+	"node/listen":      {"node", "node/meters"},
+	"node/disk":        {"node", "node/meters", "node/service"},
 	"node/security":    {"node"},
-	"scheduler":        {"node", "node/service", "node/membership", "node/forward", "notify"},
+	"node/meters":      {"node"},
+	"scheduler":        {"node", "node/meters", "node/service", "node/membership", "node/forward", "notify"},
 	"scheduler/decide": {"scheduler"},
 	"wheel":            {"scheduler"},
 	"transport":        {"node", "node/membership", "node/listen", "node/raftslog"},
@@ -142,7 +143,13 @@ func TestImportsPointDown(t *testing.T) {
 
 // TestPackagesStaySmall keeps a package small enough to be read: one that outgrows this has more than one job.
 func TestPackagesStaySmall(t *testing.T) {
-	const maxLines, maxFiles = 6000, 40
+	const maxFiles = 40
+	most := func(name string) int {
+		if name == module+"/node" { // it puts the others together, and is read from top to bottom
+			return 2500
+		}
+		return 6000
+	}
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles", module+"/...")
 	cmd.Dir = harness.Sources(t)
 	out, err := cmd.Output()
@@ -169,8 +176,8 @@ func TestPackagesStaySmall(t *testing.T) {
 			lines += bytes.Count(text, []byte("\n"))
 		}
 		all += lines
-		if lines > maxLines {
-			t.Errorf("%s has %d lines, the most is %d", p.ImportPath, lines, maxLines)
+		if n := most(p.ImportPath); lines > n {
+			t.Errorf("%s has %d lines, the most is %d", p.ImportPath, lines, n)
 		}
 		if n := len(p.GoFiles); n > maxFiles && p.ImportPath != module+"/cmd" { // a command is a file
 			t.Errorf("%s has %d files, the most is %d", p.ImportPath, n, maxFiles)

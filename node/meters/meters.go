@@ -1,4 +1,6 @@
-package node
+// Package meters are the metrics of a node: events are counted when they happen, and what is a state is read when it is
+// asked for.
+package meters
 
 import (
 	"net/http"
@@ -10,14 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/disk"
+	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/listen"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
-// meters are the node's metrics, in a registry of their own: several nodes may live in one process.
-type meters struct {
-	n        *Node
+// Meters are the node's metrics, in a registry of their own: several nodes may live in one process.
+type Meters struct {
 	registry *prometheus.Registry
+	state    State
 
 	lag          prometheus.Histogram
 	duration     prometheus.Histogram
@@ -43,7 +51,19 @@ var (
 	commitBuckets   = []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5}
 )
 
-func newMeters(n *Node) *meters {
+// State is what a node has that is no event.
+type State struct {
+	Store   *store.Store
+	Raft    *raft.Raft
+	Disk    *disk.Watch
+	Port    *listen.Port
+	Members *membership.Members
+	Tracker *forward.Tracker
+	Backlog func() (int64, error) // what is due and not claimed
+}
+
+// New makes the metrics of events. Those of the state follow with Attach.
+func New() *Meters {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "carillon_" + name, Help: help, Buckets: buckets})
 	}
@@ -53,8 +73,8 @@ func newMeters(n *Node) *meters {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("carillon_"+name, help, labels, nil)
 	}
-	m := &meters{
-		n: n, registry: prometheus.NewRegistry(),
+	m := &Meters{
+		registry: prometheus.NewRegistry(),
 		lag: histogram("schedule_lag_seconds", "How long after it was ready an occurrence was claimed.",
 			lagBuckets),
 		duration: histogram("run_duration_seconds",
@@ -89,16 +109,23 @@ func newMeters(n *Node) *meters {
 			"node"),
 	}
 	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.egressDenied, m.apply,
-		m.propose, m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.propose, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-func (m *meters) handler() http.Handler {
+// Attach adds the metrics of a node's state. It comes once, when all of that is open.
+func (m *Meters) Attach(s State) {
+	m.state = s
+	m.registry.MustRegister(m)
+}
+
+// Handler serves them.
+func (m *Meters) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// hooks are what the scheduler calls.
-func (m *meters) hooks() scheduler.Metrics {
+// Hooks are what the scheduler calls.
+func (m *Meters) Hooks() scheduler.Metrics {
 	return scheduler.Metrics{
 		Lag:       func(d time.Duration) { m.lag.Observe(d.Seconds()) },
 		Claims:    func(outcome string, n int) { m.claims.WithLabelValues(outcome).Add(float64(n)) },
@@ -107,11 +134,11 @@ func (m *meters) hooks() scheduler.Metrics {
 	}
 }
 
-// applied is told by the state machine of every batch.
-func (m *meters) applied(_ int, took time.Duration) { m.apply.Observe(took.Seconds()) }
+// Applied is told by the state machine of every batch.
+func (m *Meters) Applied(_ int, took time.Duration) { m.apply.Observe(took.Seconds()) }
 
-// observe sees every command that was answered.
-func (m *meters) observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) {
+// Observe sees every command that was answered.
+func (m *Meters) Observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) {
 	m.propose.Observe(took.Seconds())
 	c, ok := cmd.(*fsm.Complete)
 	if !ok {
@@ -124,8 +151,16 @@ func (m *meters) observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) 
 	}
 }
 
+// Notified counts a try to send a notification.
+func (m *Meters) Notified(outcome string) { m.notified.WithLabelValues(outcome).Inc() }
+
+// EgressDenied counts a connection that the rules of egress denied.
+func (m *Meters) EgressDenied(class egress.Class) {
+	m.egressDenied.WithLabelValues(string(class)).Inc()
+}
+
 // Describe implements prometheus.Collector.
-func (m *meters) Describe(ch chan<- *prometheus.Desc) {
+func (m *Meters) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader,
 		m.skew, m.diskFree, m.diskLimit, m.hold, m.connections, m.refused} {
 		ch <- d
@@ -133,46 +168,46 @@ func (m *meters) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector: what is a state and not an event is read when it is asked for.
-func (m *meters) Collect(ch chan<- prometheus.Metric) {
+func (m *Meters) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	g := m.n.group
-	c := g.store.Counters()
+	s := &m.state
+	c := s.Store.Counters()
 	gauge(m.deadLetters, float64(c.Dead))
 	gauge(m.jobs, float64(c.Jobs))
-	gauge(m.openRuns, float64(g.store.OpenRunCount()))
-	gauge(m.outbox, float64(g.store.NoticeCount()))
-	if d := m.n.disk.Last(); d.Total > 0 {
+	gauge(m.openRuns, float64(s.Store.OpenRunCount()))
+	gauge(m.outbox, float64(s.Store.NoticeCount()))
+	if d := s.Disk.Last(); d.Total > 0 {
 		gauge(m.diskFree, float64(d.Free))
 		gauge(m.diskLimit, float64(d.Limit))
 	}
-	gauge(m.connections, float64(m.n.port.Open()))
-	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.n.port.Refused()))
+	gauge(m.connections, float64(s.Port.Open()))
+	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(s.Port.Refused()))
 	held := scheduler.HoldNone
-	if h := m.n.members.Hold(); h != nil {
+	if h := s.Members.Hold(); h != nil {
 		held = h.Kind
 	}
 	for _, k := range scheduler.HoldKinds() {
 		gauge(m.hold, boolValue(k == held), string(k))
 	}
-	gauge(m.hold, boolValue(g.store.Info().Hold.On), "restored")
-	if g.raft.State() != raft.Leader {
+	gauge(m.hold, boolValue(s.Store.Info().Hold.On), "restored")
+	if s.Raft.State() != raft.Leader {
 		gauge(m.leader, 0)
 		return
 	}
 	gauge(m.leader, 1)
-	if n, err := m.n.service.Backlog(); err == nil { // otherwise the node is closing: there is nothing to say
+	if n, err := s.Backlog(); err == nil { // otherwise the node is closing: there is nothing to say
 		gauge(m.backlog, float64(n))
 	}
 	busy, slots := 0, 0
-	if e := g.tracker.Epoch(); e != nil {
+	if e := s.Tracker.Epoch(); e != nil {
 		for _, w := range e.Scheduler.Workers() {
 			busy += w.Busy
 			slots += w.Slots
 		}
 	}
-	m.n.members.EachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
+	s.Members.EachSkew(func(node string, d time.Duration) { gauge(m.skew, d.Seconds(), node) })
 	gauge(m.slots, float64(busy), "busy")
 	gauge(m.slots, float64(max(0, slots-busy)), "free")
 }
