@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other. web, the page, is no package yet; its place is reserved.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"},
+	{"cmd"}, {"cmd/devcluster"},
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/meters"}, {"node/service"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
@@ -44,6 +44,7 @@ var layers = [][]string{
 // stopped importing is taken off, or it could begin again without anybody's deciding so.
 var only = map[string][]string{
 	"cmd":              {""},
+	"cmd/devcluster":   {"cmd"},
 	"bench":            {"cmd"},
 	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node"},
@@ -63,7 +64,7 @@ var only = map[string][]string{
 	"notify":           {"cmd", "node", "node/service"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":            {"cmd", "bench", "node/service", "node/membership", "node/forward"},
+	"client":            {"cmd", "cmd/devcluster", "bench", "node/service", "node/membership", "node/forward"},
 	"internal/enroll":   {"cmd"},
 	"internal/fieldgen": {},
 	"internal/jobfile":  {"cmd"},
