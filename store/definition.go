@@ -16,6 +16,9 @@ type Definition struct {
 	Version   uint64   `codec:"v"`
 	CreatedAt int64    `codec:"c"`
 	UpdatedAt int64    `codec:"u"`
+	// Follows is the time after which the occurrences are those of this schedule, all of them: what was before the last
+	// change of the schedule is known from the history only. 0: it is that of the creation.
+	Follows int64 `codec:"f"`
 }
 
 var handle = func() *codec.MsgpackHandle {
@@ -31,6 +34,7 @@ var handle = func() *codec.MsgpackHandle {
 func (d *Definition) Append(b []byte) []byte {
 	f := pack.Begin(slices.Grow(b, 320+len(d.Spec.Payload)+len(d.Spec.Name)+len(d.Spec.Schedule)))
 	f.Int("c", d.CreatedAt)
+	f.IntUnless("f", d.Follows, 0)
 	storeSpec(&f, "s", &d.Spec)
 	if d.UpdatedAt != d.CreatedAt {
 		f.Int("u", d.UpdatedAt)
@@ -48,6 +52,8 @@ func DecodeDefinition(b []byte) (d Definition, err error) {
 		case "c":
 			d.CreatedAt = r.Int()
 			d.UpdatedAt = d.CreatedAt // which comes behind it, if it is another
+		case "f":
+			d.Follows = r.Int()
 		case "s":
 			readSpec(&r, &d.Spec)
 		case "u":

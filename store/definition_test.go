@@ -100,6 +100,9 @@ func TestDefinitionsAgreeWithTheLibrary(t *testing.T) {
 		if d.UpdatedAt != d.CreatedAt {
 			m["u"] = d.UpdatedAt
 		}
+		if d.Follows != 0 {
+			m["f"] = d.Follows
+		}
 		var want []byte
 		if err := codec.NewEncoderBytes(&want, handle).Encode(m); err != nil {
 			t.Fatalf("%v", err)

@@ -91,7 +91,8 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 		if err != nil {
 			return nil, err
 		}
-		def := store.Definition{Spec: spec, Version: h.def.Version + 1, CreatedAt: h.def.CreatedAt, UpdatedAt: a.now}
+		def := store.Definition{Spec: spec, Version: h.def.Version + 1, CreatedAt: h.def.CreatedAt, UpdatedAt: a.now,
+			Follows: p.follows}
 		data := def.Append(nil)
 		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(),
 			Def:  data,

@@ -21,6 +21,8 @@ type plan struct {
 	next  fsm.When
 	gap   fsm.Gap // before next
 	after fsm.Gap // behind it: only a one-off leaves nothing of what the old schedule had there
+	// follows is the time after which the occurrences are those of the schedule; see store.Definition.
+	follows int64
 }
 
 func compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
@@ -67,14 +69,15 @@ func scheduleChanged(a, b *job.Spec) bool {
 func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	cur := h.due()
 	if !scheduleChanged(&h.def.Spec, spec) {
-		return plan{next: cur}, nil
+		return plan{next: cur, follows: h.def.Follows}, nil
 	}
 	sched, err := compile(spec, h.id)
 	if err != nil {
 		return plan{}, err
 	}
 	if cur.At == 0 && sched.Kind() == schedule.Instant && h.def.Spec.Schedule == spec.Schedule {
-		return plan{next: cur}, nil // its one time has run or was canceled; another field does not bring it back
+		// Its one time has run or was canceled; another field does not bring it back.
+		return plan{next: cur, follows: h.def.Follows}, nil
 	}
 	from, reason := now, job.ReasonEdited
 	if h.stopped() {
@@ -85,7 +88,8 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	if sched.Kind() == schedule.Instant {
 		from = -1 // one occurrence: it runs at its time, or now if that has passed, unless it ran already
 	}
-	p := plan{next: scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, from))}
+	from = max(h.state.LastNominal, from)
+	p := plan{next: scheduler.NextAfter(spec, sched, h.state.Runs, from), follows: from}
 	if cur.At == 0 || cur.At > now {
 		if late := now - p.next.Ready; p.next.At != 0 && sched.Kind() == schedule.Instant &&
 			spec.Missed.Policy == job.MissedSkip &&
