@@ -21,6 +21,7 @@ type Read struct {
 // Every error it returns is a *job.Error or is treated as internal. A job reference is an id (j_…) or a name.
 type Backend interface {
 	JobBackend
+	InsightBackend
 	RunBackend
 	DeadBackend
 	ScheduleBackend

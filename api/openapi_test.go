@@ -118,7 +118,8 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 	for name, typ := range map[string]any{
 		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Notify": job.Notify{}, "Notification": job.Notification{}, "NotificationStatus": wire.NotificationStatus{}, "Error": job.Error{},
 		"HTTPPayload": job.HTTPPayload{}, "ShellPayload": job.ShellPayload{}, "QueuePayload": job.QueuePayload{}, "MessagePayload": job.MessagePayload{},
-		"JobPage": wire.JobPage{}, "RunPage": wire.RunPage{}, "RunDetail": wire.RunDetail{}, "DeadLetter": job.DeadLetter{}, "DeadPage": wire.DeadPage{},
+		"JobPage": wire.JobPage{}, "RunPage": wire.RunPage{}, "RunDetail": wire.RunDetail{}, "OccurrencePage": wire.OccurrencePage{}, "OccurrenceSummary": wire.OccurrenceSummary{}, "Occurrence": wire.Occurrence{},
+		"Why": wire.Why{}, "Check": wire.Check{}, "JobStats": wire.JobStats{}, "Quantiles": wire.Quantiles{}, "LastRun": wire.LastRun{}, "DeadLetter": job.DeadLetter{}, "DeadPage": wire.DeadPage{},
 		"DeadQuery": wire.DeadQuery{}, "DeadResult": wire.DeadResult{}, "CancelResult": wire.CancelResult{}, "BulkResult": wire.BulkResult{},
 		"BackfillRequest": wire.BackfillRequest{}, "BackfillResult": wire.BackfillResult{}, "PreviewRequest": wire.PreviewRequest{},
 		"PreviewTime": wire.PreviewTime{}, "PreviewResult": wire.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},

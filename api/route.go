@@ -48,8 +48,8 @@ func params(names string) []string { return strings.Fields(names) }
 // routes is the table, put together from those of the parts of the API. Its rows have no names of columns, so that one
 // without a role does not compile.
 func routes() []route {
-	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), runRoutes(), deadRoutes(), scheduleRoutes(),
-		queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(),
+	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), insightRoutes(), runRoutes(), deadRoutes(),
+		scheduleRoutes(), queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(),
 		joinTokenRoutes(), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path

@@ -15,17 +15,22 @@ type (
 	DeadPage           = wire.DeadPage
 	DeadQuery          = wire.DeadQuery
 	DeadResult         = wire.DeadResult
+	Check              = wire.Check
 	DiskSpace          = wire.DiskSpace
 	HistoryStatus      = wire.HistoryStatus
 	HoldStatus         = wire.HoldStatus
 	JobPage            = wire.JobPage
 	JobQuery           = wire.JobQuery
+	JobStats           = wire.JobStats
 	JoinReply          = wire.JoinReply
 	JoinRequest        = wire.JoinRequest
 	Member             = wire.Member
 	NodeInfo           = wire.NodeInfo
 	NodeRequest        = wire.NodeRequest
 	NotificationStatus = wire.NotificationStatus
+	Occurrence         = wire.Occurrence
+	OccurrencePage     = wire.OccurrencePage
+	OccurrenceQuery    = wire.OccurrenceQuery
 	Patch              = wire.Patch
 	PreviewRequest     = wire.PreviewRequest
 	PreviewResult      = wire.PreviewResult
@@ -48,6 +53,7 @@ type (
 	JoinTokenRequest   = wire.JoinTokenRequest
 	Trouble            = wire.Trouble
 	Whoami             = wire.Whoami
+	Why                = wire.Why
 	WorkerGrant        = wire.WorkerGrant
 	WorkerStatus       = wire.WorkerStatus
 )

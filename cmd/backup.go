@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -86,7 +85,7 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 		return err
 	}
 	if a.json {
-		return output.JSON(summary, r)
+		return printJSON(summary, r)
 	}
 	_, err = fmt.Fprintf(summary, "%s: %s, %s, entry %d of cluster %s, %s\n", file, plural(int(r.Jobs), "job"),
 		job.Bytes(r.Bytes), r.Index, r.ClusterID, ageOf(info.Age))
@@ -97,7 +96,7 @@ func ageOf(d time.Duration) string {
 	if d < time.Second {
 		return "current"
 	}
-	return output.Coarse(d) + " behind the leader"
+	return coarse(d) + " behind the leader"
 }
 
 // free refuses a name that is taken.

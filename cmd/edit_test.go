@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -58,11 +57,11 @@ func TestEdit(t *testing.T) {
 		t.Error(out, code)
 	}
 	s.editor("exit 3")
-	if _, errOut, code := s.run("", "jobs", "edit", "weekly"); code != exit.Failure ||
+	if _, errOut, code := s.run("", "jobs", "edit", "weekly"); code != exitFailure ||
 		!strings.Contains(errOut, "--file") || len(s.leftovers()) > 0 {
 		t.Error(errOut, code)
 	}
-	if _, _, code := s.run("", "jobs", "edit", "nope"); code != exit.NotFound {
+	if _, _, code := s.run("", "jobs", "edit", "nope"); code != exitNotFound {
 		t.Error(code)
 	}
 }
@@ -74,7 +73,7 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 	s.editor(`sed -i 's/^overlap: queue/overlap: queu/' "$2"`)
 	_, errOut, code := s.run("", "jobs", "edit", "report")
 	m := regexp.MustCompile(`run: carillon jobs edit report --file (\S+)\n`).FindStringSubmatch(errOut)
-	if code != exit.Usage || m == nil || !strings.Contains(errOut, `did you mean "queue"?`) ||
+	if code != exitUsage || m == nil || !strings.Contains(errOut, `did you mean "queue"?`) ||
 		!regexp.MustCompile(`\.yaml:\d+: overlap`).MatchString(errOut) {
 		t.Fatal(errOut, code)
 	}
@@ -87,10 +86,10 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 		t.Fatal(out, errOut)
 	}
 	// The text has the version: the same edit again is refused.
-	if _, errOut, code := s.run(fixed, "jobs", "edit", "report", "--file", "-"); code != exit.Conflict {
+	if _, errOut, code := s.run(fixed, "jobs", "edit", "report", "--file", "-"); code != exitConflict {
 		t.Error(errOut, code)
 	}
-	if _, errOut, code := s.run(fixed+"---\n"+fixed, "jobs", "edit", "report", "--file", "-"); code != exit.Usage {
+	if _, errOut, code := s.run(fixed+"---\n"+fixed, "jobs", "edit", "report", "--file", "-"); code != exitUsage {
 		t.Error(errOut, code)
 	}
 	if j, err := s.node().Backend.GetJob(t.Context(), "report", api.Read{}); err != nil || j.Overlap != "allow" || j.Version != 2 {

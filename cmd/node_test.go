@@ -15,7 +15,6 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
@@ -89,7 +88,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	lines := logLines(t, []byte(errOut))
-	if failed := event(lines, "command failed"); code != exit.Usage ||
+	if failed := event(lines, "command failed"); code != exitUsage ||
 		event(lines, "serving")["address"] != "127.0.0.1:1" || failed["error"] != "the data directory is in use" ||
 		failed["remedy"] != "stop the other node" {
 		t.Error(errOut, code)
@@ -124,7 +123,7 @@ func TestServerShellFlags(t *testing.T) {
 		t.Errorf("exit %d %s%+v\nwant %+v", code, errOut, got.Shell, want)
 	}
 	for _, bad := range []string{"-1s", "1", "soon", "300ms"} {
-		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exit.Usage ||
+		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exitUsage ||
 			!strings.Contains(errOut, "--shell-cpu") {
 			t.Errorf("%s: exit %d %s", bad, code, errOut)
 		}
@@ -157,7 +156,7 @@ func TestEgressFlags(t *testing.T) {
 		for _, bad := range [][2]string{{"--egress-allow", "10.0.0.0/33"}, {"--egress-deny", "http://x/"},
 			{"--egress-proxy", "ftp://u:pssst@proxy"}} {
 			_, errOut, code := s.run("", append(slices.Clone(command), bad[:]...)...)
-			if code != exit.Usage || !strings.Contains(errOut, "error: "+bad[0]+": ") ||
+			if code != exitUsage || !strings.Contains(errOut, "error: "+bad[0]+": ") ||
 				!strings.Contains(errOut, "hint: use ") || strings.Contains(errOut, "pssst") {
 				t.Errorf("%s %s: exit %d %s", command[0], bad, code, errOut)
 			}
@@ -183,17 +182,17 @@ func TestCheck(t *testing.T) {
 		t.Error(out, code)
 	}
 	problems = 2
-	if out, errOut, code := s.run("", "check", "d"); code != exit.Failure || out != "problem 0\nproblem 1\n" ||
+	if out, errOut, code := s.run("", "check", "d"); code != exitFailure || out != "problem 0\nproblem 1\n" ||
 		!strings.Contains(errOut, "2 problems") {
 		t.Error(out, errOut, code)
 	}
 	out, _, code := s.run("", "check", "d", "--json")
 	var r checkResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exit.Failure || r.Problems != 2 ||
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure || r.Problems != 2 ||
 		len(r.Findings) != 2 {
 		t.Error(out, code, err)
 	}
-	if _, _, code := s.run("", "check", "missing"); code != exit.NotFound {
+	if _, _, code := s.run("", "check", "missing"); code != exitNotFound {
 		t.Error(code)
 	}
 }
@@ -248,7 +247,7 @@ func TestRaftMultiplierIsBounded(t *testing.T) {
 	for _, args := range [][]string{{"server", "--node-id", "n1", "--data-dir", "d", "--bootstrap"}, {"dev"}} {
 		for _, bad := range []string{"0", "-1", "11"} {
 			_, errOut, code := newShell(t).run("", append(args, "--raft-multiplier", bad)...)
-			if code != exit.Usage || !strings.Contains(errOut, "--raft-multiplier") ||
+			if code != exitUsage || !strings.Contains(errOut, "--raft-multiplier") ||
 				!strings.Contains(errOut, "use 1 (fast) to 10") {
 				t.Errorf("%s %s: %d %s", args[0], bad, code, errOut)
 			}

@@ -12,8 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/cmd/output"
-	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -53,7 +51,7 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			return c.Runs(ctx, q)
 		}, func(p *printer, page client.RunPage) {
 			if len(page.Runs) == 0 && len(args) == 0 && len(statuses) == 0 {
-				p.Printf("no open runs; finished ones: carillon runs JOB, or --status succeeded,failed,…\n")
+				p.printf("no open runs; finished ones: carillon runs JOB, or --status succeeded,failed,…\n")
 				return
 			}
 			p.runs(page, len(args) == 0)
@@ -64,34 +62,34 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 
 func (p *printer) runs(page client.RunPage, withJob bool) {
 	if len(page.Runs) == 0 {
-		p.Printf("no runs\n")
+		p.printf("no runs\n")
 		return
 	}
-	var t output.Table
+	var t table
 	row := func(namespace, job string, cells ...string) {
 		if withJob {
 			cells = append([]string{job}, cells...)
 		}
-		t.Row(p.a.spaces.column(namespace, cells...)...)
+		t.row(p.a.spaces.column(namespace, cells...)...)
 	}
-	row("NAMESPACE", "JOB", "SCHEDULED", p.Paint(terminal.Plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
+	row("NAMESPACE", "JOB", "SCHEDULED", p.paint(plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
 	for _, r := range page.Runs {
 		if r.RunID == "" && r.Count > 0 {
 			text := p.interval(r)
 			if withJob {
 				text = strings.Join(p.a.spaces.column(r.Namespace, runJob(r), text), "  ")
 			}
-			t.Text(text)
+			t.text(text)
 			continue
 		}
-		row(r.Namespace, runJob(r), p.WhenCell(r.ScheduledAt), p.RunStatus(r.Status), lag(r), p.took(r),
-			output.Dash(number(r.Attempt)), output.Dash(r.Worker), output.Dash(r.RunID), p.why(r))
-		if p.Width > 0 && r.WaitReason != "" {
-			t.Text("  waits: " + output.Line(r.WaitReason))
+		row(r.Namespace, runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r),
+			dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), p.why(r))
+		if p.a.width > 0 && r.WaitReason != "" {
+			t.text("  waits: " + line(r.WaitReason))
 		}
 	}
-	p.Table(t)
-	p.More(page.NextCursor)
+	p.table(t)
+	p.more(page.NextCursor)
 }
 
 func runJob(r job.Run) string { return cmp.Or(r.JobName, r.JobID.String()) }
@@ -106,14 +104,14 @@ func (p *printer) interval(r job.Run) string {
 	if r.Reason != job.ReasonNone {
 		reason = ": " + r.Reason.String()
 	}
-	return fmt.Sprintf("×%s %s%s %s", count, p.RunStatus(r.Status), reason, p.Span(r.First, r.Last))
+	return fmt.Sprintf("×%s %s%s %s", count, p.runStatus(r.Status), reason, p.span(r.First, r.Last))
 }
 
 func lag(r job.Run) string {
 	if r.LagMS == nil {
 		return "-"
 	}
-	return output.Fine(time.Duration(*r.LagMS) * time.Millisecond)
+	return fine(time.Duration(*r.LagMS) * time.Millisecond)
 }
 
 // took is how long an attempt took, or has taken so far.
@@ -122,9 +120,9 @@ func (p *printer) took(r job.Run) string {
 	case r.StartedAt == 0:
 		return "-"
 	case r.FinishedAt == 0:
-		return output.Fine(p.Now.Sub(r.StartedAt.Time())) + "…"
+		return fine(p.now.Sub(r.StartedAt.Time())) + "…"
 	}
-	return output.Fine(r.FinishedAt.Time().Sub(r.StartedAt.Time()))
+	return fine(r.FinishedAt.Time().Sub(r.StartedAt.Time()))
 }
 
 // why is the short of it: the reason, the error, and when it is tried again.
@@ -141,20 +139,19 @@ func (p *printer) why(r job.Run) string {
 		text += ": " + r.Error
 	}
 	if late := p.overdue(r.ReadyAt); r.Status == job.RunPending && late > 0 {
-		text = "overdue " + output.Coarse(late)
-		if p.Width == 0 && r.WaitReason != "" {
+		text = "overdue " + coarse(late)
+		if p.a.width == 0 && r.WaitReason != "" {
 			text += ": " + r.WaitReason
 		}
 	}
 	if r.Status == job.RunRetrying && r.ReadyAt != 0 {
-		next := "next attempt " + output.Relative(r.ReadyAt.Time().Sub(p.Now))
-		if r.ReadyAt.Time().Before(p.Now) {
-			// it waits for a worker or a limit
-			next = "next attempt due " + output.Relative(r.ReadyAt.Time().Sub(p.Now))
+		next := "next attempt " + relative(r.ReadyAt.Time().Sub(p.now))
+		if r.ReadyAt.Time().Before(p.now) {
+			next = "next attempt due " + relative(r.ReadyAt.Time().Sub(p.now)) // it waits for a worker or a limit
 		}
 		text = strings.TrimSuffix(next+": "+text, ": ")
 	}
-	return output.Line(text)
+	return line(text)
 }
 
 func plural(n int, what string) string {
@@ -167,7 +164,7 @@ func plural(n int, what string) string {
 func (p *printer) runDetail(d client.RunDetail) {
 	p.run(d.Run)
 	if len(d.Attempts) > 0 {
-		p.Printf("\n")
+		p.printf("\n")
 		p.attempts(d.Attempts)
 	}
 }
@@ -185,19 +182,19 @@ func (p *printer) run(r job.Run) {
 	if r.Status == job.RunRetrying {
 		ready = "next attempt"
 	}
-	p.Fields(
+	p.fields(
 		"run", r.RunID,
 		"job", name,
 		"namespace", unusual(r.Namespace),
-		"status", p.RunStatus(r.Status),
+		"status", p.runStatus(r.Status),
 		"reason", r.Reason.String(),
-		"scheduled", p.When(r.ScheduledAt),
+		"scheduled", p.when(r.ScheduledAt),
 		"origin", origin(r),
-		ready, p.When(r.ReadyAt),
+		ready, p.when(r.ReadyAt),
 		"waiting", r.WaitReason,
-		"claimed", p.When(r.ClaimedAt),
-		"started", p.When(r.StartedAt),
-		"finished", p.When(r.FinishedAt),
+		"claimed", p.when(r.ClaimedAt),
+		"started", p.when(r.StartedAt),
+		"finished", p.when(r.FinishedAt),
 		"lag", lag(r),
 		"duration", p.took(r),
 		"attempt", number(r.Attempt),
@@ -215,20 +212,20 @@ func (p *printer) block(name, text string) {
 	if text = strings.TrimRight(text, "\n"); text == "" {
 		return
 	}
-	p.Printf("%s:\n", name)
+	p.printf("%s:\n", name)
 	for line := range strings.SplitSeq(text, "\n") {
-		p.Printf("  %s\n", output.Short(line, 500))
+		p.printf("  %s\n", short(line, 500))
 	}
 }
 
 func (p *printer) attempts(list []job.Run) {
-	var t output.Table
-	t.Row("ATTEMPT", p.Paint(terminal.Plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
+	var t table
+	t.row("ATTEMPT", p.paint(plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
 	for _, r := range list {
-		t.Row(output.Dash(number(r.Attempt)), p.RunStatus(r.Status), p.WhenCell(r.StartedAt), p.took(r),
-			output.Dash(r.Worker), p.why(r))
+		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker),
+			p.why(r))
 	}
-	p.Table(t)
+	p.table(t)
 }
 
 // origin is why a run exists.
@@ -249,7 +246,7 @@ func (a *app) runsCancelCmd() *cobra.Command {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) {
 				return c.CancelRun(ctx, args[0])
 			},
-				func(p *printer, r job.Run) { p.Printf("run %s is %s\n", args[0], r.Status) })
+				func(p *printer, r job.Run) { p.printf("run %s is %s\n", args[0], r.Status) })
 		},
 	}
 }
@@ -311,7 +308,7 @@ func (a *app) runsTailCmd() *cobra.Command {
 			}
 			seen.add(text)
 			if a.json {
-				err = output.JSON(cmd.OutOrStdout(), o)
+				err = printJSON(cmd.OutOrStdout(), o)
 			} else {
 				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 			}

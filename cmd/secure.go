@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
@@ -25,7 +24,7 @@ func (a *app) joinTokenCmd() *cobra.Command {
 		a.joinTokenCreateCmd(), a.joinTokenListCmd(),
 		askAbout(a, "revoke ID", "Revoke a join token; nodes that joined with it stay",
 			(*client.Client).RevokeJoinToken,
-			func(p *printer, t client.JoinToken) { p.Printf("%s lets no more nodes in\n", t.ID) }))
+			func(p *printer, t client.JoinToken) { p.printf("%s lets no more nodes in\n", t.ID) }))
 }
 
 func (a *app) joinTokenCreateCmd() *cobra.Command {
@@ -41,7 +40,7 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 			rq := client.JoinTokenRequest{TTL: job.Duration(ttl), Uses: uses}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JoinTokenCreated, error) {
 				return c.CreateJoinToken(ctx, rq)
-			}, func(p *printer, t client.JoinTokenCreated) { p.Printf("%s\n", t.Text) })
+			}, func(p *printer, t client.JoinTokenCreated) { p.printf("%s\n", t.Text) })
 		},
 	}
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it lets nodes in")
@@ -54,13 +53,13 @@ func (a *app) joinTokenListCmd() *cobra.Command {
 		Use: "list", Short: "List the join tokens, without their texts", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).JoinTokens, func(p *printer, all []client.JoinToken) {
-				var t output.Table
-				t.Row("JOIN TOKEN", "STATUS", "USED", "EXPIRES", "BY")
+				var t table
+				t.row("JOIN TOKEN", "STATUS", "USED", "EXPIRES", "BY")
 				for _, j := range all {
-					t.Row(j.ID, j.Status, fmt.Sprintf("%d of %d", j.Used, j.Uses), j.ExpiresAt.String(),
-						output.Dash(j.CreatedBy))
+					t.row(j.ID, j.Status, fmt.Sprintf("%d of %d", j.Used, j.Uses), j.ExpiresAt.String(),
+						dash(j.CreatedBy))
 				}
-				p.Table(t)
+				p.table(t)
 			})
 		},
 	}
@@ -94,7 +93,7 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 				return err
 			}
 			return a.result(cmd, made, func(p *printer) {
-				p.Printf("keys of cluster %s are in %s; the join token lets nodes in for an hour from its beginning\n",
+				p.printf("keys of cluster %s are in %s; the join token lets nodes in for an hour from its beginning\n",
 					made.Cluster, made.Dir)
 			})
 		},

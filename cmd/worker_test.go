@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -12,7 +11,7 @@ import (
 func TestWorkerExecutors(t *testing.T) {
 	s := newShell(t)
 	for _, e := range []string{"foo", "http,foo"} {
-		if _, errOut, code := s.run("", "worker", "--executors", e); code != exit.Usage ||
+		if _, errOut, code := s.run("", "worker", "--executors", e); code != exitUsage ||
 			!strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use "+strings.Join(job.Types(), ", ")+"\n") {
 			t.Errorf("%s: %d %s", e, code, errOut)
 		}

@@ -21,11 +21,11 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other. web, the page, is no package yet; its place is reserved.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/devcluster", "cmd/exit"}, {"cmd/output"},
+	{"cmd"}, {"cmd/devcluster"},
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/meters"}, {"node/service"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
-	{"node/listen", "node/raftslog"},
+	{"node/insight", "node/listen", "node/raftslog"},
 	{"api", "web"},
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide"},
@@ -45,14 +45,13 @@ var layers = [][]string{
 var only = map[string][]string{
 	"cmd":              {""},
 	"cmd/devcluster":   {"cmd"},
-	"cmd/exit":         {"cmd"},
-	"cmd/output":       {"cmd", "cmd/exit"},
 	"bench":            {"cmd"},
 	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node"},
 	"node/membership":  {"node", "node/meters", "node/service"},
 	"node/forward":     {"node", "node/meters", "node/service", "node/membership"},
 	"node/access":      {"node"},
+	"node/insight":     {"node/service"},
 	"node/raftlog":     {"node", "node/datadir"},
 	"node/raftslog":    {"node"},
 	"node/listen":      {"node", "node/meters"},

@@ -102,14 +102,18 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	if why := s.stamp.holding(); why != "" {
 		return why
 	}
-	c := newClass(text)
-	key, queued := c.QueueKey()
-	if queued {
+	if key, queued := newClass(text).QueueKey(); queued {
 		q := v.Queue(key)
 		if why := queueReason(&q); why != "" {
 			return why
 		}
 	}
+	return s.NoSlot(text)
+}
+
+// NoSlot says why no worker has a free slot for a run of a class, empty if one has.
+func (s *Scheduler) NoSlot(text string) string {
+	c := newClass(text)
 	why, free, busy := s.takers(c)
 	switch {
 	case why != "":
@@ -117,6 +121,7 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 	case free:
 		return ""
 	case !busy:
+		key, _ := c.QueueKey()
 		return "no worker polls queue " + key.String() + " at the moment"
 	}
 	return "all matching slots are busy"

@@ -1,4 +1,4 @@
-package exit
+package cmd
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func TestHintsAreCommands(t *testing.T) {
 		"use an IANA name such as UTC":            "use an IANA name such as UTC",
 	} {
 		var b strings.Builder
-		Text(&b, job.Errorf(job.CodeNotFound, api, "x"))
+		report(&b, job.Errorf(job.CodeNotFound, api, "x"))
 		if got := b.String(); got != "error: x\nhint: "+want+"\n" {
 			t.Errorf("%s: %q", api, got)
 		}

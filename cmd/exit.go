@@ -1,31 +1,33 @@
-// Package exit is the end of a command: the code that programs see, and what is said about an error.
-package exit
+package cmd
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // The exit codes. They are documented in docs/cli.md; scripts switch on them.
 const (
-	OK          = 0
-	Failure     = 1
-	Usage       = 2
-	NotFound    = 3
-	Conflict    = 4
-	Unavailable = 5
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnavailable = 5
 	// 70 is that of a node that ended because its storage failed: package node.
 )
+
+// usage is an error in how a command was called.
+func usage(remedy, format string, args ...any) error {
+	return job.Errorf(job.CodeInvalid, remedy, format, args...)
+}
 
 // badUsage is what cobra refuses: an unknown command or flag, a wrong number of arguments.
 type badUsage struct {
@@ -33,35 +35,32 @@ type badUsage struct {
 	cmd *cobra.Command
 }
 
-// BadUsage marks an error as one that cobra refused a command line with.
-func BadUsage(err error, cmd *cobra.Command) error { return badUsage{err, cmd} }
-
-// Code is what a program sees of an error.
-func Code(err error) int {
+// exitCode is what a program sees of an error.
+func exitCode(err error) int {
 	if err == nil {
-		return OK
+		return exitOK
 	}
 	var e *job.Error
 	if !errors.As(err, &e) {
 		if errors.As(err, new(badUsage)) {
-			return Usage
+			return exitUsage
 		}
-		return Failure
+		return exitFailure
 	}
 	switch e.Code {
 	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeMethodNotAllowed,
 		job.CodeUnsupportedMedia:
-		return Usage
+		return exitUsage
 	case job.CodeNotFound, job.CodeUnknownQueue:
-		return NotFound
+		return exitNotFound
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused,
 		job.CodeStale, job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
-		return Conflict
+		return exitConflict
 	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
 		job.CodeStorageFull, job.CodeDiskLow:
-		return Unavailable
+		return exitUnavailable
 	}
-	return Failure
+	return exitFailure
 }
 
 // failure is an error as --json says it.
@@ -71,9 +70,31 @@ type failure struct {
 	ExitCode int    `json:"exit_code"`
 }
 
-// JSON says in one line of JSON what went wrong and how to get out of it.
-func JSON(w io.Writer, err error) int {
-	f := failure{ExitCode: Code(err)}
+// wantsJSON also knows when the command line could not be read as far as the flag.
+func (a *app) wantsJSON() bool {
+	if a.json {
+		return true
+	}
+	for _, arg := range a.args {
+		switch arg {
+		case "--json", "--json=true":
+			return !a.parsed
+		case "--":
+			return false
+		}
+	}
+	return false
+}
+
+// report says what went wrong and how to get out of it, as text or as one line of JSON.
+func (a *app) report(w io.Writer, err error) int {
+	switch {
+	case err != nil && a.logsJSON():
+		return reportInLog(w, err)
+	case err == nil || !a.wantsJSON():
+		return report(w, err)
+	}
+	f := failure{ExitCode: exitCode(err)}
 	var e *job.Error
 	var bad badUsage
 	switch {
@@ -89,7 +110,7 @@ func JSON(w io.Writer, err error) int {
 	default:
 		f.Error = job.Error{Code: job.CodeInternal, Message: err.Error()}
 	}
-	_ = output.JSON(w, f) //nolint:errcheck // there is no other place to report it
+	_ = printJSON(w, f) //nolint:errcheck // there is no other place to report it
 	return f.ExitCode
 }
 
@@ -101,9 +122,8 @@ func where(err error, e *job.Error) string {
 	return ""
 }
 
-// Text says on standard error what went wrong and how to get out of it.
-func Text(w io.Writer, err error) int {
-	code := Code(err)
+func report(w io.Writer, err error) int {
+	code := exitCode(err)
 	if err == nil {
 		return code
 	}
@@ -125,24 +145,6 @@ func Text(w io.Writer, err error) int {
 	fmt.Fprintf(w, "error: %s%s\n", where(err, e), plain.Error())
 	if e.Remedy != "" {
 		fmt.Fprintf(w, "hint: %s\n", asCommands(e.Remedy))
-	}
-	return code
-}
-
-// Log is Text for a process whose standard error is a log of JSON lines.
-func Log(log *slog.Logger, err error) int {
-	code := Code(err)
-	var e *job.Error
-	switch {
-	case errors.Is(err, context.Canceled):
-		log.Info("interrupted", "exit_code", code)
-	case errors.As(err, &e):
-		plain := *e
-		plain.Remedy = ""
-		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy",
-			asCommands(e.Remedy), "exit_code", code)
-	default:
-		log.Error("command failed", "error", err.Error(), "exit_code", code)
 	}
 	return code
 }

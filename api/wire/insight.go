@@ -1,0 +1,118 @@
+package wire
+
+import "github.com/carillon-scheduler/carillon/job"
+
+// What becomes of an occurrence. Those that did not run are named by the reason where people look for it.
+const (
+	FateSucceeded   = "succeeded"
+	FateFailed      = "failed" // an attempt failed, and what followed is no longer known
+	FateDead        = "dead"
+	FateRunning     = "running"
+	FateWaiting     = "waiting"
+	FateSkipped     = "skipped"
+	FateMissed      = "missed"
+	FatePaused      = "paused"
+	FateBlackout    = "blackout"
+	FateExpired     = "expired"
+	FateLost        = "lost"
+	FateCanceled    = "canceled"
+	FateUpcoming    = "upcoming"
+	FateUnaccounted = "unaccounted" // it should have been and there is no trace of it: a bug
+)
+
+// OccurrenceQuery asks for the occurrences of a job in [From, To]. Cursor is the next_cursor of the page before.
+type OccurrenceQuery struct {
+	From, To job.Instant // zero: a day ago, and what comes next
+	Limit    int
+	Cursor   string
+}
+
+// OccurrencePage is what became of the occurrences of a job, oldest first. A page has the newest of those that it does
+// not leave to the next one; the summary is about all of them.
+type OccurrencePage struct {
+	JobID       job.ID            `json:"job_id"`
+	From        job.Instant       `json:"from"`
+	To          job.Instant       `json:"to"`
+	KnownFrom   job.Instant       `json:"known_from"` // before it, only what was recorded is shown
+	Summary     OccurrenceSummary `json:"summary"`
+	Occurrences []Occurrence      `json:"occurrences"`
+	NextCursor  string            `json:"next_cursor"` // for older ones
+}
+
+// OccurrenceSummary counts fates. Expected is ran, open, explained and unaccounted together.
+type OccurrenceSummary struct {
+	Expected    int64 `json:"expected"`
+	Ran         int64 `json:"ran"`
+	Open        int64 `json:"open"`
+	Explained   int64 `json:"explained"` // did not run, with a reason
+	Unaccounted int64 `json:"unaccounted"`
+	Upcoming    int64 `json:"upcoming"`
+}
+
+// Occurrence is one occurrence with its fate, or several of one fate of which only the interval was recorded.
+type Occurrence struct {
+	ScheduledAt job.Instant `json:"scheduled_at"`
+	Last        job.Instant `json:"last,omitzero"` // of several: the last one
+	Count       int64       `json:"count"`
+	Fate        string      `json:"fate"`
+	Reason      string      `json:"reason,omitempty"`
+	RunID       string      `json:"run_id,omitempty"`
+	Attempts    int         `json:"attempts,omitempty"`
+	StartAt     job.Instant `json:"start_at,omitzero"` // of one that is to come: with its jitter
+	StartedAt   job.Instant `json:"started_at,omitzero"`
+	LagMS       *int64      `json:"lag_ms,omitempty"`
+	DurationMS  *int64      `json:"duration_ms,omitempty"`
+	Backfill    string      `json:"backfill,omitempty"` // how the newest backfill of it ended
+}
+
+// The states of a check.
+const (
+	CheckOK      = "ok"
+	CheckBlocked = "blocked"
+	CheckUnknown = "unknown" // only the leader knows, and this node does not lead
+)
+
+// Why says why a job does not run now, or when it will.
+type Why struct {
+	JobID   job.ID      `json:"job_id"`
+	At      job.Instant `json:"at"`
+	Verdict string      `json:"verdict"`
+	Checks  []Check     `json:"checks"` // in the order in which they stop a run
+}
+
+// Check is one thing that could keep a job from running.
+type Check struct {
+	Check  string      `json:"check"`
+	State  string      `json:"state"`
+	Text   string      `json:"text"`
+	Remedy string      `json:"remedy,omitempty"`
+	Since  job.Instant `json:"since,omitzero"`
+}
+
+// JobStats is how the last runs of a job went.
+type JobStats struct {
+	JobID       job.ID      `json:"job_id"`
+	Runs        int         `json:"runs"` // that ended
+	Succeeded   int         `json:"succeeded"`
+	Failed      int         `json:"failed"`       // dead, lost or expired
+	SuccessRate *float64    `json:"success_rate"` // of those two; null without any
+	DurationMS  Quantiles   `json:"duration_ms"`  // of their last attempts
+	LagMS       Quantiles   `json:"lag_ms"`
+	From        job.Instant `json:"from"` // scheduled time of the oldest
+	To          job.Instant `json:"to"`   // and of the newest
+	Last        []LastRun   `json:"last"` // newest first
+}
+
+// Quantiles are those of some values; null without any.
+type Quantiles struct {
+	P50 *int64 `json:"p50"`
+	P95 *int64 `json:"p95"`
+	Max *int64 `json:"max"`
+}
+
+// LastRun is a run as a mark in a row of them.
+type LastRun struct {
+	RunID       string        `json:"run_id"`
+	ScheduledAt job.Instant   `json:"scheduled_at"`
+	Status      job.RunStatus `json:"status"`
+}

@@ -1,0 +1,304 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// lineLook bounds how many due entries are looked at for the place of a job in the line.
+const lineLook = 10_000
+
+// Why implements api.Backend: what could keep a job from running, in the order in which it would. Each check is made by
+// itself, so that somebody who mends the first one knows the next.
+func (b *Service) Why(ctx context.Context, ref string, rd api.Read) (wire.Why, error) {
+	var out wire.Why
+	err := b.read(ctx, rd, func(r *reader) error {
+		id, err := r.find(ref, rd.Space)
+		if err != nil {
+			return err
+		}
+		h, err := r.held(id)
+		if err != nil {
+			return err
+		}
+		w := &whyNot{r: r, h: &h, now: b.now()}
+		if e := b.o.Tracker.Epoch(); e != nil {
+			w.leads = e.Scheduler
+		}
+		out = wire.Why{JobID: id, At: job.Instant(w.now)}
+		if out.Checks, err = w.checks(); err != nil {
+			return err
+		}
+		out.Verdict = w.verdict(out.Checks)
+		return nil
+	})
+	return out, err
+}
+
+// whyNot makes the checks of one job.
+type whyNot struct {
+	r     *reader
+	h     *held
+	now   int64
+	leads *scheduler.Scheduler // nil: this node does not lead
+}
+
+func (w *whyNot) checks() (out []wire.Check, err error) {
+	line, err := w.line()
+	if err != nil {
+		return nil, err
+	}
+	blackout, err := w.blackout()
+	if err != nil {
+		return nil, err
+	}
+	out = []wire.Check{w.hold(), w.clock(), w.status(), w.quarantine(), blackout, w.due(), w.overlap(), w.concurrency(),
+		w.queue()}
+	return append(append(out, w.workers()...), line), nil
+}
+
+func fine(check, text string) wire.Check {
+	return wire.Check{Check: check, State: wire.CheckOK, Text: text}
+}
+
+func blocked(check, text, remedy string) wire.Check {
+	return wire.Check{Check: check, State: wire.CheckBlocked, Text: text, Remedy: remedy}
+}
+
+func unknown(check string) wire.Check {
+	return wire.Check{Check: check, State: wire.CheckUnknown, Text: "only the leader knows",
+		Remedy: "ask without stale=true"}
+}
+
+func (w *whyNot) hold() wire.Check {
+	if hold := w.r.Info.Hold; hold.On {
+		c := blocked("hold", fsm.TextHold, holdRemedy)
+		c.Since = job.Instant(hold.Since)
+		return c
+	}
+	return fine("hold", "the cluster is not on hold")
+}
+
+func (w *whyNot) clock() wire.Check {
+	if w.leads == nil {
+		return unknown("clock")
+	}
+	if _, err := w.leads.Stamp(); err != nil {
+		return blocked("clock", err.Error(), "GET /api/v1/status names the clocks that differ")
+	}
+	return fine("clock", "the leader trusts its clock")
+}
+
+func (w *whyNot) status() wire.Check {
+	s := &w.h.state
+	switch {
+	case s.Paused:
+		return blocked("status", "the job is paused", "POST /api/v1/jobs/"+w.h.id.String()+":resume")
+	case s.Manual:
+		return fine("status", "the job runs by hand only")
+	case w.h.place.Parked && !s.Quarantined:
+		if s.Active > 0 || s.Waiting > 0 {
+			return fine("status", "its last run is open; nothing follows")
+		}
+		return blocked("status", "the job is "+string(w.h.status())+": nothing follows",
+			"run it by hand, or change its schedule, end_at or max_runs")
+	}
+	return fine("status", "the job is scheduled")
+}
+
+func (w *whyNot) quarantine() wire.Check {
+	if w.h.state.Quarantined {
+		return blocked("quarantine", w.r.Note(w.h.id), "mend what it says, then resume the job")
+	}
+	return fine("quarantine", "the job can be scheduled")
+}
+
+func (w *whyNot) blackout() (wire.Check, error) {
+	spec := &w.h.def.Spec
+	if len(spec.Calendars) == 0 {
+		return fine("blackout", "the job has no calendars"), nil
+	}
+	at := w.h.due().At
+	for _, name := range spec.Calendars {
+		all, err := w.r.blackouts(spec.Namespace, []string{name})
+		if err != nil {
+			return wire.Check{}, err
+		}
+		if at != 0 && contains(all, time.UnixMilli(at)) {
+			return blocked("blackout", fmt.Sprintf("the calendar %q forbids %s", name, job.Instant(at)),
+				"wait, or change the calendar or the job's calendars"), nil
+		}
+	}
+	return fine("blackout", "no calendar forbids the next occurrence"), nil
+}
+
+func (w *whyNot) due() wire.Check {
+	due := w.h.due()
+	switch {
+	case due.At == 0 && w.h.state.Waiting+w.h.state.Active > 0:
+		return fine("due", "a run is open")
+	case due.At == 0:
+		return blocked("due", "there is no next occurrence", "POST /api/v1/jobs/"+w.h.id.String()+":run runs it now")
+	case due.Ready > w.now:
+		return blocked("due", "the next occurrence is due at "+job.Instant(due.Ready).String(), "")
+	}
+	c := fine("due", "the occurrence of "+job.Instant(due.At).String()+" is due")
+	c.Since = job.Instant(due.Ready)
+	return c
+}
+
+func (w *whyNot) overlap() wire.Check {
+	s, policy := &w.h.state, w.h.def.Spec.Overlap
+	switch {
+	case s.Overlap == store.OverlapAllow:
+		return fine("overlap", "runs of the job may overlap")
+	case s.Active == 0:
+		return fine("overlap", "no run of the job is open")
+	}
+	remedy := "wait for the open run, or cancel it"
+	if s.Overlap == store.OverlapSkip {
+		remedy += "; overlap queue or allow keeps occurrences that it meets"
+	}
+	return blocked("overlap", fmt.Sprintf("%d open, and overlap is %s", s.Active, policy), remedy)
+}
+
+func (w *whyNot) concurrency() wire.Check {
+	s := &w.h.state
+	switch {
+	case s.Overlap != store.OverlapAllow || s.Concurrency == 0:
+		return fine("concurrency", "the job sets no limit")
+	case s.Active < uint32(s.Concurrency):
+		return fine("concurrency", fmt.Sprintf("%d of %d runs are open", s.Active, s.Concurrency))
+	}
+	return blocked("concurrency", "concurrency "+strconv.Itoa(int(s.Concurrency))+" is reached",
+		"wait for a run to end, or raise concurrency")
+}
+
+func (w *whyNot) queue() wire.Check {
+	c := job.ParseClass(w.h.def.Spec.Class())
+	key, queued := c.QueueKey()
+	if !queued {
+		return fine("queue", "the job uses no queue")
+	}
+	q := w.r.Queue(key)
+	switch {
+	case q.Paused:
+		return blocked("queue", "queue "+key.String()+" is paused", "POST /api/v1/queues/"+key.Name+":resume")
+	case !q.Room():
+		text := fmt.Sprintf("queue %s is at its limit (%d of %d running)", key, q.Claimed, q.Concurrency)
+		return blocked("queue", text,
+			"wait, or raise the concurrency of the queue")
+	}
+	return fine("queue", "queue "+key.String()+" has room")
+}
+
+// workers are the checks that only the leader can make: is there a worker of the type, with the tags, with a free slot.
+func (w *whyNot) workers() []wire.Check {
+	if w.leads == nil {
+		return []wire.Check{unknown("type"), unknown("tags"), unknown("slots")}
+	}
+	spec := w.h.def.Spec
+	class := spec.Class()
+	spec.Workers = nil
+	untagged := spec.Class()
+	if why := w.leads.NoWorker(untagged); why != "" {
+		remedy := "start a worker that takes such runs"
+		return []wire.Check{blocked("type", why, remedy), blocked("tags", why, remedy), blocked("slots", why, remedy)}
+	}
+	out := []wire.Check{fine("type", "a worker takes runs of type "+string(spec.Type))}
+	if why := w.leads.NoWorker(class); why != "" {
+		remedy := "start a worker with these tags, or change the job's workers"
+		return append(out, blocked("tags", why, remedy), blocked("slots", why, remedy))
+	}
+	out = append(out, fine("tags", "a worker has the tags that the job wants"))
+	if why := w.leads.NoSlot(class); why != "" {
+		return append(out, blocked("slots", why, "wait, give workers more slots, or start another"))
+	}
+	return append(out, fine("slots", "a worker has a free slot"))
+}
+
+// line counts what is due before the job: in the lanes before its own, and earlier in that. It counts runs of its own
+// class only, which are what it competes with.
+func (w *whyNot) line() (wire.Check, error) {
+	h := w.h
+	due := h.due()
+	if h.place.Parked || due.Ready > w.now {
+		return fine("line", "the job is not in the line"), nil
+	}
+	ahead, looked := 0, 0
+	own := h.place.Due(h.id)
+	for lane := range h.state.Lane + 1 {
+		err := w.r.ScanDue(store.DueKey{Lane: lane}, min(w.now, due.Ready), func(e store.DueEntry) bool {
+			if looked++; looked > lineLook || lane == h.state.Lane && e.DueKey == own {
+				return false
+			}
+			if e.Kind != store.KindCleanup && e.Class == h.state.Class {
+				ahead++
+			}
+			return true
+		})
+		if err != nil {
+			return wire.Check{}, err
+		}
+	}
+	text := strconv.Itoa(ahead) + " runs of its kind are before it"
+	if looked > lineLook {
+		text = "at least " + text
+	}
+	if ahead == 0 && looked <= lineLook {
+		return fine("line", "it is the next of its kind"), nil
+	}
+	return blocked("line", text, "wait, give it a higher priority, or add slots"), nil
+}
+
+// verdict is the checks in one sentence: the first that blocks, unless all that is missing is the time.
+func (w *whyNot) verdict(checks []wire.Check) string {
+	first := -1
+	for i := range checks {
+		if checks[i].State != wire.CheckBlocked {
+			continue
+		}
+		if checks[i].Check == "due" {
+			if at := w.r.nextRun(w.h); at != 0 && first < 0 && !anyBlocked(checks[i+1:]) {
+				return "runs at " + job.Instant(at).String()
+			}
+			if first < 0 {
+				first = i
+			}
+			continue
+		}
+		if first < 0 || checks[first].Check == "due" {
+			first = i
+		}
+		break
+	}
+	switch {
+	case first >= 0 && checks[first].Check == "due":
+		return checks[first].Text
+	case first >= 0:
+		return "waits: " + checks[first].Text
+	case w.h.state.Active > 0 && w.h.place.Parked:
+		return "its last run is open"
+	case w.leads == nil:
+		return "nothing that this node knows is in its way"
+	}
+	return "is about to run"
+}
+
+func anyBlocked(checks []wire.Check) bool {
+	for i := range checks {
+		if checks[i].State == wire.CheckBlocked {
+			return true
+		}
+	}
+	return false
+}
