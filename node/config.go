@@ -22,7 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/notify"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 )
 
 // Config says what a node is. Zero values take the defaults.
@@ -46,7 +46,7 @@ type Config struct {
 	HistoryMaxCount uint64
 	DrainTimeout    time.Duration // how long a stop waits for attempts in progress
 
-	Clock scheduler.Clock
+	Clock stamp.Clock
 	TTL   time.Duration // of a worker's lease
 	Raft  RaftConfig
 	Store StoreConfig
@@ -124,7 +124,7 @@ func (c *Config) defaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Clock == nil {
-		c.Clock = scheduler.NewClock()
+		c.Clock = stamp.NewClock()
 	}
 	c.Raft.defaults()
 	setDefault(&c.TTL, c.Raft.sessionTTL())

@@ -1,10 +1,7 @@
 package scheduler
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
@@ -40,7 +37,7 @@ type info struct {
 type catalog struct {
 	young, old map[job.ID]*info
 	bytes      int // of the young ones
-	calendars  map[calendarKey]*calendar
+	calendars  decide.Calendars
 	schedules  Schedules
 }
 
@@ -50,8 +47,6 @@ const (
 	catalogSize  = 4096
 	catalogBytes = 16 << 20
 	infoOverhead = 2048 // of a job beside its texts: the definition, and its schedule
-	// calendarBytes bounds the calendars that are kept compiled.
-	calendarBytes = 4 << 20
 )
 
 // size is about what a job takes in the catalog.
@@ -61,7 +56,7 @@ func (i *info) size() int {
 }
 
 func newCatalog() *catalog {
-	return &catalog{young: map[job.ID]*info{}, calendars: map[calendarKey]*calendar{}}
+	return &catalog{young: map[job.ID]*info{}}
 }
 
 func (c *catalog) get(id job.ID) *info {
@@ -166,65 +161,4 @@ func (c *catalog) compile(i *info) (bad string) {
 	}
 	i.sched = s
 	return ""
-}
-
-// calendarKey names a calendar.
-type calendarKey struct{ namespace, name string }
-
-type calendar struct {
-	raw      []byte
-	blackout *schedule.Blackout // nil: it cannot be read
-}
-
-// keep holds a compiled calendar. Those that were deleted are never asked for again, so all are let go when they are
-// too large together.
-func (c *catalog) keep(key calendarKey, k *calendar) {
-	size := len(k.raw)
-	for other, o := range c.calendars {
-		if other != key {
-			size += len(o.raw)
-		}
-	}
-	if size > calendarBytes {
-		clear(c.calendars)
-	}
-	c.calendars[key] = k
-}
-
-// blackouts are the job's calendars as they are now. The store does not announce a change of a calendar, so the bytes
-// are compared.
-func (c *catalog) blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
-	var out []*schedule.Blackout
-	for _, name := range spec.Calendars {
-		raw, key := v.Calendar(spec.Namespace, name), calendarKey{spec.Namespace, name}
-		k := c.calendars[key]
-		if k == nil || !bytes.Equal(k.raw, raw) && !mutant.On(mutant.StaleCalendar) {
-			k = &calendar{raw: raw}
-			var err error
-			if k.blackout, err = compileCalendar(raw); err != nil {
-				complain(name, err.Error())
-			}
-			c.keep(key, k)
-		}
-		if k.blackout != nil {
-			out = append(out, k.blackout)
-		}
-	}
-	return out
-}
-
-func compileCalendar(raw []byte) (b *schedule.Blackout, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			b, err = nil, fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	if raw == nil {
-		return nil, fmt.Errorf("it does not exist")
-	}
-	var c schedule.Calendar
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return nil, err
-	}
-	return c.Compile()
 }

@@ -2,11 +2,12 @@ package scheduler
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // What the leader keeps of jobs is bounded by bytes, not only by number: payloads may be large.
@@ -55,16 +56,36 @@ func TestTheCatalogIsBoundedByBytes(t *testing.T) {
 	}
 }
 
-func TestCalendarsAreBoundedByBytes(t *testing.T) {
+// A schedule is shared between jobs only if it means the same for all of them.
+func TestSharedSchedulesMeanTheSame(t *testing.T) {
 	c := newCatalog()
-	for i := range 100 {
-		c.keep(calendarKey{job.DefaultNamespace, fmt.Sprint(i)}, &calendar{raw: make([]byte, 300<<10)})
-		n := 0
-		for _, k := range c.calendars {
-			n += len(k.raw)
-		}
-		if n > calendarBytes {
-			t.Fatalf("%d calendars leave %d bytes", i+1, n)
+	after := time.UnixMilli(1_800_000_000_000)
+	for _, expr := range []string{"*/5 * * * *", "H * * * *", "H(0-29) 3 * * *", "0 9 * * THU", "@every 97s", "@hourly", "2027-03-01T09:00:00Z", "DTSTART:20270301T090000 RRULE:FREQ=DAILY"} {
+		for _, jitter := range []time.Duration{0, time.Hour} {
+			for id := job.ID(1); id < 50; id++ {
+				i := &info{id: id, def: store.Definition{Spec: *testSpec(expr, func(s *job.Spec) { s.Jitter = job.Duration(jitter) })}}
+				if bad := c.compile(i); bad != "" {
+					t.Fatal(bad)
+				}
+				own, err := Compile(&i.def.Spec, id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, ok1 := i.sched.Next(after)
+				b, ok2 := own.Next(after)
+				if ok1 != ok2 || !a.Equal(b) || i.sched.Delay() != own.Delay() {
+					t.Fatalf("%q of %s: %s+%s, alone %s+%s", expr, id, a, i.sched.Delay(), b, own.Delay())
+				}
+			}
 		}
 	}
+}
+
+func testSpec(sched string, edit func(*job.Spec)) *job.Spec {
+	s := &job.Spec{Type: job.TypeShell, Schedule: sched, Payload: []byte(`{"command":"true"}`)}
+	if edit != nil {
+		edit(s)
+	}
+	s.Normalize()
+	return s
 }

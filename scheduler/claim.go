@@ -143,7 +143,7 @@ func (l *loop) lookUp(v *store.View, p *pick) (err error) {
 	spec := &p.job.def.Spec
 	switch {
 	case p.Kind == store.KindOccurrence && len(spec.Calendars) > 0:
-		p.blackouts = l.catalog.blackouts(v, spec, func(name, why string) {
+		p.blackouts = l.catalog.calendars.Blackouts(v, spec, func(name, why string) {
 			l.s.log.Warn("calendar not usable; the job fires as if it did not exist", "job", p.Job, "calendar", name,
 				"error", why)
 		})

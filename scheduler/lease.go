@@ -198,7 +198,7 @@ func (l *loop) sendExpired() {
 	if n == 0 {
 		return
 	}
-	now, err := s.stamp.now()
+	now, err := s.stamp.Now()
 	if err != nil {
 		return
 	}

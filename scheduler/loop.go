@@ -119,7 +119,7 @@ func (l *loop) turn() time.Duration {
 		fn()
 	}
 	more := false
-	now, err := s.stamp.now()
+	now, err := s.stamp.Now()
 	if err == nil {
 		more = l.work(now, mono)
 	} else {
@@ -253,7 +253,7 @@ func (l *loop) resume() {
 	if l.resuming {
 		return
 	}
-	now, ok := l.s.stamp.resume()
+	now, ok := l.s.stamp.Resume()
 	if !ok {
 		return
 	}
@@ -262,7 +262,7 @@ func (l *loop) resume() {
 		l.resuming = false
 		if err != nil {
 			l.refusedAll(err)
-		} else if l.s.stamp.resumed() {
+		} else if l.s.stamp.Resumed() {
 			l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.outageTexts())
 		}
 	})

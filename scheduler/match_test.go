@@ -8,13 +8,14 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // bench is a loop with buckets filled by hand and no store.
 func newBench() *loop {
 	s := &Scheduler{sessions: map[sessionKey]*session{}, version: 1, wake: make(chan struct{}, 1)}
-	s.o.Clock = NewClock()
+	s.o.Clock = stamp.NewClock()
 	return newLoop(s)
 }
 
@@ -343,4 +344,27 @@ func TestADrainingWorkerGetsNothing(t *testing.T) {
 			t.Error("a worker without free slots was given a run")
 		}
 	})
+}
+
+func TestQueueTakesBackWhatItGave(t *testing.T) {
+	var q fifo
+	for i := range 5000 {
+		q.push(item{runs: uint32(i)})
+	}
+	for i := range 3000 {
+		if it := q.pop(); it.runs != uint32(i) {
+			t.Fatalf("%d at %d", it.runs, i)
+		}
+	}
+	for i := 2999; i >= 0; i-- {
+		q.unpop(item{runs: uint32(i)})
+	}
+	for i := range 5000 {
+		if it := q.pop(); it.runs != uint32(i) {
+			t.Fatalf("%d at %d", it.runs, i)
+		}
+	}
+	if q.len() != 0 {
+		t.Error("not empty")
+	}
 }

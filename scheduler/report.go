@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler/decide"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -24,7 +28,7 @@ type pending struct {
 	result job.Result
 	since  time.Time
 	calls  []*reportCall // those who wait for it; a result that is reported twice is proposed once
-	end    ending
+	end    decide.Ending
 }
 
 // reportCall is a report that waits for its results. It is guarded by Scheduler.mu.
@@ -143,7 +147,7 @@ func (s *Scheduler) nextResults() []*pending {
 
 // completion is a batch of results as a command; ok is false if that was not possible, and the batch is answered then.
 func (s *Scheduler) completion(batch []*pending) (sub submission, ok bool) {
-	now, after, trusted := s.stamp.forReport()
+	now, after, trusted := s.stamp.ForReport()
 	if err := s.applyRetryRule(batch, after); err != nil {
 		s.log.Error("retry rule not applied: state not readable", "error", err)
 		s.completed(batch, nil, err)
@@ -161,7 +165,7 @@ func (s *Scheduler) completion(batch []*pending) (sub submission, ok bool) {
 func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 	for start := 0; start < len(batch); {
 		if p := batch[start]; p.result.Outcome == job.OutcomeSucceeded {
-			p.end = ending{result: fsm.ResultSucceeded}
+			p.end = decide.Ending{Result: fsm.ResultSucceeded}
 			start++
 			continue
 		}
@@ -170,7 +174,7 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 			for ; start < len(batch) && n < buildChunk; start++ {
 				p := batch[start]
 				if p.result.Outcome == job.OutcomeSucceeded {
-					p.end = ending{result: fsm.ResultSucceeded}
+					p.end = decide.Ending{Result: fsm.ResultSucceeded}
 					continue
 				}
 				n++
@@ -195,7 +199,7 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 				if ok && r.Fence == p.c.fence {
 					row = &r
 				}
-				p.end = endOf(&p.result, spec, row, now)
+				p.end = decide.EndOf(&p.result, spec, row, now, rand.Float64())
 			}
 			return nil
 		})
@@ -215,7 +219,7 @@ func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 	for i, p := range batch {
 		r, cl := &p.result, p.c
 		c.Jobs[i], c.At[i], c.Origin[i], c.Fence[i] = uint64(cl.run.Job), cl.run.At, byte(cl.run.Origin), cl.fence
-		c.Result[i], c.Reason[i], c.RetryAt[i] = byte(p.end.result), byte(p.end.reason), p.end.retryAt
+		c.Result[i], c.Reason[i], c.RetryAt[i] = byte(p.end.Result), byte(p.end.Reason), p.end.RetryAt
 		// The worker's clock is not ours: what it says is kept between the claim and now. While this leader holds, its
 		// own clock may be hours off, and the worker's is the better witness; without it, nothing ends before it was
 		// claimed.
@@ -230,7 +234,7 @@ func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 		if r.StartedAt != 0 {
 			c.Started[i] = min(max(int64(r.StartedAt), cl.claimedAt), c.Ended[i])
 		}
-		text := cmp.Or(r.Error, p.end.note)
+		text := cmp.Or(r.Error, p.end.Note)
 		if text != "" {
 			if c.Error == nil {
 				c.Error = make([]string, n)
@@ -261,7 +265,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 			ok := reply.Items[i].Code == fsm.CodeOK
 			ack = &job.Ack{Fence: c.fence, Stale: !ok}
 			if ok {
-				counts[p.end.result]++
+				counts[p.end.Result]++
 			}
 			c.x.drop(c)
 		case s.ended:
@@ -396,4 +400,28 @@ func (s *Scheduler) completeAhead() (sub submission, ok bool) {
 		return sub, false
 	}
 	return s.completion(batch)
+}
+
+// headOf is the beginning of a text, at most n bytes of valid UTF-8; tailOf is its end.
+func headOf(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func tailOf(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	i := len(s) - n
+	for i < len(s) && !utf8.RuneStart(s[i]) {
+		i++
+	}
+	return s[i:]
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -51,14 +52,14 @@ type Options struct {
 	Store    *store.Store
 	Proposer Proposer
 	Term     uint64
-	Clock    Clock        // nil: the machine's
+	Clock    stamp.Clock  // nil: the machine's
 	Logger   *slog.Logger // nil: silent
 	Metrics  Metrics      // zero value: none
 
 	TTL     time.Duration // of a session's lease; 0: 30 s
 	HoldFor time.Duration // how long a clock must be steady after a jump; 0: 10 s
 	// Skew, if set, is how far this node's clock is from the majority's, once that is known. Until then the leader does
-	// not begin to stamp; above MaxSkew it holds. It must not block.
+	// not begin to stamp; above stamp.MaxSkew it holds. It must not block.
 	Skew func() (d time.Duration, known bool)
 
 	// Standing, if set, says whether a node is a member of the cluster, whose worker may have a session. One that was
@@ -77,8 +78,6 @@ type Options struct {
 const (
 	defaultTTL     = 30 * time.Second
 	defaultHoldFor = 10 * time.Second
-	// MaxSkew is how far a leader's clock may be from the majority's.
-	MaxSkew = 5 * time.Second
 )
 
 // Metrics are hooks; each may be nil and none may block.
@@ -97,7 +96,7 @@ type Scheduler struct {
 	group uint32 // whose leader this is
 	log   *slog.Logger
 	st    *store.Store
-	stamp *stamper
+	stamp *stamp.Stamper
 	feed  *feed
 
 	wake         chan struct{} // the loop should turn
@@ -135,7 +134,7 @@ type Scheduler struct {
 // New makes the scheduler of one leadership; Run starts it.
 func New(o Options) *Scheduler {
 	if o.Clock == nil {
-		o.Clock = NewClock()
+		o.Clock = stamp.NewClock()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -152,7 +151,7 @@ func New(o Options) *Scheduler {
 		sessions: map[sessionKey]*session{}, version: 1, early: map[uint64]struct{}{},
 		pulled: map[uint64]*claim{},
 	}
-	s.stamp = newStamper(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
+	s.stamp = stamp.New(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
 	s.feed = &feed{wake: s.wake, starving: &s.starving}
 	s.feed.sleeps.Store(math.MaxInt64)
 	s.lastTurn.Store(int64(o.Clock.Mono()))
@@ -254,11 +253,26 @@ func (s *Scheduler) Stamp() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.stamp.now()
+	return s.stamp.Now()
 }
 
 // ResetStamp is what a ClockReset carries: the wall clock as it is, held or not.
 func (s *Scheduler) ResetStamp() int64 { return s.o.Clock.Now().UnixMilli() }
+
+// CommitStamp commits the clock as it is now. A planned transfer of the leadership does that first: what counts as an
+// outage begins at the last stamp, and that of an idle leader may be seconds old. A leader that holds has no stamp to
+// commit.
+func (s *Scheduler) CommitStamp(ctx context.Context) error {
+	now, err := s.Stamp()
+	if err != nil {
+		return err
+	}
+	_, err = s.Propose(ctx, &fsm.Stamp{Head: s.head(now)})
+	return err
+}
+
+// Clock is the state of the leader's clock.
+func (s *Scheduler) Clock() stamp.State { return s.stamp.State() }
 
 // servingLocked is nil while calls are answered.
 func (s *Scheduler) servingLocked() error {
@@ -266,7 +280,7 @@ func (s *Scheduler) servingLocked() error {
 	case s.ended:
 		return job.Errorf(job.CodeNotLeader, "ask any node; it knows the leader", "this node no longer leads")
 	case !s.serving:
-		if err := s.stamp.refused(); err != nil {
+		if err := s.stamp.Refused(); err != nil {
 			return err
 		}
 		return notReady("the leader is taking over")
@@ -298,7 +312,7 @@ func (s *Scheduler) Propose(ctx context.Context, cmd fsm.Command) (*fsm.Reply, e
 			s.tellCanceling(reply.Canceling)
 		}
 		if c, ok := cmd.(*fsm.ClockReset); ok && err == nil {
-			s.stamp.reset(c.Head.Now)
+			s.stamp.Reset(c.Head.Now)
 			wait.Wake(s.wake)
 		}
 		if _, ok := cmd.(*fsm.Release); ok && err == nil {

@@ -19,7 +19,7 @@ const (
 
 // Ready is nil while runs are given out as they should be.
 func (s *Scheduler) Ready() error {
-	if err := s.stamp.refused(); err != nil {
+	if err := s.stamp.Refused(); err != nil {
 		return err
 	}
 	still := s.o.Clock.Mono() - time.Duration(s.lastTurn.Load())
@@ -99,7 +99,7 @@ func (s *Scheduler) WaitReason(id job.ID) string {
 // ClassReason says why runs of a class (job.Spec.Class) that are due would not be claimed now, empty if they would. Of
 // the view it only asks for the queue.
 func (s *Scheduler) ClassReason(v *store.View, text string) string {
-	if why := s.stamp.holding(); why != "" {
+	if why := s.stamp.Holding(); why != "" {
 		return why
 	}
 	if key, queued := newClass(text).QueueKey(); queued {

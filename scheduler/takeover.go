@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -60,12 +61,12 @@ func (s *Scheduler) outageTexts() []string {
 // firstStamp waits until the clock is fit and its stamp is committed.
 func (s *Scheduler) firstStamp(ctx context.Context) error {
 	pause := pauseFirst
-	said, began := HoldNone, s.o.Clock.Mono()
+	said, began := stamp.HoldNone, s.o.Clock.Mono()
 	for ctx.Err() == nil {
 		s.lastTurn.Store(int64(s.o.Clock.Mono()))
-		if now, ok := s.stamp.resume(); ok {
+		if now, ok := s.stamp.Resume(); ok {
 			_, err := s.o.Proposer.Propose(&fsm.Stamp{Head: s.head(now), Takeover: true}).Wait()
-			if err == nil && s.stamp.resumed() {
+			if err == nil && s.stamp.Resumed() {
 				return nil
 			}
 			if err != nil && !errors.Is(err, ErrNotApplied) {

@@ -215,14 +215,14 @@ type Clock struct {
 	mono time.Duration
 }
 
-// Now implements scheduler.Clock.
+// Now implements stamp.Clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Mono implements scheduler.Clock.
+// Mono implements stamp.Clock.
 func (c *Clock) Mono() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

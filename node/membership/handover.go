@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 )
 
 // A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not
@@ -24,7 +24,7 @@ import (
 const (
 	// FitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well
 	// inside of what makes a leader hold, so that an error of the measurement does not send the leadership round.
-	FitSkew = scheduler.MaxSkew / 2
+	FitSkew = stamp.MaxSkew / 2
 	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different
 	// things (a link that is slow one way, two disks near their limits) it would go round between them and nothing
 	// would be done at all.
@@ -68,9 +68,9 @@ func (m *Members) HandoverState() string {
 func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
 	d, known := m.Skew()
 	c := e.Scheduler.Clock()
-	flaps = c.Kind == scheduler.HoldJumped && c.For > keepsJumping
+	flaps = c.Kind == stamp.HoldJumped && c.For > keepsJumping
 	switch {
-	case known && (d.Abs() > scheduler.MaxSkew || flaps || c.Kind == scheduler.HoldJumped && d.Abs() > FitSkew):
+	case known && (d.Abs() > stamp.MaxSkew || flaps || c.Kind == stamp.HoldJumped && d.Abs() > FitSkew):
 		if mutant.On(mutant.KeepLeading) {
 			return "", false
 		}
@@ -288,7 +288,7 @@ func (m *Members) CheckClock(id string) error {
 			"set its clock right, choose another node, or repeat it with --force (\"force\": true)",
 			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: "+
 				"beyond %s a leader holds, and nothing would run",
-			id, d.Round(time.Millisecond), FitSkew, scheduler.MaxSkew)
+			id, d.Round(time.Millisecond), FitSkew, stamp.MaxSkew)
 	}
 	return nil
 }

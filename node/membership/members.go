@@ -24,7 +24,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -62,7 +62,7 @@ type Options struct {
 	Tracker      *forward.Tracker
 	Flight       Flight
 	ApplyTimeout time.Duration // how long raft may take to take a change in
-	Clock        scheduler.Clock
+	Clock        stamp.Clock
 	Logger       *slog.Logger
 	Disk         func() wire.DiskSpace
 	Fail         func(error) // ends the node

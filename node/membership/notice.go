@@ -10,7 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 )
 
 // headerLeaderTerm is in every probe of a leader: its term. A probe without it is that of a node that only wants to
@@ -26,10 +26,10 @@ type notice struct {
 
 // HoldNotice is why the leader holds. Times are durations: the clock that is in doubt is the leader's own.
 type HoldNotice struct {
-	Kind   scheduler.HoldKind `json:"kind"`
-	Text   string             `json:"text"`
-	Remedy string             `json:"remedy"`
-	ForMS  int64              `json:"for_ms"`
+	Kind   stamp.HoldKind `json:"kind"`
+	Text   string         `json:"text"`
+	Remedy string         `json:"remedy"`
+	ForMS  int64          `json:"for_ms"`
 }
 
 // Err is what requests are answered with meanwhile.
@@ -116,8 +116,8 @@ func (m *Members) Hold() *HoldNotice {
 // OwnHold is why this leader holds because of its clock.
 func (m *Members) OwnHold(e *forward.Epoch) *HoldNotice {
 	c := e.Scheduler.Clock()
-	if c.Kind == scheduler.HoldNone || c.For < announceAfter &&
-		(c.Kind == scheduler.HoldUnknown || c.Kind == scheduler.HoldBehind) {
+	if c.Kind == stamp.HoldNone || c.For < announceAfter &&
+		(c.Kind == stamp.HoldUnknown || c.Kind == stamp.HoldBehind) {
 		return nil
 	}
 	h := &HoldNotice{Kind: c.Kind, Text: strings.Replace(c.Why, "the leader", "the leader "+m.id(), 1),

@@ -23,7 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 )
 
 // PeerPath is where nodes ask each other who, how far and what time it is. It is not part of the API.
@@ -55,7 +55,7 @@ type probeReply struct {
 }
 
 // offset is its clock minus ours, as ours is now: a change of our clock does not move its.
-func (s *probeReply) offset(ours scheduler.Clock) time.Duration {
+func (s *probeReply) offset(ours stamp.Clock) time.Duration {
 	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
 }
 

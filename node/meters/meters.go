@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -184,11 +185,11 @@ func (m *Meters) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(m.connections, float64(s.Port.Open()))
 	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(s.Port.Refused()))
-	held := scheduler.HoldNone
+	held := stamp.HoldNone
 	if h := s.Members.Hold(); h != nil {
 		held = h.Kind
 	}
-	for _, k := range scheduler.HoldKinds() {
+	for _, k := range stamp.HoldKinds() {
 		gauge(m.hold, boolValue(k == held), string(k))
 	}
 	gauge(m.hold, boolValue(s.Store.Info().Hold.On), "restored")

@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -40,7 +41,7 @@ type Options struct {
 	Raft     Raft
 	Tracker  *forward.Tracker
 	Members  *membership.Members
-	Clock    scheduler.Clock
+	Clock    stamp.Clock
 	Logger   *slog.Logger
 	Notify   *notify.Settings
 	Disk     func() wire.DiskSpace                             // the room that the data directory has

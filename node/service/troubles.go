@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -114,7 +114,7 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 				out = append(out, wire.Trouble{Code: wire.TroubleClock, Node: m.ID,
 					Remedy: "set the clock of that machine right",
 					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, "+
-						"and as leader it would hold beyond %s", m.ID, d, scheduler.MaxSkew)})
+						"and as leader it would hold beyond %s", m.ID, d, stamp.MaxSkew)})
 			}
 		}
 		if m.Disk != nil && m.Disk.Low {

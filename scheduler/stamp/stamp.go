@@ -1,12 +1,12 @@
-package scheduler
+// Package stamp gives a leader the times that go into commands: its wall clock, never decreasing, and only while that
+// can be trusted.
+package stamp
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -24,32 +24,35 @@ func NewClock() Clock { return machineClock{time.Now()} }
 func (c machineClock) Now() time.Time      { return time.Now().Round(0) }
 func (c machineClock) Mono() time.Duration { return time.Since(c.start) }
 
+// MaxSkew is how far a leader's clock may be from the majority's.
+const MaxSkew = 5 * time.Second
+
 // maxJump is how far wall and monotonic time may drift apart between two looks. A clock that is slewed stays far below
 // it.
 const maxJump = time.Second
 
-// clockState says whether the leader may stamp.
-type clockState uint8
+// state says whether the leader may stamp.
+type state uint8
 
 const (
-	clockResuming clockState = iota // fit to stamp, once a takeover stamp is committed
-	clockRunning
-	clockJumped // wall and monotonic time disagreed; wait until they agree again for a while
-	clockBehind // the wall clock is behind what was committed
-	clockSkewed // the majority's clocks say something else
-	clockAlone  // the majority's clocks are not known yet
+	resuming state = iota // fit to stamp, once a takeover stamp is committed
+	running
+	jumped     // wall and monotonic time disagreed; wait until they agree again for a while
+	behindMark // the wall clock is behind what was committed
+	skewed     // the majority's clocks say something else
+	alone      // the majority's clocks are not known yet
 )
 
-// stamper gives out stamps: the wall clock, never decreasing, and only while it can be trusted. A stamp that is wrong
+// Stamper gives out stamps: the wall clock, never decreasing, and only while it can be trusted. A stamp that is wrong
 // by hours would fire or skip everything in between, and nothing can take that back.
-type stamper struct {
+type Stamper struct {
 	src       Clock
 	steadyFor time.Duration
 	mark      func() int64 // the committed mark; read by the loop only, because it waits for the store
 	skew      func() (d time.Duration, known bool)
 
 	mu     sync.Mutex
-	state  clockState
+	state  state
 	wall   time.Time // at the last look
 	mono   time.Duration
 	last   int64         // the last stamp given out
@@ -60,73 +63,75 @@ type stamper struct {
 	held   time.Duration // since when there are no stamps, on the monotonic clock
 }
 
-func newStamper(src Clock, steadyFor time.Duration, mark func() int64, skew func() (time.Duration, bool)) *stamper {
-	c := &stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew, wall: src.Now(), mono: src.Mono()}
+// New makes one that does not stamp yet: a takeover comes first. mark is the committed mark. skew, if it is not nil, is
+// how far the clock is from the majority's, once that is known; it must not block.
+func New(src Clock, steadyFor time.Duration, mark func() int64, skew func() (time.Duration, bool)) *Stamper {
+	c := &Stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew, wall: src.Now(), mono: src.Mono()}
 	c.last, c.held = mark(), c.mono
 	return c
 }
 
 // become changes the state, and notes when stamping ended.
-func (c *stamper) become(s clockState) {
-	if c.state == clockRunning && s != clockRunning {
+func (c *Stamper) become(s state) {
+	if c.state == running && s != running {
 		c.held = c.mono
 	}
 	c.state = s
 }
 
 // look reads both clocks and stops the stamps if they cannot be trusted. It is called at least once a second.
-func (c *stamper) look() {
+func (c *Stamper) look() {
 	wall, mono := c.src.Now(), c.src.Mono()
 	off := wall.Sub(c.wall) - (mono - c.mono)
 	c.wall, c.mono = wall, mono
 	if off > maxJump || off < -maxJump {
-		if c.state != clockJumped {
-			c.become(clockJumped)
+		if c.state != jumped {
+			c.become(jumped)
 			c.jump = 0
 		}
 		c.jump += off
 		c.since = mono
 	}
-	if c.state != clockRunning {
+	if c.state != running {
 		return
 	}
 	if c.isSkewed() {
-		c.become(clockSkewed)
+		c.become(skewed)
 	} else if behind := c.last - wall.UnixMilli(); behind > maxJump.Milliseconds() { // set back in small steps
-		c.become(clockBehind)
+		c.become(behindMark)
 		c.behind = time.Duration(behind) * time.Millisecond
 	}
 }
 
 // settle says what a clock is fit for that was told not to stamp.
-func (c *stamper) settle(mark int64) {
-	if c.state == clockRunning || c.state == clockJumped && c.mono-c.since < c.steadyFor {
+func (c *Stamper) settle(mark int64) {
+	if c.state == running || c.state == jumped && c.mono-c.since < c.steadyFor {
 		return
 	}
 	floor := max(mark, c.last)
 	behind := floor - c.wall.UnixMilli()
 	switch {
 	case c.isAlone():
-		c.become(clockAlone)
+		c.become(alone)
 	case c.isSkewed():
-		c.become(clockSkewed)
+		c.become(skewed)
 	case behind > 0:
-		c.become(clockBehind)
+		c.become(behindMark)
 		c.behind = time.Duration(behind) * time.Millisecond
 	default:
-		c.become(clockResuming)
+		c.become(resuming)
 		c.last = floor
 	}
 }
 
-// reset forgets stamps above one that an operator committed with `carillon cluster clock-reset`.
-func (c *stamper) reset(to int64) {
+// Reset forgets stamps above one that an operator committed with `carillon cluster clock-reset`.
+func (c *Stamper) Reset(to int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = min(c.last, to)
 }
 
-func (c *stamper) isSkewed() bool {
+func (c *Stamper) isSkewed() bool {
 	if c.skew == nil {
 		return false
 	}
@@ -136,7 +141,7 @@ func (c *stamper) isSkewed() bool {
 
 // isAlone says that no other node can tell whether the clock is right. A leader that begins like that would stamp by a
 // clock that may be off by hours; one that stamps already has been told that it is right, and goes on.
-func (c *stamper) isAlone() bool {
+func (c *Stamper) isAlone() bool {
 	if c.skew == nil {
 		return false
 	}
@@ -144,65 +149,65 @@ func (c *stamper) isAlone() bool {
 	return !known
 }
 
-func (c *stamper) next() int64 {
+func (c *Stamper) next() int64 {
 	c.last, c.lastAt = max(c.last, c.wall.UnixMilli()), c.mono
 	return c.last
 }
 
-// now is a stamp, or why there is none.
-func (c *stamper) now() (int64, error) {
+// Now is a stamp, or why there is none.
+func (c *Stamper) Now() (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
-	if c.state != clockRunning {
+	if c.state != running {
 		return 0, c.refusal()
 	}
 	return c.next(), nil
 }
 
-// resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which no
+// Resume is the stamp of a takeover, if one is due: at the start, and after every hold, so that the time in which no
 // leader stamped counts as an outage. Only the loop calls it.
-func (c *stamper) resume() (int64, bool) {
+func (c *Stamper) Resume() (int64, bool) {
 	mark := c.mark() // outside the lock: a caller that asks for the state of the clock may have the store open
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
 	c.settle(mark)
-	if c.state != clockResuming {
+	if c.state != resuming {
 		return 0, false
 	}
 	return c.next(), true
 }
 
-// resumed says that the takeover stamp is committed. It says false if the clock has got into trouble meanwhile.
-func (c *stamper) resumed() bool {
+// Resumed says that the takeover stamp is committed. It says false if the clock has got into trouble meanwhile.
+func (c *Stamper) Resumed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
-	if c.state != clockResuming {
+	if c.state != resuming {
 		return false
 	}
-	c.become(clockRunning)
+	c.become(running)
 	return true
 }
 
-// forReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what
+// ForReport is the stamp of a result, which is recorded also while the leader holds. While it does, the smaller of what
 // the clock says and what was stamped last is used: it moves the mark neither to a time that never was nor back up
 // after a reset; the store dates the record by the mark. What is to come some time after a result counts from the last
 // stamp and the time that has passed since, which no clock need be asked for.
-func (c *stamper) forReport() (now, after int64, trusted bool) {
+func (c *Stamper) ForReport() (now, after int64, trusted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
-	if c.state == clockRunning {
+	if c.state == running {
 		now = c.next()
 		return now, now, true
 	}
 	return min(c.last, c.wall.UnixMilli()), c.last + (c.mono - c.lastAt).Milliseconds(), false
 }
 
-// holding is why there are no stamps, empty if there are.
-func (c *stamper) holding() string {
+// Holding is why there are no stamps, empty if there are.
+func (c *Stamper) Holding() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
@@ -210,26 +215,26 @@ func (c *stamper) holding() string {
 	return text
 }
 
-// refused is why there are no stamps as an error, nil if there are.
-func (c *stamper) refused() error {
+// Refused is why there are no stamps as an error, nil if there are.
+func (c *Stamper) Refused() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
-	if c.state == clockRunning {
+	if c.state == running {
 		return nil
 	}
 	return c.refusal()
 }
 
-func (c *stamper) refusal() error {
+func (c *Stamper) refusal() error {
 	text, remedy := c.why()
 	return job.Errorf(job.CodeNotReady, remedy, "%s", text)
 }
 
 // why is why there are no stamps and what to do about it.
-func (c *stamper) why() (text, remedy string) {
+func (c *Stamper) why() (text, remedy string) {
 	switch c.state {
-	case clockJumped:
+	case jumped:
 		sign := "+"
 		if c.jump < 0 {
 			sign = ""
@@ -237,18 +242,18 @@ func (c *stamper) why() (text, remedy string) {
 		return fmt.Sprintf("the leader holds: its clock jumped by %s%s; it goes on when the clock was steady for %s",
 				sign, c.jump.Round(time.Millisecond), c.steadyFor),
 			"wait; if it jumps again, find out what sets the clock of that machine"
-	case clockBehind:
+	case behindMark:
 		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark",
 				c.behind.Round(time.Millisecond)),
 			"wait, or run `carillon cluster clock-reset` if the clock is right"
-	case clockSkewed:
+	case skewed:
 		d, _ := c.skew()
 		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's",
 			d.Round(time.Millisecond)), "set the clock of that machine right"
-	case clockAlone:
+	case alone:
 		return "the leader holds: it has not heard yet what time a majority of the nodes has",
 			"start the other nodes, and let them reach each other"
-	case clockResuming:
+	case resuming:
 		return "the leader is taking over", "try again in a moment"
 	}
 	return "", ""
@@ -269,22 +274,22 @@ const (
 // HoldKinds are all of them.
 func HoldKinds() []HoldKind { return []HoldKind{HoldJumped, HoldBehind, HoldSkewed, HoldUnknown} }
 
-func (s clockState) kind() HoldKind {
+func (s state) kind() HoldKind {
 	switch s {
-	case clockJumped:
+	case jumped:
 		return HoldJumped
-	case clockBehind:
+	case behindMark:
 		return HoldBehind
-	case clockSkewed:
+	case skewed:
 		return HoldSkewed
-	case clockAlone:
+	case alone:
 		return HoldUnknown
 	}
 	return HoldNone
 }
 
-// ClockState says whether the leader trusts its clock, and why not.
-type ClockState struct {
+// State says whether the clock is trusted, and why not.
+type State struct {
 	Holding bool // there are no stamps, if only because of a takeover
 	Kind    HoldKind
 	Why     string
@@ -293,13 +298,12 @@ type ClockState struct {
 	Skew    time.Duration // from the majority's clocks, if that is known
 }
 
-// Clock is the state of the leader's clock.
-func (s *Scheduler) Clock() ClockState {
-	c := s.stamp
+// State is the state of the clock.
+func (c *Stamper) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
-	out := ClockState{Holding: c.state != clockRunning, Kind: c.state.kind()}
+	out := State{Holding: c.state != running, Kind: c.state.kind()}
 	if out.Holding {
 		out.Why, out.Remedy = c.why()
 		out.For = c.mono - c.held
@@ -308,16 +312,4 @@ func (s *Scheduler) Clock() ClockState {
 		out.Skew, _ = c.skew()
 	}
 	return out
-}
-
-// CommitStamp commits the clock as it is now. A planned transfer of the leadership does that first: what counts as an
-// outage begins at the last stamp, and that of an idle leader may be seconds old. A leader that holds has no stamp to
-// commit.
-func (s *Scheduler) CommitStamp(ctx context.Context) error {
-	now, err := s.Stamp()
-	if err != nil {
-		return err
-	}
-	_, err = s.Propose(ctx, &fsm.Stamp{Head: s.head(now)})
-	return err
 }
