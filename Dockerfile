@@ -6,16 +6,17 @@ RUN go mod download
 COPY . .
 ARG VERSION=""
 RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X github.com/carillon-scheduler/carillon/cmd.buildVersion=${VERSION}" -o /out/carillon .
-RUN mkdir -p /out/data
+RUN mkdir -p -m 700 /out/data /out/keys
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/carillon /carillon
 # A volume that is mounted here for the first time takes over the owner.
 COPY --from=build --chown=65532:65532 /out/data /data
+COPY --from=build --chown=65532:65532 /out/keys /keys
 USER 65532:65532
 VOLUME /data
 EXPOSE 7400
 ENTRYPOINT ["/carillon"]
 CMD ["server", "--node-id", "n1", "--listen", "0.0.0.0:7400", "--data-dir", "/data", "--bootstrap"]
-HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["/carillon", "status", "--ready", "--addr", "127.0.0.1:7400"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["/carillon", "status", "--ready", "--addr", "unix:/data/admin.sock"]

@@ -72,6 +72,7 @@ const (
 	TroubleMember      = wire.TroubleMember
 	TroubleNoLeader    = wire.TroubleNoLeader
 	TroubleNotReady    = wire.TroubleNotReady
+	TroubleInsecure    = wire.TroubleInsecure
 	TroubleRestored    = wire.TroubleRestored
 	TroubleUnreachable = wire.TroubleUnreachable
 )

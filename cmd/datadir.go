@@ -95,7 +95,8 @@ may have done them. One-off jobs among them stay for at least 30 days and can be
 --epoch is needed only if the old cluster was itself recovered or restored after the backup was taken, or if the same backup is restored twice and
 both clusters are to give out different job ids and fences: name a number above the epoch that the other one has.`,
 		Example: "  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400\n" +
-			"  carillon server --node-id n1 --data-dir /var/lib/carillon --listen 10.0.0.1:7400\n" +
+			"  carillon cluster init --data-dir /var/lib/carillon --out keys\n" +
+			"  carillon server --node-id n1 --data-dir /var/lib/carillon --listen 10.0.0.1:7400 --keys-from keys\n" +
 			"  carillon cluster release",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.restore(cmd, args[0], cfg)

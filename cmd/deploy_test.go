@@ -49,6 +49,7 @@ func takes(t *testing.T, what string, argv []string) (cfg ServerConfig) {
 	return cfg
 }
 
+// What the processes of the file do is shown where the binary is run; here are its own rules.
 func TestComposeFile(t *testing.T) {
 	var file struct {
 		Services map[string]struct {
@@ -60,6 +61,7 @@ func TestComposeFile(t *testing.T) {
 			Command        []string
 			Ports, Volumes []string
 			Healthcheck    struct{ Test []string }
+			DependsOn      map[string]struct{ Condition string } `yaml:"depends_on"`
 		}
 		Volumes map[string]any
 	}
@@ -68,14 +70,32 @@ func TestComposeFile(t *testing.T) {
 	}
 	ports, begins := map[string]bool{}, 0
 	for name, s := range file.Services {
+		if s.Image == "" || s.Build.Context != ".." {
+			t.Errorf("%s: %+v", name, s)
+		}
+		for _, v := range s.Volumes {
+			if _, declared := file.Volumes[strings.SplitN(v, ":", 2)[0]]; !declared {
+				t.Errorf("%s: %s is not declared", name, v)
+			}
+		}
+		if name == "init" { // it ends, and is not started again
+			takes(t, name, s.Command)
+			if s.Restart != "" || len(s.Ports) != 0 || !slices.Equal(s.Volumes, []string{"keys:/keys"}) ||
+				!slices.Equal(s.Command, []string{"cluster", "init", "--out", "/keys", "--once"}) {
+				t.Errorf("%+v", s)
+			}
+			continue
+		}
 		cfg := takes(t, name, s.Command)
 		_, port, _ := strings.Cut(cfg.Listen, ":")
-		if cfg.NodeID != name || cfg.Advertise != name+":"+port || cfg.DataDir != "/data" ||
-			cfg.Bootstrap == (len(cfg.Join) > 0) {
+		if cfg.NodeID != name || cfg.Advertise != name+":"+port || cfg.DataDir != "/data" || !cfg.Secure ||
+			cfg.From != "/keys" || cfg.Bootstrap == (len(cfg.Join) > 0) {
 			t.Errorf("%s: %+v", name, cfg)
 		}
+		keys := "keys:/keys:ro"
 		if cfg.Bootstrap {
 			begins++
+			keys = "keys:/keys" // it writes down that it began the cluster
 		}
 		for _, a := range cfg.Join {
 			if host, p, _ := strings.Cut(a, ":"); file.Services[host].Image == "" || p != port || host == name {
@@ -87,20 +107,19 @@ func TestComposeFile(t *testing.T) {
 			t.Errorf("%s publishes %v", name, s.Ports)
 		}
 		ports[s.Ports[0]] = true
-		volume, at, _ := strings.Cut(s.Volumes[0], ":")
-		if _, declared := file.Volumes[volume]; !declared || volume != name || at != cfg.DataDir || len(s.Volumes) != 1 {
+		if !slices.Equal(s.Volumes, []string{name + ":/data", keys}) {
 			t.Errorf("%s has the volumes %v", name, s.Volumes)
 		}
-		if s.Restart != "unless-stopped" || s.Image == "" || s.Build.Context != ".." {
+		if s.Restart != "unless-stopped" || s.DependsOn["init"].Condition != "service_completed_successfully" {
 			t.Errorf("%s: %+v", name, s)
 		}
-		if h := s.Healthcheck.Test; len(h) < 2 || h[0] != "CMD" || !slices.Contains(h, "127.0.0.1:"+port) {
+		if h := s.Healthcheck.Test; len(h) < 2 || h[0] != "CMD" || !slices.Contains(h, "unix:/data/admin.sock") {
 			t.Errorf("%s: %v", name, h)
 		} else {
 			takes(t, name, h[1:])
 		}
 	}
-	if len(file.Services) != 3 || len(file.Volumes) != 3 || begins != 1 {
+	if len(file.Services) != 4 || len(file.Volumes) != 4 || begins != 1 {
 		t.Errorf("%d services, %d volumes, %d begin a cluster", len(file.Services), len(file.Volumes), begins)
 	}
 }

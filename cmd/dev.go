@@ -98,6 +98,7 @@ func devWelcome(w io.Writer, addr, dir string, temporary bool, others ...string)
 	}
 	fmt.Fprintf(w, `carillon dev serves on http://%s%s
 data in %s (%s)
+plain: no TLS and no tokens, for this machine only
 
 Try, in another terminal:
 

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -83,7 +84,7 @@ func TestServer(t *testing.T) {
 	want := ServerConfig{NodeID: "n1", Listen: "10.0.0.1:7400", Advertise: "n1:7400", DataDir: "d", Bootstrap: true,
 		toolFlags: toolFlags{Executors: []string{"http", "shell"}}, Slots: 8,
 		Tags: map[string]string{"zone": "a", "disk": "ssd"}, HistoryMaxAge: time.Hour, HistoryMaxCount: 5, LogFormat: "json",
-		LogLevel: "debug", Pprof: true, RaftMultiplier: 3}
+		LogLevel: "debug", Pprof: true, RaftMultiplier: 3, Settings: enroll.Settings{Secure: true}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
@@ -96,6 +97,17 @@ func TestServer(t *testing.T) {
 	_, errOut, _ = s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--log-level", "warn")
 	if errOut != "carillon n1 serves on http://127.0.0.1:1\nerror: the data directory is in use\nhint: stop the other node\n" {
 		t.Error(errOut)
+	}
+	// --insecure is said at the start, whatever is logged otherwise, and once.
+	_, errOut, _ = s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--listen", "10.0.0.1:7400", "--insecure",
+		"--log-level", "error")
+	if got.Secure || !got.Insecure || strings.Count(errOut, "insecure") != 1 || !strings.Contains(errOut,
+		`level=WARN msg="node is insecure"`) {
+		t.Errorf("%s\n%+v", errOut, got)
+	}
+	if _, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--secure", "--insecure"); code !=
+		exitUsage || !strings.Contains(errOut, "--secure and --insecure exclude each other") {
+		t.Error(errOut, code)
 	}
 	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--executors", "none")
 	if len(got.Executors) != 0 {

@@ -30,6 +30,7 @@ func (a *app) joinTokenCmd() *cobra.Command {
 func (a *app) joinTokenCreateCmd() *cobra.Command {
 	var ttl time.Duration
 	var uses int
+	var out string
 	c := &cobra.Command{
 		Use: "create", Short: "Make a join token", Args: cobra.NoArgs,
 		Long: "The text of the token goes to standard output, and nothing else does. Give it to the new node with " +
@@ -38,6 +39,17 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 		Example: "  carillon cluster token create > n2.token\n  carillon cluster token create --uses 5 --ttl 24h",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rq := client.JoinTokenRequest{TTL: job.Duration(ttl), Uses: uses}
+			if out != "" {
+				made, err := a.client().CreateJoinToken(a.keyed(cmd.Context()), rq)
+				if err == nil {
+					err = keys.WriteFile(out, []byte(made.Text+"\n"), nil)
+				}
+				if err != nil {
+					return err
+				}
+				made.Text = ""
+				return a.result(cmd, made, func(p *printer) { p.printf("join token %s is in %s\n", made.ID, out) })
+			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JoinTokenCreated, error) {
 				return c.CreateJoinToken(ctx, rq)
 			}, func(p *printer, t client.JoinTokenCreated) { p.printf("%s\n", t.Text) })
@@ -45,6 +57,7 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 	}
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it lets nodes in")
 	c.Flags().IntVar(&uses, "uses", 1, "how many nodes may join with it")
+	c.Flags().StringVar(&out, "out", "", "file to write it to, for this user only; one that is there is replaced")
 	return c
 }
 
@@ -67,11 +80,12 @@ func (a *app) joinTokenListCmd() *cobra.Command {
 
 func (a *app) initCmd() *cobra.Command {
 	var out, dir string
+	var once bool
 	c := &cobra.Command{
 		Use: "init", Short: "Make the keys of a secure cluster before it is begun", Args: cobra.NoArgs,
 		Long: `Writes the CA with its key and the cluster key (cluster.pem), the CA's certificate for clients (ca.pem)
 and a join token (join.token) into a directory, for those who start nodes unattended. Start the first
-node with --bootstrap --secure --keys-from DIR, the others with --join ADDR --secure --keys-from DIR.
+node with --bootstrap --keys-from DIR, the others with --join ADDR --keys-from DIR.
 Who has cluster.pem can do everything: give the others join.token only if you can.
 
 With --data-dir it makes the keys for the cluster of that node, which is not secure yet and not running:
@@ -80,6 +94,15 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
 				return job.Invalid("--out", "name a directory that does not exist yet", "where should the keys go?")
+			}
+			if once {
+				if kept, ok, err := enroll.KeepKeys(out); err != nil {
+					return err
+				} else if ok {
+					return a.result(cmd, kept, func(p *printer) {
+						p.printf("keys of cluster %s are in %s already\n", kept.Cluster, kept.Dir)
+					})
+				}
 			}
 			id := strings.ToLower(rand.Text())
 			if dir != "" {
@@ -99,6 +122,7 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 		},
 	}
 	c.Flags().StringVar(&out, "out", "", "directory to write them into")
+	c.Flags().BoolVar(&once, "once", false, "leave keys that are there: for a service that is started every time")
 	c.Flags().StringVar(&dir, "data-dir", "", "directory of a node that is not running, to make its cluster secure")
 	return c
 }

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,7 @@ func (a *app) serverCmd() *cobra.Command {
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
 		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
 			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon " +
-			"--join 10.0.0.1:7400\n" +
-			"  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap --secure",
+			"--join 10.0.0.1:7400 --token-file join.token",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Tags, err = pairs("--tags", tags); err != nil {
 				return err
@@ -50,8 +50,12 @@ func (a *app) serverCmd() *cobra.Command {
 			if err := cfg.validate(); err != nil {
 				return err
 			}
-			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, len(cfg.Join) > 0); err != nil {
+			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, cfg.Advertise, len(cfg.Join) > 0); err != nil {
 				return err
+			}
+			if cfg.Insecure { // whatever --log-level says
+				newLogger(cmd.ErrOrStderr(), "warn", cfg.LogFormat).Warn("node is insecure", "detail",
+					"there are no TLS and no tokens: everybody who reaches the port may do everything")
 			}
 			return runNode(cmd, cfg, func(addr string) { a.serves(cmd, cfg, addr) })
 		},
@@ -105,12 +109,8 @@ func (a *app) serves(cmd *cobra.Command, cfg ServerConfig, addr string) {
 	w := cmd.ErrOrStderr()
 	notice(w, cfg.LogFormat, fmt.Sprintf("carillon %s serves on %s://%s", cfg.NodeID, scheme, addr),
 		"serving", "node", cfg.NodeID, "address", addr)
-	if cfg.Insecure {
-		text := "the cluster is insecure: everybody who reaches the port may do everything"
-		notice(w, cfg.LogFormat, text, "insecure", "detail", text)
-	}
 	if cfg.Secure && cfg.Bootstrap {
-		if line := enroll.JoinLine(cfg.DataDir, addr, terminal.Is(w)); line != "" {
+		if line := enroll.JoinLine(cfg.DataDir, cmp.Or(cfg.Advertise, addr), terminal.Is(w)); line != "" {
 			notice(w, cfg.LogFormat, line, "join token written", "detail", line)
 		}
 	}

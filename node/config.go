@@ -67,7 +67,9 @@ type Config struct {
 
 	// Secure asks everybody for a token, or, of another node, for its certificate.
 	Secure bool
-	Keys   KeysConfig // of a secure cluster
+	// Insecure says that the node is reached by others and asks for no token, on purpose. It makes that known.
+	Insecure bool
+	Keys     KeysConfig // of a secure cluster
 
 	AllowNetworkFS bool // the data directory may be on a file system that other machines can write to
 

@@ -133,6 +133,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.security.CheckMode(n.group.store.Info()); err != nil {
 		return nil, err
 	}
+	if err := n.security.Begun(n.group.store.Info()); err != nil {
+		return nil, err
+	}
 	if n.egress, err = n.newEgress(); err != nil {
 		return nil, err
 	}
@@ -162,7 +165,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.tracker.Watch(n.group.raft)
 	n.service = service.New(n.serviceOptions())
 	n.meters.Attach(meters.State{Store: n.group.store, Raft: n.group.raft, Disk: n.disk, Port: n.port,
-		Members: n.members, Tracker: n.tracker, Backlog: n.service.Backlog})
+		Insecure: cfg.Insecure,
+		Members:  n.members, Tracker: n.tracker, Backlog: n.service.Backlog})
 	n.group.parts = []func(*forward.Epoch) func(context.Context){
 		n.service.Lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(n.group, e).Run },
@@ -231,9 +235,9 @@ func (n *Node) membership() membership.Options {
 	c := &n.cfg
 	return membership.Options{
 		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(),
-		Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join, Skips: n.dir.Skips,
-		Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store, Tracker: n.tracker,
-		Flight:       n.group.flight,
+		Insecure: c.Insecure, Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join,
+		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store,
+		Tracker: n.tracker, Flight: n.group.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
 		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },

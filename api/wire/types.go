@@ -147,6 +147,7 @@ type Status struct {
 	Term        uint64            `json:"term"`
 	Ready       bool              `json:"ready"`
 	NotReady    string            `json:"not_ready,omitempty"` // why
+	Insecure    bool              `json:"insecure,omitempty"`  // others reach it, and it asks none of them who they are
 	Now         job.Instant       `json:"now"`
 	StartedAt   job.Instant       `json:"started_at"`
 	Members     []Member          `json:"members"`
@@ -188,6 +189,7 @@ const (
 	TroubleLag         = "lag"
 	TroubleBacklog     = "no_worker" // work is due that no worker takes
 	TroubleNotReady    = "not_ready"
+	TroubleInsecure    = "insecure" // no TLS and no tokens, on purpose
 )
 
 // NotificationStatus says that notifications could not be sent so far.

@@ -17,11 +17,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// ByDefault says that a listener which others reach has TLS unless --insecure is given.
-const ByDefault = false
-
-// Mode decides whether a node is started as one of a secure cluster. strict is ByDefault, which tests give.
-func Mode(secure, insecure bool, listen string, strict bool) (bool, error) {
+// Mode decides whether a node is started as one of a secure cluster: one that others reach is, unless --insecure is
+// given. advertise may be empty. An address that is advertised counts too: a listener on the loopback interface with
+// another one has something before it that passes on what comes from elsewhere.
+func Mode(secure, insecure bool, listen, advertise string) (bool, error) {
 	switch {
 	case secure && insecure:
 		return false, job.Invalid("--insecure", "give one of them", "--secure and --insecure exclude each other")
@@ -30,13 +29,13 @@ func Mode(secure, insecure bool, listen string, strict bool) (bool, error) {
 	case insecure:
 		return false, nil
 	}
-	return strict && !loopback(listen), nil
+	return !loopback(listen) || advertise != "" && !loopback(advertise), nil
 }
 
-// loopback says whether only this machine reaches a listener. A name is not asked for its address: it may have another
-// one tomorrow.
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
+// loopback says whether only this machine reaches an address. A name is not looked up: it may have another address
+// tomorrow, and elsewhere.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return false
 	}
@@ -52,7 +51,8 @@ type Flags struct {
 }
 
 func (f *Flags) Register(fl *pflag.FlagSet) {
-	fl.BoolVar(&f.secure, "secure", false, "TLS, certificates between nodes, and tokens for everybody else")
+	fl.BoolVar(&f.secure, "secure", false, "TLS, certificates between nodes, and tokens for everybody else (default "+
+		"unless --listen and --advertise are loopback addresses)")
 	fl.BoolVar(&f.insecure, "insecure", false, "no TLS and no tokens, on purpose: everybody who reaches the port may "+
 		"do everything")
 	fl.StringVar(&f.token, "token", "", "join token of a secure cluster; others on this machine can see it, so rather "+
@@ -69,16 +69,17 @@ type Settings struct {
 	Token            keys.Token // of a node that joins
 }
 
-// Settings read the flags of a node that listens on an address, and joins others or not.
-func (f *Flags) Settings(env func(string) string, listen string, joins bool) (s Settings, err error) {
-	if s.Secure, err = Mode(f.secure, f.insecure, listen, ByDefault); err != nil {
+// Settings read the flags of a node that listens on an address and advertises another one or none, and joins others or
+// not.
+func (f *Flags) Settings(env func(string) string, listen, advertise string, joins bool) (s Settings, err error) {
+	if s.Secure, err = Mode(f.secure, f.insecure, listen, advertise); err != nil {
 		return s, err
 	}
 	s.Insecure = f.insecure
 	if !s.Secure {
 		if f.token != "" || f.tokenFile != "" || f.keysFrom != "" {
-			return s, job.Invalid("--secure", "give it, or leave --token, --token-file and --keys-from out",
-				"only a secure cluster has keys and join tokens")
+			return s, job.Invalid("--secure", "give it (and not --insecure), or leave --token, --token-file and "+
+				"--keys-from out", "only a secure cluster has keys and join tokens")
 		}
 		return s, nil
 	}
@@ -129,8 +130,24 @@ func JoinLine(dir, addr string, terminal bool) string {
 		}
 		how = "--token " + t.Text()
 	}
+	if loopback(addr) { // then the others are on this machine, too
+		how = "--secure " + how
+	}
 	return fmt.Sprintf("within an hour, others join it with: carillon server --node-id ID --listen HOST:PORT "+
-		"--data-dir DIR --secure --join %s %s", addr, how)
+		"--data-dir DIR --join %s %s", reached(addr), how)
+}
+
+// reached is an address that others can dial: this machine's name stands for a listener on all interfaces.
+func reached(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return addr
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(name, port)
 }
 
 // Made is what `cluster init` did.
@@ -140,7 +157,26 @@ type Made struct {
 	CA      string `json:"ca"` // hash
 }
 
-// MakeKeys makes the keys of a cluster and a join token in a directory that has none.
+// KeepKeys is what `cluster init --once` finds in a directory that holds keys already. What a crash left undone of them
+// is done.
+func KeepKeys(out string) (Made, bool, error) {
+	if _, err := os.Stat(filepath.Join(out, keys.ClusterFile)); errors.Is(err, fs.ErrNotExist) {
+		return Made{}, false, nil
+	}
+	a, err := keys.ReadAuthority(out)
+	if err == nil {
+		if _, missing := os.Stat(filepath.Join(out, keys.CAFile)); errors.Is(missing, fs.ErrNotExist) {
+			err = a.Write(out, nil)
+		}
+	}
+	if err != nil {
+		return Made{}, false, job.Invalid("--out", "choose another directory, or put the keys back", "%v", err)
+	}
+	return Made{Dir: out, Cluster: a.Cluster(), CA: keys.HashOf(a.Cert).String()}, true, nil
+}
+
+// MakeKeys makes the keys of a cluster and a join token in a directory that has none. The key of the CA comes after the
+// token: with it the directory holds keys.
 func MakeKeys(out, cluster string, now time.Time) (Made, error) {
 	var none Made
 	if _, err := os.Stat(filepath.Join(out, keys.ClusterFile)); !errors.Is(err, fs.ErrNotExist) {

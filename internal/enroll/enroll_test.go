@@ -13,34 +13,77 @@ import (
 // Whether a node is secure follows from its flags and from who reaches its port.
 func TestMode(t *testing.T) {
 	for _, tc := range []struct {
-		secure, insecure bool
-		listen           string
-		strict           bool
-		want             bool
-		err              bool
+		secure, insecure  bool
+		listen, advertise string
+		want, err         bool
 	}{
-		{false, false, "127.0.0.1:7400", true, false, false},
-		{false, false, "[::1]:7400", true, false, false},
-		{false, false, "localhost:7400", true, false, false},
-		{false, false, "10.0.0.1:7400", true, true, false},
-		{false, false, "0.0.0.0:7400", true, true, false},
-		{false, false, ":7400", true, true, false},
-		{false, false, "[::]:7400", true, true, false},
-		{false, false, "n1.example.com:7400", true, true, false},
-		{false, true, "10.0.0.1:7400", true, false, false},
-		{false, true, "127.0.0.1:7400", true, false, false},
-		{true, false, "127.0.0.1:7400", true, true, false},
-		{true, false, "10.0.0.1:7400", true, true, false},
-		{true, true, "10.0.0.1:7400", true, false, true},
-		{false, false, "10.0.0.1:7400", false, false, false},
-		{true, false, "127.0.0.1:7400", false, true, false},
-		{false, true, "10.0.0.1:7400", false, false, false},
-		{true, true, "127.0.0.1:7400", false, false, true},
+		{listen: "127.0.0.1:7400"},
+		{listen: "127.8.0.1:7400"},
+		{listen: "[::1]:7400"},
+		{listen: "[::ffff:127.0.0.1]:7400"},
+		{listen: "localhost:7400"},
+		{listen: "127.0.0.1:7400", advertise: "localhost:7400"},
+		{listen: "10.0.0.1:7400", want: true},
+		{listen: "0.0.0.0:7400", want: true},
+		{listen: ":7400", want: true},
+		{listen: "[::]:7400", want: true},
+		{listen: "[fe80::1%eth0]:7400", want: true},
+		{listen: "n1.example.com:7400", want: true},
+		{listen: "localhost.example.com:7400", want: true},
+		{listen: "127.0.0.1.example.com:7400", want: true},
+		// Something passes on what comes from elsewhere: a port of a container, a proxy.
+		{listen: "127.0.0.1:7400", advertise: "10.0.0.1:7400", want: true},
+		{listen: "127.0.0.1:7400", advertise: "n1.example.com:7400", want: true},
+		{listen: "0.0.0.0:7400", advertise: "127.0.0.1:7400", want: true},
+		{insecure: true, listen: "10.0.0.1:7400"},
+		{insecure: true, listen: "0.0.0.0:7400", advertise: "n1:7400"},
+		{insecure: true, listen: "127.0.0.1:7400"},
+		{secure: true, listen: "127.0.0.1:7400", want: true},
+		{secure: true, listen: "10.0.0.1:7400", want: true},
+		{secure: true, insecure: true, listen: "10.0.0.1:7400", err: true},
+		{secure: true, insecure: true, listen: "127.0.0.1:7400", err: true},
 	} {
-		got, err := Mode(tc.secure, tc.insecure, tc.listen, tc.strict)
+		got, err := Mode(tc.secure, tc.insecure, tc.listen, tc.advertise)
 		if got != tc.want || (err != nil) != tc.err {
 			t.Errorf("%+v: %v, %v", tc, got, err)
 		}
+	}
+}
+
+// The line that others join with names an address that they can dial, and holds the secret on a terminal only.
+func TestJoinLine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	if _, err := MakeKeys(dir, "c1", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := keys.ReadTokenFile(keys.JoinToken, filepath.Join(dir, keys.JoinTokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string]string{
+		"10.0.0.1:7400":  "--join 10.0.0.1:7400 --token",
+		"n1:7400":        "--join n1:7400 --token",
+		"127.0.0.1:7400": "--join 127.0.0.1:7400 --secure --token",
+		"[::]:7400":      "--join " + host + ":7400 --token",
+	} {
+		line, shown := JoinLine(dir, addr, false), JoinLine(dir, addr, true)
+		if !strings.Contains(line, want+"-file "+dir) || strings.Contains(line, tok.Text()) {
+			t.Errorf("%s: %s", addr, line)
+		}
+		if !strings.Contains(shown, want+" "+tok.Text()) {
+			t.Errorf("%s, on a terminal: %s", addr, shown)
+		}
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, keys.JoinTokenFile), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if line := JoinLine(dir, "n1:7400", true); line != "" {
+		t.Errorf("after an hour: %s", line)
 	}
 }
 
@@ -82,11 +125,12 @@ func TestFlags(t *testing.T) {
 		"keys":            {Flags{secure: true, keysFrom: dir}, nil, join, ""},
 		"both":            {Flags{secure: true, token: text, tokenFile: file}, nil, join, "give one of them"},
 		"mistyped":        {Flags{secure: true, token: text[:len(text)-1] + "A"}, nil, join, "typing error"},
-		"not secure":      {Flags{token: text}, nil, join, "only a secure cluster"},
+		"by default":      {Flags{token: text}, nil, join, ""},
+		"not secure":      {Flags{insecure: true, token: text}, nil, join, "only a secure cluster"},
 		"an API token":    {Flags{secure: true, token: "ct1.a.b.c"}, nil, join, "a join token is needed"},
 		"the environment": {Flags{secure: true}, map[string]string{"CARILLON_TOKEN": "x"}, nil, ""},
 	} {
-		got, err := tc.flags.Settings(func(k string) string { return tc.env[k] }, "10.0.0.2:7400", tc.join != nil)
+		got, err := tc.flags.Settings(func(k string) string { return tc.env[k] }, "10.0.0.2:7400", "", tc.join != nil)
 		switch {
 		case tc.err != "":
 			if err == nil || !strings.Contains(err.Error(), tc.err) {

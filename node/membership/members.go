@@ -49,6 +49,7 @@ type Options struct {
 	Instance string // of its data directory
 	Address  string // how others reach it
 	Listen   string // where it listens
+	Insecure bool   // it is reached by others and asks for no token, on purpose
 	Version  string
 	Level    int // the feature level that it supports
 	Slots    int
@@ -361,6 +362,25 @@ func (m *Members) Describe(c *wire.Member, applied uint64) {
 	if p.seen.Disk.Total > 0 {
 		c.Disk = new(p.seen.Disk)
 	}
+}
+
+// Insecure are the nodes that are known to serve without TLS and tokens on purpose: this one, and, on the leader, those
+// that said so when they were last probed.
+func (m *Members) Insecure() (ids []string) {
+	if m.o.Insecure {
+		ids = append(ids, m.id())
+	}
+	if m.o.Tracker.Epoch() != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for id, p := range m.peers {
+			if p.seen.Insecure {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // lock waits for the turn to change the membership.

@@ -42,7 +42,7 @@ type Meters struct {
 	slots, leader, skew                  *prometheus.Desc
 	outbox                               *prometheus.Desc
 	diskFree, diskLimit, hold            *prometheus.Desc
-	connections, refused                 *prometheus.Desc
+	connections, refused, insecure       *prometheus.Desc
 }
 
 var (
@@ -59,8 +59,10 @@ type State struct {
 	Disk    *disk.Watch
 	Port    *listen.Port
 	Members *membership.Members
-	Tracker *forward.Tracker
-	Backlog func() (int64, error) // what is due and not claimed
+	// Insecure says that the node serves without TLS and tokens on purpose.
+	Insecure bool
+	Tracker  *forward.Tracker
+	Backlog  func() (int64, error) // what is due and not claimed
 }
 
 // New makes the metrics of events. Those of the state follow with Attach.
@@ -103,6 +105,8 @@ func New() *Meters {
 		diskLimit:   desc("disk_limit_bytes", "With less room than this on the leader no jobs are created."),
 		connections: desc("connections", "Connections that are open on the node's port."),
 		refused:     desc("connections_refused_total", "Connections that were closed because too many were open."),
+		insecure: desc("insecure",
+			"1 if the node serves without TLS and tokens on purpose (--insecure), 0 otherwise."),
 		hold: desc("hold",
 			"1 while the cluster holds for this reason and nothing is started: the leader's clock, or "+
 				"a restore. On every node.", "reason"),
@@ -163,7 +167,7 @@ func (m *Meters) EgressDenied(class egress.Class) {
 // Describe implements prometheus.Collector.
 func (m *Meters) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.deadLetters, m.backlog, m.jobs, m.openRuns, m.outbox, m.slots, m.leader,
-		m.skew, m.diskFree, m.diskLimit, m.hold, m.connections, m.refused} {
+		m.skew, m.diskFree, m.diskLimit, m.hold, m.connections, m.refused, m.insecure} {
 		ch <- d
 	}
 }
@@ -185,6 +189,7 @@ func (m *Meters) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(m.connections, float64(s.Port.Open()))
 	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(s.Port.Refused()))
+	gauge(m.insecure, boolValue(s.Insecure))
 	held := stamp.HoldNone
 	if h := s.Members.Hold(); h != nil {
 		held = h.Kind

@@ -91,7 +91,8 @@ func (k *Keys) fitIdentity() error {
 	}
 	if _, has := ring.Identity(); !has {
 		if k.o.Token.ID == "" {
-			return job.Invalid("--token", "get one from a node of the cluster: carillon cluster token create",
+			return job.Invalid("--token", "get one from a node of the cluster with `carillon cluster token "+
+				"create`; if the cluster is not secure, give --insecure instead",
 				"a node joins a secure cluster with a join token")
 		}
 		ring.Pin(k.o.Token.CA)
@@ -105,6 +106,11 @@ func (k *Keys) fitIdentity() error {
 // takeAuthority finds or makes the keys of the cluster, on a node that begins it or was given them.
 func (k *Keys) takeAuthority() error {
 	o, d, ring := &k.o, k.o.Dir, k.ring
+	if d.Fresh && k.givenKeys() {
+		if err := keys.Begins(o.From, d.Instance); err != nil {
+			return err
+		}
+	}
 	begins := !o.Joins || d.ClusterID != "" && d.CA == "" // others get them when they vote
 	if ring.Authority() == nil && o.From != "" && begins {
 		a, err := keys.ReadAuthority(o.From)
@@ -129,6 +135,21 @@ func (k *Keys) takeAuthority() error {
 		if k.first, err = firstToken(a, o.From, d.Path); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// givenKeys says whether the node was given keys to begin a cluster with.
+func (k *Keys) givenKeys() bool { return k.ring != nil && k.o.Bootstrap && k.o.From != "" }
+
+// Begun writes down that this directory begins a cluster, where its keys come from. It comes after the directory is
+// claimed: what a crash leaves must name one that is there. A directory with a cluster is not held back.
+func (k *Keys) Begun(info store.Info) error {
+	if !k.givenKeys() {
+		return nil
+	}
+	if err := keys.Begun(k.o.From, k.o.Dir.Instance); info.ClusterID == "" {
+		return err
 	}
 	return nil
 }
@@ -165,7 +186,8 @@ func (k *Keys) certifySelf() error {
 }
 
 func errIsSecure(path string) error {
-	return fmt.Errorf("the cluster of data directory %s is secure: start the node with --secure", path)
+	return fmt.Errorf("the cluster of data directory %s is secure: start the node with --secure and without "+
+		"--insecure", path)
 }
 
 func errOtherCluster(d *datadir.Dir, a *keys.Authority, id string) error {
@@ -201,7 +223,8 @@ func (k *Keys) CheckMode(info store.Info) error {
 }
 
 func errNotSecure(d *datadir.Dir) error {
-	return fmt.Errorf("the cluster of data directory %s is not secure: start the node without --secure; or make "+
-		"the cluster secure: stop all nodes, run `carillon cluster init --data-dir %s --out DIR`, and start every "+
+	return fmt.Errorf("the cluster of data directory %s is not secure: start the node with --insecure (on a "+
+		"loopback address without --secure is enough); or make the cluster secure: stop all nodes, run `carillon "+
+		"cluster init --data-dir %s --out DIR`, and start every "+
 		"node with --secure --keys-from DIR", d.Path, d.Path)
 }

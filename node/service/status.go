@@ -103,6 +103,7 @@ func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Statu
 		s.Troubles = append(s.Troubles, silent(p, err))
 	case far.State == "leader":
 		s.Members, s.Workers, s.Troubles = far.Members, far.Workers, merge(far.Troubles, s.Troubles)
+		s.Insecure = s.Insecure || far.Insecure
 	}
 }
 

@@ -40,6 +40,10 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 			Text:   "the cluster was restored from a backup of " + hold.FromCluster + ", and nothing runs",
 			Remedy: hold.Remedy})
 	}
+	if ids := b.o.Members.Insecure(); len(ids) > 0 {
+		s.Insecure = true
+		out = append(out, insecure(ids))
+	}
 	e := b.o.Tracker.Epoch()
 	if e == nil {
 		if d := s.Disk; d != nil && d.Low {
@@ -60,6 +64,15 @@ func (b *Service) leaderless(ctx context.Context) wire.Trouble {
 		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
 	}
 	return t
+}
+
+// insecure says that everybody may do everything. It is on purpose, and must not be forgotten.
+func insecure(ids []string) wire.Trouble {
+	return wire.Trouble{Code: wire.TroubleInsecure,
+		Text: fmt.Sprintf("the cluster is insecure (--insecure on %s): no TLS and no tokens, and everybody who "+
+			"reaches a port may do everything", strings.Join(ids, ", ")),
+		Remedy: "stop all nodes, run `carillon cluster init --data-dir D --out DIR` with the directory of one, and " +
+			"start every node with --secure --keys-from DIR"}
 }
 
 // notReady is why this node is not ready, if none of the others says it.

@@ -177,6 +177,9 @@ func (n *Node) Launch() error {
 		// Under a name it may be reached from elsewhere, and would not let jobs call the targets, which are here.
 		args = append(args, "--advertise", n.Advertise, "--egress-allow", "loopback")
 	}
+	if host, _, err := net.SplitHostPort(n.Addr); err != nil || n.Advertise != "" || !net.ParseIP(host).IsLoopback() {
+		args = append(args, "--insecure") // it speaks as those on the loopback interface do
+	}
 	if len(n.Join) > 0 {
 		args = append(args, "--join", strings.Join(n.Join, ","))
 	} else {
