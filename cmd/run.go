@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/gc"
+	"github.com/carillon-scheduler/carillon/internal/undumpable"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -49,6 +50,11 @@ var (
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
 func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) error {
 	gc.Tune()
+	if cfg.Secure {
+		if err := undumpable.Set(); err != nil {
+			return err
+		}
+	}
 	brokers, err := cfg.brokers()
 	if err != nil {
 		return err

@@ -34,7 +34,9 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "most open files of a process of a shell job (default no limit)")
 	fl.Var(&l.FileSize, "shell-file-size", "largest file that a shell job may write (default no limit)")
 	fl.StringVar(&c.Shell.User, "shell-user", "",
-		"user that shell jobs run as; needs root (default that of this process)")
+		"user that shell jobs run as; needs root (default that of this process, which a secure cluster does not allow)")
+	fl.BoolVar(&c.Shell.AsNode, "shell-as-node", false,
+		"let shell jobs run as this process, and so read what it keeps secret; refused on a node of a secure cluster")
 	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may name to run as; needs root")
 	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "",
 		"cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with "+

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/undumpable"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -106,6 +107,9 @@ func (c *workerConfig) validate() error {
 	}
 	_, tagged := c.Tags["queue"]
 	switch {
+	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && c.Shell.User == "" && !c.Shell.AsNode:
+		return job.Invalid("--shell-user", "name a user for them, which needs root; or give --shell-as-node if who "+
+			"writes shell jobs may have the token", "shell jobs that run as the worker can read its token")
 	case c.Namespace != "" && !job.NamespaceName(c.Namespace):
 		return job.Invalid("--namespace", "use up to 63 of a-z, 0-9 and -", "%q is not the name of a namespace",
 			c.Namespace)
@@ -139,6 +143,11 @@ func (c *workerConfig) validate() error {
 // runWorker works until the context ends, and drains then.
 func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err error) {
 	log := processLog(cfg.LogLevel, cfg.LogFormat)
+	if cfg.Token != "" {
+		if err := undumpable.Set(); err != nil {
+			return err
+		}
+	}
 	me, secret := identity{Name: cfg.Name}, rand.Text()
 	procs := ""
 	if cfg.StateDir != "" {
@@ -184,6 +193,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	}
 	shell := cfg.Shell
 	shell.Dir = procs
+	shell.Apart, shell.Private = cfg.Token != "" && !shell.AsNode && shell.User != "", cfg.StateDir
 	rules, err := egress.New(egress.Options{Config: cfg.Egress, OnDenied: func(d *egress.Denied) {
 		log.Warn("egress denied", "target", d.Target, "class", d.Class, "rule", d.Rule)
 	}})

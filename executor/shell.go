@@ -46,6 +46,10 @@ type ShellOptions struct {
 	// User is who commands run as; empty: as this process. Users are those that a job may name. Both need root.
 	User  string
 	Users []string
+	// Apart has commands run as other users than this process and the owner of Private, which they cannot read.
+	// AsNode asks for the opposite.
+	Apart, AsNode bool
+	Private       string
 	// Cgroup is a directory of cgroup version 2 below which every attempt gets a group of its own, which ends with it;
 	// "auto": the one that this process is in, if it runs as root and can; "none": none. Empty: auto if there is a
 	// limit that it serves, else none.
@@ -67,6 +71,9 @@ type Shell struct {
 func NewShell(o ShellOptions) (*Shell, error) {
 	if o.Grace <= 0 {
 		o.Grace = defaultGrace
+	}
+	if err := o.checkApart(); err != nil {
+		return nil, err
 	}
 	if o.Dir != "" {
 		if err := os.MkdirAll(o.Dir, 0o700); err != nil {

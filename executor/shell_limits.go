@@ -5,7 +5,6 @@ package executor
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/user"
 	"slices"
 	"strconv"
@@ -89,8 +88,8 @@ func (o ShellOptions) checkUsers() error {
 		if name == "" {
 			continue
 		}
-		if os.Geteuid() != 0 {
-			return fmt.Errorf("commands can run as another user (%s) only if the node runs as root", name)
+		if err := canSwitch(); err != nil {
+			return fmt.Errorf("commands can run as another user (%s) only if the node runs as root: %w", name, err)
 		}
 		if _, err := user.Lookup(name); err != nil {
 			return err

@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/pack", "internal/replica", "internal/terminal",
-		"internal/wait"},
+		"internal/undumpable", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package executor
+
+func lacksCapabilities() error { return nil }

@@ -1,0 +1,71 @@
+//go:build unix
+
+package executor
+
+import (
+	"errors"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// checkApart refuses at the start what would let a command have what the process has. Who may write shell jobs could
+// otherwise read the keys of the cluster, act through the admin socket or trace the process.
+func (o ShellOptions) checkApart() error {
+	if !o.Apart {
+		return nil
+	}
+	switch {
+	case o.AsNode:
+		return job.Invalid("--shell-as-node", "give --shell-user, or run shell jobs on a `carillon worker`",
+			"a node of a secure cluster may vote, and then has its keys, which every shell job could read")
+	case o.User == "":
+		return job.Invalid("--shell-user", "name a user for them; the node then runs as root",
+			"on a secure cluster shell jobs do not run as the node itself, whose keys they could read")
+	}
+	if err := o.checkUsers(); err != nil {
+		return job.Invalid("--shell-user", "run the node as root, with CAP_SETUID, CAP_SETGID and CAP_KILL; or run "+
+			"shell jobs on a `carillon worker`", "%v", err)
+	}
+	own := []int{0, os.Geteuid()}
+	if o.Private != "" {
+		st, err := os.Stat(o.Private)
+		if err != nil {
+			return err
+		}
+		if st.Mode().Perm()&0o077 != 0 {
+			return job.Invalid("--data-dir", "chmod 700 "+o.Private, "%s can be opened by other users (%s), "+
+				"and so by shell jobs", o.Private, st.Mode().Perm())
+		}
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			own = append(own, int(sys.Uid))
+		}
+	}
+	for _, name := range append(slices.Clone(o.Users), o.User) {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return err
+		}
+		if uid, err := strconv.Atoi(u.Uid); err != nil || slices.Contains(own, uid) {
+			flag := "--shell-users"
+			if name == o.User {
+				flag = "--shell-user"
+			}
+			return job.Invalid(flag, "name a user that is neither root nor that of the node or its data directory",
+				"%s could read what the node keeps to itself", name)
+		}
+	}
+	return nil
+}
+
+// canSwitch says why this process cannot run commands as another user, and end them.
+func canSwitch() error {
+	if os.Geteuid() != 0 {
+		return errors.New("the process does not run as root")
+	}
+	return lacksCapabilities()
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package undumpable
+
+// Set does nothing here.
+func Set() error { return nil }
