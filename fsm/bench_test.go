@@ -343,7 +343,7 @@ func BenchmarkOpen(b *testing.B) {
 
 // BenchmarkCodec: the hot commands on their way through the log, an item an operation.
 func BenchmarkCodec(b *testing.B) {
-	claim, done := &Claim{Head: Head{T(1), 1}}, &Complete{Head: Head{T(1), 1}}
+	claim, done := &Claim{Head: Head{Now: T(1), Term: 1}}, &Complete{Head: Head{Now: T(1), Term: 1}}
 	for i := range 1024 {
 		k := store.DueKey{Lane: 2, Ready: T(int64(i)), Job: job.ID(1_000_000 + i*37), Kind: store.KindOccurrence, Origin: job.OriginSchedule, At: T(int64(i))}
 		addClaim(claim, k, 1, T(int64(i))+period)

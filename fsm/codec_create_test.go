@@ -42,9 +42,21 @@ func TestCreateAgreesWithTheLibrary(t *testing.T) {
 	same(t, &Create{})
 	same(t, &Create{Items: []CreateItem{{}}})
 	rapid.Check(t, func(t *rapid.T) {
-		c := &Create{Head: Head{rapid.Int64().Draw(t, "now"), rapid.Uint64().Draw(t, "term")}}
+		c := &Create{Head: Head{Now: rapid.Int64().Draw(t, "now"), Term: rapid.Uint64().Draw(t, "term")}}
+		caller := func() Caller {
+			text := func(what string) string { return rapid.StringN(0, 20, 100).Draw(t, what) }
+			return Caller{text("token"), text("name"), text("address"), text("key"), rapid.Bool().Draw(t, "bulk")}
+		}
+		if rapid.Bool().Draw(t, "by") {
+			by := caller()
+			c.By = &by
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "callers") {
+			c.Callers = append(c.Callers, caller())
+		}
 		for range rapid.IntRange(0, 40).Draw(t, "items") {
 			it := CreateItem{Job: rapid.Uint64().Draw(t, "job"), Next: When{rapid.Int64().Draw(t, "at"), rapid.Int64().Draw(t, "ready")}}
+			it.By = rapid.Uint64Range(0, 3).Draw(t, "caller")
 			if rapid.Bool().Draw(t, "request") {
 				it.Request = Request{rapid.StringN(0, 40, 300).Draw(t, "id"), rapid.Uint64().Draw(t, "print"), rapid.Int64().Draw(t, "expires")}
 			}
@@ -59,9 +71,9 @@ func TestCreateAgreesWithTheLibrary(t *testing.T) {
 
 // What creates usually look like must not need the library.
 func TestReadsUsualCreatesByItself(t *testing.T) {
-	c := &Create{Head: Head{T(0), 7}}
+	c := &Create{Head: Head{Now: T(0), Term: 7}, Callers: []Caller{{Address: "192.0.2.1"}}}
 	for i := range 2000 {
-		c.Items = append(c.Items, CreateItem{Job: 1<<60 + uint64(i), Def: []byte{1, 2, byte(i)}, Next: When{T(1), T(2)}, Request: Request{"s:key", 9, T(3)}})
+		c.Items = append(c.Items, CreateItem{Job: 1<<60 + uint64(i), Def: []byte{1, 2, byte(i)}, Next: When{T(1), T(2)}, Request: Request{"s:key", 9, T(3)}, By: 1})
 	}
 	data, err := encode(c)
 	if err != nil {

@@ -22,59 +22,66 @@ type Command interface {
 
 // commands has every command under the number that its entries begin with, and the feature level that brought it.
 // Numbers are never given to anything else. An older binary stops at an entry of a number that it does not know, so a
-// command is proposed only once its level is committed.
+// command is proposed only once its level is committed. The last column is what an audit record calls it, or unrecorded
+// for what no caller asks for.
 var commands = [256]kind{
-	1:  of[Create](1),
-	2:  of[Update](1),
-	3:  of[Delete](1),
-	4:  of[Pause](1),
-	5:  of[Resume](1),
-	6:  of[Trigger](1),
-	7:  of[Backfill](1),
-	8:  of[Claim](1),
-	9:  of[Complete](1),
-	10: of[Expire](1),
-	11: of[Advance](1),
-	12: of[Cancel](1),
-	13: of[Redrive](1),
-	14: of[Purge](1),
-	15: of[Trim](1),
-	16: of[Stamp](1),
-	17: of[Calendar](1),
-	18: of[Quarantine](1),
-	19: of[ClockReset](1),
-	20: of[Cleanup](1),
-	21: of[Init](1),
-	22: of[PutNode](1),
-	23: of[RemoveNode](1),
-	24: of[SetLevel](1),
-	25: of[Release](1),
-	26: of[CloseRestored](1),
-	27: of[PutQueue](1),
-	28: of[DeleteQueue](1),
-	29: of[ClaimNotices](1),
-	30: of[SettleNotices](1),
-	31: of[Admit](1),
-	32: of[Lookup](1),
-	33: of[CreateToken](1),
-	34: of[RevokeToken](1),
-	35: of[MakeSecure](1),
-	36: of[CreateJoinToken](1),
-	37: of[RevokeJoinToken](1),
+	1:  of[Create](1, "job.create"),
+	2:  of[Update](1, "job.update"),
+	3:  of[Delete](1, "job.delete"),
+	4:  of[Pause](1, "job.pause"),
+	5:  of[Resume](1, "job.resume"),
+	6:  of[Trigger](1, "job.run"),
+	7:  of[Backfill](1, "job.backfill"),
+	8:  of[Claim](1, unrecorded),
+	9:  of[Complete](1, unrecorded),
+	10: of[Expire](1, unrecorded),
+	11: of[Advance](1, unrecorded),
+	12: of[Cancel](1, "job.cancel run.cancel"),
+	13: of[Redrive](1, "dead.redrive"),
+	14: of[Purge](1, "dead.purge"),
+	15: of[Trim](1, unrecorded),
+	16: of[Stamp](1, unrecorded),
+	17: of[Calendar](1, "calendar.put calendar.delete"),
+	18: of[Quarantine](1, unrecorded),
+	19: of[ClockReset](1, "cluster.clock-reset"),
+	20: of[Cleanup](1, unrecorded),
+	21: of[Init](1, unrecorded),
+	22: of[PutNode](1, "member.join"),
+	23: of[RemoveNode](1, "member.remove"),
+	24: of[SetLevel](1, unrecorded),
+	25: of[Release](1, "cluster.release"),
+	26: of[CloseRestored](1, unrecorded),
+	27: of[PutQueue](1, "queue.put queue.pause queue.resume"),
+	28: of[DeleteQueue](1, "queue.delete"),
+	29: of[ClaimNotices](1, unrecorded),
+	30: of[SettleNotices](1, unrecorded),
+	31: of[Admit](1, unrecorded),
+	32: of[Lookup](1, unrecorded),
+	33: of[CreateToken](1, "token.create"),
+	34: of[RevokeToken](1, "token.revoke"),
+	35: of[MakeSecure](1, unrecorded),
+	36: of[CreateJoinToken](1, "join-token.create"),
+	37: of[RevokeJoinToken](1, "join-token.revoke"),
+	38: of[Note](1, "backup.create member.promote member.demote cluster.transfer"),
 }
 
 type kind struct {
 	level int
 	typ   reflect.Type
 	make  func() Command
+
+	actions string // of its audit records, separated by spaces
 }
 
 func of[C any, P interface {
 	*C
 	Command
-}](level int) kind {
-	return kind{level, reflect.TypeFor[P](), func() Command { return P(new(C)) }}
+}](level int, actions string) kind {
+	return kind{level, reflect.TypeFor[P](), func() Command { return P(new(C)) }, actions}
 }
+
+// kindOf is the row of a command in the table, a zero one if it has none.
+func kindOf(cmd Command) *kind { return &commands[numbers[reflect.TypeOf(cmd)]] }
 
 var numbers = func() map[reflect.Type]uint8 {
 	m := map[reflect.Type]uint8{}
@@ -99,6 +106,8 @@ func CommandLevel(cmd Command) (int, error) {
 type Head struct {
 	Now  int64  `codec:"w"` // the proposer's stamp, ms
 	Term uint64 `codec:"t"` // the proposer's term; refused unless it is the entry's own
+
+	By *Caller `codec:"b,omitempty"` // who asked for it; nil: nobody did, and it leaves no audit record
 }
 
 func (h *Head) head() *Head { return h }

@@ -46,6 +46,9 @@ func goldenName(cmd Command) string {
 // fillSample sets everything in a command that has no sample of its own. Lists have two entries.
 func fillSample(v reflect.Value) {
 	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fillSample(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
 			fillSample(v.Field(i))
@@ -85,7 +88,7 @@ func samples() map[string]Command {
 	g := Gap{First: T(1), Last: T(3), Count: 3, AtLeast: true, Status: job.RunMissed, Reason: job.ReasonOutage}
 	kind := byte(store.KindOccurrence)<<4 | byte(job.OriginSchedule)
 	return map[string]Command{
-		"create":   &Create{h, []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
+		"create":   &Create{Head: h, Items: []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
 		"update":   &Update{h, q, 1, 1, seen, d, when, g, Gap{}},
 		"delete":   &Delete{h, q, 1, 2, g},
 		"pause":    &Pause{h, q, 1},
@@ -134,7 +137,14 @@ func variants() map[string]Command {
 	u.After = g
 	b := *everyCommand()["backfill"].(*Backfill)
 	b.Left = []int64{T(3), T(4)}
-	return map[string]Command{"update_after": &u, "backfill_left": &b}
+	by := Caller{Token: "abcdefghijkm", Name: "ci", Address: "192.0.2.7", Request: "r-1"}
+	p := *everyCommand()["pause"].(*Pause)
+	p.By = &by
+	c := *everyCommand()["create"].(*Create)
+	c.Callers = []Caller{by, {Address: "192.0.2.8", Bulk: true}}
+	c.Items = slices.Clone(c.Items)
+	c.Items[0].By, c.Items[1].By = 1, 2
+	return map[string]Command{"update_after": &u, "backfill_left": &b, "pause_by": &p, "create_by": &c}
 }
 
 // The bytes of a command are in logs for as long as those are kept: a binary that writes or reads them differently has another

@@ -18,6 +18,8 @@ import (
 type Create struct {
 	Head  `codec:"h"`
 	Items []CreateItem `codec:"i"`
+
+	Callers []Caller `codec:"b,omitempty"` // those who asked for its items: one entry may have those of many
 }
 
 // CreateItem is one new job.
@@ -26,6 +28,7 @@ type CreateItem struct {
 	Def     []byte  `codec:"d"` // store.Definition, encoded
 	Next    When    `codec:"n"`
 	Request Request `codec:"q"`
+	By      uint64  `codec:"b,omitempty"` // which of the callers asked for it, from 1; 0: nobody did
 }
 
 func (c *Create) items() int { return len(c.Items) }
@@ -34,13 +37,18 @@ func (c *Create) items() int { return len(c.Items) }
 const maxClasses = 1 << 16
 
 func (c *Create) apply(a *applier) error {
+	chunks := make([]chunkTally, len(c.Callers))
 	for i := range c.Items {
 		it := &c.Items[i]
+		a.made = made{}
 		if err := a.once(it.Request, it.do); err != nil {
 			return err
 		}
+		if err := a.recordItem(c, it, chunks); err != nil {
+			return err
+		}
 	}
-	return nil
+	return a.recordChunks(c, chunks)
 }
 
 func (it *CreateItem) do(a *applier) (Outcome, error) {
@@ -49,6 +57,7 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	a.made = made{def.Spec.Name, def.Spec.Namespace}
 	if it.Job <= a.b.C.NextJob {
 		return Outcome{Code: CodeStale, Text: "the number was given out before"}, nil
 	}
@@ -148,10 +157,16 @@ func (a *applier) adopt(s *store.State, spec *job.Spec) error {
 func (c *Create) append(b []byte) []byte {
 	size := 64
 	for i := range c.Items {
-		size += 80 + len(c.Items[i].Def) + len(c.Items[i].Request.ID)
+		size += 84 + len(c.Items[i].Def) + len(c.Items[i].Request.ID)
 	}
 	b = slices.Grow(b, size)
-	b = msg.Map(b, 2)
+	b = msg.Map(b, 2+given(len(c.Callers) > 0))
+	if len(c.Callers) > 0 {
+		b = msg.Array(msg.Str(b, "b"), len(c.Callers))
+		for i := range c.Callers {
+			b = appendCaller(b, &c.Callers[i])
+		}
+	}
 	b = appendHead(msg.Str(b, "h"), c.Head)
 	b = msg.Str(b, "i")
 	if c.Items == nil {
@@ -165,13 +180,19 @@ func (c *Create) append(b []byte) []byte {
 }
 
 func appendHead(b []byte, h Head) []byte {
-	b = msg.Map(b, 2)
+	b = msg.Map(b, 2+given(h.By != nil))
+	if h.By != nil {
+		b = appendCaller(msg.Str(b, "b"), h.By)
+	}
 	b = msg.Uint(msg.Str(b, "t"), h.Term)
 	return msg.Signed(msg.Str(b, "w"), h.Now)
 }
 
 func appendCreateItem(b []byte, it *CreateItem) []byte {
-	b = msg.Map(b, 4)
+	b = msg.Map(b, 4+given(it.By != 0))
+	if it.By != 0 {
+		b = msg.Uint(msg.Str(b, "b"), it.By)
+	}
 	b = msg.Str(b, "d")
 	if it.Def == nil {
 		b = msg.Nil(b)
@@ -227,6 +248,8 @@ func (c *Create) read(data []byte) bool {
 	r := createReader{msg.Reader{B: data}}
 	r.Fields(func(key []byte) {
 		switch string(key) {
+		case "b":
+			r.callers(c)
 		case "h":
 			r.head(&c.Head)
 		case "i":
@@ -241,6 +264,9 @@ func (c *Create) read(data []byte) bool {
 func (r *createReader) head(h *Head) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
+		case "b":
+			h.By = &Caller{}
+			r.caller(h.By)
 		case "t":
 			h.Term = r.Uint()
 		case "w":
@@ -268,9 +294,25 @@ func (r *createReader) items(c *Create) {
 	}
 }
 
+func (r *createReader) callers(c *Create) {
+	n := r.Len()
+	if r.Bad || n == 0 || n > len(r.B) {
+		r.Bad = true
+		return
+	}
+	c.Callers = make([]Caller, n)
+	for i := range c.Callers {
+		if r.caller(&c.Callers[i]); r.Bad {
+			return
+		}
+	}
+}
+
 func (r *createReader) item(it *CreateItem) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
+		case "b":
+			it.By = r.Uint()
 		case "d":
 			it.Def = r.Bytes()
 		case "j":

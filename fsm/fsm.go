@@ -175,6 +175,7 @@ type applier struct {
 	mark  int64  // the highest stamp before this one
 	term  uint64 // of the log entry
 	reply *Reply
+	made  made
 
 	// What an item that ends an attempt works on; the next item overwrites it. On the heap they would be three
 	// allocations an item.
@@ -200,6 +201,9 @@ func apply(b *store.Batch, cmd Command, term uint64) (*Reply, error) {
 	b.C.Mark = max(b.C.Mark, h.Now)
 	if b.Info().Hold.On && cmd.stopsOnHold() {
 		return a.all(n, Outcome{Code: CodeStale}), nil
+	}
+	if c, ok := cmd.(recorded); ok && h.By != nil {
+		return a.reply, a.applyRecorded(c, h.By)
 	}
 	return a.reply, cmd.apply(a)
 }

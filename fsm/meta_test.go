@@ -333,7 +333,7 @@ func TestAPanicIsAboutItsEntry(t *testing.T) {
 	w := newWorld(t)
 	w.create(T(10), nil)
 	before, _ := w.st.Digest()
-	commands[250] = of[panicking](1)
+	commands[250] = of[panicking](1, unrecorded)
 	defer func() { commands[250] = kind{} }()
 	good := w.entry(&Pause{Job: 1})
 	w.f.ApplyBatch([]*raft.Log{good, {Index: good.Index + 1, Term: 1, Type: raft.LogCommand, Data: []byte{250, commandVersion, 0x80}}})

@@ -35,13 +35,15 @@ var (
 	bucketNodes      = []byte("nodes")      // node id -> Node, as JSON
 	bucketQueues     = []byte("queues")     // name -> Queue, as JSON
 	bucketTokens     = []byte("tokens")     // token id -> Token, as JSON
+	bucketAudit      = []byte("audit")      // seq(8) -> Audit
+	bucketGuarded    = []byte("guarded")    // seq(8) -> Audit, of what gives access
 	bucketOutbox     = []byte("outbox")     // job(8) seq(8) -> Notice that is to be sent
 	bucketNotified   = []byte("notified")   // job(8) -> seq(8) Notice: the newest that is done with
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory,
 		bucketDead,
 		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues,
-		bucketTokens, bucketOutbox, bucketNotified}
+		bucketTokens, bucketAudit, bucketGuarded, bucketOutbox, bucketNotified}
 )
 
 // Kind says what a due entry is.
@@ -128,12 +130,16 @@ type Counters struct {
 	Mark        int64  // the highest stamp that was committed
 	Jobs        uint64
 	Dead        uint64
+
+	AuditSeq      uint64 // the newest audit record
+	Audits        uint64 // how many there are
+	GuardedAudits uint64 // how many there are in the ring of their own
 }
 
 func (c *Counters) encode() []byte {
-	w := writer{b: make([]byte, 0, 96)}
+	w := writer{b: make([]byte, 0, 120)}
 	for _, v := range [...]uint64{c.Index, c.Term, c.NextJob, c.Fence, c.HistSeq, c.HistFloor, uint64(c.Mark), c.Jobs,
-		c.Dead} {
+		c.Dead, c.AuditSeq, c.Audits, c.GuardedAudits} {
 		w.u64(v)
 	}
 	return w.b
@@ -143,7 +149,7 @@ func decodeCounters(b []byte) (c Counters, err error) {
 	r := reader{b: b}
 	var mark uint64
 	for _, p := range []*uint64{&c.Index, &c.Term, &c.NextJob, &c.Fence, &c.HistSeq, &c.HistFloor, &mark, &c.Jobs,
-		&c.Dead} {
+		&c.Dead, &c.AuditSeq, &c.Audits, &c.GuardedAudits} {
 		*p = r.u64()
 	}
 	c.Mark = int64(mark)
