@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Logger         *slog.Logger
 	Version        string        // shown in the Server header
+	NodeID         string        // whose admin socket it is that requests come by
 	MaxBody        int64         // of everything but a bulk create; default 1 MiB
 	RequestTimeout time.Duration // default 30 s; a bulk create or an export has it per chunk
 	Bulk           BulkLimits

@@ -29,9 +29,12 @@ type Identity struct {
 	credential string // the header that says so
 }
 
+// localAdmin is what the name of who calls through the admin socket of a node begins with.
+const localAdmin = "admin socket of "
+
 // LocalAdmin is who calls through the admin socket of a node: who can open it can read the node's keys.
 func LocalAdmin(node string) Identity {
-	return Identity{Name: "admin socket of " + node, Role: job.RoleAdmin, Shell: true, Local: true}
+	return Identity{Name: localAdmin + node, Role: job.RoleAdmin, Shell: true, Local: true}
 }
 
 // may says whether an identity may call a route, and if not, what is in the way.

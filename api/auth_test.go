@@ -142,11 +142,18 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 		// What is written otherwise is the same route.
 		target{"GET", "/api/v1/%6Aobs", "viewer", api.InNamespace}, target{"POST", "/api/v1/jobs/x%3Apause", "operator", api.InNamespace},
 		target{"GET", "/api/v1//backup", "token", api.Everywhere}, target{"GET", "/api/v1/x/../backup", "token", api.Everywhere})
-	before, err := leader.State().DigestContent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A backup leaves a record: those come first.
+	recorded := func(tg target) bool { return tg.path == "/api/v1/backup" && tg.method != "OPTIONS" }
+	rest := slices.DeleteFunc(slices.Clone(targets), recorded)
+	targets = append(slices.DeleteFunc(targets, func(tg target) bool { return !recorded(tg) }), rest...)
+	before := ""
 	for _, tg := range targets {
+		if before == "" && !recorded(tg) {
+			var err error
+			if before, err = leader.State().DigestContent(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for _, c := range all {
 			want := tg.role == "anyone" || slices.Contains(strings.Fields(c.roles), tg.role)
 			switch {

@@ -29,5 +29,6 @@ type Backend interface {
 	BackupBackend
 	TokenBackend
 	JoinTokenBackend
+	AuditBackend
 	SystemBackend
 }

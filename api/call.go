@@ -166,8 +166,16 @@ func deadline(set func(time.Time) error, d time.Duration) {
 	_ = set(t) //nolint:errcheck // unsupported is fine
 }
 
-// request is the identity of a mutating request.
+// request is the identity of a mutating request, which its record names too.
 func (c *call) request() (Request, error) {
+	rq, err := c.identity()
+	by, _ := CallerOf(c.ctx)
+	by.Request = rq.Key
+	c.ctx = WithCaller(c.ctx, by)
+	return rq, err
+}
+
+func (c *call) identity() (Request, error) {
 	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body), Space: c.space}
 	if id := IdentityOf(c.r.Context()); id != nil {
 		rq.Owner = id.Token

@@ -50,7 +50,7 @@ func params(names string) []string { return strings.Fields(names) }
 func routes() []route {
 	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), insightRoutes(), runRoutes(), deadRoutes(),
 		scheduleRoutes(), queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(),
-		joinTokenRoutes(), systemRoutes())
+		joinTokenRoutes(), namespaced(auditRoutes()), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}
@@ -71,6 +71,7 @@ const (
 var scopes = map[string]Scope{
 	"jobs": InNamespace, "runs": InNamespace, "dead": InNamespace, "schedule": InNamespace, "calendars": InNamespace,
 	"queues": InNamespace, "workers": InNamespace,
+	"audit":        InNamespace,
 	"openapi.json": Everywhere, "whoami": Everywhere,
 }
 
@@ -183,6 +184,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	ctx := context.WithValue(r.Context(), replayKey{}, c.markReplay)
+	ctx = WithCaller(ctx, h.caller(r))
 	if rt.body != linesBody && rt.body != streamBody && rt.body != pollBody && rt.body != pullBody {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, h.opts.RequestTimeout)

@@ -133,11 +133,27 @@ func (c *call) exportRuns() error {
 	if err != nil {
 		return err
 	}
+	var buf bytes.Buffer
+	return c.stream(left, func(n int) (int, []byte, error) {
+		runs, err := c.exportChunk(after, n, rd)
+		buf.Reset()
+		for i := range runs {
+			if err := encode(&buf, &runs[i]); err != nil {
+				return 0, nil, err
+			}
+			after = max(after, runs[i].Seq)
+		}
+		return len(runs), buf.Bytes(), err
+	})
+}
+
+// stream answers with up to left lines, as many at a time as next gives. When that are fewer than asked for, they were
+// the last.
+func (c *call) stream(left int, next func(n int) (int, []byte, error)) error {
 	rc := http.NewResponseController(c.w)
 	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
-	var buf bytes.Buffer
 	for left > 0 {
-		runs, err := c.exportChunk(after, min(left, exportChunk), rd)
+		n, lines, err := next(min(left, exportChunk))
 		if err != nil {
 			return err
 		}
@@ -146,22 +162,15 @@ func (c *call) exportRuns() error {
 			c.w.Header().Set("Content-Type", "application/x-ndjson")
 			c.w.WriteHeader(http.StatusOK)
 		}
-		buf.Reset()
-		for i := range runs {
-			if err := encode(&buf, &runs[i]); err != nil {
-				return err
-			}
-			after = max(after, runs[i].Seq)
-		}
 		// A client that stops reading must not hold a handler for ever.
 		deadline(rc.SetWriteDeadline, c.h.opts.RequestTimeout)
-		if _, err := c.w.Write(buf.Bytes()); err != nil {
+		if _, err := c.w.Write(lines); err != nil {
 			return err
 		}
-		if len(runs) < min(left, exportChunk) {
+		if n < min(left, exportChunk) {
 			break
 		}
-		left -= len(runs)
+		left -= n
 	}
 	return nil
 }

@@ -104,6 +104,7 @@ func backupRoutes() []route {
 	return []route{
 		{"POST", "/cluster:release", Admin, ToLeader, emptyBody, (*call).release, nil},
 		{"GET", "/backup", Admin, Here, streamBody, (*call).backup, params("stale")},
+		{"POST", "/backup:note", Admin, ToLeader, jsonBody, (*call).noteBackup, nil},
 	}
 }
 

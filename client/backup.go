@@ -19,6 +19,11 @@ func (c *Client) Release(ctx context.Context) (r ReleaseResult, err error) {
 	return r, err
 }
 
+// NoteBackup records that a node is about to give out its state. Nodes ask the leader for it before they do.
+func (c *Client) NoteBackup(ctx context.Context, node string) error {
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/backup:note", body: NodeRequest{NodeID: node}})
+}
+
 // Backup asks a node for a copy of its state. The caller reads and closes it, and verifies what it read: only then is
 // it known to be whole. Each node is asked once: half a copy cannot be gone on with.
 func (c *Client) Backup(ctx context.Context) (info BackupInfo, body io.ReadCloser, err error) {

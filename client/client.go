@@ -95,7 +95,7 @@ func namespaced(path string) bool {
 	part, _, _ := strings.Cut(rest, "/")
 	part, _, _ = strings.Cut(part, ":")
 	switch part {
-	case "jobs", "runs", "dead", "schedule", "calendars", "queues":
+	case "jobs", "runs", "dead", "schedule", "calendars", "queues", "audit":
 		return ok
 	}
 	return false

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -63,24 +62,7 @@ func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int,
 		v.Set("after", strconv.FormatUint(after, 10))
 	}
 	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, lines: true,
-		stream: func(r io.Reader) error {
-			dec := json.NewDecoder(r)
-			for {
-				var raw json.RawMessage
-				if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
-					return nil
-				} else if err != nil {
-					return readError{err}
-				}
-				var run job.Run
-				if err := json.Unmarshal(raw, &run); err != nil {
-					return job.Errorf(job.CodeMalformed, "", "a line of the export cannot be read: %v", err)
-				}
-				if err := fn(run, raw); err != nil {
-					return err
-				}
-			}
-		}})
+		stream: func(r io.Reader) error { return eachLine(r, fn) }})
 }
 
 // DeadLetters reads one page of dead letters.

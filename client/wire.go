@@ -6,6 +6,9 @@ import "github.com/carillon-scheduler/carillon/api/wire"
 // client needs to import nothing else.
 type (
 	BackfillRequest    = wire.BackfillRequest
+	AuditPage          = wire.AuditPage
+	AuditQuery         = wire.AuditQuery
+	AuditRecord        = wire.AuditRecord
 	BackfillResult     = wire.BackfillResult
 	BackupInfo         = wire.BackupInfo
 	BulkLine           = wire.BulkLine

@@ -206,7 +206,7 @@ func (n *Node) securityOptions() security.Options {
 func (n *Node) API() (api.Backend, api.Options) {
 	c := &n.cfg
 	return n.service, api.Options{
-		Logger: c.Logger, Version: c.Version, Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
+		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
 		Secure:     c.Secure,

@@ -23,10 +23,11 @@ const (
 	KeyHeader       = "Carillon-Request-Key"    // the identity of a change, stamped by the node that received it
 	RepeatHeader    = "Carillon-Request-Repeat" // it was sent before, with an unknown outcome
 	LocalHeader     = "Carillon-Local-Admin"    // it came in by that node's admin socket
+	AddressHeader   = "Carillon-Client-Address" // where that node had it from, without a port
 )
 
 // NodeHeaders are those.
-var NodeHeaders = []string{ForwardedHeader, KeyHeader, RepeatHeader, LocalHeader}
+var NodeHeaders = []string{ForwardedHeader, KeyHeader, RepeatHeader, LocalHeader, AddressHeader}
 
 // handle reads json tags only: RunKey has short names for the replicated log, and those are none of a worker's
 // business. Fields that it does not know are passed over.

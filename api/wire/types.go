@@ -472,6 +472,44 @@ type JoinTokenList struct {
 	Tokens []JoinToken `json:"tokens"`
 }
 
+// AuditQuery selects audit records. What is empty selects nothing.
+type AuditQuery struct {
+	Action string // such as job.create, or the kind of the object alone: job
+	Object string // its id or name
+	Token  string // the caller's: its id or name
+	Since  job.Instant
+	Until  job.Instant
+	After  uint64 // those with a higher number
+	Limit  int
+	Cursor string
+}
+
+// AuditRecord says who changed what.
+type AuditRecord struct {
+	Seq       uint64      `json:"seq"` // without gaps
+	At        job.Instant `json:"at"`
+	Token     string      `json:"token,omitempty"`   // the id of the caller's token
+	Name      string      `json:"name,omitempty"`    // of the token, or the admin socket of a node
+	Address   string      `json:"address,omitempty"` // where the request came from
+	Action    string      `json:"action"`
+	Kind      string      `json:"kind"`
+	ID        string      `json:"id,omitempty"`
+	Object    string      `json:"object,omitempty"` // its name
+	Namespace string      `json:"namespace,omitempty"`
+	Outcome   string      `json:"outcome"` // ok, or why not
+	Request   string      `json:"request,omitempty"`
+	// Of what is about many things: how many were changed, were so already, were refused.
+	Done      int `json:"done,omitempty"`
+	Unchanged int `json:"unchanged,omitempty"`
+	Refused   int `json:"refused,omitempty"`
+}
+
+// AuditPage is a part of the records, newest first.
+type AuditPage struct {
+	Records    []AuditRecord `json:"records"`
+	NextCursor string        `json:"next_cursor,omitempty"`
+}
+
 // Whoami is who a caller is to a node.
 type Whoami struct {
 	Secure    bool          `json:"secure"` // the cluster asks for tokens

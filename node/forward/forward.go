@@ -166,7 +166,7 @@ func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *ht
 	out.Host = l.Addr
 	dropHops(out.Header)
 	dropOrigin(out.Header)
-	f.passedOn(ctx, out.Header)
+	f.passedOn(r, out.Header)
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header.Set("User-Agent", "") // none of net/http's
 	}
@@ -175,12 +175,13 @@ func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *ht
 
 // passedOn says who passes a request on. It has its caller's own credential, and the leader asks for that again; who
 // came in by this node's admin socket has none, and this node answers for them.
-func (f *Forwarder) passedOn(ctx context.Context, h http.Header) {
+func (f *Forwarder) passedOn(r *http.Request, h http.Header) {
 	h.Set(HeaderForwarded, f.o.Self)
 	h.Del(wire.LocalHeader)
-	if id := api.IdentityOf(ctx); id != nil && id.Local {
+	if id := api.IdentityOf(r.Context()); api.IsLocal(r.Context()) || id != nil && id.Local {
 		h.Set(wire.LocalHeader, "true")
 	}
+	h.Set(wire.AddressHeader, api.AddressOf(r))
 }
 
 // hops are the headers that are about one connection only.
@@ -246,7 +247,7 @@ func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", l.Addr, l.Addr
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			dropOrigin(pr.Out.Header)
-			f.passedOn(ctx, pr.Out.Header)
+			f.passedOn(pr.In, pr.Out.Header)
 			pr.Out.GetBody = nil
 		},
 		ModifyResponse: func(resp *http.Response) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -26,6 +27,22 @@ type Epoch struct {
 
 // Head is the head of a command of this leadership, stamped with now.
 func (e *Epoch) Head(now int64) fsm.Head { return fsm.Head{Now: now, Term: e.Term} }
+
+// HeadFor is the head of a command that a request asks for: what it changes is recorded as its caller's.
+func (e *Epoch) HeadFor(ctx context.Context, now int64) fsm.Head {
+	h := e.Head(now)
+	h.By = CallerOf(ctx)
+	return h
+}
+
+// CallerOf is who makes a request, as commands name them; nil for what no request asks for.
+func CallerOf(ctx context.Context) *fsm.Caller {
+	c, ok := api.CallerOf(ctx)
+	if !ok {
+		return nil
+	}
+	return &fsm.Caller{Token: c.Token, Name: c.Name, Address: c.Address}
+}
 
 // Proposer enters commands into the log for one leadership, and nothing after its end.
 type Proposer interface {

@@ -84,7 +84,7 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wir
 		}
 	}
 	if !known || old.Removed || differs(old, row) {
-		if err := m.putRow(ctx, e, row, token); err != nil {
+		if err := m.putRow(ctx, e, m.asked(ctx, e), row, token); err != nil {
 			return none, err
 		}
 		event := "member updated"

@@ -10,7 +10,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/wait"
@@ -66,9 +68,42 @@ func (m *Members) propose(ctx context.Context, e *forward.Epoch, cmd fsm.Command
 	}
 }
 
+// asked is the head of a command that a request asks for: it is recorded with its caller.
+func (m *Members) asked(ctx context.Context, e *forward.Epoch) fsm.Head {
+	h := m.head(e)
+	if h.By = forward.CallerOf(ctx); h.By != nil {
+		by, _ := api.CallerOf(ctx)
+		h.By.Request = by.Request
+	}
+	return h
+}
+
+// noteKept is how long it is known that a request was recorded: long enough for it to be repeated by the node that had
+// it from its caller.
+const noteKept = 10 * time.Minute
+
+// recordFirst records what a request asks for that is done to raft's configuration only, before it is done.
+func (m *Members) recordFirst(ctx context.Context, e *forward.Epoch, action, id string) error {
+	h := m.asked(ctx, e)
+	if h.By == nil {
+		return nil
+	}
+	cmd := &fsm.Note{Head: h, Action: action, ID: id}
+	if key := h.By.Request; key != "" {
+		cmd.Request = fsm.Request{ID: "note:" + action + ":" + id + ":" + h.By.Token + ":" + key,
+			Expires: h.Now + noteKept.Milliseconds()}
+	}
+	o, err := m.propose(ctx, e, cmd)
+	if err == nil && o.Code != fsm.CodeOK {
+		err = job.Errorf(job.CodeUnavailable, "try again", "it could not be recorded, so nothing was changed (%d)",
+			o.Code)
+	}
+	return err
+}
+
 // putRow writes a row, of a new member with the join token that it came with.
-func (m *Members) putRow(ctx context.Context, e *forward.Epoch, row store.Node, token string) error {
-	o, err := m.propose(ctx, e, &fsm.PutNode{Head: m.head(e), Node: row, Join: token})
+func (m *Members) putRow(ctx context.Context, e *forward.Epoch, h fsm.Head, row store.Node, token string) error {
+	o, err := m.propose(ctx, e, &fsm.PutNode{Head: h, Node: row, Join: token})
 	if err != nil {
 		return err
 	}
@@ -130,7 +165,8 @@ func (m *Members) demote(ctx context.Context, s raft.Server) error {
 // drop marks a member's row and takes its server out.
 func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 	if r, ok := m.Row(id); ok && !r.Removed {
-		if _, err := m.propose(ctx, e, &fsm.RemoveNode{Head: m.head(e), ID: id, Instance: r.Instance}); err != nil {
+		cmd := &fsm.RemoveNode{Head: m.asked(ctx, e), ID: id, Instance: r.Instance}
+		if _, err := m.propose(ctx, e, cmd); err != nil {
 			return err
 		}
 	}
@@ -218,6 +254,9 @@ func (m *Members) Promote(ctx context.Context, id string) error {
 				return job.Errorf(job.CodeUnavailable, "try again", "%v", err)
 			}
 		}
+		if err := m.recordFirst(ctx, t.e, "member.promote", id); err != nil {
+			return err
+		}
 		if err := m.setStandby(ctx, t, false); err != nil || t.server.Suffrage == raft.Voter {
 			return err
 		}
@@ -236,6 +275,9 @@ func (m *Members) Demote(ctx context.Context, id string) error {
 		if id == m.id() {
 			return m.handOver(ctx, verbDemote)
 		}
+		if err := m.recordFirst(ctx, t.e, "member.demote", id); err != nil {
+			return err
+		}
 		if err := m.setStandby(ctx, t, true); err != nil || t.server.Suffrage != raft.Voter {
 			return err
 		}
@@ -252,7 +294,7 @@ func (m *Members) setStandby(ctx context.Context, t subject, standby bool) error
 		return nil
 	}
 	t.row.Standby = standby
-	return m.putRow(ctx, t.e, t.row, "")
+	return m.putRow(ctx, t.e, m.head(t.e), t.row, "")
 }
 
 // Transfer implements api.Cluster. A node with a wrong clock gets the leadership only by force: it would hold.
@@ -274,6 +316,9 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 					return err
 				}
 			}
+			if err := m.recordFirst(ctx, e, "cluster.transfer", id); err != nil {
+				return err
+			}
 			m.StampBeforeTransfer(ctx, e)
 			return m.transfer(ctx, id, transferTries)
 		})
@@ -293,6 +338,9 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 		return job.Errorf(job.CodeState,
 			"set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)",
 			"the leadership stays here: %s", cmp.Or(rest, "no other node votes"))
+	}
+	if err := m.recordFirst(ctx, e, "cluster.transfer", to); err != nil {
+		return err
 	}
 	m.StampBeforeTransfer(ctx, e)
 	return m.transfer(ctx, to, transferTries)
@@ -334,17 +382,26 @@ const (
 
 // askNext asks the next leader. On a secure cluster this node's certificate lets it ask for itself only.
 func (m *Members) askNext(ctx context.Context, l forward.Leader, verb string) error {
+	by, _ := api.CallerOf(ctx)
 	if m.o.Keys != nil {
 		row, ok := m.Row(l.ID)
 		if !ok {
 			return forward.ErrNoLeader()
 		}
-		return m.internal(ctx, http.MethodPost, row, SelfPath, selfRequest{verb}, nil)
+		return m.internal(ctx, http.MethodPost, row, SelfPath, selfRequest{verb, by}, nil)
 	}
+	var who []client.Option
+	for name, value := range by.Headers(m.id()) {
+		who = append(who, client.WithHeader(name, value))
+	}
+	if by.Request != "" {
+		ctx = client.WithIdempotencyKey(ctx, by.Request)
+	}
+	c := m.client(l.Addr, who...)
 	if verb == verbRemove {
-		return m.client(l.Addr).RemoveNode(ctx, m.id())
+		return c.RemoveNode(ctx, m.id())
 	}
-	return m.client(l.Addr).DemoteNode(ctx, m.id())
+	return c.DemoteNode(ctx, m.id())
 }
 
 // handOver has the next leader do to this node what a leader cannot do to itself.

@@ -300,7 +300,8 @@ func (m *Members) ServeCertificate(w http.ResponseWriter, r *http.Request) {
 
 // selfRequest is what a leader that stepped down for it asks of the next one.
 type selfRequest struct {
-	Verb string `json:"verb"`
+	Verb string     `json:"verb"`
+	By   api.Caller `json:"by"` // who asked the leader for it
 }
 
 // ServeSelf does to a member what it asks for itself.
@@ -314,11 +315,12 @@ func (m *Members) ServeSelf(w http.ResponseWriter, r *http.Request) {
 	if !readInternal(w, r, &rq) {
 		return
 	}
+	ctx := api.WithCaller(r.Context(), rq.By)
 	switch rq.Verb {
 	case verbRemove:
-		err = m.Remove(r.Context(), row.ID)
+		err = m.Remove(ctx, row.ID)
 	case verbDemote:
-		err = m.Demote(r.Context(), row.ID)
+		err = m.Demote(ctx, row.ID)
 	default:
 		err = job.Errorf(job.CodeMalformed, "", "there is no verb %q", rq.Verb)
 	}

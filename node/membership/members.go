@@ -187,9 +187,9 @@ func (m *Members) Close() {
 	}
 }
 
-func (m *Members) client(addr string) *client.Client {
-	return client.New(addr, client.WithHTTPClient(m.http), client.WithAttempts(1), client.WithStale(),
-		client.WithUserAgent("carillon-node/"+m.o.Version))
+func (m *Members) client(addr string, more ...client.Option) *client.Client {
+	return client.New(addr, append(more, client.WithHTTPClient(m.http), client.WithAttempts(1), client.WithStale(),
+		client.WithUserAgent("carillon-node/"+m.o.Version))...)
 }
 
 func (m *Members) id() string { return m.o.NodeID }

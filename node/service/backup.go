@@ -72,6 +72,9 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 				job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
 		}
 	}
+	if err := b.recordBackup(ctx); err != nil {
+		return info, nil, err
+	}
 	b.catchUp(ctx)
 	age := b.age()
 	h, n, rc, err := fsm.Stream(b.o.Store, b.o.CopyDir)

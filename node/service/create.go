@@ -54,6 +54,8 @@ type creation struct {
 	spec    *job.Spec // normalized and checked
 	size    int       // of spec, by sizeOf
 	request fsm.Request
+	by      *fsm.Caller // the same one for all of a bulk create's chunk
+	first   bool        // of those that have it
 	batch   *createBatch
 
 	outcome fsm.Outcome
@@ -65,7 +67,13 @@ type creation struct {
 }
 
 // bytes is how much of an entry it takes at most.
-func (c *creation) bytes() int { return c.size + len(c.request.ID) }
+func (c *creation) bytes() int {
+	n := c.size + len(c.request.ID)
+	if by := c.by; by != nil && c.first {
+		n += 32 + len(by.Token) + len(by.Name) + len(by.Address) + len(by.Request)
+	}
+	return n
+}
 
 func (c *creation) finish(o fsm.Outcome, err error) {
 	c.outcome, c.err = o, err
@@ -310,6 +318,7 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		size += c.size
 	}
 	defs := make([]byte, 0, size) // all of them, one behind the other
+	callers := callerTable{cmd: cmd}
 	for i, c := range batch {
 		id := job.ID(from + uint64(i) + 1)
 		sched, err := b.schedules.Compile(c.spec, id)
@@ -322,10 +331,38 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		begin := len(defs)
 		defs = def.Append(defs)
 		cmd.Items = append(cmd.Items, fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)],
-			Next: c.next, Request: c.request})
+			Next: c.next, Request: c.request, By: callers.number(c.by)})
 		live = append(live, c)
 	}
 	return cmd, live
+}
+
+// callerTable gives the callers of a command's items their numbers. One who creates job after job is in it once; each
+// chunk of a bulk create has its own, because its items leave one record together.
+type callerTable struct {
+	cmd     *fsm.Create
+	singles map[fsm.Caller]uint64
+	last    *fsm.Caller // the number of this one is that of the newest
+}
+
+func (t *callerTable) number(by *fsm.Caller) uint64 {
+	if by == nil {
+		return 0
+	}
+	if n := t.singles[*by]; n != 0 && !by.Bulk {
+		return n
+	}
+	if by != t.last || !by.Bulk { // those of one chunk follow each other
+		t.cmd.Callers = append(t.cmd.Callers, *by)
+	}
+	n := uint64(len(t.cmd.Callers))
+	if t.last = by; !by.Bulk {
+		if t.singles == nil {
+			t.singles = map[fsm.Caller]uint64{}
+		}
+		t.singles[*by] = n
+	}
+	return n
 }
 
 const diskRemedy = "make room on its disk, delete jobs, keep less history, or lower --min-free-disk"

@@ -67,7 +67,7 @@ func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) 
 	if err := b.neverRuns(&spec); err != nil {
 		return job.Job{}, false, err
 	}
-	c := &creation{spec: &spec, size: sizeOf(&spec), batch: &createBatch{}}
+	c := &creation{spec: &spec, size: sizeOf(&spec), batch: &createBatch{}, by: forward.CallerOf(ctx), first: true}
 	if err := b.create(ctx, []*creation{c}, func(now int64) { c.request = requestOf(rq, now) }); err != nil {
 		return job.Job{}, false, err
 	}
@@ -191,6 +191,12 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 	all := make([]creation, len(lines))
 	items := make([]*creation, 0, len(lines))
 	at := make([]int, 0, len(lines)) // the line of each item
+	by := forward.CallerOf(ctx)
+	if by != nil {
+		if by.Bulk = true; rq.Client {
+			by.Request = rq.Key
+		}
+	}
 	for i := range lines {
 		l := &lines[i]
 		out[i] = wire.BulkResult{Line: l.Line, Name: l.Spec.Name}
@@ -207,7 +213,7 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 			continue
 		}
 		out[i].Name = l.Spec.Name
-		all[i] = creation{spec: &l.Spec, size: sizeOf(&l.Spec), batch: &batch}
+		all[i] = creation{spec: &l.Spec, size: sizeOf(&l.Spec), batch: &batch, by: by, first: len(items) == 0}
 		items = append(items, &all[i])
 		at = append(at, i)
 	}

@@ -175,7 +175,7 @@ func (b *Service) change(ctx context.Context, rq api.Request,
 		if err != nil {
 			return fsm.Outcome{}, err
 		}
-		a := attempt{Epoch: e, now: now, head: e.Head(now), req: requestOf(rq, now)}
+		a := attempt{Epoch: e, now: now, head: e.HeadFor(ctx, now), req: requestOf(rq, now)}
 		cmd, refusal := build(a)
 		if refusal != nil {
 			if !rq.Repeat {

@@ -213,7 +213,7 @@ func (b *Service) ClockReset(ctx context.Context, rq api.Request) error {
 	}
 	now := e.Scheduler.ResetStamp()
 	b.o.Logger.Warn("clock reset: the mark is lowered to this node's clock", "now", job.Instant(now).String())
-	o, err := propose(ctx, e, &fsm.ClockReset{Head: e.Head(now), Request: requestOf(rq, now)})
+	o, err := propose(ctx, e, &fsm.ClockReset{Head: e.HeadFor(ctx, now), Request: requestOf(rq, now)})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,124 @@
+package cmd
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+)
+
+func (a *app) auditCmd() *cobra.Command {
+	var q client.AuditQuery
+	c := &cobra.Command{
+		Use: "audit", Short: "List who changed what, newest first", Args: cobra.NoArgs,
+		Long: "List the records of what was changed through the API and the admin sockets. Without a namespace " +
+			"they are all that your token may see: with one for all namespaces, all there are.",
+		Example: "  carillon audit --action token --since 2026-11-01T00:00:00Z\n" +
+			"  carillon audit --object nightly -n team-a",
+	}
+	filters := a.auditFilters(c, &q)
+	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
+	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := filters(); err != nil {
+			return err
+		}
+		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.AuditPage, error) {
+			return c.Audit(ctx, q)
+		}, (*printer).audit)
+	}
+	c.AddCommand(a.auditExportCmd())
+	return a.listsAll(c)
+}
+
+// auditFilters gives a command the flags that select records.
+func (a *app) auditFilters(c *cobra.Command, q *client.AuditQuery) func() error {
+	var since, until string
+	fl := c.Flags()
+	fl.StringVar(&q.Action, "action", "", "such as job.create, or job for all that is done to jobs")
+	fl.StringVar(&q.Object, "object", "", "id or name of what was changed")
+	fl.StringVar(&q.Token, "token", "", "id or name of the token of who changed it")
+	fl.StringVar(&since, "since", "", "from this time on")
+	fl.StringVar(&until, "until", "", "before this time")
+	fl.Uint64Var(&q.After, "after", 0, "records with a higher number")
+	return func() error {
+		return a.instants(time.Local, timeFlag{"--since", since, &q.Since}, timeFlag{"--until", until, &q.Until})
+	}
+}
+
+func (p *printer) audit(page client.AuditPage) {
+	if len(page.Records) == 0 {
+		p.Printf("no records\n")
+		p.More(page.NextCursor)
+		return
+	}
+	var t output.Table
+	t.Row("NO", "TIME", "WHO", "FROM", "ACTION", "NAMESPACE", "OBJECT", "OUTCOME")
+	for _, r := range page.Records {
+		t.Row(strconv.FormatUint(r.Seq, 10), p.WhenCell(r.At), output.Dash(cmp.Or(r.Name, r.Token)), output.Dash(r.Address), r.Action,
+			output.Dash(r.Namespace), output.Dash(auditObject(r)), auditOutcome(r))
+	}
+	p.Table(t)
+	p.More(page.NextCursor)
+}
+
+// auditObject is what was changed, as people know it.
+func auditObject(r client.AuditRecord) string {
+	if r.Object == "" || r.ID == "" {
+		return cmp.Or(r.Object, r.ID)
+	}
+	return r.Object + " (" + r.ID + ")"
+}
+
+func auditOutcome(r client.AuditRecord) string {
+	var counts []string
+	for _, n := range []struct {
+		n    int
+		what string
+	}{{r.Done, "done"}, {r.Unchanged, "unchanged"}, {r.Refused, "refused"}} {
+		if n.n > 0 {
+			counts = append(counts, strconv.Itoa(n.n)+" "+n.what)
+		}
+	}
+	if len(counts) == 0 {
+		return r.Outcome
+	}
+	return r.Outcome + ": " + strings.Join(counts, ", ")
+}
+
+func (a *app) auditExportCmd() *cobra.Command {
+	var q client.AuditQuery
+	c := &cobra.Command{
+		Use: "export", Short: "Print the records as JSON lines, oldest first", Args: cobra.NoArgs,
+		Long: "Print every record as one line of JSON. The seq of the last line is the --after of the next export.",
+	}
+	filters := a.auditFilters(c, &q)
+	c.Flags().IntVar(&q.Limit, "limit", 0, "how many at most (default all)")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := filters(); err != nil {
+			return err
+		}
+		out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+		last := q.After
+		err := a.client().ExportAudit(cmd.Context(), q, func(r client.AuditRecord, raw json.RawMessage) error {
+			last = r.Seq
+			out.Write(raw) //nolint:errcheck // the next call has it
+			return out.WriteByte('\n')
+		})
+		if err = cmp.Or(err, out.Flush()); err != nil && last > q.After {
+			fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with: carillon audit export --after %d\n", last,
+				last)
+		}
+		return err
+	}
+	return a.listsAll(c)
+}
