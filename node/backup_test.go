@@ -497,12 +497,13 @@ func TestCompactDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data[:len(data)/2], 0o600); err != nil {
+	// Its first pages, without those that the newest of them lead to: what is behind the middle may all be free.
+	if err := os.WriteFile(path, data[:4*os.Getpagesize()], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	was := contents(t, home)
 	if _, err := datadir.Compact(home, nil); err == nil {
-		t.Error("half a file was compacted")
+		t.Error("a part of a file was compacted")
 	}
 	if is := contents(t, home); len(is) != len(was) || is[path] != was[path] {
 		t.Error("it was changed")

@@ -24,10 +24,13 @@ const (
 	auditsLimit = 32 * viewAudits
 )
 
-// seesAudit says whether a record is of what a request is about. Nothing said is everything that the caller may see:
-// who looks for what happened does not know where.
+// seesAudit says whether a record is of what a request is about. What is in no namespace is about the cluster: it is
+// shown to those who may see all of them, unless they name one.
 func seesAudit(sc api.Space, namespace string) bool {
-	return sc.Anywhere() || sc.Namespace == job.AllNamespaces || sc.Name() == namespace
+	if namespace == "" {
+		return sc.Anywhere() || sc.Namespace == job.AllNamespaces
+	}
+	return sc.Lists(namespace)
 }
 
 // checkAudit refuses a filter that could never match.
