@@ -87,6 +87,8 @@ type Auth interface {
 	Hold(id string, end func(error)) (stop func())
 	// Votes says whether a node is one of those that have the cluster's keys.
 	Votes(node string) bool
+	// Refused is told of requests that are not let through.
+	Refused(r *http.Request, err error)
 }
 
 type (
@@ -220,6 +222,7 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if job.CodeOf(err) == job.CodeUnauthenticated {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="carillon"`)
 		}
+		z.auth.Refused(r, err)
 		w.Header().Set("Cache-Control", "no-store")
 		WriteError(w, err)
 		return

@@ -92,7 +92,12 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		known = job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
 	}
-	writeProblem(w, StatusOf(known.Code), known)
+	status := StatusOf(known.Code)
+	if h.opts.Refused != nil && (status == http.StatusBadRequest || status == http.StatusUnauthorized ||
+		status == http.StatusForbidden) {
+		h.opts.Refused(r, known)
+	}
+	writeProblem(w, status, known)
 }
 
 // WriteError answers with an error from outside of the routes.

@@ -52,6 +52,15 @@ func TestAuditOfMembers(t *testing.T) {
 			if !slices.Equal(joined, want) {
 				t.Fatalf("%q", joined)
 			}
+			if mode == "secure" {
+				made := ok[wire.JoinTokenCreated](c.leader().testNode, "POST", "/api/v1/join-tokens", nil)
+				ok[wire.JoinToken](c.leader().testNode, "POST", "/api/v1/join-tokens/"+made.ID+":revoke", nil)
+				from := made.ID + " from 127.0.0.1"
+				if got := of(c.leader().audits(), "join-token"); !slices.Equal(got, []string{"join-token.create " + from,
+					"join-token.revoke " + from}) {
+					t.Errorf("%q", got)
+				}
+			}
 			begun := len(c.leader().audits())
 			lead := c.leader()
 			to := c.others(lead)[0]
@@ -137,4 +146,21 @@ func TestAuditSurvivesTheLeader(t *testing.T) {
 		t.Errorf("%d jobs, %d records", len(jobs), len(records))
 	}
 	c.sameState()
+}
+
+// What is refused before anything is proposed leaves a count and no record.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	for range 3 {
+		if a := n.call("POST", "/api/v1/jobs", "{"); a.status != 400 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	if text := string(n.call("GET", "/metrics", nil).body); !strings.Contains(text, `carillon_requests_refused_total{code="malformed"} 3`) {
+		t.Error("they are not counted")
+	}
+	if got := n.audits(); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
 }

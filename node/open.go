@@ -51,6 +51,7 @@ type Node struct {
 	worker  *localWorker
 	tracker *forward.Tracker
 	forward *forward.Forwarder
+	refused *refusals
 	disk    *disk.Watch
 	members *membership.Members
 	access  *access.Tokens // nil: everybody may do everything
@@ -127,6 +128,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.meters = meters.New()
+	n.refused = &refusals{log: n.cfg.Logger, count: n.meters.Refused}
 	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
 		return nil, err
 	}
@@ -206,7 +208,8 @@ func (n *Node) securityOptions() security.Options {
 func (n *Node) API() (api.Backend, api.Options) {
 	c := &n.cfg
 	return n.service, api.Options{
-		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
+		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.add,
+		Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
 		Secure:     c.Secure,
@@ -221,6 +224,7 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 	}
 	n.access = access.New(access.Options{
 		Store: n.group.store, Now: n.group.now, Leads: func() bool { return n.tracker.Epoch() != nil },
+		Refused: n.refused.add,
 		Votes: func(id string) bool {
 			return slices.ContainsFunc(n.members.Servers(), func(s raft.Server) bool {
 				return s.Suffrage == raft.Voter && replica.Node(s.ID) == id

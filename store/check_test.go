@@ -73,6 +73,12 @@ func del(bucket, k []byte) func(*bolt.Tx) error {
 	return func(tx *bolt.Tx) error { return tx.Bucket(bucket).Delete(k) }
 }
 
+func audit(action string) []byte {
+	w := writer{}
+	(&Audit{At: 1, Action: action}).encodeTo(&w)
+	return w.b
+}
+
 // Each kind of damage to the contents is found: by the check, or already by opening the file.
 func TestCheckFindsPlantedCorruption(t *testing.T) {
 	claimed := job.RunKey{Job: jobClaimed, At: 1000, Origin: job.OriginSchedule}
@@ -118,6 +124,19 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"token that cannot be read", put(bucketTokens, []byte("a"), []byte("{")), "corrupt record"},
 		{"token of another id", put(bucketTokens, []byte("a"), []byte(`{"id":"b"}`)), "is about"},
 		{"token without a secret", put(bucketTokens, []byte("abcdefghijkm"), []byte(`{"id":"abcdefghijkm","role":"admin"}`)), "makes no sense"},
+
+		{"audit record that cannot be read", put(bucketAudit, u64(1), []byte{1}), "audit record 1 cannot be read"},
+		{"audit record in the wrong ring", put(bucketAudit, u64(1), audit("token.create")), "is in the wrong ring"},
+		{"audit record that is not counted", put(bucketGuarded, u64(1), audit("token.create")), "1 records in guarded, and the counters say 0"},
+		{"audit record from the future", put(bucketAudit, u64(9), audit("job.create")), "newest audit record is 9"},
+		{"audit record that is missing", func(tx *bolt.Tx) error {
+			for _, seq := range []uint64{1, 3} {
+				if err := tx.Bucket(bucketAudit).Put(u64(seq), audit("job.create")); err != nil {
+					return err
+				}
+			}
+			return editCounters(func(c *Counters) { c.AuditSeq, c.Audits = 3, 2 })(tx)
+		}, "between audit records 1 and 3 there are 2"},
 
 		{"run under a bad key", put(bucketRuns, []byte{1}, (&Row{}).encode()), "corrupt record"},
 		{"run that cannot be read", put(bucketRuns, row(claimed), []byte{3, 0, 0, 1}), "cannot be read"},

@@ -4,6 +4,7 @@ package access
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ type Options struct {
 	Now   func() int64           // ms
 	Leads func() bool            // this node has what was committed
 	Votes func(node string) bool // the node is a voter
+
+	Refused func(r *http.Request, err error) // is told of requests that are not let through; nil: nobody is
 }
 
 const (
@@ -48,6 +51,13 @@ type Tokens struct {
 type hold struct{ end func(error) }
 
 var _ api.Auth = (*Tokens)(nil)
+
+// Refused implements api.Auth.
+func (t *Tokens) Refused(r *http.Request, err error) {
+	if t.o.Refused != nil {
+		t.o.Refused(r, err)
+	}
+}
 
 // New makes the tokens of a node.
 func New(o Options) *Tokens {

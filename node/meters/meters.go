@@ -35,6 +35,7 @@ type Meters struct {
 	claims       *prometheus.CounterVec
 	notified     *prometheus.CounterVec
 	egressDenied *prometheus.CounterVec
+	refusals     *prometheus.CounterVec
 	apply        prometheus.Histogram
 	propose      prometheus.Histogram
 
@@ -89,6 +90,8 @@ func New() *Meters {
 			"Tries to send a notification that were recorded, by outcome: sent, retried, unknown, failed.", "outcome"),
 		egressDenied: counter("egress_denied_total",
 			"Connections of http and message jobs and of webhooks that the rules of egress denied, by class.", "class"),
+		refusals: counter("requests_refused_total",
+			"Requests that were refused before anything was done, by code: 400, 401 and 403.", "code"),
 		apply: histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.",
 			commitBuckets),
 		propose: histogram("commit_seconds", "How long it took from proposing a command to its answer.",
@@ -113,8 +116,9 @@ func New() *Meters {
 		skew: desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.",
 			"node"),
 	}
-	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.egressDenied, m.apply,
-		m.propose, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.egressDenied, m.refusals,
+		m.apply, m.propose,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -163,6 +167,9 @@ func (m *Meters) Notified(outcome string) { m.notified.WithLabelValues(outcome).
 func (m *Meters) EgressDenied(class egress.Class) {
 	m.egressDenied.WithLabelValues(string(class)).Inc()
 }
+
+// Refused counts a request that was refused before anything was done.
+func (m *Meters) Refused(code job.Code) { m.refusals.WithLabelValues(string(code)).Inc() }
 
 // Describe implements prometheus.Collector.
 func (m *Meters) Describe(ch chan<- *prometheus.Desc) {

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// refusals counts the requests that were refused before anything was proposed, and logs some of them. They leave no
+// audit record: a stranger who knocks could push out those of what was done.
+type refusals struct {
+	log   *slog.Logger
+	count func(job.Code)
+
+	mu   sync.Mutex
+	last time.Time
+	left int // that were not logged since
+}
+
+// refusalPause is how long nothing is logged after a refusal that was.
+const refusalPause = time.Second
+
+// add is told of a request that was refused.
+func (f *refusals) add(r *http.Request, err error) {
+	var e *job.Error
+	if !errors.As(err, &e) {
+		return
+	}
+	f.count(e.Code)
+	f.mu.Lock()
+	now := time.Now()
+	if now.Sub(f.last) < refusalPause {
+		f.left++
+		f.mu.Unlock()
+		return
+	}
+	more := f.left
+	f.last, f.left = now, 0
+	f.mu.Unlock()
+	who := ""
+	if id := api.IdentityOf(r.Context()); id != nil {
+		who = id.Name
+	}
+	f.log.Info("request refused", "code", e.Code, "method", r.Method, "path", r.URL.Path,
+		"address", api.AddressOf(r), "name", who, "error", e.Message, "not_logged_before", more)
+}
