@@ -20,8 +20,8 @@ func (a *app) auditCmd() *cobra.Command {
 	var q client.AuditQuery
 	c := &cobra.Command{
 		Use: "audit", Short: "List who changed what, newest first", Args: cobra.NoArgs,
-		Long: "List the records of what was changed through the API and the admin sockets: in a namespace, and unless " +
-			"one is named also what is in none, such as members and tokens for all namespaces.",
+		Long: "List the records of what was changed through the API and the admin sockets: in a namespace, and " +
+			"unless one is named also what is in none, such as members and tokens for all namespaces.",
 		Example: "  carillon audit -A --action token --since 2026-11-01T00:00:00Z\n" +
 			"  carillon audit --object nightly -n team-a",
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/statedir"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -148,23 +149,23 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 			return err
 		}
 	}
-	me, secret := identity{Name: cfg.Name}, rand.Text()
+	me, secret := statedir.Identity{Name: cfg.Name}, rand.Text()
 	procs := ""
 	if cfg.StateDir != "" {
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
 		defer stop(nil)
-		dir, openErr := openStateDir(cfg.StateDir, cfg.AllowNetworkFS, stop)
+		dir, openErr := statedir.Open(cfg.StateDir, cfg.AllowNetworkFS, stop)
 		if openErr != nil {
 			return openErr
 		}
-		defer dir.close()
+		defer dir.Close()
 		defer func() {
 			if lost := context.Cause(ctx); errors.As(lost, new(*dirlock.HeldError)) {
 				err = errors.Join(lost, err)
 			}
 		}()
-		if me, err = dir.identity(cfg.Name); err != nil {
+		if me, err = dir.Identity(cfg.Name); err != nil {
 			return err
 		}
 		if secret, err = executor.SealedSecret(cfg.StateDir); err != nil {
@@ -180,7 +181,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		}
 	}
 	if me.Name == "" {
-		me.Name = randomName()
+		me.Name = statedir.RandomName()
 	}
 	brokers, err := cfg.brokers()
 	if err != nil {
@@ -239,14 +240,6 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	})
 	defer quiet()
 	return w.Run(ctx)
-}
-
-func randomName() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "worker"
-	}
-	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
 // announcing says once that the worker has registered.

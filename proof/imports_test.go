@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"executor"},
 	{"fsm"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
-	{"internal/enroll", "internal/login"}, {"internal/jobfile", "internal/keys", "internal/worker"},
+	{"internal/enroll", "internal/login", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
@@ -71,6 +71,7 @@ var only = map[string][]string{
 	"internal/fieldgen": {},
 	"internal/jobfile":  {"cmd"},
 	"internal/login":    {"cmd"},
+	"internal/statedir": {"cmd"},
 	"internal/worker":   {"executor", "client"},
 	"api/apitest":       {},
 }

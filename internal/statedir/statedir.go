@@ -1,38 +1,41 @@
-package cmd
+// Package statedir is the directory in which a worker process remembers who it is.
+package statedir
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// stateDir is where a worker remembers who it is. Its lock keeps a second worker from ending the commands of the first.
-type stateDir struct {
+// Dir is where a worker remembers who it is. Its lock keeps a second worker from ending the commands of the first.
+type Dir struct {
 	path string
 	lock *dirlock.Lock
 }
 
-// identity is who a worker is. What proves that it is this one, and not one with a copy of the directory, is
+// Identity is who a worker is. What proves that it is this one, and not one with a copy of the directory, is
 // executor.SealedSecret.
-type identity struct {
+type Identity struct {
 	Name string `json:"name"`
 }
 
-// stateDirWait is how long the process before may take to let go of the directory. One that was killed is outlived, for
+// openWait is how long the process before may take to let go of the directory. One that was killed is outlived, for
 // a moment, by a child that it had forked and that has not become another program yet: until then the child has all its
 // files open, and so the lock.
-const stateDirWait = 2 * time.Second
+const openWait = 2 * time.Second
 
-// openStateDir takes the directory. taken is called if another process takes it while this one is frozen, which only a
+// Open takes the directory. taken is called if another process takes it while this one is frozen, which only a
 // network file system allows.
-func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDir, error) {
+func Open(path string, allowNetworkFS bool, taken func(error)) (*Dir, error) {
 	kind, name, err := inspectDir(path)
 	switch {
 	case err != nil:
@@ -44,7 +47,7 @@ func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDi
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
 	lock, err := dirlock.Open(filepath.Join(path, "lock"),
-		dirlock.Options{Wait: stateDirWait, Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
+		dirlock.Options{Wait: openWait, Create: true, Kind: kind, Taken: func(e *dirlock.HeldError) {
 			taken(fmt.Errorf("--state-dir: %s was taken while this process did not write to its lock file: it is %w",
 				path, e))
 		}})
@@ -55,17 +58,18 @@ func openStateDir(path string, allowNetworkFS bool, taken func(error)) (*stateDi
 	case err != nil:
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
-	return &stateDir{path, lock}, nil
+	return &Dir{path, lock}, nil
 }
 
 // inspectDir is how tests put a directory on another file system.
 var inspectDir = dirlock.Inspect
 
-func (d *stateDir) close() { d.lock.Close() }
+// Close lets go of the directory.
+func (d *Dir) Close() { d.lock.Close() }
 
-// identity is what the directory remembers. A name that is given counts for more.
-func (d *stateDir) identity(name string) (identity, error) {
-	var me identity
+// Identity is what the directory remembers. A name that is given counts for more; with none at all, one is made up.
+func (d *Dir) Identity(name string) (Identity, error) {
+	var me Identity
 	path := filepath.Join(d.path, "worker.json")
 	data, err := os.ReadFile(path)
 	switch {
@@ -80,7 +84,7 @@ func (d *stateDir) identity(name string) (identity, error) {
 	if name != "" {
 		me.Name = name
 	} else if me.Name == "" {
-		me.Name = randomName()
+		me.Name = RandomName()
 	}
 	if me == before {
 		return me, nil
@@ -96,4 +100,13 @@ func (d *stateDir) identity(name string) (identity, error) {
 		return me, fmt.Errorf("--state-dir: %w", err)
 	}
 	return me, nil
+}
+
+// RandomName is a name for a worker that nobody named.
+func RandomName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "worker"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:6])
 }

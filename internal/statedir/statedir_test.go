@@ -1,4 +1,4 @@
-package cmd
+package statedir
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func TestStateDirOnANetworkFileSystem(t *testing.T) {
 	inspectDir = func(string) (dirlock.Kind, string, error) { return dirlock.Shared, "SMB2", nil }
 	t.Cleanup(func() { inspectDir = was })
 	path := filepath.Join(t.TempDir(), "state")
-	_, err := openStateDir(path, false, nil)
+	_, err := Open(path, false, nil)
 	if err == nil {
 		t.Fatal("it was taken")
 	}
@@ -33,16 +33,16 @@ func TestStateDirOnANetworkFileSystem(t *testing.T) {
 
 func TestStateDirNamesItsHolder(t *testing.T) {
 	path := t.TempDir()
-	d, err := openStateDir(path, false, nil)
+	d, err := Open(path, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close()
+	defer d.Close()
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openStateDir(path, false, nil); err == nil || !strings.Contains(err.Error(), "in use by host "+host) {
+	if _, err := Open(path, false, nil); err == nil || !strings.Contains(err.Error(), "in use by host "+host) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -50,14 +50,14 @@ func TestStateDirNamesItsHolder(t *testing.T) {
 // The process before was killed, and a child that it had just forked still has its lock: the next one waits for that instead of giving up.
 func TestStateDirWaitsForTheProcessBefore(t *testing.T) {
 	path := t.TempDir()
-	before, err := openStateDir(path, false, nil)
+	before, err := Open(path, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(100*time.Millisecond, before.close)
-	d, err := openStateDir(path, false, nil)
+	time.AfterFunc(100*time.Millisecond, before.Close)
+	d, err := Open(path, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.close()
+	d.Close()
 }
