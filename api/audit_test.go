@@ -194,7 +194,7 @@ func TestEveryChangeLeavesOneRecord(t *testing.T) {
 	}
 }
 
-// A cluster that asks nobody for a token records where requests came from, and whose admin socket they came by.
+// A plain cluster records where requests came from, and whose admin socket they came by.
 func TestAuditOfAPlainCluster(t *testing.T) {
 	dir := socketDir(t)
 	n := openIn(t, dir)
@@ -306,7 +306,7 @@ func TestListAndExportAudit(t *testing.T) {
 		t.Errorf("a viewer gets %d", status)
 	}
 	if status, _ := ask(t, n, "GET", "/api/v1/audit:export", "", ""); status != 401 {
-		t.Errorf("nobody gets %d", status)
+		t.Errorf("without a token: %d", status)
 	}
 	res := send(t, ctx, n, "GET", "/api/v1/audit:export?namespace=*", root, nil)
 	defer res.Body.Close()

@@ -41,8 +41,8 @@ func (w *world) audits() (out []store.Audit) {
 	return out
 }
 
-// Whoever adds a command says in the table what a record calls it, and the command names its object; or says that no
-// caller asks for it.
+// The table says of every command what a record calls it, and then the command names its object; or that no caller asks
+// for it.
 func TestEveryCommandHasAnAction(t *testing.T) {
 	for i := range commands {
 		k := &commands[i]
@@ -133,7 +133,7 @@ func TestRecordsNameWhatWasDone(t *testing.T) {
 	w.do(&Create{Callers: []Caller{ci, bulk}, Items: []CreateItem{
 		{Job: 1, Def: def("a"), By: 1, Request: Request{ID: "t:abcdefghijkm:k1", Fingerprint: 1, Expires: T(99)}},
 		{Job: 2, Def: def("b"), By: 2}, {Job: 3, Def: def("c"), By: 2}, {Job: 4, Def: def("a"), By: 2},
-		{Job: 5, Def: def("d")}, // nobody asked for it
+		{Job: 5, Def: def("d")}, // no request asked for it
 		{Job: 6, Def: w.def(testSpec(func(s *job.Spec) { s.Name, s.Schedule = "a", "@manual"; s.Namespace = "team-a" }), 1), By: 1},
 	}})
 	// A repetition, by key and by name.
@@ -151,7 +151,7 @@ func TestRecordsNameWhatWasDone(t *testing.T) {
 	w.want(CodeOK, w.by(ci, &Calendar{Name: "off", Namespace: "team-a"}))
 	w.want(CodeOK, w.by(ci, &Trigger{Job: 3}))
 	w.want(CodeOK, w.by(ci, &Cancel{Job: 3, All: true}))
-	w.want(CodeOK, &Pause{Job: 3}) // nobody asked for it
+	w.want(CodeOK, &Pause{Job: 3}) // no request asked for it
 
 	at := job.ID(1).String()
 	want := []string{

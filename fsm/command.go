@@ -107,7 +107,7 @@ type Head struct {
 	Now  int64  `codec:"w"` // the proposer's stamp, ms
 	Term uint64 `codec:"t"` // the proposer's term; refused unless it is the entry's own
 
-	By *Caller `codec:"b,omitempty"` // who asked for it; nil: nobody did, and it leaves no audit record
+	By *Caller `codec:"b,omitempty"` // who asked for it; nil: no request did, and it leaves no audit record
 }
 
 func (h *Head) head() *Head { return h }

@@ -28,7 +28,7 @@ type CreateItem struct {
 	Def     []byte  `codec:"d"` // store.Definition, encoded
 	Next    When    `codec:"n"`
 	Request Request `codec:"q"`
-	By      uint64  `codec:"b,omitempty"` // which of the callers asked for it, from 1; 0: nobody did
+	By      uint64  `codec:"b,omitempty"` // which of the callers asked for it, from 1; 0: none
 }
 
 func (c *Create) items() int { return len(c.Items) }

@@ -102,7 +102,7 @@ func (d *Dir) Identity(name string) (Identity, error) {
 	return me, nil
 }
 
-// RandomName is a name for a worker that nobody named.
+// RandomName is a name for a worker that was given none.
 func RandomName() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

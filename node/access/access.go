@@ -22,7 +22,7 @@ type Options struct {
 	Leads func() bool            // this node has what was committed
 	Votes func(node string) bool // the node is a voter
 
-	Refused func(r *http.Request, err error) // is told of requests that are not let through; nil: nobody is
+	Refused func(r *http.Request, err error) // is told of requests that are not let through; may be nil
 }
 
 const (
