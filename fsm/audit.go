@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	msg "github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
@@ -66,13 +67,16 @@ func (a *applier) applyRecorded(cmd recorded, by *Caller) error {
 	if !leavesRecord(o) {
 		return nil
 	}
-	rec := a.newAudit(by, o)
+	rec := a.newAudit(by, o.Code)
 	rec.AuditObject = obj
 	rec.Action = actionOf(cmd)
 	switch c := cmd.(type) {
 	case *PutNode:
 		if o.Code == CodeOK && o.Count == 0 {
 			return nil // the node said again what was known of it
+		}
+		if c.Join != "" && by.Token == "" && by.Name == "" {
+			rec.Name = clip("join token " + c.Join) // that is who it is
 		}
 	case *Redrive, *Purge:
 		rec.Done, rec.Unchanged = o.Count, o.Named-o.Count
@@ -102,20 +106,44 @@ func leavesRecord(o *Outcome) bool {
 	return !o.Replay && o.Code != CodeStale && o.Code != CodeMoved
 }
 
-// outcomeNames are the outcomes of what was not done, as the API's errors name them.
-var outcomeNames = map[Code]string{
-	CodeExists: "exists", CodeDuplicate: string(job.CodeDuplicateName), CodeNotFound: string(job.CodeNotFound),
-	CodeConflict: string(job.CodeVersionConflict), CodeRefused: "refused", CodeKeyReused: string(job.CodeKeyReused),
+// outcomeName is an outcome as the API's errors name it; empty for what was done. A code that it does not know counts as
+// refused: a record never says of something that it was done because nothing better is known.
+func outcomeName(c Code) string {
+	switch c {
+	case CodeOK, CodeQueued:
+		return ""
+	case CodeExists:
+		return "exists"
+	case CodeDuplicate:
+		return string(job.CodeDuplicateName)
+	case CodeNotFound:
+		return string(job.CodeNotFound)
+	case CodeConflict:
+		return string(job.CodeVersionConflict)
+	case CodeKeyReused:
+		return string(job.CodeKeyReused)
+	}
+	return "refused"
 }
 
 // maxAuditText bounds what a record takes over from a request.
 const maxAuditText = 256
 
-func clip(s string) string { return s[:min(len(s), maxAuditText)] }
+// clip bounds a text, and cuts no character in two.
+func clip(s string) string {
+	if len(s) <= maxAuditText {
+		return s
+	}
+	n := maxAuditText
+	for n > maxAuditText-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
 
-func (a *applier) newAudit(by *Caller, o *Outcome) store.Audit {
+func (a *applier) newAudit(by *Caller, c Code) store.Audit {
 	return store.Audit{At: a.now, Token: clip(by.Token), Name: clip(by.Name), Address: clip(by.Address),
-		Outcome: outcomeNames[o.Code], Request: by.Request}
+		Outcome: outcomeName(c), Request: by.Request}
 }
 
 func (a *applier) appendAudit(rec *store.Audit) error {
@@ -327,7 +355,7 @@ func (a *applier) recordItem(c *Create, it *CreateItem, chunks []chunkTally) err
 	if !leavesRecord(o) {
 		return nil
 	}
-	rec := a.newAudit(by, o)
+	rec := a.newAudit(by, o.Code)
 	rec.Action, rec.Object, rec.Namespace = "job.create", a.made.name, a.made.namespace
 	rec.Request = requestKey(it.Request.ID)
 	if o.Job != 0 {
@@ -366,13 +394,14 @@ func (a *applier) recordChunks(c *Create, chunks []chunkTally) error {
 		if t.done+t.refused == 0 {
 			continue
 		}
-		rec := a.newAudit(&c.Callers[i], &Outcome{Code: CodeOK})
+		code := CodeOK
+		if t.done == 0 {
+			code = CodeRefused
+		}
+		rec := a.newAudit(&c.Callers[i], code)
 		rec.Action, rec.Done, rec.Unchanged, rec.Refused = "job.create", t.done, t.unchanged, t.refused
 		if !t.several {
 			rec.Namespace = t.namespace
-		}
-		if t.done == 0 {
-			rec.Outcome = outcomeNames[CodeRefused]
 		}
 		if err := a.appendAudit(&rec); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -242,6 +243,51 @@ func TestRecordAndChangeAreOneTransaction(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	w.check()
+}
+
+// Only what was done is recorded as done, whatever outcomes there will be.
+func TestOutcomesOfRecords(t *testing.T) {
+	for c := range Code(255) {
+		done := c == CodeOK || c == CodeQueued
+		if got := outcomeName(c); (got == "") != done {
+			t.Errorf("code %d is recorded as %q", c, got)
+		}
+	}
+}
+
+// A node that joins has no token of the API: its record names the join token that it came with.
+func TestRecordOfAJoinNamesItsToken(t *testing.T) {
+	w := secureWorld(t)
+	join := joinRow(1, T(3600))
+	w.want(CodeOK, &MakeSecure{CA: keys.Hash{1}.String(), Join: join})
+	row := store.Node{ID: "n2", Instance: "i2", Address: "h:2", Level: Level}
+	w.want(CodeOK, w.by(Caller{Address: "192.0.2.7"}, &PutNode{Node: row, Join: join.ID}))
+	row = store.Node{ID: "n3", Instance: "i3", Address: "h:3", Level: Level}
+	w.want(CodeRefused, w.by(Caller{Address: "192.0.2.8"}, &PutNode{Node: row, Join: join.ID})) // it was for one
+	var got []string
+	for _, a := range w.audits() {
+		got = append(got, strings.Join([]string{a.Action, a.ID, a.Name, a.Address, a.Outcome}, " "))
+	}
+	want := []string{"member.join n2 join token " + join.ID + " 192.0.2.7 ", "member.join n3 join token " + join.ID + " 192.0.2.8 refused"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A text is not cut within a character, or it could not be shown as it was.
+func TestClip(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"short", "short"},
+		{strings.Repeat("x", 300), strings.Repeat("x", 256)},
+		{strings.Repeat("x", 255) + "é", strings.Repeat("x", 255)},
+		{strings.Repeat("x", 253) + "🔔", strings.Repeat("x", 253)},
+		{strings.Repeat("x", 252) + "🔔y", strings.Repeat("x", 252) + "🔔"},
+		{strings.Repeat("\x80", 300), strings.Repeat("\x80", 252)}, // no text at all
+	} {
+		if got := clip(tt.in); got != tt.want {
+			t.Errorf("%q: %q", tt.in, got)
+		}
+	}
 }
 
 // What a request says is bounded in a record.
