@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -151,11 +152,24 @@ func TestAuditSurvivesTheLeader(t *testing.T) {
 // What is refused before anything is proposed leaves a count and no record.
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
-	n := start(t, t.TempDir())
+	var log lockedBuffer
+	n := start(t, t.TempDir(), func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	// A stranger can write what is long, and what a terminal would obey.
 	for range 3 {
-		if a := n.call("POST", "/api/v1/jobs", "{"); a.status != 400 {
+		if a := n.call("POST", "/api/v1/jobs/%1b%5d0;"+strings.Repeat("x", 50_000)+":backfill", "{"); a.status != 400 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
+	}
+	lines := 0
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "request refused") {
+			if lines++; len(line) > 1000 || strings.Contains(line, "\x1b") {
+				t.Errorf("%d bytes: %.300q", len(line), line)
+			}
+		}
+	}
+	if lines == 0 {
+		t.Error("none is logged")
 	}
 	if text := string(n.call("GET", "/metrics", nil).body); !strings.Contains(text, `carillon_requests_refused_total{code="malformed"} 3`) {
 		t.Error("they are not counted")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,16 @@ func (f *refusals) add(r *http.Request, err error) {
 	if id := api.IdentityOf(r.Context()); id != nil {
 		who = id.Name
 	}
-	f.log.Info("request refused", "code", e.Code, "method", r.Method, "path", r.URL.Path,
-		"address", api.AddressOf(r), "name", who, "error", e.Message, "not_logged_before", more)
+	f.log.Info("request refused", "code", e.Code, "method", logged(r.Method), "path", logged(r.URL.Path),
+		"address", api.AddressOf(r), "name", who, "error", logged(e.Message), "not_logged_before", more)
+}
+
+// maxLogged bounds what a refused request has of a line in the log: a header may be much longer, and a stranger wrote it.
+const maxLogged = 256
+
+func logged(s string) string {
+	if len(s) <= maxLogged {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
 }
