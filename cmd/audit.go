@@ -64,8 +64,8 @@ func (p *printer) audit(page client.AuditPage) {
 	var t output.Table
 	t.Row("NO", "TIME", "WHO", "FROM", "ACTION", "NAMESPACE", "OBJECT", "OUTCOME")
 	for _, r := range page.Records {
-		t.Row(strconv.FormatUint(r.Seq, 10), p.WhenCell(r.At), output.Dash(cmp.Or(r.Name, r.Token)), output.Dash(r.Address), r.Action,
-			output.Dash(r.Namespace), output.Dash(auditObject(r)), auditOutcome(r))
+		t.Row(strconv.FormatUint(r.Seq, 10), p.WhenCell(r.At), output.Dash(cmp.Or(r.Name, r.Token)),
+			output.Dash(r.Address), r.Action, output.Dash(r.Namespace), output.Dash(auditObject(r)), auditOutcome(r))
 	}
 	p.Table(t)
 	p.More(page.NextCursor)

@@ -106,8 +106,8 @@ func leavesRecord(o *Outcome) bool {
 	return !o.Replay && o.Code != CodeStale && o.Code != CodeMoved
 }
 
-// outcomeName is an outcome as the API's errors name it; empty for what was done. A code that it does not know counts as
-// refused: a record never says of something that it was done because nothing better is known.
+// outcomeName is an outcome as the API's errors name it; empty for what was done. A code that is not known here counts
+// as refused: a record never says of something that it was done because nothing better is known.
 func outcomeName(c Code) string {
 	switch c {
 	case CodeOK, CodeQueued:

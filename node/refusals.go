@@ -51,7 +51,7 @@ func (f *refusals) add(r *http.Request, err error) {
 		"address", api.AddressOf(r), "name", who, "error", logged(e.Message), "not_logged_before", more)
 }
 
-// maxLogged bounds what a refused request has of a line in the log: a header may be much longer, and a stranger wrote it.
+// maxLogged bounds what a refused request has of a line in the log: a path may be much longer, and a stranger wrote it.
 const maxLogged = 256
 
 func logged(s string) string {

@@ -156,8 +156,8 @@ func (b *Service) NoteBackup(ctx context.Context, node string, rq api.Request) e
 }
 
 // recordBackup has it recorded that this node gives out all that it knows, before it does. On a secure cluster no
-// backup is given out that is not recorded, except by the admin socket: who can open that can read the files beside it, and
-// has to get at a backup when no leader is left.
+// backup is given out that is not recorded, except by the admin socket: who can open that can read the files beside it,
+// and has to get at a backup when no leader is left.
 func (b *Service) recordBackup(ctx context.Context) error {
 	by, ok := api.CallerOf(ctx)
 	if !ok {

@@ -74,7 +74,8 @@ func (c *cluster) backup() (b backup, ok bool) {
 		cancel()
 		if b.at = st.Counters(); err == nil {
 			var info datadir.Backup
-			if info, err = datadir.CopyBackup(io.Discard, bytes.NewReader(b.data)); err == nil && info.Index == b.at.Index {
+			info, err = datadir.CopyBackup(io.Discard, bytes.NewReader(b.data))
+			if err == nil && info.Index == b.at.Index {
 				return b, true
 			}
 		}
