@@ -81,8 +81,10 @@ func (id *Identity) namesOnlyOwn(u *url.URL) error {
 
 // Auth knows who the tokens of a cluster belong to.
 type Auth interface {
-	// Authenticate says whose token it is. Its error says why it is not valid.
-	Authenticate(ctx context.Context, t keys.Token) (Identity, error)
+	// Authenticate says whose token it is. Its error says why it is not valid; the identity then has the id of the
+	// token if the secret is right all the same. One that is not known may be so new that this node has not heard of it
+	// yet: patient waits a moment for that.
+	Authenticate(ctx context.Context, t keys.Token, patient bool) (Identity, error)
 	// Hold calls end, at most once, as soon as the token with that id is no longer valid, until stop is called.
 	Hold(id string, end func(error)) (stop func())
 	// Votes says whether a node is one of those that have the cluster's keys.
@@ -137,15 +139,16 @@ func CheckShell(ctx context.Context, specs ...*job.Spec) error {
 // authorizer is the one place where it is decided who may call what. It is around everything that a port serves: in
 // front of forwarding, and on the leader again, because what a request passed on its way cannot be relied on.
 type authorizer struct {
-	next http.Handler
-	auth Auth
-	self string // this node's id
-	mux  *http.ServeMux
+	next   http.Handler
+	auth   Auth
+	self   string // this node's id
+	mux    *http.ServeMux
+	bounds *bounds
 }
 
-// Authorize lets through what the routes and the endpoints allow, and nothing else.
-func Authorize(next http.Handler, auth Auth, self string, endpoints ...Endpoint) http.Handler {
-	z := &authorizer{next: next, auth: auth, self: self, mux: http.NewServeMux()}
+// Authorize lets through what the routes and the endpoints allow, within the limits, and nothing else.
+func Authorize(next http.Handler, auth Auth, self string, limits Limits, endpoints ...Endpoint) http.Handler {
+	z := &authorizer{next: next, auth: auth, self: self, mux: http.NewServeMux(), bounds: newBounds(limits)}
 	for pattern, res := range resources(routes()) {
 		z.mux.Handle(pattern, &demand{res: res})
 	}
@@ -168,19 +171,19 @@ func (*demand) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 }
 
 // needs is what a request asks for. What is not in the table takes a token too: strangers need not know what there is.
-func (z *authorizer) needs(r *http.Request) (Role, Scope) {
+func (z *authorizer) needs(r *http.Request) (Role, Scope, bodyKind) {
 	h, _ := z.mux.Handler(r)
 	d, ok := h.(*demand)
 	if !ok {
-		return Holder, Everywhere
+		return Holder, Everywhere, emptyBody
 	}
 	if d.res == nil {
-		return d.role, OfCluster
+		return d.role, OfCluster, emptyBody
 	}
 	path := r.URL.EscapedPath()
 	value, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])
 	if err != nil {
-		return Holder, Everywhere
+		return Holder, Everywhere, emptyBody
 	}
 	verb := ""
 	if i := strings.LastIndexByte(value, ':'); d.res.param != "" && i >= 0 {
@@ -192,9 +195,9 @@ func (z *authorizer) needs(r *http.Request) (Role, Scope) {
 	}
 	rt, ok := d.res.methods[verb][method]
 	if !ok {
-		return Holder, Everywhere // of OPTIONS, or a method or an action that there is not
+		return Holder, Everywhere, emptyBody // of OPTIONS, or a method or an action that there is not
 	}
-	return rt.role, rt.scope()
+	return rt.role, rt.scope(), rt.body
 }
 
 func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -205,12 +208,18 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			r.Header.Del(name)
 		}
 	}
-	role, scope := z.needs(r)
+	role, scope, body := z.needs(r)
 	if role == Anyone {
 		z.next.ServeHTTP(w, r)
 		return
 	}
 	id, err := z.identify(r, node, role)
+	if err == nil && node == "" && id.Token != "" { // what a node passes on was counted there
+		var leave func()
+		if leave, err = z.bounds.enter(&id, kindOf(&id, role, body)); err == nil {
+			defer leave()
+		}
+	}
 	if err == nil {
 		if what, ok := id.may(role, scope); !ok {
 			err = errRole(id, what, role)
@@ -219,12 +228,8 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		if job.CodeOf(err) == job.CodeUnauthenticated {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="carillon"`)
-		}
 		z.auth.Refused(r, err)
-		w.Header().Set("Cache-Control", "no-store")
-		WriteError(w, err)
+		refuse(w, err)
 		return
 	}
 	ctx := context.WithValue(r.Context(), identityKey{}, &id)
@@ -241,6 +246,21 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})()
 	}
 	z.next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// refuse answers a request that is not let through.
+func refuse(w http.ResponseWriter, err error) {
+	switch job.CodeOf(err) {
+	case job.CodeUnauthenticated:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="carillon"`)
+	case job.CodeTooManyRequests:
+		var e *tooMany
+		if errors.As(err, &e) {
+			w.Header().Set("Retry-After", e.seconds())
+		}
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	WriteError(w, err)
 }
 
 // lastWords is how long a request whose token was revoked has to say so.
@@ -264,15 +284,17 @@ func (z *authorizer) identify(r *http.Request, node string, role Role) (Identity
 	if err != nil {
 		return Identity{}, err
 	}
-	t, err := keys.ParseToken(keys.APIToken, text)
-	if err != nil {
-		var e *job.Error
-		if errors.As(err, &e) {
-			err = job.Errorf(job.CodeUnauthenticated, e.Remedy, "the token is not one: %s", e.Message)
+	id, err := z.bounds.guess(sourceOf(r, node), func(patient bool) (Identity, error) {
+		t, err := keys.ParseToken(keys.APIToken, text)
+		if err != nil {
+			var e *job.Error
+			if errors.As(err, &e) {
+				err = job.Errorf(job.CodeUnauthenticated, e.Remedy, "the token is not one: %s", e.Message)
+			}
+			return Identity{}, err
 		}
-		return Identity{}, err
-	}
-	id, err := z.auth.Authenticate(r.Context(), t)
+		return z.auth.Authenticate(r.Context(), t, patient)
+	})
 	id.credential = r.Header.Get("Authorization")
 	return id, err
 }

@@ -52,7 +52,7 @@ func send(t testing.TB, ctx context.Context, n *apitest.Node, method, path, toke
 	for i := 0; i < len(headers); i += 2 {
 		rq.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(rq)
+	res, err := (&http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}).RoundTrip(rq)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -103,7 +103,9 @@ func callers3(t testing.TB, n *apitest.Node) []caller {
 // Every route × every role × namespace, on the leader and through a follower. The routes are those of the table, so a
 // new one is in here by itself; what is expected of each role is not taken from the code.
 func TestEveryRouteAsksWhoCalls(t *testing.T) {
-	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) { c.DebugPprof = true })
+	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) {
+		c.DebugPprof, c.MaxBadTokens = true, 1<<20
+	})
 	leader, follower := nodes[0], nodes[1]
 	all := callers3(t, leader)
 	type target struct {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ var statuses = map[job.Code]int{
 	job.CodeDiskLow:          http.StatusInsufficientStorage,
 	job.CodeUnauthenticated:  http.StatusUnauthorized,
 	job.CodeForbidden:        http.StatusForbidden,
+	job.CodeTooManyRequests:  http.StatusTooManyRequests,
 	job.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	job.CodeUnsupportedMedia: http.StatusUnsupportedMediaType,
 	job.CodePrecondition:     http.StatusPreconditionFailed,
@@ -118,8 +120,11 @@ func writeProblem(w http.ResponseWriter, status int, e *job.Error) {
 	header.Del("ETag")
 	header.Del("Location")
 	header.Set("Content-Type", "application/problem+json")
-	if status == http.StatusServiceUnavailable {
+	switch status {
+	case http.StatusServiceUnavailable:
 		header.Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		header.Set("Retry-After", cmp.Or(header.Get("Retry-After"), "1"))
 	}
 	w.WriteHeader(status)
 	w.Write(append(body, '\n')) //nolint:errcheck // there is no one to tell

@@ -53,6 +53,9 @@ const (
 // suffix makes the names of a token's workers its own: no other token, and no node, can have them.
 func (s *seal) suffix() string { return "@" + s.token }
 
+// maxTypes is how many types of runs a worker that has a token may name.
+const maxTypes = 64
+
 // maxTokenWorker is the longest name of a worker that has a token.
 const maxTokenWorker = job.MaxName - 16
 
@@ -135,13 +138,12 @@ func (id *Identity) grants(r *job.Register) error {
 	case r.Slots > slots:
 		return notGranted("slots", remedy, id, "%d slots, with those that it prefetches, and not %d",
 			slots, r.Slots)
-	case len(r.Tags) > job.MaxTags:
-		return job.Invalid("tags", "", "%d tags are more than %d", len(r.Tags), job.MaxTags)
+	case len(r.Types) > maxTypes:
+		return job.Invalid("types", "name those that it carries out", "%d types are more than %d", len(r.Types),
+			maxTypes)
 	}
-	for k, v := range r.Tags {
-		if k == "" || len(k)+len(v) > 2*job.MaxTagBytes {
-			return job.Invalid("tags", "use short keys and values", "the tag %.50q is empty or too long", k)
-		}
+	if err := job.CheckWorkerTags(r.Tags); err != nil {
+		return err
 	}
 	for _, t := range r.Types {
 		if len(g.Types) > 0 && !slices.Contains(g.Types, string(t)) {
@@ -203,6 +205,9 @@ func (s *seal) openPoll(id *Identity, q *job.PullPoll) error {
 	if g.Slots > 0 && q.Max+len(q.Held) > g.Slots {
 		return notGranted("max", "ask for less, or use another token", id,
 			"%d runs at a time, with those that it holds", g.Slots)
+	}
+	if err := job.CheckWorkerTags(q.Tags); err != nil {
+		return err
 	}
 	if len(g.Tags) > 0 {
 		q.Tags = maps.Clone(g.Tags)

@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -240,10 +241,11 @@ type request struct {
 	out    any    // decoded into; nil: the answer's body is ignored
 	need   string // a member that every such answer of a node has
 	stream func(io.Reader) error
-	lines  bool          // the stream is of JSON lines
-	noKey  bool          // carries the caller's key or none
-	waits  time.Duration // for so long the node may have nothing to say
-	bare   bool          // the node keeps no outcome of it: once it was sent, it is not sent again
+	lines  bool           // the stream is of JSON lines
+	noKey  bool           // carries the caller's key or none
+	waits  time.Duration  // for so long the node may have nothing to say
+	after  *time.Duration // told how long a node asks to wait before the next try; nil: it does not matter
+	bare   bool           // the node keeps no outcome of it: once it was sent, it is not sent again
 }
 
 // do sends a request, repeats it where that is safe, and decodes the answer. Almost every request may be repeated, on
@@ -274,6 +276,7 @@ func (c *Client) do(ctx context.Context, rq request) error {
 	pause := c.pause
 	began, longest := time.Now(), time.Duration(0)
 	t := tries{end: began.Add(c.timeout)}
+	rq.after = &t.after
 	for attempt := 1; ; attempt++ {
 		try := time.Now()
 		again, err := c.round(ctx, rq, key, &t)
@@ -281,7 +284,8 @@ func (c *Client) do(ctx context.Context, rq request) error {
 			return err
 		}
 		// Full jitter: clients that lost one leader at the same moment should not come back at the same moment.
-		wait := time.Duration(mrand.Int64N(int64(pause) + 1))
+		wait := t.after + time.Duration(mrand.Int64N(int64(pause)+1))
+		t.after = 0
 		longest = max(longest, time.Since(try))
 		if spent := time.Since(began); c.timeout > 0 && spent+wait+longest > c.timeout {
 			return gaveUp(err, attempt, spent)
@@ -297,8 +301,9 @@ func (c *Client) do(ctx context.Context, rq request) error {
 
 // tries is what the tries of one call have in common.
 type tries struct {
-	end     time.Time // of the call, if it has a limit
-	unknown error     // of a try whose outcome is unknown: a later one that did nothing does not change that
+	end     time.Time     // of the call, if it has a limit
+	unknown error         // of a try whose outcome is unknown: a later one that did nothing does not change that
+	after   time.Duration // how long the node asks to wait before the next
 }
 
 // round asks every node until one answers. again says that none did in a way that would last.
@@ -316,7 +321,7 @@ func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (a
 			limit = 0
 		}
 		again, err = c.once(ctx, base, rq, key, limit)
-		if again || job.CodeOf(err) == job.CodeOutcomeUnknown {
+		if code := job.CodeOf(err); code != job.CodeTooManyRequests && again || code == job.CodeOutcomeUnknown {
 			c.nodes.passOver(base)
 		} else {
 			c.nodes.answered(base)
@@ -328,8 +333,8 @@ func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (a
 			failed = append(failed, err)
 			err = cmp.Or(t.unknown, err)
 		}
-		if err == nil || !again || ctx.Err() != nil {
-			return again, err
+		if err == nil || !again || ctx.Err() != nil || job.CodeOf(err) == job.CodeTooManyRequests {
+			return again, err // to ask the next node instead would be to go around its limit
 		}
 	}
 	if t.unknown != nil {
@@ -420,6 +425,11 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 		switch e.Code {
 		case job.CodeNoLeader, job.CodeNotLeader, job.CodeOutcomeUnknown, job.CodeNotReady:
 			return true, e
+		case job.CodeTooManyRequests:
+			if rq.after != nil {
+				*rq.after = retryAfter(resp.Header)
+			}
+			return true, e
 		}
 		return false, e
 	}
@@ -447,6 +457,18 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	}
 	return false, nil
 }
+
+// retryAfter is how long a node asks to wait.
+func retryAfter(h http.Header) time.Duration {
+	n, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil {
+		n = 1
+	}
+	return time.Duration(min(max(n, 0), maxRetryAfter)) * time.Second
+}
+
+// maxRetryAfter is the longest that a node is believed to ask for, in seconds.
+const maxRetryAfter = 60
 
 // sign says who sends a request.
 func (c *Client) sign(hr *http.Request) {

@@ -57,7 +57,7 @@ func exitCode(err error) int {
 		job.CodeStale, job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
 		return exitConflict
 	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
-		job.CodeStorageFull, job.CodeDiskLow:
+		job.CodeTooManyRequests, job.CodeStorageFull, job.CodeDiskLow:
 		return exitUnavailable
 	}
 	return exitFailure

@@ -34,7 +34,7 @@ type ServerConfig struct {
 	Pprof                              bool
 	AllowNetworkFS                     bool
 	MinFreeDisk                        node.DiskLimit
-	MaxConnections                     int
+	MaxConnections, MaxTokenRequests   int
 	Notify                             notify.Settings
 	enroll.Settings
 }
@@ -66,7 +66,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease,
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
-		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections,
+		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections, MaxTokenRequests: cfg.MaxTokenRequests,
 		Secure: cfg.Secure, Insecure: cfg.Insecure,
 		Keys:   node.KeysConfig{On: cfg.Secure, From: cfg.From, Token: cfg.Token},
 		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,

@@ -94,6 +94,9 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"how many connections may be open on its port, a quarter of them from one address (default 16384, or half of "+
 			"the files that the process may open)")
+	fl.IntVar(&cfg.MaxTokenRequests, "max-requests-per-token", 0,
+		"how many requests a second it takes of one API token, and twice as many at once; what workers say is not "+
+			"counted (default 2000)")
 	tells.register(fl)
 	safe.Register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
@@ -155,6 +158,9 @@ func (c *ServerConfig) validate() error {
 	case c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 64:
 		return job.Invalid("--max-connections", "use at least 64: members, workers and clients share them",
 			"%d is too few", c.MaxConnections)
+	case c.MaxTokenRequests < 0 || c.MaxTokenRequests > 0 && c.MaxTokenRequests < 10:
+		return job.Invalid("--max-requests-per-token", "use at least 10: a command makes several", "%d is too few",
+			c.MaxTokenRequests)
 	case c.Lease != 0 && c.Lease < time.Second:
 		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it",
 			"%s is too short", c.Lease)

@@ -30,6 +30,7 @@ const (
 	CodeDiskLow          Code = "disk_low"               // 507: the leader's disk is almost full; nothing is created
 	CodeUnauthenticated  Code = "unauthenticated"        // 401: no token, or one that is not valid
 	CodeForbidden        Code = "forbidden"              // 403: the token is not for this
+	CodeTooManyRequests  Code = "too_many_requests"      // 429: a limit of a token or an address; wait for Retry-After
 	CodeMethodNotAllowed Code = "method_not_allowed"     // 405
 	CodeUnsupportedMedia Code = "unsupported_media"      // 415
 	CodePrecondition     Code = "precondition_failed"    // 412

@@ -79,6 +79,12 @@ type Config struct {
 	// From one address it is a quarter of them, members excepted, and an eighth is kept for those.
 	MaxConnections int
 
+	// MaxTokenRequests is how many requests a second it takes of one API token; 0: 2,000. What workers say is not
+	// counted.
+	MaxTokenRequests int
+	// MaxBadTokens is how many requests of one address may have a token that is none, a minute; 0: 60.
+	MaxBadTokens int
+
 	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs,
 	// nil: fsm.CommandLevel.
 	level int

@@ -153,7 +153,7 @@ func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL,
 		Metrics:       g.meters.Hooks(),
 		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew,
-		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace,
+		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace, ByToken: g.cfg.Secure,
 	})
 }
 

@@ -127,7 +127,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.dir.Claim(); err != nil {
 		return nil, err
 	}
-	n.meters = meters.New()
+	n.meters = meters.New(cfg.Logger)
 	n.refused = &refusals{log: n.cfg.Logger, count: n.meters.Refused}
 	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
 		return nil, err
@@ -181,7 +181,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	})
 	// here: what is forwarded no longer says where it came from
 	dispatch := n.dispatch(api.ByPath(internalEndpoints(n.members)))
-	n.handler = api.Guard(n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs), n.advertise)
+	members := n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs)
+	n.handler = api.Finish(api.Guard(members, n.advertise))
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -231,7 +232,9 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 			})
 		},
 	})
-	return api.Authorize(next, n.access, n.cfg.NodeID, internalEndpoints(n.members)...)
+	limits := api.Limits{Requests: n.cfg.MaxTokenRequests, BadTokens: n.cfg.MaxBadTokens,
+		Refused: n.meters.Limited}
+	return api.Authorize(next, n.access, n.cfg.NodeID, limits, internalEndpoints(n.members)...)
 }
 
 // membership says what this node is, and gives its membership what that stands on.
@@ -261,6 +264,7 @@ func (n *Node) serviceOptions() service.Options {
 		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.security.CAHash,
+		Refused: n.meters.Limited,
 	}
 	if o.Statfs == nil {
 		o.Statfs = disk.Statfs

@@ -36,8 +36,8 @@ var layers = [][]string{
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
-		"internal/gc", "internal/jsontext", "internal/mask", "internal/pack", "internal/replica", "internal/terminal",
-		"internal/undumpable", "internal/wait"},
+		"internal/gc", "internal/jsontext", "internal/mask", "internal/pack", "internal/ratelimit", "internal/replica",
+		"internal/terminal", "internal/undumpable", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that

@@ -158,9 +158,7 @@ func (s *Scheduler) removeLocked(x *session) {
 		return
 	}
 	x.gone = true
-	if s.sessions[x.key] == x {
-		delete(s.sessions, x.key)
-	}
+	s.dropSessionLocked(x)
 	s.version++
 	for _, c := range x.claims {
 		s.takeAwayLocked(c)

@@ -77,6 +77,11 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 			older = append(older, x)
 		}
 	}
+	if own == nil && len(older) == 0 && r.Node == nil {
+		if err := s.roomLocked(r.Worker); err != nil {
+			return nil, err
+		}
+	}
 	if r.Incarnation == 0 {
 		var err error
 		if key.incarnation, err = s.issueLocked(); err != nil {
@@ -92,7 +97,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 	}
 	if own == nil {
 		own = newSession(key, mono)
-		s.sessions[key] = own
+		s.addSessionLocked(own)
 	} else {
 		s.adoptLocked(own, r.Held)
 	}

@@ -236,10 +236,13 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 			}
 			seen.fence, secret = 0, strings.ToLower(rand.Text()[:secretLen])
 		}
+		if err := s.roomLocked(key.worker); err != nil {
+			return nil, err
+		}
 		x = newSession(key, mono)
 		x.pull = &pullSession{queue: q.Queue, secret: secret, top: seen.fence, index: s.pulled}
 		x.namespace = q.Queue.Namespace
-		s.sessions[key] = x
+		s.addSessionLocked(x)
 		s.version++
 	}
 	tags := maps.Clone(q.Tags)

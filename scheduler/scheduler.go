@@ -66,6 +66,9 @@ type Options struct {
 	// removed is leaving: it finishes what it has in hand and gets nothing more. It may read the state.
 	Standing func(worker string, n job.NodeRef) (leaving bool, err error)
 
+	// ByToken says that the names of workers end with the id of their token, "name@id": one may have MaxTokenSessions.
+	ByToken bool
+
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never
 
@@ -87,6 +90,7 @@ type Metrics struct {
 	Completed func(result job.RunStatus, n int)  // results that were committed, by what they mean for the run
 	NotRun    func(reason job.Reason, n int64)   // occurrences that were recorded as not run
 	Expired   func(n int)                        // runs taken from workers that were lost
+	Full      func(worker string)                // a worker got no session because there are too many
 	Loop      func(took time.Duration, busy int) // a turn of the loop, and how many entries are in memory
 }
 
@@ -117,7 +121,8 @@ type Scheduler struct {
 	stuck    string // why readiness fails although the loop turns
 	unknown  int    // proposals whose outcome is not known
 	sessions map[sessionKey]*session
-	version  uint64 // of sessions; moves when one comes, goes or changes what it takes
+	ofToken  map[string]int // how many of them each token has, by its id
+	version  uint64         // of sessions; moves when one comes, goes or changes what it takes
 	nextInc  uint64
 	nextPull uint64            // as nextInc, of pull sessions
 	pulled   map[uint64]*claim // the claims of pull workers, by fence
@@ -148,7 +153,7 @@ func New(o Options) *Scheduler {
 	s := &Scheduler{
 		o: o, group: o.Store.Info().Group, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
-		sessions: map[sessionKey]*session{}, version: 1, early: map[uint64]struct{}{},
+		sessions: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1, early: map[uint64]struct{}{},
 		pulled: map[uint64]*claim{},
 	}
 	s.stamp = stamp.New(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)

@@ -38,7 +38,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 		if mutant.On(mutant.HalfLease) {
 			x.heard -= s.o.TTL / 2
 		}
-		s.sessions[x.key] = x
+		s.addSessionLocked(x)
 		if x.pull != nil {
 			s.inheritLocked(x, mono)
 		}

@@ -17,8 +17,6 @@ const (
 	// their own.
 	pullBit     = 1 << (incarnationBits - 1)
 	maxPollWait = time.Minute
-	maxSlots    = 1 << 20
-	maxWhere    = 1 << 10
 	// drainTick is how often the last poll of a worker looks whether claims for it are still on their way through the
 	// log, and drainLimit how long.
 	drainTick  = 5 * time.Millisecond
@@ -110,6 +108,8 @@ func checkRegister(r *job.Register) error {
 			"a worker needs a secret, or any other could register over it")
 	case len(r.Where) > maxWhere:
 		return job.Invalid("where", "shorten it", "it has more than %d bytes", maxWhere)
+	case len(r.Version) > maxWhere:
+		return job.Invalid("version", "shorten it", "it has more than %d bytes", maxWhere)
 	case r.Slots < 1 || r.Slots > maxSlots:
 		return job.Invalid("slots", "", "%d is not between 1 and %d", r.Slots, maxSlots)
 	case r.Prefetch < 0 || r.Prefetch >= r.Slots:
@@ -254,6 +254,10 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 			return job.PollReply{}, err
 		}
 		if first {
+			if x.polling >= maxSessionPolls {
+				s.mu.Unlock()
+				return job.PollReply{}, errPolls(x)
+			}
 			polling = x
 			x.polling++
 			x.draining = last

@@ -3,6 +3,7 @@
 package meters
 
 import (
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
@@ -36,6 +38,7 @@ type Meters struct {
 	notified     *prometheus.CounterVec
 	egressDenied *prometheus.CounterVec
 	refusals     *prometheus.CounterVec
+	limited      *limited
 	apply        prometheus.Histogram
 	propose      prometheus.Histogram
 
@@ -67,7 +70,7 @@ type State struct {
 }
 
 // New makes the metrics of events. Those of the state follow with Attach.
-func New() *Meters {
+func New(log *slog.Logger) *Meters {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "carillon_" + name, Help: help, Buckets: buckets})
 	}
@@ -91,7 +94,7 @@ func New() *Meters {
 		egressDenied: counter("egress_denied_total",
 			"Connections of http and message jobs and of webhooks that the rules of egress denied, by class.", "class"),
 		refusals: counter("requests_refused_total",
-			"Requests that were refused before anything was done, by code: 400, 401 and 403.", "code"),
+			"Requests that were refused before anything was done, by code: 400, 401, 403 and 429.", "code"),
 		apply: histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.",
 			commitBuckets),
 		propose: histogram("commit_seconds", "How long it took from proposing a command to its answer.",
@@ -116,8 +119,10 @@ func New() *Meters {
 		skew: desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.",
 			"node"),
 	}
+	m.limited = newLimited(log, counter("limited_total",
+		"Requests that were refused because a token, an address or a worker asked for too much, by reason.", "reason"))
 	m.registry.MustRegister(m.lag, m.duration, m.runs, m.notRun, m.claims, m.notified, m.egressDenied, m.refusals,
-		m.apply, m.propose,
+		m.limited.counter, m.apply, m.propose,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -139,6 +144,7 @@ func (m *Meters) Hooks() scheduler.Metrics {
 		Lag:       func(d time.Duration) { m.lag.Observe(d.Seconds()) },
 		Claims:    func(outcome string, n int) { m.claims.WithLabelValues(outcome).Add(float64(n)) },
 		Completed: func(s job.RunStatus, n int) { m.runs.WithLabelValues(s.String()).Add(float64(n)) },
+		Full:      func(worker string) { m.Limited(api.RefusedWorkers, worker) },
 		NotRun:    func(r job.Reason, n int64) { m.notRun.WithLabelValues(r.String()).Add(float64(n)) },
 	}
 }

@@ -49,8 +49,9 @@ type Options struct {
 	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
 	Client   func() *http.Client                               // to other nodes
 	Stopping func() bool
-	Secure   bool             // requests have an identity
-	CAHash   func() keys.Hash // of the cluster's CA; nil: it has none
+	Refused  func(reason api.Refusal, who string) // told of what is refused because it is too much
+	Secure   bool                                 // requests have an identity
+	CAHash   func() keys.Hash                     // of the cluster's CA; nil: it has none
 	// Authority has the keys of a secure cluster; nil: it is plain. It returns nil while this node has none.
 	Authority func() *keys.Authority
 }
@@ -72,14 +73,14 @@ type Service struct {
 
 	creates atomic.Pointer[batcher] // of the newest leadership
 
-	registering registering
+	registering *registering
 }
 
 var _ api.Backend = (*Service)(nil)
 
 // New makes the service of a node whose raft runs.
 func New(o Options) *Service {
-	b := &Service{o: o, copies: newCopies(o.Statfs)}
+	b := &Service{o: o, copies: newCopies(o.Statfs), registering: newRegistering()}
 	b.sayHold()
 	return b
 }

@@ -2,10 +2,10 @@ package service
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/internal/ratelimit"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -19,7 +19,8 @@ func (b *Service) Workers() Workers { return Workers{b} }
 func (s Workers) Register(ctx context.Context, r job.Register) (job.Session, error) {
 	return serve(ctx, s, r, func(x *scheduler.Scheduler, ctx context.Context, r job.Register) (job.Session, error) {
 		if id := api.IdentityOf(ctx); id != nil && id.Token != "" {
-			if err := s.b.registering.enter(x, id.Token, &r); err != nil {
+			if err := s.b.registering.enter(x, id, &r); err != nil {
+				s.b.o.Refused(api.RefusedRegistrations, id.Name)
 				return job.Session{}, err
 			}
 		}
@@ -28,49 +29,47 @@ func (s Workers) Register(ctx context.Context, r job.Register) (job.Session, err
 }
 
 const (
-	// maxTokenSessions is how many workers one token may have at a time, and maxTokenProcesses how many processes of
-	// workers may register with it under one leadership: a sixteenth of the numbers that there are for them.
-	maxTokenSessions  = 1024
+	// maxTokenProcesses is how many processes of workers may register with one token under one leadership: a sixteenth
+	// of the numbers that there are for them.
 	maxTokenProcesses = 1 << 15
+	// registerRate is how many registrations a second are taken of one token when it has used up what it may do at
+	// once: for each the leader asks the other voters.
+	registerRate = 64
+	// maxRegistering is how many tokens are remembered for that.
+	maxRegistering = 1 << 14
 )
 
 // registering bounds what the workers of one token use up of what all have to share.
 type registering struct {
+	rate *ratelimit.Limiter[string] // by token
+
 	mu        sync.Mutex
 	with      *scheduler.Scheduler // of the leadership that it counts for
 	processes map[string]int       // that registered, by token
 }
 
-// sessionsOf counts the sessions of a token's workers, but for one.
-func sessionsOf(x *scheduler.Scheduler, token, except string) (n int) {
-	for _, w := range x.Workers() {
-		if w.Worker != except && strings.HasSuffix(w.Worker, "@"+token) {
-			n++
-		}
-	}
-	return n
+func newRegistering() *registering {
+	return &registering{rate: ratelimit.New[string](registerRate, maxTokenProcesses, maxRegistering)}
 }
 
-func (g *registering) enter(x *scheduler.Scheduler, token string, r *job.Register) error {
-	asks := r.Registration != 0 && r.Incarnation == 0 // for a number: there is no session yet
-	if !asks && sessionsOf(x, token, r.Worker) >= maxTokenSessions {
-		return job.Errorf(job.CodeUnavailable, "make another token for the others",
-			"the token has %d workers, which is the most that one may have", maxTokenSessions)
-	}
+func (g *registering) enter(x *scheduler.Scheduler, id *api.Identity, r *job.Register) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.with != x {
 		g.with, g.processes = x, map[string]int{}
 	}
-	if r.Incarnation != 0 {
-		return nil
-	}
-	if g.processes[token] >= maxTokenProcesses {
+	if r.Incarnation == 0 && g.processes[id.Token] >= maxTokenProcesses {
 		return job.Errorf(job.CodeUnavailable,
 			"find out which worker starts over and over, then transfer the leadership",
 			"%d processes of workers registered with the token since this leader leads", maxTokenProcesses)
 	}
-	g.processes[token]++
+	if g.rate.Take(id.Token) > 0 {
+		return job.Errorf(job.CodeTooManyRequests, "find out which worker registers over and over, or revoke the token",
+			"workers of the token %s register more than %d times a second", id.Name, registerRate)
+	}
+	if r.Incarnation == 0 {
+		g.processes[id.Token]++
+	}
 	return nil
 }
 

@@ -1,0 +1,222 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/ratelimit"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Limits bound what callers may ask of a node. They are counted by the node that is asked: what it passes on to the
+// leader is not counted there again.
+type Limits struct {
+	// Requests is how many one token may make in a second, and twice as many at once after a rest; 0:
+	// DefaultTokenRequests. What workers say is not counted: a run must not be lost because many are busy.
+	Requests int
+	// BadTokens is how many that are none an address may send at once, and as many a minute; 0: DefaultBadTokens.
+	BadTokens int
+	// Refused is told of each request that was refused, with the reason and whose it was; nil: nothing is. It must not
+	// block.
+	Refused func(reason Refusal, who string)
+}
+
+// Refusal is why a request was refused.
+type Refusal string
+
+// The refusals, as the metrics call them.
+const (
+	RefusedRequests Refusal = "requests"   // a token made too many in a second
+	RefusedOpen     Refusal = "open"       // too many requests of a token were under way
+	RefusedPolls    Refusal = "polls"      // too many polls of a token waited
+	RefusedStreams  Refusal = "streams"    // too many streams of a token were open
+	RefusedGuesses  Refusal = "bad_tokens" // too many tokens from an address were none
+	// The leader says these itself; the first: workers of a token registered too often.
+	RefusedRegistrations Refusal = "registrations"
+	RefusedWorkers       Refusal = "workers" // there were too many workers, of a token or in all
+)
+
+// Refusals are all of them.
+var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedGuesses,
+	RefusedRegistrations, RefusedWorkers}
+
+const (
+	// DefaultTokenRequests is what a node takes of one token in a second: about half of the creates that a fast disk
+	// commits, so that one caller cannot have all of them.
+	DefaultTokenRequests = 2000
+	// DefaultBadTokens is what a node looks at of one address. A token has 256 bits and is not guessed: this is about
+	// the work, and about followers, where an unknown token may wait for news of the leader.
+	DefaultBadTokens = 60
+	// maxSources is how many addresses, and how many tokens, are remembered.
+	maxSources = 1 << 14
+	// The requests of one token that may be under way. A stream is a backup, an export, a bulk create or the metrics.
+	maxTokenStreams = 64
+	maxTokenPolls   = 2048
+	maxTokenOpen    = 1024
+)
+
+// openKind is what a request is counted as while it is under way.
+type openKind uint8
+
+const (
+	plainRequest openKind = iota
+	workerCall            // neither counted nor limited
+	openPoll
+	openStream
+	openKinds
+)
+
+// kindOf is what a request counts as.
+func kindOf(id *Identity, role Role, body bodyKind) openKind {
+	switch {
+	case body == streamBody || body == linesBody:
+		return openStream
+	case role != Worker || id.Role != job.RoleWorker:
+		return plainRequest
+	case body == pollBody || body == pullBody:
+		return openPoll
+	}
+	return workerCall
+}
+
+// bounds holds callers to the limits.
+type bounds struct {
+	limits   Limits
+	requests *ratelimit.Limiter[string]     // by token
+	guesses  *ratelimit.Limiter[netip.Addr] // by where they come from
+
+	mu   sync.Mutex
+	open map[string]*[openKinds]int // by token
+}
+
+func newBounds(l Limits) *bounds {
+	l.Requests, l.BadTokens = cmp.Or(l.Requests, DefaultTokenRequests), cmp.Or(l.BadTokens, DefaultBadTokens)
+	return &bounds{limits: l, open: map[string]*[openKinds]int{},
+		requests: ratelimit.New[string](float64(l.Requests), 2*l.Requests, maxSources),
+		guesses:  ratelimit.New[netip.Addr](float64(l.BadTokens)/60, l.BadTokens, maxSources)}
+}
+
+// tooMany is a refusal for a time.
+type tooMany struct {
+	error
+	wait time.Duration
+}
+
+func (e *tooMany) Unwrap() error { return e.error }
+
+// seconds is the wait as Retry-After has it.
+func (e *tooMany) seconds() string {
+	return strconv.FormatInt(int64((e.wait+time.Second-1)/time.Second), 10)
+}
+
+func (b *bounds) refuse(why Refusal, who string, wait time.Duration, remedy, format string, args ...any) error {
+	if b.limits.Refused != nil {
+		b.limits.Refused(why, who)
+	}
+	return &tooMany{job.Errorf(job.CodeTooManyRequests, remedy, format, args...), max(wait, time.Second)}
+}
+
+// enter counts a request of a token until it leaves, or refuses it.
+func (b *bounds) enter(id *Identity, kind openKind) (leave func(), err error) {
+	const another = "wait for some to end, or use another token for a part of them"
+	if kind == workerCall {
+		return func() {}, nil
+	}
+	if kind != openPoll {
+		if wait := b.requests.Take(id.Token); wait > 0 {
+			return nil, b.refuse(RefusedRequests, id.Name, wait,
+				"wait for as long as Retry-After says; create many jobs with one :bulk, use another token for some of "+
+					"them, or raise --max-requests-per-token",
+				"the token %s may make %d requests a second at a node", id.Name, b.limits.Requests)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	open := b.open[id.Token]
+	if open == nil {
+		open = &[openKinds]int{}
+	}
+	switch n := open[kind]; {
+	case kind == openStream && n >= maxTokenStreams:
+		return nil, b.refuse(RefusedStreams, id.Name, 0, another,
+			"the token %s has %d streams open at this node, which is the most that one may have", id.Name, n)
+	case kind == openPoll && n >= maxTokenPolls:
+		return nil, b.refuse(RefusedPolls, id.Name, 0, another,
+			"%d polls of the token %s wait at this node, which is the most that may", n, id.Name)
+	case kind == plainRequest && n >= maxTokenOpen:
+		return nil, b.refuse(RefusedOpen, id.Name, 0, another,
+			"%d requests of the token %s are under way at this node, which is the most that may be", n, id.Name)
+	}
+	open[kind]++
+	b.open[id.Token] = open
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if open[kind]--; *open == ([openKinds]int{}) && b.open[id.Token] == open {
+			delete(b.open, id.Token)
+		}
+	}, nil
+}
+
+// guess lets a request say whose it is. Where too many tokens came from that were none, one that is not known is not
+// looked into any further; one that is valid is never refused for others at its address.
+func (b *bounds) guess(from netip.Addr, look func(patient bool) (Identity, error)) (Identity, error) {
+	if !from.IsValid() {
+		return look(true)
+	}
+	wait := b.guesses.Wait(from)
+	id, err := look(wait == 0)
+	if err == nil || id.Token != "" { // the secret was right: nothing was guessed
+		return id, err
+	}
+	if wait == 0 {
+		wait = b.guesses.Take(from)
+	}
+	if wait == 0 {
+		return id, err
+	}
+	return id, b.refuse(RefusedGuesses, from.String(), wait, "use a valid token; `carillon token list` lists them",
+		"too many requests from %s had a token that is not known to this cluster", from)
+}
+
+// sourceOf is where a request comes from; not valid: it came by the admin socket, or a node passed it on. Who has an
+// address of IPv6 has all that begin with the same 64 bits.
+func sourceOf(r *http.Request, node string) netip.Addr {
+	if node != "" {
+		return netip.Addr{}
+	}
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		if p, err := addr.Prefix(64); err == nil {
+			addr = p.Addr()
+		}
+	}
+	return addr
+}
+
+// Finish is around everything that a port serves. What a handler left of a request's body is read by net/http before
+// the connection is used again, and for as long as its client takes to send it; and an answer is written for as long as
+// it takes to read it. Anybody could hold a connection like that for ever, without a token.
+func Finish(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			rc := http.NewResponseController(w)
+			if r.ContentLength != 0 {
+				deadline(rc.SetReadDeadline, finishTimeout)
+			}
+			deadline(rc.SetWriteDeadline, finishTimeout)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// finishTimeout is how long a client may take for the rest of a request that was answered, and for the answer.
+const finishTimeout = 10 * time.Second

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// What is under way of one token is bounded by what it is, and what leaves makes room.
+func TestOpenOfAToken(t *testing.T) {
+	var told []Refusal
+	b := newBounds(Limits{Requests: 1 << 20, Refused: func(r Refusal, _ string) { told = append(told, r) }})
+	id := &Identity{Token: "t", Name: "tok"}
+	for _, c := range []struct {
+		kind openKind
+		most int
+		why  Refusal
+	}{{plainRequest, maxTokenOpen, RefusedOpen}, {openPoll, maxTokenPolls, RefusedPolls},
+		{openStream, maxTokenStreams, RefusedStreams}} {
+		var leave func()
+		for i := range c.most {
+			var err error
+			if leave, err = b.enter(id, c.kind); err != nil {
+				t.Fatalf("%s: number %d: %v", c.why, i, err)
+			}
+		}
+		told = nil
+		_, err := b.enter(id, c.kind)
+		if job.CodeOf(err) != job.CodeTooManyRequests || len(told) != 1 || told[0] != c.why {
+			t.Errorf("%s: %v, told %v", c.why, err, told)
+		}
+		if _, err := b.enter(&Identity{Token: "u", Name: "other"}, c.kind); err != nil {
+			t.Errorf("%s of another token: %v", c.why, err)
+		}
+		leave()
+		if _, err := b.enter(id, c.kind); err != nil {
+			t.Errorf("%s after one left: %v", c.why, err)
+		}
+	}
+	for range 10 * maxTokenOpen {
+		if _, err := b.enter(id, workerCall); err != nil {
+			t.Fatalf("what a worker says: %v", err)
+		}
+	}
+}
+
+// A token whose requests have all ended is forgotten.
+func TestOpenIsForgotten(t *testing.T) {
+	b := newBounds(Limits{})
+	leave, err := b.enter(&Identity{Token: "t"}, openStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if len(b.open) != 0 {
+		t.Errorf("%d tokens are remembered", len(b.open))
+	}
+}
+
+// Every call of the worker protocol is free for a worker, but for polls, which wait; and for no other role.
+func TestKindsOfRoutes(t *testing.T) {
+	worker, viewer := &Identity{Role: job.RoleWorker}, &Identity{Role: job.RoleViewer}
+	for _, rt := range routes() {
+		got := kindOf(worker, rt.role, rt.body)
+		want := plainRequest
+		switch rt.path {
+		case prefix + "/workers:poll", prefix + "/queues/{queue}:poll":
+			want = openPoll
+		case prefix + "/workers:register", prefix + "/workers:heartbeat", prefix + "/workers:report",
+			prefix + "/workers:output", prefix + "/queues/{queue}:heartbeat", prefix + "/queues/{queue}:complete",
+			prefix + "/queues/{queue}:fail":
+			want = workerCall
+		case prefix + "/jobs:bulk", prefix + "/runs:export", prefix + "/backup", "/metrics":
+			want = openStream
+		}
+		if got != want {
+			t.Errorf("%s counts as %d, want %d", rt.path, got, want)
+		}
+		if got := kindOf(viewer, rt.role, rt.body); got != plainRequest && got != openStream {
+			t.Errorf("%s of a viewer counts as %d", rt.path, got)
+		}
+	}
+}
+
+func TestSources(t *testing.T) {
+	for remote, want := range map[string]string{
+		"10.1.2.3:99": "10.1.2.3", "[::ffff:10.1.2.3]:99": "10.1.2.3", "[fd00::1:2:3:4]:1": "fd00::", "@": "",
+	} {
+		got := sourceOf(&http.Request{RemoteAddr: remote}, "")
+		if want == "" && got.IsValid() || want != "" && got != netip.MustParseAddr(want) {
+			t.Errorf("%s counts as %s, want %s", remote, got, want)
+		}
+	}
+	if sourceOf(&http.Request{RemoteAddr: "10.1.2.3:99"}, "n2").IsValid() {
+		t.Error("what a node passes on is counted as the node's")
+	}
+}

@@ -1,0 +1,63 @@
+package scheduler
+
+import (
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// What workers may use up of what all of them share. Who may open sessions is not always to be trusted, and a worker
+// that starts over and over is no better than an attacker.
+const (
+	// MaxTokenSessions is how many workers one token may have at a time, pull workers included, and maxSessions how
+	// many there may be in all. The workers of nodes are not counted: a cluster that is full can still work.
+	MaxTokenSessions = 1024
+	maxSessions      = 1 << 15
+	// maxSessionPolls is how many polls of one session may wait. A worker has one under way; those that it gave up are
+	// noticed when their connections end.
+	maxSessionPolls = 8
+	maxSlots        = 1 << 20
+	maxWhere        = 1 << 10
+)
+
+// addSessionLocked and dropSessionLocked keep the count of each token's sessions.
+func (s *Scheduler) addSessionLocked(x *session) {
+	s.sessions[x.key] = x
+	s.ofToken[tokenOf(x.key.worker)]++
+}
+
+func (s *Scheduler) dropSessionLocked(x *session) {
+	if s.sessions[x.key] != x {
+		return
+	}
+	delete(s.sessions, x.key)
+	token := tokenOf(x.key.worker)
+	if s.ofToken[token]--; s.ofToken[token] <= 0 {
+		delete(s.ofToken, token)
+	}
+}
+
+// tokenOf is the token of a worker by its name, where the cluster asks for tokens.
+func tokenOf(worker string) string { return worker[strings.LastIndexByte(worker, '@')+1:] }
+
+// roomLocked says whether a worker may have one more session.
+func (s *Scheduler) roomLocked(worker string) error {
+	var err error
+	if n := s.ofToken[tokenOf(worker)]; s.o.ByToken && n >= MaxTokenSessions {
+		err = job.Errorf(job.CodeUnavailable, "make another token for the others",
+			"the token has %d workers, which is the most that one may have", n)
+	} else if n := len(s.sessions); n >= maxSessions {
+		err = job.Errorf(job.CodeUnavailable,
+			"use fewer workers with more slots each, or revoke the token that has so many",
+			"the cluster has %d workers, which is the most that there may be", n)
+	}
+	if err != nil && s.o.Metrics.Full != nil {
+		s.o.Metrics.Full(worker)
+	}
+	return err
+}
+
+func errPolls(x *session) error {
+	return job.Errorf(job.CodeTooManyRequests, "poll one at a time", "%d polls of the worker %q are waiting", x.polling,
+		x.key.worker)
+}
