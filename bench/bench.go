@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
@@ -17,6 +18,7 @@ type Options struct {
 	Binary string // of the nodes and workers
 	Addr   string // a cluster that runs already; empty: start one
 	Dir    string // for its data
+	Secure bool   // the cluster that is started has TLS and asks for tokens
 	Nodes  int
 	Target string
 
@@ -65,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Bench, error) {
 	}
 	o.Progress("starting the cluster", 0, 0)
 	var err error
-	b.cluster, err = StartCluster(ctx, o.Binary, o.Dir, o.Nodes, append(flags, o.NodeFlags...)...)
+	b.cluster, err = StartCluster(ctx, o.Binary, o.Dir, o.Nodes, o.Secure, append(flags, o.NodeFlags...)...)
 	return b, err
 }
 
@@ -73,7 +75,7 @@ func Open(ctx context.Context, o Options) (*Bench, error) {
 func (b *Bench) Close() { b.cluster.Stop() }
 
 func (b *Bench) result(scenario string, s client.Status) *Result {
-	return &Result{Scenario: scenario, Target: b.o.Target, Nodes: len(s.Members), Jobs: s.Jobs}
+	return &Result{Scenario: scenario, Target: b.o.Target, Secure: b.o.Secure, Nodes: len(s.Members), Jobs: s.Jobs}
 }
 
 // target starts what carries the runs out, and returns how to make jobs for it and how to hear what it did.
@@ -151,7 +153,7 @@ func (b *Bench) registered(ctx context.Context, w *crew) error {
 		n := 0
 		for _, x := range s.Workers {
 			for _, p := range w.workers {
-				if x.Worker == p.name {
+				if name, _, _ := strings.Cut(x.Worker, "@"); name == p.name { // behind it may be the id of a token
 					n++
 				}
 			}

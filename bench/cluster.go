@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Cluster struct {
 	binary string
 	nodes  []*process
 	addrs  []string
+	admin  string // the token of a secure one
+	token  string // file with the token of its workers
 }
 
 // process is a child: a node or a worker.
@@ -41,8 +44,15 @@ type process struct {
 func Remote(binary, addr string) *Cluster { return &Cluster{binary: binary, addrs: []string{addr}} }
 
 // StartCluster starts a cluster of n processes below dir and waits until all of them vote. extra goes to every node.
-func StartCluster(ctx context.Context, binary, dir string, n int, extra ...string) (*Cluster, error) {
+func StartCluster(ctx context.Context, binary, dir string, n int, secure bool, extra ...string) (*Cluster, error) {
 	c := &Cluster{binary: binary}
+	if secure {
+		flags, err := c.makeKeys(ctx, dir)
+		if err != nil {
+			return nil, err
+		}
+		extra = append(flags, extra...)
+	}
 	for i := range n {
 		addr, err := freeAddr()
 		if err != nil {
@@ -66,7 +76,14 @@ func StartCluster(ctx context.Context, binary, dir string, n int, extra ...strin
 			return nil, err
 		}
 	}
-	if _, err := c.ready(ctx); err != nil {
+	err := c.enter(ctx, dir, secure)
+	if err == nil {
+		_, err = c.ready(ctx)
+	}
+	if err == nil && secure {
+		err = c.makeToken(ctx, dir)
+	}
+	if err != nil {
 		c.Stop()
 		return nil, err
 	}
@@ -168,20 +185,37 @@ func (c *Cluster) client(ctx context.Context) (*client.Client, error) {
 	}
 	for _, m := range s.Members {
 		if m.ID == s.Leader {
-			return client.New(m.Address, patient), nil
+			return c.at(m.Address), nil
 		}
 	}
-	return client.New(c.addrs[0], patient), nil
+	return c.at(c.addrs[0]), nil
 }
+
+// readyLimit is how long a cluster may take to become ready.
+const readyLimit = time.Minute
 
 // ready waits until the cluster takes work, with all of its members.
 func (c *Cluster) ready(ctx context.Context) (client.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
+	asked := make([]*client.Client, len(c.addrs))
+	for i, a := range c.addrs {
+		// A node that hangs, or has no leader yet, must not use up the time of the others.
+		asked[i] = c.at(a, client.WithAttempts(1), client.WithTimeout(readyLimit/12))
+	}
+	why := make([]string, len(c.addrs))
 	for {
-		for _, a := range c.addrs {
-			s, err := client.New(a, client.WithAttempts(1), patient).Status(ctx)
-			if err == nil && s.Ready && s.Leader != "" && (c.nodes == nil || voters(s) == len(c.nodes)) {
+		for i, node := range asked {
+			s, err := node.Status(ctx)
+			switch {
+			case err != nil && ctx.Err() == nil:
+				why[i] = err.Error()
+			case err != nil: // it says nothing new
+			case c.nodes != nil && voters(s) != len(c.nodes):
+				why[i] = fmt.Sprintf("%d of %d nodes vote", voters(s), len(c.nodes))
+			case !s.Ready || s.Leader == "":
+				why[i] = "it is not ready: " + cmp.Or(s.NotReady, "there is no leader")
+			default:
 				return s, nil
 			}
 		}
@@ -192,10 +226,23 @@ func (c *Cluster) ready(ctx context.Context) (client.Status, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return client.Status{}, errors.New("the cluster did not become ready within a minute")
+			return client.Status{}, c.notReady(why)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// notReady says what each node said last, and the ends of their logs: which part of a start takes long on a machine
+// cannot be told from outside.
+func (c *Cluster) notReady(why []string) error {
+	text := fmt.Sprintf("the cluster did not become ready within %s", readyLimit)
+	for i, a := range c.addrs {
+		text += fmt.Sprintf("\n%s: %s", a, cmp.Or(why[i], "no answer"))
+		if i < len(c.nodes) {
+			text += "\n" + tail(c.nodes[i].log)
+		}
+	}
+	return errors.New(text)
 }
 
 func voters(s client.Status) (n int) {

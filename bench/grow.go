@@ -52,7 +52,7 @@ func (b *Bench) Load(ctx context.Context) (*Result, error) {
 		if n != p {
 			continue
 		}
-		c := client.New(b.cluster.addrs[i], client.WithAttempts(1), patient)
+		c := b.cluster.at(b.cluster.addrs[i], client.WithAttempts(1))
 		for {
 			if s, err := c.Status(ctx); err == nil && s.Ready && s.Leader != "" {
 				break
@@ -75,7 +75,7 @@ func (b *Bench) takeover(ctx context.Context, dead *process) (float64, error) {
 			if n == dead {
 				continue
 			}
-			s, err := client.New(b.cluster.addrs[i], client.WithAttempts(1), patient).Status(ctx)
+			s, err := b.cluster.at(b.cluster.addrs[i], client.WithAttempts(1)).Status(ctx)
 			if err == nil && s.State == "leader" && s.Ready {
 				return float64(time.Since(begin).Microseconds()) / 1000, nil
 			}

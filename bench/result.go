@@ -10,6 +10,7 @@ import (
 type Result struct {
 	Scenario string  `json:"scenario"`
 	Target   string  `json:"target,omitempty"`
+	Secure   bool    `json:"secure,omitempty"`
 	Nodes    int     `json:"nodes"`
 	Jobs     uint64  `json:"jobs"`              // in the cluster
 	Runs     int     `json:"runs,omitempty"`    // that were measured
@@ -74,7 +75,7 @@ func (r *Result) judged() *Result {
 	if len(r.Problems) == 0 {
 		return r
 	}
-	return &Result{Scenario: r.Scenario, Target: r.Target, Nodes: r.Nodes, Jobs: r.Jobs, Runs: r.Runs,
+	return &Result{Scenario: r.Scenario, Target: r.Target, Secure: r.Secure, Nodes: r.Nodes, Jobs: r.Jobs, Runs: r.Runs,
 		Created: r.Created, Lost: r.Lost, Repeated: r.Repeated, Problems: r.Problems}
 }
 
@@ -88,6 +89,9 @@ func (r *Result) Lines() (out [][2]string) {
 	title := r.Scenario
 	if r.Target != "" {
 		title += ", target " + r.Target
+	}
+	if r.Secure {
+		title += ", secure"
 	}
 	add(true, "scenario", "%s, %d nodes", title, r.Nodes)
 	add(r.Jobs > 0, "jobs in the cluster", "%s", count(float64(r.Jobs)))

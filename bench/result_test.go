@@ -156,6 +156,8 @@ func TestWrongResultsHaveNoFigures(t *testing.T) {
 				f.SetInt(2)
 			case reflect.Uint64:
 				f.SetUint(3)
+			case reflect.Bool:
+				f.SetBool(true)
 			case reflect.Float64:
 				f.SetFloat(4)
 			case reflect.Pointer:

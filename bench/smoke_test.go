@@ -72,6 +72,33 @@ func TestHotOnRealProcesses(t *testing.T) {
 	}
 }
 
+// A secure cluster is measured in the same way, by workers of both kinds, and in pairs with a plain one.
+func TestSecureOnRealProcesses(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, code := run(t, "bench", "hot", "--secure", "--jobs", "100", "--workers", "1", "--slots", "50",
+		"--target", "queue")
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "hot, target queue, secure, 3 nodes") ||
+		!strings.Contains(stdout, "lost, repeated       0, 0") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	stdout, stderr, code = run(t, "bench", "lag", "--pairs", "1", "--nodes", "1", "--rate", "20", "--duration", "1s",
+		"--workers", "1", "--json")
+	var c bench.Comparison
+	if err := json.Unmarshal([]byte(stdout), &c); err != nil || code != 0 || stderr != "" {
+		t.Fatalf("%v, exit %d\n%s%s", err, code, stdout, stderr)
+	}
+	if len(c.Pairs) != 1 || c.Pairs[0].Plain.Secure || !c.Pairs[0].Secure.Secure || c.Pairs[0].Secure.Runs < 20 ||
+		len(c.Ratios) < 3 || c.Ratios[0].Figure != "rate" {
+		t.Error(stdout)
+	}
+	for _, args := range [][]string{{"--secure", "--addr", "127.0.0.1:1"}, {"--pairs", "1", "--addr", "127.0.0.1:1"},
+		{"--pairs", "-1"}} {
+		if stdout, stderr, code := run(t, append([]string{"bench", "lag"}, args...)...); code != 2 {
+			t.Errorf("%q: exit %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 // What --json prints is one object whose figures belong together.
 func TestScenariosAsJSON(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func (b *Bench) Submit(ctx context.Context) (*Result, error) {
 	begin := time.Now()
 	end := begin.Add(b.o.Duration)
 	for i := range b.o.Clients {
-		c := client.New(b.cluster.addrs[i%len(b.cluster.addrs)], patient)
+		c := b.cluster.at(b.cluster.addrs[i%len(b.cluster.addrs)])
 		create := single(c, i)
 		if b.o.Bulk > 0 {
 			create = bulk(c, i, b.o.Bulk)

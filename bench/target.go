@@ -92,6 +92,9 @@ func startCrew(c *Cluster, dir string, n, slots int, pull bool) (*crew, error) {
 		if pull {
 			args = append(args, "--pull")
 		}
+		if c.token != "" {
+			args = append(args, "--token-file", c.token)
+		}
 		for _, a := range c.addrs {
 			args = append(args, "--join", a)
 		}
@@ -132,6 +135,7 @@ type WorkerOptions struct {
 	Join    []string
 	Effects string // file for what it did
 	Pull    bool   // by the pull API
+	Token   string // of a secure cluster
 }
 
 // benchQueue is where the runs are.
@@ -142,7 +146,11 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	if o.Pull {
 		return runPull(ctx, o)
 	}
-	leader := client.NewLeader(o.Join)
+	var opts []client.LeaderOption
+	if o.Token != "" {
+		opts = append(opts, client.WithLeaderToken(o.Token))
+	}
+	leader := client.NewLeader(o.Join, opts...)
 	defer leader.Close()
 	r := &recorder{}
 	w, err := executor.New(executor.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Tags: map[string]string{},
@@ -161,7 +169,7 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 	var all sync.WaitGroup
 	for i := range pullLoops {
 		all.Go(func() {
-			c := client.New(o.Join[i%len(o.Join)], patient)
+			c := (&Cluster{admin: o.Token}).at(o.Join[i%len(o.Join)])
 			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns),
 				Wait: job.Duration(time.Second)}
 			for ctx.Err() == nil {
@@ -194,7 +202,7 @@ func (r *recorder) pulled(c *client.Client, q job.PullPoll, runs []job.PullRun) 
 			panic(err)
 		}
 		r.Run(context.Background(), job.Assignment{Run: key, Fence: x.Fence})
-		report.Runs = append(report.Runs, job.PullResult{PullRef: job.PullRef{RunID: x.RunID, Fence: x.Fence}})
+		report.Runs = append(report.Runs, job.PullResult{PullRef: job.PullRef{Claim: x.Claim}})
 	}
 	for {
 		if _, err := c.PullReport(context.Background(), benchQueue, report); err == nil {

@@ -118,7 +118,13 @@ func (a *app) benchScenario(use, short string,
 	o := &bench.Options{}
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	flags(o, &benchFlags{c})
-	c.RunE = a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
+	var pairs int
+	c.Flags().IntVar(&pairs, "pairs", 0,
+		"measure plain and secure clusters in turn, so many of each, and say how they compare")
+	compare := a.benchDir(o, func(cmd *cobra.Command, bar *progress) error {
+		return a.benchCompare(cmd, o, pairs, run, bar)
+	})
+	measure := a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
 		r, err := run(b, cmd.Context())
 		bar.clear()
 		if err != nil {
@@ -126,7 +132,44 @@ func (a *app) benchScenario(use, short string,
 		}
 		return a.benchResult(cmd, r)
 	})
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case pairs < 0:
+			return job.Invalid("--pairs", "use a number from 1 up", "%d pairs", pairs)
+		case pairs > 0 && cmd.Flags().Changed("addr"):
+			return job.Invalid("--pairs", "leave --addr out", "pairs are of clusters that this command starts")
+		case pairs > 0:
+			return compare(cmd, args)
+		}
+		return measure(cmd, args)
+	}
 	return c
+}
+
+// benchCompare measures plain and secure clusters in turn.
+func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, pairs int,
+	run func(*bench.Bench, context.Context) (*bench.Result, error), bar *progress) error {
+	var wrong []error
+	got, err := bench.Compare(cmd.Context(), *o, pairs, run, func(r *bench.Result) {
+		bar.clear()
+		if len(r.Problems) > 0 || !a.json {
+			wrong = append(wrong, a.benchResult(cmd, r))
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+	})
+	bar.clear()
+	if err = errors.Join(append(wrong, err)...); err != nil {
+		return err
+	}
+	if a.json {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		return enc.Encode(got)
+	}
+	for _, l := range got.Lines() {
+		fmt.Fprintf(cmd.OutOrStdout(), "%-20s %s\n", l[0], l[1])
+	}
+	return nil
 }
 
 func (a *app) benchGrowthCmd() *cobra.Command {
@@ -174,6 +217,21 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options,
 	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many processes to start")
 	c.Flags().StringVar(&o.Dir, "data-dir", "", "directory for their data (default a temporary one)")
 	c.Flags().StringSliceVar(&o.NodeFlags, "node-flag", nil, "more flags for every node, such as --node-flag=--pprof")
+	c.Flags().BoolVar(&o.Secure, "secure", false, "start a secure cluster: TLS, and tokens")
+	return a.benchDir(o, func(cmd *cobra.Command, bar *progress) error {
+		b, err := bench.Open(cmd.Context(), *o)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		defer bar.clear()
+		return run(cmd, b, bar)
+	})
+}
+
+// benchDir checks the options of a scenario and gives it a directory.
+func (a *app) benchDir(o *bench.Options,
+	run func(*cobra.Command, *progress) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) (err error) {
 		if cmd.Flags().Changed("addr") {
 			o.Addr = a.addr
@@ -194,13 +252,7 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options,
 		}
 		bar := &progress{w: terminal.Raw(cmd.ErrOrStderr()), off: a.env("TERM") == "dumb"}
 		o.Progress = bar.show
-		b, err := bench.Open(cmd.Context(), *o)
-		if err != nil {
-			return err
-		}
-		defer b.Close()
-		defer bar.clear()
-		return run(cmd, b, bar)
+		return run(cmd, bar)
 	}
 }
 
@@ -223,6 +275,10 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 		if f := c.Flags().Lookup(n.flag); f != nil && n.v <= 0 {
 			return job.Invalid("--"+n.flag, "use more than 0", "%s is too little", f.Value)
 		}
+	}
+	if o.Secure && o.Addr != "" {
+		return job.Invalid("--secure", "leave it out",
+			"it is for a cluster that this command starts, and --addr is there")
 	}
 	if o.Nodes < 1 || o.Nodes > 7 {
 		return job.Invalid("--nodes", "use 1, 3 or 5", "%d nodes", o.Nodes)
@@ -257,7 +313,15 @@ func (a *app) benchResult(cmd *cobra.Command, r *bench.Result) error {
 func (a *app) benchWorkerCmd() *cobra.Command {
 	var o bench.WorkerOptions
 	c := &cobra.Command{Use: "worker", Hidden: true, Short: "A worker that answers at once", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return bench.RunWorker(cmd.Context(), o) }}
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if !cmd.Flags().Changed("token-file") { // what `carillon login` kept is not for these nodes
+				return bench.RunWorker(cmd.Context(), o)
+			}
+			if o.Token, err = a.credentials.find(a); err != nil {
+				return err
+			}
+			return bench.RunWorker(cmd.Context(), o)
+		}}
 	c.Flags().StringVar(&o.Name, "name", "", "name of the worker")
 	c.Flags().IntVar(&o.Slots, "slots", 4096, "how many runs it takes at once")
 	c.Flags().StringSliceVar(&o.Join, "join", nil, "addresses of nodes")
