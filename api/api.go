@@ -38,8 +38,8 @@ type Options struct {
 	// SessionKey is what the sessions of workers that have a token are sealed with: the same on every node that may
 	// lead. nil: there are none.
 	SessionKey func() ([]byte, error)
-	// Hosts are names (with or without a port) under which the node may be called over the loopback interface, besides
-	// localhost and loopback addresses; see GuardHost.
+	// Hosts are names (with or without a port) under which the node may be called besides localhost and addresses; see
+	// GuardHost.
 	Hosts []string
 }
 
@@ -94,7 +94,7 @@ func New(b Backend, o Options) http.Handler {
 	}
 	h.mux.HandleFunc("/", h.noRoute)
 
-	return h.outer(Guard(h.mux, o.Hosts...))
+	return h.outer(Guard(h.mux, o.Secure, o.Hosts...))
 }
 
 // debugEndpoints are served with Options.DebugPprof.

@@ -13,13 +13,13 @@ import (
 // Guard keeps out what jobs send (guardJobs), and what a browser sends on behalf of another site's page: under another
 // name (GuardHost), or across origins. A page that happens to be open must not be able to submit a shell job to a node
 // on the same machine, and a browser can send a body without a content type anywhere.
-func Guard(next http.Handler, hosts ...string) http.Handler {
+func Guard(next http.Handler, secure bool, hosts ...string) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		WriteError(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser",
 			"cross-origin requests may not change anything"))
 	}))
-	return guardJobs(GuardHost(origin.Handler(next), hosts...))
+	return guardJobs(GuardHost(origin.Handler(next), secure, hosts...))
 }
 
 // guardJobs refuses what an http job or a webhook of one was made to send here, on every route: who may submit a job
@@ -36,29 +36,47 @@ func guardJobs(next http.Handler) http.Handler {
 	})
 }
 
-// GuardHost refuses requests that came over the loopback interface under a name that is not this machine's. A page
-// whose own name was made to mean 127.0.0.1 (DNS rebinding) is of the same origin to the browser, and might read
-// everything and submit shell jobs; only the Host header gives it away. Every other header is in its power, so none
-// makes an exception. hosts are names, with or without a port, that are allowed besides.
-func GuardHost(next http.Handler, hosts ...string) http.Handler {
+// GuardHost refuses requests under a name that is not this node's. A page whose own name was made to mean the node's
+// address (DNS rebinding) is of the same origin to the browser, and might read everything and submit shell jobs; only
+// the Host header gives it away. Every other header is in its power, so none makes an exception. hosts are names, with
+// or without a port, that are allowed besides localhost.
+//
+// An address is nothing that could be made to mean another one: a page from there is the node's own. Over the loopback
+// interface it must be a loopback address. On a secure cluster a page has no token, whatever it is called, and names
+// count over the loopback interface only.
+func GuardHost(next http.Handler, secure bool, hosts ...string) http.Handler {
 	allowed := map[string]bool{"localhost": true, "": true} // HTTP/1.0 has none, and no browser speaks it
 	for _, h := range hosts {
 		allowed[hostname(h)] = true
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if name := hostname(r.Host); !overLoopback(r) || allowed[name] || ownAddress(name) {
+		name := hostname(r.Host)
+		local, remote := reachedOver(r)
+		switch {
+		case allowed[name], !local && (!remote || secure || isAddress(name)), local && ownAddress(name):
 			next.ServeHTTP(w, r)
-			return
+		case local:
+			WriteError(w, job.Errorf(job.CodeForbidden,
+				"use localhost, a loopback address or the name that the node advertises",
+				"%q is not a name of this node on the loopback interface", r.Host))
+		default:
+			WriteError(w, job.Errorf(job.CodeForbidden,
+				"use the node's address or the name that it advertises, or start it with --allowed-hosts "+name,
+				"%q is not a name of this node", r.Host))
 		}
-		WriteError(w, job.Errorf(job.CodeForbidden,
-			"use localhost, a loopback address or the name that the node advertises",
-			"%q is not a name of this node on the loopback interface", r.Host))
 	})
 }
 
-func overLoopback(r *http.Request) bool {
+// reachedOver says whether a request came over the loopback interface, or over another one. What came by a socket of
+// the file system came over none.
+func reachedOver(r *http.Request) (local, remote bool) {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback()
+	return ok && addr.IP.IsLoopback(), ok && !addr.IP.IsLoopback()
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // ownAddress says whether a host is a loopback address, or the unspecified one, which as a destination means the same.

@@ -109,6 +109,14 @@ func TestServer(t *testing.T) {
 		exitUsage || !strings.Contains(errOut, "--secure and --insecure exclude each other") {
 		t.Error(errOut, code)
 	}
+	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--allowed-hosts", "sched.example.com,lb:7400")
+	if !reflect.DeepEqual(got.AllowedHosts, []string{"sched.example.com", "lb:7400"}) {
+		t.Error(got.AllowedHosts)
+	}
+	if _, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--allowed-hosts",
+		"https://sched.example.com"); code != exitUsage || !strings.Contains(errOut, "--allowed-hosts: ") {
+		t.Error(errOut, code)
+	}
 	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--executors", "none")
 	if len(got.Executors) != 0 {
 		t.Error(got.Executors)

@@ -35,6 +35,7 @@ type ServerConfig struct {
 	AllowNetworkFS                     bool
 	MinFreeDisk                        node.DiskLimit
 	MaxConnections, MaxTokenRequests   int
+	AllowedHosts                       []string
 	Notify                             notify.Settings
 	enroll.Settings
 }
@@ -67,7 +68,8 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
 		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections, MaxTokenRequests: cfg.MaxTokenRequests,
-		Secure: cfg.Secure, Insecure: cfg.Insecure,
+		AllowedHosts: cfg.AllowedHosts,
+		Secure:       cfg.Secure, Insecure: cfg.Insecure,
 		Keys:   node.KeysConfig{On: cfg.Secure, From: cfg.From, Token: cfg.Token},
 		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
 		Raft: node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval,

@@ -91,6 +91,8 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&minFree, "min-free-disk", "",
 		"create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, "+
 			"whichever is smaller)")
+	fl.StringSliceVar(&cfg.AllowedHosts, "allowed-hosts", nil,
+		"names by which a node that is not secure may be called, besides its addresses and the one it advertises")
 	fl.IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"how many connections may be open on its port, a quarter of them from one address (default 16384, or half of "+
 			"the files that the process may open)")
@@ -141,6 +143,12 @@ func (c *ServerConfig) validate() error {
 		if host, _, err := net.SplitHostPort(a); !isAddress(a) || err != nil || host == "" {
 			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400",
 				"%q is not an address", a)
+		}
+	}
+	for _, h := range c.AllowedHosts {
+		if h == "" || strings.ContainsAny(h, " /@*?#") {
+			return job.Invalid("--allowed-hosts", "use names such as sched.example.com, without scheme and path",
+				"%q is not the name of a host", h)
 		}
 	}
 	switch {

@@ -71,6 +71,9 @@ type Config struct {
 	Insecure bool
 	Keys     KeysConfig // of a secure cluster
 
+	// AllowedHosts are names by which it may be called besides those that it listens on and advertises.
+	AllowedHosts []string
+
 	AllowNetworkFS bool // the data directory may be on a file system that other machines can write to
 
 	MinFreeDisk DiskLimit // with less room than this the leader creates no jobs

@@ -182,7 +182,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	// here: what is forwarded no longer says where it came from
 	dispatch := n.dispatch(api.ByPath(internalEndpoints(n.members)))
 	members := n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs)
-	n.handler = api.Finish(api.Guard(members, n.advertise))
+	n.handler = api.Finish(api.Guard(members, cfg.Secure, n.names()...))
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}
@@ -212,10 +212,15 @@ func (n *Node) API() (api.Backend, api.Options) {
 		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.add,
 		Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
-		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: []string{n.advertise},
+		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: n.names(),
 		Secure:     c.Secure,
 		SessionKey: func() ([]byte, error) { return n.security.SessionKey(n.group.store.Info().ClusterID) },
 	}
+}
+
+// names are those that the node may be called by.
+func (n *Node) names() []string {
+	return append([]string{n.advertise, n.cfg.Listen}, n.cfg.AllowedHosts...)
 }
 
 // authorized has everything that the port serves ask who calls, where the cluster is one that asks.
