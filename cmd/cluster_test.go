@@ -171,7 +171,8 @@ func TestBadJoins(t *testing.T) {
 	late := open("n3", "127.0.0.1:1")
 	eventually("it says whom it cannot reach", func() bool {
 		out, _, code := s.run("", "status", "--addr", late.Addr())
-		return code == 0 && strings.Contains(out, "has not joined its cluster yet: cannot reach http://127.0.0.1:1: connection refused")
+		return code == 0 && strings.Contains(out, "has not joined its cluster yet: cannot reach http://127.0.0.1:1: connection refused") &&
+			strings.Contains(out, "start the nodes that --join names") && !strings.Contains(out, "election is under way")
 	})
 	if _, errOut, code := s.run("", "status", "--ready", "--addr", late.Addr()); code != exitUnavailable || !strings.Contains(errOut, "node n3 is not ready") {
 		t.Error(code, errOut)

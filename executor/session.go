@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -62,13 +63,20 @@ func (s *session) number(n uint64) bool {
 func (w *Worker) sessions(ctx context.Context) {
 	var b worker.Backoff
 	var said refusal
+	refusals := 0
 	for ctx.Err() == nil {
 		s, err := w.register(ctx)
 		if err != nil {
+			if refusals++; !unwelcome(err) {
+				refusals = 0
+			} else if refusals == w.o.MaxRefusals {
+				w.giveUp(refusals, err)
+				return
+			}
 			if ctx.Err() == nil && said.news(err.Error()) {
 				msg := "could not register"
 				switch job.CodeOf(err) {
-				case job.CodeWorkerNameInUse, job.CodeWorkerForked, job.CodeForbidden:
+				case job.CodeWorkerNameInUse, job.CodeWorkerForked, job.CodeForbidden, job.CodeUnauthenticated:
 					msg = "registration refused; trying again"
 				}
 				w.log.Warn(msg, "error", err)
@@ -76,7 +84,7 @@ func (w *Worker) sessions(ctx context.Context) {
 			b.Wait(ctx)
 			continue
 		}
-		said = refusal{}
+		said, refusals = refusal{}, 0
 		w.log.Info("registered", "term", s.ref.Term, "incarnation", s.ref.Incarnation)
 		w.serve(s)
 		if ctx.Err() != nil {
@@ -90,6 +98,27 @@ func (w *Worker) sessions(ctx context.Context) {
 			b.Wait(ctx)
 		}
 	}
+}
+
+// unwelcome says that the cluster knows who asks, or that they are no one, and does not let them: a token that was
+// revoked does not come back.
+func unwelcome(err error) bool {
+	code := job.CodeOf(err)
+	return code == job.CodeUnauthenticated || code == job.CodeForbidden
+}
+
+// giveUp ends the worker with the reason for which the cluster refuses it. Nothing that it still does could be
+// reported.
+func (w *Worker) giveUp(times int, err error) {
+	remedy := "start it with a token that is valid: `carillon token create NAME --role worker`"
+	text := err.Error()
+	if e, ok := errors.AsType[*job.Error](err); ok {
+		remedy, text = cmp.Or(e.Remedy, remedy), e.Message
+	}
+	w.mu.Lock()
+	w.refused = job.Errorf(job.CodeOf(err), remedy, "the cluster refused this worker %d times: %s", times, text)
+	w.mu.Unlock()
+	w.Kill()
 }
 
 // refusal keeps a worker that is refused for long from saying the same every second.

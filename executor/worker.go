@@ -62,6 +62,10 @@ type Options struct {
 	// OnAttempt sees every attempt that started, when it ends. It must not block; nil is fine.
 	OnAttempt func(job.Assignment, job.Result)
 
+	// MaxRefusals is after how many registrations in a row that the cluster refused for want of rights Run ends with
+	// that error. 0: never.
+	MaxRefusals int
+
 	// DrainTimeout is how long Run lets running attempts go on after its context ended. 0: 30 s.
 	DrainTimeout time.Duration
 }
@@ -102,6 +106,8 @@ type Worker struct {
 	set     *worker.Set[assigned] // every assignment received whose result is not acknowledged
 
 	session      *session // nil while not registered
+	refused      error    // why the cluster does not want this worker, for good
+	kill         sync.Once
 	incarnation  uint64
 	term         uint64
 	registration uint64       // how many were sent
@@ -193,6 +199,9 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.refused != nil {
+		return w.refused
+	}
 	if n := len(w.set.Held); n > 0 {
 		return fmt.Errorf("executor: stopped with %d results that no leader acknowledged", n)
 	}
@@ -200,8 +209,8 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // Kill makes Run return as if the process had ended: attempts are stopped, and nothing is returned or reported. It is
-// called once.
-func (w *Worker) Kill() { close(w.set.Killed) }
+// called once more without harm.
+func (w *Worker) Kill() { w.kill.Do(func() { close(w.set.Killed) }) }
 
 func (w *Worker) drain() {
 	w.mu.Lock()

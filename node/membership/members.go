@@ -312,7 +312,8 @@ func (m *Members) Ready() error {
 	m.mu.Unlock()
 	if servers := m.Configured(); len(servers) == 0 {
 		why = cmp.Or(why, "it waits for the leader's first word")
-		return job.Errorf(job.CodeNotReady, "", "this node has not joined its cluster yet: %s", why)
+		return job.Errorf(job.CodeNotReady, "wait; if it stays so, start the nodes that --join names, or correct it",
+			"this node has not joined its cluster yet: %s", why)
 	}
 	r := m.raft.Load()
 	if r == nil {

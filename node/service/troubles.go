@@ -27,7 +27,7 @@ import (
 // troubles are what this node knows to be wrong.
 func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	var out []wire.Trouble
-	if s.Leader == "" {
+	if s.Leader == "" && len(s.Members) > 0 { // a node that has not joined yet says that instead
 		out = append(out, b.leaderless(ctx))
 	}
 	if h := b.o.Members.Hold(); h != nil {
