@@ -1,4 +1,6 @@
 # The final image holds the static binary and CA certificates, nothing else: no shell, no users, no time zones (they are in the binary).
+# The compiler's image is named by its tag: a digest that was not checked against the registry would be no safer. Nothing of it but the CA
+# certificates gets into the final image, and another build of the same source gives the same binary.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
