@@ -249,13 +249,13 @@ func (m *Members) Promote(ctx context.Context, id string) error {
 				return job.Errorf(job.CodeState, "wait until it has caught up", "node %s is too far behind to vote", id)
 			}
 		}
+		if err := m.recordFirst(ctx, t.e, "member.promote", id); err != nil {
+			return err
+		}
 		if t.server.Suffrage != raft.Voter {
 			if err := m.handKeys(ctx, t.row); err != nil {
 				return job.Errorf(job.CodeUnavailable, "try again", "%v", err)
 			}
-		}
-		if err := m.recordFirst(ctx, t.e, "member.promote", id); err != nil {
-			return err
 		}
 		if err := m.setStandby(ctx, t, false); err != nil || t.server.Suffrage == raft.Voter {
 			return err
