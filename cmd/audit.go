@@ -106,18 +106,30 @@ func (a *app) auditExportCmd() *cobra.Command {
 		if err := filters(); err != nil {
 			return err
 		}
-		out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-		last := q.After
-		err := a.client().ExportAudit(cmd.Context(), q, func(r client.AuditRecord, raw json.RawMessage) error {
-			last = r.Seq
-			out.Write(raw) //nolint:errcheck // the next call has it
-			return out.WriteByte('\n')
+		return exportLines(cmd, q.After, func(line func(uint64, json.RawMessage) error) error {
+			return a.client().ExportAudit(cmd.Context(), q, func(r client.AuditRecord, raw json.RawMessage) error {
+				return line(r.Seq, raw)
+			})
 		})
-		if err = cmp.Or(err, out.Flush()); err != nil && last > q.After {
-			fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with: carillon audit export --after %d\n", last,
-				last)
-		}
-		return err
 	}
 	return a.listsAll(c)
+}
+
+// exportLines prints the lines of an export, and says how to go on with one that broke off.
+func exportLines(cmd *cobra.Command, after uint64, export func(line func(uint64, json.RawMessage) error) error) error {
+	out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+	last := after
+	err := export(func(seq uint64, raw json.RawMessage) error {
+		last = seq
+		out.Write(raw) //nolint:errcheck // the next call has it
+		return out.WriteByte('\n')
+	})
+	switch failed := out.Flush(); {
+	case failed != nil: // what was buffered is gone: the last line that was read is not the last that was written
+		return fmt.Errorf("%w: the export is cut off; go on with --after and the seq of its last whole line", failed)
+	case err != nil && last > after:
+		fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with --after %d and otherwise the same flags\n", last,
+			last)
+	}
+	return err
 }

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -259,18 +258,11 @@ func (a *app) runsExportCmd() *cobra.Command {
 		Long: "Print every record of the history as one line of JSON. The seq of the last line is the " +
 			"--after of the next export.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-			last := after
-			err := a.client().ExportHistory(cmd.Context(), after, limit, func(r job.Run, raw json.RawMessage) error {
-				last = r.Seq
-				out.Write(raw) //nolint:errcheck // the next call has it
-				return out.WriteByte('\n')
+			return exportLines(cmd, after, func(line func(uint64, json.RawMessage) error) error {
+				return a.client().ExportHistory(cmd.Context(), after, limit, func(r job.Run, raw json.RawMessage) error {
+					return line(r.Seq, raw)
+				})
 			})
-			if err = cmp.Or(err, out.Flush()); err != nil && last > after {
-				fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with: carillon runs export --after %d\n",
-					last, last)
-			}
-			return err
 		},
 	}
 	c.Flags().Uint64Var(&after, "after", 0, "records with a higher seq")
