@@ -259,9 +259,8 @@ func (a *app) runsExportCmd() *cobra.Command {
 			"--after of the next export.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return exportLines(cmd, after, func(line func(uint64, json.RawMessage) error) error {
-				return a.client().ExportHistory(cmd.Context(), after, limit, func(r job.Run, raw json.RawMessage) error {
-					return line(r.Seq, raw)
-				})
+				return a.client().ExportHistory(cmd.Context(), after, limit,
+					func(r job.Run, raw json.RawMessage) error { return line(r.Seq, raw) })
 			})
 		},
 	}
