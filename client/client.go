@@ -33,6 +33,9 @@ const DefaultAddr = "127.0.0.1:7400"
 
 const prefix = "/api/v1"
 
+// maxIdleConns is how many connections to one node are kept for the next requests.
+const maxIdleConns = 16
+
 // Client talks to one node of a cluster, which forwards what it must, and to the next one when that does not answer. It
 // is safe for concurrent use.
 type Client struct {
@@ -128,6 +131,13 @@ func New(addr string, opts ...Option) *Client {
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = c.tls
+		if c.tls != nil {
+			// HTTP/2 would cost a node twice as much for a small request, and all of them would share one connection
+			// and hang with it. A connection that is closed after use costs a handshake.
+			t.Protocols = new(http.Protocols)
+			t.Protocols.SetHTTP1(true)
+			t.ForceAttemptHTTP2, t.MaxIdleConnsPerHost = false, maxIdleConns
+		}
 		dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if path, ok := socketPath(addr); ok {

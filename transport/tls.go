@@ -24,7 +24,7 @@ const (
 // serverTLS is how a mux terminates TLS. Sessions are never resumed: a peer shows its certificate on every connection.
 func serverTLS(ring *keys.Ring) *tls.Config {
 	base := &tls.Config{
-		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true,
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: keys.WholeRecords,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() },
 	}
 	of := map[string]*tls.Config{}
@@ -101,7 +101,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 // clientTLS is how a node dials another one. Which one answers is for verify to judge, nil: any of the cluster.
 func clientTLS(ring *keys.Ring, proto string, verify func(keys.Identity) error) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{proto},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{proto}, DynamicRecordSizingDisabled: keys.WholeRecords,
 		InsecureSkipVerify: true, // VerifyConnection looks at the node and not at the host
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			id, err := ring.Verify(cs.PeerCertificates)
