@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 )
 
 func (a *app) auditCmd() *cobra.Command {
@@ -56,18 +57,18 @@ func (a *app) auditFilters(c *cobra.Command, q *client.AuditQuery) func() error 
 
 func (p *printer) audit(page client.AuditPage) {
 	if len(page.Records) == 0 {
-		p.printf("no records\n")
-		p.more(page.NextCursor)
+		p.Printf("no records\n")
+		p.More(page.NextCursor)
 		return
 	}
-	var t table
-	t.row("NO", "TIME", "WHO", "FROM", "ACTION", "NAMESPACE", "OBJECT", "OUTCOME")
+	var t output.Table
+	t.Row("NO", "TIME", "WHO", "FROM", "ACTION", "NAMESPACE", "OBJECT", "OUTCOME")
 	for _, r := range page.Records {
-		t.row(strconv.FormatUint(r.Seq, 10), p.whenCell(r.At), dash(cmp.Or(r.Name, r.Token)),
-			dash(r.Address), r.Action, dash(r.Namespace), dash(auditObject(r)), auditOutcome(r))
+		t.Row(strconv.FormatUint(r.Seq, 10), p.WhenCell(r.At), output.Dash(cmp.Or(r.Name, r.Token)),
+			output.Dash(r.Address), r.Action, output.Dash(r.Namespace), output.Dash(auditObject(r)), auditOutcome(r))
 	}
-	p.table(t)
-	p.more(page.NextCursor)
+	p.Table(t)
+	p.More(page.NextCursor)
 }
 
 // auditObject is what was changed, as people know it.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 )
 
 // The leader is killed in the middle of an export: that does not look like its end, and it can be gone on with.
@@ -25,7 +27,7 @@ func TestExportThatBreaksOff(t *testing.T) {
 	defer srv.Close()
 	for _, what := range []string{"audit", "runs"} {
 		out, stderr, code := s.run("", what, "export", "--after", "2", "--addr", strings.TrimPrefix(srv.URL, "http://"))
-		if code != exitUnavailable || strings.Count(out, "\n") != 3 || !strings.Contains(stderr, "exported up to 5; go on with --after 5 ") {
+		if code != exit.Unavailable || strings.Count(out, "\n") != 3 || !strings.Contains(stderr, "exported up to 5; go on with --after 5 ") {
 			t.Errorf("%s: exit %d: %q %q", what, code, out, stderr)
 		}
 	}
@@ -48,7 +50,7 @@ func TestExportThatCannotBeWritten(t *testing.T) {
 		root.SetErr(&errOut)
 		a.args = []string{what, "export"}
 		code, stderr := a.execute(t.Context(), root, &errOut), errOut.String()
-		if code != exitFailure || !strings.Contains(stderr, "no space left") || strings.Contains(stderr, "exported up to") ||
+		if code != exit.Failure || !strings.Contains(stderr, "no space left") || strings.Contains(stderr, "exported up to") ||
 			!strings.Contains(stderr, "its last whole line") {
 			t.Errorf("%s: exit %d: %q", what, code, stderr)
 		}

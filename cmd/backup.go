@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -85,7 +86,7 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 		return err
 	}
 	if a.json {
-		return printJSON(summary, r)
+		return output.JSON(summary, r)
 	}
 	_, err = fmt.Fprintf(summary, "%s: %s, %s, entry %d of cluster %s, %s\n", file, plural(int(r.Jobs), "job"),
 		job.Bytes(r.Bytes), r.Index, r.ClusterID, ageOf(info.Age))
@@ -96,7 +97,7 @@ func ageOf(d time.Duration) string {
 	if d < time.Second {
 		return "current"
 	}
-	return coarse(d) + " behind the leader"
+	return output.Coarse(d) + " behind the leader"
 }
 
 // free refuses a name that is taken.

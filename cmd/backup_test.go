@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -92,7 +93,7 @@ func TestBackupCommand(t *testing.T) {
 	if fi, err := os.Stat(file); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", fi.Mode(), err)
 	}
-	if _, errOut, code := s.run("", "backup", file); code != exitConflict || !strings.Contains(errOut, "--force") {
+	if _, errOut, code := s.run("", "backup", file); code != exit.Conflict || !strings.Contains(errOut, "--force") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	out, errOut, code = s.run("", "backup", file, "--force", "--json")
@@ -106,11 +107,11 @@ func TestBackupCommand(t *testing.T) {
 	if code != 0 || out != string(good) || !strings.Contains(errOut, "0 jobs") {
 		t.Errorf("%d, %d bytes, %s", code, len(out), errOut)
 	}
-	if _, errOut, code := s.run("", "backup", filepath.Join(dir, "none", "x.bak")); code != exitUsage ||
+	if _, errOut, code := s.run("", "backup", filepath.Join(dir, "none", "x.bak")); code != exit.Usage ||
 		!strings.Contains(errOut, "no directory") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	if _, errOut, code := s.run("", "backup", dir); code != exitUsage || !strings.Contains(errOut, "not a regular file") {
+	if _, errOut, code := s.run("", "backup", dir); code != exit.Usage || !strings.Contains(errOut, "not a regular file") {
 		t.Errorf("%d %s", code, errOut)
 	}
 
@@ -121,7 +122,7 @@ func TestBackupCommand(t *testing.T) {
 		"text": []byte("hello")} {
 		data = bad
 		for _, args := range [][]string{{"backup", filepath.Join(dir, "new.bak")}, {"backup", file, "--force"}} {
-			if out, errOut, code := s.run("", args...); code != exitUnavailable || !strings.Contains(errOut, "not complete") {
+			if out, errOut, code := s.run("", args...); code != exit.Unavailable || !strings.Contains(errOut, "not complete") {
 				t.Errorf("%s: %d %s%s", name, code, out, errOut)
 			}
 		}
@@ -137,7 +138,7 @@ func TestBackupCommand(t *testing.T) {
 	}
 	// Not a node at all.
 	s.addr = "127.0.0.1:1"
-	if _, _, code := s.run("", "backup", filepath.Join(dir, "new.bak")); code != exitUnavailable {
+	if _, _, code := s.run("", "backup", filepath.Join(dir, "new.bak")); code != exit.Unavailable {
 		t.Error(code)
 	}
 }
@@ -160,7 +161,7 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 		"hint: use host:port": {"restore", file, "--data-dir", data, "--node-id", "n1",
 			"--advertise", "0.0.0.0:7400"},
 	} {
-		if _, errOut, code := s.run("", args...); code != exitUsage || !strings.Contains(errOut, want) {
+		if _, errOut, code := s.run("", args...); code != exit.Usage || !strings.Contains(errOut, want) {
 			t.Errorf("%v: %d %s", args, code, errOut)
 		}
 	}
@@ -189,7 +190,7 @@ func TestRestoreAndCompactCommands(t *testing.T) {
 		}
 	}
 
-	if _, errOut, code := s.run("", "compact"); code != exitUsage || !strings.Contains(errOut, "--data-dir") {
+	if _, errOut, code := s.run("", "compact"); code != exit.Usage || !strings.Contains(errOut, "--data-dir") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	if out, errOut, code := s.run("", "compact", "--data-dir", data); code != 0 || !strings.Contains(out, "state.db: ") ||

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 )
 
 // forgetful is a cluster that acknowledges jobs and does not have them.
@@ -33,7 +34,7 @@ func TestBenchWithoutFigures(t *testing.T) {
 		return submit(s, srv.Listener.Addr().String(), more...)
 	}
 	out, errOut, code := wrong()
-	if code != exitFailure || !strings.Contains(errOut, "the work was not right") || !strings.Contains(out, "problem ") ||
+	if code != exit.Failure || !strings.Contains(errOut, "the work was not right") || !strings.Contains(out, "problem ") ||
 		!strings.Contains(out, "creates were acknowledged") || !strings.Contains(out, "lost, repeated") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
@@ -44,7 +45,7 @@ func TestBenchWithoutFigures(t *testing.T) {
 	}
 	out, _, code = wrong("--json")
 	var r map[string]any
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exit.Failure {
 		t.Fatalf("exit %d, %v\n%s", code, err, out)
 	}
 	if problems, ok := r["problems"].([]any); !ok || len(problems) == 0 || r["lost"] == 0.0 || r["created"] == 0.0 {
@@ -98,7 +99,7 @@ func TestBenchFlags(t *testing.T) {
 		{"hot --data-dir", "--data-dir"},
 		{"hot extra", "extra"},
 	} {
-		if out, errOut, code := s.run("", append([]string{"bench"}, strings.Fields(c.args)...)...); code != exitUsage ||
+		if out, errOut, code := s.run("", append([]string{"bench"}, strings.Fields(c.args)...)...); code != exit.Usage ||
 			out != "" || !strings.Contains(errOut, c.says) {
 			t.Errorf("%s: exit %d\n%s%s", c.args, code, out, errOut)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -32,27 +33,28 @@ func (a *app) calendarsListCmd(use, short string) *cobra.Command {
 
 func (p *printer) calendars(all []schedule.Calendar) {
 	if len(all) == 0 {
-		p.printf("no calendars\n")
+		p.Printf("no calendars\n")
 		return
 	}
-	var t table
+	var t output.Table
 	spaces := &p.a.spaces
-	t.row(spaces.column("NAMESPACE", "NAME", "TIMEZONE", "DATES", "WEEKDAYS", "DAILY", "WINDOWS")...)
+	t.Row(spaces.column("NAMESPACE", "NAME", "TIMEZONE", "DATES", "WEEKDAYS", "DAILY", "WINDOWS")...)
 	for _, c := range all {
-		t.row(spaces.column(c.Namespace, c.Name, dash(c.Timezone), dash(short30(c.Dates)), dash(short30(c.Weekdays)),
-			dash(short30(c.Daily)), dash(number(len(c.Windows))))...)
+		t.Row(spaces.column(c.Namespace, c.Name, output.Dash(c.Timezone),
+			output.Dash(short30(c.Dates)), output.Dash(short30(c.Weekdays)),
+			output.Dash(short30(c.Daily)), output.Dash(number(len(c.Windows))))...)
 	}
-	p.table(t)
+	p.Table(t)
 }
 
-func short30(list []string) string { return short(strings.Join(list, ", "), 30) }
+func short30(list []string) string { return output.Short(strings.Join(list, ", "), 30) }
 
 func (p *printer) calendar(c schedule.Calendar) {
 	var windows []string
 	for _, w := range c.Windows {
 		windows = append(windows, fmt.Sprintf("%s to %s", job.At(w.From), job.At(w.To)))
 	}
-	p.fields("name", c.Name, "namespace", unusual(c.Namespace), "timezone", c.Timezone,
+	p.Fields("name", c.Name, "namespace", unusual(c.Namespace), "timezone", c.Timezone,
 		"dates", strings.Join(c.Dates, ", "),
 		"weekdays", strings.Join(c.Weekdays, ", "), "daily", strings.Join(c.Daily, ", "),
 		"windows", strings.Join(windows, ", "))
@@ -75,7 +77,7 @@ func (a *app) calendarsSetCmd() *cobra.Command {
 			return doc.At(a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				_, err := c.PutCalendar(ctx, cal)
 				return err
-			}, func(p *printer) { p.printf("set calendar %s\n", cal.Name) }))
+			}, func(p *printer) { p.Printf("set calendar %s\n", cal.Name) }))
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the calendar, instead of the one in the file")
@@ -89,7 +91,7 @@ func (a *app) calendarsDeleteCmd() *cobra.Command {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				return c.DeleteCalendar(ctx, args[0])
 			},
-				func(p *printer) { p.printf("deleted calendar %s\n", args[0]) })
+				func(p *printer) { p.Printf("deleted calendar %s\n", args[0]) })
 		},
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -42,7 +44,7 @@ func (a *app) clockResetCmd() *cobra.Command {
 would wait until that time is reached. This lowers the mark to the leader's clock, which is recorded.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.ClockReset(ctx) },
-				func(p *printer) { p.printf("the clock mark is at the leader's clock\n") })
+				func(p *printer) { p.Printf("the clock mark is at the leader's clock\n") })
 		},
 	}
 }
@@ -58,12 +60,12 @@ a cluster that is not on hold changes nothing.`,
 			return ask(a, cmd, (*client.Client).Release, func(p *printer, r client.ReleaseResult) {
 				switch {
 				case !r.Released && !r.Releasing:
-					p.printf("the cluster is not on hold\n")
+					p.Printf("the cluster is not on hold\n")
 				case r.Releasing:
-					p.printf("released; the open runs of the backup are still being recorded as lost, and nothing " +
+					p.Printf("released; the open runs of the backup are still being recorded as lost, and nothing " +
 						"runs until that is done\n")
 				default:
-					p.printf("released: the cluster runs what is due from now on\n")
+					p.Printf("released: the cluster runs what is due from now on\n")
 				}
 			})
 		},
@@ -80,8 +82,8 @@ func (a *app) membersCmd() *cobra.Command {
 }
 
 func (p *printer) members(s client.Status) {
-	var t table
-	t.row("MEMBER", "ADDRESS", "ROLE", "VERSION", "LEVEL", "JOINED", "APPLIED", "")
+	var t output.Table
+	t.Row("MEMBER", "ADDRESS", "ROLE", "VERSION", "LEVEL", "JOINED", "APPLIED", "")
 	for _, m := range s.Members {
 		level, applied, joined := "-", "-", "-"
 		if m.Level > 0 {
@@ -91,13 +93,14 @@ func (p *printer) members(s client.Status) {
 			applied = strconv.FormatUint(m.Applied, 10)
 		}
 		if m.JoinedAt != 0 && s.Now != 0 {
-			joined = relative(m.JoinedAt.Time().Sub(s.Now.Time()).Truncate(time.Second))
+			joined = output.Relative(m.JoinedAt.Time().Sub(s.Now.Time()).Truncate(time.Second))
 		}
-		t.row(m.ID, m.Address, role(m), dash(m.Version), level, joined, applied, p.paint(red, m.Problem))
+		t.Row(m.ID, m.Address, role(m), output.Dash(m.Version), level, joined, applied,
+			p.Paint(terminal.Red, m.Problem))
 	}
-	p.table(t)
+	p.Table(t)
 	if s.Level > 0 {
-		p.printf("\nfeature level %d is committed%s\n", s.Level, behind(s))
+		p.Printf("\nfeature level %d is committed%s\n", s.Level, behind(s))
 	}
 }
 
@@ -130,7 +133,7 @@ func (a *app) nodeCmd(use, short, long, done string,
 		Use: use + " NODE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return call(c, ctx, args[0]) },
-				func(p *printer) { p.printf(done+"\n", args[0]) })
+				func(p *printer) { p.Printf(done+"\n", args[0]) })
 		},
 	}
 }
@@ -154,9 +157,9 @@ A node whose clock differs by more than 2.5 s from the majority's, or is not kno
 				return c.TransferLeadership(ctx, to)
 			}, func(p *printer) {
 				if to == "" {
-					p.printf("the leadership was handed over\n")
+					p.Printf("the leadership was handed over\n")
 				} else {
-					p.printf("%s leads\n", to)
+					p.Printf("%s leads\n", to)
 				}
 			})
 		},
@@ -184,7 +187,7 @@ func (a *app) leaveCmd() *cobra.Command {
 				id = n.NodeID
 				return c.RemoveNode(ctx, id)
 			}, func(p *printer) {
-				p.printf(removedText+"\n", id)
+				p.Printf(removedText+"\n", id)
 			})
 		},
 	}
@@ -247,16 +250,16 @@ at every start and shows in the status for as long as the data directory lives.`
 
 func (p *printer) recovered(r datadir.Recovered) {
 	if !r.Alone {
-		p.printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n",
+		p.Printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n",
 			r.NodeID)
 		return
 	}
-	p.printf("%s is a cluster of one, at entry %d, epoch %d; start it\n", r.NodeID, r.Index, r.Epoch)
+	p.Printf("%s is a cluster of one, at entry %d, epoch %d; start it\n", r.NodeID, r.Index, r.Epoch)
 	if r.Unsure > 0 {
-		p.printf("%d log entries were taken over that may not have been committed\n", r.Unsure)
+		p.Printf("%d log entries were taken over that may not have been committed\n", r.Unsure)
 	}
 	if len(r.Lost) > 0 {
-		p.printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
+		p.Printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
 	}
 }
 
@@ -271,7 +274,7 @@ func (a *app) skipEntry(cmd *cobra.Command, dir string, index uint64) error {
 		return err
 	}
 	return a.result(cmd, r, func(p *printer) {
-		p.printf("%s passes over entry %d of term %d (%s)\n", r.NodeID, r.Index, r.Term, r.What)
-		p.printf("run the same on every other node, then start them\n")
+		p.Printf("%s passes over entry %d of term %d (%s)\n", r.NodeID, r.Index, r.Term, r.What)
+		p.Printf("run the same on every other node, then start them\n")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
@@ -78,11 +79,11 @@ func TestClusterCommands(t *testing.T) {
 	eventually("n1 votes", lists("n1 "+n1.Addr()+" voter"))
 	must("{}", "cluster", "transfer", "--json")
 	eventually("n1 leads", lists("n1 "+n1.Addr()+" leader"))
-	if _, errOut, code := run("cluster", "remove", "n9"); code != exitNotFound || !strings.Contains(errOut, "carillon cluster members") {
+	if _, errOut, code := run("cluster", "remove", "n9"); code != exit.NotFound || !strings.Contains(errOut, "carillon cluster members") {
 		t.Error(code, errOut)
 	}
 	must("n2 is no longer a member", "cluster", "leave")
-	if _, errOut, code := s.run("", "cluster", "remove", "n1", "--addr", n1.Addr()); code != exitConflict || !strings.Contains(errOut, "last voter") {
+	if _, errOut, code := s.run("", "cluster", "remove", "n1", "--addr", n1.Addr()); code != exit.Conflict || !strings.Contains(errOut, "last voter") {
 		t.Error(code, errOut)
 	}
 	if out, _, code := s.run("", "cluster", "members", "--addr", n1.Addr()); code != 0 || strings.Contains(out, "n2") {
@@ -142,12 +143,12 @@ func TestBadJoins(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"duplicate id", join("n1", t.TempDir()), exitConflict, []string{"has a node n1 with another data directory; it is running at " + n1.Addr(), "hint: if that one is gone for good, run `carillon cluster remove n1` first; otherwise choose another --node-id"}},
-		{"duplicate id, through a follower", join("n1", t.TempDir(), "--join", n2.Addr()), exitConflict, []string{"has a node n1"}},
-		{"another cluster", join("n3", dir("n3", "elsewhere")), exitConflict, []string{"the data directory of node n3 belongs to cluster elsewhere", "hint: name a node of the right cluster, or empty the data directory"}},
-		{"directory of another node", join("n3", dir("n9", "")), exitFailure, []string{`belongs to node "n9" and not to "n3"`, "--node-id n9"}},
-		{"no address", []string{"server", "--node-id", "n3", "--data-dir", t.TempDir(), "--join", "nowhere"}, exitUsage, []string{`--join: "nowhere" is not an address`, "hint: use host:port"}},
-		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exitConflict, []string{"the leader finds node n2 and not node n3", "--advertise"}},
+		{"duplicate id", join("n1", t.TempDir()), exit.Conflict, []string{"has a node n1 with another data directory; it is running at " + n1.Addr(), "hint: if that one is gone for good, run `carillon cluster remove n1` first; otherwise choose another --node-id"}},
+		{"duplicate id, through a follower", join("n1", t.TempDir(), "--join", n2.Addr()), exit.Conflict, []string{"has a node n1"}},
+		{"another cluster", join("n3", dir("n3", "elsewhere")), exit.Conflict, []string{"the data directory of node n3 belongs to cluster elsewhere", "hint: name a node of the right cluster, or empty the data directory"}},
+		{"directory of another node", join("n3", dir("n9", "")), exit.Failure, []string{`belongs to node "n9" and not to "n3"`, "--node-id n9"}},
+		{"no address", []string{"server", "--node-id", "n3", "--data-dir", t.TempDir(), "--join", "nowhere"}, exit.Usage, []string{`--join: "nowhere" is not an address`, "hint: use host:port"}},
+		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exit.Conflict, []string{"the leader finds node n2 and not node n3", "--advertise"}},
 	} {
 		before := members(n1)
 		_, errOut, code := s.run("", tt.args...)
@@ -174,10 +175,10 @@ func TestBadJoins(t *testing.T) {
 		return code == 0 && strings.Contains(out, "has not joined its cluster yet: cannot reach http://127.0.0.1:1: connection refused") &&
 			strings.Contains(out, "start the nodes that --join names") && !strings.Contains(out, "election is under way")
 	})
-	if _, errOut, code := s.run("", "status", "--ready", "--addr", late.Addr()); code != exitUnavailable || !strings.Contains(errOut, "node n3 is not ready") {
+	if _, errOut, code := s.run("", "status", "--ready", "--addr", late.Addr()); code != exit.Unavailable || !strings.Contains(errOut, "node n3 is not ready") {
 		t.Error(code, errOut)
 	}
-	if _, errOut, code := s.run("", "status", "--ready", "--addr", n1.Addr()); code != exitOK {
+	if _, errOut, code := s.run("", "status", "--ready", "--addr", n1.Addr()); code != exit.OK {
 		t.Error(code, errOut)
 	}
 	// A follower is as good as the leader.
@@ -206,7 +207,7 @@ func TestClusterSkip(t *testing.T) {
 		t.Error(out, code)
 	}
 	for _, args := range [][]string{{"--skip", "81"}, {"--data-dir", "d", "--skip", "0"}, {"--data-dir", "d", "--skip", "81", "--peers", "n1=h:1"}, {"--data-dir", "d", "--skip", "x"}} {
-		if _, errOut, code := s.run("", append([]string{"cluster", "recover"}, args...)...); code != exitUsage {
+		if _, errOut, code := s.run("", append([]string{"cluster", "recover"}, args...)...); code != exit.Usage {
 			t.Error(args, errOut, code)
 		}
 	}
@@ -219,13 +220,13 @@ func TestMinFreeDisk(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"much", "-1", "100%", "x%", "NaN%"} {
-		if _, err := diskLimit(in); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "512MiB") {
+		if _, err := diskLimit(in); exit.Code(err) != exit.Usage || !strings.Contains(err.Error(), "512MiB") {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
 	// Five bytes are a mistake.
 	for _, in := range []string{"5", "1048575", "2.5"} {
-		if _, errOut, code := newShell(t).run("", "server", "--node-id", "n1", "--data-dir", "d", "--min-free-disk", in); code != exitUsage || !strings.Contains(errOut, "error: --min-free-disk: "+in+" would be ") || !strings.Contains(errOut, "hint: give it a unit, such as 5GiB or 5%") {
+		if _, errOut, code := newShell(t).run("", "server", "--node-id", "n1", "--data-dir", "d", "--min-free-disk", in); code != exit.Usage || !strings.Contains(errOut, "error: --min-free-disk: "+in+" would be ") || !strings.Contains(errOut, "hint: give it a unit, such as 5GiB or 5%") {
 			t.Errorf("%s: exit %d %s", in, code, errOut)
 		}
 	}
@@ -258,7 +259,7 @@ func TestClusterRecover(t *testing.T) {
 		t.Error(out)
 	}
 	for _, args := range [][]string{{}, {"--data-dir", "d"}, {"--peers", "n1=h:1"}, {"--data-dir", "d", "--peers", "n1"}} {
-		if _, _, code := s.run("", append([]string{"cluster", "recover"}, args...)...); code != exitUsage {
+		if _, _, code := s.run("", append([]string{"cluster", "recover"}, args...)...); code != exit.Usage {
 			t.Error(args, code)
 		}
 	}
@@ -267,7 +268,7 @@ func TestClusterRecover(t *testing.T) {
 func TestServerJoins(t *testing.T) {
 	s := newShell(t)
 	for _, args := range [][]string{{"--bootstrap", "--join", "h:1"}, {"--join", "h:1", "--remove-dead-after", "1s"}} {
-		if _, errOut, code := s.run("", append([]string{"server", "--node-id", "n1", "--data-dir", "d"}, args...)...); code != exitUsage {
+		if _, errOut, code := s.run("", append([]string{"server", "--node-id", "n1", "--data-dir", "d"}, args...)...); code != exit.Usage {
 			t.Error(args, errOut, code)
 		}
 	}

@@ -25,6 +25,8 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -637,10 +639,10 @@ func TestWidth(t *testing.T) {
 			for _, args := range commands {
 				out, _, _ := s.run("", args...)
 				for line := range strings.Lines(out) {
-					if n := visible(strings.TrimSuffix(line, "\n")); n > s.width {
+					if n := output.Visible(strings.TrimSuffix(line, "\n")); n > s.width {
 						t.Errorf("%v at %d: %d columns: %q", args, s.width, n, line)
 					}
-					if strings.Contains(line, detail) {
+					if strings.Contains(line, output.Detail) {
 						t.Errorf("%v at %d: %q", args, s.width, line)
 					}
 				}
@@ -666,26 +668,26 @@ func TestUnreachable(t *testing.T) {
 	out, errOut, code := s.run("", "jobs")
 	want := "error: cannot reach carillon at http://" + s.addr +
 		": connection refused\nhint: start one with `carillon dev`, or set --addr or CARILLON_ADDR\n"
-	if out != "" || errOut != want || code != exitUnavailable {
+	if out != "" || errOut != want || code != exit.Unavailable {
 		t.Errorf("%q, %q, %d", out, errOut, code)
 	}
-	if _, errOut, code := s.run("", "jobs", "--addr", "ftp://x"); code != exitUsage {
+	if _, errOut, code := s.run("", "jobs", "--addr", "ftp://x"); code != exit.Usage {
 		t.Error(errOut, code)
 	}
 }
 
 func TestExitCodes(t *testing.T) {
 	for err, want := range map[error]int{
-		nil:                                  exitOK,
-		errors.New("disk"):                   exitFailure,
-		job.Errorf(job.CodeInternal, "", ""): exitFailure,
-		job.Errorf(job.CodeInvalid, "", ""):  exitUsage,
-		fmt.Errorf("x: %w", job.Errorf(job.CodeNotFound, "", "")): exitNotFound,
-		job.Errorf(job.CodeVersionConflict, "", ""):               exitConflict,
-		job.Errorf(job.CodeNoLeader, "", ""):                      exitUnavailable,
-		job.Errorf("a_code_of_the_future", "", ""):                exitFailure,
+		nil:                                  exit.OK,
+		errors.New("disk"):                   exit.Failure,
+		job.Errorf(job.CodeInternal, "", ""): exit.Failure,
+		job.Errorf(job.CodeInvalid, "", ""):  exit.Usage,
+		fmt.Errorf("x: %w", job.Errorf(job.CodeNotFound, "", "")): exit.NotFound,
+		job.Errorf(job.CodeVersionConflict, "", ""):               exit.Conflict,
+		job.Errorf(job.CodeNoLeader, "", ""):                      exit.Unavailable,
+		job.Errorf("a_code_of_the_future", "", ""):                exit.Failure,
 	} {
-		if got := exitCode(err); got != want {
+		if got := exit.Code(err); got != want {
 			t.Errorf("%v: %d, want %d", err, got, want)
 		}
 	}
@@ -718,7 +720,7 @@ func TestCompletion(t *testing.T) {
 			t.Error(sh, code)
 		}
 	}
-	if out, errOut, code := s.run("", "completion", "tcsh"); code != exitUsage || out != "" {
+	if out, errOut, code := s.run("", "completion", "tcsh"); code != exit.Usage || out != "" {
 		t.Error(out, errOut, code)
 	}
 	s.addr = "127.0.0.1:1"
@@ -738,7 +740,7 @@ func TestNamespaceOfTheEnvironment(t *testing.T) {
 		}
 	}
 	s.env["CARILLON_NAMESPACE"] = "Team A"
-	if _, errOut, code := s.run("", "jobs"); code != exitUsage || !strings.HasPrefix(errOut, "error: CARILLON_NAMESPACE: ") {
+	if _, errOut, code := s.run("", "jobs"); code != exit.Usage || !strings.HasPrefix(errOut, "error: CARILLON_NAMESPACE: ") {
 		t.Errorf("%d %s", code, errOut)
 	}
 }

@@ -24,10 +24,10 @@ func (a *app) checkCmd() *cobra.Command {
 			found := checked.Problems
 			if err := a.result(cmd, checkResult{args[0], len(found), append([]string{}, found...)}, func(p *printer) {
 				for _, problem := range found {
-					p.printf("%s\n", problem)
+					p.Printf("%s\n", problem)
 				}
 				if len(found) == 0 {
-					p.printf("%s is sound\n", args[0])
+					p.Printf("%s is sound\n", args[0])
 				}
 			}); err != nil || len(found) == 0 {
 				return err
@@ -67,9 +67,9 @@ must be room for a copy. It may be cut off at any time.`,
 			return a.result(cmd, c, func(p *printer) {
 				for _, f := range c.Files {
 					if f.Kept {
-						p.printf("%s: %s, nothing to gain\n", f.Name, job.Bytes(f.Before))
+						p.Printf("%s: %s, nothing to gain\n", f.Name, job.Bytes(f.Before))
 					} else {
-						p.printf("%s: %s, was %s\n", f.Name, job.Bytes(f.After), job.Bytes(f.Before))
+						p.Printf("%s: %s, was %s\n", f.Name, job.Bytes(f.After), job.Bytes(f.Before))
 					}
 				}
 			})
@@ -137,13 +137,13 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		return err
 	}
 	return a.result(cmd, r, func(p *printer) {
-		p.printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n",
+		p.Printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n",
 			r.DataDir, r.NodeID,
-			r.ClusterID, plural(int(r.Jobs), "job"), p.when(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
-		p.printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until "+
+			r.ClusterID, plural(int(r.Jobs), "job"), p.When(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
+		p.Printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until "+
 			"`carillon cluster release`\n", r.NodeID, r.DataDir)
 		if r.Suspended > 0 {
-			p.printf("%s of the backup: suspended; make new ones, or restore with --keep-tokens\n",
+			p.Printf("%s of the backup: suspended; make new ones, or restore with --keep-tokens\n",
 				plural(r.Suspended, "token"))
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -36,19 +37,19 @@ func (a *app) deadListCmd(use, short string) *cobra.Command {
 
 func (p *printer) dead(page client.DeadPage) {
 	if len(page.Dead) == 0 {
-		p.printf("no dead letters\n")
+		p.Printf("no dead letters\n")
 		return
 	}
-	var t table
+	var t output.Table
 	spaces := &p.a.spaces
-	t.row(spaces.column("NAMESPACE", "ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")...)
+	t.Row(spaces.column("NAMESPACE", "ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")...)
 	for _, d := range page.Dead {
-		t.row(spaces.column(d.Namespace, strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.whenCell(d.ScheduledAt),
-			p.whenCell(d.FinishedAt), dash(number(d.Attempt)), p.why(d.Run))...)
+		t.Row(spaces.column(d.Namespace, strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.WhenCell(d.ScheduledAt),
+			p.WhenCell(d.FinishedAt), output.Dash(number(d.Attempt)), p.why(d.Run))...)
 	}
-	t.text("redrive them: carillon dead redrive ID... | --job JOB | --all")
-	p.table(t)
-	p.more(page.NextCursor)
+	t.Text("redrive them: carillon dead redrive ID... | --job JOB | --all")
+	p.Table(t)
+	p.More(page.NextCursor)
 }
 
 // numbers lists numbers, and not more than one can read.
@@ -116,9 +117,9 @@ func (a *app) deadAction(name, short, done string,
 			r, err = call(c, ctx, q)
 			return err
 		}, func(p *printer) {
-			p.printf("%s %s\n", done, plural(r.Count, "dead letter"))
+			p.Printf("%s %s\n", done, plural(r.Count, "dead letter"))
 			if left := len(q.IDs) - len(r.Unknown) - r.Count; left > 0 {
-				p.printf("%s left as they are: their job is gone, or the same run is open already\n",
+				p.Printf("%s left as they are: their job is gone, or the same run is open already\n",
 					plural(left, "dead letter"))
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -57,11 +58,11 @@ func TestEdit(t *testing.T) {
 		t.Error(out, code)
 	}
 	s.editor("exit 3")
-	if _, errOut, code := s.run("", "jobs", "edit", "weekly"); code != exitFailure ||
+	if _, errOut, code := s.run("", "jobs", "edit", "weekly"); code != exit.Failure ||
 		!strings.Contains(errOut, "--file") || len(s.leftovers()) > 0 {
 		t.Error(errOut, code)
 	}
-	if _, _, code := s.run("", "jobs", "edit", "nope"); code != exitNotFound {
+	if _, _, code := s.run("", "jobs", "edit", "nope"); code != exit.NotFound {
 		t.Error(code)
 	}
 }
@@ -73,7 +74,7 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 	s.editor(`sed -i 's/^overlap: queue/overlap: queu/' "$2"`)
 	_, errOut, code := s.run("", "jobs", "edit", "report")
 	m := regexp.MustCompile(`run: carillon jobs edit report --file (\S+)\n`).FindStringSubmatch(errOut)
-	if code != exitUsage || m == nil || !strings.Contains(errOut, `did you mean "queue"?`) ||
+	if code != exit.Usage || m == nil || !strings.Contains(errOut, `did you mean "queue"?`) ||
 		!regexp.MustCompile(`\.yaml:\d+: overlap`).MatchString(errOut) {
 		t.Fatal(errOut, code)
 	}
@@ -86,10 +87,10 @@ func TestEditKeepsWhatWasTyped(t *testing.T) {
 		t.Fatal(out, errOut)
 	}
 	// The text has the version: the same edit again is refused.
-	if _, errOut, code := s.run(fixed, "jobs", "edit", "report", "--file", "-"); code != exitConflict {
+	if _, errOut, code := s.run(fixed, "jobs", "edit", "report", "--file", "-"); code != exit.Conflict {
 		t.Error(errOut, code)
 	}
-	if _, errOut, code := s.run(fixed+"---\n"+fixed, "jobs", "edit", "report", "--file", "-"); code != exitUsage {
+	if _, errOut, code := s.run(fixed+"---\n"+fixed, "jobs", "edit", "report", "--file", "-"); code != exit.Usage {
 		t.Error(errOut, code)
 	}
 	if j, err := s.node().Backend.GetJob(t.Context(), "report", api.Read{}); err != nil || j.Overlap != "allow" || j.Version != 2 {

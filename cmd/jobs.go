@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -47,38 +49,38 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 
 func (p *printer) jobs(page client.JobPage) {
 	if len(page.Jobs) == 0 {
-		p.printf("no jobs\n")
+		p.Printf("no jobs\n")
 		return
 	}
-	var t table
-	head := []string{"NAME", "ID", "TYPE", p.paint(plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE"}
+	var t output.Table
+	head := []string{"NAME", "ID", "TYPE", p.Paint(terminal.Plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE"}
 	// A terminal has no room for a column of reasons: there each is a line of its own.
-	waiting := p.a.width == 0 && slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" })
+	waiting := p.Width == 0 && slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" })
 	if waiting {
 		head = append(head, "WAITING")
 	}
-	t.row(p.a.spaces.column("NAMESPACE", head...)...)
+	t.Row(p.a.spaces.column("NAMESPACE", head...)...)
 	for _, j := range page.Jobs {
 		schedule := j.Schedule
 		if j.Timezone != "" && j.Timezone != "UTC" {
 			schedule += " " + j.Timezone
 		}
-		last := p.whenCell(j.LastRunAt)
+		last := p.WhenCell(j.LastRunAt)
 		if j.LastRunStatus != job.RunNone && j.LastRunAt != 0 {
 			last = j.LastRunStatus.String() + " " + last
 		}
-		cells := []string{dash(j.Name), j.ID.String(), string(j.Type), p.jobState(j), p.nextCell(j), last,
-			line(schedule)}
+		cells := []string{output.Dash(j.Name), j.ID.String(), string(j.Type), p.jobState(j), p.nextCell(j), last,
+			output.Line(schedule)}
 		if waiting {
-			cells = append(cells, line(j.WaitReason))
+			cells = append(cells, output.Line(j.WaitReason))
 		}
-		t.row(p.a.spaces.column(j.Namespace, cells...)...)
-		if p.a.width > 0 && j.WaitReason != "" {
-			t.text("  waits: " + line(j.WaitReason))
+		t.Row(p.a.spaces.column(j.Namespace, cells...)...)
+		if p.Width > 0 && j.WaitReason != "" {
+			t.Text("  waits: " + output.Line(j.WaitReason))
 		}
 	}
-	p.table(t)
-	p.more(page.NextCursor)
+	p.Table(t)
+	p.More(page.NextCursor)
 }
 
 // failing says that a job does not do its work, whether or not it is told of by notifications.
@@ -93,14 +95,14 @@ func failing(j job.Job) bool {
 // jobState is the status of a job, and of one that goes on whether it works.
 func (p *printer) jobState(j job.Job) string {
 	if j.Status == job.StatusScheduled && failing(j) {
-		return p.paint(red, "failing")
+		return p.Paint(terminal.Red, "failing")
 	}
-	return p.jobStatus(j.Status)
+	return p.JobStatus(j.Status)
 }
 
 // overdue is how long a job's next run has been due, 0 if it is not; less than a second is on its way.
 func (p *printer) overdue(at job.Instant) time.Duration {
-	if late := p.now.Sub(at.Time()); at != 0 && late >= time.Second {
+	if late := p.Now.Sub(at.Time()); at != 0 && late >= time.Second {
 		return late
 	}
 	return 0
@@ -110,12 +112,12 @@ func (p *printer) overdue(at job.Instant) time.Duration {
 func (p *printer) nextRun(j job.Job) string {
 	late := p.overdue(j.NextRunAt)
 	if late == 0 || j.Status != job.StatusScheduled {
-		return p.when(j.NextRunAt)
+		return p.When(j.NextRunAt)
 	}
-	return p.paint(yellow, coarse(late)+" overdue") + " (" + p.clock(j.NextRunAt) + ")"
+	return p.Paint(terminal.Yellow, output.Coarse(late)+" overdue") + " (" + p.Clock(j.NextRunAt) + ")"
 }
 
-func (p *printer) nextCell(j job.Job) string { return asCell(p.nextRun(j)) }
+func (p *printer) nextCell(j job.Job) string { return output.AsCell(p.nextRun(j)) }
 
 // completeJobs completes the names of jobs.
 func (a *app) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -66,9 +67,9 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	if bytes.Equal(bytes.TrimSpace(after), bytes.TrimSpace(before)) || len(bytes.TrimSpace(after)) == 0 {
 		os.Remove(path)
 		if a.json {
-			return printRaw(cmd.OutOrStdout(), nil)
+			return output.Raw(cmd.OutOrStdout(), nil)
 		}
-		a.printer(cmd).printf("nothing changed\n")
+		a.printer(cmd).Printf("nothing changed\n")
 		return nil
 	}
 	// By id: the edit may be a new name.
@@ -123,7 +124,7 @@ func (a *app) changeJob(cmd *cobra.Command, done string,
 		if next == ", paused" {
 			next = ""
 		}
-		p.printf("%s %s%s\n", done, nameAndID(j), next)
+		p.Printf("%s %s%s\n", done, nameAndID(j), next)
 	})
 }
 
@@ -131,7 +132,7 @@ func (a *app) jobsRunCmd() *cobra.Command {
 	return a.jobCmd("run", "Run a job now, besides its schedule", func(cmd *cobra.Command, ref string) error {
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) { return c.RunJob(ctx, ref) },
 			func(p *printer, r job.Run) {
-				p.printf("run %s is %s; see carillon runs get %s\n", r.RunID, r.Status, r.RunID)
+				p.Printf("run %s is %s; see carillon runs get %s\n", r.RunID, r.Status, r.RunID)
 			})
 	})
 }
@@ -142,7 +143,7 @@ func (a *app) jobsCancelCmd() *cobra.Command {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (int, error) {
 				return c.CancelJob(ctx, ref)
 			},
-				func(p *printer, n int) { p.printf("canceled %s of %s\n", plural(n, "open run"), ref) })
+				func(p *printer, n int) { p.Printf("canceled %s of %s\n", plural(n, "open run"), ref) })
 		})
 }
 
@@ -150,7 +151,7 @@ func (a *app) jobsDeleteCmd() *cobra.Command {
 	var version uint64
 	c := a.jobCmd("delete", "Delete a job; its open runs are canceled", func(cmd *cobra.Command, ref string) error {
 		return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.DeleteJob(ctx, ref, version) },
-			func(p *printer) { p.printf("deleted %s\n", ref) })
+			func(p *printer) { p.Printf("deleted %s\n", ref) })
 	})
 	c.Aliases = []string{"rm"}
 	c.Flags().Uint64Var(&version, "version", 0, "only if the job is at this version")
@@ -185,12 +186,12 @@ func (p *printer) backfill(r client.BackfillResult) {
 	if r.DryRun {
 		done = "would make"
 	}
-	p.printf("%s %s", done, plural(len(r.Times), "run"))
+	p.Printf("%s %s", done, plural(len(r.Times), "run"))
 	if n := len(r.Skipped); n > 0 {
-		p.printf("; %s ran already (--force repeats)", plural(n, "occurrence"))
+		p.Printf("; %s ran already (--force repeats)", plural(n, "occurrence"))
 	}
-	p.printf("\n")
+	p.Printf("\n")
 	for _, t := range r.Times {
-		p.printf("  %s\n", t)
+		p.Printf("  %s\n", t)
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -28,9 +30,9 @@ func (a *app) jobsGetCmd() *cobra.Command {
 				if !asYAML {
 					p.job(j)
 				} else if text, err := specYAML(j.Spec); err != nil {
-					p.err = err
+					p.Err = err
 				} else {
-					p.printf("%s", text)
+					p.Printf("%s", text)
 				}
 			})
 	})
@@ -54,7 +56,7 @@ func (p *printer) job(j job.Job) {
 	if err != nil {
 		description = ""
 	}
-	last := p.when(j.LastRunAt)
+	last := p.When(j.LastRunAt)
 	if j.LastRunStatus != job.RunNone {
 		last = j.LastRunStatus.String() + " " + last
 	}
@@ -87,7 +89,7 @@ func (p *printer) job(j job.Job) {
 		}
 	}
 	rows = append(rows, "version", strconv.FormatUint(j.Version, 10))
-	p.fields(append(rows, "created", p.when(j.CreatedAt), "updated", p.when(j.UpdatedAt))...)
+	p.Fields(append(rows, "created", p.When(j.CreatedAt), "updated", p.When(j.UpdatedAt))...)
 }
 
 // value is what a field of a job says; "" or - if it says nothing.
@@ -102,13 +104,13 @@ func (p *printer) value(v any) string {
 	case job.Duration:
 		return span(v)
 	case job.Instant:
-		return p.when(v)
+		return p.When(v)
 	case []string:
 		return strings.Join(v, ", ")
 	case map[string]string:
 		return labels(v)
 	case json.RawMessage:
-		return short(string(v), 200)
+		return output.Short(string(v), 200)
 	case job.Missed:
 		return missedText(v)
 	case *job.Notify:
@@ -121,7 +123,7 @@ func span(d job.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return coarse(time.Duration(d))
+	return output.Coarse(time.Duration(d))
 }
 
 func number(n int) string {
@@ -145,7 +147,7 @@ func retryText(r job.Retry) string {
 	}
 	text := fmt.Sprintf("%d times, %s", r.Limit(), r.Backoff)
 	if r.Backoff != job.BackoffImmediate {
-		text += fmt.Sprintf(" from %s to %s", coarse(time.Duration(r.Base)), coarse(time.Duration(r.Cap)))
+		text += fmt.Sprintf(" from %s to %s", output.Coarse(time.Duration(r.Base)), output.Coarse(time.Duration(r.Cap)))
 	}
 	return text
 }
@@ -167,22 +169,22 @@ func (p *printer) notification(j job.Job) string {
 	if n == nil {
 		return ""
 	}
-	text := n.Kind + " " + p.when(n.At) + ": "
+	text := n.Kind + " " + p.When(n.At) + ": "
 	switch n.Outcome {
 	case job.NotificationSent:
-		text += p.paint(green, n.Outcome)
+		text += p.Paint(terminal.Green, n.Outcome)
 	case job.NotificationFailed:
-		text += p.paint(red, "given up")
+		text += p.Paint(terminal.Red, "given up")
 	case job.NotificationUnknown:
-		text += p.paint(red, "may or may not have arrived")
+		text += p.Paint(terminal.Red, "may or may not have arrived")
 	default:
 		text += n.Outcome
 	}
 	if n.NextTryAt != 0 && n.FinishedAt == 0 {
-		text += ", again " + p.when(n.NextTryAt)
+		text += ", again " + p.When(n.NextTryAt)
 	}
 	if n.Error != "" {
-		text += " (" + short(n.Error, 200) + ")"
+		text += " (" + output.Short(n.Error, 200) + ")"
 	}
 	return text
 }
@@ -195,5 +197,5 @@ func missedText(m job.Missed) string {
 	if m.Policy == job.MissedRunAll {
 		text += fmt.Sprintf(" (at most %d)", m.Max)
 	}
-	return text + ", window " + m.Window + ", grace " + coarse(time.Duration(m.Grace))
+	return text + ", window " + m.Window + ", grace " + output.Coarse(time.Duration(m.Grace))
 }

@@ -95,8 +95,8 @@ func (a *app) login(cmd *cobra.Command, addr string) error {
 		return err
 	}
 	return a.result(cmd, who, func(p *printer) {
-		p.printf("%s: %s\n", addr, whoText(who))
-		p.printf("kept in %s\n", path)
+		p.Printf("%s: %s\n", addr, whoText(who))
+		p.Printf("kept in %s\n", path)
 	})
 }
 
@@ -117,7 +117,7 @@ func (a *app) whoamiCmd() *cobra.Command {
 	return &cobra.Command{Use: "whoami", Short: "Say whose the token is, and what it may do", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Whoami,
-				func(p *printer, w client.Whoami) { p.printf("%s\n", whoText(w)) })
+				func(p *printer, w client.Whoami) { p.Printf("%s\n", whoText(w)) })
 		}}
 }
 

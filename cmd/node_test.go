@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
@@ -89,7 +90,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	lines := logLines(t, []byte(errOut))
-	if failed := event(lines, "command failed"); code != exitUsage ||
+	if failed := event(lines, "command failed"); code != exit.Usage ||
 		event(lines, "serving")["address"] != "127.0.0.1:1" || failed["error"] != "the data directory is in use" ||
 		failed["remedy"] != "stop the other node" {
 		t.Error(errOut, code)
@@ -106,7 +107,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("%s\n%+v", errOut, got)
 	}
 	if _, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--secure", "--insecure"); code !=
-		exitUsage || !strings.Contains(errOut, "--secure and --insecure exclude each other") {
+		exit.Usage || !strings.Contains(errOut, "--secure and --insecure exclude each other") {
 		t.Error(errOut, code)
 	}
 	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--allowed-hosts", "sched.example.com,lb:7400")
@@ -114,7 +115,7 @@ func TestServer(t *testing.T) {
 		t.Error(got.AllowedHosts)
 	}
 	if _, errOut, code := s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--allowed-hosts",
-		"https://sched.example.com"); code != exitUsage || !strings.Contains(errOut, "--allowed-hosts: ") {
+		"https://sched.example.com"); code != exit.Usage || !strings.Contains(errOut, "--allowed-hosts: ") {
 		t.Error(errOut, code)
 	}
 	s.run("", "server", "--node-id", "n1", "--data-dir", "d", "--executors", "none")
@@ -143,7 +144,7 @@ func TestServerShellFlags(t *testing.T) {
 		t.Errorf("exit %d %s%+v\nwant %+v", code, errOut, got.Shell, want)
 	}
 	for _, bad := range []string{"-1s", "1", "soon", "300ms"} {
-		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exitUsage ||
+		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exit.Usage ||
 			!strings.Contains(errOut, "--shell-cpu") {
 			t.Errorf("%s: exit %d %s", bad, code, errOut)
 		}
@@ -176,7 +177,7 @@ func TestEgressFlags(t *testing.T) {
 		for _, bad := range [][2]string{{"--egress-allow", "10.0.0.0/33"}, {"--egress-deny", "http://x/"},
 			{"--egress-proxy", "ftp://u:pssst@proxy"}} {
 			_, errOut, code := s.run("", append(slices.Clone(command), bad[:]...)...)
-			if code != exitUsage || !strings.Contains(errOut, "error: "+bad[0]+": ") ||
+			if code != exit.Usage || !strings.Contains(errOut, "error: "+bad[0]+": ") ||
 				!strings.Contains(errOut, "hint: use ") || strings.Contains(errOut, "pssst") {
 				t.Errorf("%s %s: exit %d %s", command[0], bad, code, errOut)
 			}
@@ -202,17 +203,17 @@ func TestCheck(t *testing.T) {
 		t.Error(out, code)
 	}
 	problems = 2
-	if out, errOut, code := s.run("", "check", "d"); code != exitFailure || out != "problem 0\nproblem 1\n" ||
+	if out, errOut, code := s.run("", "check", "d"); code != exit.Failure || out != "problem 0\nproblem 1\n" ||
 		!strings.Contains(errOut, "2 problems") {
 		t.Error(out, errOut, code)
 	}
 	out, _, code := s.run("", "check", "d", "--json")
 	var r checkResult
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFailure || r.Problems != 2 ||
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exit.Failure || r.Problems != 2 ||
 		len(r.Findings) != 2 {
 		t.Error(out, code, err)
 	}
-	if _, _, code := s.run("", "check", "missing"); code != exitNotFound {
+	if _, _, code := s.run("", "check", "missing"); code != exit.NotFound {
 		t.Error(code)
 	}
 }
@@ -267,7 +268,7 @@ func TestRaftMultiplierIsBounded(t *testing.T) {
 	for _, args := range [][]string{{"server", "--node-id", "n1", "--data-dir", "d", "--bootstrap"}, {"dev"}} {
 		for _, bad := range []string{"0", "-1", "11"} {
 			_, errOut, code := newShell(t).run("", append(args, "--raft-multiplier", bad)...)
-			if code != exitUsage || !strings.Contains(errOut, "--raft-multiplier") ||
+			if code != exit.Usage || !strings.Contains(errOut, "--raft-multiplier") ||
 				!strings.Contains(errOut, "use 1 (fast) to 10") {
 				t.Errorf("%s %s: %d %s", args[0], bad, code, errOut)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -126,7 +127,7 @@ func TestServerNotifyFlags(t *testing.T) {
 			"--smtp-password-file: the user u has no password"},
 	} {
 		_, errOut, code := s.run("", append(base, c.args...)...)
-		if code != exitUsage || !strings.Contains(errOut, c.says) || !strings.Contains(errOut, "hint: ") ||
+		if code != exit.Usage || !strings.Contains(errOut, c.says) || !strings.Contains(errOut, "hint: ") ||
 			strings.Contains(errOut, "nonsense-secret") {
 			t.Errorf("%q: %d %s", c.args, code, errOut)
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -34,24 +36,24 @@ func (a *app) queuesListCmd(use, short string) *cobra.Command {
 
 func (p *printer) queues(all []client.Queue) {
 	if len(all) == 0 {
-		p.printf("no queues\n")
+		p.Printf("no queues\n")
 		return
 	}
-	var t table
+	var t output.Table
 	spaces := &p.a.spaces
-	t.row(spaces.column("NAMESPACE", "NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS",
+	t.Row(spaces.column("NAMESPACE", "NAME", "STATE", "JOBS", "RUNNING", "BACKLOG", "OLDEST DUE", "WORKERS",
 		"WAITING FOR")...)
 	for _, q := range all {
-		t.row(spaces.column(q.Namespace, q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q),
-			backlog(q.Backlog, q.BacklogMore), p.whenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)),
-			dash(q.WaitReason))...)
+		t.Row(spaces.column(q.Namespace, q.Name, p.queueState(q), strconv.Itoa(q.Jobs), running(q),
+			backlog(q.Backlog, q.BacklogMore), p.WhenCell(q.OldestDueAt), strconv.Itoa(len(q.Workers)),
+			output.Dash(q.WaitReason))...)
 	}
-	p.table(t)
+	p.Table(t)
 }
 
 func (p *printer) queueState(q client.Queue) string {
 	if q.Paused {
-		return p.paint(yellow, "paused")
+		return p.Paint(terminal.Yellow, "paused")
 	}
 	return "open"
 }
@@ -77,10 +79,10 @@ func (p *printer) queue(q client.Queue) {
 	if q.Version > 0 {
 		version = strconv.FormatUint(q.Version, 10)
 	}
-	p.fields("name", q.Name, "namespace", unusual(q.Namespace), "state", p.queueState(q), "waiting", q.WaitReason,
+	p.Fields("name", q.Name, "namespace", unusual(q.Namespace), "state", p.queueState(q), "waiting", q.WaitReason,
 		"limit", limit, "running", strconv.Itoa(q.Running), "backlog", backlog(q.Backlog, q.BacklogMore),
-		"oldest due", p.when(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers",
-		cmp.Or(strings.Join(q.Workers, ", "), "none"), "version", version, "updated", p.when(q.UpdatedAt))
+		"oldest due", p.When(q.OldestDueAt), "jobs", strconv.Itoa(q.Jobs), "workers",
+		cmp.Or(strings.Join(q.Workers, ", "), "none"), "version", version, "updated", p.When(q.UpdatedAt))
 }
 
 func (a *app) queuesSetCmd() *cobra.Command {
@@ -107,7 +109,7 @@ func (a *app) queuesSetCmd() *cobra.Command {
 				if q.Concurrency > 0 {
 					limit = "at most " + strconv.Itoa(q.Concurrency) + " at a time"
 				}
-				p.printf("set queue %s: %s\n", q.Name, limit)
+				p.Printf("set queue %s: %s\n", q.Name, limit)
 			})
 		},
 	}
@@ -119,7 +121,7 @@ func (a *app) queuesSetCmd() *cobra.Command {
 func (a *app) queueAction(name, short, done string,
 	call func(*client.Client, context.Context, string) (client.Queue, error)) *cobra.Command {
 	return askAbout(a, name+" NAME", short, call, func(p *printer, q client.Queue) {
-		p.printf("%s queue %s: %s running, %s waiting\n", done, q.Name, running(q), backlog(q.Backlog, q.BacklogMore))
+		p.Printf("%s queue %s: %s running, %s waiting\n", done, q.Name, running(q), backlog(q.Backlog, q.BacklogMore))
 	})
 }
 
@@ -132,7 +134,7 @@ func (a *app) queuesDeleteCmd() *cobra.Command {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				return c.DeleteQueue(ctx, args[0], version)
 			},
-				func(p *printer) { p.printf("deleted queue %s\n", args[0]) })
+				func(p *printer) { p.Printf("deleted queue %s\n", args[0]) })
 		},
 	}
 	c.Flags().Uint64Var(&version, "version", 0, "only if the queue is at this version")

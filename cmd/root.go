@@ -3,7 +3,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/login"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
@@ -63,7 +64,7 @@ func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer
 	root.SetArgs(a.args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.parsed {
-		err = badUsage{err, cmd}
+		err = exit.BadUsage(err, cmd)
 	}
 	return a.report(stderr, err)
 }
@@ -77,7 +78,7 @@ func signals() (context.Context, func()) {
 		<-ch
 		cancel()
 		if _, ok := <-ch; ok {
-			os.Exit(exitFailure)
+			os.Exit(exit.Failure)
 		}
 	}()
 	return ctx, func() {
@@ -193,6 +194,17 @@ func (a *app) keyed(ctx context.Context) context.Context {
 	return client.WithIdempotencyKey(ctx, a.key)
 }
 
+// printer writes for people.
+type printer struct {
+	output.Printer
+	a *app
+}
+
+func (a *app) printer(cmd *cobra.Command) *printer {
+	return &printer{a: a, Printer: output.Printer{W: cmd.OutOrStdout(), Now: a.now(), Zone: a.loc, Color: a.color,
+		Width: a.width}}
+}
+
 // show makes one call and prints its answer: exactly the API's JSON with --json, otherwise what human writes.
 func (a *app) show(cmd *cobra.Command, call func(context.Context, *client.Client) error, human func(*printer)) error {
 	var raw []byte
@@ -201,11 +213,11 @@ func (a *app) show(cmd *cobra.Command, call func(context.Context, *client.Client
 		return err
 	}
 	if a.json {
-		return printRaw(cmd.OutOrStdout(), raw)
+		return output.Raw(cmd.OutOrStdout(), raw)
 	}
 	p := a.printer(cmd)
 	human(p)
-	return p.err
+	return p.Err
 }
 
 // ask is show for a call that has an answer.
@@ -231,23 +243,11 @@ func askAbout[T any](a *app, use, short string, call func(*client.Client, contex
 // result prints what a command found out without a node.
 func (a *app) result(cmd *cobra.Command, v any, human func(*printer)) error {
 	if a.json {
-		return printJSON(cmd.OutOrStdout(), v)
+		return output.JSON(cmd.OutOrStdout(), v)
 	}
 	p := a.printer(cmd)
 	human(p)
-	return p.err
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// printRaw prints an answer as it came. One without a body is an empty object, so that a program always gets JSON.
-func printRaw(w io.Writer, raw []byte) error {
-	_, err := io.WriteString(w, cmp.Or(strings.TrimRight(string(raw), "\n"), "{}")+"\n")
-	return err
+	return p.Err
 }
 
 // group is a command that only has subcommands.

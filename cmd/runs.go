@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -50,7 +52,7 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			return c.Runs(ctx, q)
 		}, func(p *printer, page client.RunPage) {
 			if len(page.Runs) == 0 && len(args) == 0 && len(statuses) == 0 {
-				p.printf("no open runs; finished ones: carillon runs JOB, or --status succeeded,failed,…\n")
+				p.Printf("no open runs; finished ones: carillon runs JOB, or --status succeeded,failed,…\n")
 				return
 			}
 			p.runs(page, len(args) == 0)
@@ -61,34 +63,34 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 
 func (p *printer) runs(page client.RunPage, withJob bool) {
 	if len(page.Runs) == 0 {
-		p.printf("no runs\n")
+		p.Printf("no runs\n")
 		return
 	}
-	var t table
+	var t output.Table
 	row := func(namespace, job string, cells ...string) {
 		if withJob {
 			cells = append([]string{job}, cells...)
 		}
-		t.row(p.a.spaces.column(namespace, cells...)...)
+		t.Row(p.a.spaces.column(namespace, cells...)...)
 	}
-	row("NAMESPACE", "JOB", "SCHEDULED", p.paint(plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
+	row("NAMESPACE", "JOB", "SCHEDULED", p.Paint(terminal.Plain, "STATUS"), "LAG", "TOOK", "TRY", "WORKER", "RUN", "")
 	for _, r := range page.Runs {
 		if r.RunID == "" && r.Count > 0 {
 			text := p.interval(r)
 			if withJob {
 				text = strings.Join(p.a.spaces.column(r.Namespace, runJob(r), text), "  ")
 			}
-			t.text(text)
+			t.Text(text)
 			continue
 		}
-		row(r.Namespace, runJob(r), p.whenCell(r.ScheduledAt), p.runStatus(r.Status), lag(r), p.took(r),
-			dash(number(r.Attempt)), dash(r.Worker), dash(r.RunID), p.why(r))
-		if p.a.width > 0 && r.WaitReason != "" {
-			t.text("  waits: " + line(r.WaitReason))
+		row(r.Namespace, runJob(r), p.WhenCell(r.ScheduledAt), p.RunStatus(r.Status), lag(r), p.took(r),
+			output.Dash(number(r.Attempt)), output.Dash(r.Worker), output.Dash(r.RunID), p.why(r))
+		if p.Width > 0 && r.WaitReason != "" {
+			t.Text("  waits: " + output.Line(r.WaitReason))
 		}
 	}
-	p.table(t)
-	p.more(page.NextCursor)
+	p.Table(t)
+	p.More(page.NextCursor)
 }
 
 func runJob(r job.Run) string { return cmp.Or(r.JobName, r.JobID.String()) }
@@ -103,14 +105,14 @@ func (p *printer) interval(r job.Run) string {
 	if r.Reason != job.ReasonNone {
 		reason = ": " + r.Reason.String()
 	}
-	return fmt.Sprintf("×%s %s%s %s", count, p.runStatus(r.Status), reason, p.span(r.First, r.Last))
+	return fmt.Sprintf("×%s %s%s %s", count, p.RunStatus(r.Status), reason, p.Span(r.First, r.Last))
 }
 
 func lag(r job.Run) string {
 	if r.LagMS == nil {
 		return "-"
 	}
-	return fine(time.Duration(*r.LagMS) * time.Millisecond)
+	return output.Fine(time.Duration(*r.LagMS) * time.Millisecond)
 }
 
 // took is how long an attempt took, or has taken so far.
@@ -119,9 +121,9 @@ func (p *printer) took(r job.Run) string {
 	case r.StartedAt == 0:
 		return "-"
 	case r.FinishedAt == 0:
-		return fine(p.now.Sub(r.StartedAt.Time())) + "…"
+		return output.Fine(p.Now.Sub(r.StartedAt.Time())) + "…"
 	}
-	return fine(r.FinishedAt.Time().Sub(r.StartedAt.Time()))
+	return output.Fine(r.FinishedAt.Time().Sub(r.StartedAt.Time()))
 }
 
 // why is the short of it: the reason, the error, and when it is tried again.
@@ -138,19 +140,20 @@ func (p *printer) why(r job.Run) string {
 		text += ": " + r.Error
 	}
 	if late := p.overdue(r.ReadyAt); r.Status == job.RunPending && late > 0 {
-		text = "overdue " + coarse(late)
-		if p.a.width == 0 && r.WaitReason != "" {
+		text = "overdue " + output.Coarse(late)
+		if p.Width == 0 && r.WaitReason != "" {
 			text += ": " + r.WaitReason
 		}
 	}
 	if r.Status == job.RunRetrying && r.ReadyAt != 0 {
-		next := "next attempt " + relative(r.ReadyAt.Time().Sub(p.now))
-		if r.ReadyAt.Time().Before(p.now) {
-			next = "next attempt due " + relative(r.ReadyAt.Time().Sub(p.now)) // it waits for a worker or a limit
+		next := "next attempt " + output.Relative(r.ReadyAt.Time().Sub(p.Now))
+		if r.ReadyAt.Time().Before(p.Now) {
+			// it waits for a worker or a limit
+			next = "next attempt due " + output.Relative(r.ReadyAt.Time().Sub(p.Now))
 		}
 		text = strings.TrimSuffix(next+": "+text, ": ")
 	}
-	return line(text)
+	return output.Line(text)
 }
 
 func plural(n int, what string) string {
@@ -163,7 +166,7 @@ func plural(n int, what string) string {
 func (p *printer) runDetail(d client.RunDetail) {
 	p.run(d.Run)
 	if len(d.Attempts) > 0 {
-		p.printf("\n")
+		p.Printf("\n")
 		p.attempts(d.Attempts)
 	}
 }
@@ -181,19 +184,19 @@ func (p *printer) run(r job.Run) {
 	if r.Status == job.RunRetrying {
 		ready = "next attempt"
 	}
-	p.fields(
+	p.Fields(
 		"run", r.RunID,
 		"job", name,
 		"namespace", unusual(r.Namespace),
-		"status", p.runStatus(r.Status),
+		"status", p.RunStatus(r.Status),
 		"reason", r.Reason.String(),
-		"scheduled", p.when(r.ScheduledAt),
+		"scheduled", p.When(r.ScheduledAt),
 		"origin", origin(r),
-		ready, p.when(r.ReadyAt),
+		ready, p.When(r.ReadyAt),
 		"waiting", r.WaitReason,
-		"claimed", p.when(r.ClaimedAt),
-		"started", p.when(r.StartedAt),
-		"finished", p.when(r.FinishedAt),
+		"claimed", p.When(r.ClaimedAt),
+		"started", p.When(r.StartedAt),
+		"finished", p.When(r.FinishedAt),
 		"lag", lag(r),
 		"duration", p.took(r),
 		"attempt", number(r.Attempt),
@@ -211,20 +214,20 @@ func (p *printer) block(name, text string) {
 	if text = strings.TrimRight(text, "\n"); text == "" {
 		return
 	}
-	p.printf("%s:\n", name)
+	p.Printf("%s:\n", name)
 	for line := range strings.SplitSeq(text, "\n") {
-		p.printf("  %s\n", short(line, 500))
+		p.Printf("  %s\n", output.Short(line, 500))
 	}
 }
 
 func (p *printer) attempts(list []job.Run) {
-	var t table
-	t.row("ATTEMPT", p.paint(plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
+	var t output.Table
+	t.Row("ATTEMPT", p.Paint(terminal.Plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
 	for _, r := range list {
-		t.row(dash(number(r.Attempt)), p.runStatus(r.Status), p.whenCell(r.StartedAt), p.took(r), dash(r.Worker),
-			p.why(r))
+		t.Row(output.Dash(number(r.Attempt)), p.RunStatus(r.Status), p.WhenCell(r.StartedAt), p.took(r),
+			output.Dash(r.Worker), p.why(r))
 	}
-	p.table(t)
+	p.Table(t)
 }
 
 // origin is why a run exists.
@@ -245,7 +248,7 @@ func (a *app) runsCancelCmd() *cobra.Command {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) {
 				return c.CancelRun(ctx, args[0])
 			},
-				func(p *printer, r job.Run) { p.printf("run %s is %s\n", args[0], r.Status) })
+				func(p *printer, r job.Run) { p.Printf("run %s is %s\n", args[0], r.Status) })
 		},
 	}
 }
@@ -299,7 +302,7 @@ func (a *app) runsTailCmd() *cobra.Command {
 			}
 			seen.add(text)
 			if a.json {
-				err = printJSON(cmd.OutOrStdout(), o)
+				err = output.JSON(cmd.OutOrStdout(), o)
 			} else {
 				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -87,7 +88,7 @@ func TestTailEndsWithoutALeader(t *testing.T) {
 	s.wrap = func(b api.Backend) api.Backend { return leaderless{b} }
 	_, errOut, code := s.run("", "runs", "tail", "--follow",
 		job.RunKey{Job: 1, At: noon.UnixMilli(), Origin: job.OriginSchedule}.String())
-	if code != exitUnavailable || errOut != "error: no leader: 2 of 3 voters are unreachable\nhint: start one of them\n" {
+	if code != exit.Unavailable || errOut != "error: no leader: 2 of 3 voters are unreachable\nhint: start one of them\n" {
 		t.Errorf("%d %q", code, errOut)
 	}
 }

@@ -81,7 +81,7 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 					fmt.Fprintf(cmd.ErrOrStderr(), "it does not fire: %s\n", r.Description)
 				}
 				for _, t := range r.Times {
-					p.printf("%s\n", strings.TrimRight(fmt.Sprintf("%s  %s", t.At, t.Note), " "))
+					p.Printf("%s\n", strings.TrimRight(fmt.Sprintf("%s  %s", t.At, t.Note), " "))
 				}
 			})
 		},
@@ -101,7 +101,7 @@ func (a *app) scheduleDescribeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.result(cmd, r, func(p *printer) { p.printf("%s\n", r.Description) })
+			return a.result(cmd, r, func(p *printer) { p.Printf("%s\n", r.Description) })
 		},
 	}
 	f.register(c)
@@ -119,9 +119,9 @@ func (a *app) scheduleCheckCmd() *cobra.Command {
 				return err
 			}
 			return a.result(cmd, r, func(p *printer) {
-				p.printf("ok: %s\n", r.Description)
+				p.Printf("ok: %s\n", r.Description)
 				if len(r.Times) > 0 {
-					p.printf("next: %s\n", r.Times[0].At)
+					p.Printf("next: %s\n", r.Times[0].At)
 				}
 			})
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
@@ -24,7 +25,7 @@ func (a *app) joinTokenCmd() *cobra.Command {
 		a.joinTokenCreateCmd(), a.joinTokenListCmd(),
 		askAbout(a, "revoke ID", "Revoke a join token; nodes that joined with it stay",
 			(*client.Client).RevokeJoinToken,
-			func(p *printer, t client.JoinToken) { p.printf("%s lets no more nodes in\n", t.ID) }))
+			func(p *printer, t client.JoinToken) { p.Printf("%s lets no more nodes in\n", t.ID) }))
 }
 
 func (a *app) joinTokenCreateCmd() *cobra.Command {
@@ -48,11 +49,11 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 					return err
 				}
 				made.Text = ""
-				return a.result(cmd, made, func(p *printer) { p.printf("join token %s is in %s\n", made.ID, out) })
+				return a.result(cmd, made, func(p *printer) { p.Printf("join token %s is in %s\n", made.ID, out) })
 			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JoinTokenCreated, error) {
 				return c.CreateJoinToken(ctx, rq)
-			}, func(p *printer, t client.JoinTokenCreated) { p.printf("%s\n", t.Text) })
+			}, func(p *printer, t client.JoinTokenCreated) { p.Printf("%s\n", t.Text) })
 		},
 	}
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it lets nodes in")
@@ -66,13 +67,13 @@ func (a *app) joinTokenListCmd() *cobra.Command {
 		Use: "list", Short: "List the join tokens, without their texts", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).JoinTokens, func(p *printer, all []client.JoinToken) {
-				var t table
-				t.row("JOIN TOKEN", "STATUS", "USED", "EXPIRES", "BY")
+				var t output.Table
+				t.Row("JOIN TOKEN", "STATUS", "USED", "EXPIRES", "BY")
 				for _, j := range all {
-					t.row(j.ID, j.Status, fmt.Sprintf("%d of %d", j.Used, j.Uses), j.ExpiresAt.String(),
-						dash(j.CreatedBy))
+					t.Row(j.ID, j.Status, fmt.Sprintf("%d of %d", j.Used, j.Uses), j.ExpiresAt.String(),
+						output.Dash(j.CreatedBy))
 				}
-				p.table(t)
+				p.Table(t)
 			})
 		},
 	}
@@ -100,7 +101,7 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 					return err
 				} else if ok {
 					return a.result(cmd, kept, func(p *printer) {
-						p.printf("keys of cluster %s are in %s already\n", kept.Cluster, kept.Dir)
+						p.Printf("keys of cluster %s are in %s already\n", kept.Cluster, kept.Dir)
 					})
 				}
 			}
@@ -116,7 +117,7 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 				return err
 			}
 			return a.result(cmd, made, func(p *printer) {
-				p.printf("keys of cluster %s are in %s; the join token lets nodes in for an hour from its beginning\n",
+				p.Printf("keys of cluster %s are in %s; the join token lets nodes in for an hour from its beginning\n",
 					made.Cluster, made.Dir)
 			})
 		},

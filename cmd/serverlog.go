@@ -1,8 +1,6 @@
 package cmd
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -81,6 +80,38 @@ func namesOnly(v pflag.Value) string {
 	return "[" + strings.Join(names, ",") + "]"
 }
 
+// wantsJSON also knows when the command line could not be read as far as the flag.
+func (a *app) wantsJSON() bool {
+	if a.json {
+		return true
+	}
+	for _, arg := range a.args {
+		switch arg {
+		case "--json", "--json=true":
+			return !a.parsed
+		case "--":
+			return false
+		}
+	}
+	return false
+}
+
+// report says what went wrong and how to get out of it, as text, as one line of JSON or as one of the log.
+func (a *app) report(w io.Writer, err error) int {
+	switch {
+	case err != nil && a.logsJSON():
+		return exit.Log(newLogger(w, "info", "json"), err)
+	case err != nil && a.wantsJSON():
+		return exit.JSON(w, err)
+	}
+	return exit.Text(w, err)
+}
+
+// usage is an error in how a command was called.
+func usage(remedy, format string, args ...any) error {
+	return job.Errorf(job.CodeInvalid, remedy, format, args...)
+}
+
 // logsJSON says that standard error is a log of JSON lines, as far as the command line tells: it may not have been
 // understood.
 func (a *app) logsJSON() bool {
@@ -90,23 +121,4 @@ func (a *app) logsJSON() bool {
 		}
 	}
 	return false
-}
-
-// reportInLog is report for a process whose standard error is a log of JSON lines.
-func reportInLog(w io.Writer, err error) int {
-	code := exitCode(err)
-	log := newLogger(w, "info", "json")
-	var e *job.Error
-	switch {
-	case errors.Is(err, context.Canceled):
-		log.Info("interrupted", "exit_code", code)
-	case errors.As(err, &e):
-		plain := *e
-		plain.Remedy = ""
-		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy",
-			asCommands(e.Remedy), "exit_code", code)
-	default:
-		log.Error("command failed", "error", err.Error(), "exit_code", code)
-	}
-	return code
 }

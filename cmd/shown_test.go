@@ -7,13 +7,16 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // shown is what a printer writes at noon, in a zone.
 func shown(color bool, zone *time.Location, print func(*printer)) string {
 	var b bytes.Buffer
-	print(&printer{w: &b, a: &app{loc: zone, color: color}, now: noon})
+	print(&printer{a: &app{}, Printer: output.Printer{W: &b, Zone: zone, Color: color, Now: noon}})
 	return b.String()
 }
 
@@ -39,7 +42,7 @@ func TestJobsShowTrouble(t *testing.T) {
 		if !strings.Contains(lines[3], "no worker takes the queue emails") || strings.Contains(lines[1], "failing") {
 			t.Errorf("%q", lines)
 		}
-		if got := strings.Contains(lines[2], red+"failing"+reset); got != color {
+		if got := strings.Contains(lines[2], terminal.Red+"failing"+terminal.Reset); got != color {
 			t.Errorf("colour %v: %q", color, lines[2])
 		}
 	}
@@ -65,7 +68,7 @@ func TestRunsShowWhatIsDue(t *testing.T) {
 		t.Error(out)
 	}
 	var narrow bytes.Buffer
-	p := &printer{w: &narrow, a: &app{loc: time.UTC, width: 80}, now: noon}
+	p := &printer{a: &app{}, Printer: output.Printer{W: &narrow, Zone: time.UTC, Width: 80, Now: noon}}
 	p.runs(client.RunPage{Runs: []job.Run{r}}, false)
 	p.jobs(client.JobPage{Jobs: []job.Job{{ID: 3, Status: job.StatusScheduled, NextRunAt: r.ReadyAt,
 		WaitReason: r.WaitReason, Spec: job.Spec{Name: "starved", Schedule: "@hourly"}}}})
@@ -80,41 +83,8 @@ func TestRunsShowWhatIsDue(t *testing.T) {
 	}
 }
 
-// A time without its zone is ambiguous on another machine.
-func TestTimesHaveTheirZone(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	change := time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC) // 02:30 CEST; an hour later it is 02:30 CET
-	for want, print := range map[string]func(*printer){
-		"in 5s (13:00:05 CET)": func(p *printer) { p.printf("%s", p.when(job.At(noon.Add(5*time.Second)))) },
-		"2026-10-25 02:30 CEST–02:30 CET": func(p *printer) {
-			p.printf("%s", p.span(job.At(change), job.At(change.Add(time.Hour))))
-		},
-		"12:00–13:00 CET": func(p *printer) { p.printf("%s", p.span(job.At(noon.Add(-time.Hour)), job.At(noon))) },
-	} {
-		if got := shown(false, berlin, print); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 // What a target answered must not steer the terminal, and leaves no half of a code either.
 func TestNoStrayEscapeCodes(t *testing.T) {
-	for in, want := range map[string]string{
-		"\x1b[31mboom\x1b[0m":                "boom",
-		"a\x1b]0;title\x07b":                 "ab",
-		"a\x1b[2J\x1b[Hb":                    "ab",
-		"a\u009b31mb":                        "a 31mb",
-		"a\x1b(Bb":                           "ab",
-		"plain, with [31m in it and \x1b":    "plain, with [31m in it and  ",
-		"\x1b]8;;http://x\x1b\\link\x1b]8;;": "link",
-	} {
-		if got := short(in, 100); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
 	s := newShell(t)
 	s.populate()
 	for _, args := range [][]string{{"jobs"}, {"runs", "hello"}, {"status"}, {"dead"}, {"jobs", "get", "hello"},
@@ -125,7 +95,7 @@ func TestNoStrayEscapeCodes(t *testing.T) {
 			t.Errorf("%v: %q", args, out)
 		}
 		s.color = true
-		if out, _, _ := s.run("", args...); strings.Contains(out, red+reset) || strings.Contains(out, plain+reset) {
+		if out, _, _ := s.run("", args...); strings.Contains(out, terminal.Red+terminal.Reset) || strings.Contains(out, terminal.Plain+terminal.Reset) {
 			t.Errorf("%v colours nothing: %q", args, out)
 		}
 		s.color = false
@@ -150,7 +120,7 @@ func TestSubmitAgain(t *testing.T) {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	for _, file := range []string{doc("one", "@hourly"), doc("a", "@hourly") + "---\n" + doc("b", "@daily")} {
-		if _, stderr, code := s.run(file, "submit", "-"); code != exitConflict || !strings.Contains(stderr, "already") ||
+		if _, stderr, code := s.run(file, "submit", "-"); code != exit.Conflict || !strings.Contains(stderr, "already") ||
 			!strings.Contains(stderr, "edit") {
 			t.Errorf("another definition: exit %d: %s", code, stderr)
 		}
@@ -165,18 +135,18 @@ func TestDeadLettersThatAreNotThere(t *testing.T) {
 		t.Error(out)
 	}
 	out, stderr, code := s.run("", "dead", "redrive", "4", "98", "99")
-	if code != exitNotFound || !strings.Contains(out, "redrove 1 dead letter") ||
+	if code != exit.NotFound || !strings.Contains(out, "redrove 1 dead letter") ||
 		!strings.Contains(stderr, "there is no dead letter 98, 99") {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 	out, stderr, code = s.run("", "dead", "purge", "6", "99", "--json")
-	if code != exitNotFound || !strings.Contains(out, `"unknown":[99]`) ||
+	if code != exit.NotFound || !strings.Contains(out, `"unknown":[99]`) ||
 		!strings.Contains(stderr, `"code":"not_found"`) {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 	for _, args := range [][]string{{"dead", "--job", ""}, {"dead", "redrive", "--job", ""}, {"jobs", "delete", ""},
 		{"runs", ""}, {"submit", "--name", "", "--schedule", "@daily", "--shell", "x"}, {"jobs", "get", ".."}} {
-		if _, stderr, code := s.run("", args...); code != exitUsage {
+		if _, stderr, code := s.run("", args...); code != exit.Usage {
 			t.Errorf("%q: exit %d: %s", args, code, stderr)
 		}
 	}

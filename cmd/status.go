@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -85,22 +86,23 @@ func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
 }
 
 func (p *printer) status(s client.Status) {
-	ready := p.paint(green, "yes")
+	ready := p.Paint(terminal.Green, "yes")
 	if !s.Ready {
-		ready = p.paint(red, "no") + ": " + s.NotReady
+		ready = p.Paint(terminal.Red, "no") + ": " + s.NotReady
 	}
 	up := ""
 	if s.StartedAt != 0 && s.Now > s.StartedAt {
-		up = ", up " + coarse(s.Now.Time().Sub(s.StartedAt.Time()))
+		up = ", up " + output.Coarse(s.Now.Time().Sub(s.StartedAt.Time()))
 	}
-	leader := cmp.Or(s.Leader, p.paint(red, "no node"))
+	leader := cmp.Or(s.Leader, p.Paint(terminal.Red, "no node"))
 	skew := ""
-	if d := s.Now.Time().Sub(p.now); s.Now != 0 && d.Abs() > 2*time.Second {
-		skew = "the node's clock is " + fine(d) + " from this machine's"
+	if d := s.Now.Time().Sub(p.Now); s.Now != 0 && d.Abs() > 2*time.Second {
+		skew = "the node's clock is " + output.Fine(d) + " from this machine's"
 	}
 	hold := ""
 	if s.Hold != nil {
-		hold = p.paint(red, "restored from a backup of "+s.Hold.FromCluster+"; nothing runs") + ": " + s.Hold.Remedy
+		hold = p.Paint(terminal.Red, "restored from a backup of "+s.Hold.FromCluster+"; nothing runs") +
+			": " + s.Hold.Remedy
 	}
 	cluster := fmt.Sprintf("%s, led by %s in term %d, feature level %d", s.ClusterID, leader, s.Term, s.Level)
 	if s.ClusterID == "" {
@@ -110,7 +112,7 @@ func (p *printer) status(s client.Status) {
 	if s.History.Last == 0 {
 		history = "empty"
 	}
-	p.fields(
+	p.Fields(
 		"node", fmt.Sprintf("%s (%s), version %s%s", s.Node, s.State, s.Version, up),
 		"cluster", cluster,
 		"ready", ready,
@@ -118,41 +120,41 @@ func (p *printer) status(s client.Status) {
 		"clock", skew,
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"),
 			backlog(s.Backlog, s.BacklogMore), plural(int(s.DeadLetters), "dead letter")),
-		"next due", p.when(s.NextDueAt),
+		"next due", p.When(s.NextDueAt),
 		"history", history,
 		"disk", p.disk(s),
 	)
 	p.troubles(s)
 	if n := s.Notifications; n != nil {
-		p.printf("%s\n", p.paint(red,
+		p.Printf("%s\n", p.Paint(terminal.Red,
 			fmt.Sprintf("%s not sent yet, some since %s: %s", plural(n.Waiting, "notification"), n.Since, n.Error)))
 	}
 	for _, e := range s.Skipped {
-		p.printf("%s\n", p.paint(red,
+		p.Printf("%s\n", p.Paint(terminal.Red,
 			fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.",
 				e.Index, e.At)))
 	}
 	if len(s.Members) > 0 {
-		p.printf("\n")
-		p.table(p.memberTable(s))
+		p.Printf("\n")
+		p.Table(p.memberTable(s))
 	}
 	if len(s.Workers) > 0 {
-		var t table
-		t.row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS", "WHERE")
+		var t output.Table
+		t.Row("WORKER", "TYPES", "BUSY", "HEARD", "TAGS", "WHERE")
 		for _, w := range s.Workers {
 			heard := "-"
 			if w.LastHeard != 0 && s.Now != 0 { // against the node's clock: ours may differ
-				heard = relative(w.LastHeard.Time().Sub(s.Now.Time()))
+				heard = output.Relative(w.LastHeard.Time().Sub(s.Now.Time()))
 			}
-			where := dash(w.Where)
+			where := output.Dash(w.Where)
 			if w.Waiting {
-				where = p.paint(yellow, "not heard since the leader changed")
+				where = p.Paint(terminal.Yellow, "not heard since the leader changed")
 			}
-			t.row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard, dash(labels(w.Tags)),
-				where)
+			t.Row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard,
+				output.Dash(labels(w.Tags)), where)
 		}
-		p.printf("\n")
-		p.table(t)
+		p.Printf("\n")
+		p.Table(t)
 	}
 }
 
@@ -164,9 +166,9 @@ func (p *printer) troubles(s client.Status) {
 		}
 		since := ""
 		if t.Since != 0 && s.Now > t.Since {
-			since = ", since " + relative(t.Since.Time().Sub(s.Now.Time()))
+			since = ", since " + output.Relative(t.Since.Time().Sub(s.Now.Time()))
 		}
-		p.printf("%s %s%s: %s\n", p.paint(red, "!"), t.Text, since, dash(t.Remedy))
+		p.Printf("%s %s%s: %s\n", p.Paint(terminal.Red, "!"), t.Text, since, output.Dash(t.Remedy))
 	}
 }
 
@@ -185,14 +187,14 @@ func (p *printer) disk(s client.Status) string {
 	default:
 		text += fmt.Sprintf("; it should have %s. Jobs are created through the leader", job.Bytes(d.Limit))
 	}
-	return p.paint(red, "ALMOST FULL: ") + text
+	return p.Paint(terminal.Red, "ALMOST FULL: ") + text
 }
 
 // memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing
 // without one.
-func (p *printer) memberTable(s client.Status) table {
-	var t table
-	t.row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "DISK", "")
+func (p *printer) memberTable(s client.Status) output.Table {
+	var t output.Table
+	t.Row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "DISK", "")
 	for _, m := range s.Members {
 		lag, skew, heard, disk, problem := "-", "-", "-", "-", m.Problem
 		if m.Lag != nil {
@@ -202,14 +204,14 @@ func (p *printer) memberTable(s client.Status) table {
 			skew = fmt.Sprintf("%dms", *m.SkewMS)
 		}
 		if m.LastHeard != 0 && s.Now != 0 {
-			heard = relative(min(0, m.LastHeard.Time().Sub(s.Now.Time())))
+			heard = output.Relative(min(0, m.LastHeard.Time().Sub(s.Now.Time())))
 		}
 		if m.Disk != nil {
 			if disk = job.Bytes(m.Disk.Free).String() + " free"; m.Disk.Low {
-				disk = p.paint(red, disk)
+				disk = p.Paint(terminal.Red, disk)
 			}
 		}
-		t.row(m.ID, m.Address, role(m), lag, skew, heard, disk, p.paint(red, problem))
+		t.Row(m.ID, m.Address, role(m), lag, skew, heard, disk, p.Paint(terminal.Red, problem))
 	}
 	return t
 }
@@ -230,5 +232,5 @@ func joinTypes(types []job.Type) string {
 	for _, t := range types {
 		out = append(out, string(t))
 	}
-	return dash(strings.Join(out, ","))
+	return output.Dash(strings.Join(out, ","))
 }

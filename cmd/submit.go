@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -200,7 +201,7 @@ func value(flag, s string) (json.RawMessage, error) {
 // compactJSON is json.Marshal without the escapes that only HTML needs.
 func compactJSON(v any) (json.RawMessage, error) {
 	var buf bytes.Buffer
-	if err := printJSON(&buf, v); err != nil {
+	if err := output.JSON(&buf, v); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSpace(buf.Bytes()), nil
@@ -224,7 +225,7 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 		case replayed:
 			done = "already submitted"
 		}
-		p.printf("%s %s%s\n", done, nameAndID(j), nextRun(p, j))
+		p.Printf("%s %s%s\n", done, nameAndID(j), nextRun(p, j))
 	})
 }
 
@@ -277,7 +278,7 @@ func nextRun(p *printer, j job.Job) string {
 	case j.Status == job.StatusPaused:
 		return ", paused"
 	case j.NextRunAt != 0:
-		return ", next run " + p.when(j.NextRunAt)
+		return ", next run " + p.When(j.NextRunAt)
 	case strings.EqualFold(j.Schedule, "@manual"):
 		return ", runs when triggered: carillon jobs run " + ref(j)
 	}
@@ -351,7 +352,7 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.Bul
 			}
 		}
 		if a.json {
-			return printJSON(cmd.OutOrStdout(), r)
+			return output.JSON(cmd.OutOrStdout(), r)
 		}
 		if r.Error != nil {
 			a.report(cmd.ErrOrStderr(), place(r))
@@ -363,7 +364,7 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.Bul
 	}
 	if !a.json {
 		p := a.printer(cmd)
-		p.printf("%d created, %d already there, %d failed\n", created, exists, failed)
+		p.Printf("%d created, %d already there, %d failed\n", created, exists, failed)
 	}
 	if failed > 0 {
 		return &job.Error{Code: first.Code,

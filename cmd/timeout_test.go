@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 )
 
 // deaf is a listener that accepts and never answers, as a stopped process does.
@@ -29,12 +31,12 @@ func TestTimeoutAndAddresses(t *testing.T) {
 		{"jobs", "pause", "hello"}, {"backup", t.TempDir() + "/b"},
 	} {
 		_, stderr, code := s.run("", append(args, "--addr", stopped, "--timeout", "50ms")...)
-		if code != exitUnavailable || !strings.Contains(stderr, "no answer from carillon at http://"+stopped) {
+		if code != exit.Unavailable || !strings.Contains(stderr, "no answer from carillon at http://"+stopped) {
 			t.Errorf("%v: exit %d: %s", args, code, stderr)
 		}
 	}
 	if _, stderr, code := s.run("", "jobs", "pause", "hello", "--addr", stopped, "--timeout",
-		"50ms"); code != exitUnavailable ||
+		"50ms"); code != exit.Unavailable ||
 		!strings.Contains(stderr, "outcome unknown") || !strings.Contains(stderr, "hint: repeat it with --idempotency-key ") {
 		t.Errorf("a change without an answer: exit %d: %s", code, stderr)
 	}
@@ -55,7 +57,7 @@ func TestTimeoutAndAddresses(t *testing.T) {
 		{"addr", "", []string{"jobs", "--addr", "a,,b"}},
 	} {
 		s.env["CARILLON_TIMEOUT"] = tt.env
-		if _, stderr, code := s.run("", tt.args...); code != exitUsage || !strings.Contains(stderr, tt.want) {
+		if _, stderr, code := s.run("", tt.args...); code != exit.Usage || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit %d: %s", tt.args, code, stderr)
 		}
 	}
@@ -74,14 +76,14 @@ func TestErrorsAreJSON(t *testing.T) {
 		exit int
 		args []string
 	}{
-		{"not_found", exitNotFound, []string{"jobs", "get", "nope", "--json"}},
-		{"invalid", exitUsage, []string{"--json", "jobs", "--nonsense"}},
-		{"invalid", exitUsage, []string{"jobs", "--nonsense", "--json"}},
-		{"invalid", exitUsage, []string{"nonsense", "--json"}},
-		{"invalid", exitUsage, []string{"jobs", "get", "--json"}},
-		{"invalid", exitUsage, []string{"jobs", "get", "", "--json"}},
-		{"invalid", exitUsage, []string{"submit", "--json", "--schedule", "@manual", "--shell", "true", "--header", "x"}},
-		{"unavailable", exitUnavailable, []string{"jobs", "--json", "--addr", deaf(t), "--timeout", "50ms"}},
+		{"not_found", exit.NotFound, []string{"jobs", "get", "nope", "--json"}},
+		{"invalid", exit.Usage, []string{"--json", "jobs", "--nonsense"}},
+		{"invalid", exit.Usage, []string{"jobs", "--nonsense", "--json"}},
+		{"invalid", exit.Usage, []string{"nonsense", "--json"}},
+		{"invalid", exit.Usage, []string{"jobs", "get", "--json"}},
+		{"invalid", exit.Usage, []string{"jobs", "get", "", "--json"}},
+		{"invalid", exit.Usage, []string{"submit", "--json", "--schedule", "@manual", "--shell", "true", "--header", "x"}},
+		{"unavailable", exit.Unavailable, []string{"jobs", "--json", "--addr", deaf(t), "--timeout", "50ms"}},
 	} {
 		out, stderr, code := s.run("", tt.args...)
 		var e struct {

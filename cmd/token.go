@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -79,16 +81,16 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 		}
 		made.Text = ""
 		if a.json {
-			return printJSON(cmd.OutOrStdout(), made)
+			return output.JSON(cmd.OutOrStdout(), made)
 		}
 	}
 	if a.json {
-		return printRaw(cmd.OutOrStdout(), raw)
+		return output.Raw(cmd.OutOrStdout(), raw)
 	}
 	p := a.printer(cmd)
 	until := "it does not expire"
 	if made.ExpiresAt != 0 {
-		until = "until " + p.when(made.ExpiresAt)
+		until = "until " + p.When(made.ExpiresAt)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "token %s (%s): role %s, %s\n", made.ID, made.Name, made.Role, until)
 	if made.Text != "" {
@@ -106,11 +108,11 @@ func (a *app) tokenListCmd() *cobra.Command {
 
 func (p *printer) tokens(all []client.Token) {
 	if len(all) == 0 {
-		p.printf("no tokens\n")
+		p.Printf("no tokens\n")
 		return
 	}
-	var t table
-	t.row("ID", "NAME", "ROLE", "NAMESPACE", "STATUS", "EXPIRES", "CREATED", "BY")
+	var t output.Table
+	t.Row("ID", "NAME", "ROLE", "NAMESPACE", "STATUS", "EXPIRES", "CREATED", "BY")
 	for _, k := range all {
 		role := string(k.Role)
 		if k.Shell {
@@ -118,12 +120,12 @@ func (p *printer) tokens(all []client.Token) {
 		}
 		status := k.Status
 		if status != "active" {
-			status = p.paint(yellow, status)
+			status = p.Paint(terminal.Yellow, status)
 		}
-		t.row(k.ID, k.Name, role, cmp.Or(k.Namespace, "all"), status, p.whenCell(k.ExpiresAt), p.whenCell(k.CreatedAt),
-			dash(k.CreatedBy))
+		t.Row(k.ID, k.Name, role, cmp.Or(k.Namespace, "all"), status, p.WhenCell(k.ExpiresAt), p.WhenCell(k.CreatedAt),
+			output.Dash(k.CreatedBy))
 	}
-	p.table(t)
+	p.Table(t)
 }
 
 func (a *app) tokenRevokeCmd() *cobra.Command {
@@ -137,6 +139,6 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Token, error) {
 				return c.RevokeToken(ctx, ref)
-			}, func(p *printer, t client.Token) { p.printf("revoked %s (%s)\n", t.ID, t.Name) })
+			}, func(p *printer, t client.Token) { p.Printf("revoked %s (%s)\n", t.ID, t.Name) })
 		}}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
@@ -42,7 +43,7 @@ func (s *shell) want(code int, stdin string, args ...string) (stdout, stderr str
 // none is shown.
 func TestTokenCommands(t *testing.T) {
 	s, admin := secureShell(t)
-	_, stderr := s.want(exitFailure, "", "jobs")
+	_, stderr := s.want(exit.Failure, "", "jobs")
 	if !strings.Contains(stderr, "needs a token with the role viewer") || !strings.Contains(stderr, "carillon login") {
 		t.Error(stderr)
 	}
@@ -60,7 +61,7 @@ func TestTokenCommands(t *testing.T) {
 		if from.env[0] != "" {
 			s.env[from.env[0]] = from.env[1]
 		}
-		stdout, stderr := s.want(exitOK, "", append(from.args, "whoami")...)
+		stdout, stderr := s.want(exit.OK, "", append(from.args, "whoami")...)
 		if stdout != "admin, role admin, may write shell jobs\n" {
 			t.Errorf("%v: %s", from, stdout)
 		}
@@ -70,22 +71,22 @@ func TestTokenCommands(t *testing.T) {
 		delete(s.env, from.env[0])
 	}
 	s.env["CARILLON_TOKEN"] = admin
-	_, stderr = s.want(exitUsage, "", "token", "create", "ci")
+	_, stderr = s.want(exit.Usage, "", "token", "create", "ci")
 	if !strings.Contains(stderr, "--role") {
 		t.Error(stderr)
 	}
-	text, stderr := s.want(exitOK, "", "token", "create", "ci", "--role", "viewer", "--ttl", "48h")
+	text, stderr := s.want(exit.OK, "", "token", "create", "ci", "--role", "viewer", "--ttl", "48h")
 	if tok, err := keys.ParseToken(keys.APIToken, text); err != nil || strings.Count(text, "\n") != 1 || !strings.Contains(stderr, "token "+tok.ID+" (ci): role viewer, until ") {
 		t.Errorf("%s%s%v", text, stderr, err)
 	}
 	out := filepath.Join(t.TempDir(), "worker.token")
-	stdout, stderr := s.want(exitOK, "", "token", "create", "mailer", "--role", "worker", "--queues", "mail", "--types", "queue", "--tags", "a=b", "--slots", "4", "--out", out)
+	stdout, stderr := s.want(exit.OK, "", "token", "create", "mailer", "--role", "worker", "--queues", "mail", "--types", "queue", "--tags", "a=b", "--slots", "4", "--out", out)
 	fi, err := os.Stat(out)
 	if err != nil || fi.Mode().Perm() != 0o600 || stdout != "" || strings.Contains(stderr, "ct1.") {
 		t.Errorf("%v, %v: %s%s", fi, err, stdout, stderr)
 	}
-	s.want(exitConflict, "", "token", "create", "another", "--role", "worker", "--out", out) // and none is made
-	stdout, _ = s.want(exitOK, "", "token", "list")
+	s.want(exit.Conflict, "", "token", "create", "another", "--role", "worker", "--out", out) // and none is made
+	stdout, _ = s.want(exit.OK, "", "token", "list")
 	for _, want := range []string{"admin ", "admin+shell", "ci ", "mailer", "active", "bootstrap"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
@@ -94,7 +95,7 @@ func TestTokenCommands(t *testing.T) {
 	if strings.Contains(stdout, "another") || strings.Contains(stdout, "ct1.") {
 		t.Error(stdout)
 	}
-	stdout, _ = s.want(exitOK, "", "token", "list", "--json")
+	stdout, _ = s.want(exit.OK, "", "token", "list", "--json")
 	var listed client.Token
 	var all struct{ Tokens []client.Token }
 	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Tokens) != 3 {
@@ -109,11 +110,11 @@ func TestTokenCommands(t *testing.T) {
 		t.Errorf("%+v", listed)
 	}
 	// Whether the text, the id or the name is given.
-	s.want(exitOK, "", "token", "revoke", strings.TrimSpace(text))
-	s.want(exitOK, "", "token", "revoke", "mailer")
-	s.want(exitNotFound, "", "token", "revoke", "nobody")
+	s.want(exit.OK, "", "token", "revoke", strings.TrimSpace(text))
+	s.want(exit.OK, "", "token", "revoke", "mailer")
+	s.want(exit.NotFound, "", "token", "revoke", "nobody")
 	s.env["CARILLON_TOKEN"] = strings.TrimSpace(text)
-	if _, stderr := s.want(exitFailure, "", "whoami"); !strings.Contains(stderr, "was revoked at") {
+	if _, stderr := s.want(exit.Failure, "", "whoami"); !strings.Contains(stderr, "was revoked at") {
 		t.Error(stderr)
 	}
 }
@@ -123,23 +124,23 @@ func TestLogin(t *testing.T) {
 	s, admin := secureShell(t)
 	addr := s.addr
 	s.addr = "" // no CARILLON_ADDR
-	if _, stderr := s.want(exitUsage, admin[:len(admin)-1]+"\n", "login", addr); strings.Contains(stderr, admin[40:]) || !strings.Contains(stderr, "copy all of it") {
+	if _, stderr := s.want(exit.Usage, admin[:len(admin)-1]+"\n", "login", addr); strings.Contains(stderr, admin[40:]) || !strings.Contains(stderr, "copy all of it") {
 		t.Error(stderr)
 	}
 	other := keys.NewToken(keys.APIToken, keys.Hash{}).Text()
-	s.want(exitFailure, other, "login", addr)
+	s.want(exit.Failure, other, "login", addr)
 	if _, err := os.Stat(s.env["CARILLON_CONTEXT"]); err == nil {
 		t.Error("a token was kept that is not one")
 	}
-	stdout, _ := s.want(exitOK, admin+"\n", "login", addr)
+	stdout, _ := s.want(exit.OK, admin+"\n", "login", addr)
 	if !strings.Contains(stdout, "role admin") || strings.Contains(stdout, admin) {
 		t.Error(stdout)
 	}
 	if fi, err := os.Stat(s.env["CARILLON_CONTEXT"]); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi, err)
 	}
-	s.want(exitOK, "", "jobs")
-	if stdout, _ := s.want(exitOK, "", "whoami"); !strings.Contains(stdout, "role admin") {
+	s.want(exit.OK, "", "jobs")
+	if stdout, _ := s.want(exit.OK, "", "whoami"); !strings.Contains(stdout, "role admin") {
 		t.Error(stdout)
 	}
 	var seen []string
@@ -156,17 +157,17 @@ func TestLogin(t *testing.T) {
 	if err := os.WriteFile(s.env["CARILLON_CONTEXT"], []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr := s.want(exitUsage, "", "--addr", addr, "jobs"); !strings.Contains(stderr, "log in again") {
+	if _, stderr := s.want(exit.Usage, "", "--addr", addr, "jobs"); !strings.Contains(stderr, "log in again") {
 		t.Error(stderr)
 	}
-	s.want(exitOK, "", "version")
+	s.want(exit.OK, "", "version")
 }
 
 // A cluster that asks for no token is logged in to by its address alone.
 func TestLoginToAPlainCluster(t *testing.T) {
 	s := newShell(t)
 	s.env["CARILLON_CONTEXT"] = filepath.Join(t.TempDir(), "context.json")
-	stdout, _ := s.want(exitOK, "", "login", s.addr)
+	stdout, _ := s.want(exit.OK, "", "login", s.addr)
 	if !strings.Contains(stdout, "asks for no token") {
 		t.Error(stdout)
 	}

@@ -53,7 +53,7 @@ func (a *app) versionCmd() *cobra.Command {
 				if commit != "" {
 					commit = " (" + commit[:min(12, len(commit))] + ")"
 				}
-				p.printf("carillon %s%s %s %s\n", v.Version, commit, v.Go, v.Platform)
+				p.Printf("carillon %s%s %s %s\n", v.Version, commit, v.Go, v.Platform)
 			})
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestWorkerExecutors(t *testing.T) {
 	s := newShell(t)
 	for _, e := range []string{"foo", "http,foo"} {
-		if _, errOut, code := s.run("", "worker", "--executors", e); code != exitUsage ||
+		if _, errOut, code := s.run("", "worker", "--executors", e); code != exit.Usage ||
 			!strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use "+strings.Join(job.Types(), ", ")+"\n") {
 			t.Errorf("%s: %d %s", e, code, errOut)
 		}

@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other. web, the page, is no package yet; its place is reserved.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/devcluster"},
+	{"cmd"}, {"cmd/devcluster", "cmd/exit"}, {"cmd/output"},
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/meters"}, {"node/service"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"}, {"node/datadir"}, {"node/raftlog"},
@@ -45,6 +45,8 @@ var layers = [][]string{
 var only = map[string][]string{
 	"cmd":              {""},
 	"cmd/devcluster":   {"cmd"},
+	"cmd/exit":         {"cmd"},
+	"cmd/output":       {"cmd", "cmd/exit"},
 	"bench":            {"cmd"},
 	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node"},

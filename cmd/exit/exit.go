@@ -1,33 +1,31 @@
-package cmd
+// Package exit is the end of a command: the code that programs see, and what is said about an error.
+package exit
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // The exit codes. They are documented in docs/cli.md; scripts switch on them.
 const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitConflict    = 4
-	exitUnavailable = 5
+	OK          = 0
+	Failure     = 1
+	Usage       = 2
+	NotFound    = 3
+	Conflict    = 4
+	Unavailable = 5
 	// 70 is that of a node that ended because its storage failed: package node.
 )
-
-// usage is an error in how a command was called.
-func usage(remedy, format string, args ...any) error {
-	return job.Errorf(job.CodeInvalid, remedy, format, args...)
-}
 
 // badUsage is what cobra refuses: an unknown command or flag, a wrong number of arguments.
 type badUsage struct {
@@ -35,32 +33,35 @@ type badUsage struct {
 	cmd *cobra.Command
 }
 
-// exitCode is what a program sees of an error.
-func exitCode(err error) int {
+// BadUsage marks an error as one that cobra refused a command line with.
+func BadUsage(err error, cmd *cobra.Command) error { return badUsage{err, cmd} }
+
+// Code is what a program sees of an error.
+func Code(err error) int {
 	if err == nil {
-		return exitOK
+		return OK
 	}
 	var e *job.Error
 	if !errors.As(err, &e) {
 		if errors.As(err, new(badUsage)) {
-			return exitUsage
+			return Usage
 		}
-		return exitFailure
+		return Failure
 	}
 	switch e.Code {
 	case job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeTooLarge, job.CodeMethodNotAllowed,
 		job.CodeUnsupportedMedia:
-		return exitUsage
+		return Usage
 	case job.CodeNotFound, job.CodeUnknownQueue:
-		return exitNotFound
+		return NotFound
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused,
 		job.CodeStale, job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
-		return exitConflict
+		return Conflict
 	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
 		job.CodeTooManyRequests, job.CodeStorageFull, job.CodeDiskLow:
-		return exitUnavailable
+		return Unavailable
 	}
-	return exitFailure
+	return Failure
 }
 
 // failure is an error as --json says it.
@@ -70,31 +71,9 @@ type failure struct {
 	ExitCode int    `json:"exit_code"`
 }
 
-// wantsJSON also knows when the command line could not be read as far as the flag.
-func (a *app) wantsJSON() bool {
-	if a.json {
-		return true
-	}
-	for _, arg := range a.args {
-		switch arg {
-		case "--json", "--json=true":
-			return !a.parsed
-		case "--":
-			return false
-		}
-	}
-	return false
-}
-
-// report says what went wrong and how to get out of it, as text or as one line of JSON.
-func (a *app) report(w io.Writer, err error) int {
-	switch {
-	case err != nil && a.logsJSON():
-		return reportInLog(w, err)
-	case err == nil || !a.wantsJSON():
-		return report(w, err)
-	}
-	f := failure{ExitCode: exitCode(err)}
+// JSON says in one line of JSON what went wrong and how to get out of it.
+func JSON(w io.Writer, err error) int {
+	f := failure{ExitCode: Code(err)}
 	var e *job.Error
 	var bad badUsage
 	switch {
@@ -110,7 +89,7 @@ func (a *app) report(w io.Writer, err error) int {
 	default:
 		f.Error = job.Error{Code: job.CodeInternal, Message: err.Error()}
 	}
-	_ = printJSON(w, f) //nolint:errcheck // there is no other place to report it
+	_ = output.JSON(w, f) //nolint:errcheck // there is no other place to report it
 	return f.ExitCode
 }
 
@@ -122,8 +101,9 @@ func where(err error, e *job.Error) string {
 	return ""
 }
 
-func report(w io.Writer, err error) int {
-	code := exitCode(err)
+// Text says on standard error what went wrong and how to get out of it.
+func Text(w io.Writer, err error) int {
+	code := Code(err)
 	if err == nil {
 		return code
 	}
@@ -145,6 +125,24 @@ func report(w io.Writer, err error) int {
 	fmt.Fprintf(w, "error: %s%s\n", where(err, e), plain.Error())
 	if e.Remedy != "" {
 		fmt.Fprintf(w, "hint: %s\n", asCommands(e.Remedy))
+	}
+	return code
+}
+
+// Log is Text for a process whose standard error is a log of JSON lines.
+func Log(log *slog.Logger, err error) int {
+	code := Code(err)
+	var e *job.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		log.Info("interrupted", "exit_code", code)
+	case errors.As(err, &e):
+		plain := *e
+		plain.Remedy = ""
+		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy",
+			asCommands(e.Remedy), "exit_code", code)
+	default:
+		log.Error("command failed", "error", err.Error(), "exit_code", code)
 	}
 	return code
 }

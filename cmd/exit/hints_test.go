@@ -1,4 +1,4 @@
-package cmd
+package exit
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func TestHintsAreCommands(t *testing.T) {
 		"use an IANA name such as UTC":            "use an IANA name such as UTC",
 	} {
 		var b strings.Builder
-		report(&b, job.Errorf(job.CodeNotFound, api, "x"))
+		Text(&b, job.Errorf(job.CodeNotFound, api, "x"))
 		if got := b.String(); got != "error: x\nhint: "+want+"\n" {
 			t.Errorf("%s: %q", api, got)
 		}

@@ -1,0 +1,181 @@
+package output
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/carillon-scheduler/carillon/internal/terminal"
+)
+
+// Table collects rows. A row may also be one text over the whole width, which does not disturb the columns. On a
+// terminal it is made to fit: a line that wraps is no table. What stands behind a Detail mark in a cell is given up
+// first, then the end of the last column.
+type Table struct {
+	rows []row
+	Wrap bool // let it wrap: nothing may be missing
+}
+
+type row struct {
+	cells []string
+	text  string
+}
+
+// Detail is a mark in a cell: what follows is dropped when there is no room.
+const Detail = "\x00"
+
+const (
+	gap = 2
+	// lastColumn is what the last column keeps before details and the ends of names are given up for it.
+	lastColumn = 20
+	// leastColumn is what a column keeps when the terminal is very narrow.
+	leastColumn = 8
+)
+
+// Row adds a row of cells.
+func (t *Table) Row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = cell(c)
+	}
+	t.rows = append(t.rows, row{cells: cells})
+}
+
+// Text adds a row that is one text.
+func (t *Table) Text(s string) { t.rows = append(t.rows, row{text: s}) }
+
+// cell is a text that stays in its place: without line ends, and with the width that is counted for it.
+func cell(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return terminal.Disguised(r) || r == utf8.RuneError }) {
+		return s
+	}
+	shown, hidden, has := strings.Cut(s, Detail)
+	if has {
+		return cell(shown) + Detail + cell(hidden)
+	}
+	var out strings.Builder
+	fmt.Fprint(terminal.To(&out), s)
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, out.String())
+}
+
+// Table writes a table.
+func (p *Printer) Table(t Table) {
+	room := p.Width
+	if t.Wrap {
+		room = 0
+	}
+	widths := t.fit(room)
+	for _, r := range t.rows {
+		line := r.text
+		for i, c := range r.cells {
+			c = cut(strings.Replace(c, Detail, "", 1), widths[i])
+			line += c
+			if i < len(r.cells)-1 {
+				line += strings.Repeat(" ", widths[i]-Visible(c)+gap)
+			}
+		}
+		if line = strings.TrimRight(line, " "); room > 0 {
+			line = cut(line, room)
+		}
+		p.Printf("%s\n", line)
+	}
+}
+
+// fit decides how wide the columns are, and drops details where they do not fit into the room. 0 is room without end.
+func (t *Table) fit(room int) []int {
+	widths := t.widths()
+	if over := total(widths) - room; room == 0 || over <= 0 || shrink(widths, len(widths)-1, lastColumn, over) == 0 {
+		return widths
+	}
+	for _, r := range t.rows {
+		for i, c := range r.cells {
+			r.cells[i], _, _ = strings.Cut(c, Detail)
+		}
+	}
+	widths = t.widths()
+	last := len(widths) - 1
+	over := shrink(widths, last, lastColumn, total(widths)-room)
+	over = shrink(widths, 0, lastColumn, over) // a name
+	over = shrink(widths, last, leastColumn, over)
+	for i := range widths {
+		over = shrink(widths, i, leastColumn, over)
+	}
+	return widths
+}
+
+func (t *Table) widths() (w []int) {
+	for _, r := range t.rows {
+		for i, c := range r.cells {
+			if i == len(w) {
+				w = append(w, 0)
+			}
+			w[i] = max(w[i], Visible(c))
+		}
+	}
+	return w
+}
+
+func total(widths []int) int {
+	n := gap * (len(widths) - 1)
+	for _, w := range widths {
+		n += w
+	}
+	return n
+}
+
+// shrink takes what is over from a column, but leaves it the least; it says what is still over.
+func shrink(widths []int, i, least, over int) int {
+	if take := min(over, widths[i]-least); take > 0 {
+		widths[i] -= take
+		over -= take
+	}
+	return over
+}
+
+// Visible is how many columns a text takes on the screen.
+func Visible(s string) (n int) {
+	for range runes(s) {
+		n++
+	}
+	return n
+}
+
+// runes are the visible runes of a text, with where each begins.
+func runes(s string) iter.Seq2[int, rune] {
+	return func(yield func(int, rune) bool) {
+		colour := false
+		for i, r := range s {
+			switch {
+			case r == '\x1b':
+				colour = true
+			case colour:
+				colour = r != 'm'
+			case r != 0 && !yield(i, r):
+				return
+			}
+		}
+	}
+}
+
+// cut shortens a text to n columns.
+func cut(s string, n int) string {
+	if Visible(s) <= n {
+		return s
+	}
+	seen, end := 0, 0
+	for i := range runes(s) {
+		if seen++; seen == n {
+			end = i
+			break
+		}
+	}
+	if s = s[:end] + "…"; strings.Contains(s, "\x1b") {
+		s += terminal.Reset
+	}
+	return s
+}
