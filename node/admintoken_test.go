@@ -10,10 +10,12 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
-func secure(c *Config) { c.Secure = true }
+// secure asks for tokens. Shell jobs would then need a user of their own, and with it root.
+func secure(c *Config) { c.Secure, c.Executors = true, []job.Type{job.TypeHTTP} }
 
 func readAdmin(t *testing.T, dir string) string {
 	t.Helper()
@@ -35,7 +37,7 @@ func TestFirstTokenSurvivesACrash(t *testing.T) {
 	for _, step := range []string{"half of admin.token", "before the rename of admin.token", "after the rename of admin.token"} {
 		dir := t.TempDir()
 		cfg := testConfig(t, dir)
-		cfg.Secure = true
+		secure(&cfg)
 		cfg.Machine.TokenStep = func(name string) error {
 			if name == step {
 				return faultpoint.ErrCutOff
@@ -59,7 +61,7 @@ func TestFirstTokenSurvivesACrash(t *testing.T) {
 	// The file is there, and the cluster has not begun.
 	dir := t.TempDir()
 	cfg := testConfig(t, dir)
-	cfg.Secure = true
+	secure(&cfg)
 	n, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +99,7 @@ func TestFirstTokenThatIsDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := testConfig(t, dir)
-	cfg.Secure = true
+	secure(&cfg)
 	if n, err := Open(cfg); err == nil || !strings.Contains(err.Error(), AdminTokenFile) {
 		t.Errorf("%v", err)
 		n.Close()
@@ -126,7 +128,7 @@ func TestRestoreSuspendsTokens(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		cfg := testConfig(t, c.DataDir)
-		cfg.Secure = true
+		secure(&cfg)
 		second := open(t, cfg)
 		second.eventually("answers", func() bool { return second.Node.Ready() == nil })
 		want := map[bool]int{false: 401, true: 200}[keep]
