@@ -85,7 +85,9 @@ func auditSteps(x, other string) []step {
 
 // Of members that come and go, and of a leadership that is handed on, package node's tests have real nodes.
 var elsewhere = []string{"POST /api/v1/cluster:join", "POST /api/v1/cluster:remove", "POST /api/v1/cluster:transfer",
-	"POST /api/v1/join-tokens", "POST /api/v1/join-tokens/{ref}:revoke"}
+	"POST /api/v1/join-tokens", "POST /api/v1/join-tokens/{ref}:revoke",
+	// TestSecretsAreRecorded: they need keys.
+	"PUT /api/v1/secrets/{name}", "DELETE /api/v1/secrets/{name}"}
 
 func lastAudit(t testing.TB, n *apitest.Node) (seq uint64, a store.Audit) {
 	t.Helper()

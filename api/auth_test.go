@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,7 +53,19 @@ func send(t testing.TB, ctx context.Context, n *apitest.Node, method, path, toke
 	for i := 0; i < len(headers); i += 2 {
 		rq.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := (&http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}).RoundTrip(rq)
+	tr := &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}
+	if tok, err := keys.ParseToken(keys.APIToken, token); err == nil && tok.CA != (keys.Hash{}) {
+		rq.URL.Scheme, tr.TLSClientConfig = "https", keys.ClientConfig(tok.CA)
+		tr.TLSClientConfig.NextProtos = []string{"http/1.1"}
+		verify := tr.TLSClientConfig.VerifyConnection
+		tr.TLSClientConfig.VerifyConnection = func(cs tls.ConnectionState) error {
+			if err := verify(cs); err != nil && !strings.Contains(err.Error(), "clock") { // that of a test stands still
+				return err
+			}
+			return nil
+		}
+	}
+	res, err := tr.RoundTrip(rq)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}

@@ -28,6 +28,7 @@ type Backend interface {
 	QueueBackend
 	BackupBackend
 	TokenBackend
+	SecretBackend
 	JoinTokenBackend
 	AuditBackend
 	SystemBackend

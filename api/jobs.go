@@ -87,6 +87,7 @@ func (c *call) createJob() error {
 		c.markReplay()
 	}
 	c.w.Header().Set("Location", prefix+"/jobs/"+j.ID.String())
+	c.warn(&j.Spec)
 	return c.replyJob(http.StatusCreated, j)
 }
 
@@ -146,6 +147,7 @@ func (c *call) putJob() error {
 	if err != nil {
 		return err
 	}
+	c.warn(&j.Spec)
 	return c.replyJob(http.StatusOK, j)
 }
 
@@ -182,6 +184,7 @@ func (c *call) patchJob() error {
 		}
 		j, err := c.h.backend.UpdateJob(c.ctx, c.ref(), spec, version, rq)
 		if err == nil {
+			c.warn(&j.Spec)
 			return c.replyJob(http.StatusOK, j)
 		}
 		if want != 0 || job.CodeOf(err) != job.CodeVersionConflict || attempt == patchAttempts {

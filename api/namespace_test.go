@@ -63,7 +63,7 @@ func (s *spaces) finish(in, verb, item string) (run string) {
 }
 
 func newSpaces(t *testing.T) *spaces {
-	s := &spaces{t: t, n: apitest.Start(t), jobs: map[string]string{}, runs: map[string]string{}, open: map[string]string{},
+	s := &spaces{t: t, n: apitest.Start(t, apitest.Keys), jobs: map[string]string{}, runs: map[string]string{}, open: map[string]string{},
 		dead: map[string]string{}, removed: map[string]string{}}
 	for _, space := range []string{"default", "team-a"} {
 		in := "?namespace=" + space
@@ -71,6 +71,7 @@ func newSpaces(t *testing.T) *spaces {
 			in = "" // nothing is said
 		}
 		s.must("PUT", "/api/v1/calendars/days"+in, `{"dates":["12-25"]}`, nil)
+		s.must("PUT", "/api/v1/secrets/api-key"+in, `{"value":"hunter2hunter2"}`, nil)
 		s.must("PUT", "/api/v1/queues/mail"+in, `{"concurrency":7}`, nil)
 		var mail, gone job.Job
 		s.must("POST", "/api/v1/jobs"+in, fmt.Sprintf(mailJob, "mail"), &mail)
@@ -178,7 +179,7 @@ func TestThingsAreFoundInTheirNamespaceOnly(t *testing.T) {
 	s := newSpaces(t)
 	refs := map[string][]string{
 		"jobs": {"mail", s.jobs["team-a"]}, "runs": {s.open["team-a"], s.runs["team-a"]}, "dead": {s.dead["team-a"]},
-		"calendars": {"days"}, "queues": {"mail"},
+		"calendars": {"days"}, "queues": {"mail"}, "secrets": {"api-key"},
 	}
 	bodies := map[string]string{
 		"PUT /api/v1/jobs/{ref}": strings.Replace(fmt.Sprintf(mailJob, "mail"), `,"calendars":["days"]`, "", 1), "PATCH /api/v1/jobs/{ref}": `{"timeout":"1m"}`,
@@ -187,7 +188,7 @@ func TestThingsAreFoundInTheirNamespaceOnly(t *testing.T) {
 		"POST /api/v1/queues/{queue}:poll": `{"max":1}`,
 	}
 	// These make something in the namespace that they name, or answer for each run that they are told of.
-	other := map[string]bool{"PUT /api/v1/queues/{queue}": true, "PUT /api/v1/calendars/{name}": true,
+	other := map[string]bool{"PUT /api/v1/queues/{queue}": true, "PUT /api/v1/calendars/{name}": true, "PUT /api/v1/secrets/{name}": true,
 		"POST /api/v1/queues/{queue}:heartbeat": true, "POST /api/v1/queues/{queue}:complete": true, "POST /api/v1/queues/{queue}:fail": true}
 	before := s.everything()
 	routes, _ := api.NamespacedRoutes()
@@ -226,7 +227,7 @@ func TestThingsAreFoundInTheirNamespaceOnly(t *testing.T) {
 func (s *spaces) everything() string {
 	s.t.Helper()
 	var out strings.Builder
-	for _, path := range []string{"jobs?", "runs?", "dead?", "queues?", "calendars?", "runs:export?"} {
+	for _, path := range []string{"jobs?", "runs?", "dead?", "queues?", "calendars?", "secrets?", "runs:export?"} {
 		code, text := s.do("GET", "/api/v1/"+path+"namespace=*", "")
 		if code != http.StatusOK {
 			s.t.Fatal(path, text)

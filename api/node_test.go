@@ -63,7 +63,7 @@ type scene struct {
 func world(t testing.TB) *scene {
 	t.Helper()
 	const days = 12
-	w := &scene{Node: apitest.Start(t, apitest.Secure, apitest.At(noon.AddDate(0, 0, -days)))}
+	w := &scene{Node: apitest.Start(t, apitest.Secure, apitest.Keys, apitest.At(noon.AddDate(0, 0, -days)))}
 	b, ctx := w.Backend, t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -109,6 +109,7 @@ func world(t testing.TB) *scene {
 	must(err)
 	serve(t, b, "PUT", "/api/v1/calendars/xmas", nil, `{"dates":["12-25"]}`)
 	serve(t, b, "PUT", "/api/v1/queues/mail", nil, `{"concurrency":5}`)
+	serve(t, b, "PUT", "/api/v1/secrets/api-key", nil, `{"value":"hunter2hunter2","hosts":["api.example.com"]}`)
 	w.Token(t, wire.TokenRequest{Name: "ci", Role: job.RoleOperator})
 
 	dead, err := b.DeadLetters(ctx, wire.DeadQuery{Limit: 10}, api.Read{})

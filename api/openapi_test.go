@@ -123,7 +123,7 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"DeadQuery": wire.DeadQuery{}, "DeadResult": wire.DeadResult{}, "CancelResult": wire.CancelResult{}, "BulkResult": wire.BulkResult{},
 		"BackfillRequest": wire.BackfillRequest{}, "BackfillResult": wire.BackfillResult{}, "PreviewRequest": wire.PreviewRequest{},
 		"PreviewTime": wire.PreviewTime{}, "PreviewResult": wire.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},
-		"CalendarList": wire.CalendarList{}, "Token": wire.Token{}, "TokenRequest": wire.TokenRequest{}, "TokenCreated": wire.TokenCreated{}, "TokenList": wire.TokenList{}, "Whoami": wire.Whoami{},
+		"CalendarList": wire.CalendarList{}, "Token": wire.Token{}, "TokenRequest": wire.TokenRequest{}, "TokenCreated": wire.TokenCreated{}, "TokenList": wire.TokenList{}, "Secret": wire.Secret{}, "SecretRequest": wire.SecretRequest{}, "SecretList": wire.SecretList{}, "Whoami": wire.Whoami{},
 		"Queue": wire.Queue{}, "QueueList": wire.QueueList{}, "Status": wire.Status{}, "Member": wire.Member{}, "WorkerStatus": wire.WorkerStatus{}, "Trouble": wire.Trouble{},
 		"JoinRequest": wire.JoinRequest{}, "JoinReply": wire.JoinReply{}, "NodeRequest": wire.NodeRequest{}, "NodeInfo": wire.NodeInfo{},
 		"HistoryStatus": wire.HistoryStatus{}, "HoldStatus": wire.HoldStatus{}, "ReleaseResult": wire.ReleaseResult{}, "Problem": wire.Problem{},

@@ -49,8 +49,8 @@ func params(names string) []string { return strings.Fields(names) }
 // without a role does not compile.
 func routes() []route {
 	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), insightRoutes(), runRoutes(), deadRoutes(),
-		scheduleRoutes(), queueRoutes(), pullRoutes())), workerRoutes(), clusterRoutes(), backupRoutes(), tokenRoutes(),
-		joinTokenRoutes(), namespaced(auditRoutes()), systemRoutes())
+		scheduleRoutes(), queueRoutes(), pullRoutes(), secretRoutes())), workerRoutes(), clusterRoutes(),
+		backupRoutes(), tokenRoutes(), joinTokenRoutes(), namespaced(auditRoutes()), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}
@@ -70,7 +70,7 @@ const (
 // scopes are those of the routes, by the first part of their paths. What is not here is about the whole cluster.
 var scopes = map[string]Scope{
 	"jobs": InNamespace, "runs": InNamespace, "dead": InNamespace, "schedule": InNamespace, "calendars": InNamespace,
-	"queues": InNamespace, "workers": InNamespace,
+	"queues": InNamespace, "secrets": InNamespace, "workers": InNamespace,
 	"audit":        InNamespace,
 	"openapi.json": Everywhere, "whoami": Everywhere,
 }

@@ -79,9 +79,12 @@ func checkToken(t *wire.TokenRequest) error {
 			"%s is not a time that a token could live for", t.TTL)
 	case time.Duration(t.TTL) > 0 && time.Duration(t.TTL) < time.Second:
 		return job.Invalid("ttl", "use at least 1s", "%s is too short", t.TTL)
-	case !worker && (t.Slots != 0 || len(t.Queues)+len(t.Types)+len(t.Tags) > 0):
+	case !worker && (t.Slots != 0 || len(t.Queues)+len(t.Types)+len(t.Tags)+len(t.Secrets) > 0):
 		return job.Invalid("role", "give it the role worker, or leave them out",
-			"queues, types, tags and slots bound workers, and the role is %s", t.Role)
+			"queues, types, tags, slots and secrets are for workers, and the role is %s", t.Role)
+	case len(t.Secrets) > maxTokenList:
+		return job.Invalid("secrets", `use "*" for all of the namespace`, "%d secrets are more than %d", len(t.Secrets),
+			maxTokenList)
 	case t.Slots < 0 || t.Slots > job.MaxWorkerSlots:
 		return job.Invalid("slots", "leave it out for no other bound than that of workers",
 			"%d is not between 0 and %d", t.Slots, job.MaxWorkerSlots)
@@ -94,6 +97,12 @@ func checkToken(t *wire.TokenRequest) error {
 		if !job.QueueName(q) {
 			return job.Invalid(fmt.Sprintf("queues[%d]", i), "use letters, digits, - _ .",
 				"%q is not the name of a queue", q)
+		}
+	}
+	for i, s := range t.Secrets {
+		if s != "*" && !job.SecretName(s) {
+			return job.Invalid(fmt.Sprintf("secrets[%d]", i), `use the name of a secret, or "*" for all of the namespace`,
+				"%q is not the name of a secret", s)
 		}
 	}
 	for i, typ := range t.Types {

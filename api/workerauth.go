@@ -112,7 +112,7 @@ func (c *call) register(r job.Register, do func(job.Register) (job.Session, erro
 	if err := id.grants(&r); err != nil {
 		return job.Session{}, err
 	}
-	r.Worker += s.suffix()
+	r.Worker, r.Secrets = r.Worker+s.suffix(), id.Worker.Secrets
 	a, err := do(r)
 	a.Worker = name
 	if err == nil && !a.Again {
@@ -202,6 +202,7 @@ func (s *seal) openPoll(id *Identity, q *job.PullPoll) error {
 		return nil
 	}
 	g := &id.Worker
+	q.Secrets = g.Secrets
 	if g.Slots > 0 && q.Max+len(q.Held) > g.Slots {
 		return notGranted("max", "ask for less, or use another token", id,
 			"%d runs at a time, with those that it holds", g.Slots)

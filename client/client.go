@@ -99,7 +99,7 @@ func namespaced(path string) bool {
 	part, _, _ := strings.Cut(rest, "/")
 	part, _, _ = strings.Cut(part, ":")
 	switch part {
-	case "jobs", "runs", "dead", "schedule", "calendars", "queues", "audit":
+	case "jobs", "runs", "dead", "schedule", "calendars", "queues", "secrets", "audit":
 		return ok
 	}
 	return false
@@ -221,6 +221,7 @@ type (
 	keyContext    struct{}
 	rawContext    struct{}
 	replayContext struct{}
+	warnContext   struct{}
 )
 
 // WithIdempotencyKey makes the mutating request that is given the context carry a key of the caller's, so that a later
@@ -237,6 +238,11 @@ func WithRaw(ctx context.Context, fn func([]byte)) context.Context {
 // WithReplay sets *replayed when the answer is the stored outcome of an earlier request with the same key.
 func WithReplay(ctx context.Context, replayed *bool) context.Context {
 	return context.WithValue(ctx, replayContext{}, replayed)
+}
+
+// WithWarnings calls fn with what the node says of a request that it did and that is better made otherwise.
+func WithWarnings(ctx context.Context, fn func(string)) context.Context {
+	return context.WithValue(ctx, warnContext{}, fn)
 }
 
 // request is one call of a route.
@@ -448,6 +454,11 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	}
 	if !rq.ours(resp) {
 		return false, notOurs(base, resp)
+	}
+	if fn, ok := ctx.Value(warnContext{}).(func(string)); ok {
+		for _, text := range resp.Header.Values(WarningHeader) {
+			fn(text)
+		}
 	}
 	if rq.stream != nil {
 		return false, broken(ctx, limited, base, key, rq.stream(dog.reader(resp.Body)))

@@ -46,6 +46,8 @@ type (
 	RunDetail          = wire.RunDetail
 	RunPage            = wire.RunPage
 	RunQuery           = wire.RunQuery
+	Secret             = wire.Secret
+	SecretRequest      = wire.SecretRequest
 	SkippedEntry       = wire.SkippedEntry
 	Status             = wire.Status
 	Token              = wire.Token
@@ -64,6 +66,7 @@ type (
 // Media types, headers and codes that travel.
 const (
 	LeaderHeader       = wire.LeaderHeader
+	WarningHeader      = wire.WarningHeader
 	MediaBackup        = wire.MediaBackup
 	MediaJSON          = wire.MediaJSON
 	MediaMsgpack       = wire.MediaMsgpack

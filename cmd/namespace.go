@@ -19,7 +19,7 @@ type spaces struct {
 func (a *app) inNamespace(cmds ...*cobra.Command) []*cobra.Command {
 	for _, c := range cmds {
 		c.PersistentFlags().StringVarP(&a.spaces.name, "namespace", "n", a.env(namespaceEnv),
-			"namespace of the jobs, queues and calendars, default if nothing is said (or "+namespaceEnv+")")
+			"namespace of the jobs, queues, calendars and secrets, default if nothing is said (or "+namespaceEnv+")")
 	}
 	return cmds
 }

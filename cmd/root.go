@@ -137,7 +137,8 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.inNamespace(a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd())...)
+	add("use", a.inNamespace(a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(),
+		a.secretCmd())...)
 	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
 	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
 	add("node", a.inNamespace(a.auditCmd())...)

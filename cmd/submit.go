@@ -212,7 +212,12 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 	var j job.Job
 	var replayed, there bool
 	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-		j, err = c.CreateJob(client.WithReplay(ctx, &replayed), spec)
+		warned := client.WithWarnings(ctx, func(text string) {
+			if !a.json {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
+			}
+		})
+		j, err = c.CreateJob(client.WithReplay(warned, &replayed), spec)
 		if job.CodeOf(err) == job.CodeDuplicateName {
 			j, there, err = sameJob(ctx, c, spec, file, err)
 		}

@@ -54,6 +54,8 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 	fl.StringSliceVar(&t.Queues, "queues", nil, "role worker: the queues that its workers take runs of (default all)")
 	fl.StringSliceVar(&t.Types, "types", nil, "role worker: the types that they carry out (default all)")
 	fl.StringSliceVar(&tags, "tags", nil, "role worker: tags k=v that they have, whatever they say")
+	fl.StringSliceVar(&t.Secrets, "secrets", nil,
+		"role worker: the secrets that its runs may be handed out with; * for all of the namespace (default none)")
 	fl.IntVar(&t.Slots, "slots", 0, "role worker: how many runs one of them works on at once, at most")
 	fl.StringVar(&out, "out", "", "file to write the text to, readable for this user only, instead of standard output")
 	return c

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/mask"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -104,6 +105,9 @@ func unanswered(err error) job.Result {
 		r.EgressDenied = true
 		return r
 	}
+	if _, ok := errors.AsType[*elsewhere](err); ok {
+		return permanent("%v", err)
+	}
 	return failure("%v", err)
 }
 
@@ -124,12 +128,12 @@ func (h *HTTP) Run(ctx context.Context, a job.Assignment) job.Result {
 	if p.InsecureSkipVerify {
 		transport = h.insecure
 	}
-	resp, err := exchange(transport, req, p.ExpectStatus)
+	resp, err := exchange(transport, req, p.ExpectStatus, a.Hosts)
 	if err != nil {
 		return unanswered(err)
 	}
 	defer resp.Body.Close()
-	return judge(resp, p, stop)
+	return judge(resp, p, mask.New(a.Secrets...), stop)
 }
 
 // request builds the request of an attempt.
@@ -252,7 +256,7 @@ func Unreplayable(req *http.Request, body []byte) {
 // exchange sends a request and follows redirects of a GET without a body. http.Client is not used because it would not
 // follow a 307 of a request with our kind of body, and because it takes more headers along to another host than we
 // want.
-func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http.Response, error) {
+func exchange(t *http.Transport, req *http.Request, expect job.StatusSet, hosts []string) (*http.Response, error) {
 	follow := req.Method == http.MethodGet && req.ContentLength < 0
 	for hops := 0; ; hops++ {
 		resp, err := t.RoundTrip(req)
@@ -272,6 +276,9 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http
 		if err != nil || to.Host == "" || (to.Scheme != "http" && to.Scheme != "https") {
 			return nil, errors.New("redirected to something that is not an http or https URL")
 		}
+		if !job.SecretMayGoTo(hosts, job.HostPort(to)) {
+			return nil, &elsewhere{to.Host}
+		}
 		next := (&http.Request{Method: req.Method, URL: to, Host: to.Host,
 			Header: req.Header.Clone()}).WithContext(req.Context())
 		if sameHost(req.URL, to) {
@@ -282,6 +289,13 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet) (*http
 		Unreplayable(next, nil)
 		req = next
 	}
+}
+
+// elsewhere is why a redirect is not followed that leads away from the hosts of the job's secrets.
+type elsewhere struct{ host string }
+
+func (e *elsewhere) Error() string {
+	return fmt.Sprintf("redirected to %s, which is not one of the hosts that the secrets of the job are for", e.host)
 }
 
 func isRedirect(status int) bool {
@@ -336,9 +350,15 @@ func keepHeaders(h http.Header, names ...string) {
 }
 
 // judge reads the beginning of a response and makes it a result.
-func judge(resp *http.Response, p job.HTTPPayload, stop func()) job.Result {
-	kept, err := io.ReadAll(io.LimitReader(resp.Body, job.MaxOutputBytes))
-	r := job.Result{Output: head(string(kept), job.MaxOutputBytes)}
+func judge(resp *http.Response, p job.HTTPPayload, m *mask.Masker, stop func()) job.Result {
+	// So much more than is kept that a secret at the end of that is there as a whole: it is masked, then it is cut.
+	limit := job.MaxOutputBytes + m.Longest()
+	read, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)))
+	kept := m.String(string(read))
+	if len(read) == limit {
+		kept = m.Head(string(read))
+	}
+	r := job.Result{Output: head(kept, job.MaxOutputBytes)}
 	if p.ExpectStatus.Contains(resp.StatusCode) {
 		if err != nil {
 			r.Outcome, r.Error = job.OutcomeFailed, fmt.Sprintf("status %s, but the response broke off: %v",
@@ -353,7 +373,7 @@ func judge(resp *http.Response, p job.HTTPPayload, stop func()) job.Result {
 		}
 		if isRedirect(resp.StatusCode) && resp.Header.Get("Location") != "" {
 			r.Error += ": a redirect is not followed for " + requestKind(resp.Request)
-		} else if text := strings.TrimSpace(head(string(kept), errorBodyBytes)); text != "" {
+		} else if text := strings.TrimSpace(head(kept, errorBodyBytes)); text != "" {
 			r.Error += ": " + text
 		}
 		r.RetryAfter = job.Duration(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
@@ -364,7 +384,7 @@ func judge(resp *http.Response, p job.HTTPPayload, stop func()) job.Result {
 			r.Permanent = true
 		}
 	}
-	if err == nil && len(kept) == job.MaxOutputBytes {
+	if err == nil && len(read) == limit {
 		t := time.AfterFunc(drainTime, stop)
 		io.Copy(io.Discard, io.LimitReader(resp.Body, drainBytes))
 		t.Stop()

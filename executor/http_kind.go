@@ -9,7 +9,9 @@ import (
 
 func init() {
 	Register(Kind{
-		Kind: job.Kind{Type: job.TypeHTTP, Check: job.CheckHTTP, Schema: httpSchema},
+		Kind: job.Kind{Type: job.TypeHTTP, Check: job.CheckHTTP, Schema: httpSchema,
+			Secrets: map[string]job.SecretPlace{"url": job.SecretInURL, "headers": job.SecretInHeaders,
+				"body": job.SecretInData}},
 		Node: true,
 		Submit: []Choice{{
 			Flag: Flag{Name: "http", Help: "call this URL"},

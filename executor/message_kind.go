@@ -10,7 +10,8 @@ var brokerFlag = Flag{
 
 func init() {
 	Register(Kind{
-		Kind: job.Kind{Type: job.TypeMessage, Check: job.CheckMessage, Schema: messageSchema},
+		Kind: job.Kind{Type: job.TypeMessage, Check: job.CheckMessage, Schema: messageSchema,
+			Secrets: map[string]job.SecretPlace{"headers": job.SecretInHeaders, "data": job.SecretInData}},
 		Node: true,
 		Submit: []Choice{{
 			Flag: Flag{Name: "nats", Help: "publish to this subject of a NATS --broker"},

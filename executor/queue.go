@@ -11,7 +11,8 @@ import (
 
 func init() {
 	Register(Kind{
-		Kind: job.Kind{Type: job.TypeQueue, Check: job.CheckQueue, Schema: queueSchema},
+		Kind: job.Kind{Type: job.TypeQueue, Check: job.CheckQueue, Schema: queueSchema,
+			Secrets: map[string]job.SecretPlace{"data": job.SecretInData}},
 		Submit: []Choice{{
 			Flag: Flag{Name: "queue", Help: "put runs into this queue for pull workers"},
 			With: []Flag{dataFlag},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/mask"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
@@ -91,6 +92,9 @@ func (w *Worker) attempt(ctx context.Context, h *held) job.Result {
 
 // ended makes the result of an attempt fit for the log, and tells OnAttempt.
 func (w *Worker) ended(ctx context.Context, h *held, r job.Result) job.Result {
+	if m := mask.New(h.Work.Secrets...); m != nil {
+		r.Error, r.Output = m.String(r.Error), m.String(r.Output)
+	}
 	r = shape(ctx, r, h.Timeout)
 	r.Run, r.Fence = h.Work.Run, h.Key.Fence
 	if w.o.OnAttempt != nil {

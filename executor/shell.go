@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carillon-scheduler/carillon/internal/mask"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -140,7 +141,9 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 	if err != nil {
 		return failure("%v", err)
 	}
-	cmd.Stdout, cmd.Stderr = out, out // the same writer: one pipe, so the order of writes is kept
+	// What is kept and what is watched is masked on its way there, before any of it is dropped.
+	masked := mask.New(a.Secrets...).Writer(out)
+	cmd.Stdout, cmd.Stderr = masked, masked // the same writer: one pipe, so the order of writes is kept
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
@@ -165,6 +168,7 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 	}
 	note.started(cmd.Process.Pid)
 	err = s.wait(ctx, cmd)
+	_ = masked.Flush() //nolint:errcheck // memory takes everything
 	if err := began(); err != nil {
 		return failure("%v", err)
 	}

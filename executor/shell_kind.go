@@ -15,7 +15,8 @@ import (
 
 func init() {
 	Register(Kind{
-		Kind: job.Kind{Type: job.TypeShell, Check: job.CheckShell, Schema: shellSchema},
+		Kind: job.Kind{Type: job.TypeShell, Check: job.CheckShell, Schema: shellSchema,
+			Secrets: map[string]job.SecretPlace{"env": job.SecretInText}},
 		Node: true,
 		Submit: []Choice{{
 			Flag: Flag{Name: "shell", Help: "run this script with /bin/sh"},

@@ -193,6 +193,8 @@ func (c *Purge) request() Request           { return c.Request }
 func (c *Calendar) request() Request        { return c.Request }
 func (c *PutQueue) request() Request        { return c.Request }
 func (c *DeleteQueue) request() Request     { return c.Request }
+func (c *PutSecret) request() Request       { return c.Request }
+func (c *DeleteSecret) request() Request    { return c.Request }
 func (c *CreateToken) request() Request     { return c.Request }
 func (c *RevokeToken) request() Request     { return c.Request }
 func (c *ClockReset) request() Request      { return c.Request }
@@ -272,6 +274,14 @@ func (c *PutQueue) object(*applier) (store.AuditObject, error) {
 	return inSpace(c.Namespace, c.Name), nil
 }
 func (c *DeleteQueue) object(*applier) (store.AuditObject, error) {
+	return inSpace(c.Namespace, c.Name), nil
+}
+
+// Of a secret its name is recorded, and nothing of its value.
+func (c *PutSecret) object(*applier) (store.AuditObject, error) {
+	return inSpace(c.Namespace, c.Name), nil
+}
+func (c *DeleteSecret) object(*applier) (store.AuditObject, error) {
 	return inSpace(c.Namespace, c.Name), nil
 }
 

@@ -232,7 +232,12 @@ func (g *gen) plausible(l look) Command {
 
 func (g *gen) meta() Command {
 	node := fmt.Sprint("n", g.n(3))
-	switch g.n(8) {
+	switch g.n(10) {
+	case 8:
+		return &DeleteSecret{Request: g.request(), Namespace: g.namespace(), Name: "s"}
+	case 9:
+		return &PutSecret{Request: g.request(), Namespace: g.namespace(), Name: pick(g, []string{"s", "t", "no name"}),
+			Version: uint64(g.n(3)), Sealed: sealedBytes}
 	case 7:
 		return &Lookup{Request: g.request()}
 	case 0:

@@ -71,7 +71,7 @@ const maxGrant = 256 // of queues, types and tags of a worker's token
 // wrongToken says why a row cannot be stored; "" if it can.
 func wrongToken(t *store.Token) string {
 	g := &t.Worker
-	granted := len(g.Queues)+len(g.Types)+len(g.Tags) > 0 || g.Slots != 0
+	granted := len(g.Queues)+len(g.Types)+len(g.Tags)+len(g.Secrets) > 0 || g.Slots != 0
 	switch {
 	case !keys.TokenID(t.ID) || len(t.Sum) != len(keys.Sum{}):
 		return "a token needs an id and the SHA-256 of its secret"
@@ -84,8 +84,9 @@ func wrongToken(t *store.Token) string {
 	case t.ExpiresAt < 0:
 		return "the time of its expiry makes no sense"
 	case granted && job.TokenRole(t.Role) != job.RoleWorker:
-		return "queues, types, tags and slots are for tokens of workers"
-	case len(g.Queues) > maxGrant || len(g.Types) > maxGrant || len(g.Tags) > maxGrant || g.Slots < 0:
+		return "queues, types, tags, slots and secrets are for tokens of workers"
+	case len(g.Queues) > maxGrant || len(g.Types) > maxGrant || len(g.Tags) > maxGrant ||
+		len(g.Secrets) > maxGrant || g.Slots < 0:
 		return "what it grants to workers is out of range"
 	}
 	for _, list := range [][]string{g.Queues, g.Types} {
@@ -93,6 +94,11 @@ func wrongToken(t *store.Token) string {
 			if s == "" || len(s) > job.MaxName {
 				return "the name of a queue or type is empty or too long"
 			}
+		}
+	}
+	for _, s := range g.Secrets {
+		if s != "*" && !job.SecretName(s) {
+			return fmt.Sprintf("%q is not the name of a secret", s)
 		}
 	}
 	for k, v := range g.Tags {

@@ -11,6 +11,8 @@ type Kind struct {
 	Type Type
 	// Check says what is wrong with a payload.
 	Check func(payload []byte) *Error
+	// Secrets are the fields of the payload that may refer to secrets; nil: it has none.
+	Secrets map[string]SecretPlace
 	// Schema is the JSON Schema of the payload, for the OpenAPI document, which has it under its title.
 	Schema string
 }

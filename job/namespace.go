@@ -65,6 +65,7 @@ type Class struct {
 	Type      Type
 	Queue     string // of a queue job
 	Selector  map[string]string
+	Secrets   []string // what its runs are handed to their workers with, ordered
 }
 
 // QueueKey is the queue of a queue job's class; ok is false if it is of another type.
@@ -72,10 +73,14 @@ func (c *Class) QueueKey() (k QueueKey, ok bool) {
 	return QueueKey{c.Namespace, c.Queue}, c.Type == TypeQueue && c.Queue != ""
 }
 
+// classSecret is before the name of a secret in the text of a class.
+const classSecret = "\x01"
+
 // classSeparator is between the namespace and the type in the text of a class. Neither has it in its name.
 const classSeparator = "/"
 
-// String is the class as it is stored: namespace, type, queue and selector. Of the usual namespace nothing is said.
+// String is the class as it is stored: namespace, type, queue, selector and secrets. Of the usual namespace nothing is
+// said.
 func (c *Class) String() string {
 	var b strings.Builder
 	if c.Namespace != DefaultNamespace && c.Namespace != "" {
@@ -87,6 +92,10 @@ func (c *Class) String() string {
 	for _, k := range slices.Sorted(maps.Keys(c.Selector)) {
 		b.WriteByte(0)
 		b.WriteString(k + "=" + c.Selector[k])
+	}
+	for _, name := range c.Secrets {
+		b.WriteByte(0)
+		b.WriteString(classSecret + name)
 	}
 	return b.String()
 }
@@ -102,6 +111,10 @@ func ParseClass(text string) (c Class) {
 		var part string
 		if part, rest, more = strings.Cut(rest, "\x00"); first {
 			c.Queue = part
+			continue
+		}
+		if name, ok := strings.CutPrefix(part, classSecret); ok {
+			c.Secrets = append(c.Secrets, name)
 			continue
 		}
 		if c.Selector == nil {

@@ -132,6 +132,9 @@ func CheckWebhook(field, s string) *Error {
 	if len(s) > maxWebhookURL {
 		return Invalid(field, "shorten it", "the URL has %d bytes, at most %d are allowed", len(s), maxWebhookURL)
 	}
+	if err := checkSecretURL(field, s); err != nil {
+		return err
+	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(s, " \t\r\n") {
 		return Invalid(field,

@@ -38,6 +38,8 @@ type Register struct {
 	Version     string            `json:"version,omitempty"`
 	Where       string            `json:"where,omitempty"` // host, process and directory, for those who look for it
 
+	Secrets []string `json:"-"` // that its token was granted, as the API saw
+
 	Node *NodeRef `json:"node,omitempty"` // of the worker of a node, whose id is the worker's name
 	Sole bool     `json:"-"`              // the worker of this leader's own process, in a cluster of one node
 
@@ -98,6 +100,10 @@ type Assignment struct {
 	Delivery    string          `json:"delivery"`
 	Traceparent string          `json:"traceparent,omitempty"`
 	ClaimedAt   Instant         `json:"claimed_at"`
+	// Secrets are values that the payload has in it, and that nothing the attempt leaves may show; Hosts are those that
+	// it may talk to on their account, none: any.
+	Secrets []string `json:"secrets,omitempty"`
+	Hosts   []string `json:"hosts,omitempty"`
 }
 
 // Heartbeat extends the lease of a session without a Raft write. Held is the worker's whole set; absence from it

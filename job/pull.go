@@ -19,6 +19,7 @@ type PullPoll struct {
 	Max     int               `json:"max"`            // free slots; 0 asks for nothing new
 	Wait    Duration          `json:"wait,omitempty"` // how long to wait for the first run
 	Tags    map[string]string `json:"tags,omitempty"`
+	Secrets []string          `json:"-"`              // that its token was granted, as the API saw
 	Held    []PullRef         `json:"held,omitempty"` // extends their leases, as a heartbeat does
 }
 

@@ -87,6 +87,7 @@ const (
 	ReasonWaiting     Reason = 18 // skipped: an earlier occurrence still waited for a slot
 	ReasonPast        Reason = 19 // missed: a one-off that was created after its time
 	ReasonEgress      Reason = 20 // dead: the rules of its worker do not let jobs reach the target
+	ReasonSecret      Reason = 21 // dead: a secret that it needs is not there, or not for its target
 )
 
 var reasonNames = map[Reason]string{
@@ -97,7 +98,7 @@ var reasonNames = map[Reason]string{
 	ReasonExhausted: "retries_exhausted", ReasonPermanent: "permanent_failure", ReasonTimeout: "timeout",
 	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
 	ReasonWaiting: "waiting",
-	ReasonPast:    "past", ReasonEgress: "egress_denied",
+	ReasonPast:    "past", ReasonEgress: "egress_denied", ReasonSecret: "secret_missing",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

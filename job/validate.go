@@ -57,6 +57,7 @@ func (s *Spec) Normalize() {
 		s.Timezone = "UTC"
 	}
 	s.Notify = s.Notify.normalize()
+	s.Payload = spellRefs(s.Payload)
 	def(&s.Namespace, DefaultNamespace)
 	def(&s.Overlap, OverlapSkip)
 	def(&s.Delivery, DeliverAtLeastOnce)
@@ -248,7 +249,7 @@ func checkLabels(s *Spec) *Error {
 		}
 		for _, k := range slices.Sorted(maps.Keys(labels.m)) {
 			v := labels.m[k]
-			if k == "" || len(k)+len(v) > MaxTagBytes || strings.ContainsAny(k, "=,\x00") ||
+			if k == "" || len(k)+len(v) > MaxTagBytes || strings.ContainsAny(k, "=,\x00\x01") ||
 				strings.ContainsAny(v, ",\x00") {
 				return Invalid(labels.field, "use short keys without = or comma", "%q: %q is not a valid entry", k, v)
 			}
@@ -281,7 +282,10 @@ func checkPayload(s *Spec) *Error {
 	if len(s.Payload) == 0 {
 		return Invalid("payload", "", "a job needs a payload")
 	}
-	return kindOf(s.Type).Check(s.Payload) // checkPolicies found the type
+	if err := checkSecrets(s); err != nil { // checkPolicies found the type
+		return err
+	}
+	return kindOf(s.Type).Check(s.Payload)
 }
 
 func decodePayload(data []byte, v any) *Error {
@@ -341,7 +345,7 @@ func CheckQueue(data []byte) *Error {
 
 // Class is the text of the job's class.
 func (s *Spec) Class() string {
-	c := Class{Namespace: s.Namespace, Type: s.Type, Selector: s.Workers}
+	c := Class{Namespace: s.Namespace, Type: s.Type, Selector: s.Workers, Secrets: s.SecretRefs()}
 	if s.Type == TypeQueue {
 		// Not strictly: a replica that runs an older binary must find the same class in a payload with a field that it
 		// does not know.

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/meters"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
+	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -42,6 +43,7 @@ type group struct {
 	members *membership.Members // set before raft starts
 	admin   store.Token         // that a new cluster begins with
 	keys    *keys.Ring          // nil: the cluster is plain
+	vault   *vault.Vault        // of the secrets; of a plain cluster it opens none
 }
 
 // openGroup opens the files of the group. Raft is not running yet.
@@ -154,6 +156,7 @@ func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
 		Metrics:       g.meters.Hooks(),
 		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew,
 		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace, ByToken: g.cfg.Secure,
+		Vault: g.vault,
 	})
 }
 

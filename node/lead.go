@@ -263,7 +263,7 @@ func newOutbox(g *group, e *forward.Epoch) *notify.Outbox {
 	return notify.NewOutbox(notify.Options{
 		Store: g.store, Settings: &g.cfg.Notify, NodeID: g.cfg.NodeID, Term: e.Term, Logger: g.log,
 		Stamp: e.Scheduler.Stamp, Propose: propose,
-		Recorded:   g.meters.Notified,
+		Recorded: g.meters.Notified, Vault: g.vault,
 		FirstRetry: g.cfg.Machine.NotifyRetry, BeforeSend: g.cfg.Machine.BeforeNotify,
 	})
 }

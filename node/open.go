@@ -32,6 +32,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/node/service"
+	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -155,6 +156,11 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.members = membership.New(n.membership())
 	n.group.members = n.members
 	n.group.keys = n.keys
+	var authority func() *keys.Authority
+	if n.keys != nil {
+		authority = n.keys.Authority
+	}
+	n.group.vault = vault.New(n.group.store, authority)
 	n.group.store.Listen(n.rowsMayHaveChanged)
 	n.disk = n.newDiskWatch()
 	if n.trans, err = n.newTransport(); err != nil {
@@ -277,6 +283,7 @@ func (n *Node) serviceOptions() service.Options {
 	if n.keys != nil {
 		o.Authority = n.keys.Authority
 	}
+	o.Vault = n.group.vault
 	return o
 }
 

@@ -39,7 +39,11 @@ func (o *Outbox) send(ctx context.Context, d *delivery) {
 			return Result{Outcome: Retry, Err: err}
 		}
 		_, named := d.to.WebhookName()
-		return o.poster.Post(ctx, url, named, &d.msg)
+		url, m, err := o.fill(url, d)
+		if err != nil { // what is missing may be set later
+			return Result{Outcome: Retry, Err: err}
+		}
+		return o.poster.post(ctx, url, named, &d.msg, m)
 	})
 	try(store.ChannelEmail, func() Result { return o.Settings.Mail(ctx, d.to.Email, &d.msg) })
 	all.Wait()

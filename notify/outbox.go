@@ -43,6 +43,8 @@ type Options struct {
 	// Recorded is told of every try whose outcome was recorded: sent, retried, unknown or failed.
 	Recorded func(outcome string)
 
+	Vault Vault // of the secrets that webhooks refer to; nil: there are none
+
 	FirstRetry time.Duration         // the delay after the first failed try; 0: five seconds
 	BeforeSend func(context.Context) // called between a claim and the sending, by tests; nil: nothing
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/mask"
 )
 
 // payload is what Slack, Mattermost, Rocket.Chat and Discord's /slack understand, with the message's own fields beside
@@ -104,6 +105,16 @@ func NewPoster(s *Settings) *Poster {
 
 // Post sends a message to a URL; named says that it is the operator's.
 func (p *Poster) Post(ctx context.Context, to string, named bool, m *Message) Result {
+	return p.post(ctx, to, named, m, nil)
+}
+
+// post is Post with what may not show in the result.
+func (p *Poster) post(ctx context.Context, to string, named bool, m *Message, hide *mask.Masker) (r Result) {
+	defer func() {
+		if r.Err != nil && hide != nil {
+			r.Err = errors.New(hide.String(r.Err.Error()))
+		}
+	}()
 	body, err := m.body()
 	if err != nil {
 		return refused(err)
@@ -144,7 +155,7 @@ func (p *Poster) Post(ctx context.Context, to string, named bool, m *Message) Re
 	defer res.Body.Close()
 	// what it says beside its status is only of interest to people
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	return judge(res, string(text))
+	return judge(res, hide.Head(string(text))) // before any of it is cut
 }
 
 func judge(res *http.Response, text string) Result {

@@ -30,6 +30,8 @@ type info struct {
 	def   store.Definition
 	bad   string // why the job cannot be handled
 	sched *schedule.Schedule
+
+	secrets []string // that its payload refers to
 }
 
 // catalog keeps recently used jobs. It has two generations: when the young one is full it becomes the old one, and what
@@ -140,6 +142,7 @@ func (c *catalog) read(v *store.View, id job.ID, gen uint32) (*info, error) {
 		}
 		i.bad = "the definition is missing"
 	}
+	i.secrets = i.def.Spec.SecretRefs()
 	c.put(i)
 	return i, nil
 }

@@ -316,6 +316,7 @@ func claimCommand(h fsm.Head, claims []pick) *fsm.Claim {
 
 // dispatch hands committed claims to their sessions. It is the only place where a worker learns of a run.
 func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
+	fills := s.fillAll(claims, reply)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -330,11 +331,17 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		}
 		c := &claim{run: o.Run, fence: o.Fence, attempt: o.Attempt, claimedAt: now, unsent: true}
 		p.x.add(c)
-		if p.x.gone || p.x.pull != nil && !s.expectedLocked(c) {
+		if p.x.gone || p.x.pull != nil && !s.expectedLocked(c) || !maySee(p.x, p.job.secrets) {
 			s.takeAwayLocked(c)
 			continue
 		}
-		c.assignment = assignment(s.o.Term, c, o.Key, &p.job.def.Spec)
+		f := fills[i]
+		if f != nil && f.err != nil {
+			s.lacksLocked(c, f)
+			continue
+		}
+		c.assignment = f.into(assignment(s.o.Term, c, o.Key, &p.job.def.Spec))
+		c.unmasked = f.hides()
 		if i > 0 && mutant.On(mutant.MixPayload) {
 			c.assignment.Payload = claims[i-1].job.def.Spec.Payload
 		}

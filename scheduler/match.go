@@ -73,7 +73,7 @@ func hasTags(x *session, c *class) bool {
 }
 
 func (c *class) takenBy(x *session) bool {
-	return takesFrom(x, c) && takesType(x, c) && takesQueue(x, c) && hasTags(x, c)
+	return takesFrom(x, c) && takesType(x, c) && takesQueue(x, c) && hasTags(x, c) && maySee(x, c.Secrets)
 }
 
 // prepare makes the class ready for a round of matching.

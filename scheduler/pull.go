@@ -250,8 +250,9 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 		tags = map[string]string{}
 	}
 	tags[queueTag] = q.Queue.Name
-	if !x.registered || !maps.Equal(x.tags, tags) {
+	if !x.registered || !maps.Equal(x.tags, tags) || !slices.Equal(x.secrets, q.Secrets) {
 		x.registered, x.types, x.tags, x.version = true, []job.Type{job.TypeQueue}, tags, "pull"
+		x.secrets = q.Secrets
 		s.version++
 	}
 	x.heard, x.heardAt = mono, s.o.Clock.Now()

@@ -153,7 +153,7 @@ func (s *Scheduler) completion(batch []*pending) (sub submission, ok bool) {
 		s.completed(batch, nil, err)
 		return sub, false
 	}
-	return submission{completeCommand(s.head(now), trusted, batch), func(reply *fsm.Reply, err error) {
+	return submission{s.completeCommand(s.head(now), trusted, batch), func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(batch) {
 			err = errors.New("the reply has another number of items")
 		}
@@ -200,6 +200,9 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 					row = &r
 				}
 				p.end = decide.EndOf(&p.result, spec, row, now, rand.Float64())
+				if p.c.lacks && p.end.Reason == job.ReasonPermanent {
+					p.end.Reason = job.ReasonSecret
+				}
 			}
 			return nil
 		})
@@ -210,7 +213,7 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 	return nil
 }
 
-func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
+func (s *Scheduler) completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 	n := len(batch)
 	c := &fsm.Complete{Head: h, Jobs: make([]uint64, n), At: make([]int64, n), Origin: make([]byte, n),
 		Fence:  make([]uint64, n),
@@ -218,6 +221,7 @@ func completeCommand(h fsm.Head, trusted bool, batch []*pending) *fsm.Complete {
 		Ended: make([]int64, n)}
 	for i, p := range batch {
 		r, cl := &p.result, p.c
+		s.hide(cl, r)
 		c.Jobs[i], c.At[i], c.Origin[i], c.Fence[i] = uint64(cl.run.Job), cl.run.At, byte(cl.run.Origin), cl.fence
 		c.Result[i], c.Reason[i], c.RetryAt[i] = byte(p.end.Result), byte(p.end.Reason), p.end.RetryAt
 		// The worker's clock is not ours: what it says is kept between the claim and now. While this leader holds, its

@@ -68,6 +68,8 @@ type Options struct {
 
 	// ByToken says that the names of workers end with the id of their token, "name@id": one may have MaxTokenSessions.
 	ByToken bool
+	// Vault opens the secrets that jobs refer to; nil: the cluster has none.
+	Vault Vault
 
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never

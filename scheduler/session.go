@@ -21,6 +21,7 @@ type session struct {
 	version string
 	// namespace is the only one whose runs it takes; empty: it takes those of all.
 	namespace string
+	secrets   []string // that it may be handed; AllSecrets: those of its namespace
 	types     []job.Type
 	tags      map[string]string
 	slots     int // with what it prefetches
@@ -71,6 +72,8 @@ type claim struct {
 	claimedAt int64
 
 	assignment *job.Assignment // until the worker has it
+	unmasked   *unmasked       // what its result may not show; nil: the job refers to no secret
+	lacks      bool            // a secret that it needs was missing: it was never handed out
 	unsent     bool            // it was in no answer: its worker cannot know of it
 	number     uint64          // of the answer; 0: in none yet, or the worker brought it along
 	started    job.Instant

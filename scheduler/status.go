@@ -138,7 +138,7 @@ func (s *Scheduler) NoWorker(text string) string {
 func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	typed, queued, tagged := false, false, false
+	typed, queued, tagged, granted := false, false, false, false
 	key, _ := c.QueueKey()
 	where := "" // said where it is not the usual one
 	if c.Namespace != job.DefaultNamespace {
@@ -157,6 +157,10 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 			continue
 		}
 		tagged = true
+		if !maySee(x, c.Secrets) {
+			continue
+		}
+		granted = true
 		free = free || x.free() > 0
 		// A pull worker has room only while a poll of it waits. One with nothing in hand is not busy: it does not ask.
 		busy = busy || x.pull == nil || x.busy() > 0
@@ -176,6 +180,8 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 			who = "queue " + key.String()
 		}
 		why = "no worker of " + who + " has tags " + strings.Join(want, ",")
+	case !granted:
+		why = "no worker that takes it was granted its secrets: " + strings.Join(c.Secrets, ", ")
 	}
 	return why, free, busy
 }

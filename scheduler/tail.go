@@ -98,6 +98,9 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 		delete(s.tails, o.Fence)
 		return job.OutputReply{}, nil
 	}
+	if u := x.claims[o.Fence].unmasked; u != nil && u.masker != nil {
+		u.masker.Blot(o.Data) // what its worker did not mask, as far as it is in one piece
+	}
 	t.asked = now // it is being sent
 	end := t.begin + int64(len(t.data))
 	switch {

@@ -85,7 +85,7 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 
 // loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet.
 func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
-	out := map[sessionKey]*session{}
+	out, classes := map[sessionKey]*session{}, map[uint32]job.Class{}
 	var from job.RunKey
 	for more := true; more; {
 		more = false
@@ -103,19 +103,27 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 					r.Timeout = time.Duration(def.Spec.Timeout).Milliseconds()
 				}
 				key := sessionKey{r.Worker, r.Incarnation}
+				class, known := classes[r.Class]
+				if !known {
+					class = job.ParseClass(v.Class(r.Class))
+					classes[r.Class] = class
+				}
 				x := out[key]
 				if x == nil {
 					x = newSession(key, 0)
 					x.owner = r.Owner
 					out[key] = x
 					if isPull(key.incarnation) {
-						class := job.ParseClass(v.Class(r.Class))
 						queue, _ := class.QueueKey()
 						x.pull, x.namespace = &pullSession{queue: queue, index: s.pulled}, queue.Namespace
 					}
 				}
-				x.add(&claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt,
-					canceling: r.Status == job.RunCanceling, timeout: time.Duration(r.Timeout) * time.Millisecond})
+				c := &claim{run: k, fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt,
+					canceling: r.Status == job.RunCanceling, timeout: time.Duration(r.Timeout) * time.Millisecond}
+				if len(class.Secrets) > 0 {
+					c.unmasked = &unmasked{namespace: class.Namespace, names: class.Secrets}
+				}
+				x.add(c)
 				return true
 			})
 		})

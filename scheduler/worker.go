@@ -77,7 +77,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.registered, x.registration = true, r.Registration
 	x.owner, x.where, x.node, x.leaving = ownerOf(&r), r.Where, r.Node, leaving
 	x.version, x.types, x.tags, x.slots = r.Version, r.Types, r.Tags, r.Slots
-	x.namespace = r.Namespace
+	x.namespace, x.secrets = r.Namespace, r.Secrets
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 	x.withheld, x.draining = 0, false
@@ -174,6 +174,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 	for start := 0; start < len(claims); start += buildChunk {
 		chunk := claims[start:min(start+buildChunk, len(claims))]
 		out := make([]*job.Assignment, len(chunk))
+		fills := make([]*filled, len(chunk))
 		err := s.st.View(func(v *store.View) error {
 			for i, c := range chunk {
 				row, ok, err := v.Run(c.run)
@@ -184,7 +185,8 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				// so the run goes back and is claimed anew.
 				if def, ok, err := v.Definition(c.run.Job); err == nil && ok &&
 					(def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
-					out[i] = assignment(s.o.Term, c, row.Key, &def.Spec)
+					fills[i] = s.fill(&def.Spec, def.Spec.SecretRefs())
+					out[i] = fills[i].into(assignment(s.o.Term, c, row.Key, &def.Spec))
 				}
 			}
 			return nil
@@ -200,8 +202,12 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				s.takeAwayLocked(c)
 			case c.canceling:
 				s.cancelLocked(c)
+			case fills[i] != nil && !maySee(x, fills[i].uses.names):
+				s.takeAwayLocked(c)
+			case fills[i] != nil && fills[i].err != nil:
+				s.lacksLocked(c, fills[i])
 			default:
-				c.assignment = out[i]
+				c.assignment, c.unmasked = out[i], fills[i].hides()
 				x.waiting = append(x.waiting, c)
 			}
 		}

@@ -36,6 +36,8 @@ type Batch struct {
 	queueRows   int      // how many more queues have a row than before it
 
 	tokens tokenIndex // as they will be; nil: as they are
+
+	secrets secretIndex // likewise
 }
 
 // Begin starts a batch. There is one at a time.
@@ -124,6 +126,7 @@ func (b *Batch) Commit() error {
 	}
 	b.publishQueues()
 	b.publishTokens()
+	b.publishSecrets()
 	b.publishNames()
 	b.idx.notices += b.notices
 	s.count, s.info = b.C, b.info

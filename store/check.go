@@ -409,6 +409,7 @@ func (c *checker) requests() error {
 // index compares the one in memory with the one that was built from the file now.
 func (c *checker) index(have *index) {
 	c.checkTokens(have)
+	c.checkSecrets(have)
 	for n, ch := range c.idx.chunks {
 		for i, sp := range ch.where {
 			if id := job.ID(n*chunkSize + uint64(i)); have.get(id) != sp {

@@ -57,6 +57,7 @@ type index struct {
 	spaces  spaceIndex
 	notices int // in the outbox
 	tokens  tokenIndex
+	secrets secretIndex
 	names   nameIndex
 }
 
@@ -154,6 +155,9 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 		return nil, err
 	}
 	var err error
+	if x.secrets, err = readSecrets(tx); err != nil {
+		return nil, err
+	}
 	if x.tokens, err = readTokens(tx); err != nil {
 		return nil, err
 	}

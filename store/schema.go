@@ -37,13 +37,14 @@ var (
 	bucketTokens     = []byte("tokens")     // token id -> Token, as JSON
 	bucketAudit      = []byte("audit")      // seq(8) -> Audit
 	bucketGuarded    = []byte("guarded")    // seq(8) -> Audit, of what gives access
+	bucketSecrets    = []byte("secrets")    // namespace 0 name -> Secret, as JSON
 	bucketOutbox     = []byte("outbox")     // job(8) seq(8) -> Notice that is to be sent
 	bucketNotified   = []byte("notified")   // job(8) -> seq(8) Notice: the newest that is done with
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory,
 		bucketDead,
 		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues,
-		bucketTokens, bucketAudit, bucketGuarded, bucketOutbox, bucketNotified}
+		bucketTokens, bucketSecrets, bucketAudit, bucketGuarded, bucketOutbox, bucketNotified}
 )
 
 // Kind says what a due entry is.

@@ -50,7 +50,8 @@ type Store struct {
 	count Counters
 	info  Info
 
-	tokens atomic.Pointer[tokenIndex] // that of idx, for those who do not wait
+	tokens  atomic.Pointer[tokenIndex]  // that of idx, for those who do not wait
+	secrets atomic.Pointer[secretIndex] // likewise
 
 	closing sync.WaitGroup // files that were replaced and whose readers finish
 
@@ -191,6 +192,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 		}
 		s.db, s.idx, s.count, s.info = db, idx, count, info
 		s.showTokens()
+		s.showSecrets()
 		return nil
 	})
 }
@@ -369,6 +371,7 @@ func (s *Store) Replace(path string, check func(Counters, Info) error) error {
 	old := s.db
 	s.db, s.idx, s.count, s.info = db, fresh.idx, fresh.count, fresh.info
 	s.showTokens()
+	s.showSecrets()
 	s.mu.Unlock()
 	if old != nil {
 		s.closing.Go(func() { old.Close() })

@@ -37,6 +37,8 @@ type WorkerGrant struct {
 	Types  []string          `json:"types,omitempty" codec:"t,omitempty"`
 	Tags   map[string]string `json:"tags,omitempty" codec:"g,omitempty"` // that its workers have, whatever they say
 	Slots  int               `json:"slots,omitempty" codec:"s,omitempty"`
+	// Secrets that its workers may be handed, "*" for all of the namespace. Empty is none.
+	Secrets []string `json:"secrets,omitempty" codec:"x,omitempty"`
 }
 
 // Usable says whether the token lets anybody in at a time.

@@ -106,6 +106,9 @@ func (h hasty) RunOutput(ctx context.Context, id string, fence uint64, after int
 // Secure has a node ask for tokens. Token makes some; Handler of the embedded Node is the one that asks.
 func Secure(c *node.Config) { c.Secure = true }
 
+// Keys gives a node the keys of a secure cluster, so that it can have secrets.
+func Keys(c *node.Config) { c.Keys.On = true }
+
 // Token makes an API token and returns its text.
 func (n *Node) Token(t testing.TB, rq wire.TokenRequest) string {
 	t.Helper()

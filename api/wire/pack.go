@@ -90,7 +90,8 @@ func packFences(b []byte, fences []uint64) []byte {
 }
 
 func packAssignment(b []byte, a *job.Assignment) []byte {
-	b = pack.Map(b, fields(11, a.JobName != "", a.Namespace != "", a.Traceparent != ""))
+	b = pack.Map(b, fields(11, a.JobName != "", a.Namespace != "", a.Traceparent != "", len(a.Secrets) > 0,
+		len(a.Hosts) > 0))
 	b = pack.Uint(pack.Str(b, "number"), a.Number)
 	b = pack.Uint(pack.Str(b, "term"), a.Term)
 	b = packRun(pack.Str(b, "run"), a.Run)
@@ -110,7 +111,22 @@ func packAssignment(b []byte, a *job.Assignment) []byte {
 	if a.Traceparent != "" {
 		b = pack.Str(pack.Str(b, "traceparent"), a.Traceparent)
 	}
-	return pack.Int(pack.Str(b, "claimed_at"), int64(a.ClaimedAt))
+	b = pack.Int(pack.Str(b, "claimed_at"), int64(a.ClaimedAt))
+	if len(a.Secrets) > 0 {
+		b = packTexts(pack.Str(b, "secrets"), a.Secrets)
+	}
+	if len(a.Hosts) > 0 {
+		b = packTexts(pack.Str(b, "hosts"), a.Hosts)
+	}
+	return b
+}
+
+func packTexts(b []byte, texts []string) []byte {
+	b = pack.Array(b, len(texts))
+	for _, s := range texts {
+		b = pack.Str(b, s)
+	}
+	return b
 }
 
 func packRun(b []byte, k job.RunKey) []byte {

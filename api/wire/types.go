@@ -414,6 +414,8 @@ type WorkerGrant struct {
 	Types  []string          `json:"types,omitempty"`
 	Tags   map[string]string `json:"tags,omitempty"`  // that its workers have, whatever they say
 	Slots  int               `json:"slots,omitempty"` // of one worker
+	// Secrets that runs may be handed to them with, "*" for all of the namespace. Without them they get no such run.
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // Token is a token as it is listed. Its text is kept nowhere.
@@ -521,3 +523,30 @@ type Whoami struct {
 	ExpiresAt job.Instant   `json:"expires_at,omitzero"`
 	WorkerGrant
 }
+
+// SecretRequest is a secret's new value. It goes in, and never comes out again.
+type SecretRequest struct {
+	Value string   `json:"value"`
+	Hosts []string `json:"hosts,omitempty"` // where it may be sent to, HOST or HOST:PORT; none: anywhere
+}
+
+// Secret is a secret as it is listed, without its value.
+type Secret struct {
+	Name      string      `json:"name"`
+	Namespace string      `json:"namespace"`
+	Version   uint64      `json:"version"` // of the value
+	Status    string      `json:"status"`  // set; missing: its value is sealed with a key that the cluster has not
+	Hosts     []string    `json:"hosts,omitempty"`
+	SetAt     job.Instant `json:"set_at"`
+	SetBy     string      `json:"set_by,omitempty"`
+	Jobs      []string    `json:"jobs,omitempty"`      // the first that refer to it
+	JobCount  int         `json:"job_count,omitempty"` // how many do
+}
+
+// SecretList are the secrets of a namespace, or of all.
+type SecretList struct {
+	Secrets []Secret `json:"secrets"`
+}
+
+// WarningHeader says what was done and is better done otherwise.
+const WarningHeader = "Carillon-Warning"

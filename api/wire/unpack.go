@@ -67,6 +67,10 @@ func readAssignment(r *pack.Reader) (a job.Assignment) {
 			a.Traceparent = r.Str()
 		case "claimed_at":
 			a.ClaimedAt = job.Instant(r.Int())
+		case "secrets":
+			a.Secrets = list(r, (*pack.Reader).Str)
+		case "hosts":
+			a.Hosts = list(r, (*pack.Reader).Str)
 		default:
 			r.Bad = true
 		}

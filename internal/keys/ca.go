@@ -2,6 +2,7 @@ package keys
 
 import (
 	"crypto"
+	"crypto/cipher"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hkdf"
@@ -16,6 +17,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -35,6 +37,10 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 	// secret is the cluster key. What is derived from it is the same on every voter, and is never stored.
 	secret []byte
+
+	sealOnce sync.Once
+	aead     cipher.AEAD // seals with a key that is derived from secret
+	sealID   []byte
 }
 
 // NewAuthority makes the CA and the key of a cluster.

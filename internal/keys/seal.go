@@ -36,7 +36,10 @@ var ErrSealedByOther = errors.New("it was sealed with another cluster key")
 // KeyID names the cluster key. Nothing about the key follows from it.
 func (a *Authority) KeyID() string { return hex.EncodeToString(a.keyID()) }
 
-func (a *Authority) keyID() []byte { return a.Derive("cluster key id")[:sealIDBytes] }
+func (a *Authority) keyID() []byte {
+	_, id := a.sealer()
+	return id
+}
 
 // SealedBy is the id of the cluster key that a value was sealed with; empty: it is no sealed value.
 func SealedBy(sealed []byte) string {
@@ -52,17 +55,14 @@ func (a *Authority) Seal(value []byte, binding ...string) ([]byte, error) {
 	if len(value) > MaxSealed {
 		return nil, fmt.Errorf("a value of %d bytes cannot be sealed", len(value))
 	}
-	aead, err := a.sealer()
-	if err != nil {
-		return nil, err
-	}
+	aead, id := a.sealer()
 	padded := make([]byte, (2+len(value)+sealBlock-1)/sealBlock*sealBlock)
 	binary.BigEndian.PutUint16(padded, uint16(len(value)))
 	copy(padded[2:], value)
 	defer clear(padded)
 	out := make([]byte, sealHead, sealHead+len(padded)+aead.Overhead())
 	out[0] = sealVersion
-	copy(out[1:], a.keyID())
+	copy(out[1:], id)
 	nonce := out[1+sealIDBytes : sealHead]
 	rand.Read(nonce) //nolint:errcheck // crypto/rand ends the process rather than fail
 	return aead.Seal(out, nonce, padded, sealedAs(out, binding)), nil
@@ -77,10 +77,7 @@ func (a *Authority) Open(sealed []byte, binding ...string) ([]byte, error) {
 	default:
 		return nil, ErrSealedByOther
 	}
-	aead, err := a.sealer()
-	if err != nil {
-		return nil, err
-	}
+	aead, _ := a.sealer()
 	padded, err := aead.Open(nil, sealed[1+sealIDBytes:sealHead], sealed[sealHead:], sealedAs(sealed, binding))
 	if err != nil {
 		return nil, errors.New("it is damaged, or it was sealed as something else")
@@ -92,12 +89,19 @@ func (a *Authority) Open(sealed []byte, binding ...string) ([]byte, error) {
 	return padded[2 : 2+n], nil
 }
 
-func (a *Authority) sealer() (cipher.AEAD, error) {
-	block, err := aes.NewCipher(a.Derive("sealed values"))
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
+// sealer is what seals, and the id of its key. It is made once: a leader opens secrets for every run that has some.
+func (a *Authority) sealer() (cipher.AEAD, []byte) {
+	a.sealOnce.Do(func() {
+		block, err := aes.NewCipher(a.Derive("sealed values"))
+		if err == nil {
+			a.aead, err = cipher.NewGCM(block)
+		}
+		if err != nil {
+			panic(err) // the length of the key is a constant
+		}
+		a.sealID = a.Derive("cluster key id")[:sealIDBytes]
+	})
+	return a.aead, a.sealID
 }
 
 // sealedAs is the additional data: version and key of the form, and the binding, each with its length before it.

@@ -169,6 +169,18 @@ func (m *Masker) String(s string) string {
 	return b.String()
 }
 
+// Blot overwrites values in a piece of a text, of which the length must stay.
+func (m *Masker) Blot(text []byte) {
+	if m == nil {
+		return
+	}
+	for i, covered := range m.cover(text, 0) {
+		if covered {
+			text[i] = Replacement[0]
+		}
+	}
+}
+
 // Head masks the beginning of a text of which there is more: what may be the beginning of a value at its end is left
 // out.
 func (m *Masker) Head(s string) string {

@@ -95,7 +95,7 @@ func (t *Tokens) Authenticate(ctx context.Context, tok keys.Token, patient bool)
 	return api.Identity{Token: row.ID, Name: row.Name, Role: job.TokenRole(row.Role), Namespace: row.Namespace,
 		Shell: row.Shell, Expires: job.Instant(row.ExpiresAt),
 		Worker: wire.WorkerGrant{Queues: row.Worker.Queues, Types: row.Worker.Types, Tags: row.Worker.Tags,
-			Slots: row.Worker.Slots}}, nil
+			Slots: row.Worker.Slots, Secrets: row.Worker.Secrets}}, nil
 }
 
 // find waits a moment for the row of a token on a node that follows.

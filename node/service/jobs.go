@@ -41,6 +41,9 @@ func (b *Service) checkFields(spec *job.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
+	if err := b.checkSecrets(spec); err != nil {
+		return err
+	}
 	if spec.Notify != nil {
 		if err := b.o.Notify.Check(spec.Notify); err != nil {
 			return err

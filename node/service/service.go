@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
@@ -54,6 +55,7 @@ type Options struct {
 	CAHash   func() keys.Hash                     // of the cluster's CA; nil: it has none
 	// Authority has the keys of a secure cluster; nil: it is plain. It returns nil while this node has none.
 	Authority func() *keys.Authority
+	Vault     *vault.Vault // of the secrets
 }
 
 // Raft is what the service asks of raft.

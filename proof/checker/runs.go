@@ -299,7 +299,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 			if *losses < maxLosses {
 				say(RuleRetry, "it was given up after it had lost %d workers", *losses)
 			}
-		case a.Reason == job.ReasonPermanent || a.Reason == job.ReasonEgress:
+		case a.Reason == job.ReasonPermanent || a.Reason == job.ReasonEgress || a.Reason == job.ReasonSecret:
 			if e == nil || e.Outcome != Permanent {
 				say(RuleOutcome, "it is recorded as failed for good, and its worker did not say so")
 			}

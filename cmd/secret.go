@@ -1,0 +1,135 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) secretCmd() *cobra.Command {
+	c := group("secret", "Keep values that jobs refer to by secret://NAME", a.secretSetCmd(), a.secretListCmd(),
+		a.secretDeleteCmd())
+	c.Long = "The value of a secret goes in and never comes out again: a job has the reference, and only its target " +
+		"and its worker see the value."
+	return c
+}
+
+func (a *app) secretSetCmd() *cobra.Command {
+	var file string
+	var hosts []string
+	c := &cobra.Command{
+		Use: "set NAME", Short: "Set a secret, from a file, standard input or a prompt", Args: cobra.ExactArgs(1),
+		Long: "The value is read from --from-file, from standard input, or, on a terminal, from a prompt that does " +
+			"not show it. One line end at its end is left out.\n\n" +
+			"Runs that have started keep the value that they were started with; a retry gets the new one.",
+		Example: "  carillon secret set api-key -n team-a --hosts api.example.com < key.txt\n" +
+			"  carillon submit -n team-a --name sync --schedule @hourly --http https://api.example.com/sync \\\n" +
+			"    --header 'Authorization: Bearer secret://api-key'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			value, err := readSecret(cmd, args[0], file)
+			if err != nil {
+				return err
+			}
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Secret, error) {
+				return c.PutSecret(ctx, args[0], client.SecretRequest{Value: value, Hosts: hosts})
+			}, func(p *printer, s client.Secret) {
+				p.printf("set secret %s of namespace %s, version %d\n", s.Name, s.Namespace, s.Version)
+			})
+		},
+	}
+	c.Flags().StringVar(&file, "from-file", "", "file with the value")
+	c.Flags().StringSliceVar(&hosts, "hosts", nil,
+		"hosts that it may be sent to, HOST or HOST:PORT (default any); shell and queue jobs cannot use it then")
+	return c
+}
+
+// readSecret reads a value. It is never an argument: those are seen by everybody on the machine.
+func readSecret(cmd *cobra.Command, name, file string) (string, error) {
+	var data []byte
+	var err error
+	in := cmd.InOrStdin()
+	f, isFile := in.(*os.File)
+	switch {
+	case file != "":
+		data, err = readFew(file)
+	case isFile && term.IsTerminal(int(f.Fd())):
+		fmt.Fprintf(cmd.ErrOrStderr(), "value of %s (it is not shown): ", name)
+		data, err = term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(cmd.ErrOrStderr())
+	default:
+		data, err = io.ReadAll(io.LimitReader(in, job.MaxSecretBytes+3))
+	}
+	if err != nil {
+		return "", job.Invalid("--from-file", "give a file that can be read", "%v", err)
+	}
+	if !utf8.Valid(data) {
+		return "", job.Invalid("value", "encode it, as base64 for example", "the value is not text")
+	}
+	value := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if value == "" {
+		return "", usage("give it on standard input or by --from-file", "there is no value")
+	}
+	return value, nil
+}
+
+func readFew(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, job.MaxSecretBytes+3))
+}
+
+func (a *app) secretListCmd() *cobra.Command {
+	return a.listsAll(&cobra.Command{Use: "list", Short: "List secrets, without their values", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return ask(a, cmd, (*client.Client).Secrets, (*printer).secrets)
+		}})
+}
+
+func (p *printer) secrets(all []client.Secret) {
+	if len(all) == 0 {
+		p.printf("no secrets\n")
+		return
+	}
+	var t table
+	spaces := &p.a.spaces
+	t.row(spaces.column("NAMESPACE", "NAME", "VERSION", "STATUS", "HOSTS", "SET", "BY", "JOBS")...)
+	for _, s := range all {
+		status := s.Status
+		if status != "set" {
+			status = p.paint(yellow, status)
+		}
+		jobs := strings.Join(s.Jobs, ", ")
+		if more := s.JobCount - len(s.Jobs); more > 0 {
+			jobs += " and " + strconv.Itoa(more) + " more"
+		}
+		t.row(spaces.column(s.Namespace, s.Name, strconv.FormatUint(s.Version, 10), status,
+			cmp.Or(strings.Join(s.Hosts, ", "), "any"), p.whenCell(s.SetAt), dash(s.SetBy), dash(jobs))...)
+	}
+	p.table(t)
+}
+
+func (a *app) secretDeleteCmd() *cobra.Command {
+	var force bool
+	c := &cobra.Command{Use: "delete NAME", Short: "Delete a secret that no job refers to", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (struct{}, error) {
+				return struct{}{}, c.DeleteSecret(ctx, args[0], force)
+			}, func(p *printer, _ struct{}) { p.printf("deleted secret %s\n", args[0]) })
+		}}
+	c.Flags().BoolVar(&force, "force", false, "delete it although jobs refer to it: their runs will fail")
+	return c
+}

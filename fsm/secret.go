@@ -1,0 +1,107 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// MaxSecrets bounds how many secrets there are: all of them are kept in memory, sealed.
+const MaxSecrets = 4096
+
+// PutSecret makes a secret or gives it a new value. It was sealed by the proposer, together with the version that it
+// will be: apply has no keys, and no randomness.
+type PutSecret struct {
+	Head      `codec:"h"`
+	Request   Request  `codec:"q"`
+	Namespace string   `codec:"ns,omitempty"` // empty: the usual one
+	Name      string   `codec:"n"`
+	Version   uint64   `codec:"v"`
+	Sealed    []byte   `codec:"s"`
+	Hosts     []string `codec:"o,omitempty"`
+	SetBy     string   `codec:"sb,omitempty"`
+}
+
+func (c *PutSecret) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *PutSecret) key() store.SecretKey {
+	return store.SecretKey{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace), Name: c.Name}
+}
+
+// do answers with the version.
+func (c *PutSecret) do(a *applier) (Outcome, error) {
+	refuse := func(format string, args ...any) (Outcome, error) {
+		return Outcome{Code: CodeRefused, Text: fmt.Sprintf(format, args...)}, nil
+	}
+	k := c.key()
+	switch {
+	case !job.NamespaceName(k.Namespace):
+		return refuse("%q is not a namespace", c.Namespace)
+	case !job.SecretName(c.Name):
+		return refuse("%q is not the name of a secret", c.Name)
+	case keys.SealedBy(c.Sealed) == "" || len(c.Sealed) > job.MaxSecretBytes+256:
+		return refuse("the value is not a sealed one")
+	case len(c.SetBy) > job.MaxName:
+		return refuse("a name is too long")
+	case len(c.Hosts) > job.MaxSecretHosts:
+		return refuse("a secret has at most %d hosts", job.MaxSecretHosts)
+	}
+	for _, h := range c.Hosts {
+		if !job.CheckSecretHost(h) {
+			return refuse("%q is not a host", h)
+		}
+	}
+	old, ok := a.b.Secret(k)
+	if c.Version != old.Version+1 {
+		return Outcome{Code: CodeMoved}, nil
+	}
+	if !ok && a.b.SecretCount() >= MaxSecrets {
+		return refuse("there are %d secrets already: delete some", MaxSecrets)
+	}
+	row := &store.Secret{Version: c.Version, Sealed: c.Sealed, Previous: old.Sealed, Hosts: c.Hosts, SetAt: a.now,
+		SetBy: c.SetBy}
+	return Outcome{Code: CodeOK, Version: c.Version, Count: 1}, a.b.PutSecret(k, row)
+}
+
+// DeleteSecret removes a secret.
+type DeleteSecret struct {
+	Head      `codec:"h"`
+	Request   Request `codec:"q"`
+	Namespace string  `codec:"ns,omitempty"` // empty: the usual one
+	Name      string  `codec:"n"`
+}
+
+func (c *DeleteSecret) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *DeleteSecret) do(a *applier) (Outcome, error) {
+	k := store.SecretKey{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace), Name: c.Name}
+	if _, ok := a.b.Secret(k); !ok {
+		return Outcome{Code: CodeNotFound}, nil
+	}
+	return Outcome{Code: CodeOK, Count: 1}, a.b.PutSecret(k, nil)
+}
+
+// ResealSecret replaces the sealed form of a secret's value, which stays what it is: by a new cluster key.
+type ResealSecret struct {
+	Head      `codec:"h"`
+	Namespace string `codec:"ns,omitempty"` // empty: the usual one
+	Name      string `codec:"n"`
+	Version   uint64 `codec:"v"`
+	Sealed    []byte `codec:"s"`
+	Previous  []byte `codec:"p,omitempty"` // nil: it could not be opened, and is let go
+}
+
+func (c *ResealSecret) apply(a *applier) error {
+	k := store.SecretKey{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace), Name: c.Name}
+	old, ok := a.b.Secret(k)
+	if !ok || old.Version != c.Version || keys.SealedBy(c.Sealed) == "" {
+		a.outcome(Outcome{Code: CodeMoved})
+		return nil
+	}
+	old.Sealed, old.Previous = c.Sealed, c.Previous
+	a.outcome(Outcome{Code: CodeOK, Count: 1})
+	return a.b.PutSecret(k, &old)
+}

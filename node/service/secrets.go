@@ -1,0 +1,208 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// PutSecret implements api.Backend. The leader seals the value before it proposes anything: what is in the log can be
+// read by those who have the cluster's keys, and by nobody else.
+func (b *Service) PutSecret(ctx context.Context, name string, s wire.SecretRequest, rq api.Request) (wire.Secret,
+	error) {
+	k := store.SecretKey{Namespace: rq.Space.Name(), Name: name}
+	by := callerOf(ctx)
+	_, err := b.changeNamed(ctx, rq, name, func(a attempt) (fsm.Command, error) {
+		version := uint64(1)
+		if row, ok := b.o.Store.Secret(k); ok {
+			version = row.Version + 1
+		}
+		sealed, err := b.o.Vault.Seal(k, version, s.Value)
+		if err != nil {
+			return nil, err
+		}
+		return &fsm.PutSecret{Head: a.head, Request: a.req, Namespace: spaceIn(k.Namespace), Name: name,
+			Version: version, Sealed: sealed, Hosts: s.Hosts, SetBy: by}, nil
+	})
+	if err != nil {
+		return wire.Secret{}, err
+	}
+	row, ok := b.o.Store.Secret(k)
+	if !ok {
+		return wire.Secret{Name: name, Namespace: k.Namespace}, nil // deleted since
+	}
+	b.o.Logger.Info("secret set", "secret", name, "namespace", k.Namespace, "version", row.Version, "by", by)
+	return b.secret(k, row), nil
+}
+
+// secret is a row as it is listed.
+func (b *Service) secret(k store.SecretKey, row *store.Secret) wire.Secret {
+	s := wire.Secret{Name: k.Name, Namespace: k.Namespace, Version: row.Version, Hosts: row.Hosts,
+		SetAt: job.Instant(row.SetAt), SetBy: row.SetBy, Status: "set"}
+	if ok, known := b.o.Vault.Readable(row); known && !ok {
+		s.Status = "missing" // its value is sealed with a key that the cluster does not have
+	}
+	return s
+}
+
+// Secrets implements api.Backend.
+func (b *Service) Secrets(ctx context.Context, rd api.Read) ([]wire.Secret, error) {
+	if err := b.fresh(ctx, rd); err != nil {
+		return nil, err
+	}
+	var out []wire.Secret
+	b.o.Store.EachSecret(func(k store.SecretKey, row *store.Secret) {
+		if rd.Space.Lists(k.Namespace) {
+			out = append(out, b.secret(k, row))
+		}
+	})
+	if len(out) == 0 {
+		return nil, nil
+	}
+	uses, err := b.secretUses(ctx)
+	for i := range out {
+		if u := uses[store.SecretKey{Namespace: out[i].Namespace, Name: out[i].Name}]; u != nil {
+			out[i].Jobs, out[i].JobCount = u.names, u.count
+		}
+	}
+	return out, err
+}
+
+// secretUse is which jobs refer to a secret.
+type secretUse struct {
+	names []string // the first ones
+	count int
+}
+
+// secretUses looks through all jobs, as the look for the users of a calendar does.
+func (b *Service) secretUses(ctx context.Context) (map[store.SecretKey]*secretUse, error) {
+	uses := map[store.SecretKey]*secretUse{}
+	var after job.ID
+	for end := false; !end; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		err := b.view(func(r *reader) (err error) {
+			after, end, err = r.JobsWith(job.SecretScheme, after, viewScan, func(id job.ID, d store.Definition) {
+				for _, name := range secretsOf(&d.Spec) {
+					k := store.SecretKey{Namespace: d.Spec.Namespace, Name: name}
+					if uses[k] == nil {
+						uses[k] = &secretUse{}
+					}
+					if uses[k].count++; uses[k].count <= usersShown {
+						uses[k].names = append(uses[k].names, cmp.Or(d.Spec.Name, id.String()))
+					}
+				}
+			})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return uses, nil
+}
+
+// secretsOf are the names that a job refers to, each once.
+func secretsOf(spec *job.Spec) []string {
+	names := append(spec.SecretRefs(), spec.Notify.WebhookSecrets()...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// DeleteSecret implements api.Backend. One that jobs refer to stays, unless the caller insists.
+func (b *Service) DeleteSecret(ctx context.Context, name string, force bool, rq api.Request) error {
+	k := store.SecretKey{Namespace: rq.Space.Name(), Name: name}
+	o, done, err := b.replay(ctx, rq)
+	if err == nil && !done {
+		if err = b.verify(ctx); err == nil && !force {
+			err = b.unused(ctx, k)
+		}
+		if err == nil {
+			o, err = b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+				return &fsm.DeleteSecret{Head: a.head, Request: a.req, Namespace: spaceIn(k.Namespace), Name: name}, nil
+			})
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case o.Code == fsm.CodeNotFound:
+		return job.Errorf(job.CodeNotFound, "`carillon secret list` lists them",
+			"there is no secret %q in namespace %q", name, k.Namespace)
+	}
+	if err := outcomeError(o, name); err != nil {
+		return err
+	}
+	b.o.Logger.Info("secret deleted", "secret", name, "namespace", k.Namespace, "by", callerOf(ctx))
+	return nil
+}
+
+func (b *Service) unused(ctx context.Context, k store.SecretKey) error {
+	if _, ok := b.o.Store.Secret(k); !ok {
+		return nil // the state machine says so
+	}
+	uses, err := b.secretUses(ctx)
+	u := uses[k]
+	if err != nil || u == nil {
+		return err
+	}
+	list := strings.Join(u.names, ", ")
+	if u.count > len(u.names) {
+		list += ", …"
+	}
+	return job.Errorf(job.CodeState, "remove it from those jobs first, or give force: their runs will fail",
+		"jobs refer to the secret %q: %s (%s in all)", k.Name, list, strconv.Itoa(u.count))
+}
+
+// checkSecrets refuses a job that refers to a secret which it would not get.
+func (b *Service) checkSecrets(spec *job.Spec) error {
+	for _, name := range spec.SecretRefs() {
+		if err := b.checkSecret(spec, spec.SecretField(name), name); err != nil {
+			return err
+		}
+	}
+	for _, name := range spec.Notify.WebhookSecrets() {
+		if err := b.checkSecret(spec, webhookField, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const webhookField = "notify.webhook"
+
+func (b *Service) checkSecret(spec *job.Spec, field, name string) error {
+	if b.o.Authority == nil {
+		return job.Invalid(field, "make the cluster secure: start the nodes with --secure",
+			"a job of a cluster without keys cannot refer to a secret")
+	}
+	row, ok := b.o.Store.Secret(store.SecretKey{Namespace: spec.Namespace, Name: name})
+	if !ok {
+		return job.Invalid(field, "set it first: carillon secret set "+name+" -n "+spec.Namespace,
+			"there is no secret %q in namespace %q", name, spec.Namespace)
+	}
+	if len(row.Hosts) == 0 {
+		return nil
+	}
+	targets, ok := spec.Targets()
+	if field == webhookField {
+		targets, ok = spec.Notify.Targets()
+	}
+	for _, t := range targets {
+		ok = ok && job.SecretMayGoTo(row.Hosts, t)
+	}
+	if !ok {
+		return job.Invalid(field, "send it there, or set the secret for other hosts",
+			"the secret %q is for %s only", name, strings.Join(row.Hosts, ", "))
+	}
+	return nil
+}

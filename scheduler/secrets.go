@@ -1,0 +1,150 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/mask"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Vault opens secrets.
+type Vault interface {
+	// Open is a secret's value, and the hosts that it may be sent to; none: any. It must not block.
+	Open(namespace, name string) (value string, hosts []string, err error)
+	// Values are those that a run which refers to secrets may have been given.
+	Values(namespace string, names []string) []string
+}
+
+// AllSecrets stands for all secrets of a worker's namespace in what it is granted.
+const AllSecrets = "*"
+
+// maySee says that a session may have what the runs of a class are handed out with: the workers of nodes may, others
+// what their tokens were granted.
+func maySee(x *session, secrets []string) bool {
+	if len(secrets) == 0 || x.node != nil || slices.Contains(x.secrets, AllSecrets) {
+		return true
+	}
+	return !slices.ContainsFunc(secrets, func(name string) bool { return !slices.Contains(x.secrets, name) })
+}
+
+// unmasked is what may not show in what a run leaves behind.
+type unmasked struct {
+	namespace string
+	names     []string
+	masker    *mask.Masker // of the values that it was handed out with; nil: an earlier leader did that
+}
+
+// filled is a job's payload with the values of its secrets in it.
+type filled struct {
+	payload []byte
+	values  []string
+	hosts   []string // that it may talk to; none: any
+	uses    *unmasked
+	err     error // why it cannot be handed out; it names the secret
+}
+
+// fill opens the secrets that a job refers to, nil if it refers to none. It is done when a claim is committed and
+// before its worker is told, so that nothing of it is in the log; and not under the lock.
+func (s *Scheduler) fill(spec *job.Spec, names []string) *filled {
+	if len(names) == 0 {
+		return nil
+	}
+	f := &filled{uses: &unmasked{namespace: spec.Namespace, names: names}}
+	values := map[string]string{}
+	for _, name := range names {
+		if s.o.Vault == nil {
+			f.err = fmt.Errorf("the secret %q cannot be opened: this cluster has none", name)
+			return f
+		}
+		value, hosts, err := s.o.Vault.Open(spec.Namespace, name)
+		if err == nil && len(hosts) > 0 {
+			err = f.bind(spec, name, hosts)
+		}
+		if err != nil {
+			f.err = err
+			return f
+		}
+		values[name] = value
+		f.values = append(f.values, value)
+	}
+	f.payload, f.err = spec.ExpandSecrets(func(name string) string { return values[name] })
+	f.uses.masker = mask.New(f.values...)
+	return f
+}
+
+// fillAll fills what a batch of claims hands out, by the numbers of those that refer to secrets.
+func (s *Scheduler) fillAll(claims []pick, reply *fsm.Reply) (out map[int]*filled) {
+	for i := range claims {
+		if known := claims[i].job; len(known.secrets) > 0 && reply.Items[i].Code == fsm.CodeClaimed {
+			if out == nil {
+				out = map[int]*filled{}
+			}
+			out[i] = s.fill(&known.def.Spec, known.secrets)
+		}
+	}
+	return out
+}
+
+// bind holds a run to the hosts of one of its secrets.
+func (f *filled) bind(spec *job.Spec, name string, hosts []string) error {
+	targets, ok := spec.Targets()
+	if !ok {
+		return fmt.Errorf("the secret %q is for %s only, and the job does not say where it goes", name,
+			strings.Join(hosts, ", "))
+	}
+	for _, t := range targets {
+		if !job.SecretMayGoTo(hosts, t) {
+			return fmt.Errorf("the secret %q is for %s only, and not for %s", name, strings.Join(hosts, ", "), t)
+		}
+	}
+	if f.hosts == nil {
+		f.hosts = slices.Clone(hosts)
+		return nil
+	}
+	// What all of them allow; that is never nothing, because all of them allow the targets.
+	f.hosts = slices.DeleteFunc(f.hosts, func(h string) bool { return !slices.Contains(hosts, h) })
+	if len(f.hosts) == 0 {
+		f.hosts = targets
+	}
+	return nil
+}
+
+// into puts the values into an assignment.
+func (f *filled) into(a *job.Assignment) *job.Assignment {
+	if f != nil {
+		a.Payload, a.Secrets, a.Hosts = f.payload, f.values, f.hosts
+	}
+	return a
+}
+
+// hides is what the result of the run may not show.
+func (f *filled) hides() *unmasked {
+	if f == nil {
+		return nil
+	}
+	return f.uses
+}
+
+// lacksLocked ends a run whose secrets cannot be opened, or not for its target: its worker is never told of it, so
+// there is no attempt. What is missing is not there at the next try either.
+func (s *Scheduler) lacksLocked(c *claim, f *filled) {
+	c.assignment, c.unsent, c.lacks = nil, false, true
+	s.log.Warn("run failed: a secret is missing", "run", c.run, "error", f.err)
+	s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, Permanent: true,
+		Error: f.err.Error()}, nil)
+}
+
+// hide masks a result once more before it goes into the log: the worker is not the only one who sees to it.
+func (s *Scheduler) hide(c *claim, r *job.Result) {
+	if c.unmasked == nil || r.Error == "" && r.Output == "" {
+		return
+	}
+	m := c.unmasked.masker
+	if m == nil && s.o.Vault != nil {
+		m = mask.New(s.o.Vault.Values(c.unmasked.namespace, c.unmasked.names)...)
+	}
+	r.Error, r.Output = m.String(r.Error), m.String(r.Output)
+}
