@@ -18,11 +18,8 @@ import (
 )
 
 func (a *app) secretCmd() *cobra.Command {
-	c := group("secret", "Keep values that jobs refer to by secret://NAME", a.secretSetCmd(), a.secretListCmd(),
-		a.secretDeleteCmd())
-	c.Long = "The value of a secret goes in and never comes out again: a job has the reference, and only its target " +
-		"and its worker see the value."
-	return c
+	return group("secret", "Keep values that jobs refer to by secret://NAME, and that are never shown again",
+		a.secretSetCmd(), a.secretListCmd(), a.secretDeleteCmd())
 }
 
 func (a *app) secretSetCmd() *cobra.Command {
@@ -62,7 +59,7 @@ func readSecret(cmd *cobra.Command, name, file string) (string, error) {
 	f, isFile := in.(*os.File)
 	switch {
 	case file != "":
-		data, err = readFew(file)
+		data, err = os.ReadFile(file)
 	case isFile && term.IsTerminal(int(f.Fd())):
 		fmt.Fprintf(cmd.ErrOrStderr(), "value of %s (it is not shown): ", name)
 		data, err = term.ReadPassword(int(f.Fd()))
@@ -81,15 +78,6 @@ func readSecret(cmd *cobra.Command, name, file string) (string, error) {
 		return "", usage("give it on standard input or by --from-file", "there is no value")
 	}
 	return value, nil
-}
-
-func readFew(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, job.MaxSecretBytes+3))
 }
 
 func (a *app) secretListCmd() *cobra.Command {
