@@ -14,6 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -41,7 +43,7 @@ func (a *app) secretSetCmd() *cobra.Command {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Secret, error) {
 				return c.PutSecret(ctx, args[0], client.SecretRequest{Value: value, Hosts: hosts})
 			}, func(p *printer, s client.Secret) {
-				p.printf("set secret %s of namespace %s, version %d\n", s.Name, s.Namespace, s.Version)
+				p.Printf("set secret %s of namespace %s, version %d\n", s.Name, s.Namespace, s.Version)
 			})
 		},
 	}
@@ -89,25 +91,25 @@ func (a *app) secretListCmd() *cobra.Command {
 
 func (p *printer) secrets(all []client.Secret) {
 	if len(all) == 0 {
-		p.printf("no secrets\n")
+		p.Printf("no secrets\n")
 		return
 	}
-	var t table
+	var t output.Table
 	spaces := &p.a.spaces
-	t.row(spaces.column("NAMESPACE", "NAME", "VERSION", "STATUS", "HOSTS", "SET", "BY", "JOBS")...)
+	t.Row(spaces.column("NAMESPACE", "NAME", "VERSION", "STATUS", "HOSTS", "SET", "BY", "JOBS")...)
 	for _, s := range all {
 		status := s.Status
 		if status != "set" {
-			status = p.paint(yellow, status)
+			status = p.Paint(terminal.Yellow, status)
 		}
 		jobs := strings.Join(s.Jobs, ", ")
 		if more := s.JobCount - len(s.Jobs); more > 0 {
 			jobs += " and " + strconv.Itoa(more) + " more"
 		}
-		t.row(spaces.column(s.Namespace, s.Name, strconv.FormatUint(s.Version, 10), status,
-			cmp.Or(strings.Join(s.Hosts, ", "), "any"), p.whenCell(s.SetAt), dash(s.SetBy), dash(jobs))...)
+		t.Row(spaces.column(s.Namespace, s.Name, strconv.FormatUint(s.Version, 10), status,
+			cmp.Or(strings.Join(s.Hosts, ", "), "any"), p.WhenCell(s.SetAt), output.Dash(s.SetBy), output.Dash(jobs))...)
 	}
-	p.table(t)
+	p.Table(t)
 }
 
 func (a *app) secretDeleteCmd() *cobra.Command {
@@ -116,7 +118,7 @@ func (a *app) secretDeleteCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (struct{}, error) {
 				return struct{}{}, c.DeleteSecret(ctx, args[0], force)
-			}, func(p *printer, _ struct{}) { p.printf("deleted secret %s\n", args[0]) })
+			}, func(p *printer, _ struct{}) { p.Printf("deleted secret %s\n", args[0]) })
 		}}
 	c.Flags().BoolVar(&force, "force", false, "delete it although jobs refer to it: their runs will fail")
 	return c

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/node"
 )
 
@@ -41,20 +42,20 @@ func TestSecretCommands(t *testing.T) {
 		all.WriteString(stdout + stderr)
 		return stdout, stderr
 	}
-	if stdout, _ := want(exitOK, value+"\n", "secret", "set", "api-key", "-n", "team-a", "--hosts", "h,api.example.com:443"); stdout !=
+	if stdout, _ := want(exit.OK, value+"\n", "secret", "set", "api-key", "-n", "team-a", "--hosts", "h,api.example.com:443"); stdout !=
 		"set secret api-key of namespace team-a, version 1\n" {
 		t.Error(stdout)
 	}
-	if stdout, _ := want(exitOK, "", "secret", "set", "api-key", "--from-file", file); !strings.Contains(stdout, "version 1") {
+	if stdout, _ := want(exit.OK, "", "secret", "set", "api-key", "--from-file", file); !strings.Contains(stdout, "version 1") {
 		t.Error(stdout)
 	}
-	want(exitUsage, "", "secret", "set", "api-key")
-	want(exitUsage, "short", "secret", "set", "api-key")
-	want(exitUsage, "\xff\xfe not text", "secret", "set", "api-key")
-	want(exitUsage, "", "secret", "set", "api-key", "--from-file", file+"-none")
+	want(exit.Usage, "", "secret", "set", "api-key")
+	want(exit.Usage, "short", "secret", "set", "api-key")
+	want(exit.Usage, "\xff\xfe not text", "secret", "set", "api-key")
+	want(exit.Usage, "", "secret", "set", "api-key", "--from-file", file+"-none")
 	submit := func(header string) string {
 		t.Helper()
-		_, stderr := want(exitOK, "", "submit", "--schedule", "@manual", "--http", "https://h/", "--header", header)
+		_, stderr := want(exit.OK, "", "submit", "--schedule", "@manual", "--http", "https://h/", "--header", header)
 		return stderr
 	}
 	if stderr := submit("Authorization: Bearer secret://api-key"); strings.Contains(stderr, "warning") {
@@ -63,19 +64,19 @@ func TestSecretCommands(t *testing.T) {
 	if stderr := submit("Authorization: Bearer spelled-out"); !strings.Contains(stderr, "carillon secret set") || strings.Contains(stderr, "spelled-out") {
 		t.Error(stderr)
 	}
-	stdout, _ := want(exitOK, "", "secret", "list", "-A")
+	stdout, _ := want(exit.OK, "", "secret", "list", "-A")
 	for _, text := range []string{"team-a", "default", "api-key", "h, api.example.com:443", "any", "admin socket"} {
 		if !strings.Contains(stdout, text) {
 			t.Errorf("no %q in\n%s", text, stdout)
 		}
 	}
-	want(exitOK, "", "secret", "list", "--json")
-	if _, stderr := want(exitConflict, "", "secret", "delete", "api-key"); !strings.Contains(stderr, "force") {
+	want(exit.OK, "", "secret", "list", "--json")
+	if _, stderr := want(exit.Conflict, "", "secret", "delete", "api-key"); !strings.Contains(stderr, "force") {
 		t.Error(stderr)
 	}
-	want(exitOK, "", "secret", "delete", "api-key", "--force")
-	want(exitNotFound, "", "secret", "delete", "api-key")
-	want(exitOK, "", "audit", "-A", "--action", "secret")
+	want(exit.OK, "", "secret", "delete", "api-key", "--force")
+	want(exit.NotFound, "", "secret", "delete", "api-key")
+	want(exit.OK, "", "audit", "-A", "--action", "secret")
 	if text := all.String(); strings.Contains(text, "hunter2") {
 		t.Error("the value was shown:\n" + text)
 	}
@@ -83,7 +84,7 @@ func TestSecretCommands(t *testing.T) {
 
 func TestPlainClusterTakesNoSecret(t *testing.T) {
 	s := newShell(t)
-	if _, stderr := s.want(exitConflict, "hunter2hunter2", "secret", "set", "k"); !strings.Contains(stderr, "--secure") {
+	if _, stderr := s.want(exit.Conflict, "hunter2hunter2", "secret", "set", "k"); !strings.Contains(stderr, "--secure") {
 		t.Error(stderr)
 	}
 }
