@@ -68,7 +68,7 @@ func digest(t testing.TB, n *apitest.Node) string {
 	return d
 }
 
-// Attack: the whole state, by whoever reaches the port.
+// Attack: the whole state, by anyone who reaches the port.
 func TestAttackOpenRoutes(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func takeOne(t *testing.T, n *apitest.Node, token, name string) holder {
 	}
 }
 
-// register registers with whoever leads, as workers do: the first answer says which incarnation it has.
+// register registers with the leader, as workers do: the first answer says which incarnation it has.
 func (h *holder) register(t *testing.T, n *apitest.Node, name string, held []job.Held) {
 	t.Helper()
 	rq := job.Register{Worker: name, Secret: h.secret, Incarnation: h.session.Incarnation, Types: []job.Type{job.TypeHTTP}, Slots: 1, Held: held, Registration: 1}
@@ -373,7 +373,7 @@ func TestAttackPullClaim(t *testing.T) {
 			if status, p := tell(t, n, "/api/v1/queues/sms:poll", bound, job.PullPoll{Max: 3}, nil); status != 403 || p.Field != "max" {
 				t.Errorf("%d %+v", status, p)
 			}
-			// Whoever has the session of another token has none; its own worker goes on with it.
+			// One with the session of another token has none; its own worker goes on with it.
 			var mine, theirs job.PullReply
 			for _, try := range []struct {
 				token string

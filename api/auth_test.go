@@ -104,7 +104,7 @@ func callers3(t testing.TB, n *apitest.Node) []caller {
 		t.Fatal(err)
 	}
 	other := keys.NewToken(keys.APIToken, keys.Hash{})
-	other.ID = tok.ID // somebody else's id with a secret of one's own
+	other.ID = tok.ID // the id of another with a secret of one's own
 	all = append(all, caller{"forged", other.Text(), "", "", 401})
 	gone := n.Token(t, wire.TokenRequest{Name: "gone", Role: job.RoleAdmin})
 	if _, err := n.Backend.RevokeToken(t.Context(), "gone", api.Request{Key: "revoke"}); err != nil {
@@ -441,7 +441,7 @@ type unwell struct{ api.Backend }
 func (unwell) Live() error  { return job.Errorf(job.CodeNotReady, "", "a secret") }
 func (unwell) Ready() error { return job.Errorf(job.CodeNotReady, "", "a secret") }
 
-// A cluster that does not ask makes no tokens that would be asked for by nobody.
+// A cluster that does not ask makes no tokens that none would ask for.
 func TestPlainClustersMakeNoTokens(t *testing.T) {
 	n := apitest.Start(t)
 	if status, p := ask(t, n, "POST", "/api/v1/tokens", "", `{"name":"x","role":"admin"}`); status != 409 || !strings.Contains(p.Remedy, "--secure") {

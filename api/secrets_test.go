@@ -94,7 +94,7 @@ func TestSecretsGoToGrantedWorkersOnly(t *testing.T) {
 	}
 }
 
-// Who sets secrets and who uses them: an admin of the namespace, and its operators. Nobody reads them.
+// Who sets secrets and who uses them: an admin of the namespace, and its operators. None reads them.
 func TestRolesOfSecrets(t *testing.T) {
 	n := apitest.Start(t, apitest.Secure, apitest.Keys)
 	token := func(role job.TokenRole, space string) string {

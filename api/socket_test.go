@@ -43,7 +43,7 @@ func TestAdminSocket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := socketDir(t)
 			path := filepath.Join(dir, node.AdminSocket)
-			// What a process left that was killed is in nobody's way.
+			// What a process left that was killed is in no one's way.
 			ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 			if err != nil {
 				t.Fatal(err)

@@ -23,7 +23,7 @@ func TestWithoutATokenOfASecureCluster(t *testing.T) {
 	}
 }
 
-// A token that names a CA is shown to nobody who is not of that cluster, and one that is damaged to nobody at all.
+// A token that names a CA is shown to nodes of that cluster only, and one that is damaged to none at all.
 func TestTokenIsShownToItsClusterOnly(t *testing.T) {
 	asked := 0
 	answer := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ })

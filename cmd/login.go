@@ -28,7 +28,7 @@ func (c *credentials) register(fl *pflag.FlagSet) {
 }
 
 // find is the token to use, as its text. Environment and flags come before what `carillon login` kept, and that is for
-// the cluster that it was kept for only: a token must not be shown to whoever is at another address.
+// the cluster that it was kept for only: a token must not be shown at another address.
 func (c *credentials) find(a *app) (string, error) {
 	text, file := c.text, c.file
 	if text == "" && file == "" {
@@ -89,7 +89,7 @@ func (a *app) login(cmd *cobra.Command, addr string) error {
 		return err
 	}
 	if !who.Secure {
-		t = keys.Token{} // it would be asked for by nobody, and read by everybody between here and there
+		t = keys.Token{} // it would not be asked for, and be read by everybody between here and there
 	}
 	if err := login.Write(path, login.For(addr, t)); err != nil {
 		return err

@@ -136,7 +136,7 @@ func (f *caFile) register(fl *pflag.FlagSet, env func(string) string) {
 		"ca.pem of a secure cluster, for who has no token of it (or CARILLON_CA_FILE)")
 }
 
-// option makes a client trust the CA, and nobody else.
+// option makes a client trust the CA, and no other.
 func (f caFile) option() client.Option {
 	h, err := keys.ReadCAFile("--ca-file", string(f))
 	if err != nil {

@@ -84,7 +84,7 @@ func TestShellMasks(t *testing.T) {
 			i=0; while [ $i -lt 1000 ]; do printf '%s%d' "$K" $i; i=$((i+1)); done; printf '%s' "$K" | head -c 12; exit 1`})
 	a.Secrets = []string{secretValue}
 	r := s.Run(t.Context(), a)
-	// The last line is the beginning of the value and nothing more: that it is one nobody can know.
+	// The last line is the beginning of the value and nothing more: that it is one cannot be known.
 	if text, ok := strings.CutSuffix(r.Output, secretValue[:12]); !ok || leaks(text) || !strings.Contains(text, "999") {
 		t.Errorf("%q", r.Output)
 	}

@@ -15,12 +15,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// unprivileged is a user that every system has.
+const unprivileged = "nobody"
+
 func onlyRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root may run commands as others")
 	}
-	if _, err := user.Lookup("nobody"); err != nil {
+	if _, err := user.Lookup(unprivileged); err != nil {
 		t.Skip("there is no user nobody")
 	}
 }
@@ -109,31 +112,31 @@ func TestShellForkBomb(t *testing.T) {
 func TestShellUser(t *testing.T) {
 	onlyRoot(t)
 	for _, cgroup := range []string{"auto", "none"} {
-		s := newTestShell(t, ShellOptions{Users: []string{"nobody"}, Cgroup: cgroup})
+		s := newTestShell(t, ShellOptions{Users: []string{unprivileged}, Cgroup: cgroup})
 		run := func(user, script string, l job.ShellLimits) job.Result {
 			t.Helper()
 			return s.Run(within(t, 20*time.Second), shellJob(t, job.ShellPayload{Command: script, User: user, Limits: l}))
 		}
-		r := run("nobody", "id -un; id -G; echo $HOME $USER; pwd; cat /proc/self/environ | tr '\\0' '\\n' | cut -d= -f1 | sort | tr '\\n' ' '", job.ShellLimits{})
+		r := run(unprivileged, "id -un; id -G; echo $HOME $USER; pwd; cat /proc/self/environ | tr '\\0' '\\n' | cut -d= -f1 | sort | tr '\\n' ' '", job.ShellLimits{})
 		want := "nobody\n65534\n/ nobody\n/\nCARILLON_ATTEMPT CARILLON_FENCE CARILLON_IDEMPOTENCY_KEY CARILLON_JOB CARILLON_JOB_NAME CARILLON_RUN CARILLON_SCHEDULED_AT HOME LOGNAME PATH PWD TRACEPARENT USER "
 		if strings.ReplaceAll(r.Output, "PWD ", "") != strings.ReplaceAll(want, "PWD ", "") {
 			t.Errorf("%s\n%s\nwant\n%s", r.Error, r.Output, want)
 		}
 		wantFailure(t, run("daemon", "id", job.ShellLimits{}), false, `does not run commands as "daemon"`, "--shell-users daemon")
-		if r := run("nobody", "cat /etc/shadow", job.ShellLimits{}); r.Outcome == job.OutcomeSucceeded {
+		if r := run(unprivileged, "cat /etc/shadow", job.ShellLimits{}); r.Outcome == job.OutcomeSucceeded {
 			t.Error("nobody reads what only root may")
 		}
 		// Without a cgroup the kernel counts the processes of the user.
-		if r := run("nobody", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 100 & done; echo unbounded", job.ShellLimits{Processes: 12}); strings.Contains(r.Output, "unbounded") {
+		if r := run(unprivileged, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 100 & done; echo unbounded", job.ShellLimits{Processes: 12}); strings.Contains(r.Output, "unbounded") {
 			t.Errorf("%+v", r)
 		}
 		// The group of another user ends with the attempt, too.
 		ctx, stop := context.WithCancel(t.Context())
 		time.AfterFunc(300*time.Millisecond, stop)
-		r = s.Run(ctx, shellJob(t, job.ShellPayload{Command: "trap '' TERM; sleep 1000 & wait; wait", User: "nobody"}))
+		r = s.Run(ctx, shellJob(t, job.ShellPayload{Command: "trap '' TERM; sleep 1000 & wait; wait", User: unprivileged}))
 		wantFailure(t, r, false, "SIGKILL")
 	}
-	s := newTestShell(t, ShellOptions{User: "nobody"})
+	s := newTestShell(t, ShellOptions{User: unprivileged})
 	if r := s.Run(t.Context(), shellJob(t, job.ShellPayload{Command: "id -un"})); r.Output != "nobody\n" {
 		t.Errorf("%+v", r)
 	}

@@ -91,7 +91,7 @@ func TestFirstTokenSurvivesACrash(t *testing.T) {
 	}
 }
 
-// A file that is no token is not overwritten: somebody put it there.
+// A file that is no token is not overwritten: it was put there by hand.
 func TestFirstTokenThatIsDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -100,7 +100,7 @@ func intruder(t *testing.T, hello transport.Hello, ring *keys.Ring) *transport.R
 	return tr
 }
 
-// intruders are all that somebody without the cluster's keys could be.
+// intruders are all that a stranger without the cluster's keys could be.
 func intruders(t *testing.T, n *testNode) map[string]*transport.RaftTransport {
 	t.Helper()
 	info := n.group.store.Info()
@@ -210,7 +210,7 @@ func TestAttackBySnapshot(t *testing.T) {
 	}
 }
 
-// Somebody between a new node and the cluster, with a CA of their own, gets to see nothing; and who listens in on the
+// A stranger between a new node and the cluster, with a CA of their own, gets to see nothing; and who listens in on the
 // way to the real one learns no secret.
 func TestManInTheMiddle(t *testing.T) {
 	t.Parallel()
@@ -285,7 +285,7 @@ func TestManInTheMiddle(t *testing.T) {
 		return calls >= 4
 	})
 	if n.service.Ready() == nil || seen.Len() != 0 {
-		t.Errorf("somebody in between saw %q", seen.String())
+		t.Errorf("a stranger in between saw %q", seen.String())
 	}
 	n.stop()
 

@@ -30,7 +30,7 @@ import (
 
 // link is what connects one node with the world, so that a test can cut it.
 type link struct {
-	noRaft atomic.Bool  // raft reaches nobody and hears nobody
+	noRaft atomic.Bool  // raft reaches none and hears none
 	dead   atomic.Bool  // as after kill -9: nothing comes out, nothing goes in
 	lose   atomic.Int64 // how many answers of HTTP are lost, with their connections
 	hung   atomic.Bool  // no answer of HTTP goes out
@@ -182,7 +182,7 @@ func (l *link) isCut(id string) bool {
 	return l.cut[id]
 }
 
-// wait holds up whoever calls it while the node is paused.
+// wait holds up its callers while the node is paused.
 func (l *link) wait() {
 	for l.paused.Load() && !l.dead.Load() {
 		select {
@@ -324,7 +324,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 		m.cfg.Machine.Servers, m.cfg.Machine.ClusterID = servers, "test-cluster"
 		m.open(t)
 	}
-	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what nobody takes
+	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what none takes
 		var wg sync.WaitGroup
 		for _, m := range c.members {
 			wg.Go(m.stop)
@@ -392,7 +392,7 @@ func (c *cluster) leader() *member {
 			}
 		}
 	}
-	c.t.Fatal("nobody leads")
+	c.t.Fatal("no node leads")
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The leader dies as by kill -9 between occurrences: whoever is asked, before and after, all of them are accounted for,
+// The leader dies as by kill -9 between occurrences: whichever is asked, before and after, all of them are accounted for,
 // by the leader and by the followers' own state.
 func TestOccurrencesOverALeaderCrash(t *testing.T) {
 	t.Parallel()

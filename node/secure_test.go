@@ -95,7 +95,7 @@ func TestSecureClusterFromNothing(t *testing.T) {
 	if row, _ := first.members.Row("n2"); row.Key == "" || row.Instance != second.dir.Instance {
 		t.Errorf("%+v", row)
 	}
-	// It may not take them, and nobody signs in its name for another.
+	// It may not take them, and none signs in its name for another.
 	dial := transport.NodeDial(second.keys, second.cfg.Machine.Dialer(time.Second, 0), nil)
 	hc := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	res, err := hc.Get("http://" + first.cfg.Listen + membership.KeysPath)
@@ -235,7 +235,7 @@ func TestJoinTokenIsWrong(t *testing.T) {
 	if after, err := lead.group.store.Digest(); err != nil || after != before {
 		t.Errorf("the state has changed: %v", err)
 	}
-	// A good token is not enough: at the address there must be somebody with the key.
+	// A good token is not enough: at the address there must be a node with the key.
 	p := lead.call("POST", "/api/v1/cluster:join", asks(t, key, good, "n2", "i2", lead.cfg.Listen)).problem()
 	if !strings.Contains(p.Message, "another node answers") {
 		t.Errorf("%+v", p)

@@ -50,7 +50,7 @@ func (d *raftDials) to(addr string) []net.Conn {
 }
 
 // A firewall or a proxy may refuse connections to a leader that lives. A connection of its own that ends while others
-// are open makes nobody stand for election then.
+// are open makes none stand for election then.
 func TestRefusedPortOfLivingLeader(t *testing.T) {
 	t.Parallel()
 	const heartbeat = time.Second
@@ -87,7 +87,7 @@ func TestRefusedPortOfLivingLeader(t *testing.T) {
 		cfg.Machine.Servers, cfg.Machine.ClusterID = servers, "test-cluster"
 		nodes = append(nodes, open(t, cfg))
 	}
-	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what nobody takes
+	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what none takes
 		refuse.Store("")
 		var wg sync.WaitGroup
 		for _, n := range nodes {

@@ -239,7 +239,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now, c.mono = c.now.Add(d), c.mono+d
 }
 
-// Set moves what the clock shows, as somebody does who sets it: no time passes.
+// Set moves what the clock shows, as when it is set: no time passes.
 func (c *Clock) Set(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"fmt"
 )
 
-// What voters keep in the replicated state and nobody else may read is sealed with a key that is derived from the
+// What voters keep in the replicated state and no one else may read is sealed with a key that is derived from the
 // cluster key. The sealed form says by which cluster key, so that one that was lost or replaced is told from damage:
 //
 //	1 byte   the version of this form
@@ -49,7 +49,7 @@ func SealedBy(sealed []byte) string {
 	return hex.EncodeToString(sealed[1 : 1+sealIDBytes])
 }
 
-// Seal encrypts a value, and binds it to what it is: it opens with the same binding only, so that nobody who can write
+// Seal encrypts a value, and binds it to what it is: it opens with the same binding only, so that no one who can write
 // the state can put one value in the place of another.
 func (a *Authority) Seal(value []byte, binding ...string) ([]byte, error) {
 	if len(value) > MaxSealed {

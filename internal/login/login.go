@@ -52,7 +52,7 @@ func File(env func(string) string) string {
 	return filepath.Join(dir, "carillon", "context.json")
 }
 
-// Read is what was kept; nothing if nobody has logged in.
+// Read is what was kept; nothing before a login.
 func Read(env func(string) string) (c Context, err error) {
 	path := File(env)
 	if path == "" {

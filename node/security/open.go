@@ -155,7 +155,7 @@ func (k *Keys) Begun(info store.Info) error {
 }
 
 // firstToken is the join token that a cluster begins with: the one that was made with the keys, or a new one. It is in
-// the data directory before the cluster knows it, so that a crash leaves none that nobody knows.
+// the data directory before the cluster knows it, so that a crash leaves none that is not known.
 func firstToken(a *keys.Authority, from, dir string) (keys.Token, error) {
 	own := filepath.Join(dir, keys.JoinTokenFile)
 	for _, path := range []string{own, filepath.Join(from, keys.JoinTokenFile)} {

@@ -148,7 +148,7 @@ func (d *day) pass(seconds int) {
 			for name, page := range d.strips() {
 				for _, o := range page.Occurrences {
 					slow := name == "skips" || name == "queues" || name == "replaces"
-					if name != "nobody" && o.ScheduledAt <= now && (o.Reason == "due" || o.Fate == wire.FateRunning && !slow) {
+					if name != "unpolled" && o.ScheduledAt <= now && (o.Reason == "due" || o.Fate == wire.FateRunning && !slow) {
 						waits = name
 					}
 				}
@@ -186,7 +186,7 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 	d.create("queues", "*/2 * * * * *", "slow", func(s *job.Spec) { s.Overlap = job.OverlapQueue })
 	d.create("replaces", "* * * * * *", "slow", func(s *job.Spec) { s.Overlap = job.OverlapReplace })
 	d.create("closed", "* * * * * *", "ok", func(s *job.Spec) { s.Calendars = []string{"lunch"} })
-	d.create("nobody", "* * * * * *", "ok", func(s *job.Spec) {
+	d.create("unpolled", "* * * * * *", "ok", func(s *job.Spec) {
 		s.Deadline, s.Workers = job.Duration(2*time.Second), map[string]string{"gpu": "yes"}
 	})
 	d.create("fails", "*/5 * * * * *", "fail", func(s *job.Spec) {
@@ -202,7 +202,7 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 		s.Missed.Policy, s.Missed.Window, s.Missed.Max = job.MissedRunAll, "1h", 3
 	})
 	d.pass(5)
-	for _, name := range []string{"paused", "nobody"} {
+	for _, name := range []string{"paused", "unpolled"} {
 		if _, err := n.Backend.PauseJob(t.Context(), name, rq("pause-"+name)); err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 	if _, err := n.Backend.UpdateJob(t.Context(), "edited", j.Spec, 0, rq("edit")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Backend.ResumeJob(t.Context(), "nobody", rq("resume-2")); err != nil {
+	if _, err := n.Backend.ResumeJob(t.Context(), "unpolled", rq("resume-2")); err != nil {
 		t.Fatal(err)
 	}
 	d.pass(6)
@@ -259,7 +259,7 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 		"queues":   {"succeeded ", "waiting overlap"},
 		"replaces": {"canceled replaced"},
 		"closed":   {"succeeded ", "blackout blackout", "missed outage"},
-		"nobody":   {"expired deadline", "paused paused"},
+		"unpolled": {"expired deadline", "paused paused"},
 		"fails":    {"dead retries_exhausted"},
 		"dies":     {"dead retries_exhausted"},
 		"paused":   {"succeeded ", "paused paused"},
@@ -273,7 +273,7 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int64{"plain": seconds, "skips": seconds, "closed": seconds, "paused": seconds,
-		"nobody": seconds, "replaces": seconds, "some": 4, "once": 1} {
+		"unpolled": seconds, "replaces": seconds, "some": 4, "once": 1} {
 		if got := strips[name].Summary; got.Expected != want {
 			t.Errorf("%s: %+v, want %d expected: %v", name, got, want, fates[name])
 		}

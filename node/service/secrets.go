@@ -15,7 +15,7 @@ import (
 )
 
 // PutSecret implements api.Backend. The leader seals the value before it proposes anything: what is in the log can be
-// read by those who have the cluster's keys, and by nobody else.
+// read by those who have the cluster's keys, and by no one else.
 func (b *Service) PutSecret(ctx context.Context, name string, s wire.SecretRequest, rq api.Request) (wire.Secret,
 	error) {
 	k := store.SecretKey{Namespace: rq.Space.Name(), Name: name}

@@ -18,7 +18,7 @@ import (
 const lineLook = 10_000
 
 // Why implements api.Backend: what could keep a job from running, in the order in which it would. Each check is made by
-// itself, so that somebody who mends the first one knows the next.
+// itself, so that one who mends the first one knows the next.
 func (b *Service) Why(ctx context.Context, ref string, rd api.Read) (wire.Why, error) {
 	var out wire.Why
 	err := b.read(ctx, rd, func(r *reader) error {
