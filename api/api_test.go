@@ -36,6 +36,7 @@ func serveWith(t testing.TB, b api.Backend, o api.Options, method, path string, 
 }
 
 func TestRoutes(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 256)
 	type header = map[string]string
 	tests := []struct {

@@ -205,6 +205,7 @@ func TestAttackWorkerSession(t *testing.T) {
 
 // The next leader knows the secret of a session again, and a wrong one for what it is.
 func TestSessionSecretAfterFailover(t *testing.T) {
+	t.Parallel()
 	nodes := apitest.StartCluster(t, 3, apitest.Secure)
 	token := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleWorker})
 	h := takeOne(t, nodes[0], token, "w")
@@ -213,13 +214,14 @@ func TestSessionSecretAfterFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	var leader *apitest.Node
-	for leader == nil {
+	eventually(t, "another node leads", func() bool {
 		for _, n := range nodes[1:] {
 			if n.Leads() && n.Backend.Ready() == nil {
 				leader = n
 			}
 		}
-	}
+		return leader != nil
+	})
 	h.register(t, leader, "w", []job.Held{{Run: h.run.Run, Fence: h.run.Fence}})
 	if h.session.Secret != secret {
 		t.Errorf("the secret was %q and is %q", secret, h.session.Secret)
@@ -448,6 +450,7 @@ func (succeeds) Run(context.Context, job.Assignment) job.Result {
 
 // One token cannot have all the sessions, nor use up all the numbers of processes.
 func TestWorkersOfATokenAreBounded(t *testing.T) {
+	t.Parallel()
 	n := apitest.Start(t, apitest.Secure)
 	as := func(token string) context.Context {
 		return api.WithIdentity(t.Context(), api.Identity{Token: token, Role: job.RoleWorker})

@@ -116,6 +116,7 @@ func callers3(t testing.TB, n *apitest.Node) []caller {
 // Every route × every role × namespace, on the leader and through a follower. The routes are those of the table, so a
 // new one is in here by itself; what is expected of each role is not taken from the code.
 func TestEveryRouteAsksWhoCalls(t *testing.T) {
+	t.Parallel()
 	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) {
 		c.DebugPprof, c.MaxBadTokens = true, 1<<20
 	})
@@ -206,6 +207,7 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 
 // The headers of forwarding, and who passes something on, are believed of nodes only.
 func TestForwardingHeadersOfStrangers(t *testing.T) {
+	t.Parallel()
 	nodes := apitest.StartCluster(t, 3, apitest.Secure)
 	viewer := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleViewer})
 	for _, n := range nodes {
@@ -229,6 +231,7 @@ func TestForwardingHeadersOfStrangers(t *testing.T) {
 // A token that was revoked at the leader is not valid through a follower a second later, and what it held open ends
 // there and on the leader: a poll, a bulk create and an export.
 func TestRevocationReachesFollowers(t *testing.T) {
+	t.Parallel()
 	nodes := apitest.StartCluster(t, 3, apitest.Secure)
 	leader, follower := nodes[0], nodes[1]
 	create := func(rq wire.TokenRequest) string {
@@ -454,6 +457,7 @@ func TestPlainClustersMakeNoTokens(t *testing.T) {
 
 // A node that is cut off from the leader does not know what was revoked: it makes no backup for a token.
 func TestBackupAsksTheLeader(t *testing.T) {
+	t.Parallel()
 	nodes := apitest.StartCluster(t, 3, apitest.Secure)
 	admin := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleAdmin})
 	for _, n := range nodes {

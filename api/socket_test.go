@@ -83,6 +83,7 @@ func TestAdminSocket(t *testing.T) {
 
 // The socket of a follower is as good as that of the leader.
 func TestAdminSocketOfAFollower(t *testing.T) {
+	t.Parallel()
 	dirs := map[string]string{"n1": socketDir(t), "n2": socketDir(t), "n3": socketDir(t)}
 	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) { c.DataDir = dirs[c.NodeID] })
 	for _, dir := range dirs {

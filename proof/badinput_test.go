@@ -23,7 +23,7 @@ import (
 // TestBadInputNamesFieldAndRemedy sends what people get wrong to the real binary: each gets an error that names the
 // field and the way out, and afterwards nothing has changed.
 func TestBadInputNamesFieldAndRemedy(t *testing.T) {
-	heavy(t)
+	beside(t)
 	n := harness.NewNode(t, harness.Build(t), t.TempDir(), "--executors", "http")
 	n.Start()
 	post := func(body string) (int, client.Problem) {
@@ -107,7 +107,7 @@ func TestBadInputNamesFieldAndRemedy(t *testing.T) {
 // TestRefusedStarts shows the starts that must not happen, with the words a person sees and the exit code a script
 // gets.
 func TestRefusedStarts(t *testing.T) {
-	heavy(t)
+	beside(t)
 	binary := harness.Build(t)
 	dir := t.TempDir()
 	n := harness.NewNode(t, binary, dir)

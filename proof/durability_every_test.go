@@ -112,7 +112,9 @@ func some(rng *rand.Rand, cuts []cut, n int) []cut {
 	return few
 }
 
-// reopen opens a directory in this process: it is the same code as in the binary, and takes a tenth of the time. use may be nil.
+// reopen opens a directory in this process: it is the same code as in the binary, and takes a tenth of the time. use may
+// be nil. Tests that use it run beside no other: a process that another test starts has the lock of the directory, too,
+// from its fork to its exec.
 func reopen(t *testing.T, id, dir string, use func(*client.Client) error) (err error) {
 	cfg := node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: dir, Slots: 1, Version: "proof", Logger: slog.New(slog.DiscardHandler),
 		Store: node.StoreConfig{MmapSize: 16 << 20, NoSync: true, LockTimeout: 5 * time.Second},

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given && !harness.Long() {
-		// These tests wait more than they work: for elections, leases, seconds to come.
-		if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
+		// These tests wait more than they work: for elections, leases, seconds to come. One uses a sixth of a core.
+		if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+4)); err != nil {
 			panic(err)
 		}
 	}

@@ -210,7 +210,7 @@ func ended(t *testing.T, node *harness.Node, class string, ready bool, what stri
 // TestEveryWriteFailsOnce makes one write, sync, change of size or rename of a file fail with EIO, each of them in a
 // life of its own.
 func TestEveryWriteFailsOnce(t *testing.T) {
-	heavy(t)
+	beside(t)
 	if why := harness.CanFault(); why != "" {
 		t.Skip(why)
 	}

@@ -17,7 +17,7 @@ import (
 // TestStorageErrorEndsTheProcess makes the disk fail under a running node. Going on would let memory, log and state
 // drift apart, so the process must end by itself and say why; and what it acknowledged before must be there afterwards.
 func TestStorageErrorEndsTheProcess(t *testing.T) {
-	heavy(t)
+	beside(t)
 	harness.NeedStrace(t)
 	binary := harness.Build(t)
 	for _, c := range []struct {

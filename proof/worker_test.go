@@ -130,7 +130,7 @@ func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 // TestWorkerProcess: a worker alone takes what its tags fit, in three ways, and drains at SIGTERM: what it had taken
 // ahead goes back without having used up an attempt.
 func TestWorkerProcess(t *testing.T) {
-	heavy(t)
+	beside(t)
 	binary := harness.Build(t)
 	n := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"), "--executors", "none")
 	n.Start()
@@ -197,7 +197,7 @@ func TestWorkerProcess(t *testing.T) {
 // TestWorkerComesBack: a worker is killed. With a place to remember, its successor ends what it left running before it
 // registers, and its run is given out at once.
 func TestWorkerComesBack(t *testing.T) {
-	heavy(t)
+	beside(t)
 	n := harness.NewNode(t, harness.Build(t), filepath.Join(t.TempDir(), "data"), "--executors", "none")
 	n.Start()
 	dir := t.TempDir()
@@ -235,7 +235,7 @@ func TestWorkerComesBack(t *testing.T) {
 }
 
 func TestWorkerUsage(t *testing.T) {
-	heavy(t)
+	beside(t)
 	binary := harness.Build(t)
 	for _, args := range [][]string{
 		{"--slots", "0"}, {"--executors", "nope"}, {"--executors", "queue"}, {"--command", "x"}, {"--join", "nope"},
@@ -261,7 +261,7 @@ func TestWorkerUsage(t *testing.T) {
 // TestCancelAndReplaceReachTheAttempt on the node's own worker and on one elsewhere. (Pull workers:
 // client.TestWorkerCancelAndReplace.)
 func TestCancelAndReplaceReachTheAttempt(t *testing.T) {
-	heavy(t)
+	beside(t)
 	binary := harness.Build(t)
 	for _, kind := range []string{"local", "remote"} {
 		t.Run(kind, func(t *testing.T) {
@@ -344,7 +344,7 @@ func (f *fencedTarget) state() (applied, refused int) {
 // one has done the run by then: the effect of the first is refused by the target's fence, and its result by the
 // leader's.
 func TestPausedWorker(t *testing.T) {
-	heavy(t)
+	beside(t)
 	binary := harness.Build(t)
 	for _, kind := range []string{"carillon worker", "pull"} {
 		t.Run(kind, func(t *testing.T) {
@@ -456,7 +456,7 @@ func pullMain(args string) int {
 
 // TestWorkersDocument runs what docs/workers.md tells people to type.
 func TestWorkersDocument(t *testing.T) {
-	heavy(t)
+	beside(t)
 	for _, tool := range []string{"bash", "curl", "sed"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed", tool)

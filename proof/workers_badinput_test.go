@@ -104,7 +104,7 @@ func batchOf(items ...string) string { return `{"runs":[` + strings.Join(items, 
 // TestWorkersBadInput sends what people get wrong who write a worker or look after queues: each gets an answer that
 // says what is wrong, and nothing changes.
 func TestWorkersBadInput(t *testing.T) {
-	heavy(t)
+	beside(t)
 	d := newDesk(t, "--executors", "none")
 	first := makeRun(t, d.n, queueSpec("m", "mail"))
 	a := d.poll("mail", `{"worker":"w","max":1,"wait":"10s"}`)
@@ -223,7 +223,7 @@ func TestWorkersBadInput(t *testing.T) {
 
 // TestStrangersKeepNoRunAlive: what another worker says about a run does not extend its lease.
 func TestStrangersKeepNoRunAlive(t *testing.T) {
-	heavy(t)
+	beside(t)
 	d := newDesk(t, "--executors", "none", "--lease", "1s")
 	spec := queueSpec("m", "mail")
 	spec.Delivery = job.DeliverAtMostOnce
@@ -243,7 +243,7 @@ func TestStrangersKeepNoRunAlive(t *testing.T) {
 // TestJobsSayWhyTheyWait, in the API and on the terminal, for every reason that an operator can do something about; and
 // when that is done they run, and say nothing any more.
 func TestJobsSayWhyTheyWait(t *testing.T) {
-	heavy(t)
+	beside(t)
 	d := newDesk(t, "--executors", "http")
 	target := harness.NewTarget(t)
 	runs := map[string]job.Run{}
