@@ -13,7 +13,10 @@ import (
 func TestFloodOfConnections(t *testing.T) {
 	t.Parallel()
 	const most = 200
-	c := startJoined(t, 3, func(cfg *Config) { cfg.MaxConnections = most })
+	c := startJoined(t, 3, func(cfg *Config) {
+		cfg.MaxConnections = most
+		cfg.Raft.Heartbeat = 3 * time.Second // an election is to be the flood's doing, not that of a busy machine
+	})
 	lead := c.leader()
 	tg := newTarget(t)
 	lead.create(tg.spec("going-on", "@every 1s"))
@@ -32,6 +35,12 @@ func TestFloodOfConnections(t *testing.T) {
 	lead.eventually("it refuses", func() bool { return lead.port.Refused() >= most+most/2 })
 	if open := lead.port.Open(); open > most {
 		t.Errorf("%d connections are open, %d are allowed", open, most)
+	}
+	flooded := time.Now()
+	for _, m := range c.members {
+		if m != lead {
+			m.eventually("it goes on hearing the leader", func() bool { return m.group.raft.LastContact().After(flooded) })
+		}
 	}
 	c.fires("going-on")
 	lead.create(unclaimedJob("created"))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -63,6 +62,7 @@ func (n *secureNode) cli(token string, args ...string) ([]byte, error) {
 // Three processes form a secure cluster by the tokens that the first one left. The leader is killed, jobs run on, and
 // the command line needs a token and nothing else.
 func TestSecureProcesses(t *testing.T) {
+	t.Parallel()
 	binary := harness.Build(t)
 	var hits atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
@@ -70,13 +70,9 @@ func TestSecureProcesses(t *testing.T) {
 	dir := t.TempDir()
 	var nodes []*secureNode
 	for i := range 3 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &secureNode{t: t, binary: binary, id: fmt.Sprint("n", i+1), addr: ln.Addr().String()}
-		ln.Close()
+		n := &secureNode{t: t, binary: binary, id: fmt.Sprint("n", i+1), addr: harness.FreeAddr(t)}
 		n.data = filepath.Join(dir, n.id)
+		var err error
 		if n.log, err = os.Create(filepath.Join(dir, n.id+".log")); err != nil {
 			t.Fatal(err)
 		}

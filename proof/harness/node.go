@@ -143,11 +143,14 @@ func CopyDir(to, from string) error {
 }
 
 // FreeAddr finds a free port outside the range from which the kernel takes ports for outgoing connections: the port is
-// free while the node is dead, and a connection from it must not take it away.
+// free while the node is dead, and a connection from it must not take it away. Nor does another test get it.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		if _, taken := givenAddrs.LoadOrStore(addr, true); taken {
+			continue
+		}
 		if l, err := net.Listen("tcp", addr); err == nil {
 			l.Close()
 			return addr
@@ -156,6 +159,8 @@ func FreeAddr(tb testing.TB) string {
 	tb.Fatal("no free port")
 	return ""
 }
+
+var givenAddrs sync.Map // of this process; string to bool
 
 // Launch starts the process and does not wait for anything.
 func (n *Node) Launch() error {
