@@ -42,7 +42,7 @@ func TestFlood(t *testing.T) {
 		runs: 60}
 	if harness.Long() {
 		size = floodSize{idle: 5000, half: 5000, slow: 200, huge: 50, bodies: 20, registrations: 1_000_000,
-			limit: 3 * time.Minute, runs: 500}
+			limit: time.Minute, runs: 500}
 	}
 	need := uint64(2*size.idle + size.half + 1000)
 	var files syscall.Rlimit
