@@ -107,7 +107,8 @@ func (p *printer) secrets(all []client.Secret) {
 			jobs += " and " + strconv.Itoa(more) + " more"
 		}
 		t.Row(spaces.column(s.Namespace, s.Name, strconv.FormatUint(s.Version, 10), status,
-			cmp.Or(strings.Join(s.Hosts, ", "), "any"), p.WhenCell(s.SetAt), output.Dash(s.SetBy), output.Dash(jobs))...)
+			cmp.Or(strings.Join(s.Hosts, ", "), "any"), p.WhenCell(s.SetAt), output.Dash(s.SetBy),
+			output.Dash(jobs))...)
 	}
 	p.Table(t)
 }
