@@ -221,7 +221,10 @@ func TestDirected(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(directed)) {
+	for k, name := range slices.Sorted(maps.Keys(directed)) {
+		if testing.Short() && k%3 != 0 {
+			continue // under the race detector a plan takes ten times as long, and any of them runs the same code
+		}
 		for i := range n {
 			seed := uint64(i + 1)
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
