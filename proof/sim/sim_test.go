@@ -99,20 +99,38 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestSeeds runs the first few tens of seeds.
+// long says whether all of it is asked for. Otherwise some seeds and plans are run, the same ones each time.
+var long = os.Getenv("CARILLON_LONG") != ""
+
+// number is a whole number from the environment.
+func number(t *testing.T, variable string, otherwise int) int {
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// TestSeeds runs the first seeds, as many as CARILLON_SIM_SEEDS says; without it some of them: storms, one with clocks
+// that drift, and a season.
 func TestSeeds(t *testing.T) {
-	n := 30
-	if testing.Short() {
-		n = 6
+	seeds := []uint64{1, 3, 4, 8, 10}
+	if n := number(t, "CARILLON_SIM_SEEDS", 0); n > 0 {
+		seeds = nil
+		for seed := uint64(1); seed <= uint64(n); seed++ {
+			if seed <= 10 || newPlan(seed).o.profile != "season" { // one is enough here
+				seeds = append(seeds, seed)
+			}
+		}
 	}
 	var mu sync.Mutex
 	var all Totals
 	t.Run("seeds", func(t *testing.T) {
-		for i := range n {
-			seed := uint64(i + 1)
-			if newPlan(seed).o.profile == "season" && i > 10 {
-				continue // one is enough here
-			}
+		for _, seed := range seeds {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
 				r := Run(t, seed, &logs{})
@@ -130,7 +148,7 @@ func TestSeeds(t *testing.T) {
 
 // TestYear runs a year, over all changes of the clocks.
 func TestYear(t *testing.T) {
-	if os.Getenv("CARILLON_LONG") == "" {
+	if !long {
 		t.Skip("set CARILLON_LONG=1 to run it")
 	}
 	t.Parallel()
@@ -157,7 +175,7 @@ func TestYear(t *testing.T) {
 
 // TestLong runs new seeds for a while.
 func TestLong(t *testing.T) {
-	if os.Getenv("CARILLON_LONG") == "" {
+	if !long {
 		t.Skip("set CARILLON_LONG=1 to run it; CARILLON_SIM_MINUTES says for how long")
 	}
 	minutes := 6.0
@@ -209,21 +227,19 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// TestDirected runs the plans that are made for one thing to happen. CARILLON_SIM_DIRECTED says how many seeds of each.
+// TestDirected runs the plans that are made for one thing to happen: CARILLON_SIM_DIRECTED seeds of each, two if it may
+// be long, and otherwise one seed of every sixth plan.
 func TestDirected(t *testing.T) {
-	n := 1
-	if os.Getenv("CARILLON_LONG") != "" {
+	n, step := number(t, "CARILLON_SIM_DIRECTED", 0), 1
+	switch {
+	case n == 0 && long:
 		n = 2
-	}
-	if text := os.Getenv("CARILLON_SIM_DIRECTED"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+	case n == 0:
+		n, step = 1, 6
 	}
 	for k, name := range slices.Sorted(maps.Keys(directed)) {
-		if testing.Short() && k%3 != 0 {
-			continue // under the race detector a plan takes ten times as long, and any of them runs the same code
+		if k%step != 0 {
+			continue
 		}
 		for i := range n {
 			seed := uint64(i + 1)
