@@ -116,6 +116,9 @@ func callers3(t testing.TB, n *apitest.Node) []caller {
 // Every route × every role × namespace, on the leader and through a follower. The routes are those of the table, so a
 // new one is in here by itself; what is expected of each role is not taken from the code.
 func TestEveryRouteAsksWhoCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("asks each route as each caller; left out with -short")
+	}
 	t.Parallel()
 	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) {
 		c.DebugPprof, c.MaxBadTokens = true, 1<<20

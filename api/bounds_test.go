@@ -249,6 +249,9 @@ func TestStreamsOfATokenAreBounded(t *testing.T) {
 
 // What is left of a request's body, or of an answer, holds no connection: not even for who has no token.
 func TestSlowBodies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits in real time; left out with -short")
+	}
 	t.Parallel()
 	for name, mode := range modes {
 		n := apitest.Start(t, mode)

@@ -163,6 +163,7 @@ func TestAttackAsAPeer(t *testing.T) {
 
 // Attack 3: replace the state by a snapshot. That of another cluster is refused anywhere.
 func TestAttackBySnapshot(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	for name, change := range modes(t) {
 		t.Run(name, func(t *testing.T) {

@@ -42,6 +42,7 @@ func of(all []store.Audit, kinds ...string) (out []string) {
 // Members that come and go leave a record each, and what the leader does by itself none. That a leader cannot remove
 // itself is no reason to forget who asked for it.
 func TestAuditOfMembers(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	for mode, change := range modes(t) {
 		t.Run(mode, func(t *testing.T) {

@@ -162,6 +162,7 @@ func TestOptimisticConcurrency(t *testing.T) {
 }
 
 func TestPauseResume(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	n, tg := start(t, t.TempDir()), newTarget(t)
 	j := n.create(tg.spec("p", "@every 1s"))

@@ -51,6 +51,7 @@ func (n *testNode) backup() []byte {
 }
 
 func TestBackupOfEachNode(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	tg := newTarget(t)
@@ -309,6 +310,7 @@ func TestRestoreCutOffAnywhere(t *testing.T) {
 }
 
 func TestRestoredClusterIsAnother(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	tg := newTarget(t)
 	c := startJoined(t, 2)
@@ -402,6 +404,7 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 
 // Compaction gives room back, changes nothing, and may be cut off anywhere.
 func TestCompactDir(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	home := t.TempDir()
 	n := start(t, home)

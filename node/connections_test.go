@@ -11,6 +11,7 @@ import (
 // at other addresses are served, and the metrics say what happened. The stranger dials from 127.0.0.2, which no member
 // advertises.
 func TestFloodOfConnections(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	const most = 200
 	c := startJoined(t, 3, func(cfg *Config) {

@@ -52,6 +52,7 @@ func contents(t *testing.T, dir string) map[string]string {
 }
 
 func TestBadDirectories(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	// A node that has lived for a while, and copies of its files from earlier.
 	home, early := t.TempDir(), t.TempDir()

@@ -12,6 +12,7 @@ import (
 
 // With little room left nothing new is created, and what there is goes on: runs are claimed, completed and recorded.
 func TestDiskLow(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	var free atomic.Uint64
 	free.Store(10 << 30)

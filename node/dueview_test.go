@@ -72,6 +72,7 @@ func TestUnknownDeadLetters(t *testing.T) {
 
 // The list over all jobs has what is due and not claimed at its place among the open runs, page by page.
 func TestDueRunsOfAllJobsAreListed(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	n := start(t, t.TempDir())
 	spec := func(name, schedule, priority string) map[string]any {

@@ -10,6 +10,7 @@ import (
 // A job whose occurrences wait for a worker becomes a one-off in the past: all of them are in the history as dropped by
 // the edit, and the one-off waits.
 func TestEditOfABacklogIntoAPastOneOff(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	n := start(t, t.TempDir())
 	spec := unclaimedJob("a")

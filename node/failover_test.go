@@ -53,6 +53,7 @@ func TestLeaderCrashUnderLoad(t *testing.T) {
 // Every node is stopped as it should and started again, the leader first: nothing is missed and nothing repeated, and
 // no follower has to miss a leader. It runs alone: a lease that ends because a machine is busy repeats a run.
 func TestRollingRestartUnderLoad(t *testing.T) {
+	realTime(t)
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Raft.Heartbeat = 500 * time.Millisecond })
 	r := newRecorder(t)
 	r.delay.Store(int64(50 * time.Millisecond))
@@ -120,6 +121,7 @@ func TestRollingRestartUnderLoad(t *testing.T) {
 
 // A leader that raft cannot reach commits nothing, and says so; the others go on.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	r := newRecorder(t)

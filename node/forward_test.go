@@ -145,6 +145,7 @@ func TestForwardedRepeatIsDoneOnce(t *testing.T) {
 
 // Two of three are gone: writes are refused with the reason, reads that are content with less are answered.
 func TestNoQuorum(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	leader := c.leader()
@@ -190,6 +191,7 @@ func TestNoQuorum(t *testing.T) {
 // A write that is on its way when both followers die: its outcome is unknown, and that is said within the time
 // that a request waits for a leader, with who is missing.
 func TestWriteWhileTheMajorityDies(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	last := c.leader()
@@ -226,6 +228,7 @@ func TestWriteWhileTheMajorityDies(t *testing.T) {
 // The answer of the leader is lost, and its connection with it: the node that forwarded asks again, and it is done
 // once.
 func TestLostAnswers(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) {
 		cfg.Executors = nil              // their workers' calls would be lost as well
@@ -284,6 +287,7 @@ func TestLostAnswers(t *testing.T) {
 // A leader that hangs closes nothing and answers nothing. Requests on their way to it, and workers, go to its
 // successor.
 func TestHungLeader(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	leader := c.leader()

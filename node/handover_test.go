@@ -29,6 +29,7 @@ func (c *cluster) leadsElsewhere(was *member) (next *member) {
 
 // One clock that is wrong for good must not stop a cluster in which a majority agrees: its leader held for ever.
 func TestLeaderWithAWrongClockHandsOver(t *testing.T) {
+	realTime(t)
 	for _, shift := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		t.Run(shift.String(), func(t *testing.T) {
 			t.Parallel()
@@ -82,6 +83,7 @@ func TestLeaderWithLowDiskHandsOver(t *testing.T) {
 
 // Two of three clocks are wrong, each in its own way: no majority agrees, so the leader holds, and every node says so.
 func TestHoldIsSeenEverywhere(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	lead := c.leader()
@@ -178,6 +180,7 @@ func TestHandedOnOnce(t *testing.T) {
 
 // A transfer that fails is tried again, with another member.
 func TestHandoverFails(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	lead := c.leader()

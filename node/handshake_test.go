@@ -38,6 +38,7 @@ func (c *cluster) openAs(m *member) error {
 }
 
 func TestJoinRefusals(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 1, func(c *Config) { c.level = fsm.Level + 1 })
 	first := c.members[0]

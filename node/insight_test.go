@@ -13,6 +13,7 @@ import (
 // The leader dies as by kill -9 between occurrences: whichever is asked, before and after, all of them are accounted for,
 // by the leader and by the followers' own state.
 func TestOccurrencesOverALeaderCrash(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	r := newRecorder(t)

@@ -65,6 +65,7 @@ func TestEveryCommandWaitsForItsLevel(t *testing.T) {
 // While a member is old, what it would not understand is refused with who that is; everything else goes on. When it is
 // replaced, the level is raised, and status says so.
 func TestOldMemberHoldsTheLevel(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	next := fsm.Level + 1
 	c := startJoined(t, 3, func(c *Config) {
@@ -125,6 +126,7 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 }
 
 func TestFeatureLevels(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	for i, m := range c.members {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestThreeNodesJoinAndFailOver(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	for name, change := range modes(t) {
 		t.Run(name, func(t *testing.T) { threeNodesJoinAndFailOver(t, change) })
@@ -74,6 +75,7 @@ func threeNodesJoinAndFailOver(t *testing.T, change func(*Config)) {
 }
 
 func TestMembershipOperations(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	for name, change := range modes(t) {
 		t.Run(name, func(t *testing.T) { membershipOperations(t, change) })
@@ -171,6 +173,7 @@ func membershipOperations(t *testing.T, change func(*Config)) {
 
 // What a node has in hand when it is removed is finished and recorded as what it was, and it gets nothing new.
 func TestRemovedNodeHandsInItsResults(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3, func(cfg *Config) { cfg.Tags = map[string]string{"at": cfg.NodeID} })
 	c.awaitWorkers(3)
@@ -212,6 +215,7 @@ func TestRemovedNodeHandsInItsResults(t *testing.T) {
 // Without the rule, removing a living voter while another is dead leaves a configuration in which nothing can be
 // committed.
 func TestRemoveKeepsALivingMajority(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	lead := c.leader()
@@ -253,6 +257,7 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 }
 
 func TestDeadMembersAreRemoved(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3, func(c *Config) { c.Members.RemoveDeadAfter = 500 * time.Millisecond })
 	lead := c.leader()
@@ -280,6 +285,7 @@ func TestDeadMembersAreRemoved(t *testing.T) {
 
 // A node that comes back elsewhere is found again, whether it follows or led.
 func TestNodeMoves(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	for _, m := range []*member{c.others(c.leader())[0], c.leader()} {

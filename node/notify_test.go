@@ -266,6 +266,7 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 
 // A receiver that never answers holds up no other, and is not told twice: it may have heard.
 func TestASlowReceiverHarmsNoOther(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	slow, quick := newHook(t), newHook(t)
 	slow.hang = make(chan struct{})
@@ -348,6 +349,7 @@ func TestWebhookAndMail(t *testing.T) {
 // A leader that dies while it sends may have told: the next one records that the outcome is unknown, and does not tell
 // again. It tells what comes after.
 func TestALeaderThatDiesWhileItSends(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	h := newHook(t)
 	h.hang = make(chan struct{})
@@ -385,6 +387,7 @@ func TestALeaderThatDiesWhileItSends(t *testing.T) {
 // The same between the claim and the sending: then nothing was sent, which is what at most once costs, and the job says
 // so.
 func TestALeaderThatDiesBeforeItSends(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	h := newHook(t)
 	senders := make(chan string, 1)

@@ -159,6 +159,7 @@ func TestQueues(t *testing.T) {
 
 // Every node says why a job waits, and takes changes of queues; the limit holds through a change of the leader.
 func TestQueuesFromAnyNode(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	for i, m := range c.members {

@@ -163,6 +163,7 @@ func TestQuorum(t *testing.T) {
 // TestQuorumOfACutOffLeader cuts the leader off for good: it confirms nothing, and after the cut its old term has
 // no leader.
 func TestQuorumOfACutOffLeader(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	old := c.leader()

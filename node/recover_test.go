@@ -35,6 +35,7 @@ func (m *member) move(t *testing.T) {
 var quiet = slog.New(slog.DiscardHandler)
 
 func TestRecoverMovedMajority(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	c.leader().create(map[string]any{"name": "kept", "type": "queue", "schedule": "@manual",
@@ -84,6 +85,7 @@ func TestRecoverMovedMajority(t *testing.T) {
 }
 
 func TestRecoverAlone(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	tg := newTarget(t)

@@ -48,6 +48,7 @@ func (m *member) leads() bool { return m.tracker.Epoch() != nil }
 // A job is on two of three nodes, which is a majority. One of them dies, the other is wiped and comes back under its
 // id. It has forgotten the job, and votes for the third, which never had it.
 func TestWhyWipedNodesAreRefused(t *testing.T) {
+	realTime(t)
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		c := startJoined(t, 3, change)
 		lead := c.leader()
@@ -99,6 +100,7 @@ func TestWhyWipedNodesAreRefused(t *testing.T) {
 // A copy of a node's directory runs beside it. The original votes for one of the two others, the copy for the other
 // one: two leaders, each with a majority of two.
 func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
+	realTime(t)
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		dial := map[string]string{} // where one of the nodes finds another
 		c := &cluster{t: t}
@@ -240,6 +242,7 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 // majority of what they know, so without epochs they would take the recovered node back as a follower, and what it
 // acknowledged would be gone.
 func TestWhyOtherEpochsAreRefused(t *testing.T) {
+	realTime(t)
 	both(t, func(t *testing.T, rules bool, change func(*Config)) {
 		c := startJoined(t, 3, change)
 		c.sameState()

@@ -73,6 +73,7 @@ func TestRunOutput(t *testing.T) {
 
 // The worker is on one node, the leader another, and who watches asks a third.
 func TestRunOutputFromAnyNode(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Tags = map[string]string{"node": cfg.NodeID} })
 	c.awaitWorkers(3)
@@ -104,6 +105,7 @@ func TestRunOutputFromAnyNode(t *testing.T) {
 // Who watches goes on watching when the leader dies: the next one has the worker send what it has, and nothing comes
 // twice or is left out.
 func TestRunOutputAcrossLeaders(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Tags = map[string]string{"node": cfg.NodeID} })
 	c.awaitWorkers(3)
@@ -163,6 +165,7 @@ func TestRunOutputAcrossLeaders(t *testing.T) {
 
 // A run without a worker has an answer too, after a while and without text; one that there is not has none.
 func TestRunOutputWithoutAWorker(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	n := start(t, t.TempDir())
 	n.create(unclaimedJob("a"))

@@ -21,6 +21,7 @@ func gaps(all []job.Run) (out []job.Run) {
 
 // What does not run sits in the job's state until something of it runs; it must show all the same.
 func TestWhatDoesNotRunShowsAtOnce(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	n := start(t, t.TempDir())
 	n.create(map[string]any{"name": "long", "type": "shell", "schedule": "@every 1s", "overlap": "skip",

@@ -143,6 +143,7 @@ func (n *testNode) ran(ref string, more int) job.Run {
 // backup, an answer, a metric or the log. What a job spells out itself gets everywhere, which is what secrets are for
 // (and which shows that the look for them finds what is there).
 func TestSecretsLeaveNoTrace(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	const (
 		value   = "s3cr3t/vä lue+%"
@@ -382,6 +383,7 @@ func TestSecretsOfOtherKeys(t *testing.T) {
 
 // Many set a secret while many runs are handed out with it: each run has one whole value, of a version that there was.
 func TestSecretsAreSetWhileRunsStart(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	n := start(t, t.TempDir(), func(c *Config) { c.Keys.On = true })
 	e := newEcho(t)

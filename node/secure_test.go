@@ -245,6 +245,7 @@ func TestJoinTokenIsWrong(t *testing.T) {
 // The answer to a join gets lost, or the node dies before it has written it down: the repetition is recognised by its
 // key, uses nothing, and works when the token has expired meanwhile. Another key is told to remove the node first.
 func TestJoinIsRepeated(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	secure, a := securely(t)
 	c := &cluster{t: t}
@@ -304,6 +305,7 @@ func TestJoinIsRepeated(t *testing.T) {
 // Nodes that were off for a year form a cluster again, and renew their certificates by themselves. So do those with a
 // wrong clock.
 func TestOffForAYear(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	secure, _ := securely(t)
 	c := startJoined(t, 3, secure)
@@ -329,6 +331,7 @@ func TestOffForAYear(t *testing.T) {
 
 // A voter that lost the keys of the cluster gets them from the others; one whose own key is gone is told what to do.
 func TestKeysAreLost(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	secure, a := securely(t)
 	c := startJoined(t, 3, secure)
@@ -356,6 +359,7 @@ func TestKeysAreLost(t *testing.T) {
 
 // Who was removed is cut off at once: its connections end, and what it asks for is refused.
 func TestRemovedNodeIsCutOff(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	secure, _ := securely(t)
 	c := startJoined(t, 3, secure)

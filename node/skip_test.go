@@ -33,6 +33,7 @@ func (f *fatals) all() []string {
 // An entry that no node can read is committed. Every node stops at it and says how to get out of it; told to pass over
 // it, all come back with the same state.
 func TestAnEntryThatCannotBeApplied(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	var ends fatals
 	c := startJoined(t, 3, func(cfg *Config) { cfg.Fatal, cfg.Executors = ends.add, nil })

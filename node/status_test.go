@@ -19,6 +19,7 @@ func findTrouble(list []wire.Trouble, code, node string) *wire.Trouble {
 // Every node says what is wrong with the cluster: who is missing, what no worker takes, and, once a majority is gone,
 // why no node leads.
 func TestStatusFromAnyNode(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3)
 	c.awaitWorkers(3)

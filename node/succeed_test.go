@@ -52,6 +52,7 @@ func (d *raftDials) to(addr string) []net.Conn {
 // A firewall or a proxy may refuse connections to a leader that lives. A connection of its own that ends while others
 // are open makes none stand for election then.
 func TestRefusedPortOfLivingLeader(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	const heartbeat = time.Second
 	var refuse atomic.Value // the address that refuses connections

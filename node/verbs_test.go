@@ -149,6 +149,7 @@ func TestVerbs(t *testing.T) {
 // A node that raft cannot reach, and HTTP can: its worker asks the others who leads, and goes on to work. One that was
 // removed does not.
 func TestWorkerOfACutOffNode(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startJoined(t, 3, func(cfg *Config) {
 		cfg.Tags = map[string]string{"node": cfg.NodeID}

@@ -154,7 +154,11 @@ func (x *index) drain(n int) {
 // Whatever is put where and whenever, with or without news of it lost, in small steps and in leaps beyond the horizon:
 // without the guard's help, all that is due is found as soon as it is.
 func TestAllThatIsDueIsFound(t *testing.T) {
-	for seed := range uint64(many(200, 12)) {
+	seeds := many(200, 12)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			x := newIndex(t, seed)
 			now := int64(1_700_000_000_000)
