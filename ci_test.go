@@ -10,47 +10,86 @@ import (
 	"testing"
 )
 
-// Whatever .ci/run calls, it fails if that fails: each call of go in turn, with everything else succeeding. Why a test failed is the last that it
-// says. The programs are stand-ins.
+// Whatever the scripts call, they fail if that fails: each call of go in turn, with everything else succeeding. What is
+// said last is which step failed and in which words, in at most twenty lines. The programs are stand-ins, but for the one
+// that reads the records of tests.
 func TestCIFailsWithEachStep(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("there is no bash")
 	}
-	run := func(fail int) (string, int, error) {
+	bin := filepath.Join(t.TempDir(), "verdict")
+	if out, err := exec.Command("go", "build", "-o", bin, "./internal/verdict").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const fails = `{"Action":"start","Package":"x"}
+{"Action":"output","Package":"x","Test":"TestX","Output":"    x_test.go:1: in these words\n"}
+{"Action":"output","Package":"x","Test":"TestX","Output":"    node.go:1: end of the log of n1:\n"}
+{"Action":"fail","Package":"x","Test":"TestX"}
+{"Action":"fail","Package":"x"}
+`
+	const passes = `{"Action":"start","Package":"x"}
+{"Action":"pass","Package":"x","Test":"TestX"}
+{"Action":"pass","Package":"x"}
+`
+	run := func(script, record string, fail int) (string, int, error) {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
 			// A directory can be made once: that counts calls, also of those at the same time.
 			"go": `n=1; while ! mkdir "$CALLS/$n" 2>/dev/null; do n=$((n+1)); done
-case "$*" in *build*) for a; do case $a in */carillon) printf '#!/bin/sh\n' >"$a"; chmod +x "$a";; esac; done;; esac
-if [ "$n" != "$FAIL" ]; then echo "ok $n: $*"; exit; fi
-printf -- '--- FAIL: TestX (1s)\n    x_test.go:1: in these words\n    node.go:1: end of the log of n1:\n        a line of it\nFAIL %s\n' "$*"; exit 1`,
-			"gofmt": `true`, "strace": `true`, "file": `echo "statically linked"`, "nice": `shift 2; exec "$@"`,
+case "$*" in *build*) for a; do case $a in */carillon|*/again) printf '#!/bin/sh\n' >"$a"; chmod +x "$a";; esac; done;; esac
+record=; for a; do case $last in --jsonfile) record=$a; printf '%s' "$RECORD" >"$a";; esac; last=$a; done
+if [ "$n" != "$FAIL" ]; then
+  case "$*" in "run ./internal/verdict "*) exec "$VERDICT" "$3";; esac
+  echo "ok $n: $*"; exit
+fi
+[ -z "$record" ] || printf '%s' "$FAILS" >"$record"
+echo "no success: $*"; exit 1`,
+			"gofmt": `true`, "strace": `true`, "file": `echo "statically linked"`,
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
 		calls := t.TempDir()
-		cmd := exec.Command(bash, ".ci/run")
-		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+calls, fmt.Sprint("FAIL=", fail))
+		cmd := exec.Command(bash, script)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+calls, fmt.Sprint("FAIL=", fail), "VERDICT="+bin,
+			"RECORD="+record, "FAILS="+fails)
 		out, err := cmd.CombinedOutput()
 		made, _ := os.ReadDir(calls)
 		return string(out), len(made), err
 	}
-	out, calls, err := run(0)
-	if err != nil || calls < 8 || !strings.Contains(out, "=== done") {
-		t.Fatalf("%d calls, %v:\n%s", calls, err, out)
+	for _, script := range []string{".ci/run", ".ci/deep", ".ci/steps.sh"} {
+		if _, err := os.ReadFile(script); err != nil { // the result is kept for as long as what was read stays as it is
+			t.Fatal(err)
+		}
 	}
-	for i := 1; i <= calls; i++ {
-		out, _, err := run(i)
-		if err == nil {
-			t.Errorf("call %d of go failed, and nothing came of it:\n%s", i, out)
-		}
-		_, end, _ := strings.Cut(out, "=== what failed\n")
-		if strings.Contains(out, "FAIL test ") && end != "--- FAIL: TestX (1s)\n    x_test.go:1: in these words\n" {
-			t.Errorf("call %d of go failed, and at the end this is said of it:\n%s", i, end)
-		}
+	for _, script := range []string{".ci/run", ".ci/deep"} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			out, calls, err := run(script, passes, 0)
+			if err != nil || calls < 8 || !regexp.MustCompile(`\n=== passed in \d+s\n$`).MatchString(out) {
+				t.Fatalf("%d calls, %v:\n%s", calls, err, out)
+			}
+			for i := 1; i <= calls; i++ {
+				out, _, err := run(script, passes, i)
+				if err == nil {
+					t.Errorf("call %d of go failed, and nothing came of it:\n%s", i, out)
+				}
+				_, end, said := strings.Cut(out, "\n=== FAILED in step ")
+				if !said || strings.Count(end, "\n") > 20 {
+					t.Errorf("call %d of go failed, and this was said:\n%s", i, out)
+				}
+				words := "FAIL x.TestX: x_test.go:1: in these words\n     repeat: "
+				if strings.Contains(out, "no success: tool gotestsum") && !strings.Contains(end, words) {
+					t.Errorf("call %d of go failed, and at the end this is said of it:\n%s", i, end)
+				}
+			}
+			out, _, err = run(script, fails+passes, 0)
+			if err != nil || !regexp.MustCompile(`\nFLAKY x\.TestX: x_test\.go:1: in these words\n=== passed in \d+s\n$`).MatchString(out) {
+				t.Errorf("of a test that passes when it is repeated, this is said: %v\n%s", err, out)
+			}
+		})
 	}
 }
 
