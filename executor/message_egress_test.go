@@ -41,14 +41,14 @@ func TestMessageDenied(t *testing.T) {
 		"nats://169.254.169.254:4222": toNATS, "kafka://169.254.169.254:9092": toKafka,
 		"nats+tls://[::1]:4222,127.0.0.1:4222": toNATS, "kafka+tls://[fe80::1]:9092,127.0.0.1:9092": toKafka} {
 		p.Broker = broker
-		wantDenied(t, m.Run(within(t, 10*time.Second), messageJob(t, 1, p)), "rule ")
+		wantDenied(t, m.Run(within(t, time.Minute), messageJob(t, 1, p)), "rule ")
 	}
 	if len(d.addrs) != 0 {
 		t.Errorf("dialled %v", d.addrs)
 	}
 	for broker, p := range map[string]job.MessagePayload{"events": toKafka, "orders": toNATS} {
 		p.Broker = broker
-		if r := m.Run(within(t, 10*time.Second), messageJob(t, 1, p)); r.Outcome != job.OutcomeSucceeded {
+		if r := m.Run(within(t, time.Minute), messageJob(t, 1, p)); r.Outcome != job.OutcomeSucceeded {
 			t.Errorf("%s: %+v", broker, r)
 		}
 	}
@@ -73,7 +73,7 @@ func TestMessageSomeDenied(t *testing.T) {
 		"kafka://169.254.169.254:9092," + down: {Topic: "t"}, "kafka://" + down + ",169.254.169.254:9092": {Topic: "t"},
 	} {
 		p.Broker = broker
-		r := m.Run(within(t, 10*time.Second), messageJob(t, 1, p))
+		r := m.Run(within(t, time.Minute), messageJob(t, 1, p))
 		if r.Permanent || r.EgressDenied || r.Outcome != job.OutcomeFailed {
 			t.Errorf("%s: %+v", broker, r)
 		}
@@ -106,7 +106,7 @@ func TestMessageKafkaAnnounced(t *testing.T) {
 	for _, broker := range []string{k.url(), "events"} {
 		var d dials
 		m := newMessageWith(t, d.policy(t, egress.Options{Loopback: true}), "events="+k.url())
-		r := m.Run(within(t, 20*time.Second), messageJob(t, 1, job.MessagePayload{Broker: broker, Topic: "orders"}))
+		r := m.Run(within(t, time.Minute), messageJob(t, 1, job.MessagePayload{Broker: broker, Topic: "orders"}))
 		wantDenied(t, r, "names a broker that jobs may not reach", "169.254.169.254:9092", "rule 169.254.169.254/32")
 		if out := d.elsewhere(); len(out) != 0 || d.count() == 0 {
 			t.Errorf("dialled %v of %d", out, d.count())
@@ -149,7 +149,7 @@ func TestMessageNATSAnnounced(t *testing.T) {
 	p := job.MessagePayload{Broker: "nats://" + l.Addr().String(), Subject: "orders"}
 	// an attempt that meets the broken connection, before the client has noticed, makes no new one
 	eventually(t, "three connections", func() bool {
-		wantFailure(t, m.Run(within(t, 10*time.Second), messageJob(t, 1, p)), false, "broke")
+		wantFailure(t, m.Run(within(t, time.Minute), messageJob(t, 1, p)), false, "broke")
 		return d.count() >= 3
 	})
 	if out := d.elsewhere(); len(out) != 0 {

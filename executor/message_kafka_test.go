@@ -83,7 +83,7 @@ func (k *kafkaTest) records(topic string, want int) (out []*kgo.Record) {
 		k.t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx := within(k.t, 20*time.Second)
+	ctx := within(k.t, time.Minute)
 	end := 0
 	for _, p := range k.c.PartitionInfos(topic) {
 		end += int(p.HighWatermark)
@@ -105,7 +105,7 @@ func TestMessageKafka(t *testing.T) {
 	m := newTestMessage(t, "events="+k.url())
 	p := job.MessagePayload{Broker: "events", Topic: "orders", Key: "customer-7", Headers: map[string]string{"X-Team": "billing"}, Data: json.RawMessage(`{"n": 1}`)}
 	a := messageJob(t, 1, p)
-	r := m.Run(within(t, 10*time.Second), a)
+	r := m.Run(within(t, time.Minute), a)
 	if r.Outcome != job.OutcomeSucceeded || !strings.HasPrefix(r.Output, "partition ") || !strings.HasSuffix(r.Output, ", offset 0") {
 		t.Fatalf("%+v", r)
 	}
@@ -123,7 +123,7 @@ func TestMessageKafka(t *testing.T) {
 		t.Errorf("producer id %d, acks %v: not an idempotent producer that waits for all replicas", rec.ProducerID, acks)
 	}
 	p.Key, p.Data = "", nil
-	if r := m.Run(within(t, 10*time.Second), messageJob(t, 2, p)); r.Outcome != job.OutcomeSucceeded {
+	if r := m.Run(within(t, time.Minute), messageJob(t, 2, p)); r.Outcome != job.OutcomeSucceeded {
 		t.Fatal(r.Error)
 	}
 	for _, rec := range k.records("orders", 2) {
@@ -147,7 +147,7 @@ func TestMessageKafkaRefused(t *testing.T) {
 	t.Parallel()
 	k := startKafka(t, "orders", kfake.BrokerConfigs(map[string]string{"message.max.bytes": "2048"}))
 	m := newTestMessage(t)
-	run := func(p job.MessagePayload) job.Result { return m.Run(within(t, 10*time.Second), messageJob(t, 1, p)) }
+	run := func(p job.MessagePayload) job.Result { return m.Run(within(t, time.Minute), messageJob(t, 1, p)) }
 	wantFailure(t, run(job.MessagePayload{Broker: k.url(), Topic: "nowhere"}), false, "has no topic", `"nowhere"`)
 	wantFailure(t, run(job.MessagePayload{Broker: k.url(), Topic: "orders", Data: incompressible(8192)}), true, "8192 bytes", "more than")
 	// A topic that comes later is found.
@@ -164,10 +164,10 @@ func TestMessageKafkaSASL(t *testing.T) {
 	for _, method := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		k := startKafka(t, "orders", kfake.EnableSASL(), kfake.Superuser(method, "u", "p@ss"))
 		m := newTestMessage(t, "good=kafka://u:p%40ss@"+k.addr()+"?sasl="+strings.ToLower(method), "bad=kafka://u:wrong@"+k.addr()+"?sasl="+strings.ToLower(method))
-		if r := m.Run(within(t, 10*time.Second), messageJob(t, 1, job.MessagePayload{Broker: "good", Topic: "orders"})); r.Outcome != job.OutcomeSucceeded {
+		if r := m.Run(within(t, time.Minute), messageJob(t, 1, job.MessagePayload{Broker: "good", Topic: "orders"})); r.Outcome != job.OutcomeSucceeded {
 			t.Errorf("%s: %s", method, r.Error)
 		}
-		r := m.Run(within(t, 10*time.Second), messageJob(t, 1, job.MessagePayload{Broker: "bad", Topic: "orders"}))
+		r := m.Run(within(t, time.Minute), messageJob(t, 1, job.MessagePayload{Broker: "bad", Topic: "orders"}))
 		wantFailure(t, r, false, "cannot connect")
 		if strings.Contains(r.Error, "wrong@") {
 			t.Error(r.Error)
@@ -181,11 +181,11 @@ func TestMessageKafkaIdempotent(t *testing.T) {
 	k := startKafka(t, "orders")
 	m := newTestMessage(t)
 	p := job.MessagePayload{Broker: k.url(), Topic: "orders"}
-	if r := m.Run(within(t, 10*time.Second), messageJob(t, 0, p)); r.Outcome != job.OutcomeSucceeded {
+	if r := m.Run(within(t, time.Minute), messageJob(t, 0, p)); r.Outcome != job.OutcomeSucceeded {
 		t.Fatal(r.Error)
 	}
 	h := k.c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 2})
-	if r := m.Run(within(t, 10*time.Second), messageJob(t, 1, p)); r.Outcome != job.OutcomeSucceeded {
+	if r := m.Run(within(t, time.Minute), messageJob(t, 1, p)); r.Outcome != job.OutcomeSucceeded {
 		t.Fatal(r.Error)
 	}
 	if h.Hits() != 2 {

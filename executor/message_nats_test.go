@@ -44,7 +44,7 @@ func (n *natsTest) start() {
 		n.t.Fatal(err)
 	}
 	s.Start()
-	if !s.ReadyForConnections(20 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		n.t.Fatal("the NATS server does not start")
 	}
 	n.s = s
@@ -75,7 +75,7 @@ func (n *natsTest) stream(subject string) jetstream.Stream {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	st, err := js.CreateOrUpdateStream(within(n.t, 20*time.Second), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{subject}})
+	st, err := js.CreateOrUpdateStream(within(n.t, time.Minute), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{subject}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (n *natsTest) stream(subject string) jetstream.Stream {
 // messages are all messages of a stream, by their idempotency key.
 func (n *natsTest) messages(st jetstream.Stream) (keys map[string]int, headers []nats.Header) {
 	n.t.Helper()
-	ctx := within(n.t, 30*time.Second)
+	ctx := within(n.t, time.Minute)
 	info, err := st.Info(ctx)
 	if err != nil {
 		n.t.Fatal(err)
@@ -117,11 +117,11 @@ func TestMessageNATS(t *testing.T) {
 	for i, c := range []struct{ data, want string }{{`"plain text"`, "plain text"}, {`{"a": [1, 2]}`, `{"a":[1,2]}`}, {``, ``}, {`null`, ``}} {
 		p := job.MessagePayload{Broker: "orders", Subject: "orders.new", Headers: map[string]string{"X-Team": "billing", "Nats-Expected-Stream": "x"}, Data: json.RawMessage(c.data)}
 		a := messageJob(t, i, p)
-		if r := m.Run(within(t, 10*time.Second), a); r.Outcome != job.OutcomeSucceeded || r.Output != "published to orders.new" {
+		if r := m.Run(within(t, time.Minute), a); r.Outcome != job.OutcomeSucceeded || r.Output != "published to orders.new" {
 			t.Fatalf("%+v", r)
 		}
 		// The server had it when the attempt succeeded, so it is here in a moment.
-		msg, err := sub.NextMsg(10 * time.Second)
+		msg, err := sub.NextMsg(time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,11 +149,11 @@ func TestMessageJetStream(t *testing.T) {
 	m := newTestMessage(t)
 	p := job.MessagePayload{Broker: n.url(), Subject: "orders.new", JetStream: true, Data: json.RawMessage(`{"n":1}`)}
 	a := messageJob(t, 1, p)
-	if r := m.Run(within(t, 10*time.Second), a); r.Outcome != job.OutcomeSucceeded || r.Output != "stream ORDERS, sequence 1" {
+	if r := m.Run(within(t, time.Minute), a); r.Outcome != job.OutcomeSucceeded || r.Output != "stream ORDERS, sequence 1" {
 		t.Fatalf("%+v", r)
 	}
 	// The same run again, by another worker: the stream drops it.
-	if r := newTestMessage(t).Run(within(t, 10*time.Second), a); r.Outcome != job.OutcomeSucceeded || r.Output != "stream ORDERS, sequence 1, which it had already" {
+	if r := newTestMessage(t).Run(within(t, time.Minute), a); r.Outcome != job.OutcomeSucceeded || r.Output != "stream ORDERS, sequence 1, which it had already" {
 		t.Fatalf("%+v", r)
 	}
 	keys, headers := n.messages(st)
@@ -168,7 +168,7 @@ func TestMessageJetStream(t *testing.T) {
 		}
 	}
 	p.Subject = "elsewhere"
-	wantFailure(t, m.Run(within(t, 10*time.Second), messageJob(t, 2, p)), false, "no stream of "+n.url(), `"elsewhere"`)
+	wantFailure(t, m.Run(within(t, time.Minute), messageJob(t, 2, p)), false, "no stream of "+n.url(), `"elsewhere"`)
 }
 
 func TestMessageNATSRefused(t *testing.T) {

@@ -91,7 +91,7 @@ func runAll(t *testing.T, m *Message, n int, p job.MessagePayload, trouble func(
 				}
 				for a := messageJob(t, i, p); ; a.Attempt++ {
 					attempts[i]++
-					ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+					ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 					r := m.Run(ctx, a)
 					stop()
 					if r.Outcome == job.OutcomeSucceeded {
@@ -254,7 +254,7 @@ func (g *gate) cut() {
 
 func TestMessageRefuses(t *testing.T) {
 	m := newTestMessage(t, "orders=nats://127.0.0.1:1")
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, time.Minute)
 	a := messageJob(t, 1, job.MessagePayload{Broker: "events", Subject: "s"})
 	wantFailure(t, m.Run(ctx, a), false, `no broker "events"`, "--broker events=URL")
 	a.Payload = []byte(`{"broker":"nats://h:port","subject":"s"}`)
@@ -289,7 +289,7 @@ func TestMessageBrokerDown(t *testing.T) {
 		}
 	}
 	for name, p := range targets(down) {
-		wantFailure(t, m.Run(within(t, 10*time.Second), messageJob(t, 1, p)), false, "cannot connect to "+p.Broker, "refused")
+		wantFailure(t, m.Run(within(t, time.Minute), messageJob(t, 1, p)), false, "cannot connect to "+p.Broker, "refused")
 		_ = name
 	}
 	hung := within(t, time.Second)
@@ -307,7 +307,7 @@ func TestMessageBrokerDown(t *testing.T) {
 	}
 	for i := range 20 {
 		for _, p := range []job.MessagePayload{{Broker: nats.url(), Subject: "s"}, {Broker: kafka.url(), Topic: "t"}} {
-			if r := m.Run(within(t, 10*time.Second), messageJob(t, i, p)); r.Outcome != job.OutcomeSucceeded {
+			if r := m.Run(within(t, time.Minute), messageJob(t, i, p)); r.Outcome != job.OutcomeSucceeded {
 				t.Errorf("%s: %s", p.Broker, r.Error)
 			}
 		}
@@ -333,7 +333,7 @@ func TestMessageBrokerHangs(t *testing.T) {
 			} else {
 				p.Topic = "t"
 			}
-			if r := m.Run(within(t, 10*time.Second), messageJob(t, 0, p)); r.Outcome != job.OutcomeSucceeded {
+			if r := m.Run(within(t, time.Minute), messageJob(t, 0, p)); r.Outcome != job.OutcomeSucceeded {
 				t.Fatal(r.Error)
 			}
 			c.hold()
@@ -350,7 +350,7 @@ func TestMessageBrokerHangs(t *testing.T) {
 			wg.Wait()
 			c.flow()
 			eventually(t, "it is back", func() bool {
-				return m.Run(within(t, 10*time.Second), messageJob(t, 0, p)).Outcome == job.OutcomeSucceeded
+				return m.Run(within(t, time.Minute), messageJob(t, 0, p)).Outcome == job.OutcomeSucceeded
 			})
 		})
 	}

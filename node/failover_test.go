@@ -14,6 +14,7 @@ import (
 // The leader dies as by kill -9, with the timeouts that a cluster has by default. It runs alone: a lease that ends
 // because a machine is busy repeats a run.
 func TestLeaderCrashUnderLoad(t *testing.T) {
+	realTime(t)
 	c := startCluster(t, 3, func(cfg *Config) { cfg.Raft.Heartbeat = 500 * time.Millisecond })
 	r := newRecorder(t)
 	r.delay.Store(int64(20 * time.Millisecond))
@@ -163,6 +164,7 @@ func TestCutOffLeaderCommitsNothing(t *testing.T) {
 
 // Attempts outlive the leader that gave them out: their workers carry them over to the next one.
 func TestRunsInFlightSurviveALeaderChange(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	r := newRecorder(t)

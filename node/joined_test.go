@@ -123,9 +123,15 @@ func (c *cluster) op(verb, id string) apiAnswer {
 	return c.leader().call("POST", "/api/v1/cluster:"+verb, wire.NodeRequest{NodeID: id})
 }
 
+// mustOp has an operation done. Without a leader nothing was changed, and it is asked for again.
 func (c *cluster) mustOp(verb, id string) {
 	c.t.Helper()
-	if a := c.op(verb, id); a.status != 204 {
+	var a apiAnswer
+	c.leader().eventually("a leader for "+verb, func() bool {
+		a = c.op(verb, id)
+		return a.status == 204 || a.problem().Code != job.CodeNoLeader
+	})
+	if a.status != 204 {
 		c.t.Fatalf("%s %s: %d %s", verb, id, a.status, a.body)
 	}
 }

@@ -197,6 +197,7 @@ func TestPullThroughANodeThatStops(t *testing.T) {
 // Workers in Go work on while leaders die: every run is done, none by two at the same time, and what was done under an
 // old claim does not count.
 func TestPullWorkersOverFailovers(t *testing.T) {
+	realTime(t)
 	t.Parallel()
 	c := startCluster(t, 3)
 	first := c.leader()
