@@ -200,7 +200,11 @@ func (p *puller) heartbeats(ctx context.Context) {
 					a.Lease.Extend(sent, p.lease)
 				case answer.Status == job.PullCanceling:
 					a.Lease.Extend(sent, p.lease)
-					p.set.CancelLocked(a)
+					if answer.TimedOut {
+						p.set.TimeOutLocked(a)
+					} else {
+						p.set.CancelLocked(a)
+					}
 				default:
 					p.log.Warn("a run is not ours any more", "run", a.Work.RunID, "why", answer.Why)
 					*a.Lease = worker.Lease{}

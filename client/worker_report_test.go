@@ -102,6 +102,64 @@ func TestWorkerGivesUpARefusedResult(t *testing.T) {
 	})
 }
 
+// A leader counts a timeout from before the worker does, and may say first that a run is to stop because of it: that is
+// no cancel to the handler, nor in what is reported. One that is canceled is not said to have run out of time.
+func TestWorkerTellsTimeoutsFromCancels(t *testing.T) {
+	for answer, want := range map[string]error{
+		`"status":"canceling","timed_out":true`: client.ErrTimeout,
+		`"status":"canceling"`:                  client.ErrCanceled,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			given, failed := false, ""
+			var mu sync.Mutex
+			node := roundTripper(func(r *http.Request) (*http.Response, error) {
+				data, err := io.ReadAll(r.Body)
+				if err != nil {
+					return nil, err
+				}
+				body := `{"runs":[{"run_id":"r","fence":1,` + answer + `}]}`
+				mu.Lock()
+				switch {
+				case strings.HasSuffix(r.URL.Path, ":poll") && !given:
+					given = true
+					body = `{"session":"s","lease":"30s","runs":[
+						{"run_id":"r","job_id":"j_1","fence":1,"timeout":"10m","lease":"30s"}]}`
+				case strings.HasSuffix(r.URL.Path, ":poll"):
+					mu.Unlock()
+					time.Sleep(time.Second) // of the bubble
+					mu.Lock()
+					body = `{"session":"s","lease":"30s","runs":[]}`
+				case strings.HasSuffix(r.URL.Path, ":fail"):
+					failed, body = string(data), `{"runs":[{"run_id":"r","fence":1,"status":"ok"}]}`
+					cancel()
+				}
+				mu.Unlock()
+				return &http.Response{StatusCode: http.StatusOK, Request: r,
+					Header: http.Header{"Content-Type": {"application/json"}},
+					Body:   io.NopCloser(strings.NewReader(body))}, nil
+			})
+			w := client.Worker{Addrs: []string{"n1"}, Queue: "q", HTTPClient: &http.Client{Transport: node},
+				Clock: func() time.Duration { return time.Since(began) },
+				Handler: func(ctx context.Context, _ *client.Run) error {
+					<-ctx.Done()
+					if cause := context.Cause(ctx); cause != want {
+						t.Errorf("%s: it ended because of %v", answer, cause)
+					}
+					return ctx.Err()
+				}}
+			if err := w.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(failed, want.Error()) {
+				t.Errorf("%s: reported is %s", answer, failed)
+			}
+		})
+	}
+}
+
 // A node that answers a report without naming its results is not asked again at once.
 func TestWorkerReportsWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -96,8 +96,9 @@ const (
 type PullAnswer struct {
 	PullRef
 	Status   string `json:"status"`
-	Why      string `json:"why,omitempty"`      // in words, unless it is ok
-	Repeated bool   `json:"repeated,omitempty"` // this result was committed before
+	Why      string `json:"why,omitempty"`       // in words, unless it is ok
+	TimedOut bool   `json:"timed_out,omitempty"` // canceling because it is over its timeout, not canceled
+	Repeated bool   `json:"repeated,omitempty"`  // this result was committed before
 }
 
 // PullAnswers answers a heartbeat or a report, item by item, in order.

@@ -55,6 +55,7 @@ func (s *Scheduler) nameAllLocked(queue job.QueueKey, worker string, refs []job.
 			// Its lease is not extended any more: a worker that does not stop has what is left of it to be told.
 			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("it takes longer than its timeout of %s: stop it, and "+
 				"report it as failed", c.timeout)
+			a.TimedOut = !c.canceling // what was canceled before is recorded as that
 		default:
 			c.until = mono + s.leaseTime()
 			if c.canceling {

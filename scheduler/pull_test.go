@@ -380,7 +380,11 @@ func TestPullTimeout(t *testing.T) {
 					w.beat(refOf(r))
 				}
 				time.Sleep(11 * time.Second)
-				wantAnswer(t, w.beat(refOf(r))[0], job.PullCanceling, "timeout of 40s")
+				a := w.beat(refOf(r))[0]
+				wantAnswer(t, a, job.PullCanceling, "timeout of 40s")
+				if !a.TimedOut {
+					t.Errorf("%+v does not say that it is the timeout", a)
+				}
 				tt.act(w, r)
 				if got := w.summary(id)[0]; got != tt.want {
 					t.Errorf("%q, want %q", got, tt.want)
@@ -402,7 +406,11 @@ func TestPullCancelAndReplace(t *testing.T) {
 		wantAnswer(t, w.fail(r, nil), job.PullOK, "")
 		next, _ := w.pullOne(job.PullPoll{})
 		w.do(&fsm.Cancel{Head: w.head(), Job: uint64(id), All: true})
-		wantAnswer(t, w.beat(refOf(next))[0], job.PullCanceling, "canceled")
+		canceled := w.beat(refOf(next))[0]
+		wantAnswer(t, canceled, job.PullCanceling, "canceled")
+		if canceled.TimedOut {
+			t.Errorf("%+v: it did not take too long", canceled)
+		}
 		// It was done by then: a late success is a success.
 		wantAnswer(t, w.finish(next), job.PullOK, "")
 		w.wantHistory(id, "canceled(replaced)", "succeeded")

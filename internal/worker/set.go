@@ -174,7 +174,13 @@ func (s *Set[W]) EndLocked(a *Attempt[W], r job.Result) {
 }
 
 // CancelLocked stops an attempt that the leader does not want any more, and says whether that was news.
-func (s *Set[W]) CancelLocked(a *Attempt[W]) bool {
+func (s *Set[W]) CancelLocked(a *Attempt[W]) bool { return s.stopLocked(a, s.o.Causes.Canceled) }
+
+// TimeOutLocked is CancelLocked for an attempt that is over its timeout as the leader counts it: from when it gave it
+// out, which is sooner than from when it began here.
+func (s *Set[W]) TimeOutLocked(a *Attempt[W]) bool { return s.stopLocked(a, s.o.Causes.Timeout) }
+
+func (s *Set[W]) stopLocked(a *Attempt[W], cause error) bool {
 	if a == nil || a.canceled || a.State == Done {
 		return false
 	}
@@ -182,7 +188,7 @@ func (s *Set[W]) CancelLocked(a *Attempt[W]) bool {
 	if a.State == Queued {
 		s.EndLocked(a, job.Result{Outcome: job.OutcomeCanceled, Error: "canceled before it started"})
 	} else {
-		a.stop(s.o.Causes.Canceled)
+		a.stop(cause)
 	}
 	return true
 }
