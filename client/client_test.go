@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
 
@@ -204,14 +204,9 @@ func TestEveryMethod(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := port.Reserve(t)
 	c := client.New(addr, client.WithBackoff(time.Millisecond))
-	_, err = c.CreateJob(t.Context(), spec("x"))
+	_, err := c.CreateJob(t.Context(), spec("x"))
 	want := job.Error{Code: job.CodeUnavailable, Message: "cannot reach carillon at http://" + addr + ": connection refused", Remedy: "start one with `carillon dev`, or set --addr or CARILLON_ADDR"}
 	var e *job.Error
 	if !errors.As(err, &e) || *e != want {

@@ -25,6 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // leakCheck fails a test that leaves goroutines behind.
@@ -94,12 +95,7 @@ func newLeader(t *testing.T, nodes []*node, opts ...client.LeaderOption) *client
 // deadAddr is an address where nothing listens.
 func deadAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return port.Reserve(t)
 }
 
 func register(t *testing.T, l *client.Leader) job.SessionRef {

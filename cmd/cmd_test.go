@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +28,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -658,13 +658,8 @@ func TestWidth(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := newShell(t)
-	s.addr = l.Addr().String()
-	l.Close()
+	s.addr = port.Reserve(t)
 	out, errOut, code := s.run("", "jobs")
 	want := "error: cannot reach carillon at http://" + s.addr +
 		": connection refused\nhint: start one with `carillon dev`, or set --addr or CARILLON_ADDR\n"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // logLines are the lines of a log, each of which must be JSON.
@@ -106,13 +107,8 @@ func startUntil(t *testing.T, env []string, text string, args ...string) []byte 
 // With --log-format json every line on standard error is one, from the first to the last, and the first says what was
 // started. No secret is in it.
 func TestJSONLogsHaveNoOtherLines(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
+	addr := port.Reserve(t)
 	log := func() []byte {
-		l.Close()
 		return startUntil(t, []string{"CARILLON_SMTP_PASSWORD=geheim-1"}, `"serving"`, "server", "--node-id", "n1",
 			"--data-dir", t.TempDir(), "--listen", addr, "--bootstrap", "--log-format", "json",
 			"--broker", "b=nats://user:geheim-2@127.0.0.1:1", "--notify-webhook", "ops=http://127.0.0.1:1/geheim-3", "--slots",

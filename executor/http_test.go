@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 func httpJob(t *testing.T, p map[string]any) job.Assignment {
@@ -238,12 +239,7 @@ func TestRetryAfterDate(t *testing.T) {
 }
 
 func TestHTTPTargetNotThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := port.Reserve(t)
 	r := newTestHTTP(t, HTTPOptions{}).Run(t.Context(), httpJob(t, map[string]any{"url": "http://u:secret@" + addr}))
 	if r.Outcome != job.OutcomeFailed || r.Permanent || !strings.Contains(r.Error, "refused") || strings.Contains(r.Error, "secret") {
 		t.Fatalf("%+v", r)

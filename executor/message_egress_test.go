@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 func newMessageWith(t *testing.T, p *egress.Policy, brokers ...string) *Message {
@@ -60,12 +61,7 @@ func TestMessageDenied(t *testing.T) {
 // TestMessageSomeDenied: of several hosts one is allowed and down. That may change, so the failure is not permanent.
 func TestMessageSomeDenied(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	down := l.Addr().String()
-	l.Close()
+	down := port.Reserve(t)
 	var d dials
 	m := newMessageWith(t, d.policy(t, egress.Options{Loopback: true}))
 	for broker, p := range map[string]job.MessagePayload{

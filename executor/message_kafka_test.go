@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // kafkaTest is a Kafka broker in this process, with its topics on disk.
@@ -29,14 +30,13 @@ type kafkaTest struct {
 
 func startKafka(t *testing.T, topic string, more ...kfake.Opt) *kafkaTest {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := net.ResolveTCPAddr("tcp", port.Reserve(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	k := &kafkaTest{t: t}
-	k.options = append([]kfake.Opt{kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(t.TempDir()), kfake.SeedTopics(3, topic)}, more...)
+	k.options = append([]kfake.Opt{kfake.NumBrokers(1), kfake.Ports(addr.Port), kfake.DataDir(t.TempDir()),
+		kfake.SeedTopics(3, topic)}, more...)
 	k.start()
 	t.Cleanup(k.stop)
 	return k

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // messageJob is the attempt of a message job: run n of job 42.
@@ -268,12 +269,7 @@ func TestMessageRefuses(t *testing.T) {
 // A broker that is down, or that takes connections and says nothing, fails the attempt in its time and disturbs no other.
 func TestMessageBrokerDown(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	down := l.Addr().String()
-	l.Close()
+	down := port.Reserve(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // link is what connects one node with the world, so that a test can cut it.
@@ -304,10 +305,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 	c := &cluster{t: t}
 	var servers []raft.Server
 	for i := range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := port.Listen(t)
 		id := fmt.Sprintf("n%d", i+1)
 		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: replica.ID(id, replica.First),
 			Address: raft.ServerAddress(ln.Addr().String())})

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -16,15 +15,13 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // newMember is a node that is configured and not opened. It joins whom it is told to, or begins a cluster.
 func (c *cluster) newMember(id string, join []string, change ...func(*Config)) *member {
 	c.t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	ln := port.Listen(c.t)
 	cfg := testConfig(c.t, c.t.TempDir())
 	cfg.NodeID, cfg.Listen, cfg.Bootstrap, cfg.Join = id, ln.Addr().String(), len(join) == 0, join
 	// shorter ones lose leaderships for no reason on a machine that is busy with other things

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/proof/port"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -291,10 +291,7 @@ func TestNodeMoves(t *testing.T) {
 	for _, m := range []*member{c.others(c.leader())[0], c.leader()} {
 		was := m.cfg.Listen
 		m.stop()
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := port.Listen(t)
 		m.cfg.Listen = ln.Addr().String()
 		m.link = &link{ln: ln}
 		m.cfg.Version = "test-2"

@@ -16,18 +16,17 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // A message job through a real node: a name for the broker, retries while it is down, one message per run under the
 // run's key.
 func TestMessageJobs(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is not served yet
+	addr, err := net.ResolveTCPAddr("tcp", port.Reserve(t)) // a port that is not served yet
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().(*net.TCPAddr)
-	l.Close()
 	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 func (c *cluster) stopAll() {
@@ -25,10 +25,7 @@ func (c *cluster) stopAll() {
 // move gives a stopped node another port.
 func (m *member) move(t *testing.T) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := port.Listen(t)
 	m.cfg.Listen, m.link = ln.Addr().String(), &link{ln: ln}
 }
 

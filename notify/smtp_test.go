@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // mailServer is as much of one as these tests need. answers replaces what it says to a verb; an empty answer hangs up,
@@ -214,12 +216,7 @@ func TestMailOutcomes(t *testing.T) {
 			}
 		})
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
-	for _, addr := range []string{ln.Addr().String(), "", "nonsense"} {
+	for _, addr := range []string{port.Reserve(t), "", "nonsense"} {
 		if r := (&Settings{SMTP: SMTP{Addr: addr}}).Mail(context.Background(), []string{"a@b.c"},
 			testMessage()); r.Outcome != Retry || r.Err == nil {
 			t.Errorf("%q: %+v", addr, r)

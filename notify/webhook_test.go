@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/port"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -109,12 +109,7 @@ func TestWebhookOutcomes(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := "http://" + ln.Addr().String()
-	ln.Close()
+	closed := "http://" + port.Reserve(t)
 	p := NewPoster(&Settings{Timeout: 700 * time.Millisecond, Egress: onLoopback})
 	slow := NewPoster(&Settings{Timeout: 20 * time.Second, Egress: onLoopback})
 	for name, c := range map[string]struct {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/proof/harness"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // said is output that another goroutine writes.
@@ -41,7 +42,7 @@ var leads = regexp.MustCompile(`(n\d) leads\. .*kill -9 (\d+)`)
 func TestDevClusterLosesItsLeader(t *testing.T) {
 	heavy(t)
 	t.Parallel()
-	first := threePorts(t)
+	first := port.ReserveRow(t, 3)
 	dir := t.TempDir()
 	cmd := exec.Command(harness.Build(t), "dev", "--nodes", "3", "--listen", first, "--data-dir", dir)
 	var out said
@@ -91,28 +92,4 @@ func TestDevClusterLosesItsLeader(t *testing.T) {
 	case <-time.After(harness.ReadyLimit):
 		t.Fatal("an interrupt does not end it")
 	}
-}
-
-// threePorts finds three free ports in a row.
-func threePorts(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		addr := harness.FreeAddr(t)
-		host, text, _ := net.SplitHostPort(addr)
-		port, _ := strconv.Atoi(text)
-		free := true
-		for i := 1; i < 3; i++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, port+i))
-			if err != nil {
-				free = false
-				break
-			}
-			l.Close()
-		}
-		if free {
-			return addr
-		}
-	}
-	t.Fatal("no three free ports in a row")
-	return ""
 }

@@ -153,13 +153,9 @@ func startFlooded(t *testing.T) *flooded {
 		}
 	})
 	for i := range 3 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &secureNode{t: t, binary: binary, id: fmt.Sprint("n", i+1), addr: ln.Addr().String()}
-		ln.Close()
+		n := &secureNode{t: t, binary: binary, id: fmt.Sprint("n", i+1), addr: harness.FreeAddr(t)}
 		n.data = filepath.Join(dir, n.id)
+		var err error
 		if n.log, err = os.Create(filepath.Join(dir, n.id+".log")); err != nil {
 			t.Fatal(err)
 		}

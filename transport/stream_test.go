@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // node is one end of the tests: a mux and a stream layer.
@@ -232,11 +233,9 @@ func TestAdvertisedNameIsResolvedAtDial(t *testing.T) {
 	a := startNode(t, "a", "127.0.0.1:0", func(_ *Options, so *StreamOptions) {
 		so.Handshake.Expect = func(address string) string { asked = append(asked, address); return "b" }
 	})
-	ln := listen(t, "localhost:0")
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	addr := ln.Addr().String()
-	ln.Close()
-	name := "localhost:" + port
+	addr := port.Reserve(t)
+	_, number, _ := net.SplitHostPort(addr)
+	name := "localhost:" + number
 	b := startNode(t, "b", addr, func(_ *Options, so *StreamOptions) { so.Advertise = name })
 	if got := b.layer.Addr(); got.String() != name || got.Network() != "tcp" {
 		t.Errorf("Addr = %v", got)

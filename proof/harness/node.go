@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
 // Node is one carillon process on a fixed port and data directory, through all its lives.
@@ -142,25 +142,11 @@ func CopyDir(to, from string) error {
 	})
 }
 
-// FreeAddr finds a free port outside the range from which the kernel takes ports for outgoing connections: the port is
-// free while the node is dead, and a connection from it must not take it away. Nor does another test get it.
+// FreeAddr is an address that nobody else gets before the test ends, not even while its node is dead.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		if _, taken := givenAddrs.LoadOrStore(addr, true); taken {
-			continue
-		}
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	tb.Fatal("no free port")
-	return ""
+	return port.Reserve(tb)
 }
-
-var givenAddrs sync.Map // of this process; string to bool
 
 // Launch starts the process and does not wait for anything.
 func (n *Node) Launch() error {
