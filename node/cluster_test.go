@@ -383,7 +383,7 @@ func (m *member) crash() {
 
 func (c *cluster) leader() *member {
 	c.t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, m := range c.members {
 			if !m.link.dead.Load() && m.tracker.Epoch() != nil && m.service.Ready() == nil {
 				return m
@@ -392,6 +392,28 @@ func (c *cluster) leader() *member {
 	}
 	c.t.Fatal("no node leads")
 	return nil
+}
+
+// underOneLeader has a scene played that is about one leader, and again if another one was elected meanwhile: nodes
+// that the machine holds up for longer than a lease elect, and what the scene saw then is no fault.
+func (c *cluster) underOneLeader(scene func(leader *member, fail func(format string, args ...any))) {
+	c.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; {
+		leader := c.leader()
+		term := leader.group.raft.CurrentTerm()
+		var found []string
+		scene(leader, func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) })
+		if leader.leads() && leader.group.raft.CurrentTerm() == term {
+			for _, what := range found {
+				c.t.Error(what)
+			}
+			return
+		}
+		c.t.Logf("%s does not lead term %d any more; it was found: %q", leader.id(), term, found)
+		if time.Now().After(end) {
+			c.t.Fatal("no leader lasts")
+		}
+	}
 }
 
 // named is the member with an id.
