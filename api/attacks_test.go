@@ -116,7 +116,7 @@ type holder struct {
 	run     job.Assignment
 }
 
-func takeOne(t *testing.T, n *apitest.Node, token, name string) holder {
+func takeOne(t testing.TB, n *apitest.Node, token, name string) holder {
 	t.Helper()
 	h := holder{token: token, secret: "known to this process only"}
 	h.register(t, n, name, nil)
@@ -139,7 +139,7 @@ func takeOne(t *testing.T, n *apitest.Node, token, name string) holder {
 }
 
 // register registers with the leader, as workers do: the first answer says which incarnation it has.
-func (h *holder) register(t *testing.T, n *apitest.Node, name string, held []job.Held) {
+func (h *holder) register(t testing.TB, n *apitest.Node, name string, held []job.Held) {
 	t.Helper()
 	rq := job.Register{Worker: name, Secret: h.secret, Incarnation: h.session.Incarnation, Types: []job.Type{job.TypeHTTP}, Slots: 1, Held: held, Registration: 1}
 	for again := true; again; rq.Registration++ {
@@ -206,10 +206,15 @@ func TestAttackWorkerSession(t *testing.T) {
 // The next leader knows the secret of a session again, and a wrong one for what it is.
 func TestSessionSecretAfterFailover(t *testing.T) {
 	t.Parallel()
-	nodes := apitest.StartCluster(t, 3, apitest.Secure)
+	underOneLeader(t, sessionSecretAfterFailover)
+}
+
+func sessionSecretAfterFailover(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure)
 	token := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleWorker})
 	h := takeOne(t, nodes[0], token, "w")
 	secret := h.session.Secret
+	t.leads(nil)
 	if err := nodes[0].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +227,7 @@ func TestSessionSecretAfterFailover(t *testing.T) {
 		}
 		return leader != nil
 	})
+	t.leads(leader)
 	h.register(t, leader, "w", []job.Held{{Run: h.run.Run, Fence: h.run.Fence}})
 	if h.session.Secret != secret {
 		t.Errorf("the secret was %q and is %q", secret, h.session.Secret)

@@ -106,7 +106,11 @@ func lastAudit(t testing.TB, n *apitest.Node) (seq uint64, a store.Audit) {
 // Every route that changes something leaves exactly one record with its caller, asked of the leader or of a follower,
 // and its repetition none. The routes are those of the table: a new one has to be in here.
 func TestEveryChangeLeavesOneRecord(t *testing.T) {
-	nodes := apitest.StartCluster(t, 3, apitest.Secure)
+	underOneLeader(t, everyChangeLeavesOneRecord)
+}
+
+func everyChangeLeavesOneRecord(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure)
 	leader := nodes[0]
 	var known []string
 	for _, via := range []struct {

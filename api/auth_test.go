@@ -120,8 +120,13 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 		t.Skip("asks each route as each caller; left out with -short")
 	}
 	t.Parallel()
-	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) {
+	underOneLeader(t, everyRouteAsksWhoCalls)
+}
+
+func everyRouteAsksWhoCalls(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure, func(c *node.Config) {
 		c.DebugPprof, c.MaxBadTokens = true, 1<<20
+		c.Raft.Heartbeat = 3 * time.Second // it takes long
 	})
 	leader, follower := nodes[0], nodes[1]
 	all := callers3(t, leader)
@@ -211,7 +216,11 @@ func TestEveryRouteAsksWhoCalls(t *testing.T) {
 // The headers of forwarding, and who passes something on, are believed of nodes only.
 func TestForwardingHeadersOfStrangers(t *testing.T) {
 	t.Parallel()
-	nodes := apitest.StartCluster(t, 3, apitest.Secure)
+	underOneLeader(t, forwardingHeadersOfStrangers)
+}
+
+func forwardingHeadersOfStrangers(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure)
 	viewer := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleViewer})
 	for _, n := range nodes {
 		for _, token := range []string{"", viewer} {
@@ -235,7 +244,11 @@ func TestForwardingHeadersOfStrangers(t *testing.T) {
 // there and on the leader: a poll, a bulk create and an export.
 func TestRevocationReachesFollowers(t *testing.T) {
 	t.Parallel()
-	nodes := apitest.StartCluster(t, 3, apitest.Secure)
+	underOneLeader(t, revocationReachesFollowers)
+}
+
+func revocationReachesFollowers(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure)
 	leader, follower := nodes[0], nodes[1]
 	create := func(rq wire.TokenRequest) string {
 		text := leader.Token(t, rq)
@@ -461,13 +474,18 @@ func TestPlainClustersMakeNoTokens(t *testing.T) {
 // A node that is cut off from the leader does not know what was revoked: it makes no backup for a token.
 func TestBackupAsksTheLeader(t *testing.T) {
 	t.Parallel()
-	nodes := apitest.StartCluster(t, 3, apitest.Secure)
+	underOneLeader(t, backupAsksTheLeader)
+}
+
+func backupAsksTheLeader(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure)
 	admin := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleAdmin})
 	for _, n := range nodes {
 		if status, p := ask(t, n, "GET", "/api/v1/backup", admin, ""); status != 200 {
 			t.Errorf("%d %+v", status, p)
 		}
 	}
+	t.leads(nil)
 	// The follower that is left alone has no leader to ask.
 	for _, n := range nodes[:2] {
 		if err := n.Close(); err != nil {

@@ -47,7 +47,11 @@ func refusals(t testing.TB, n *apitest.Node, viewer string, reason api.Refusal) 
 // A token that asks for more than its share in a second is told when to come again. Others are not bound by that, and
 // neither are workers; a client waits and is answered.
 func TestRequestsOfATokenAreBounded(t *testing.T) {
-	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) { c.MaxTokenRequests = 20 })
+	underOneLeader(t, requestsOfATokenAreBounded)
+}
+
+func requestsOfATokenAreBounded(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure, func(c *node.Config) { c.MaxTokenRequests = 20 })
 	leader, follower := nodes[0], nodes[1]
 	greedy := leader.Token(t, wire.TokenRequest{Name: "greedy", Role: job.RoleOperator})
 	other := leader.Token(t, wire.TokenRequest{Name: "other", Role: job.RoleViewer})
@@ -107,7 +111,11 @@ func TestRequestsOfATokenAreBounded(t *testing.T) {
 // Who sends tokens that are none is not looked at for ever. That hits no valid token from the same address, and none
 // whose secret is right but which has ended: its holder should learn why.
 func TestBadTokensAreBounded(t *testing.T) {
-	nodes := apitest.StartCluster(t, 3, apitest.Secure)
+	underOneLeader(t, badTokensAreBounded)
+}
+
+func badTokensAreBounded(t *tenure) {
+	nodes := t.cluster(3, apitest.Secure)
 	leader := nodes[0]
 	good := leader.Token(t, wire.TokenRequest{Name: "good", Role: job.RoleViewer})
 	gone := leader.Token(t, wire.TokenRequest{Name: "gone", Role: job.RoleViewer})

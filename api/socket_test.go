@@ -84,8 +84,12 @@ func TestAdminSocket(t *testing.T) {
 // The socket of a follower is as good as that of the leader.
 func TestAdminSocketOfAFollower(t *testing.T) {
 	t.Parallel()
+	underOneLeader(t, adminSocketOfAFollower)
+}
+
+func adminSocketOfAFollower(t *tenure) {
 	dirs := map[string]string{"n1": socketDir(t), "n2": socketDir(t), "n3": socketDir(t)}
-	nodes := apitest.StartCluster(t, 3, apitest.Secure, func(c *node.Config) { c.DataDir = dirs[c.NodeID] })
+	nodes := t.cluster(3, apitest.Secure, func(c *node.Config) { c.DataDir = dirs[c.NodeID] })
 	for _, dir := range dirs {
 		made, err := client.New("unix:"+filepath.Join(dir, node.AdminSocket)).CreateToken(t.Context(), client.TokenRequest{Name: filepath.Base(dir), Role: job.RoleAdmin})
 		if err != nil || !strings.HasPrefix(made.Text, "ct1.") || !strings.HasPrefix(made.CreatedBy, "admin socket of n") {
