@@ -255,7 +255,7 @@ func TestBackupBecomesANewCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fresh.Same(20 * time.Second)
+	fresh.Same(time.Minute)
 	fresh.StopAndCheck()
 
 	text, err = carillon(t, binary, "compact", "--data-dir", fresh.Nodes[0].Dir, "--json")

@@ -55,7 +55,7 @@ func (tr traced) endFirst(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, 10*time.Second, "the first life is over", func() bool { return syscall.Kill(pid, 0) != nil })
+	harness.Eventually(t, time.Minute, "the first life is over", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
 func (tr traced) second(t *testing.T) {
@@ -413,7 +413,7 @@ func TestPowerLossOfAFollowerAtEveryWrite(t *testing.T) {
 	}
 	g.node.Destroy()
 	g.node.Start()
-	g.cl.Same(20 * time.Second)
+	g.cl.Same(time.Minute)
 	g.cl.StopAndCheck()
 }
 

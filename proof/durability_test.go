@@ -127,7 +127,7 @@ func (l *load) durableRuns(snapshots int) (said []fact) {
 	for _, run := range l.triggers {
 		said = append(said, fact{what: "run " + run, run: run})
 	}
-	harness.Eventually(l.t, 30*time.Second, "the target saw the one-offs and the manual runs",
+	harness.Eventually(l.t, time.Minute, "the target saw the one-offs and the manual runs",
 		func() bool { return l.target.Done() >= 40+len(l.triggers) })
 	// What was read is known too.
 	if err := l.node.Client.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {

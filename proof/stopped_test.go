@@ -92,6 +92,6 @@ func TestStoppedNode(t *testing.T) {
 		})
 	}
 	// What was sent to a stopped node and given up may be done when that goes on: once.
-	c.Same(30 * time.Second)
+	c.Same(time.Minute)
 	c.StopAndCheck()
 }

@@ -178,6 +178,6 @@ func TestEveryWriteOfAnInstallFailsOnce(t *testing.T) {
 	t.Logf("what came of it: %s", &sum)
 	g.fallBack(t)
 	g.node.Start()
-	g.cl.Same(20 * time.Second)
+	g.cl.Same(time.Minute)
 	g.cl.StopAndCheck()
 }

@@ -88,7 +88,7 @@ func (p *process) exit() int {
 func worker(t *testing.T, n *harness.Node, name string, flags ...string) *process {
 	t.Helper()
 	p := spawn(t, nil, n.Binary, append([]string{"worker", "--join", n.Addr, "--name", name}, flags...)...)
-	harness.Eventually(t, 20*time.Second, name+" registered",
+	harness.Eventually(t, time.Minute, name+" registered",
 		func() bool { return strings.Contains(p.said(), "carillon worker "+name+" registered") })
 	return p
 }
@@ -157,7 +157,7 @@ func TestWorkerProcess(t *testing.T) {
 	}())
 
 	first := makeRun(t, n, shellJob("first", "touch %s/begun; while [ ! -e %s/go ]; do sleep 0.02; done", dir, dir))
-	harness.Eventually(t, 20*time.Second, "it begins", func() bool { return exists(dir + "/begun") })
+	harness.Eventually(t, time.Minute, "it begins", func() bool { return exists(dir + "/begun") })
 	var ahead []job.Run
 	for i := range 3 {
 		ahead = append(ahead, makeRun(t, n, shellJob(fmt.Sprintf("ahead-%d", i), "echo done")))
@@ -209,7 +209,7 @@ func TestWorkerComesBack(t *testing.T) {
 	}
 	r := makeRun(t, n, shellJob("a",
 		`if [ $CARILLON_ATTEMPT = 1 ]; then ( while :; do echo x >> %s/alive; sleep 0.02; done ) & wait; fi`, dir))
-	harness.Eventually(t, 20*time.Second, "it begins", func() bool { return exists(dir + "/alive") })
+	harness.Eventually(t, time.Minute, "it begins", func() bool { return exists(dir + "/alive") })
 	w.signal(syscall.SIGKILL)
 	w.exit()
 	began := time.Now()
@@ -250,7 +250,7 @@ func TestWorkerUsage(t *testing.T) {
 	}
 	// No node is there: it says so, and can be stopped.
 	p := spawn(t, nil, binary, "worker", "--join", harness.FreeAddr(t))
-	harness.Eventually(t, 20*time.Second, "it says so",
+	harness.Eventually(t, time.Minute, "it says so",
 		func() bool { return strings.Contains(p.said(), "cannot reach carillon") })
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
@@ -279,7 +279,7 @@ func TestCancelAndReplaceReachTheAttempt(t *testing.T) {
 			b := makeRun(t, n, spec)
 			pids := map[string]int{}
 			for _, name := range []string{"a", "b"} {
-				harness.Eventually(t, 20*time.Second, "it begins", func() bool {
+				harness.Eventually(t, time.Minute, "it begins", func() bool {
 					text, err := os.ReadFile(dir + "/" + name)
 					pids[name], _ = strconv.Atoi(strings.TrimSpace(string(text)))
 					return err == nil && pids[name] > 0
@@ -373,7 +373,7 @@ exec curl -sS -o /dev/null -X POST -H "Carillon-Fence: $CARILLON_FENCE" -H "Idem
 			first := start("first")
 			spec.Retry.Base = job.Duration(10 * time.Millisecond)
 			r := makeRun(t, n, spec)
-			harness.Eventually(t, 20*time.Second, "the first begins", func() bool { return exists(dir + "/begun-1") })
+			harness.Eventually(t, time.Minute, "the first begins", func() bool { return exists(dir + "/begun-1") })
 			first.signal(syscall.SIGSTOP)
 			start("second")
 			d := awaitRun(t, n, r.RunID, job.RunSucceeded)
@@ -385,11 +385,11 @@ exec curl -sS -o /dev/null -X POST -H "Carillon-Fence: $CARILLON_FENCE" -H "Idem
 			}
 			// With the worker still stopped, or (pull) as soon as it goes on, the late effect arrives.
 			if kind == "carillon worker" {
-				harness.Eventually(t, 20*time.Second, "the late effect is refused",
+				harness.Eventually(t, time.Minute, "the late effect is refused",
 					func() bool { _, refused := target.state(); return refused == 1 })
 			}
 			first.signal(syscall.SIGCONT)
-			harness.Eventually(t, 20*time.Second, "the late effect is refused",
+			harness.Eventually(t, time.Minute, "the late effect is refused",
 				func() bool { _, refused := target.state(); return refused == 1 })
 			first.signal(syscall.SIGTERM)
 			if code := first.exit(); code != 0 {
@@ -469,7 +469,7 @@ func TestWorkersDocument(t *testing.T) {
 	addr := harness.FreeAddr(t)
 	dev := spawn(t, nil, harness.Build(t), "dev", "--listen", addr, "--data-dir", filepath.Join(t.TempDir(), "data"))
 	c := client.New(addr, client.WithAttempts(1))
-	harness.Eventually(t, 30*time.Second, "it serves", func() bool { return c.Ready(t.Context()) == nil })
+	harness.Eventually(t, time.Minute, "it serves", func() bool { return c.Ready(t.Context()) == nil })
 
 	script := "set -eu\n"
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1)

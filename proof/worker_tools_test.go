@@ -50,7 +50,7 @@ func TestWorkerTools(t *testing.T) {
 		"--name", "w1", "--executors", "shell,message,queue",
 		"--broker", "other=nats://"+other, "--command", "ulimit -n; ulimit -t", "--shell-open-files", "77", "--shell-cpu",
 		"9s", "--shell-file-size", "64KiB", "--shell-cgroup", "none")
-	harness.Eventually(t, 20*time.Second, "it registered",
+	harness.Eventually(t, time.Minute, "it registered",
 		func() bool { return strings.Contains(p.said(), "carillon worker w1 registered") })
 
 	message := job.Spec{Name: "m", Type: job.TypeMessage,
@@ -132,7 +132,7 @@ func TestTailOfAWorker(t *testing.T) {
 		tails[kind] = spawn(t, nil, n.Binary, "--addr", n.Addr, "runs", "tail", "--follow", r.RunID)
 	}
 	for kind, p := range tails {
-		harness.Eventually(t, 30*time.Second, "the first line of "+kind,
+		harness.Eventually(t, time.Minute, "the first line of "+kind,
 			func() bool { return strings.Contains(p.said(), "first\n") })
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {

@@ -229,7 +229,7 @@ func TestStrangersKeepNoRunAlive(t *testing.T) {
 	spec.Delivery = job.DeliverAtMostOnce
 	makeRun(t, d.n, spec)
 	a := d.poll("mail", `{"worker":"w","max":1,"wait":"10s"}`)
-	harness.Eventually(t, 30*time.Second, "it is lost", func() bool {
+	harness.Eventually(t, time.Minute, "it is lost", func() bool {
 		d.answer("mail", "heartbeat", `{"worker":"x","runs":[`+ref(a)+`]}`)
 		r, err := d.n.Client.GetRun(t.Context(), a.RunID)
 		return err == nil && r.Status == job.RunLost

@@ -34,7 +34,7 @@ func tieDown(t *testing.T, n *harness.Node) *tied {
 			spec.Delivery, spec.Retry.MaxRetries = job.DeliverAtMostOnce, &none
 		}
 		x.runs = append(x.runs, makeRun(t, n, spec))
-		harness.Eventually(t, 20*time.Second, name+" begins", func() bool { return x.starts(name) == 1 })
+		harness.Eventually(t, time.Minute, name+" begins", func() bool { return x.starts(name) == 1 })
 	}
 	return x
 }
@@ -80,7 +80,7 @@ func TestCopyOfAWorkersDirectory(t *testing.T) {
 	w := worker(t, n, "w1", "--executors", "shell", "--state-dir", state)
 	x := tieDown(t, n)
 	clone := spawn(t, nil, n.Binary, "worker", "--join", n.Addr, "--executors", "shell", "--state-dir", copyOf(t, state))
-	harness.Eventually(t, 20*time.Second, "the clone is refused",
+	harness.Eventually(t, time.Minute, "the clone is refused",
 		func() bool { return strings.Contains(clone.said(), refusedSaid) })
 	if said := clone.said(); strings.Contains(said, "w1 registered") || strings.Contains(said, "killed process groups") ||
 		!strings.Contains(said, state) {
@@ -89,7 +89,7 @@ func TestCopyOfAWorkersDirectory(t *testing.T) {
 	x.untie()
 	w.signal(syscall.SIGTERM)
 	w.exit()
-	harness.Eventually(t, 20*time.Second, "the name is free",
+	harness.Eventually(t, time.Minute, "the name is free",
 		func() bool { return strings.Contains(clone.said(), "w1 registered") })
 }
 
@@ -112,14 +112,14 @@ func TestSameNameOverAFailover(t *testing.T) {
 		b, _ := os.ReadFile(out)
 		return strings.Count(string(b), "\n")
 	}
-	harness.Eventually(t, 20*time.Second, "it begins", func() bool { return starts() == 1 })
+	harness.Eventually(t, time.Minute, "it begins", func() bool { return starts() == 1 })
 	other := spawn(t, nil, leader.Binary, append([]string{"worker", "--name", "w1"}, flags...)...)
-	harness.Eventually(t, 20*time.Second, "the other is refused",
+	harness.Eventually(t, time.Minute, "the other is refused",
 		func() bool { return strings.Contains(other.said(), refusedSaid) })
 	w.signal(syscall.SIGSTOP)
 	leader.Kill("two workers of one name")
 	next := c.Leader()
-	harness.Eventually(t, 20*time.Second, "the other is refused by the next leader",
+	harness.Eventually(t, time.Minute, "the other is refused by the next leader",
 		func() bool { return strings.Contains(other.said(), "has not come to this leader yet") })
 	w.signal(syscall.SIGCONT)
 	if err := os.WriteFile(out+".go", nil, 0o600); err != nil {
@@ -159,7 +159,7 @@ func TestCopyOfANodesDirectory(t *testing.T) {
 	stop(syscall.SIGCONT)
 	clone := spawn(t, nil, home.Binary, "server", "--node-id", home.ID, "--listen", harness.FreeAddr(t), "--data-dir",
 		dir, "--executors", "shell")
-	harness.Eventually(t, 20*time.Second, "the clone is refused",
+	harness.Eventually(t, time.Minute, "the clone is refused",
 		func() bool { return strings.Contains(clone.said(), refusedSaid) })
 	if said := clone.said(); strings.Contains(said, "killed process groups") ||
 		!strings.Contains(said, home.Addr) && !strings.Contains(said, home.Dir) {

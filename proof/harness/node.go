@@ -44,7 +44,7 @@ type Node struct {
 
 // ReadyLimit is how long a start may take before it counts as failed. It is far above what a start takes, because the
 // tests share their machine.
-const ReadyLimit = 30 * time.Second
+const ReadyLimit = time.Minute
 
 // NewNode prepares a node; Start starts it. It is killed at the end of the test, and its log shown if the test failed.
 func NewNode(tb testing.TB, binary, dir string, flags ...string) *Node {

@@ -65,7 +65,7 @@ func Inject(tb testing.TB, n *Node, call, errno string, when int, file string) *
 		<-done
 	})
 	// It says so when it has hold of the threads.
-	Eventually(tb, 10*time.Second, "strace attached", func() bool {
+	Eventually(tb, time.Minute, "strace attached", func() bool {
 		b, _ := os.ReadFile(said.Name())
 		return bytes.Contains(b, []byte("attached"))
 	})
