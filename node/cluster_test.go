@@ -158,17 +158,6 @@ func newLinkTransport(l *link, t faultpoint.RaftTransport) raft.Transport {
 
 func (t *linkTransport) Consumer() <-chan raft.RPC { return t.ch }
 
-func (t *linkTransport) SetHeartbeatHandler(cb func(raft.RPC)) {
-	t.RaftTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
-		t.l.wait()
-		if t.l.noRaft.Load() {
-			rpc.Respond(nil, errCut)
-			return
-		}
-		cb(rpc)
-	})
-}
-
 func (t *linkTransport) cut(id raft.ServerID, do func() error) error {
 	t.l.wait()
 	if t.l.noRaft.Load() || t.l.isCut(replica.Node(id)) {

@@ -303,9 +303,11 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
 	n.layer = layer
-	return transport.NewRaftTransport(layer, raftslog.New(n.cfg.Logger), transport.RequestLimits{
-		Term: n.group.term, Room: n.disk.SnapshotRoom,
-	}), nil
+	limits := transport.RequestLimits{Term: n.group.term, Room: n.disk.SnapshotRoom}
+	if n.cfg.Machine.Transport == nil { // a transport around this one sees all requests
+		limits.Follows = n.members.Follows
+	}
+	return transport.NewRaftTransport(layer, raftslog.New(n.cfg.Logger), limits), nil
 }
 
 // newDiskWatch watches the room of the data directory.

@@ -18,6 +18,8 @@ type RequestLimits struct {
 	Term func() (term uint64, fresh bool)
 	// Room is how many bytes a snapshot may have.
 	Room func() uint64
+	// Follows says whether this server follows a leader in a term.
+	Follows func(term uint64) bool
 }
 
 const (
@@ -122,11 +124,7 @@ func (t *RaftTransport) receive(peer Hello, one *oneConn, rpc raft.RPC, heartbea
 		}
 		return
 	}
-	t.mu.Lock()
-	beat := t.beat
-	t.mu.Unlock()
-	if heartbeat && beat != nil {
-		beat(rpc)
+	if heartbeat && t.heartbeat(rpc) {
 		return
 	}
 	select {

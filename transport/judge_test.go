@@ -73,7 +73,6 @@ func startJudged(t *testing.T, ca *keys.Authority, id string, limits RequestLimi
 			rpc.Respond(&raft.InstallSnapshotResponse{Success: true}, err)
 		}
 	}
-	j.SetHeartbeatHandler(note)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -32,25 +32,25 @@ var (
 )
 
 // RaftTransport is raft's own, except that a request is judged before raft sees
-// it, that a pipeline cannot block for ever, that entries wait for a peer that is
-// not there, and that nothing of it goes on after Close.
+// it, that heartbeats change nothing outside raft's loop, that a pipeline cannot
+// block for ever, that entries wait for a peer that is not there, and that
+// nothing of it goes on after Close.
 type RaftTransport struct {
 	*raft.NetworkTransport // for requests to others
 	layer                  *StreamLayer
 	logger                 hclog.Logger
 	timeout                time.Duration
-	beats                  beats
 	absent                 absent
 	limits                 RequestLimits
 
 	rpcs    chan raft.RPC
+	beats   chan raft.RPC // one heartbeat that was answered, and that raft has not seen yet
 	done    chan struct{}
 	closing sync.Once
 	serving sync.WaitGroup
 
 	mu   sync.Mutex
-	beat func(raft.RPC) // raft's handler of heartbeats; nil: they go the way of the others
-	term uint64         // this server was at least in it
+	term uint64 // this server was at least in it
 }
 
 // NewRaftTransport returns raft's transport over sl. Closing it, which raft
@@ -58,8 +58,9 @@ type RaftTransport struct {
 func NewRaftTransport(sl *StreamLayer, logger hclog.Logger, limits RequestLimits) *RaftTransport {
 	t := &RaftTransport{NetworkTransport: newRaftTransport(outgoing{sl, sl.ctx.Done()}, sl.addressProvider(), logger,
 		raftTimeout), layer: sl, logger: logger, timeout: raftTimeout, limits: limits,
-		rpcs: make(chan raft.RPC), done: make(chan struct{})}
+		rpcs: make(chan raft.RPC), beats: make(chan raft.RPC, 1), done: make(chan struct{})}
 	t.serving.Go(t.serve)
+	t.serving.Go(t.passHeartbeats)
 	return t
 }
 
@@ -94,69 +95,56 @@ func (t *RaftTransport) Campaign(ctx context.Context) {
 // Connected says whether a connection that a node made is open.
 func (t *RaftTransport) Connected(node string) bool { return t.layer.Connected(node) }
 
-// beats are the heartbeats that are being handled. Raft handles them where they
-// come in and not in its own loop, and does not wait for them in Shutdown: one
-// with a new term would write that into a log which is closed by then.
-type beats struct {
-	mu     sync.Mutex
-	n      int
-	closed bool
-	none   chan struct{} // closed with the last of them
-}
+// SetHeartbeatHandler takes no handler. Raft's own (v1.7.3, processHeartbeat)
+// changes term and state from the goroutine of a connection, beside raft's loop.
+// A leader that hears of its successor this way goes on for a moment, and writes
+// what is proposed under the successor's term: two entries of one index and term,
+// which no later comparison of logs tells apart, and replicas that differ for
+// ever (hashicorp/raft#695).
+func (t *RaftTransport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// SetHeartbeatHandler is how raft says what to do with a heartbeat.
-func (t *RaftTransport) SetHeartbeatHandler(do func(raft.RPC)) {
-	if do != nil {
-		do = t.beats.guard(do)
+// heartbeat answers a heartbeat of the leader that this server follows at once,
+// because raft's loop may be waiting for the disk and the leader would count it
+// as lost. Nothing is promised by that: the server was in the leader's term when
+// it answered. Raft sees the heartbeat as well, when it gets to it, or the one
+// that is waiting for that already. Any other goes the way of all requests.
+func (t *RaftTransport) heartbeat(rpc raft.RPC) (answered bool) {
+	c := rpc.Command.(*raft.AppendEntriesRequest)
+	if t.limits.Follows == nil || !t.limits.Follows(c.Term) {
+		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.beat = do
+	select {
+	case t.beats <- raft.RPC{Command: c, RespChan: make(chan raft.RPCResponse, 1)}:
+	default:
+	}
+	rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax},
+		Term: c.Term, Success: true}, nil)
+	return true
 }
 
-func (b *beats) guard(do func(raft.RPC)) func(raft.RPC) {
-	return func(rpc raft.RPC) {
-		b.mu.Lock()
-		if b.closed {
-			b.mu.Unlock()
-			rpc.Respond(nil, raft.ErrTransportShutdown)
+// passHeartbeats gives raft the heartbeats that were answered.
+func (t *RaftTransport) passHeartbeats() {
+	for {
+		select {
+		case rpc := <-t.beats:
+			select {
+			case t.rpcs <- rpc:
+			case <-t.done:
+				return
+			}
+		case <-t.done:
 			return
 		}
-		b.n++
-		b.mu.Unlock()
-		defer func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if b.n--; b.closed && b.n == 0 {
-				close(b.none)
-			}
-		}()
-		do(rpc)
 	}
 }
 
-// Close ends the transport; no heartbeat is being handled any more when it
-// returns.
+// Close ends the transport.
 func (t *RaftTransport) Close() error {
 	t.closing.Do(func() { close(t.done) })
 	t.StopWaiting()
 	err := t.NetworkTransport.Close()
 	t.serving.Wait()
-	t.beats.end()
 	return err
-}
-
-func (b *beats) end() {
-	b.mu.Lock()
-	if !b.closed {
-		b.closed, b.none = true, make(chan struct{})
-		if b.n == 0 {
-			close(b.none)
-		}
-	}
-	none := b.none
-	b.mu.Unlock()
-	<-none
 }
 
 // AppendEntriesPipeline is how a leader sends entries to a peer that keeps up.

@@ -496,31 +496,3 @@ func TestCampaign(t *testing.T) {
 		})
 	}
 }
-
-// Raft's Shutdown closes the transport at its end, and the node closes the log after that: a heartbeat that is still
-// being handled would find it closed, and one that comes later as well.
-func TestCloseWaitsForHeartbeats(t *testing.T) {
-	var b beats
-	began, release, ended := make(chan struct{}), make(chan struct{}), false
-	handle := b.guard(func(raft.RPC) {
-		close(began)
-		<-release
-		ended = true
-	})
-	go handle(raft.RPC{})
-	<-began
-	go func() {
-		time.Sleep(10 * time.Millisecond)
-		close(release)
-	}()
-	b.end()
-	if !ended {
-		t.Fatal("closed while a heartbeat was being handled")
-	}
-	answer := make(chan raft.RPCResponse, 1)
-	handle(raft.RPC{RespChan: answer}) // it would panic if it was handled: began is closed
-	if r := <-answer; r.Error != raft.ErrTransportShutdown {
-		t.Errorf("%v", r.Error)
-	}
-	b.end()
-}

@@ -96,6 +96,12 @@ func (m *Members) Receives(h fsm.Header) error {
 		h.Epoch, id, epoch)
 }
 
+// Follows says whether this node follows a leader in a term.
+func (m *Members) Follows(term uint64) bool {
+	r := m.raft.Load()
+	return r != nil && r.State() == raft.Follower && r.CurrentTerm() == term
+}
+
 // Expect is who should answer at an address.
 func (m *Members) Expect(address string) string {
 	m.mu.Lock()
