@@ -193,3 +193,53 @@ func (s *Store) digest(counters bool) (string, error) {
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
 }
+
+// Differs says where two replicas differ that should be the same: a few keys of each bucket, with both values. It is
+// for those who look into it. Which names are in their bucket already is each replica's own business.
+func (s *Store) Differs(other *Store) (out []string, err error) {
+	err = s.View(func(v *View) error {
+		return other.View(func(w *View) error {
+			for _, name := range allBuckets {
+				if bytes.Equal(name, bucketNames) {
+					continue
+				}
+				out = append(out, differingKeys(name, v.tx.Bucket(name), w.tx.Bucket(name))...)
+			}
+			return nil
+		})
+	})
+	return out, err
+}
+
+// differingKeys are the first keys of a bucket that are not the same in two files.
+func differingKeys(name []byte, a, b *bolt.Bucket) (out []string) {
+	const most = 4
+	look := func(a, b *bolt.Bucket, swapped bool) {
+		if a == nil {
+			return
+		}
+		for c, k, v := cursorOf(a); k != nil && len(out) < most; k, v = c.Next() {
+			var w []byte
+			if b != nil {
+				w = b.Get(k)
+			}
+			own := bytes.Equal(name, bucketMeta) && bytes.Equal(k, keySweep)
+			if own || w != nil && (swapped || bytes.Equal(v, w)) {
+				continue
+			}
+			if swapped {
+				v, w = w, v
+			}
+			out = append(out, fmt.Sprintf("%s %x: %q and %q", name, k, v, w))
+		}
+	}
+	look(a, b, false)
+	look(b, a, true)
+	return out
+}
+
+func cursorOf(b *bolt.Bucket) (c *bolt.Cursor, k, v []byte) {
+	c = b.Cursor()
+	k, v = c.First()
+	return c, k, v
+}

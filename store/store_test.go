@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -380,4 +381,23 @@ func TestViewsAreOfOneMoment(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
+}
+
+func TestDiffers(t *testing.T) {
+	a, b := newTest(t), newTest(t)
+	for _, s := range []*Store{a, b} {
+		update(t, s, func(b *Batch) { must(t, b.PutCalendar(job.DefaultNamespace, "same", []byte("1"))) })
+	}
+	if d, err := a.Differs(b); err != nil || len(d) > 0 {
+		t.Fatalf("%q, %v", d, err)
+	}
+	update(t, a, func(b *Batch) { must(t, b.PutCalendar(job.DefaultNamespace, "same", []byte("2"))) })
+	update(t, b, func(b *Batch) { must(t, b.PutCalendar(job.DefaultNamespace, "more", []byte("3"))) })
+	d, err := a.Differs(b)
+	want := []string{
+		fmt.Sprintf(`calendars %x: "2" and "1"`, "\x00same"), fmt.Sprintf(`calendars %x: "" and "3"`, "\x00more"),
+	}
+	if err != nil || !slices.Equal(d, want) {
+		t.Errorf("%q, %v, want %q", d, err, want)
+	}
 }

@@ -264,10 +264,12 @@ func (c *cluster) replicas() map[string]string {
 	if !ok {
 		return nil
 	}
+	first := c.servers[0]
 	for _, s := range c.servers {
-		if digests[s.id] != digests[c.servers[0].id] {
-			c.problem("replicas differ: %s has %s, %s has %s", c.servers[0].id, digests[c.servers[0].id], s.id,
-				digests[s.id])
+		if digests[s.id] != digests[first.id] {
+			keys, err := first.current().n.State().Differs(s.current().n.State()) // as they are by now
+			c.problem("replicas differ: %s has %s, %s has %s: %q %v", first.id, digests[first.id], s.id, digests[s.id],
+				keys, err)
 		}
 		problems, _, err := s.current().n.State().Check()
 		if err != nil {
