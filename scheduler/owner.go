@@ -36,7 +36,8 @@ func predecessor(x *session, r *job.Register) bool {
 	return r.Sole && !x.registered && x.owner&ownedByNode != 0
 }
 
-// sessionForLocked finds or makes the session of a registration, and ends those that it replaces.
+// sessionForLocked finds or makes the session of a registration, and ends those that it replaces. onHold says that the
+// runs of a backup are not released yet.
 //
 // A session is there until its lease has ended or its worker has drained, and until then its runs may be under way.
 // Only one living process at a time has a secret: it is random, or sealed to a directory that the process has locked.
@@ -44,7 +45,7 @@ func predecessor(x *session, r *job.Register) bool {
 // unless that one has a call open at this very moment: then both live, whatever made them alike. Any other process of
 // that name waits until the lease has ended; not the time since the last heartbeat counts, but that the lease loop
 // ended the session, which knows whether this leader listened at all.
-func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*session, error) {
+func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration, onHold bool) (*session, error) {
 	if r.Incarnation>>incarnationBits > s.o.Term || isPull(r.Incarnation) {
 		return nil, job.Errorf(job.CodeStale, "register as a new process",
 			"incarnation %d was not issued in this cluster's history", r.Incarnation)
@@ -99,7 +100,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration) (*sess
 		own = newSession(key, mono)
 		s.addSessionLocked(own)
 	} else {
-		s.adoptLocked(own, r.Held)
+		s.adoptLocked(own, r.Held, onHold)
 	}
 	return own, nil
 }

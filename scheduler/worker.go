@@ -38,6 +38,9 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 		return job.Session{}, err
 	}
 	mono := s.o.Clock.Mono()
+	// Not with the lock held: views of the store wait for it, and a commit that waits for them keeps readers out. A
+	// hold that ends meanwhile has closed the claims that it is asked for.
+	onHold := s.st.Info().Hold.On
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.servingLocked(); err != nil {
@@ -69,7 +72,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 		return job.Session{}, job.Errorf(job.CodeStale, "register as a new process",
 			"a later registration of the worker %q came before this one", r.Worker)
 	}
-	x, err := s.sessionForLocked(&r, mono)
+	x, err := s.sessionForLocked(&r, mono, onHold)
 	if err != nil {
 		return job.Session{}, err
 	}
@@ -125,7 +128,7 @@ func checkRegister(r *job.Register) error {
 // adoptLocked goes on with a session whose worker comes with what it holds. A worker's set is every assignment it
 // received and has no acknowledged result of, so what it does not hold it never received: that is sent again, same
 // claim, same fence.
-func (s *Scheduler) adoptLocked(x *session, held []job.Held) {
+func (s *Scheduler) adoptLocked(x *session, held []job.Held, onHold bool) {
 	has := make(map[uint64]bool, len(held))
 	for _, h := range held {
 		has[h.Fence] = true
@@ -142,7 +145,6 @@ func (s *Scheduler) adoptLocked(x *session, held []job.Held) {
 		}
 	}
 	var unknown []*claim
-	onHold := s.st.Info().Hold.On
 	for _, c := range x.claims {
 		c.number, c.absent, c.cancelSent = 0, 0, false
 		if x.registered || has[c.fence] {
