@@ -208,3 +208,28 @@ func TestADrainedWorkerLeavesItsName(t *testing.T) {
 		w.wantHistory(id, "succeeded")
 	})
 }
+
+// A worker that is stopped gives up the poll that it has open and asks for its last time. The first of the two may come
+// to the leader after the second, by another connection: what it offered is not there any more, and what would be
+// claimed for it would stay with a process that is gone until its lease ends.
+func TestAPollThatWasGivenUpIsNoOffer(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := session.SessionRef
+		if r, err := s.Poll(context.Background(), job.Poll{Session: ref}); err != nil || len(r.Assignments) != 0 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		givenUp, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, _ = s.Poll(givenUp, job.Poll{Session: ref, Free: 4, Wait: job.Duration(time.Second)})
+		w.trigger(w.create("@manual", atMostOnce))
+		time.Sleep(time.Second)
+		if n := len(applied[fsm.Claim](w)); n != 0 {
+			t.Errorf("%d claims for a worker that is gone", n)
+		}
+	})
+}

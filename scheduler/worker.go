@@ -268,7 +268,7 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 			}
 			polling = x
 			x.polling++
-			x.draining = last
+			x.draining = x.draining || last // a poll that it gave up before may come after its last one
 			p.Acked = x.acknowledge(p.Acked)
 			before := x.free()
 			x.offer(p.Free)
