@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -262,6 +263,38 @@ func (w *world) cleanups(id job.ID) (keys []store.DueKey) {
 
 func cleanupOf(k store.DueKey, later int64) *Cleanup {
 	return &Cleanup{Lane: []byte{byte(k.Lane)}, Ready: []int64{k.Ready}, Jobs: []uint64{uint64(k.Job)}, Later: later}
+}
+
+// A leader that holds records results by the last stamp. The retention of a one-off counts from the end of its run all
+// the same, and what a worker says of that end cannot have it removed early.
+func TestRetentionCountsFromAnEndDuringAHold(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		ended, from int64
+	}{
+		{"after the last stamp", T(50), T(50)},
+		{"before the last stamp", T(15), T(20)},
+		{"beyond all time", math.MaxInt64, maxTime},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			id := w.create(T(10), func(s *job.Spec) { oneOff(s); s.Retention = job.Duration(36e9) })
+			o := w.claim(id, 0)
+			w.now = T(20)
+			c := addResult(&Complete{}, o.Run, o.Fence, ResultSucceeded, 0)
+			c.Ended[0] = tc.ended
+			w.want(CodeOK, c)
+			k := w.cleanups(id)
+			if w.now = T(56); tc.from == T(20) {
+				w.want(CodeOK, cleanupOf(k[0], 0))
+				return
+			}
+			w.want(CodeRefused, cleanupOf(k[0], 0))
+			if k = w.cleanups(id); len(k) != 1 || k[0].Ready != tc.from+36_000 {
+				t.Fatalf("%+v, and its retention ends at %d", k, tc.from+36_000)
+			}
+		})
+	}
 }
 
 // A one-off is removed after its retention, but not while it has open runs or dead letters, and not while it is paused.

@@ -32,7 +32,8 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 		} else {
 			s.Active--
 		}
-		s.LastStatus, s.LastAt = rec.Status, a.now
+		// While a leader holds, stamps stand still and a run may end after the last one: retention counts from its end.
+		s.LastStatus, s.LastAt = rec.Status, max(a.now, min(rec.EndedAt, maxTime))
 		if !r.Serial && !r.Delayed && s.Overlap != store.OverlapAllow {
 			s.BusyUntil = a.now
 		}
