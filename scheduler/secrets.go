@@ -104,12 +104,31 @@ func (f *filled) bind(spec *job.Spec, name string, hosts []string) error {
 		f.hosts = slices.Clone(hosts)
 		return nil
 	}
-	// What all of them allow; that is never nothing, because all of them allow the targets.
-	f.hosts = slices.DeleteFunc(f.hosts, func(h string) bool { return !slices.Contains(hosts, h) })
-	if len(f.hosts) == 0 {
-		f.hosts = targets
+	if f.hosts = common(f.hosts, hosts); len(f.hosts) == 0 {
+		f.hosts = targets // all of the secrets allow those; an empty list would allow everything
 	}
 	return nil
+}
+
+// common are the hosts that two lists allow. One with a port is narrower than the same without.
+func common(a, b []string) (out []string) {
+	for _, h := range a {
+		if within(b, h) {
+			out = append(out, h)
+		}
+	}
+	for _, h := range b {
+		if within(a, h) && !within(out, h) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// within says that a list allows all that one host of another list allows.
+func within(hosts []string, h string) bool {
+	same := func(other string) bool { return strings.EqualFold(other, h) }
+	return slices.ContainsFunc(hosts, same) || len(hosts) > 0 && job.SecretMayGoTo(hosts, h)
 }
 
 // into puts the values into an assignment.
