@@ -88,17 +88,17 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, error) {
 	now := s.o.Clock.Mono()
 	s.mu.Lock()
+	c, err := s.claimLocked(&o)
 	defer s.mu.Unlock()
-	x, err := s.sessionLocked(o.Session)
-	if err != nil {
+	if err != nil || c == nil {
 		return job.OutputReply{}, err
 	}
 	t := s.tails[o.Fence]
-	if t == nil || x.claims[o.Fence] == nil || now > t.until || o.Offset < 0 {
+	if t == nil || now > t.until || o.Offset < 0 {
 		delete(s.tails, o.Fence)
 		return job.OutputReply{}, nil
 	}
-	if u := x.claims[o.Fence].unmasked; u != nil && u.masker != nil {
+	if u := c.unmasked; u != nil && u.masker != nil {
 		u.masker.Blot(o.Data) // what its worker did not mask, as far as it is in one piece
 	}
 	t.asked = now // it is being sent
@@ -119,6 +119,15 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 		t.changed = make(chan struct{})
 	}
 	return job.OutputReply{Watched: true}, nil
+}
+
+// claimLocked is the claim that output is of; nil: it is another worker's.
+func (s *Scheduler) claimLocked(o *job.Output) (*claim, error) {
+	x, err := s.sessionLocked(o.Session)
+	if err != nil {
+		return nil, err
+	}
+	return x.claims[o.Fence], nil
 }
 
 func (s *Scheduler) sweepTailsLocked(now time.Duration) {
