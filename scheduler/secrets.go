@@ -161,9 +161,14 @@ func (s *Scheduler) hide(c *claim, r *job.Result) {
 	if c.unmasked == nil || r.Error == "" && r.Output == "" {
 		return
 	}
-	m := c.unmasked.masker
-	if m == nil && s.o.Vault != nil {
-		m = mask.New(s.o.Vault.Values(c.unmasked.namespace, c.unmasked.names)...)
-	}
+	m := s.maskerOf(c.unmasked)
 	r.Error, r.Output = m.String(r.Error), m.String(r.Output)
+}
+
+// maskerOf masks what a run may not show. Of one that an earlier leader handed out, the values are asked for again.
+func (s *Scheduler) maskerOf(u *unmasked) *mask.Masker {
+	if u.masker == nil && s.o.Vault != nil {
+		return mask.New(s.o.Vault.Values(u.namespace, u.names)...)
+	}
+	return u.masker
 }

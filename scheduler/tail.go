@@ -89,6 +89,15 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 	now := s.o.Clock.Mono()
 	s.mu.Lock()
 	c, err := s.claimLocked(&o)
+	if c != nil && c.unmasked != nil {
+		u := c.unmasked
+		s.mu.Unlock()
+		// Not under the lock, for which everything waits: it takes its time, and may ask the vault. It is about what
+		// its worker did not mask, as far as it is in one piece.
+		s.maskerOf(u).Blot(o.Data)
+		s.mu.Lock()
+		c, err = s.claimLocked(&o)
+	}
 	defer s.mu.Unlock()
 	if err != nil || c == nil {
 		return job.OutputReply{}, err
@@ -97,9 +106,6 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 	if t == nil || now > t.until || o.Offset < 0 {
 		delete(s.tails, o.Fence)
 		return job.OutputReply{}, nil
-	}
-	if u := c.unmasked; u != nil && u.masker != nil {
-		u.masker.Blot(o.Data) // what its worker did not mask, as far as it is in one piece
 	}
 	t.asked = now // it is being sent
 	end := t.begin + int64(len(t.data))

@@ -50,3 +50,55 @@ func TestOutputOfAnotherWorker(t *testing.T) {
 		}
 	})
 }
+
+// oneSecret is a vault in which all secrets have one value.
+type oneSecret string
+
+func (v oneSecret) Open(string, string) (string, []string, error) { return string(v), nil, nil }
+func (v oneSecret) Values(string, []string) []string              { return []string{string(v)} }
+
+// The leader masks what is watched of a run, whichever leader handed that out.
+func TestOutputIsMaskedUnderTheNextLeader(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.opts.Vault = oneSecret("hunter2hunter2")
+		s := w.lead()
+		reg := w.worker("w1", 4, nil).reg
+		reg.Secrets = []string{AllSecrets}
+		reg, ref := counting(t, w, reg)
+		w.trigger(w.create("@manual", func(s *job.Spec) {
+			s.Payload = []byte(`{"command":"true","env":{"KEY":"secret://key"}}`)
+		}))
+		time.Sleep(time.Second)
+		a := mustPoll(t, w, ref, 0, 1)[0]
+		shown := func() string {
+			t.Helper()
+			watch := func() job.Output {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				out, found, err := s.Tail(ctx, "w1", ref.Incarnation, a.Fence, 0)
+				if err != nil || !found {
+					t.Fatal(found, err)
+				}
+				return out
+			}
+			watch()
+			sent := job.Output{Session: ref, Fence: a.Fence, Data: []byte("it is hunter2hunter2.")}
+			if _, err := s.Output(t.Context(), sent); err != nil {
+				t.Fatal(err)
+			}
+			return string(watch().Data)
+		}
+		const want = "it is **************."
+		if got := shown(); got != want {
+			t.Errorf("by the leader that handed it out: %q", got)
+		}
+		s = w.lead()
+		reg.Held = []job.Held{{Run: a.Run, Fence: a.Fence}}
+		if reg, ref = counting(t, w, reg); reg.Term != s.o.Term {
+			t.Fatal(reg)
+		}
+		if got := shown(); got != want {
+			t.Errorf("by the next one: %q", got)
+		}
+	})
+}
