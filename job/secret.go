@@ -375,17 +375,37 @@ func (s *Spec) Targets() (hosts []string, ok bool) {
 		if json.Unmarshal(s.Payload, &p) != nil {
 			return nil, false
 		}
-		host, ok := urlTarget(p.URL)
-		return []string{host}, ok
+		return p.targets()
 	case TypeMessage:
 		var p MessagePayload
 		if json.Unmarshal(s.Payload, &p) != nil || !strings.Contains(p.Broker, "://") {
 			return nil, false // only its workers know what a name stands for
 		}
 		b, err := ParseBroker(p.Broker)
-		return b.Hosts, err == nil
+		return b.Hosts, err == nil && b.Kind != BrokerKafka // where the messages go, its brokers say
 	}
 	return nil, false
+}
+
+// targets are the URL's, and the one that a header Host names: one address may serve many.
+func (p *HTTPPayload) targets() (hosts []string, ok bool) {
+	to, ok := urlTarget(p.URL)
+	if !ok {
+		return nil, false
+	}
+	_, port, _ := net.SplitHostPort(to) //nolint:errcheck // it was made just now
+	hosts = []string{to}
+	for name, value := range p.Headers {
+		if !strings.EqualFold(name, "Host") {
+			continue
+		}
+		named := &url.URL{Host: value}
+		if named.Hostname() == "" {
+			return nil, false
+		}
+		hosts = append(hosts, net.JoinHostPort(named.Hostname(), cmp.Or(named.Port(), port)))
+	}
+	return hosts, true
 }
 
 // Targets are where the webhook of a job is, if it is a URL.
