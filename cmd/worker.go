@@ -230,7 +230,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors",
 				types, "term", s.Term)
 		}},
-		Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: maxRefusals,
+		Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
 	})
 	if err != nil {
 		return err
@@ -241,10 +241,6 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	defer quiet()
 	return w.Run(ctx)
 }
-
-// maxRefusals is how often a worker asks a cluster that does not know its token, or no longer does: for some seconds,
-// as a token that was just made may not be known everywhere.
-const maxRefusals = 10
 
 // announcing says once that the worker has registered.
 type announcing struct {

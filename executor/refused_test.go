@@ -41,7 +41,11 @@ func TestWorkerGivesUpWhenRefused(t *testing.T) {
 		registered := len(l.registers)
 		revoked = true
 		l.mu.Unlock()
+		at := time.Now() // of the test's own time
 		err = <-ended
+		if took := time.Since(at); took > pollWait+5*time.Second {
+			t.Errorf("it went on for %s", took)
+		}
 		e, ok := err.(*job.Error)
 		if !ok || e.Code != job.CodeUnauthenticated || e.Remedy != "use another token" ||
 			!strings.Contains(e.Message, "refused this worker 10 times: the token t1 (w) was revoked") {

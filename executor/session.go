@@ -62,6 +62,7 @@ func (s *session) number(n uint64) bool {
 // sessions registers and serves, one session after the other, until ctx ends.
 func (w *Worker) sessions(ctx context.Context) {
 	var b worker.Backoff
+	unwanted := worker.Backoff{Max: worker.RefusedPause}
 	var said refusal
 	refusals := 0
 	for ctx.Err() == nil {
@@ -69,7 +70,7 @@ func (w *Worker) sessions(ctx context.Context) {
 		if err != nil {
 			if refusals++; !unwelcome(err) {
 				refusals = 0
-			} else if refusals == w.o.MaxRefusals {
+			} else if w.o.MaxRefusals > 0 && refusals >= w.o.MaxRefusals {
 				w.giveUp(refusals, err)
 				return
 			}
@@ -81,10 +82,15 @@ func (w *Worker) sessions(ctx context.Context) {
 				}
 				w.log.Warn(msg, "error", err)
 			}
-			b.Wait(ctx)
+			if refusals > 0 && w.o.MaxRefusals > 0 {
+				unwanted.Wait(ctx)
+			} else {
+				b.Wait(ctx)
+			}
 			continue
 		}
 		said, refusals = refusal{}, 0
+		unwanted.Reset()
 		w.log.Info("registered", "term", s.ref.Term, "incarnation", s.ref.Incarnation)
 		w.serve(s)
 		if ctx.Err() != nil {
@@ -99,6 +105,9 @@ func (w *Worker) sessions(ctx context.Context) {
 		}
 	}
 }
+
+// MaxRefusals is how often a worker asks a cluster that does not know its token, or no longer does.
+const MaxRefusals = worker.MaxRefusals
 
 // unwelcome says that the cluster knows who asks, or that they are no one, and does not let them: a token that was
 // revoked does not come back.
@@ -258,7 +267,8 @@ func (w *Worker) failed(s *session, call string, err error) bool {
 	if s.ctx.Err() != nil {
 		return false
 	}
-	if gone(err) {
+	// A worker whose token is not valid any more is told so for good when it registers.
+	if gone(err) || w.o.MaxRefusals > 0 && unwelcome(err) {
 		w.mu.Lock()
 		if job.CodeOf(err) == job.CodeWorkerForked {
 			w.forkedLocked(err)

@@ -29,6 +29,13 @@ type Backoff struct {
 	next time.Duration
 }
 
+// RefusedPause is the longest delay after a refusal for want of rights: a worker asks again for some seconds only, as a
+// token that was just made may not be known everywhere. MaxRefusals is how often in a row.
+const (
+	RefusedPause = 400 * time.Millisecond
+	MaxRefusals  = 10
+)
+
 // Reset begins with short delays again.
 func (b *Backoff) Reset() { b.next = 0 }
 
