@@ -102,8 +102,8 @@ const (
 )
 
 // Run works until ctx ends, then drains: it takes no more runs, waits for its handlers (at most DrainTimeout, then
-// their contexts end) and hands in all results. The error says what is wrong with the worker as described, or that
-// results could not be handed in.
+// their contexts end) and hands in all results. The error says what is wrong with the worker as described, that the
+// cluster goes on refusing its token, as one that was revoked, or that results could not be handed in.
 func (w Worker) Run(ctx context.Context) error {
 	p, err := w.prepare()
 	if err != nil {
@@ -220,22 +220,34 @@ func (p *puller) run(ctx context.Context) error {
 	loops.Go(func() { p.set.Report(life, p.reports()) })
 	loops.Go(func() { p.set.WatchLeases(life) })
 
-	p.polls(ctx) // until ctx ends
+	refusal := p.polls(ctx) // until ctx ends
+	if refusal != nil {
+		end() // nothing that it still does could be reported
+		loops.Wait()
+		close(p.set.Killed)
+		p.set.Drain(p.w.DrainTimeout, func() bool { return true }, func() bool { return true })
+		p.close()
+		return refusal
+	}
 	p.log.Info("draining")
 	loops.Go(func() { p.collect(life) })
 	collected := func() bool { return p.collected }
 	p.set.Drain(p.w.DrainTimeout, collected, collected)
 	end()
 	loops.Wait()
-	for _, c := range p.nodes {
-		c.http.CloseIdleConnections()
-	}
+	p.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.set.Held); n > 0 {
 		return job.Errorf(job.CodeOutcomeUnknown, "", "stopped with %d results that no node acknowledged", n)
 	}
 	return nil
+}
+
+func (p *puller) close() {
+	for _, c := range p.nodes {
+		c.http.CloseIdleConnections()
+	}
 }
 
 // take begins with runs that were delivered by the answer to a call that was sent then, unless r is their result

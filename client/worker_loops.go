@@ -34,9 +34,9 @@ func (p *puller) failed(ctx context.Context, at int, call string, err error) {
 	}
 }
 
-// polls asks for runs while there is room, until ctx ends.
-func (p *puller) polls(ctx context.Context) {
-	b := worker.Backoff{Max: pauseLimit}
+// polls asks for runs while there is room, until ctx ends, or until the cluster has refused the token for good.
+func (p *puller) polls(ctx context.Context) error {
+	b, unwanted, refusals := worker.Backoff{Max: pauseLimit}, worker.Backoff{Max: worker.RefusedPause}, 0
 	for ctx.Err() == nil {
 		p.mu.Lock()
 		room := p.w.Concurrency - p.set.Busy
@@ -50,7 +50,14 @@ func (p *puller) polls(ctx context.Context) {
 		}
 		r, sent, err := p.poll(ctx, room, workerPollWait, workerPollGrace)
 		switch {
+		case unwelcome(err):
+			if refusals++; refusals >= worker.MaxRefusals {
+				return err
+			}
+			unwanted.Wait(ctx)
+			continue
 		case err != nil:
+			refusals = 0
 			b.Wait(ctx)
 			continue
 		case ctx.Err() != nil:
@@ -61,7 +68,16 @@ func (p *puller) polls(ctx context.Context) {
 			p.take(r.Runs, sent, job.Result{})
 		}
 		b.Reset()
+		unwanted.Reset()
+		refusals = 0
 	}
+	return nil
+}
+
+// unwelcome says that the cluster does not let the token in, or not there.
+func unwelcome(err error) bool {
+	code := job.CodeOf(err)
+	return code == job.CodeUnauthenticated || code == job.CodeForbidden
 }
 
 // poll asks once for runs, and says when. What is in the answer is the caller's to start or to give back.
