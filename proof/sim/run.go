@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sort"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,46 +39,6 @@ func scratch(t *testing.T) string {
 	return t.TempDir()
 }
 
-// stuckAfter is for how much of real time virtual time may stand still. On a busy machine a seed may take minutes.
-const stuckAfter = 5 * time.Minute
-
-// watch ends the process if the beats end: a goroutine that waits for a mutex whose holder waits for time makes time
-// stand still. The stacks say which.
-func watch(seed uint64, beats *atomic.Int64) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		last, since := int64(-1), time.Now()
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(stuckAfter / 20):
-			}
-			if n := beats.Load(); n != last {
-				last, since = n, time.Now()
-			} else if time.Since(since) > stuckAfter {
-				debug.SetTraceback("all")
-				panic(fmt.Sprintf("seed %d does not get on: is a lock held while its holder sleeps?", seed))
-			}
-		}
-	}()
-	return func() { close(done) }
-}
-
-// beat counts while virtual time goes on, until ctx ends.
-func beat(ctx context.Context, every time.Duration, beats *atomic.Int64) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			beats.Add(1)
-		}
-	}
-}
-
 // Run simulates one seed.
 func Run(t *testing.T, seed uint64, l *logs) *Result { return runPlan(t, newPlan(seed), l) }
 
@@ -96,13 +54,16 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 	seed := p.seed
 	r := &Result{Seed: seed, Profile: p.o.profile, Plan: p}
 	dir := scratch(t)
-	var beats atomic.Int64
-	defer watch(seed, &beats)()
+	w := newWatch(stuckAfter, func(stacks string) {
+		panic(fmt.Sprintf("%s does not get on: is a lock held while its holder sleeps?\n  replay: %s\n\n%s",
+			p, p.replay(), stacks))
+	})
+	defer w.stop()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		alive, end := context.WithCancel(context.Background())
 		defer end()
-		go beat(alive, p.o.length/200, &beats)
+		go w.beat(alive, p.o.length/200)
 		c := newCluster(p, dir, l)
 		if c.up() {
 			c.calendars()
@@ -141,13 +102,20 @@ func (r *Result) Describe() string {
 		}
 		fmt.Fprintf(&b, "  %s\n", p)
 	}
-	name := ""
-	if r.Plan.name != "" {
-		name = "CARILLON_SIM_PLAN=" + r.Plan.name + " "
-	}
-	fmt.Fprintf(&b, "  replay: %sCARILLON_SIM_SEED=%d go test ./proof/sim -run Seed -v\n", name, r.Seed)
+	fmt.Fprintf(&b, "  replay: %s\n", r.Plan.replay())
 	return b.String()
 }
+
+// replay is the command that runs a plan again.
+func (p *plan) replay() string {
+	name := ""
+	if p.name != "" {
+		name = "CARILLON_SIM_PLAN=" + p.name + " "
+	}
+	return fmt.Sprintf("%sCARILLON_SIM_SEED=%d go test ./proof/sim -run 'TestSeed$' -v", name, p.seed)
+}
+
+func (p *plan) String() string { return strings.TrimSpace(fmt.Sprintf("%s seed %d", p.name, p.seed)) }
 
 // Totals add up results.
 type Totals struct {
