@@ -36,10 +36,12 @@ type link struct {
 	lose   atomic.Int64 // how many answers of HTTP are lost, with their connections
 	hung   atomic.Bool  // no answer of HTTP goes out
 	paused atomic.Bool  // nothing moves: raft, HTTP, the worker and the disk wait
+	held   atomic.Int64 // how many answers were held up because they are late
 
 	mu    sync.Mutex
-	cut   map[string]bool // servers that raft does not reach, and that do not reach it
-	cuts  map[string]bool // what is cut when the node is opened
+	cut   map[string]bool          // servers that raft does not reach, and that do not reach it
+	late  map[string]chan struct{} // answers of these servers to entries come when it is closed; held counts them
+	cuts  map[string]bool          // what is cut when the node is opened
 	ln    net.Listener
 	conns map[net.Conn]struct{}
 	done  chan struct{}
@@ -172,6 +174,12 @@ func (l *link) isCut(id string) bool {
 	return l.cut[id]
 }
 
+func (l *link) lateFor(id string) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.late[id]
+}
+
 // wait holds up its callers while the node is paused.
 func (l *link) wait() {
 	for l.paused.Load() && !l.dead.Load() {
@@ -194,7 +202,14 @@ func (t *linkTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 
 func (t *linkTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, a *raft.AppendEntriesRequest,
 	r *raft.AppendEntriesResponse) error {
-	return t.cut(id, func() error { return t.RaftTransport.AppendEntries(id, to, a, r) })
+	return t.cut(id, func() error {
+		err := t.RaftTransport.AppendEntries(id, to, a, r)
+		if late := t.l.lateFor(replica.Node(id)); late != nil && len(a.Entries) > 0 {
+			t.l.held.Add(1)
+			<-late
+		}
+		return err
+	})
 }
 
 func (t *linkTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, a *raft.RequestVoteRequest,

@@ -150,8 +150,7 @@ func (q *quorum) ask(trans raft.WithPreVote, s raft.Server, term uint64, answers
 		// The index is so high that a follower which has just received more than we know of does not complain in its
 		// log.
 		req := &raft.RequestPreVoteRequest{Term: term, LastLogTerm: term, LastLogIndex: math.MaxUint64,
-			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(q.id),
-				Addr: q.trans.EncodePeer(q.id, q.trans.LocalAddr())}}
+			RPCHeader: q.header()}
 		var resp raft.RequestPreVoteResponse
 		err := trans.RequestPreVote(s.ID, s.Address, req, &resp)
 		q.mu.Lock()
@@ -160,6 +159,17 @@ func (q *quorum) ask(trans raft.WithPreVote, s raft.Server, term uint64, answers
 		answers <- err == nil && resp.Term <= term
 	}()
 	return true
+}
+
+// standNow asks a voter to stand for election at once, as raft does at the end of a transfer.
+func (q *quorum) standNow(s raft.Server) error {
+	return q.trans.TimeoutNow(s.ID, s.Address, &raft.TimeoutNowRequest{RPCHeader: q.header()},
+		&raft.TimeoutNowResponse{})
+}
+
+func (q *quorum) header() raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(q.id),
+		Addr: q.trans.EncodePeer(q.id, q.trans.LocalAddr())}
 }
 
 // singleFlight is a question that is put to others on behalf of everybody who wants to know. It may take as long as the

@@ -37,9 +37,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	// A transfer of the leadership that is overtaken by its loss stays behind in raft (hashicorp/raft#696).
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*Raft).leadershipTransfer"),
-		goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*Raft).leaderLoop.func2"))
+	goleak.VerifyTestMain(m)
 }
 
 // realTime marks a test that waits for leases, elections or clocks in real time. It is left out with -short, as the race

@@ -100,7 +100,7 @@ func (l *leadership) run(ctx context.Context) {
 				failures = 0
 			case leads:
 				failures++
-				retry = l.again(term, failures, errGaveUp)
+				retry = l.again(ctx, term, failures, errGaveUp)
 				continue
 			}
 		}
@@ -110,7 +110,7 @@ func (l *leadership) run(ctx context.Context) {
 		}
 		if err := l.begin(ctx, term); err != nil && ctx.Err() == nil {
 			failures++
-			retry = l.again(term, failures, err)
+			retry = l.again(ctx, term, failures, err)
 		}
 	}
 }
@@ -119,19 +119,19 @@ var errGaveUp = errors.New("the scheduler stopped by itself")
 
 // again plans another try to take up a leadership, and lets another node have it after too many. It is never given up
 // in silence.
-func (l *leadership) again(term uint64, failures int, err error) <-chan time.Time {
+func (l *leadership) again(ctx context.Context, term uint64, failures int, err error) <-chan time.Time {
 	delay := min(retryFirst<<min(failures, 10), retryLimit)
 	l.g.log.Error("takeover failed", "term", term, "error", err, "failures", failures, "again_in",
 		delay)
 	if failures >= stepDownAfter {
-		l.stepDown()
+		l.stepDown(ctx)
 	}
 	return time.After(delay)
 }
 
 // stepDown gives another node its chance. A cluster of one has none to give it to, and goes on trying.
-func (l *leadership) stepDown() {
-	if err := l.g.raft.LeadershipTransfer().Error(); err != nil {
+func (l *leadership) stepDown(ctx context.Context) {
+	if err := l.g.members.PassOn(ctx, 1); err != nil {
 		l.g.log.Debug("leadership not handed over", "error", err)
 	}
 }

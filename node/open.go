@@ -261,6 +261,7 @@ func (n *Node) membership() membership.Options {
 		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
+		StandNow:  func(s raft.Server) error { return n.group.quorum.standNow(s) },
 		Connected: func(id string) bool { return n.trans.Connected(id) },
 	}
 }

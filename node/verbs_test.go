@@ -2,6 +2,7 @@ package node
 
 import (
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,11 +53,25 @@ func (m *member) skew(d time.Duration) { m.clock.shift.Store(int64(d)) }
 type slowDisk struct {
 	l     *link
 	delay atomic.Int64
+	hangs atomic.Pointer[chan struct{}] // they wait until it is closed
+}
+
+// hang makes every write to the log wait until the returned function is called.
+func (d *slowDisk) hang() (over func()) {
+	c := make(chan struct{})
+	d.hangs.Store(&c)
+	return sync.OnceFunc(func() {
+		d.hangs.Store(nil)
+		close(c)
+	})
 }
 
 func (d *slowDisk) write(file string) error {
 	if file == "log" {
 		d.l.wait()
+		if c := d.hangs.Load(); c != nil {
+			<-*c
+		}
 		time.Sleep(time.Duration(d.delay.Load()))
 	}
 	return nil

@@ -350,35 +350,6 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 	return m.transfer(ctx, to, transferTries)
 }
 
-// transferTries is how often a transfer is tried: raft gives each no longer than an election timeout.
-const transferTries = 5
-
-// transfer hands the leadership on and waits until another node has it. Without an id raft chooses the one with the
-// most of the log.
-func (m *Members) transfer(ctx context.Context, id string, tries int) error {
-	var err error
-	for range tries {
-		err = m.await(ctx, func(r *raft.Raft) error {
-			if id == "" {
-				return r.LeadershipTransfer().Error()
-			}
-			servers := m.Configured()
-			s, _ := FindServer(servers, id)
-			return r.LeadershipTransferToServer(s.ID, s.Address).Error()
-		})
-		if err == nil || ctx.Err() != nil || m.raft.Load().State() != raft.Leader {
-			break
-		}
-	}
-	if err != nil && m.raft.Load().State() == raft.Leader {
-		return job.Errorf(job.CodeUnavailable, "try again", "the leadership was not handed over: %v", err)
-	}
-	if _, other := m.o.Tracker.Wait(ctx, time.Time{}, forward.Leader.Elsewhere); !other {
-		return forward.ErrNoLeader()
-	}
-	return nil
-}
-
 const (
 	verbRemove = "remove"
 	verbDemote = "demote"

@@ -261,9 +261,6 @@ func (m *Members) TransferTarget(e *forward.Epoch) string {
 // moment.
 func hasRoom(d wire.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
 
-// Successor is the voter that should lead after a planned transfer to no node in particular.
-func (m *Members) Successor() (raft.Server, bool) { return FindServer(m.Servers(), m.successor()) }
-
 // successor is who should lead after a planned transfer to no node in particular, "" if no node is known to be fit.
 func (m *Members) successor() string {
 	list, _ := m.candidates()
@@ -345,6 +342,11 @@ func (m *Members) StampBeforeTransfer(ctx context.Context, e *forward.Epoch) {
 
 // Faults lets tests of whole clusters see and steer a handover.
 type Faults struct{ m *Members }
+
+// PassOn tries to hand the leadership to a voter, and nothing else.
+func (f Faults) PassOn(ctx context.Context, id string, tries int) error {
+	return f.m.passOn(ctx, id, tries)
+}
 
 // Faults is for tests only.
 func (m *Members) Faults() Faults { return Faults{m} }

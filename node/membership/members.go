@@ -71,6 +71,7 @@ type Options struct {
 		error)
 	Pace      func(time.Duration) time.Duration // slows housekeeping down
 	Campaign  func(context.Context)             // stands for election, if this node follows
+	StandNow  func(s raft.Server) error         // asks a voter to stand for election at once
 	Turn      time.Duration                     // between the voters that could succeed a leader
 	Connected func(id string) bool              // says whether a connection for Raft that a node made is open
 
@@ -130,6 +131,7 @@ type Members struct {
 	trouble    trouble
 
 	handover handover
+	tried    tried
 }
 
 // entry is a refusal and when it was last logged.

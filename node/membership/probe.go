@@ -37,12 +37,17 @@ type peerState struct {
 	Skips []datadir.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 	// Insecure says that it serves without TLS and tokens on purpose.
 	Insecure bool `json:"insecure,omitempty"`
+	// Log is the last entry in its log; 0: raft does not run there.
+	Log uint64 `json:"log,omitempty"`
 }
 
 // ServePeer answers the probe of another node.
 func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 	m.receiveNotice(r)
 	s := peerState{NodeInfo: m.Self(), Disk: m.o.Disk(), Skips: m.o.Skips, Insecure: m.o.Insecure}
+	if r := m.raft.Load(); r != nil {
+		s.Log = r.LastIndex()
+	}
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer
 	_ = json.NewEncoder(w).Encode(s)      //nolint:errcheck // the asker hung up

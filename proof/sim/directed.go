@@ -25,6 +25,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"drift":       drift,
 	"low-disk":    lowDisk,
 	"planned":     planned,
+	"hung-heir":   hungHeir,
 	"edits":       edits,
 	"never-idle":  neverIdle,
 	"clones":      clones,

@@ -75,6 +75,18 @@ func planned(p *plan, rng *rand.Rand) {
 	}
 }
 
+// hungHeir: the leadership is to go to a node whose disk hangs, and is lost meanwhile. The leader that could not hand
+// it over is given it again.
+func hungHeir(p *plan, rng *rand.Rand) {
+	p.fits(15 * time.Second)
+	for i := range 6 {
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(15+40*i)*time.Second + between(rng, 0, 5*time.Second), kind: "transfer-hung",
+				lasts: between(rng, 3*time.Second, 8*time.Second), a: rng.IntN(p.o.nodes), b: rng.IntN(p.o.nodes),
+				x: rng.Uint64()})
+	}
+}
+
 // unfit adds drifting clocks and low disks to some storms. A clock that drifts is the only one that is wrong: two that
 // are wrong differently would be a majority to each other now and then.
 func (p *plan) unfit(rng *rand.Rand) {
@@ -164,6 +176,29 @@ func (c *cluster) driftFor(s *server, lasts time.Duration, rng *rand.Rand) bool 
 	s.clock.set(0)
 	c.over(x)
 	return true
+}
+
+// transferHung asks for a transfer to a node whose disk hangs, twice, cuts the leader off, and gives it the leadership
+// again when everything is well.
+func (c *cluster) transferHung(f plannedFault, rng *rand.Rand) bool {
+	i := c.leader()
+	if i < 0 {
+		return false
+	}
+	old, heir := c.servers[i], c.servers[f.a%len(c.servers)]
+	if heir == old {
+		heir = c.servers[(i+1)%len(c.servers)]
+	}
+	slow := c.fault(checker.FaultDisk, heir.id, "", 0)
+	works := heir.disk.hang()
+	time.Sleep(2 * time.Second) // it lacks what was committed since
+	c.transfer(f.b, heir.id)
+	c.transfer(f.b, heir.id)
+	c.isolate(old.host, f.lasts, rng, func(h *host) bool { return h.name != "client" })
+	works()
+	c.over(slow)
+	time.Sleep(5 * time.Second)
+	return c.transfer(f.b, old.id)
 }
 
 // transferWrong asks for a transfer to a node with a wrong clock, which must be refused.

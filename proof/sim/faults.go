@@ -170,6 +170,8 @@ func (c *cluster) inflict(f plannedFault) {
 		done = c.driftLeader(f, rng)
 	case "transfer-wrong":
 		done = c.transferWrong(f)
+	case "transfer-hung":
+		done = c.transferHung(f, rng)
 	case "low-disk":
 		done = c.lowDisk(f)
 	case "deaf-leader":
