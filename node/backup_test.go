@@ -36,7 +36,7 @@ func startHeld(t *testing.T, dir string) *testNode {
 	ctx, cancel := context.WithCancel(context.Background())
 	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1), client: &http.Client{}}
 	go func() { tn.done <- n.Run(ctx) }()
-	t.Cleanup(tn.stop)
+	t.Cleanup(tn.kill)
 	tn.eventually("it works", func() bool { return n.Ready() == nil })
 	return tn
 }

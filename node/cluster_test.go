@@ -326,13 +326,7 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 		m.cfg.Machine.Servers, m.cfg.Machine.ClusterID = servers, "test-cluster"
 		m.open(t)
 	}
-	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what none takes
-		var wg sync.WaitGroup
-		for _, m := range c.members {
-			wg.Go(m.stop)
-		}
-		wg.Wait()
-	})
+	t.Cleanup(c.killAll)
 	for _, m := range c.members {
 		m.eventually(m.id()+" is ready", func() bool { return m.service.Ready() == nil })
 	}
@@ -382,7 +376,28 @@ func (m *member) restart() {
 // crash kills a node abruptly. What is left of it in this process is cleared away in the background.
 func (m *member) crash() {
 	m.link.crash()
+	m.killed.Store(true) // as Kill does, which waits
+	m.worker.kill()
 	m.cancel()
+}
+
+// kill ends a node at the end of its test, at once.
+func (m *member) kill() {
+	if m.done != nil {
+		m.link.crash()
+		m.testNode.kill()
+	}
+}
+
+// killAll ends the nodes at the end of their test.
+func (c *cluster) killAll() {
+	var wg sync.WaitGroup
+	for _, m := range c.members {
+		if m.testNode != nil {
+			wg.Go(m.kill)
+		}
+	}
+	wg.Wait()
 }
 
 func (c *cluster) leader() *member {

@@ -105,7 +105,7 @@ func open(t *testing.T, cfg Config) *testNode {
 	tn := &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1),
 		client: clientOf(n)}
 	go func() { tn.done <- n.Run(ctx) }()
-	t.Cleanup(tn.stop)
+	t.Cleanup(tn.kill)
 	return tn
 }
 
@@ -133,7 +133,23 @@ func clientOf(n *Node) *http.Client {
 // prop is the proposer of the node's current leadership.
 func (n *testNode) prop() *proposer { return n.tracker.Epoch().Proposer.(*proposer) }
 
-// stop ends the node and waits. It may be called twice.
+// kill ends the node at the end of its test: nothing is drained or handed over, which takes time and is tested by those
+// who call stop.
+func (n *testNode) kill() {
+	if n.done == nil {
+		return
+	}
+	n.Node.Kill()
+	select {
+	case <-n.done: // with whatever it broke off
+	case <-time.After(20 * time.Second):
+		n.t.Error("the node does not end")
+	}
+	n.done = nil
+	n.client.CloseIdleConnections()
+}
+
+// stop ends the node in good order and waits. It may be called twice.
 func (n *testNode) stop() {
 	n.cancel()
 	if n.done == nil {

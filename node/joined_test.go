@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,15 +42,7 @@ func startJoined(t *testing.T, n int, change ...func(*Config)) *cluster {
 	for i := 1; i < n; i++ {
 		c.members = append(c.members, c.newMember(fmt.Sprintf("n%d", i+1), []string{first.cfg.Listen}, change...))
 	}
-	t.Cleanup(func() {
-		var wg sync.WaitGroup
-		for _, m := range c.members {
-			if m.testNode != nil {
-				wg.Go(m.stop)
-			}
-		}
-		wg.Wait()
-	})
+	t.Cleanup(c.killAll)
 	for _, m := range c.members {
 		m.open(t)
 	}

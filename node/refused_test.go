@@ -107,7 +107,7 @@ func TestWhyClonedDirectoriesAreRefused(t *testing.T) {
 		first := c.newMember("n1", nil, change)
 		c.members = []*member{first, c.newMember("n2", first.joinAddr(), change),
 			c.newMember("n3", first.joinAddr(), change)}
-		t.Cleanup(c.stopAll)
+		t.Cleanup(c.killAll)
 		for _, m := range c.members {
 			m.open(t)
 		}

@@ -60,7 +60,7 @@ func (c *cluster) begin(change ...func(*Config)) *member {
 	m := c.newMember("n1", nil, change...)
 	c.members = append(c.members, m)
 	m.open(c.t)
-	c.t.Cleanup(m.stop)
+	c.t.Cleanup(m.kill)
 	m.eventually("it leads", func() bool { return m.service.Ready() == nil })
 	return m
 }
@@ -86,7 +86,7 @@ func TestSecureClusterFromNothing(t *testing.T) {
 	second := c.newMember("n2", []string{first.cfg.Listen}, on, func(cfg *Config) { cfg.Keys.Token = tok })
 	c.members = append(c.members, second)
 	second.open(t)
-	t.Cleanup(second.stop)
+	t.Cleanup(second.kill)
 	second.eventually("it has joined", func() bool { return second.service.Ready() == nil })
 	has := func() bool { return exists(filepath.Join(second.cfg.DataDir, keys.Dir, keys.ClusterFile)) }
 	if has() || second.keys.Authority() != nil {

@@ -88,11 +88,11 @@ func TestRefusedPortOfLivingLeader(t *testing.T) {
 		cfg.Machine.Servers, cfg.Machine.ClusterID = servers, "test-cluster"
 		nodes = append(nodes, open(t, cfg))
 	}
-	t.Cleanup(func() { // side by side: one that is left alone would try to hand over what none takes
+	t.Cleanup(func() {
 		refuse.Store("")
 		var wg sync.WaitGroup
 		for _, n := range nodes {
-			wg.Go(n.stop)
+			wg.Go(n.kill)
 		}
 		wg.Wait()
 	})
