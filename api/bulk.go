@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/duplex"
 	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -25,26 +26,28 @@ func (c *call) bulk() error {
 	if c.r.ContentLength > c.h.opts.Bulk.Bytes {
 		return c.tooLarge(c.h.opts.Bulk.Bytes)
 	}
-	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the
-	// body.
-	_ = http.NewResponseController(c.w).EnableFullDuplex() //nolint:errcheck // unsupported is fine: HTTP/2 always is
-
+	x := duplex.Begin(c.w, c.r) // answers begin before the last line was read
+	defer x.End()
+	c.w, c.r = x.W, x.R
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	p := &chunkPipe{full: make(chan *chunk), used: make(chan *chunk, 1)}
 	b := &bulkWriter{c: c, ctx: ctx, rq: rq, used: p.used}
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	var panicked any
 	go func() {
-		defer cancel() // the reader need not go on when its chunks are not taken
 		defer close(done)
-		defer func() { panicked = recover() }() // a panic in a goroutine of its own would end the node
-		done <- b.run(p.full)
+		defer func() {
+			panicked = recover() // a panic in a goroutine of its own would end the node
+			cancel()             // the reader need not go on when its chunks are not taken,
+			x.Hurry()            // nor wait for more
+		}()
+		err = b.run(p.full)
 	}()
 	readErr := c.readLines(ctx, p)
 	close(p.full)
-	err, ok := <-done
-	if !ok {
+	<-done
+	if panicked != nil {
 		panic(panicked)
 	}
 	if err != nil {
@@ -104,6 +107,10 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 		if len(k.lines) == 0 {
 			return nil
 		}
+		// Both may be ready: the read of a body whose token was revoked is ended after the context.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		select {
 		case p.full <- k:
 			k = p.empty()
@@ -115,6 +122,11 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 	for {
 		if in.Buffered() == 0 { // about to wait for the network
 			deadline(rc.SetReadDeadline, c.h.opts.RequestTimeout)
+			// A revocation sets one that has passed, after it ended the context: ours may have taken its place. So does
+			// the writer of the answers when it ends.
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 		}
 		raw, tooLong, err := k.readLine(in, limits.LineBytes)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -263,6 +275,9 @@ func (b *bulkWriter) begin() {
 // create answers every line of a chunk. When the backend fails before anything was answered the request as a whole
 // fails; later, the lines of that chunk get its error and those after it are told that they were not tried.
 func (b *bulkWriter) create(chunk []wire.BulkLine) ([]wire.BulkResult, error) {
+	if err := b.ctx.Err(); err != nil {
+		return nil, err
+	}
 	if b.fail == nil {
 		ctx, cancel := context.WithTimeout(b.ctx, b.c.h.opts.RequestTimeout)
 		results, err := b.c.h.backend.BulkCreate(ctx, chunk, b.rq)

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/duplex"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
@@ -188,7 +189,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	// here: what is forwarded no longer says where it came from
 	dispatch := n.dispatch(api.ByPath(internalEndpoints(n.members)))
 	members := n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs)
-	n.handler = api.Finish(api.Guard(members, cfg.Secure, n.names()...))
+	n.handler = duplex.Finish(api.Guard(members, cfg.Secure, n.names()...))
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ var layers = [][]string{
 	{"internal/enroll", "internal/login", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
-	{"internal/dirlock", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
+	{"internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/pack", "internal/ratelimit", "internal/replica",
 		"internal/sbom", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }
@@ -71,6 +71,7 @@ var only = map[string][]string{
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
 	"client":            {"cmd", "cmd/devcluster", "bench", "node/service", "node/membership", "node/forward"},
+	"internal/duplex":   {"api", "node", "node/forward"},
 	"internal/enroll":   {"cmd"},
 	"internal/fieldgen": {},
 	"internal/jobfile":  {"cmd"},

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"strings"
@@ -57,18 +56,21 @@ type Forwarder struct {
 	long  *http.Transport // for streams
 }
 
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // New makes a forwarder.
 func New(o Options) *Forwarder {
-	transport := func(limit time.Duration) *http.Transport {
+	transport := func(limit time.Duration, dial dialer) *http.Transport {
 		http1 := new(http.Protocols)
 		http1.SetHTTP1(true)    // over HTTP/2 all requests would share one connection, and hang with it
 		return &http.Transport{ // no proxy: what the environment names is for the targets of jobs
-			DialContext:         o.Dial(dialTimeout, 15*time.Second),
+			DialContext:         dial,
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, // below that of a node
 			ResponseHeaderTimeout: limit, Protocols: http1, DisableCompression: true,
 		}
 	}
-	return &Forwarder{o: o, t: o.Tracker, short: transport(answerTimeout), long: transport(0)}
+	dial := o.Dial(dialTimeout, 15*time.Second)
+	return &Forwarder{o: o, t: o.Tracker, short: transport(answerTimeout, dial), long: transport(0, watched(dial))}
 }
 
 // Client asks other nodes for what is answered soon.
@@ -208,72 +210,6 @@ func copyHeader(to, from http.Header) {
 	for k, v := range from {
 		to[k] = v
 	}
-}
-
-// stream carries a request through that is too large to keep, or whose answer is. It is not repeated: who reads a
-// stream goes on where it ended, and the lines of a bulk create are safe to send again.
-func (f *Forwarder) stream(w http.ResponseWriter, r *http.Request) {
-	switch l, ok := f.t.NewAttempts().Leader(r.Context()); {
-	case !ok:
-		(&request{f: f, w: w, r: r}).fail()
-	case l.Epoch == nil:
-		f.proxy(w, r, l)
-	default:
-		h := &holdingWriter{to: w, header: http.Header{}}
-		f.o.Local.ServeHTTP(h, r)
-		switch {
-		case h.status == http.StatusMisdirectedRequest:
-			api.WriteError(w, errLostStream)
-		case h.held:
-			h.release()
-		}
-	}
-}
-
-// errLostStream answers a stream whose leader was none any more before it had answered anything. To a client that asked
-// any node for it, "not the leader" would be about a node that it knows nothing of.
-var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment",
-	"the leadership changed before anything of this was answered")
-
-func (f *Forwarder) proxy(w http.ResponseWriter, r *http.Request, l Leader) {
-	ctx, cancel := f.t.Replaced(r.Context(), l)
-	defer cancel()
-	// Answers begin before the last line was read; without this net/http would first swallow or cut off the rest of the
-	// body.
-	_ = http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // unsupported is fine: HTTP/2 always is
-	rp := &httputil.ReverseProxy{
-		Transport: f.long, FlushInterval: -1,
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", l.Addr, l.Addr
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
-			dropOrigin(pr.Out.Header)
-			f.passedOn(pr.In, pr.Out.Header)
-			pr.Out.GetBody = nil
-		},
-		ModifyResponse: func(resp *http.Response) error {
-			if resp.StatusCode == http.StatusMisdirectedRequest {
-				return errLostStream
-			}
-			return nil
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if errors.Is(err, errLostStream) {
-				w.Header().Set("Connection", "close") // how much of the body was read is unknown
-				api.WriteError(w, errLostStream)
-				return
-			}
-			if neverConnected(err) || r.Method == http.MethodGet {
-				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment",
-					"the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr))
-				return
-			}
-			w.Header().Set("Connection", "close")
-			api.WriteError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again",
-				"the leader was lost while this was on its way: it may or may not have been done"))
-		},
-		ErrorLog: f.o.ErrorLog,
-	}
-	rp.ServeHTTP(&deadlineWriter{w, http.NewResponseController(w)}, r.WithContext(ctx))
 }
 
 // neverConnected says that a request failed before there was anybody to send it to.

@@ -36,7 +36,7 @@ func (r fixedRaft) RegisterObserver(*raft.Observer)   {}
 func (r fixedRaft) DeregisterObserver(*raft.Observer) {}
 
 // newForwarder is that of a node n1 whose raft names a leader.
-func newForwarder(t *testing.T, leader fixedRaft, local http.Handler) *Forwarder {
+func newForwarder(t *testing.T, leader Raft, local http.Handler) *Forwarder {
 	tr := NewTracker(TrackerOptions{Self: "n1"})
 	tr.Watch(leader)
 	f := New(Options{Self: "n1", Tracker: tr, Local: local, Logger: slog.New(slog.DiscardHandler),
