@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -149,3 +150,25 @@ func (w *answer) begin() {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Heard lets who asks for the end of a connection hear an answer that came before the end of its body. Net/http reads a
+// short rest of a body before it goes on with a connection, and closes one with a long rest in two steps; where the
+// client asked for the end it does neither, and the kernel resets the connection under a client that still sends: it
+// sees a broken pipe in the place of the answer.
+func Heard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !r.Close || r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		b := &body{from: r.Body}
+		own := r.WithContext(r.Context()) // the original keeps its body, as in Begin
+		own.Body = b
+		next.ServeHTTP(w, own)
+		if b.state.Load() != ended {
+			// There is no other way to say so: who reads too much of a body has its connection closed in two steps.
+			tooMuch := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("more")), 0)
+			_, _ = tooMuch.Read(make([]byte, 1)) //nolint:errcheck // it always fails
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/internal/duplex"
@@ -64,5 +65,24 @@ func TestAnAnswerBeforeTheEndIsTheLast(t *testing.T) {
 				t.Error("what followed was taken for a request")
 			}
 		})
+	}
+}
+
+// Who asks for the end of a connection hears the answer to a body that was not read, and no reset.
+func TestAnAnswerBeforeTheEndIsHeard(t *testing.T) {
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusRequestEntityTooLarge) })
+	srv := httptest.NewServer(duplex.Heard(refuse))
+	defer srv.Close()
+	for range 20 {
+		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100000\r\n\r\n%050000d", 0)
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 413 ") {
+			t.Fatalf("%q, %v", answer, err)
+		}
+		conn.Close()
 	}
 }
