@@ -53,6 +53,10 @@ func (a *app) serverCmd() *cobra.Command {
 			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, cfg.Advertise, len(cfg.Join) > 0); err != nil {
 				return err
 			}
+			// What the node is, the log is to say, and not only what was asked for.
+			if err := cmd.Flags().Set("secure", strconv.FormatBool(cfg.Secure)); err != nil {
+				return err
+			}
 			if cfg.Insecure { // whatever --log-level says
 				newLogger(cmd.ErrOrStderr(), "warn", cfg.LogFormat).Warn("node is insecure", "detail",
 					"there are no TLS and no tokens: everybody who reaches the port may do everything")

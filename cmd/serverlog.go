@@ -38,7 +38,7 @@ func notice(w io.Writer, format, text, event string, attrs ...any) {
 }
 
 // secretFlags are logged without their values: only the names before the first "=" are.
-var secretFlags = []string{"broker", "egress-proxy", "notify-webhook"}
+var secretFlags = []string{"broker", "egress-proxy", "notify-webhook", "token"}
 
 // logStart writes which binary starts, and with which settings. What could be a secret is hidden.
 func logStart(cmd *cobra.Command, what, level, format string) {
@@ -67,6 +67,9 @@ func logStart(cmd *cobra.Command, what, level, format string) {
 func namesOnly(v pflag.Value) string {
 	list, ok := v.(pflag.SliceValue)
 	if !ok {
+		if v.String() == "" {
+			return ""
+		}
 		return "hidden"
 	}
 	var names []string

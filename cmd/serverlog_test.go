@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
@@ -104,6 +105,18 @@ func startUntil(t *testing.T, env []string, text string, args ...string) []byte 
 	return log
 }
 
+// The first line says that a node is secure if its listener makes it that, and not the join token.
+func TestFirstLineOfASecureNode(t *testing.T) {
+	token := keys.NewToken(keys.JoinToken, keys.Hash{1}).Text()
+	log := startUntil(t, nil, `"node starting"`, "server", "--node-id", "n1", "--data-dir", t.TempDir(), "--listen", "0.0.0.0:0",
+		"--advertise", "n1.invalid:7400", "--join", "127.0.0.1:1", "--token", token, "--log-format", "json")
+	begin := event(logLines(t, log), "node starting")
+	config, _ := begin["config"].(map[string]any)
+	if config["secure"] != "true" || config["token"] != "hidden" || bytes.Contains(log, []byte(token)) {
+		t.Errorf("%v", begin)
+	}
+}
+
 // With --log-format json every line on standard error is one, from the first to the last, and the first says what was
 // started. No secret is in it.
 func TestJSONLogsHaveNoOtherLines(t *testing.T) {
@@ -126,6 +139,9 @@ func TestJSONLogsHaveNoOtherLines(t *testing.T) {
 	}
 	if event(lines, "serving") == nil || event(lines, "stopping") == nil {
 		t.Errorf("%s", log)
+	}
+	if config["secure"] != "false" || config["token"] != "" {
+		t.Errorf("%v", begin)
 	}
 	for _, args := range [][]string{
 		{"server", "--log-format", "json"},
