@@ -2,18 +2,14 @@ package cmd
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/cmd/output"
 )
 
 func (a *app) auditCmd() *cobra.Command {
@@ -34,7 +30,7 @@ func (a *app) auditCmd() *cobra.Command {
 		}
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.AuditPage, error) {
 			return c.Audit(ctx, q)
-		}, (*printer).audit)
+		}, (*printer).Audit)
 	}
 	c.AddCommand(a.auditExportCmd())
 	return a.listsAll(c)
@@ -53,46 +49,6 @@ func (a *app) auditFilters(c *cobra.Command, q *client.AuditQuery) func() error 
 	return func() error {
 		return a.instants(time.Local, timeFlag{"--since", since, &q.Since}, timeFlag{"--until", until, &q.Until})
 	}
-}
-
-func (p *printer) audit(page client.AuditPage) {
-	if len(page.Records) == 0 {
-		p.Printf("no records\n")
-		p.More(page.NextCursor)
-		return
-	}
-	var t output.Table
-	t.Row("NO", "TIME", "WHO", "FROM", "ACTION", "NAMESPACE", "OBJECT", "OUTCOME")
-	for _, r := range page.Records {
-		t.Row(strconv.FormatUint(r.Seq, 10), p.WhenCell(r.At), output.Dash(cmp.Or(r.Name, r.Token)),
-			output.Dash(r.Address), r.Action, output.Dash(r.Namespace), output.Dash(auditObject(r)), auditOutcome(r))
-	}
-	p.Table(t)
-	p.More(page.NextCursor)
-}
-
-// auditObject is what was changed, as people know it.
-func auditObject(r client.AuditRecord) string {
-	if r.Object == "" || r.ID == "" {
-		return cmp.Or(r.Object, r.ID)
-	}
-	return r.Object + " (" + r.ID + ")"
-}
-
-func auditOutcome(r client.AuditRecord) string {
-	var counts []string
-	for _, n := range []struct {
-		n    int
-		what string
-	}{{r.Done, "done"}, {r.Unchanged, "unchanged"}, {r.Refused, "refused"}} {
-		if n.n > 0 {
-			counts = append(counts, strconv.Itoa(n.n)+" "+n.what)
-		}
-	}
-	if len(counts) == 0 {
-		return r.Outcome
-	}
-	return r.Outcome + ": " + strings.Join(counts, ", ")
 }
 
 func (a *app) auditExportCmd() *cobra.Command {

@@ -8,8 +8,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // The leader is killed in the middle of an export: that does not look like its end, and it can be gone on with.
@@ -69,5 +73,31 @@ func TestAuditShowsNoControls(t *testing.T) {
 	out, stderr, code := s.run("", "audit", "--addr", strings.TrimPrefix(srv.URL, "http://"))
 	if code != 0 || strings.ContainsAny(out, "\x1b\x07\u009b") || strings.Count(out, "\n") != 2 || !strings.Contains(out, "192.0.2.7") {
 		t.Errorf("exit %d: %q %s", code, out, stderr)
+	}
+}
+
+// Where there is no room for everything, it is still said who it was.
+func TestAuditOfANarrowTerminal(t *testing.T) {
+	page := client.AuditPage{Records: []client.AuditRecord{
+		{Seq: 1204, At: job.At(time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)), Name: "admin socket of n1", Address: "192.0.2.7",
+			Action: "job.create", Namespace: "default", Object: "nightly-report", ID: "j_1f", Outcome: "ok"},
+		{Seq: 1203, At: job.At(time.Date(2026, 11, 16, 9, 0, 0, 0, time.UTC)), Name: "team-a-ci-deploy",
+			Address: "2001:db8:0:1:1234:5678:9abc:def0", Action: "token.create", Namespace: "team-a", Object: "ci",
+			ID: "6xg529gsmmbw", Outcome: "ok"},
+	}}
+	for width, all := range map[int]bool{0: true, 100: false} {
+		var out bytes.Buffer
+		p := &printer{a: &app{}, Printer: output.Printer{W: &out, Zone: time.UTC, Width: width, Now: noon}}
+		p.Audit(page)
+		for _, want := range []string{"admin socket of n1", "team-a-ci-deploy", "job.create", "token.create", "nightly-report"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("no %q in %d columns:\n%s", want, width, out.String())
+			}
+		}
+		for _, less := range []string{"FROM", "192.0.2.7", "(j_1f)"} {
+			if strings.Contains(out.String(), less) != all {
+				t.Errorf("%q in %d columns:\n%s", less, width, out.String())
+			}
+		}
 	}
 }
