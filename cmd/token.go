@@ -92,13 +92,28 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 	p := a.printer(cmd)
 	until := "it does not expire"
 	if made.ExpiresAt != 0 {
-		until = "until " + p.When(made.ExpiresAt)
+		until = "expires " + p.When(made.ExpiresAt)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "token %s (%s): role %s, %s\n", made.ID, made.Name, made.Role, until)
-	if made.Text != "" {
+	where := ""
+	if made.Namespace != "" {
+		where = " in namespace " + made.Namespace
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "token %s (%s): role %s%s, %s\n", made.ID, made.Name, made.Role, where, until)
+	if out == "" {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), made.Text)
+		return err
 	}
-	return err
+	addr := a.addr
+	if strings.HasPrefix(addr, "unix:") { // it is for other machines too
+		addr = "HOST:PORT"
+	}
+	next := "carillon login " + addr
+	if made.Role == job.RoleWorker {
+		next = "carillon worker --join " + addr
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "its text is in %s, for this user only, and is not shown again; use it with: "+
+		"%s --token-file %s\n", out, next, out)
+	return nil
 }
 
 func (a *app) tokenListCmd() *cobra.Command {

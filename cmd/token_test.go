@@ -76,7 +76,7 @@ func TestTokenCommands(t *testing.T) {
 		t.Error(stderr)
 	}
 	text, stderr := s.want(exit.OK, "", "token", "create", "ci", "--role", "viewer", "--ttl", "48h")
-	if tok, err := keys.ParseToken(keys.APIToken, text); err != nil || strings.Count(text, "\n") != 1 || !strings.Contains(stderr, "token "+tok.ID+" (ci): role viewer, until ") {
+	if tok, err := keys.ParseToken(keys.APIToken, text); err != nil || strings.Count(text, "\n") != 1 || !strings.Contains(stderr, "token "+tok.ID+" (ci): role viewer, expires in ") {
 		t.Errorf("%s%s%v", text, stderr, err)
 	}
 	out := filepath.Join(t.TempDir(), "worker.token")
@@ -85,6 +85,17 @@ func TestTokenCommands(t *testing.T) {
 	if err != nil || fi.Mode().Perm() != 0o600 || stdout != "" || strings.Contains(stderr, "ct1.") {
 		t.Errorf("%v, %v: %s%s", fi, err, stdout, stderr)
 	}
+	if want := "its text is in " + out + ", for this user only, and is not shown again; use it with: carillon worker --join " +
+		s.addr + " --token-file " + out + "\n"; !strings.HasSuffix(stderr, want) {
+		t.Errorf("%q does not say %q", stderr, want)
+	}
+	viewer := filepath.Join(t.TempDir(), "viewer.token")
+	_, stderr = s.want(exit.OK, "", "token", "create", "screen", "--role", "viewer", "-n", "team-a", "--out", viewer)
+	if !strings.Contains(stderr, "(screen): role viewer in namespace team-a, it does not expire") ||
+		!strings.Contains(stderr, "use it with: carillon login "+s.addr+" --token-file "+viewer) {
+		t.Error(stderr)
+	}
+	s.want(exit.OK, "", "token", "revoke", "screen")
 	s.want(exit.Conflict, "", "token", "create", "another", "--role", "worker", "--out", out) // and none is made
 	stdout, _ = s.want(exit.OK, "", "token", "list")
 	for _, want := range []string{"admin ", "admin+shell", "ci ", "mailer", "active", "bootstrap"} {
@@ -98,7 +109,7 @@ func TestTokenCommands(t *testing.T) {
 	stdout, _ = s.want(exit.OK, "", "token", "list", "--json")
 	var listed client.Token
 	var all struct{ Tokens []client.Token }
-	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Tokens) != 3 {
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Tokens) != 4 {
 		t.Fatalf("%s, %v", stdout, err)
 	}
 	for _, k := range all.Tokens {
