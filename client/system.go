@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -110,6 +112,10 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 	hr.Header.Set("User-Agent", c.agent)
 	hr.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(hr)
+	if errors.As(err, new(keys.OtherCAError)) {
+		return r, "", job.Errorf(job.CodeForbidden, "name a node of the cluster that the join token is from, or get a "+
+			"join token of this one: `carillon cluster token create`", "%s: %v", c.nodes.at(0), keys.OtherCAError{})
+	}
 	if err != nil {
 		return r, "", job.Errorf(job.CodeUnavailable, "is it running, and is the address right?",
 			"cannot reach %s: %s", c.nodes.at(0), cause(err))

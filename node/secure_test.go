@@ -242,6 +242,30 @@ func TestJoinTokenIsWrong(t *testing.T) {
 	}
 }
 
+// A node that was given the join token of another cluster ends with an error that says so.
+func TestJoinTokenOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	secure, _ := securely(t)
+	c := &cluster{t: t}
+	lead := c.begin(secure)
+	other, err := keys.NewAuthority("other", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.newMember("n2", []string{lead.cfg.Listen}, func(cfg *Config) {
+		cfg.Keys = KeysConfig{On: true, Token: other.JoinToken("abcdefghijkm")}
+	})
+	m.open(t)
+	err = <-m.done
+	m.done = nil
+	m.stop()
+	var e *job.Error
+	if !errors.As(err, &e) || e.Code != job.CodeForbidden || !strings.Contains(e.Message, "another cluster answers there") ||
+		!strings.Contains(e.Remedy, "cluster token create") {
+		t.Errorf("%v", err)
+	}
+}
+
 // The answer to a join gets lost, or the node dies before it has written it down: the repetition is recognised by its
 // key, uses nothing, and works when the token has expired meanwhile. Another key is told to remove the node first.
 func TestJoinIsRepeated(t *testing.T) {

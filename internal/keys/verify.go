@@ -53,16 +53,31 @@ func VerifyNode(certs []*x509.Certificate, ca *x509.Certificate) (Identity, erro
 	return id, nil
 }
 
+// OtherCAError says that a node showed CAs, and not the one that the cluster is known by.
+type OtherCAError struct{}
+
+func (OtherCAError) Error() string {
+	return "it shows no certificate of the CA that the token is from: another cluster answers there, or a server " +
+		"between here and there"
+}
+
 // FindCA is the certificate with a hash among those that a peer has shown.
 func FindCA(certs []*x509.Certificate, pin Hash) (*x509.Certificate, error) {
+	member := false
 	for _, c := range certs {
 		if pin != (Hash{}) && HashOf(c) == pin {
 			_, err := ClusterOf(c)
 			return c, err
 		}
+		if _, err := ClusterOf(c); err == nil {
+			member = true
+		}
 	}
-	return nil, errors.New("it shows no certificate of the CA that the token is from: another cluster answers there, " +
-		"or somebody between here and there")
+	if !member { // such a node shows a key that no CA has signed
+		return nil, errors.New("it shows no certificate of a cluster: it has not joined one yet, or is no node of " +
+			"carillon")
+	}
+	return nil, OtherCAError{}
 }
 
 // WholeRecords says that TLS uses records as large as they may be. By default a connection that was quiet for a second
