@@ -170,7 +170,7 @@ func TestAttackBySnapshot(t *testing.T) {
 			n := start(t, t.TempDir(), change)
 			h := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica.ID("evil", replica.First)),
 				Addr: []byte("127.0.0.1:1")}
-			send := func(tr *transport.RaftTransport, cluster string) error {
+			send := func(tr *transport.RaftTransport, cluster string, ahead uint64) error {
 				evil := start(t, t.TempDir(), func(c *Config) { c.Machine.ClusterID = cluster })
 				evil.create(newTarget(t).spec("evil", "@every 1h"))
 				_, size, rc, err := fsm.Stream(evil.group.store, t.TempDir())
@@ -182,7 +182,8 @@ func TestAttackBySnapshot(t *testing.T) {
 				conf := raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "evil/1",
 					Address: "127.0.0.1:1"}}})
 				rq := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: 1,
-					Term: n.group.raft.CurrentTerm() + 1, LastLogIndex: 1 << 20, LastLogTerm: 1, Configuration: conf, ConfigurationIndex: 1, Size: size}
+					Term: n.group.raft.CurrentTerm() + ahead, LastLogIndex: 1 << 20, LastLogTerm: 1, Configuration: conf,
+					ConfigurationIndex: 1, Size: size}
 				var answer raft.InstallSnapshotResponse
 				err = tr.InstallSnapshot("n1/1", raft.ServerAddress(n.Addr()), rq, &answer, rc)
 				return err
@@ -192,11 +193,18 @@ func TestAttackBySnapshot(t *testing.T) {
 				if name == "plain" && who != "without keys" {
 					continue
 				}
-				if err := send(tr, "another"); err == nil || jobs() != 0 {
+				// Of the term in which the node leads: raft would go on leading with the configuration that came with it,
+				// and the node would end over a server that it does not know.
+				n.eventually("it leads", func() bool { return n.tracker.Epoch() != nil })
+				before := standingOf(t, n)
+				if err := send(tr, n.group.store.Info().ClusterID, 0); err == nil || standingOf(t, n) != before {
+					t.Errorf("%s: a second leader of the term: %v, %+v", who, err, standingOf(t, n))
+				}
+				if err := send(tr, "another", 10); err == nil || jobs() != 0 {
 					t.Errorf("%s: the state of another cluster was taken: %v", who, err)
 				}
-				before := standingOf(t, n)
-				err := send(tr, n.group.store.Info().ClusterID)
+				before = standingOf(t, n)
+				err := send(tr, n.group.store.Info().ClusterID, 10) // further ahead than elections meanwhile bring it
 				if name == "plain" {
 					if err != nil || jobs() != 1 {
 						t.Errorf("the attack does not work any more: %v", err)

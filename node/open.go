@@ -305,7 +305,7 @@ func (n *Node) newTransport() (*transport.RaftTransport, error) {
 		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
 	n.layer = layer
-	limits := transport.RequestLimits{Term: n.group.term, Room: n.disk.SnapshotRoom}
+	limits := transport.RequestLimits{Term: n.group.term, Room: n.disk.SnapshotRoom, LeadsIn: n.members.LeadsIn}
 	if n.cfg.Machine.Transport == nil { // a transport around this one sees all requests
 		limits.Follows = n.members.Follows
 	}

@@ -20,6 +20,8 @@ type RequestLimits struct {
 	Room func() uint64
 	// Follows says whether this server follows a leader in a term.
 	Follows func(term uint64) bool
+	// LeadsIn says whether this server leads in a term: no other server has a snapshot of that term for it.
+	LeadsIn func(term uint64) bool
 }
 
 const (
@@ -51,6 +53,9 @@ func (t *RaftTransport) judge(peer Hello, rpc raft.RPC) error {
 			if free := room(); c.Size < 0 || uint64(c.Size) > free {
 				return fmt.Errorf("a snapshot of %d bytes, and the disk has room for %d: free some", c.Size, free)
 			}
+		}
+		if leads := t.limits.LeadsIn; leads != nil && leads(c.Term) {
+			return fmt.Errorf("a snapshot of term %d, in which this node leads", c.Term)
 		}
 		return t.judgeTerm(c.Term)
 	}

@@ -88,6 +88,9 @@ func (m *Members) Check(h transport.Hello) error {
 // Receives refuses the state of another cluster, or of a time before this one was recovered or restored: raft would put
 // it in place of this node's own.
 func (m *Members) Receives(h fsm.Header) error {
+	if r := m.raft.Load(); r != nil && m.LeadsIn(r.CurrentTerm()) {
+		return errors.New("a snapshot of the term that this node leads in: a term has one leader")
+	}
 	id, epoch := m.Cluster()
 	if m.o.Trusting || h.ClusterID == id && h.Epoch == epoch {
 		return nil
@@ -100,6 +103,14 @@ func (m *Members) Receives(h fsm.Header) error {
 func (m *Members) Follows(term uint64) bool {
 	r := m.raft.Load()
 	return r != nil && r.State() == raft.Follower && r.CurrentTerm() == term
+}
+
+// LeadsIn says whether this node leads in a term. A snapshot from another leader of that term makes raft take over its
+// configuration and go on leading, and panic over the first server in it to which it does not replicate (hashicorp/raft
+// 1.7.3, installSnapshot: only a higher term ends a leadership there).
+func (m *Members) LeadsIn(term uint64) bool {
+	r := m.raft.Load()
+	return r != nil && r.State() == raft.Leader && r.CurrentTerm() == term
 }
 
 // Expect is who should answer at an address.
