@@ -166,20 +166,27 @@ func TestWorkerCutOffLetsGo(t *testing.T) {
 	})
 	leader := l.cl.Leader()
 	ctx := context.Background()
-	holds := func() (mine int) {
+	holds := func() (mine, others int) {
 		page, err := leader.Client.Runs(ctx, client.RunQuery{Limit: 500})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range page.Runs {
-			if r.Worker == leader.ID && r.Origin == job.OriginManual {
+			switch {
+			case r.Origin != job.OriginManual:
+			case r.Worker == leader.ID:
 				mine++
+			case r.Worker != "":
+				others++
 			}
 		}
-		return mine
+		return mine, others
 	}
 	asked := 0
-	for ; holds() < 3 && asked < 100; asked++ {
+	for ; asked < 100; asked++ {
+		if mine, others := holds(); mine >= 3 && others >= 1 {
+			break
+		}
 		l.trigger(ctx, fmt.Sprintf("manual-%d", asked%manualJobs), fmt.Sprintf("held-%d-%d", seed, asked))
 		time.Sleep(20 * time.Millisecond)
 	}

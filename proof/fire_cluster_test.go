@@ -90,10 +90,16 @@ func (f *fire) fillDisk() {
 	n := f.cl.Nodes[len(f.cl.Nodes)-1]
 	from := time.Now()
 	f.disk.Fill()
-	if !harness.Within(5*time.Second, func() bool { return n.Ended() != nil }) {
+	ended := func() bool { return n.Ended() != nil }
+	full := true
+	if !harness.Within(5*time.Second, ended) {
+		full = false
 		f.disk.Empty()
-		f.say("full disk", "%s needed no room for %s", n.ID, time.Since(from).Round(time.Millisecond))
-		return
+		// A write that failed just before ends it a moment later.
+		if !harness.Within(3*time.Second, ended) {
+			f.say("full disk", "%s needed no room for %s", n.ID, time.Since(from).Round(time.Millisecond))
+			return
+		}
 	}
 	state := n.Ended()
 	after := time.Since(from)
@@ -101,18 +107,25 @@ func (f *fire) fillDisk() {
 	if state.ExitCode() != 70 || !bytes.Contains(n.LogTail(10), []byte("no space left on device")) {
 		t.Errorf("the disk of %s was full: it ended with %s\n%s", n.ID, state, n.LogTail(10))
 	}
-	// A start on a full disk may fail too, and says why.
-	if err := n.TryStart(); err == nil {
-		n.Kill("on a full disk")
-	} else {
-		n.Died("its disk was full", time.Now())
-		if !bytes.Contains(n.LogTail(10), []byte("no space left on device")) {
-			t.Errorf("a start on a full disk: %v\n%s", err, n.LogTail(10))
-		}
+	if full {
+		f.startOnFullDisk(n)
+		f.disk.Empty()
 	}
-	f.disk.Empty()
 	n.Start()
 	f.say("full disk", "%s ended with code %d after %s", n.ID, state.ExitCode(), after.Round(time.Millisecond))
+}
+
+// startOnFullDisk: a start may fail there too, and says why.
+func (f *fire) startOnFullDisk(n *harness.Node) {
+	err := n.TryStart()
+	if err == nil {
+		n.Kill("on a full disk")
+		return
+	}
+	n.Died("its disk was full", time.Now())
+	if !bytes.Contains(n.LogTail(10), []byte("no space left on device")) {
+		f.t.Errorf("a start on a full disk: %v\n%s", err, n.LogTail(10))
+	}
 }
 
 // tearTail: a node whose log is damaged comes back, or refuses to and says what to do; and doing that brings it back.
