@@ -9,7 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/service"
+	"github.com/carillon-scheduler/carillon/node/view"
 )
 
 // Work that is due and that no worker takes shows as a pending run with the reason, in every listing of the job.
@@ -136,7 +136,7 @@ func TestDueRunsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	at := time.Now().Add(time.Second).Truncate(time.Second).UTC()
-	const many = service.MaxDue + 20
+	const many = view.MaxDue + 20
 	var lines strings.Builder
 	for i := range many {
 		fmt.Fprintf(&lines, `{"name":"q%04d","type":"queue","schedule":%q,"payload":{"queue":"emails"}}`+"\n", i,
@@ -156,7 +156,7 @@ func TestDueRunsAreBounded(t *testing.T) {
 			break
 		}
 	}
-	if len(seen) != service.MaxDue || !seen["q0000"] || seen[fmt.Sprintf("q%04d", many-1)] {
+	if len(seen) != view.MaxDue || !seen["q0000"] || seen[fmt.Sprintf("q%04d", many-1)] {
 		t.Errorf("%d are listed", len(seen))
 	}
 }

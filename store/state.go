@@ -103,6 +103,22 @@ func (i *Interval) Add(n Interval) bool {
 	return true
 }
 
+// Status is the state of a job as its owner sees it; parked: there is no next occurrence. A job whose last run is
+// still open is not yet completed.
+func (s *State) Status(parked bool) job.Status {
+	switch {
+	case s.Quarantined:
+		return job.StatusQuarantined
+	case s.Paused:
+		return job.StatusPaused
+	case !parked, s.Manual, s.Active > 0, s.Waiting > 0:
+		return job.StatusScheduled
+	case !s.OneOff || s.LastStatus == job.RunSucceeded || s.LastStatus == job.RunCanceled || s.LastStatus == 0:
+		return job.StatusCompleted
+	}
+	return job.StatusFailed // what it was there for did not happen
+}
+
 // stateClassAt is where the class is in the stored form: buildIndex reads it without the rest.
 const stateClassAt = 6
 

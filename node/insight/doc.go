@@ -1,3 +1,4 @@
-// Package insight turns what the state of a node has into what people look at: what became of each occurrence of a job,
-// how runs went. It is pure: the service reads, this counts.
+// Package insight answers those who look: lists and searches, what became of each occurrence of a job, why one waits,
+// how runs went. What it makes of the state is pure, and tested without a cluster; Service reads the state for it, in
+// short views and with bounds.
 package insight

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -74,7 +75,7 @@ func (b *Service) Audit(ctx context.Context, q wire.AuditQuery, rd api.Read) (wi
 	if q.Cursor != "" {
 		var err error
 		if below, err = strconv.ParseUint(q.Cursor, 10, 64); err != nil || below == 0 {
-			return page, badCursor(errPageFull)
+			return page, view.BadCursor()
 		}
 	}
 	if err := b.fresh(ctx, rd); err != nil {
@@ -85,7 +86,7 @@ func (b *Service) Audit(ctx context.Context, q wire.AuditQuery, rd api.Read) (wi
 			return page, err
 		}
 		end, n := true, 0
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			return r.EachAuditBack(below, func(seq uint64, a store.Audit) bool {
 				if n == viewAudits || len(page.Records) == q.Limit {
 					end = false
@@ -121,7 +122,7 @@ func (b *Service) ExportAudit(ctx context.Context, q wire.AuditQuery, rd api.Rea
 			return nil, err
 		}
 		end, n := true, 0
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			return r.EachAudit(q.After, func(seq uint64, a store.Audit) bool {
 				if n == viewAudits || len(out) == q.Limit {
 					end = false

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -72,7 +73,7 @@ func instants(ms []int64) []job.Instant {
 
 // backfill is what one would do.
 type backfill struct {
-	held    held
+	held    view.Held
 	times   []int64
 	skipped []int64 // ran, are open, or will run by themselves
 	head    uint64  // the history up to here was looked through
@@ -88,17 +89,17 @@ func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Space, q 
 	if err != nil {
 		return backfill{}, err
 	}
-	p := backfill{held: h, head: h.state.HistHead}
+	p := backfill{held: h, head: h.State.HistHead}
 	all, err := occurrences(&h, q)
 	if err != nil || len(all) == 0 {
 		return p, err
 	}
-	taken, err := b.findTaken(ctx, h.id, p.head, all[0], q.Force)
+	taken, err := b.findTaken(ctx, h.ID, p.head, all[0], q.Force)
 	if err != nil {
 		return p, err
 	}
 	for _, t := range all {
-		if taken[t] || !h.place.Parked && t >= h.place.At {
+		if taken[t] || !h.Place.Parked && t >= h.Place.At {
 			p.skipped = append(p.skipped, t)
 		} else {
 			p.times = append(p.times, t)
@@ -108,12 +109,12 @@ func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Space, q 
 }
 
 // occurrences are those of the interval, refused if they are too many.
-func occurrences(h *held, q wire.BackfillRequest) ([]int64, error) {
+func occurrences(h *view.Held, q wire.BackfillRequest) ([]int64, error) {
 	limit := q.Max
 	if limit <= 0 || limit > job.MaxBackfill {
 		limit = job.MaxBackfill
 	}
-	sched, err := compile(&h.def.Spec, h.id)
+	sched, err := view.Compile(&h.Def.Spec, h.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func occurrences(h *held, q wire.BackfillRequest) ([]int64, error) {
 func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from int64, force bool) (map[int64]bool,
 	error) {
 	taken := map[int64]bool{}
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		for _, ref := range r.Open(id) {
 			if ref.Origin != job.OriginManual {
 				taken[ref.At] = true
@@ -156,18 +157,18 @@ func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from in
 			return nil, err
 		}
 		n := 0
-		err = b.view(func(r *reader) error {
+		err = b.view(func(r *view.Reader) error {
 			return r.EachOfJob(start, func(_ uint64, rec store.Record) bool {
-				if rec.Recorded+chainSlack < from {
+				if rec.Recorded+view.ChainSlack < from {
 					return false
 				}
 				if rec.Attempt > 0 && rec.Origin != job.OriginManual {
 					taken[rec.At] = true
 				}
-				if n++; n == viewRuns {
+				if n++; n == view.Rows {
 					cur = rec.Prev
 				}
-				return n < viewRuns
+				return n < view.Rows
 			})
 		})
 	}
@@ -176,16 +177,16 @@ func (b *Service) findTaken(ctx context.Context, id job.ID, head uint64, from in
 
 // command proposes the backfill. The state machine looks again at what happened since, and records what it leaves out.
 func (p *backfill) command(a attempt, force bool) *fsm.Backfill {
-	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.id), SeenHead: p.head, Force: force,
+	cmd := &fsm.Backfill{Head: a.head, Request: a.req, Job: uint64(p.held.ID), SeenHead: p.head, Force: force,
 		Left: p.skipped}
-	spec := &p.held.def.Spec
+	spec := &p.held.Def.Spec
 	for _, t := range p.times {
 		cmd.At = append(cmd.At, t)
 		if spec.IdempotencyKey == "" && !force {
 			continue
 		}
 		key := job.IdempotencyKey(spec.IdempotencyKey, spec.Name,
-			job.RunKey{Job: p.held.id, At: t, Origin: job.OriginBackfill})
+			job.RunKey{Job: p.held.ID, At: t, Origin: job.OriginBackfill})
 		if force { // it repeats what ran, so a target must not take it for that
 			key = job.ForcedKey(key, a.now)
 		}

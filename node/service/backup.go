@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -146,16 +147,13 @@ func (b *Service) age() time.Duration {
 	return age
 }
 
-const holdRemedy = "make sure that the cluster which the backup was taken from is gone, then run " +
-	"`carillon cluster release`"
-
 // errHold is why nothing runs in a restored cluster.
 func errHold(h store.Hold) error {
 	if h.Releasing {
 		return job.Errorf(job.CodeNotReady, "wait a moment",
 			"the cluster is being released: the open runs of the backup are recorded as lost")
 	}
-	return job.Errorf(job.CodeNotReady, holdRemedy, "%s", fsm.TextHold)
+	return job.Errorf(job.CodeNotReady, view.HoldRemedy, "%s", fsm.TextHold)
 }
 
 // sayHold says at the start why nothing is going to run.
@@ -163,7 +161,7 @@ func (b *Service) sayHold() {
 	if h := b.o.Store.Info().Hold; h.On {
 		b.o.Logger.Warn("cluster on hold: it was restored from a backup, and nothing runs until it is released",
 			"restored_at", job.Instant(h.Since).String(),
-			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", holdRemedy)
+			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", view.HoldRemedy)
 	}
 }
 
@@ -172,7 +170,7 @@ func holdStatus(h store.Hold) *wire.HoldStatus {
 		return nil
 	}
 	s := &wire.HoldStatus{Since: job.Instant(h.Since), FromCluster: h.Cluster, FromIndex: h.Index,
-		Releasing: h.Releasing, Remedy: holdRemedy}
+		Releasing: h.Releasing, Remedy: view.HoldRemedy}
 	if h.Releasing {
 		s.Remedy = "wait a moment"
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -47,7 +48,7 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 
 func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calendar, error) {
 	var out []schedule.Calendar
-	err := b.read(ctx, rd, func(r *reader) error {
+	err := b.read(ctx, rd, func(r *view.Reader) error {
 		var bad error
 		err := r.EachCalendar(func(namespace, name string, data []byte) {
 			if !rd.Space.Lists(namespace) {
@@ -83,7 +84,7 @@ const (
 // the scheduler's log says so.
 func (b *Service) users(ctx context.Context, namespace, calendar string) error {
 	known := false
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		known = r.Calendar(namespace, calendar) != nil
 		return nil
 	})
@@ -97,7 +98,7 @@ func (b *Service) users(ctx context.Context, namespace, calendar string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := b.view(func(r *reader) (err error) {
+		err := b.view(func(r *view.Reader) (err error) {
 			after, end, err = r.JobsWith(calendar, after, viewScan, func(id job.ID, d store.Definition) {
 				if d.Spec.Namespace != namespace || !slices.Contains(d.Spec.Calendars, calendar) {
 					return

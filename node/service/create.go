@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -393,7 +394,7 @@ func (b *Service) withRoom(items []*creation) []*creation {
 		return items
 	}
 	var done []*creation
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		for _, c := range items {
 			if c.request.ID != "" && r.Request(c.request.ID) != nil {
 				done = append(done, c)

@@ -9,56 +9,26 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// letter is a dead letter as the API shows it.
-func (r *reader) letter(seq uint64, d *store.Dead) (job.DeadLetter, error) {
-	run, err := r.openRun(d.Run, &d.Row)
-	if err != nil {
-		return job.DeadLetter{}, err
-	}
-	run.Status, run.Reason, run.FinishedAt = job.RunDead, d.Reason, job.Instant(d.DiedAt)
-	run.Error, run.Output, run.Seq = d.Error, d.Output, seq
-	rec, ok, err := r.Record(seq)
-	if err != nil {
-		return job.DeadLetter{}, err
-	}
-	if ok {
-		run.StartedAt = job.Instant(rec.StartedAt)
-		if rec.EndedAt != 0 {
-			run.FinishedAt = job.Instant(rec.EndedAt)
-		}
-	}
-	def, err := r.definition(d.Run.Job)
-	if err != nil {
-		return job.DeadLetter{}, err
-	}
-	run.LagMS = lag(&run, def)
-	return job.DeadLetter{Seq: seq, Run: run}, nil
-}
-
 func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read) (wire.DeadPage, error) {
 	page := wire.DeadPage{Dead: []job.DeadLetter{}}
-	var below uint64
-	if q.Cursor != "" {
-		var err error
-		if below, err = strconv.ParseUint(q.Cursor, 10, 64); err != nil || below == 0 {
-			return page, badCursor(errPageFull)
-		}
+	below, err := view.DeadCursor(q.Cursor)
+	if err != nil {
+		return page, err
 	}
 	var id job.ID
-	err := b.read(ctx, rd, func(r *reader) (err error) {
-		if q.Job != "" {
-			id, err = r.findDead(q.Job, rd.Space)
-		}
+	err = b.read(ctx, rd, func(r *view.Reader) (err error) {
+		id, err = r.FindDead(q.Job, rd.Space)
 		return err
 	})
 	if err != nil {
 		return page, err
 	}
 	if len(q.IDs) > 0 {
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			for _, seq := range q.IDs {
 				d, ok, err := r.Dead(seq)
 				if err != nil {
@@ -67,7 +37,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 				if !ok || !rd.Space.Finds(r.Namespace(d.Row.Class)) {
 					continue
 				}
-				l, err := r.letter(seq, &d)
+				l, err := r.Letter(seq, &d)
 				if err != nil {
 					return err
 				}
@@ -77,25 +47,25 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 		})
 		return page, err
 	}
-	for looked := 0; looked < runsLimit; looked += viewRuns {
+	for looked := 0; looked < view.MaxRows; looked += view.Rows {
 		if err := ctx.Err(); err != nil {
 			return page, err
 		}
 		end := true
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			var inner error
 			n := 0
 			err := r.EachDead(below, func(seq uint64, d store.Dead) bool {
-				if n == viewRuns || len(page.Dead) >= q.Limit {
+				if n == view.Rows || len(page.Dead) >= q.Limit {
 					end = false
 					return false
 				}
 				n++
 				below = seq
-				if !r.selects(&d, id, rd.Space) {
+				if !r.Selects(&d, id, rd.Space) {
 					return true
 				}
-				l, err := r.letter(seq, &d)
+				l, err := r.Letter(seq, &d)
 				if err != nil {
 					inner = err
 					return false
@@ -117,23 +87,6 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 	}
 	page.NextCursor = strconv.FormatUint(below, 10)
 	return page, nil
-}
-
-// findDead resolves a reference to a job that may be gone: its dead letters are not.
-func (r *reader) findDead(ref string, sc api.Space) (job.ID, error) {
-	if id, err := job.ParseID(ref); err == nil {
-		return id, nil
-	}
-	return r.find(ref, sc)
-}
-
-// selects says that a dead letter is of a job, or with 0 one of the namespace of a request.
-func (r *reader) selects(d *store.Dead, id job.ID, sc api.Space) bool {
-	space := r.Namespace(d.Row.Class)
-	if id == 0 {
-		return sc.Lists(space)
-	}
-	return d.Run.Job == id && sc.Finds(space)
 }
 
 // deadOnly is the namespace that a command about dead letters is held to; empty: any.
@@ -167,14 +120,12 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 		return r, err
 	}
 	var id job.ID
-	if q.Job != "" {
-		err := b.view(func(r *reader) (err error) {
-			id, err = r.findDead(q.Job, rq.Space)
-			return err
-		})
-		if err != nil {
-			return r, err
-		}
+	err = b.view(func(r *view.Reader) (err error) {
+		id, err = r.FindDead(q.Job, rq.Space)
+		return err
+	})
+	if err != nil {
+		return r, err
 	}
 	if len(q.IDs) > 0 {
 		if r.Unknown, err = b.unknownDead(ctx, q.IDs, rq); err != nil {
@@ -221,8 +172,8 @@ func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 	if _, done, err := b.replay(ctx, chunkOf(rq, 0)); err != nil || done {
 		return nil, err
 	}
-	for part := range slices.Chunk(ids, viewRuns) {
-		err := b.view(func(r *reader) error {
+	for part := range slices.Chunk(ids, view.Rows) {
+		err := b.view(func(r *view.Reader) error {
 			for _, seq := range part {
 				d, ok, err := r.Dead(seq)
 				if err != nil {
@@ -265,16 +216,16 @@ func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Space, 
 			return nil, below, err
 		}
 		end := true
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			n := 0
 			return r.EachDead(below, func(seq uint64, d store.Dead) bool {
-				if n == viewRuns || len(seqs) == deadChunk {
+				if n == view.Rows || len(seqs) == deadChunk {
 					end = false
 					return false
 				}
 				n++
 				below = seq
-				if r.selects(&d, id, sc) {
+				if r.Selects(&d, id, sc) {
 					seqs = append(seqs, seq)
 				}
 				return true

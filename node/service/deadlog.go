@@ -76,7 +76,7 @@ func (l *deadLog) say(seq uint64) {
 			return err
 		}
 		found = true
-		d, err = l.b.reader(v).letter(seq, &letter)
+		d, err = l.b.src.Reader(v).Letter(seq, &letter)
 		return err
 	})
 	if err != nil || !found { // purged or redriven meanwhile

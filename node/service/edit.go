@@ -8,15 +8,16 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // look reads a job for a change that is computed from it.
-func (b *Service) look(ref string, sc api.Space) (h held, err error) {
-	err = b.view(func(r *reader) error {
-		id, err := r.find(ref, sc)
+func (b *Service) look(ref string, sc api.Space) (h view.Held, err error) {
+	err = b.view(func(r *view.Reader) error {
+		id, err := r.Find(ref, sc)
 		if err == nil {
-			h, err = r.held(id)
+			h, err = r.Held(id)
 		}
 		return err
 	})
@@ -25,7 +26,7 @@ func (b *Service) look(ref string, sc api.Space) (h held, err error) {
 
 // changeJob proposes a change of one job. It is built from what the job is at each try.
 func (b *Service) changeJob(ctx context.Context, ref string, rq api.Request,
-	build func(attempt, held) (fsm.Command, error)) (fsm.Outcome, error) {
+	build func(attempt, view.Held) (fsm.Command, error)) (fsm.Outcome, error) {
 	if o, ok, err := b.replay(ctx, rq); err != nil || ok {
 		return o, err
 	}
@@ -66,7 +67,7 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	error) {
 	space := rq.Space.Name()
 	if h, err := b.look(ref, rq.Space); err == nil { // it never changes, so this look is as good as any
-		space = h.def.Spec.Namespace
+		space = h.Def.Spec.Namespace
 	}
 	if spec.Namespace = cmp.Or(spec.Namespace, space); spec.Namespace != space {
 		return job.Job{}, job.Invalid("namespace", "leave it out, or create the job there and delete this one",
@@ -75,14 +76,14 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	if err := b.check(&spec); err != nil {
 		return job.Job{}, err
 	}
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
-		if version != 0 && version != h.def.Version {
-			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.def.Version}, ref)
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		if version != 0 && version != h.Def.Version {
+			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.Def.Version}, ref)
 		}
-		if err := api.CheckShell(ctx, &h.def.Spec, &spec); err != nil {
+		if err := api.CheckShell(ctx, &h.Def.Spec, &spec); err != nil {
 			return nil, err
 		}
-		if old := &h.def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
+		if old := &h.Def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
 			if err := b.neverRuns(&spec); err != nil {
 				return nil, err
 			}
@@ -91,10 +92,10 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 		if err != nil {
 			return nil, err
 		}
-		def := store.Definition{Spec: spec, Version: h.def.Version + 1, CreatedAt: h.def.CreatedAt, UpdatedAt: a.now,
+		def := store.Definition{Spec: spec, Version: h.Def.Version + 1, CreatedAt: h.Def.CreatedAt, UpdatedAt: a.now,
 			Follows: p.follows}
 		data := def.Append(nil)
-		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.id), Version: h.def.Version, Seen: h.seen(),
+		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: h.Def.Version, Seen: h.Seen(),
 			Def:  data,
 			Next: p.next, Dropped: p.gap, After: p.after}, nil
 	})
@@ -105,16 +106,16 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 }
 
 func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
-	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
-		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.id), Version: version,
-			NotRun: h.passed(a.now)}, nil
+	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: version,
+			NotRun: h.Passed(a.now)}, nil
 	})
 	return err
 }
 
 func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
-		return &fsm.Pause{Head: a.head, Request: a.req, Job: uint64(h.id)}, nil
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		return &fsm.Pause{Head: a.head, Request: a.req, Job: uint64(h.ID)}, nil
 	})
 	if err != nil {
 		return job.Job{}, err
@@ -123,9 +124,9 @@ func (b *Service) PauseJob(ctx context.Context, ref string, rq api.Request) (job
 }
 
 func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (job.Job, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
-		cmd := &fsm.Resume{Head: a.head, Request: a.req, Job: uint64(h.id), Seen: h.seen()}
-		if !h.stopped() {
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		cmd := &fsm.Resume{Head: a.head, Request: a.req, Job: uint64(h.ID), Seen: h.Seen()}
+		if !h.Stopped() {
 			return cmd, nil // nothing to do, and the state machine says so
 		}
 		p, err := planResume(&h, a.now)
@@ -142,9 +143,9 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 }
 
 func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
-		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.id), Key: h.def.Spec.IdempotencyKey,
-			Name: h.def.Spec.Name}, nil
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.ID), Key: h.Def.Spec.IdempotencyKey,
+			Name: h.Def.Spec.Name}, nil
 	})
 	if err != nil {
 		if e, ok := err.(*job.Error); ok && e.Code == job.CodeState {
@@ -161,8 +162,8 @@ func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.R
 }
 
 func (b *Service) CancelJob(ctx context.Context, ref string, rq api.Request) (int, error) {
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h held) (fsm.Command, error) {
-		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(h.id), All: true}, nil
+	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		return &fsm.Cancel{Head: a.head, Request: a.req, Job: uint64(h.ID), All: true}, nil
 	})
 	return o.Count, err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -16,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // check normalizes and validates a job. The id matters to H, jitter and @every but not to whether a schedule is right.
@@ -33,7 +32,7 @@ func (b *Service) check(spec *job.Spec) error {
 func (b *Service) checkFields(spec *job.Spec) error {
 	if spec.Timezone == "" && strings.Contains(spec.Schedule, "TZ") {
 		// The expression may name the zone itself. Without this the default would contradict it.
-		if s, err := compile(spec, 1); err == nil {
+		if s, err := view.Compile(spec, 1); err == nil {
 			spec.Timezone = zoneOf(s, "")
 		}
 	}
@@ -52,7 +51,7 @@ func (b *Service) checkFields(spec *job.Spec) error {
 	if len(spec.Calendars) == 0 {
 		return nil
 	}
-	return b.view(func(r *reader) error { return r.checkCalendars(spec) })
+	return b.view(func(r *view.Reader) error { return r.CheckCalendars(spec) })
 }
 
 // neverRuns refuses a one-off job that a calendar forbids.
@@ -60,7 +59,7 @@ func (b *Service) neverRuns(spec *job.Spec) error {
 	if len(spec.Calendars) == 0 || !spec.OneOff() {
 		return nil
 	}
-	return b.view(func(r *reader) error { return r.checkBlackout(spec) })
+	return b.view(func(r *view.Reader) error { return r.CheckBlackout(spec) })
 }
 
 func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
@@ -279,183 +278,12 @@ func answer(r *wire.BulkResult, c *creation) {
 
 func (b *Service) GetJob(ctx context.Context, ref string, rd api.Read) (job.Job, error) {
 	var j job.Job
-	err := b.read(ctx, rd, func(r *reader) error {
-		id, err := r.find(ref, rd.Space)
+	err := b.read(ctx, rd, func(r *view.Reader) error {
+		id, err := r.Find(ref, rd.Space)
 		if err == nil {
-			j, err = r.job(id, b.why())
+			j, err = r.Job(id)
 		}
 		return err
 	})
 	return j, err
-}
-
-const (
-	// viewJobs is how many jobs one view looks at: commits wait for views.
-	viewJobs = 256
-	// listLimit is how many jobs one request looks at. A filter that matches few gets a short page with a cursor, not a
-	// long wait.
-	listLimit = 20_000
-)
-
-// ListJobs implements api.Backend: by name if a prefix is given, by id otherwise, and over all namespaces.
-func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (wire.JobPage, error) {
-	page := wire.JobPage{Jobs: []job.Job{}}
-	byName := q.Prefix != "" && rd.Space.Namespace != job.AllNamespaces
-	from, err := parseJobCursor(q.Cursor, byName)
-	if err != nil {
-		return page, err
-	}
-	if err := b.fresh(ctx, rd); err != nil {
-		return page, err
-	}
-	why := b.why()
-	for looked := 0; looked < listLimit; {
-		if err := ctx.Err(); err != nil {
-			return page, err
-		}
-		var ids []job.ID
-		end, cost := false, 0
-		err := b.view(func(r *reader) error {
-			var err error
-			if ids, from, end, cost, err = r.jobsFrom(q, rd.Space, byName, from); err != nil {
-				return err
-			}
-			for i, id := range ids {
-				ok, err := r.matches(id, q, rd.Space)
-				if err != nil {
-					return err
-				}
-				if !ok {
-					continue
-				}
-				j, err := r.job(id, why)
-				if err != nil {
-					return err
-				}
-				if q.Status != "" && j.Status != q.Status {
-					continue
-				}
-				page.Jobs = append(page.Jobs, j)
-				if len(page.Jobs) == q.Limit {
-					from, end = jobCursor{id: id, name: j.Name}, end && i == len(ids)-1
-					return errPageFull
-				}
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errPageFull) {
-			return page, err
-		}
-		if end {
-			return page, nil
-		}
-		if err != nil {
-			break
-		}
-		looked += cost
-	}
-	page.NextCursor = from.String(byName)
-	return page, nil
-}
-
-var errPageFull = errors.New("page full")
-
-// jobCursor is where a list of jobs goes on: behind this job.
-type jobCursor struct {
-	id   job.ID
-	name string
-}
-
-func (c jobCursor) String(byName bool) string {
-	if byName {
-		return "n" + base64.RawURLEncoding.EncodeToString([]byte(c.name))
-	}
-	return c.id.String()
-}
-
-func parseJobCursor(cursor string, byName bool) (c jobCursor, err error) {
-	if cursor == "" {
-		return c, nil
-	}
-	if rest, ok := strings.CutPrefix(cursor, "n"); ok && byName {
-		name, err := base64.RawURLEncoding.DecodeString(rest)
-		c.name = string(name)
-		return c, badCursor(err)
-	}
-	if !byName {
-		c.id, err = job.ParseID(cursor)
-		return c, badCursor(err)
-	}
-	return c, badCursor(errPageFull)
-}
-
-func badCursor(err error) error {
-	if err == nil {
-		return nil
-	}
-	return job.Invalid("cursor", "use the next_cursor of the page before, with the same filters",
-		"this is not a cursor of this list")
-}
-
-// spaceScan is how many definitions one view looks at for a namespace; those without its name in them cost scanShare
-// of the others.
-const (
-	spaceScan = 1024
-	scanShare = 16
-)
-
-// jobsFrom takes some jobs behind a cursor; cost is how many it looked at.
-func (r *reader) jobsFrom(q wire.JobQuery, sc api.Space, byName bool, from jobCursor) (ids []job.ID, next jobCursor,
-	end bool, cost int, err error) {
-	next, end = from, true
-	space := sc.Name()
-	if byName {
-		err = r.EachName(space, q.Prefix, from.name, func(name string, id job.ID) bool {
-			if len(ids) == viewJobs {
-				end = false
-				return false
-			}
-			ids, next = append(ids, id), jobCursor{id: id, name: name}
-			return true
-		})
-		return ids, next, end, len(ids), err
-	}
-	if space != job.AllNamespaces && space != job.DefaultNamespace {
-		next.id, end, err = r.JobsWith(space, from.id, spaceScan, func(id job.ID, d store.Definition) {
-			cost++
-			if d.Spec.Namespace == space {
-				r.defs[id] = &d
-				ids = append(ids, id)
-			}
-		})
-		return ids, next, end, cost + spaceScan/scanShare, err
-	}
-	err = r.EachJob(from.id, func(id job.ID, d store.Definition) bool {
-		if len(ids) == viewJobs {
-			end = false
-			return false
-		}
-		r.defs[id] = &d
-		ids, next = append(ids, id), jobCursor{id: id}
-		return true
-	})
-	return ids, next, end, len(ids), err
-}
-
-// matches applies the filters that a definition decides.
-func (r *reader) matches(id job.ID, q wire.JobQuery, sc api.Space) (bool, error) {
-	def, err := r.definition(id)
-	if err != nil || def == nil {
-		return false, err
-	}
-	if q.Type != "" && def.Spec.Type != q.Type || !sc.Lists(def.Spec.Namespace) ||
-		!strings.HasPrefix(def.Spec.Name, q.Prefix) {
-		return false, nil
-	}
-	for k, v := range q.Tags {
-		if have, ok := def.Spec.Tags[k]; !ok || have != v {
-			return false, nil
-		}
-	}
-	return true, nil
 }

@@ -3,18 +3,15 @@ package service
 import (
 	"time"
 
-	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
 // What an edit or a resume means for a job's next occurrence. Everything here is computed from one view and proposed
 // with the place that was seen, so that a claim in between makes it be computed again instead of being wrong.
-
-// countLimit is how far occurrences that did not run are counted; beyond it a record says "at least".
-const countLimit = 10_000
 
 // plan is where a job's next occurrence goes and what is dropped on the way.
 type plan struct {
@@ -25,33 +22,12 @@ type plan struct {
 	follows int64
 }
 
-func compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
-	s, err := scheduler.Compile(spec, id)
-	return s, wire.ScheduleError(err)
-}
-
 // firstRun is the next occurrence of a new job. A one-off in the past is accepted: it is due at once.
 func firstRun(spec *job.Spec, s *schedule.Schedule, now int64) fsm.When {
 	if s.Kind() == schedule.Instant {
 		now = -1
 	}
 	return scheduler.NextAfter(spec, s, 0, now)
-}
-
-// due is the occurrence that waits: in the due index, or parked in the state of a paused job.
-func (h *held) due() fsm.When {
-	if h.place.Parked {
-		return fsm.When{At: h.state.ParkedAt, Ready: h.state.ParkedReady}
-	}
-	return fsm.When{At: h.place.At, Ready: h.place.Ready}
-}
-
-func (h *held) seen() fsm.Seen {
-	s := fsm.Seen{Gen: h.state.Gen, Parked: h.place.Parked}
-	if !s.Parked {
-		s.At, s.Ready = h.place.At, h.place.Ready
-	}
-	return s
 }
 
 // scheduleChanged says whether an edit touches when the job runs.
@@ -66,30 +42,30 @@ func scheduleChanged(a, b *job.Spec) bool {
 // occurrence that is due, so that one which is due but not yet claimed is neither lost nor repeated, and never from
 // before the last one claimed. What lies in the future is the old schedule's plan and binds nothing: if the due time is
 // still to come, the new schedule counts from now.
-func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
-	cur := h.due()
-	if !scheduleChanged(&h.def.Spec, spec) {
-		return plan{next: cur, follows: h.def.Follows}, nil
+func planEdit(h *view.Held, spec *job.Spec, now int64) (plan, error) {
+	cur := h.Due()
+	if !scheduleChanged(&h.Def.Spec, spec) {
+		return plan{next: cur, follows: h.Def.Follows}, nil
 	}
-	sched, err := compile(spec, h.id)
+	sched, err := view.Compile(spec, h.ID)
 	if err != nil {
 		return plan{}, err
 	}
-	if cur.At == 0 && sched.Kind() == schedule.Instant && h.def.Spec.Schedule == spec.Schedule {
+	if cur.At == 0 && sched.Kind() == schedule.Instant && h.Def.Spec.Schedule == spec.Schedule {
 		// Its one time has run or was canceled; another field does not bring it back.
-		return plan{next: cur, follows: h.def.Follows}, nil
+		return plan{next: cur, follows: h.Def.Follows}, nil
 	}
 	from, reason := now, job.ReasonEdited
-	if h.stopped() {
-		reason = h.stopReason() // what passed meanwhile did not run, whatever the schedule becomes
+	if h.Stopped() {
+		reason = h.StopReason() // what passed meanwhile did not run, whatever the schedule becomes
 	} else if cur.At != 0 {
 		from = min(cur.At-1, now)
 	}
 	if sched.Kind() == schedule.Instant {
 		from = -1 // one occurrence: it runs at its time, or now if that has passed, unless it ran already
 	}
-	from = max(h.state.LastNominal, from)
-	p := plan{next: scheduler.NextAfter(spec, sched, h.state.Runs, from), follows: from}
+	from = max(h.State.LastNominal, from)
+	p := plan{next: scheduler.NextAfter(spec, sched, h.State.Runs, from), follows: from}
 	if cur.At == 0 || cur.At > now {
 		if late := now - p.next.Ready; p.next.At != 0 && sched.Kind() == schedule.Instant &&
 			spec.Missed.Policy == job.MissedSkip &&
@@ -106,54 +82,45 @@ func planEdit(h *held, spec *job.Spec, now int64) (plan, error) {
 	if p.next.At != 0 {
 		until = min(until, p.next.At-1)
 	}
-	old, err := compile(&h.def.Spec, h.id)
+	old, err := view.Compile(&h.Def.Spec, h.ID)
 	if err != nil {
 		until = min(until, cur.At) // it is in quarantine for that: what was due is all that can be said
 	}
-	p.gap = gapOf(old, cur.At, until, reason)
+	p.gap = view.GapOf(old, cur.At, until, reason)
 	if p.next.At != 0 && sched.Kind() == schedule.Instant {
-		p.after = h.behind(old, p.next.At, now, reason)
+		p.after = behind(h, old, p.next.At, now, reason)
 	}
 	return p, nil
 }
 
 // behind are the occurrences of the old schedule that were due after a one-off that takes its place. old is nil if it
 // cannot be read.
-func (h *held) behind(old *schedule.Schedule, at, now int64, reason job.Reason) fsm.Gap {
-	first := h.due().At
+func behind(h *view.Held, old *schedule.Schedule, at, now int64, reason job.Reason) fsm.Gap {
+	first := h.Due().At
 	if first <= at {
 		if old == nil {
 			return fsm.Gap{}
 		}
-		first = scheduler.NextAfter(&h.def.Spec, old, h.state.Runs, at).At
+		first = scheduler.NextAfter(&h.Def.Spec, old, h.State.Runs, at).At
 	}
 	switch {
 	case first == 0 || first > now:
 		return fsm.Gap{}
 	case old == nil:
-		return gapOf(nil, first, first, reason)
+		return view.GapOf(nil, first, first, reason)
 	}
-	return gapOf(old, first, now, reason)
-}
-
-func (h *held) stopped() bool { return h.state.Paused || h.state.Quarantined }
-
-func (h *held) stopReason() job.Reason {
-	if h.state.Quarantined {
-		return job.ReasonQuarantined
-	}
-	return job.ReasonPaused
+	return view.GapOf(old, first, now, reason)
 }
 
 // planResume is what starting a stopped job again makes of its next occurrence. Those that passed meanwhile did not run
 // and are recorded; a one-off whose time passed runs now. An occurrence whose jitter is still to come has not passed.
-func planResume(h *held, now int64) (plan, error) {
-	spec := &h.def.Spec
-	sched, err := compile(spec, h.id)
+func planResume(h *view.Held, now int64) (plan, error) {
+	spec := &h.Def.Spec
+	sched, err := view.Compile(spec, h.ID)
 	if err != nil {
 		return plan{}, err
 	}
-	cur := h.due()
+	cur := h.Due()
 	if cur.At == 0 {
 		return plan{}, nil // nothing waited: it was completed, or has no occurrences
 	}
@@ -166,44 +133,6 @@ func planResume(h *held, now int64) (plan, error) {
 	if cur.At > passed {
 		return plan{next: cur}, nil
 	}
-	next := scheduler.NextAfter(spec, sched, h.state.Runs, max(h.state.LastNominal, passed))
-	return plan{next: next, gap: gapOf(sched, cur.At, passed, h.stopReason())}, nil
-}
-
-// passed are the occurrences of a stopped job that a resume would record, and of any other one those that are due and
-// would go with it.
-func (h *held) passed(now int64) fsm.Gap {
-	first, reason := h.due().At, job.ReasonDeleted
-	if h.stopped() {
-		reason = h.stopReason()
-	}
-	sched, err := compile(&h.def.Spec, h.id)
-	switch {
-	case first == 0 || first > now:
-		return fsm.Gap{}
-	case err != nil: // it is in quarantine for that: what was due is all that can be said
-		g := gapOf(nil, first, first, reason)
-		g.AtLeast = true
-		return g
-	case h.stopped() && (sched.Kind() == schedule.Instant || first > now-sched.Delay().Milliseconds()):
-		return fsm.Gap{} // it would still run
-	}
-	return gapOf(sched, first, max(first, now-sched.Delay().Milliseconds()), reason)
-}
-
-// gapOf counts the occurrences from first, which is one by itself, to until that will not run.
-func gapOf(s *schedule.Schedule, first, until int64, reason job.Reason) fsm.Gap {
-	if until < first {
-		return fsm.Gap{}
-	}
-	g := fsm.Gap{First: first, Last: first, Count: 1, Status: job.RunSkipped, Reason: reason}
-	if until == first {
-		return g
-	}
-	n, more := s.Count(time.UnixMilli(first), time.UnixMilli(until), countLimit-1)
-	if n > 0 {
-		last, _ := s.Prev(time.UnixMilli(until))
-		g.Last, g.Count, g.AtLeast = last.UnixMilli(), int64(n)+1, more
-	}
-	return g
+	next := scheduler.NextAfter(spec, sched, h.State.Runs, max(h.State.LastNominal, passed))
+	return plan{next: next, gap: view.GapOf(sched, cur.At, passed, h.StopReason())}, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -27,21 +28,21 @@ func dropped(first, last string, n int64, reason job.Reason) fsm.Gap {
 }
 
 // heldJob is a job whose next occurrence is due at a time.
-func heldJob(schedule, due, last string) held {
-	h := held{id: 7, def: store.Definition{Spec: job.Spec{Schedule: schedule}}}
-	h.state.LastNominal = clock(last)
+func heldJob(schedule, due, last string) view.Held {
+	h := view.Held{ID: 7, Def: store.Definition{Spec: job.Spec{Schedule: schedule}}}
+	h.State.LastNominal = clock(last)
 	if due == "" {
-		h.place.Parked = true
+		h.Place.Parked = true
 	} else {
-		h.place = store.Place{At: clock(due), Ready: clock(due)}
+		h.Place = store.Place{At: clock(due), Ready: clock(due)}
 	}
 	return h
 }
 
-func paused(h held) held {
-	h.state.Paused = true
-	h.state.ParkedAt, h.state.ParkedReady = h.place.At, h.place.Ready
-	h.place = store.Place{Parked: true}
+func paused(h view.Held) view.Held {
+	h.State.Paused = true
+	h.State.ParkedAt, h.State.ParkedReady = h.Place.At, h.Place.Ready
+	h.Place = store.Place{Parked: true}
 	return h
 }
 
@@ -49,7 +50,7 @@ func TestPlanEdit(t *testing.T) {
 	const hourly, quarter = "0 * * * *", "*/15 * * * *"
 	for _, tc := range []struct {
 		name string
-		h    held
+		h    view.Held
 		spec job.Spec
 		now  string
 		next fsm.When
@@ -115,7 +116,7 @@ func TestPlanEdit(t *testing.T) {
 			paused(heldJob(hourly, "12:00:00", "11:00:00")), job.Spec{Schedule: quarter}, "14:20:00", at("14:30:00"),
 			dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
 		{"max_runs below what ran",
-			func() held { h := heldJob(hourly, "12:00:00", "11:00:00"); h.state.Runs = 5; return h }(),
+			func() view.Held { h := heldJob(hourly, "12:00:00", "11:00:00"); h.State.Runs = 5; return h }(),
 			job.Spec{Schedule: hourly, MaxRuns: 5}, "11:20:00", fsm.When{}, fsm.Gap{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -139,10 +140,10 @@ func TestEditIntoAPastOneOff(t *testing.T) {
 	const quarter = "*/15 * * * *"
 	old := heldJob(quarter, "12:00:00", "")
 	ended := heldJob(quarter, "12:00:00", "")
-	ended.def.Spec.EndAt = job.Instant(clock("12:20:00"))
+	ended.Def.Spec.EndAt = job.Instant(clock("12:20:00"))
 	broken := heldJob("nonsense", "12:00:00", "")
 	for name, tc := range map[string]struct {
-		h             held
+		h             view.Held
 		to            string
 		next          fsm.When
 		before, after fsm.Gap
@@ -183,8 +184,8 @@ func TestEditIntoAPastOneOff(t *testing.T) {
 // An edit between an occurrence's time and its jittered start must not lose it.
 func TestEditInsideTheJitterGap(t *testing.T) {
 	h := heldJob("0 * * * *", "12:00:00", "11:00:00")
-	h.def.Spec.Jitter = job.Duration(30 * time.Minute)
-	h.place.Ready += 20 * 60_000
+	h.Def.Spec.Jitter = job.Duration(30 * time.Minute)
+	h.Place.Ready += 20 * 60_000
 	p, err := planEdit(&h, &job.Spec{Schedule: "0 * * * *", Jitter: job.Duration(40 * time.Minute)}, clock("12:10:00"))
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +199,7 @@ func TestPlanResume(t *testing.T) {
 	const hourly = "0 * * * *"
 	for _, tc := range []struct {
 		name string
-		h    held
+		h    view.Held
 		now  string
 		next fsm.When
 		gap  fsm.Gap
@@ -211,9 +212,9 @@ func TestPlanResume(t *testing.T) {
 		{"a one-off whose time passed runs now", paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:00:00",
 			fsm.When{At: clock("12:00:00"), Ready: clock("14:00:00")}, fsm.Gap{}},
 		{"a manual job has none", paused(heldJob("@manual", "", "")), "14:00:00", fsm.When{}, fsm.Gap{}},
-		{"quarantined", func() held {
+		{"quarantined", func() view.Held {
 			h := paused(heldJob(hourly, "12:00:00", "11:00:00"))
-			h.state.Quarantined = true
+			h.State.Quarantined = true
 			return h
 		}(),
 			"12:30:00", at("13:00:00"), dropped("12:00:00", "12:00:00", 1, job.ReasonQuarantined)},
@@ -233,21 +234,21 @@ func TestPlanResume(t *testing.T) {
 // An occurrence whose jitter is still to come has not passed.
 func TestResumeInsideTheJitterGap(t *testing.T) {
 	h := heldJob("0 * * * *", "12:00:00", "11:00:00")
-	h.def.Spec.Jitter = job.Duration(50 * time.Minute)
-	sched, err := compile(&h.def.Spec, h.id)
+	h.Def.Spec.Jitter = job.Duration(50 * time.Minute)
+	sched, err := view.Compile(&h.Def.Spec, h.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.place.Ready = h.place.At + sched.Delay().Milliseconds()
+	h.Place.Ready = h.Place.At + sched.Delay().Milliseconds()
 	if sched.Delay() < time.Minute {
 		t.Fatalf("the delay %s is too short for this test", sched.Delay())
 	}
 	h = paused(h)
-	p, err := planResume(&h, h.state.ParkedReady-30_000)
+	p, err := planResume(&h, h.State.ParkedReady-30_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.next != (fsm.When{At: h.state.ParkedAt, Ready: h.state.ParkedReady}) || p.gap.Count != 0 {
+	if p.next != (fsm.When{At: h.State.ParkedAt, Ready: h.State.ParkedReady}) || p.gap.Count != 0 {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -258,21 +259,21 @@ func TestGapIsCountedToALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.gap.Count != countLimit || !p.gap.AtLeast {
+	if p.gap.Count != view.CountLimit || !p.gap.AtLeast {
 		t.Errorf("got %+v", p.gap)
 	}
 }
 
 func TestPassed(t *testing.T) {
 	jittered := heldJob("0 * * * *", "12:00:00", "11:00:00")
-	jittered.def.Spec.Jitter = job.Duration(time.Hour)
+	jittered.Def.Spec.Jitter = job.Duration(time.Hour)
 	broken := paused(heldJob("nonsense", "12:00:00", "11:00:00"))
-	broken.state.Paused, broken.state.Quarantined = false, true
+	broken.State.Paused, broken.State.Quarantined = false, true
 	canceled := dropped("12:00:00", "14:00:00", 3, job.ReasonDeleted)
 	atLeast := dropped("12:00:00", "12:00:00", 1, job.ReasonQuarantined)
 	atLeast.AtLeast = true
 	for name, tc := range map[string]struct {
-		h    held
+		h    view.Held
 		now  string
 		want fsm.Gap
 	}{
@@ -286,7 +287,7 @@ func TestPassed(t *testing.T) {
 		"paused, jitter to come": {paused(jittered), "12:00:00", fsm.Gap{}},
 		"quarantined":            {broken, "14:20:00", atLeast},
 	} {
-		if got := tc.h.passed(clock(tc.now)); got != tc.want {
+		if got := tc.h.Passed(clock(tc.now)); got != tc.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
 	}

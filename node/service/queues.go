@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -32,7 +33,7 @@ func queueKey(sc api.Space, name string) job.QueueKey {
 
 func (b *Service) Queues(ctx context.Context, rd api.Read) ([]wire.Queue, error) {
 	var all []store.QueueUse
-	err := b.read(ctx, rd, func(r *reader) error {
+	err := b.read(ctx, rd, func(r *view.Reader) error {
 		r.EachQueue(func(q store.QueueUse) bool {
 			if rd.Space.Lists(q.Namespace) {
 				all = append(all, q)
@@ -77,7 +78,7 @@ func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]w
 	}
 	out := make([]wire.Queue, len(all))
 	e := b.o.Tracker.Epoch()
-	err = b.view(func(r *reader) error {
+	err = b.view(func(r *view.Reader) error {
 		for i, u := range all {
 			w := backlog[u.Key()]
 			q := wire.Queue{Namespace: u.Namespace, Name: u.Name, Declared: u.Declared,
@@ -115,7 +116,7 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitin
 			if err := ctx.Err(); err != nil {
 				return nil, false, err
 			}
-			err := b.view(func(r *reader) error {
+			err := b.view(func(r *view.Reader) error {
 				n := 0
 				end = true
 				return r.ScanDue(from, now, func(e store.DueEntry) bool {

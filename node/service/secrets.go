@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -90,7 +91,7 @@ func (b *Service) secretUses(ctx context.Context) (map[store.SecretKey]*secretUs
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		err := b.view(func(r *reader) (err error) {
+		err := b.view(func(r *view.Reader) (err error) {
 			after, end, err = r.JobsWith(job.SecretScheme, after, viewScan, func(id job.ID, d store.Definition) {
 				for _, name := range secretsOf(&d.Spec) {
 					k := store.SecretKey{Namespace: d.Spec.Namespace, Name: name}

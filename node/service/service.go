@@ -20,8 +20,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/insight"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/vault"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
@@ -69,6 +71,9 @@ type Raft interface {
 
 // Service answers the API. Its methods are spread over files by theme.
 type Service struct {
+	*insight.Service // lists, and what people look at
+	src              *view.Source
+
 	o         Options
 	copies    *copies
 	schedules scheduler.Schedules // of jobs that were created lately
@@ -83,8 +88,18 @@ var _ api.Backend = (*Service)(nil)
 // New makes the service of a node whose raft runs.
 func New(o Options) *Service {
 	b := &Service{o: o, copies: newCopies(o.Statfs), registering: newRegistering()}
+	b.src = &view.Source{Store: o.Store, Now: b.now, Leads: b.leads}
+	b.Service = insight.New(insight.Options{Source: b.src, Fresh: b.fresh})
 	b.sayHold()
 	return b
+}
+
+// leads is the scheduler of this node's leadership; nil if it has none.
+func (b *Service) leads() *scheduler.Scheduler {
+	if e := b.o.Tracker.Epoch(); e != nil {
+		return e.Scheduler
+	}
+	return nil
 }
 
 func (b *Service) now() int64 { return b.o.Clock.Now().UnixMilli() }
@@ -103,7 +118,7 @@ const (
 // read calls fn with a view. Unless the caller is content with less, it is one that contains everything acknowledged
 // before the call: the epoch began with a barrier, so the state holds what earlier leaders acknowledged; this leader
 // acknowledges nothing that is not in its state; and a quorum just confirmed that there is no later leader.
-func (b *Service) read(ctx context.Context, rd api.Read, fn func(*reader) error) error {
+func (b *Service) read(ctx context.Context, rd api.Read, fn func(*view.Reader) error) error {
 	if err := b.fresh(ctx, rd); err != nil {
 		return err
 	}
@@ -111,8 +126,8 @@ func (b *Service) read(ctx context.Context, rd api.Read, fn func(*reader) error)
 }
 
 // view looks at this node's own state.
-func (b *Service) view(fn func(*reader) error) error {
-	return b.o.Store.View(func(v *store.View) error { return fn(b.reader(v)) })
+func (b *Service) view(fn func(*view.Reader) error) error {
+	return b.src.View(fn)
 }
 
 // fresh is verify unless the caller is content with less.
@@ -276,7 +291,7 @@ func (b *Service) replay(ctx context.Context, rq api.Request) (fsm.Outcome, bool
 		return fsm.Outcome{}, false, err
 	}
 	known := false
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		known = r.Request(requestID(rq)) != nil
 		return nil
 	})
@@ -306,7 +321,7 @@ func outcomeError(o fsm.Outcome, ref string) error {
 	case fsm.CodeOK, fsm.CodeQueued, fsm.CodeClaimed, fsm.CodeSkipped:
 		return nil
 	case fsm.CodeNotFound:
-		return noJob(ref)
+		return view.NoJob(ref)
 	case fsm.CodeDuplicate, fsm.CodeExists:
 		return &job.Error{Code: job.CodeDuplicateName, Field: "name",
 			Message: "the job " + o.Job.String() + " has that name already",
@@ -319,7 +334,7 @@ func outcomeError(o fsm.Outcome, ref string) error {
 	case fsm.CodeRefused:
 		remedy := ""
 		if o.Text == fsm.TextHold {
-			remedy = holdRemedy
+			remedy = view.HoldRemedy
 		}
 		return job.Errorf(job.CodeState, remedy, "%s", o.Text)
 	}
@@ -329,17 +344,9 @@ func outcomeError(o fsm.Outcome, ref string) error {
 // show is the job after a change, as this node's state has it.
 func (b *Service) show(id job.ID) (job.Job, error) {
 	var j job.Job
-	err := b.view(func(r *reader) (err error) {
-		j, err = r.job(id, b.why())
+	err := b.view(func(r *view.Reader) (err error) {
+		j, err = r.Job(id)
 		return err
 	})
 	return j, err
-}
-
-// why is the leader's word on why a class of jobs waits, if this node leads.
-func (b *Service) why() func(v *store.View, class string) string {
-	if e := b.o.Tracker.Epoch(); e != nil {
-		return e.Scheduler.ClassReason
-	}
-	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
-	"github.com/carillon-scheduler/carillon/notify"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -66,7 +66,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 				Slots: w.Slots, Busy: w.Busy, LastHeard: job.At(w.LastHeard), Where: w.Where, Waiting: w.Waiting})
 		}
 	}
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		s.ClusterID, s.Level, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.Info.Level, r.C.Jobs, r.C.Dead
 		s.Hold = holdStatus(r.Info.Hold)
 		s.History = wire.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
@@ -174,7 +174,7 @@ func (b *Service) disk() *wire.DiskSpace {
 
 // Backlog counts what is due and not claimed.
 func (b *Service) Backlog() (n int64, err error) {
-	err = b.view(func(r *reader) error {
+	err = b.view(func(r *view.Reader) error {
 		n, _, err = dueWork(r.View, b.now())
 		return err
 	})
@@ -220,15 +220,6 @@ func (b *Service) ClockReset(ctx context.Context, rq api.Request) error {
 	return outcomeError(o, "")
 }
 
-// notification is the newest notification of a job as the API shows it, nil if there was none.
-func (r *reader) notification(id job.ID) (*job.Notification, error) {
-	n, ok, err := r.LastNotice(id)
-	if err != nil || !ok {
-		return nil, err
-	}
-	return notify.View(&n), nil
-}
-
 // notifications says that some could not be sent so far; nil if all is well.
 func (b *Service) notifications() (*wire.NotificationStatus, error) {
 	if b.o.Store.NoticeCount() == 0 {
@@ -236,7 +227,7 @@ func (b *Service) notifications() (*wire.NotificationStatus, error) {
 	}
 	s := &wire.NotificationStatus{Waiting: b.o.Store.NoticeCount()}
 	left := 1000
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		return r.EachNotice(func(n store.Notice) bool {
 			if left--; n.Note != "" && (s.Since == 0 || int64(s.Since) > n.At) {
 				s.Since, s.Error = job.Instant(n.At), n.Note

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -158,7 +159,7 @@ func diskTrouble(s *wire.Status, id string, d wire.DiskSpace) wire.Trouble {
 // unmatched is work that is due and that no worker takes, by reason. What waits for a slot is backlog and no trouble.
 func (b *Service) unmatched(e *forward.Epoch) []wire.Trouble {
 	counts := map[string]int{}
-	err := b.view(func(r *reader) error {
+	err := b.view(func(r *view.Reader) error {
 		classes := map[uint32]int{}
 		left := backlogLimit
 		for lane := range job.Lane(job.Lanes) {

@@ -1,4 +1,4 @@
-package service
+package insight
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/insight"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -19,18 +19,18 @@ const (
 // JobStats implements api.Backend.
 func (b *Service) JobStats(ctx context.Context, ref string, rd api.Read) (wire.JobStats, error) {
 	out := wire.JobStats{Last: []wire.LastRun{}}
-	var h held
-	err := b.read(ctx, rd, func(r *reader) error {
-		id, err := r.find(ref, rd.Space)
+	var h view.Held
+	err := b.read(ctx, rd, func(r *view.Reader) error {
+		id, err := r.Find(ref, rd.Space)
 		if err == nil {
-			h, err = r.held(id)
+			h, err = r.Held(id)
 		}
 		return err
 	})
 	if err != nil {
 		return out, err
 	}
-	out.JobID = h.id
+	out.JobID = h.ID
 	seen := map[job.RunKey]bool{}
 	var durations, lags []int64
 	each := func(rec *store.Record) {
@@ -51,7 +51,7 @@ func (b *Service) JobStats(ctx context.Context, ref string, rd api.Read) (wire.J
 		}
 		run := job.Run{StartedAt: job.Instant(rec.StartedAt), ClaimedAt: job.Instant(rec.ClaimedAt),
 			ReadyAt: job.Instant(rec.Ready)}
-		if ms := lag(&run, &h.def); ms != nil {
+		if ms := view.Lag(&run, &h.Def); ms != nil {
 			lags = append(lags, *ms)
 		}
 		at := job.Instant(rec.At)
@@ -63,15 +63,15 @@ func (b *Service) JobStats(ctx context.Context, ref string, rd api.Read) (wire.J
 			out.Last = append(out.Last, wire.LastRun{RunID: k.String(), ScheduledAt: at, Status: rec.Status})
 		}
 	}
-	next := h.state.HistHead
+	next := h.State.HistHead
 	for looked := 0; next != 0 && looked < statsRecords && out.Runs < statsRuns; {
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
 		found := 0
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			return r.EachOfJob(next, func(_ uint64, rec store.Record) bool {
-				if found == viewRuns || out.Runs == statsRuns {
+				if found == view.Rows || out.Runs == statsRuns {
 					return false
 				}
 				found++
@@ -87,7 +87,7 @@ func (b *Service) JobStats(ctx context.Context, ref string, rd api.Read) (wire.J
 			break // trimmed
 		}
 	}
-	out.DurationMS, out.LagMS = insight.QuantilesOf(durations), insight.QuantilesOf(lags)
+	out.DurationMS, out.LagMS = QuantilesOf(durations), QuantilesOf(lags)
 	if n := out.Succeeded + out.Failed; n > 0 {
 		rate := float64(out.Succeeded) / float64(n)
 		out.SuccessRate = &rate

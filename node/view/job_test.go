@@ -1,4 +1,4 @@
-package service
+package view
 
 import (
 	"testing"
@@ -36,8 +36,8 @@ func TestNextRunBehindABlackout(t *testing.T) {
 			"2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
 		{"0 9 * * sun", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T09:00:00Z", ""},
 	} {
-		r := &reader{calendars: map[calendarKey]*schedule.Blackout{}}
-		h := held{id: 1, def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr}}}
+		r := &Reader{calendars: map[calendarKey]*schedule.Blackout{}}
+		h := Held{ID: 1, Def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr}}}
 		for i, c := range tt.calendars {
 			name := string(rune('a' + i))
 			b, err := c.Compile()
@@ -45,14 +45,14 @@ func TestNextRunBehindABlackout(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.calendars[calendarKey{"", name}] = b
-			h.def.Spec.Calendars = append(h.def.Spec.Calendars, name)
+			h.Def.Spec.Calendars = append(h.Def.Spec.Calendars, name)
 		}
-		h.place = store.Place{At: at(tt.due).UnixMilli(), Ready: at(tt.due).UnixMilli()}
+		h.Place = store.Place{At: at(tt.due).UnixMilli(), Ready: at(tt.due).UnixMilli()}
 		want := int64(0)
 		if tt.want != "" {
 			want = at(tt.want).UnixMilli()
 		}
-		got := r.nextRun(&h)
+		got := r.NextRun(&h)
 		if tt.expr == "@every 1s" { // its phase is its own
 			got -= got % 1000
 		}

@@ -1,4 +1,4 @@
-package service
+package insight
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/insight"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -34,39 +34,39 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 	if q.Cursor != "" {
 		n, err := strconv.ParseInt(q.Cursor, 36, 64)
 		if err != nil {
-			return page, badCursor(err)
+			return page, view.CheckCursor(err)
 		}
 		before = n
 	}
 	now := b.now()
-	from, to, ahead := int64(q.From), int64(q.To), insight.MaxCells
+	from, to, ahead := int64(q.From), int64(q.To), MaxCells
 	if to == 0 {
 		to, ahead = math.MaxInt64>>16, stripAhead
 	}
 	if from == 0 {
 		from = min(now, to) - stripDay.Milliseconds()
 	}
-	var h held
-	st := insight.Strip{Now: now, Left: -1, Runs: map[int64]*wire.Occurrence{}, Backfills: map[int64]string{}}
+	var h view.Held
+	st := Strip{Now: now, Left: -1, Runs: map[int64]*wire.Occurrence{}, Backfills: map[int64]string{}}
 	var forbidden []*schedule.Blackout
-	err := b.read(ctx, rd, func(r *reader) error {
-		id, err := r.find(ref, rd.Space)
+	err := b.read(ctx, rd, func(r *view.Reader) error {
+		id, err := r.Find(ref, rd.Space)
 		if err != nil {
 			return err
 		}
-		if h, err = r.held(id); err != nil {
+		if h, err = r.Held(id); err != nil {
 			return err
 		}
-		if forbidden, err = r.blackouts(h.def.Spec.Namespace, h.def.Spec.Calendars); err != nil {
+		if forbidden, err = r.Blackouts(h.Def.Spec.Namespace, h.Def.Spec.Calendars); err != nil {
 			return err
 		}
-		return r.openOccurrences(&h, st.Runs)
+		return openOccurrences(r, &h, st.Runs)
 	})
 	if err != nil {
 		return page, err
 	}
-	h.describe(&st, forbidden)
-	for _, run := range h.notRunYet(now) {
+	describe(&h, &st, forbidden)
+	for _, run := range h.NotRunYet(now) {
 		st.Gaps = append(st.Gaps, store.Interval{First: int64(run.First), Last: int64(run.Last), Count: run.Count,
 			AtLeast: run.CountAtLeast, Status: run.Status, Reason: run.Reason})
 	}
@@ -76,17 +76,17 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 	cells, ok := st.Cells(from, to, ahead)
 	if !ok {
 		return page, job.Invalid("from", "ask for a shorter time",
-			"the job has more than %d occurrences between %s and %s", insight.MaxCells, job.Instant(from),
+			"the job has more than %d occurrences between %s and %s", MaxCells, job.Instant(from),
 			job.Instant(min(to, now)))
 	}
-	page.JobID, page.From, page.KnownFrom = h.id, job.Instant(from), job.Instant(max(from, st.From()))
+	page.JobID, page.From, page.KnownFrom = h.ID, job.Instant(from), job.Instant(max(from, st.From()))
 	if page.To = q.To; page.To == 0 {
 		page.To = job.Instant(now)
 		if n := len(cells); n > 0 {
 			page.To = max(page.To, cells[n-1].ScheduledAt)
 		}
 	}
-	page.Summary = insight.Summarize(cells, now)
+	page.Summary = Summarize(cells, now)
 	end := len(cells)
 	for end > 0 && int64(cells[end-1].ScheduledAt) >= before {
 		end--
@@ -106,40 +106,40 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 }
 
 // describe says what a job's state means for its occurrences.
-func (h *held) describe(st *insight.Strip, forbidden []*schedule.Blackout) {
-	spec := &h.def.Spec
-	st.Last, st.Follows = h.state.LastNominal, h.def.Follows
-	if sched, err := compile(spec, h.id); err == nil {
+func describe(h *view.Held, st *Strip, forbidden []*schedule.Blackout) {
+	spec := &h.Def.Spec
+	st.Last, st.Follows = h.State.LastNominal, h.Def.Follows
+	if sched, err := view.Compile(spec, h.ID); err == nil {
 		st.Sched = sched
 	}
 	if st.Follows == 0 {
-		st.Follows = h.def.CreatedAt
+		st.Follows = h.Def.CreatedAt
 		if st.Sched != nil && st.Sched.Kind() == schedule.Instant {
 			st.Follows = -1 // a one-off may be made for a time in the past
 		}
 	}
-	if h.stopped() {
-		st.Stopped = h.stopReason()
+	if h.Stopped() {
+		st.Stopped = h.StopReason()
 	}
-	due := h.due()
+	due := h.Due()
 	st.Due, st.Ready = due.At, due.Ready
 	if spec.MaxRuns > 0 {
-		st.Left = max(0, int64(spec.MaxRuns)-int64(h.state.Runs))
+		st.Left = max(0, int64(spec.MaxRuns)-int64(h.State.Runs))
 	}
 	if len(forbidden) > 0 {
-		st.Forbidden = func(at int64) bool { return contains(forbidden, time.UnixMilli(at)) }
+		st.Forbidden = func(at int64) bool { return view.Forbids(forbidden, time.UnixMilli(at)) }
 	}
 }
 
 // openOccurrences are the open runs of a job's schedule.
-func (r *reader) openOccurrences(h *held, runs map[int64]*wire.Occurrence) error {
-	refs := r.Open(h.id)
+func openOccurrences(r *view.Reader, h *view.Held, runs map[int64]*wire.Occurrence) error {
+	refs := r.Open(h.ID)
 	for i, ref := range slices.Backward(refs) {
 		if ref.Origin != job.OriginSchedule {
 			continue
 		}
-		k := job.RunKey{Job: h.id, At: ref.At, Origin: ref.Origin}
-		cell := &wire.Occurrence{ScheduledAt: job.Instant(ref.At), Count: 1, Fate: insight.Fate(ref.Status, 0),
+		k := job.RunKey{Job: h.ID, At: ref.At, Origin: ref.Origin}
+		cell := &wire.Occurrence{ScheduledAt: job.Instant(ref.At), Count: 1, Fate: Fate(ref.Status, 0),
 			RunID: k.String(), Reason: waitsFor(ref)}
 		runs[ref.At] = cell
 		if len(refs)-i > openRowsSeen {
@@ -152,7 +152,7 @@ func (r *reader) openOccurrences(h *held, runs map[int64]*wire.Occurrence) error
 		if !ok {
 			continue
 		}
-		run, err := r.openRun(k, &row)
+		run, err := r.OpenRun(k, &row)
 		if err != nil {
 			return err
 		}
@@ -178,23 +178,23 @@ func waitsFor(ref store.OpenRef) string {
 
 // recordedOccurrences adds what the history has of a job's occurrences from a time on, and returns the time after which
 // it has all of them.
-func (b *Service) recordedOccurrences(ctx context.Context, h *held, from int64,
-	st *insight.Strip) (known int64, err error) {
-	next, cut := h.state.HistHead, st.Now
+func (b *Service) recordedOccurrences(ctx context.Context, h *view.Held, from int64,
+	st *Strip) (known int64, err error) {
+	next, cut := h.State.HistHead, st.Now
 	for looked := 0; next != 0; {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
 		found, end := 0, false
-		err := b.view(func(r *reader) error {
+		err := b.view(func(r *view.Reader) error {
 			return r.EachOfJob(next, func(_ uint64, rec store.Record) bool {
-				if found == viewRuns {
+				if found == view.Rows {
 					return false
 				}
 				found++
 				cut, next = rec.Recorded, rec.Prev
-				if end = rec.Recorded+chainSlack < from; !end {
-					h.addRecord(&rec, st)
+				if end = rec.Recorded+view.ChainSlack < from; !end {
+					addRecord(h, &rec, st)
 				}
 				return !end
 			})
@@ -203,7 +203,7 @@ func (b *Service) recordedOccurrences(ctx context.Context, h *held, from int64,
 			return 0, err
 		}
 		// What follows was trimmed, or is too much: of the occurrences before this record nothing can be said.
-		if looked += found; next != 0 && (found < viewRuns || looked >= insight.MaxCells) {
+		if looked += found; next != 0 && (found < view.Rows || looked >= MaxCells) {
 			return cut, nil
 		}
 	}
@@ -211,7 +211,7 @@ func (b *Service) recordedOccurrences(ctx context.Context, h *held, from int64,
 }
 
 // addRecord adds a record of the history, newest first.
-func (h *held) addRecord(rec *store.Record, st *insight.Strip) {
+func addRecord(h *view.Held, rec *store.Record, st *Strip) {
 	switch {
 	case !rec.Interval.Empty():
 		st.Gaps = append(st.Gaps, rec.Interval)
@@ -226,9 +226,9 @@ func (h *held) addRecord(rec *store.Record, st *insight.Strip) {
 	}
 	run := job.Run{StartedAt: job.Instant(rec.StartedAt), ClaimedAt: job.Instant(rec.ClaimedAt),
 		ReadyAt: job.Instant(rec.Ready)}
-	cell := &wire.Occurrence{ScheduledAt: job.Instant(rec.At), Count: 1, Fate: insight.Fate(rec.Status, rec.Reason),
+	cell := &wire.Occurrence{ScheduledAt: job.Instant(rec.At), Count: 1, Fate: Fate(rec.Status, rec.Reason),
 		Reason: rec.Reason.String(), RunID: rec.Run().String(), Attempts: int(rec.Attempt), StartedAt: run.StartedAt,
-		LagMS: lag(&run, &h.def), DurationMS: took(rec)}
+		LagMS: view.Lag(&run, &h.Def), DurationMS: took(rec)}
 	st.Runs[rec.At] = cell
 }
 

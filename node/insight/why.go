@@ -1,4 +1,4 @@
-package service
+package insight
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -21,19 +22,16 @@ const lineLook = 10_000
 // itself, so that one who mends the first one knows the next.
 func (b *Service) Why(ctx context.Context, ref string, rd api.Read) (wire.Why, error) {
 	var out wire.Why
-	err := b.read(ctx, rd, func(r *reader) error {
-		id, err := r.find(ref, rd.Space)
+	err := b.read(ctx, rd, func(r *view.Reader) error {
+		id, err := r.Find(ref, rd.Space)
 		if err != nil {
 			return err
 		}
-		h, err := r.held(id)
+		h, err := r.Held(id)
 		if err != nil {
 			return err
 		}
-		w := &whyNot{r: r, h: &h, now: b.now()}
-		if e := b.o.Tracker.Epoch(); e != nil {
-			w.leads = e.Scheduler
-		}
+		w := &whyNot{r: r, h: &h, now: b.now(), leads: b.o.Source.Leads()}
 		out = wire.Why{JobID: id, At: job.Instant(w.now)}
 		if out.Checks, err = w.checks(); err != nil {
 			return err
@@ -46,8 +44,8 @@ func (b *Service) Why(ctx context.Context, ref string, rd api.Read) (wire.Why, e
 
 // whyNot makes the checks of one job.
 type whyNot struct {
-	r     *reader
-	h     *held
+	r     *view.Reader
+	h     *view.Held
 	now   int64
 	leads *scheduler.Scheduler // nil: this node does not lead
 }
@@ -81,7 +79,7 @@ func unknown(check string) wire.Check {
 
 func (w *whyNot) hold() wire.Check {
 	if hold := w.r.Info.Hold; hold.On {
-		c := blocked("hold", fsm.TextHold, holdRemedy)
+		c := blocked("hold", fsm.TextHold, view.HoldRemedy)
 		c.Since = job.Instant(hold.Since)
 		return c
 	}
@@ -99,41 +97,41 @@ func (w *whyNot) clock() wire.Check {
 }
 
 func (w *whyNot) status() wire.Check {
-	s := &w.h.state
+	s := &w.h.State
 	switch {
 	case s.Paused:
-		return blocked("status", "the job is paused", "POST /api/v1/jobs/"+w.h.id.String()+":resume")
+		return blocked("status", "the job is paused", "POST /api/v1/jobs/"+w.h.ID.String()+":resume")
 	case s.Manual:
 		return fine("status", "the job runs by hand only")
-	case w.h.place.Parked && !s.Quarantined:
+	case w.h.Place.Parked && !s.Quarantined:
 		if s.Active > 0 || s.Waiting > 0 {
 			return fine("status", "its last run is open; nothing follows")
 		}
-		return blocked("status", "the job is "+string(w.h.status())+": nothing follows",
+		return blocked("status", "the job is "+string(w.h.Status())+": nothing follows",
 			"run it by hand, or change its schedule, end_at or max_runs")
 	}
 	return fine("status", "the job is scheduled")
 }
 
 func (w *whyNot) quarantine() wire.Check {
-	if w.h.state.Quarantined {
-		return blocked("quarantine", w.r.Note(w.h.id), "mend what it says, then resume the job")
+	if w.h.State.Quarantined {
+		return blocked("quarantine", w.r.Note(w.h.ID), "mend what it says, then resume the job")
 	}
 	return fine("quarantine", "the job can be scheduled")
 }
 
 func (w *whyNot) blackout() (wire.Check, error) {
-	spec := &w.h.def.Spec
+	spec := &w.h.Def.Spec
 	if len(spec.Calendars) == 0 {
 		return fine("blackout", "the job has no calendars"), nil
 	}
-	at := w.h.due().At
+	at := w.h.Due().At
 	for _, name := range spec.Calendars {
-		all, err := w.r.blackouts(spec.Namespace, []string{name})
+		all, err := w.r.Blackouts(spec.Namespace, []string{name})
 		if err != nil {
 			return wire.Check{}, err
 		}
-		if at != 0 && contains(all, time.UnixMilli(at)) {
+		if at != 0 && view.Forbids(all, time.UnixMilli(at)) {
 			return blocked("blackout", fmt.Sprintf("the calendar %q forbids %s", name, job.Instant(at)),
 				"wait, or change the calendar or the job's calendars"), nil
 		}
@@ -142,12 +140,12 @@ func (w *whyNot) blackout() (wire.Check, error) {
 }
 
 func (w *whyNot) due() wire.Check {
-	due := w.h.due()
+	due := w.h.Due()
 	switch {
-	case due.At == 0 && w.h.state.Waiting+w.h.state.Active > 0:
+	case due.At == 0 && w.h.State.Waiting+w.h.State.Active > 0:
 		return fine("due", "a run is open")
 	case due.At == 0:
-		return blocked("due", "there is no next occurrence", "POST /api/v1/jobs/"+w.h.id.String()+":run runs it now")
+		return blocked("due", "there is no next occurrence", "POST /api/v1/jobs/"+w.h.ID.String()+":run runs it now")
 	case due.Ready > w.now:
 		return blocked("due", "the next occurrence is due at "+job.Instant(due.Ready).String(), "")
 	}
@@ -157,7 +155,7 @@ func (w *whyNot) due() wire.Check {
 }
 
 func (w *whyNot) overlap() wire.Check {
-	s, policy := &w.h.state, w.h.def.Spec.Overlap
+	s, policy := &w.h.State, w.h.Def.Spec.Overlap
 	switch {
 	case s.Overlap == store.OverlapAllow:
 		return fine("overlap", "runs of the job may overlap")
@@ -172,7 +170,7 @@ func (w *whyNot) overlap() wire.Check {
 }
 
 func (w *whyNot) concurrency() wire.Check {
-	s := &w.h.state
+	s := &w.h.State
 	switch {
 	case s.Overlap != store.OverlapAllow || s.Concurrency == 0:
 		return fine("concurrency", "the job sets no limit")
@@ -184,7 +182,7 @@ func (w *whyNot) concurrency() wire.Check {
 }
 
 func (w *whyNot) queue() wire.Check {
-	c := job.ParseClass(w.h.def.Spec.Class())
+	c := job.ParseClass(w.h.Def.Spec.Class())
 	key, queued := c.QueueKey()
 	if !queued {
 		return fine("queue", "the job uses no queue")
@@ -206,7 +204,7 @@ func (w *whyNot) workers() []wire.Check {
 	if w.leads == nil {
 		return []wire.Check{unknown("type"), unknown("tags"), unknown("slots")}
 	}
-	spec := w.h.def.Spec
+	spec := w.h.Def.Spec
 	class := spec.Class()
 	spec.Workers = nil
 	untagged := spec.Class()
@@ -230,18 +228,18 @@ func (w *whyNot) workers() []wire.Check {
 // class only, which are what it competes with.
 func (w *whyNot) line() (wire.Check, error) {
 	h := w.h
-	due := h.due()
-	if h.place.Parked || due.Ready > w.now {
+	due := h.Due()
+	if h.Place.Parked || due.Ready > w.now {
 		return fine("line", "the job is not in the line"), nil
 	}
 	ahead, looked := 0, 0
-	own := h.place.Due(h.id)
-	for lane := range h.state.Lane + 1 {
+	own := h.Place.Due(h.ID)
+	for lane := range h.State.Lane + 1 {
 		err := w.r.ScanDue(store.DueKey{Lane: lane}, min(w.now, due.Ready), func(e store.DueEntry) bool {
-			if looked++; looked > lineLook || lane == h.state.Lane && e.DueKey == own {
+			if looked++; looked > lineLook || lane == h.State.Lane && e.DueKey == own {
 				return false
 			}
-			if e.Kind != store.KindCleanup && e.Class == h.state.Class {
+			if e.Kind != store.KindCleanup && e.Class == h.State.Class {
 				ahead++
 			}
 			return true
@@ -268,7 +266,7 @@ func (w *whyNot) verdict(checks []wire.Check) string {
 			continue
 		}
 		if checks[i].Check == "due" {
-			if at := w.r.nextRun(w.h); at != 0 && first < 0 && !anyBlocked(checks[i+1:]) {
+			if at := w.r.NextRun(w.h); at != 0 && first < 0 && !anyBlocked(checks[i+1:]) {
 				return "runs at " + job.Instant(at).String()
 			}
 			if first < 0 {
@@ -286,7 +284,7 @@ func (w *whyNot) verdict(checks []wire.Check) string {
 		return checks[first].Text
 	case first >= 0:
 		return "waits: " + checks[first].Text
-	case w.h.state.Active > 0 && w.h.place.Parked:
+	case w.h.State.Active > 0 && w.h.Place.Parked:
 		return "its last run is open"
 	case w.leads == nil:
 		return "nothing that this node knows is in its way"

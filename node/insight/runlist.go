@@ -1,0 +1,327 @@
+package insight
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/view"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// runCursor is where a list of runs goes on: behind some of the intervals that are not in the history yet, below an
+// open run, or below a history record.
+type runCursor struct {
+	notRun  int
+	history bool
+	below   job.RunKey
+	seq     uint64
+}
+
+func (c runCursor) String() string {
+	switch {
+	case c.history:
+		return "h" + strconv.FormatUint(c.seq, 32)
+	case c.below == job.RunKey{}:
+		return "n" + strconv.Itoa(c.notRun)
+	}
+	return c.below.String()
+}
+
+func parseRunCursor(s string) (c runCursor, err error) {
+	if s == "" {
+		return c, nil
+	}
+	if rest, ok := strings.CutPrefix(s, "h"); ok {
+		c.history = true
+		c.seq, err = strconv.ParseUint(rest, 32, 64)
+		return c, view.CheckCursor(err)
+	}
+	if rest, ok := strings.CutPrefix(s, "n"); ok {
+		n, err := strconv.ParseUint(rest, 10, 8)
+		c.notRun = int(n)
+		return c, view.CheckCursor(err)
+	}
+	c.below, err = job.ParseRunKey(s)
+	return c, view.CheckCursor(err)
+}
+
+// lister walks runs, newest first, in short views, of all jobs or of one: of one job first what did not run and is not
+// in the history yet, then the open ones, then the history. Of all jobs the open ones are listed together with what is
+// due: an occurrence has the same key before and after its claim, so one cursor serves both.
+type lister struct {
+	b        *Service
+	q        wire.RunQuery
+	space    api.Space
+	id       job.ID // 0: all jobs
+	gone     bool   // the job is: its chain cannot be followed, and the whole log is looked through instead
+	notRun   []job.Run
+	due      []job.RunKey // of all jobs: what is due and not claimed, newest first
+	open     bool         // list open runs
+	finished bool         // list the history
+	page     wire.RunPage
+}
+
+func (l *lister) wants(s job.RunStatus) bool {
+	return len(l.q.Statuses) == 0 || slices.Contains(l.q.Statuses, s)
+}
+
+// shows says that runs of a namespace are in the list. Of one job all are in the same.
+func (l *lister) shows(namespace string) bool {
+	if l.id != 0 {
+		return l.space.Finds(namespace)
+	}
+	return l.space.Lists(namespace)
+}
+
+// run fills the page.
+func (l *lister) run(ctx context.Context, cur runCursor) (wire.RunPage, error) {
+	l.page.Runs = []job.Run{}
+	if !cur.history && cur.below == (job.RunKey{}) {
+		for ; cur.notRun < len(l.notRun); cur.notRun++ {
+			if l.full() {
+				l.page.NextCursor = cur.String()
+				return l.page, nil
+			}
+			if run := l.notRun[cur.notRun]; l.wants(run.Status) {
+				l.page.Runs = append(l.page.Runs, run)
+			}
+		}
+	}
+	if !cur.history && !l.open {
+		cur = runCursor{history: true}
+	}
+	for looked := 0; looked < view.MaxRows; looked += view.Rows {
+		if err := ctx.Err(); err != nil {
+			return l.page, err
+		}
+		end := false
+		err := l.b.view(func(r *view.Reader) (err error) {
+			if !cur.history {
+				var last bool
+				if cur, last, err = l.openRuns(r, cur); err != nil || !last {
+					return err
+				}
+				if end = !l.finished; end {
+					return nil
+				}
+				cur = runCursor{history: true}
+			}
+			if l.full() {
+				return nil
+			}
+			cur, end, err = l.records(r, cur)
+			return err
+		})
+		if err != nil || end {
+			return l.page, err
+		}
+		if l.full() {
+			break
+		}
+	}
+	l.page.NextCursor = cur.String()
+	return l.page, nil
+}
+
+func (l *lister) full() bool { return len(l.page.Runs) >= l.q.Limit }
+
+// openRuns adds open runs below the cursor; last says that there are no more.
+func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last bool, err error) {
+	next, last = cur, true
+	var inner error
+	n := 0
+	room := func() bool {
+		last = last && n < view.Rows && !l.full()
+		return last
+	}
+	// dueBefore adds what is due and newer than a run.
+	dueBefore := func(k job.RunKey) bool {
+		for len(l.due) > 0 && view.Before(k, l.due[0]) {
+			if !room() {
+				return false
+			}
+			n++
+			next.below, l.due = l.due[0], l.due[1:]
+			if inner = l.addDue(r, next.below); inner != nil {
+				return false
+			}
+		}
+		return true
+	}
+	each := func(k job.RunKey, row store.Row) bool {
+		if !dueBefore(k) || !room() {
+			return false
+		}
+		n++
+		next.below = k
+		if !l.shows(r.Namespace(row.Class)) {
+			return true
+		}
+		run, err := r.OpenRun(k, &row)
+		if err != nil {
+			inner = err
+			return false
+		}
+		if l.wants(run.Status) {
+			l.page.Runs = append(l.page.Runs, run)
+		}
+		return true
+	}
+	if l.id == 0 {
+		err = r.EachRunBack(cur.below, each)
+	} else {
+		refs := r.Open(l.id)
+		for i := len(refs) - 1; i >= 0; i-- {
+			k := job.RunKey{Job: l.id, At: refs[i].At, Origin: refs[i].Origin}
+			if cur.below != (job.RunKey{}) && !view.Before(k, cur.below) {
+				continue
+			}
+			row, ok, rerr := r.Run(k)
+			if rerr != nil {
+				return next, last, rerr
+			}
+			if ok && !each(k, row) {
+				break
+			}
+		}
+	}
+	if err == nil && inner == nil && last {
+		dueBefore(job.RunKey{})
+	}
+	if err == nil {
+		err = inner
+	}
+	return next, last, err
+}
+
+// records adds history below the cursor; end says that there is no more.
+func (l *lister) records(r *view.Reader, cur runCursor) (next runCursor, end bool, err error) {
+	next, end = cur, true
+	var inner error
+	n := 0
+	each := func(seq uint64, rec store.Record) bool {
+		if n == view.Rows || l.full() {
+			end = false
+			return false
+		}
+		n++
+		next.seq = seq
+		if l.gone && rec.Job != l.id || !l.wants(rec.Status) || !l.shows(rec.Namespace) {
+			return true
+		}
+		run, err := r.RecordedRun(seq, &rec)
+		if err != nil {
+			inner = err
+			return false
+		}
+		l.page.Runs = append(l.page.Runs, run)
+		return true
+	}
+	if l.id == 0 || l.gone {
+		err = r.EachRecordBack(cur.seq, each)
+	} else {
+		from, ferr := r.ChainFrom(l.id, cur.seq)
+		if ferr != nil {
+			return next, true, ferr
+		}
+		err = r.EachOfJob(from, each)
+	}
+	if err == nil {
+		err = inner
+	}
+	return next, end, err
+}
+
+func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd api.Read) (wire.RunPage, error) {
+	cur, err := parseRunCursor(q.Cursor)
+	if err != nil {
+		return wire.RunPage{}, err
+	}
+	l := &lister{b: b, q: q, space: rd.Space, open: true, finished: true}
+	var h view.Held
+	var due job.Run
+	waits := false
+	err = b.read(ctx, rd, func(r *view.Reader) (err error) {
+		if l.id, l.gone, err = r.FindRuns(ref, rd.Space); err == nil && !l.gone {
+			if h, err = r.Held(l.id); err == nil && q.Cursor == "" {
+				due, waits = r.DueRun(&h)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return wire.RunPage{}, err
+	}
+	if !l.gone {
+		l.notRun = h.NotRunYet(b.now()) // outside of the view: counting may take a moment
+	}
+	if waits {
+		return l.withDue(due, func() (wire.RunPage, error) { return l.run(ctx, cur) })
+	}
+	return l.run(ctx, cur)
+}
+
+// Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at
+// its place among the open runs. The intervals that are not in the history yet are not in it: they sit in the states of
+// their jobs, and finding them would need a scan of all jobs.
+func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.RunPage, error) {
+	if q.Job != "" {
+		return b.JobRuns(ctx, q.Job, q, rd)
+	}
+	cur, err := parseRunCursor(q.Cursor)
+	if err != nil {
+		return wire.RunPage{}, err
+	}
+	if err := b.o.Fresh(ctx, rd); err != nil {
+		return wire.RunPage{}, err
+	}
+	l := &lister{b: b, q: q, space: rd.Space, open: len(q.Statuses) == 0}
+	for _, s := range q.Statuses {
+		l.open = l.open || s.Open()
+		l.finished = l.finished || !s.Open()
+	}
+	if l.wants(job.RunPending) && !cur.history {
+		err := b.view(func(r *view.Reader) (err error) {
+			l.due, err = r.DueKeys(cur.below, rd.Space)
+			return err
+		})
+		if err != nil {
+			return wire.RunPage{}, err
+		}
+	}
+	return l.run(ctx, cur)
+}
+
+// addDue adds the occurrence that a key of dueKeys stands for, if it is still due.
+func (l *lister) addDue(r *view.Reader, k job.RunKey) error {
+	h, err := r.Held(k.Job)
+	if job.CodeOf(err) == job.CodeNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if due, ok := r.DueRun(&h); ok && due.RunID == k.String() {
+		l.page.Runs = append(l.page.Runs, due)
+	}
+	return nil
+}
+
+// withDue puts the occurrence that is due before the first page of a job's runs.
+func (l *lister) withDue(due job.Run, list func() (wire.RunPage, error)) (wire.RunPage, error) {
+	if !l.wants(job.RunPending) {
+		return list()
+	}
+	if l.q.Limit <= 1 {
+		return wire.RunPage{Runs: []job.Run{due}, NextCursor: runCursor{}.String()}, nil
+	}
+	l.q.Limit--
+	page, err := list()
+	page.Runs = slices.Insert(page.Runs, 0, due)
+	return page, err
+}

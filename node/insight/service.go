@@ -1,0 +1,36 @@
+package insight
+
+import (
+	"context"
+
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/node/view"
+)
+
+// Options are what a Service stands on.
+type Options struct {
+	Source *view.Source
+	// Fresh makes sure that this node leads, with a quorum, unless the caller is content with less.
+	Fresh func(ctx context.Context, rd api.Read) error
+}
+
+// Service answers the reading part of api.Backend. Its methods are spread over files by theme.
+type Service struct {
+	o Options
+}
+
+// New makes the Service of a node.
+func New(o Options) *Service { return &Service{o: o} }
+
+func (b *Service) now() int64 { return b.o.Source.Now() }
+
+// view looks at this node's own state.
+func (b *Service) view(fn func(*view.Reader) error) error { return b.o.Source.View(fn) }
+
+// read is view for a caller who may want a fresh answer.
+func (b *Service) read(ctx context.Context, rd api.Read, fn func(*view.Reader) error) error {
+	if err := b.o.Fresh(ctx, rd); err != nil {
+		return err
+	}
+	return b.view(fn)
+}
