@@ -254,7 +254,7 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 		}
 		return err
 	})
-	if err != nil {
+	if err = b.wasThere(ctx, l.id, l.gone, rd.Space, err); err != nil {
 		return wire.RunPage{}, err
 	}
 	if !l.gone {
@@ -264,6 +264,42 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 		return l.withDue(due, func() (wire.RunPage, error) { return l.run(ctx, cur) })
 	}
 	return l.run(ctx, cur)
+}
+
+// maxGone is how many records are looked through for one of a job that is gone.
+const maxGone = 500_000
+
+// wasThere looks for the history of a job that FindRuns found to be gone, where err says so: without any that the
+// caller may see there was none for them, and err stays. It is what a number says that never was a job's.
+func (b *Service) wasThere(ctx context.Context, id job.ID, gone bool, sc api.Space, err error) error {
+	if !gone || job.CodeOf(err) != job.CodeNotFound {
+		return err
+	}
+	found, end := false, false
+	for seq, looked := uint64(0), 0; looked < maxGone && !end && !found; looked += view.Rows {
+		if cerr := ctx.Err(); cerr != nil {
+			return cerr
+		}
+		verr := b.view(func(r *view.Reader) error {
+			n := 0
+			end = true
+			return r.EachRecordBack(seq, func(at uint64, rec store.Record) bool {
+				if n++; n > view.Rows {
+					end = false
+					return false
+				}
+				seq, found = at, rec.Job == id && sc.Finds(rec.Namespace)
+				return !found
+			})
+		})
+		if verr != nil {
+			return verr
+		}
+	}
+	if found {
+		return nil
+	}
+	return err
 }
 
 // Runs implements api.Backend. With a job it lists what JobRuns does. Without one it has what is due and not claimed at

@@ -57,13 +57,13 @@ func (r *Reader) Find(ref string, sc api.Space) (job.ID, error) {
 	if err != nil {
 		return 0, err
 	}
-	if def == nil {
+	switch {
+	case def != nil && sc.Finds(def.Spec.Namespace):
+		return id, nil
+	case sc.Anywhere():
 		return 0, NoJob(ref)
 	}
-	if !sc.Finds(def.Spec.Namespace) {
-		return 0, r.notIn(ref, sc)
-	}
-	return id, nil
+	return 0, r.notIn(ref, sc) // in the same words whether it is elsewhere, was, or never was
 }
 
 // maxElsewhere bounds in how many other namespaces a name is looked for.
