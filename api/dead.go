@@ -14,27 +14,35 @@ import (
 func deadRoutes() []route {
 	return []route{
 		{"GET", "/dead", Viewer, ToLeader, emptyBody, (*call).listDead, params("job limit cursor stale")},
-		{"DELETE", "/dead", Operator, ToLeader, jsonMaybe, (*call).purgeDead, params("ids job all")},
+		{"GET", "/dead:groups", Viewer, ToLeader, emptyBody, (*call).deadGroups,
+			params("job limit cursor stale")},
+		{"DELETE", "/dead", Operator, ToLeader, jsonMaybe, (*call).purgeDead,
+			params("ids job all group max")},
 		{"GET", "/dead/{ref}", Viewer, ToLeader, emptyBody, (*call).getDead, params("stale")},
-		{"POST", "/dead:redrive", Operator, ToLeader, jsonMaybe, (*call).redriveDead, params("ids job all")},
+		{"POST", "/dead:redrive", Operator, ToLeader, jsonMaybe, (*call).redriveDead,
+			params("ids job all group max")},
 	}
 }
 
 // DeadBackend is what the routes of dead letters stand on.
 type DeadBackend interface {
 	DeadLetters(ctx context.Context, q wire.DeadQuery, rd Read) (wire.DeadPage, error)
+	DeadGroups(ctx context.Context, q wire.DeadQuery, rd Read) (wire.DeadGroupPage, error)
 	Redrive(ctx context.Context, q wire.DeadQuery, rq Request) (wire.DeadResult, error)
 	PurgeDead(ctx context.Context, q wire.DeadQuery, rq Request) (wire.DeadResult, error)
 }
 
-func (c *call) listDead() error {
-	var q wire.DeadQuery
-	var rd Read
-	var err error
-	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
-		return err
+// deadQuery is a page of dead letters, of one job or of all.
+func (c *call) deadQuery() (q wire.DeadQuery, rd Read, err error) {
+	if q.Limit, q.Cursor, rd, err = c.page(); err == nil {
+		q.Job, err = c.one("job")
 	}
-	if q.Job, err = c.one("job"); err != nil {
+	return q, rd, err
+}
+
+func (c *call) listDead() error {
+	q, rd, err := c.deadQuery()
+	if err != nil {
 		return err
 	}
 	page, err := c.h.backend.DeadLetters(c.ctx, q, rd)
@@ -42,6 +50,19 @@ func (c *call) listDead() error {
 		return err
 	}
 	page.Dead = list(page.Dead)
+	return c.reply(http.StatusOK, page)
+}
+
+func (c *call) deadGroups() error {
+	q, rd, err := c.deadQuery()
+	if err != nil {
+		return err
+	}
+	page, err := c.h.backend.DeadGroups(c.ctx, q, rd)
+	if err != nil {
+		return err
+	}
+	page.Groups = list(page.Groups)
 	return c.reply(http.StatusOK, page)
 }
 
@@ -94,18 +115,28 @@ func (c *call) selection() (wire.DeadQuery, error) {
 		if q.All, err = c.flag("all"); err != nil {
 			return q, err
 		}
+		if q.Group, err = c.one("group"); err != nil {
+			return q, err
+		}
+		if q.Max, err = c.number("max"); err != nil {
+			return q, err
+		}
 	}
 	n := 0
-	for _, given := range []bool{len(q.IDs) > 0, q.Job != "", q.All} {
+	for _, given := range []bool{len(q.IDs) > 0, q.Job != "", q.All, q.Group != ""} {
 		if given {
 			n++
 		}
 	}
 	switch {
 	case n == 0:
-		return q, job.Errorf(job.CodeInvalid, "give ids, job or all=true", "nothing is selected")
+		return q, job.Errorf(job.CodeInvalid, "give ids, job, group or all=true", "nothing is selected")
 	case n > 1:
-		return q, job.Errorf(job.CodeInvalid, "give one of ids, job and all", "the selection is ambiguous")
+		return q, job.Errorf(job.CodeInvalid, "give one of ids, job, group and all", "the selection is ambiguous")
+	case q.Max < 0:
+		return q, job.Invalid("max", "leave it out to take all of them", "%d is negative", q.Max)
+	case q.Max > 0 && len(q.IDs) > 0:
+		return q, job.Invalid("max", "leave it out, or name fewer ids", "the ids say already how many")
 	case len(q.IDs) > maxDeadIDs:
 		return q, job.Invalid("ids", "select by job, or in several steps",
 			"%d ids, at most %d are allowed", len(q.IDs), maxDeadIDs)

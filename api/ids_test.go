@@ -76,8 +76,8 @@ func TestIdsTellNothing(t *testing.T) {
 		}
 	}
 	routes := len(asked)
-	asked = append(asked, question{"GET", "runs?job={ref}", ""},
-		question{"GET", "dead?job={ref}", ""},
+	asked = append(asked, question{"GET", "runs?job={ref}", ""}, question{"GET", "runs:summary?job={ref}", ""},
+		question{"GET", "dead?job={ref}", ""}, question{"GET", "dead:groups?job={ref}", ""},
 		question{"GET", "jobs/{ref}/runs?limit=1&status=succeeded", ""}, question{"POST", "dead:redrive", `{"job":"{ref}"}`})
 	if routes < 10 {
 		t.Errorf("%d routes", routes)

@@ -13,7 +13,7 @@ import (
 func insightRoutes() []route {
 	return []route{
 		{"GET", "/jobs/{ref}/occurrences", Viewer, ToLeader, emptyBody, (*call).occurrences,
-			params("from to limit cursor stale")},
+			params("from to limit cursor cells stale")},
 		{"GET", "/jobs/{ref}/stats", Viewer, ToLeader, emptyBody, (*call).jobStats, params("stale")},
 		{"GET", "/jobs/{ref}:why", Viewer, ToLeader, emptyBody, (*call).why, params("stale")},
 	}
@@ -69,6 +69,15 @@ func (c *call) occurrences() error {
 	}
 	if q.Cursor, err = c.one("cursor"); err != nil {
 		return err
+	}
+	if q.Cells, err = c.number("cells"); err != nil {
+		return err
+	}
+	switch {
+	case q.Cells > maxCells:
+		return job.Invalid("cells", "", "%d is more than %d", q.Cells, maxCells)
+	case q.Cells > 0 && q.Cursor != "":
+		return job.Invalid("cursor", "leave out one of the two", "with cells the answer is one page")
 	}
 	rd, err := c.read()
 	if err != nil {

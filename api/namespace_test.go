@@ -131,13 +131,13 @@ func named(t *testing.T, text string) []string {
 // one that is added is in this test.
 func TestListsShowTheirNamespace(t *testing.T) {
 	s := newSpaces(t)
-	more := map[string][]string{"/api/v1/runs": {"status=succeeded,dead,canceled", "job=j_", "status=pending"},
-		"/api/v1/jobs": {"prefix=m", "type=queue", "limit=1"}, "/api/v1/dead": {"limit=1"}}
+	more := map[string][]string{"/api/v1/runs": {"status=succeeded,dead,canceled", "job=j_", "status=pending", "error=n", "worker=w", "from=2026-01-01T00:00:00Z"},
+		"/api/v1/jobs": {"prefix=m", "type=queue", "limit=1", "q=AIL", "failing=true"}, "/api/v1/dead": {"limit=1"}}
 	routes, lists := api.NamespacedRoutes()
 	seen := 0
 	for i, rt := range routes {
-		if !lists[i] {
-			continue
+		if !lists[i] || slices.Contains([]string{"/api/v1/runs:summary"}, rt[1]) {
+			continue // they count, and name nothing
 		}
 		seen++
 		for _, filter := range append([]string{""}, more[rt[1]]...) {
@@ -170,6 +170,13 @@ func TestListsShowTheirNamespace(t *testing.T) {
 	}
 	if seen < 6 {
 		t.Errorf("%d lists", seen)
+	}
+	for asked, want := range map[string]int64{"default": 2, "team-a": 2, "team-b": 0, "*": 4} {
+		var sum wire.RunSummary
+		s.must("GET", "/api/v1/runs:summary?namespace="+asked, "", &sum)
+		if sum.ByStatus["succeeded"] != want || sum.ByStatus["dead"] != want/2 {
+			t.Errorf("the summary of %s: %+v", asked, sum)
+		}
 	}
 }
 
@@ -426,5 +433,45 @@ func TestTokensKeepToTheirNamespace(t *testing.T) {
 	}
 	if kept != 2 {
 		t.Errorf("%+v", status.Workers)
+	}
+}
+
+// How much there is in other namespaces is not told to those who may not see them: what an answer says was looked at is
+// of theirs alone.
+func TestWhatWasLookedAtIsOfTheNamespace(t *testing.T) {
+	s := newSpaces(t) // both namespaces have the same in them
+	ctx := t.Context()
+	far := apitest.Noon.AddDate(1, 0, 0)
+	for name, scanned := range map[string]func(api.Read) (int, error){
+		"jobs by type": func(rd api.Read) (int, error) {
+			page, err := s.n.Backend.ListJobs(ctx, wire.JobQuery{Type: job.TypeQueue, Limit: 100}, rd)
+			return page.Scanned, err
+		},
+		"jobs by text": func(rd api.Read) (int, error) {
+			page, err := s.n.Backend.ListJobs(ctx, wire.JobQuery{Text: "a", Limit: 100}, rd)
+			return page.Scanned, err
+		},
+		"runs": func(rd api.Read) (int, error) {
+			page, err := s.n.Backend.Runs(ctx, wire.RunQuery{To: job.At(far), Limit: 100}, rd)
+			return page.Scanned, err
+		},
+		"summary": func(rd api.Read) (int, error) {
+			sum, err := s.n.Backend.RunSummary(ctx, wire.RunQuery{From: 1, To: job.At(far)}, rd)
+			return sum.Scanned, err
+		},
+		"groups": func(rd api.Read) (int, error) {
+			page, err := s.n.Backend.DeadGroups(ctx, wire.DeadQuery{Limit: 100}, rd)
+			return page.Scanned, err
+		},
+	} {
+		all, err := scanned(api.Read{Space: api.Space{Namespace: job.AllNamespaces, Given: true, All: true}})
+		if err != nil || all == 0 {
+			t.Errorf("%s: %d in all, %v", name, all, err)
+		}
+		for _, space := range []string{"default", "team-a"} {
+			if n, err := scanned(api.Read{Space: api.Space{Namespace: space}}); err != nil || 2*n != all {
+				t.Errorf("%s: %d of %d were looked at in %s, %v", name, n, all, space, err)
+			}
+		}
 	}
 }

@@ -119,7 +119,7 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"Spec": job.Spec{}, "Job": job.Job{}, "Run": job.Run{}, "Retry": job.Retry{}, "Missed": job.Missed{}, "Notify": job.Notify{}, "Notification": job.Notification{}, "NotificationStatus": wire.NotificationStatus{}, "Error": job.Error{},
 		"HTTPPayload": job.HTTPPayload{}, "ShellPayload": job.ShellPayload{}, "QueuePayload": job.QueuePayload{}, "MessagePayload": job.MessagePayload{},
 		"JobPage": wire.JobPage{}, "RunPage": wire.RunPage{}, "RunDetail": wire.RunDetail{}, "OccurrencePage": wire.OccurrencePage{}, "OccurrenceSummary": wire.OccurrenceSummary{}, "Occurrence": wire.Occurrence{},
-		"Why": wire.Why{}, "Check": wire.Check{}, "JobStats": wire.JobStats{}, "Quantiles": wire.Quantiles{}, "LastRun": wire.LastRun{}, "DeadLetter": job.DeadLetter{}, "DeadPage": wire.DeadPage{},
+		"Why": wire.Why{}, "Check": wire.Check{}, "JobStats": wire.JobStats{}, "Quantiles": wire.Quantiles{}, "LastRun": wire.LastRun{}, "DeadGroup": wire.DeadGroup{}, "DeadGroupPage": wire.DeadGroupPage{}, "RunSummary": wire.RunSummary{}, "LongRun": wire.LongRun{}, "DeadLetter": job.DeadLetter{}, "DeadPage": wire.DeadPage{},
 		"DeadQuery": wire.DeadQuery{}, "DeadResult": wire.DeadResult{}, "CancelResult": wire.CancelResult{}, "BulkResult": wire.BulkResult{},
 		"BackfillRequest": wire.BackfillRequest{}, "BackfillResult": wire.BackfillResult{}, "PreviewRequest": wire.PreviewRequest{},
 		"PreviewTime": wire.PreviewTime{}, "PreviewResult": wire.PreviewResult{}, "Calendar": schedule.Calendar{}, "Window": schedule.Window{},

@@ -70,6 +70,28 @@ func (c *call) limit(def, most int) (int, error) {
 	return n, nil
 }
 
+// number is a parameter that counts something; 0 if it is not given.
+func (c *call) number(name string) (int, error) {
+	s, err := c.one(name)
+	if err != nil || s == "" {
+		return 0, err
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, job.Invalid(name, "give a number above 0", "%q is none", s)
+	}
+	return n, nil
+}
+
+// text is a parameter that is looked for in others.
+func (c *call) text(name string) (string, error) {
+	s, err := c.one(name)
+	if err == nil && len(s) > job.MaxName {
+		err = job.Invalid(name, "look for a part of it", "a text of %d bytes; %d are the most", len(s), job.MaxName)
+	}
+	return s, err
+}
+
 // words are the values of a parameter that may be repeated or hold a list.
 func (c *call) words(name string) []string {
 	var out []string
@@ -83,14 +105,16 @@ func (c *call) words(name string) []string {
 	return out
 }
 
+var jobStatuses = []string{string(job.StatusScheduled), string(job.StatusPaused), string(job.StatusCompleted),
+	string(job.StatusFailed), string(job.StatusQuarantined)}
+
 func (c *call) jobQuery() (q wire.JobQuery, rd Read, err error) {
 	if q.Limit, q.Cursor, rd, err = c.page(); err != nil {
 		return q, rd, err
 	}
 	status, err := c.one("status")
 	if err == nil {
-		err = known("status", status, string(job.StatusScheduled), string(job.StatusPaused),
-			string(job.StatusCompleted), string(job.StatusFailed), string(job.StatusQuarantined))
+		err = known("status", status, jobStatuses...)
 	}
 	if err != nil {
 		return q, rd, err
@@ -106,20 +130,32 @@ func (c *call) jobQuery() (q wire.JobQuery, rd Read, err error) {
 	if q.Prefix, err = c.one("prefix"); err != nil {
 		return q, rd, err
 	}
+	if q.Text, err = c.text("q"); err != nil {
+		return q, rd, err
+	}
+	if q.Failing, err = c.flag("failing"); err != nil {
+		return q, rd, err
+	}
+	q.Tags, err = c.tags()
+	return q, rd, err
+}
+
+// tags are labels that are asked for, each with one value.
+func (c *call) tags() (tags map[string]string, err error) {
 	for _, pair := range c.query["tag"] {
 		k, v, ok := strings.Cut(pair, "=")
 		if !ok || k == "" {
-			return q, rd, job.Invalid("tag", "write tag=team=billing; repeat it for several", "%q is not a tag", pair)
+			return nil, job.Invalid("tag", "write tag=team=billing; repeat it for several", "%q is not a tag", pair)
 		}
-		if old, twice := q.Tags[k]; twice && old != v {
-			return q, rd, job.Invalid("tag", "give one value for each tag", "no job has %s=%s and %s=%s", k, old, k, v)
+		if old, twice := tags[k]; twice && old != v {
+			return nil, job.Invalid("tag", "give one value for each tag", "no job has %s=%s and %s=%s", k, old, k, v)
 		}
-		if q.Tags == nil {
-			q.Tags = map[string]string{}
+		if tags == nil {
+			tags = map[string]string{}
 		}
-		q.Tags[k] = v
+		tags[k] = v
 	}
-	return q, rd, nil
+	return tags, nil
 }
 
 func known(field, value string, allowed ...string) error {
@@ -149,6 +185,15 @@ func (c *call) runQuery() (q wire.RunQuery, rd Read, err error) {
 			q.Statuses = append(q.Statuses, s)
 		}
 	}
-	q.Job, err = c.one("job")
+	if q.Job, err = c.one("job"); err != nil {
+		return q, rd, err
+	}
+	if q.From, q.To, err = c.interval(); err != nil {
+		return q, rd, err
+	}
+	if q.Worker, err = c.text("worker"); err != nil {
+		return q, rd, err
+	}
+	q.Error, err = c.text("error")
 	return q, rd, err
 }

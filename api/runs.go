@@ -13,7 +13,10 @@ import (
 // runRoutes are about runs and their history.
 func runRoutes() []route {
 	return []route{
-		{"GET", "/runs", Viewer, ToLeader, emptyBody, (*call).listRuns, params("status job limit cursor stale")},
+		{"GET", "/runs", Viewer, ToLeader, emptyBody, (*call).listRuns,
+			params("status job from to worker error limit cursor stale")},
+		{"GET", "/runs:summary", Viewer, ToLeader, emptyBody, (*call).runSummary,
+			params("job from to stale")},
 		{"GET", "/runs:export", Viewer, Once, streamBody, (*call).exportRuns, params("after limit stale")},
 		{"GET", "/runs/{ref}", Viewer, ToLeader, emptyBody, (*call).getRun, params("stale")},
 		{"GET", "/runs/{ref}/output", Viewer, ToLeader, emptyBody, (*call).runOutput, params("fence after")},
@@ -28,6 +31,8 @@ type RunBackend interface {
 	// Runs is the open runs of all jobs of a namespace (q.Statuses filters); with a finished status among q.Statuses it
 	// is the history.
 	Runs(ctx context.Context, q wire.RunQuery, rd Read) (wire.RunPage, error)
+	// RunSummary counts how runs ended over a time, and finds those that run for longest.
+	RunSummary(ctx context.Context, q wire.RunQuery, rd Read) (wire.RunSummary, error)
 	GetRun(ctx context.Context, runID string, rd Read) (wire.RunDetail, error)
 	// RunOutput is the output of the run's last attempt from an offset on; of a running one it waits a while for more.
 	RunOutput(ctx context.Context, runID string, fence uint64, after int64, rd Read) (job.RunOutput, error)
@@ -47,6 +52,27 @@ func (c *call) listRuns() error {
 	}
 	page.Runs = list(page.Runs)
 	return c.reply(http.StatusOK, page)
+}
+
+func (c *call) runSummary() error {
+	var q wire.RunQuery
+	var err error
+	if q.From, q.To, err = c.interval(); err != nil {
+		return err
+	}
+	if q.Job, err = c.one("job"); err != nil {
+		return err
+	}
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	s, err := c.h.backend.RunSummary(c.ctx, q, rd)
+	if err != nil {
+		return err
+	}
+	s.Longest = list(s.Longest)
+	return c.reply(http.StatusOK, s)
 }
 
 // runRef is the run in the path; what cannot be one is answered here, so that a job's name in this place is explained.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -17,6 +18,9 @@ func between(v url.Values, from, to job.Instant) url.Values {
 // Occurrences reads what became of the occurrences of a job, oldest first; the next page has older ones.
 func (c *Client) Occurrences(ctx context.Context, ref string, q OccurrenceQuery) (p OccurrencePage, err error) {
 	v := between(page(q.Limit, q.Cursor), q.From, q.To)
+	if q.Cells > 0 {
+		v.Set("cells", strconv.Itoa(q.Cells))
+	}
 	err = c.do(ctx, request{method: http.MethodGet, path: jobPath(ref) + "/occurrences", query: v, out: &p,
 		need: "occurrences"})
 	return p, err

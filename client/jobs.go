@@ -29,6 +29,10 @@ func (c *Client) ListJobs(ctx context.Context, q JobQuery) (p JobPage, err error
 	set(v, "status", string(q.Status))
 	set(v, "type", string(q.Type))
 	set(v, "prefix", q.Prefix)
+	set(v, "q", q.Text)
+	if q.Failing {
+		v.Set("failing", "true")
+	}
 	for k, t := range q.Tags {
 		v.Add("tag", k+"="+t)
 	}

@@ -21,8 +21,21 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) (p RunPage, err error) {
 		v.Add("status", s.String())
 	}
 	set(v, "job", q.Job)
+	between(v, q.From, q.To)
+	set(v, "worker", q.Worker)
+	set(v, "error", q.Error)
 	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs", query: v, out: &p, need: "runs"})
 	return p, err
+}
+
+// RunSummary counts how runs ended between two times (zero: the last hour), of one job or of all, and has what runs for
+// longest.
+func (c *Client) RunSummary(ctx context.Context, q RunQuery) (s RunSummary, err error) {
+	v := between(url.Values{}, q.From, q.To)
+	set(v, "job", q.Job)
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:summary", query: v, out: &s,
+		need: "by_status"})
+	return s, err
 }
 
 // GetRun reads one run with its attempts.
@@ -73,6 +86,14 @@ func (c *Client) DeadLetters(ctx context.Context, q DeadQuery) (p DeadPage, err 
 	return p, err
 }
 
+// DeadGroups reads dead letters by their cause. The groups of the next page may be those of this one.
+func (c *Client) DeadGroups(ctx context.Context, q DeadQuery) (p DeadGroupPage, err error) {
+	v := page(q.Limit, q.Cursor)
+	set(v, "job", q.Job)
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead:groups", query: v, out: &p, need: "groups"})
+	return p, err
+}
+
 // GetDead reads one dead letter.
 func (c *Client) GetDead(ctx context.Context, id uint64) (d job.DeadLetter, err error) {
 	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/dead/" + strconv.FormatUint(id, 10), out: &d,
@@ -80,7 +101,7 @@ func (c *Client) GetDead(ctx context.Context, id uint64) (d job.DeadLetter, err 
 	return d, err
 }
 
-// Redrive puts dead letters back to work: by id, by job, or all.
+// Redrive puts dead letters back to work: by id, by job, by group, or all.
 func (c *Client) Redrive(ctx context.Context, q DeadQuery) (r DeadResult, err error) {
 	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/dead:redrive", body: q, out: &r, need: "count"})
 	return r, err
@@ -95,6 +116,10 @@ func (c *Client) PurgeDead(ctx context.Context, q DeadQuery) (r DeadResult, err 
 	set(v, "job", q.Job)
 	if q.All {
 		v.Set("all", "true")
+	}
+	set(v, "group", q.Group)
+	if q.Max > 0 {
+		v.Set("max", strconv.Itoa(q.Max))
 	}
 	err = c.do(ctx, request{method: http.MethodDelete, path: prefix + "/dead", query: v, out: &r, need: "count"})
 	return r, err

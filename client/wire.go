@@ -15,6 +15,8 @@ type (
 	BulkResult         = wire.BulkResult
 	CalendarList       = wire.CalendarList
 	CancelResult       = wire.CancelResult
+	DeadGroup          = wire.DeadGroup
+	DeadGroupPage      = wire.DeadGroupPage
 	DeadPage           = wire.DeadPage
 	DeadQuery          = wire.DeadQuery
 	DeadResult         = wire.DeadResult
@@ -45,6 +47,8 @@ type (
 	ReleaseResult      = wire.ReleaseResult
 	RunDetail          = wire.RunDetail
 	RunPage            = wire.RunPage
+	LongRun            = wire.LongRun
+	RunSummary         = wire.RunSummary
 	RunQuery           = wire.RunQuery
 	Secret             = wire.Secret
 	SecretRequest      = wire.SecretRequest

@@ -122,6 +122,7 @@ type Run struct {
 	RunID       string    `json:"run_id,omitempty"`
 	JobID       ID        `json:"job_id"`
 	JobName     string    `json:"job_name,omitempty"`
+	JobDeleted  bool      `json:"job_deleted,omitempty"` // the history outlives the definition, and with it the name
 	Namespace   string    `json:"namespace,omitempty"`
 	ScheduledAt Instant   `json:"scheduled_at,omitzero"`
 	Origin      Origin    `json:"origin,omitempty"`

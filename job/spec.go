@@ -236,3 +236,12 @@ type Job struct {
 	CreatedAt        Instant       `json:"created_at"`
 	UpdatedAt        Instant       `json:"updated_at"`
 }
+
+// Fails says that the last run of a job did not do what it was there for.
+func (j *Job) Fails() bool {
+	switch j.LastRunStatus {
+	case RunDead, RunLost, RunExpired:
+		return true
+	}
+	return j.Failing
+}

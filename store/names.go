@@ -236,6 +236,42 @@ func (v *View) EachName(namespace, prefix, after string, fn func(name string, id
 	})
 }
 
+// NameKey is where a name is in the order of SearchNames.
+func NameKey(namespace, name string) string { return scoped(namespace, name) }
+
+// SearchNames looks at up to n names behind a key, of a namespace or of all of them, by namespace and name, and calls
+// fn for each until it says false. It returns the last key that it looked at, and whether that was the last of all.
+// Definitions are not read: that makes it fit to look through all jobs.
+func (v *View) SearchNames(namespace, after string, n int,
+	fn func(name string, id job.ID) bool) (last string, end bool, err error) {
+	space := ""
+	if namespace != job.AllNamespaces {
+		space = scoped(namespace, "")
+	}
+	start := max(space, after)
+	if after != "" && after >= space {
+		start = after + "\x00"
+	}
+	last, end = after, true
+	err = v.eachNameKey(start, func(key string, id job.ID) bool {
+		if !strings.HasPrefix(key, space) {
+			return false
+		}
+		if n--; n < 0 {
+			end = false
+			return false
+		}
+		last = key
+		_, name := unscoped(key)
+		if !fn(name, id) {
+			end = false
+			return false
+		}
+		return true
+	})
+	return last, end, err
+}
+
 // eachNameKey calls fn for the keys of names from start on, of both places, in order, until it says false.
 func (v *View) eachNameKey(start string, fn func(key string, id job.ID) bool) error {
 	c := v.tx.Bucket(bucketNames).Cursor()

@@ -18,6 +18,7 @@ const (
 	FateCanceled    = "canceled"
 	FateUpcoming    = "upcoming"
 	FateUnaccounted = "unaccounted" // it should have been and there is no trace of it: a bug
+	FateMixed       = "mixed"       // of several that were put together: more than one
 )
 
 // OccurrenceQuery asks for the occurrences of a job in [From, To]. Cursor is the next_cursor of the page before.
@@ -25,6 +26,7 @@ type OccurrenceQuery struct {
 	From, To job.Instant // zero: a day ago, and what comes next
 	Limit    int
 	Cursor   string
+	Cells    int // put neighbours together until there are at most so many of what was; 0: each by itself
 }
 
 // OccurrencePage is what became of the occurrences of a job, oldest first. A page has the newest of those that it does
@@ -49,20 +51,23 @@ type OccurrenceSummary struct {
 	Upcoming    int64 `json:"upcoming"`
 }
 
-// Occurrence is one occurrence with its fate, or several of one fate of which only the interval was recorded.
+// Occurrence is one occurrence with its fate, or several: of one fate of which only the interval was recorded, or put
+// together because there are too many.
 type Occurrence struct {
 	ScheduledAt job.Instant `json:"scheduled_at"`
 	Last        job.Instant `json:"last,omitzero"` // of several: the last one
 	Count       int64       `json:"count"`
 	Fate        string      `json:"fate"`
-	Reason      string      `json:"reason,omitempty"`
-	RunID       string      `json:"run_id,omitempty"`
-	Attempts    int         `json:"attempts,omitempty"`
-	StartAt     job.Instant `json:"start_at,omitzero"` // of one that is to come: with its jitter
-	StartedAt   job.Instant `json:"started_at,omitzero"`
-	LagMS       *int64      `json:"lag_ms,omitempty"`
-	DurationMS  *int64      `json:"duration_ms,omitempty"`
-	Backfill    string      `json:"backfill,omitempty"` // how the newest backfill of it ended
+	// Fates is how many have which fate, of those that were put together.
+	Fates      map[string]int64 `json:"fates,omitempty"`
+	Reason     string           `json:"reason,omitempty"`
+	RunID      string           `json:"run_id,omitempty"`
+	Attempts   int              `json:"attempts,omitempty"`
+	StartAt    job.Instant      `json:"start_at,omitzero"` // of one that is to come: with its jitter
+	StartedAt  job.Instant      `json:"started_at,omitzero"`
+	LagMS      *int64           `json:"lag_ms,omitempty"`
+	DurationMS *int64           `json:"duration_ms,omitempty"`
+	Backfill   string           `json:"backfill,omitempty"` // how the newest backfill of it ended
 }
 
 // The states of a check.
@@ -115,4 +120,46 @@ type LastRun struct {
 	RunID       string        `json:"run_id"`
 	ScheduledAt job.Instant   `json:"scheduled_at"`
 	Status      job.RunStatus `json:"status"`
+}
+
+// DeadGroupPage is dead letters by their cause, the largest group first.
+type DeadGroupPage struct {
+	Groups     []DeadGroup `json:"groups"`
+	Scanned    int         `json:"scanned"`         // letters that were looked at
+	Total      uint64      `json:"total,omitempty"` // letters that there are, for those who may see every namespace
+	LeftOut    int         `json:"left_out"`        // of them, in none of these groups: there are too many
+	NextCursor string      `json:"next_cursor"`     // for older ones, which may be of the same groups
+}
+
+// DeadGroup is the dead letters of one namespace that have one cause: their errors differ in numbers and names only.
+type DeadGroup struct {
+	Key       string         `json:"key"`
+	Namespace string         `json:"namespace"`
+	Error     string         `json:"error"` // without what differs
+	Reason    job.Reason     `json:"reason"`
+	Count     int            `json:"count"`
+	Jobs      int            `json:"jobs"`
+	JobNames  []string       `json:"job_names"` // some of them
+	First     job.Instant    `json:"first"`
+	Last      job.Instant    `json:"last"`
+	Sample    job.DeadLetter `json:"sample"` // the newest
+}
+
+// RunSummary is how runs ended over a time, and what runs for longest.
+type RunSummary struct {
+	From job.Instant `json:"from"`
+	To   job.Instant `json:"to"`
+	// CountedFrom is from when on everything was counted: later than From if there was too much, or if it was trimmed.
+	CountedFrom job.Instant      `json:"counted_from"`
+	ByStatus    map[string]int64 `json:"by_status"` // attempts that ended, and occurrences that did not run
+	ByReason    map[string]int64 `json:"by_reason"` // those of them that have one
+	Longest     []LongRun        `json:"longest"`   // running now, longest first
+	Scanned     int              `json:"scanned"`
+}
+
+// LongRun is a run that has not ended, and how long those of its job usually take.
+type LongRun struct {
+	job.Run
+	RunningMS int64  `json:"running_ms"`
+	P95MS     *int64 `json:"p95_ms"` // of the last 500 runs of its job; null: there are none
 }

@@ -16,13 +16,24 @@ type JobQuery struct {
 	Type   job.Type
 	Prefix string            // of the name
 	Tags   map[string]string // all of them
-	Limit  int
-	Cursor string
+	Text   string            // somewhere in the name, whatever the case of its letters
+	// Failing asks for jobs whose last run did not do what it was there for.
+	Failing bool
+	Limit   int
+	Cursor  string
 }
 
-// JobPage is one page of jobs.
+// Filters says that not every job is asked for.
+func (q *JobQuery) Filters() bool {
+	return q.Status != "" || q.Type != "" || q.Prefix != "" || len(q.Tags) > 0 || q.Text != "" || q.Failing
+}
+
+// JobPage is one page of jobs. One of a filter may be short, or empty, and have a next one all the same: it says how
+// many jobs were looked at for it.
 type JobPage struct {
 	Jobs       []job.Job `json:"jobs"`
+	Scanned    int       `json:"scanned,omitempty"`
+	Total      uint64    `json:"total,omitempty"` // jobs that there are, for those who may see every namespace
 	NextCursor string    `json:"next_cursor"`
 }
 
@@ -30,14 +41,25 @@ type JobPage struct {
 type RunQuery struct {
 	Statuses []job.RunStatus
 	Job      string // reference; empty for all jobs
+	// From and To bound when a run was recorded, and of an open one its scheduled time; 0: they do not.
+	From, To job.Instant
+	Worker   string // that had its last attempt
+	Error    string // a text in its error, whatever the case of its letters
 	Limit    int
 	Cursor   string
 }
 
+// Searches says that runs are looked for, beyond what a list is ordered by.
+func (q *RunQuery) Searches() bool {
+	return q.From != 0 || q.To != 0 || q.Worker != "" || q.Error != ""
+}
+
 // RunPage is one page of runs, newest first.
 type RunPage struct {
-	Runs       []job.Run `json:"runs"`
-	NextCursor string    `json:"next_cursor"`
+	Runs []job.Run `json:"runs"`
+	// Scanned is about how many runs and records were looked at for a search, which may be many for a short page.
+	Scanned    int    `json:"scanned,omitempty"`
+	NextCursor string `json:"next_cursor"`
 }
 
 // RunDetail is one run: as it stands, and its attempts so far, newest first.
@@ -48,11 +70,15 @@ type RunDetail struct {
 
 // DeadQuery selects dead letters: by job, by id, or all.
 type DeadQuery struct {
-	IDs    []uint64 `json:"ids,omitempty"`
-	Job    string   `json:"job,omitempty"`
-	All    bool     `json:"all,omitempty"` // redrive and purge want to be told explicitly
-	Limit  int      `json:"-"`
-	Cursor string   `json:"-"`
+	IDs []uint64 `json:"ids,omitempty"`
+	Job string   `json:"job,omitempty"`
+	All bool     `json:"all,omitempty"` // redrive and purge want to be told explicitly
+	// Group is the key of a group of dead letters that have one cause.
+	Group string `json:"group,omitempty"`
+	// Max is how many are taken at most, newest first; 0: all of them.
+	Max    int    `json:"max,omitempty"`
+	Limit  int    `json:"-"`
+	Cursor string `json:"-"`
 }
 
 // DeadPage is one page of dead letters, newest first.

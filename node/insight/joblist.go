@@ -3,7 +3,6 @@ package insight
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -19,142 +18,206 @@ const (
 	// listLimit is how many jobs one request looks at. A filter that matches few gets a short page with a cursor, not a
 	// long wait.
 	listLimit = 20_000
+	// leastJobs is how many it looks at in any case, however long that takes.
+	leastJobs = 2_000
 )
 
-// ListJobs implements api.Backend: by name if a prefix is given, by id otherwise, and over all namespaces.
+// ListJobs implements api.Backend: by name if a part of the name is given, by id otherwise. A page that had to look at
+// too many jobs is short and has a cursor.
 func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (wire.JobPage, error) {
 	page := wire.JobPage{Jobs: []job.Job{}}
-	byName := q.Prefix != "" && rd.Space.Namespace != job.AllNamespaces
-	from, err := parseJobCursor(q.Cursor, byName)
+	w, err := newJobWalk(q, rd.Space)
 	if err != nil {
 		return page, err
 	}
 	if err := b.o.Fresh(ctx, rd); err != nil {
 		return page, err
 	}
-	for looked := 0; looked < listLimit; {
+	wait := patient(leastJobs)
+	for w.cost < listLimit && !w.end && len(page.Jobs) < q.Limit && !wait.over(w.cost) {
 		if err := ctx.Err(); err != nil {
 			return page, err
 		}
-		var ids []job.ID
-		end, cost := false, 0
 		err := b.view(func(r *view.Reader) error {
-			var err error
-			if ids, from, end, cost, err = jobsFrom(r, q, rd.Space, byName, from); err != nil {
+			if q.Filters() && rd.Space.All {
+				page.Total = r.C.Jobs
+			}
+			ids, err := w.next(r)
+			if err != nil {
 				return err
 			}
 			for i, id := range ids {
-				ok, err := matches(r, id, q, rd.Space)
+				j, ok, err := w.job(r, id)
 				if err != nil {
 					return err
 				}
 				if !ok {
 					continue
 				}
-				j, err := r.Job(id)
-				if err != nil {
-					return err
-				}
-				if q.Status != "" && j.Status != q.Status {
-					continue
-				}
 				page.Jobs = append(page.Jobs, j)
-				if len(page.Jobs) == q.Limit {
-					from, end = jobCursor{id: id, name: j.Name}, end && i == len(ids)-1
-					return errPageFull
+				if len(page.Jobs) == q.Limit && i < len(ids)-1 {
+					w.at, w.end = jobCursor{id: id, name: j.Name, key: store.NameKey(j.Namespace, j.Name)}, false
+					return nil
 				}
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, errPageFull) {
+		if err != nil {
 			return page, err
 		}
-		if end {
-			return page, nil
-		}
-		if err != nil {
-			break
-		}
-		looked += cost
 	}
-	page.NextCursor = from.String(byName)
+	if q.Filters() {
+		if page.Scanned = w.seen; page.Total != 0 { // of the last views it is known only how many they might look at
+			page.Scanned = min(w.seen, int(page.Total))
+		}
+	}
+	if !w.end {
+		page.NextCursor = w.order.cursor(w.at)
+	}
 	return page, nil
 }
 
-var errPageFull = errors.New("page full")
+// jobOrder is the order of a list of jobs, and what its cursors begin with.
+type jobOrder byte
+
+const (
+	byID   jobOrder = 'j'
+	byName jobOrder = 'n' // of one namespace, with a prefix
+	byText jobOrder = 's' // by namespace and name, for a search
+)
 
 // jobCursor is where a list of jobs goes on: behind this job.
 type jobCursor struct {
 	id   job.ID
 	name string
+	key  string // store.NameKey
 }
 
-func (c jobCursor) String(byName bool) string {
-	if byName {
-		return "n" + base64.RawURLEncoding.EncodeToString([]byte(c.name))
+func (o jobOrder) cursor(c jobCursor) string {
+	switch o {
+	case byName:
+		return string(o) + base64.RawURLEncoding.EncodeToString([]byte(c.name))
+	case byText:
+		return string(o) + base64.RawURLEncoding.EncodeToString([]byte(c.key))
 	}
 	return c.id.String()
 }
 
-func parseJobCursor(cursor string, byName bool) (c jobCursor, err error) {
+func (o jobOrder) parse(cursor string) (c jobCursor, err error) {
 	if cursor == "" {
 		return c, nil
 	}
-	if rest, ok := strings.CutPrefix(cursor, "n"); ok && byName {
-		name, err := base64.RawURLEncoding.DecodeString(rest)
-		c.name = string(name)
-		return c, view.CheckCursor(err)
+	if cursor[0] != byte(o) {
+		return c, view.BadCursor()
 	}
-	if !byName {
+	if o == byID {
 		c.id, err = job.ParseID(cursor)
 		return c, view.CheckCursor(err)
 	}
-	return c, view.BadCursor()
+	text, err := base64.RawURLEncoding.DecodeString(cursor[1:])
+	c.name, c.key = string(text), string(text)
+	return c, view.CheckCursor(err)
 }
 
-// spaceScan is how many definitions one view looks at for a namespace; those without its name in them cost scanShare
-// of the others.
+// jobWalk goes through the jobs that a query may be about.
+type jobWalk struct {
+	q     wire.JobQuery
+	space api.Space
+	text  string // in lower case
+	order jobOrder
+	at    jobCursor
+	end   bool
+	cost  int // of what was looked at, in definitions that were decoded
+	seen  int // how many jobs were looked at
+}
+
+func newJobWalk(q wire.JobQuery, sc api.Space) (w *jobWalk, err error) {
+	w = &jobWalk{q: q, space: sc, text: strings.ToLower(q.Text), order: byID}
+	switch {
+	case q.Text != "":
+		w.order = byText
+	case q.Prefix != "" && sc.Namespace != job.AllNamespaces:
+		w.order = byName
+	}
+	w.at, err = w.order.parse(q.Cursor)
+	return w, err
+}
+
 const (
+	// spaceScan is how many definitions one view looks at for a namespace; those without its name in them cost
+	// scanShare of the others.
 	spaceScan = 1024
 	scanShare = 16
+	// textScan is how many names one view looks at, and textShare what they cost.
+	textScan  = 4096
+	textShare = 10
 )
 
-// jobsFrom takes some jobs behind a cursor; cost is how many it looked at.
-func jobsFrom(r *view.Reader, q wire.JobQuery, sc api.Space, byName bool, from jobCursor) (ids []job.ID,
-	next jobCursor, end bool, cost int, err error) {
-	next, end = from, true
-	space := sc.Name()
-	if byName {
-		err = r.EachName(space, q.Prefix, from.name, func(name string, id job.ID) bool {
+// next takes some jobs behind the cursor.
+func (w *jobWalk) next(r *view.Reader) (ids []job.ID, err error) {
+	space := w.space.Name()
+	switch {
+	case w.order == byText:
+		seen := 0
+		w.at.key, w.end, err = r.SearchNames(space, w.at.key, textScan, func(name string, id job.ID) bool {
+			seen++
+			if strings.HasPrefix(name, w.q.Prefix) && strings.Contains(strings.ToLower(name), w.text) {
+				ids = append(ids, id)
+			}
+			return len(ids) < viewJobs
+		})
+		w.seen, w.cost = w.seen+seen, w.cost+len(ids)+seen/textShare+1
+	case w.order == byName:
+		w.end = true
+		err = r.EachName(space, w.q.Prefix, w.at.name, func(name string, id job.ID) bool {
 			if len(ids) == viewJobs {
-				end = false
+				w.end = false
 				return false
 			}
-			ids, next = append(ids, id), jobCursor{id: id, name: name}
+			ids, w.at = append(ids, id), jobCursor{id: id, name: name}
 			return true
 		})
-		return ids, next, end, len(ids), err
-	}
-	if space != job.AllNamespaces && space != job.DefaultNamespace {
-		next.id, end, err = r.JobsWith(space, from.id, spaceScan, func(id job.ID, d store.Definition) {
-			cost++
+		w.seen, w.cost = w.seen+len(ids), w.cost+len(ids)
+	case space != job.AllNamespaces && space != job.DefaultNamespace:
+		w.at.id, w.end, err = r.JobsWith(space, w.at.id, spaceScan, func(id job.ID, d store.Definition) {
+			w.cost++
 			if d.Spec.Namespace == space {
 				r.Keep(id, &d)
 				ids = append(ids, id)
 			}
 		})
-		return ids, next, end, cost + spaceScan/scanShare, err
-	}
-	err = r.EachJob(from.id, func(id job.ID, d store.Definition) bool {
-		if len(ids) == viewJobs {
-			end = false
-			return false
+		w.cost += spaceScan / scanShare
+		if w.seen += len(ids); w.space.All { // how many there are elsewhere is not for others
+			w.seen += spaceScan - len(ids)
 		}
-		r.Keep(id, &d)
-		ids, next = append(ids, id), jobCursor{id: id}
-		return true
-	})
-	return ids, next, end, len(ids), err
+	default:
+		w.end = true
+		err = r.EachJob(w.at.id, func(id job.ID, d store.Definition) bool {
+			if len(ids) == viewJobs {
+				w.end = false
+				return false
+			}
+			r.Keep(id, &d)
+			ids, w.at = append(ids, id), jobCursor{id: id}
+			if view.Counts(w.space, d.Spec.Namespace) {
+				w.seen++
+			}
+			return true
+		})
+		w.cost += len(ids)
+	}
+	return ids, err
+}
+
+// job is a job that next has found, if it is one that is asked for.
+func (w *jobWalk) job(r *view.Reader, id job.ID) (j job.Job, ok bool, err error) {
+	if ok, err = matches(r, id, w.q, w.space); err != nil || !ok {
+		return j, false, err
+	}
+	if j, err = r.Job(id); err != nil {
+		return j, false, err
+	}
+	return j, (w.q.Status == "" || j.Status == w.q.Status) && (!w.q.Failing || j.Fails()), nil
 }
 
 // matches applies the filters that a definition decides.
@@ -167,10 +230,15 @@ func matches(r *view.Reader, id job.ID, q wire.JobQuery, sc api.Space) (bool, er
 		!strings.HasPrefix(def.Spec.Name, q.Prefix) {
 		return false, nil
 	}
-	for k, v := range q.Tags {
-		if have, ok := def.Spec.Tags[k]; !ok || have != v {
-			return false, nil
+	return hasTags(&def.Spec, q.Tags), nil
+}
+
+// hasTags says that a job has all of some tags.
+func hasTags(spec *job.Spec, want map[string]string) bool {
+	for k, v := range want {
+		if have, ok := spec.Tags[k]; !ok || have != v {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }

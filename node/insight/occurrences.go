@@ -73,6 +73,9 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 	if st.Known, err = b.recordedOccurrences(ctx, &h, from, &st); err != nil {
 		return page, err
 	}
+	if q.Cells > 0 {
+		st.Shorten(from, to)
+	}
 	cells, ok := st.Cells(from, to, ahead)
 	if !ok {
 		return page, job.Invalid("from", "ask for a shorter time",
@@ -87,6 +90,10 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 		}
 	}
 	page.Summary = Summarize(cells, now)
+	if q.Cells > 0 {
+		page.Occurrences = append(page.Occurrences, Ranges(cells, now, q.Cells)...)
+		return page, nil
+	}
 	end := len(cells)
 	for end > 0 && int64(cells[end-1].ScheduledAt) >= before {
 		end--

@@ -63,11 +63,29 @@ type lister struct {
 	due      []job.RunKey // of all jobs: what is due and not claimed, newest first
 	open     bool         // list open runs
 	finished bool         // list the history
+	text     string       // of q.Error, in lower case
 	page     wire.RunPage
 }
 
 func (l *lister) wants(s job.RunStatus) bool {
 	return len(l.q.Statuses) == 0 || slices.Contains(l.q.Statuses, s)
+}
+
+// between says that a time is in the interval that is asked for.
+func (l *lister) between(first, last int64) bool {
+	return last >= int64(l.q.From) && (l.q.To == 0 || first <= int64(l.q.To))
+}
+
+// wantsDue says that something which no worker has, and which has no error, is asked for.
+func (l *lister) wantsDue(s job.RunStatus, first, last int64) bool {
+	return l.wants(s) && l.between(first, last) && l.q.Worker == "" && l.q.Error == ""
+}
+
+// wantsRecord says that a record is asked for.
+func (l *lister) wantsRecord(rec *store.Record) bool {
+	return l.wants(rec.Status) && l.between(rec.Recorded, rec.Recorded) &&
+		(l.q.Worker == "" || rec.Worker == l.q.Worker) &&
+		(l.q.Error == "" || strings.Contains(strings.ToLower(rec.Error), l.text))
 }
 
 // shows says that runs of a namespace are in the list. Of one job all are in the same.
@@ -80,14 +98,14 @@ func (l *lister) shows(namespace string) bool {
 
 // run fills the page.
 func (l *lister) run(ctx context.Context, cur runCursor) (wire.RunPage, error) {
-	l.page.Runs = []job.Run{}
+	l.page.Runs, l.text = []job.Run{}, strings.ToLower(l.q.Error)
 	if !cur.history && cur.below == (job.RunKey{}) {
 		for ; cur.notRun < len(l.notRun); cur.notRun++ {
 			if l.full() {
 				l.page.NextCursor = cur.String()
 				return l.page, nil
 			}
-			if run := l.notRun[cur.notRun]; l.wants(run.Status) {
+			if run := l.notRun[cur.notRun]; l.wantsDue(run.Status, int64(run.First), int64(run.Last)) {
 				l.page.Runs = append(l.page.Runs, run)
 			}
 		}
@@ -113,6 +131,11 @@ func (l *lister) run(ctx context.Context, cur runCursor) (wire.RunPage, error) {
 			}
 			if l.full() {
 				return nil
+			}
+			if cur.seq == 0 && l.q.To != 0 && (l.id == 0 || l.gone) {
+				if cur.seq, _, err = firstSince(r, r.C.HistFloor, int64(l.q.To)+1); err != nil {
+					return err
+				}
 			}
 			cur, end, err = l.records(r, cur)
 			return err
@@ -147,6 +170,7 @@ func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last b
 			}
 			n++
 			next.below, l.due = l.due[0], l.due[1:]
+			l.looked(l.space.Name()) // they are of the list's namespace
 			if inner = l.addDue(r, next.below); inner != nil {
 				return false
 			}
@@ -159,7 +183,9 @@ func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last b
 		}
 		n++
 		next.below = k
-		if !l.shows(r.Namespace(row.Class)) {
+		namespace := r.Namespace(row.Class)
+		l.looked(namespace)
+		if !l.shows(namespace) {
 			return true
 		}
 		run, err := r.OpenRun(k, &row)
@@ -167,7 +193,8 @@ func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last b
 			inner = err
 			return false
 		}
-		if l.wants(run.Status) {
+		if l.wants(run.Status) && l.between(k.At, k.At) && l.q.Error == "" &&
+			(l.q.Worker == "" || l.q.Worker == run.Worker) {
 			l.page.Runs = append(l.page.Runs, run)
 		}
 		return true
@@ -211,7 +238,11 @@ func (l *lister) records(r *view.Reader, cur runCursor) (next runCursor, end boo
 		}
 		n++
 		next.seq = seq
-		if l.gone && rec.Job != l.id || !l.wants(rec.Status) || !l.shows(rec.Namespace) {
+		l.looked(rec.Namespace)
+		if rec.Recorded+view.ChainSlack < int64(l.q.From) {
+			return false
+		}
+		if l.gone && rec.Job != l.id || !l.wantsRecord(&rec) || !l.shows(rec.Namespace) {
 			return true
 		}
 		run, err := r.RecordedRun(seq, &rec)
@@ -235,6 +266,13 @@ func (l *lister) records(r *view.Reader, cur runCursor) (next runCursor, end boo
 		err = inner
 	}
 	return next, end, err
+}
+
+// looked counts what was looked at for a search.
+func (l *lister) looked(namespace string) {
+	if l.q.Searches() && view.Counts(l.space, namespace) {
+		l.page.Scanned++
+	}
 }
 
 func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd api.Read) (wire.RunPage, error) {
@@ -321,6 +359,7 @@ func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.
 		l.open = l.open || s.Open()
 		l.finished = l.finished || !s.Open()
 	}
+	l.finished = l.finished || q.Searches() && len(q.Statuses) == 0
 	if l.wants(job.RunPending) && !cur.history {
 		err := b.view(func(r *view.Reader) (err error) {
 			l.due, err = r.DueKeys(cur.below, rd.Space)
@@ -342,7 +381,7 @@ func (l *lister) addDue(r *view.Reader, k job.RunKey) error {
 	if err != nil {
 		return err
 	}
-	if due, ok := r.DueRun(&h); ok && due.RunID == k.String() {
+	if due, ok := r.DueRun(&h); ok && due.RunID == k.String() && l.wantsDue(job.RunPending, k.At, k.At) {
 		l.page.Runs = append(l.page.Runs, due)
 	}
 	return nil
@@ -350,7 +389,7 @@ func (l *lister) addDue(r *view.Reader, k job.RunKey) error {
 
 // withDue puts the occurrence that is due before the first page of a job's runs.
 func (l *lister) withDue(due job.Run, list func() (wire.RunPage, error)) (wire.RunPage, error) {
-	if !l.wants(job.RunPending) {
+	if at := int64(due.ScheduledAt); !l.wantsDue(job.RunPending, at, at) {
 		return list()
 	}
 	if l.q.Limit <= 1 {

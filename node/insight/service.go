@@ -2,6 +2,7 @@ package insight
 
 import (
 	"context"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/node/view"
@@ -21,6 +22,21 @@ type Service struct {
 
 // New makes the Service of a node.
 func New(o Options) *Service { return &Service{o: o} }
+
+// patience bounds how long a request looks for what it is asked for, once it has looked at a fair number: then it
+// answers with what it has, and a cursor. A person waits for it, and the machine may be busy.
+type patience struct {
+	began time.Time
+	least int
+}
+
+// patient begins to look.
+func patient(least int) patience { return patience{time.Now(), least} }
+
+// over says that it has looked for long enough.
+func (p patience) over(looked int) bool { return looked >= p.least && time.Since(p.began) > lookTime }
+
+const lookTime = 500 * time.Millisecond
 
 func (b *Service) now() int64 { return b.o.Source.Now() }
 

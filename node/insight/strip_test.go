@@ -156,3 +156,51 @@ func TestQuantiles(t *testing.T) {
 		t.Errorf("%d %d %d", *q.P50, *q.P95, *q.Max)
 	}
 }
+
+// However many there are, each is in one of the cells, what is to come is not, and no hole is covered by its neighbours.
+func TestRangesHaveEachOccurrence(t *testing.T) {
+	s, noon := minutely(t)
+	delete(s.Runs, noon+17*minute)
+	s.Runs[noon+40*minute].Fate = wire.FateDead
+	cells, sum := sums(t, s, noon)
+	for _, n := range []int{1, 7, 59, 60, 1000} {
+		got := Ranges(cells, s.Now, n)
+		fates := map[string]int64{}
+		var last job.Instant
+		for _, c := range got {
+			if c.ScheduledAt <= last {
+				t.Errorf("%d cells: %s follows %s", n, c.ScheduledAt, last)
+			}
+			last = max(c.ScheduledAt, c.Last)
+			if c.Fates == nil {
+				fates[c.Fate] += c.Count
+			}
+			var of int64
+			for fate, k := range c.Fates {
+				of += k
+				fates[fate] += k
+			}
+			if c.Fates != nil && (of != c.Count || (len(c.Fates) > 1) != (c.Fate == wire.FateMixed)) {
+				t.Errorf("%d cells: %+v", n, c)
+			}
+		}
+		if len(got) != min(n, 60)+5 || fates[wire.FateSucceeded] != 58 || fates[wire.FateDead] != 1 ||
+			fates[wire.FateUnaccounted] != sum.Unaccounted || fates[wire.FateUpcoming] != 5 {
+			t.Errorf("%d cells: %d with %v", n, len(got), fates)
+		}
+	}
+}
+
+// A job that has more than can be looked at shows the newest, and says from when on.
+func TestTooManyAreShortened(t *testing.T) {
+	s, noon := minutely(t)
+	s.Follows = noon - 400*24*60*minute
+	if _, ok := s.Cells(s.Follows, s.Now, 0); ok {
+		t.Fatal("a minute of each of 400 days is not too much")
+	}
+	s.Shorten(s.Follows, s.Now)
+	cells, ok := s.Cells(s.Follows, s.Now, 0)
+	if !ok || len(cells) < MaxCells/3 || int64(cells[0].ScheduledAt) <= s.From() || s.From() == s.Follows {
+		t.Errorf("%v, %d cells from %d", ok, len(cells), s.From())
+	}
+}

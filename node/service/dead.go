@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/insight"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -133,8 +134,13 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 		}
 	}
 	var below uint64
+	left := q.Max // 0: all of them
 	for chunk := 0; ; chunk++ {
-		seqs, next, err := b.deadSeqs(ctx, q, rq.Space, id, below, chunk)
+		size := deadChunk
+		if q.Max > 0 {
+			size = min(size, left)
+		}
+		seqs, next, err := b.deadSeqs(ctx, q, rq.Space, id, below, chunk, size)
 		if err != nil {
 			return r, err
 		}
@@ -144,14 +150,15 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 			return r, err
 		}
 		r.Count += o.Count
+		named := len(seqs)
 		if o.Replay {
-			if o.Named < deadChunk {
-				return r, nil // it was the last one: what died since is none of this request's business
-			}
-			continue // what was collected is still there for the next chunk
+			named = o.Named
 		}
-		if len(seqs) < deadChunk {
-			return r, nil
+		if left -= named; named < size || q.Max > 0 && left <= 0 {
+			return r, nil // of a replay it was the last one: what died since is none of this request's business
+		}
+		if o.Replay {
+			continue // what was collected is still there for the next chunk
 		}
 		below = next
 	}
@@ -202,7 +209,7 @@ func (b *Service) unknownDead(ctx context.Context, ids []uint64, rq api.Request)
 // deadSeqs collects the next chunk below a number, newest first. What could not be redriven stays where it is, so the
 // walk goes on below it.
 func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Space, id job.ID, below uint64,
-	chunk int) ([]uint64, uint64, error) {
+	chunk, size int) ([]uint64, uint64, error) {
 	if len(q.IDs) > 0 {
 		from := min(chunk*deadChunk, len(q.IDs))
 		return q.IDs[from:min(from+deadChunk, len(q.IDs))], 0, nil
@@ -210,6 +217,10 @@ func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Space, 
 	var seqs []uint64
 	if below == 1 {
 		return nil, 1, nil
+	}
+	rows := view.Rows
+	if q.Group != "" {
+		rows = insight.GroupRows
 	}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -219,13 +230,13 @@ func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Space, 
 		err := b.view(func(r *view.Reader) error {
 			n := 0
 			return r.EachDead(below, func(seq uint64, d store.Dead) bool {
-				if n == view.Rows || len(seqs) == deadChunk {
+				if n == rows || len(seqs) == size {
 					end = false
 					return false
 				}
 				n++
 				below = seq
-				if r.Selects(&d, id, sc) {
+				if r.Selects(&d, id, sc) && insight.InGroup(r, &d, q.Group) {
 					seqs = append(seqs, seq)
 				}
 				return true
@@ -234,7 +245,7 @@ func (b *Service) deadSeqs(ctx context.Context, q wire.DeadQuery, sc api.Space, 
 		if end && err == nil {
 			below = 1 // nothing is below it
 		}
-		if err != nil || end || len(seqs) == deadChunk {
+		if err != nil || end || len(seqs) == size {
 			return seqs, below, err
 		}
 	}

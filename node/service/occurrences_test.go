@@ -302,6 +302,24 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 	if all := strips["plain"].Occurrences; len(paged) != len(all) {
 		t.Errorf("%d in pages, %d in one", len(paged), len(all))
 	}
+	// Put together they have the same sum, and what is to come is beside them.
+	few, err := d.n.Backend.Occurrences(t.Context(), "plain", wire.OccurrenceQuery{Cells: 3}, api.Read{Space: anywhere})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many, coming int64
+	for _, o := range few.Occurrences {
+		if o.Fate == wire.FateUpcoming {
+			coming++
+		} else {
+			many += o.Count
+		}
+	}
+	if want := strips["plain"].Summary; few.Summary != want || many != want.Expected || coming != want.Upcoming ||
+		len(few.Occurrences) != 3+int(coming) {
+		t.Errorf("put together: %+v, %d and %d to come in %d cells; %+v in all", few.Summary, many, coming,
+			len(few.Occurrences), want)
+	}
 	stats, err := d.n.Backend.JobStats(t.Context(), "plain", api.Read{Space: anywhere})
 	if err != nil || stats.Succeeded != stats.Runs || stats.Runs < 20 || len(stats.Last) != 20 || *stats.SuccessRate != 1 {
 		t.Errorf("%+v %v", stats, err)

@@ -75,9 +75,10 @@ func (r *Reader) RecordedRun(seq uint64, rec *store.Record) (job.Run, error) {
 	}
 	if i := rec.Interval; !i.Empty() {
 		run = intervalRun(rec.Job, rec.Namespace, run.JobName, i)
-		run.FinishedAt, run.Seq = job.Instant(rec.Recorded), seq
+		run.FinishedAt, run.Seq, run.JobDeleted = job.Instant(rec.Recorded), seq, def == nil
 		return run, nil
 	}
+	run.JobDeleted = def == nil
 	k := rec.Run()
 	run.RunID, run.ScheduledAt, run.Origin = k.String(), job.Instant(k.At), k.Origin
 	run.ClaimedAt, run.StartedAt = job.Instant(rec.ClaimedAt), job.Instant(rec.StartedAt)

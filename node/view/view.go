@@ -95,6 +95,10 @@ func (r *Reader) elsewhere(ref string) string {
 	return ""
 }
 
+// Counts says that something in a namespace counts in what an answer says was looked at: how much there is elsewhere is
+// only for those who may see every namespace.
+func Counts(sc api.Space, namespace string) bool { return sc.All || sc.Lists(namespace) }
+
 // NoJob is the error about a job that is not there.
 func NoJob(ref string) error {
 	return job.Errorf(job.CodeNotFound, "GET /api/v1/jobs lists the jobs", "there is no job %q", ref)
