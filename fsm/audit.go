@@ -27,7 +27,7 @@ type Caller struct {
 
 // auditBounds are how many records are kept. Every replica trims by them in apply: another number is another meaning of
 // all commands, and needs a feature level.
-var auditBounds = store.AuditBounds{Ordinary: 100_000, Guarded: 10_000}
+var auditBounds = store.AuditBounds{Ordinary: 100_000, Guarded: 10_000, Secrets: 10_000}
 
 // unrecorded stands in the table of commands for what no caller asks for: time, the scheduler and the leader do.
 const unrecorded = "-"

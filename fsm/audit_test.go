@@ -69,7 +69,7 @@ func TestEveryCommandHasAnAction(t *testing.T) {
 	}
 }
 
-// Each kind of object is in one of the two rings because it was put there: what gives access must not be pushed out by
+// Each kind of object is in its ring because it was put there: what gives access must not be pushed out by
 // edits of jobs because its kind is a new word.
 func TestEveryKindHasItsRing(t *testing.T) {
 	ordinary := []string{"job", "run", "dead", "calendar", "queue"}
@@ -192,16 +192,20 @@ func TestRecordsNameWhatWasDone(t *testing.T) {
 	}
 }
 
-// However much is edited, who was given access stays; each ring has its own bound, and the numbers are those of both.
+// However much is edited, and however many secrets are changed, who was given access stays; each ring has its own bound,
+// and the numbers are those of all.
 func TestAuditRingsAreBounded(t *testing.T) {
 	defer func(b store.AuditBounds) { auditBounds = b }(auditBounds)
-	auditBounds = store.AuditBounds{Ordinary: 5, Guarded: 3}
+	auditBounds = store.AuditBounds{Ordinary: 5, Guarded: 3, Secrets: 2}
 	w := newWorld(t)
 	for i := range 4 {
 		w.want(CodeOK, w.by(ci, &CreateToken{Token: tokenRow(fmt.Sprint("t", i))}))
 	}
 	for range 20 {
 		w.want(CodeOK, w.by(ci, &PutQueue{Name: "mail", Set: QueuePaused, Paused: true}))
+	}
+	for range 6 {
+		w.want(CodeNotFound, w.by(ci, &DeleteSecret{Namespace: "default", Name: "key"}))
 	}
 	var seqs []uint64
 	if err := w.st.View(func(v *store.View) error {
@@ -212,10 +216,11 @@ func TestAuditRingsAreBounded(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(seqs, []uint64{24, 23, 22, 21, 20, 4, 3, 2}) {
+	if !slices.Equal(seqs, []uint64{30, 29, 24, 23, 22, 21, 20, 4, 3, 2}) {
 		t.Errorf("%v", seqs)
 	}
-	if c := w.st.Counters(); c.AuditSeq != 24 || c.Audits != 5 || c.GuardedAudits != 3 {
+	if c := w.st.Counters(); c.AuditSeq != 30 || c.Audits != 5 || c.GuardedAudits != 3 ||
+		c.SecretAudits != 2 {
 		t.Errorf("%+v", c)
 	}
 }

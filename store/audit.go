@@ -38,13 +38,33 @@ func (a *Audit) Kind() string {
 	return kind
 }
 
-// guarded are the kinds of objects whose records are in a ring of their own, so that however many jobs are edited, it
-// can still be seen who gave whom access.
-var guarded = map[string]bool{"token": true, "join-token": true, "member": true, "cluster": true, "secret": true,
-	"backup": true}
+// auditRing is one of the rings that records are kept in. However much is written to one, it pushes nothing out of the
+// others.
+type auditRing uint8
 
-// Guarded says that a record is of the ring of its own.
-func (a *Audit) Guarded() bool { return guarded[a.Kind()] }
+const (
+	ordinaryRing auditRing = iota
+	guardedRing            // of what gives access
+	secretRing             // of secrets, which a namespace's own people may change as often as they like
+	auditRings
+)
+
+// guarded are the kinds of objects whose records are not in the ordinary ring, so that however many jobs are edited, it
+// can still be seen who gave whom access.
+var guarded = map[string]auditRing{"token": guardedRing, "join-token": guardedRing, "member": guardedRing,
+	"cluster": guardedRing, "backup": guardedRing, "secret": secretRing}
+
+func (a *Audit) ring() auditRing { return guarded[a.Kind()] }
+
+// Guarded says that a record is not in the ordinary ring.
+func (a *Audit) Guarded() bool { return a.ring() != ordinaryRing }
+
+var auditBuckets = [auditRings][]byte{bucketAudit, bucketGuarded, bucketSecretLog}
+
+// audits is how many records each ring has.
+func (c *Counters) audits() [auditRings]*uint64 {
+	return [...]*uint64{&c.Audits, &c.GuardedAudits, &c.SecretAudits}
+}
 
 func (a *Audit) encodeTo(w *writer) {
 	w.ivar(a.At)
@@ -83,15 +103,14 @@ func decodeAudit(b []byte) (a Audit, err error) {
 	return a, r.end()
 }
 
-// AuditBounds are how many records each of the two rings keeps.
-type AuditBounds struct{ Ordinary, Guarded uint64 }
+// AuditBounds are how many records each ring keeps.
+type AuditBounds struct{ Ordinary, Guarded, Secrets uint64 }
 
 // AppendAudit gives a record the next number and puts it into its ring; the oldest of that ring makes room.
 func (b *Batch) AppendAudit(a *Audit, keep AuditBounds) error {
-	name, count, most := bucketAudit, &b.C.Audits, keep.Ordinary
-	if a.Guarded() {
-		name, count, most = bucketGuarded, &b.C.GuardedAudits, keep.Guarded
-	}
+	at := a.ring()
+	name, count := auditBuckets[at], b.C.audits()[at]
+	most := [auditRings]uint64{keep.Ordinary, keep.Guarded, keep.Secrets}[at]
 	b.C.AuditSeq++
 	ring := b.tx.Bucket(name)
 	ring.FillPercent = 0.95 // keys only ever come at the end
@@ -112,36 +131,38 @@ func (b *Batch) AppendAudit(a *Audit, keep AuditBounds) error {
 	return nil
 }
 
-// EachAudit calls fn for the records of both rings with a number above after, oldest first, until it says false.
+// EachAudit calls fn for the records of all rings with a number above after, oldest first, until it says false.
 func (v *View) EachAudit(after uint64, fn func(seq uint64, a Audit) bool) error {
 	return mergeAudits(v.tx, fn, func(c *bolt.Cursor) (k, val []byte) { return c.Seek(u64(after + 1)) },
 		(*bolt.Cursor).Next, func(x, y uint64) bool { return x < y })
 }
 
-// EachAuditBack calls fn for the records of both rings with a number below before (0: all), newest first, until it says
+// EachAuditBack calls fn for the records of all rings with a number below before (0: all), newest first, until it says
 // false.
 func (v *View) EachAuditBack(before uint64, fn func(seq uint64, a Audit) bool) error {
 	return mergeAudits(v.tx, fn, func(c *bolt.Cursor) (k, val []byte) { return lastBelow(c, before) },
 		(*bolt.Cursor).Prev, func(x, y uint64) bool { return x > y })
 }
 
-// mergeAudits goes over both rings at once, in the order of their numbers.
+// mergeAudits goes over all rings at once, in the order of their numbers.
 func mergeAudits(tx *bolt.Tx, fn func(uint64, Audit) bool, begin, step func(*bolt.Cursor) (k, v []byte),
 	before func(x, y uint64) bool) error {
 	type ring struct {
 		c    *bolt.Cursor
 		k, v []byte
 	}
-	var rings [2]ring
-	for i, name := range [][]byte{bucketAudit, bucketGuarded} {
+	var rings [auditRings]ring
+	for i, name := range auditBuckets {
 		r := &rings[i]
 		r.c = tx.Bucket(name).Cursor()
 		r.k, r.v = begin(r.c)
 	}
 	for {
 		r := &rings[0]
-		if other := &rings[1]; r.k == nil || other.k != nil && before(parseU64(other.k), parseU64(r.k)) {
-			r = other
+		for i := range rings[1:] {
+			if o := &rings[i+1]; r.k == nil || o.k != nil && before(parseU64(o.k), parseU64(r.k)) {
+				r = o
+			}
 		}
 		if r.k == nil {
 			return nil
@@ -154,16 +175,14 @@ func mergeAudits(tx *bolt.Tx, fn func(uint64, Audit) bool, begin, step func(*bol
 	}
 }
 
-// audits holds the rings against the counters, and against each other: between the two no number is missing that is
-// newer than the oldest of both.
+// audits holds the rings against the counters, and against each other: among them no number is missing that is newer
+// than the oldest of each.
 func (c *checker) audits() error {
 	var newest, since, there uint64
-	for _, ring := range []struct {
-		name  []byte
-		count uint64
-	}{{bucketAudit, c.count.Audits}, {bucketGuarded, c.count.GuardedAudits}} {
+	counts := c.count.audits()
+	for at, name := range auditBuckets {
 		n := uint64(0)
-		err := c.each(ring.name, "audit record", func(seq uint64, v []byte) {
+		err := c.each(name, "audit record", func(seq uint64, v []byte) {
 			if n++; n == 1 {
 				since = max(since, seq)
 			}
@@ -172,15 +191,15 @@ func (c *checker) audits() error {
 			switch {
 			case err != nil:
 				c.bad("audit record %d cannot be read", seq)
-			case a.Guarded() != (string(ring.name) == string(bucketGuarded)):
+			case a.ring() != auditRing(at):
 				c.bad("audit record %d (%s) is in the wrong ring", seq, a.Action)
 			}
 		})
 		if err != nil {
 			return err
 		}
-		if n != ring.count {
-			c.bad("there are %d records in %s, and the counters say %d", n, ring.name, ring.count)
+		if n != *counts[at] {
+			c.bad("there are %d records in %s, and the counters say %d", n, name, *counts[at])
 		}
 	}
 	if newest != c.count.AuditSeq {
@@ -190,7 +209,7 @@ func (c *checker) audits() error {
 	if newest == 0 {
 		return nil
 	}
-	for _, name := range [][]byte{bucketAudit, bucketGuarded} {
+	for _, name := range auditBuckets {
 		cur := c.tx.Bucket(name).Cursor()
 		for k, _ := cur.Seek(u64(since)); k != nil; k, _ = cur.Next() {
 			there++

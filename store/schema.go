@@ -37,14 +37,15 @@ var (
 	bucketTokens     = []byte("tokens")     // token id -> Token, as JSON
 	bucketAudit      = []byte("audit")      // seq(8) -> Audit
 	bucketGuarded    = []byte("guarded")    // seq(8) -> Audit, of what gives access
+	bucketSecretLog  = []byte("secretlog")  // seq(8) -> Audit, of secrets
 	bucketSecrets    = []byte("secrets")    // namespace 0 name -> Secret, as JSON
 	bucketOutbox     = []byte("outbox")     // job(8) seq(8) -> Notice that is to be sent
 	bucketNotified   = []byte("notified")   // job(8) -> seq(8) Notice: the newest that is done with
 
 	allBuckets = [][]byte{bucketMeta, bucketJobs, bucketNames, bucketDue, bucketParked, bucketRuns, bucketHistory,
-		bucketDead,
-		bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes, bucketQueues,
-		bucketTokens, bucketSecrets, bucketAudit, bucketGuarded, bucketOutbox, bucketNotified}
+		bucketDead, bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes,
+		bucketQueues, bucketTokens, bucketSecrets, bucketAudit, bucketGuarded, bucketSecretLog, bucketOutbox,
+		bucketNotified}
 )
 
 // Kind says what a due entry is.
@@ -133,14 +134,15 @@ type Counters struct {
 	Dead        uint64
 
 	AuditSeq      uint64 // the newest audit record
-	Audits        uint64 // how many there are
-	GuardedAudits uint64 // how many there are in the ring of their own
+	Audits        uint64 // how many there are in the ordinary ring
+	GuardedAudits uint64 // how many there are of what gives access
+	SecretAudits  uint64 // how many there are of secrets
 }
 
 func (c *Counters) encode() []byte {
 	w := writer{b: make([]byte, 0, 120)}
 	for _, v := range [...]uint64{c.Index, c.Term, c.NextJob, c.Fence, c.HistSeq, c.HistFloor, uint64(c.Mark), c.Jobs,
-		c.Dead, c.AuditSeq, c.Audits, c.GuardedAudits} {
+		c.Dead, c.AuditSeq, c.Audits, c.GuardedAudits, c.SecretAudits} {
 		w.u64(v)
 	}
 	return w.b
@@ -150,7 +152,7 @@ func decodeCounters(b []byte) (c Counters, err error) {
 	r := reader{b: b}
 	var mark uint64
 	for _, p := range []*uint64{&c.Index, &c.Term, &c.NextJob, &c.Fence, &c.HistSeq, &c.HistFloor, &mark, &c.Jobs,
-		&c.Dead, &c.AuditSeq, &c.Audits, &c.GuardedAudits} {
+		&c.Dead, &c.AuditSeq, &c.Audits, &c.GuardedAudits, &c.SecretAudits} {
 		*p = r.u64()
 	}
 	c.Mark = int64(mark)
