@@ -112,6 +112,37 @@ func TestTimeoutOfTheClaim(t *testing.T) {
 	}
 }
 
+// TestAnswerUnheard: a worker that stands still while its target answers, until the timeout is over, may record either.
+// One that did not stand still, or not for as long, may not.
+func TestAnswerUnheard(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		outcome       EffectOutcome
+		on            string // that stood still
+		took, timeout int64
+		want          Rule
+	}{
+		{"failed for good", Permanent, worker, 2_000, 1_000, ""},
+		{"succeeded", Succeeded, worker, 2_000, 1_000, ""},
+		{"within its timeout", Permanent, worker, 2_000, 20_000, RuleOutcome},
+		{"another worker stood still", Permanent, "n3", 2_000, 1_000, RuleOutcome},
+		{"another worker stood still, and it succeeded", Succeeded, "n3", 2_000, 1_000, RuleOutcome},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			retries := 3
+			s := newScene(func(s *job.Spec) {
+				s.Timeout = job.Duration(time.Duration(tt.timeout) * time.Millisecond)
+				s.Retry = job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate}
+			})
+			s.fault(FaultPause, tt.on, minute(1)+100, minute(1)+1_900)
+			s.attempt(sched(minute(1)), 1, worker, minute(1), tt.took, tt.outcome, job.RunFailed, job.ReasonTimeout)
+			s.in.Effects[0].End = job.Instant(minute(1) + 90)
+			s.attempt(sched(minute(1)), 2, worker, minute(1)+tt.took+10, 500, Succeeded, job.RunSucceeded, 0)
+			check(t, s.end(1), tt.want)
+		})
+	}
+}
+
 // TestEditsTogether: edits that are on their way together are committed in the order that their answers tell, not in
 // the one in which they were sent. An answer shows the job as it was when the answer was written: its own version, or a
 // later one that came in between.

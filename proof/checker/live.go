@@ -125,11 +125,13 @@ func (x *walker) liveOpenAt(ready, at int64) bool {
 	return false
 }
 
-// waitedBefore says that an earlier occurrence may still have waited for a slot at a time.
+// waitedBefore says that an earlier occurrence may still have waited for a slot at a time. The record is written when
+// it has been claimed; but a claim that went with its worker before it was started is not recorded, and what is known
+// as the first one came later.
 func (x *walker) waitedBefore(ready, at, until int64) bool {
 	for k, r := range x.l.runs {
 		if first := r.firstClaim(); k.Origin == job.OriginSchedule && k.At < at && first >= ready-x.c.clock &&
-			first <= until+x.c.clock {
+			(first <= until+x.c.clock || x.c.troubled(k.At, until)) {
 			return true
 		}
 	}

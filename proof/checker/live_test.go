@@ -49,6 +49,21 @@ func TestLiveAndSerial(t *testing.T) {
 			s.run(3)
 			return s.end(3)
 		}, ""},
+		{"skipped while an earlier one waited, whose first claim went with its worker", nil, func(s *scene) *Input {
+			s.fault(FaultKill, worker, minute(3)-10_000, minute(3)-9_000)
+			takes(s, 1, minute(3)+10_000, 1)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonWaiting, minute(3)-5_000)
+			s.gap(3, 3, 1, job.RunSkipped, job.ReasonWaiting, minute(3)+10_000)
+			s.run(4)
+			return s.end(4)
+		}, ""},
+		{"skipped as waiting before the earlier one was claimed", nil, func(s *scene) *Input {
+			takes(s, 1, minute(3)+10_000, 1)
+			s.gap(2, 2, 1, job.RunSkipped, job.ReasonWaiting, minute(3)-5_000)
+			s.gap(3, 3, 1, job.RunSkipped, job.ReasonWaiting, minute(3)+10_000)
+			s.run(4)
+			return s.end(4)
+		}, RuleOverlap},
 		{"skipped as waiting, and nothing waited", nil, func(s *scene) *Input {
 			s.run(1)
 			s.gap(2, 2, 1, job.RunSkipped, job.ReasonWaiting, minute(3))

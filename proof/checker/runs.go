@@ -327,10 +327,19 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	}
 	// A worker that said success is believed, unless its claim had been taken away before anybody heard of it; a
 	// success of a run that is being canceled counts.
-	if e.Outcome == Succeeded && !c.excused(a) {
+	if e.Outcome == Succeeded && !c.excused(a) && !c.unheard(l, a) {
 		say(RuleOutcome, "its worker ended it with success at %s, and it is recorded as %s (%s)",
 			e.End, a.Status, a.Reason)
 	}
+}
+
+// unheard says that a worker stood still while its target answered, until the job's timeout was over: it then finds
+// both, and may take either.
+func (c *checker) unheard(l *life, a *attempt) bool {
+	return a.Reason == job.ReasonTimeout && c.overdue(l, a) && slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
+		return f.Kind == FaultPause && f.Node == a.Worker && int64(f.From) <= int64(a.FinishedAt)+c.clock &&
+			c.until(f) >= int64(a.ClaimedAt)-c.clock
+	})
 }
 
 // heldRecord says that the end of an attempt may be dated back: a clock was wrong, or its leader had no stamps when it
@@ -361,6 +370,7 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 			say(RuleOutcome, "it ran into its timeout, and is recorded as %s (%s)", a.Status, a.Reason)
 		}
 	case c.pulls(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // its leader told it so first
+	case c.unheard(l, a):
 	case e.Outcome == Canceled || e.Outcome == Cut:
 		if !c.excused(a) {
 			say(RuleLive, "it was stopped on %s without a request, and that worker was neither dead, nor paused, nor "+
