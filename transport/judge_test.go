@@ -215,6 +215,23 @@ func TestSnapshotLargerThanTheDisk(t *testing.T) {
 	b.errors.wait(t, func(err error) bool { return strings.Contains(err.Error(), "room for 10") })
 }
 
+// A term has one leader: who leads in it is sent no snapshot of it, of a later one perhaps.
+func TestSnapshotOfTheTermInWhichItLeads(t *testing.T) {
+	a := startJudged(t, nil, "a", RequestLimits{})
+	b := startJudged(t, nil, "b", RequestLimits{LeadsIn: func(term uint64) bool { return term == 7 }})
+	install := func(term uint64) error {
+		return a.InstallSnapshot("b", b.addr(), &raft.InstallSnapshotRequest{RPCHeader: headerOf("a", 1), Term: term,
+			Size: 1}, &raft.InstallSnapshotResponse{}, strings.NewReader("x"))
+	}
+	if err := install(7); err == nil || b.requests() != 0 {
+		t.Errorf("%v, and raft saw %d", err, b.requests())
+	}
+	if err := install(8); err != nil || b.requests() != 1 {
+		t.Errorf("%v, and raft saw %d", err, b.requests())
+	}
+	b.errors.wait(t, func(err error) bool { return strings.Contains(err.Error(), "in which this node leads") })
+}
+
 // Who may no longer take part is cut off at once, and not only at its next connection.
 func TestRecheckClosesConnections(t *testing.T) {
 	ca := newAuthority(t)
