@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,9 +36,9 @@ type Options struct {
 	Refused func(r *http.Request, err error)
 	// Secure says that the handler stands behind Authorize: without an identity nothing is answered but probes.
 	Secure bool
-	// SessionKey is what the sessions of workers that have a token are sealed with: the same on every node that may
-	// lead. nil: there are none.
-	SessionKey func() ([]byte, error)
+	// SessionKeys are what the sessions of workers that have a token are sealed with, the one to use first: the same on
+	// every node that may lead. nil: there are none.
+	SessionKeys func() ([][]byte, error)
 	// Hosts are names (with or without a port) under which the node may be called besides localhost and addresses; see
 	// GuardHost.
 	Hosts []string
@@ -80,12 +81,13 @@ type handler struct {
 	backend Backend
 	opts    Options
 	mux     *http.ServeMux
+	ownKey  []byte // of this process
 }
 
 // New makes the handler of a node's HTTP port.
 func New(b Backend, o Options) http.Handler {
 	o.defaults()
-	h := &handler{backend: b, opts: o, mux: http.NewServeMux()}
+	h := &handler{backend: b, opts: o, mux: http.NewServeMux(), ownKey: []byte(rand.Text())}
 	h.register(routes())
 	if o.DebugPprof {
 		for path, serve := range ByPath(debugEndpoints()) {

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -78,7 +77,7 @@ func (c *call) listAudit() error {
 		return err
 	}
 	page.Records = list(page.Records)
-	return c.reply(http.StatusOK, page)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 // exportAudit streams the records, oldest first. The seq of the last line is the `after` of the next export.

@@ -50,7 +50,7 @@ func (c *call) listDead() error {
 		return err
 	}
 	page.Dead = list(page.Dead)
-	return c.reply(http.StatusOK, page)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 func (c *call) deadGroups() error {

@@ -101,10 +101,8 @@ func (c *call) listJobs() error {
 	if err != nil {
 		return err
 	}
-	if page.Jobs == nil {
-		page.Jobs = []job.Job{}
-	}
-	return c.reply(http.StatusOK, page)
+	page.Jobs = list(page.Jobs)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 func (c *call) getJob() error {
@@ -307,7 +305,7 @@ func (c *call) jobRuns() error {
 		return err
 	}
 	page.Runs = list(page.Runs)
-	return c.reply(http.StatusOK, page)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 // fieldOf reads one field of a JSON object that is known to be one.

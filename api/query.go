@@ -47,14 +47,15 @@ func (c *call) read() (Read, error) {
 
 // page is the part that all lists have in common.
 func (c *call) page() (limit int, cursor string, rd Read, err error) {
-	limit, err = c.limit(defaultPage, maxPage)
-	if err != nil {
-		return 0, "", rd, err
+	if limit, err = c.limit(defaultPage, maxPage); err == nil {
+		cursor, err = c.one("cursor")
 	}
-	if cursor, err = c.one("cursor"); err != nil {
-		return 0, "", rd, err
+	if err == nil {
+		cursor, err = c.openCursor(cursor)
 	}
-	rd, err = c.read()
+	if err == nil {
+		rd, err = c.read()
+	}
 	return limit, cursor, rd, err
 }
 

@@ -51,7 +51,7 @@ func (c *call) listRuns() error {
 		return err
 	}
 	page.Runs = list(page.Runs)
-	return c.reply(http.StatusOK, page)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 func (c *call) runSummary() error {

@@ -1,48 +1,18 @@
 package api
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/internal/sealer"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// seal binds what workers are given to their token: the secret of a session, and the texts by which pull workers name
-// their claims and sessions. It is an HMAC by a key that every leader has, so nothing of it is stored and the next
-// leader knows it again.
-type seal struct {
-	key   []byte
-	token string
-}
-
-// of is the seal of something.
-func (s *seal) of(what string, parts ...string) string {
-	h := hmac.New(sha256.New, s.key)
-	for _, p := range append([]string{what, s.token}, parts...) {
-		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p))))
-		h.Write([]byte(p))
-	}
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
-}
-
-// put adds a seal to a text, open takes it off again if it is the right one.
-func (s *seal) put(what, text string) string { return text + "." + s.of(what, text) }
-
-func (s *seal) open(what, sealed string) (string, bool) {
-	i := strings.LastIndexByte(sealed, '.')
-	if i < 0 {
-		return "", false
-	}
-	text := sealed[:i]
-	return text, hmac.Equal([]byte(sealed[i+1:]), []byte(s.of(what, text)))
-}
+// seal binds what workers are given to their token.
+type seal struct{ sealer.Sealer }
 
 const (
 	sealSession = "session"
@@ -51,7 +21,7 @@ const (
 )
 
 // suffix makes the names of a token's workers its own: no other token, and no node, can have them.
-func (s *seal) suffix() string { return "@" + s.token }
+func (s *seal) suffix() string { return "@" + s.Token }
 
 // maxTypes is how many types of runs a worker that has a token may name.
 const maxTypes = 64
@@ -65,11 +35,11 @@ func (c *call) seal() (*seal, error) {
 	if id == nil || id.Token == "" {
 		return nil, nil
 	}
-	if c.h.opts.SessionKey == nil {
+	if c.h.opts.SessionKeys == nil {
 		return nil, job.Errorf(job.CodeNotReady, "ask another node", "this node has no key for the sessions of workers")
 	}
-	key, err := c.h.opts.SessionKey()
-	return &seal{key: key, token: id.Token}, err
+	keys, err := c.h.opts.SessionKeys()
+	return &seal{sealer.Sealer{Keys: keys, Token: id.Token}}, err
 }
 
 // session holds a call to the session of its caller: of a token by the secret that its registration was answered with,
@@ -83,7 +53,7 @@ func (c *call) session(ref *job.SessionRef) error {
 	if s == nil || err != nil {
 		return err
 	}
-	if !hmac.Equal([]byte(ref.Secret), []byte(s.of(sealSession, ref.Worker, fmt.Sprint(ref.Incarnation)))) {
+	if !s.Is(ref.Secret, sealSession, ref.Worker, fmt.Sprint(ref.Incarnation)) {
 		return job.Errorf(job.CodeSessionUnknown, "register again",
 			"the secret of the session of the worker %q is missing or wrong", ref.Worker)
 	}
@@ -116,7 +86,7 @@ func (c *call) register(r job.Register, do func(job.Register) (job.Session, erro
 	a, err := do(r)
 	a.Worker = name
 	if err == nil && !a.Again {
-		a.Secret = s.of(sealSession, name, fmt.Sprint(a.Incarnation))
+		a.Secret = s.Of(sealSession, name, fmt.Sprint(a.Incarnation))
 	}
 	return a, err
 }
@@ -233,7 +203,7 @@ func (s *seal) openCaller(worker, session *string) error {
 	if *worker != "" {
 		*worker += s.suffix()
 	}
-	if text, ok := s.open(sealReceipt, *session); ok {
+	if text, ok := s.Open(sealReceipt, *session); ok {
 		*session = text
 	} else {
 		*session = ""
@@ -247,7 +217,7 @@ func (s *seal) openClaims(name string, refs []job.PullRef) error {
 		if s == nil {
 			return nil
 		}
-		text, ok := s.open(sealClaim, refs[i].Claim)
+		text, ok := s.Open(sealClaim, refs[i].Claim)
 		if !ok {
 			return &job.Error{Code: job.CodeForbidden, Field: fmt.Sprintf("%s[%d].claim", name, i),
 				Message: "it is not a claim that this token was given",
@@ -264,8 +234,8 @@ func (s *seal) closeReply(a *job.PullReply) {
 		return
 	}
 	a.Worker = strings.TrimSuffix(a.Worker, s.suffix())
-	a.Session = s.put(sealReceipt, a.Session)
+	a.Session = s.Put(sealReceipt, a.Session)
 	for i := range a.Runs {
-		a.Runs[i].Claim = s.put(sealClaim, a.Runs[i].Claim)
+		a.Runs[i].Claim = s.Put(sealClaim, a.Runs[i].Claim)
 	}
 }

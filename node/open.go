@@ -220,8 +220,8 @@ func (n *Node) API() (api.Backend, api.Options) {
 		Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
 		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: n.names(),
-		Secure:     c.Secure,
-		SessionKey: func() ([]byte, error) { return n.security.SessionKey(n.group.store.Info().ClusterID) },
+		Secure:      c.Secure,
+		SessionKeys: func() ([][]byte, error) { return n.security.SessionKeys(n.group.store.Info().ClusterID) },
 	}
 }
 

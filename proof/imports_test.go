@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"internal/faultpoint"},
 	{"internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/faultpoint/mutant", "internal/fieldgen",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/pack", "internal/ratelimit", "internal/replica",
-		"internal/sbom", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
+		"internal/sbom", "internal/sealer", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that

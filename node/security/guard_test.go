@@ -50,16 +50,16 @@ func TestMembersOnly(t *testing.T) {
 // Every voter seals the sessions of workers with one key; a node that has not fetched the cluster's keys says so.
 func TestSessionKey(t *testing.T) {
 	plain := &Keys{}
-	a, err := plain.SessionKey("a")
-	b, err2 := plain.SessionKey("b")
-	if err != nil || err2 != nil || len(a) < 32 || string(a) == string(b) {
+	a, err := plain.SessionKeys("a")
+	b, err2 := plain.SessionKeys("b")
+	if err != nil || err2 != nil || len(a) != 1 || len(a[0]) < 32 || string(a[0]) == string(b[0]) {
 		t.Errorf("%x %v, %x %v", a, err, b, err2)
 	}
 	ring, err := keys.OpenRing(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key, err := (&Keys{ring: ring}).SessionKey("a"); err == nil {
+	if key, err := (&Keys{ring: ring}).SessionKeys("a"); err == nil {
 		t.Errorf("%x without the cluster's keys", key)
 	}
 }

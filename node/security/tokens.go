@@ -23,19 +23,20 @@ func (k *Keys) CAHash() keys.Hash {
 	return k.ring.CAHash()
 }
 
-// SessionKey is what the sessions of workers are sealed with. It is made of the cluster's key, which every voter has:
-// the next leader has it too. A cluster without keys has no secret that all of its voters share; only tests have that.
-func (k *Keys) SessionKey(cluster string) ([]byte, error) {
+// SessionKeys are what the sessions of workers are sealed with, the one to seal with first. They are made of the
+// cluster's key, which every voter has: the next leader has it too. A cluster without keys has no secret that all of
+// its voters share; only tests have that.
+func (k *Keys) SessionKeys(cluster string) ([][]byte, error) {
 	if k.ring != nil {
 		a := k.ring.Authority()
 		if a == nil {
 			return nil, job.Errorf(job.CodeNotReady, "wait until it has fetched them, or ask another node",
 				"this node does not have the cluster's keys")
 		}
-		return a.Derive("worker sessions"), nil
+		return [][]byte{a.Derive("worker sessions")}, nil
 	}
 	sum := sha256.Sum256([]byte("carillon worker sessions\x00" + cluster))
-	return sum[:], nil
+	return [][]byte{sum[:]}, nil
 }
 
 // FirstAdmin is the row of the token that a secure cluster begins with. It is written down before the cluster begins,
