@@ -115,9 +115,13 @@ func (id *Identity) grants(r *job.Register) error {
 	if err := job.CheckWorkerTags(r.Tags); err != nil {
 		return err
 	}
+	types := g.Types
+	if len(types) == 0 && len(g.Queues) > 0 {
+		types = []string{string(job.TypeQueue)} // runs of other types are in no queue
+	}
 	for _, t := range r.Types {
-		if len(g.Types) > 0 && !slices.Contains(g.Types, string(t)) {
-			return notGranted("types", remedy, id, "the types %s", strings.Join(g.Types, ", "))
+		if len(types) > 0 && !slices.Contains(types, string(t)) {
+			return notGranted("types", remedy, id, "the types %s", strings.Join(types, ", "))
 		}
 	}
 	own := r.Tags[queueTag]

@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -89,4 +92,34 @@ func (c *Client) RevokeToken(ctx context.Context, ref string) (Token, error) {
 	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/tokens/" + url.PathEscape(ref) + ":revoke",
 		out: &t, need: "id"})
 	return t, err
+}
+
+// grantPause is between two questions for what a token grants.
+const grantPause = time.Second
+
+// Granted is Whoami for a worker that is about to start. A cluster that does not answer is waited for, as it is when
+// the worker registers; waiting is told why, once.
+func (c *Client) Granted(ctx context.Context, waiting func(error)) (Whoami, error) {
+	said := false
+	for refusals := 0; ; {
+		who, err := c.Whoami(ctx)
+		pause := grantPause
+		switch job.CodeOf(err) {
+		case job.CodeUnavailable, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeTooManyRequests:
+			if !said {
+				waiting(err)
+			}
+			said = true
+		case job.CodeUnauthenticated: // one that was just made may not be known everywhere
+			if refusals++; refusals >= worker.MaxRefusals {
+				return who, err
+			}
+			pause = worker.RefusedPause
+		default:
+			return who, err
+		}
+		if !wait.For(ctx, pause) {
+			return who, ctx.Err()
+		}
+	}
 }

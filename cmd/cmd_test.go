@@ -67,7 +67,7 @@ func newShell(t *testing.T) *shell {
 }
 
 func (s *shell) app() *app {
-	return &app{now: func() time.Time { return noon }, loc: time.UTC, env: func(k string) string {
+	return &app{now: func() time.Time { return noon }, loc: time.UTC, work: runWorker, env: func(k string) string {
 		if k == "CARILLON_ADDR" {
 			return s.addr
 		}

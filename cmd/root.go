@@ -34,6 +34,7 @@ type app struct {
 	credentials
 	ca    caFile
 	talks *client.Client // made when the first request is
+	work  func(context.Context, workerConfig, io.Writer) error
 	now   func() time.Time
 	loc   *time.Location // times are shown in it
 	env   func(string) string
@@ -43,9 +44,7 @@ type app struct {
 	parsed bool // the command line was understood: errors from here on are not about usage
 }
 
-func newApp() *app {
-	return &app{now: time.Now, loc: time.Local, env: os.Getenv}
-}
+func newApp() *app { return &app{now: time.Now, loc: time.Local, env: os.Getenv, work: runWorker} }
 
 // Main runs the command line and returns the exit code of the process.
 func Main() int {

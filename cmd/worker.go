@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -65,11 +66,25 @@ func (a *app) workerCmd() *cobra.Command {
 			if cfg.Token, err = a.credentials.find(a); err != nil {
 				return err
 			}
+			if err := cfg.checkJoin(); err != nil {
+				return err
+			}
+			if cfg.Token != "" {
+				who, err := client.New(a.addr, append(a.clientOptions(), client.WithToken(cfg.Token))...).
+					Granted(cmd.Context(), func(err error) {
+						notice(cmd.ErrOrStderr(), cfg.LogFormat, "waiting for the cluster: "+err.Error(),
+							"waiting for the cluster", "error", err.Error())
+					})
+				if err != nil {
+					return err
+				}
+				cfg.keepTo(who, cmd.Flags().Changed)
+			}
 			if err := cfg.validate(); err != nil {
 				return err
 			}
 			logStart(cmd, "worker", cfg.LogLevel, cfg.LogFormat)
-			return runWorker(cmd.Context(), cfg, cmd.ErrOrStderr())
+			return a.work(cmd.Context(), cfg, cmd.ErrOrStderr())
 		},
 	}
 	fl := c.Flags()
@@ -77,14 +92,14 @@ func (a *app) workerCmd() *cobra.Command {
 	fl.StringVar(&cfg.Name, "name", "",
 		"name of the worker, unique in its cluster (default the host's name and something random)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
-		"what it carries out: "+strings.Join(job.Types(), ", "))
+		"what it carries out: "+strings.Join(job.Types(), ", ")+"; with a token what that is for")
 	cfg.register(fl)
 	fl.StringVarP(&cfg.Namespace, "namespace", "n", a.env(namespaceEnv),
 		"take only runs of this namespace (default those of all; or "+namespaceEnv+")")
 	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
 	fl.StringVar(&cfg.Command, "command", "",
 		"with --executors queue: the command that does a run; it gets the data as JSON on standard input")
-	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it works on at once")
+	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it works on at once; with a token that of the token at most")
 	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more it takes ahead, which helps if runs are very short")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v that jobs may select it by")
 	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a "+
@@ -133,12 +148,38 @@ func (c *workerConfig) validate() error {
 	case c.Drain <= 0:
 		return job.Invalid("--drain-timeout", "use a duration such as 30s", "%s is no time to finish", c.Drain)
 	}
+	return cmp.Or(c.checkJoin(), checkLogging(c.LogLevel, c.LogFormat))
+}
+
+func (c *workerConfig) checkJoin() error {
 	for _, addr := range c.Join {
 		if !strings.Contains(addr, "://") && !isAddress(addr) {
 			return job.Invalid("--join", "use host:port of a node, such as 10.0.0.1:7400", "%q is not an address", addr)
 		}
 	}
-	return checkLogging(c.LogLevel, c.LogFormat)
+	return nil
+}
+
+// keepTo has what was not given follow from what the token grants: a worker that asks for more is refused. Namespace,
+// queues and tags are filled in by the cluster.
+func (c *workerConfig) keepTo(who client.Whoami, given func(flag string) bool) {
+	types := who.Types
+	if len(types) == 0 && (len(who.Queues) > 0 || c.Command != "" || len(c.Queues) > 0) {
+		types = []string{string(job.TypeQueue)} // a token for queues is for nothing else
+	}
+	if !given("executors") && len(types) > 0 {
+		// What it cannot do with its other flags is left out, if something is left.
+		able := slices.DeleteFunc(slices.Clone(types), func(t string) bool {
+			return t == string(job.TypeQueue) && c.Command == "" ||
+				t == string(job.TypeShell) && c.Shell.User == "" && !c.Shell.AsNode
+		})
+		if c.Executors = able; len(able) == 0 {
+			c.Executors = types
+		}
+	}
+	if most := who.Slots - c.Prefetch; !given("slots") && who.Slots > 0 && most > 0 {
+		c.Slots = min(c.Slots, most)
+	}
 }
 
 // runWorker works until the context ends, and drains then.

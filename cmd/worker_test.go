@@ -1,10 +1,13 @@
 package cmd
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -16,5 +19,49 @@ func TestWorkerExecutors(t *testing.T) {
 			!strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use "+strings.Join(job.Types(), ", ")+"\n") {
 			t.Errorf("%s: %d %s", e, code, errOut)
 		}
+	}
+}
+
+// A worker does what its token is for: what its flags do not say follows from that, and what they say stays.
+func TestWorkerKeepsToItsToken(t *testing.T) {
+	t.Parallel()
+	s, admin := secureShell(t)
+	s.env["CARILLON_TOKEN"] = admin
+	for name, test := range map[string]struct {
+		token, flags []string
+		executors    string
+		slots        int
+	}{
+		"queues":           {[]string{"--queues", "mail", "--slots", "16"}, []string{"--command", "true"}, "queue", 16},
+		"less than that":   {[]string{"--queues", "mail", "--slots", "16"}, []string{"--command", "true", "--slots", "2"}, "queue", 2},
+		"prefetch":         {[]string{"--slots", "16"}, []string{"--prefetch", "6"}, "http", 10},
+		"types":            {[]string{"--types", "http,message,queue,shell"}, nil, "http,message", 64},
+		"all of them":      {[]string{"--types", "http,queue"}, []string{"--command", "true"}, "http,queue", 64},
+		"nothing is bound": {nil, nil, "http", 64},
+		"a command":        {nil, []string{"--command", "true"}, "queue", 64},
+		"as was said":      {[]string{"--types", "http,message"}, []string{"--executors", "message"}, "message", 64},
+	} {
+		text, _ := s.want(exit.OK, "", append([]string{"token", "create", strings.ReplaceAll(name, " ", "-"), "--role", "worker"}, test.token...)...)
+		var got workerConfig
+		a := s.app()
+		a.work = func(_ context.Context, cfg workerConfig, _ io.Writer) error {
+			got = cfg
+			return nil
+		}
+		root := a.root()
+		root.SetArgs(append([]string{"worker", "--token", strings.TrimSpace(text), "--join", s.addr}, test.flags...))
+		root.SetErr(io.Discard)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if strings.Join(got.Executors, ",") != test.executors || got.Slots != test.slots {
+			t.Errorf("%s: %v, %d slots", name, got.Executors, got.Slots)
+		}
+	}
+	// There is no such token.
+	other := keys.NewToken(keys.APIToken, keys.Hash{}).Text()
+	if _, stderr := s.want(exit.Failure, "", "worker", "--token", other, "--join", s.addr); !strings.Contains(stderr, "is not known") {
+		t.Error(stderr)
 	}
 }
