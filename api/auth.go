@@ -233,7 +233,7 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := context.WithValue(r.Context(), identityKey{}, &id)
-	if id.Token != "" {
+	if id.Token != "" && !revokes(r) {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -246,6 +246,11 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})()
 	}
 	z.next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// revokes says whether a request revokes a token: it may be its own, and is answered all the same.
+func revokes(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, prefix+"/tokens/") && strings.HasSuffix(r.URL.Path, ":revoke")
 }
 
 // refuse answers a request that is not let through.

@@ -148,7 +148,22 @@ func (c *call) revokeToken() error {
 	if err != nil {
 		return err
 	}
+	if id := IdentityOf(c.r.Context()); id != nil && id.Token == t.ID {
+		c.w.Header().Add(wire.WarningHeader, "it is the token that asked for this: its holder needs another one")
+	}
+	if t.Role == job.RoleAdmin && t.Namespace == "" && !c.adminsLeft() {
+		c.w.Header().Add(wire.WarningHeader, "no token of an admin of all namespaces is left: on a node, "+
+			"`carillon --addr unix:DATA_DIR/admin.sock token create NAME --role admin` makes one")
+	}
 	return c.reply(http.StatusOK, t)
+}
+
+// adminsLeft says whether any token can still make tokens by the API, as far as it is known.
+func (c *call) adminsLeft() bool {
+	all, err := c.h.backend.Tokens(c.ctx, Read{Stale: true})
+	return err != nil || slices.ContainsFunc(all, func(t wire.Token) bool {
+		return t.Role == job.RoleAdmin && t.Namespace == "" && t.Status == "active"
+	})
 }
 
 // whoami says who the caller is to this node, and what they may do.

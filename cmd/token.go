@@ -149,13 +149,19 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 	return &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its id or name; what it holds open ends",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Who pastes a whole token, of which the third part is the id, means that one.
-			ref := args[0]
-			if parts := strings.Split(ref, "."); len(parts) == 4 {
-				ref = parts[2]
-			}
+			ref := tokenRef(args[0])
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Token, error) {
-				return c.RevokeToken(ctx, ref)
+				return c.RevokeToken(client.WithWarnings(ctx, func(text string) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
+				}), ref)
 			}, func(p *printer, t client.Token) { p.Printf("revoked %s (%s)\n", t.ID, t.Name) })
 		}}
+}
+
+// tokenRef is a token as the API names it. Who pastes a whole one, of which the third part is the id, means that one.
+func tokenRef(arg string) string {
+	if parts := strings.Split(arg, "."); len(parts) == 4 {
+		return parts[2]
+	}
+	return arg
 }

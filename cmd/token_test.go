@@ -130,6 +130,24 @@ func TestTokenCommands(t *testing.T) {
 	}
 }
 
+// Who revokes their own token is answered, and warned if no admin is left who could make another one.
+func TestRevokeOwnToken(t *testing.T) {
+	s, admin := secureShell(t)
+	s.env["CARILLON_TOKEN"] = admin
+	second, _ := s.want(exit.OK, "", "token", "create", "second", "--role", "admin")
+	stdout, stderr := s.want(exit.OK, "", "token", "revoke", "admin")
+	if !strings.HasPrefix(stdout, "revoked ") || !strings.Contains(stderr, "the token that asked for this") ||
+		strings.Contains(stderr, "admin.sock") {
+		t.Error(stdout, stderr)
+	}
+	s.env["CARILLON_TOKEN"] = strings.TrimSpace(second)
+	stdout, stderr = s.want(exit.OK, "", "token", "revoke", "second")
+	if !strings.HasPrefix(stdout, "revoked ") || !strings.Contains(stderr, "admin.sock token create") {
+		t.Error(stdout, stderr)
+	}
+	s.want(exit.Failure, "", "whoami")
+}
+
 // A login keeps address and token; what was kept for one address is not shown to another.
 func TestLogin(t *testing.T) {
 	s, admin := secureShell(t)
