@@ -63,7 +63,7 @@ func (c *call) deadGroups() error {
 		return err
 	}
 	page.Groups = list(page.Groups)
-	return c.reply(http.StatusOK, page)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 func (c *call) getDead() error {

@@ -1,9 +1,11 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -210,5 +212,39 @@ func TestCursorsTellNothingOfOthers(t *testing.T) {
 		if code, text, _ := s.do(s.admin["team-b"], "GET", path+"cursor="+hidden[0], ""); code != 400 {
 			t.Errorf("%s: the cursor of another token: %d %s", path, code, text)
 		}
+	}
+}
+
+// grouped is a backend with more dead letters than one page of groups looks at.
+type grouped struct {
+	api.Backend
+	asked []string // the cursors
+}
+
+func (g *grouped) DeadGroups(_ context.Context, q wire.DeadQuery, _ api.Read) (wire.DeadGroupPage, error) {
+	g.asked = append(g.asked, q.Cursor)
+	return wire.DeadGroupPage{NextCursor: "4711"}, nil
+}
+
+// The pages of groups of dead letters have such cursors too.
+func TestCursorsOfDeadGroupsTellNothing(t *testing.T) {
+	t.Parallel()
+	n := apitest.Start(t, apitest.Secure, apitest.Keys)
+	g := &grouped{Backend: n.Backend}
+	h := api.New(g, n.Options)
+	next := func(cursor string) string {
+		ctx := api.WithIdentity(t.Context(), api.Identity{Token: "t1", Role: job.RoleViewer, Namespace: "team-a"})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/dead:groups?namespace=team-a&cursor="+cursor, nil))
+		var p wire.DeadGroupPage
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		return p.NextCursor
+	}
+	first := next("")
+	next(first)
+	if len(first) < 30 || !slices.Equal(g.asked, []string{"", "4711"}) {
+		t.Errorf("the cursor %s, which asks for %q", first, g.asked)
 	}
 }
