@@ -501,6 +501,38 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
+// A patch that renames a job is answered as before when it is repeated, although there is no job of the old name any
+// more, or another one.
+func TestRepeatedRename(t *testing.T) {
+	f := world(t).Backend
+	patch := func(key, body string) *httptest.ResponseRecorder {
+		return serve(t, f, "PATCH", "/api/v1/jobs/daily", map[string]string{"Idempotency-Key": key}, body)
+	}
+	const rename = `{"name":"nightly"}`
+	first := patch("once", rename)
+	if first.Code != 200 || !strings.Contains(first.Body.String(), `"nightly"`) {
+		t.Fatal(first.Code, first.Body)
+	}
+	for _, there := range []string{"none", "another"} {
+		again := patch("once", rename)
+		if again.Code != 200 || again.Body.String() != first.Body.String() ||
+			again.Header().Get("Idempotent-Replay") != "true" {
+			t.Errorf("%s of the old name: %d %v %s", there, again.Code, again.Header(), again.Body)
+		}
+		if there == "none" {
+			made := serve(t, f, "POST", "/api/v1/jobs", nil, strings.Replace(spec, `"hello"`, `"daily"`, 1))
+			if made.Code != 201 {
+				t.Fatal(made.Code, made.Body)
+			}
+		}
+	}
+	checkProblem(t, patch("once", `{"name":"weekly"}`), job.CodeKeyReused)
+	// The other one can be patched.
+	if w := patch("second", `{"name":"weekly"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"weekly"`) {
+		t.Error(w.Code, w.Body)
+	}
+}
+
 // A fingerprint is stored for a day and may be compared by another version of the binary.
 func TestFingerprintIsStable(t *testing.T) {
 	f := &noted{Backend: empty(t).Backend}

@@ -44,6 +44,8 @@ type JobBackend interface {
 	// UpdateJob replaces the spec, of which an empty namespace means the one that the job is in. version 0 means any;
 	// otherwise a mismatch is CodeVersionConflict.
 	UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq Request) (job.Job, error)
+	// UpdatedJob is the job that an earlier try of the request updated; ok is false if there was none.
+	UpdatedJob(ctx context.Context, ref string, rq Request) (j job.Job, ok bool, err error)
 	DeleteJob(ctx context.Context, ref string, version uint64, rq Request) error
 	PauseJob(ctx context.Context, ref string, rq Request) (job.Job, error)
 	ResumeJob(ctx context.Context, ref string, rq Request) (job.Job, error)
@@ -142,7 +144,10 @@ func (c *call) putJob() error {
 	if err != nil {
 		return err
 	}
-	j, err = c.h.backend.UpdateJob(c.ctx, c.ref(), j.Spec, version, rq)
+	return c.updated(c.h.backend.UpdateJob(c.ctx, c.ref(), j.Spec, version, rq))
+}
+
+func (c *call) updated(j job.Job, err error) error {
 	if err != nil {
 		return err
 	}
@@ -168,6 +173,10 @@ func (c *call) patchJob() error {
 	if err != nil {
 		return err
 	}
+	// A patch that renamed the job is not found under its old name when it is repeated.
+	if j, ok, err := c.h.backend.UpdatedJob(c.ctx, c.ref(), rq); err != nil || ok {
+		return c.updated(j, err)
+	}
 	for attempt := 1; ; attempt++ {
 		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{Space: c.space})
 		if err != nil {
@@ -182,12 +191,8 @@ func (c *call) patchJob() error {
 			version = current.Version
 		}
 		j, err := c.h.backend.UpdateJob(c.ctx, c.ref(), spec, version, rq)
-		if err == nil {
-			c.warn(&j.Spec)
-			return c.replyJob(http.StatusOK, j)
-		}
 		if want != 0 || job.CodeOf(err) != job.CodeVersionConflict || attempt == patchAttempts {
-			return err
+			return c.updated(j, err)
 		}
 	}
 }

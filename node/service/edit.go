@@ -105,6 +105,16 @@ func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, vers
 	return b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: spec})
 }
 
+// UpdatedJob implements api.JobBackend.
+func (b *Service) UpdatedJob(ctx context.Context, ref string, rq api.Request) (job.Job, bool, error) {
+	o, ok, err := b.replay(ctx, rq)
+	if err != nil || !ok {
+		return job.Job{}, false, err
+	}
+	j, err := b.showChanged(o, job.Job{Status: job.StatusScheduled, Spec: removed(ref, rq)})
+	return j, true, err
+}
+
 func (b *Service) DeleteJob(ctx context.Context, ref string, version uint64, rq api.Request) error {
 	_, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
 		return &fsm.Delete{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: version,
