@@ -193,6 +193,40 @@ func TestRoutes(t *testing.T) {
 		{"run summary", "GET", "/runs:summary", nil, "", 200, "", `"by_status":{`},
 		{"run summary of a job", "GET", "/runs:summary?job=daily&stale=true", nil, "", 200, "", `"longest":[`},
 		{"run summary, unknown job", "GET", "/runs:summary?job=nope", nil, "", 404, job.CodeNotFound, ``},
+		{"act, dry run", "POST", "/jobs:act", nil, `{"filter":{"q":"dail"},"action":"pause","dry_run":true}`, 200, "", `"matched":1,"done":0`},
+		{"act", "POST", "/jobs:act", nil, `{"filter":{"q":"dail"},"action":"pause"}`, 200, "", `"matched":1,"done":1,"failed":0`},
+		{"act on ids", "POST", "/jobs:act", nil, `{"filter":{"ids":["j_1","j_999"]},"action":"jitter","args":{"jitter_ms":500}}`, 200, "", `"matched":1,"done":1,"failed":0`},
+		{"act on all", "POST", "/jobs:act", nil, `{"filter":{"all":true},"action":"tag","args":{"tags":{"a":"b"}}}`, 200, "", `"finished":true`},
+		{"act on nothing", "POST", "/jobs:act", nil, `{"filter":{},"action":"pause"}`, 400, job.CodeInvalid, `nothing is selected`},
+		{"act on ids and a text", "POST", "/jobs:act", nil, `{"filter":{"q":"x","ids":["j_1"]},"action":"pause"}`, 400, job.CodeInvalid, `ambiguous`},
+		{"act, no action", "POST", "/jobs:act", nil, `{"filter":{"all":true}}`, 400, job.CodeInvalid, `"field":"action"`},
+		{"act, bad action", "POST", "/jobs:act", nil, `{"filter":{"all":true},"action":"puase"}`, 400, job.CodeInvalid, `did you mean \"pause\"`},
+		{"act, no tags", "POST", "/jobs:act", nil, `{"filter":{"all":true},"action":"tag"}`, 400, job.CodeInvalid, `"field":"args.tags"`},
+		{"act, no jitter", "POST", "/jobs:act", nil, `{"filter":{"all":true},"action":"jitter"}`, 400, job.CodeInvalid, `"field":"args.jitter_ms"`},
+		{"act, delete unseen", "POST", "/jobs:act", nil, `{"filter":{"all":true},"action":"delete"}`, 400, job.CodeInvalid, `"field":"expect"`},
+		{"act, delete too few", "POST", "/jobs:act", nil, `{"filter":{"q":"dail"},"action":"delete","expect":7}`, 409, job.CodeState, `1 jobs match`},
+		{"act, delete", "POST", "/jobs:act", nil, `{"filter":{"q":"dail"},"action":"delete","expect":1}`, 200, "", `"done":1`},
+		{"act, bad cursor", "POST", "/jobs:act", nil, `{"filter":{"all":true},"action":"pause","cursor":"?"}`, 400, job.CodeInvalid, `"field":"cursor"`},
+
+		{"upcoming", "GET", "/upcoming", nil, "", 200, "", `"scheduled_at":`},
+		{"upcoming of a job", "GET", "/upcoming?job=daily&limit=3&from=2030-01-01T00:00:00Z", nil, "", 200, "", `"scheduled_at":"2030-01-0`},
+		{"upcoming of a tag", "GET", "/upcoming?tag=no=one", nil, "", 200, "", `"occurrences":[]`},
+		{"upcoming, unknown job", "GET", "/upcoming?job=nope", nil, "", 404, job.CodeNotFound, ``},
+		{"upcoming, bad cursor", "GET", "/upcoming?cursor=x", nil, "", 400, job.CodeInvalid, `"field":"cursor"`},
+		{"load", "GET", "/upcoming:load?step=1h&bucket=2030-01-01T00:00:00Z&from=2030-01-01T00:00:00Z&to=2030-01-03T00:00:00Z", nil, "", 200, "", `"kind":"exact"`},
+		{"load, bad step", "GET", "/upcoming:load?step=2m", nil, "", 400, job.CodeInvalid, `"field":"step"`},
+		{"load, too long", "GET", "/upcoming:load?from=2030-01-01T00:00:00Z&to=2031-01-01T00:00:00Z", nil, "", 400, job.CodeInvalid, `"field":"to"`},
+		{"put, dry run", "PUT", "/jobs/daily?dry_run=true", nil, spec, 200, "", `"next_after":[`},
+		{"patch, dry run", "PATCH", "/jobs/daily?dry_run=true", nil, `{"timeout":"7s"}`, 200, "", `{"field":"timeout",`},
+		{"patch, dry run of a mistake", "PATCH", "/jobs/daily?dry_run=true", nil, `{"schedule":"x"}`, 400, job.CodeInvalid, `"field":"schedule"`},
+		{"patch, dry run of an old version", "PATCH", "/jobs/daily?dry_run=true", header{"If-Match": `"9"`}, `{"timeout":"7s"}`, 412, job.CodeVersionConflict, ``},
+
+		{"preview in zones", "POST", "/schedule:preview", nil, `{"schedule":"0 9 * * *","timezone":"Europe/Berlin","from":"2027-03-27T00:00:00Z","until":"2027-03-28T12:00:00Z","zones":["America/New_York"],"sharing":true}`,
+			200, "", `"times":[{"at":"2027-03-27T09:00:00+01:00","utc":"2027-03-27T08:00:00Z","fires":true,"zones":{"America/New_York":"2027-03-27T04:00:00-04:00"}},{"at":"2027-03-28T09:00:00+02:00"`},
+		{"preview, bad zone", "POST", "/schedule:preview", nil, `{"schedule":"0 9 * * *","zones":["Mars"]}`, 400, job.CodeInvalid, `"field":"zones"`},
+		{"kill", "POST", "/dev:kill", nil, `{"node_id":"n1"}`, 204, "", ``},
+		{"kill, not for play", "POST", "/dev:kill", nil, `{"node_id":"n2"}`, 404, job.CodeNotFound, `no cluster to play with`},
+		{"kill nothing", "POST", "/dev:kill", nil, `{}`, 400, job.CodeInvalid, `"field":"node_id"`},
 
 		{"runs", "GET", "/runs?job=daily&status=running", nil, "", 200, "", `$run`},
 		{"runs, finished", "GET", "/runs?status=succeeded", nil, "", 200, "", `"seq":3`},
@@ -527,10 +561,12 @@ func TestRepeatedRename(t *testing.T) {
 		}
 	}
 	checkProblem(t, patch("once", `{"name":"weekly"}`), job.CodeKeyReused)
-	// The other one can be patched.
+	// The other one can be patched, and a dry run is about what is there.
 	if w := patch("second", `{"name":"weekly"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"weekly"`) {
 		t.Error(w.Code, w.Body)
 	}
+	dry := serve(t, f, "PATCH", "/api/v1/jobs/daily?dry_run=true", map[string]string{"Idempotency-Key": "once"}, rename)
+	checkProblem(t, dry, job.CodeNotFound)
 }
 
 // A fingerprint is stored for a day and may be compared by another version of the binary.
@@ -651,6 +687,14 @@ func (someJoins) CreateJoinToken(_ context.Context, t wire.JoinTokenRequest,
 	made := keys.NewToken(keys.JoinToken, keys.Hash{1})
 	return wire.JoinTokenCreated{Text: made.Text(), JoinToken: wire.JoinToken{ID: made.ID, Status: "active",
 		Uses: t.Uses, CreatedAt: 1, ExpiresAt: 2}}, nil
+}
+
+// DevKill has one node that may be killed.
+func (s someJoins) DevKill(ctx context.Context, rq wire.DevKillRequest) (func(), error) {
+	if rq.NodeID == "n1" {
+		return func() {}, nil
+	}
+	return s.Backend.DevKill(ctx, rq)
 }
 
 func (someJoins) RevokeJoinToken(_ context.Context, id string, _ api.Request) (wire.JoinToken, error) {

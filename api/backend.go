@@ -22,6 +22,7 @@ type Read struct {
 type Backend interface {
 	JobBackend
 	InsightBackend
+	UpcomingBackend
 	RunBackend
 	DeadBackend
 	ScheduleBackend
@@ -32,4 +33,5 @@ type Backend interface {
 	JoinTokenBackend
 	AuditBackend
 	SystemBackend
+	DevBackend
 }

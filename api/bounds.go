@@ -53,7 +53,8 @@ const (
 	DefaultBadTokens = 60
 	// maxSources is how many addresses, and how many tokens, are remembered.
 	maxSources = 1 << 14
-	// The requests of one token that may be under way. A stream is a backup, an export, a bulk create or the metrics.
+	// The requests of one token that may be under way. A stream is a backup, an export, a bulk create, an action on
+	// many jobs or the metrics.
 	maxTokenStreams = 64
 	maxTokenPolls   = 2048
 	maxTokenOpen    = 1024
@@ -73,11 +74,11 @@ const (
 // kindOf is what a request counts as.
 func kindOf(id *Identity, role Role, body bodyKind) openKind {
 	switch {
-	case body == streamBody || body == linesBody:
+	case body.streams():
 		return openStream
 	case role != Worker || id.Role != job.RoleWorker:
 		return plainRequest
-	case body == pollBody || body == pullBody:
+	case body.polls():
 		return openPoll
 	}
 	return workerCall

@@ -74,11 +74,12 @@ func (c *call) readQuery() error {
 }
 
 var mediaTypes = map[bodyKind][]string{
-	jsonBody:  {"application/json"},
-	jsonMaybe: {"application/json"},
-	pullBody:  {"application/json"},
-	patchBody: {"application/merge-patch+json", "application/json"},
-	linesBody: {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
+	jsonBody:   {"application/json"},
+	jsonMaybe:  {"application/json"},
+	jsonStream: {"application/json"},
+	pullBody:   {"application/json"},
+	patchBody:  {"application/merge-patch+json", "application/json"},
+	linesBody:  {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
 
 	workerBody: {wire.MediaJSON, wire.MediaMsgpack},
 	pollBody:   {wire.MediaJSON, wire.MediaMsgpack},
@@ -138,7 +139,7 @@ func (c *call) readBody() error {
 	c.body = body
 	empty := len(bytes.TrimSpace(body)) == 0
 	switch {
-	case empty && (kind == jsonBody || kind == patchBody):
+	case empty && (kind == jsonBody || kind == jsonStream || kind == patchBody):
 		return job.Errorf(job.CodeMalformed, "send one JSON object", "the body is empty")
 	case kind == emptyBody && !empty && string(bytes.TrimSpace(body)) != "{}":
 		return job.Errorf(job.CodeMalformed, "send no body", "this route takes no body")

@@ -19,6 +19,8 @@ import (
 
 // callers says for which routes the rule does not hold that one method of the client calls each, and why.
 var callers = map[string][]string{
+	// What an edit would do is another question than the edit.
+	"PUT /api/v1/jobs/{ref}": {"Client.PreviewUpdate", "Client.UpdateJob"},
 	// To force a transfer is a decision of its own, with a name of its own.
 	"POST /api/v1/cluster:transfer": {"Client.ForceTransfer", "Client.TransferLeadership"},
 	// A worker that starts waits for the answer.

@@ -19,8 +19,8 @@ func jobRoutes() []route {
 			params("q status type prefix tag failing limit cursor stale")},
 		{"POST", "/jobs:bulk", Operator, Once, linesBody, (*call).bulk, nil},
 		{"GET", "/jobs/{ref}", Viewer, ToLeader, emptyBody, (*call).getJob, params("stale")},
-		{"PUT", "/jobs/{ref}", Operator, ToLeader, jsonBody, (*call).putJob, nil},
-		{"PATCH", "/jobs/{ref}", Operator, ToLeader, patchBody, (*call).patchJob, nil},
+		{"PUT", "/jobs/{ref}", Operator, ToLeader, jsonBody, (*call).putJob, params("dry_run")},
+		{"PATCH", "/jobs/{ref}", Operator, ToLeader, patchBody, (*call).patchJob, params("dry_run")},
 		{"DELETE", "/jobs/{ref}", Operator, ToLeader, emptyBody, (*call).deleteJob, nil},
 		{"GET", "/jobs/{ref}/runs", Viewer, ToLeader, emptyBody, (*call).jobRuns,
 			params("status from to worker error limit cursor stale")},
@@ -46,6 +46,8 @@ type JobBackend interface {
 	UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq Request) (job.Job, error)
 	// UpdatedJob is the job that an earlier try of the request updated; ok is false if there was none.
 	UpdatedJob(ctx context.Context, ref string, rq Request) (j job.Job, ok bool, err error)
+	// PreviewUpdate is what UpdateJob would do.
+	PreviewUpdate(ctx context.Context, ref string, spec job.Spec, version uint64, rd Read) (wire.EditPreview, error)
 	DeleteJob(ctx context.Context, ref string, version uint64, rq Request) error
 	PauseJob(ctx context.Context, ref string, rq Request) (job.Job, error)
 	ResumeJob(ctx context.Context, ref string, rq Request) (job.Job, error)
@@ -140,6 +142,12 @@ func (c *call) putJob() error {
 	if err != nil {
 		return err
 	}
+	if dry, err := c.flag("dry_run"); dry || err != nil {
+		if err != nil {
+			return err
+		}
+		return c.previewUpdate(j.Spec, version)
+	}
 	rq, err := c.request()
 	if err != nil {
 		return err
@@ -153,6 +161,17 @@ func (c *call) updated(j job.Job, err error) error {
 	}
 	c.warn(&j.Spec)
 	return c.replyJob(http.StatusOK, j)
+}
+
+// previewUpdate says what an edit would do.
+func (c *call) previewUpdate(spec job.Spec, version uint64) error {
+	p, err := c.h.backend.PreviewUpdate(c.ctx, c.ref(), spec, version, Read{Space: c.space})
+	if err != nil {
+		return err
+	}
+	p.Changes, p.NextBefore, p.NextAfter = list(p.Changes), list(p.NextBefore), list(p.NextAfter)
+	p.Warnings = list(p.Warnings)
+	return c.reply(http.StatusOK, p)
 }
 
 // patchAttempts is how often a patch without a version is put onto a job that keeps changing under it.
@@ -169,13 +188,18 @@ func (c *call) patchJob() error {
 	if err != nil {
 		return err
 	}
+	dry, err := c.flag("dry_run")
+	if err != nil {
+		return err
+	}
 	rq, err := c.request()
 	if err != nil {
 		return err
 	}
-	// A patch that renamed the job is not found under its old name when it is repeated.
-	if j, ok, err := c.h.backend.UpdatedJob(c.ctx, c.ref(), rq); err != nil || ok {
-		return c.updated(j, err)
+	if !dry { // a patch that renamed the job is not found under its old name when it is repeated
+		if j, ok, err := c.h.backend.UpdatedJob(c.ctx, c.ref(), rq); err != nil || ok {
+			return c.updated(j, err)
+		}
 	}
 	for attempt := 1; ; attempt++ {
 		current, err := c.h.backend.GetJob(c.ctx, c.ref(), Read{Space: c.space})
@@ -189,6 +213,9 @@ func (c *call) patchJob() error {
 		version := want
 		if version == 0 {
 			version = current.Version
+		}
+		if dry {
+			return c.previewUpdate(spec, version)
 		}
 		j, err := c.h.backend.UpdateJob(c.ctx, c.ref(), spec, version, rq)
 		if want != 0 || job.CodeOf(err) != job.CodeVersionConflict || attempt == patchAttempts {

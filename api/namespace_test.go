@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
@@ -131,12 +132,15 @@ func named(t *testing.T, text string) []string {
 // one that is added is in this test.
 func TestListsShowTheirNamespace(t *testing.T) {
 	s := newSpaces(t)
+	for _, space := range []string{"default", "team-a"} {
+		s.must("POST", "/api/v1/jobs?namespace="+space, strings.Replace(fmt.Sprintf(mailJob, "mail-daily"), "@manual", "0 9 * * *", 1), nil)
+	}
 	more := map[string][]string{"/api/v1/runs": {"status=succeeded,dead,canceled", "job=j_", "status=pending", "error=n", "worker=w", "from=2026-01-01T00:00:00Z"},
 		"/api/v1/jobs": {"prefix=m", "type=queue", "limit=1", "q=AIL", "failing=true"}, "/api/v1/dead": {"limit=1"}}
 	routes, lists := api.NamespacedRoutes()
 	seen := 0
 	for i, rt := range routes {
-		if !lists[i] || slices.Contains([]string{"/api/v1/runs:summary"}, rt[1]) {
+		if !lists[i] || slices.Contains([]string{"/api/v1/runs:summary", "/api/v1/upcoming:load"}, rt[1]) {
 			continue // they count, and name nothing
 		}
 		seen++
@@ -176,6 +180,11 @@ func TestListsShowTheirNamespace(t *testing.T) {
 		s.must("GET", "/api/v1/runs:summary?namespace="+asked, "", &sum)
 		if sum.ByStatus["succeeded"] != want || sum.ByStatus["dead"] != want/2 {
 			t.Errorf("the summary of %s: %+v", asked, sum)
+		}
+		var load wire.UpcomingLoad
+		s.must("GET", "/api/v1/upcoming:load?namespace="+asked, "", &load)
+		if want == 0 && len(load.Buckets) != 0 || want != 0 && (len(load.Buckets) != 1 || load.Buckets[0].Count != want/2) {
+			t.Errorf("the load of %s: %+v", asked, load)
 		}
 	}
 }
@@ -462,6 +471,10 @@ func TestWhatWasLookedAtIsOfTheNamespace(t *testing.T) {
 		"groups": func(rd api.Read) (int, error) {
 			page, err := s.n.Backend.DeadGroups(ctx, wire.DeadQuery{Limit: 100}, rd)
 			return page.Scanned, err
+		},
+		"load": func(rd api.Read) (int, error) {
+			load, err := s.n.Backend.UpcomingLoad(ctx, wire.LoadQuery{Step: time.Minute.Milliseconds()}, rd)
+			return load.Scanned, err
 		},
 	} {
 		all, err := scanned(api.Read{Space: api.Space{Namespace: job.AllNamespaces, Given: true, All: true}})

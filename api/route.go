@@ -21,12 +21,19 @@ const (
 	jsonBody            // one JSON value, needed
 	jsonMaybe           // one JSON value or nothing
 	patchBody           // a merge patch
+	jsonStream          // one JSON value, needed; the answer is a stream without a time limit of its own
 	linesBody           // NDJSON; the route reads it itself
 	streamBody          // no body; the answer is a stream without a time limit of its own
 	workerBody          // a message of the worker protocol: JSON or msgpack, with a limit of its own
 	pollBody            // the same, and the route sets the time limit
 	pullBody            // one JSON value or nothing, and the route sets the time limit
 )
+
+// streams says that a request or its answer may go on for as long as its caller likes.
+func (k bodyKind) streams() bool { return k == linesBody || k == streamBody || k == jsonStream }
+
+// polls says that the route waits for something, and sets the time limit.
+func (k bodyKind) polls() bool { return k == pollBody || k == pullBody }
 
 // route is one method of one path. The OpenAPI document is held against the table of them, and nodes forward by it.
 type route struct {
@@ -48,9 +55,10 @@ func params(names string) []string { return strings.Fields(names) }
 // routes is the table, put together from those of the parts of the API. Its rows have no names of columns, so that one
 // without a role does not compile.
 func routes() []route {
-	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), insightRoutes(), runRoutes(), deadRoutes(),
-		scheduleRoutes(), queueRoutes(), pullRoutes(), secretRoutes())), workerRoutes(), clusterRoutes(),
-		backupRoutes(), tokenRoutes(), joinTokenRoutes(), namespaced(auditRoutes()), systemRoutes())
+	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), actRoutes(), insightRoutes(), upcomingRoutes(),
+		runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), pullRoutes(), secretRoutes())), workerRoutes(),
+		clusterRoutes(), backupRoutes(), tokenRoutes(), joinTokenRoutes(), devRoutes(), namespaced(auditRoutes()),
+		systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}
@@ -70,7 +78,7 @@ const (
 // scopes are those of the routes, by the first part of their paths. What is not here is about the whole cluster.
 var scopes = map[string]Scope{
 	"jobs": InNamespace, "runs": InNamespace, "dead": InNamespace, "schedule": InNamespace, "calendars": InNamespace,
-	"queues": InNamespace, "secrets": InNamespace, "workers": InNamespace,
+	"queues": InNamespace, "secrets": InNamespace, "workers": InNamespace, "upcoming": InNamespace,
 	"audit":        InNamespace,
 	"openapi.json": Everywhere, "whoami": Everywhere,
 }
@@ -185,7 +193,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	}
 	ctx := context.WithValue(r.Context(), replayKey{}, c.markReplay)
 	ctx = WithCaller(ctx, h.caller(r))
-	if rt.body != linesBody && rt.body != streamBody && rt.body != pollBody && rt.body != pullBody {
+	if !rt.body.streams() && !rt.body.polls() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, h.opts.RequestTimeout)
 		defer cancel()

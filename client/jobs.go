@@ -47,6 +47,14 @@ func (c *Client) UpdateJob(ctx context.Context, ref string, spec job.Spec, versi
 	return j, err
 }
 
+// PreviewUpdate reads what UpdateJob would do.
+func (c *Client) PreviewUpdate(ctx context.Context, ref string, spec job.Spec, version uint64) (p EditPreview,
+	err error) {
+	err = c.do(ctx, request{method: http.MethodPut, path: jobPath(ref), query: url.Values{"dry_run": {"true"}},
+		body: spec, match: version, out: &p, need: "changes"})
+	return p, err
+}
+
 // PatchJob changes the fields that an RFC 7386 merge patch names. Version 0 means whatever is there.
 func (c *Client) PatchJob(ctx context.Context, ref string, p Patch, version uint64) (j job.Job, err error) {
 	err = c.do(ctx, request{method: http.MethodPatch, path: jobPath(ref), raw: p, media: "application/merge-patch+json",

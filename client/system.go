@@ -143,6 +143,11 @@ func (c *Client) member(ctx context.Context, verb, id string) error {
 // RemoveNode takes a member out of the cluster for good: its data directory cannot come back.
 func (c *Client) RemoveNode(ctx context.Context, id string) error { return c.member(ctx, "remove", id) }
 
+// DevKill kills a node of `carillon dev --nodes 3`. Every other cluster answers that there is no such thing.
+func (c *Client) DevKill(ctx context.Context, rq DevKillRequest) error {
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/dev:kill", body: rq, bare: true})
+}
+
 // PromoteNode lets a member vote.
 func (c *Client) PromoteNode(ctx context.Context, id string) error {
 	return c.member(ctx, "promote", id)

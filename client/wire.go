@@ -24,6 +24,8 @@ type (
 	DiskSpace          = wire.DiskSpace
 	HistoryStatus      = wire.HistoryStatus
 	HoldStatus         = wire.HoldStatus
+	JobAction          = wire.JobAction
+	JobActionProgress  = wire.JobActionProgress
 	JobPage            = wire.JobPage
 	JobQuery           = wire.JobQuery
 	JobStats           = wire.JobStats
@@ -47,6 +49,12 @@ type (
 	ReleaseResult      = wire.ReleaseResult
 	RunDetail          = wire.RunDetail
 	RunPage            = wire.RunPage
+	LoadQuery          = wire.LoadQuery
+	UpcomingLoad       = wire.UpcomingLoad
+	UpcomingPage       = wire.UpcomingPage
+	UpcomingQuery      = wire.UpcomingQuery
+	DevKillRequest     = wire.DevKillRequest
+	EditPreview        = wire.EditPreview
 	LongRun            = wire.LongRun
 	RunSummary         = wire.RunSummary
 	RunQuery           = wire.RunQuery

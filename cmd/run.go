@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/cmd/devcluster"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/gc"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
@@ -60,6 +61,10 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 	if err != nil {
 		return err
 	}
+	var kill func()
+	if os.Getenv(devcluster.Variable) != "" && !cfg.Secure && onlyLoopback(cfg.Listen) == nil {
+		kill = devcluster.KillSelf
+	}
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir,
 		Bootstrap: cfg.Bootstrap, Join: cfg.Join,
@@ -67,6 +72,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease,
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),
 		HistoryMaxAge: cfg.HistoryMaxAge, HistoryMaxCount: cfg.HistoryMaxCount, DebugPprof: cfg.Pprof,
+		DevKill:     kill,
 		MinFreeDisk: cfg.MinFreeDisk, MaxConnections: cfg.MaxConnections, MaxTokenRequests: cfg.MaxTokenRequests,
 		AllowedHosts: cfg.AllowedHosts,
 		Secure:       cfg.Secure, Insecure: cfg.Insecure,

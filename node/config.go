@@ -64,6 +64,8 @@ type Config struct {
 	Fatal func(error)
 
 	DebugPprof bool
+	// DevKill ends the process at once. It makes the cluster one to play with, whose nodes anyone may kill.
+	DevKill func()
 
 	// Secure asks everybody for a token, or, of another node, for its certificate.
 	Secure bool

@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 	"github.com/carillon-scheduler/carillon/proof/port"
 )
@@ -81,6 +83,20 @@ func TestDevClusterLosesItsLeader(t *testing.T) {
 		s, err := client.New(fmt.Sprintf("%s:%d", host, n+k-1), client.WithAttempts(1)).Status(t.Context())
 		return err == nil && s.Ready
 	})
+	// And once more by a request, to a node that is not the one to die: it is told that it was done.
+	second, gone := leader()
+	host, port, _ := net.SplitHostPort(first)
+	n, _ := strconv.Atoi(port)
+	k, _ := strconv.Atoi(second[1:])
+	via := client.New(fmt.Sprintf("%s:%d", host, n+k%3), client.WithAttempts(1))
+	if err := via.DevKill(t.Context(), client.DevKillRequest{NodeID: second}); err != nil {
+		t.Errorf("kill %s: %v", second, err)
+	}
+	harness.Eventually(t, harness.ReadyLimit, "it was killed", func() bool { return strings.Contains(out.String(), second+" was killed") })
+	harness.Eventually(t, harness.ReadyLimit, "another one leads again", func() bool { _, pid := leader(); return pid != gone })
+	if err := via.DevKill(t.Context(), client.DevKillRequest{NodeID: "n9"}); job.CodeOf(err) != job.CodeNotFound {
+		t.Errorf("kill a node that is not there: %v", err)
+	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

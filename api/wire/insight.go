@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/carillon-scheduler/carillon/job"
+import (
+	"encoding/json"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
 
 // What becomes of an occurrence. Those that did not run are named by the reason where people look for it.
 const (
@@ -162,4 +166,103 @@ type LongRun struct {
 	job.Run
 	RunningMS int64  `json:"running_ms"`
 	P95MS     *int64 `json:"p95_ms"` // of the last 500 runs of its job; null: there are none
+}
+
+// UpcomingQuery asks for the next occurrences, of one job or of all.
+type UpcomingQuery struct {
+	From   job.Instant // 0: now
+	Job    string
+	Tags   map[string]string
+	Limit  int
+	Cursor string
+}
+
+// UpcomingPage is the next occurrences, in the order in which they may start.
+type UpcomingPage struct {
+	Occurrences []Upcoming `json:"occurrences"`
+	NextCursor  string     `json:"next_cursor"`
+}
+
+// Upcoming is an occurrence that is to come.
+type Upcoming struct {
+	JobID       job.ID      `json:"job_id"`
+	Name        string      `json:"name,omitempty"`
+	Namespace   string      `json:"namespace"`
+	ScheduledAt job.Instant `json:"scheduled_at"`
+	StartAt     job.Instant `json:"start_at"` // with jitter
+	Type        job.Type    `json:"type"`
+	Queue       string      `json:"queue,omitempty"`
+}
+
+// LoadQuery asks how many occurrences there will be.
+type LoadQuery struct {
+	From, To job.Instant
+	Step     int64       // ms
+	Bucket   job.Instant // whose schedules are named; 0: of none
+}
+
+// UpcomingLoad is how many occurrences may start, by time.
+type UpcomingLoad struct {
+	From   job.Instant `json:"from"`
+	To     job.Instant `json:"to"`
+	StepMS int64       `json:"step_ms"`
+	// ExactUntil is until when every occurrence of every job is counted.
+	ExactUntil job.Instant  `json:"exact_until"`
+	Sampled    bool         `json:"sampled"` // not every job was looked at
+	Scanned    int          `json:"scanned"` // jobs that were
+	Total      uint64       `json:"total,omitempty"`
+	Buckets    []LoadBucket `json:"buckets"` // those with something in them
+	Top        []LoadTop    `json:"top,omitempty"`
+}
+
+// The kinds of counts.
+const (
+	LoadExact     = "exact"
+	LoadProjected = "projected"
+)
+
+// LoadBucket is one step of it.
+type LoadBucket struct {
+	At    job.Instant `json:"at"`
+	Count int64       `json:"count"`
+	Kind  string      `json:"kind"` // exact, or projected from some jobs
+}
+
+// LoadTop are the schedules that have most in a bucket.
+type LoadTop struct {
+	At        job.Instant    `json:"at"`
+	Schedules []LoadSchedule `json:"schedules"`
+}
+
+// LoadSchedule is what jobs with one schedule have in a bucket.
+type LoadSchedule struct {
+	Schedule string `json:"schedule"`
+	Timezone string `json:"timezone"`
+	Count    int64  `json:"count"`
+	Jobs     int64  `json:"jobs"`
+	Example  string `json:"example"` // the name, or the id, of one of them
+}
+
+// EditPreview is what an edit of a job would do.
+type EditPreview struct {
+	Job        job.Job       `json:"job"` // as it would be
+	Changes    []FieldChange `json:"changes"`
+	NextBefore []job.Instant `json:"next_before"` // when it may start next, as it is
+	NextAfter  []job.Instant `json:"next_after"`
+	Dropped    EditDropped   `json:"dropped"`
+	Warnings   []string      `json:"warnings"`
+}
+
+// FieldChange is a field that an edit changes; what is left out is not there.
+type FieldChange struct {
+	Field string          `json:"field"`
+	From  json.RawMessage `json:"from,omitempty"`
+	To    json.RawMessage `json:"to,omitempty"`
+}
+
+// EditDropped are occurrences that are due and would not run because of an edit.
+type EditDropped struct {
+	Occurrences int64  `json:"occurrences"`
+	AtLeast     bool   `json:"at_least,omitempty"` // counting stopped there
+	Text        string `json:"text,omitempty"`
 }

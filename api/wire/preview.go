@@ -34,6 +34,10 @@ func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar
 	if err != nil {
 		return PreviewResult{}, err
 	}
+	zones, err := locations(p.Zones)
+	if err != nil {
+		return PreviewResult{}, err
+	}
 	from := now
 	if p.From != 0 {
 		from = p.From.Time()
@@ -48,16 +52,46 @@ func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar
 	res := PreviewResult{Schedule: p.Schedule, Timezone: zone, Description: text, Times: []PreviewTime{}}
 	for _, f := range fires {
 		at := f.At.Add(s.Delay())
-		t := PreviewTime{At: at.Format("2006-01-02T15:04:05.999Z07:00"), UTC: job.At(at), Note: f.Note, Fires: true}
+		if p.Until != 0 && job.At(at) > p.Until {
+			break
+		}
+		t := PreviewTime{At: at.Format(timeInZone), UTC: job.At(at), Note: f.Note, Fires: true}
 		for i, b := range blackouts {
 			if b.Contains(f.At) {
 				t.Fires = false
 				t.Note = strings.TrimPrefix(t.Note+"; not run: calendar "+p.Calendars[i], "; ")
 			}
 		}
+		for i, z := range zones {
+			if t.Zones == nil {
+				t.Zones = map[string]string{}
+			}
+			t.Zones[p.Zones[i]] = at.In(z).Format(timeInZone)
+		}
 		res.Times = append(res.Times, t)
 	}
 	return res, nil
+}
+
+// timeInZone is RFC 3339 with the zone's offset.
+const timeInZone = "2006-01-02T15:04:05.999Z07:00"
+
+// maxZones bounds in how many zones times are said.
+const maxZones = 5
+
+func locations(names []string) (out []*time.Location, err error) {
+	if len(names) > maxZones {
+		return nil, job.Invalid("zones", "ask for fewer", "%d zones, at most %d are allowed", len(names), maxZones)
+	}
+	for _, name := range names {
+		z, err := time.LoadLocation(name)
+		if err != nil || name == "" || name == "Local" {
+			return nil, job.Invalid("zones", "use an IANA name such as UTC, Europe/London or America/New_York",
+				"unknown time zone %q", name)
+		}
+		out = append(out, z)
+	}
+	return out, nil
 }
 
 func compile(names []string, all []schedule.Calendar) ([]*schedule.Blackout, error) {

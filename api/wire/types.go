@@ -37,6 +37,63 @@ type JobPage struct {
 	NextCursor string    `json:"next_cursor"`
 }
 
+// JobAction is what is to be done with every job that a filter matches.
+type JobAction struct {
+	Filter JobFilter     `json:"filter"`
+	Action string        `json:"action"` // pause, resume, run, tag, untag, jitter or delete
+	Args   JobActionArgs `json:"args,omitzero"`
+	DryRun bool          `json:"dry_run,omitempty"` // only count
+	// Expect is how many are expected to match; otherwise nothing is done. A delete needs it.
+	Expect *int   `json:"expect,omitempty"`
+	Cursor string `json:"cursor,omitempty"` // of the last line of an answer that broke off
+}
+
+// JobActionArgs are what actions need.
+type JobActionArgs struct {
+	// Tags are set by tag. Untag removes them; one with a value only where it has that.
+	Tags     map[string]string `json:"tags,omitempty"`
+	JitterMS *int64            `json:"jitter_ms,omitempty"`
+}
+
+// JobFilter selects jobs: by ids, all of them, or those that have everything else that it names.
+type JobFilter struct {
+	Text    string            `json:"q,omitempty"`
+	Prefix  string            `json:"prefix,omitempty"`
+	Status  job.Status        `json:"status,omitempty"`
+	Type    job.Type          `json:"type,omitempty"`
+	Tags    map[string]string `json:"tags,omitempty"`
+	Failing bool              `json:"failing,omitempty"`
+	IDs     []job.ID          `json:"ids,omitempty"`
+	All     bool              `json:"all,omitempty"`
+}
+
+// Query is the filter as lists have it; ids and all are not in it.
+func (f *JobFilter) Query() JobQuery {
+	return JobQuery{Status: f.Status, Type: f.Type, Prefix: f.Prefix, Tags: f.Tags, Text: f.Text, Failing: f.Failing}
+}
+
+// JobActionProgress is a line of the answer to a JobAction.
+type JobActionProgress struct {
+	DryRun  bool   `json:"dry_run,omitempty"`
+	Matched int    `json:"matched"`
+	Done    int    `json:"done"`
+	Failed  int    `json:"failed"`
+	Scanned int    `json:"scanned"`
+	Total   uint64 `json:"total,omitempty"` // jobs that there are, for those who may see every namespace
+	Cursor  string `json:"cursor"`          // go on from here if no other line comes
+	// Errors are some of those since the line before.
+	Errors   []JobActionError `json:"errors"`
+	Finished bool             `json:"finished,omitempty"`
+	Error    *job.Error       `json:"error,omitempty"` // why it ended before its end
+}
+
+// JobActionError is why an action failed on one job.
+type JobActionError struct {
+	JobID job.ID     `json:"job_id"`
+	Name  string     `json:"name,omitempty"`
+	Error *job.Error `json:"error"`
+}
+
 // RunQuery filters and pages runs. Statuses empty means all.
 type RunQuery struct {
 	Statuses []job.RunStatus
@@ -139,6 +196,9 @@ type PreviewRequest struct {
 	Calendars  []string     `json:"calendars,omitempty"`
 	JobID      *job.ID      `json:"job_id,omitempty"` // H, @every and jitter depend on it
 	Jitter     job.Duration `json:"jitter,omitempty"`
+	Until      job.Instant  `json:"until,omitzero"`    // no time after this
+	Zones      []string     `json:"zones,omitempty"`   // in which the times are said as well
+	Sharing    bool         `json:"sharing,omitempty"` // say what else there is in the minute of the first time
 }
 
 // PreviewTime is one fire time.
@@ -147,6 +207,8 @@ type PreviewTime struct {
 	UTC   job.Instant `json:"utc"`
 	Note  string      `json:"note,omitempty"` // what daylight saving or a calendar does to it
 	Fires bool        `json:"fires"`          // false: a calendar forbids it
+	// Zones is the same time in the zones that were asked for.
+	Zones map[string]string `json:"zones,omitempty"`
 }
 
 // PreviewResult answers a PreviewRequest.
@@ -155,6 +217,21 @@ type PreviewResult struct {
 	Timezone    string        `json:"timezone"`
 	Description string        `json:"description"`
 	Times       []PreviewTime `json:"times"`
+	Sharing     *Sharing      `json:"sharing,omitempty"` // null: it was not asked for, or there is no next time
+}
+
+// Sharing is how many occurrences of jobs that there are may start in one minute, and what jitter would make of it.
+type Sharing struct {
+	Minute job.Instant  `json:"minute"`
+	Jobs   int64        `json:"jobs"`
+	Kind   string       `json:"kind"` // exact, or projected from some jobs
+	Peaks  []JitterPeak `json:"peak_with_jitter"`
+}
+
+// JitterPeak is the most that any minute would have if what shares the first one were spread over a jitter.
+type JitterPeak struct {
+	JitterMS int64 `json:"jitter_ms"`
+	Peak     int64 `json:"peak"`
 }
 
 // CalendarList is all blackout calendars.
@@ -405,6 +482,12 @@ type JoinReply struct {
 type NodeRequest struct {
 	NodeID string `json:"node_id,omitempty"`
 	Force  bool   `json:"force,omitempty"` // of a transfer: also to a node whose clock is wrong or not known
+}
+
+// DevKillRequest names a node of a cluster to play with that is to be killed.
+type DevKillRequest struct {
+	NodeID string `json:"node_id"`
+	Passed bool   `json:"passed,omitempty"` // another node passes it on; it goes no further
 }
 
 // NodeInfo is what one node says of itself alone, leader or not.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -34,6 +35,16 @@ type node struct {
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
+}
+
+// Variable is what tells a node that it is one of these. They may be killed by a request.
+const Variable = "CARILLON_DEV_CLUSTER"
+
+// KillSelf ends this process as kill -9 does.
+func KillSelf() {
+	if p, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = p.Kill() // there is nothing else to be done
+	}
 }
 
 // restartAfter is how long a killed node stays away: long enough to see the others go on without it.
@@ -60,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 	for i := range o.Nodes {
 		id := fmt.Sprintf("n%d", i+1)
 		n := &node{id: id, addr: net.JoinHostPort(host, strconv.Itoa(first+i)), log: filepath.Join(o.Dir, id+".log"),
-			env: o.Env}
+			env: append(slices.Clone(o.Env), Variable+"=1")}
 		n.args = append([]string{"server", "--node-id", id, "--listen", n.addr, "--data-dir",
 			filepath.Join(o.Dir, id)}, o.Args...)
 		if i == 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/node/view"
+	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
 // Options are what a Service stands on.
@@ -18,6 +19,8 @@ type Options struct {
 // Service answers the reading part of api.Backend. Its methods are spread over files by theme.
 type Service struct {
 	o Options
+	// schedules of jobs that were looked at lately
+	schedules scheduler.Schedules
 }
 
 // New makes the Service of a node.

@@ -172,7 +172,11 @@ func (b *Service) Preview(ctx context.Context, p wire.PreviewRequest, rd api.Rea
 			return wire.PreviewResult{}, err
 		}
 	}
-	return wire.LocalPreview(p, time.UnixMilli(b.now()), all)
+	res, err := wire.LocalPreview(p, time.UnixMilli(b.now()), all)
+	if err == nil && p.Sharing && len(res.Times) > 0 {
+		res.Sharing, err = b.Share(ctx, int64(res.Times[0].UTC), rd)
+	}
+	return res, err
 }
 
 // zoneOf is the zone that a schedule is in: the job's, or the one that the expression itself names.

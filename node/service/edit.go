@@ -63,41 +63,51 @@ func removed(ref string, rq api.Request) job.Spec {
 	return s
 }
 
-func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
-	error) {
-	space := rq.Space.Name()
-	if h, err := b.look(ref, rq.Space); err == nil { // it never changes, so this look is as good as any
+// editable checks the new spec of a job by itself. Its namespace is the job's: that never changes, so this look is as
+// good as any.
+func (b *Service) editable(ref string, spec *job.Spec, sc api.Space) error {
+	space := sc.Name()
+	if h, err := b.look(ref, sc); err == nil {
 		space = h.Def.Spec.Namespace
 	}
 	if spec.Namespace = cmp.Or(spec.Namespace, space); spec.Namespace != space {
-		return job.Job{}, job.Invalid("namespace", "leave it out, or create the job there and delete this one",
+		return job.Invalid("namespace", "leave it out, or create the job there and delete this one",
 			"the job is in namespace %q and stays there", space)
 	}
-	if err := b.check(&spec); err != nil {
+	return b.check(spec)
+}
+
+// planUpdate checks an edit against the job as it is, and says what becomes of its next occurrence.
+func (b *Service) planUpdate(ctx context.Context, ref string, h *view.Held, spec *job.Spec, version uint64,
+	now int64) (plan, error) {
+	if version != 0 && version != h.Def.Version {
+		return plan{}, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.Def.Version}, ref)
+	}
+	if err := api.CheckShell(ctx, &h.Def.Spec, spec); err != nil {
+		return plan{}, err
+	}
+	if old := &h.Def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
+		if err := b.neverRuns(spec); err != nil {
+			return plan{}, err
+		}
+	}
+	return planEdit(h, spec, now)
+}
+
+func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
+	error) {
+	if err := b.editable(ref, &spec, rq.Space); err != nil {
 		return job.Job{}, err
 	}
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
-		if version != 0 && version != h.Def.Version {
-			return nil, outcomeError(fsm.Outcome{Code: fsm.CodeConflict, Version: h.Def.Version}, ref)
-		}
-		if err := api.CheckShell(ctx, &h.Def.Spec, &spec); err != nil {
-			return nil, err
-		}
-		if old := &h.Def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
-			if err := b.neverRuns(&spec); err != nil {
-				return nil, err
-			}
-		}
-		p, err := planEdit(&h, &spec, a.now)
+		p, err := b.planUpdate(ctx, ref, &h, &spec, version, a.now)
 		if err != nil {
 			return nil, err
 		}
-		def := store.Definition{Spec: spec, Version: h.Def.Version + 1, CreatedAt: h.Def.CreatedAt, UpdatedAt: a.now,
-			Follows: p.follows}
-		data := def.Append(nil)
-		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: h.Def.Version, Seen: h.Seen(),
-			Def:  data,
-			Next: p.next, Dropped: p.gap, After: p.after}, nil
+		def := store.Definition{Spec: spec, Version: h.Def.Version + 1, CreatedAt: h.Def.CreatedAt,
+			UpdatedAt: a.now, Follows: p.follows}
+		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: h.Def.Version,
+			Seen: h.Seen(), Def: def.Append(nil), Next: p.next, Dropped: p.gap, After: p.after}, nil
 	})
 	if err != nil {
 		return job.Job{}, err

@@ -58,6 +58,7 @@ type Options struct {
 	// Authority has the keys of a secure cluster; nil: it is plain. It returns nil while this node has none.
 	Authority func() *keys.Authority
 	Vault     *vault.Vault // of the secrets
+	DevKill   func()       // kills a node of a cluster to play with; nil: it is none
 }
 
 // Raft is what the service asks of raft.

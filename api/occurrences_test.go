@@ -1,4 +1,4 @@
-package service_test
+package api_test
 
 import (
 	"context"
@@ -166,6 +166,7 @@ func (d *day) pass(seconds int) {
 
 // Over a day with everything in it each occurrence has a fate, and it is the right one.
 func TestEveryOccurrenceHasAFate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n, err := apitest.Open(dir)
 	if err != nil {
