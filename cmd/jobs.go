@@ -19,7 +19,11 @@ func (a *app) jobsCmd() *cobra.Command {
 	c.AddCommand(a.jobsListCmd("list", "List jobs"), a.jobsGetCmd(), a.jobsEditCmd(),
 		a.jobAction("pause", "Stop a job from firing until it is resumed", "paused", (*client.Client).PauseJob),
 		a.jobAction("resume", "Undo a pause or a quarantine", "resumed", (*client.Client).ResumeJob),
-		a.jobsRunCmd(), a.jobsCancelCmd(), a.jobsBackfillCmd(), a.jobsDeleteCmd())
+		a.jobsRunCmd(), a.jobsCancelCmd(), a.jobsBackfillCmd(), a.jobsDeleteCmd(), a.jobsOccurrencesCmd(),
+		jobQuestion(a, "why", "Say why a job does not run now, or when it will", (*client.Client).Why,
+			(*printer).whyNot),
+		jobQuestion(a, "stats", "Show how the last runs of a job went", (*client.Client).JobStats,
+			func(p *printer, s client.JobStats) { p.JobStats(s) }))
 	return c
 }
 

@@ -137,7 +137,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		}
 	}
 	add("use", a.inNamespace(a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(),
-		a.secretCmd())...)
+		a.secretCmd(), a.upcomingCmd())...)
 	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
 	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
 	add("node", a.inNamespace(a.auditCmd())...)

@@ -81,7 +81,7 @@ func JSON(w io.Writer, err error) int {
 		f.Error = job.Error{Code: "interrupted", Message: "interrupted"}
 	case errors.As(err, &e):
 		f.Error = *e
-		f.Remedy = asCommands(e.Remedy)
+		f.Remedy = AsCommands(e.Remedy)
 		f.Where = strings.TrimSuffix(where(err, e), ": ")
 	case errors.As(err, &bad):
 		f.Error = job.Error{Code: job.CodeInvalid, Message: err.Error(),
@@ -124,7 +124,7 @@ func Text(w io.Writer, err error) int {
 	plain.Remedy = ""
 	fmt.Fprintf(w, "error: %s%s\n", where(err, e), plain.Error())
 	if e.Remedy != "" {
-		fmt.Fprintf(w, "hint: %s\n", asCommands(e.Remedy))
+		fmt.Fprintf(w, "hint: %s\n", AsCommands(e.Remedy))
 	}
 	return code
 }
@@ -140,7 +140,7 @@ func Log(log *slog.Logger, err error) int {
 		plain := *e
 		plain.Remedy = ""
 		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy",
-			asCommands(e.Remedy), "exit_code", code)
+			AsCommands(e.Remedy), "exit_code", code)
 	default:
 		log.Error("command failed", "error", err.Error(), "exit_code", code)
 	}
@@ -165,8 +165,11 @@ var (
 		", or read with ?stale=true", "",
 	)
 	putCalendar = regexp.MustCompile(`PUT /api/v1/calendars/\S*`)
+	postVerb    = regexp.MustCompile(`POST /api/v1/(jobs|queues)/([^\s:]+):(run|resume)\b`)
 )
 
-func asCommands(remedy string) string {
-	return putCalendar.ReplaceAllString(apiPhrases.Replace(remedy), "`carillon calendars set`")
+// AsCommands is a remedy for who typed a command.
+func AsCommands(remedy string) string {
+	remedy = putCalendar.ReplaceAllString(apiPhrases.Replace(remedy), "`carillon calendars set`")
+	return postVerb.ReplaceAllString(remedy, "`carillon $1 $3 $2`")
 }
