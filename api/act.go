@@ -209,6 +209,10 @@ func (a *act) page(cursor string, limit int) ([]job.Job, string, error) {
 	ctx, cancel := context.WithTimeout(a.c.ctx, a.c.h.opts.RequestTimeout)
 	defer cancel()
 	rd := Read{Space: a.c.space}
+	cursor, err := a.c.openCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
 	if ids := a.q.Filter.IDs; len(ids) > 0 {
 		return a.named(ctx, ids, cursor, limit, rd)
 	}
@@ -216,7 +220,7 @@ func (a *act) page(cursor string, limit int) ([]job.Job, string, error) {
 	q.Limit, q.Cursor = limit, cursor
 	page, err := a.c.h.backend.ListJobs(ctx, q, rd)
 	a.line.Scanned, a.line.Total = a.line.Scanned+page.Scanned, page.Total
-	return page.Jobs, page.NextCursor, err
+	return page.Jobs, a.c.cursors().Hide(page.NextCursor), err
 }
 
 // named are jobs of a list of ids; those that are gone do not match. The cursor is a place in the list.

@@ -47,7 +47,7 @@ func (c *call) upcoming() error {
 		return err
 	}
 	page.Occurrences = list(page.Occurrences)
-	return c.reply(http.StatusOK, page)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 func (c *call) upcomingLoad() error {
