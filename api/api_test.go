@@ -400,6 +400,8 @@ func TestRoutes(t *testing.T) {
 		{"create token, bad tag", "POST", "/tokens", nil, `{"name":"x","role":"worker","tags":{"queue":"x"}}`, 400, job.CodeInvalid, `"field":"tags"`},
 		{"list tokens", "GET", "/tokens?stale=true", nil, "", 200, "", `"name":"ci"`},
 		{"revoke token", "POST", "/tokens/ci:revoke", nil, "", 200, "", `"status":"revoked"`},
+		{"resume token", "POST", "/tokens/abcdefghijkm:resume", nil, "", 200, "", `"status":"active"`},
+		{"resume token, unknown", "POST", "/tokens/aaaaaaaaaaaa:resume", nil, "", 404, job.CodeNotFound, `token list`},
 		{"revoke token, unknown", "POST", "/tokens/nope:revoke", nil, "", 404, job.CodeNotFound, `carillon token list`},
 		{"whoami", "GET", "/whoami", nil, "", 200, "", `"secure":false`},
 
@@ -681,6 +683,14 @@ func TestExportStreamsInChunks(t *testing.T) {
 
 // someJoins stands for the join tokens of a cluster with TLS.
 type someJoins struct{ api.Backend }
+
+// ResumeToken knows one token that a restore suspended.
+func (s someJoins) ResumeToken(ctx context.Context, id string, rq api.Request) (wire.Token, error) {
+	if id == "abcdefghijkm" {
+		return wire.Token{ID: id, Name: "ci", Role: job.RoleViewer, Status: "active", CreatedAt: 1}, nil
+	}
+	return s.Backend.ResumeToken(ctx, id, rq)
+}
 
 func (someJoins) CreateJoinToken(_ context.Context, t wire.JoinTokenRequest,
 	_ api.Request) (wire.JoinTokenCreated, error) {

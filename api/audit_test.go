@@ -75,6 +75,7 @@ func auditSteps(x, other string) []step {
 		{"POST /api/v1/queues/{queue}:resume", "/queues/" + x + ":resume", "", "queue.resume", x, 0},
 		{"DELETE /api/v1/queues/{queue}", "/queues/" + x, "", "queue.delete", x, 0},
 		{"POST /api/v1/tokens", "/tokens", `{"name":"` + x + `-token","role":"viewer"}`, "token.create", x + "-token", 0},
+		{"POST /api/v1/tokens/{ref}:resume", "/tokens/$token:resume", "", "token.resume", x + "-token", 0},
 		{"POST /api/v1/tokens/{ref}:revoke", "/tokens/" + x + "-token:revoke", "", "token.revoke", x + "-token", 0},
 		{"POST /api/v1/cluster:clock-reset", "/cluster:clock-reset", "", "cluster.clock-reset", "", 0},
 		{"POST /api/v1/cluster:release", "/cluster:release", "", "cluster.release", "", 0},
@@ -123,11 +124,11 @@ func everyChangeLeavesOneRecord(t *tenure) {
 		token := leader.Token(t, wire.TokenRequest{Name: "admin " + via.x, Role: job.RoleAdmin, Shell: true})
 		from := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 			DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, 9)}}).DialContext}}
-		run := ""
+		run, made := "", wire.TokenCreated{}
 		for i, s := range auditSteps(via.x, via.other) {
 			known = append(known, s.route)
 			method, _, _ := strings.Cut(s.route, " ")
-			path := strings.ReplaceAll(s.path, "$run", run)
+			path := strings.NewReplacer("$run", run, "$token", made.ID).Replace(s.path)
 			before, _ := lastAudit(t, leader)
 			for try := range 2 {
 				if try == 1 && method == "GET" {
@@ -147,6 +148,11 @@ func everyChangeLeavesOneRecord(t *tenure) {
 				res.Body.Close()
 				if err != nil || res.StatusCode >= 300 {
 					t.Fatalf("%s via %s, try %d: %d %s %v", s.route, via.x, try, res.StatusCode, data, err)
+				}
+				if s.action == "token.create" && try == 0 {
+					if err := json.Unmarshal(data, &made); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if s.action == "job.run" {
 					var made job.Run

@@ -19,6 +19,7 @@ func tokenRoutes() []route {
 		{"POST", "/tokens", Admin, ToLeader, jsonBody, (*call).createToken, nil},
 		{"GET", "/tokens", Admin, ToLeader, emptyBody, (*call).listTokens, params("stale")},
 		{"POST", "/tokens/{ref}:revoke", Admin, ToLeader, emptyBody, (*call).revokeToken, nil},
+		{"POST", "/tokens/{ref}:resume", Admin, ToLeader, emptyBody, (*call).resumeToken, nil},
 	}
 }
 
@@ -29,6 +30,8 @@ type TokenBackend interface {
 	Tokens(ctx context.Context, rd Read) ([]wire.Token, error)
 	// RevokeToken ends a token, which is named by its id, or by its name if that is in use.
 	RevokeToken(ctx context.Context, ref string, rq Request) (wire.Token, error)
+	// ResumeToken makes a token valid again that a restore suspended; it is named by its id, or by its name.
+	ResumeToken(ctx context.Context, ref string, rq Request) (wire.Token, error)
 }
 
 // maxTokenList bounds what a worker's token lists.
@@ -164,6 +167,18 @@ func (c *call) adminsLeft() bool {
 	return err != nil || slices.ContainsFunc(all, func(t wire.Token) bool {
 		return t.Role == job.RoleAdmin && t.Namespace == "" && t.Status == "active"
 	})
+}
+
+func (c *call) resumeToken() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	t, err := c.h.backend.ResumeToken(c.ctx, c.ref(), rq)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, t)
 }
 
 // whoami says who the caller is to this node, and what they may do.

@@ -94,6 +94,14 @@ func (c *Client) RevokeToken(ctx context.Context, ref string) (Token, error) {
 	return t, err
 }
 
+// ResumeToken makes an API token valid again that a restore suspended, by its id or name.
+func (c *Client) ResumeToken(ctx context.Context, ref string) (Token, error) {
+	var t Token
+	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/tokens/" + url.PathEscape(ref) + ":resume",
+		out: &t, need: "id"})
+	return t, err
+}
+
 // grantPause is between two questions for what a token grants.
 const grantPause = time.Second
 

@@ -17,7 +17,12 @@ import (
 )
 
 func (a *app) tokenCmd() *cobra.Command {
-	return group("token", "Make, list and revoke API tokens", a.tokenCreateCmd(), a.tokenListCmd(), a.tokenRevokeCmd())
+	return group("token", "Make, list and revoke API tokens", a.tokenCreateCmd(), a.tokenListCmd(), a.tokenRevokeCmd(),
+		askAbout(a, "resume TOKEN", "Make a token valid again that a restore suspended, by its id or name",
+			func(c *client.Client, ctx context.Context, ref string) (client.Token, error) {
+				return c.ResumeToken(ctx, tokenRef(ref))
+			},
+			func(p *printer, t client.Token) { p.Printf("%s (%s) is valid again\n", t.ID, t.Name) }))
 }
 
 func (a *app) tokenCreateCmd() *cobra.Command {

@@ -197,6 +197,7 @@ func (c *PutSecret) request() Request       { return c.Request }
 func (c *DeleteSecret) request() Request    { return c.Request }
 func (c *CreateToken) request() Request     { return c.Request }
 func (c *RevokeToken) request() Request     { return c.Request }
+func (c *ResumeToken) request() Request     { return c.Request }
 func (c *ClockReset) request() Request      { return c.Request }
 func (c *Release) request() Request         { return c.Request }
 func (c *CreateJoinToken) request() Request { return c.Request }
@@ -303,9 +304,11 @@ func (c *CreateToken) object(*applier) (store.AuditObject, error) {
 	return store.AuditObject{ID: c.Token.ID, Object: c.Token.Name, Namespace: c.Token.Namespace}, nil
 }
 
-func (c *RevokeToken) object(a *applier) (store.AuditObject, error) {
-	t, _ := a.b.Token(c.ID)
-	return store.AuditObject{ID: c.ID, Object: t.Name, Namespace: t.Namespace}, nil
+func (c *RevokeToken) object(a *applier) (store.AuditObject, error) { return a.tokenObject(c.ID) }
+
+func (a *applier) tokenObject(id string) (store.AuditObject, error) {
+	t, _ := a.b.Token(id)
+	return store.AuditObject{ID: id, Object: t.Name, Namespace: t.Namespace}, nil
 }
 
 func (c *CreateJoinToken) object(*applier) (store.AuditObject, error) {

@@ -66,6 +66,7 @@ var commands = [256]kind{
 	39: of[PutSecret](1, "secret.set"),
 	40: of[DeleteSecret](1, "secret.delete"),
 	41: of[ResealSecret](1, unrecorded),
+	45: of[ResumeToken](1, "token.resume"),
 }
 
 type kind struct {

@@ -109,6 +109,36 @@ func wrongToken(t *store.Token) string {
 	return ""
 }
 
+// ResumeToken makes a token valid again that a restore suspended. One that was revoked stays so.
+type ResumeToken struct {
+	Head    `codec:"h"`
+	Request Request `codec:"q"`
+	ID      string  `codec:"i"`
+}
+
+func (c *ResumeToken) apply(a *applier) error { return a.once(c.Request, c.do) }
+
+func (c *ResumeToken) object(a *applier) (store.AuditObject, error) { return a.tokenObject(c.ID) }
+
+func (c *ResumeToken) do(a *applier) (Outcome, error) {
+	t, ok := a.b.Token(c.ID)
+	switch {
+	case !ok:
+		return Outcome{Code: CodeNotFound}, nil
+	case t.RevokedAt != 0:
+		return Outcome{Code: CodeRefused, Text: "the token was revoked, for good: make another one"}, nil
+	case !t.Suspended:
+		return Outcome{Code: CodeOK, Text: t.ID}, nil
+	}
+	for _, o := range a.b.Tokens() {
+		if o.ID != t.ID && o.Name == t.Name && o.Usable(a.now) {
+			return Outcome{Code: CodeDuplicate, Text: o.ID}, nil
+		}
+	}
+	t.Suspended = false
+	return Outcome{Code: CodeOK, Text: t.ID, Count: 1}, a.b.PutToken(t)
+}
+
 // RevokeToken ends a token. Its row stays, for those who look for who it was.
 type RevokeToken struct {
 	Head    `codec:"h"`

@@ -137,3 +137,37 @@ func TestInitMakesTheFirstToken(t *testing.T) {
 	}
 	w.unchanged(CodeRefused, &Init{ClusterID: "d", Admin: tokenRow("second")})
 }
+
+// A token that a restore suspended is resumed; one that was revoked is not, nor one whose name is in use again.
+func TestTokenIsResumed(t *testing.T) {
+	w := secureWorld(t)
+	put := func(id, name string, suspended bool, revoked int64) {
+		b, err := w.st.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := keys.NewToken(keys.APIToken, keys.Hash{1}).Sum()
+		if err := b.PutToken(store.Token{ID: id, Name: name, Sum: sum[:], Role: "viewer", CreatedAt: 1,
+			Suspended: suspended, RevokedAt: revoked}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("aaaaaaaaaaab", "ci", true, 0)
+	put("aaaaaaaaaaac", "gone", false, 5)
+	put("aaaaaaaaaaad", "taken", true, 0)
+	put("aaaaaaaaaaae", "taken", false, 0)
+	w.unchanged(CodeNotFound, &ResumeToken{ID: "aaaaaaaaaaaz"})
+	w.unchanged(CodeRefused, &ResumeToken{ID: "aaaaaaaaaaac"})
+	w.unchanged(CodeDuplicate, &ResumeToken{ID: "aaaaaaaaaaad"})
+	w.want(CodeOK, &ResumeToken{ID: "aaaaaaaaaaab"})
+	w.unchanged(CodeOK, &ResumeToken{ID: "aaaaaaaaaaab"})
+	if row, ok := w.st.Token("aaaaaaaaaaab"); !ok || !row.Usable(w.now) {
+		t.Errorf("%+v", row)
+	}
+	if row, ok := w.st.Token("aaaaaaaaaaac"); !ok || row.Usable(w.now) {
+		t.Errorf("%+v", row)
+	}
+}

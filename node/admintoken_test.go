@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
@@ -112,6 +114,10 @@ func TestRestoreSuspendsTokens(t *testing.T) {
 	dir := t.TempDir()
 	n := start(t, dir, secure)
 	token := readAdmin(t, dir)
+	made := ok[wire.TokenCreated](n, "POST", "/api/v1/tokens", wire.TokenRequest{Name: "gone", Role: job.RoleViewer},
+		"Authorization", "Bearer "+token)
+	revoked := made.Text
+	ok[wire.Token](n, "POST", "/api/v1/tokens/"+made.ID+":revoke", nil, "Authorization", "Bearer "+token)
 	a := n.call("GET", "/api/v1/backup", nil, "Authorization", "Bearer "+token)
 	if a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -134,6 +140,25 @@ func TestRestoreSuspendsTokens(t *testing.T) {
 		want := map[bool]int{false: 401, true: 200}[keep]
 		if status := second.whoami(token); status != want {
 			t.Errorf("kept: %v: %d", keep, status)
+		}
+		if !keep {
+			// An admin brings it back. One that was revoked when the backup was made stays revoked.
+			id := func(text string) string { return strings.Split(text, ".")[2] }
+			resume := func(text string) error {
+				_, err := second.service.ResumeToken(t.Context(), id(text), api.Request{Key: id(text)})
+				return err
+			}
+			// By its name: of those that have it the suspended one is meant.
+			again, err := second.service.ResumeToken(t.Context(), "admin", api.Request{Key: "by name"})
+			if err != nil || again.ID != id(token) || again.Status != "active" || second.whoami(token) != 200 {
+				t.Errorf("resumed by name: %+v, %v", again, err)
+			}
+			if err := resume(token); err != nil || second.whoami(token) != 200 {
+				t.Errorf("resumed: %v, %d", err, second.whoami(token))
+			}
+			if err := resume(revoked); job.CodeOf(err) != job.CodeState || second.whoami(revoked) != 401 {
+				t.Errorf("revoked: %v, %d", err, second.whoami(revoked))
+			}
 		}
 		second.stop()
 	}

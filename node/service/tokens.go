@@ -103,32 +103,56 @@ func (b *Service) Tokens(ctx context.Context, rd api.Read) ([]wire.Token, error)
 func (b *Service) RevokeToken(ctx context.Context, ref string, rq api.Request) (wire.Token, error) {
 	by := callerOf(ctx)
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
-		id := ref
-		if _, ok := b.o.Store.Token(ref); !ok {
-			for _, t := range b.o.Store.Tokens() {
-				if t.Name == ref && (t.Usable(a.now) || id == ref) { // the one that is in use, if there is one
-					id = t.ID
-				}
-			}
-		}
+		id := b.tokenID(ref, func(t *store.Token) bool { return t.Usable(a.now) })
 		return &fsm.RevokeToken{Head: a.head, Request: a.req, ID: id, By: by}, nil
 	})
-	switch {
-	case err != nil:
-		return wire.Token{}, err
-	case o.Code == fsm.CodeNotFound:
-		return wire.Token{}, job.Errorf(job.CodeNotFound, "`carillon token list` lists them",
-			"there is no token %q", ref)
+	return b.changedToken(ctx, o, err, ref, "token revoked")
+}
+
+// ResumeToken implements api.Backend.
+func (b *Service) ResumeToken(ctx context.Context, ref string, rq api.Request) (wire.Token, error) {
+	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
+		id := b.tokenID(ref, func(t *store.Token) bool { return t.Suspended && t.RevokedAt == 0 })
+		return &fsm.ResumeToken{Head: a.head, Request: a.req, ID: id}, nil
+	})
+	if err == nil && o.Code == fsm.CodeDuplicate {
+		err = &job.Error{Code: job.CodeDuplicateName, Field: "name", Remedy: "revoke that token first",
+			Message: "the token " + o.Text + " has the same name and is in use"}
 	}
-	if err := outcomeError(o, ref); err != nil {
+	return b.changedToken(ctx, o, err, ref, "token resumed")
+}
+
+// tokenID is the id of the token that is named by its id or its name. Several may have had the name: of those the one
+// that is meant, if there is one, and else the newest.
+func (b *Service) tokenID(ref string, meant func(*store.Token) bool) string {
+	id, found := ref, false
+	if _, ok := b.o.Store.Token(ref); ok {
+		return id
+	}
+	for _, t := range b.o.Store.Tokens() {
+		if t.Name == ref && (!found || meant(t)) {
+			id, found = t.ID, found || meant(t)
+		}
+	}
+	return id
+}
+
+// changedToken is a token after something was done to it.
+func (b *Service) changedToken(ctx context.Context, o fsm.Outcome, err error, ref, event string) (wire.Token, error) {
+	if err == nil && o.Code == fsm.CodeNotFound {
+		err = job.Errorf(job.CodeNotFound, "`carillon token list` lists them", "there is no token %q", ref)
+	} else if err == nil {
+		err = outcomeError(o, ref)
+	}
+	if err != nil {
 		return wire.Token{}, err
 	}
 	t, ok := b.o.Store.Token(o.Text)
-	if !ok {
+	if !ok { // it made room since
 		return wire.Token{ID: o.Text, Name: ref, Status: "revoked"}, nil
 	}
 	if o.Count > 0 && !o.Replay {
-		b.o.Logger.Info("token revoked", "token", t.ID, "name", t.Name, "by", by)
+		b.o.Logger.Info(event, "token", t.ID, "name", t.Name, "by", callerOf(ctx))
 	}
 	return b.token(t), nil
 }
