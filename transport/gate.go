@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -20,14 +21,17 @@ const crowdedAfter = 250 * time.Millisecond
 // Merely to stop accepting when there are too many would let a few silent
 // clients lock out everyone for a whole timeout; to drop at once would fail
 // honest clients when hundreds of them come back together after a restart. So a
-// full gate waits, and drops the oldest only once it has been silent for a
-// while.
+// full gate waits, and drops one only once it has been silent for a while: the
+// oldest of the address that has the most. So one address, of a fleet behind NAT,
+// may have all places while no other address wants them, and no more than others have
+// when they do.
 type gate struct {
 	max     int
 	onError func(net.Addr, error)
 
 	mu      sync.Mutex
 	waiting list.List // of *ticket, oldest first
+	from    map[netip.Prefix]*source
 	closed  bool
 	serving sync.WaitGroup
 
@@ -39,10 +43,18 @@ type ticket struct {
 	conn  net.Conn
 	since time.Time
 	elem  *list.Element // nil once it left
+	from  *source
+}
+
+// source is where connections come from, an address or what is counted as one.
+type source struct {
+	at      netip.Prefix
+	waiting int
 }
 
 func newGate(max int, onError func(net.Addr, error)) *gate {
-	return &gate{max: max, onError: onError, room: make(chan struct{}, 1), done: make(chan struct{})}
+	return &gate{max: max, onError: onError, from: map[netip.Prefix]*source{}, room: make(chan struct{}, 1),
+		done: make(chan struct{})}
 }
 
 // wait returns when there is room for one more, or false when the gate closed.
@@ -58,7 +70,7 @@ func (g *gate) wait() bool {
 			g.mu.Unlock()
 			return true
 		}
-		oldest := g.waiting.Front().Value.(*ticket)
+		oldest := g.mostCrowding()
 		patience := crowdedAfter - time.Since(oldest.since)
 		if patience <= 0 {
 			g.remove(oldest)
@@ -79,6 +91,18 @@ func (g *gate) wait() bool {
 	}
 }
 
+// mostCrowding is the oldest of those from where the most come.
+func (g *gate) mostCrowding() *ticket {
+	first := g.waiting.Front()
+	most := first.Value.(*ticket)
+	for e := first.Next(); e != nil; e = e.Next() {
+		if t := e.Value.(*ticket); t.from.waiting > most.from.waiting {
+			most = t
+		}
+	}
+	return most
+}
+
 // admit takes a connection in and calls serve in a goroutine of its own, which
 // must leave when it knows what the connection is good for. A closed gate closes
 // the connection instead.
@@ -89,7 +113,14 @@ func (g *gate) admit(conn net.Conn, serve func(t *ticket)) {
 		conn.Close()
 		return
 	}
-	t := &ticket{conn: conn, since: time.Now()}
+	_, at := sourceOf(conn.RemoteAddr())
+	from := g.from[at]
+	if from == nil {
+		from = &source{at: at}
+		g.from[at] = from
+	}
+	from.waiting++
+	t := &ticket{conn: conn, since: time.Now(), from: from}
 	t.elem = g.waiting.PushBack(t)
 	g.serving.Add(1) // under the lock: none is added once close has returned
 	go func() {
@@ -112,6 +143,9 @@ func (g *gate) leave(t *ticket) bool {
 func (g *gate) remove(t *ticket) {
 	g.waiting.Remove(t.elem)
 	t.elem = nil
+	if t.from.waiting--; t.from.waiting == 0 {
+		delete(g.from, t.from.at)
+	}
 	select {
 	case g.room <- struct{}{}:
 	default:
