@@ -23,6 +23,8 @@ type Limits struct {
 	// Refused is told of each request that was refused, with the reason and whose it was; nil: nothing is. It must not
 	// block.
 	Refused func(reason Refusal, who string)
+	// TokenFrom is told where each request with a valid token came from; nil: nothing is. It must not block.
+	TokenFrom func(netip.Addr)
 }
 
 // Refusal is why a request was refused.
@@ -171,6 +173,9 @@ func (b *bounds) guess(from netip.Addr, look func(patient bool) (Identity, error
 	}
 	wait := b.guesses.Wait(from)
 	id, err := look(wait == 0)
+	if err == nil && b.limits.TokenFrom != nil {
+		b.limits.TokenFrom(from)
+	}
 	if err == nil || id.Token != "" { // the secret was right: nothing was guessed
 		return id, err
 	}
@@ -184,8 +189,7 @@ func (b *bounds) guess(from netip.Addr, look func(patient bool) (Identity, error
 		"too many requests from %s had a token that is not known to this cluster", from)
 }
 
-// sourceOf is where a request comes from; not valid: it came by the admin socket, or a node passed it on. Who has an
-// address of IPv6 has all that begin with the same 64 bits.
+// sourceOf is where a request comes from; not valid: it came by the admin socket, or a node passed it on.
 func sourceOf(r *http.Request, node string) netip.Addr {
 	if node != "" {
 		return netip.Addr{}
@@ -194,11 +198,5 @@ func sourceOf(r *http.Request, node string) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	addr := at.Addr().Unmap().WithZone("")
-	if addr.Is6() {
-		if p, err := addr.Prefix(64); err == nil {
-			addr = p.Addr()
-		}
-	}
-	return addr
+	return ratelimit.Source(at.Addr()).Addr()
 }

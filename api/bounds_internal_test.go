@@ -85,6 +85,22 @@ func TestKindsOfRoutes(t *testing.T) {
 	}
 }
 
+// Only where a valid token came from is told: neither of a bad one, nor of one that is right but no longer valid.
+func TestWhereTokensCameFrom(t *testing.T) {
+	var told []netip.Addr
+	b := newBounds(Limits{TokenFrom: func(a netip.Addr) { told = append(told, a) }})
+	refused := job.Errorf(job.CodeUnauthenticated, "", "no")
+	for i, c := range []struct {
+		id  Identity
+		err error
+	}{{Identity{Token: "t"}, nil}, {Identity{}, refused}, {Identity{Token: "revoked"}, refused}} {
+		b.guess(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), func(bool) (Identity, error) { return c.id, c.err })
+	}
+	if len(told) != 1 || told[0] != netip.AddrFrom4([4]byte{10, 0, 0, 0}) {
+		t.Errorf("told of %v", told)
+	}
+}
+
 func TestSources(t *testing.T) {
 	for remote, want := range map[string]string{
 		"10.1.2.3:99": "10.1.2.3", "[::ffff:10.1.2.3]:99": "10.1.2.3", "[fd00::1:2:3:4]:1": "fd00::", "@": "",

@@ -122,7 +122,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.keys = n.security.Ring()
 	n.port = listen.Bound(ln, listen.PortOptions{Max: cfg.MaxConnections, Logger: n.cfg.Logger,
 		Servers: func() []raft.Server { return n.members.Servers() }})
-	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys})
+	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys,
+		Handshakes: transport.HandshakeLimits{Member: n.port.Member}})
 	if n.keys != nil && n.dir.Fresh && n.keys.Authority() != nil {
 		n.dir.CA = n.keys.CAHash().String()
 	}
@@ -245,7 +246,7 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 		},
 	})
 	limits := api.Limits{Requests: n.cfg.MaxTokenRequests, BadTokens: n.cfg.MaxBadTokens,
-		Refused: n.meters.Limited}
+		Refused: n.meters.Limited, TokenFrom: n.mux.TokenFrom}
 	return api.Authorize(next, n.access, n.cfg.NodeID, limits, internalEndpoints(n.members)...)
 }
 

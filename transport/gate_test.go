@@ -2,7 +2,6 @@ package transport
 
 import (
 	"net"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,8 +13,6 @@ type fromConn struct {
 	from   string
 	closed bool
 }
-
-func remoteAt(addr string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)) }
 
 func (c *fromConn) RemoteAddr() net.Addr { return remoteAt(c.from) }
 func (c *fromConn) Close() error         { c.closed = true; return nil }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/carillon-scheduler/carillon/internal/ratelimit"
 )
 
 // Limits bound the open connections of a listener. What a stranger holds open costs a file descriptor and memory for as
@@ -107,23 +109,14 @@ func (l *Limited) leave(source netip.Prefix) {
 	}
 }
 
-// sourceOf is the address at the other end, and what is counted as one with it: who has an address of IPv6 has all that
-// begin with the same 64 bits.
+// sourceOf is the address at the other end, and what is counted as one with it.
 func sourceOf(remote net.Addr) (netip.Addr, netip.Prefix) {
 	tcp, ok := remote.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}, netip.Prefix{}
 	}
 	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	source, err := addr.Prefix(bits)
-	if err != nil {
-		return addr, netip.Prefix{}
-	}
-	return addr, source
+	return addr, ratelimit.Source(addr)
 }
 
 // countedConn gives its place back when it is closed.

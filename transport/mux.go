@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -34,6 +35,9 @@ type Options struct {
 	// finish its TLS handshake; 0 means 10 s.
 	Timeout time.Duration
 
+	// Handshakes bounds the TLS handshakes of strangers.
+	Handshakes HandshakeLimits
+
 	// MaxPending bounds the connections that have not yet done so; 0 means
 	// 1024.
 	MaxPending int
@@ -50,6 +54,7 @@ type Mux struct {
 	ln   net.Listener
 	opts Options
 	tls  *tls.Config
+	turn *handshakes
 	gate *gate
 	http *queue
 	raft *queue
@@ -80,7 +85,8 @@ func NewMux(ln net.Listener, opts Options) *Mux {
 		done: make(chan struct{}),
 	}
 	if opts.Keys != nil {
-		m.tls = serverTLS(opts.Keys)
+		m.turn = newHandshakes(opts.Handshakes)
+		m.tls = serverTLS(opts.Keys, m.awaitTurn)
 	}
 	return m
 }
@@ -169,6 +175,25 @@ func (m *Mux) classify(conn net.Conn) {
 	})
 }
 
+// errNoTurn is why a handshake was given up that strangers made too many of.
+var errNoTurn = errors.New("transport: too many TLS handshakes")
+
+// awaitTurn holds a handshake up while strangers make too many.
+func (m *Mux) awaitTurn(conn net.Conn) error {
+	if m.turn.wait(conn.RemoteAddr(), time.Now().Add(m.opts.Timeout), m.done) {
+		return nil
+	}
+	return errNoTurn
+}
+
+// TokenFrom is told of each address from which a valid token came: its handshakes no longer wait among those of
+// strangers, but have rates of their own.
+func (m *Mux) TokenFrom(addr netip.Addr) {
+	if m.turn != nil {
+		m.turn.token(addr)
+	}
+}
+
 // peek reads what it takes to tell where conn belongs, and returns the
 // connection to hand on.
 func (m *Mux) peek(conn net.Conn) (*queue, net.Conn, error) {
@@ -183,6 +208,7 @@ func (m *Mux) peek(conn net.Conn) (*queue, net.Conn, error) {
 			if err != nil {
 				return nil, nil, err
 			}
+			m.turn.node(conn.RemoteAddr())
 			if p == ALPN {
 				return m.raft, &nodeConn{tc, id}, nil
 			}

@@ -22,7 +22,8 @@ const (
 )
 
 // serverTLS is how a mux terminates TLS. Sessions are never resumed: a peer shows its certificate on every connection.
-func serverTLS(ring *keys.Ring) *tls.Config {
+// turn waits for a handshake's turn: what comes before it, the client's first message, costs little.
+func serverTLS(ring *keys.Ring, turn func(net.Conn) error) *tls.Config {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: keys.WholeRecords,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() },
@@ -39,6 +40,9 @@ func serverTLS(ring *keys.Ring) *tls.Config {
 	}
 	base.NextProtos = []string{"h2", "http/1.1"}
 	base.GetConfigForClient = func(chi *tls.ClientHelloInfo) (*tls.Config, error) {
+		if err := turn(chi.Conn); err != nil {
+			return nil, err
+		}
 		for _, proto := range []string{ALPN, ALPNNode} {
 			if slices.Contains(chi.SupportedProtos, proto) {
 				return of[proto], nil

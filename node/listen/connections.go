@@ -42,15 +42,15 @@ func Bound(ln net.Listener, o PortOptions) *Port {
 			most = min(most, files/2) // the rest is for files, for workers of its own and for calls to other nodes
 		}
 	}
-	p.Limited = transport.Limit(ln, transport.Limits{Max: most, Member: p.member, Refused: p.refuse})
+	p.Limited = transport.Limit(ln, transport.Limits{Max: most, Member: p.Member, Refused: p.refuse})
 	return p
 }
 
 // Refused is how many connections were closed because too many were open.
 func (p *Port) Refused() uint64 { return p.refused.Load() }
 
-// member says whether a member advertises an address. One that advertises a name has no place of its own.
-func (p *Port) member(a netip.Addr) bool {
+// Member says whether a member advertises an address. One that advertises a name has no place of its own.
+func (p *Port) Member(a netip.Addr) bool {
 	for _, s := range p.o.Servers() {
 		if at, err := netip.ParseAddrPort(string(s.Address)); err == nil && at.Addr().Unmap() == a {
 			return true

@@ -44,7 +44,7 @@ func TestMembersAreKnownByTheirAddress(t *testing.T) {
 		return []raft.Server{{Address: "127.0.0.1:7400"}, {Address: "[::1]:7400"}, {Address: "a.example:7400"}}
 	}}}
 	for addr, want := range map[string]bool{"127.0.0.1": true, "::1": true, "127.0.0.2": false} {
-		if got := p.member(netip.MustParseAddr(addr)); got != want {
+		if got := p.Member(netip.MustParseAddr(addr)); got != want {
 			t.Errorf("%s: %v", addr, got)
 		}
 	}
