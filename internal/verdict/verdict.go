@@ -40,7 +40,7 @@ func (v verdict) lines() (out []string) {
 			}
 			out = append(out, cut(fmt.Sprintf("%s %s: %s", kind, f.name, first)))
 			if len(f.words) > 1 && kind == "FAIL" {
-				out = append(out, cut("     "+f.words[len(f.words)-1]))
+				out = append(out, cut("     "+f.words[1]))
 			}
 			if f.repeat != "" && kind == "FAIL" {
 				out = append(out, "     repeat: "+f.repeat)
@@ -185,21 +185,24 @@ func (r *run) failedBelow(root string) (out []string) {
 }
 
 var (
-	said     = regexp.MustCompile(`^\s+([A-Za-z0-9_]+\.go):\d+: (.*)`)
-	broken   = regexp.MustCompile(`^(panic:|fatal error:|WARNING: DATA RACE|\s*testing\.go:\d+: race detected)`)
-	noise    = regexp.MustCompile(`: end of the log of |^\s+handler\.go:\d+: |^\s+[a-z_]+\.go:\d+: time=\S+ level=`)
+	said   = regexp.MustCompile(`^\s+([A-Za-z0-9_]+\.go):\d+: (.*)`)
+	broken = regexp.MustCompile(`^(panic:|fatal error:|WARNING: DATA RACE|\s*testing\.go:\d+: race detected)`)
+	rule   = regexp.MustCompile(`^\s+\[[a-z]+\] |^\s+replay: `) // what the checker says, and how to see it again
+	// logs of nodes; the seed of a test; what it did and when
+	noise = regexp.MustCompile(`: end of the log of |^\s+handler\.go:\d+: |` +
+		`\.go:\d+: (time=\S+ level=|seed \d+(:| \(repeat)|\d+ seeds, |\d\d:\d\d:\d\d\.)`)
 	ordinary = regexp.MustCompile(`^(PASS|FAIL|ok|exit status|coverage:|\?|===|---|\s*$)`)
 )
 
-// words are what a failed test said itself: a panic or a race first, then what stands in its test files, then whatever
-// else names a file. Logs of nodes are left out.
+// words are what a failed test said itself: a panic, a race or a broken rule first, then what stands in its test files,
+// then whatever else names a file. Logs of nodes are left out.
 func (r *run) words(root string) []string {
 	var worst, own, other []string
 	for _, test := range append([]string{root}, r.failedBelow(root)...) {
 		for _, line := range r.output[test] {
 			line = strings.TrimRight(line, "\n")
 			switch m := said.FindStringSubmatch(line); {
-			case broken.MatchString(line):
+			case broken.MatchString(line) || rule.MatchString(line):
 				worst = append(worst, strings.TrimSpace(line))
 			case m == nil || noise.MatchString(line):
 			case strings.HasSuffix(m[1], "_test.go"):

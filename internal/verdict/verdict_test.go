@@ -22,6 +22,8 @@ func TestVerdict(t *testing.T) {
 	}
 	first := line("start", "") + test("run", "TestA", "") +
 		test("output", "TestA", `    handler.go:322: time=2026 level=WARN msg=x\n`) +
+		test("output", "TestA", `    a_test.go:3: seed 58 (repeat with CARILLON_SEED=58)\n`) +
+		test("output", "TestA", `    a_test.go:5: 20:10:46.602 killed: n1 for 1.019s\n`) +
 		test("output", "TestA", `    a_test.go:7: late by 3\n`) + test("fail", "TestA", "") +
 		test("pass", "TestB", "") + line("fail", "")
 	for name, c := range map[string]struct {
@@ -43,6 +45,10 @@ func TestVerdict(t *testing.T) {
 		"outside of any test": {line("start", "") + test("pass", "TestA", "") + line("output", `"Output":"PASS\n"`) +
 			line("output", `"Output":"goleak: found unexpected goroutines:\n"`) + line("fail", "") +
 			line("start", "") + line("pass", ""), []string{"FAIL node: goleak: found unexpected goroutines:"}},
+		"a seed": {line("start", "") + test("output", "TestA", `    a_test.go:1: 5 seeds, 3 faults\n`) +
+			test("output", "TestA/1", `    a_test.go:2: seed 1 (storm)\n`) + test("output", "TestA/1", `      [order] late\n`) +
+			test("output", "TestA/1", `      replay: go test\n`) + test("fail", "TestA/1", "") + line("fail", ""), []string{
+			"FAIL node.TestA: [order] late", "     replay: go test", "     repeat: go test -count=1 -run '^TestA$' ./node"}},
 		"a panic": {line("start", "") + test("output", "TestA", `panic: nil map\n`) + test("fail", "TestA", "") + line("fail", ""), []string{
 			"FAIL node.TestA: panic: nil map", "     repeat: go test -count=1 -run '^TestA$' ./node"}},
 		"cut off": {line("start", "") + test("run", "TestA", ""), []string{"FAIL node: it said nothing"}},
