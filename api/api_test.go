@@ -228,6 +228,13 @@ func TestRoutes(t *testing.T) {
 		{"kill, not for play", "POST", "/dev:kill", nil, `{"node_id":"n2"}`, 404, job.CodeNotFound, `no cluster to play with`},
 		{"kill nothing", "POST", "/dev:kill", nil, `{}`, 400, job.CodeInvalid, `"field":"node_id"`},
 
+		{"stats", "GET", "/stats", nil, "", 200, "", `"step_ms":1000`},
+		{"stats of a day", "GET", "/stats?window=24h&namespace=*&stale=true", nil, "", 200, "", `"step_ms":60000`},
+		{"stats, bad window", "GET", "/stats?window=2h", nil, "", 400, job.CodeInvalid, `"field":"window"`},
+		{"events", "GET", "/events?topics=stats,job:daily", nil, "", 200, "", `event: hello`},
+		{"events, bad topic", "GET", "/events?topics=stat", nil, "", 400, job.CodeInvalid, `did you mean \"stats\"`},
+		{"events, unknown job", "GET", "/events?topics=job:nope", nil, "", 404, job.CodeNotFound, ``},
+
 		{"runs", "GET", "/runs?job=daily&status=running", nil, "", 200, "", `$run`},
 		{"runs, finished", "GET", "/runs?status=succeeded", nil, "", 200, "", `"seq":3`},
 		{"runs, unknown job", "GET", "/runs?job=nope", nil, "", 404, job.CodeNotFound, ``},

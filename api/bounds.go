@@ -56,7 +56,7 @@ const (
 	// maxSources is how many addresses, and how many tokens, are remembered.
 	maxSources = 1 << 14
 	// The requests of one token that may be under way. A stream is a backup, an export, a bulk create, an action on
-	// many jobs or the metrics.
+	// many jobs, the metrics or a stream of events.
 	maxTokenStreams = 64
 	maxTokenPolls   = 2048
 	maxTokenOpen    = 1024

@@ -73,7 +73,7 @@ func TestKindsOfRoutes(t *testing.T) {
 			prefix + "/queues/{queue}:fail":
 			want = workerCall
 		case prefix + "/jobs:bulk", prefix + "/runs:export", prefix + "/audit:export", prefix + "/backup", "/metrics",
-			prefix + "/jobs:act":
+			prefix + "/jobs:act", prefix + "/events":
 			want = openStream
 		}
 		if got != want {

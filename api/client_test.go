@@ -38,6 +38,7 @@ var uncalled = map[string]string{
 var calls = map[string][][]any{
 	"Client.PullReport": {{"x", job.PullReport{}}, {"x", job.PullReport{Failed: true}}}, // complete and fail are one call
 	"Client.BulkCreate": {{strings.NewReader(spec), func(client.BulkResult) error { return nil }}},
+	"Client.Events":     {{[]string{"stats"}, func(client.Event) error { return nil }}},
 	"Client.PatchJob":   {{"x", client.Patch(`{}`), uint64(0)}},
 }
 

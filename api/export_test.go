@@ -88,7 +88,7 @@ func Conforms(t testing.TB, method, path string, status int, media string, body 
 		for line := range strings.Lines(string(body)) {
 			docs = append(docs, []byte(line))
 		}
-	} else if media == "text/plain" || media == wire.MediaBackup {
+	} else if media == "text/plain" || media == "text/event-stream" || media == wire.MediaBackup {
 		return nil
 	}
 	for _, d := range docs {

@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -16,6 +18,8 @@ func insightRoutes() []route {
 			params("from to limit cursor cells stale")},
 		{"GET", "/jobs/{ref}/stats", Viewer, ToLeader, emptyBody, (*call).jobStats, params("stale")},
 		{"GET", "/jobs/{ref}:why", Viewer, ToLeader, emptyBody, (*call).why, params("stale")},
+		{"GET", "/stats", Viewer, Here, emptyBody, (*call).stats, params("window stale")},
+		{"GET", "/events", Viewer, Here, streamBody, (*call).events, params("topics stale")},
 	}
 }
 
@@ -27,7 +31,89 @@ type InsightBackend interface {
 	Why(ctx context.Context, ref string, rd Read) (wire.Why, error)
 	// JobStats is how the last runs of a job went.
 	JobStats(ctx context.Context, ref string, rd Read) (wire.JobStats, error)
+	// Stats is how runs ended in the last time, by this node's own state.
+	Stats(ctx context.Context, window time.Duration, rd Read) (wire.Stats, error)
+	// Events sends what happens on this node, until ctx ends or send fails. Each call of send is some whole events.
+	Events(ctx context.Context, q wire.EventQuery, rd Read, send func([]byte) error) error
 }
+
+// windows are those that there are statistics of.
+var windows = map[string]time.Duration{"": 5 * time.Minute, "5m": 5 * time.Minute, "1h": time.Hour,
+	"24h": 24 * time.Hour}
+
+func (c *call) stats() error {
+	window, err := c.one("window")
+	if err == nil {
+		err = known("window", window, "5m", "1h", "24h")
+	}
+	if err != nil {
+		return err
+	}
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	s, err := c.h.backend.Stats(c.ctx, windows[window], rd)
+	if err != nil {
+		return err
+	}
+	s.Buckets = list(s.Buckets)
+	return c.reply(http.StatusOK, s)
+}
+
+// slowReader is how long a frame of a stream may take to be written: a client that does not read is cut off.
+const slowReader = 5 * time.Second
+
+// events streams server-sent events. They come from the node that is asked, leader or not.
+func (c *call) events() error {
+	topics := c.words("topics")
+	if len(topics) == 0 {
+		topics = []string{wire.TopicStats, wire.TopicRuns, wire.TopicDead}
+	}
+	for _, topic := range topics {
+		if strings.HasPrefix(topic, wire.TopicJob) {
+			continue
+		}
+		if err := known("topics", topic, wire.TopicStats, wire.TopicCluster, wire.TopicRuns, wire.TopicDead,
+			"job:REF"); err != nil {
+			return err
+		}
+		if topic == wire.TopicCluster && !c.space.All {
+			return job.Errorf(job.CodeForbidden, "leave the topic out, or use a token for all namespaces",
+				"the topic %s is about the whole cluster", topic)
+		}
+	}
+	rc := http.NewResponseController(c.w)
+	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
+	err := c.h.backend.Events(c.ctx, wire.EventQuery{Topics: topics}, Read{Stale: true, Space: c.space},
+		func(frame []byte) error {
+			if !c.started {
+				c.started = true
+				c.w.Header().Set("Content-Type", "text/event-stream")
+				c.w.Header().Set("Cache-Control", "no-store")
+				c.w.Header().Set("X-Accel-Buffering", "no") // or a proxy collects them
+				c.w.WriteHeader(http.StatusOK)
+			}
+			if c.r.Method == http.MethodHead {
+				return errHead
+			}
+			if Revoked(c.ctx) == nil { // the end of a token has set one already
+				deadline(rc.SetWriteDeadline, slowReader)
+			}
+			if _, err := c.w.Write(frame); err != nil {
+				return err
+			}
+			return rc.Flush()
+		})
+	if errors.Is(err, errHead) {
+		return nil
+	}
+	return err
+}
+
+// errHead ends a stream of which only the head is wanted: without it the handler, and its connection, would be kept for
+// a client that reads nothing.
+var errHead = errors.New("only the head is wanted")
 
 // moment is a parameter that is a time; zero if it is not given.
 func (c *call) moment(name string) (job.Instant, error) {

@@ -1,10 +1,13 @@
 package api_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http/httptest"
 	"regexp"
 	"slices"
@@ -113,18 +116,19 @@ func TestOthersChangeNoAnswer(t *testing.T) {
 	refs := s.lives("team-a", "mine")
 	s.lives("team-b", "theirs-first")
 	more := map[string][]string{
-		"jobs": {"limit=1", "prefix=m", "type=queue", "type=shell"},
-		"runs": {"limit=1", "status=succeeded", "status=pending"},
-		"dead": {"limit=1"}, "audit": {"limit=1", "action=job"}, "runs:export": {"limit=1"},
-		"jobs/{ref}/runs": {"limit=1", "status=succeeded"}, "audit:export": {"after=1"},
+		"jobs": {"limit=1", "q=mine", "prefix=m", "type=queue", "type=shell", "failing=true"},
+		"runs": {"limit=1", "status=succeeded", "status=pending", "from=2026-01-01T00:00:00Z", "error=x"},
+		"dead": {"limit=1"}, "upcoming": {"limit=1"}, "audit": {"limit=1", "action=job"}, "runs:export": {"limit=1"},
+		"jobs/{ref}/runs": {"limit=1", "status=succeeded"}, "stats": {"window=24h"}, "audit:export": {"after=1"},
 	}
 	type question struct{ method, path, body string }
 	asked := []question{
 		{"POST", "schedule:preview", `{"schedule":"0 9 * * *","timezone":"UTC"}`},
+		{"PUT", "jobs/mine?dry_run=true", `{"name":"mine","type":"queue","schedule":"0 9 * * *","payload":{"queue":"mine"}}`},
 	}
 	for _, rt := range api.RouteTable() {
 		path := strings.TrimPrefix(rt.Path, "/api/v1/")
-		if rt.Method != "GET" || rt.Scope == api.OfCluster {
+		if rt.Method != "GET" || rt.Scope == api.OfCluster || path == "events" { // those are looked at below
 			continue
 		}
 		part, _, _ := strings.Cut(path, "/")
@@ -136,7 +140,7 @@ func TestOthersChangeNoAnswer(t *testing.T) {
 			asked = append(asked, question{"GET", strings.TrimSuffix(path+"?"+filter, "?"), ""})
 		}
 	}
-	if len(asked) < 35 {
+	if len(asked) < 40 {
 		t.Errorf("%d requests", len(asked))
 	}
 	theirs := []string{"theirs", "team-b"}
@@ -151,8 +155,17 @@ func TestOthersChangeNoAnswer(t *testing.T) {
 		}
 		return out
 	}
+	// Statistics follow what happened within a second.
+	counted := func(space string, dead int) {
+		eventually(t, "it is in the statistics of "+space, func() bool {
+			_, text, _ := s.do(s.admin[space], "GET", "stats", "")
+			return strings.Contains(text, fmt.Sprintf(`"dead":%d`, dead))
+		})
+	}
+	counted("team-a", 1)
 	before := answers()
 	other := s.lives("team-b", "theirs")
+	counted("team-b", 2)
 	theirs = append(theirs, other["id"], other["gone"], other["runs"])
 	for q, text := range answers() {
 		if text != before[q] {
@@ -177,17 +190,17 @@ func TestCursorsTellNothingOfOthers(t *testing.T) {
 	}
 	all := s.n.Token(t, wire.TokenRequest{Name: "all", Role: job.RoleAdmin})
 	type page struct {
-		Jobs, Runs, Dead, Records []json.RawMessage
-		NextCursor                string `json:"next_cursor"`
+		Jobs, Runs, Dead, Records, Occurrences []json.RawMessage
+		NextCursor                             string `json:"next_cursor"`
 	}
-	for _, path := range []string{"jobs?", "jobs?prefix=t&", "runs?", "runs?status=succeeded,dead&", "dead?",
-		"audit?", "jobs/two/runs?"} {
+	for _, path := range []string{"jobs?", "jobs?q=o&", "jobs?prefix=t&", "runs?", "runs?status=succeeded,dead&", "dead?",
+		"audit?", "upcoming?", "jobs/two/runs?"} {
 		walk := func(token string, limit int) (rows []json.RawMessage, cursors []string) {
 			for cursor := ""; len(cursors) < 100; {
 				var p page
 				s.must(token, "GET", fmt.Sprintf("%slimit=%d&namespace=team-a&cursor=%s", path, limit, cursor), "", &p)
-				rows = slices.Concat(rows, p.Jobs, p.Runs, p.Dead, p.Records)
-				if cursor = p.NextCursor; cursor == "" {
+				rows = slices.Concat(rows, p.Jobs, p.Runs, p.Dead, p.Records, p.Occurrences)
+				if cursor = p.NextCursor; cursor == "" || path == "upcoming?" && len(rows) >= 4 { // it goes on for ever
 					return rows, cursors
 				}
 				cursors = append(cursors, cursor)
@@ -246,5 +259,54 @@ func TestCursorsOfDeadGroupsTellNothing(t *testing.T) {
 	next(first)
 	if len(first) < 30 || !slices.Equal(g.asked, []string{"", "4711"}) {
 		t.Errorf("the cursor %s, which asks for %q", first, g.asked)
+	}
+}
+
+// A stream of a namespace tells of that one only: not that something happened elsewhere, and not how much.
+func TestEventsTellNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	s := newTenants(t)
+	s.lives("team-a", "mine")
+	s.lives("team-b", "theirs")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	res := send(t, ctx, s.n, "GET", "/api/v1/events?topics=stats,runs,dead,job:mine", s.admin["team-a"], &bytes.Buffer{})
+	defer res.Body.Close()
+	lines := bufio.NewScanner(res.Body)
+	counts := map[string]int{}
+	// next reads the next event, and counts it.
+	next := func() string {
+		name := ""
+		for lines.Scan() {
+			line := lines.Text()
+			if strings.HasPrefix(line, "id:") || strings.Contains(line, "applied_index") {
+				t.Fatalf("the stream numbers what the whole cluster does: %s", line)
+			}
+			if rest, ok := strings.CutPrefix(line, "event: "); ok {
+				name = rest
+			}
+			if line == "" && name != "" {
+				counts[name]++
+				return name
+			}
+		}
+		t.Fatalf("the stream ended: %v", lines.Err())
+		return ""
+	}
+	for next() != "stats" {
+	}
+	clear(counts)
+	s.lives("team-b", "theirs-too")
+	for range 2 { // the second of them was made after all that
+		for next() != "stats" {
+		}
+	}
+	if got := slices.Sorted(maps.Keys(counts)); !slices.Equal(got, []string{"stats"}) {
+		t.Errorf("what another namespace did is told: %v", counts)
+	}
+	s.run("team-a", "mine", "fail")
+	for want := []string{"runs", "dead", "job"}; len(want) > 0; {
+		got := next()
+		want = slices.DeleteFunc(want, func(s string) bool { return s == got })
 	}
 }

@@ -78,7 +78,8 @@ const (
 // scopes are those of the routes, by the first part of their paths. What is not here is about the whole cluster.
 var scopes = map[string]Scope{
 	"jobs": InNamespace, "runs": InNamespace, "dead": InNamespace, "schedule": InNamespace, "calendars": InNamespace,
-	"queues": InNamespace, "secrets": InNamespace, "workers": InNamespace, "upcoming": InNamespace,
+	"queues": InNamespace, "secrets": InNamespace, "workers": InNamespace, "stats": InNamespace, "events": InNamespace,
+	"upcoming":     InNamespace,
 	"audit":        InNamespace,
 	"openapi.json": Everywhere, "whoami": Everywhere,
 }

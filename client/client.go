@@ -99,7 +99,7 @@ func namespaced(path string) bool {
 	part, _, _ := strings.Cut(rest, "/")
 	part, _, _ = strings.Cut(part, ":")
 	switch part {
-	case "jobs", "runs", "dead", "schedule", "calendars", "queues", "secrets", "audit", "upcoming":
+	case "jobs", "runs", "dead", "schedule", "calendars", "queues", "secrets", "audit", "stats", "events", "upcoming":
 		return ok
 	}
 	return false

@@ -1,10 +1,13 @@
 package client
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -37,6 +40,49 @@ func (c *Client) Why(ctx context.Context, ref string) (w Why, err error) {
 func (c *Client) JobStats(ctx context.Context, ref string) (s JobStats, err error) {
 	err = c.do(ctx, request{method: http.MethodGet, path: jobPath(ref) + "/stats", out: &s, need: "runs"})
 	return s, err
+}
+
+// Stats reads how runs ended over the last 5m, 1h or 24h, as the node that is asked has it.
+func (c *Client) Stats(ctx context.Context, window string) (s Stats, err error) {
+	v := url.Values{}
+	set(v, "window", window)
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/stats", query: v, out: &s, need: "buckets"})
+	return s, err
+}
+
+// eventSilence is for how long a stream of events may have nothing to say: a node sends a comment every ten seconds.
+const eventSilence = 15 * time.Second
+
+// Events calls fn with what happens on the node that is asked, until fn or the stream fails, ctx ends or the node says
+// that it is over. Topics are those of the API: stats, cluster, runs, dead, job:REF.
+func (c *Client) Events(ctx context.Context, topics []string, fn func(Event) error) error {
+	v := url.Values{}
+	set(v, "topics", strings.Join(topics, ","))
+	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/events", query: v, waits: eventSilence,
+		stream: func(r io.Reader) error {
+			lines := bufio.NewScanner(r)
+			var e Event
+			for lines.Scan() {
+				name, value, _ := strings.Cut(lines.Text(), ": ")
+				switch {
+				case name == "event":
+					e.Name = value
+				case name == "id":
+					e.ID, _ = strconv.ParseUint(value, 10, 64) //nolint:errcheck // 0 is as good as none
+				case name == "data":
+					e.Data = []byte(value)
+				case name == "" && e.Name != "": // the end of an event; of a comment there is none
+					if err := fn(e); err != nil || e.Name == "bye" {
+						return err
+					}
+					e = Event{}
+				}
+			}
+			if err := lines.Err(); err != nil {
+				return readError{err}
+			}
+			return nil
+		}})
 }
 
 // Upcoming reads the next occurrences, of one job or of all, in the order in which they may start.

@@ -22,6 +22,7 @@ type (
 	DeadResult         = wire.DeadResult
 	Check              = wire.Check
 	DiskSpace          = wire.DiskSpace
+	Event              = wire.Event
 	HistoryStatus      = wire.HistoryStatus
 	HoldStatus         = wire.HoldStatus
 	JobAction          = wire.JobAction
@@ -61,6 +62,7 @@ type (
 	Secret             = wire.Secret
 	SecretRequest      = wire.SecretRequest
 	SkippedEntry       = wire.SkippedEntry
+	Stats              = wire.Stats
 	Status             = wire.Status
 	Token              = wire.Token
 	TokenCreated       = wire.TokenCreated

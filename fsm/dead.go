@@ -51,7 +51,7 @@ func (c *Redrive) do(a *applier) (Outcome, error) {
 		}
 		s.Waiting++
 		s.Dead -= min(s.Dead, 1)
-		if err := a.b.DeleteDead(seq); err != nil {
+		if err := a.b.DeleteDead(seq, &d); err != nil {
 			return Outcome{}, err
 		}
 		if err := a.after(d.Run.Job, &s, p); err != nil {
@@ -82,7 +82,7 @@ func (c *Purge) do(a *applier) (Outcome, error) {
 		if !ok || c.Namespace != "" && c.Namespace != a.b.Namespace(d.Row.Class) {
 			continue
 		}
-		if err := a.b.DeleteDead(seq); err != nil {
+		if err := a.b.DeleteDead(seq, &d); err != nil {
 			return Outcome{}, err
 		}
 		o.Count++

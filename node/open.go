@@ -278,7 +278,7 @@ func (n *Node) serviceOptions() service.Options {
 		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.security.CAHash,
-		Refused: n.meters.Limited, DevKill: c.DevKill,
+		Refused: n.meters.Limited, DevKill: c.DevKill, Pace: c.Machine.Pace,
 	}
 	if o.Statfs == nil {
 		o.Statfs = disk.Statfs

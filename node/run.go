@@ -72,6 +72,7 @@ func (n *Node) Run(ctx context.Context) error {
 	followCtx, endFollow := context.WithCancel(context.Background())
 	defer endFollow()
 	following.Go(func() { n.tracker.Run(followCtx) })
+	following.Go(func() { n.service.Follow(followCtx) })
 	following.Go(func() { n.disk.Run(followCtx) })
 	following.Go(func() { n.members.Run(followCtx) })
 	following.Go(func() { n.members.Succeed(followCtx) })

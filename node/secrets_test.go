@@ -103,6 +103,10 @@ func everything(c *cluster, log *lockedBuffer) map[string][]byte {
 			if methods["get"] == nil || strings.HasSuffix(rt, "/backup") {
 				continue
 			}
+			if strings.HasSuffix(rt, "/events") { // it has no end
+				out[m.id()+" "+rt] = someEvents(m)
+				continue
+			}
 			path := strings.NewReplacer("{ref}", "with", "{name}", "api-key", "{queue}", "mail", "{id}", "x").Replace(rt)
 			if a, err := m.try("GET", path, nil); err == nil {
 				out[m.id()+" "+path] = a.body

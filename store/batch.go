@@ -23,6 +23,7 @@ type Batch struct {
 	stage   *stage            // what changes of the index of jobs
 	classes []string          // new ones
 	notices int               // how many more are in the outbox than before it
+	inHand  int               // how many more runs workers have than before it
 	names   map[string]job.ID // what changes in memory; 0: the name goes
 	swept   []string          // names that moved to the bucket
 	sweep   sweep             // how far that got
@@ -128,7 +129,9 @@ func (b *Batch) Commit() error {
 	b.publishTokens()
 	b.publishSecrets()
 	b.publishNames()
+	b.publishActivity()
 	b.idx.notices += b.notices
+	b.idx.inHand += b.inHand
 	s.count, s.info = b.C, b.info
 	s.mu.Unlock()
 	s.notify(&b.changes)
@@ -293,11 +296,16 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 	}
 	b.stageOpen(k, OpenRef{At: k.At, Origin: k.Origin, Status: row.Status, Held: row.Held != job.RunNone,
 		Serial: row.Serial, Delayed: row.Delayed})
+	b.countInHand(row, 1)
+	if old == nil || old.Fence != row.Fence {
+		b.touch(b.Namespace(row.Class), touchRuns)
+	}
 	if counted(row) {
 		b.countClaim(row.Class, 1)
 	}
 	due, has := row.Due(k)
 	if old != nil {
+		b.countInHand(old, -1)
 		if counted(old) {
 			b.countClaim(old.Class, -1)
 		}
@@ -314,6 +322,13 @@ func (b *Batch) PutRun(k job.RunKey, old, row *Row) error {
 	return nil
 }
 
+// countInHand counts the runs that workers have.
+func (b *Batch) countInHand(r *Row, n int) {
+	if inHand(r.Status) {
+		b.inHand += n
+	}
+}
+
 // DeleteRun closes an open run.
 func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 	if due, has := old.Due(k); has {
@@ -321,6 +336,7 @@ func (b *Batch) DeleteRun(k job.RunKey, old *Row) error {
 			return err
 		}
 	}
+	b.countInHand(old, -1)
 	if counted(old) {
 		b.countClaim(old.Class, -1)
 	}
@@ -362,6 +378,7 @@ func (b *Batch) Append(rec *Record, s *State) (uint64, error) {
 		}
 		s.HistHead = seq
 	}
+	b.touch(rec.Namespace, touchRuns)
 	return seq, hist.Put(b.num(seq), b.record(rec))
 }
 
@@ -406,12 +423,14 @@ func (b *Batch) TrimHistory(limit int, old func(seq uint64, r *Record) bool) (in
 func (b *Batch) PutDead(seq uint64, d *Dead) error {
 	b.C.Dead++
 	b.changes.Dead = append(b.changes.Dead, seq)
+	b.touch(b.Namespace(d.Row.Class), touchDead)
 	return b.tx.Bucket(bucketDead).Put(b.num(seq), d.encode())
 }
 
 // DeleteDead removes a dead letter.
-func (b *Batch) DeleteDead(seq uint64) error {
+func (b *Batch) DeleteDead(seq uint64, d *Dead) error {
 	b.C.Dead--
+	b.touch(b.Namespace(d.Row.Class), touchDead)
 	return b.tx.Bucket(bucketDead).Delete(b.num(seq))
 }
 

@@ -448,6 +448,9 @@ func (c *checker) index(have *index) {
 		}
 		return true
 	})
+	if have.inHand != c.idx.inHand {
+		c.bad("the index counts %d runs that workers have, there are %d", have.inHand, c.idx.inHand)
+	}
 	if have.notices != c.idx.notices {
 		c.bad("the index counts %d notifications to be sent, there are %d", have.notices, c.idx.notices)
 	}

@@ -51,6 +51,7 @@ type index struct {
 	chunks  map[uint64]*chunk // by job number / chunkSize; a chunk whose jobs are all gone is freed
 	open    map[job.ID][]OpenRef
 	openLen int
+	inHand  int      // of those: claimed or canceling
 	classes []string // by class number
 	classOf map[string]uint32
 	queues  queueIndex
@@ -59,6 +60,9 @@ type index struct {
 	tokens  tokenIndex
 	secrets secretIndex
 	names   nameIndex
+
+	read     uint64 // the log entry that the file had when it was read
+	activity map[string]Activity
 }
 
 const chunkSize = 1024
@@ -198,6 +202,9 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 			Serial: v[2]&rowSerial != 0, Delayed: v[2]&rowDelayed != 0}
 		x.open[rk.Job] = append(x.open[rk.Job], ref)
 		x.openLen++
+		if inHand(ref.Status) {
+			x.inHand++
+		}
 		if inHand(ref.Status) && len(v) >= rowClassAt+4 {
 			if q := x.queues.ofRaw(parseU32(v[rowClassAt:])); q.Name != "" {
 				q.Claimed++
@@ -267,6 +274,8 @@ type stage struct {
 	slab []staged // where the next ones come from
 	last *staged
 	id   job.ID // of last
+
+	touched map[string]touch // by namespace
 }
 
 // maxSpare bounds what is kept for the next batch: clearing a map costs as much as it has room.
@@ -278,6 +287,7 @@ func (g *stage) clear() {
 		g.jobs = nil
 	}
 	clear(g.jobs)
+	clear(g.touched)
 	g.last, g.id = nil, 0
 }
 

@@ -190,6 +190,7 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
+		idx.read = count.Index
 		s.db, s.idx, s.count, s.info = db, idx, count, info
 		s.showTokens()
 		s.showSecrets()
@@ -278,6 +279,13 @@ func (s *Store) OpenRunCount() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.idx.openLen
+}
+
+// InHandCount is how many runs workers have.
+func (s *Store) InHandCount() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.idx.inHand
 }
 
 // Follows says whether something comes after the end of a run of one of the jobs soon: another open run, which may wait

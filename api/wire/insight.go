@@ -126,6 +126,121 @@ type LastRun struct {
 	Status      job.RunStatus `json:"status"`
 }
 
+// StatsBounds are the upper bounds of the histograms, in ms. What is above all of them is counted last.
+var StatsBounds = []int64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000}
+
+// Stats is how runs ended over a time. Buckets without anything in them are left out.
+type Stats struct {
+	Node         string        `json:"node"` // whose state it is from; all nodes agree
+	From         job.Instant   `json:"from"`
+	To           job.Instant   `json:"to"`
+	StepMS       int64         `json:"step_ms"`
+	CompleteFrom job.Instant   `json:"complete_from"` // null while the history is being read
+	BoundsMS     []int64       `json:"bounds_ms"`
+	Buckets      []StatsBucket `json:"buckets"`
+}
+
+// StatsBucket is one second or minute of it.
+type StatsBucket struct {
+	At job.Instant `json:"at"`
+	StatsCounts
+	LagMS      []uint32 `json:"lag_ms,omitempty"` // how many up to each bound
+	DurationMS []uint32 `json:"duration_ms,omitempty"`
+}
+
+// StatsCounts are runs by how they ended, and occurrences that did not run.
+type StatsCounts struct {
+	Succeeded int64       `json:"succeeded"`
+	Failed    int64       `json:"failed"` // attempts after which another follows
+	Dead      int64       `json:"dead"`
+	Retried   int64       `json:"retried"` // of all attempts those that were not the first of their run
+	Lost      int64       `json:"lost"`
+	Canceled  int64       `json:"canceled"`
+	NotRun    NotRunCount `json:"not_run"`
+}
+
+// NotRunCount are occurrences that did not run, by why. They count when that is recorded.
+type NotRunCount struct {
+	Skipped  int64 `json:"skipped"`
+	Missed   int64 `json:"missed"`
+	Expired  int64 `json:"expired"`
+	Paused   int64 `json:"paused"`
+	Blackout int64 `json:"blackout"`
+}
+
+// EventQuery says what a stream of events is about: stats, cluster, runs, dead, and jobs by their references.
+type EventQuery struct {
+	Topics []string
+}
+
+// The topics of a stream of events. A topic job:REF is about one job.
+const (
+	TopicStats   = "stats"
+	TopicCluster = "cluster"
+	TopicRuns    = "runs"
+	TopicDead    = "dead"
+	TopicJob     = "job:"
+)
+
+// Event is one event of a stream.
+type Event struct {
+	Name string // hello, stats, cluster, runs, dead, job or bye
+	ID   uint64 // the log entry that the node had applied; 0: it is not told
+	Data []byte // JSON
+}
+
+// HelloEvent is the first event of a stream.
+type HelloEvent struct {
+	Node    string   `json:"node"`
+	Applied uint64   `json:"applied_index,omitempty"` // for those who may see every namespace
+	Version string   `json:"version"`
+	Topics  []string `json:"topics"`
+}
+
+// StatsEvent is how things stand. What only the leader knows, and what is about the whole cluster where one namespace
+// was asked for, is null.
+type StatsEvent struct {
+	At        job.Instant `json:"at"`     // the second
+	Second    StatsCounts `json:"second"` // what ended in it
+	Running   *int        `json:"running"`
+	Slots     *int        `json:"slots"`
+	Backlog   *int64      `json:"backlog"` // counted up to 10,000
+	Dead      *uint64     `json:"dead"`
+	Jobs      *uint64     `json:"jobs"`
+	LagP50    *int64      `json:"lag_p50_ms"` // of the last ten seconds, as upper bounds; null without runs
+	LagP99    *int64      `json:"lag_p99_ms"`
+	Namespace string      `json:"namespace"`
+}
+
+// ClusterEvent is the cluster as a node sees it.
+type ClusterEvent struct {
+	Leader   string        `json:"leader"` // empty: there is none
+	Term     uint64        `json:"term"`
+	Ready    bool          `json:"ready"`
+	NotReady string        `json:"not_ready,omitempty"`
+	StaleMS  int64         `json:"stale_ms"` // how long ago the node heard from the leader
+	Members  []MemberEvent `json:"members"`
+	Troubles int           `json:"troubles"`
+}
+
+// MemberEvent is a member of it.
+type MemberEvent struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Role    string `json:"role"`  // leader, voter or nonvoter
+	Alive   *bool  `json:"alive"` // null: only the leader knows
+}
+
+// JobEvent says that something about a job changed.
+type JobEvent struct {
+	ID job.ID `json:"id"`
+}
+
+// ByeEvent is the last event of a stream.
+type ByeEvent struct {
+	Reason string `json:"reason"` // token_revoked, stopping or too_slow
+}
+
 // DeadGroupPage is dead letters by their cause, the largest group first.
 type DeadGroupPage struct {
 	Groups     []DeadGroup `json:"groups"`

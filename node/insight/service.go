@@ -2,29 +2,44 @@ package insight
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
 // Options are what a Service stands on.
 type Options struct {
-	Source *view.Source
+	NodeID, Version string
+	Source          *view.Source
 	// Fresh makes sure that this node leads, with a quorum, unless the caller is content with less.
-	Fresh func(ctx context.Context, rd api.Read) error
+	Fresh    func(ctx context.Context, rd api.Read) error
+	Status   func(ctx context.Context, rd api.Read) (wire.Status, error)
+	StaleFor func() time.Duration // how old this node's state may be
+	Stopping func() bool
+	Logger   *slog.Logger
+	Pace     faultpoint.Pace // of what is counted for people; tests alone slow it down
 }
 
 // Service answers the reading part of api.Backend. Its methods are spread over files by theme.
 type Service struct {
-	o Options
+	o    Options
+	feed statsFeed
 	// schedules of jobs that were looked at lately
 	schedules scheduler.Schedules
+	viewers   viewers
 }
 
 // New makes the Service of a node.
-func New(o Options) *Service { return &Service{o: o} }
+func New(o Options) *Service {
+	b := &Service{o: o, feed: statsFeed{rings: &Rings{}}}
+	b.feed.rings.Begin(0)
+	return b
+}
 
 // patience bounds how long a request looks for what it is asked for, once it has looked at a fair number: then it
 // answers with what it has, and a cursor. A person waits for it, and the machine may be busy.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -246,27 +245,4 @@ func (s *summary) longest(ctx context.Context) error {
 		run.P95MS = p95
 	}
 	return nil
-}
-
-// firstSince is the first record behind a floor that is dated at a time or later, and the time from which on there is
-// none missing: records up to the floor are not looked at. Dates do not go back along the log, so that a search finds
-// it.
-func firstSince(r *view.Reader, floor uint64, at int64) (seq uint64, complete int64, err error) {
-	dated := func(seq uint64) (at int64) {
-		inner := r.EachEnded(seq-1, func(_ uint64, e *store.Ended) bool {
-			at = e.Recorded
-			return false
-		})
-		err = cmp.Or(err, inner)
-		return at
-	}
-	n := sort.Search(int(r.C.HistSeq-floor), func(i int) bool { return dated(floor+1+uint64(i)) >= at })
-	complete = at
-	if n == 0 && floor > 0 { // what was before it is not known
-		complete = max(at, r.C.Mark)
-		if floor < r.C.HistSeq {
-			complete = max(at, dated(floor+1)+1)
-		}
-	}
-	return floor + 1 + uint64(n), complete, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -52,6 +53,7 @@ type Options struct {
 	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
 	Client   func() *http.Client                               // to other nodes
 	Stopping func() bool
+	Pace     faultpoint.Pace
 	Refused  func(reason api.Refusal, who string) // told of what is refused because it is too much
 	Secure   bool                                 // requests have an identity
 	CAHash   func() keys.Hash                     // of the cluster's CA; nil: it has none
@@ -90,7 +92,9 @@ var _ api.Backend = (*Service)(nil)
 func New(o Options) *Service {
 	b := &Service{o: o, copies: newCopies(o.Statfs), registering: newRegistering()}
 	b.src = &view.Source{Store: o.Store, Now: b.now, Leads: b.leads}
-	b.Service = insight.New(insight.Options{Source: b.src, Fresh: b.fresh})
+	b.Service = insight.New(insight.Options{NodeID: o.NodeID, Version: o.Version, Source: b.src, Fresh: b.fresh,
+		Status: b.Status, StaleFor: func() time.Duration { return o.Tracker.StaleFor(o.Started) },
+		Stopping: o.Stopping, Logger: o.Logger, Pace: o.Pace})
 	b.sayHold()
 	return b
 }
