@@ -218,8 +218,8 @@ func TestPauseWithAPendingRetry(t *testing.T) {
 	manual := w.want(CodeOK, &Trigger{Job: uint64(id)})
 	claim := w.claimOf(id, T(190))
 	w.want(CodeOK, &Pause{Job: uint64(id)})
-	if keys := w.due(id); len(keys) != 0 {
-		t.Fatalf("a paused job is due: %+v", keys)
+	if keys := w.due(id); len(keys) != 1 || keys[0].Run() != manual.Run {
+		t.Fatalf("due in a paused job: %+v", keys)
 	}
 	w.unchanged(CodeStale, claim)
 	s, p := w.state(id)
@@ -235,7 +235,13 @@ func TestPauseWithAPendingRetry(t *testing.T) {
 			t.Fatalf("%s: %+v", k, row)
 		}
 	}
-	if row, _ := w.row(manual.Run); row.Status != job.RunWaiting || row.Held != job.RunPending {
+	// What was asked for by hand runs; a hand-back does not change that, a failure does.
+	w.complete(w.claimRun(manual.Run), ResultReturned, 0)
+	if row, _ := w.row(manual.Run); row.Status != job.RunPending {
+		t.Fatalf("%+v", row)
+	}
+	w.complete(w.claimRun(manual.Run), ResultRetry, T(50))
+	if row, _ := w.row(manual.Run); row.Status != job.RunWaiting || row.Held != job.RunRetrying {
 		t.Fatalf("%+v", row)
 	}
 	w.now = T(300)
@@ -248,7 +254,7 @@ func TestPauseWithAPendingRetry(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	w.wantHistory(id, line{Status: job.RunFailed, At: T(10), Attempt: 1}, line{Status: job.RunFailed, At: T(70), Attempt: 1},
-		line{Status: job.RunSkipped, Reason: job.ReasonPaused, At: T(130), Count: 3})
+		line{Status: job.RunFailed, At: manual.Run.At, Attempt: 1}, line{Status: job.RunSkipped, Reason: job.ReasonPaused, At: T(130), Count: 3})
 	if s, p := w.state(id); p.At != T(310) || s.ParkedAt != 0 || s.LastNominal != T(250) {
 		t.Fatalf("%+v %+v", s, p)
 	}

@@ -41,17 +41,47 @@ func TestTriggerMakesItsKeyFromTheTemplate(t *testing.T) {
 	}
 }
 
-func TestAManualRunOfAPausedJobRuns(t *testing.T) {
+// Runs by hand of a paused job run, in their order: one that has to wait for its turn gets it, and is not overtaken.
+func TestManualRunsOfAPausedJobRunInTheirOrder(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(T(100), overlap(job.OverlapQueue))
 	w.want(CodeOK, &Pause{Job: uint64(id)})
 	a, b := w.want(CodeOK, &Trigger{Job: uint64(id)}), w.want(CodeQueued, &Trigger{Job: uint64(id)})
 	w.complete(w.claimRun(a.Run), ResultSucceeded, 0)
-	if row, _ := w.row(b.Run); row.Status != job.RunWaiting { // this one was not asked to overtake the pause
-		t.Fatalf("%+v", row)
-	}
+	c := w.want(CodeQueued, &Trigger{Job: uint64(id)})
+	w.complete(w.claimRun(b.Run), ResultSucceeded, 0)
+	w.complete(w.claimRun(c.Run), ResultSucceeded, 0)
 	w.want(CodeOK, w.resumeOf(id, T(100), Gap{}))
-	w.claimRun(b.Run)
+}
+
+// A run by hand that waited behind an occurrence which was due starts when a pause takes that away: nothing else would
+// start it before the resume.
+func TestPauseLetsRunsByHandGo(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(10), overlap(job.OverlapQueue))
+	w.now = T(11)
+	a := w.want(CodeQueued, &Trigger{Job: uint64(id)})
+	w.want(CodeOK, &Pause{Job: uint64(id)})
+	b := w.want(CodeQueued, &Trigger{Job: uint64(id)})
+	w.complete(w.claimRun(a.Run), ResultSucceeded, 0)
+	w.complete(w.claimRun(b.Run), ResultSucceeded, 0)
+}
+
+// An occurrence that waits for its turn is held by the pause, and runs by hand pass it.
+func TestPauseHoldsWaitingOccurrences(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(10), overlap(job.OverlapQueue))
+	first := w.claim(id, T(70))
+	second := w.claim(id, T(130))
+	byHand := w.want(CodeQueued, &Trigger{Job: uint64(id)})
+	w.want(CodeOK, &Pause{Job: uint64(id)})
+	w.complete(first, ResultSucceeded, 0)
+	if row, _ := w.row(second.Run); row.Status != job.RunWaiting {
+		t.Fatalf("a paused job's occurrence was released: %+v", row)
+	}
+	w.complete(w.claimRun(byHand.Run), ResultSucceeded, 0)
+	w.want(CodeOK, w.resumeOf(id, T(130), Gap{}))
+	w.complete(w.claimRun(second.Run), ResultSucceeded, 0)
 }
 
 func TestBackfillIsSerialisedAndNotSubjectToSkip(t *testing.T) {

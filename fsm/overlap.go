@@ -54,9 +54,10 @@ func (a *applier) isDue(s *store.State, p store.Place) bool {
 }
 
 // release lets waiting runs become pending as far as the job's overlap policy allows: live ones first, oldest first,
-// and a serial one only if no live one is open or due. p is where the job's state goes.
+// and a serial one only if no live one is open or due. While the job is paused, only those by hand. p is where the
+// job's state goes.
 func (a *applier) release(id job.ID, s *store.State, p store.Place) error {
-	if s.Waiting == 0 || s.Paused || s.Quarantined {
+	if s.Waiting == 0 || s.Quarantined {
 		return nil
 	}
 	due := a.isDue(s, p)
@@ -69,14 +70,15 @@ func (a *applier) release(id job.ID, s *store.State, p store.Place) error {
 		if !canStart(s) {
 			return nil
 		}
-		if isActive(&ref) || ref.Serial && !mutant.On(mutant.SerialFirst) || due && ref.At > p.Ready {
+		if isActive(&ref) || ref.Serial && !mutant.On(mutant.SerialFirst) || due && ref.At > p.Ready ||
+			holds(s, ref.Origin, ref.Serial, job.RunPending) {
 			continue // a run by hand that came after the occurrence that is due waits behind it
 		}
 		if err := a.releaseOne(job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}, s); err != nil {
 			return err
 		}
 	}
-	if s.Waiting == 0 || due || !canStart(s) || a.tally(id, s).serial > 0 {
+	if s.Waiting == 0 || s.Paused || due || !canStart(s) || a.tally(id, s).serial > 0 {
 		return nil
 	}
 	for _, ref := range a.b.Open(id) {

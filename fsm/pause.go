@@ -5,7 +5,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Pause stops a job's occurrences and holds its pending retries.
+// Pause stops a job's occurrences and holds its retries. Runs by hand go on, each when its turn comes.
 type Pause struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`
@@ -27,15 +27,28 @@ func (c *Pause) do(a *applier) (Outcome, error) {
 	return Outcome{Code: CodeOK, Job: id}, a.park(id, &s, p)
 }
 
-// park stops a job: its occurrence waits in the parked entry and what is pending or retrying is held, so that nothing
-// of it can be claimed. What a worker has in hand goes on.
+// holds says that a run which could be claimed waits for the resume of its job instead. A pause is for the schedule and
+// for retries: what a person asked for, before it or after, keeps its turn, or a newer run by hand would overtake it.
+func holds(s *store.State, origin job.Origin, serial bool, status job.RunStatus) bool {
+	switch {
+	case s.Quarantined:
+		return true
+	case !s.Paused:
+		return false
+	}
+	return origin != job.OriginManual || serial || status == job.RunRetrying
+}
+
+// park stops a job: its occurrence waits in the parked entry, and what is pending or retrying is held. What a worker
+// has in hand goes on.
 func (a *applier) park(id job.ID, s *store.State, p store.Place) error {
 	s.Gen++
 	if !p.Parked {
 		s.ParkedAt, s.ParkedReady = p.At, p.Ready
 	}
 	for _, ref := range a.b.Open(id) {
-		if ref.Status != job.RunPending && ref.Status != job.RunRetrying {
+		if ref.Status != job.RunPending && ref.Status != job.RunRetrying ||
+			!holds(s, ref.Origin, ref.Serial, ref.Status) {
 			continue
 		}
 		k := job.RunKey{Job: id, At: ref.At, Origin: ref.Origin}
@@ -48,6 +61,10 @@ func (a *applier) park(id job.ID, s *store.State, p store.Place) error {
 		if err := a.b.PutRun(k, &row, &held); err != nil {
 			return err
 		}
+	}
+	// The occurrence that a run by hand waited behind is due no more.
+	if err := a.release(id, s, store.Place{Parked: true}); err != nil {
+		return err
 	}
 	return a.b.PutState(id, s, store.Place{Parked: true})
 }

@@ -170,7 +170,7 @@ func (a *applier) again(k job.RunKey, old *store.Row, next store.Row, s *store.S
 	next.Status, next.Ready = status, min(max(ready, 0), maxTime)
 	next.Worker, next.Incarnation, next.Owner = "", 0, 0
 	next.Lane, next.Class, next.AtMostOnce = s.Lane, s.Class, s.AtMostOnce // an edit may have come since the claim
-	if s.Paused || s.Quarantined {
+	if holds(s, k.Origin, next.Serial, status) {
 		next.Held, next.Status = status, job.RunWaiting
 	}
 	return a.b.PutRun(k, old, &next)

@@ -223,6 +223,9 @@ func (c *checker) runStatus(rk job.RunKey, row *Row, s *State) {
 	case job.RunWaiting:
 		if row.Held == job.RunNone {
 			c.waiting[rk.Job]++
+			if rk.Origin == job.OriginManual && !row.Serial && s.Paused && !s.Quarantined && s.Active == 0 {
+				c.bad("%s waits behind nothing: a pause does not hold runs by hand", rk)
+			}
 			return
 		}
 		c.active[rk.Job]++
