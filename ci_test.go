@@ -93,7 +93,7 @@ echo "no success: $*"; exit 1`,
 	}
 }
 
-// A build by the README is static, also where a C compiler is installed; and what `go test ./...` leaves out for want of a variable is in
+// The README names the two commands for a fresh machine. A build by it is static, also where a C compiler is installed; and what `go test ./...` leaves out for want of a variable is in
 // CONTRIBUTING.md, with that variable.
 func TestDocumentsSayHowToBuildAndTest(t *testing.T) {
 	text := map[string]string{}
@@ -107,6 +107,11 @@ func TestDocumentsSayHowToBuildAndTest(t *testing.T) {
 	builds := strings.Count(text["README.md"], "go build")
 	if builds == 0 || builds != strings.Count(text["README.md"], "CGO_ENABLED=0 go build .") {
 		t.Errorf("%d build lines, not all with CGO_ENABLED=0", builds)
+	}
+	for _, command := range []string{"\ngo run . dev", "\ngo test ./..."} {
+		if !strings.Contains(text["README.md"], command) {
+			t.Errorf("the README has no line with%s", strings.ReplaceAll(command, "\n", " "))
+		}
 	}
 	variable := regexp.MustCompile(`t\.Skipf?\("[^"]*(CARILLON_[A-Z_]+)`)
 	err := filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {

@@ -36,7 +36,7 @@ tests() {
 once=()
 twice=(--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test)
 
-# only what the report needs may fail in it.
+# What is said at the end. Nothing in it may fail: the exit code is that of the steps.
 report() {
   local code=$1
   {

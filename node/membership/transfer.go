@@ -41,7 +41,7 @@ type tried struct {
 	to   map[raft.ServerID]int // how often
 }
 
-// begin notes a try and returns how many there were before it. It is noted before raft is asked: whoever asked may have
+// begin notes a try and returns how many there were before it. It is noted before raft is asked: the caller may have
 // given up waiting for the answer, and the next must not ask again.
 func (t *tried) begin(id raft.ServerID, term uint64) int {
 	t.mu.Lock()

@@ -142,7 +142,7 @@ func CopyDir(to, from string) error {
 	})
 }
 
-// FreeAddr is an address that nobody else gets before the test ends, not even while its node is dead.
+// FreeAddr is an address that no other process gets before the test ends, not even while its node is dead.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	return port.Reserve(tb)

@@ -1,6 +1,6 @@
 // Package port gives tests ports that stay theirs while nothing listens on them. A node that is stopped, and is to come
-// back on the port it had, otherwise loses it to whoever asks the kernel for one in between: tests run beside each
-// other, and each of their connections takes a port as well.
+// back on the port it had, otherwise loses it to another process that asks the kernel for one in between: tests run
+// beside each other, and each of their connections takes a port as well.
 package port
 
 import (
@@ -51,7 +51,7 @@ func ReserveRow(tb testing.TB, n int) string {
 	return ""
 }
 
-// Listen listens on a port that is reserved: whoever closes it can listen there again.
+// Listen listens on a port that is reserved: a listener that is closed can be opened there again.
 func Listen(tb testing.TB) net.Listener {
 	tb.Helper()
 	ln, err := net.Listen("tcp", Reserve(tb))

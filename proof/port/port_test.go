@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A reserved port refuses while nobody listens, can be listened on again and again, and is given to no one who lets the
+// A reserved port refuses while it has no listener, can be listened on again and again, and is given to no one who lets the
 // kernel choose: not to a listener, nor to a connection.
 func TestReserve(t *testing.T) {
 	if runtime.GOOS != "linux" {
