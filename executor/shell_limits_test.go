@@ -109,6 +109,19 @@ func TestShellForkBomb(t *testing.T) {
 	}
 }
 
+// openDir is a directory that every user can write to.
+func openDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "carillon")
+	if err == nil {
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 func TestShellUser(t *testing.T) {
 	onlyRoot(t)
 	for _, cgroup := range []string{"auto", "none"} {
@@ -132,8 +145,16 @@ func TestShellUser(t *testing.T) {
 		}
 		// The group of another user ends with the attempt, too.
 		ctx, stop := context.WithCancel(t.Context())
-		time.AfterFunc(300*time.Millisecond, stop)
-		r = s.Run(ctx, shellJob(t, job.ShellPayload{Command: "trap '' TERM; sleep 1000 & wait; wait", User: unprivileged}))
+		up := filepath.Join(openDir(t), "up")
+		go func() {
+			defer stop()
+			for wait := within(t, time.Minute); wait.Err() == nil; time.Sleep(10 * time.Millisecond) {
+				if _, err := os.Stat(up); err == nil {
+					return
+				}
+			}
+		}()
+		r = s.Run(ctx, shellJob(t, job.ShellPayload{Command: "trap '' TERM; : >" + up + "; sleep 1000 & wait; wait", User: unprivileged}))
 		wantFailure(t, r, false, "SIGKILL")
 	}
 	s := newTestShell(t, ShellOptions{User: unprivileged})
