@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/guard"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -40,7 +41,7 @@ type Options struct {
 	// every node that may lead. nil: there are none.
 	SessionKeys func() ([][]byte, error)
 	// Hosts are names (with or without a port) under which the node may be called besides localhost and addresses; see
-	// GuardHost.
+	// package guard.
 	Hosts []string
 }
 
@@ -97,6 +98,11 @@ func New(b Backend, o Options) http.Handler {
 	h.mux.HandleFunc("/", h.noRoute)
 
 	return h.outer(Guard(h.mux, o.Secure, o.Hosts...))
+}
+
+// Guard keeps out what jobs send, and what a browser sends on behalf of another site's page.
+func Guard(next http.Handler, secure bool, hosts ...string) http.Handler {
+	return guard.Handler(next, WriteError, secure, hosts...)
 }
 
 // debugEndpoints are served with Options.DebugPprof.

@@ -103,9 +103,6 @@ func Conforms(t testing.TB, method, path string, status int, media string, body 
 	return nil
 }
 
-// Merge is the merge of RFC 7386.
-var Merge = merge
-
 // AppendResult is a line's answer.
 var AppendResult = appendResult
 

@@ -2,12 +2,12 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/mergepatch"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -180,11 +180,11 @@ const patchAttempts = 8
 // patchJob merges over the job as it stands. The update names the version that was merged over, so no other edit is
 // lost; who named no version gets the merge repeated.
 func (c *call) patchJob() error {
-	patch, err := readPatch(c.body)
+	patch, err := mergepatch.Read(c.body)
 	if err != nil {
 		return err
 	}
-	want, err := c.matchVersion(patch.version)
+	want, err := c.matchVersion(patch.Version)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,11 @@ func (c *call) patchJob() error {
 		if err != nil {
 			return err
 		}
-		spec, err := patch.apply(current.Spec)
+		text, err := patch.Apply(current.Spec)
+		if err != nil {
+			return err
+		}
+		spec, err := decodeSpec(text)
 		if err != nil {
 			return err
 		}
@@ -338,16 +342,4 @@ func (c *call) jobRuns() error {
 	}
 	page.Runs = list(page.Runs)
 	return c.replyPage(&page.NextCursor, &page)
-}
-
-// fieldOf reads one field of a JSON object that is known to be one.
-func fieldOf(m map[string]json.RawMessage, name string, v any) error {
-	raw, ok := m[name]
-	if !ok {
-		return nil
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return job.Invalid(name, "", "%s is not a usable value", raw)
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/mergepatch"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -111,10 +112,10 @@ func (c *call) patchQueue() error {
 	if err := job.DecodeStrict(c.body, &body); err != nil {
 		return err
 	}
-	if isNull(raw["concurrency"]) { // of a merge patch: the default
+	if mergepatch.IsNull(raw["concurrency"]) { // of a merge patch: the default
 		body.Concurrency = new(int)
 	}
-	if isNull(raw["paused"]) {
+	if mergepatch.IsNull(raw["paused"]) {
 		body.Paused = new(bool)
 	}
 	if raw == nil || body.Concurrency == nil && body.Paused == nil {

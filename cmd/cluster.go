@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -226,7 +227,7 @@ at every start and shows in the status for as long as the data directory lives.`
 				}
 				return a.skipEntry(cmd, dir, skip)
 			}
-			list, err := pairs("--peers", peers)
+			list, err := values.Pairs("--peers", peers)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -41,7 +42,7 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		q.Status, q.Type = job.Status(status), job.Type(kind)
-		if q.Tags, err = pairs("--tag", tags); err != nil {
+		if q.Tags, err = values.Pairs("--tag", tags); err != nil {
 			return err
 		}
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JobPage, error) {

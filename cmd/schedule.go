@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -48,7 +49,7 @@ func (f *scheduleFlags) preview(a *app, args []string, count int) (client.Previe
 	if err != nil {
 		return client.PreviewResult{}, err
 	}
-	if p.Jitter, err = duration("--jitter", f.jitter); err != nil {
+	if p.Jitter, err = values.Duration("--jitter", f.jitter); err != nil {
 		return client.PreviewResult{}, err
 	}
 	if f.job != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
@@ -37,7 +38,7 @@ func (a *app) serverCmd() *cobra.Command {
 			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon " +
 			"--join 10.0.0.1:7400 --token-file join.token",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if cfg.Tags, err = pairs("--tags", tags); err != nil {
+			if cfg.Tags, err = values.Pairs("--tags", tags); err != nil {
 				return err
 			}
 			if cfg.MinFreeDisk, err = diskLimit(minFree); err != nil {

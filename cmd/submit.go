@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -139,10 +140,10 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 		s.Notify = &job.Notify{On: f.notifyOn, Webhook: f.notifyWebhook, Email: f.notifyEmail}
 	}
 	var err error
-	if s.Tags, err = pairs("--tag", f.tags); err != nil {
+	if s.Tags, err = values.Pairs("--tag", f.tags); err != nil {
 		return s, err
 	}
-	if s.Workers, err = pairs("--worker", f.workers); err != nil {
+	if s.Workers, err = values.Pairs("--worker", f.workers); err != nil {
 		return s, err
 	}
 	for _, d := range []struct {
@@ -154,7 +155,7 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 		{"--retention", f.retention, &s.Retention}, {"--backoff-base", f.base, &s.Retry.Base},
 		{"--backoff-cap", f.cap, &s.Retry.Cap},
 	} {
-		if *d.to, err = duration(d.flag, d.text); err != nil {
+		if *d.to, err = values.Duration(d.flag, d.text); err != nil {
 			return s, err
 		}
 	}
@@ -166,7 +167,7 @@ func (f *submitFlags) spec(a *app, cmd *cobra.Command) (job.Spec, error) {
 	case f.schedule != "" && f.at != "":
 		return s, usage("give one of them", "--schedule and --at are both given")
 	case f.at != "":
-		at, err := instant("--at", f.at, a.now(), nil)
+		at, err := values.Instant("--at", f.at, a.now(), nil)
 		if err != nil {
 			return s, err
 		}

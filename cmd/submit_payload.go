@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -110,9 +111,9 @@ func (f *kindFlags) JSON(name string) (json.RawMessage, error) {
 }
 
 func (f *kindFlags) Pairs(name string) (map[string]string, error) {
-	return pairs("--"+name, f.List(name))
+	return values.Pairs("--"+name, f.List(name))
 }
 
 func (f *kindFlags) Headers(name string) (map[string]string, error) {
-	return headers(f.List(name))
+	return values.Headers(f.List(name))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -37,7 +38,7 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 			"  carillon token create mailer --role worker --queues mail --types queue --slots 16 > mailer.token",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			t.Name, t.Role, t.TTL = args[0], job.TokenRole(role), job.Duration(ttl)
-			if t.Tags, err = pairs("--tags", tags); err != nil {
+			if t.Tags, err = values.Pairs("--tags", tags); err != nil {
 				return err
 			}
 			if role == "" {

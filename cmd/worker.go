@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
@@ -54,7 +55,7 @@ func (a *app) workerCmd() *cobra.Command {
 			"http,shell --tags region=eu\n" +
 			"  carillon worker --join 10.0.0.1:7400 --executors queue --queues mail --command ./send-mail",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if cfg.Tags, err = pairs("--tags", tags); err != nil {
+			if cfg.Tags, err = values.Pairs("--tags", tags); err != nil {
 				return err
 			}
 			if len(cfg.Join) == 0 {

@@ -1,10 +1,6 @@
-package api_test
+package mergepatch
 
-import (
-	"testing"
-
-	"github.com/carillon-scheduler/carillon/api"
-)
+import "testing"
 
 // The examples of RFC 7386, appendix A, and what must come through untouched.
 func TestMergePatch(t *testing.T) {
@@ -27,7 +23,7 @@ func TestMergePatch(t *testing.T) {
 		{`{"u":"a&b<c"}`, `{"v":{"w":"d>e"}}`, `{"u":"a&b<c","v":{"w":"d>e"}}`},
 		{`{"n":12345678901234567890,"f":1.10}`, `{"m":0.30}`, `{"f":1.10,"m":0.30,"n":12345678901234567890}`},
 	} {
-		got, err := api.Merge([]byte(tt.target), []byte(tt.patch))
+		got, err := merge([]byte(tt.target), []byte(tt.patch))
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s + %s = %s (%v), want %s", tt.target, tt.patch, got, err, tt.want)
 		}

@@ -1,4 +1,5 @@
-package cmd
+// Package values reads what flags are set to, as people write it.
+package values
 
 import (
 	"strings"
@@ -7,9 +8,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// instant reads a time as people give it: RFC 3339, "+90s", "in 10m", "now", or a date and time without an offset in a
+// Instant reads a time as people give it: RFC 3339, "+90s", "in 10m", "now", or a date and time without an offset in a
 // zone.
-func instant(flag, s string, now time.Time, loc *time.Location) (time.Time, error) {
+func Instant(flag, s string, now time.Time, loc *time.Location) (time.Time, error) {
 	text := strings.TrimSpace(s)
 	rest, relative := strings.CutPrefix(text, "+")
 	if !relative {
@@ -41,29 +42,8 @@ func instant(flag, s string, now time.Time, loc *time.Location) (time.Time, erro
 		"%q is not a time", s)
 }
 
-// timeFlag is a flag that is a time, and where it goes.
-type timeFlag struct {
-	flag, text string
-	to         *job.Instant
-}
-
-// instants reads the flags that are given. Times without an offset are in loc.
-func (a *app) instants(loc *time.Location, flags ...timeFlag) error {
-	for _, t := range flags {
-		if t.text == "" {
-			continue
-		}
-		at, err := instant(t.flag, t.text, a.now(), loc)
-		if err != nil {
-			return err
-		}
-		*t.to = job.At(at)
-	}
-	return nil
-}
-
-// pairs reads repeated k=v flags.
-func pairs(flag string, list []string) (map[string]string, error) {
+// Pairs reads repeated k=v flags.
+func Pairs(flag string, list []string) (map[string]string, error) {
 	var out map[string]string
 	for _, s := range list {
 		k, v, ok := strings.Cut(s, "=")
@@ -81,8 +61,8 @@ func pairs(flag string, list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// headers reads repeated "Name: value" flags.
-func headers(list []string) (map[string]string, error) {
+// Headers reads repeated "Name: value" flags.
+func Headers(list []string) (map[string]string, error) {
 	var out map[string]string
 	for _, s := range list {
 		k, v, ok := strings.Cut(s, ":")
@@ -97,8 +77,8 @@ func headers(list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// duration reads a flag that is a duration; empty is none.
-func duration(flag, s string) (job.Duration, error) {
+// Duration reads a flag that is a duration; empty is none.
+func Duration(flag, s string) (job.Duration, error) {
 	if s == "" {
 		return 0, nil
 	}

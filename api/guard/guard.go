@@ -1,4 +1,5 @@
-package api
+// Package guard keeps out of a node's port what a browser sends on behalf of another site's page, and what jobs send.
+package guard
 
 import (
 	"net"
@@ -10,25 +11,28 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Guard keeps out what jobs send (guardJobs), and what a browser sends on behalf of another site's page: under another
-// name (GuardHost), or across origins. A page that happens to be open must not be able to submit a shell job to a node
-// on the same machine, and a browser can send a body without a content type anywhere.
-func Guard(next http.Handler, secure bool, hosts ...string) http.Handler {
+// Refuse answers a request with an error.
+type Refuse func(http.ResponseWriter, error)
+
+// Handler keeps out what jobs send (guardJobs), and what a browser sends on behalf of another site's page: under
+// another name (guardHost), or across origins. A page that happens to be open must not be able to submit a shell job to
+// a node on the same machine, and a browser can send a body without a content type anywhere.
+func Handler(next http.Handler, refuse Refuse, secure bool, hosts ...string) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		WriteError(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser",
+		refuse(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser",
 			"cross-origin requests may not change anything"))
 	}))
-	return guardJobs(GuardHost(origin.Handler(next), secure, hosts...))
+	return guardJobs(guardHost(origin.Handler(next), refuse, secure, hosts...), refuse)
 }
 
 // guardJobs refuses what an http job or a webhook of one was made to send here, on every route: who may submit a job
 // could otherwise do through a worker, from inside, what they may not do themselves. By its address such a call cannot
 // be told: behind a load balancer, a public name or address translation a node has addresses that it does not know.
-func guardJobs(next http.Handler) http.Handler {
+func guardJobs(next http.Handler, refuse Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := r.Header[egress.Header]; ok {
-			WriteError(w, job.Errorf(job.CodeForbidden, "call the API from a shell job, a worker or outside of a job",
+			refuse(w, job.Errorf(job.CodeForbidden, "call the API from a shell job, a worker or outside of a job",
 				"a request with the header %s was made for a job, and jobs may not call a node", egress.Header))
 			return
 		}
@@ -36,7 +40,7 @@ func guardJobs(next http.Handler) http.Handler {
 	})
 }
 
-// GuardHost refuses requests under a name that is not this node's. A page whose own name was made to mean the node's
+// guardHost refuses requests under a name that is not this node's. A page whose own name was made to mean the node's
 // address (DNS rebinding) is of the same origin to the browser, and might read everything and submit shell jobs; only
 // the Host header gives it away. Every other header is in its power, so none makes an exception. hosts are names, with
 // or without a port, that are allowed besides localhost.
@@ -44,23 +48,27 @@ func guardJobs(next http.Handler) http.Handler {
 // An address is nothing that could be made to mean another one: a page from there is the node's own. Over the loopback
 // interface it must be a loopback address. On a secure cluster a page has no token, whatever it is called, and names
 // count over the loopback interface only.
-func GuardHost(next http.Handler, secure bool, hosts ...string) http.Handler {
+func guardHost(next http.Handler, refuse Refuse, secure bool, hosts ...string) http.Handler {
 	allowed := map[string]bool{"localhost": true, "": true} // HTTP/1.0 has none, and no browser speaks it
 	for _, h := range hosts {
 		allowed[hostname(h)] = true
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := hostname(r.Host)
+		ip, err := netip.ParseAddr(name)
+		isAddress := err == nil
+		// The unspecified one as a destination means the same.
+		isOwn := isAddress && (ip.Unmap().IsLoopback() || ip.IsUnspecified())
 		local, remote := reachedOver(r)
 		switch {
-		case allowed[name], !local && (!remote || secure || isAddress(name)), local && ownAddress(name):
+		case allowed[name], !local && (!remote || secure || isAddress), local && isOwn:
 			next.ServeHTTP(w, r)
 		case local:
-			WriteError(w, job.Errorf(job.CodeForbidden,
+			refuse(w, job.Errorf(job.CodeForbidden,
 				"use localhost, a loopback address or the name that the node advertises",
 				"%q is not a name of this node on the loopback interface", r.Host))
 		default:
-			WriteError(w, job.Errorf(job.CodeForbidden,
+			refuse(w, job.Errorf(job.CodeForbidden,
 				"use the node's address or the name that it advertises, or start it with --allowed-hosts "+name,
 				"%q is not a name of this node", r.Host))
 		}
@@ -72,17 +80,6 @@ func GuardHost(next http.Handler, secure bool, hosts ...string) http.Handler {
 func reachedOver(r *http.Request) (local, remote bool) {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback(), ok && !addr.IP.IsLoopback()
-}
-
-func isAddress(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil
-}
-
-// ownAddress says whether a host is a loopback address, or the unspecified one, which as a destination means the same.
-func ownAddress(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && (ip.Unmap().IsLoopback() || ip.IsUnspecified())
 }
 
 // hostname is a host without its port, as names are compared.

@@ -1,4 +1,5 @@
-package api
+// Package mergepatch puts RFC 7386 merge patches onto jobs.
+package mergepatch
 
 import (
 	"bytes"
@@ -8,14 +9,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// patch is an RFC 7386 merge patch of a job's spec, and the version it insists on.
-type patch struct {
+// Patch is a merge patch of a job's spec, and the version it insists on.
+type Patch struct {
+	Version uint64 // 0: any
 	raw     map[string]json.RawMessage
-	version uint64
 }
 
-func readPatch(body []byte) (patch, error) {
-	var p patch
+// Read reads a patch.
+func Read(body []byte) (Patch, error) {
+	var p Patch
 	if err := job.DecodeStrict(body, &p.raw); err != nil {
 		return p, err
 	}
@@ -26,31 +28,27 @@ func readPatch(body []byte) (patch, error) {
 	if err := job.CheckFields(body, job.Job{}); err != nil { // the merge would take the last of two
 		return p, err
 	}
-	if err := fieldOf(p.raw, "version", &p.version); err != nil {
-		return p, err
+	if raw, ok := p.raw["version"]; ok && json.Unmarshal(raw, &p.Version) != nil {
+		return p, job.Invalid("version", "", "%s is not a usable value", raw)
 	}
 	delete(p.raw, "version")
 	return p, nil
 }
 
-// apply gives the patched spec.
-func (p patch) apply(current job.Spec) (job.Spec, error) {
+// Apply is the patched spec, as text: who reads it knows which fields there are.
+func (p Patch) Apply(current job.Spec) ([]byte, error) {
 	before, err := marshal(current)
 	if err != nil {
-		return job.Spec{}, err
+		return nil, err
 	}
 	change, err := marshal(p.raw)
 	if err != nil {
-		return job.Spec{}, err
+		return nil, err
 	}
 	if err := checkCase(before, change, ""); err != nil {
-		return job.Spec{}, err
+		return nil, err
 	}
-	after, err := merge(before, change)
-	if err != nil {
-		return job.Spec{}, err
-	}
-	return decodeSpec(after)
+	return merge(before, change)
 }
 
 // merge works on raw values, so numbers and the inside of payloads come through exactly as they were written.
@@ -64,7 +62,7 @@ func merge(target, change []byte) ([]byte, error) {
 		merged = map[string]json.RawMessage{}
 	}
 	for k, v := range members {
-		if isNull(v) {
+		if IsNull(v) {
 			delete(merged, k)
 			continue
 		}
@@ -81,7 +79,9 @@ func merge(target, change []byte) ([]byte, error) {
 // not touch.
 func marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
-	if err := encode(&buf, v); err != nil {
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
@@ -122,4 +122,5 @@ func object(b []byte) (map[string]json.RawMessage, bool) {
 	return m, true
 }
 
-func isNull(b json.RawMessage) bool { return string(b) == "null" }
+// IsNull says that a member is to be removed.
+func IsNull(b json.RawMessage) bool { return string(b) == "null" }
