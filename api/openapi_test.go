@@ -2,8 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
-	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -259,105 +257,4 @@ func TestReadOnlyIsWhatAJobHasAndASpecHasNot(t *testing.T) {
 
 func resolve(doc dict, ref string) any {
 	return at(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
-}
-
-// conform checks a decoded value against a schema of the document. It knows the keywords that the document uses.
-func conform(doc dict, schema, v any, where string) error {
-	s, ok := schema.(dict)
-	if !ok {
-		return fmt.Errorf("%s: there is no schema", where)
-	}
-	if ref, ok := s["$ref"].(string); ok {
-		return conform(doc, resolve(doc, ref), v, where)
-	}
-	if any, ok := s["anyOf"].([]any); ok {
-		var last error
-		for _, one := range any {
-			if last = conform(doc, one, v, where); last == nil {
-				return nil
-			}
-		}
-		return last
-	}
-	if !typeFits(s["type"], v) {
-		return fmt.Errorf("%s: %v is not %v", where, v, s["type"])
-	}
-	if enum, ok := s["enum"].([]any); ok && v != nil && !slices.Contains(enum, v) {
-		return fmt.Errorf("%s: %v is not one of %v", where, v, enum)
-	}
-	if text, ok := v.(string); ok {
-		if p, ok := s["pattern"].(string); ok && !regexp.MustCompile(p).MatchString(text) {
-			return fmt.Errorf("%s: %q does not match %s", where, text, p)
-		}
-		if _, err := time.Parse(time.RFC3339Nano, text); s["format"] == "date-time" && err != nil {
-			return fmt.Errorf("%s: %v", where, err)
-		}
-	}
-	if list, ok := v.([]any); ok && s["items"] != nil {
-		for i, e := range list {
-			if err := conform(doc, s["items"], e, fmt.Sprintf("%s[%d]", where, i)); err != nil {
-				return err
-			}
-		}
-	}
-	if m, ok := v.(dict); ok {
-		return conformObject(doc, s, m, where)
-	}
-	return nil
-}
-
-func conformObject(doc, s, m dict, where string) error {
-	props, _ := s["properties"].(dict)
-	required, _ := s["required"].([]any)
-	for _, r := range required {
-		if _, ok := m[r.(string)]; !ok {
-			return fmt.Errorf("%s: %s is missing", where, r)
-		}
-	}
-	for k, e := range m {
-		p, ok := props[k]
-		if !ok {
-			if s["additionalProperties"] == false {
-				return fmt.Errorf("%s: %s is not documented", where, k)
-			}
-			if p, ok = s["additionalProperties"].(dict); !ok {
-				continue
-			}
-		}
-		if err := conform(doc, p, e, where+"."+k); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func typeFits(want, v any) bool {
-	if list, ok := want.([]any); ok {
-		return slices.ContainsFunc(list, func(w any) bool { return typeFits(w, v) })
-	}
-	switch want {
-	case nil:
-		return true
-	case "null":
-		return v == nil
-	case "string":
-		_, ok := v.(string)
-		return ok
-	case "boolean":
-		_, ok := v.(bool)
-		return ok
-	case "array":
-		_, ok := v.([]any)
-		return ok
-	case "object":
-		_, ok := v.(dict)
-		return ok
-	case "number":
-		_, ok := v.(float64)
-		return ok
-	case "integer":
-		f, ok := v.(float64)
-		return ok && f == math.Trunc(f)
-	}
-	return false
 }

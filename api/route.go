@@ -65,6 +65,26 @@ func routes() []route {
 	return append(table, probeRoutes()...)
 }
 
+// Route is a row of the table as those see it who are held to it from outside.
+type Route struct {
+	Method, Path string
+	Role         Role
+	Scope        Scope
+	Namespaced   bool // it has the parameter that names a namespace
+}
+
+// Routes are the rows of the table.
+func Routes() (rows []Route) {
+	for _, rt := range routes() {
+		rows = append(rows, rt.row())
+	}
+	return rows
+}
+
+func (rt *route) row() Route {
+	return Route{rt.method, rt.path, rt.role, rt.scope(), slices.Contains(rt.query, namespaceParam)}
+}
+
 // Scope says for which namespace a token must be.
 type Scope uint8
 

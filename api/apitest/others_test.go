@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"bufio"
@@ -126,7 +126,7 @@ func TestOthersChangeNoAnswer(t *testing.T) {
 		{"POST", "schedule:preview", `{"schedule":"0 9 * * *","timezone":"UTC"}`},
 		{"PUT", "jobs/mine?dry_run=true", `{"name":"mine","type":"queue","schedule":"0 9 * * *","payload":{"queue":"mine"}}`},
 	}
-	for _, rt := range api.RouteTable() {
+	for _, rt := range api.Routes() {
 		path := strings.TrimPrefix(rt.Path, "/api/v1/")
 		if rt.Method != "GET" || rt.Scope == api.OfCluster || path == "events" { // those are looked at below
 			continue

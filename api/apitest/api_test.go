@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"context"
@@ -425,7 +425,7 @@ func TestRoutes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := unchanged
-			route := api.RouteOf(tt.method, "/api/v1"+tt.path)
+			route := routeOf(tt.method, "/api/v1"+tt.path)
 			if tt.code == "" && tt.method != "GET" && tt.method != "HEAD" && !harmless.MatchString(route) {
 				f = world(t)
 			}
@@ -445,21 +445,21 @@ func TestRoutes(t *testing.T) {
 			if tt.code != "" {
 				checkProblem(t, w, tt.code)
 			}
-			route = api.RouteOf(tt.method, path)
+			route = routeOf(tt.method, path)
 			if route == "" {
 				return
 			}
 			if tt.code == "" {
 				reached[tt.method+" "+route] = true
 			}
-			if err := api.Conforms(t, tt.method, route, w.Code, media, w.Body.Bytes()); err != nil {
+			if err := conforms(t, tt.method, route, w.Code, media, w.Body.Bytes()); err != nil {
 				t.Errorf("the OpenAPI document says otherwise: %v\n%s", err, w.Body)
 			}
 		})
 	}
-	for _, rt := range api.RoutePaths() {
-		if !reached[rt[0]+" "+rt[1]] {
-			t.Errorf("no test reaches %s %s", rt[0], rt[1])
+	for _, rt := range api.Routes() {
+		if !reached[rt.Method+" "+rt.Path] {
+			t.Errorf("no test reaches %s %s", rt.Method, rt.Path)
 		}
 	}
 }

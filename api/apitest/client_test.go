@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	if rq.Body != nil {
 		io.Copy(io.Discard, rq.Body) //nolint:errcheck // only the path counts
 	}
-	route := api.RouteOf(rq.Method, rq.URL.Path)
+	route := routeOf(rq.Method, rq.URL.Path)
 	if route == "" {
 		r.t.Errorf("%s %s is called, which is no route", rq.Method, rq.URL.Path)
 	} else if name := rq.Method + " " + route; !slices.Contains(r.calls, name) {
@@ -77,9 +77,8 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 // The client is held to the table: each route is called by one of its methods, and no method calls anything else.
 func TestClientCallsEveryRouteAndNoOther(t *testing.T) {
 	rec := &recorder{t: t}
-	spaced, _ := api.NamespacedRoutes()
-	for _, rt := range spaced {
-		rec.spaced = append(rec.spaced, rt[0]+" "+rt[1])
+	for _, rt := range namespacedRoutes() {
+		rec.spaced = append(rec.spaced, rt.Method+" "+rt.Path)
 	}
 	srv := httptest.NewServer(rec) // a leader makes its own connections
 	defer srv.Close()
@@ -108,8 +107,8 @@ func TestClientCallsEveryRouteAndNoOther(t *testing.T) {
 			}
 		}
 	}
-	for _, rt := range api.RoutePaths() {
-		name := rt[0] + " " + rt[1]
+	for _, rt := range api.Routes() {
+		name := rt.Method + " " + rt.Path
 		methods := slices.Sorted(slices.Values(got[name]))
 		if want := callers[name]; want != nil && !slices.Equal(methods, want) || want == nil && len(methods) != 1 {
 			t.Errorf("%s is called by %q; add a method to the client, or an exception with its reason here", name, methods)

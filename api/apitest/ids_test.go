@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
@@ -69,10 +68,9 @@ func TestIdsTellNothing(t *testing.T) {
 	}
 	type question struct{ method, path, body string } // {ref} stands for the id
 	asked := []question{}
-	table, _ := api.NamespacedRoutes()
-	for _, rt := range table {
-		if path, ok := strings.CutPrefix(rt[1], "/api/v1/jobs/{ref}"); ok {
-			asked = append(asked, question{rt[0], "jobs/{ref}" + path, bodies[rt[0]+" "+rt[1]]})
+	for _, rt := range namespacedRoutes() {
+		if path, ok := strings.CutPrefix(rt.Path, "/api/v1/jobs/{ref}"); ok {
+			asked = append(asked, question{rt.Method, "jobs/{ref}" + path, bodies[rt.Method+" "+rt.Path]})
 		}
 	}
 	routes := len(asked)

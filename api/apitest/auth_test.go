@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"bufio"
@@ -139,12 +139,11 @@ func everyRouteAsksWhoCalls(t *tenure) {
 	}
 	// in is a request that names a namespace: a token for another one is of no use.
 	in := map[string]string{}
-	spaced, _ := api.NamespacedRoutes()
 	var targets []target
-	for _, rt := range api.RouteTable() {
+	for _, rt := range api.Routes() {
 		path := strings.NewReplacer("{ref}", "nope", "{queue}", "nope", "{name}", "nope").Replace(rt.Path)
 		targets = append(targets, target{rt.Method, path, rt.Role.String(), rt.Scope})
-		if slices.Contains(spaced, [2]string{rt.Method, rt.Path}) {
+		if rt.Namespaced {
 			for _, space := range []string{"default", "team-a", "*"} {
 				targets = append(targets, target{rt.Method, path + "?namespace=" + space, rt.Role.String(), rt.Scope})
 				in[path+"?namespace="+space] = space

@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"encoding/json"
@@ -14,10 +14,10 @@ import (
 
 // FuzzHandlers: whatever arrives, nothing panics, and what is refused is refused with a problem that names a code.
 func FuzzHandlers(f *testing.F) {
-	for _, rt := range api.RoutePaths() {
-		path := strings.NewReplacer("{ref}", "daily", "{name}", "xmas", "{queue}", "q").Replace(rt[1])
-		f.Add(rt[0], path, "", "", "", spec)
-		f.Add(rt[0], path, "limit=1&cursor=1&stale=true", "k", `"1"`, `{"version":1}`)
+	for _, rt := range api.Routes() {
+		path := strings.NewReplacer("{ref}", "daily", "{name}", "xmas", "{queue}", "q").Replace(rt.Path)
+		f.Add(rt.Method, path, "", "", "", spec)
+		f.Add(rt.Method, path, "limit=1&cursor=1&stale=true", "k", `"1"`, `{"version":1}`)
 	}
 	f.Add("POST", "/api/v1/jobs:bulk", "", "", "", line("a")+"{\n\n"+line("b"))
 	f.Add("PATCH", "/api/v1/jobs/daily", "", "", "", `{"payload":{"body":{"a":[1,{"b":null}]}},"retry":null}`)

@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"cmp"
@@ -137,14 +137,14 @@ func TestListsShowTheirNamespace(t *testing.T) {
 	}
 	more := map[string][]string{"/api/v1/runs": {"status=succeeded,dead,canceled", "job=j_", "status=pending", "error=n", "worker=w", "from=2026-01-01T00:00:00Z"},
 		"/api/v1/jobs": {"prefix=m", "type=queue", "limit=1", "q=AIL", "failing=true"}, "/api/v1/dead": {"limit=1"}}
-	routes, lists := api.NamespacedRoutes()
 	seen := 0
-	for i, rt := range routes {
-		if !lists[i] || slices.Contains([]string{"/api/v1/stats", "/api/v1/events", "/api/v1/runs:summary", "/api/v1/upcoming:load"}, rt[1]) {
+	for _, rt := range namespacedRoutes() {
+		list := rt.Method == "GET" && !strings.Contains(rt.Path, "{")
+		if !list || slices.Contains([]string{"/api/v1/stats", "/api/v1/events", "/api/v1/runs:summary", "/api/v1/upcoming:load"}, rt.Path) {
 			continue // they count, and name nothing
 		}
 		seen++
-		for _, filter := range append([]string{""}, more[rt[1]]...) {
+		for _, filter := range append([]string{""}, more[rt.Path]...) {
 			for asked, want := range map[string]string{"": "default", "default": "default", "team-a": "team-a", "team-b": "", "*": "default team-a"} {
 				query := filter
 				if asked != "" {
@@ -153,11 +153,11 @@ func TestListsShowTheirNamespace(t *testing.T) {
 				if filter == "job=j_" {
 					query = strings.Replace(query, "j_", s.jobs[cmp.Or(map[string]string{"*": "team-a", "team-b": "team-a"}[asked], asked, "default")], 1)
 				}
-				code, text := s.do("GET", rt[1]+"?"+query, "")
+				code, text := s.do("GET", rt.Path+"?"+query, "")
 				switch {
 				case filter == "job=j_" && asked == "team-b":
 					if code != http.StatusNotFound {
-						t.Errorf("%s?%s: %d %s", rt[1], query, code, text)
+						t.Errorf("%s?%s: %d %s", rt.Path, query, code, text)
 					}
 					continue
 				case filter == "job=j_" && asked == "*":
@@ -167,7 +167,7 @@ func TestListsShowTheirNamespace(t *testing.T) {
 				}
 				got := strings.Join(named(t, text), " ")
 				if code != http.StatusOK || got != want && (want != "" || asked == "team-b") {
-					t.Errorf("%s?%s: %d, shows %q, want %q\n%s", rt[1], query, code, got, want, text)
+					t.Errorf("%s?%s: %d, shows %q, want %q\n%s", rt.Path, query, code, got, want, text)
 				}
 			}
 		}
@@ -207,22 +207,21 @@ func TestThingsAreFoundInTheirNamespaceOnly(t *testing.T) {
 	other := map[string]bool{"PUT /api/v1/queues/{queue}": true, "PUT /api/v1/calendars/{name}": true, "PUT /api/v1/secrets/{name}": true,
 		"POST /api/v1/queues/{queue}:heartbeat": true, "POST /api/v1/queues/{queue}:complete": true, "POST /api/v1/queues/{queue}:fail": true}
 	before := s.everything()
-	routes, _ := api.NamespacedRoutes()
 	tried := 0
-	for _, rt := range routes {
-		name := rt[0] + " " + rt[1]
-		begin, end := strings.Index(rt[1], "{"), strings.Index(rt[1], "}")
+	for _, rt := range namespacedRoutes() {
+		name := rt.Method + " " + rt.Path
+		begin, end := strings.Index(rt.Path, "{"), strings.Index(rt.Path, "}")
 		if begin < 0 || other[name] {
 			continue
 		}
-		for _, ref := range refs[strings.Split(rt[1], "/")[3]] {
-			path := rt[1][:begin] + ref + rt[1][end+1:]
-			code, text := s.do(rt[0], path+"?namespace=team-b", bodies[name])
+		for _, ref := range refs[strings.Split(rt.Path, "/")[3]] {
+			path := rt.Path[:begin] + ref + rt.Path[end+1:]
+			code, text := s.do(rt.Method, path+"?namespace=team-b", bodies[name])
 			if code != http.StatusNotFound {
-				t.Errorf("%s %s in team-b: %d %s", rt[0], path, code, text)
+				t.Errorf("%s %s in team-b: %d %s", rt.Method, path, code, text)
 			}
-			if code, text = s.do(rt[0], path+"?namespace=*", bodies[name]); code != http.StatusBadRequest || !strings.Contains(text, "name the namespace") {
-				t.Errorf("%s %s in all: %d %s", rt[0], path, code, text)
+			if code, text = s.do(rt.Method, path+"?namespace=*", bodies[name]); code != http.StatusBadRequest || !strings.Contains(text, "name the namespace") {
+				t.Errorf("%s %s in all: %d %s", rt.Method, path, code, text)
 			}
 			tried++
 		}

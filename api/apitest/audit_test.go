@@ -1,4 +1,4 @@
-package api_test
+package apitest_test
 
 import (
 	"bufio"
@@ -176,10 +176,10 @@ func everyChangeLeavesOneRecord(t *tenure) {
 			}
 		}
 	}
-	for _, rt := range api.RoutePaths() {
-		name := rt[0] + " " + rt[1]
+	for _, rt := range api.Routes() {
+		name := rt.Method + " " + rt.Path
 		_, never := unrecorded[name]
-		if has := slices.Contains(known, name) || slices.Contains(elsewhere, name); rt[0] != "GET" && has == never {
+		if has := slices.Contains(known, name) || slices.Contains(elsewhere, name); rt.Method != "GET" && has == never {
 			t.Errorf("say in this test which record %s leaves, or why it leaves none", name)
 		}
 	}
