@@ -97,6 +97,7 @@ func devWelcome(w io.Writer, addr, dir string, temporary bool, others ...string)
 		also += ", http://" + o
 	}
 	fmt.Fprintf(w, `carillon dev serves on http://%s%s
+page on http://%s/ui/
 data in %s (%s)
 plain: no TLS and no tokens, for this machine only
 
@@ -107,7 +108,7 @@ Try, in another terminal:
   carillon status%s
 
 Ctrl-C ends it.
-`, addr, also, dir, kept, flag, flag, flag)
+`, addr, also, addr, dir, kept, flag, flag, flag)
 }
 
 // runDevCluster runs nodes that are processes, so that one of them can really be killed.

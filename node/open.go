@@ -247,7 +247,8 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 	})
 	limits := api.Limits{Requests: n.cfg.MaxTokenRequests, BadTokens: n.cfg.MaxBadTokens,
 		Refused: n.meters.Limited, TokenFrom: n.mux.TokenFrom}
-	return api.Authorize(next, n.access, n.cfg.NodeID, limits, internalEndpoints(n.members)...)
+	return api.Authorize(next, n.access, n.cfg.NodeID, limits,
+		slices.Concat(internalEndpoints(n.members), pageEndpoints())...)
 }
 
 // membership says what this node is, and gives its membership what that stands on.

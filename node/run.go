@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/web"
 )
 
 // fail ends Run: a part ended that must not.
@@ -130,11 +131,15 @@ func internalEndpoints(m *membership.Members) []api.Endpoint {
 	}
 }
 
-// dispatch answers other nodes, and has everything else answered by the node that can.
+// dispatch answers other nodes and browsers, and has everything else answered by the node that can.
 func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if serve := internal[r.URL.Path]; serve != nil {
 			serve(w, r)
+			return
+		}
+		if web.Serves(r) {
+			web.Serve(w, r)
 			return
 		}
 		n.forward.ServeHTTP(w, r)

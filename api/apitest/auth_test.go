@@ -163,7 +163,9 @@ func everyRouteAsksWhoCalls(t *tenure) {
 	}
 	targets = append(targets,
 		target{"GET", "/internal/v1/peer", "node", api.OfCluster}, target{"POST", "/internal/v1/peer", "node", api.OfCluster},
-		target{"GET", "/", "token", api.Everywhere}, target{"GET", "/api/v1/nope", "token", api.Everywhere},
+		target{"GET", "/nope", "token", api.Everywhere}, target{"GET", "/api/v1/nope", "token", api.Everywhere},
+		// The page has no data, and the root leads to it.
+		target{"GET", "/", "anyone", api.Everywhere}, target{"GET", "/ui/jobs", "anyone", api.Everywhere},
 		target{"GET", "/internal/v1/nope", "token", api.Everywhere}, target{"TRACE", "/api/v1/jobs", "token", api.Everywhere},
 		// What is written otherwise is the same route.
 		target{"GET", "/api/v1/%6Aobs", "viewer", api.InNamespace}, target{"POST", "/api/v1/jobs/x%3Apause", "operator", api.InNamespace},

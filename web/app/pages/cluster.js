@@ -1,0 +1,200 @@
+import { html, useEffect, useState } from '../ui.js'
+import { get, send } from '../api.js'
+import { useData } from '../data.js'
+import { cluster, link, node } from '../live.js'
+import { bytes, clock, count, duration, now, second, Time } from '../time.js'
+import { Act, ask, attempt, Command, Facts, Failure, Load, Meter, Panel, Rich, Title } from '../parts/bits.js'
+import { fates, Icon } from '../parts/icons.js'
+
+export default function Cluster() {
+  const status = useData((abort) => get('/status', {}, { abort }), [], { topics: ['cluster'], every: 2000 })
+  return html`<${Load} of=${status} bones=${8}>${(s) => html`
+    <${Title} title="Cluster" sub=${html`${s.leader ? html`<strong>${s.leader}</strong> leads in term ${s.term}` :
+      'There is no leader'} · feature level ${s.level} · <span class="mono">${s.cluster_id}</span>`}
+      actions=${html`<${Act} role="admin" not=${s.members.filter((m) => m.suffrage === 'voter' && well(m)).length < 2 &&
+        'No other voter could lead.'} onClick=${() => change(status, 'The leadership is handed over.',
+        '/cluster:transfer')}>Hand over the leadership<//>`}/>
+    ${s.hold && html`<div class="banner warn"><${Icon} name="bars"/><div class="grow"><p>
+      <strong>On hold:</strong> restored from a backup of ${s.hold.from_cluster}. Nothing starts.</p><p>
+      <${Rich} text=${s.hold.remedy}/></p></div><${Act} role="admin" onClick=${() =>
+      change(status, 'The hold ends.', '/cluster:release')}>Release<//></div>`}
+    ${s.troubles?.length > 0 && html`<section class="panel troubles"><ul>
+      ${s.troubles.map((t) => html`<li><${Icon} name="triangle"/><div><strong>${t.node ? `${t.node}: ` : ''}${t.text}
+      </strong>${t.remedy && html`<div class="muted"><${Rich} text=${t.remedy}/></div>`}</div></li>`)}</ul></section>`}
+    <div class="nodes">${s.members.map((m) => html`<${Node} key=${m.id} m=${m} s=${s} changed=${status}/>`)}</div>
+    <div class="cols after"><${Panel} title="This node" aside=${s.node} className="c6"><div class="body">
+      <${Facts} rows=${[['State', s.state],
+      ['Ready', s.ready ? 'yes' : s.not_ready], ['Started', html`<${Time} at=${s.started_at}/>`],
+      ['Log', `applied ${figure(s.raft.applied_index)} of ${figure(s.raft.last_log_index)}, ` +
+        `snapshot at ${figure(s.raft.last_snapshot_index)}`]]}/>
+      </div><//>
+      <${Panel} title="Work" className="c6"><div class="body"><${Facts}
+        rows=${[['Jobs', count(s.jobs)], ['Open runs', count(s.open_runs)],
+        ['Backlog', count(s.backlog) + (s.backlog_more ? '+' : '')], ['Dead letters', count(s.dead_letters)],
+        ['Next due', html`<${Time} at=${s.next_due_at}/>`], ['History',
+        `${count(s.history.last_seq && s.history.last_seq - s.history.first_seq + 1)} records`],
+        ['Notifications', s.notifications?.waiting ?
+        `${count(s.notifications.waiting)} wait: ${s.notifications.error}` : '']]}/></div><//></div>`}<//>`
+}
+
+async function change(status, said, path, body) {
+  await attempt(said, () => send('POST', path, body ? { body } : {}))
+  status.reload()
+}
+
+// Raft's own figures come as texts.
+const figure = (text) => count(Number(text))
+
+const well = (m) => m.state !== 'unreachable' && !m.problem
+
+/** What would become of the cluster without a member. */
+function without(s, m) {
+  const voters = s.members.filter((x) => x.suffrage === 'voter'), left = voters.filter((x) => x.id !== m.id &&
+    well(x)).length
+  return left * 2 > voters.length
+}
+
+function Node({ m, s, changed }) {
+  const gone = m.state === 'unreachable', goes = without(s, m), alone = s.members.length < 2 && 'It is the only node.'
+  const about = async (title, text, yes, said, path, danger) => { if (await ask({ title, text, yes,
+    danger })) change(changed, said, path, { node_id: m.id }) }
+  return html`<section class=${'panel node' + (m.leader ? ' leads' : '') + (gone ? ' gone' : '')} aria-label=${m.id}>
+    <h3>${m.leader && html`<${Icon} name="crown" title="leads"/>`}${m.id}<span class="grow"></span>
+      <span class=${'pill ' + (gone ? 'bad' : m.problem ? 'warn' : 'good')}><span class="dot"></span>
+      ${gone ? 'unreachable' : m.leader ? 'leader' : m.suffrage}</span></h3>
+    ${m.problem && html`<p class="small s-missed">${m.problem}</p>`}
+    <${Facts} rows=${[['Address', html`<code>${m.address}</code>`], ['Version',
+      `${m.version ?? '–'}, level ${m.level ?? '–'}`], ['Behind', m.lag == null ? '–' : m.lag ?
+      `${count(m.lag)} entries` : 'nothing'], ['Clock', m.skew_ms == null ? '–' : Math.abs(m.skew_ms) < 2 ? 'right' :
+      `${m.skew_ms > 0 ? '+' : ''}${m.skew_ms} ms`],
+      ['Disk', m.disk && html`${bytes(m.disk.free_bytes)} free of ${bytes(m.disk.total_bytes)}
+        <${Meter} value=${m.disk.total_bytes - m.disk.free_bytes} of=${m.disk.total_bytes} label="Disk in use"/>`],
+        ['Heard', html`<${Time} at=${m.last_heard}/>`]]}/>
+    <p class="small">If ${m.id} dies: ${goes ? html`<strong class="s-succeeded">the cluster goes on</strong>` :
+      m.suffrage !== 'voter' ? html`<strong class="s-succeeded">the cluster goes on</strong>` :
+      html`<strong class="s-failed">the cluster stops</strong>`}</p>
+    <div class="row wrapping">${!m.leader && m.suffrage === 'voter' && !gone &&
+      html`<${Act} role="admin" onClick=${() => change(changed, `${m.id} is to lead.`, '/cluster:transfer',
+      { node_id: m.id })}>Let it lead<//>`}
+      ${m.suffrage === 'voter' ? html`<${Act} role="admin" not=${alone}
+        onClick=${() => about(`Take the vote of ${m.id}?`, 'It follows and works on.', 'Demote',
+        `${m.id} has no vote now.`, '/cluster:demote')}>Demote<//>` : html`<${Act} role="admin"
+        not=${gone && 'It does not answer.'} onClick=${() => change(changed, `${m.id} votes.`, '/cluster:promote',
+        { node_id: m.id })}>Promote<//>`}
+      <${Act} role="admin" className="danger" not=${alone}
+        onClick=${() => about(`Remove ${m.id}?`, 'For good: its data directory cannot come back.', 'Remove',
+        `${m.id} was removed.`, '/cluster:remove',
+        true)}>Remove<//></div></section>`
+}
+
+const bells = Array.from({ length: 10 }, (_, i) => `demo-${i + 1}`)
+const kept = 90e3
+
+export function Demo() {
+  const jobs = useData((abort) => get('/jobs', { prefix: 'demo-', limit: 20 }, { abort }), [], { every: 5000 })
+  const ours = (jobs.data?.jobs ?? []).filter((j) => bells.includes(j.name)).sort((a, b) =>
+    bells.indexOf(a.name) - bells.indexOf(b.name))
+  const [kill, setKill] = useState(null), [failed, setFailed] = useState(null)
+  const begin = () => attempt('Ten bells ring every second.', async () => {
+    for (const name of bells) await send('POST', '/jobs', { body: { name, type: 'shell', schedule: '@every 1s',
+      payload: { command: 'true' }, tags: { demo: 'bells' }, overlap: 'allow' } }).catch((e) => {
+      if (e.code !== 'duplicate_name') throw e })
+  }).then(jobs.reload)
+  const end = () => attempt('The bells are silent.', async () => { for (const j of ours) await send('DELETE',
+    `/jobs/${j.job_id}`) }).then(jobs.reload)
+  const killLeader = async () => {
+    const id = cluster.value?.leader
+    setFailed(null)
+    const at = now()
+    setKill({ id, at, back: null })
+    try { await send('POST', '/dev:kill', { body: { node_id: id } }) } catch (e) {
+      // The node that was asked may be the one that died before it could answer.
+      if (e.code !== 'unreachable') { setKill(null); setFailed(e) }
+    }
+  }
+  const c = cluster.value
+  // Only the leader knows who answers; a node that is down knows nothing, and its page shows that much.
+  const status = useData((abort) => get('/status', {}, { abort }), [], { topics: ['cluster'], every: 2000 })
+  const down = (m) => m.state === 'unreachable' || (link.value === 'gone' && m.id === node.value?.id)
+  useEffect(() => { if (kill && !kill.back && c?.leader && c.leader !== kill.id) setKill({ ...kill, back: now(),
+    next: c.leader }) }, [c])
+  return html`<${Title} title="Demo" sub="Ten jobs that ring every second, on a cluster whose leader you can kill."
+      actions=${ours.length ? html`<${Act} role="admin" className="danger primary"
+        not=${(c?.members?.length ?? 0) < 3 ? 'It takes three nodes.' : !c.leader && 'There is none.'}
+        onClick=${killLeader}>
+        <${Icon} name="bolt"/>Kill the leader${c?.leader ? ` (${c.leader})` : ''}<//>
+        <${Act} onClick=${end}>Stop the bells<//>` : html`<${Act} className="primary" onClick=${begin}>
+        <${Icon} name="bell"/>Ring ten bells<//>`}/>
+    ${failed && (failed.absent ? html`<div class="banner info"><${Icon} name="info"/><div class="grow"><p>
+      <strong>This cluster is no demo.</strong> A leader can be killed from here only in one of:</p>
+      <${Command} text="carillon dev --nodes 3"/></div></div>` : html`<${Failure} error=${failed} inline
+      retry=${killLeader}/>`)}
+    <div class="nodes">${(status.data?.members ?? []).map((m) => { const gone = down(m), leads = m.leader && !gone
+      return html`<section key=${m.id} aria-label=${m.id}
+      class=${'panel node' + (leads ? ' leads' : '') + (gone ? ' gone' : '')}><h3>
+      ${leads && html`<${Icon} name="crown" title="leads"/>`}${m.id}<span class="grow"></span>
+      <span class=${'pill ' + (gone ? 'bad' : 'good')}><span class="dot"></span>
+      ${gone ? 'unreachable' : leads ? 'leader' : m.suffrage}</span></h3>
+      <span class="muted small"><code>${m.address}</code>${m.id === node.value?.id ? ' · this page' : ''}</span>
+        </section>` })}</div>
+    <${Verdict} kill=${kill} jobs=${ours}/>
+    <${Panel} className="after" title="Bells" aside="a bar for each second">
+      ${ours.length ? html`<div class="bells">${ours.map((j) => html`<${Ticks} key=${j.job_id} job=${j}/>`)}</div>` :
+      html`<div class="state"><${Icon} name="bell"/><h3>No bell rings</h3>
+      <p>Start ten jobs that run every second, then kill the leader and look for a gap.</p></div>`}<//>`
+}
+
+function Ticks({ job }) {
+  const d = useData((abort) => get(`/jobs/${job.job_id}/occurrences`, { from: new Date(now() - kept).toISOString(),
+    to: new Date(now()).toISOString() }, { abort }), [job.job_id], { topics: ['job:' + job.job_id], every: 1000 })
+  const list = (d.data?.occurrences ?? []).slice(-90)
+  const done = list.filter((o) => o.fate === 'succeeded').length
+  return html`<div class="bell"><a href=${`/ui/jobs/${job.name}`}>${job.name}</a>
+    <div class="ticks" role="img" aria-label=${`${done} of the last ${list.length} rang`}>
+    ${list.map((o) => html`<i key=${o.scheduled_at} class=${'s-' + (fates[o.fate] ? o.fate : 'waiting')}
+    style=${{ height: (fates[o.fate]?.bar ?? .3) * 22 + 'px' }} title=${`${clock(Date.parse(o.scheduled_at), 'UTC',
+    { date: false })} ${o.fate}`}></i>`)}</div><span class="muted">${done} of ${list.length}</span></div>`
+}
+/** What the kill cost, by the history: how long nothing started, and what became of the occurrences around it. */
+function Verdict({ kill, jobs }) {
+  const [sum, setSum] = useState(null)
+  second.value
+  const done = kill?.back && now() > kill.back + 6000
+  useEffect(() => {
+    if (!done) { setSum(null); return }
+    let ended = false
+    const from = new Date(kill.at - 5000).toISOString(), to = new Date(kill.back + 4000).toISOString()
+    Promise.all(jobs.map((j) => get(`/jobs/${j.job_id}/occurrences`, { from, to }))).then((all) => {
+      if (ended) return
+      const s = { expected: 0, lost: 0, twice: 0, again: 0 }
+      const starts = all.flatMap((a) => a.occurrences.map((o) => Date.parse(o.started_at))).filter(Boolean)
+        .sort((a, b) => a - b)
+      s.gap = starts.reduce((most, t, i) => Math.max(most, t - starts[i - 1] || 0), 0)
+      for (const a of all) {
+        s.expected += a.summary.expected
+        const seen = new Set()
+        for (const o of a.occurrences) {
+          if (o.fate === 'unaccounted' || o.fate === 'lost' || o.fate === 'missed') s.lost += o.count ?? 1
+          if (o.run_id && seen.has(o.scheduled_at)) s.twice++
+          if (o.attempts > 1) s.again++
+          seen.add(o.scheduled_at)
+        }
+      }
+      setSum(s)
+    }, () => {})
+    return () => { ended = true }
+  }, [done, kill?.at])
+  if (!kill) return null
+  const alone = link.value === 'gone'
+  return html`<${Panel} className="after"><div class="body" role="status"><p class="verdict">
+    ${sum ? `gap ${duration(sum.gap)}` : alone ? `${kill.id} is down` : kill.back ? `${kill.next} leads` :
+      `no leader for ${duration(now() - kill.at)}`}
+    ${sum ? html` · <span class=${sum.lost ? 's-failed' : 's-succeeded'}>
+    ${count(sum.lost)} lost</span> · <span class=${sum.twice ? 's-failed' : 's-succeeded'}>
+    ${count(sum.twice)} twice</span>` : ''}</p>
+    <p class="muted small">${kill.id} was killed${kill.next ? `, ${kill.next} leads now` : ''}.${sum ?
+      ` ${count(sum.expected)} occurrences were looked at${sum.again ?
+      `, ${count(sum.again)} of them tried again: their node died` : ''}.` : alone ?
+      ' This page is served by it, and counts when it is back.' : kill.back ?
+      ' Counting what became of the occurrences around it…' : ''}</p></div><//>`
+}

@@ -1,0 +1,354 @@
+import { html, useEffect, useMemo, useState } from '../ui.js'
+import { get, newKey, send, who } from '../api.js'
+import { useData } from '../data.js'
+import { go, namespace, to, toJob } from '../router.js'
+import { clock, count, duration, localZone, now, second } from '../time.js'
+import { Act, Dialog, Load, Panel, Rich, Segments, Title, toast, useSettled } from '../parts/bits.js'
+import { changes, Conflict, definition, Diff } from '../parts/definition.js'
+import { Icon } from '../parts/icons.js'
+
+const fresh = { name: '', type: 'http', schedule: '*/5 * * * *', timezone: 'UTC', payload: { url: '' } }
+const quick = [['every minute', '* * * * *'], ['every 5 minutes', '*/5 * * * *'], ['hourly, spread', 'H * * * *'],
+  ['daily at 02:30', '30 2 * * *'], ['weekdays at 09:00', '0 9 * * 1-5'], ['last day of the month', '0 0 L * *'],
+  ['every 90 s', '@every 90s'], ['by hand', '@manual']]
+const zones = Intl.supportedValuesOf?.('timeZone') ?? []
+
+export default function Edit({ args: [ref] }) {
+  if (ref === undefined) return html`<${Form} base=${null} start=${{ ...fresh,
+    ...(namespace() && namespace() !== '*' ? { namespace: namespace() } : {}) }}/>`
+  return html`<${Existing} refOf=${ref}/>`
+}
+
+function Existing({ refOf }) {
+  // Once: what is being edited does not change under the hands of who edits it.
+  const found = useData((abort) => get('/jobs/' + encodeURIComponent(refOf), {}, { abort }), [refOf])
+  return html`<${Load} of=${found} bones=${8}>${(job) => html`<${Form} key=${job.version} base=${job}
+    start=${definition(job)}/>`}<//>`
+}
+
+/** Without what was left empty: the default is what is not said. */
+const clean = (v) => {
+  if (Array.isArray(v)) return v.map(clean)
+  if (v === null || typeof v !== 'object') return v
+  const out = {}
+  for (const [k, x] of Object.entries(v)) if (x !== '' && x !== undefined && x !== null) out[k] = clean(x)
+  return out
+}
+
+function Form({ base, start }) {
+  const [spec, setSpec] = useState(start), [mode, setMode] = useState('form'), [raw, setRaw] = useState(''),
+    [bad, setBad] = useState(null), [unread, setUnread] = useState(null)
+  const [error, setError] = useState(null), [review, setReview] = useState(null),
+    [conflict, setConflict] = useState(null), [version, setVersion] = useState(base?.version)
+  const [mine] = useState(newKey) // one key for one job, however often Create is pressed
+  const [origin, setOrigin] = useState(base ? definition(base) : null)
+  // Not by the attribute: the view has the focus by then, and the browser leaves it there.
+  useEffect(() => { if (!base) document.getElementById('f-name')?.focus() }, [])
+  const set = (patch) => { setSpec({ ...spec, ...patch }); setError(null) }
+  const wrong = (f) => [error ?? unread].map((e) => e && (e.field === f || e.field?.startsWith(f + '.')) ?
+    html`<span class="wrong">${e.detail} <${Rich} text=${e.remedy}/></span>` : null)[0]
+  useEffect(() => {
+    const f = error?.field ?? '', e = document.getElementById('f-' + f.replace('.', '-')) ??
+      document.getElementById(f.replace('payload.', 'p-'))
+    e?.closest('details')?.setAttribute('open', '')
+    e?.focus()
+    e?.scrollIntoView({ block: 'center' })
+  }, [error])
+  const switchTo = (m) => {
+    if (m === 'json') setRaw(JSON.stringify(clean(spec), null, 2))
+    else if (bad) return
+    setMode(m)
+  }
+  const typed = (text) => {
+    setRaw(text)
+    try { setSpec(JSON.parse(text)); setBad(null) } catch (e) { setBad(e.message) }
+  }
+  const save = async () => {
+    setError(null)
+    const body = clean(spec)
+    try {
+      if (!base) {
+        const job = await send('POST', '/jobs', { body, key: mine })
+        toast(`${job.name || job.job_id} was created.`)
+        go(toJob(job))
+        return
+      }
+      const path = '/jobs/' + base.job_id
+      const dry = await send('PUT', path, { body, params: { dry_run: true, namespace: base.namespace },
+        ifMatch: `"${version}"` })
+      setReview({ body, dry, list: changes(origin, body) })
+    } catch (e) { failed(e) }
+  }
+  const failed = async (e) => {
+    setReview(null)
+    if (e.code === 'version_conflict' || e.status === 412) {
+      const theirs = await get('/jobs/' + base.job_id, { namespace: base.namespace })
+      setConflict(theirs)
+    } else setError(e)
+  }
+  const put = async () => {
+    try {
+      const job = await send('PUT', '/jobs/' + base.job_id, { body: review.body, params: { namespace: base.namespace },
+        ifMatch: `"${version}"` })
+      toast('Saved.')
+      go(toJob(job))
+    } catch (e) { failed(e) }
+  }
+  const name = base ? base.name || base.job_id : 'New job'
+  const field = (k, label, props = {}, hint) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
+    <input id=${'f-' + k} class="input" value=${spec[k] ?? ''} aria-invalid=${!!wrong(k)}
+    onInput=${(e) => set({ [k]: props.type === 'number' ? (e.target.value === '' ? undefined : Number(e.target.value)) :
+    e.target.value })} ...${props}/>${hint && html`<span class="hint">${hint}</span>`}${wrong(k)}</div>`
+  const choice = (k, label, options) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
+    <select id=${'f-' + k} class="select" value=${spec[k] ?? ''} onChange=${(e) => set({ [k]: e.target.value })}>
+    ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>${wrong(k)}</div>`
+  return html`<${Title} title=${base ? `Edit ${name}` : name} crumbs=${base ?
+    [['Jobs', to('/jobs')], [name, toJob(base)]] : [['Jobs', to('/jobs')]]}
+    actions=${html`<${Segments} label="Form" value=${mode} options=${[['form', 'Form'], ['json', 'JSON']]}
+    onChange=${switchTo}/>`}/>
+    <form class="cols" onSubmit=${(e) => e.preventDefault()}><div class="c7"><${Panel}>
+      <div class="body form">
+      ${mode === 'json' ? html`<div class="field"><label for="f-raw">Definition</label>
+        <textarea id="f-raw" class="textarea" rows="26" spellcheck=${false} value=${raw} aria-invalid=${!!bad}
+        onInput=${(e) => typed(e.target.value)}></textarea>${bad && html`<span class="wrong" role="alert">${bad}
+        </span>`}</div>` : html`
+      <fieldset><div class="pair">${field('name', 'Name', { autocomplete: 'off', spellcheck: false },
+        'unique in its namespace')}
+        ${!base && !who.value?.namespace && field('namespace', 'Namespace',
+          { placeholder: 'default', autocomplete: 'off' })}</div></fieldset>
+      <fieldset><legend>When</legend><div class="field"><label for="f-schedule">Schedule</label>
+        <input id="f-schedule" class="input mono" spellcheck=${false} autocomplete="off" value=${spec.schedule}
+        aria-invalid=${!!wrong('schedule')} onInput=${(e) => set({ schedule: e.target.value })}/>
+          <div class="quick">${quick.map(([t, s]) => html`<button type="button" onClick=${() => set({ schedule: s })}>
+            ${t}</button>`)}</div>${wrong('schedule')}</div>
+        <div class="pair"><div class="field"><label for="f-timezone">Zone</label>
+          <input id="f-timezone" class="input" list="zones" value=${spec.timezone ?? 'UTC'}
+          aria-invalid=${!!wrong('timezone')} onInput=${(e) => set({ timezone: e.target.value })}/><datalist id="zones">
+          ${zones.map((z) => html`<option value=${z}></option>`)}</datalist>${wrong('timezone')}</div>
+          ${field('jitter', 'Jitter', { placeholder: 'none' }, 'such as 90s')}</div></fieldset>
+      <fieldset><legend>What</legend><${Segments} label="Type" value=${spec.type}
+        options=${[['http', 'HTTP'], ['shell', 'Shell'], ['queue', 'Queue'], ['message', 'Message']]}
+        onChange=${(t) => t !== spec.type && set({ type: t, payload: {} })}/>
+        <${Payload} type=${spec.type} value=${spec.payload ?? {}} onChange=${(payload) => set({ payload })}
+          error=${error}/>${wrong('type')}</fieldset>
+      <details><summary>Limits, retries, overlap</summary><fieldset><div class="pair">
+        ${choice('overlap', 'While an earlier run is open', [['', 'skip (default)'], ['queue', 'queue'],
+        ['allow', 'allow'], ['replace', 'replace']])}
+          ${choice('delivery', 'Delivery', [['', 'at least once (default)'], ['at_most_once', 'at most once']])}
+            ${choice('priority', 'Priority', [['', 'normal (default)'], ['critical', 'critical'], ['high', 'high'],
+            ['low', 'low']])}
+          ${field('timeout', 'Timeout', { placeholder: '5m' })}${field('deadline', 'Deadline', { placeholder: 'none' },
+            'not started within this time: expired')}${field('concurrency', 'Most runs at once',
+            { type: 'number', min: 0, placeholder: 'no limit' })}${field('max_runs', 'Ends after runs',
+            { type: 'number', min: 0, placeholder: 'no limit' })}</div>
+        <div class="pair"><${Nested} spec=${spec} set=${set} at="retry" k="max_retries" label="Retries" type="number"
+          placeholder="3"/><${Nested} spec=${spec} set=${set} at="retry" k="base" label="First delay" placeholder="1s"/>
+          <${Nested} spec=${spec} set=${set} at="missed" k="policy" label="After an outage"
+          options=${[['', 'run once (default)'], ['skip', 'skip'], ['run_all', 'run all']]}/></div>${wrong('retry')}
+          ${wrong('missed')}</fieldset></details>
+      <details><summary>Tags, calendars, workers</summary><fieldset><${Pairs} label="Tags" value=${spec.tags}
+        onChange=${(tags) => set({ tags })} hint="team=billing, one on each line"/>
+        <${Pairs} label="Tags that a worker must have" value=${spec.workers} onChange=${(workers) => set({ workers })}
+        hint="region=eu"/>
+        <div class="field"><label for="f-calendars">Blackout calendars</label>
+          <input id="f-calendars" class="input" value=${(spec.calendars ?? []).join(' ')}
+          onInput=${(e) => set({ calendars: e.target.value.split(/[\s,]+/).filter(Boolean) })}/>${wrong('calendars')}
+          </div>
+        <div class="pair">${field('start_at', 'Not before', { placeholder: '2026-12-01T00:00:00Z' })}
+          ${field('end_at', 'Not after', { placeholder: 'RFC 3339' })}</div></fieldset></details>`}
+      ${error && html`<div class="banner bad" role="alert"><${Icon} name="cross"/><div><p><strong>
+        ${error.field ? `${error.field}: ` : ''}${error.detail}</strong></p>
+        ${error.remedy && html`<p><${Rich} text=${error.remedy}/></p>`}</div></div>`}
+      <div class="row"><${Act} type="submit" className="primary" disabled=${!!bad} onClick=${(e) => {
+        e.preventDefault()
+        return save() }}>
+        ${base ? 'Review and save' : 'Create'}<//><a class="button" href=${base ? toJob(base) : to('/jobs')}>Cancel</a>
+        </div></div><//></div>
+    <div class="c5"><${Preview} spec=${spec} job=${base} tell=${setUnread}/></div></form>
+    ${review && html`<${Review} review=${review} job=${base} close=${() => setReview(null)} put=${put}/>`}
+    ${conflict && html`<${Conflict} base=${origin} theirs=${definition(conflict)} mine=${clean(spec)}
+      close=${() => setConflict(null)} take=${(merged) => { setOrigin(definition(conflict));
+      setVersion(conflict.version); setSpec(merged); setRaw(JSON.stringify(merged, null, 2)); setConflict(null);
+      toast('Merged. Review and save again.') }}/>`}`
+}
+
+const Nested = ({ spec, set, at, k, label, options, ...props }) => {
+  const id = `f-${at}-${k}`, put = (v) => set({ [at]: { ...spec[at], [k]: v } })
+  return html`<div class="field"><label for=${id}>${label}</label>${options ?
+    html`<select id=${id} class="select" value=${spec[at]?.[k] ?? ''} onChange=${(e) => put(e.target.value)}>
+    ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>`
+    : html`<input id=${id} class="input" value=${spec[at]?.[k] ?? ''} ...${props}
+      onInput=${(e) => put(props.type === 'number' && e.target.value !== '' ? Number(e.target.value) :
+      e.target.value)}/>`}</div>`
+}
+
+function Pairs({ label, value, onChange, hint }) {
+  const [text, setText] = useState(Object.entries(value ?? {}).map(([k, v]) => `${k}=${v}`).join('\n'))
+  const id = 'p-' + label.replaceAll(' ', '-')
+  const put = (t) => { setText(t); onChange(Object.fromEntries(t.split('\n').map((l) =>
+    l.trim()).filter(Boolean).map((l) => { const i = l.indexOf('='); return i < 0 ? [l, ''] :
+    [l.slice(0, i), l.slice(i + 1)] }))) }
+  return html`<div class="field"><label for=${id}>${label}</label><textarea id=${id} class="textarea" rows="2"
+    style=${{ minHeight: '56px' }} spellcheck=${false} value=${text} onInput=${(e) => put(e.target.value)}></textarea>
+    <span class="hint">${hint}</span></div>`
+}
+
+const asked = (spec, job) => clean({ schedule: spec.schedule, timezone: spec.timezone, dst_gap: spec.dst_gap,
+  dst_overlap: spec.dst_overlap, start_at: spec.start_at, end_at: spec.end_at, calendars: spec.calendars?.length ?
+  spec.calendars : undefined, jitter: spec.jitter, job_id: job?.job_id })
+
+/** What the schedule means, while it is typed. */
+function Preview({ spec, job, tell }) {
+  const question = useSettled(JSON.stringify(asked(spec, job)), 300)
+  const space = spec.namespace ? { namespace: spec.namespace } : {}
+  const next = useData((abort) => send('POST', '/schedule:preview', { body: { ...JSON.parse(question), count: 400 },
+    params: space, abort }), [question], { every: 20000 })
+  useEffect(() => tell(next.error), [next.error])
+  const p = next.data
+  second.value
+  return html`<div class="preview"><${Panel} title="Preview">${next.error ?
+    html`<div class="body" role="status"><p class="s-failed">${next.error.detail}</p><p class="muted small">
+    <${Rich} text=${next.error.remedy}/></p></div>` : p && html`<div class=${'body stack' + (next.dim ? ' dim' : '')}
+    role="status">
+      <p><strong>${p.description}</strong></p>
+      ${!job && !spec.start_at && /^@every/.test(spec.schedule) ? html`<p>For the first time when it is created.</p>` :
+        p.times.length ? html`<${Times} zone=${p.timezone} times=${p.times.filter((t) =>
+          Date.parse(t.utc) > now()).slice(0, 10)}/>` :
+        html`<p class="muted small">It has no occurrence by itself: run it by hand.</p>`}
+      ${p.sharing?.jobs > 1 && html`<p class="small"><strong>${count(p.sharing.jobs)}
+        </strong> jobs share ${clock(Date.parse(p.sharing.minute), 'UTC',
+        { seconds: false })} UTC. ${p.sharing.peak_with_jitter?.map((x) =>
+        html`<span
+        class="muted"> With ${duration(x.jitter_ms)} of jitter at most ${count(x.peak)} in a minute.</span>`)}</p>`}
+        </div>`}<//>
+    ${p?.times.length > 0 && html`<${Panel} title="A year" className="after"><div class="body">
+      <${Year} times=${p.times}/></div><//>`}</div>`
+}
+
+/** In three zones; those that daylight saving or a calendar touches say so. */
+const Times = ({ times, zone }) => {
+  const seconds = times.some((t) => !/T\d\d:\d\d:00/.test(t.at)) // where they say something
+  return html`<div class="times" tabindex="0"><table><thead><tr><th scope="col">${zone}
+  </th>${localZone !== zone && html`<th scope="col">${localZone} (here)</th>`}
+  ${zone !== 'UTC' && localZone !== 'UTC' && html`<th scope="col">UTC</th>`}</tr></thead>
+  <tbody>${times.map((t) => html`<tr class=${t.fires === false ? 'off' : ''}><td>${wall(t.at, seconds)}</td>
+    ${localZone !== zone && html`<td class="muted">${other(t, localZone, seconds)}</td>`}
+    ${zone !== 'UTC' && localZone !== 'UTC' && html`<td class="muted">${other(t, 'UTC', seconds)}</td>`}</tr>
+    ${t.note && html`<tr class="note"><td colspan="3">${t.note}</td></tr>`}`)}</tbody></table></div>`
+}
+
+const day = (at, zone) => clock(at, zone).split(',')[0]
+// The same instant elsewhere: with its day where that is another one.
+const other = (t, zone, seconds) => clock(Date.parse(t.utc), zone, { seconds,
+  date: day(Date.parse(t.utc), zone) !== day(Date.parse(t.at.slice(0, 10)), 'UTC') })
+
+// The node says the wall clock with its offset; the browser's own zone data is not asked.
+const wall = (at, seconds) => {
+  const [, d, h, off] = /^(\d{4}-\d\d-\d\d)T([\d:]+)(?:\.\d+)?(Z|[+-]\d\d:\d\d)$/.exec(at) ??
+    [null, at, '', '']
+  return html`${day(Date.parse(d), 'UTC')}, ${seconds ? h : h.slice(0, 5)} <span class="muted">
+    ${off === 'Z' ? '' : off}</span>`
+}
+
+function Review({ review, job, close, put }) {
+  const { dry, list } = review
+  const nextOf = dry
+  return html`<${Dialog} wide title=${`Save ${job.name || job.job_id}?`} onClose=${close}
+    footer=${html`<button class="button" onClick=${close}>Back</button>
+    <${Act} className="primary" disabled=${!list.length} onClick=${put}>Save<//>`}>
+    ${list.length ? html`<${Diff} list=${list}/>` : html`<p>Nothing was changed.</p>`}
+    ${nextOf && html`<div class="form"><div class="pair"><div><h3>Next before</h3><ul class="small">
+      ${nextOf.next_before?.map((t) => html`<li>${clock(Date.parse(t), job.timezone)}</li>`)}</ul></div><div>
+      <h3>Next after</h3><ul class="small">${nextOf.next_after?.map((t) =>
+      html`<li class=${nextOf.next_before?.includes(t) ? '' : 's-succeeded'}>
+      ${clock(Date.parse(t), review.body.timezone ?? 'UTC')}</li>`)}</ul></div></div></div>
+      ${nextOf.dropped?.text && html`<p class="small s-missed">${nextOf.dropped.text}</p>`}
+        ${nextOf.warnings?.map((w) => html`<p class="small s-missed">${w}</p>`)}`}<//>`
+}
+
+// The payload of each type of job, as a form. What the form does not show stays as it is.
+const methods = ['', 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD']
+
+function Payload({ type, value, onChange, error }) {
+  const set = (patch) => onChange({ ...value, ...patch })
+  const wrong = (k) => error && (error.field === `payload.${k}` || (error.field === 'payload' && k === '')) ?
+    html`<span class="wrong" role="alert">${error.detail}</span>` : null
+  const text = (k, label, props = {}) => html`<div class="field"><label for=${'p-' + k}>${label}</label>
+    <input id=${'p-' + k} class="input" spellcheck=${false} autocomplete="off" value=${value[k] ?? ''}
+    aria-invalid=${!!wrong(k)} onInput=${(e) => set({ [k]: e.target.value })} ...${props}/>${wrong(k)}</div>`
+  switch (type) {
+    case 'http': return html`<div class="pair" style=${{ gridTemplateColumns: '110px minmax(0, 1fr)' }}>
+      <div class="field"><label for="p-method">Method</label><select id="p-method" class="select"
+      value=${value.method ?? ''} onChange=${(e) => set({ method: e.target.value })}>
+      ${methods.map((m) => html`<option value=${m}>${m || 'auto'}</option>`)}</select></div>
+      ${text('url', 'URL', { type: 'url', placeholder: 'https://example.com/hook' })}</div>
+      <${JSONField} key="headers" id="headers" label="Headers" value=${value.headers}
+        onChange=${(headers) => set({ headers })} hint='{"X-Team": "billing"}'/>
+        <${JSONField} key="body" id="body" label="Body" value=${value.body} onChange=${(body) => set({ body })}
+        hint="JSON, or text that is sent as it is" loose/>${wrong('')}`
+    case 'shell': return html`<div class="field"><label for="p-command">Command</label>
+      <textarea id="p-command" class="textarea" rows="4" spellcheck=${false} value=${value.command ?? ''}
+      placeholder="echo hello" onInput=${(e) => set({ command: e.target.value })}></textarea>
+      <span class="hint">A script for /bin/sh. CARILLON_RUN has the run's id.</span>${wrong('command')}</div>
+      <${JSONField} key="env" id="env" label="Environment" value=${value.env} onChange=${(env) => set({ env })}
+        hint='{"LANG": "C"}'/>${wrong('')}`
+    case 'queue': return html`${text('queue', 'Queue', { placeholder: 'mail' })}
+      <${JSONField} key="data" id="data" label="Data" value=${value.data} onChange=${(data) => set({ data })}
+      hint="any JSON, handed to the worker"/>${wrong('')}`
+    default: return html`${text('broker', 'Broker', { placeholder: 'nats://host:4222, or a name the workers know' })}
+      <div class="pair">${text('subject', 'Subject (NATS)')}${text('topic', 'Topic (Kafka)')}
+      ${text('key', 'Key (Kafka)')}</div>
+      <${JSONField} key="data" id="data" label="Data" value=${value.data} onChange=${(data) => set({ data })}
+        hint="JSON, or text that is sent as it is" loose/>${wrong('')}`
+  }
+}
+
+/** JSON while it is typed. Loose: what is no JSON is text. */
+function JSONField({ id, label, value, onChange, hint, loose }) {
+  const [text, setText] = useState(value === undefined ? '' : typeof value === 'string' && loose ? value :
+    JSON.stringify(value, null, 2)), [bad, setBad] = useState('')
+  const put = (t) => {
+    setText(t)
+    if (!t.trim()) { setBad(''); onChange(undefined); return }
+    try { onChange(JSON.parse(t)); setBad('') } catch (e) { if (loose) onChange(t); else setBad(e.message) }
+  }
+  return html`<div class="field"><label for=${'p-' + id}>${label}</label>
+    <textarea id=${'p-' + id} class="textarea" rows="2" style=${{ minHeight: '56px' }} spellcheck=${false} value=${text}
+    aria-invalid=${!!bad} onInput=${(e) => put(e.target.value)}></textarea><span class=${bad ? 'wrong' : 'hint'}>
+    ${bad || hint}</span></div>`
+}
+
+// Twelve months at a glance: on which days it fires, and where daylight saving or a calendar changes something.
+const pad = (n) => String(n).padStart(2, '0')
+
+function Year({ times }) {
+  const { months, dense, until } = useMemo(() => {
+    const days = new Map()
+    for (const t of times) {
+      const d = t.at.slice(0, 10), had = days.get(d) ?? { fires: false, out: false, dst: false, n: 0 }
+      had.n++
+      if (t.fires === false) had.out = true
+      else had.fires = true
+      if (t.note && /daylight|clock|gap|twice|skips|shift/i.test(t.note)) { had.dst = true; had.note = t.note }
+      days.set(d, had)
+    }
+    const first = times[0].at.slice(0, 7).split('-').map(Number)
+    const all = Array.from({ length: 12 }, (_, i) => { const d = new Date(Date.UTC(first[0], first[1] - 1 + i, 1));
+      return { key: d.toISOString().slice(0, 7), days, begin: (d.getUTCDay() + 6) % 7,
+      length: new Date(Date.UTC(d.getUTCFullYear(), d.getUTCMonth() + 1, 0)).getUTCDate(),
+      name: new Intl.DateTimeFormat('en-GB', { month: 'short', year: 'numeric', timeZone: 'UTC' }).format(d) } })
+    const until = times.at(-1).at.slice(0, 10)
+    return { months: all.filter((m) => m.key <= until.slice(0, 7)), dense: times.length >= 400, until }
+  }, [times])
+  if (dense && months.length < 3) return html`<p
+    class="muted small">It fires too often to draw a year: the first ${times.length} times reach until ${until}.</p>`
+  return html`<div class="year">${months.map((m) => html`<div class="month" key=${m.key}><h3>${m.name}</h3>
+    <div class="days">${Array.from({ length: m.begin }, () => html`<i class="blank"></i>`)}
+    ${Array.from({ length: m.length }, (_, i) => { const key = `${m.key}-${pad(i + 1)}`, d = m.days.get(key)
+      return html`<i class=${!d ? '' : d.dst ? 'dst' : d.fires ? 'fires' : 'out'}
+        title=${d ? `${key}: ${d.n} ${d.n === 1 ? 'time' : 'times'}${d.note ? ', ' + d.note : d.out ?
+        ', a calendar forbids it' : ''}` : key}></i>` })}</div></div>`)}</div>
+    <p class="legend-line tiny muted"><span><i class="key fires"></i>fires</span><span><i class="key dst">
+      </i>daylight saving changes it</span><span><i class="key out"></i>a calendar forbids it</span>
+      ${dense && until.startsWith(months.at(-1).key) ? ` · until ${until}` : ''}</p>`
+}
