@@ -430,38 +430,41 @@ func TestClusterOverMux(t *testing.T) {
 	if err := members[0].raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
 		t.Fatal(err)
 	}
-	var leader int
-	eventually(t, "a leader", func() bool {
-		for i, m := range members {
-			if m.raft.State() == raft.Leader {
-				leader = i
-				return true
-			}
-		}
-		return false
-	})
+	leader := 0
+	lead := func() {
+		t.Helper()
+		eventually(t, "a leader", func() bool {
+			leader = slices.IndexFunc(members, func(m *member) bool { return m.raft.State() == raft.Leader })
+			return leader >= 0
+		})
+	}
+	lead()
+	// A machine that is held up changes its leader: an entry that was under way then may be there or not.
 	apply := func(want int) {
 		t.Helper()
-		for range 100 {
-			if err := members[leader].raft.Apply([]byte("x"), long).Error(); err != nil {
+		for done := 0; done < 100; {
+			err := members[leader].raft.Apply([]byte("x"), long).Error()
+			switch {
+			case err == nil:
+				done++
+			case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrNotLeader):
+				lead()
+			default:
 				t.Fatal(err)
 			}
 		}
 		eventually(t, fmt.Sprintf("%d applied everywhere", want), func() bool {
-			for _, m := range members {
-				if m.fsm.count() != want {
-					return false
-				}
-			}
-			return true
+			n := members[leader].fsm.count()
+			return n >= want && !slices.ContainsFunc(members, func(m *member) bool { return m.fsm.count() != n })
 		})
 	}
 	apply(100)
 
 	// A follower restarts where it was, with its log.
-	f := members[(leader+1)%3]
+	follower := (leader + 1) % 3
+	f := members[follower]
 	f.stop()
-	members[(leader+1)%3] = startMember(t, string(f.hello.NodeID), string(f.addr()), f.store)
+	members[follower] = startMember(t, string(f.hello.NodeID), string(f.addr()), f.store)
 	apply(200)
 
 	for _, m := range members {
