@@ -21,12 +21,13 @@ shorter='length > 600 { $0 = substr($0, 1, 600) " …" } /^(    )+[a-z_]+\.go:[0
 
 # tests NAME ARGUMENTS: runs go test by gotestsum, whose flags come before a --.
 tests() {
-  local record="$out/$1.json" code=0 judged=0
+  local record="$out/$1.json" code=0 judged=0 tags=""
   shift
+  if [[ " $* " =~ " -tags "([a-z_]+) ]]; then tags="-tags ${BASH_REMATCH[1]} "; fi
   go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary all --jsonfile "$record" "$@" 2>&1 |
     tee "$out/output" | awk "$shorter" || code=$?
   go run ./internal/verdict "$record" >"$out/verdict" || judged=$?
-  cat "$out/verdict" >>"$out/verdicts"
+  sed "s/^     repeat: go test /&$tags/" "$out/verdict" >>"$out/verdicts"
   if [ "$code" -ne 0 ] && ! grep -q '^FAIL' "$out/verdict"; then grep -v '^$' "$out/output" | tail -n 5 >>"$out/said"; fi
   [ "$code" -eq 0 ] && [ "$judged" -eq 0 ]
 }
@@ -59,3 +60,7 @@ install_program() {
   step "install $2"
   (apt-get update -qq && apt-get install -y -qq "$2") >/dev/null 2>&1 || echo "$2 could not be installed; the tests that need it will skip"
 }
+
+# install_browser: what looks at the page.
+has_browser() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
+install_browser() { has_browser || install_program chromium chromium; }

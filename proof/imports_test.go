@@ -22,6 +22,7 @@ const module = "github.com/carillon-scheduler/carillon"
 var layers = [][]string{
 	{""}, // main.go
 	{"cmd"}, {"cmd/devcluster", "cmd/exit", "cmd/values"}, {"cmd/output"},
+	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
 	{"node/meters"}, {"node/service"}, {"node/insight"}, {"node/view"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"},

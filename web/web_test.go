@@ -211,7 +211,9 @@ func TestVendoredFilesAreUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unchanged(t, "vendor", string(readme))
+	for _, dir := range []string{"vendor", "e2e/testdata"} {
+		unchanged(t, dir, string(readme))
+	}
 }
 
 func unchanged(t *testing.T, dir, readme string) {
