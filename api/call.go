@@ -122,10 +122,17 @@ func (c *call) readBody() error {
 	}
 	rc := http.NewResponseController(c.w)
 	deadline(rc.SetReadDeadline, c.h.opts.RequestTimeout)
+	if err := Revoked(c.r.Context()); err != nil {
+		return err // this deadline may have taken the place of the one that ends the request
+	}
 	body, err := io.ReadAll(io.LimitReader(c.r.Body, limit+1))
 	if err != nil {
 		// The deadline stays: net/http would otherwise wait for the rest before it sends the answer.
 		c.w.Header().Set("Connection", "close")
+		var large *http.MaxBytesError
+		if errors.As(err, &large) { // the limit of one without a token
+			return c.tooLarge(large.Limit)
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return job.Errorf(job.CodeMalformed, "send it faster",
 				"the body did not arrive within %s", c.h.opts.RequestTimeout)

@@ -69,7 +69,11 @@ func (c *request) buffer() bool {
 	}
 	rc := http.NewResponseController(c.w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // unsupported is fine
-	data, err := io.ReadAll(io.LimitReader(c.r.Body, maxBuffered+1))
+	var body io.Reader = c.r.Body
+	if err := api.Revoked(c.r.Context()); err != nil {
+		body = failingReader{err} // this deadline may have taken the place of the one that ends the request
+	}
+	data, err := io.ReadAll(io.LimitReader(body, maxBuffered+1))
 	if err == nil && len(data) <= maxBuffered {
 		_ = rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
 		c.body = data

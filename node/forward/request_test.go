@@ -136,3 +136,26 @@ func TestStreamLosesItsLeaderEarly(t *testing.T) {
 		}
 	}
 }
+
+// A token may be revoked before its request's body is read: the deadline of the body takes the place of the one that
+// ends the request, and nobody waits for what may never come.
+func TestNoBodyIsReadOfARevokedToken(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(job.Errorf(job.CodeUnauthenticated, "", "revoked"))
+	body := &readNote{}
+	local := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		api.WriteError(w, err)
+	})
+	w := httptest.NewRecorder()
+	newForwarder(t, fixedRaft{"n2", "127.0.0.1:1"}, local).ServeHTTP(w,
+		httptest.NewRequestWithContext(ctx, "POST", "/api/v1/jobs", body))
+	if w.Code != http.StatusUnauthorized || body.read {
+		t.Errorf("%d %s; read: %v", w.Code, w.Body, body.read)
+	}
+}
+
+// readNote notes that it was read.
+type readNote struct{ read bool }
+
+func (b *readNote) Read([]byte) (int, error) { b.read = true; return 0, io.EOF }
