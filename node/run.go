@@ -30,6 +30,9 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
+	// maxStreams is how many requests one connection of HTTP/2 may have under way. Each costs what a connection of
+	// HTTP/1.1 does, and connections are what strangers are bounded by.
+	maxStreams = 64
 )
 
 // Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains),
@@ -55,7 +58,7 @@ func (n *Node) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: duplex.Heard(n.handler), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: raftslog.New(n.cfg.Logger).StandardLogger(nil),
-		ConnContext: n.connContext,
+		ConnContext: n.connContext, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 	serving.Go(func() {
 		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
