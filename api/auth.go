@@ -210,13 +210,27 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	role, scope, body := z.needs(r)
 	if role == Anyone {
+		if node == "" {
+			leave, err := func() {}, error(nil)
+			if from := sourceOf(r, node); r.ContentLength > maxStrangerBody {
+				err = job.Errorf(job.CodeTooLarge, "send less", "without a token: at most %d bytes", maxStrangerBody)
+			} else if from.IsValid() && r.Method == http.MethodPost { // to join; the rest is only read
+				leave, err = z.bounds.enter(&Identity{Token: from.String(), Name: from.String()}, openJoin)
+			}
+			if err != nil {
+				z.refuse(w, r, err)
+				return
+			}
+			defer leave()
+			r.Body = http.MaxBytesReader(w, r.Body, maxStrangerBody)
+		}
 		z.next.ServeHTTP(w, r)
 		return
 	}
 	id, err := z.identify(r, node, role)
 	if err == nil && node == "" && id.Token != "" { // what a node passes on was counted there
 		var leave func()
-		if leave, err = z.bounds.enter(&id, kindOf(&id, role, body)); err == nil {
+		if leave, err = z.bounds.enter(&id, kindOf(&id, role, body, r.ContentLength)); err == nil {
 			defer leave()
 		}
 	}
@@ -228,8 +242,7 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		z.auth.Refused(r, err)
-		refuse(w, err)
+		z.refuse(w, r, err)
 		return
 	}
 	ctx := context.WithValue(r.Context(), identityKey{}, &id)
@@ -253,8 +266,13 @@ func revokes(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, prefix+"/tokens/") && strings.HasSuffix(r.URL.Path, ":revoke")
 }
 
+// maxStrangerBody is what is read of who shows no token, as a node that joins: it is in memory before anything is known
+// of them.
+const maxStrangerBody = 16 << 10
+
 // refuse answers a request that is not let through.
-func refuse(w http.ResponseWriter, err error) {
+func (z *authorizer) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	z.auth.Refused(r, err)
 	switch job.CodeOf(err) {
 	case job.CodeUnauthenticated:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carillon"`)

@@ -36,6 +36,8 @@ const (
 	RefusedOpen     Refusal = "open"       // too many requests of a token were under way
 	RefusedPolls    Refusal = "polls"      // too many polls of a token waited
 	RefusedStreams  Refusal = "streams"    // too many streams of a token were open
+	RefusedLarge    Refusal = "large"      // too many large messages of a token's workers were under way
+	RefusedJoins    Refusal = "joins"      // too many requests to join from an address were under way
 	RefusedGuesses  Refusal = "bad_tokens" // too many tokens from an address were none
 	// The leader says these itself; the first: workers of a token registered too often.
 	RefusedRegistrations Refusal = "registrations"
@@ -43,8 +45,8 @@ const (
 )
 
 // Refusals are all of them.
-var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedGuesses,
-	RefusedRegistrations, RefusedWorkers}
+var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedLarge,
+	RefusedJoins, RefusedGuesses, RefusedRegistrations, RefusedWorkers}
 
 const (
 	// DefaultTokenRequests is what a node takes of one token in a second: about half of the creates that a fast disk
@@ -60,6 +62,9 @@ const (
 	maxTokenStreams = 64
 	maxTokenPolls   = 2048
 	maxTokenOpen    = 1024
+	// maxSmallMessage is up to what size messages of workers are not counted. A larger one is in memory as a whole, and
+	// so is one that does not say its size.
+	maxSmallMessage = 64 << 10
 )
 
 // openKind is what a request is counted as while it is under way.
@@ -68,18 +73,27 @@ type openKind uint8
 const (
 	plainRequest openKind = iota
 	workerCall            // neither counted nor limited
+	largeCall             // of a worker
 	openPoll
 	openStream
+	openJoin // of an address: who joins has no token
 	openKinds
 )
 
-// kindOf is what a request counts as.
-func kindOf(id *Identity, role Role, body bodyKind) openKind {
+var mostOpen = [openKinds]int{plainRequest: maxTokenOpen, openPoll: maxTokenPolls, openStream: maxTokenStreams,
+	largeCall: 256, openJoin: 16} // a large one is in memory as a whole; followers pass joins on to the leader
+var refusedOpen = [openKinds]Refusal{plainRequest: RefusedOpen, openPoll: RefusedPolls, openStream: RefusedStreams,
+	largeCall: RefusedLarge, openJoin: RefusedJoins}
+
+// kindOf is what a request counts as. size is that of its body; negative: it does not say.
+func kindOf(id *Identity, role Role, body bodyKind, size int64) openKind {
 	switch {
 	case body.streams():
 		return openStream
 	case role != Worker || id.Role != job.RoleWorker:
 		return plainRequest
+	case size < 0 || size > maxSmallMessage:
+		return largeCall
 	case body.polls():
 		return openPoll
 	}
@@ -129,7 +143,7 @@ func (b *bounds) enter(id *Identity, kind openKind) (leave func(), err error) {
 	if kind == workerCall {
 		return func() {}, nil
 	}
-	if kind != openPoll {
+	if kind == plainRequest || kind == openStream {
 		if wait := b.requests.Take(id.Token); wait > 0 {
 			return nil, b.refuse(RefusedRequests, id.Name, wait,
 				"wait for as long as Retry-After says; create many jobs with one :bulk, use another token for some of "+
@@ -143,16 +157,9 @@ func (b *bounds) enter(id *Identity, kind openKind) (leave func(), err error) {
 	if open == nil {
 		open = &[openKinds]int{}
 	}
-	switch n := open[kind]; {
-	case kind == openStream && n >= maxTokenStreams:
-		return nil, b.refuse(RefusedStreams, id.Name, 0, another,
-			"the token %s has %d streams open at this node, which is the most that one may have", id.Name, n)
-	case kind == openPoll && n >= maxTokenPolls:
-		return nil, b.refuse(RefusedPolls, id.Name, 0, another,
-			"%d polls of the token %s wait at this node, which is the most that may", n, id.Name)
-	case kind == plainRequest && n >= maxTokenOpen:
-		return nil, b.refuse(RefusedOpen, id.Name, 0, another,
-			"%d requests of the token %s are under way at this node, which is the most that may be", n, id.Name)
+	if n := open[kind]; n >= mostOpen[kind] {
+		return nil, b.refuse(refusedOpen[kind], id.Name, 0, another,
+			"%d requests of %s (%s) are under way at this node, the most that may be", n, id.Name, refusedOpen[kind])
 	}
 	open[kind]++
 	b.open[id.Token] = open

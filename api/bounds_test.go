@@ -1,7 +1,10 @@
 package api
 
 import (
+	"context"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 
@@ -18,7 +21,7 @@ func TestOpenOfAToken(t *testing.T) {
 		most int
 		why  Refusal
 	}{{plainRequest, maxTokenOpen, RefusedOpen}, {openPoll, maxTokenPolls, RefusedPolls},
-		{openStream, maxTokenStreams, RefusedStreams}} {
+		{openStream, maxTokenStreams, RefusedStreams}, {largeCall, 256, RefusedLarge}} {
 		var leave func()
 		for i := range c.most {
 			var err error
@@ -63,7 +66,7 @@ func TestOpenIsForgotten(t *testing.T) {
 func TestKindsOfRoutes(t *testing.T) {
 	worker, viewer := &Identity{Role: job.RoleWorker}, &Identity{Role: job.RoleViewer}
 	for _, rt := range routes() {
-		got := kindOf(worker, rt.role, rt.body)
+		got := kindOf(worker, rt.role, rt.body, 0)
 		want := plainRequest
 		switch rt.path {
 		case prefix + "/workers:poll", prefix + "/queues/{queue}:poll":
@@ -79,7 +82,7 @@ func TestKindsOfRoutes(t *testing.T) {
 		if got != want {
 			t.Errorf("%s counts as %d, want %d", rt.path, got, want)
 		}
-		if got := kindOf(viewer, rt.role, rt.body); got != plainRequest && got != openStream {
+		if got := kindOf(viewer, rt.role, rt.body, 0); got != plainRequest && got != openStream {
 			t.Errorf("%s of a viewer counts as %d", rt.path, got)
 		}
 	}
@@ -114,3 +117,49 @@ func TestSources(t *testing.T) {
 		t.Error("what a node passes on is counted as the node's")
 	}
 }
+
+// What a worker says is not counted, but for what is large or may be: that is in memory as a whole.
+func TestLargeMessagesOfWorkersCount(t *testing.T) {
+	worker, viewer := &Identity{Role: job.RoleWorker}, &Identity{Role: job.RoleViewer}
+	for _, c := range []struct {
+		id   *Identity
+		role Role
+		body bodyKind
+		size int64
+		want openKind
+	}{
+		{worker, Worker, workerBody, 100, workerCall},
+		{worker, Worker, workerBody, maxSmallMessage, workerCall},
+		{worker, Worker, workerBody, maxSmallMessage + 1, largeCall},
+		{worker, Worker, workerBody, -1, largeCall},
+		{worker, Worker, jsonBody, maxSmallMessage + 1, largeCall},
+		{worker, Worker, pollBody, 100, openPoll},
+		{worker, Worker, pullBody, 0, openPoll},
+		{worker, Worker, pollBody, maxWorkerBody, largeCall},
+		{worker, Viewer, jsonBody, -1, plainRequest},
+		{viewer, Viewer, emptyBody, 0, plainRequest},
+		{viewer, Viewer, streamBody, 0, openStream},
+	} {
+		if got := kindOf(c.id, c.role, c.body, c.size); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// A token may be revoked after its request was let through and before its body is read: the deadline of the body takes
+// the place of the one that ends the request, and nobody waits for what may never come.
+func TestNoBodyIsReadOfARevokedToken(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(job.Errorf(job.CodeUnauthenticated, "", "revoked"))
+	body := &readNote{}
+	w := httptest.NewRecorder()
+	New(nil, Options{}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", prefix+"/jobs", body))
+	if w.Code != http.StatusUnauthorized || body.read {
+		t.Errorf("%d %s; read: %v", w.Code, w.Body, body.read)
+	}
+}
+
+// readNote notes that it was read.
+type readNote struct{ read bool }
+
+func (b *readNote) Read([]byte) (int, error) { b.read = true; return 0, io.EOF }

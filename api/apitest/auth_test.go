@@ -342,6 +342,53 @@ func revocationReachesFollowers(t *tenure) {
 	}
 }
 
+// Lines that a bulk create has read and not yet made jobs of are given up when its token is revoked: otherwise who
+// expects that could leave jobs behind which are created by it.
+func TestRevokedBulkCreatesNothing(t *testing.T) {
+	t.Parallel()
+	n := apitest.Start(t, apitest.Secure)
+	for i := range 8 {
+		name := fmt.Sprint("loader", i)
+		token := n.Token(t, wire.TokenRequest{Name: name, Role: job.RoleOperator})
+		in, out := io.Pipe()
+		status := make(chan int, 1)
+		go func() {
+			defer close(status) // without an answer the test is over
+			res := send(t, context.Background(), n, "POST", "/api/v1/jobs:bulk", token, in)
+			defer res.Body.Close()
+			_, _ = io.Copy(io.Discard, res.Body) // it may be cut off
+			status <- res.StatusCode
+		}()
+		io.WriteString(out, strings.Replace(spec, "hello", "left-behind", 1)+"\n")
+		io.WriteString(out, "\n") // the line before has been taken then
+		if _, err := n.Backend.RevokeToken(t.Context(), name, api.Request{Key: "revoke " + name}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-status; got != 401 {
+			t.Errorf("answered %d", got)
+		}
+		out.Close()
+		page, err := n.Backend.ListJobs(t.Context(), wire.JobQuery{Prefix: "left-behind", Limit: 1}, api.Read{})
+		if err != nil || len(page.Jobs) > 0 {
+			t.Fatalf("try %d: %+v, %v", i, page.Jobs, err)
+		}
+	}
+}
+
+// Without a token little is read, and it is said at once.
+func TestBodyOfAStranger(t *testing.T) {
+	n := apitest.Start(t, apitest.Secure)
+	text := "{}" + strings.Repeat(" ", 100<<10) // well formed, so that only its size is wrong
+	for name, body := range map[string]io.Reader{"its length announced": strings.NewReader(text),
+		"in chunks": io.MultiReader(strings.NewReader(text), strings.NewReader(" "))} {
+		res := send(t, t.Context(), n, "POST", "/api/v1/cluster:join", "", body)
+		res.Body.Close()
+		if res.StatusCode != 413 {
+			t.Errorf("%s: answered %s", name, res.Status)
+		}
+	}
+}
+
 // A token that expires ends what it holds open, too.
 func TestExpiryEndsWhatIsOpen(t *testing.T) {
 	n := apitest.Start(t, apitest.Secure)

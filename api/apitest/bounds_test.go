@@ -3,10 +3,13 @@ package apitest_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -391,5 +394,95 @@ func TestWhatWorkersSayIsBounded(t *testing.T) {
 	status, p := tell(t, n, "/api/v1/queues/mail:poll", token, job.PullPoll{Tags: map[string]string{"k": long}}, nil)
 	if status != 400 || p.Field != "tags" {
 		t.Errorf("a poll: %d %+v", status, p)
+	}
+}
+
+// A connection of HTTP/2 carries few requests at a time: strangers are bounded by their connections.
+func TestRequestsOfAConnectionAreBounded(t *testing.T) {
+	n := apitest.Start(t, apitest.Secure, apitest.Keys)
+	conn, err := tls.Dial("tcp", n.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if p := conn.ConnectionState().NegotiatedProtocol; p != "h2" {
+		t.Fatalf("it speaks %q", p)
+	}
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	empty := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0} // a frame of settings
+	if _, err := conn.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), empty...)); err != nil {
+		t.Fatal(err)
+	}
+	const settings, maxStreams = 4, 3
+	for {
+		var head [9]byte
+		if _, err := io.ReadFull(conn, head[:]); err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		if _, err := io.ReadFull(conn, body); err != nil {
+			t.Fatal(err)
+		}
+		if head[3] != settings || head[4] != 0 {
+			continue
+		}
+		most := uint32(math.MaxUint32)
+		for ; len(body) >= 6; body = body[6:] {
+			if binary.BigEndian.Uint16(body) == maxStreams {
+				most = binary.BigEndian.Uint32(body[2:])
+			}
+		}
+		if most > 64 {
+			t.Errorf("%d requests at a time", most)
+		}
+		return
+	}
+}
+
+// Who has no token can ask to join, and nothing more: a few at a time from one address. The rest of what strangers may
+// ask for is answered all the same.
+func TestJoinsOfAStrangerAreBounded(t *testing.T) {
+	n := apitest.Start(t, apitest.Secure)
+	viewer := n.Token(t, wire.TokenRequest{Name: "viewer", Role: job.RoleViewer})
+	// join begins a request and leaves it open: its answer is that the node wants to read it, or a refusal.
+	join := func() (status string, end func()) {
+		t.Helper()
+		conn, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		end = sync.OnceFunc(func() { conn.Close() })
+		t.Cleanup(end)
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		fmt.Fprintf(conn, "POST /api/v1/cluster:join HTTP/1.1\r\nHost: %s\r\nContent-Length: 2\r\n"+
+			"Expect: 100-continue\r\n\r\n", n.Addr())
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(line), end
+	}
+	var first func()
+	for i := range 16 {
+		status, end := join()
+		if status != "HTTP/1.1 100 Continue" {
+			t.Fatalf("number %d: %s", i, status)
+		}
+		first = end
+	}
+	if status, _ := join(); status != "HTTP/1.1 429 Too Many Requests" {
+		t.Fatalf("one more: %s", status)
+	}
+	res := send(t, t.Context(), n, "GET", "/healthz", "", nil)
+	res.Body.Close()
+	if res.StatusCode != 200 {
+		t.Errorf("a probe: %s", res.Status)
+	}
+	if got := refusals(t, n, viewer, api.RefusedJoins); got != 1 {
+		t.Errorf("the metrics count %d", got)
+	}
+	first()
+	for status := ""; status != "HTTP/1.1 100 Continue"; { // the node notices that it is gone
+		status, _ = join()
 	}
 }
