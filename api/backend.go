@@ -32,6 +32,7 @@ type Backend interface {
 	SecretBackend
 	JoinTokenBackend
 	AuditBackend
+	RotationBackend
 	SystemBackend
 	DevBackend
 }

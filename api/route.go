@@ -57,8 +57,8 @@ func params(names string) []string { return strings.Fields(names) }
 func routes() []route {
 	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), actRoutes(), insightRoutes(), upcomingRoutes(),
 		runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), pullRoutes(), secretRoutes())), workerRoutes(),
-		clusterRoutes(), backupRoutes(), tokenRoutes(), joinTokenRoutes(), devRoutes(), namespaced(auditRoutes()),
-		systemRoutes())
+		clusterRoutes(), backupRoutes(), tokenRoutes(), joinTokenRoutes(), rotationRoutes(), devRoutes(),
+		namespaced(auditRoutes()), systemRoutes())
 	for i := range table {
 		table[i].path = prefix + table[i].path
 	}

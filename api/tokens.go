@@ -165,7 +165,7 @@ func (c *call) revokeToken() error {
 func (c *call) adminsLeft() bool {
 	all, err := c.h.backend.Tokens(c.ctx, Read{Stale: true})
 	return err != nil || slices.ContainsFunc(all, func(t wire.Token) bool {
-		return t.Role == job.RoleAdmin && t.Namespace == "" && t.Status == "active"
+		return t.Role == job.RoleAdmin && t.Namespace == "" && t.Status == "active" && t.CA != "forgotten"
 	})
 }
 

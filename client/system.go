@@ -167,3 +167,10 @@ func (c *Client) ForceTransfer(ctx context.Context, id string) error {
 	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:transfer",
 		body: NodeRequest{NodeID: id, Force: true}})
 }
+
+// RotateCA begins to replace the CA and the cluster key of a secure cluster, or gives that up. It is finished when no
+// member is missing: Status shows it until then.
+func (c *Client) RotateCA(ctx context.Context, rq RotateRequest) (r Rotation, err error) {
+	return r, c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:rotate-ca", body: rq,
+		out: &r, need: "ca"})
+}

@@ -48,6 +48,8 @@ type (
 	QueueChange        = wire.QueueChange
 	QueueList          = wire.QueueList
 	ReleaseResult      = wire.ReleaseResult
+	RotateRequest      = wire.RotateRequest
+	Rotation           = wire.Rotation
 	RunDetail          = wire.RunDetail
 	RunPage            = wire.RunPage
 	LoadQuery          = wire.LoadQuery

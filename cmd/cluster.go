@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/values"
+	"github.com/carillon-scheduler/carillon/cmd/watch"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -22,10 +23,7 @@ const removedText = "%s is no longer a member; stop it, and empty its data direc
 
 func (a *app) clusterCmd() *cobra.Command {
 	return group("cluster", "Operate a cluster", a.membersCmd(),
-		a.nodeCmd("remove", "Take a node out of the cluster for good",
-			`The node gets no more work and no more entries, and its data directory cannot come back: to use the machine again, empty it and start
-it with --join. The last voter, and a voter without which those who live would be no majority, is refused. A leader hands over first.`,
-			removedText, (*client.Client).RemoveNode),
+		a.removeCmd(), a.rotateCmd(),
 		a.leaveCmd(),
 		a.nodeCmd("promote", "Let a node vote",
 			`New nodes are promoted by themselves when they have caught up. This is for one that was demoted.`,
@@ -103,6 +101,9 @@ func (p *printer) members(s client.Status) {
 	if s.Level > 0 {
 		p.Printf("\nfeature level %d is committed%s\n", s.Level, behind(s))
 	}
+	if s.Rotation != nil {
+		p.Printf("rotation under way: %s\n", watch.RotationText(s.Rotation))
+	}
 }
 
 // behind says who keeps the feature level from being raised.
@@ -179,17 +180,15 @@ func (a *app) leaveCmd() *cobra.Command {
 					"give the address of the node that is to leave, or use `carillon cluster remove NODE`",
 					"it is not clear which of several nodes is meant")
 			}
-			id := ""
+			id, secure := "", false
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				n, err := c.Node(client.WithRaw(ctx, func([]byte) {}))
 				if err != nil {
 					return err
 				}
-				id = n.NodeID
+				id, secure = n.NodeID, isSecure(ctx, c)
 				return c.RemoveNode(ctx, id)
-			}, func(p *printer) {
-				p.Printf(removedText+"\n", id)
-			})
+			}, func(p *printer) { p.removed(id, secure) })
 		},
 	}
 }

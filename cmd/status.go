@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/watch"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -117,6 +118,7 @@ func (p *printer) status(s client.Status) {
 		"cluster", cluster,
 		"ready", ready,
 		"hold", hold,
+		"rotation", watch.RotationText(s.Rotation),
 		"clock", skew,
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"),
 			backlog(s.Backlog, s.BacklogMore), plural(int(s.DeadLetters), "dead letter")),

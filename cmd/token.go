@@ -135,7 +135,7 @@ func (p *printer) tokens(all []client.Token) {
 		return
 	}
 	var t output.Table
-	t.Row("ID", "NAME", "ROLE", "NAMESPACE", "STATUS", "EXPIRES", "CREATED", "BY")
+	t.Row("ID", "NAME", "ROLE", "NAMESPACE", "STATUS", "CA", "EXPIRES", "CREATED", "BY")
 	for _, k := range all {
 		role := string(k.Role)
 		if k.Shell {
@@ -145,8 +145,12 @@ func (p *printer) tokens(all []client.Token) {
 		if status != "active" {
 			status = p.Paint(terminal.Yellow, status)
 		}
-		t.Row(k.ID, k.Name, role, cmp.Or(k.Namespace, "all"), status, p.WhenCell(k.ExpiresAt), p.WhenCell(k.CreatedAt),
-			output.Dash(k.CreatedBy))
+		ca := output.Dash(k.CA)
+		if k.Status == "active" && (k.CA == "leaving" || k.CA == "forgotten") {
+			ca = p.Paint(terminal.Yellow, ca)
+		}
+		t.Row(k.ID, k.Name, role, cmp.Or(k.Namespace, "all"), status, ca, p.WhenCell(k.ExpiresAt),
+			p.WhenCell(k.CreatedAt), output.Dash(k.CreatedBy))
 	}
 	p.Table(t)
 }

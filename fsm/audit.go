@@ -44,6 +44,8 @@ func Actions() []string {
 	return slices.Compact(out)
 }
 
+type object = store.AuditObject
+
 // recorded is a command that leaves a record. Its object is looked at before the command is applied: of what is deleted
 // nothing is left to be named.
 type recorded interface {
@@ -62,6 +64,9 @@ func (a *applier) applyRecorded(cmd recorded, by *Caller) error {
 	}
 	if err := cmd.apply(a); err != nil {
 		return err
+	}
+	if many, ok := cmd.(*ResealSecrets); ok {
+		return a.recordMany(many, by)
 	}
 	o := &a.reply.Items[0]
 	if !leavesRecord(o) {
@@ -89,6 +94,30 @@ func (a *applier) applyRecorded(cmd recorded, by *Caller) error {
 	}
 	if q, ok := cmd.(interface{ request() Request }); ok {
 		rec.Request = cmp.Or(requestKey(q.request().ID), rec.Request)
+	}
+	return a.appendAudit(&rec)
+}
+
+// recordMany writes the record of a command whose items leave one together.
+func (a *applier) recordMany(cmd recorded, by *Caller) error {
+	rec := a.newAudit(by, CodeOK)
+	rec.Action = actionOf(cmd)
+	for i := range a.reply.Items {
+		switch o := &a.reply.Items[i]; {
+		case o.Code == CodeOK:
+			rec.Done++
+		case leavesRecord(o):
+			rec.Refused++
+		default:
+			rec.Unchanged++
+		}
+	}
+	switch {
+	case rec.Done > 0:
+	case rec.Refused > 0:
+		rec.Outcome = "refused"
+	default:
+		return nil // it is computed again
 	}
 	return a.appendAudit(&rec)
 }
@@ -202,6 +231,8 @@ func (c *ClockReset) request() Request      { return c.Request }
 func (c *Release) request() Request         { return c.Request }
 func (c *CreateJoinToken) request() Request { return c.Request }
 func (c *RevokeJoinToken) request() Request { return c.Request }
+func (c *BeginRotation) request() Request   { return c.Request }
+func (c *AbortRotation) request() Request   { return c.Request }
 
 func (c *Cancel) object(a *applier) (store.AuditObject, error) {
 	o, err := a.jobObject(job.ID(c.Job))
@@ -285,6 +316,8 @@ func (c *PutSecret) object(*applier) (store.AuditObject, error) {
 func (c *DeleteSecret) object(*applier) (store.AuditObject, error) {
 	return inSpace(c.Namespace, c.Name), nil
 }
+
+func (*ResealSecrets) object(*applier) (store.AuditObject, error) { return store.AuditObject{}, nil }
 
 func inSpace(namespace, name string) store.AuditObject {
 	return store.AuditObject{Object: name, Namespace: cmp.Or(namespace, job.DefaultNamespace)}

@@ -65,7 +65,10 @@ var commands = [256]kind{
 	38: of[Note](1, "backup.create member.promote member.demote cluster.transfer"),
 	39: of[PutSecret](1, "secret.set"),
 	40: of[DeleteSecret](1, "secret.delete"),
-	41: of[ResealSecret](1, unrecorded),
+	41: of[ResealSecrets](1, "secret.reseal"),
+	42: of[BeginRotation](1, "cluster.rotate-ca cluster.distrust-ca"),
+	43: of[ConfirmCA](1, unrecorded),
+	44: of[AbortRotation](1, "cluster.rotate-ca-abort"),
 	45: of[ResumeToken](1, "token.resume"),
 }
 

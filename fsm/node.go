@@ -106,5 +106,8 @@ func (c *RemoveNode) apply(a *applier) error {
 	}
 	n.Removed, n.Index = true, a.b.C.Index
 	a.outcome(Outcome{Code: CodeOK, Count: 1})
-	return a.b.PutNode(n)
+	if err := a.b.PutNode(n); err != nil {
+		return err
+	}
+	return a.finishRotation()
 }

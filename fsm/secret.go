@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 
@@ -11,6 +12,9 @@ import (
 
 // MaxSecrets bounds how many secrets there are: all of them are kept in memory, sealed.
 const MaxSecrets = 4096
+
+// maxSealed is how long a sealed value may be.
+const maxSealed = job.MaxSecretBytes + 256
 
 // PutSecret makes a secret or gives it a new value. It was sealed by the proposer, together with the version that it
 // will be: apply has no keys, and no randomness.
@@ -42,7 +46,7 @@ func (c *PutSecret) do(a *applier) (Outcome, error) {
 		return refuse("%q is not a namespace", c.Namespace)
 	case !job.SecretName(c.Name):
 		return refuse("%q is not the name of a secret", c.Name)
-	case keys.SealedBy(c.Sealed) == "" || len(c.Sealed) > job.MaxSecretBytes+256:
+	case keys.SealedBy(c.Sealed) == "" || len(c.Sealed) > maxSealed:
 		return refuse("the value is not a sealed one")
 	case len(c.SetBy) > job.MaxName:
 		return refuse("a name is too long")
@@ -84,24 +88,47 @@ func (c *DeleteSecret) do(a *applier) (Outcome, error) {
 	return Outcome{Code: CodeOK, Count: 1}, a.b.PutSecret(k, nil)
 }
 
-// ResealSecret replaces the sealed form of a secret's value, which stays what it is: by a new cluster key.
-type ResealSecret struct {
-	Head      `codec:"h"`
-	Namespace string `codec:"ns,omitempty"` // empty: the usual one
-	Name      string `codec:"n"`
-	Version   uint64 `codec:"v"`
-	Sealed    []byte `codec:"s"`
-	Previous  []byte `codec:"p,omitempty"` // nil: it could not be opened, and is let go
+// ResealSecrets replaces the sealed forms of secrets by ones of a new cluster key. Values and versions stay what they
+// are. The leader proposes it after a rotation; it leaves one record for all of its items.
+type ResealSecrets struct {
+	Head  `codec:"h"`
+	Items []ResealedSecret `codec:"i"`
 }
 
-func (c *ResealSecret) apply(a *applier) error {
-	k := store.SecretKey{Namespace: cmp.Or(c.Namespace, job.DefaultNamespace), Name: c.Name}
-	old, ok := a.b.Secret(k)
-	if !ok || old.Version != c.Version || keys.SealedBy(c.Sealed) == "" {
-		a.outcome(Outcome{Code: CodeMoved})
-		return nil
+// ResealedSecret is one secret of a ResealSecrets.
+type ResealedSecret struct {
+	Namespace string `codec:"ns,omitempty"` // empty: the usual one
+	Name      string `codec:"n"`
+	// Was is the mark of the sealed form that is replaced. The version does not tell: a secret that was deleted and
+	// set again begins anew, and must not get its former value back.
+	Was      []byte `codec:"w"`
+	Sealed   []byte `codec:"s"`
+	Previous []byte `codec:"p,omitempty"` // nil: it could not be opened, and is let go
+}
+
+func (c *ResealSecrets) items() int { return len(c.Items) }
+
+func (c *ResealSecrets) apply(a *applier) error {
+	for i := range c.Items {
+		it := &c.Items[i]
+		k := store.SecretKey{Namespace: cmp.Or(it.Namespace, job.DefaultNamespace), Name: it.Name}
+		old, ok := a.b.Secret(k)
+		switch {
+		case !ok:
+			a.outcome(Outcome{Code: CodeNotFound})
+			continue
+		case len(it.Was) == 0 || !bytes.Equal(keys.SealMark(old.Sealed), it.Was):
+			a.outcome(Outcome{Code: CodeMoved}) // set or sealed anew since
+			continue
+		case keys.SealedBy(it.Sealed) == "" || len(it.Sealed) > maxSealed || len(it.Previous) > maxSealed:
+			a.outcome(Outcome{Code: CodeRefused, Text: "the value is not a sealed one"})
+			continue
+		}
+		old.Sealed, old.Previous = it.Sealed, it.Previous
+		if err := a.b.PutSecret(k, &old); err != nil {
+			return err
+		}
+		a.outcome(Outcome{Code: CodeOK, Count: 1})
 	}
-	old.Sealed, old.Previous = c.Sealed, c.Previous
-	a.outcome(Outcome{Code: CodeOK, Count: 1})
-	return a.b.PutSecret(k, &old)
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -51,11 +52,21 @@ func TestSecretsAreSetAndDeleted(t *testing.T) {
 	w.want(CodeOK, putSecret("api-key", 1, func(c *PutSecret) { c.Namespace = "" }))
 
 	// A new cluster key changes neither version nor value.
-	w.unchanged(CodeMoved, &ResealSecret{Namespace: "team-a", Name: "api-key", Version: 1, Sealed: sealedBytes})
-	w.unchanged(CodeMoved, &ResealSecret{Namespace: "team-a", Name: "none", Version: 1, Sealed: sealedBytes})
-	w.want(CodeOK, &ResealSecret{Namespace: "team-a", Name: "api-key", Version: 2, Sealed: sealedBytes})
-	if row, _ := w.st.Secret(k); row.Version != 2 || !bytes.Equal(row.Sealed, sealedBytes) || row.Previous != nil || row.SetBy != "root" {
+	anew := bytes.Repeat([]byte{1, 8}, 60)
+	it := ResealedSecret{Namespace: "team-a", Name: "api-key", Was: keys.SealMark(second.Sealed), Sealed: anew}
+	none, other, odd, empty := it, it, it, it
+	none.Name, other.Was, odd.Sealed, empty.Was = "none", bytes.Repeat([]byte{9}, len(it.Was)), []byte("open"), nil
+	reply := w.do(w.by(Caller{Name: "leader n1"}, &ResealSecrets{Items: []ResealedSecret{none, other, odd, empty, it, it}}))[0]
+	for i, code := range []Code{CodeNotFound, CodeMoved, CodeRefused, CodeMoved, CodeOK, CodeMoved} {
+		if reply.Items[i].Code != code {
+			t.Errorf("item %d: %+v", i, reply.Items[i])
+		}
+	}
+	if row, _ := w.st.Secret(k); row.Version != 2 || !bytes.Equal(row.Sealed, anew) || row.Previous != nil || row.SetBy != "root" {
 		t.Errorf("%+v", row)
+	}
+	if all := w.audits(); len(all) != 1 || all[0].Action != "secret.reseal" || all[0].Done != 1 || all[0].Unchanged != 3 || all[0].Refused != 2 {
+		t.Errorf("%+v", all)
 	}
 
 	// They come back with the file.

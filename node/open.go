@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
 	"github.com/carillon-scheduler/carillon/internal/egress"
@@ -158,11 +159,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.members = membership.New(n.membership())
 	n.group.members = n.members
 	n.group.keys = n.keys
-	var authority func() *keys.Authority
-	if n.keys != nil {
-		authority = n.keys.Authority
-	}
-	n.group.vault = vault.New(n.group.store, authority)
+	n.group.vault = vault.New(n.group.store, n.keys)
 	n.group.store.Listen(n.rowsMayHaveChanged)
 	n.disk = n.newDiskWatch()
 	if n.trans, err = n.newTransport(); err != nil {
@@ -261,7 +258,9 @@ func (n *Node) membership() membership.Options {
 		Tracker: n.tracker, Flight: n.group.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
-		Pace: c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
+		Recheck: n.recheckSoon, Step: c.Machine.KeyStep,
+		Outdated: func() ([]fsm.ResealedSecret, error) { return n.group.vault.Outdated() },
+		Pace:     c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
 		StandNow:  func(s raft.Server) error { return n.group.quorum.standNow(s) },
@@ -278,14 +277,14 @@ func (n *Node) serviceOptions() service.Options {
 		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
 		Logger: c.Logger, Notify: &c.Notify,
 		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
-		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.security.CAHash,
+		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
 		Refused: n.meters.Limited, DevKill: c.DevKill, Pace: c.Machine.Pace,
 	}
 	if o.Statfs == nil {
 		o.Statfs = disk.Statfs
 	}
 	if n.keys != nil {
-		o.Authority = n.keys.Authority
+		o.JoinTokens = n.keys.JoinTokens
 	}
 	o.Vault = n.group.vault
 	return o

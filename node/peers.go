@@ -55,11 +55,30 @@ func (n *Node) recheck(ctx context.Context) {
 // rowsMayHaveChanged hears of each commit.
 func (n *Node) rowsMayHaveChanged(c *store.Changes) {
 	if c.Nodes || c.Reset {
-		select {
-		case n.rowsChanged <- struct{}{}:
-		default:
-		}
+		n.recheckSoon()
 	}
+}
+
+// recheckSoon has connections looked at again.
+func (n *Node) recheckSoon() {
+	select {
+	case n.rowsChanged <- struct{}{}:
+	default:
+	}
+}
+
+// tokenCA is the hash of the CA that tokens name: the one in use. Every node can be known by it; by the one that is to
+// follow only those that have a certificate of it. One that is distrusted is soon known by none.
+func (n *Node) tokenCA() keys.Hash {
+	s := n.group.store.Info().Security
+	ca := s.CA
+	if s.Rotation != nil && s.Rotation.Distrust {
+		ca = s.Rotation.CA
+	}
+	if h, err := keys.ParseHash(ca); err == nil && n.keys != nil {
+		return h
+	}
+	return n.security.CAHash()
 }
 
 // JoinToken is the join token that the cluster began with, if this node began it and the file is still there.

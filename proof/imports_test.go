@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/devcluster", "cmd/exit", "cmd/values"}, {"cmd/output"},
+	{"cmd"}, {"cmd/devcluster", "cmd/exit", "cmd/values", "cmd/watch"}, {"cmd/output"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -50,6 +50,7 @@ var only = map[string][]string{
 	"cmd/exit":         {"cmd"},
 	"cmd/output":       {"cmd", "cmd/exit"},
 	"cmd/values":       {"cmd"},
+	"cmd/watch":        {"cmd"},
 	"bench":            {"cmd"},
 	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node"},
@@ -73,7 +74,7 @@ var only = map[string][]string{
 	"notify":           {"cmd", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":              {"cmd", "cmd/devcluster", "bench", "node/service", "node/membership", "node/forward"},
+	"client":              {"cmd", "cmd/devcluster", "cmd/watch", "bench", "node/service", "node/membership", "node/forward"},
 	"internal/duplex":     {"api", "node", "node/forward"},
 	"internal/enroll":     {"cmd"},
 	"internal/fieldgen":   {},

@@ -110,3 +110,6 @@ func (c *checker) nodes() error {
 		return nil
 	})
 }
+
+// TouchNodes has listeners look at the members again: what they are judged by has changed.
+func (b *Batch) TouchNodes() { b.changes.Nodes = true }

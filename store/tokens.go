@@ -17,6 +17,8 @@ type Token struct {
 	Name string `json:"name" codec:"n"`
 	Sum  []byte `json:"sum" codec:"s"`
 	Role string `json:"role" codec:"r"`
+	// CA is the hash of the CA in its text: its holder knows the cluster by that one.
+	CA string `json:"ca,omitempty" codec:"ca,omitempty"`
 	// Namespace is the one that the token is for; empty: all.
 	Namespace string      `json:"namespace,omitempty" codec:"ns,omitempty"`
 	Shell     bool        `json:"shell,omitempty" codec:"sh,omitempty"` // it may create and edit shell jobs

@@ -21,7 +21,7 @@ type Hello struct {
 	InstanceID string // of the data directory: a wiped node has another one
 	Address    string // that it advertises: two copies of a directory cannot both be where the cluster thinks it is
 	// Certificate is who the node is by its certificate; zero without TLS. It is not sent: the receiver fills it in.
-	Certificate keys.Identity
+	Certificate keys.Peer
 	Index       uint64 // the log entry that last changed what the node knows of its membership; 0: nothing known
 }
 
@@ -177,10 +177,10 @@ func readMessage(r io.Reader) ([]byte, error) {
 
 // certified says whether a hello is that of the node whose certificate was
 // shown. Without TLS there is nothing to compare.
-func (h *Hello) certified(id keys.Identity) error {
+func (h *Hello) certified(id keys.Peer) error {
 	h.Certificate = id
 	switch {
-	case id == keys.Identity{}:
+	case id == keys.Peer{}:
 		return nil
 	case h.NodeID != id.Node:
 		return fmt.Errorf("it says that it is node %q, and its certificate is that of node %q", h.NodeID, id.Node)
@@ -196,7 +196,7 @@ func (h *Hello) certified(id keys.Identity) error {
 // greet does the dialler's part of the handshake with the node whose
 // certificate was shown, if any was. first, if any, is written before it in the
 // same packet.
-func greet(rw io.ReadWriter, first []byte, address string, shown keys.Identity, hs Handshake) error {
+func greet(rw io.ReadWriter, first []byte, address string, shown keys.Peer, hs Handshake) error {
 	hello, err := appendHello(nil, hs.Local())
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func greet(rw io.ReadWriter, first []byte, address string, shown keys.Identity, 
 }
 
 // receive does the acceptor's part.
-func receive(rw io.ReadWriter, shown keys.Identity, hs Handshake) error {
+func receive(rw io.ReadWriter, shown keys.Peer, hs Handshake) error {
 	msg, err := readMessage(rw)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ const (
 // judge refuses a request that raft would believe. It looks at the header, which is what raft takes the sender's name
 // from, at the term and at the size of a snapshot.
 func (t *RaftTransport) judge(peer Hello, rpc raft.RPC) error {
-	if h, ok := rpc.Command.(raft.WithRPCHeader); ok && peer.Certificate != (keys.Identity{}) {
+	if h, ok := rpc.Command.(raft.WithRPCHeader); ok && peer.Certificate != (keys.Peer{}) {
 		if id := replica.Node(raft.ServerID(h.GetRPCHeader().ID)); id != peer.Certificate.Node {
 			return fmt.Errorf("a request in the name of node %q on a connection of node %q", id, peer.Certificate.Node)
 		}

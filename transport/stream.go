@@ -321,10 +321,10 @@ func (s *StreamLayer) connect(ctx context.Context, address string, deadline time
 
 func (s *StreamLayer) introduce(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
 	if s.opts.Keys == nil {
-		return conn, s.refused(greet(conn, []byte{RaftByte}, address, keys.Identity{}, s.opts.Handshake))
+		return conn, s.refused(greet(conn, []byte{RaftByte}, address, keys.Peer{}, s.opts.Handshake))
 	}
-	var shown keys.Identity
-	tc, err := handshakeTLS(ctx, conn, address, clientTLS(s.opts.Keys, ALPN, func(id keys.Identity) error {
+	var shown keys.Peer
+	tc, err := handshakeTLS(ctx, conn, address, clientTLS(s.opts.Keys, ALPN, func(id keys.Peer) error {
 		shown = id
 		return nil
 	}))

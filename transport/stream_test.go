@@ -91,10 +91,19 @@ func TestHandshakeThenBytes(t *testing.T) {
 			c := dial(t, a, b.addr())
 			wantA, wantB := a.hello, b.hello
 			if secure {
-				wantA.Certificate = keys.Identity{Cluster: "c", Node: "a", Instance: "i-a", Joined: 3}
-				wantB.Certificate = keys.Identity{Cluster: "c", Node: "b", Instance: "i-b", Joined: 3}
+				wantA.Certificate = keys.Peer{CA: keys.HashOf(ca.Cert),
+					Identity: keys.Identity{Cluster: "c", Node: "a", Instance: "i-a", Joined: 3}}
+				wantB.Certificate = keys.Peer{CA: keys.HashOf(ca.Cert),
+					Identity: keys.Identity{Cluster: "c", Node: "b", Instance: "i-b", Joined: 3}}
 			}
-			if first, second := <-seen, <-seen; first != wantA || second != wantB {
+			first, second := <-seen, <-seen
+			if secure {
+				if k := first.Certificate.Key; k == (keys.Hash{}) || k == second.Certificate.Key {
+					t.Errorf("the keys of both nodes are %v", k)
+				}
+				wantA.Certificate.Key, wantB.Certificate.Key = first.Certificate.Key, second.Certificate.Key
+			}
+			if first != wantA || second != wantB {
 				t.Errorf("seen %+v and %+v", first, second)
 			}
 			io.WriteString(c, "ping")

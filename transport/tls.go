@@ -80,30 +80,30 @@ func looksLikeHTTP(hdr [5]byte) bool {
 // its protocol.
 type nodeConn struct {
 	net.Conn
-	peer keys.Identity
+	peer keys.Peer
 }
 
 // CloseWrite is what net/http looks for, as in unreadConn.
 func (c *nodeConn) CloseWrite() error { return c.Conn.(*tls.Conn).CloseWrite() }
 
 // PeerOf is the node that made an accepted connection; false: it showed no certificate.
-func PeerOf(c net.Conn) (keys.Identity, bool) {
+func PeerOf(c net.Conn) (keys.Peer, bool) {
 	if n, ok := c.(*nodeConn); ok {
 		return n.peer, true
 	}
-	return keys.Identity{}, false
+	return keys.Peer{}, false
 }
 
 // ConnContext is that of an http.Server behind a mux: requests of nodes say whose they are (keys.PeerOf).
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	if id, ok := PeerOf(c); ok {
-		return keys.WithPeer(ctx, id)
+	if p, ok := PeerOf(c); ok {
+		return keys.WithPeer(ctx, p)
 	}
 	return ctx
 }
 
 // clientTLS is how a node dials another one. Which one answers is for verify to judge, nil: any of the cluster.
-func clientTLS(ring *keys.Ring, proto string, verify func(keys.Identity) error) *tls.Config {
+func clientTLS(ring *keys.Ring, proto string, verify func(keys.Peer) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{proto}, DynamicRecordSizingDisabled: keys.WholeRecords,
 		InsecureSkipVerify: true, // VerifyConnection looks at the node and not at the host
@@ -140,7 +140,7 @@ type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 // that should answer at an address, "" if that is not known.
 func NodeDial(ring *keys.Ring, dial DialFunc, expect func(addr string) string) DialFunc {
 	return overTLS(dial, func(addr string) *tls.Config {
-		return clientTLS(ring, ALPNNode, func(id keys.Identity) error {
+		return clientTLS(ring, ALPNNode, func(id keys.Peer) error {
 			if expect != nil {
 				if want := expect(addr); want != "" && want != id.Node {
 					return fmt.Errorf("%s should be node %q and is %q", addr, want, id.Node)
@@ -151,11 +151,12 @@ func NodeDial(ring *keys.Ring, dial DialFunc, expect func(addr string) string) D
 	})
 }
 
-// InstanceDial is NodeDial to one data directory of one node.
-func InstanceDial(ring *keys.Ring, dial DialFunc, node, instance string) DialFunc {
+// InstanceDial is NodeDial to one data directory of one node, which has the key that it joined with: key is its hash,
+// "" if that is not known.
+func InstanceDial(ring *keys.Ring, dial DialFunc, node, instance, key string) DialFunc {
 	return overTLS(dial, func(addr string) *tls.Config {
-		return clientTLS(ring, ALPNNode, func(id keys.Identity) error {
-			if id.Node != node || id.Instance != instance {
+		return clientTLS(ring, ALPNNode, func(id keys.Peer) error {
+			if id.Node != node || id.Instance != instance || key != "" && id.Key.String() != key {
 				return fmt.Errorf("%s should be node %q with the data directory that joined, and is another one", addr,
 					node)
 			}

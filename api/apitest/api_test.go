@@ -377,6 +377,11 @@ func TestRoutes(t *testing.T) {
 		{"transfer", "POST", "/cluster:transfer", nil, ``, 204, "", ""},
 		{"transfer to", "POST", "/cluster:transfer", nil, `{"node_id":"n2"}`, 204, "", ""},
 		{"transfer, wrong kind", "POST", "/cluster:transfer", nil, `{"node_id":2}`, 400, job.CodeInvalid, `node_id`},
+		{"rotate the CA", "POST", "/cluster:rotate-ca", nil, ``, 200, "", `"next":"n"`},
+		{"rotate the CA, distrust", "POST", "/cluster:rotate-ca", nil, `{"distrust_old":true}`, 200, "", `"distrust_old":true`},
+		{"rotate the CA, abort", "POST", "/cluster:rotate-ca", nil, `{"abort":true}`, 200, "", `{"ca":"c"}`},
+		{"rotate the CA, both", "POST", "/cluster:rotate-ca", nil, `{"abort":true,"distrust_old":true}`, 400, job.CodeInvalid, `"field":"abort"`},
+		{"rotate the CA, more", "POST", "/cluster:rotate-ca", nil, `{"now":true}`, 400, job.CodeUnknownField, ``},
 		{"node", "GET", "/node", nil, "", 200, "", `"node_id":"n1"`},
 		{"status", "GET", "/status", nil, "", 200, "", `"state":"leader"`},
 		{"openapi", "GET", "/openapi.json", nil, "", 200, "", `"3.1.0"`},
@@ -690,6 +695,13 @@ func TestExportStreamsInChunks(t *testing.T) {
 
 // someJoins stands for the join tokens of a cluster with TLS.
 type someJoins struct{ api.Backend }
+
+func (someJoins) RotateCA(_ context.Context, r wire.RotateRequest, _ api.Request) (wire.Rotation, error) {
+	if r.Abort {
+		return wire.Rotation{CA: "c"}, nil
+	}
+	return wire.Rotation{CA: "c", Next: "n", DistrustOld: r.DistrustOld, Missing: []string{"n2"}}, nil
+}
 
 // ResumeToken knows one token that a restore suspended.
 func (s someJoins) ResumeToken(ctx context.Context, id string, rq api.Request) (wire.Token, error) {

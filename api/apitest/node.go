@@ -164,7 +164,7 @@ func StartCluster(t testing.TB, size int, change ...func(*node.Config)) []*Node 
 				c.Machine.Accepted = func(ctx context.Context, conn net.Conn) context.Context {
 					for k := range size {
 						if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && a.IP.Equal(source(k)) {
-							return keys.WithPeer(ctx, keys.Identity{Node: fmt.Sprint("n", k+1)})
+							return keys.WithPeer(ctx, keys.Peer{Identity: keys.Identity{Node: fmt.Sprint("n", k+1)}})
 						}
 					}
 					return ctx

@@ -262,7 +262,9 @@ type Status struct {
 	DeadLetters uint64            `json:"dead_letters"`
 	NextDueAt   job.Instant       `json:"next_due_at,omitzero"`
 	History     HistoryStatus     `json:"history"`
-	Hold        *HoldStatus       `json:"hold,omitempty"` // restored from a backup and not yet released
+	Hold        *HoldStatus       `json:"hold,omitempty"`     // restored from a backup and not yet released
+	CA          string            `json:"ca,omitempty"`       // the hash of a secure cluster's CA, as tokens have it
+	Rotation    *Rotation         `json:"rotation,omitempty"` // of the CA; there only while it is under way
 	Raft        map[string]string `json:"raft"`
 	Disk        *DiskSpace        `json:"disk,omitempty"`
 	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`
@@ -292,7 +294,9 @@ const (
 	TroubleLag         = "lag"
 	TroubleBacklog     = "no_worker" // work is due that no worker takes
 	TroubleNotReady    = "not_ready"
-	TroubleInsecure    = "insecure" // no TLS and no tokens, on purpose
+	TroubleInsecure    = "insecure"  // no TLS and no tokens, on purpose
+	TroubleRotation    = "rotation"  // of the CA waits for a member
+	TroubleKeys        = "keys_lost" // no voter has the keys of the cluster
 )
 
 // NotificationStatus says that notifications could not be sent so far.
@@ -476,6 +480,9 @@ type JoinReply struct {
 
 	Certificate []byte `json:"certificate,omitempty"` // of the node, in DER
 	CA          []byte `json:"ca,omitempty"`
+	// Chain is how former CAs vouch for the CA, and Trusted the ones that count besides while it takes their place.
+	Chain   [][]byte `json:"chain,omitempty"`
+	Trusted [][]byte `json:"trusted,omitempty"`
 }
 
 // NodeRequest names a member.
@@ -535,11 +542,14 @@ type Token struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Shell     bool          `json:"shell,omitempty"`
 	Status    string        `json:"status"` // active, expired, revoked or suspended
-	CreatedAt job.Instant   `json:"created_at"`
-	CreatedBy string        `json:"created_by,omitempty"`
-	ExpiresAt job.Instant   `json:"expires_at,omitzero"`
-	RevokedAt job.Instant   `json:"revoked_at,omitzero"`
-	RevokedBy string        `json:"revoked_by,omitempty"`
+	// CA is what the CA is that its text names: current, former, leaving (the next rotation forgets it) or forgotten
+	// (its holder does not find the cluster).
+	CA        string      `json:"ca,omitempty"`
+	CreatedAt job.Instant `json:"created_at"`
+	CreatedBy string      `json:"created_by,omitempty"`
+	ExpiresAt job.Instant `json:"expires_at,omitzero"`
+	RevokedAt job.Instant `json:"revoked_at,omitzero"`
+	RevokedBy string      `json:"revoked_by,omitempty"`
 	WorkerGrant
 }
 

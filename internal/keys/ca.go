@@ -31,16 +31,18 @@ const (
 )
 
 // Authority is what makes a node able to lead a secure cluster: the CA with its key, and the cluster key. Voters have
-// it, and nobody else.
+// it, and no other node.
 type Authority struct {
 	Cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  *ecdsa.PrivateKey // nil: of a former CA, which signs nothing any more
 	// secret is the cluster key. What is derived from it is the same on every voter, and is never stored.
 	secret []byte
 
 	sealOnce sync.Once
 	aead     cipher.AEAD // seals with a key that is derived from secret
 	sealID   []byte
+	// distrusted: it may be known to others, and only opens what was sealed with it.
+	distrusted bool
 }
 
 // NewAuthority makes the CA and the key of a cluster.
@@ -54,9 +56,11 @@ func NewAuthority(cluster string, now time.Time) (*Authority, error) {
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: newSerial(),
-		Subject:      pkix.Name{CommonName: "carillon cluster " + cluster},
-		NotBefore:    now.Add(-early), NotAfter: now.Add(caLife),
-		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		// A name of its own: verifiers that go by names must not take one CA of a cluster for another.
+		Subject:   pkix.Name{CommonName: "carillon cluster " + cluster + " CA " + rand.Text()[:8]},
+		NotBefore: now.Add(-early), NotAfter: now.Add(caLife),
+		// As many links as there may be CAs that followed each other: see Cross.
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLen: MaxFormer + 1,
 		URIs: []*url.URL{{Scheme: scheme, Host: cluster}},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
@@ -85,15 +89,21 @@ func HashOf(ca *x509.Certificate) Hash { return sha256.Sum256(ca.Raw) }
 
 // ClusterOf is the id of the cluster that a certificate is the CA of.
 func ClusterOf(ca *x509.Certificate) (string, error) {
+	id, err := clusterCA(ca)
+	if err != nil {
+		return "", err
+	}
+	return id, ca.CheckSignatureFrom(ca)
+}
+
+// clusterCA is ClusterOf for a certificate that another CA may have signed.
+func clusterCA(ca *x509.Certificate) (string, error) {
 	if !ca.IsCA || !ca.BasicConstraintsValid || len(ca.URIs) != 1 || ca.URIs[0].Scheme != scheme ||
 		ca.URIs[0].Path != "" {
 		return "", errors.New("the certificate is not that of a cluster's CA")
 	}
 	id := ca.URIs[0].Host
-	if err := checkCluster(id); err != nil {
-		return "", err
-	}
-	return id, ca.CheckSignatureFrom(ca)
+	return id, checkCluster(id)
 }
 
 // Cluster is the id of the authority's cluster.
@@ -109,6 +119,9 @@ func (a *Authority) Certify(pub crypto.PublicKey, id Identity, host string, now 
 	}
 	if own := a.Cluster(); id.Cluster != own {
 		return nil, fmt.Errorf("the CA is that of cluster %s and cannot sign for cluster %s", own, id.Cluster)
+	}
+	if a.key == nil {
+		return nil, errors.New("the CA was replaced and signs nothing any more")
 	}
 	if err := checkPublic(pub); err != nil {
 		return nil, err
@@ -134,6 +147,31 @@ func (a *Authority) Certify(pub crypto.PublicKey, id Identity, host string, now 
 		tmpl.DNSNames = append(tmpl.DNSNames, host)
 	}
 	return x509.CreateCertificate(rand.Reader, tmpl, a.Cert, pub, a.key)
+}
+
+// Cross is the certificate of another CA of the same cluster, signed by this one, in DER: who trusts this CA finds by
+// it that the other one followed it.
+func (a *Authority) Cross(next *x509.Certificate) ([]byte, error) {
+	cluster, err := ClusterOf(next)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.key == nil || cluster != a.Cluster():
+		return nil, errors.New("the CA is that of another cluster, or was replaced")
+	}
+	return a.cross(next)
+}
+
+func (a *Authority) cross(next *x509.Certificate) ([]byte, error) {
+	if a.key == nil {
+		return nil, errors.New("the CA was replaced and signs nothing any more")
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: newSerial(), Subject: next.Subject, NotBefore: next.NotBefore, NotAfter: next.NotAfter,
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLen: MaxFormer,
+		URIs: next.URIs, SubjectKeyId: next.SubjectKeyId,
+	}
+	return x509.CreateCertificate(rand.Reader, tmpl, a.Cert, next.PublicKey, a.key)
 }
 
 // isName says whether x509 takes a text for the name of a host.
@@ -168,14 +206,22 @@ func NewRequest(key crypto.Signer) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
 
+// maxRequest bounds a request for a certificate: those of nodes have about 200 bytes.
+const maxRequest = 2048
+
 // ParseRequest reads a request. Only its key counts: who its owner is, the signer knows better.
+// Strangers send them: what is not a key of ours is not verified, which takes minutes for an RSA key of their choice.
 func ParseRequest(der []byte) (crypto.PublicKey, error) {
+	if len(der) > maxRequest {
+		return nil, fmt.Errorf("the certificate request has %d bytes, and one of a node has %d at most", len(der),
+			maxRequest)
+	}
 	rq, err := x509.ParseCertificateRequest(der)
 	if err == nil {
-		err = rq.CheckSignature()
+		err = checkPublic(rq.PublicKey)
 	}
 	if err == nil {
-		err = checkPublic(rq.PublicKey)
+		err = rq.CheckSignature()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the certificate request is damaged: %w", err)

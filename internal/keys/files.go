@@ -18,8 +18,8 @@ import (
 // certificate and the CA that signed it are one file, so that a crash leaves the old or the new ones.
 const (
 	Dir         = "keys"        // in the data directory
-	NodeFile    = "node.pem"    // the node's key, certificate and CA; the key alone before it has joined
-	ClusterFile = "cluster.pem" // CA, its key and the cluster key: on voters
+	NodeFile    = "node.pem"    // the node's key, certificate and CAs; the key alone before it has joined
+	ClusterFile = "cluster.pem" // CA, its key and the cluster key, and former and next ones: on voters
 	CAFile      = "ca.pem"      // the CA's certificate, for clients; nothing reads it here
 
 	// JoinTokenFile is where a cluster that begins leaves its first join token, in the data directory.
@@ -114,19 +114,14 @@ func readLimited(path string) ([]byte, error) {
 	return data, err
 }
 
-// blocks splits a file of PEM blocks into their bytes by type, in order. Anything else in it is refused: a file that
-// was cut off is not half a file.
+// blocks are the bytes of a file's PEM blocks by type, in order.
 func blocks(data []byte) (map[string][][]byte, error) {
+	all, err := pemBlocks(data)
 	out := map[string][][]byte{}
-	for len(bytes.TrimSpace(data)) > 0 {
-		b, rest := pem.Decode(data)
-		if b == nil || !bytes.HasPrefix(bytes.TrimSpace(data), []byte("-----BEGIN ")) {
-			return nil, errors.New("it holds something that is not a PEM block")
-		}
+	for _, b := range all {
 		out[b.Type] = append(out[b.Type], b.Bytes)
-		data = rest
 	}
-	return out, nil
+	return out, err
 }
 
 func encode(kind string, data []byte) []byte {
@@ -178,47 +173,10 @@ func (a *Authority) Encode() ([]byte, error) {
 	return bytes.Join([][]byte{encode(blockCert, a.Cert.Raw), key, encode(blockCluster, a.secret)}, nil), nil
 }
 
-// DecodeAuthority reads what Encode wrote.
-func DecodeAuthority(data []byte) (*Authority, error) {
-	b, err := blocks(data)
-	if err != nil {
-		return nil, err
-	}
-	if len(b) != 3 || len(b[blockCert]) != 1 || len(b[blockKey]) != 1 || len(b[blockCluster]) != 1 {
-		return nil, errors.New("it must hold a certificate, a private key and a cluster key")
-	}
-	a := &Authority{secret: b[blockCluster][0]}
-	if a.Cert, err = x509.ParseCertificate(b[blockCert][0]); err != nil {
-		return nil, err
-	}
-	if a.key, err = parseKey(b[blockKey][0]); err != nil {
-		return nil, err
-	}
-	if _, err := ClusterOf(a.Cert); err != nil {
-		return nil, err
-	}
-	if !a.key.PublicKey.Equal(a.Cert.PublicKey) {
-		return nil, errors.New("the private key is not that of the CA's certificate")
-	}
-	if len(a.secret) != clusterKeyBytes {
-		return nil, fmt.Errorf("the cluster key has %d bytes instead of %d", len(a.secret), clusterKeyBytes)
-	}
-	return a, nil
-}
-
-// ReadAuthority reads the authority from a keys directory.
+// ReadAuthority reads the authority that is in use from a keys directory.
 func ReadAuthority(dir string) (*Authority, error) {
-	path := filepath.Join(dir, ClusterFile)
-	data, err := readLimited(path)
-	if err != nil {
-		return nil, err
-	}
-	a, err := DecodeAuthority(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): copy it from another voter, or remove it and let the node fetch "+
-			"it again", path, err)
-	}
-	return a, nil
+	s, err := ReadAuthorities(dir)
+	return s.Current, err
 }
 
 // Write puts the authority into a keys directory, with the CA's certificate for clients.

@@ -141,6 +141,13 @@ func TestFindCA(t *testing.T) {
 			t.Errorf("%s pin was found", name)
 		}
 	}
+	// A node that has not joined yet shows no CA: that is no sign of another cluster.
+	for _, shown := range [][]*x509.Certificate{{leaf, a.Cert}, {leaf}, nil} {
+		_, err := keys.FindCA(shown, keys.HashOf(other.Cert))
+		if foreign := errors.As(err, new(keys.OtherCAError)); foreign != (len(shown) == 2) {
+			t.Errorf("%d certificates: %v", len(shown), err)
+		}
+	}
 }
 
 func TestRequest(t *testing.T) {
@@ -201,16 +208,16 @@ func TestAuthorityComesBackAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := keys.DecodeAuthority(data)
-	if err != nil || !bytes.Equal(a.Derive("x"), b.Derive("x")) || b.Cluster() != "c1" ||
-		!bytes.Equal(a.Shows([]byte("1"), "n", "i"), b.Shows([]byte("1"), "n", "i")) {
+	b, err := keys.DecodeAuthorities(data)
+	if err != nil || !bytes.Equal(a.Derive("x"), b.Current.Derive("x")) || b.Current.Cluster() != "c1" ||
+		!bytes.Equal(a.Shows([]byte("1"), "n", "i"), b.Current.Shows([]byte("1"), "n", "i")) {
 		t.Fatalf("%v", err)
 	}
 	if bytes.Equal(a.Derive("x"), a.Derive("y")) {
 		t.Error("two uses have one secret")
 	}
 	for i := 0; i < len(data)-1; i += 7 {
-		if _, err := keys.DecodeAuthority(data[:i]); err == nil {
+		if _, err := keys.DecodeAuthorities(data[:i]); err == nil {
 			t.Errorf("cut off at %d it was taken", i)
 		}
 	}
@@ -221,7 +228,7 @@ func TestAuthorityComesBackAsItWas(t *testing.T) {
 	end := []byte("-----END CERTIFICATE-----\n")
 	_, tail, _ := bytes.Cut(mixed, end)
 	head, _, _ := bytes.Cut(data, end)
-	if _, err := keys.DecodeAuthority(append(append(head, end...), tail...)); err == nil {
+	if _, err := keys.DecodeAuthorities(append(append(head, end...), tail...)); err == nil {
 		t.Error("the key of another CA was taken")
 	}
 }
@@ -346,16 +353,20 @@ func TestRingRefuses(t *testing.T) {
 		return der
 	}
 	for name, err := range map[string]error{
-		"another CA":  r.Install(sign(other, key.Public()), other.Cert.Raw),
-		"another key": r.Install(sign(a, newKey(t).Public()), a.Cert.Raw),
-		"a mix":       r.Install(sign(other, key.Public()), a.Cert.Raw),
+		"another CA":  r.Install(keys.Issued{Leaf: sign(other, key.Public()), CA: other.Cert.Raw}),
+		"another key": r.Install(keys.Issued{Leaf: sign(a, newKey(t).Public()), CA: a.Cert.Raw}),
+		"a mix":       r.Install(keys.Issued{Leaf: sign(other, key.Public()), CA: a.Cert.Raw}),
 	} {
 		if err == nil {
 			t.Errorf("%s: installed", name)
 		}
 	}
-	if err := r.Install(sign(a, key.Public()), a.Cert.Raw); err != nil {
+	joining := shown(t, r)
+	if err := r.Install(keys.Issued{Leaf: sign(a, key.Public()), CA: a.Cert.Raw}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := r.Verify(joining); !errors.Is(err, keys.ErrJoining) {
+		t.Errorf("what a node shows that has no certificate yet: %v", err)
 	}
 	if err := r.Keep(other); err == nil {
 		t.Error("the keys of another cluster were kept")
@@ -394,7 +405,7 @@ func FuzzParseURI(f *testing.F) {
 	})
 }
 
-func FuzzDecodeAuthority(f *testing.F) {
+func FuzzDecodeAuthorities(f *testing.F) {
 	a, err := keys.NewAuthority("c1", epoch)
 	if err != nil {
 		f.Fatal(err)
@@ -406,7 +417,7 @@ func FuzzDecodeAuthority(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if a, err := keys.DecodeAuthority(data); err == nil && a.Cluster() == "" {
+		if a, err := keys.DecodeAuthorities(data); err == nil && a.Current.Cluster() == "" {
 			t.Error("an authority of no cluster")
 		}
 	})

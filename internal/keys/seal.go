@@ -49,6 +49,15 @@ func SealedBy(sealed []byte) string {
 	return hex.EncodeToString(sealed[1 : 1+sealIDBytes])
 }
 
+// SealMark tells a sealed value from every other one, also of the same value: it is what precedes the encrypted part,
+// with the nonce. Nil: it is no sealed value.
+func SealMark(sealed []byte) []byte {
+	if SealedBy(sealed) == "" {
+		return nil
+	}
+	return sealed[:sealHead:sealHead]
+}
+
 // Seal encrypts a value, and binds it to what it is: it opens with the same binding only, so that no one who can write
 // the state can put one value in the place of another.
 func (a *Authority) Seal(value []byte, binding ...string) ([]byte, error) {

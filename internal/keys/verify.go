@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,8 +17,8 @@ import (
 // VerifyNode says whose certificate a peer has shown, if the CA signed it for a node of its cluster.
 //
 // Dates do not count between nodes: a cluster that was off for a year, or whose clocks are wrong, must form again, and
-// who may not take part is said by the rows of the members. So the chain, which is always one link long, is checked
-// here and not by x509.Verify.
+// who may not take part is said by the rows of the members. So the chain, which has a link for every CA that followed
+// the one that is trusted, is checked here and not by x509.Verify.
 func VerifyNode(certs []*x509.Certificate, ca *x509.Certificate) (Identity, error) {
 	if len(certs) == 0 {
 		return Identity{}, errors.New("no certificate was shown")
@@ -27,9 +28,45 @@ func VerifyNode(certs []*x509.Certificate, ca *x509.Certificate) (Identity, erro
 	if err != nil {
 		return Identity{}, err
 	}
-	if err := leaf.CheckSignatureFrom(ca); err != nil {
+	by, err := vouched(leaf, certs[1:], ca)
+	if err != nil {
 		return Identity{}, fmt.Errorf("the certificate is not signed by the CA of cluster %s: %w", cluster, err)
 	}
+	if cluster, err = clusterCA(by); err != nil {
+		return Identity{}, err
+	}
+	return nodeOf(leaf, cluster)
+}
+
+// vouched is the CA that signed a certificate: one that is trusted, or one that it vouches for, as certificates say
+// that were shown. That may be the CA of another cluster: of one that was restored from a backup of the first.
+func vouched(cert *x509.Certificate, shown []*x509.Certificate, ca *x509.Certificate) (*x509.Certificate, error) {
+	if _, err := ClusterOf(ca); err != nil {
+		return nil, err
+	}
+	if len(shown) > maxShown {
+		return nil, fmt.Errorf("%d certificates were shown, and %d at most are looked at", len(shown), maxShown)
+	}
+	trusted := []*x509.Certificate{ca}
+	for i := 0; i < len(trusted); i++ {
+		by := trusted[i]
+		if err := cert.CheckSignatureFrom(by); err == nil {
+			return by, nil
+		}
+		for _, c := range shown {
+			if !bytes.Equal(c.RawIssuer, by.RawSubject) || slices.ContainsFunc(trusted, c.Equal) {
+				continue
+			}
+			if _, err := clusterCA(c); err == nil && c.CheckSignatureFrom(by) == nil {
+				trusted = append(trusted, c)
+			}
+		}
+	}
+	return nil, cert.CheckSignatureFrom(ca)
+}
+
+// nodeOf is the node of a cluster that a certificate is for. Its signature was looked at before.
+func nodeOf(leaf *x509.Certificate, cluster string) (Identity, error) {
 	switch {
 	case leaf.IsCA || !leaf.BasicConstraintsValid || len(leaf.UnhandledCriticalExtensions) > 0 ||
 		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
@@ -58,7 +95,7 @@ type OtherCAError struct{}
 
 func (OtherCAError) Error() string {
 	return "it shows no certificate of the CA that the token is from: another cluster answers there, or a server " +
-		"between here and there"
+		"between here and there, or the cluster has replaced its CA and does not remember that one any more"
 }
 
 // FindCA is the certificate with a hash among those that a peer has shown.
@@ -69,7 +106,7 @@ func FindCA(certs []*x509.Certificate, pin Hash) (*x509.Certificate, error) {
 			_, err := ClusterOf(c)
 			return c, err
 		}
-		if _, err := ClusterOf(c); err == nil {
+		if _, err := clusterCA(c); err == nil {
 			member = true
 		}
 	}
@@ -131,16 +168,23 @@ func ReadCAFile(flag, path string) (Hash, error) {
 
 type peerContext struct{}
 
+// Peer is a node as it showed itself on a connection.
+type Peer struct {
+	Identity
+	Key Hash // of the key that it proved to have
+	CA  Hash // of the CA that vouches for it; zero: it is known by its key
+}
+
 // WithPeer is a context of what a node asks for.
-func WithPeer(ctx context.Context, id Identity) context.Context {
-	return context.WithValue(ctx, peerContext{}, id)
+func WithPeer(ctx context.Context, p Peer) context.Context {
+	return context.WithValue(ctx, peerContext{}, p)
 }
 
 // PeerOf is the node whose verified certificate stands behind a request; false: there is none, as with any request to
 // a cluster without TLS.
-func PeerOf(ctx context.Context) (Identity, bool) {
-	id, ok := ctx.Value(peerContext{}).(Identity)
-	return id, ok
+func PeerOf(ctx context.Context) (Peer, bool) {
+	p, ok := ctx.Value(peerContext{}).(Peer)
+	return p, ok
 }
 
 // Explain turns the error of a TLS handshake into what a user can do about it.

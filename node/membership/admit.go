@@ -64,6 +64,8 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wir
 	token := ""
 	if by != nil {
 		row.Key, token = by.key.String(), by.token
+	} else {
+		row.Key = m.keyOf(ctx, own)
 	}
 	if known && !old.Removed {
 		row.Standby = old.Standby

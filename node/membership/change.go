@@ -32,7 +32,8 @@ func (m *Members) rowOf(rq wire.JoinRequest) store.Node {
 // differs says whether a row is not what a node says of itself.
 func differs(have, want store.Node) bool {
 	return have.Instance != want.Instance || have.Address != want.Address || have.Version != want.Version ||
-		have.Level != want.Level || have.Slots != want.Slots || !maps.Equal(have.Tags, want.Tags)
+		have.Level != want.Level || have.Slots != want.Slots || !maps.Equal(have.Tags, want.Tags) ||
+		have.Key == "" && want.Key != ""
 }
 
 // head is the stamp of a command about members. It is the scheduler's if that trusts its clock; otherwise it does not

@@ -63,6 +63,9 @@ func (m *Members) Check(h transport.Hello) error {
 			"have one id; stop one of them", h.NodeID, h.Address)
 	}
 	r, ok := m.Row(h.NodeID)
+	if err := m.vouched(h.Certificate); err != nil {
+		return err
+	}
 	switch {
 	case !ok:
 		return nil

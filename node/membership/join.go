@@ -153,6 +153,8 @@ func (m *Members) joined(r wire.JoinReply) error {
 			return err
 		}
 	}
+	m.saving.Lock()
+	defer m.saving.Unlock()
 	m.mu.Lock()
 	h := m.identity
 	h.ClusterID, h.Epoch, h.Index = r.ClusterID, r.Epoch, r.Index

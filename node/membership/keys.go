@@ -38,21 +38,28 @@ func (m *Members) handKeys(ctx context.Context, row store.Node) error {
 	if m.o.Keys == nil {
 		return nil
 	}
-	a := m.o.Keys.Authority()
-	if a == nil {
+	if !m.o.Keys.Whole() {
 		return errNoKeys
 	}
-	data, err := a.Encode()
+	if err := m.give(ctx, row, m.o.Keys.Authorities()); err != nil {
+		return fmt.Errorf("hand the keys to node %s before it votes: %w", row.ID, err)
+	}
+	return nil
+}
+
+// give hands keys to one data directory of a member, which proves that it wrote them down.
+func (m *Members) give(ctx context.Context, row store.Node, all keys.Authorities) error {
+	data, err := all.Encode()
 	if err != nil {
 		return err
 	}
 	msg := keysMessage{Keys: data, Nonce: []byte(rand.Text())}
 	var answer keysMessage
 	if err := m.internal(ctx, http.MethodPost, row, KeysPath, msg, &answer); err != nil {
-		return fmt.Errorf("hand the keys to node %s before it votes: %w", row.ID, err)
+		return err
 	}
-	if !hmac.Equal(answer.Proof, a.Shows(msg.Nonce, row.ID, row.Instance)) {
-		return fmt.Errorf("node %s did not prove that it has the keys, and does not vote", row.ID)
+	if !hmac.Equal(answer.Proof, all.Shows(msg.Nonce, row.ID, row.Instance)) {
+		return errors.New("it did not prove that it has them")
 	}
 	return nil
 }
@@ -61,7 +68,7 @@ func (m *Members) handKeys(ctx context.Context, row store.Node) error {
 func (m *Members) internal(ctx context.Context, method string, to store.Node, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	t := httpClient(transport.InstanceDial(m.o.Keys, m.o.Raw(whoTimeout, 0), to.ID, to.Instance))
+	t := httpClient(transport.InstanceDial(m.o.Keys, m.o.Raw(whoTimeout, 0), to.ID, to.Instance, to.Key))
 	defer t.CloseIdleConnections()
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -107,7 +114,7 @@ func (m *Members) peer(r *http.Request) (store.Node, error) {
 		return store.Node{}, refused
 	}
 	row, ok := m.Row(p.Node)
-	if !ok || row.Removed || row.Instance != p.Instance {
+	if !ok || row.Removed || row.Instance != p.Instance || row.Key != "" && row.Key != p.Key.String() {
 		return store.Node{}, refused
 	}
 	return row, nil
@@ -149,12 +156,12 @@ func (m *Members) ServeKeys(w http.ResponseWriter, r *http.Request) {
 	case !m.votes(row.ID):
 		api.WriteError(w, job.Errorf(job.CodeForbidden, "", "node %s has no vote", row.ID))
 	default:
-		a := m.o.Keys.Authority()
-		if a == nil {
+		all := m.o.Keys.Authorities()
+		if all.Current == nil {
 			api.WriteError(w, job.Errorf(job.CodeNotReady, "", "node %s has no keys either", m.id()))
 			return
 		}
-		data, err := a.Encode()
+		data, err := all.Encode()
 		if err != nil {
 			api.WriteError(w, err)
 			return
@@ -169,42 +176,57 @@ func (m *Members) takeKeys(w http.ResponseWriter, r *http.Request) {
 	if !readInternal(w, r, &msg) {
 		return
 	}
-	a, err := m.keep(msg.Keys)
+	all, err := m.keep(msg.Keys)
 	if err != nil {
 		api.WriteError(w, err)
 		return
 	}
-	writeInternal(w, keysMessage{Proof: a.Shows(msg.Nonce, m.id(), m.o.Instance)})
+	writeInternal(w, keysMessage{Proof: all.Shows(msg.Nonce, m.id(), m.o.Instance)})
 }
 
-// keep writes keys down unless this node has them. Only who has the CA's key can make keys that fit to the CA.
-func (m *Members) keep(data []byte) (*keys.Authority, error) {
-	a, err := keys.DecodeAuthority(data)
+// keep writes down what this node lacks of keys that were handed to it, and answers with those. Only who has the CA's
+// key can make keys that fit to the CA; and the ones that are to follow count when the state names them, not before.
+func (m *Members) keep(data []byte) (keys.Authorities, error) {
+	var none keys.Authorities
+	all, err := keys.DecodeAuthorities(data)
 	if err != nil {
-		return nil, job.Errorf(job.CodeMalformed, "", "%v", err)
+		return none, job.Errorf(job.CodeMalformed, "", "%v", err)
 	}
-	if own := m.o.Keys.CAHash(); keys.HashOf(a.Cert) != own {
-		return nil, job.Errorf(job.CodeForbidden, "", "the keys are those of another cluster")
+	c := m.committedCAs()
+	ca := keys.HashOf(all.Current.Cert)
+	if !m.o.Keys.Knows(ca) && ca != c.CA {
+		return none, job.Errorf(job.CodeForbidden, "", "the keys are those of another cluster")
 	}
-	if have := m.o.Keys.Authority(); have != nil {
-		return have, nil
-	}
-	if err := m.o.Keys.Keep(a); err != nil {
-		return nil, job.Errorf(job.CodeUnavailable, "free some space, or repair the data directory",
+	had := m.o.Keys.Authorities()
+	next, _ := keys.ParseHash(m.rotation().CA) //nolint:errcheck // no rotation: no hash
+	if err := m.o.Keys.Merge(all, c.CA, next); err != nil {
+		return none, job.Errorf(job.CodeUnavailable, "free some space, or repair the data directory",
 			"the keys cannot be written: %v", err)
 	}
-	m.o.Logger.Info("keys of the cluster received")
-	return a, nil
+	have := m.o.Keys.Authorities()
+	if had.Current == nil {
+		m.o.Logger.Info("keys of the cluster received")
+	}
+	for _, a := range []*keys.Authority{all.Current, all.Next} {
+		if a != nil && have.Of(keys.HashOf(a.Cert)) == nil {
+			return none, job.Errorf(job.CodeState, "try again", "node %s has other keys", m.id())
+		}
+	}
+	return all, nil
 }
 
-// tend looks after this node's keys: a voter that lost those of the cluster asks the others for them, and a certificate
-// is renewed at half of its time.
+// tend looks after this node's keys: a voter that lost those of the cluster, or was away when they were replaced, asks
+// the others for them, and a certificate is renewed at half of its time, or when its CA is replaced.
 func (m *Members) tend(ctx context.Context) {
-	if m.o.Keys == nil || time.Since(m.tended) < m.o.Pace(tendEvery) {
+	if m.o.Keys == nil {
+		return
+	}
+	moved := m.followCA()
+	if !moved && m.rotation().CA == "" && !m.o.Keys.Superseded() && time.Since(m.tended) < m.o.Pace(tendEvery) {
 		return
 	}
 	m.tended = time.Now()
-	if m.o.Keys.Authority() == nil && m.votes(m.id()) {
+	if !m.o.Keys.Whole() && m.votes(m.id()) {
 		m.fetchKeys(ctx)
 	}
 	row, ok := m.Row(m.id())
@@ -219,6 +241,20 @@ func (m *Members) tend(ctx context.Context) {
 	m.o.Logger.Info("certificate renewed", "ends", m.o.Keys.NotAfter())
 }
 
+// completeKeys gets a new leader the keys that it lacks, before it hands out anything: a run whose secrets cannot be
+// opened ends for good. A leader that gets them from no voter goes on without.
+func (m *Members) completeKeys() {
+	if m.o.Keys == nil {
+		return
+	}
+	if m.followCA(); m.o.Keys.Whole() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), m.o.Pace(completeTimeout))
+	defer cancel()
+	m.fetchKeys(ctx)
+}
+
 // fetchKeys asks the other voters for the keys that this one lost.
 func (m *Members) fetchKeys(ctx context.Context) {
 	err := errors.New("no other voter")
@@ -230,7 +266,10 @@ func (m *Members) fetchKeys(ctx context.Context) {
 		var msg keysMessage
 		if err = m.internal(ctx, http.MethodGet, row, KeysPath, keysMessage{}, &msg); err == nil {
 			if _, err = m.keep(msg.Keys); err == nil {
-				return
+				if m.followCA(); m.o.Keys.Whole() {
+					return
+				}
+				err = fmt.Errorf("node %s has not all of them either", row.ID)
 			}
 		}
 	}
@@ -243,7 +282,7 @@ func (m *Members) fetchKeys(ctx context.Context) {
 // renew gets this node a new certificate: a voter signs its own.
 func (m *Members) renew(ctx context.Context, row store.Node) error {
 	cluster, _ := m.Cluster()
-	if m.o.Keys.Authority() != nil {
+	if m.o.Keys.Whole() {
 		id := keys.Identity{Cluster: cluster, Node: row.ID, Instance: row.Instance, Joined: row.Index}
 		return m.o.Keys.Certify(id, hostOf(m.address()), m.o.Clock.Now())
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -80,6 +82,12 @@ type Options struct {
 	Raw   func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
 	Token keys.Token // that it joins with; no id: none
 	First keys.Token // the join token that a cluster begins with; no id: none
+	// Recheck judges open connections again, after a CA ceased to be trusted.
+	Recheck func()
+	// Outdated are secrets whose values are sealed with a cluster key that was replaced, sealed anew; some of them at a
+	// time.
+	Outdated func() ([]fsm.ResealedSecret, error)
+	Step     faultpoint.Step // between the steps of a rotation; of tests
 
 	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it
 	// should, and that the rules which refuse a data directory are off.
@@ -118,6 +126,8 @@ type Members struct {
 	kept   keptRows
 
 	lost chan string // a leader whose connection ended
+
+	saving sync.Mutex // one change of the identity in the data directory at a time; taken before mu
 
 	changing chan struct{} // holds one token: changes of the membership are made one at a time
 
@@ -160,6 +170,7 @@ func New(o Options) *Members {
 	}
 	if o.Keys != nil {
 		m.enroll = httpClient(transport.PinnedDial(o.Keys, o.Raw(whoTimeout, 0)))
+		o.Keys.Recognise(m.recognise)
 	}
 	m.o.Store.Listen(m.kept.changed)
 	m.trouble.asking = make(chan struct{}, 1)

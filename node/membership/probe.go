@@ -38,7 +38,9 @@ type peerState struct {
 	// Insecure says that it serves without TLS and tokens on purpose.
 	Insecure bool `json:"insecure,omitempty"`
 	// Log is the last entry in its log; 0: raft does not run there.
-	Log uint64 `json:"log,omitempty"`
+	Log   uint64   `json:"log,omitempty"`
+	CA    string   `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
+	Holds []string `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
 }
 
 // ServePeer answers the probe of another node.
@@ -48,6 +50,7 @@ func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 	if r := m.raft.Load(); r != nil {
 		s.Log = r.LastIndex()
 	}
+	s.CA, s.Holds = m.ownCAs()
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer
 	_ = json.NewEncoder(w).Encode(s)      //nolint:errcheck // the asker hung up

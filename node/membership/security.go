@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -32,8 +33,10 @@ const (
 	FirstUses = 100
 	JoinTTL   = time.Hour
 
-	tendEvery   = 5 * time.Second
-	maxKeysBody = 64 << 10
+	tendEvery = 5 * time.Second
+	// completeTimeout bounds for how long a new leader asks for keys before it does anything else.
+	completeTimeout = 3 * time.Second
+	maxKeysBody     = 64 << 10
 )
 
 // admission is why a secure cluster lets a new node in.
@@ -86,16 +89,23 @@ func (m *Members) authenticate(ctx context.Context, rq wire.JoinRequest, own boo
 	if err != nil {
 		return nil, job.Invalid("csr", "", "%v", err)
 	}
-	a := m.o.Keys.Authority()
-	if a == nil {
+	made := m.o.Keys.JoinTokens(rq.JoinToken)
+	if len(made) == 0 {
 		return nil, errNoKeys
+	}
+	if m.rotation().Distrust {
+		return nil, job.Errorf(job.CodeUnavailable, "try again when it is finished; `carillon status` shows it",
+			"the CA of the cluster is being replaced because its key may be known to others, and no node joins "+
+				"meanwhile")
 	}
 	row, known := m.o.Store.Info().Security.Join(rq.JoinToken)
 	remedy := "carillon cluster token create makes a new one"
 	switch {
 	case !known:
 		return nil, job.Errorf(job.CodeForbidden, remedy, "this cluster has no join token %q", rq.JoinToken)
-	case !a.JoinToken(rq.JoinToken).Proves(rq.Proof, by.key, rq.NodeID, rq.InstanceID):
+	case !slices.ContainsFunc(made, func(t keys.Token) bool {
+		return t.Proves(rq.Proof, by.key, rq.NodeID, rq.InstanceID)
+	}):
 		return nil, job.Errorf(job.CodeForbidden, remedy, "the secret of the join token %s is wrong", rq.JoinToken)
 	}
 	if old, ok := m.Row(rq.NodeID); !ok || old.Removed || old.Instance != rq.InstanceID || old.Key != by.key.String() {
@@ -107,6 +117,21 @@ func (m *Members) authenticate(ctx context.Context, rq wire.JoinRequest, own boo
 	by.id = keys.Identity{Cluster: id, Node: rq.NodeID, Instance: rq.InstanceID}
 	by.host = hostOf(rq.Address)
 	return by, nil
+}
+
+// JoinToken is the row of a join token as it is listed.
+func JoinToken(t store.JoinToken, now int64) wire.JoinToken {
+	status := "active"
+	switch {
+	case t.RevokedAt != 0:
+		status = "revoked"
+	case t.Used >= t.Uses:
+		status = "used up"
+	case now >= t.ExpiresAt:
+		status = "expired"
+	}
+	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, CreatedAt: job.Instant(t.CreatedAt),
+		CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
 }
 
 var errNoKeys = job.Errorf(job.CodeUnavailable, "try again; put "+keys.ClusterFile+" back on one voter if all lost it",
@@ -127,22 +152,25 @@ func (m *Members) certified(by *admission, row store.Node) (wire.JoinReply, erro
 	if by == nil {
 		return r, nil
 	}
-	a := m.o.Keys.Authority()
+	m.followCA()
+	a := m.o.Keys.Signer()
 	if a == nil {
 		return r, errNoKeys
 	}
 	by.id.Joined = row.Index
-	var err error
-	if r.Certificate, err = a.Certify(by.pub, by.id, by.host, m.o.Clock.Now()); err != nil {
+	der, err := a.Certify(by.pub, by.id, by.host, m.o.Clock.Now())
+	if err != nil {
 		return r, job.Invalid("csr", "", "%v", err)
 	}
-	r.CA = a.Cert.Raw
+	is := m.o.Keys.Issued(der, a)
+	r.Certificate, r.CA, r.Chain, r.Trusted = is.Leaf, is.CA, is.Chain, is.Trusted
 	return r, nil
 }
 
 // enrolled keeps the certificate that a leader signed for this node.
 func (m *Members) enrolled(r wire.JoinReply) error {
-	if err := m.o.Keys.Install(r.Certificate, r.CA); err != nil {
+	is := keys.Issued{Leaf: r.Certificate, CA: r.CA, Chain: r.Chain, Trusted: r.Trusted}
+	if err := m.o.Keys.Install(is); err != nil {
 		return fmt.Errorf("the certificate that the leader gave cannot be used: %w", err)
 	}
 	if id, _ := m.o.Keys.Identity(); id.Node != m.id() || id.Instance != m.o.Instance || id.Cluster != r.ClusterID {
@@ -186,9 +214,11 @@ func (a asNode) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Belongs says whether the node behind a connection is a member, as far as this node knows, or was removed.
-func (m *Members) Belongs(p keys.Identity) bool {
+func (m *Members) Belongs(p keys.Peer) bool {
 	r, ok := m.Row(p.Node)
 	switch {
+	case m.vouched(p) != nil:
+		return false
 	case !ok || r.Instance != p.Instance && p.Joined > r.Index:
 		return true
 	case r.Instance != p.Instance:

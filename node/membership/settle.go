@@ -34,6 +34,7 @@ func (m *Members) Begin(prop forward.Proposer, term uint64) error {
 	if err := m.makeSecure(prop, term); err != nil {
 		return err
 	}
+	m.completeKeys()
 	handed := m.succession(term)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,6 +77,9 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 				}
 				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
 					m.log("membership change failed; retrying", "error", err)
+				}
+				if err := m.settleRotation(ctx, e); err != nil && ctx.Err() == nil {
+					m.log("rotation of the CA not finished; retrying", "error", err)
 				}
 			})
 		default: // a change is being made; what is left to do will be seen after it

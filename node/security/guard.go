@@ -11,7 +11,7 @@ import (
 
 // MembersOnly refuses, on a secure cluster, what is not for strangers and not for nodes that were removed. Those may
 // still hear that they were, and their workers hand in what they have.
-func (k *Keys) MembersOnly(next http.Handler, belongs func(keys.Identity) bool) http.Handler {
+func (k *Keys) MembersOnly(next http.Handler, belongs func(keys.Peer) bool) http.Handler {
 	if k.ring == nil {
 		return next
 	}

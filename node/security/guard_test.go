@@ -12,7 +12,7 @@ import (
 // of that and hands in what it has.
 func TestMembersOnly(t *testing.T) {
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	belongs := func(id keys.Identity) bool { return id.Node == "n1" }
+	belongs := func(id keys.Peer) bool { return id.Node == "n1" }
 	ring, err := keys.OpenRing(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestMembersOnly(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodPost, c.path, nil)
 		if c.by != "" {
-			r = r.WithContext(keys.WithPeer(r.Context(), keys.Identity{Node: c.by}))
+			r = r.WithContext(keys.WithPeer(r.Context(), keys.Peer{Identity: keys.Identity{Node: c.by}}))
 		}
 		w := httptest.NewRecorder()
 		if secure.ServeHTTP(w, r); w.Code != c.want {

@@ -75,7 +75,7 @@ func (k *Keys) First() keys.Token { return k.first }
 func (k *Keys) fitIdentity() error {
 	d, ring := k.o.Dir, k.ring
 	switch id, has := ring.Identity(); {
-	case has && d.CA != "" && ring.CAHash().String() != d.CA:
+	case has && d.CA != "" && !k.knows(d.CA):
 		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
 			"the data directory and let the node join again", d.File(keys.Dir))
 	case has && id.Node == d.NodeID && id.Instance == d.Instance:
@@ -208,7 +208,7 @@ func (k *Keys) CheckMode(info store.Info) error {
 		return errIsSecure(k.o.Dir.Path)
 	case k.ring == nil || info.ClusterID == "":
 		return nil
-	case ca != "" && k.ring.CAHash().String() != ca:
+	case ca != "" && !k.knows(ca) && !info.Security.Knows(k.ring.CAHash().String()):
 		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
 			"the data directory and let the node join again", k.o.Dir.File(keys.Dir))
 	case ca != "":
@@ -220,6 +220,12 @@ func (k *Keys) CheckMode(info store.Info) error {
 		return errOtherCluster(k.o.Dir, a, info.ClusterID)
 	}
 	return nil
+}
+
+// knows says whether the keys are those of the cluster that has, or had, a CA.
+func (k *Keys) knows(ca string) bool {
+	h, err := keys.ParseHash(ca)
+	return err == nil && k.ring.Knows(h)
 }
 
 func errNotSecure(d *datadir.Dir) error {

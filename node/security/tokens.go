@@ -23,17 +23,18 @@ func (k *Keys) CAHash() keys.Hash {
 	return k.ring.CAHash()
 }
 
-// SessionKeys are what the sessions of workers are sealed with, the one to seal with first. They are made of the
-// cluster's key, which every voter has: the next leader has it too. A cluster without keys has no secret that all of
-// its voters share; only tests have that.
+// SessionKeys are what the sessions of workers are sealed with. They are made of the cluster's key, which every voter
+// has: the next leader has it too. The first is to seal with; what was sealed with another, before the cluster's key
+// was replaced, is known again. A cluster without keys has no secret that all of its voters share; only tests have
+// that.
 func (k *Keys) SessionKeys(cluster string) ([][]byte, error) {
 	if k.ring != nil {
-		a := k.ring.Authority()
-		if a == nil {
+		all := k.ring.Secrets("worker sessions")
+		if len(all) == 0 {
 			return nil, job.Errorf(job.CodeNotReady, "wait until it has fetched them, or ask another node",
 				"this node does not have the cluster's keys")
 		}
-		return [][]byte{a.Derive("worker sessions")}, nil
+		return all, nil
 	}
 	sum := sha256.Sum256([]byte("carillon worker sessions\x00" + cluster))
 	return [][]byte{sum[:]}, nil
@@ -54,7 +55,7 @@ func (k *Keys) FirstAdmin(step faultpoint.Step) (store.Token, error) {
 	}
 	sum := t.Sum()
 	return store.Token{ID: t.ID, Name: "admin", Sum: sum[:], Role: string(job.RoleAdmin), Shell: true,
-		CreatedBy: "bootstrap"}, nil
+		CA: t.CA.String(), CreatedBy: "bootstrap"}, nil
 }
 
 // JoinToken is the join token that the cluster began with, if this node began it and the file is still there.

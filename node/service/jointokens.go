@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -17,16 +19,16 @@ import (
 func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 	rq api.Request) (wire.JoinTokenCreated, error) {
 	var none wire.JoinTokenCreated
-	if b.o.Authority == nil {
+	if b.o.JoinTokens == nil {
 		return none, job.Errorf(job.CodeState, "give the new node --join alone",
 			"this cluster is not secure: nodes join it without a token")
 	}
-	a := b.o.Authority()
-	if a == nil {
+	now := b.o.JoinTokens(keys.NewToken(keys.JoinToken, keys.Hash{}).ID)
+	if len(now) == 0 {
 		return none, job.Errorf(job.CodeUnavailable, "try again in a moment",
 			"the leader has lost the keys of the cluster and asks the other voters for them")
 	}
-	made := a.JoinToken(keys.NewToken(keys.JoinToken, keys.Hash{}).ID)
+	made := now[0]
 	sum := made.Sum()
 	row := store.JoinToken{ID: made.ID, Sum: sum[:], Uses: t.Uses, CreatedBy: callerOf(ctx)}
 	o, err := b.change(ctx, rq, func(at attempt) (fsm.Command, error) {
@@ -47,22 +49,13 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 	if !o.Replay {
 		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "by", row.CreatedBy)
 	}
-	return wire.JoinTokenCreated{JoinToken: b.joinToken(stored), Text: a.JoinToken(stored.ID).Text()}, nil
-}
-
-// joinToken is a row as it is listed.
-func (b *Service) joinToken(t store.JoinToken) wire.JoinToken {
-	status := "active"
-	switch {
-	case t.RevokedAt != 0:
-		status = "revoked"
-	case t.Used >= t.Uses:
-		status = "used up"
-	case b.now() >= t.ExpiresAt:
-		status = "expired"
+	out := wire.JoinTokenCreated{JoinToken: membership.JoinToken(stored, b.now())}
+	for _, t := range b.o.JoinTokens(stored.ID) { // the cluster key may have been replaced since
+		if sum := t.Sum(); bytes.Equal(sum[:], stored.Sum) {
+			out.Text = t.Text()
+		}
 	}
-	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, CreatedAt: job.Instant(t.CreatedAt),
-		CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
+	return out, nil
 }
 
 // JoinTokens implements api.Backend.
@@ -72,7 +65,7 @@ func (b *Service) JoinTokens(ctx context.Context, rd api.Read) ([]wire.JoinToken
 	}
 	var out []wire.JoinToken
 	for _, t := range b.o.Store.Info().Security.Joins {
-		out = append(out, b.joinToken(t))
+		out = append(out, membership.JoinToken(t, b.now()))
 	}
 	return out, nil
 }
@@ -96,5 +89,5 @@ func (b *Service) RevokeJoinToken(ctx context.Context, id string, rq api.Request
 		b.o.Logger.Info("join token revoked", "token", id, "by", callerOf(ctx))
 	}
 	t, _ := b.o.Store.Info().Security.Join(id)
-	return b.joinToken(t), nil
+	return membership.JoinToken(t, b.now()), nil
 }

@@ -182,7 +182,7 @@ func (b *Service) checkSecrets(spec *job.Spec) error {
 const webhookField = "notify.webhook"
 
 func (b *Service) checkSecret(spec *job.Spec, field, name string) error {
-	if b.o.Authority == nil {
+	if b.o.Vault.Plain() {
 		return job.Invalid(field, "make the cluster secure: start the nodes with --secure",
 			"a job of a cluster without keys cannot refer to a secret")
 	}

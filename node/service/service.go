@@ -57,10 +57,11 @@ type Options struct {
 	Refused  func(reason api.Refusal, who string) // told of what is refused because it is too much
 	Secure   bool                                 // requests have an identity
 	CAHash   func() keys.Hash                     // of the cluster's CA; nil: it has none
-	// Authority has the keys of a secure cluster; nil: it is plain. It returns nil while this node has none.
-	Authority func() *keys.Authority
-	Vault     *vault.Vault // of the secrets
-	DevKill   func()       // kills a node of a cluster to play with; nil: it is none
+	// JoinTokens are the join token of an id, by each cluster key that counts, the one in use first; nil: the cluster
+	// is plain. There are none while this node has no keys.
+	JoinTokens func(id string) []keys.Token
+	Vault      *vault.Vault // of the secrets
+	DevKill    func()       // kills a node of a cluster to play with; nil: it is none
 }
 
 // Raft is what the service asks of raft.

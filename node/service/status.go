@@ -68,7 +68,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	}
 	err := b.view(func(r *view.Reader) error {
 		s.ClusterID, s.Level, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.Info.Level, r.C.Jobs, r.C.Dead
-		s.Hold = holdStatus(r.Info.Hold)
+		s.Hold, s.CA = holdStatus(r.Info.Hold), r.Info.Security.CA
 		s.History = wire.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
 		if r.C.HistSeq == 0 {
 			s.History.First = 0
@@ -82,6 +82,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	if err == nil {
 		s.Notifications, err = b.notifications()
 	}
+	s.Rotation = b.o.Members.Rotating()
 	s.Troubles = b.troubles(ctx, &s)
 	if p, other := o.Tracker.Elsewhere(); other && !rd.Stale {
 		b.askLeader(ctx, p, &s)

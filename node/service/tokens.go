@@ -31,8 +31,8 @@ func (b *Service) CreateToken(ctx context.Context, t wire.TokenRequest, rq api.R
 	}
 	made := keys.NewToken(keys.APIToken, b.caHash())
 	sum := made.Sum()
-	row := store.Token{ID: made.ID, Name: t.Name, Sum: sum[:], Role: string(t.Role), Namespace: t.Namespace,
-		Shell: t.Shell, CreatedBy: callerOf(ctx), Worker: store.WorkerGrant(t.WorkerGrant)}
+	row := store.Token{ID: made.ID, Name: t.Name, Sum: sum[:], Role: string(t.Role), CA: made.CA.String(),
+		Namespace: t.Namespace, Shell: t.Shell, CreatedBy: callerOf(ctx), Worker: store.WorkerGrant(t.WorkerGrant)}
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		if t.TTL > 0 {
 			row.ExpiresAt = a.now + time.Duration(t.TTL).Milliseconds()
@@ -82,7 +82,8 @@ func (b *Service) token(t *store.Token) wire.Token {
 		status = "expired"
 	}
 	return wire.Token{ID: t.ID, Name: t.Name, Role: job.TokenRole(t.Role), Namespace: t.Namespace, Shell: t.Shell,
-		Status: status, CreatedAt: job.Instant(t.CreatedAt), CreatedBy: t.CreatedBy,
+		Status: status, CA: b.o.Store.Info().Security.Standing(t.CA),
+		CreatedAt: job.Instant(t.CreatedAt), CreatedBy: t.CreatedBy,
 		ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt), RevokedBy: t.RevokedBy,
 		WorkerGrant: wire.WorkerGrant(t.Worker)}
 }

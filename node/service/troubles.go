@@ -53,6 +53,7 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 		return append(out, b.notReady(s, out)...)
 	}
 	out = append(out, b.memberTroubles(s)...)
+	out = append(out, b.o.Members.KeyTroubles(s)...)
 	out = append(out, b.unmatched(e)...)
 	return append(out, b.notReady(s, out)...)
 }

@@ -14,12 +14,14 @@ import (
 // Vault knows the secrets of a cluster, as this node's state has them.
 type Vault struct {
 	store *store.Store
-	// authority has the cluster's keys; nil: the cluster is plain. It returns nil while this node has none.
-	authority func() *keys.Authority
+	ring  *keys.Ring // nil: the cluster is plain
 }
 
-// New makes the vault of a node.
-func New(st *store.Store, authority func() *keys.Authority) *Vault { return &Vault{st, authority} }
+// New makes the vault of a node with its keys; nil: the cluster is plain, and has no secrets.
+func New(st *store.Store, ring *keys.Ring) *Vault { return &Vault{st, ring} }
+
+// Plain says that the cluster has no keys to seal anything with.
+func (v *Vault) Plain() bool { return v.ring == nil }
 
 // binding is what a value is sealed as: in the row of another secret, or of another version, it does not open.
 func binding(k store.SecretKey, version uint64) []string {
@@ -28,24 +30,25 @@ func binding(k store.SecretKey, version uint64) []string {
 
 // Seal seals the value of a secret's version.
 func (v *Vault) Seal(k store.SecretKey, version uint64, value string) ([]byte, error) {
-	a, err := v.keys()
+	a, err := v.sealer()
 	if err != nil {
 		return nil, err
 	}
 	return a.Seal([]byte(value), binding(k, version)...)
 }
 
-func (v *Vault) keys() (*keys.Authority, error) {
-	if v.authority == nil {
+func (v *Vault) sealer() (*keys.Authority, error) {
+	if v.ring == nil {
 		return nil, ErrPlain()
 	}
-	a := v.authority()
-	if a == nil {
-		return nil, job.Errorf(job.CodeNotReady, "wait until it has fetched them, or ask another node",
-			"this node does not have the cluster's keys")
+	if a := v.ring.Sealer(); a != nil {
+		return a, nil
 	}
-	return a, nil
+	return nil, errNoKeys
 }
+
+var errNoKeys = job.Errorf(job.CodeNotReady, "wait until it has fetched them, or ask another node",
+	"this node does not have the cluster's keys")
 
 // ErrPlain is why a plain cluster has no secrets.
 func ErrPlain() error {
@@ -74,9 +77,18 @@ func (v *Vault) Open(namespace, name string) (value string, hosts []string, err 
 }
 
 func (v *Vault) open(k store.SecretKey, version uint64, sealed []byte) (string, error) {
-	a, err := v.keys()
-	if err != nil {
-		return "", err
+	if v.ring == nil {
+		return "", ErrPlain()
+	}
+	a := v.ring.Opener(keys.SealedBy(sealed))
+	switch {
+	case a != nil:
+	case !v.ring.Whole():
+		return "", errNoKeys
+	case keys.SealedBy(sealed) == "":
+		return "", errors.New("it is damaged")
+	default:
+		return "", keys.ErrSealedByOther
 	}
 	data, err := a.Open(sealed, binding(k, version)...)
 	return string(data), err
@@ -103,26 +115,8 @@ func (v *Vault) Values(namespace string, names []string) (out []string) {
 
 // Readable says whether the keys of this node open a secret; known is false where it has none to say so by.
 func (v *Vault) Readable(row *store.Secret) (ok, known bool) {
-	a, err := v.keys()
-	if err != nil {
+	if v.ring == nil || !v.ring.Whole() {
 		return false, false
 	}
-	return keys.SealedBy(row.Sealed) == a.KeyID(), true
-}
-
-// Reseal is a secret's values sealed by the newest of the keys, opened by an earlier one.
-func (v *Vault) Reseal(k store.SecretKey, row *store.Secret, with *keys.Authority) (sealed, previous []byte,
-	err error) {
-	value, err := v.open(k, row.Version, row.Sealed)
-	if err != nil {
-		return nil, nil, err
-	}
-	if sealed, err = with.Seal([]byte(value), binding(k, row.Version)...); err != nil {
-		return nil, nil, err
-	}
-	if value, err := v.open(k, row.Version-1, row.Previous); err == nil {
-		previous, err = with.Seal([]byte(value), binding(k, row.Version-1)...)
-		return sealed, previous, err
-	}
-	return sealed, nil, nil
+	return v.ring.Opener(keys.SealedBy(row.Sealed)) != nil, true
 }

@@ -53,5 +53,9 @@ const (
 	StaleCalendar  // a calendar that was changed holds as it was
 	RestoreFires   // what was due before the release of a restored cluster runs in it
 	WrongNamespace // runs are claimed for workers of other namespaces
+	// Keys and secrets.
+	ResealSkips   // a secret stays sealed with the cluster key that was replaced
+	TrustReplaced // a CA that is distrusted goes on to vouch for nodes
+	RotateEarly   // a rotation ends before every member has a certificate of the new CA
 	count
 )

@@ -56,6 +56,9 @@ var names = [count]string{
 	StaleCalendar:   "stale-calendar",
 	RestoreFires:    "restore-fires",
 	WrongNamespace:  "wrong-namespace",
+	ResealSkips:     "reseal-skips",
+	TrustReplaced:   "trust-replaced",
+	RotateEarly:     "rotate-early",
 }
 
 var active atomic.Uint32
