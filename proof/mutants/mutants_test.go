@@ -80,6 +80,13 @@ var hints = map[mutant.Mutant][]try{
 	mutant.WrongNamespace:  {{"namesakes", 1}, {"namesakes", 2}},
 }
 
+// byTest is the test of a package that finds a fault which simulated clusters cannot have: they are plain.
+var byTest = map[mutant.Mutant]struct{ pkg, name string }{
+	mutant.ResealSkips:   {"node/vault", "TestAllSecretsAreResealed"},
+	mutant.TrustReplaced: {"internal/keys", "TestDistrustedCA"},
+	mutant.RotateEarly:   {"fsm", "TestRotationEndsWithTheLastMember"},
+}
+
 // finding is a line of the table.
 type finding struct {
 	mutant string
@@ -110,7 +117,7 @@ func TestMutantsAreFound(t *testing.T) {
 			t.Run(m.String(), func(t *testing.T) {
 				t.Parallel()
 				began := time.Now()
-				f := l.search(t, m)
+				f := l.find(t, m)
 				f.mutant, f.took = m.String(), time.Since(began)
 				mu.Lock()
 				defer mu.Unlock()
@@ -135,6 +142,41 @@ type lab struct {
 
 	mu      sync.Mutex
 	healthy map[try]bool // what passes without a mutant
+}
+
+func (l *lab) find(t *testing.T, m mutant.Mutant) finding {
+	if by, ok := byTest[m]; ok {
+		return l.test(t, m, by.pkg, by.name)
+	}
+	return l.search(t, m)
+}
+
+// test runs a test of a package with a fault, which it must find, and without.
+func (l *lab) test(t *testing.T, m mutant.Mutant, pkg, name string) finding {
+	run := func(m mutant.Mutant) (failed bool, out string) {
+		cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout", "3m", "-tags", "carillon_mutants",
+			"-v", "-run", "^"+name+"$", "./"+pkg)
+		cmd.Dir = l.root
+		cmd.Env = append(os.Environ(), "CARILLON_MUTANT="+m.String())
+		text, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "=== RUN   "+name+"\n") {
+			t.Fatalf("%s has no %s, or does not build:\n%s", pkg, name, text)
+		}
+		return err != nil, string(text)
+	}
+	found, out := run(m)
+	if !found {
+		t.Errorf("not found by %s of %s", name, pkg)
+		return finding{by: "NOTHING"}
+	}
+	if failed, out := run(mutant.None); failed {
+		t.Errorf("%s of %s fails without the mutant as well:\n%s", name, pkg, out)
+	}
+	return finding{by: pkg + " " + name, why: why(out)}
 }
 
 func (l *lab) search(t *testing.T, m mutant.Mutant) finding {
@@ -202,6 +244,11 @@ func why(out string) string {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") || strings.HasPrefix(line, "panic") || strings.HasPrefix(line, "it is not so") ||
 			strings.HasPrefix(line, "check of") {
+			return line[:min(len(line), 160)]
+		}
+	}
+	for _, line := range strings.Split(out, "\n") { // of a test: what it says first
+		if line = strings.TrimSpace(line); strings.Contains(line, "_test.go:") {
 			return line[:min(len(line), 160)]
 		}
 	}
