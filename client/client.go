@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -326,6 +327,7 @@ type tries struct {
 func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (again bool, err error) {
 	order := c.nodes.order()
 	var failed []error
+	strange := 0 // how many are not of the cluster that is asked for
 	for i, base := range order {
 		limit := c.gap
 		if rq.stream == nil {
@@ -348,6 +350,10 @@ func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (a
 		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable:
 			failed = append(failed, err)
 			err = cmp.Or(t.unknown, err)
+		case job.CodeUnauthenticated:
+			if again { // another may still be known by that CA, but this one will not be
+				failed, strange = append(failed, err), strange+1
+			}
 		}
 		if err == nil || !again || ctx.Err() != nil || job.CodeOf(err) == job.CodeTooManyRequests {
 			return again, err // to ask the next node instead would be to go around its limit
@@ -356,7 +362,7 @@ func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (a
 	if t.unknown != nil {
 		return true, t.unknown
 	}
-	return true, mostTelling(failed)
+	return strange < len(order), mostTelling(failed)
 }
 
 // mostTelling is the error of a round in which no node answered as asked: that of a node that runs, or else all of
@@ -585,6 +591,10 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 	quiet := errors.As(err, &s)
 	read := method == http.MethodGet
 	switch {
+	case errors.As(err, new(keys.OtherCAError)):
+		return true, job.Errorf(job.CodeUnauthenticated, "if it is the right address, make a new token on the machine "+
+			"of a node, by its admin socket: `carillon --addr unix:DATA_DIR/admin.sock token create NAME --role "+
+			"ROLE`, and `carillon login` with it; replace copies of ca.pem too", "%s: %v", base, keys.OtherCAError{})
 	case quiet && (read || !sent.Load()):
 		return true, job.Errorf(job.CodeUnavailable,
 			"name other nodes too (--addr a,b,c), or allow more time with --timeout",

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -229,6 +230,11 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 	}
 	resp, err := l.http.Do(rq)
 	if err != nil {
+		if errors.As(err, new(keys.OtherCAError)) {
+			return answer{kind: silent, err: job.Errorf(job.CodeUnauthenticated,
+				"if it is the right address, give the worker a new token: `carillon token create`", "%s: %v", node,
+				keys.OtherCAError{})}
+		}
 		if neverConnected(err) {
 			return answer{kind: silent,
 				err: job.Errorf(job.CodeUnavailable, "", "cannot reach carillon at %s: %s", node, cause(err))}
