@@ -156,7 +156,9 @@ func (t *Tokens) ended(row *store.Token) error {
 		return job.Errorf(job.CodeUnauthenticated, another, "the token %s (%s) was revoked at %s", row.ID, row.Name,
 			job.Instant(row.RevokedAt))
 	case row.Suspended:
-		return job.Errorf(job.CodeUnauthenticated, another,
+		return job.Errorf(job.CodeUnauthenticated,
+			"use another token, or run `carillon --addr unix:DATA_DIR/admin.sock token resume "+row.ID+
+				"` on the machine of a node, or without --addr as an admin",
 			"the token %s (%s) is suspended: it came with a restored backup", row.ID, row.Name)
 	}
 	return job.Errorf(job.CodeUnauthenticated, another, "the token %s (%s) expired at %s", row.ID, row.Name,
