@@ -25,8 +25,8 @@ type AuditBackend interface {
 	Audit(ctx context.Context, q wire.AuditQuery, rd Read) (wire.AuditPage, error)
 	// ExportAudit are up to q.Limit records above q.After, oldest first; fewer are the last ones.
 	ExportAudit(ctx context.Context, q wire.AuditQuery, rd Read) ([]wire.AuditRecord, error)
-	// NoteBackup records that a node is about to give out all of its state. It is asked of the leader.
-	NoteBackup(ctx context.Context, node string, rq Request) error
+	// NoteBackup records that a node is about to give out all of its state, or its keys. It is asked of the leader.
+	NoteBackup(ctx context.Context, n wire.BackupNote, rq Request) error
 }
 
 // auditQuery reads the filters.
@@ -113,7 +113,7 @@ func (c *call) exportAudit() error {
 
 // noteBackup is what a node asks of the leader before it gives out its state.
 func (c *call) noteBackup() error {
-	var rq wire.NodeRequest
+	var rq wire.BackupNote
 	if err := job.DecodeStrict(c.body, &rq); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *call) noteBackup() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.NoteBackup(c.ctx, rq.NodeID, ident); err != nil {
+	if err := c.h.backend.NoteBackup(c.ctx, rq, ident); err != nil {
 		return err
 	}
 	return c.noContent()

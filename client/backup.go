@@ -19,9 +19,10 @@ func (c *Client) Release(ctx context.Context) (r ReleaseResult, err error) {
 	return r, err
 }
 
-// NoteBackup records that a node is about to give out its state. Nodes ask the leader for it before they do.
-func (c *Client) NoteBackup(ctx context.Context, node string) error {
-	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/backup:note", body: NodeRequest{NodeID: node}})
+// NoteBackup records that a node is about to give out its state, or its keys. Nodes ask the leader for it before they
+// do.
+func (c *Client) NoteBackup(ctx context.Context, n BackupNote) error {
+	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/backup:note", body: n})
 }
 
 // Backup asks a node for a copy of its state. The caller reads and closes it, and verifies what it read: only then is

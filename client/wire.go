@@ -35,6 +35,7 @@ type (
 	Member             = wire.Member
 	NodeInfo           = wire.NodeInfo
 	NodeRequest        = wire.NodeRequest
+	BackupNote         = wire.BackupNote
 	NotificationStatus = wire.NotificationStatus
 	Occurrence         = wire.Occurrence
 	OccurrencePage     = wire.OccurrencePage

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -25,28 +26,39 @@ type backupResult struct {
 	Bytes int64  `json:"bytes"`
 	datadir.Backup
 	AgeMS int64 `json:"age_ms"`
+	Keys  bool  `json:"keys,omitempty"` // it has those of the cluster
 }
 
 func (a *app) backupCmd() *cobra.Command {
-	var force bool
+	var o backupOptions
 	c := &cobra.Command{
 		Use: "backup FILE|-", Short: "Take a consistent copy of a node's state while it works",
 		Args: cobra.ExactArgs(1),
 		Long: `The node at --addr is asked, whether it leads or not; nothing waits for it. The file appears under its name when it is complete, verified and
 safe on the disk, and not before. With - the copy goes to standard output and the summary to standard error: look at the exit code.
 
+A secure cluster keeps its keys in files of its voters, and the secrets are sealed with them. With --with-keys they are in the backup, locked by a
+passphrase. They are read from the data directory, so this is run on the machine of a voter, by a user who may; they never go over the network.
+
 Restore it with ` + "`carillon restore`.",
 		Example: "  carillon backup /backup/carillon-$(date +%F).bak\n" +
-			"  carillon backup - --addr n2:7400 | zstd > carillon.bak.zst",
+			"  carillon backup - --addr n2:7400 | zstd > carillon.bak.zst\n" +
+			"  carillon backup carillon.bak --with-keys --data-dir /var/lib/carillon --passphrase-file pass.txt",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.backup(cmd, args[0], force)
+			return a.backup(cmd, args[0], &o)
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "replace FILE if it is there")
+	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it is there")
+	c.Flags().BoolVar(&o.withKeys, "with-keys", false,
+		"with the keys of a secure cluster, locked by a passphrase; on the machine of a voter only")
+	c.Flags().StringVar(&o.dataDir, "data-dir", "", "with --with-keys: the data directory of the node on this machine")
+	c.Flags().StringVar(&o.passphraseFile, "passphrase-file", "",
+		"with --with-keys: file with the passphrase (default: standard input)")
 	return c
 }
 
-func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
+func (a *app) backup(cmd *cobra.Command, file string, o *backupOptions) error {
+	force := o.force
 	summary := cmd.OutOrStdout()
 	if file == "-" {
 		if terminal.Is(summary) {
@@ -56,14 +68,28 @@ func (a *app) backup(cmd *cobra.Command, file string, force bool) error {
 	} else if err := free(file, force); err != nil {
 		return err
 	}
+	passphrase, err := a.prepareKeys(cmd, o)
+	if err != nil {
+		return err
+	}
 	info, body, err := a.client().Backup(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	r := backupResult{File: file, Bytes: info.Size, AgeMS: info.Age.Milliseconds()}
+	r := backupResult{File: file, Bytes: info.Size, AgeMS: info.Age.Milliseconds(), Keys: o.withKeys}
 	take := func(w io.Writer) (err error) {
-		r.Backup, err = datadir.CopyBackup(w, body)
+		if o.withKeys {
+			same, err := datadir.WriteKeys(w, o.dataDir, passphrase, keys.DefaultCost)
+			if err != nil {
+				return err
+			}
+			if r.Backup, err = datadir.CopyBackup(w, body); err == nil {
+				return same()
+			}
+		} else {
+			r.Backup, err = datadir.CopyBackup(w, body)
+		}
 		if err != nil && cmd.Context().Err() != nil {
 			return cmd.Context().Err()
 		}

@@ -207,7 +207,8 @@ at once. Run it with the same --peers on each node, then start them. Nothing can
 
 With this node alone in --peers it begins again without the others: for a cluster that lost its majority for good. What only the others had
 is lost; entries that this node has and that may not have been committed become true. Choose the node that is furthest (index), and
-let the others join with empty data directories: they are refused otherwise.
+let the others join with empty data directories: they are refused otherwise. If the keys of a secure cluster are not in the directory,
+the cluster is plain afterwards: make new ones with ` + "`carillon cluster init --data-dir`" + `.
 
 With --skip it has the node pass over one entry of its log, from its next start on: for an entry that cannot be applied, at which every node
 stops. What the entry would have changed is lost. Stop all nodes and run it on every one, or their states will differ; it is said in the log
@@ -260,6 +261,13 @@ func (p *printer) recovered(r datadir.Recovered) {
 	}
 	if len(r.Lost) > 0 {
 		p.Printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
+	}
+	if r.KeysLost {
+		p.Printf("its keys are lost: it is plain, and its secrets cannot be read; `carillon cluster init --data-dir` " +
+			"makes new keys\n")
+	}
+	if r.NewKey {
+		p.Printf("its own key was lost, and it has a new one\n")
 	}
 }
 

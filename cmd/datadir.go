@@ -81,6 +81,8 @@ must be room for a copy. It may be cut off at any time.`,
 
 func (a *app) restoreCmd() *cobra.Command {
 	var cfg datadir.RestoreConfig
+	var withKeys bool
+	var passphraseFile string
 	c := &cobra.Command{
 		Use: "restore FILE|-", Short: "Make a new cluster out of a backup, on hold until it is released",
 		Args: cobra.ExactArgs(1),
@@ -92,13 +94,32 @@ jobs can be read, edited, created and paused, and nothing runs. When you are cer
 ` + "`carillon cluster release`" + `. What was due up to that moment is recorded as missed (restored), and the runs that were open in the backup as lost: the old cluster
 may have done them. One-off jobs among them stay for at least 30 days and can be run by hand.
 
+With --with-keys the keys of a secure cluster are restored too, from a backup that was taken with them: secrets can be read, and tokens (--keep-tokens)
+and clients that know the old CA find the new cluster, because the old CA vouches for the new one. Without them the cluster is plain until
+` + "`carillon cluster init --data-dir`" + ` makes new keys; its secrets are listed as missing and have to be set again.
+
 --epoch is needed only if the old cluster was itself recovered or restored after the backup was taken, or if the same backup is restored twice and
 both clusters are to give out different job ids and fences: name a number above the epoch that the other one has.`,
-		Example: "  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400\n" +
+		Example: "  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400 \\\n" +
+			"    --with-keys --passphrase-file pass.txt\n\n" +
+			"  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400\n" +
 			"  carillon cluster init --data-dir /var/lib/carillon --out keys\n" +
 			"  carillon server --node-id n1 --data-dir /var/lib/carillon --listen 10.0.0.1:7400 --keys-from keys\n" +
 			"  carillon cluster release",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !withKeys && passphraseFile != "" {
+				return usage("give it, or leave --passphrase-file out", "that is for --with-keys")
+			}
+			if withKeys {
+				if args[0] == "-" && passphraseFile == "" {
+					return job.Invalid("--passphrase-file", "give it in a file",
+						"the backup comes by standard input, and the passphrase cannot")
+				}
+				var err error
+				if cfg.Passphrase, err = readPassphrase(cmd, passphraseFile, false); err != nil {
+					return err
+				}
+			}
 			return a.restore(cmd, args[0], cfg)
 		},
 	}
@@ -109,6 +130,9 @@ both clusters are to give out different job ids and fences: name a number above 
 	c.Flags().Uint64Var(&cfg.Epoch, "epoch", 0, "the epoch to begin, at least (default: the one after the backup's)")
 	c.Flags().BoolVar(&cfg.KeepTokens, "keep-tokens", false,
 		"leave API tokens as the backup has them; one that was revoked since then lets its holder in again")
+	c.Flags().BoolVar(&withKeys, "with-keys", false, "with the keys that are in the backup, which a passphrase opens")
+	c.Flags().StringVar(&passphraseFile, "passphrase-file", "",
+		"with --with-keys: file with the passphrase (default: standard input)")
 	return c
 }
 
@@ -140,11 +164,22 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		p.Printf("%s is the data directory of %s, in the new cluster %s: %s as of %s, %s, epoch %d\n",
 			r.DataDir, r.NodeID,
 			r.ClusterID, plural(int(r.Jobs), "job"), p.When(r.At), plural(r.OpenRuns, "open run"), r.Epoch)
-		p.Printf("start it with `carillon server --node-id %s --data-dir %s`; it is on hold until "+
-			"`carillon cluster release`\n", r.NodeID, r.DataDir)
+		secure := ""
+		if r.Keys == datadir.KeysRestored {
+			secure = " --secure --listen HOST:PORT"
+		}
+		p.Printf("start it with `carillon server --node-id %s --data-dir %s%s`; it is on hold until "+
+			"`carillon cluster release`\n", r.NodeID, r.DataDir, secure)
 		if r.Suspended > 0 {
-			p.Printf("%s of the backup: suspended; make new ones, or restore with --keep-tokens\n",
-				plural(r.Suspended, "token"))
+			p.Printf("%s of the backup: suspended; `carillon token resume ID` makes one valid again, or restore with "+
+				"--keep-tokens\n", plural(r.Suspended, "token"))
+		}
+		switch {
+		case r.Keys == datadir.KeysLeftOut:
+			p.Printf("the keys in the backup are left out; --with-keys restores them\n")
+		case r.Keys == datadir.KeysNone && r.Secrets > 0:
+			p.Printf("%s of the backup cannot be read without the keys of its cluster, and must be set again\n",
+				plural(r.Secrets, "secret"))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +15,9 @@ import (
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/node"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 // keyedShell talks to a node with keys by its admin socket.
@@ -177,4 +180,97 @@ func TestRotateWaits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Keys are taken along on the machine of a node only, locked by a passphrase, which restores them.
+func TestBackupWithKeys(t *testing.T) {
+	t.Parallel()
+	s, dir := keyedShell(t)
+	s.want(exit.OK, "hunter2 hunter2", "secret", "set", "k")
+	tmp := t.TempDir()
+	file, pass := filepath.Join(tmp, "c.bak"), filepath.Join(tmp, "pass")
+	if err := os.WriteFile(pass, []byte("correct horse battery staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(more ...string) []string { return append([]string{"backup", file, "--with-keys"}, more...) }
+	for want, args := range map[string][]string{
+		"--data-dir":                with("--passphrase-file", pass),
+		"never over the network":    with("--data-dir", dir, "--passphrase-file", pass, "--addr", "127.0.0.1:1"),
+		"--passphrase-file":         with("--data-dir", dir),
+		"--passphrase-file: open ":  with("--data-dir", dir, "--passphrase-file", pass+"x"),
+		"they are for --with-keys":  {"backup", file, "--passphrase-file", pass},
+		"that is for --with-keys":   {"restore", file, "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--passphrase-file", pass},
+		"comes by standard input":   {"restore", "-", "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--with-keys"},
+		"there is no passphrase":    {"restore", file, "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--with-keys"},
+		"its keys cannot be read":   with("--data-dir", tmp, "--passphrase-file", pass, "--addr", s.addr),
+		"a passphrase has at least": with("--data-dir", dir, "--passphrase-file", shortFile(t)),
+	} {
+		if _, stderr := s.want(exit.Usage, "", args...); !strings.Contains(stderr, want) {
+			t.Errorf("%v: %s", args, stderr)
+		}
+	}
+	if got := list(t, tmp); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	// By a file, by standard input, and to standard output; whatever address is kept for other commands.
+	s.addr, s.env["CARILLON_ADDR"] = "127.0.0.1:1", "127.0.0.1:1"
+	if stdout, stderr := s.want(exit.OK, "", with("--data-dir", dir, "--passphrase-file", pass)...); !strings.Contains(stdout, "0 jobs") || stderr != "" {
+		t.Error(stdout, stderr)
+	}
+	s.want(exit.OK, "another long passphrase", with("--data-dir", dir, "--force")...)
+	out, _ := s.want(exit.OK, "", "backup", "-", "--with-keys", "--data-dir", dir, "--passphrase-file", pass)
+	data, err := os.ReadFile(filepath.Join(dir, keys.Dir, keys.ClusterFile))
+	if err != nil || strings.Contains(out, string(data[40:90])) {
+		t.Errorf("the keys are in the backup as they are: %v", err)
+	}
+	if want := fmt.Sprintf("Kdf: scrypt %d ", keys.DefaultCost); keys.DefaultCost < 17 || !strings.Contains(out, want) {
+		t.Errorf("the passphrase can be guessed for less than by %q", want)
+	}
+	s.addr = "unix:" + filepath.Join(dir, node.AdminSocket)
+	if stdout, _ := s.want(exit.OK, "", "audit", "-A", "--action", "backup.keys", "--json"); strings.Count(stdout, `"backup.keys"`) != 3 {
+		t.Error(stdout)
+	}
+
+	restore := func(name string, more ...string) []string {
+		return append([]string{"restore", file, "--data-dir", filepath.Join(tmp, name), "--node-id", "n1"}, more...)
+	}
+	if _, stderr := s.want(exit.Usage, "", restore("d1", "--with-keys", "--passphrase-file", pass)...); !strings.Contains(stderr, "does not open") {
+		t.Error(stderr) // the file was replaced by one with another passphrase
+	}
+	stdout, _ := s.want(exit.OK, "another long passphrase\n", restore("d1", "--with-keys", "--json")...)
+	var r datadir.Restored
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Keys != datadir.KeysRestored || r.Secrets != 1 || r.CA == "" {
+		t.Errorf("%s, %v", stdout, err)
+	}
+	if stdout, _ := s.want(exit.OK, "", restore("d2")...); !strings.Contains(stdout, "left out") {
+		t.Error(stdout)
+	}
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// And alone.
+	keysTo := filepath.Join(tmp, "keys")
+	alone := []string{"cluster", "init", "--from-backup", file, "--out", keysTo, "--passphrase-file", pass}
+	if stdout, _ := s.want(exit.OK, "", alone...); !strings.Contains(stdout, "cluster.pem") {
+		t.Error(stdout)
+	}
+	if got, err := os.ReadFile(filepath.Join(keysTo, keys.ClusterFile)); err != nil || string(got) != string(data) {
+		t.Errorf("other keys: %v", err)
+	}
+	s.want(exit.Usage, "", alone...)
+	s.want(exit.Usage, "", append(alone[:4:4], "--out", keysTo+"2", "--once")...)
+	s.want(exit.Usage, "", "cluster", "init", "--out", keysTo+"2", "--passphrase-file", pass)
+	s.want(exit.Usage, "", "cluster", "init", "--out", keysTo+"2", "--from-backup", pass, "--passphrase-file", pass)
+	if stdout, _ := s.want(exit.OK, "", restore("d3", "--with-keys", "--passphrase-file", pass)...); !strings.Contains(stdout, "--secure") {
+		t.Error(stdout)
+	}
+}
+
+func shortFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "short")
+	if err := os.WriteFile(path, []byte("short\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

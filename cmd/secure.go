@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ func (a *app) joinTokenListCmd() *cobra.Command {
 }
 
 func (a *app) initCmd() *cobra.Command {
-	var out, dir string
+	var out, dir, backup, passphraseFile string
 	var once bool
 	c := &cobra.Command{
 		Use: "init", Short: "Make the keys of a secure cluster before it is begun", Args: cobra.NoArgs,
@@ -90,11 +91,22 @@ node with --bootstrap --keys-from DIR, the others with --join ADDR --keys-from D
 Who has cluster.pem can do everything: give the others join.token only if you can.
 
 With --data-dir it makes the keys for the cluster of that node, which is not secure yet and not running:
-stop all nodes, and start every one with --secure --keys-from DIR.`,
+stop all nodes, and start every one with --secure --keys-from DIR.
+
+With --from-backup it makes none, and takes those out of a backup that was taken with --with-keys: for a cluster whose
+voters all lost theirs. Put cluster.pem into the keys directory of one voter and restart it; the others get it from there.`,
 		Example: "  carillon cluster init --out keys\n  carillon cluster init --data-dir /var/lib/carillon --out keys",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
 				return job.Invalid("--out", "name a directory that does not exist yet", "where should the keys go?")
+			}
+			switch {
+			case backup == "" && passphraseFile != "":
+				return usage("give it, or leave --passphrase-file out", "that is for --from-backup")
+			case backup != "" && (once || dir != ""):
+				return usage("leave one of them out", "--from-backup excludes --once and --data-dir")
+			case backup != "":
+				return a.keysOfBackup(cmd, backup, passphraseFile, out)
 			}
 			if once {
 				if kept, ok, err := enroll.KeepKeys(out); err != nil {
@@ -125,7 +137,31 @@ stop all nodes, and start every one with --secure --keys-from DIR.`,
 	c.Flags().StringVar(&out, "out", "", "directory to write them into")
 	c.Flags().BoolVar(&once, "once", false, "leave keys that are there: for a service that is started every time")
 	c.Flags().StringVar(&dir, "data-dir", "", "directory of a node that is not running, to make its cluster secure")
+	c.Flags().StringVar(&backup, "from-backup", "", "backup with the keys to write")
+	c.Flags().StringVar(&passphraseFile, "passphrase-file", "",
+		"with --from-backup: file with the passphrase (default: standard input)")
 	return c
+}
+
+// keysOfBackup writes the keys that are in a backup.
+func (a *app) keysOfBackup(cmd *cobra.Command, file, passphraseFile, out string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return job.Invalid("--from-backup", "give a file that `carillon backup --with-keys` wrote", "%v", err)
+	}
+	defer f.Close()
+	passphrase, err := readPassphrase(cmd, passphraseFile, false)
+	if err != nil {
+		return err
+	}
+	made, err := enroll.KeysOfBackup(f, passphrase, out)
+	if err != nil {
+		return err
+	}
+	return a.result(cmd, made, func(p *printer) {
+		p.Printf("keys of cluster %s are in %s; put %s into the %s directory of one voter, and restart it\n",
+			made.Cluster, made.Dir, keys.ClusterFile, keys.Dir)
+	})
 }
 
 // caFile is --ca-file.

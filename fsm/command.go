@@ -62,7 +62,7 @@ var commands = [256]kind{
 	35: of[MakeSecure](1, unrecorded),
 	36: of[CreateJoinToken](1, "join-token.create"),
 	37: of[RevokeJoinToken](1, "join-token.revoke"),
-	38: of[Note](1, "backup.create member.promote member.demote cluster.transfer"),
+	38: of[Note](1, "backup.create backup.keys member.promote member.demote cluster.transfer"),
 	39: of[PutSecret](1, "secret.set"),
 	40: of[DeleteSecret](1, "secret.delete"),
 	41: of[ResealSecrets](1, "secret.reseal"),

@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -372,13 +373,62 @@ func TestKeysAreLost(t *testing.T) {
 		t.Error("it has others")
 	}
 	m.stop()
+	m.cfg.Machine.Listen = nil
+	refused := func() {
+		t.Helper()
+		if n, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "lost its key") ||
+			!strings.Contains(err.Error(), "remove the node") {
+			t.Errorf("%v, %v", n, err)
+		}
+	}
+	// It could sign itself another certificate, which the others would not take.
+	if err := os.Remove(filepath.Join(m.cfg.DataDir, keys.Dir, keys.NodeFile)); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	if exists(filepath.Join(m.cfg.DataDir, keys.Dir, keys.NodeFile)) {
+		t.Error("it has made itself a key")
+	}
 	if err := os.RemoveAll(filepath.Dir(file)); err != nil {
 		t.Fatal(err)
 	}
-	m.cfg.Machine.Listen = nil
-	if n, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "lost its key") {
-		t.Errorf("%v, %v", n, err)
+	refused()
+}
+
+// The only voter has the keys of the cluster and not its own: a recovery gives it another one, and it goes on as it was.
+func TestTheOnlyVoterLostItsKey(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	secure, a := securely(t)
+	c := &cluster{t: t}
+	m := c.begin(secure)
+	m.stop()
+	if err := os.Remove(filepath.Join(m.cfg.DataDir, keys.Dir, keys.NodeFile)); err != nil {
+		t.Fatal(err)
 	}
+	m.link = &link{}
+	m.cfg.Machine.Listen = nil
+	if n, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), "cluster recover") {
+		t.Fatalf("%v, %v", n, err)
+	}
+	r, err := datadir.Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet)
+	if err != nil || !r.NewKey || r.KeysLost {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	m.open(t)
+	m.eventually("it leads", func() bool { return m.service.Ready() == nil })
+	if m.keys.CAHash() != keys.HashOf(a.Cert) {
+		t.Error("it has another CA")
+	}
+	m.eventually("it is known by its new key", func() bool {
+		row, ok := m.members.Row(m.id())
+		key, err := m.keys.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash, err := keys.KeyHash(key.Public())
+		return ok && err == nil && row.Key == hash.String()
+	})
 }
 
 // Who was removed is cut off at once: its connections end, and what it asks for is refused.

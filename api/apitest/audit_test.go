@@ -81,6 +81,7 @@ func auditSteps(x, other string) []step {
 		{"POST /api/v1/cluster:release", "/cluster:release", "", "cluster.release", "", 0},
 		{"GET /api/v1/backup", "/backup", "", "backup.create", "*", 0},
 		{"POST /api/v1/backup:note", "/backup:note", `{"node_id":"` + other + `"}`, "backup.create", other, 0},
+		{"POST /api/v1/backup:note", "/backup:note", `{"node_id":"` + other + `","keys":true}`, "backup.keys", other, 0},
 		{"POST /api/v1/cluster:demote", "/cluster:demote", `{"node_id":"` + other + `"}`, "member.demote", other, 0},
 		{"POST /api/v1/cluster:promote", "/cluster:promote", `{"node_id":"` + other + `"}`, "member.promote", other, 0},
 	}

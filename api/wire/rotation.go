@@ -21,3 +21,9 @@ type Rotation struct {
 	Confirmed   []string    `json:"confirmed,omitempty"` // members that have what they need of it
 	Missing     []string    `json:"missing,omitempty"`   // members that have not; it is finished when there are none
 }
+
+// BackupNote says that a node is about to give out its state.
+type BackupNote struct {
+	NodeID string `json:"node_id"`
+	Keys   bool   `json:"keys,omitempty"` // its keys are taken along, from its files
+}

@@ -3,8 +3,10 @@
 package enroll
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -175,13 +177,47 @@ func KeepKeys(out string) (Made, bool, error) {
 	return Made{Dir: out, Cluster: a.Cluster(), CA: keys.HashOf(a.Cert).String()}, true, nil
 }
 
+// vacant refuses a directory that holds keys.
+func vacant(out string) error {
+	if _, err := os.Stat(filepath.Join(out, keys.ClusterFile)); !errors.Is(err, fs.ErrNotExist) {
+		return job.Invalid("--out", "choose another directory: keys that are overwritten are lost",
+			"%s holds keys already", out)
+	}
+	return nil
+}
+
+// KeysOfBackup writes the keys of a backup into a directory that has none.
+func KeysOfBackup(backup io.Reader, passphrase []byte, out string) (Made, error) {
+	var none Made
+	locked, err := keys.ReadLocked(bufio.NewReader(backup))
+	switch {
+	case err == nil && locked == nil:
+		err = errors.New("it has no keys")
+	case err == nil:
+		if err := vacant(out); err != nil {
+			return none, err
+		}
+	}
+	if err != nil {
+		return none, job.Invalid("--from-backup", "give a file that `carillon backup --with-keys` wrote", "%v", err)
+	}
+	all, err := locked.Open(passphrase)
+	if err != nil {
+		return none, err
+	}
+	if err := os.MkdirAll(out, 0o700); err != nil {
+		return none, job.Invalid("--out", "choose another directory", "%v", err)
+	}
+	return Made{Dir: out, Cluster: locked.Cluster, CA: keys.HashOf(all.Current.Cert).String()},
+		all.Write(out)
+}
+
 // MakeKeys makes the keys of a cluster and a join token in a directory that has none. The key of the CA comes after the
 // token: with it the directory holds keys.
 func MakeKeys(out, cluster string, now time.Time) (Made, error) {
 	var none Made
-	if _, err := os.Stat(filepath.Join(out, keys.ClusterFile)); !errors.Is(err, fs.ErrNotExist) {
-		return none, job.Invalid("--out", "choose another directory: keys that are overwritten are lost",
-			"%s holds keys already", out)
+	if err := vacant(out); err != nil {
+		return none, err
 	}
 	if err := os.MkdirAll(out, 0o700); err != nil {
 		return none, job.Invalid("--out", "choose another directory", "%v", err)

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -29,6 +32,11 @@ type Recovered struct {
 	Index  uint64   `json:"index"` // the last log entry in the state
 	// Unsure is how many entries of the log were taken for committed without a proof that they were.
 	Unsure uint64 `json:"unsure_entries"`
+	// KeysLost says that the keys of a secure cluster are not in the directory: the cluster is plain, and may be made
+	// secure again with new ones.
+	KeysLost bool `json:"keys_lost,omitempty"`
+	// NewKey says that the node's own key was not there, and that it has another one. The cluster's were.
+	NewKey bool `json:"new_key,omitempty"`
 }
 
 // Recover mends a data directory that no node has open. peers are node ids and addresses.
@@ -222,6 +230,9 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 	if err := flush(); err != nil {
 		return err
 	}
+	if err := f.forgetKeys(d, r); err != nil {
+		return err
+	}
 	if err := f.raiseEpoch(d.NodeID, r); err != nil {
 		return err
 	}
@@ -249,6 +260,33 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 	}
 	d.Recovering = false
 	return d.Save()
+}
+
+// forgetKeys makes a cluster plain whose keys are not there: without the key of its CA no node could ever join it. It
+// is never done behind the operator's back: a node is then refused that is started as one of a secure cluster.
+func (f *Files) forgetKeys(d *Dir, r *Recovered) error {
+	if f.State.Info().Security.CA == "" && d.CA == "" {
+		return nil
+	}
+	missing := func(name string) (bool, error) {
+		_, err := os.Stat(filepath.Join(d.File(keys.Dir), name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return true, nil
+		}
+		return false, err
+	}
+	if lost, err := missing(keys.ClusterFile); err != nil || !lost {
+		if err == nil {
+			r.NewKey, err = missing(keys.NodeFile)
+		}
+		if err != nil || !r.NewKey {
+			return err
+		}
+		return d.newKey()
+	}
+	r.KeysLost = true
+	d.CA = ""
+	return os.RemoveAll(d.File(keys.Dir)) // a certificate that none vouches for
 }
 
 // EpochShift is where the epoch is in fences and job numbers, behind the group: what is given out after a recovery is
@@ -281,16 +319,24 @@ func (f *Files) raiseEpoch(self string, r *Recovered) error {
 		b.Rollback()
 		return err
 	}
+	if r.KeysLost {
+		info.Security = store.Security{}
+	}
 	b.SetInfo(info)
-	var others []store.Node
+	var changed []store.Node
 	err = b.EachNode(func(n store.Node) {
-		if n.ID != self && !n.Removed {
-			others = append(others, n)
-		}
-	})
-	for _, n := range others {
-		if err == nil {
+		switch {
+		case n.ID != self && !n.Removed:
 			n.Removed, n.Index = true, b.C.Index
+		case (r.KeysLost || r.NewKey) && n.ID == self && n.Key != "":
+			n.Key = "" // it gets another one
+		default:
+			return
+		}
+		changed = append(changed, n)
+	})
+	for _, n := range changed {
+		if err == nil {
 			err = b.PutNode(n)
 		}
 	}

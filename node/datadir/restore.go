@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
@@ -39,6 +40,9 @@ type RestoreConfig struct {
 	// KeepTokens leaves the API tokens of the backup as they are. Otherwise they are suspended: one that was revoked
 	// since the backup was made would let its holder in again.
 	KeepTokens bool
+	// Passphrase opens the keys of a secure cluster that the backup has; nil: they are left out, and the new cluster is
+	// plain until it gets keys.
+	Passphrase []byte
 
 	Step faultpoint.Step
 }
@@ -55,7 +59,18 @@ type Restored struct {
 	OpenRuns    int         `json:"open_runs"`
 	At          job.Instant `json:"at"`                  // of what time the backup is
 	Suspended   int         `json:"suspended,omitempty"` // tokens that are no longer valid
+	Secrets     int         `json:"secrets,omitempty"`   // how many there are
+	// Keys says what became of the keys of a secure cluster: KeysRestored, KeysLeftOut, or KeysNone if it has none.
+	Keys string `json:"keys"`
+	CA   string `json:"ca,omitempty"` // the hash of the new CA
 }
+
+// What becomes of the keys of a backup.
+const (
+	KeysNone     = "none"
+	KeysLeftOut  = "left_out"
+	KeysRestored = "restored"
+)
 
 // Restore makes the data directory of a new cluster of one node out of a backup.
 //
@@ -76,9 +91,17 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	}
 	// Whatever can be refused is refused before the directory is touched.
 	in := bufio.NewReaderSize(c.Backup, 1<<20)
+	held, had, err := c.unlock(in)
+	if err != nil {
+		return r, err
+	}
 	h, err := readBackupHeader(in, c.Name)
 	if err != nil {
 		return r, err
+	}
+	if held != nil && held.Current.Cluster() != h.ClusterID {
+		return r, fmt.Errorf("%s has the keys of cluster %s and the state of cluster %s: take another backup", c.Name,
+			held.Current.Cluster(), h.ClusterID)
 	}
 	d, made, err := emptyDir(c.DataDir)
 	if err != nil {
@@ -118,10 +141,13 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	if err := c.Step.At("state written"); err != nil {
 		return r, err
 	}
-	if err := d.refound(&c, h, &r); err != nil {
+	if err := d.refound(&c, h, held, &r); err != nil {
 		return r, err
 	}
-	d.ClusterIdentity, d.Restoring = ClusterIdentity{ClusterID: r.ClusterID, Epoch: r.Epoch}, false
+	if held == nil {
+		r.Keys = had
+	}
+	d.ClusterIdentity, d.Restoring = ClusterIdentity{ClusterID: r.ClusterID, Epoch: r.Epoch, CA: r.CA}, false
 	for _, dir := range []string{d.File(GroupDir), d.Path, filepath.Dir(d.Path)} { // the directory itself may be new
 		if err := store.SyncDir(dir); err != nil {
 			return r, err
@@ -199,7 +225,7 @@ func emptyDir(path string) (d *Dir, made bool, err error) {
 // wipe removes what a restore wrote, node.json last, and the directory itself if that was not there before.
 func (d *Dir) wipe(dir bool) error {
 	var errs []error
-	for _, name := range []string{GroupDir, NodeFile + ".tmp", NodeFile} {
+	for _, name := range []string{GroupDir, keys.Dir, NodeFile + ".tmp", NodeFile} {
 		errs = append(errs, os.RemoveAll(d.File(name)))
 	}
 	if dir {
@@ -209,7 +235,7 @@ func (d *Dir) wipe(dir bool) error {
 }
 
 // refound makes the state that of a new cluster, and the log and the snapshot that go with it.
-func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
+func (d *Dir) refound(c *RestoreConfig, h fsm.Header, held *keys.Authorities, r *Restored) (err error) {
 	st, err := store.Open(d.File(StateFile), store.Options{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
@@ -229,7 +255,17 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 		Index: count.Index, Jobs: count.Jobs,
 		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark),
 	}
-	if err := changeState(st, c, r); err != nil {
+	st.EachSecret(func(store.SecretKey, *store.Secret) { r.Secrets++ })
+	var sec store.Security // the keys of the old cluster are not in its backup
+	if held != nil {
+		if sec, err = d.refoundKeys(*held, info.Security, c.Now, r); err != nil {
+			return err
+		}
+		if err := c.Step.At("keys written"); err != nil {
+			return err
+		}
+	}
+	if err := changeState(st, c, sec, r); err != nil {
 		return err
 	}
 	if err := c.Step.At("state changed"); err != nil {
@@ -265,7 +301,7 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, r *Restored) (err error) {
 }
 
 // changeState is everything that a restore changes in the state, in one transaction.
-func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
+func changeState(st *store.Store, c *RestoreConfig, sec store.Security, r *Restored) error {
 	b, err := st.Begin()
 	if err != nil {
 		return err
@@ -284,7 +320,7 @@ func changeState(st *store.Store, c *RestoreConfig, r *Restored) error {
 	}
 	info.Hold = store.Hold{On: true, Since: c.Now.UnixMilli(), Cluster: info.ClusterID, Index: b.C.Index}
 	info.ClusterID = r.ClusterID
-	info.Security = store.Security{} // the keys of the old cluster are not in its backup
+	info.Security = sec
 	b.SetInfo(info)
 	r.Epoch = info.Epoch
 	return b.Commit()

@@ -386,7 +386,8 @@ func (m *Members) KeyTroubles(s *wire.Status) (out []wire.Trouble) {
 		out = append(out, wire.Trouble{Code: wire.TroubleKeys, Node: m.id(),
 			Text: "the leader " + m.id() + " has lost the keys of the cluster, and got them from no other voter: no " +
 				"node joins, no certificate is renewed, and no secret can be read",
-			Remedy: "put " + keys.Dir + "/" + keys.ClusterFile + " back on one voter and restart that"})
+			Remedy: "put " + keys.Dir + "/" + keys.ClusterFile + " back on one voter and restart that; `carillon " +
+				"cluster init --from-backup` takes it from a backup with keys"})
 	}
 	if s.Rotation == nil {
 		return out

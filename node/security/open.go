@@ -79,6 +79,10 @@ func (k *Keys) fitIdentity() error {
 		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
 			"the data directory and let the node join again", d.File(keys.Dir))
 	case has && id.Node == d.NodeID && id.Instance == d.Instance:
+	case d.CA != "" && !ring.HasKey():
+		// A voter could sign itself another certificate. Its members know it by the key that is lost: it would look
+		// healthy, and none of them would talk to it.
+		return errLostKey(d)
 	case ring.Authority() != nil: // it begins a cluster, or makes a plain one secure
 		return k.certifySelf()
 	case has:
@@ -197,7 +201,9 @@ func errOtherCluster(d *datadir.Dir, a *keys.Authority, id string) error {
 
 func errLostKey(d *datadir.Dir) error {
 	return fmt.Errorf("data directory %s has lost its key (%s): put the file back, or remove the node from the "+
-		"cluster, empty the directory and let it join again", d.Path, filepath.Join(keys.Dir, keys.NodeFile))
+		"cluster, empty the directory and let it join again; if all nodes lost theirs, restore a backup, or run "+
+		"`carillon cluster recover --data-dir %s --peers %s=HOST:PORT` on one of them", d.Path,
+		filepath.Join(keys.Dir, keys.NodeFile), d.Path, d.NodeID)
 }
 
 // CheckMode holds how the node was started against what the cluster committed.

@@ -143,15 +143,20 @@ func (b *Service) ExportAudit(ctx context.Context, q wire.AuditQuery, rd api.Rea
 }
 
 // NoteBackup implements api.Backend.
-func (b *Service) NoteBackup(ctx context.Context, node string, rq api.Request) error {
-	if _, ok := membership.FindServer(b.o.Members.Configured(), node); !ok {
-		return job.Errorf(job.CodeNotFound, "`carillon cluster members` lists them", "the cluster has no node %q", node)
+func (b *Service) NoteBackup(ctx context.Context, n wire.BackupNote, rq api.Request) error {
+	if _, ok := membership.FindServer(b.o.Members.Configured(), n.NodeID); !ok {
+		return job.Errorf(job.CodeNotFound, "`carillon cluster members` lists them", "the cluster has no node %q",
+			n.NodeID)
+	}
+	action := "backup.create"
+	if n.Keys {
+		action = "backup.keys"
 	}
 	_, err := b.changeNamed(ctx, rq, "", func(a attempt) (fsm.Command, error) {
 		if a.head.By != nil {
 			a.head.By.Request = rq.Key
 		}
-		return &fsm.Note{Head: a.head, Request: a.req, Action: "backup.create", ID: node}, nil
+		return &fsm.Note{Head: a.head, Request: a.req, Action: action, ID: n.NodeID}, nil
 	})
 	return err
 }
@@ -181,7 +186,7 @@ func (b *Service) recordBackup(ctx context.Context) error {
 func (b *Service) noteBackup(ctx context.Context, by api.Caller) error {
 	p, other := b.o.Tracker.Elsewhere()
 	if !other {
-		return b.NoteBackup(ctx, b.o.NodeID, api.Request{Key: rand.Text(), Owner: by.Token})
+		return b.NoteBackup(ctx, wire.BackupNote{NodeID: b.o.NodeID}, api.Request{Key: rand.Text(), Owner: by.Token})
 	}
 	opts := []client.Option{client.WithHTTPClient(b.o.Client()), client.WithAttempts(1)}
 	for name, value := range by.Headers(b.o.NodeID) {
@@ -190,5 +195,5 @@ func (b *Service) noteBackup(ctx context.Context, by api.Caller) error {
 	if cred := api.CredentialOf(ctx); cred != "" {
 		opts = append(opts, client.WithHeader("Authorization", cred))
 	}
-	return client.New(p.Addr, opts...).NoteBackup(ctx, b.o.NodeID)
+	return client.New(p.Addr, opts...).NoteBackup(ctx, wire.BackupNote{NodeID: b.o.NodeID})
 }
