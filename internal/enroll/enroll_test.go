@@ -111,6 +111,10 @@ func TestFlags(t *testing.T) {
 		t.Fatalf("the token is not of these keys: %v", err)
 	}
 	text, file := tok.Text(), filepath.Join(dir, keys.JoinTokenFile)
+	mistyped := text[:len(text)-1] + "A"
+	if mistyped == text {
+		mistyped = text[:len(text)-1] + "B"
+	}
 	join := []string{"10.0.0.1:7400"}
 	for name, tc := range map[string]struct {
 		flags Flags
@@ -124,7 +128,7 @@ func TestFlags(t *testing.T) {
 		"file in it":      {Flags{secure: true}, map[string]string{"CARILLON_TOKEN_FILE": file}, join, ""},
 		"keys":            {Flags{secure: true, keysFrom: dir}, nil, join, ""},
 		"both":            {Flags{secure: true, token: text, tokenFile: file}, nil, join, "give one of them"},
-		"mistyped":        {Flags{secure: true, token: text[:len(text)-1] + "A"}, nil, join, "typing error"},
+		"mistyped":        {Flags{secure: true, token: mistyped}, nil, join, "typing error"},
 		"by default":      {Flags{token: text}, nil, join, ""},
 		"not secure":      {Flags{insecure: true, token: text}, nil, join, "only a secure cluster"},
 		"an API token":    {Flags{secure: true, token: "ct1.a.b.c"}, nil, join, "a join token is needed"},
