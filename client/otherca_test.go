@@ -42,8 +42,7 @@ func secureServer(t *testing.T, handler http.Handler) (addr string, ca keys.Hash
 			dials.Add(1)
 		}
 	}
-	shown := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() }}
-	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return shown, nil }}
+	srv.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() }}
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv.Listener.Addr().String(), keys.HashOf(a.Cert), dials

@@ -123,7 +123,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.keys = n.security.Ring()
 	n.port = listen.Bound(ln, listen.PortOptions{Max: cfg.MaxConnections, Logger: n.cfg.Logger,
 		Servers: func() []raft.Server { return n.members.Servers() }})
-	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys,
+	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys, Public: n.security.Public(),
 		Handshakes: transport.HandshakeLimits{Member: n.port.Member}})
 	if n.keys != nil && n.dir.Fresh && n.keys.Authority() != nil {
 		n.dir.CA = n.keys.CAHash().String()
@@ -207,7 +207,7 @@ const (
 func (n *Node) securityOptions() security.Options {
 	c := &n.cfg
 	return security.Options{Config: c.Keys, Dir: n.dir, Bootstrap: c.Bootstrap, Joins: len(c.Join) > 0,
-		Advertise: n.advertise, Now: c.Clock.Now, KeyStep: c.Machine.KeyStep}
+		Advertise: n.advertise, Now: c.Clock.Now, KeyStep: c.Machine.KeyStep, Logger: c.Logger}
 }
 
 // API is what the node's API stands on, and how it is served. What is forwarded does not come by here.

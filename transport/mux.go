@@ -31,6 +31,10 @@ type Options struct {
 	// clients, which are not asked who they are.
 	Keys *keys.Ring
 
+	// Public, if set, is a certificate for clients that ask for its hosts:
+	// browsers, which know nothing of the cluster's CA.
+	Public *keys.Operator
+
 	// Timeout is how long a client may take to send its first byte, or to
 	// finish its TLS handshake; 0 means 10 s.
 	Timeout time.Duration
@@ -86,7 +90,7 @@ func NewMux(ln net.Listener, opts Options) *Mux {
 	}
 	if opts.Keys != nil {
 		m.turn = newHandshakes(opts.Handshakes)
-		m.tls = serverTLS(opts.Keys, m.awaitTurn)
+		m.tls = serverTLS(opts.Keys, opts.Public, m.awaitTurn)
 	}
 	return m
 }

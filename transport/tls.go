@@ -22,8 +22,9 @@ const (
 )
 
 // serverTLS is how a mux terminates TLS. Sessions are never resumed: a peer shows its certificate on every connection.
-// turn waits for a handshake's turn: what comes before it, the client's first message, costs little.
-func serverTLS(ring *keys.Ring, turn func(net.Conn) error) *tls.Config {
+// public is what the operator has for browsers, nil if nothing: nodes never see it. turn waits for a handshake's turn:
+// what comes before it, the client's first message, costs little.
+func serverTLS(ring *keys.Ring, public *keys.Operator, turn func(net.Conn) error) *tls.Config {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: keys.WholeRecords,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() },
@@ -39,6 +40,12 @@ func serverTLS(ring *keys.Ring, turn func(net.Conn) error) *tls.Config {
 		of[proto] = c
 	}
 	base.NextProtos = []string{"h2", "http/1.1"}
+	base.GetCertificate = func(chi *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if c := public.For(chi); c != nil {
+			return c, nil
+		}
+		return ring.Shown()
+	}
 	base.GetConfigForClient = func(chi *tls.ClientHelloInfo) (*tls.Config, error) {
 		if err := turn(chi.Conn); err != nil {
 			return nil, err
@@ -188,7 +195,7 @@ func KeyDial(ring *keys.Ring, dial DialFunc, key keys.Hash) DialFunc {
 func PinnedDial(ring *keys.Ring, dial DialFunc) DialFunc {
 	return overTLS(dial, func(string) *tls.Config {
 		cfg := clientTLS(ring, "http/1.1", nil)
-		cfg.GetClientCertificate = nil
+		cfg.GetClientCertificate, cfg.ServerName = nil, keys.ServerName
 		return cfg
 	})
 }

@@ -50,6 +50,7 @@ type Flags struct {
 	secure, insecure bool
 	token, tokenFile string
 	keysFrom         string
+	tlsCert, tlsKey  string
 }
 
 func (f *Flags) Register(fl *pflag.FlagSet) {
@@ -62,6 +63,9 @@ func (f *Flags) Register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.tokenFile, "token-file", "", "file with the join token (or CARILLON_TOKEN_FILE)")
 	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that `carillon cluster init` wrote: keys to begin a secure "+
 		"cluster with, or the token to join it")
+	fl.StringVar(&f.tlsCert, "tls-cert", "", "certificate of another CA for browsers, with those that lead to it; for "+
+		"clients that ask for its hosts; read again when it changes")
+	fl.StringVar(&f.tlsKey, "tls-key", "", "key of --tls-cert")
 }
 
 // Settings are what the flags of a node say.
@@ -69,6 +73,7 @@ type Settings struct {
 	Secure, Insecure bool
 	From             string     // directory with keys
 	Token            keys.Token // of a node that joins
+	TLSCert, TLSKey  string     // files with what browsers see
 }
 
 // Settings read the flags of a node that listens on an address and advertises another one or none, and joins others or
@@ -78,6 +83,7 @@ func (f *Flags) Settings(env func(string) string, listen, advertise string, join
 		return s, err
 	}
 	s.Insecure = f.insecure
+	s.TLSCert, s.TLSKey = f.tlsCert, f.tlsKey
 	if !s.Secure {
 		if f.token != "" || f.tokenFile != "" || f.keysFrom != "" {
 			return s, job.Invalid("--secure", "give it (and not --insecure), or leave --token, --token-file and "+

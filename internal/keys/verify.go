@@ -126,7 +126,7 @@ const WholeRecords = true
 // a node of that cluster. The host does not count, because nodes move; the dates do, by the client's clock.
 func ClientConfig(pin Hash) *tls.Config {
 	return &tls.Config{
-		DynamicRecordSizingDisabled: WholeRecords, MinVersion: tls.VersionTLS13,
+		DynamicRecordSizingDisabled: WholeRecords, MinVersion: tls.VersionTLS13, ServerName: ServerName,
 		InsecureSkipVerify: true, // VerifyConnection looks at more than a name
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			ca, err := FindCA(cs.PeerCertificates, pin)

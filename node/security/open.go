@@ -5,6 +5,7 @@ package security
 import (
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,8 @@ type Config struct {
 	From string
 	// Token is what a new node joins with.
 	Token keys.Token
+	// TLSCert and TLSKey are files with a certificate for browsers and its key; empty: there is none.
+	TLSCert, TLSKey string
 }
 
 // Options say how a node is started, and with which directory.
@@ -35,19 +38,24 @@ type Options struct {
 	Advertise string // how others reach it
 	Now       func() time.Time
 	KeyStep   faultpoint.Step
+	Logger    *slog.Logger
 }
 
 // Keys are the keys of a node. Those of a plain one are none.
 type Keys struct {
-	o     Options
-	ring  *keys.Ring
-	first keys.Token
+	o      Options
+	ring   *keys.Ring
+	public *keys.Operator
+	first  keys.Token
 }
 
 // Open opens the keys of a secure cluster, and makes those of one that begins. It comes before the directory is
 // claimed: keys that a crash leaves behind are found by the next start. A plain node has none.
 func Open(o Options) (*Keys, error) {
 	k := &Keys{o: o}
+	if err := k.openPublic(); err != nil {
+		return nil, err
+	}
 	if !o.On {
 		if o.Dir.CA != "" {
 			return nil, errIsSecure(o.Dir.Path)
@@ -63,6 +71,25 @@ func Open(o Options) (*Keys, error) {
 		return nil, err
 	}
 	return k, k.fitIdentity()
+}
+
+// Public is the certificate that the operator has for browsers; nil: there is none.
+func (k *Keys) Public() *keys.Operator { return k.public }
+
+func (k *Keys) openPublic() (err error) {
+	switch o := &k.o; {
+	case o.TLSCert == "" && o.TLSKey == "":
+		return nil
+	case !o.On:
+		return job.Invalid("--tls-cert", "give --secure as well (and not --insecure), or leave it out",
+			"a node that is not secure does not speak TLS")
+	case o.TLSCert == "" || o.TLSKey == "":
+		return job.Invalid("--tls-cert", "give --tls-cert and --tls-key",
+			"a certificate is of no use without its key")
+	default:
+		k.public, err = keys.OpenOperator(o.TLSCert, o.TLSKey, o.Logger, o.Now)
+		return err
+	}
 }
 
 // Ring is where the keys are; nil: the cluster is plain.
