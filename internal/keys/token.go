@@ -39,6 +39,9 @@ func (k TokenKind) String() string { return kindNames[k] }
 // Hash is the SHA-256 of a CA's certificate in DER. The holder of a token knows by it which cluster may see the secret.
 type Hash [sha256.Size]byte
 
+// strictText reads one text only for each value.
+var strictText = base64.RawURLEncoding.Strict()
+
 // noHash is how a token of a cluster without a CA writes the part of the hash.
 const noHash = "none"
 
@@ -56,11 +59,12 @@ func ParseHash(text string) (Hash, error) {
 	if text == noHash {
 		return h, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != len(h) || Hash(b) == h {
-		return h, errors.New("it is not the SHA-256 of a certificate in 43 characters of base64url")
+	if len(text) == strictText.EncodedLen(len(h)) {
+		if n, err := strictText.Decode(h[:], []byte(text)); err == nil && n == len(h) && h != (Hash{}) {
+			return h, nil
+		}
 	}
-	return Hash(b), nil
+	return Hash{}, errors.New("it is not the SHA-256 of a certificate in 43 characters of base64url")
 }
 
 const (
@@ -72,7 +76,9 @@ const (
 )
 
 // ids have lower case letters and digits only: people read them out, and they are parts of paths.
-var idText = base32.NewEncoding("abcdefghijkmnpqrstuvwxyz23456789").WithPadding(base32.NoPadding)
+const idAlphabet = "abcdefghijkmnpqrstuvwxyz23456789"
+
+var idText = base32.NewEncoding(idAlphabet).WithPadding(base32.NoPadding)
 
 // Token is one token with its secret. What prints it prints no secret; Text does.
 type Token struct {
@@ -98,12 +104,17 @@ func (t Token) head() string { return string(t.Kind) + "." + t.CA.String() + "."
 // Text is the token as its owner keeps it: kind, hash of the CA, id and secret. Four bytes at the end of the secret are
 // a checksum over all of it: a text with a typing error is told from one that is not known.
 func (t Token) Text() string {
-	return t.head() + base64.RawURLEncoding.EncodeToString(append(t.secret[:], t.checksum()...))
+	head := t.head()
+	sum := checksum(head, t.secret[:])
+	return head + base64.RawURLEncoding.EncodeToString(append(t.secret[:], sum[:]...))
 }
 
-func (t Token) checksum() []byte {
-	sum := sha256.Sum256(append([]byte("carillon token checksum\x00"+t.head()), t.secret[:]...))
-	return sum[:checkBytes]
+func checksum(head string, secret []byte) [checkBytes]byte {
+	text := make([]byte, 0, MaxTokenText) // of a size that the compiler knows: every request has a token
+	text = append(text, "carillon token checksum\x00"...)
+	text = append(text, head...)
+	sum := sha256.Sum256(append(text, secret...))
+	return [checkBytes]byte(sum[:])
 }
 
 // String names the token and hides its secret.
@@ -138,8 +149,12 @@ func TokenID(id string) bool {
 	if len(id) != idChars {
 		return false
 	}
-	_, err := idText.DecodeString(id + "aaaa"[:(8-idChars%8)%8])
-	return err == nil
+	for i := range len(id) {
+		if strings.IndexByte(idAlphabet, id[i]) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // ParseToken reads a token of one kind. Its errors never contain a part of the secret: they end up in logs.
@@ -163,29 +178,30 @@ func ParseToken(kind TokenKind, text string) (Token, error) {
 		return wrong(kindRemedies[kind], "it is %s, and %s is needed, which begins with %q",
 			given, kind, string(kind)+".")
 	}
-	parts := strings.Split(rest, ".")
-	if len(parts) != 3 {
-		return wrong("copy all of it", "it has %d parts instead of 4: %s.<CA hash>.<id>.<secret>", len(parts)+1, kind)
+	if n := strings.Count(rest, "."); n != 2 {
+		return wrong("copy all of it", "it has %d parts instead of 4: %s.<CA hash>.<id>.<secret>", n+2, kind)
 	}
-	t := Token{Kind: kind, ID: parts[1]}
+	ca, rest, _ := strings.Cut(rest, ".")
+	id, secret, _ := strings.Cut(rest, ".")
+	t := Token{Kind: kind, ID: id}
 	var err error
-	if t.CA, err = ParseHash(parts[0]); err != nil {
+	if t.CA, err = ParseHash(ca); err != nil {
 		return wrong("copy all of it", "the part with the CA's hash is damaged: %v", err)
 	}
 	if !TokenID(t.ID) {
 		return wrong("copy all of it", "the part with the id is damaged: an id has %d lower case letters and digits",
 			idChars)
 	}
-	want := base64.RawURLEncoding.EncodedLen(secretBytes + checkBytes)
-	if len(parts[2]) != want {
-		return wrong("copy all of it", "the secret has %d characters instead of %d", len(parts[2]), want)
+	if want := strictText.EncodedLen(secretBytes + checkBytes); len(secret) != want {
+		return wrong("copy all of it", "the secret has %d characters instead of %d", len(secret), want)
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(parts[2])
-	if err != nil {
+	var b [secretBytes + checkBytes]byte
+	if n, err := strictText.Decode(b[:], []byte(secret)); err != nil || n != len(b) {
 		return wrong("copy all of it", "the secret has a character that no secret has")
 	}
-	copy(t.secret[:], b)
-	if subtle.ConstantTimeCompare(t.checksum(), b[secretBytes:]) != 1 {
+	copy(t.secret[:], b[:])
+	sum := checksum(text[:len(text)-len(secret)], t.secret[:])
+	if subtle.ConstantTimeCompare(sum[:], b[secretBytes:]) != 1 {
 		return wrong("copy it again", "its checksum is wrong: there is a typing error in it")
 	}
 	return t, nil

@@ -151,3 +151,14 @@ func FuzzParseToken(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkParseToken is what each request costs the node that is asked, and the leader.
+func BenchmarkParseToken(b *testing.B) {
+	text := keys.NewToken(keys.APIToken, keys.Hash{1}).Text()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := keys.ParseToken(keys.APIToken, text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
