@@ -338,6 +338,9 @@ func TestAddr(t *testing.T) {
 }
 
 func TestBulk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	var in strings.Builder
 	for i := range 12_000 {
 		fmt.Fprintf(&in, `{"nam":"%d"}`+"\n", i)

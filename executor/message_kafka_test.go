@@ -199,6 +199,9 @@ func TestMessageKafkaIdempotent(t *testing.T) {
 // The broker dies and comes back nine times during a thousand runs: every one of them is in the topic, and as often as it was tried at
 // most, because the client is an idempotent producer.
 func TestMessageKafkaRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits in real time")
+	}
 	t.Parallel()
 	k := startKafka(t, "orders")
 	attempts := runAll(t, newTestMessage(t), 1000, job.MessagePayload{Broker: k.url(), Topic: "orders"}, func() { k.stop(); k.start() })

@@ -201,6 +201,9 @@ func TestMessageNATSRefused(t *testing.T) {
 
 // The server dies and comes back nine times during a thousand runs: the stream has every one of them, once.
 func TestMessageJetStreamRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits in real time")
+	}
 	t.Parallel()
 	n := startNATS(t)
 	n.stream("orders.*")

@@ -268,6 +268,9 @@ func TestMessageRefuses(t *testing.T) {
 
 // A broker that is down, or that takes connections and says nothing, fails the attempt in its time and disturbs no other.
 func TestMessageBrokerDown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits in real time")
+	}
 	t.Parallel()
 	down := port.Reserve(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -312,6 +315,9 @@ func TestMessageBrokerDown(t *testing.T) {
 
 // A broker that hangs in the middle of it all holds nothing longer than the attempt's timeout, not even the runner's end.
 func TestMessageBrokerHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits in real time")
+	}
 	t.Parallel()
 	var valve valve // a Kafka cluster says where it is, so it cannot stand behind a gate
 	kafka := startKafka(t, "t", kfake.ListenFn(valve.listen))

@@ -147,6 +147,9 @@ func TestSnapshotCompactionRestart(t *testing.T) {
 
 // Entries differ in size by a factor of a thousand: their number alone says little about the log.
 func TestLogIsBoundedInBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	t.Parallel()
 	n := start(t, t.TempDir(), func(c *Config) { c.Raft.CompactBytes = 1 << 20 })
 	big := strings.Repeat("x", 20_000)

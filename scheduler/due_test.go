@@ -229,6 +229,9 @@ func TestManyTimesAtOnce(t *testing.T) {
 // Far more occurrences than are held at a time find a run of their job open: they are decided about at once all the
 // same, not when a sweep comes by.
 func TestACrowdThatIsBlockedIsDecidedAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
 		const n = 3 * maxWaitingAdvances

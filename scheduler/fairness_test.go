@@ -124,6 +124,9 @@ func many(long, short int) int {
 // A critical run that becomes due is the next one claimed, however many of low priority wait; and those still get one
 // slot in 64.
 func TestABacklogOfLowPriorityStarvesNoLane(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	c := newCrowd(t)
 	n := many(1_000_000, 10_000)
 	c.add(n, "bulk", "low", time.Now().Add(-time.Hour).UnixMilli())

@@ -62,6 +62,9 @@ func TestFiresWithAllEventsDropped(t *testing.T) {
 // What lands behind everything that was read before, without a word, is found by the guard, also behind a crowd that no
 // worker takes.
 func TestUnannouncedEntriesInThePastAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	for _, crowd := range []int{0, 3000} {
 		run(t, func(t *testing.T, w *world) {
 			w.opts.noEvents = true

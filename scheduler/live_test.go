@@ -118,6 +118,9 @@ func TestQueueIsBoundedOnAOneSlotWorker(t *testing.T) {
 
 // A long outage of the workers makes thousands of occurrences due behind one: they are disposed of together.
 func TestThousandsOfOccurrencesBehindOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	for overlap, want := range map[string]string{
 		job.OverlapSkip: "succeeded skipped(waiting)x7199", job.OverlapReplace: "canceled(replaced)x7199 succeeded",
 	} {

@@ -224,6 +224,9 @@ func TestPrioritiesUnderBacklog(t *testing.T) {
 
 // Many jobs of one instant: heads are bounded, the rest waits in the store, and everything runs exactly once.
 func TestHotInstant(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
 		const n = 20_000

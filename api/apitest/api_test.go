@@ -36,6 +36,9 @@ func serveWith(t testing.TB, b api.Backend, o api.Options, method, path string, 
 }
 
 func TestRoutes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	t.Parallel()
 	long := strings.Repeat("x", 256)
 	type header = map[string]string

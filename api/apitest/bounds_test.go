@@ -309,6 +309,9 @@ func TestSlowBodies(t *testing.T) {
 
 // Headers, and the bodies of each kind of route, have a size.
 func TestSizes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	n := apitest.Start(t, apitest.Secure)
 	operator := n.Token(t, wire.TokenRequest{Role: job.RoleOperator})
 	worker := n.Token(t, wire.TokenRequest{Role: job.RoleWorker})

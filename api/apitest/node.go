@@ -98,9 +98,16 @@ type hasty struct{ api.Backend }
 
 func (h hasty) RunOutput(ctx context.Context, id string, fence uint64, after int64,
 	rd api.Read) (job.RunOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	return h.Backend.RunOutput(ctx, id, fence, after, rd)
+	for patience := 50 * time.Millisecond; ; patience *= 2 {
+		hurry, cancel := context.WithTimeout(ctx, patience)
+		out, err := h.Backend.RunOutput(hurry, id, fence, after, rd)
+		late := hurry.Err() != nil
+		cancel()
+		if late && job.CodeOf(err) == job.CodeNoLeader && patience < time.Minute {
+			continue // the time was over before the leader had confirmed that it leads
+		}
+		return out, err
+	}
 }
 
 // Events ends soon: a test that wants more asks the node itself.

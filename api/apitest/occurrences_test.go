@@ -166,6 +166,9 @@ func (d *day) pass(seconds int) {
 
 // Over a day with everything in it each occurrence has a fate, and it is the right one.
 func TestEveryOccurrenceHasAFate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	n, err := apitest.Open(dir)

@@ -111,6 +111,9 @@ func (s *tenants) lives(space, name string) (refs map[string]string) {
 // What a token of one namespace is answered is the same whatever happens in another one: every route that it may read
 // by, whole, with its headers. The routes are those of the table: one that is added is in this test.
 func TestOthersChangeNoAnswer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	t.Parallel()
 	s := newTenants(t)
 	refs := s.lives("team-a", "mine")
@@ -182,6 +185,9 @@ func TestOthersChangeNoAnswer(t *testing.T) {
 // A cursor may be a place in what is another namespace's: who may not see that cannot read it, and goes on with it all
 // the same.
 func TestCursorsTellNothingOfOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	t.Parallel()
 	s := newTenants(t)
 	for _, name := range []string{"one", "two", "three"} {

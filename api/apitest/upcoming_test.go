@@ -172,6 +172,9 @@ func TestLoadIsProjected(t *testing.T) {
 
 // Jobs that were made in a loop, one for each minute, are spread over the hour in a sample too.
 func TestLoadOfASample(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	n := apitest.Start(t)
 	const many = 20_000
 	var lines strings.Builder

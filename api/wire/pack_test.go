@@ -48,6 +48,9 @@ func draw(t *rapid.T, v reflect.Value) {
 
 // What is packed by hand the library reads, and what the library packs is read by hand: the other side may have another version.
 func TestPackedByHandAgreesWithTheLibrary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
 	for _, kind := range []any{job.PollReply{}, job.Report{}, job.ReportReply{}} {
 		typ := reflect.TypeOf(kind)
 		t.Run(typ.Name(), rapid.MakeCheck(func(t *rapid.T) {
