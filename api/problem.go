@@ -25,6 +25,7 @@ var statuses = map[job.Code]int{
 	job.CodeKeyReused:        http.StatusUnprocessableEntity,
 	job.CodeStale:            http.StatusConflict,
 	job.CodeNotLeader:        http.StatusMisdirectedRequest,
+	job.CodeOtherGroup:       http.StatusMisdirectedRequest,
 	job.CodeNoLeader:         http.StatusServiceUnavailable,
 	job.CodeNotReady:         http.StatusServiceUnavailable,
 	job.CodeOutcomeUnknown:   http.StatusServiceUnavailable,

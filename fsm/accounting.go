@@ -25,6 +25,15 @@ func (a *applier) notRun(id job.ID, s *store.State, i store.Interval) error {
 	return nil
 }
 
+// apart records occurrences that do not run by themselves: the interval in the state is about others.
+func (a *applier) apart(id job.ID, s *store.State, i store.Interval) error {
+	if i.Empty() {
+		return nil
+	}
+	_, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: i}, s)
+	return err
+}
+
 // flush writes the interval of the state into the history.
 func (a *applier) flush(id job.ID, s *store.State) error {
 	if s.NotRun.Empty() {
@@ -115,8 +124,7 @@ func (a *applier) account(id job.ID, s *store.State, at int64, next When, g Gap,
 	}
 	i := store.Interval{First: at, Last: at, Count: 1, Status: job.RunSkipped, Reason: reason}
 	if next.At != 0 && next.At < at { // an edit may go back; then the last nominal time must not go forward
-		_, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: i}, s)
-		return err
+		return a.apart(id, s, i)
 	}
 	return a.notRun(id, s, i)
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,9 +93,7 @@ func (a *applier) applyRecorded(cmd recorded, by *Caller) error {
 			rec.Done = o.Count
 		}
 	}
-	if q, ok := cmd.(interface{ request() Request }); ok {
-		rec.Request = cmp.Or(requestKey(q.request().ID), rec.Request)
-	}
+	rec.Request = cmp.Or(rec.Request, requestKey(a.request)) // the caller's own, where the id is made of more
 	return a.appendAudit(&rec)
 }
 
@@ -131,9 +130,7 @@ func actionOf(cmd Command) string {
 
 // leavesRecord says whether an outcome is worth a record. What was answered from requests has one already; what is
 // stale or moved is computed again, and has one then.
-func leavesRecord(o *Outcome) bool {
-	return !o.Replay && o.Code != CodeStale && o.Code != CodeMoved
-}
+func leavesRecord(o *Outcome) bool { return !o.Replay && o.Code != CodeStale && o.Code != CodeMoved }
 
 // outcomeName is an outcome as the API's errors name it; empty for what was done. A code that is not known here counts
 // as refused: a record never says of something that it was done because nothing better is known.
@@ -158,7 +155,7 @@ func outcomeName(c Code) string {
 // maxAuditText bounds what a record takes over from a request.
 const maxAuditText = 256
 
-// clip bounds a text, and cuts no character in two.
+// clip bounds a text, and cuts no character in two. It changes nothing else: what is short enough is what was sent.
 func clip(s string) string {
 	if len(s) <= maxAuditText {
 		return s
@@ -210,30 +207,6 @@ func (c *Resume) object(a *applier) (store.AuditObject, error)   { return a.jobO
 func (c *Trigger) object(a *applier) (store.AuditObject, error)  { return a.jobObject(job.ID(c.Job)) }
 func (c *Backfill) object(a *applier) (store.AuditObject, error) { return a.jobObject(job.ID(c.Job)) }
 
-func (c *Update) request() Request          { return c.Request }
-func (c *Delete) request() Request          { return c.Request }
-func (c *Pause) request() Request           { return c.Request }
-func (c *Resume) request() Request          { return c.Request }
-func (c *Trigger) request() Request         { return c.Request }
-func (c *Backfill) request() Request        { return c.Request }
-func (c *Cancel) request() Request          { return c.Request }
-func (c *Redrive) request() Request         { return c.Request }
-func (c *Purge) request() Request           { return c.Request }
-func (c *Calendar) request() Request        { return c.Request }
-func (c *PutQueue) request() Request        { return c.Request }
-func (c *DeleteQueue) request() Request     { return c.Request }
-func (c *PutSecret) request() Request       { return c.Request }
-func (c *DeleteSecret) request() Request    { return c.Request }
-func (c *CreateToken) request() Request     { return c.Request }
-func (c *RevokeToken) request() Request     { return c.Request }
-func (c *ResumeToken) request() Request     { return c.Request }
-func (c *ClockReset) request() Request      { return c.Request }
-func (c *Release) request() Request         { return c.Request }
-func (c *CreateJoinToken) request() Request { return c.Request }
-func (c *RevokeJoinToken) request() Request { return c.Request }
-func (c *BeginRotation) request() Request   { return c.Request }
-func (c *AbortRotation) request() Request   { return c.Request }
-
 func (c *Cancel) object(a *applier) (store.AuditObject, error) {
 	o, err := a.jobObject(job.ID(c.Job))
 	if !c.All {
@@ -249,12 +222,8 @@ func (c *Cancel) action() string {
 	return "run.cancel"
 }
 
-func (c *Redrive) object(a *applier) (store.AuditObject, error) {
-	return a.deadObject(c.Seqs, c.Namespace)
-}
-func (c *Purge) object(a *applier) (store.AuditObject, error) {
-	return a.deadObject(c.Seqs, c.Namespace)
-}
+func (c *Redrive) object(a *applier) (object, error) { return a.deadObject(c.Seqs, c.Namespace) }
+func (c *Purge) object(a *applier) (object, error)   { return a.deadObject(c.Seqs, c.Namespace) }
 
 // deadObject names dead letters: one by its number and its job, several by the namespace that they are all in.
 func (a *applier) deadObject(seqs []uint64, namespace string) (store.AuditObject, error) {
@@ -291,9 +260,7 @@ func (a *applier) deadObject(seqs []uint64, namespace string) (store.AuditObject
 	return o, nil
 }
 
-func (c *Calendar) object(*applier) (store.AuditObject, error) {
-	return inSpace(c.Namespace, c.Name), nil
-}
+func (c *Calendar) object(*applier) (object, error) { return inSpace(c.Namespace, c.Name) }
 
 func (c *Calendar) action() string {
 	if len(c.Data) == 0 {
@@ -302,25 +269,17 @@ func (c *Calendar) action() string {
 	return "calendar.put"
 }
 
-func (c *PutQueue) object(*applier) (store.AuditObject, error) {
-	return inSpace(c.Namespace, c.Name), nil
-}
-func (c *DeleteQueue) object(*applier) (store.AuditObject, error) {
-	return inSpace(c.Namespace, c.Name), nil
-}
+func (c *PutQueue) object(*applier) (object, error)    { return inSpace(c.Namespace, c.Name) }
+func (c *DeleteQueue) object(*applier) (object, error) { return inSpace(c.Namespace, c.Name) }
 
 // Of a secret its name is recorded, and nothing of its value.
-func (c *PutSecret) object(*applier) (store.AuditObject, error) {
-	return inSpace(c.Namespace, c.Name), nil
-}
-func (c *DeleteSecret) object(*applier) (store.AuditObject, error) {
-	return inSpace(c.Namespace, c.Name), nil
-}
+func (c *PutSecret) object(*applier) (object, error)    { return inSpace(c.Namespace, c.Name) }
+func (c *DeleteSecret) object(*applier) (object, error) { return inSpace(c.Namespace, c.Name) }
 
-func (*ResealSecrets) object(*applier) (store.AuditObject, error) { return store.AuditObject{}, nil }
+func (*ResealSecrets) object(*applier) (object, error) { return object{}, nil }
 
-func inSpace(namespace, name string) store.AuditObject {
-	return store.AuditObject{Object: name, Namespace: cmp.Or(namespace, job.DefaultNamespace)}
+func inSpace(namespace, name string) (object, error) {
+	return object{Object: name, Namespace: cmp.Or(namespace, job.DefaultNamespace)}, nil
 }
 
 func (c *PutQueue) action() string {
@@ -337,31 +296,28 @@ func (c *CreateToken) object(*applier) (store.AuditObject, error) {
 	return store.AuditObject{ID: c.Token.ID, Object: c.Token.Name, Namespace: c.Token.Namespace}, nil
 }
 
-func (c *RevokeToken) object(a *applier) (store.AuditObject, error) { return a.tokenObject(c.ID) }
+func (c *RevokeToken) object(a *applier) (object, error) { return a.tokenObject(c.ID) }
 
-func (a *applier) tokenObject(id string) (store.AuditObject, error) {
+func (a *applier) tokenObject(id string) (object, error) {
 	t, _ := a.b.Token(id)
-	return store.AuditObject{ID: id, Object: t.Name, Namespace: t.Namespace}, nil
+	return object{ID: id, Object: t.Name, Namespace: t.Namespace}, nil
 }
 
-func (c *CreateJoinToken) object(*applier) (store.AuditObject, error) {
-	return store.AuditObject{ID: c.Token.ID}, nil
-}
+func (c *CreateJoinToken) object(*applier) (object, error) { return object{ID: c.Token.ID}, nil }
+func (c *RevokeJoinToken) object(*applier) (object, error) { return object{ID: c.ID}, nil }
+func (c *PutNode) object(*applier) (object, error)         { return object{ID: c.Node.ID}, nil }
+func (c *RemoveNode) object(*applier) (object, error)      { return object{ID: c.ID}, nil }
 
-func (c *RevokeJoinToken) object(*applier) (store.AuditObject, error) {
-	return store.AuditObject{ID: c.ID}, nil
-}
-
-func (c *PutNode) object(*applier) (store.AuditObject, error) {
-	return store.AuditObject{ID: c.Node.ID}, nil
-}
-
-func (c *RemoveNode) object(*applier) (store.AuditObject, error) {
-	return store.AuditObject{ID: c.ID}, nil
+func (c *PutNode) action() string {
+	if c.Node.Leaving { // that is how a removal begins
+		return "member.remove"
+	}
+	return "member.join"
 }
 
 func (*ClockReset) object(*applier) (store.AuditObject, error) { return store.AuditObject{}, nil }
 func (*Release) object(*applier) (store.AuditObject, error)    { return store.AuditObject{}, nil }
+func (c *GrowGroups) object(*applier) (object, error)          { return object{ID: fmt.Sprint(c.Groups)}, nil }
 
 // Note records what a caller does that no other command does: what changes Raft's configuration, and what is only read
 // but all of it. It is committed before that is done.
@@ -382,8 +338,7 @@ func (c *Note) do(*applier) (Outcome, error) {
 }
 
 func (c *Note) object(*applier) (store.AuditObject, error) { return store.AuditObject{ID: c.ID}, nil }
-
-func (c *Note) action() string { return c.Action }
+func (c *Note) action() string                             { return c.Action }
 
 // made is what a create was about, for its record.
 type made struct{ name, namespace string }
@@ -458,7 +413,7 @@ func (a *applier) recordChunks(c *Create, chunks []chunkTally) error {
 
 // appendCaller writes a caller byte by byte as the library would.
 func appendCaller(b []byte, c *Caller) []byte {
-	b = msg.Map(b, given(c.Address != "", c.Bulk, c.Name != "", c.Request != "", c.Token != ""))
+	b = msg.Map(b, msg.Given(c.Address != "", c.Bulk, c.Name != "", c.Request != "", c.Token != ""))
 	if c.Address != "" {
 		b = msg.Str(msg.Str(b, "a"), c.Address)
 	}

@@ -126,14 +126,15 @@ func TestEveryRecordedCommandLeavesOneRecord(t *testing.T) {
 				!slices.Contains(strings.Fields(k.actions), a.Action) || (a.Outcome == "") != (o.Code == CodeOK) {
 				t.Errorf("%+v, outcome %+v", a, o)
 			}
+			if hasRequest(cmd) && a.Request == "" {
+				t.Errorf("%+v does not name its request", a)
+			}
 		})
 	}
 }
 
 func hasRequest(cmd Command) bool {
-	_, ok := cmd.(interface{ request() Request })
-	_, note := cmd.(*Note)
-	return ok || note
+	return reflect.ValueOf(cmd).Elem().FieldByName("Request").IsValid()
 }
 
 func TestRecordsNameWhatWasDone(t *testing.T) {

@@ -60,9 +60,10 @@ func (c *Backfill) do(a *applier) (Outcome, error) {
 			left.Add(store.Interval{First: t, Last: t, Count: 1, Status: job.RunSkipped, Reason: job.ReasonAlreadyRan})
 			continue
 		}
-		if err := a.leaveOut(id, &s, &left); err != nil { // an interval has nothing in it that runs
+		if err := a.apart(id, &s, left); err != nil { // an interval has nothing in it that runs
 			return Outcome{}, err
 		}
+		left = store.Interval{}
 		taken[t] = true
 		k := job.RunKey{Job: id, At: t, Origin: job.OriginBackfill}
 		row := store.Row{Status: job.RunWaiting, Serial: true, AtMostOnce: s.AtMostOnce, Lane: s.Lane, Class: s.Class,
@@ -75,7 +76,7 @@ func (c *Backfill) do(a *applier) (Outcome, error) {
 		o.Times = append(o.Times, t)
 	}
 	o.Count = len(o.Times)
-	if err := a.leaveOut(id, &s, &left); err != nil {
+	if err := a.apart(id, &s, left); err != nil { // they are accounted for already
 		return Outcome{}, err
 	}
 	if err := a.release(id, &s, p); err != nil {
@@ -131,15 +132,4 @@ func (a *applier) taken(id job.ID, s *store.State, c *Backfill) (map[int64]bool,
 		seq = rec.Prev
 	}
 	return taken, nil
-}
-
-// leaveOut writes a record of its own: these occurrences are accounted for already, and the interval in the state is
-// about those that are not.
-func (a *applier) leaveOut(id job.ID, s *store.State, left *store.Interval) error {
-	if left.Empty() {
-		return nil
-	}
-	_, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: *left}, s)
-	*left = store.Interval{}
-	return err
 }

@@ -52,15 +52,13 @@ const (
 	ClaimDue = 2
 )
 
-func (c *Claim) items() int { return len(c.Jobs) }
-
+func (c *Claim) items() int      { return len(c.Jobs) }
 func (*Claim) stopsOnHold() bool { return true }
 
 func (c *Claim) check() error {
 	n := len(c.Jobs)
 	if err := sameLength(n, len(c.Lane), len(c.Kind), len(c.Ready), len(c.At), len(c.Gen), len(c.Next),
-		len(c.NextReady), len(c.Worker),
-		len(c.Timeout), len(c.Version)); err != nil {
+		len(c.NextReady), len(c.Worker), len(c.Timeout), len(c.Version)); err != nil {
 		return err
 	}
 	for _, w := range c.Worker {

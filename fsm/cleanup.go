@@ -19,13 +19,9 @@ type Cleanup struct {
 	Later int64   `codec:"a"`
 }
 
-func (c *Cleanup) items() int { return len(c.Jobs) }
-
+func (c *Cleanup) items() int      { return len(c.Jobs) }
 func (*Cleanup) stopsOnHold() bool { return true }
-
-func (c *Cleanup) check() error {
-	return sameLength(len(c.Jobs), len(c.Lane), len(c.Ready))
-}
+func (c *Cleanup) check() error    { return sameLength(len(c.Jobs), len(c.Lane), len(c.Ready)) }
 
 func (c *Cleanup) apply(a *applier) error {
 	for i := range c.Jobs {

@@ -13,7 +13,7 @@ type Stamp struct {
 
 func (c *Stamp) apply(a *applier) error {
 	if c.Takeover && mutant.On(mutant.ForgetRequests) {
-		_, _ = a.b.TrimRequests(maxTime, 1<<20)
+		_, _ = a.b.TrimRequests(maxTime, 1<<20, a.forgotten)
 	}
 	if c.Takeover {
 		info := a.b.Info()

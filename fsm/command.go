@@ -46,7 +46,7 @@ var commands = [256]kind{
 	19: of[ClockReset](1, "cluster.clock-reset"),
 	20: of[Cleanup](1, unrecorded),
 	21: of[Init](1, unrecorded),
-	22: of[PutNode](1, "member.join"),
+	22: of[PutNode](1, "member.join member.remove"),
 	23: of[RemoveNode](1, "member.remove"),
 	24: of[SetLevel](1, unrecorded),
 	25: of[Release](1, "cluster.release"),
@@ -62,7 +62,7 @@ var commands = [256]kind{
 	35: of[MakeSecure](1, unrecorded),
 	36: of[CreateJoinToken](1, "join-token.create"),
 	37: of[RevokeJoinToken](1, "join-token.revoke"),
-	38: of[Note](1, "backup.create backup.keys member.promote member.demote cluster.transfer"),
+	38: of[Note](1, "backup.create backup.keys member.promote member.demote cluster.transfer cluster.move-group"),
 	39: of[PutSecret](1, "secret.set"),
 	40: of[DeleteSecret](1, "secret.delete"),
 	41: of[ResealSecrets](1, "secret.reseal"),
@@ -70,6 +70,14 @@ var commands = [256]kind{
 	43: of[ConfirmCA](1, unrecorded),
 	44: of[AbortRotation](1, "cluster.rotate-ca-abort"),
 	45: of[ResumeToken](1, "token.resume"),
+	46: of[PutGroup](1, unrecorded),
+	47: of[ActivateGroups](1, unrecorded),
+	48: of[Reserve](1, unrecorded),
+	49: of[ConfirmNames](1, unrecorded),
+	50: of[ReleaseNames](1, unrecorded),
+	51: of[AbortNames](1, unrecorded),
+	52: of[PaidNames](1, unrecorded),
+	53: of[GrowGroups](1, "cluster.grow-groups"),
 }
 
 type kind struct {

@@ -89,7 +89,7 @@ func samples() map[string]Command {
 	kind := byte(store.KindOccurrence)<<4 | byte(job.OriginSchedule)
 	return map[string]Command{
 		"create":   &Create{Head: h, Items: []CreateItem{{Job: 1, Def: d, Next: when, Request: q}, {Job: 2, Def: d}}},
-		"update":   &Update{h, q, 1, 1, seen, d, when, g, Gap{}},
+		"update":   &Update{h, q, 1, 1, seen, d, when, g, Gap{}, 0, 0},
 		"delete":   &Delete{h, q, 1, 2, g},
 		"pause":    &Pause{h, q, 1},
 		"resume":   &Resume{h, q, 1, seen, when, g},
@@ -114,7 +114,7 @@ func samples() map[string]Command {
 		"quarantine":  &Quarantine{h, 1, 4, "bad schedule"},
 		"clock_reset": &ClockReset{h, q},
 		"cleanup":     &Cleanup{h, []byte{3}, []int64{T(1)}, []uint64{1}, T(99)},
-		"init":        &Init{h, "cluster-1", 3, store.Token{}},
+		"init":        &Init{h, "cluster-1", 3, store.Token{}, "", 0, 0},
 		"put_node": &PutNode{h, store.Node{ID: "n1", Instance: "i1", Address: "n1.example:7400", Version: "1.2.3", Level: 1, Slots: 256,
 			Tags: map[string]string{"b": "2", "a": "1"}, Standby: true, JoinedAt: T(0), Index: 7, Removed: true, Key: "k"}, "abcdefghijkm"},
 		"remove_node": &RemoveNode{h, "n1", "i1"},
@@ -125,7 +125,7 @@ func samples() map[string]Command {
 		"delete_secret":  &DeleteSecret{h, q, "team-a", "api-key"},
 		"reseal_secrets": &ResealSecrets{h, []ResealedSecret{{"team-a", "api-key", sealedBytes[:21], sealedBytes, sealedBytes}}},
 		"delete_queue":   &DeleteQueue{h, q, "team-a", "mail", 9},
-		"release":        &Release{h, q},
+		"release":        &Release{h, q, 0},
 		"close_restored": &CloseRestored{h, 1024},
 		"claim_notices":  &ClaimNotices{h, "n1", []uint64{1, 2}, []uint64{7, 9}, []byte{3, 1}, []byte{2, 1}},
 		"settle_notices": &SettleNotices{Head: h, Jobs: []uint64{1}, Seqs: []uint64{7}, Attempt: []uint32{2}, Sent: []byte{1}, Unknown: []byte{2}, Failed: []byte{4},
@@ -147,7 +147,11 @@ func variants() map[string]Command {
 	c.Callers = []Caller{by, {Address: "192.0.2.8", Bulk: true}}
 	c.Items = slices.Clone(c.Items)
 	c.Items[0].By, c.Items[1].By = 1, 2
-	return map[string]Command{"update_after": &u, "backfill_left": &b, "pause_by": &p, "create_by": &c}
+	away := Update{Head: u.Head, Job: 1, Home: 2, Reservation: 1 << 44}
+	made := Create{Head: u.Head, Items: []CreateItem{{Job: 3 << 56, Home: 2, Reservation: 1 << 44}, {Job: 3<<56 + 1}}}
+	group := Init{Head: u.Head, ClusterID: "cluster-1", Group: 3, GroupID: "group-3", Homes: 4, Groups: 8}
+	return map[string]Command{"update_after": &u, "backfill_left": &b, "pause_by": &p, "create_by": &c, "update_away": &away,
+		"create_away": &made, "init_group": &group}
 }
 
 // The bytes of a command are in logs for as long as those are kept: a binary that writes or reads them differently has another

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -29,6 +30,10 @@ type CreateItem struct {
 	Next    When    `codec:"n"`
 	Request Request `codec:"q"`
 	By      uint64  `codec:"b,omitempty"` // which of the callers asked for it, from 1; 0: none
+
+	// The reservation of its name, or of its request key if it has none, if its home is another group.
+	Home        uint32 `codec:"h,omitempty"`
+	Reservation uint64 `codec:"r,omitempty"`
 }
 
 func (c *Create) items() int { return len(c.Items) }
@@ -61,6 +66,9 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 	if it.Job <= a.b.C.NextJob {
 		return Outcome{Code: CodeStale, Text: "the number was given out before"}, nil
 	}
+	if uint32(id.Group()) != a.b.Group() {
+		return Outcome{Code: CodeRefused, Text: "the number is one of another group"}, nil
+	}
 	if why := wrong(it.Next, Gap{}, 0); why != "" {
 		return Outcome{Code: CodeRefused, Text: why}, nil
 	}
@@ -71,6 +79,10 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 		if other, taken := a.b.Named(def.Spec.Namespace, def.Spec.Name); taken {
 			return a.sameJob(other, &def.Spec)
 		}
+	}
+	name := it.name(&def.Spec)
+	if o, err := a.entitled(name, it.Home, it.Reservation); err != nil || o.Code != 0 {
+		return o, err
 	}
 	s := store.State{Gen: 1}
 	if err := a.adopt(&s, &def.Spec); err != nil {
@@ -83,6 +95,9 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
+	if err := a.hold(name, it.Home, it.Reservation, id); err != nil {
+		return Outcome{}, err
+	}
 	if err := a.b.PutDefinition(id, it.Def); err != nil {
 		return Outcome{}, err
 	}
@@ -91,6 +106,14 @@ func (it *CreateItem) do(a *applier) (Outcome, error) {
 		return Outcome{}, err
 	}
 	return Outcome{Code: CodeOK, Job: id, Version: def.Version}, a.b.PutState(id, &s, p)
+}
+
+// name is what only one job of the cluster may have: its name, or if it has none, the key of its request.
+func (it *CreateItem) name(spec *job.Spec) job.NameRef {
+	if spec.Name == "" {
+		return job.NameRef{Kind: job.NameRequest, Namespace: spec.Namespace, Name: it.Request.ID}
+	}
+	return job.NameRef{Kind: job.NameJob, Namespace: spec.Namespace, Name: spec.Name}
 }
 
 // unfit says why a definition cannot be stored; "" if it can.
@@ -160,7 +183,7 @@ func (c *Create) append(b []byte) []byte {
 		size += 84 + len(c.Items[i].Def) + len(c.Items[i].Request.ID)
 	}
 	b = slices.Grow(b, size)
-	b = msg.Map(b, 2+given(len(c.Callers) > 0))
+	b = msg.Map(b, 2+msg.Given(len(c.Callers) > 0))
 	if len(c.Callers) > 0 {
 		b = msg.Array(msg.Str(b, "b"), len(c.Callers))
 		for i := range c.Callers {
@@ -180,7 +203,7 @@ func (c *Create) append(b []byte) []byte {
 }
 
 func appendHead(b []byte, h Head) []byte {
-	b = msg.Map(b, 2+given(h.By != nil))
+	b = msg.Map(b, 2+msg.Given(h.By != nil))
 	if h.By != nil {
 		b = appendCaller(msg.Str(b, "b"), h.By)
 	}
@@ -189,7 +212,7 @@ func appendHead(b []byte, h Head) []byte {
 }
 
 func appendCreateItem(b []byte, it *CreateItem) []byte {
-	b = msg.Map(b, 4+given(it.By != 0))
+	b = msg.Map(b, 4+msg.Given(it.By != 0, it.Home != 0, it.Reservation != 0))
 	if it.By != 0 {
 		b = msg.Uint(msg.Str(b, "b"), it.By)
 	}
@@ -199,13 +222,20 @@ func appendCreateItem(b []byte, it *CreateItem) []byte {
 	} else {
 		b = msg.Bin(b, it.Def)
 	}
+	if it.Home != 0 {
+		b = msg.Uint(msg.Str(b, "h"), uint64(it.Home))
+	}
 	b = msg.Uint(msg.Str(b, "j"), it.Job)
 	b = appendWhen(msg.Str(b, "n"), it.Next)
-	return appendRequest(msg.Str(b, "q"), &it.Request)
+	b = appendRequest(msg.Str(b, "q"), &it.Request)
+	if it.Reservation != 0 {
+		b = msg.Uint(msg.Str(b, "r"), it.Reservation)
+	}
+	return b
 }
 
 func appendWhen(b []byte, w When) []byte {
-	b = msg.Map(b, given(w.At != 0, w.Ready != 0))
+	b = msg.Map(b, msg.Given(w.At != 0, w.Ready != 0))
 	if w.At != 0 {
 		b = msg.Signed(msg.Str(b, "a"), w.At)
 	}
@@ -216,7 +246,7 @@ func appendWhen(b []byte, w When) []byte {
 }
 
 func appendRequest(b []byte, q *Request) []byte {
-	b = msg.Map(b, given(q.Expires != 0, q.Fingerprint != 0, q.ID != ""))
+	b = msg.Map(b, msg.Given(q.Expires != 0, q.Fingerprint != 0, q.ID != ""))
 	if q.Expires != 0 {
 		b = msg.Signed(msg.Str(b, "e"), q.Expires)
 	}
@@ -227,16 +257,6 @@ func appendRequest(b []byte, q *Request) []byte {
 		b = msg.Str(msg.Str(b, "i"), q.ID)
 	}
 	return b
-}
-
-// given is how many fields are not left out.
-func given(fields ...bool) (n int) {
-	for _, f := range fields {
-		if f {
-			n++
-		}
-	}
-	return n
 }
 
 // createReader gives up on what it does not expect and leaves that to the library.
@@ -315,12 +335,17 @@ func (r *createReader) item(it *CreateItem) {
 			it.By = r.Uint()
 		case "d":
 			it.Def = r.Bytes()
+		case "h":
+			home := r.Uint()
+			it.Home, r.Bad = uint32(home), r.Bad || home > math.MaxUint32
 		case "j":
 			it.Job = r.Uint()
 		case "n":
 			r.when(&it.Next)
 		case "q":
 			r.request(&it.Request)
+		case "r":
+			it.Reservation = r.Uint()
 		default:
 			r.Bad = true
 		}

@@ -71,6 +71,9 @@ func (a *applier) remove(id job.ID, s *store.State, spec *job.Spec) error {
 			return err
 		}
 	}
+	if err := a.owe(id); err != nil {
+		return err
+	}
 	if err := a.b.DeleteDefinition(id); err != nil {
 		return err
 	}

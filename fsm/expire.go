@@ -11,8 +11,7 @@ type Expire struct {
 	Fence  Numbers `codec:"f"`
 }
 
-func (c *Expire) items() int { return len(c.Jobs) }
-
+func (c *Expire) items() int      { return len(c.Jobs) }
 func (*Expire) stopsOnHold() bool { return true }
 
 func (c *Expire) check() error {

@@ -175,7 +175,10 @@ type applier struct {
 	mark  int64  // the highest stamp before this one
 	term  uint64 // of the log entry
 	reply *Reply
-	made  made
+
+	// For the audit record: what was created, and the request that asked for it.
+	made    made
+	request string
 
 	// What an item that ends an attempt works on; the next item overwrites it. On the heap they would be three
 	// allocations an item.

@@ -11,6 +11,7 @@ import (
 type Release struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`
+	At      int64   `codec:"a,omitempty"` // when the control group of the cluster was released
 }
 
 func (c *Release) apply(a *applier) error { return a.once(c.Request, c.do) }
@@ -27,7 +28,7 @@ func (c *Release) do(a *applier) (Outcome, error) {
 		return Outcome{}, err
 	}
 	info.Hold.Releasing = true
-	info.Released = max(info.Released, a.b.C.Mark) // no stamp was higher, in the backup either
+	info.Released = max(info.Released, a.b.C.Mark, c.At) // no stamp was higher, in the backup either
 	a.b.SetInfo(info)
 	return Outcome{Code: CodeOK, Count: 1}, nil
 }
@@ -95,16 +96,13 @@ func (a *applier) closeRestoredOf(id job.ID, limit int) (int, error) {
 	if len(refs) == 0 {
 		return 0, nil // closed together with an earlier one
 	}
-	active := func(r store.OpenRef) bool { return r.Status != job.RunWaiting || r.Held }
-	slices.SortStableFunc(refs, func(x, y store.OpenRef) int {
-		switch {
-		case active(x) == active(y):
-			return 0
-		case active(y):
-			return -1
+	active := func(r store.OpenRef) int {
+		if r.Status != job.RunWaiting || r.Held {
+			return 1
 		}
-		return 1
-	})
+		return 0
+	}
+	slices.SortStableFunc(refs, func(x, y store.OpenRef) int { return active(x) - active(y) })
 	st, p, ok, err := a.b.State(id)
 	if err != nil {
 		return 0, err

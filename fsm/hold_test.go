@@ -248,3 +248,16 @@ func copyState(t *testing.T, w *world) string {
 	}
 	return path
 }
+
+// A group of jobs counts as released from the later of its own mark and the instant of the control group.
+func TestReleaseIsTheLaterInstant(t *testing.T) {
+	for at, want := range map[int64]int64{0: T(100), T(50): T(100), T(200): T(200)} {
+		w := newWorld(t)
+		w.now = T(100)
+		w.hold()
+		w.want(CodeOK, &Release{At: at})
+		if got := w.st.Info().Released; got != want {
+			t.Errorf("after %d it is released from %d, want %d", at, got, want)
+		}
+	}
+}

@@ -62,6 +62,7 @@ func (c *PutNode) apply(a *applier) error {
 	n.Removed = false
 	if known && !old.Removed {
 		n.JoinedAt, n.Index, n.Key = old.JoinedAt, old.Index, cmp.Or(old.Key, n.Key)
+		n.Leaving = n.Leaving || old.Leaving // what it says of itself when it comes back does not change that
 		if n.Address != old.Address {
 			n.Index = a.b.C.Index
 		}
@@ -84,7 +85,8 @@ func (c *PutNode) apply(a *applier) error {
 func sameNode(x, y store.Node) bool {
 	return maps.Equal(x.Tags, y.Tags) && x.ID == y.ID && x.Instance == y.Instance && x.Address == y.Address &&
 		x.Version == y.Version && x.Level == y.Level && x.Slots == y.Slots && x.Standby == y.Standby &&
-		x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed && x.Key == y.Key
+		x.JoinedAt == y.JoinedAt && x.Index == y.Index && x.Removed == y.Removed && x.Key == y.Key &&
+		x.Leaving == y.Leaving
 }
 
 // RemoveNode marks a member as removed. Instance "": whichever.
@@ -104,7 +106,7 @@ func (c *RemoveNode) apply(a *applier) error {
 		a.outcome(Outcome{Code: CodeNotFound})
 		return nil
 	}
-	n.Removed, n.Index = true, a.b.C.Index
+	n.Removed, n.Leaving, n.Index = true, false, a.b.C.Index
 	a.outcome(Outcome{Code: CodeOK, Count: 1})
 	if err := a.b.PutNode(n); err != nil {
 		return err

@@ -113,8 +113,7 @@ type ClaimNotices struct {
 	Try  []byte  `codec:"y"`
 }
 
-func (c *ClaimNotices) items() int { return len(c.Jobs) }
-
+func (c *ClaimNotices) items() int      { return len(c.Jobs) }
 func (*ClaimNotices) stopsOnHold() bool { return true }
 
 func (c *ClaimNotices) check() error {

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -27,6 +28,8 @@ const (
 	CodeRefused   Code = 11 // not in this state; Text says why
 	CodeKeyReused Code = 12 // the request id belongs to another request
 	CodeBusy      Code = 13 // claim: its queue is paused or at its limit
+	CodePending   Code = 14 // whether another request's job takes the name is not decided yet
+	CodeAborted   Code = 15 // the reservation of the name is over, or there is none: reserve it
 )
 
 // Outcome is what became of one item.
@@ -34,10 +37,11 @@ type Outcome struct {
 	Code    Code       `codec:"c"`
 	Replay  bool       `codec:"-"` // answered from requests
 	Job     job.ID     `codec:"j,omitempty"`
-	Version uint64     `codec:"v,omitempty"`
+	Version uint64     `codec:"v,omitempty"` // reserve: the number of the reservation
 	Run     job.RunKey `codec:"r,omitempty"`
 	Fence   uint64     `codec:"f,omitempty"`
 	Attempt uint16     `codec:"a,omitempty"`
+	Group   uint32     `codec:"g,omitempty"` // reserve: which has the job, or is to make it
 	Key     string     `codec:"k,omitempty"` // claim: the run's idempotency key if it is not the default
 	Count   int        `codec:"n,omitempty"`
 	Named   int        `codec:"m,omitempty"` // redrive, purge: how many dead letters the command names
@@ -70,8 +74,8 @@ type storedOutcome struct {
 // encodeStored is what requests keeps of an outcome. That of a create, which is most of them, is written without
 // reflection, byte by byte as the library would.
 func encodeStored(fingerprint uint64, o *Outcome) ([]byte, error) {
-	plain := o.Run == (job.RunKey{}) && o.Fence == 0 && o.Attempt == 0 && o.Key == "" && o.Count == 0 && o.Named == 0 &&
-		len(o.Times)+len(o.Skipped) == 0 && o.Text == ""
+	plain := o.Run == (job.RunKey{}) && o.Fence == 0 && o.Attempt == 0 && o.Group == 0 && o.Key == "" &&
+		o.Count == 0 && o.Named == 0 && len(o.Times)+len(o.Skipped) == 0 && o.Text == ""
 	if plain {
 		return appendStored(make([]byte, 0, 64), fingerprint, o), nil
 	}
@@ -83,7 +87,7 @@ func encodeStored(fingerprint uint64, o *Outcome) ([]byte, error) {
 func appendStored(b []byte, fingerprint uint64, o *Outcome) []byte {
 	b = msg.Map(b, 2)
 	b = msg.Uint(msg.Str(b, "f"), fingerprint)
-	b = msg.Map(msg.Str(b, "o"), 1+given(o.Job != 0, o.Version != 0))
+	b = msg.Map(msg.Str(b, "o"), 1+msg.Given(o.Job != 0, o.Version != 0))
 	b = msg.Uint(msg.Str(b, "c"), uint64(o.Code))
 	if o.Job != 0 {
 		b = msg.Uint(msg.Str(b, "j"), uint64(o.Job))
@@ -97,6 +101,7 @@ func appendStored(b []byte, fingerprint uint64, o *Outcome) []byte {
 // once answers a repeated request with its first outcome. Only outcomes that changed something are kept: what was
 // refused may be tried again under the same key.
 func (a *applier) once(q Request, do func(*applier) (Outcome, error)) error {
+	a.request = q.ID
 	if o, ok, err := a.repeat(q); err != nil || ok {
 		a.outcome(o)
 		return err
@@ -124,15 +129,31 @@ func (a *applier) repeat(q Request) (Outcome, bool, error) {
 	if data == nil {
 		return Outcome{}, false, nil
 	}
-	var s storedOutcome
-	if err := codec.NewDecoderBytes(data, handle).Decode(&s); err != nil {
-		return Outcome{}, false, fmt.Errorf("fsm: stored outcome of request %q: %w", q.ID, err)
+	s, err := decodeStored(q.ID, data)
+	if err != nil {
+		return Outcome{}, false, err
 	}
 	if s.Fingerprint != q.Fingerprint {
 		return Outcome{Code: CodeKeyReused}, true, nil
 	}
 	s.Outcome.Replay = true
 	return s.Outcome, true, nil
+}
+
+func decodeStored(id string, data []byte) (s storedOutcome, err error) {
+	if err = codec.NewDecoderBytes(data, handle).Decode(&s); err != nil {
+		err = fmt.Errorf("fsm: stored outcome of request %q: %w", id, err)
+	}
+	return s, err
+}
+
+// forgotten is the end of a request's outcome: the home of its key need not send repetitions here any more.
+func (a *applier) forgotten(id string, data []byte) error {
+	if data == nil || !a.b.ManyGroups() {
+		return nil
+	}
+	s, err := decodeStored(id, data)
+	return cmp.Or(err, a.b.OweRequest(s.Outcome.Job, id))
 }
 
 func (a *applier) remember(q Request, o Outcome) error {

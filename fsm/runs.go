@@ -118,9 +118,7 @@ func (a *applier) after(id job.ID, s *store.State, p store.Place) error {
 }
 
 // end does what the end of an attempt means for its run.
-func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.Record, res Result,
-	retryAt int64,
-) error {
+func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.Record, res Result, retry int64) error {
 	if row.Status == job.RunCanceling && res != ResultSucceeded { // a late success counts as success
 		rec.Status, rec.Reason = job.RunCanceled, row.Cancel
 		_, err := a.closeRun(k, row, s, rec)
@@ -142,7 +140,7 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 		}
 		next := *row
 		next.Failures++
-		return a.again(k, row, next, s, job.RunRetrying, retryAt)
+		return a.again(k, row, next, s, job.RunRetrying, retry)
 	case ResultReturned:
 		next := *row
 		next.Attempt--

@@ -470,7 +470,7 @@ func verifyCopy(path string, rc io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(path, func(w io.Writer) error { return h.readBody(w, rc) }); err != nil {
+	if err := h.WriteState(path, rc); err != nil {
 		return err
 	}
 	problems, stats, err := store.CheckFile(path)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm/stream"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -157,7 +158,7 @@ func (s *Snapshots) write(m *record) error {
 		return err
 	}
 	path := filepath.Join(s.dir, metaFile)
-	err = writeSynced(path+".tmp", func(w io.Writer) error {
+	err = stream.WriteSynced(path+".tmp", func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})
@@ -312,7 +313,7 @@ func (k *sink) verify() (Header, error) {
 		err = k.s.Accept(h)
 	}
 	if err == nil {
-		err = h.readBody(io.Discard, k.f)
+		err = h.Body(io.Discard, k.f)
 	}
 	if err == nil {
 		err = k.f.Sync()

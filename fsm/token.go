@@ -118,7 +118,7 @@ type ResumeToken struct {
 
 func (c *ResumeToken) apply(a *applier) error { return a.once(c.Request, c.do) }
 
-func (c *ResumeToken) object(a *applier) (store.AuditObject, error) { return a.tokenObject(c.ID) }
+func (c *ResumeToken) object(a *applier) (object, error) { return a.tokenObject(c.ID) }
 
 func (c *ResumeToken) do(a *applier) (Outcome, error) {
 	t, ok := a.b.Token(c.ID)

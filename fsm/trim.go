@@ -27,9 +27,7 @@ func (c *Trim) apply(a *applier) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.b.TrimRequests(a.now, c.Limit); err != nil {
-		return err
-	}
+	_, err = a.b.TrimRequests(a.now, c.Limit, a.forgotten)
 	a.outcome(Outcome{Code: CodeOK})
-	return nil
+	return err
 }

@@ -20,6 +20,10 @@ type Update struct {
 	Next    When    `codec:"n"`
 	Dropped Gap     `codec:"x"`
 	After   Gap     `codec:"y"`
+
+	// The reservation of a new name whose home is another group.
+	Home        uint32 `codec:"o,omitempty"`
+	Reservation uint64 `codec:"r,omitempty"`
 }
 
 func (c *Update) apply(a *applier) error { return a.once(c.Request, c.do) }
@@ -58,9 +62,13 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	if why := wrongAfter(def.Spec.OneOff(), c.Next, c.After, s.LastNominal); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
+	name := job.NameRef{Kind: job.NameJob, Namespace: def.Spec.Namespace, Name: def.Spec.Name}
 	if def.Spec.Name != old.Spec.Name && def.Spec.Name != "" {
 		if other, taken := a.b.Named(def.Spec.Namespace, def.Spec.Name); taken {
 			return Outcome{Code: CodeDuplicate, Job: other}, nil
+		}
+		if o, err := a.entitled(name, c.Home, c.Reservation); err != nil || o.Code != 0 {
+			return o, err
 		}
 	}
 	if why := a.unfit(&def.Spec); why != "" {
@@ -72,8 +80,14 @@ func (c *Update) do(a *applier) (Outcome, error) {
 				return Outcome{}, err
 			}
 		}
+		if err := a.owe(id); err != nil {
+			return Outcome{}, err
+		}
 		if def.Spec.Name != "" {
 			if err := a.b.PutName(def.Spec.Namespace, def.Spec.Name, id); err != nil {
+				return Outcome{}, err
+			}
+			if err := a.hold(name, c.Home, c.Reservation, id); err != nil {
 				return Outcome{}, err
 			}
 		}
@@ -100,10 +114,9 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	if err := a.flush(id, &s); err != nil {
 		return Outcome{}, err
 	}
-	if c.After.Count != 0 { // straight into the history: the last nominal time must not pass the next occurrence
-		if _, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: c.After.interval()}, &s); err != nil {
-			return Outcome{}, err
-		}
+	// Straight into the history: the last nominal time must not pass the next occurrence.
+	if err := a.apart(id, &s, c.After.interval()); err != nil {
+		return Outcome{}, err
 	}
 	if s.Paused || s.Quarantined {
 		s.ParkedAt, s.ParkedReady = c.Next.At, c.Next.Ready

@@ -3,6 +3,8 @@ package job
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // Code is the stable name of an error. It survives the wire: clients may switch on it.
@@ -38,6 +40,7 @@ const (
 	CodeSessionUnknown   Code = "session_unknown"        // 409: the leader does not know this session; register again
 	CodeUnknownQueue     Code = "unknown_queue"          // 404: no job uses the queue and it is not declared
 	CodeWorkerNameInUse  Code = "worker_name_in_use"     // 409: a living worker has that name
+	CodeOtherGroup       Code = "other_group"            // 421: between nodes only, see OtherGroup
 	CodeWorkerForked     Code = "worker_forked"          // 409: two processes speak as one worker; both are refused
 )
 
@@ -69,6 +72,42 @@ func (e *Error) Is(target error) bool {
 // Errorf makes an error without a field.
 func Errorf(code Code, remedy, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// OtherGroup is what the home of a name says about a job that lives in another group: ask there.
+func OtherGroup(group uint32) *Error {
+	return &Error{Code: CodeOtherGroup, Field: strconv.FormatUint(uint64(group), 10),
+		Message: fmt.Sprintf("the job is in group %d", group), Remedy: "ask that group"}
+}
+
+// InOther is the group that OtherGroup names.
+func (e *Error) InOther() (group uint32, ok bool) {
+	n, err := strconv.ParseUint(e.Field, 10, 32)
+	return uint32(n), e.Code == CodeOtherGroup && err == nil
+}
+
+// InGroup is the error with the name of the group that it is about.
+func (e *Error) InGroup(group uint32) *Error {
+	named, name := *e, GroupNames(group)+": "
+	if !strings.HasPrefix(e.Message, name) {
+		named.Message = name + e.Message
+	}
+	return &named
+}
+
+// GroupNames are Raft groups as messages name them.
+func GroupNames(groups ...uint32) string {
+	text := "group"
+	if len(groups) > 1 {
+		text = "groups"
+	}
+	for i, g := range groups {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + strconv.FormatUint(uint64(g), 10)
+	}
+	return text
 }
 
 // Invalid makes the error for a field with a wrong value.

@@ -16,13 +16,16 @@ const (
 	GroupBits = 8
 	// EpochBits follow the group bits; a restore raises the epoch.
 	EpochBits = 12
+	// GroupShift and EpochShift are where they begin. Fences have the epoch in the same place, and no group.
+	GroupShift = 64 - GroupBits
+	EpochShift = GroupShift - EpochBits
 	// idPrefix begins every job id as shown; names may not begin with it, so that a reference is never ambiguous.
 	idPrefix  = "j_"
 	runPrefix = "r_"
 )
 
 // Group is the Raft group that owns the job.
-func (id ID) Group() uint8 { return uint8(id >> (64 - GroupBits)) }
+func (id ID) Group() uint8 { return uint8(id >> GroupShift) }
 
 // String is the id as people and programs see it.
 func (id ID) String() string { return idPrefix + strconv.FormatUint(uint64(id), 32) }

@@ -45,6 +45,10 @@ type Register struct {
 
 	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count is taken at its word
 	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for
+
+	// Credit: the worker has sessions with the leaders of several groups over the same slots. Only its numbered polls
+	// offer anything; slots are what all groups have together.
+	Credit bool `json:"credit,omitempty"`
 }
 
 // NodeRef says which node a worker belongs to: a node works for its cluster only while it is a member of it.
@@ -70,11 +74,17 @@ type Held struct {
 }
 
 // Poll asks for work. Acked is the number of the last assignment received; the leader re-sends later ones.
+//
+// In a session with Credit a poll has a Number: 1, 2, …; 0 is the last one of a worker that leaves. Free is then how
+// many assignments beyond Acked may come, in this answer and after it, until a poll with a higher number tells
+// otherwise.
 type Poll struct {
 	Session SessionRef `json:"session"`
 	Acked   uint64     `json:"acked"`
 	Free    int        `json:"free"`
 	Wait    Duration   `json:"wait,omitempty"`
+	Number  uint64     `json:"number,omitempty"`
+	Told    bool       `json:"told,omitempty"` // it knows that runs wait: PollReply.Ready alone is no reason to answer
 }
 
 // PollReply carries assignments, in order of their numbers, and the fences of attempts that are to stop.
@@ -82,6 +92,11 @@ type PollReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
 	Cancel      []uint64     `json:"cancel,omitempty"`
 	Watch       []uint64     `json:"watch,omitempty"` // attempts whose output is watched; see Output
+
+	// Number is that of the poll, if no more than Free assignments come on its account and that of all polls before it,
+	// with those in this answer; 0: more may come. Ready is how many more runs this worker could take.
+	Number uint64 `json:"number,omitempty"`
+	Ready  int    `json:"ready,omitempty"`
 }
 
 // Assignment is a committed claim on its way to its worker.

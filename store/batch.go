@@ -156,7 +156,10 @@ func (b *Batch) putMeta() error {
 func (b *Batch) Info() Info { return b.info }
 
 // SetInfo replaces the slow meta data.
-func (b *Batch) SetInfo(i Info) { b.info, b.infoSet = i, true }
+func (b *Batch) SetInfo(i Info) {
+	b.changes.Groups = true // or something else of it
+	b.info, b.infoSet = i, true
+}
 
 // State reads a job's runtime state and where it is.
 func (b *Batch) State(id job.ID) (State, Place, bool, error) {
@@ -442,8 +445,8 @@ func (b *Batch) PutRequest(id string, outcome []byte, expires int64) error {
 	return b.tx.Bucket(bucketRequestExp).Put(append(appendTime(nil, expires), id...), []byte{})
 }
 
-// TrimRequests forgets up to limit requests that expired before now.
-func (b *Batch) TrimRequests(now int64, limit int) (int, error) {
+// TrimRequests forgets up to limit requests that expired before now, and calls end for each.
+func (b *Batch) TrimRequests(now int64, limit int, end func(id string, outcome []byte) error) (int, error) {
 	exp := b.tx.Bucket(bucketRequestExp)
 	var keys [][]byte
 	c := exp.Cursor()
@@ -457,6 +460,9 @@ func (b *Batch) TrimRequests(now int64, limit int) (int, error) {
 		keys = append(keys, append([]byte(nil), k...))
 	}
 	for _, k := range keys {
+		if err := end(string(k[8:]), b.Request(string(k[8:]))); err != nil {
+			return 0, err
+		}
 		if err := b.tx.Bucket(bucketRequests).Delete(k[8:]); err != nil {
 			return 0, err
 		}

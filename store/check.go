@@ -54,7 +54,7 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 			dead:    map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
 		c.stats.Counters, c.stats.Info = s.count, s.info
 		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history,
-			c.requests, c.nodes, c.checkQueues, c.checkNotices, c.audits} {
+			c.requests, c.nodes, c.checkQueues, c.checkNotices, c.audits, c.groups, c.reservations} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -301,6 +301,7 @@ func (c *checker) jobs() error {
 			}
 		}
 		c.job(id, &s, p, &def.Spec)
+		c.atHome(id, &def.Spec)
 	})
 	if n := c.tx.Bucket(bucketNames).Stats().KeyN + c.idx.names.recent.Len(); n != named {
 		c.bad("there are %d names and %d named jobs", n, named)

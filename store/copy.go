@@ -11,6 +11,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -159,7 +160,7 @@ func (s *Store) digest(counters bool) (string, error) {
 	}
 	h := sha256.New()
 	err := s.db.View(func(tx *bolt.Tx) error {
-		for _, name := range allBuckets {
+		for _, name := range slices.Concat(allBuckets, groupBuckets) {
 			fmt.Fprintf(h, "bucket %s\n", name)
 			if bytes.Equal(name, bucketNames) {
 				v := &View{reads: newReads(tx, s.idx)}
@@ -199,7 +200,7 @@ func (s *Store) digest(counters bool) (string, error) {
 func (s *Store) Differs(other *Store) (out []string, err error) {
 	err = s.View(func(v *View) error {
 		return other.View(func(w *View) error {
-			for _, name := range allBuckets {
+			for _, name := range slices.Concat(allBuckets, groupBuckets) {
 				if bytes.Equal(name, bucketNames) {
 					continue
 				}

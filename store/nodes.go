@@ -17,6 +17,7 @@ type Node struct {
 	Tags     map[string]string `json:"tags,omitempty" codec:"t,omitempty"`
 	Standby  bool              `json:"standby,omitempty" codec:"b,omitempty"` // stays a non-voter until it is promoted
 	JoinedAt int64             `json:"joined_at" codec:"j"`                   // ms
+	Leaving  bool              `json:"leaving,omitempty" codec:"g,omitempty"` // it is removed when it has no replica
 
 	// Index is the log entry that last changed the instance, the address or Removed. Of two nodes that disagree about a
 	// member the one with the higher index is right, which lets a node that was away take the word of one that was not.

@@ -157,7 +157,7 @@ func (r *Record) encodeTo(w *writer) {
 		if space {
 			w.str(r.Namespace)
 		}
-		r.Interval.encode(w)
+		w.interval(r.Interval)
 		return
 	}
 	times := [4]int64{r.ClaimedAt, r.StartedAt, r.EndedAt, r.Ready}

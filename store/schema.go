@@ -46,6 +46,19 @@ var (
 		bucketDead, bucketRequests, bucketRequestExp, bucketClasses, bucketNotes, bucketCalendars, bucketNodes,
 		bucketQueues, bucketTokens, bucketSecrets, bucketAudit, bucketGuarded, bucketSecretLog, bucketOutbox,
 		bucketNotified}
+
+	// Those of a cluster with several groups are made when they are first written to.
+	bucketGroups   = []byte("groups")   // group(4) -> GroupRow, as JSON
+	bucketReserved = []byte("reserved") // kind(1) namespace 0 name -> Reservation
+	bucketPending  = []byte("pending")  // number(8) -> key of the reservation, until that is confirmed
+	bucketHeld     = []byte("held")     // home(4) number(8) -> job(8) kind(1) namespace 0 name
+	bucketHeldBy   = []byte("heldby")   // job(8) kind(1) -> home(4) number(8)
+	bucketOwed     = []byte("owed")     // home(4) number(8) -> kind(1) namespace 0 name
+	bucketSpent    = []byte("spent")    // home(4) number(8) -> 1
+	bucketSettled  = []byte("settled")  // home(4) -> number(8)
+
+	groupBuckets = [][]byte{bucketGroups, bucketReserved, bucketPending, bucketHeld, bucketHeldBy, bucketOwed,
+		bucketSpent, bucketSettled}
 )
 
 // Kind says what a due entry is.
@@ -92,9 +105,7 @@ func parseDueKey(b []byte) (DueKey, error) {
 }
 
 // appendTime flips the sign bit so that times before 1970 sort first.
-func appendTime(b []byte, ms int64) []byte {
-	return binary.BigEndian.AppendUint64(b, uint64(ms)^1<<63)
-}
+func appendTime(b []byte, ms int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(ms)^1<<63) }
 
 func parseTime(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ 1<<63) }
 
@@ -181,7 +192,13 @@ type Info struct {
 	Format    int      `json:"format"`
 	Level     int      `json:"level"` // committed feature level
 	ClusterID string   `json:"cluster_id,omitempty"`
-	Group     uint32   `json:"group"` // which Raft group of the cluster this is the state of
+	Group     uint32   `json:"group"`              // which Raft group of the cluster this is the state of
+	GroupID   string   `json:"group_id,omitempty"` // random; empty for group 0
+	Homes     uint32   `json:"homes,omitempty"`    // see job.HomeOf
+	Groups    uint32   `json:"groups,omitempty"`   // see job.PlaceOf
+	Listed    uint32   `json:"listed,omitempty"`   // group 0: what is asked about jobs; before Groups, never less
+	Want      uint32   `json:"want,omitempty"`     // group 0: how many there are to be
+	Row       GroupRow `json:"row,omitzero"`       // of a group of jobs: a copy of its row in the table of groups
 	Epoch     uint64   `json:"epoch"`
 	Outages   []Outage `json:"outages,omitempty"`
 	Hold      Hold     `json:"hold,omitzero"`
@@ -195,6 +212,7 @@ var (
 	keyCounters = []byte("counters")
 	keySweep    = []byte("names") // which names are in their bucket
 	keyInfo     = []byte("info")
+	keyReserved = []byte("reserved") // the highest number of a reservation
 )
 
 func readMeta(tx *bolt.Tx) (c Counters, info Info, err error) {

@@ -1,7 +1,7 @@
 package store
 
 import (
-	"math"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -17,18 +17,10 @@ const (
 	OverlapReplace Overlap = 3
 )
 
+var overlaps = []string{job.OverlapSkip, job.OverlapQueue, job.OverlapAllow, job.OverlapReplace}
+
 // OverlapOf converts the name of a policy.
-func OverlapOf(name string) Overlap {
-	switch name {
-	case job.OverlapQueue:
-		return OverlapQueue
-	case job.OverlapAllow:
-		return OverlapAllow
-	case job.OverlapReplace:
-		return OverlapReplace
-	}
-	return OverlapSkip
-}
+func OverlapOf(name string) Overlap { return Overlap(max(0, slices.Index(overlaps, name))) }
 
 // State is a job's runtime state. It rides in the job's occurrence entry in the due index, or in its parked entry, so
 // that firing a job touches no page of its own: that is what makes claim and complete independent of the number of
@@ -68,40 +60,8 @@ type State struct {
 	ParkedAt, ParkedReady int64
 }
 
-// Interval is a run of occurrences that did not happen, for one reason. Consecutive ones coalesce.
-type Interval struct {
-	First, Last int64
-	Count       int64
-	AtLeast     bool // counting stopped at Count
-	Status      job.RunStatus
-	Reason      job.Reason
-}
-
-// Empty says that nothing is in it.
-func (i Interval) Empty() bool { return i.Count == 0 }
-
-// Add joins another interval that follows this one. It says false, and does nothing, if they are of different kinds.
-func (i *Interval) Add(n Interval) bool {
-	if n.Empty() {
-		return true
-	}
-	if i.Empty() {
-		*i = n
-		return true
-	}
-	if i.Status != n.Status || i.Reason != n.Reason {
-		return false
-	}
-	i.First = min(i.First, n.First)
-	i.Last = max(i.Last, n.Last)
-	if i.Count > math.MaxInt64-n.Count {
-		i.Count = math.MaxInt64
-	} else {
-		i.Count += n.Count
-	}
-	i.AtLeast = i.AtLeast || n.AtLeast
-	return true
-}
+// Interval is kept in a state, and in a record of the history.
+type Interval = job.Interval
 
 // Status is the state of a job as its owner sees it; parked: there is no next occurrence. A job whose last run is
 // still open is not yet completed.
@@ -205,11 +165,11 @@ func (s *State) encodeTo(w *writer) {
 		w.i64(s.ParkedReady)
 	}
 	if !s.NotRun.Empty() {
-		s.NotRun.encode(w)
+		w.interval(s.NotRun)
 	}
 }
 
-func (i Interval) encode(w *writer) {
+func (w *writer) interval(i Interval) {
 	w.ivar(i.First)
 	w.ivar(i.Last - i.First)
 	w.uvar(uint64(i.Count))

@@ -16,6 +16,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/carillon-scheduler/carillon/internal/boltpages"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -106,6 +107,13 @@ func openFile(path string, o Options) (db *bolt.DB, err error) {
 	return boltOpen(path, o, o.ReadOnly)
 }
 
+// VerifyPages walks the pages of a bbolt file before bbolt does, which panics on one that makes no sense. Nothing may
+// write to the file meanwhile. One that is not there, or is empty, is fine: bbolt makes it.
+func VerifyPages(path string) error { return boltpages.Verify(path) }
+
+// Damaged is the error of a file whose contents cannot be relied on.
+func Damaged(path string, why any) error { return boltpages.Damaged(path, why) }
+
 // Create makes an empty bbolt file, whole or not at all: bbolt itself writes the first pages under the final name, and
 // a power cut among them leaves a file that cannot be opened. It does nothing if there is a file.
 func Create(path string) error {
@@ -137,12 +145,8 @@ func boltOpen(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	}
 	timeout := cmp.Or(o.LockTimeout, time.Second)
 	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout:         timeout,
-		FreelistType:    bolt.FreelistMapType,
-		NoFreelistSync:  true,
-		InitialMmapSize: size,
-		NoSync:          o.NoSync,
-		ReadOnly:        readOnly,
+		Timeout: timeout, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, InitialMmapSize: size,
+		NoSync: o.NoSync, ReadOnly: readOnly,
 	})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -336,6 +340,8 @@ type Changes struct {
 	Jobs   []job.ID  // jobs whose definition changed or went away
 	Nodes  bool      // rows of members changed
 	Tokens bool      // rows of tokens changed
+	Groups bool      // rows of groups changed, or how many take new jobs
+	Owed   bool      // a name is to be released at its home
 	Dead   []uint64  // new dead letters
 	Outbox bool      // a notification is to be sent, or one was claimed or settled
 	Reset  bool      // everything may have changed: the file was replaced

@@ -65,7 +65,8 @@ func packPollReply(m *job.PollReply) []byte {
 		size += 400 + len(a.Payload) + len(a.JobName) + len(a.Key)
 	}
 	b := make([]byte, 0, size)
-	b = pack.Map(b, fields(0, len(m.Assignments) > 0, len(m.Cancel) > 0, len(m.Watch) > 0))
+	b = pack.Map(b, fields(0, len(m.Assignments) > 0, len(m.Cancel) > 0, len(m.Watch) > 0, m.Number != 0,
+		m.Ready != 0))
 	if len(m.Assignments) > 0 {
 		b = pack.Array(pack.Str(b, "assignments"), len(m.Assignments))
 		for i := range m.Assignments {
@@ -77,6 +78,12 @@ func packPollReply(m *job.PollReply) []byte {
 	}
 	if len(m.Watch) > 0 {
 		b = packFences(pack.Str(b, "watch"), m.Watch)
+	}
+	if m.Number != 0 {
+		b = pack.Uint(pack.Str(b, "number"), m.Number)
+	}
+	if m.Ready != 0 {
+		b = pack.Int(pack.Str(b, "ready"), int64(m.Ready))
 	}
 	return b
 }

@@ -640,6 +640,8 @@ type Whoami struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Shell     bool          `json:"shell,omitempty"`
 	ExpiresAt job.Instant   `json:"expires_at,omitzero"`
+	// Groups are the Raft groups whose leaders have work for workers. None: the cluster has one group.
+	Groups []uint32 `json:"groups,omitempty"`
 	WorkerGrant
 }
 
@@ -669,3 +671,6 @@ type SecretList struct {
 
 // WarningHeader says what was done and is better done otherwise.
 const WarningHeader = "Carillon-Warning"
+
+// GroupHeader names a group: between nodes the one that a request is for, of a worker the one whose leader it means.
+const GroupHeader = "Carillon-Group"

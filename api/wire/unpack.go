@@ -29,6 +29,10 @@ func readPollReply(r *pack.Reader) (m job.PollReply) {
 			m.Cancel = list(r, (*pack.Reader).Uint)
 		case "watch":
 			m.Watch = list(r, (*pack.Reader).Uint)
+		case "number":
+			m.Number = r.Uint()
+		case "ready":
+			m.Ready = int(r.Int())
 		default:
 			r.Bad = true
 		}

@@ -125,3 +125,13 @@ func (f *Fields) Map(key string, v map[string]string) {
 		f.B = Str(Str(f.B, k), v[k])
 	}
 }
+
+// Given is how many fields are not left out.
+func Given(fields ...bool) (n int) {
+	for _, f := range fields {
+		if f {
+			n++
+		}
+	}
+	return n
+}

@@ -20,6 +20,16 @@ func ID(node string, number uint64) raft.ServerID {
 	return raft.ServerID(node + separator + strconv.FormatUint(number, 10))
 }
 
+// Number is that of the replica that a Raft server id is of; 0: it has none.
+func Number(id raft.ServerID) uint64 {
+	s := string(id)
+	n, err := strconv.ParseUint(s[strings.LastIndex(s, separator)+1:], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // Node is the node of a Raft server id; of no id, as of an unknown leader, it is empty.
 func Node(id raft.ServerID) string {
 	s := string(id)

@@ -1,4 +1,5 @@
-package store
+// Package boltpages holds the pages of a bbolt file against each other before bbolt opens it.
+package boltpages
 
 import (
 	"bytes"
@@ -12,12 +13,12 @@ import (
 	"sync/atomic"
 )
 
-// VerifyPages walks the pages of a bbolt file before bbolt does. On a page that makes no sense bbolt panics in a
+// Verify walks the pages of a bbolt file before bbolt does. On a page that makes no sense bbolt panics in a
 // goroutine of its own while it opens (the price of NoFreelistSync is a full scan there), or faults behind the end of a
 // file that was cut off, and neither can be turned into an error afterwards. This walk looks at what that scan looks
 // at: page numbers, bounds, and the order of keys. Nothing may write to the file meanwhile. A file that is not there,
 // or is empty, is fine: bbolt makes it.
-func VerifyPages(path string) error {
+func Verify(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
