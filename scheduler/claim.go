@@ -131,6 +131,14 @@ func (l *loop) load(picks []pick) error {
 	})
 }
 
+// calendar is where calendars are looked up in.
+func (s *Scheduler) calendar(v *store.View) func(namespace, name string) []byte {
+	if s.o.Calendar != nil {
+		return s.o.Calendar
+	}
+	return v.Calendar
+}
+
 func (l *loop) lookUp(v *store.View, p *pick) (err error) {
 	if p.Kind == store.KindOccurrence {
 		p.job, err = l.catalog.occurrence(v, p.Job, p.gen)
@@ -143,7 +151,7 @@ func (l *loop) lookUp(v *store.View, p *pick) (err error) {
 	spec := &p.job.def.Spec
 	switch {
 	case p.Kind == store.KindOccurrence && len(spec.Calendars) > 0:
-		p.blackouts = l.catalog.calendars.Blackouts(v, spec, func(name, why string) {
+		p.blackouts = l.catalog.calendars.Blackouts(l.s.calendar(v), spec, func(name, why string) {
 			l.s.log.Warn("calendar not usable; the job fires as if it did not exist", "job", p.Job, "calendar", name,
 				"error", why)
 		})

@@ -115,7 +115,7 @@ func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 	if !x.registered || x.polling > 0 || mono-x.polled <= s.o.TTL {
 		return
 	}
-	x.withheld = x.slots // until it polls again
+	x.withheld, x.credit = x.slots, 0 // until it polls again
 	n := 0
 	for _, c := range append(append([]*claim(nil), x.waiting...), x.sent...) {
 		// One that was sent, but that its heartbeats do not name, did not arrive.

@@ -70,6 +70,7 @@ type loop struct {
 	pause    time.Duration // after a refusal
 	pauseEnd time.Duration
 	scanErr  string
+	hinted   bool // sessions with credit were told that runs wait
 	behind   bool // the last turn left something to be read
 	unfilled bool // the wheels do not reach as far ahead as they should
 }
@@ -160,6 +161,7 @@ func (l *loop) work(now int64, mono time.Duration) bool {
 	for i := 0; i < maxInFlight && l.claim(); i++ {
 		more = true
 	}
+	l.hint()
 	l.admit()
 	s.setStarving(l.ready > 0)
 	l.sendAdvances()

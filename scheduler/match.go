@@ -252,3 +252,33 @@ func (l *loop) relist() {
 		l.list(b)
 	}
 }
+
+// hint tells the workers that have other leaders too how many entries wait that they could take: they move credit here
+// that is idle elsewhere.
+func (l *loop) hint() {
+	s := l.s
+	if !s.credited.Load() || l.ready == 0 && !l.hinted {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.hinted = false
+	for _, x := range s.sessions {
+		x.wasReady, x.ready = x.ready > 0, 0
+	}
+	for i := range l.lanes {
+		for _, b := range l.lanes[i].ring {
+			if n := b.head.len(); n > 0 && b.class.jobQueue.room() {
+				for _, x := range b.class.sessions {
+					x.ready += n
+				}
+				l.hinted = true
+			}
+		}
+	}
+	for _, x := range s.sessions {
+		if x.credited && x.ready > 0 && !x.wasReady {
+			x.wakePolls()
+		}
+	}
+}

@@ -70,6 +70,8 @@ type Options struct {
 	ByToken bool
 	// Vault opens the secrets that jobs refer to; nil: the cluster has none.
 	Vault Vault
+	// Calendar is a calendar as JSON, where those of the cluster are in another state; nil: they are in Store.
+	Calendar func(namespace, name string) []byte
 
 	HistoryMaxAge   time.Duration // older history is trimmed; 0: never
 	HistoryMaxCount uint64        // and what exceeds this count; 0: never
@@ -115,6 +117,7 @@ type Scheduler struct {
 
 	lastTurn atomic.Int64 // Clock.Mono of the loop's last turn
 	starving atomic.Bool  // ready entries wait for a slot or a limit
+	credited atomic.Bool  // there was a worker that has other leaders too
 
 	// mu guards everything below. It is held for short, bounded work only, and never while the store is read.
 	mu       sync.Mutex

@@ -46,6 +46,13 @@ type session struct {
 	open, reserved, withheld int
 	// resending counts claims of an earlier leader whose assignments are being read from the store, to be sent again.
 	resending int
+	// credited: the worker has other leaders too, and only its numbered polls offer slots. credit is what the last of
+	// them offered, less what was sent since.
+	credited bool
+	credit   int
+	polls    uint64 // the highest number of a poll
+	ready    int    // how many entries wait that it could take, as the loop last saw
+	wasReady bool   // there were some when it looked before
 	// draining: it asked for its last time. What frees up by results that are being committed is no offer, and neither
 	// is a heartbeat that was overtaken by that.
 	draining bool
@@ -104,7 +111,25 @@ func (x *session) free() int {
 	if x.pull != nil {
 		return max(0, x.pull.room-x.reserved-len(x.waiting))
 	}
+	if x.credited {
+		return max(0, x.credit-x.reserved-x.resending-len(x.waiting))
+	}
 	return max(0, x.slots-x.open-x.reserved-x.withheld)
+}
+
+// grant notes what a numbered poll offers. What was sent and had not arrived when it was sent counts against it.
+func (x *session) grant(p *job.Poll) {
+	if p.Number <= x.polls {
+		return // late, or sent twice
+	}
+	x.polls, x.credit = p.Number, min(max(p.Free, 0), x.slots)-len(x.sent)
+	x.wakePolls() // those that it supersedes end
+}
+
+// settled says that no more comes on account of polls up to this one than it offers, when n assignments are in its
+// answer.
+func (x *session) settled(free, n int) bool {
+	return x.reserved+x.resending+len(x.waiting)+len(x.sent)-n <= max(0, free-n)
 }
 
 // drained says whether the worker is about to exit, or has, and nothing can come of it any more: its name is free.
@@ -224,6 +249,7 @@ func (x *session) collect(acked uint64) job.PollReply {
 	}
 	if n > 0 {
 		x.waiting = append(x.waiting[:0], x.waiting[n:]...)
+		x.credit -= n
 	}
 	return out
 }

@@ -84,6 +84,10 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 	x.ahead = r.Prefetch
 	x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 	x.withheld, x.draining = 0, false
+	x.credited, x.credit, x.polls, x.ready = r.Credit, 0, 0, 0
+	if r.Credit {
+		s.credited.Store(true)
+	}
 	x.beatLast, x.beatsSeen = 0, nil
 	s.version++
 	wait.Wake(s.wake)
@@ -243,7 +247,7 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 	defer timer.Stop()
 	// A worker that has no capacity and does not wait for any is about to leave. It must not miss what is being claimed
 	// for it at this moment: that would stay with it, unknown, until its lease ends.
-	last := p.Free <= 0 && wait == 0
+	last := p.Free <= 0 && wait == 0 && p.Number == 0
 	began := time.Now()
 	var polling *session
 	defer func() {
@@ -271,16 +275,27 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 			x.draining = x.draining || last // a poll that it gave up before may come after its last one
 			p.Acked = x.acknowledge(p.Acked)
 			before := x.free()
-			x.offer(p.Free)
+			if x.credited {
+				x.grant(&p)
+			} else {
+				x.offer(p.Free)
+			}
 			if x.free() > before {
 				s.freed()
 			}
 		}
-		if last && x.expects() && time.Since(began) >= drainLimit {
+		numbered := x.credited && p.Number != 0
+		if numbered && p.Number < x.polls {
+			s.mu.Unlock()
+			return job.PollReply{}, nil // its worker has given it up
+		}
+		long := time.Since(began) >= drainLimit
+		if last && x.expects() && long {
 			s.mu.Unlock()
 			return job.PollReply{}, errExpects(x)
 		}
-		if last && x.expects() {
+		// One that takes credit back waits until nothing is on its way above what it leaves.
+		if last && x.expects() || numbered && wait == 0 && !long && !x.settled(p.Free, len(x.waiting)+len(x.sent)) {
 			s.mu.Unlock()
 			select {
 			case <-time.After(drainTick):
@@ -293,9 +308,16 @@ func (s *Scheduler) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 		reply := x.collect(p.Acked)
 		reply.Cancel = x.cancels(false)
 		reply.Watch = x.takeWatch()
+		hint := false
+		if numbered {
+			if reply.Ready = x.ready; x.settled(p.Free, len(reply.Assignments)) {
+				reply.Number = p.Number
+			}
+			hint = p.Free <= 0 && !p.Told && x.ready > 0
+		}
 		wake := x.wake
 		s.mu.Unlock()
-		if len(reply.Assignments) > 0 || len(reply.Cancel) > 0 || len(reply.Watch) > 0 || wait == 0 {
+		if len(reply.Assignments) > 0 || len(reply.Cancel) > 0 || len(reply.Watch) > 0 || wait == 0 || hint {
 			return reply, nil
 		}
 		select {
@@ -331,8 +353,8 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 	}
 	x.heard, x.heardAt = mono, s.o.Clock.Now()
 	acked := x.acknowledge(h.Acked)
-	if before := x.free(); x.polling > 0 || mono-x.polled <= s.o.TTL { // else it does not collect what it is given
-		x.offer(h.Free)
+	if before := x.free(); !x.credited && (x.polling > 0 || mono-x.polled <= s.o.TTL) {
+		x.offer(h.Free) // one that does not poll does not collect what it is given
 		if x.free() > before {
 			s.freed()
 		}

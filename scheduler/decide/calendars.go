@@ -9,7 +9,6 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // Calendars keeps calendars that were compiled. It is used by one goroutine.
@@ -45,10 +44,11 @@ func (c *Calendars) keep(key calendarKey, k *calendar) {
 
 // Blackouts are the job's calendars as they are now. The store does not announce a change of a calendar, so the bytes
 // are compared.
-func (c *Calendars) Blackouts(v *store.View, spec *job.Spec, complain func(name, why string)) []*schedule.Blackout {
+func (c *Calendars) Blackouts(look func(namespace, name string) []byte, spec *job.Spec,
+	complain func(name, why string)) []*schedule.Blackout {
 	var out []*schedule.Blackout
 	for _, name := range spec.Calendars {
-		raw, key := v.Calendar(spec.Namespace, name), calendarKey{spec.Namespace, name}
+		raw, key := look(spec.Namespace, name), calendarKey{spec.Namespace, name}
 		k := c.kept[key]
 		if k == nil || !bytes.Equal(k.raw, raw) && !mutant.On(mutant.StaleCalendar) {
 			k = &calendar{raw: raw}
