@@ -154,7 +154,7 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	defer leader.Close()
 	r := &recorder{}
 	w, err := executor.New(executor.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Tags: map[string]string{},
-		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Leader: leader,
+		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Groups: executor.OneGroup(leader),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err

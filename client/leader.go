@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type Leader struct {
 	media    string
 	limits   leaderLimits
 	token    string // none: empty
+	group    string // in the header of every call; empty: it has none
 	addrsErr error
 
 	mu      sync.Mutex
@@ -74,6 +76,15 @@ func WithJSON() LeaderOption { return func(l *Leader) { l.media = MediaJSON } }
 // WithDial makes connections in place of TCP: through a tunnel, or in memory. nil is TCP.
 func WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) LeaderOption {
 	return func(l *Leader) { l.dial = dial }
+}
+
+// WithGroup means the leader of one of several Raft groups. 0 is that of a cluster which has one.
+func WithGroup(group uint32) LeaderOption {
+	return func(l *Leader) {
+		if group != 0 {
+			l.group = strconv.FormatUint(uint64(group), 10)
+		}
+	}
 }
 
 // NewLeader finds the leader through any of the nodes at addrs, "host:port" or URLs. An address that is neither is
@@ -158,12 +169,24 @@ func (l *Leader) Output(ctx context.Context, o job.Output) (job.OutputReply, err
 	return carry[job.OutputReply](ctx, l, message{verb: "output", limit: l.limits.heartbeat}, &o)
 }
 
+// Groups are the Raft groups whose leaders have work; none: the cluster has one. Any node says so.
+func (l *Leader) Groups(ctx context.Context) ([]uint32, error) {
+	var who wire.Whoami
+	if l.addrsErr != nil {
+		return nil, l.addrsErr
+	}
+	err := l.find(ctx, message{verb: "whoami", limit: l.limits.register}, func(data []byte, media string) error {
+		return unmarshal(data, media, &who)
+	})
+	return who.Groups, err
+}
+
 // message is one call on its way.
 type message struct {
 	verb  string
 	limit time.Duration // of one try
 	once  bool          // net/http may not send it again by itself
-	body  []byte
+	body  []byte        // nil: it is a question to any node
 }
 
 // carry brings a message to the leader and its answer back.
@@ -213,13 +236,20 @@ func unmarshal(data []byte, media string, v any) error {
 func (l *Leader) ask(ctx context.Context, m message, node string, take func(data []byte, media string) error) answer {
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
-	rq, err := http.NewRequestWithContext(ctx, http.MethodPost, node+prefix+"/workers:"+m.verb, bytes.NewReader(m.body))
+	method, path, body := http.MethodPost, "/workers:"+m.verb, io.Reader(bytes.NewReader(m.body))
+	if m.body == nil {
+		method, path, body = http.MethodGet, "/"+m.verb, http.NoBody
+	}
+	rq, err := http.NewRequestWithContext(ctx, method, node+prefix+path, body)
 	if err != nil {
 		return answer{kind: silent, err: job.Errorf(job.CodeMalformed, "", "cannot make the request: %v", err)}
 	}
 	rq.Header.Set("User-Agent", "carillon-worker")
 	if l.token != "" {
 		rq.Header.Set("Authorization", "Bearer "+l.token)
+	}
+	if l.group != "" {
+		rq.Header.Set(wire.GroupHeader, l.group)
 	}
 	rq.Header.Set("Content-Type", l.media)
 	rq.Header.Set("Accept", l.media)
@@ -267,6 +297,10 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 		a.kind, a.hint = elsewhere, resp.Header.Get(LeaderHeader)
 	case job.CodeNoLeader:
 		a.kind = elsewhere
+	case job.CodeUnavailable:
+		if l.group != "" { // it may have no replica of the group
+			a.kind = elsewhere
+		}
 	case job.CodeNotReady:
 		a.kind = notReady
 	case job.CodeSessionUnknown, job.CodeStale, job.CodeWorkerNameInUse, job.CodeWorkerForked: // only a leader can know

@@ -40,7 +40,7 @@ func (c *counter) count() int {
 func startWorker(t *testing.T, nodes []*node) (c *counter, stop func()) {
 	t.Helper()
 	c = &counter{runs: map[uint64]int{}}
-	w, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32, Runners: map[job.Type]executor.Runner{job.TypeHTTP: c}, Leader: newLeader(t, nodes)})
+	w, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32, Runners: map[job.Type]executor.Runner{job.TypeHTTP: c}, Groups: executor.OneGroup(newLeader(t, nodes))})
 	if err != nil {
 		t.Fatal(err)
 	}

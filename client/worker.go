@@ -196,6 +196,9 @@ type puller struct {
 	set     *worker.Set[Run] // received, and the result not acknowledged
 	session string
 	lease   time.Duration
+	// reported are the groups whose results are handed in, by reportOf: one, as long as its queue stays in its group.
+	reported map[uint32]bool
+	reportOf func(group uint32)
 	// collected: it stops, and a poll brought nothing.
 	collected bool
 }
@@ -203,8 +206,14 @@ type puller struct {
 // pulled is one run of the set.
 type pulled = worker.Attempt[Run]
 
-// keyOf names a run of the set. The group is in the claim, which only nodes can read; a cluster has one.
-func keyOf(fence uint64) worker.Key { return worker.Key{Fence: fence} }
+// keyOf names a run of the set: the group is that of its job.
+func keyOf(runID string, fence uint64) worker.Key {
+	run, err := job.ParseRunKey(runID)
+	if err != nil {
+		return worker.Key{Fence: fence}
+	}
+	return worker.Key{Group: uint32(run.Job.Group()), Fence: fence}
+}
 
 func refOf(r job.PullRun) job.PullRef {
 	return job.PullRef{Claim: r.Claim, RunID: r.RunID, Fence: r.Fence}
@@ -217,7 +226,8 @@ func (p *puller) run(ctx context.Context) error {
 	defer end()
 	var loops sync.WaitGroup
 	loops.Go(func() { p.heartbeats(life) })
-	loops.Go(func() { p.set.Report(life, p.reports()) })
+	p.reported = map[uint32]bool{}
+	p.reportOf = func(group uint32) { loops.Go(func() { p.set.Report(life, group, p.reports()) }) }
 	loops.Go(func() { p.set.WatchLeases(life) })
 
 	refusal := p.polls(ctx) // until ctx ends
@@ -256,8 +266,12 @@ func (p *puller) take(runs []job.PullRun, sent time.Duration, r job.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, run := range runs {
-		lease := worker.Grant(sent, p.lease)
-		p.set.AddLocked(&pulled{Key: keyOf(run.Fence), Timeout: time.Duration(run.Timeout), Lease: &lease,
+		lease, key := worker.Grant(sent, p.lease), keyOf(run.RunID, run.Fence)
+		if !p.reported[key.Group] {
+			p.reported[key.Group] = true
+			p.reportOf(key.Group)
+		}
+		p.set.AddLocked(&pulled{Key: key, Timeout: time.Duration(run.Timeout), Lease: &lease,
 			Work: Run{PullRun: run}}, r)
 	}
 	p.set.StartLocked()

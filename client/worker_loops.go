@@ -148,7 +148,7 @@ func (p *puller) confirm(ctx context.Context, runs []job.PullRun) {
 		return
 	}
 	for _, r := range runs {
-		switch a := answers[r.Fence]; a.Status {
+		switch a := answers[keyOf(r.RunID, r.Fence)]; a.Status {
 		case job.PullOK:
 			p.take([]job.PullRun{r}, sent, job.Result{})
 		case job.PullCanceling:
@@ -159,9 +159,9 @@ func (p *puller) confirm(ctx context.Context, runs []job.PullRun) {
 	}
 }
 
-type pullAnswers map[uint64]job.PullAnswer
+type pullAnswers map[worker.Key]job.PullAnswer
 
-// say sends a heartbeat for some runs and says when; the answers are by fence. It asks so many nodes in turn: a lease
+// say sends a heartbeat for some runs and says when; the answers are by run. It asks so many nodes in turn: a lease
 // does not wait until the one that is stopped goes on.
 func (p *puller) say(ctx context.Context, refs []job.PullRef, nodes int) (time.Duration, pullAnswers, error) {
 	for {
@@ -173,7 +173,7 @@ func (p *puller) say(ctx context.Context, refs []job.PullRef, nodes int) (time.D
 		if err == nil {
 			answers := make(pullAnswers, len(r.Runs))
 			for _, a := range r.Runs {
-				answers[a.Fence] = a
+				answers[keyOf(a.RunID, a.Fence)] = a
 			}
 			return sent, answers, nil
 		}
@@ -208,8 +208,8 @@ func (p *puller) heartbeats(ctx context.Context) {
 				break
 			}
 			p.mu.Lock()
-			for fence, answer := range answers {
-				a := p.set.Held[keyOf(fence)]
+			for key, answer := range answers {
+				a := p.set.Held[key]
 				switch {
 				case a == nil || a.State == worker.Done:
 				case answer.Status == job.PullOK:
@@ -294,7 +294,7 @@ func (p *puller) report(ctx context.Context, parts ...[]*pulled) (keys []worker.
 			if a.Status == job.PullStale {
 				p.log.Warn("a result came too late", "run", a.RunID, "fence", a.Fence, "why", a.Why)
 			}
-			keys = append(keys, keyOf(a.Fence))
+			keys = append(keys, keyOf(a.RunID, a.Fence))
 		}
 	}
 	return keys, nil

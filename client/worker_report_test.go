@@ -20,6 +20,7 @@ import (
 // reportNode is a node with some runs; complete answers reports of successes.
 type reportNode struct {
 	runs     int
+	groups   bool // the runs are of different groups, and have the same fence
 	complete func(runs []job.PullRef) (status int, body string)
 
 	mu    sync.Mutex
@@ -44,7 +45,11 @@ func (n *reportNode) RoundTrip(r *http.Request) (*http.Response, error) {
 		if sent.Max > 0 && !n.given {
 			n.given = true
 			for f := range n.runs {
-				runs = append(runs, fmt.Sprintf(`{"run_id":"r","job_id":"j_1","fence":%d,"lease":"30s"}`, f+1))
+				id, fence := "r", f+1
+				if n.groups {
+					id, fence = job.RunKey{Job: job.ID(f)<<job.GroupShift | 1, At: 5, Origin: job.OriginManual}.String(), 7
+				}
+				runs = append(runs, fmt.Sprintf(`{"run_id":%q,"job_id":"j_1","fence":%d,"lease":"30s"}`, id, fence))
 			}
 		} else {
 			n.mu.Unlock()
@@ -64,7 +69,7 @@ func (n *reportNode) RoundTrip(r *http.Request) (*http.Response, error) {
 func named(runs []job.PullRef) string {
 	var out []string
 	for _, r := range runs {
-		out = append(out, fmt.Sprintf(`{"run_id":"r","fence":%d,"status":"ok"}`, r.Fence))
+		out = append(out, fmt.Sprintf(`{"run_id":%q,"fence":%d,"status":"ok"}`, r.RunID, r.Fence))
 	}
 	return `{"runs":[` + strings.Join(out, ",") + `]}`
 }
@@ -158,6 +163,25 @@ func TestWorkerTellsTimeoutsFromCancels(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Fences are numbers of a group: runs of different groups may have the same one.
+func TestWorkerHasRunsOfSeveralGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := map[string]bool{}
+		n := &reportNode{runs: 3, groups: true, complete: func(runs []job.PullRef) (int, string) {
+			for _, r := range runs {
+				taken[r.RunID] = true
+			}
+			return http.StatusOK, named(runs)
+		}}
+		if err := n.work(t, 20*time.Second); err != nil {
+			t.Error(err)
+		}
+		if len(taken) != 3 {
+			t.Errorf("the results of %v were reported", taken)
+		}
+	})
 }
 
 // A node that answers a report without naming its results is not asked again at once.

@@ -265,13 +265,13 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	w, err := executor.New(executor.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
 		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Runners: tools.Runners,
-		Leader: &announcing{Leader: leader, say: func(s job.Session) {
+		Groups: executor.OneGroup(&announcing{Leader: leader, say: func(s job.Session) {
 			types := strings.Join(cfg.Executors, ", ")
 			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d",
 				me.Name, cfg.Slots, types, s.Term)
 			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors",
 				types, "term", s.Term)
-		}},
+		}}),
 		Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
 	})
 	if err != nil {

@@ -55,7 +55,7 @@ func (l *benchLeader) Report(_ context.Context, r job.Report) (reply job.ReportR
 // BenchmarkLoop is what the loop itself costs a run: a leader that answers at once, attempts that do nothing.
 func BenchmarkLoop(b *testing.B) {
 	l := &benchLeader{n: b.N, done: make(chan struct{})}
-	w, err := New(Options{Name: "w", Slots: 256, Prefetch: 1024, Leader: l, Runners: map[job.Type]Runner{
+	w, err := New(Options{Name: "w", Slots: 256, Prefetch: 1024, Groups: OneGroup(l), Runners: map[job.Type]Runner{
 		job.TypeQueue: runnerFunc(func(context.Context, job.Assignment) job.Result { return success })}})
 	if err != nil {
 		b.Fatal(err)

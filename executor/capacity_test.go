@@ -129,7 +129,7 @@ func TestPollsFollowCapacity(t *testing.T) {
 
 // A leader that answers an empty poll at once is not polled in a tight loop.
 func TestEmptyAnswers(t *testing.T) {
-	inBubble(t, func(o *Options, b *bench) { o.Leader = eagerLeader{b.leader} }, func(b *bench) {
+	inBubble(t, func(o *Options, b *bench) { o.Groups = OneGroup(eagerLeader{b.leader}) }, func(b *bench) {
 		b.after(20 * time.Second)
 		if got := len(b.leader.log().polls); got < 100 || got > 410 {
 			t.Fatalf("%d polls in 20 s", got)

@@ -19,6 +19,7 @@ var errNet = errors.New("connection refused")
 type fakeLeader struct {
 	mu    sync.Mutex
 	ttl   time.Duration
+	group uint32
 	term  uint64
 	issue uint64 // incarnations issued
 	// counts: it opens a session only for a registration that names its term and an incarnation.
@@ -97,7 +98,7 @@ func (l *fakeLeader) Register(ctx context.Context, r job.Register) (_ job.Sessio
 		inc = l.issue
 	}
 	if l.counts && (r.Incarnation == 0 || r.Term != l.term) {
-		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term, Registration: r.Registration}, TTL: job.Duration(l.ttl), Again: true}, nil
+		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: inc, Group: l.group, Term: l.term, Registration: r.Registration}, TTL: job.Duration(l.ttl), Again: true}, nil
 	}
 	// What the worker does not hold was never received (or was released): it is assigned again on the new session.
 	var again []job.Assignment
@@ -110,7 +111,7 @@ func (l *fakeLeader) Register(ctx context.Context, r job.Register) (_ job.Sessio
 	}
 	l.next, l.owed = append(again, l.next...), len(again)
 	l.sent, l.told = nil, 0
-	l.known = job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term, Registration: r.Registration}
+	l.known = job.SessionRef{Worker: r.Worker, Incarnation: inc, Group: l.group, Term: l.term, Registration: r.Registration}
 	return job.Session{SessionRef: l.known, TTL: job.Duration(l.ttl)}, nil
 }
 
@@ -154,19 +155,21 @@ func (l *fakeLeader) Poll(ctx context.Context, p job.Poll) (_ job.PollReply, err
 		if l.told < len(l.cancels) {
 			reply.Cancel, l.told = slices.Clone(l.cancels), len(l.cancels)
 		}
+		hint := false
+		if p.Number != 0 {
+			reply.Number, reply.Ready = p.Number, len(l.next)
+			hint = p.Free == 0 && !p.Told && len(l.next) > 0
+		}
 		wake := l.wake
 		l.mu.Unlock()
-		if len(reply.Assignments)+len(reply.Cancel) > 0 {
+		if len(reply.Assignments)+len(reply.Cancel) > 0 || hint || p.Wait == 0 {
 			return reply, nil
-		}
-		if p.Wait == 0 {
-			return job.PollReply{}, nil
 		}
 		select {
 		case <-ctx.Done():
 			return job.PollReply{}, ctx.Err()
 		case <-timer.C:
-			return job.PollReply{}, nil
+			return reply, nil
 		case <-wake:
 		}
 	}
@@ -317,6 +320,16 @@ func (r *fakeRunner) finish(t *testing.T, fence uint64, res job.Result) {
 	c.end <- res
 }
 
+// end has an attempt succeed, unless it has ended.
+func (r *fakeRunner) end(fence uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case r.calls[fence].end <- success:
+	default:
+	}
+}
+
 func (r *fakeRunner) ran(fence uint64) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -378,7 +391,7 @@ func inBubble(t *testing.T, change func(*Options, *bench), f func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, leader: newFakeLeader(), clock: &fakeClock{start: time.Now()}, ended: make(chan error, 1),
 			runner: &fakeRunner{calls: map[uint64]*call{}, runs: map[uint64]int{}}}
-		o := Options{Name: "w1", Secret: "s", Slots: 4, Leader: b.leader, Clock: b.clock,
+		o := Options{Name: "w1", Secret: "s", Slots: 4, Groups: OneGroup(b.leader), Clock: b.clock,
 			Runners: map[job.Type]Runner{job.TypeQueue: b.runner}, DrainTimeout: 5 * time.Second}
 		if change != nil {
 			change(&o, b)

@@ -207,7 +207,7 @@ func TestSuperseded(t *testing.T) {
 			inBubble(t, func(o *Options, b *bench) {
 				oneSlot(o, b)
 				again = &reissuer{fakeLeader: b.leader, refuse: c.refuse}
-				o.Leader = again
+				o.Groups = OneGroup(again)
 			}, func(b *bench) {
 				b.leader.assign(work(1, 2)...)
 				b.wantStarted(1)
@@ -261,7 +261,7 @@ func TestRegistrationWithALowerTerm(t *testing.T) {
 		b.leader.mu.Unlock()
 		b.after(5 * time.Second)
 		b.worker.mu.Lock()
-		registered := b.worker.session != nil
+		registered := b.worker.groups[0].session != nil
 		b.worker.mu.Unlock()
 		if registered {
 			t.Fatal("went back to a lower term while the lease of the higher one holds")

@@ -29,7 +29,7 @@ func TestWorkerGivesUpWhenRefused(t *testing.T) {
 			return job.Errorf(job.CodeUnauthenticated, "use another token", "the token t1 (w) was revoked")
 		}
 		var log bytes.Buffer
-		w, err := New(Options{Name: "w", Secret: "s", Slots: 1, Leader: l, MaxRefusals: 10,
+		w, err := New(Options{Name: "w", Secret: "s", Slots: 1, Groups: OneGroup(l), MaxRefusals: 10,
 			Runners: map[job.Type]Runner{job.TypeHTTP: idle}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestWorkerGoesOnWhenNotRefusedForGood(t *testing.T) {
 				}
 				return job.Errorf(job.CodeForbidden, "", "not now")
 			}
-			w, err := New(Options{Name: "w", Secret: "s", Slots: 1, Leader: l, MaxRefusals: most,
+			w, err := New(Options{Name: "w", Secret: "s", Slots: 1, Groups: OneGroup(l), MaxRefusals: most,
 				Runners: map[job.Type]Runner{job.TypeHTTP: idle}})
 			if err != nil {
 				t.Fatal(err)

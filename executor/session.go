@@ -16,13 +16,14 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// session is one registration with one leader. A worker has at most one; all its calls have ended before the next is
-// opened.
+// session is one registration with one leader. A worker has at most one with each group; all its calls have ended
+// before the next is opened.
 type session struct {
-	ref job.SessionRef
-	ttl time.Duration
-	ctx context.Context // ends with the session
-	end context.CancelCauseFunc
+	ref   job.SessionRef
+	group *group
+	ttl   time.Duration
+	ctx   context.Context // ends with the session
+	end   context.CancelCauseFunc
 
 	answered atomic.Bool // the leader knew the session at least once
 
@@ -30,6 +31,9 @@ type session struct {
 	acked    uint64              // the last assignment number received in order
 	beyond   map[uint64]struct{} // numbers received beyond a gap
 	full     bool                // the poll under way asks for no work
+	waits    bool                // it waits for work
+	began    time.Time           // when it did
+	polls    uint64              // how many of them were numbered
 	stopPoll context.CancelFunc  // ends the poll under way; nil if there is none
 	drained  bool                // a poll of the draining worker brought nothing: the leader has nothing more for it
 }
@@ -59,19 +63,18 @@ func (s *session) number(n uint64) bool {
 	}
 }
 
-// sessions registers and serves, one session after the other, until ctx ends.
-func (w *Worker) sessions(ctx context.Context) {
+// sessions registers with a group and serves, one session after the other, until ctx ends.
+func (w *Worker) sessions(ctx context.Context, g *group) {
 	var b worker.Backoff
 	unwanted := worker.Backoff{Max: worker.RefusedPause}
 	var said refusal
 	refusals := 0
 	for ctx.Err() == nil {
-		s, err := w.register(ctx)
+		s, err := w.register(ctx, g)
 		if err != nil {
 			if refusals++; !unwelcome(err) {
 				refusals = 0
-			} else if w.o.MaxRefusals > 0 && refusals >= w.o.MaxRefusals {
-				w.giveUp(refusals, err)
+			} else if w.o.MaxRefusals > 0 && refusals >= w.o.MaxRefusals && w.giveUp(g, refusals, err) {
 				return
 			}
 			if ctx.Err() == nil && said.news(err.Error()) {
@@ -80,7 +83,7 @@ func (w *Worker) sessions(ctx context.Context) {
 				case job.CodeWorkerNameInUse, job.CodeWorkerForked, job.CodeForbidden, job.CodeUnauthenticated:
 					msg = "registration refused; trying again"
 				}
-				w.log.Warn(msg, "error", err)
+				g.log.Warn(msg, "error", err)
 			}
 			if refusals > 0 && w.o.MaxRefusals > 0 {
 				unwanted.Wait(ctx)
@@ -91,12 +94,12 @@ func (w *Worker) sessions(ctx context.Context) {
 		}
 		said, refusals = refusal{}, 0
 		unwanted.Reset()
-		w.log.Info("registered", "term", s.ref.Term, "incarnation", s.ref.Incarnation)
+		g.log.Info("registered", "term", s.ref.Term, "incarnation", s.ref.Incarnation)
 		w.serve(s)
 		if ctx.Err() != nil {
 			return
 		}
-		w.log.Info("session ended", "term", s.ref.Term, "error", context.Cause(s.ctx))
+		g.log.Info("session ended", "term", s.ref.Term, "error", context.Cause(s.ctx))
 		// A leader that registers us and then denies it must not be asked in a tight loop.
 		if s.answered.Load() {
 			b.Reset()
@@ -116,18 +119,23 @@ func unwelcome(err error) bool {
 	return code == job.CodeUnauthenticated || code == job.CodeForbidden
 }
 
-// giveUp ends the worker with the reason for which the cluster refuses it. Nothing that it still does could be
-// reported.
-func (w *Worker) giveUp(times int, err error) {
+// giveUp ends the worker with the reason for which the cluster refuses it, unless one of its groups has not. Nothing
+// that it still does could be reported.
+func (w *Worker) giveUp(g *group, times int, err error) bool {
 	remedy := "start it with a token that is valid: `carillon token create NAME --role worker`"
 	text := err.Error()
 	if e, ok := errors.AsType[*job.Error](err); ok {
 		remedy, text = cmp.Or(e.Remedy, remedy), e.Message
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	g.unwanted = true
+	if !w.everyLocked(func(g *group) bool { return g.unwanted }) {
+		return false
+	}
 	w.refused = job.Errorf(job.CodeOf(err), remedy, "the cluster refused this worker %d times: %s", times, text)
-	w.mu.Unlock()
 	w.Kill()
+	return true
 }
 
 // refusal keeps a worker that is refused for long from saying the same every second.
@@ -147,26 +155,29 @@ func (r *refusal) news(text string) bool {
 }
 
 // forkedLocked acts on the news that another process has this one's memory. All attempts end, because that one has them
-// too, and from now on this is a process of its own.
-func (w *Worker) forkedLocked(err error) {
-	if w.incarnation == 0 {
+// too, and from now on this is a process of its own, to all groups.
+func (w *Worker) forkedLocked(g *group, err error) {
+	if g.incarnation == 0 {
 		return
 	}
-	w.log.Error("session forked; stopping all attempts", "error", err)
-	w.loseLocked()
-	w.incarnation, w.o.Secret = 0, rand.Text()
+	g.log.Error("session forked; stopping all attempts", "error", err)
+	for _, g := range w.groups {
+		w.loseLocked(g)
+		g.incarnation = 0
+	}
+	w.o.Secret = rand.Text()
 }
 
 // register opens a session. A leader that we did not hear of yet first says who it is and who we are: what is done on
 // the second call cannot have been on its way since an earlier time.
-func (w *Worker) register(ctx context.Context) (*session, error) {
+func (w *Worker) register(ctx context.Context, g *group) (*session, error) {
 	call, release := context.WithTimeout(ctx, registerTimeout)
 	defer release()
 	w.mu.Lock()
-	term := w.term
+	term := g.term
 	w.mu.Unlock()
 	for range maxAgain {
-		s, again, err := w.registerWith(ctx, call, term)
+		s, again, err := w.registerWith(ctx, call, g, term)
 		if again == 0 {
 			return s, err
 		}
@@ -179,16 +190,17 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 const maxAgain = 4
 
 // registerWith registers with the leader of a term; again is the term of the one who answered, if it is another.
-func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *session, again uint64, _ error) {
+func (w *Worker) registerWith(ctx, call context.Context, g *group, term uint64) (_ *session, again uint64, _ error) {
 	w.mu.Lock()
-	w.registration++
-	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: w.incarnation, Types: w.types,
-		Namespace: w.o.Namespace, Tags: w.o.Tags, Slots: w.o.Slots + w.o.Prefetch, Prefetch: w.o.Prefetch,
-		Held: w.heldLocked(), Version: w.o.Version, Where: w.o.Where, Registration: w.registration, Term: term}
+	g.registration++
+	req := job.Register{Worker: w.o.Name, Secret: w.o.Secret, Incarnation: g.incarnation, Types: w.types,
+		Namespace: w.o.Namespace, Tags: w.o.Tags, Slots: w.capacity(), Prefetch: w.o.Prefetch,
+		Held: w.heldLocked(g), Version: w.o.Version, Where: w.o.Where, Registration: g.registration, Term: term,
+		Credit: w.severalLocked()}
 	w.mu.Unlock()
 
 	sent := w.clock.Elapsed()
-	answer, err := w.o.Leader.Register(call, req)
+	answer, err := g.leader.Register(call, req)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,26 +208,34 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 		if code := job.CodeOf(err); req.Incarnation != 0 && (code == job.CodeStale || code == job.CodeSessionUnknown) {
 			// A newer incarnation of this worker exists, or the cluster was restored to a time before this one. Our
 			// claims were released; the next registration is that of a new process.
-			w.loseLocked()
-			w.incarnation = 0
+			w.loseLocked(g)
+			g.incarnation = 0
 		} else if code == job.CodeWorkerForked {
-			w.forkedLocked(err)
+			w.forkedLocked(g, err)
 		}
 		return nil, 0, err
 	}
-	if answer.Term < w.term && w.lease.Left(w.clock.Elapsed()) > 0 && !mutant.On(mutant.LowerTerm) {
-		return nil, 0, fmt.Errorf("the answer came from a leader of term %d after one of term %d", answer.Term, w.term)
+	switch {
+	case answer.Group != g.number:
+		return nil, 0, fmt.Errorf("the answer came from a leader of group %d, not %d", answer.Group, g.number)
+	case answer.Term < g.term && g.lease.Left(w.clock.Elapsed()) > 0 && !mutant.On(mutant.LowerTerm):
+		return nil, 0, fmt.Errorf("the answer came from a leader of term %d after one of term %d", answer.Term, g.term)
+	case req.Secret != w.o.Secret:
+		return nil, 0, errors.New("another group said meanwhile that the session is forked")
+	case req.Credit != w.severalLocked():
+		return nil, 0, errGrown
 	}
+	g.unwanted = false
 	if answer.Again {
-		if w.incarnation == 0 {
-			w.incarnation = answer.Incarnation
+		if g.incarnation == 0 {
+			g.incarnation = answer.Incarnation
 		}
 		return nil, answer.Term, nil
 	}
 	if req.Incarnation != 0 && answer.Incarnation != req.Incarnation {
-		w.loseLocked() // the leader took us for a new process and released what we hold
+		w.loseLocked(g) // the leader took us for a new process and released what we hold
 	}
-	s := &session{ref: answer.SessionRef, ttl: time.Duration(answer.TTL)}
+	s := &session{ref: answer.SessionRef, group: g, ttl: time.Duration(answer.TTL)}
 	if s.ttl <= 0 {
 		s.ttl = defaultTTL
 	}
@@ -223,9 +243,10 @@ func (w *Worker) registerWith(ctx, call context.Context, term uint64) (_ *sessio
 	// A lease that ended while nothing looked, because the machine was suspended: what was queued under it must not
 	// start under the new one.
 	w.leasesLocked()
-	w.session, w.incarnation, w.term = s, answer.Incarnation, answer.Term
-	w.lease = worker.Grant(sent, s.ttl)
+	g.session, g.incarnation, g.term = s, answer.Incarnation, answer.Term
+	g.lease = worker.Grant(sent, s.ttl)
 	w.set.StartLocked()
+	w.reviewLocked()
 	return s, 0, nil
 }
 
@@ -234,7 +255,7 @@ func (w *Worker) serve(s *session) {
 	var loops sync.WaitGroup
 	loops.Go(func() { w.pollLoop(s) })
 	loops.Go(func() { w.heartbeatLoop(s) })
-	loops.Go(func() { w.set.Report(s.ctx, w.reports(s)) })
+	loops.Go(func() { w.set.Report(s.ctx, s.group.number, w.reports(s)) })
 	loops.Wait()
 	w.mu.Lock()
 	w.dropLocked(s, context.Canceled)
@@ -247,8 +268,8 @@ func (w *Worker) dropLocked(s *session, cause error) {
 		return
 	}
 	s.end(cause)
-	if w.session == s {
-		w.session = nil
+	if s.group.session == s {
+		s.group.session = nil
 		w.set.Changed()
 	}
 }
@@ -271,34 +292,35 @@ func (w *Worker) failed(s *session, call string, err error) bool {
 	if gone(err) || w.o.MaxRefusals > 0 && unwelcome(err) {
 		w.mu.Lock()
 		if job.CodeOf(err) == job.CodeWorkerForked {
-			w.forkedLocked(err)
+			w.forkedLocked(s.group, err)
 		}
 		w.dropLocked(s, fmt.Errorf("%s: %w", call, err))
 		w.mu.Unlock()
 		return false
 	}
-	w.log.Warn("the leader did not answer", "call", call, "error", err)
+	s.group.log.Warn("the leader did not answer", "call", call, "error", err)
 	return true
 }
 
 func (w *Worker) pollLoop(s *session) {
 	var b worker.Backoff
+	g := s.group
 	for s.ctx.Err() == nil {
 		w.mu.Lock()
-		draining, free := w.set.Draining, w.freeLocked()
+		draining, full := w.set.Draining, w.freeLocked(g) == 0 && g.granted == 0
 		w.mu.Unlock()
-		if !draining && free == 0 {
-			if wait.Within(s.ctx, w.set.Room, fullPause) {
+		if !draining && full {
+			if wait.Within(s.ctx, g.room, fullPause) {
 				continue
 			}
 		}
 		began := time.Now()
-		reply, err := w.poll(s)
+		req, reply, err := w.poll(s)
 		switch {
 		case err == nil:
 			b.Reset()
 			s.answered.Store(true)
-			news := w.receive(s, reply)
+			news := w.receive(s, req, reply)
 			if draining && len(reply.Assignments) == 0 {
 				w.mu.Lock()
 				s.drained = true
@@ -321,29 +343,34 @@ var errPollStopped = errors.New("the poll was given up: there is capacity, or th
 // poll asks once for work. A draining worker asks for none, and does not wait: it collects what was on its way in the
 // answer to the poll that it gave up, to return it. A worker without capacity waits for cancels; its poll is given up
 // when there is capacity.
-func (w *Worker) poll(s *session) (job.PollReply, error) {
+func (w *Worker) poll(s *session) (job.Poll, job.PollReply, error) {
 	w.mu.Lock()
-	req := job.Poll{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Wait: job.Duration(w.pollWait())}
+	req := job.Poll{Session: s.ref, Acked: s.acked, Free: w.freeLocked(s.group), Wait: job.Duration(w.pollWait())}
 	limit := w.pollWait() + pollGrace
 	if w.set.Draining {
-		req.Wait, limit = 0, worker.LastPollTimeout
+		req.Wait = 0
+	} else if w.severalLocked() && s.group.session == s {
+		w.grantLocked(s, &req)
+	}
+	if req.Wait == 0 {
+		limit = worker.LastPollTimeout
 	}
 	ctx, stop := context.WithTimeout(s.ctx, limit)
 	defer stop()
 	given := false
-	s.full = req.Free == 0
+	s.full, s.waits, s.began = req.Free == 0, req.Wait > 0, time.Now()
 	s.stopPoll = func() { given = true; stop() }
 	w.mu.Unlock()
 
-	reply, err := w.o.Leader.Poll(ctx, req)
+	reply, err := s.group.leader.Poll(ctx, req)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.stopPoll = nil
 	if err != nil && given {
-		return reply, errPollStopped
+		return req, reply, errPollStopped
 	}
-	return reply, err
+	return req, reply, err
 }
 
 func (w *Worker) heartbeatLoop(s *session) {
@@ -351,16 +378,17 @@ func (w *Worker) heartbeatLoop(s *session) {
 	var number, nonce uint64 // see job.Heartbeat
 	interval := s.ttl / worker.Beats
 	pause := interval
-	for wait.Within(s.ctx, w.beatWake, pause); s.ctx.Err() == nil; wait.Within(s.ctx, w.beatWake, pause) {
+	g := s.group
+	for wait.Within(s.ctx, g.beat, pause); s.ctx.Err() == nil; wait.Within(s.ctx, g.beat, pause) {
 		w.mu.Lock()
 		number++
-		req := job.Heartbeat{Session: s.ref, Acked: s.acked, Free: w.freeLocked(), Held: w.heldLocked(),
+		req := job.Heartbeat{Session: s.ref, Acked: s.acked, Free: w.freeLocked(g), Held: w.heldLocked(g),
 			Number: number, Nonce: nonce}
 		w.mu.Unlock()
 
 		sent, began := w.clock.Elapsed(), time.Now()
 		ctx, release := context.WithTimeout(s.ctx, interval)
-		reply, err := w.o.Leader.Heartbeat(ctx, req)
+		reply, err := g.leader.Heartbeat(ctx, req)
 		release()
 		if err != nil {
 			if !w.failed(s, "heartbeat", err) || !b.Wait(s.ctx) {
@@ -372,9 +400,9 @@ func (w *Worker) heartbeatLoop(s *session) {
 		b.Reset()
 		nonce = reply.Nonce
 		w.mu.Lock()
-		if w.session == s {
+		if g.session == s {
 			s.answered.Store(true)
-			w.lease.Extend(sent, s.ttl)
+			g.lease.Extend(sent, s.ttl)
 			w.cancelLocked(s, reply.Cancel)
 		}
 		w.mu.Unlock()
@@ -394,7 +422,7 @@ func (w *Worker) reports(s *session) worker.Reports[assigned] {
 			}
 			ctx, release := context.WithTimeout(ctx, reportTimeout)
 			defer release()
-			reply, err := w.o.Leader.Report(ctx, job.Report{Session: s.ref, Results: results})
+			reply, err := s.group.leader.Report(ctx, job.Report{Session: s.ref, Results: results})
 			if err != nil {
 				w.failed(s, "report", err)
 				return nil, err

@@ -17,6 +17,7 @@ type held = worker.Attempt[assigned]
 // assigned is what this protocol adds to it. All but the assignment is guarded by Worker.mu.
 type assigned struct {
 	job.Assignment
+	group   *group
 	live    *tailBuffer // what it writes, if its runner shows that
 	watched bool        // its output is being sent to the leader
 }
@@ -27,20 +28,25 @@ func keyOf(a job.Assignment) worker.Key {
 	return worker.Key{Group: uint32(a.Run.Job.Group()), Fence: a.Fence}
 }
 
-// receive takes a poll's answer and says whether there was news in it. One that comes after its session ended is
+// receive takes the answer to a poll and says whether there was news in it. One that comes after its session ended is
 // discarded: the leader sends again what was in it.
-func (w *Worker) receive(s *session, reply job.PollReply) (news bool) {
+func (w *Worker) receive(s *session, req job.Poll, reply job.PollReply) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.session != s && !mutant.On(mutant.LowerTerm) {
+	if s.group.session != s && !mutant.On(mutant.LowerTerm) {
 		return false
+	}
+	if req.Number != 0 {
+		w.settleLocked(s.group, &req, &reply)
+		news = reply.Ready > 0 && !req.Told
 	}
 	for _, a := range reply.Assignments {
 		news = w.takeLocked(s, a) || news
 	}
 	news = w.cancelLocked(s, reply.Cancel) || news
 	w.watchLocked(s, reply.Watch)
-	w.set.StartLocked() // last, so that what is canceled in the same breath does not start
+	w.set.StartLocked() // after that, so that what is canceled in the same breath does not start
+	w.reviewLocked()
 	return news
 }
 
@@ -49,7 +55,8 @@ func (w *Worker) takeLocked(s *session, a job.Assignment) bool {
 	if !s.number(a.Number) {
 		return false // sent again before our ack reached the leader
 	}
-	h := &held{Key: s.key(a.Fence), Timeout: time.Duration(a.Timeout), Lease: &w.lease, Work: assigned{Assignment: a}}
+	h := &held{Key: s.key(a.Fence), Timeout: time.Duration(a.Timeout), Lease: &s.group.lease,
+		Work: assigned{Assignment: a, group: s.group}}
 	if h.Timeout <= 0 {
 		h.Timeout = time.Duration(job.DefaultTimeout)
 	}
@@ -63,6 +70,9 @@ func (w *Worker) takeLocked(s *session, a job.Assignment) bool {
 		r = job.Result{Outcome: job.OutcomeReturned, Error: "refused: an older term"}
 	case w.o.Runners[a.Type] == nil && !w.set.Draining:
 		r = failure("this worker cannot run jobs of type %q", a.Type)
+	case w.severalLocked() && w.openLocked() >= w.capacity():
+		// Credit that was given up for lost came back as work. Other groups may have the slot by now.
+		r = job.Result{Outcome: job.OutcomeReturned, Error: "returned: the worker has no slot for it"}
 	}
 	w.set.AddLocked(h, r)
 	return true
@@ -75,7 +85,7 @@ func (w *Worker) cancelLocked(s *session, fences []uint64) (news bool) {
 		news = w.set.CancelLocked(w.set.Held[s.key(f)]) || news
 	}
 	if news {
-		wait.Wake(w.beatWake)
+		wait.Wake(s.group.beat)
 	}
 	return news
 }
@@ -103,45 +113,65 @@ func (w *Worker) ended(ctx context.Context, h *held, r job.Result) job.Result {
 	return r
 }
 
-func (w *Worker) freeLocked() int {
-	if w.set.Draining {
+// freeLocked is what a poll of a group offers.
+func (w *Worker) freeLocked(g *group) int {
+	switch {
+	case w.set.Draining:
 		return 0
+	case w.severalLocked():
+		return w.creditLocked(g)
 	}
-	return max(0, w.o.Slots+w.o.Prefetch-len(w.set.Held))
+	return max(0, w.capacity()-len(w.set.Held))
 }
 
 // freedLocked gives up the poll for cancels when there is capacity: the next one asks for work.
 func (w *Worker) freedLocked() {
-	if s := w.session; s != nil && s.full && s.stopPoll != nil && w.freeLocked() > 0 {
-		s.stopPoll()
+	if w.severalLocked() {
+		w.reviewLocked()
+		return
+	}
+	for _, g := range w.groups {
+		wait.Wake(g.room)
+		if s := g.session; s != nil && s.full && s.stopPoll != nil && w.freeLocked(g) > 0 {
+			s.stopPoll()
+		}
 	}
 }
 
-func (w *Worker) heldLocked() []job.Held {
-	out := make([]job.Held, 0, len(w.set.Held))
+func (w *Worker) heldLocked(g *group) []job.Held {
+	open, done := w.set.CountLocked(g.number)
+	out := make([]job.Held, 0, open+done)
 	for _, h := range w.set.Held {
-		out = append(out, job.Held{Run: h.Work.Run, Fence: h.Key.Fence, StartedAt: h.Started})
+		if h.Work.group == g {
+			out = append(out, job.Held{Run: h.Work.Run, Fence: h.Key.Fence, StartedAt: h.Started})
+		}
 	}
 	return out
 }
 
-// loseLocked acts on the end of the lease: all that it covers is given up, and with it the session.
-func (w *Worker) loseLocked() {
-	w.lease = worker.Lease{}
+// loseLocked acts on the end of a group's lease: all that it covers is given up, and with it the session. Nothing that
+// its leader was granted can start any more.
+func (w *Worker) loseLocked(g *group) {
+	g.lease, g.granted, g.ready = worker.Lease{}, 0, 0
 	w.set.GiveUpLocked()
-	w.dropLocked(w.session, ErrLeaseLost)
+	w.dropLocked(g.session, ErrLeaseLost)
+	w.reviewLocked()
 }
 
-// leasesLocked gives everything up when the lease has run out.
+// leasesLocked gives up all attempts of a group whose lease has run out.
 func (w *Worker) leasesLocked() time.Duration {
-	tick := w.o.Pace.Of(worker.LeaseTick)
-	if w.lease == (worker.Lease{}) {
-		return tick
+	again := w.o.Pace.Of(worker.LeaseTick)
+	for _, g := range w.groups {
+		if g.lease == (worker.Lease{}) {
+			continue
+		}
+		if left := g.lease.Left(w.clock.Elapsed()); left > 0 {
+			again = min(again, left)
+			continue
+		}
+		open, _ := w.set.CountLocked(g.number)
+		g.log.Warn("no heartbeat was answered for two thirds of the lease; stopping all attempts", "open", open)
+		w.loseLocked(g)
 	}
-	if left := w.lease.Left(w.clock.Elapsed()); left > 0 {
-		return min(left, tick)
-	}
-	w.log.Warn("no heartbeat was answered for two thirds of the lease; stopping all attempts", "running", w.set.Busy)
-	w.loseLocked()
-	return tick
+	return again
 }

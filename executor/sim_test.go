@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,10 +19,13 @@ import (
 // between it and the workers loses, delays and repeats. What it checks is what the worker owes:
 //   - an attempt starts only while its claim is live, and no two attempts of a run at a time;
 //   - a fence is started at most once;
+//   - no more attempts than slots at a time, of all groups together;
 //   - every run ends in success once the faults stop.
 type sim struct {
-	t   *testing.T
-	ttl time.Duration
+	t     *testing.T
+	ttl   time.Duration
+	group uint32
+	busy  *simBusy
 
 	mu       sync.Mutex
 	rng      *rand.Rand
@@ -35,6 +39,23 @@ type sim struct {
 	started  map[uint64]bool
 	cut      map[string]time.Time // until when a worker hears no node
 	repeated int
+	surplus  int  // assignments that came back for want of a slot
+	frozen   bool // the leader answers no more
+}
+
+const simSlots = 2
+
+// simBusy counts attempts by worker, over all groups.
+type simBusy struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (b *simBusy) add(worker string, n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n[worker] += n
+	return b.n[worker]
 }
 
 type simRun struct {
@@ -51,6 +72,7 @@ type simSession struct {
 	sent []*simRun
 	// fences of what was sent: a run may have been claimed anew since
 	fences []uint64
+	last   job.Poll // the one with the highest number, in a session with credit
 }
 
 func (s *sim) release(owner string) {
@@ -125,8 +147,12 @@ func (l link) fault(ctx context.Context) error {
 		}
 	}
 	l.mu.Lock()
-	cut := time.Now().Before(l.cut[l.worker])
+	cut, frozen := time.Now().Before(l.cut[l.worker]), l.frozen
 	l.mu.Unlock()
+	if frozen {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if cut || l.chance(15) {
 		return errNet
 	}
@@ -150,7 +176,7 @@ func (l link) register(r job.Register) job.Session {
 		inc = l.inc
 		l.release(r.Worker)
 	}
-	ss := &simSession{ref: job.SessionRef{Worker: r.Worker, Incarnation: inc, Term: l.term}}
+	ss := &simSession{ref: job.SessionRef{Worker: r.Worker, Incarnation: inc, Group: l.group, Term: l.term}}
 	for _, run := range l.runs {
 		held := slices.ContainsFunc(r.Held, func(h job.Held) bool { return h.Fence == run.fence })
 		if run.owner == r.Worker && !run.done && !held {
@@ -167,7 +193,7 @@ func (l link) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
 	}
 	for end := time.Now().Add(time.Duration(p.Wait)); ; {
 		reply, err := l.answer(p)
-		if err != nil || len(reply.Assignments) > 0 || !time.Now().Before(end) {
+		if err != nil || len(reply.Assignments) > 0 || !time.Now().Before(end) || p.Number > 0 && p.Free == 0 && !p.Told && reply.Ready > 0 {
 			if err == nil {
 				err = l.fault(ctx)
 			}
@@ -186,21 +212,47 @@ func (l link) answer(p job.Poll) (reply job.PollReply, err error) {
 	if err != nil {
 		return reply, err
 	}
-	for _, run := range l.runs {
-		if len(ss.sent)-int(p.Acked) >= p.Free {
-			break
-		}
-		if run.owner == "" && !run.done {
-			l.fence++
-			run.owner, run.fence = p.Session.Worker, l.fence
-			ss.sent, ss.fences = append(ss.sent, run), append(ss.fences, run.fence)
-		}
+	if p.Number > 0 && p.Number < ss.last.Number {
+		return reply, errNet // its worker has given it up
+	}
+	ss.last, reply.Number = p, p.Number
+	waits := l.claim(ss, p)
+	if p.Number > 0 {
+		reply.Ready = waits
 	}
 	for i := int(p.Acked); i < len(ss.sent); i++ {
 		reply.Assignments = append(reply.Assignments, job.Assignment{Number: uint64(i) + 1, Term: l.term, Run: ss.sent[i].key,
 			Attempt: 1, Fence: ss.fences[i], Type: job.TypeQueue, Timeout: job.Duration(time.Minute)})
 	}
 	return reply, nil
+}
+
+// claim gives runs to a worker, as many as its poll offers, and says how many more there are.
+func (s *sim) claim(ss *simSession, p job.Poll) (waits int) {
+	for _, run := range s.runs {
+		if run.owner != "" || run.done {
+			continue
+		}
+		if len(ss.sent)-int(p.Acked) >= p.Free {
+			waits++
+			continue
+		}
+		s.fence++
+		run.owner, run.fence = p.Session.Worker, s.fence
+		ss.sent, ss.fences = append(ss.sent, run), append(ss.fences, run.fence)
+	}
+	return waits
+}
+
+// claimAhead uses the credit of workers whose polls were answered or lost.
+func (s *sim) claimAhead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ss := range s.sessions {
+		if ss.last.Number > 0 && !s.frozen {
+			s.claim(ss, ss.last)
+		}
+	}
 }
 
 func (l link) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
@@ -252,6 +304,9 @@ func (l link) Report(ctx context.Context, r job.Report) (job.ReportReply, error)
 		if run != nil {
 			run.owner, run.done = "", res.Outcome == job.OutcomeSucceeded
 		}
+		if strings.Contains(res.Error, "no slot") {
+			l.surplus++
+		}
 	}
 	l.mu.Unlock()
 	if err == nil {
@@ -264,7 +319,11 @@ func (l link) Report(ctx context.Context, r job.Report) (job.ReportReply, error)
 func (s *sim) run(w string) runnerFunc {
 	return func(ctx context.Context, a job.Assignment) job.Result {
 		s.mu.Lock()
-		run := s.runs[a.Run.Job-1]
+		run := s.runs[uint32(a.Run.Job)-1]
+		if n := s.busy.add(w, 1); n > simSlots {
+			s.t.Errorf("%s runs %d attempts", w, n)
+		}
+		defer s.busy.add(w, -1)
 		if run.owner != w || run.fence != a.Fence || run.done {
 			s.t.Errorf("%v: %s started %v under fence %d; it belongs to %q under %d (done: %v)", time.Now(), w, a.Run, a.Fence, run.owner, run.fence, run.done)
 		}
@@ -309,32 +368,70 @@ func TestUnderFaults(t *testing.T) {
 		seeds = 3
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed) }) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed, 1, true) }) })
 	}
 }
 
-func simulate(t *testing.T, seed uint64) {
-	s := &sim{t: t, ttl: 30 * time.Second, rng: rand.New(rand.NewPCG(seed, 1)), faults: true, term: 1,
+func newSim(t *testing.T, seed uint64, group int, faults bool, busy *simBusy) *sim {
+	s := &sim{t: t, ttl: 30 * time.Second, rng: rand.New(rand.NewPCG(seed, 1+uint64(group)<<32)), faults: faults, term: 1,
+		group: uint32(group), busy: busy,
 		sessions: map[string]*simSession{}, heard: map[string]time.Time{}, started: map[uint64]bool{}, cut: map[string]time.Time{}}
 	for i := range 250 {
-		s.runs = append(s.runs, &simRun{key: job.RunKey{Job: job.ID(i + 1), At: 1000, Origin: job.OriginSchedule}})
+		id := job.ID(group)<<(64-job.GroupBits) | job.ID(i+1)
+		s.runs = append(s.runs, &simRun{key: job.RunKey{Job: id, At: 1000, Origin: job.OriginSchedule}})
+	}
+	return s
+}
+
+func (s *sim) tick() {
+	s.expire()
+	s.claimAhead()
+	if s.chance(2) {
+		s.changeLeader()
+	}
+	if s.chance(2) {
+		s.mu.Lock()
+		s.cut[fmt.Sprint("w", s.rng.IntN(3))] = time.Now().Add(time.Duration(s.rng.IntN(60)) * time.Second)
+		s.mu.Unlock()
+	}
+}
+
+// simulate has three workers do the runs of some groups. With several, one more comes after a minute, and in the end
+// the leader of the first one is frozen while the others have work.
+func simulate(t *testing.T, seed uint64, groups int, faults bool) {
+	busy := &simBusy{n: map[string]int{}}
+	var sims []*sim
+	for g := range groups {
+		sims = append(sims, newSim(t, seed, g, faults, busy))
+	}
+	open := func(sims []*sim) (n int) {
+		for _, s := range sims {
+			n += s.open()
+		}
+		return n
 	}
 	all, stop := context.WithCancel(context.Background())
+	grown := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 3 {
 		name, rng := fmt.Sprint("w", i), rand.New(rand.NewPCG(seed, uint64(i)+2))
 		wg.Go(func() {
 			for all.Err() == nil { // one process after the other
 				clock := &fakeClock{start: time.Now()}
-				w, err := New(Options{Name: name, Slots: 2, Prefetch: 3, Leader: link{s, name}, Clock: clock, DrainTimeout: 4 * time.Second,
-					Runners: map[job.Type]Runner{job.TypeQueue: s.run(name)}})
+				over := simGroups{sims, name, grown}
+				o := Options{Name: name, Slots: simSlots, Prefetch: 3, Groups: over, Clock: clock, DrainTimeout: 4 * time.Second,
+					Runners: map[job.Type]Runner{job.TypeQueue: over}}
+				if groups == 1 {
+					o.Groups = OneGroup(link{sims[0], name})
+				}
+				w, err := New(o)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				life, end := context.WithTimeout(all, time.Minute+time.Duration(rng.IntN(120))*time.Second)
 				wg.Go(func() {
-					if wait.For(life, time.Duration(rng.IntN(60))*time.Second) {
+					if wait.For(life, time.Duration(rng.IntN(60))*time.Second) && faults {
 						clock.suspend(time.Duration(rng.IntN(30)) * time.Second)
 					}
 				})
@@ -345,29 +442,51 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	wg.Go(func() {
 		for wait.For(all, 500*time.Millisecond) {
-			s.expire()
-			if s.chance(2) {
-				s.changeLeader()
-			}
-			if s.chance(2) {
-				s.mu.Lock()
-				s.cut[fmt.Sprint("w", s.rng.IntN(3))] = time.Now().Add(time.Duration(s.rng.IntN(60)) * time.Second)
-				s.mu.Unlock()
+			for _, s := range sims {
+				s.tick()
 			}
 		}
 	})
-	for i := 0; s.open() > 0 && i < 600; i++ {
+	for i := 0; open(sims) > 0 && i < 600*groups; i++ {
 		time.Sleep(time.Second)
-		if i == 180 {
-			s.mu.Lock()
-			s.faults = false
-			s.mu.Unlock()
+		switch i {
+		case 60:
+			close(grown)
+		case 180:
+			for _, s := range sims {
+				s.mu.Lock()
+				s.faults = false
+				s.mu.Unlock()
+			}
 		}
 	}
-	if n := s.open(); n > 0 {
+	if n := open(sims); n > 0 {
 		t.Errorf("%d runs never ended", n)
+	}
+	if groups > 1 {
+		sims[0].mu.Lock()
+		sims[0].frozen = true
+		sims[0].mu.Unlock()
+		for _, s := range sims[1:] {
+			s.mu.Lock()
+			for _, run := range s.runs[:50] {
+				run.done = false
+			}
+			s.mu.Unlock()
+		}
+		for i := 0; open(sims[1:]) > 0 && i < 200; i++ {
+			time.Sleep(time.Second)
+		}
+		if n := open(sims[1:]); n > 0 {
+			t.Errorf("%d runs did not end while the leader of another group was frozen", n)
+		}
 	}
 	stop()
 	wg.Wait()
-	t.Logf("%d fences, %d leaders, %d repetitions", s.fence, s.term, s.repeated)
+	for _, s := range sims {
+		if s.surplus > 0 && !faults {
+			t.Errorf("group %d: %d assignments in excess", s.group, s.surplus)
+		}
+		t.Logf("group %d: %d fences, %d leaders, %d repetitions, %d in excess", s.group, s.fence, s.term, s.repeated, s.surplus)
+	}
 }

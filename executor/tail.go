@@ -32,7 +32,7 @@ func watchable(ctx context.Context, b *tailBuffer) {
 
 // watchLocked begins to send the output of attempts that are watched. Nothing is sent of others.
 func (w *Worker) watchLocked(s *session, fences []uint64) {
-	taker, ok := w.o.Leader.(OutputTaker)
+	taker, ok := s.group.leader.(OutputTaker)
 	if !ok {
 		return
 	}

@@ -53,7 +53,7 @@ type Options struct {
 	Tags      map[string]string
 
 	Runners map[job.Type]Runner
-	Leader  Leader
+	Groups  Groups
 	Logger  *slog.Logger // nil: silent
 	Clock   Clock        // nil: the machine's
 
@@ -62,8 +62,8 @@ type Options struct {
 	// OnAttempt sees every attempt that started, when it ends. It must not block; nil is fine.
 	OnAttempt func(job.Assignment, job.Result)
 
-	// MaxRefusals is after how many registrations in a row that the cluster refused for want of rights Run ends with
-	// that error. 0: never.
+	// MaxRefusals is after how many registrations in a row that the cluster refused for want of rights, each of its
+	// groups, Run ends with that error. 0: never.
 	MaxRefusals int
 
 	// DrainTimeout is how long Run lets running attempts go on after its context ended. 0: 30 s.
@@ -99,19 +99,14 @@ type Worker struct {
 	log   *slog.Logger
 	clock Clock
 
-	beatWake chan struct{} // a latch of size one: send a heartbeat now
+	move chan struct{} // a latch of size one: credit is to be taken back
 
-	mu      sync.Mutex // guards set too
+	mu      sync.Mutex // guards set and groups too
 	started bool
 	set     *worker.Set[assigned] // every assignment received whose result is not acknowledged
-
-	session      *session // nil while not registered
-	refused      error    // why the cluster does not want this worker, for good
-	kill         sync.Once
-	incarnation  uint64
-	term         uint64
-	registration uint64       // how many were sent
-	lease        worker.Lease // of the session, and of all that is in the set; it goes on until the next session
+	groups  []*group              // those that have waited longest for an assignment first
+	refused error                 // why the cluster does not want this worker, for good
+	kill    sync.Once
 }
 
 // New makes a worker; Run starts it.
@@ -123,12 +118,12 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("executor: %d slots: a worker needs at least one", o.Slots)
 	case o.Prefetch < 0:
 		return nil, fmt.Errorf("executor: a prefetch of %d", o.Prefetch)
-	case o.Leader == nil:
+	case o.Groups == nil:
 		return nil, errors.New("executor: a worker needs a leader to talk to")
 	case len(o.Runners) == 0:
 		return nil, errors.New("executor: a worker needs at least one runner")
 	}
-	w := &Worker{o: o, log: o.Logger, clock: o.Clock, beatWake: make(chan struct{}, 1)}
+	w := &Worker{o: o, log: o.Logger, clock: o.Clock, move: make(chan struct{}, 1)}
 	for t, r := range o.Runners {
 		if r == nil {
 			return nil, fmt.Errorf("executor: the runner for %s is nil", t)
@@ -152,7 +147,7 @@ func New(o Options) (*Worker, error) {
 			Stopping: ErrStopping},
 		Exited: "the runner ended its goroutine", RunOf: func(a assigned) string { return a.Run.String() },
 		Run: w.attempt, Shape: w.ended, LeasesLocked: w.leasesLocked, FreedLocked: w.freedLocked,
-		ReadyLocked: func() bool { return w.session != nil }})
+		ReadyLocked: func(h *held) bool { return h.Work.group.session != nil }})
 	return w, nil
 }
 
@@ -185,7 +180,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.set.Base = base
 	life, end := context.WithCancel(base)
 	var loops sync.WaitGroup
-	loops.Go(func() { w.sessions(life) })
+	loops.Go(func() { w.follow(life) })
+	loops.Go(func() { w.moveIdle(life) })
 	loops.Go(func() { w.set.WatchLeases(life) })
 
 	select {
@@ -215,12 +211,16 @@ func (w *Worker) Kill() { w.kill.Do(func() { close(w.set.Killed) }) }
 func (w *Worker) drain() {
 	w.mu.Lock()
 	w.set.CloseLocked() // before the poll is given up: the next one asks for no work
-	if w.session != nil && w.session.stopPoll != nil {
-		w.session.stopPoll()
+	for _, g := range w.groups {
+		if g.session != nil && g.session.stopPoll != nil {
+			g.session.stopPoll()
+		}
+		wait.Wake(g.room)
+		wait.Wake(g.beat)
 	}
 	w.mu.Unlock()
-	wait.Wake(w.beatWake)
-	w.set.Drain(w.o.DrainTimeout,
-		func() bool { return w.incarnation == 0 || w.session != nil && w.session.drained },
-		func() bool { return w.session == nil || w.session.drained })
+	collected := func(g *group) bool { return g.incarnation == 0 || g.session != nil && g.session.drained }
+	settled := func(g *group) bool { return g.session == nil || g.session.drained }
+	w.set.Drain(w.o.DrainTimeout, func() bool { return w.everyLocked(collected) },
+		func() bool { return w.everyLocked(settled) })
 }

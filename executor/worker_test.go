@@ -12,7 +12,7 @@ import (
 
 func TestNew(t *testing.T) {
 	good := func() Options {
-		return Options{Name: "w", Slots: 1, Leader: newFakeLeader(), Runners: map[job.Type]Runner{job.TypeHTTP: &fakeRunner{}}}
+		return Options{Name: "w", Slots: 1, Groups: OneGroup(newFakeLeader()), Runners: map[job.Type]Runner{job.TypeHTTP: &fakeRunner{}}}
 	}
 	if _, err := New(good()); err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestNew(t *testing.T) {
 		"no name":           func(o *Options) { o.Name = "" },
 		"no slots":          func(o *Options) { o.Slots = 0 },
 		"negative prefetch": func(o *Options) { o.Prefetch = -1 },
-		"no leader":         func(o *Options) { o.Leader = nil },
+		"no leader":         func(o *Options) { o.Groups = nil },
 		"no runners":        func(o *Options) { o.Runners = nil },
 		"nil runner":        func(o *Options) { o.Runners = map[job.Type]Runner{job.TypeHTTP: nil} },
 	} {
@@ -115,15 +115,15 @@ func TestDoubles(t *testing.T) {
 		b.leader.assign(work(1)...)
 		b.wantStarted(1)
 		b.worker.mu.Lock()
-		s := b.worker.session
+		s := b.worker.groups[0].session
 		b.worker.mu.Unlock()
 		a := work(1)[0]
 		a.Term, a.Number = 1, 1
-		if b.worker.receive(s, job.PollReply{Assignments: []job.Assignment{a}}) {
+		if b.worker.receive(s, job.Poll{}, job.PollReply{Assignments: []job.Assignment{a}}) {
 			t.Fatal("the same number is no news")
 		}
 		a.Number = 2
-		b.worker.receive(s, job.PollReply{Assignments: []job.Assignment{a, a}})
+		b.worker.receive(s, job.Poll{}, job.PollReply{Assignments: []job.Assignment{a, a}})
 		b.after(6 * time.Second)
 		if hb := last(b.leader.log().beats); hb.Acked != 2 || len(hb.Held) != 1 {
 			t.Fatalf("heartbeat %+v", hb)
@@ -131,7 +131,7 @@ func TestDoubles(t *testing.T) {
 		b.runner.finish(t, 1, success)
 		b.wantResult(1, job.OutcomeSucceeded, "")
 		// Acknowledged and forgotten; still a double.
-		b.worker.receive(s, job.PollReply{Assignments: []job.Assignment{a}})
+		b.worker.receive(s, job.Poll{}, job.PollReply{Assignments: []job.Assignment{a}})
 		synctest.Wait()
 		if n := b.runner.ran(1); n != 1 {
 			t.Fatalf("fence 1 ran %d times", n)
@@ -237,7 +237,7 @@ func TestOldPollsAnswerIsDiscarded(t *testing.T) {
 	slow := &slowPoll{}
 	inBubble(t, func(o *Options, b *bench) {
 		slow.fakeLeader, slow.answer = b.leader, make(chan job.PollReply) // of the bubble
-		o.Leader = slow
+		o.Groups = OneGroup(slow)
 	}, func(b *bench) {
 		b.leader.depose()
 		b.after(10 * time.Second)
@@ -271,13 +271,13 @@ func (l *slowPoll) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) 
 func TestLateAnswerOfAnEndedSession(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		b.worker.mu.Lock()
-		old := b.worker.session
+		old := b.worker.groups[0].session
 		b.worker.mu.Unlock()
 		b.leader.depose()
 		b.after(5 * time.Second)
 		a := work(1)[0]
 		a.Number, a.Term = 1, 1
-		b.worker.receive(old, job.PollReply{Assignments: []job.Assignment{a}})
+		b.worker.receive(old, job.Poll{}, job.PollReply{Assignments: []job.Assignment{a}})
 		b.wantStarted()
 	})
 }
@@ -372,11 +372,11 @@ func TestCancel(t *testing.T) {
 func TestCancelInTheSameAnswer(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
 		b.worker.mu.Lock()
-		s := b.worker.session
+		s := b.worker.groups[0].session
 		b.worker.mu.Unlock()
 		a := work(1)[0]
 		a.Number, a.Term = 1, 1
-		b.worker.receive(s, job.PollReply{Assignments: []job.Assignment{a}, Cancel: []uint64{1}})
+		b.worker.receive(s, job.Poll{}, job.PollReply{Assignments: []job.Assignment{a}, Cancel: []uint64{1}})
 		b.wantStarted()
 		b.wantResult(1, job.OutcomeCanceled, "canceled before it started")
 	})

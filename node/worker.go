@@ -66,8 +66,8 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	}
 	l.w, err = executor.New(executor.Options{
 		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version,
-		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
-		Leader: leader, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock,
+		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners, Groups: executor.OneGroup(leader),
+		Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock,
 		Pace: n.cfg.Machine.Pace,
 	})
 	return l, err

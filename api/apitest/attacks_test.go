@@ -420,7 +420,7 @@ func TestWorkersWithTokens(t *testing.T) {
 		}
 	}
 	done := make(chan error, 2)
-	worker, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 1, Leader: client.NewLeader([]string{n.Addr()}, client.WithLeaderToken(token)),
+	worker, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 1, Groups: executor.OneGroup(client.NewLeader([]string{n.Addr()}, client.WithLeaderToken(token))),
 		Runners: map[job.Type]executor.Runner{job.TypeHTTP: succeeds{}}})
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ var callers = map[string][]string{
 	// To force a transfer is a decision of its own, with a name of its own.
 	"POST /api/v1/cluster:transfer": {"Client.ForceTransfer", "Client.TransferLeadership"},
 	// A worker that starts waits for the answer.
-	"GET /api/v1/whoami": {"Client.Granted", "Client.Whoami"},
+	"GET /api/v1/whoami": {"Client.Granted", "Client.Whoami", "Leader.Groups"},
 }
 
 // uncalled are the methods of the client that call no route, and why.

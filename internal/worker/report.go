@@ -55,12 +55,15 @@ type Reports[W any] struct {
 	Send func(context.Context, []*Attempt[W]) ([]Key, error)
 }
 
-// Report hands in results until ctx ends. Only one call at a time may do that.
-func (s *Set[W]) Report(ctx context.Context, o Reports[W]) {
+// Report hands in the results of a group until ctx ends. Only one call at a time may do that.
+func (s *Set[W]) Report(ctx context.Context, group uint32, o Reports[W]) {
 	b := Backoff{Max: o.Pause}
+	s.o.Mu.Lock()
+	l := s.lineLocked(group)
+	s.o.Mu.Unlock()
 	for {
 		s.o.Mu.Lock()
-		batch := s.batchLocked(o)
+		batch := l.batchLocked(o)
 		s.o.Mu.Unlock()
 		if ctx.Err() != nil { // after the look at what there is: what is returned since is not reported
 			return
@@ -68,13 +71,13 @@ func (s *Set[W]) Report(ctx context.Context, o Reports[W]) {
 		if len(batch) == 0 {
 			select {
 			case <-ctx.Done():
-			case <-s.results:
+			case <-l.results:
 			}
 			continue
 		}
 		keys, err := o.Send(ctx, batch)
 		// An acknowledgement is true whichever session it came through, so it counts even if ctx has just ended.
-		if (err == nil || len(keys) > 0) && s.acknowledge(len(batch), keys) > 0 {
+		if (err == nil || len(keys) > 0) && s.acknowledge(l, len(batch), keys) > 0 {
 			b.Reset()
 		} else {
 			b.Wait(ctx)
@@ -83,9 +86,9 @@ func (s *Set[W]) Report(ctx context.Context, o Reports[W]) {
 }
 
 // batchLocked is the next results to report.
-func (s *Set[W]) batchLocked(o Reports[W]) (out []*Attempt[W]) {
+func (l *line[W]) batchLocked(o Reports[W]) (out []*Attempt[W]) {
 	size := 0
-	for _, a := range s.pending {
+	for _, a := range l.pending {
 		size += o.Size(a.Result)
 		if len(out) == o.Most || len(out) > 0 && size > o.Bytes {
 			break
@@ -97,15 +100,15 @@ func (s *Set[W]) batchLocked(o Reports[W]) (out []*Attempt[W]) {
 
 // acknowledge forgets what was committed or refused, and says how many that were. Of the first sent results those that
 // were not named go to the end of the line, so that one which is never acknowledged cannot hold up the others.
-func (s *Set[W]) acknowledge(sent int, keys []Key) (n int) {
+func (s *Set[W]) acknowledge(l *line[W], sent int, keys []Key) (n int) {
 	named := make(map[Key]bool, len(keys))
 	for _, k := range keys {
 		named[k] = true
 	}
 	s.o.Mu.Lock()
 	defer s.o.Mu.Unlock()
-	again := s.pending[:0:0]
-	for _, a := range s.pending[:sent] {
+	again := l.pending[:0:0]
+	for _, a := range l.pending[:sent] {
 		if named[a.Key] {
 			delete(s.Held, a.Key)
 			n++
@@ -113,14 +116,10 @@ func (s *Set[W]) acknowledge(sent int, keys []Key) (n int) {
 			again = append(again, a)
 		}
 	}
-	clear(s.pending[:sent])
-	s.pending = append(s.pending[sent:], again...)
+	clear(l.pending[:sent])
+	l.pending = append(l.pending[sent:], again...)
 	if n > 0 {
-		if s.o.FreedLocked != nil {
-			s.o.FreedLocked()
-		}
-		wait.Wake(s.Room)
-		s.Changed()
+		s.freedLocked()
 	}
 	return n
 }

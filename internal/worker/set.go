@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,8 +71,9 @@ type Options[W any] struct {
 	Shape func(context.Context, *Attempt[W], job.Result) job.Result
 	// LeasesLocked gives up what has no lease any more, and says when to look again.
 	LeasesLocked func() time.Duration
-	// ReadyLocked says whether attempts may start at all, FreedLocked hears of acknowledged results; nil is fine.
-	ReadyLocked func() bool
+	// ReadyLocked says whether an attempt may start at all, FreedLocked hears of those that ended and of acknowledged
+	// results; nil is fine.
+	ReadyLocked func(*Attempt[W]) bool
 	FreedLocked func()
 }
 
@@ -85,17 +87,39 @@ type Set[W any] struct {
 	Room     chan struct{}  // a latch of size one: an attempt ended, or left the set
 	Killed   chan struct{}  // closed: Drain waits for nothing but attempts, as if the process had ended
 
-	o                Options[W]
-	results, changed chan struct{} // latches: for the report, and for Drain
-	queue            []*Attempt[W] // not started, oldest first
-	pending          []*Attempt[W] // done, in the order to report them
+	o       Options[W]
+	changed chan struct{}       // a latch, for Drain
+	queue   []*Attempt[W]       // not started, oldest first
+	lines   map[uint32]*line[W] // by group
+}
+
+// line is the attempts of one group: its leader takes their results.
+type line[W any] struct {
+	open    int           // queued or running
+	pending []*Attempt[W] // done, in the order to report them
+	results chan struct{} // a latch, for the report
 }
 
 // New makes an empty set.
 func New[W any](o Options[W]) *Set[W] {
 	latch := func() chan struct{} { return make(chan struct{}, 1) }
 	return &Set[W]{o: o, Held: map[Key]*Attempt[W]{}, Killed: make(chan struct{}),
-		Room: latch(), results: latch(), changed: latch()}
+		Room: latch(), changed: latch(), lines: map[uint32]*line[W]{}}
+}
+
+func (s *Set[W]) lineLocked(group uint32) *line[W] {
+	l := s.lines[group]
+	if l == nil {
+		l = &line[W]{results: make(chan struct{}, 1)}
+		s.lines[group] = l
+	}
+	return l
+}
+
+// CountLocked says how many attempts of a group are queued or running, and how many are done and not acknowledged.
+func (s *Set[W]) CountLocked(group uint32) (open, done int) {
+	l := s.lineLocked(group)
+	return l.open, len(l.pending)
 }
 
 // AddLocked takes an attempt into the set, unless it is there: it was delivered twice then. It is to start when there
@@ -105,6 +129,7 @@ func (s *Set[W]) AddLocked(a *Attempt[W], r job.Result) {
 		return
 	}
 	s.Held[a.Key] = a
+	s.lineLocked(a.Key.Group).open++
 	if s.Draining && r.Outcome == 0 {
 		r.Outcome = job.OutcomeReturned
 	}
@@ -115,12 +140,20 @@ func (s *Set[W]) AddLocked(a *Attempt[W], r job.Result) {
 	}
 }
 
-// StartLocked starts queued attempts on free slots.
+// StartLocked starts queued attempts on free slots. Those that may not start yet keep their place.
 func (s *Set[W]) StartLocked() {
-	for len(s.queue) > 0 && s.Busy < s.o.Slots && (s.o.ReadyLocked == nil || s.o.ReadyLocked()) {
-		a := s.queue[0]
-		s.queue[0] = nil
-		s.queue = s.queue[1:]
+	for i := 0; i < len(s.queue) && s.Busy < s.o.Slots; {
+		a := s.queue[i]
+		if a.State == Queued && s.o.ReadyLocked != nil && !s.o.ReadyLocked(a) {
+			i++
+			continue
+		}
+		if i > 0 {
+			s.queue = slices.Delete(s.queue, i, i+1)
+		} else {
+			s.queue[0] = nil
+			s.queue = s.queue[1:]
+		}
 		switch {
 		case a.State != Queued: // it was canceled, or given up
 		case a.Lease.Left(s.o.Elapsed()) <= 0: // looked at before each start: the machine may have been suspended
@@ -167,8 +200,17 @@ func (s *Set[W]) EndLocked(a *Attempt[W], r job.Result) {
 		r.FinishedAt = job.At(s.o.Now())
 	}
 	a.State, a.Result = Done, r
-	s.pending = append(s.pending, a)
-	wait.Wake(s.results)
+	l := s.lineLocked(a.Key.Group)
+	l.open--
+	l.pending = append(l.pending, a)
+	wait.Wake(l.results)
+	s.freedLocked()
+}
+
+func (s *Set[W]) freedLocked() {
+	if s.o.FreedLocked != nil {
+		s.o.FreedLocked()
+	}
 	wait.Wake(s.Room)
 	s.Changed()
 }

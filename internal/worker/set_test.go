@@ -72,7 +72,7 @@ func (t *testSet) results() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := map[string]string{}
-	for _, a := range t.pending {
+	for _, a := range t.lineLocked(0).pending {
 		out[a.Work] = a.Result.Error
 		if a.Result.Outcome == job.OutcomeReturned {
 			out[a.Work] = "returned"
@@ -160,12 +160,32 @@ func TestSameFenceInTwoGroups(t *testing.T) {
 			as = append(as, a)
 		}
 		s.mu.Unlock()
-		if len(s.Held) != 2 || len(s.pending) != 2 {
-			t.Fatalf("%d held, %d in line", len(s.Held), len(s.pending))
+		for g := range uint32(2) {
+			if open, done := s.CountLocked(g); open != 0 || done != 1 || len(s.Held) != 2 {
+				t.Fatalf("group %d: %d open, %d in line, %d held", g, open, done, len(s.Held))
+			}
 		}
-		if n := s.acknowledge(2, []Key{{1, 7}}); n != 1 || s.Held[as[0].Key] != as[0] || len(s.Held) != 1 {
+		if n := s.acknowledge(s.lineLocked(1), 1, []Key{{1, 7}}); n != 1 || s.Held[as[0].Key] != as[0] || len(s.Held) != 1 {
 			t.Errorf("%d acknowledged, held %v", n, s.Held)
 		}
+	})
+}
+
+// An attempt that may not start does not keep the others from starting, and keeps its place.
+func TestStartsWhatIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestSet(2)
+		ready := map[string]bool{"b": true, "d": true}
+		s.o.ReadyLocked = func(a *Attempt[string]) bool { return ready[a.Work] }
+		s.add(time.Hour, "a", "b", "c", "d", "e")
+		synctest.Wait()
+		s.mu.Lock()
+		slices.Sort(s.started)
+		if !slices.Equal(s.started, []string{"b", "d"}) || len(s.queue) != 3 || s.queue[0].Work != "a" || s.queue[1].Work != "c" {
+			t.Errorf("started %v, %d queued", s.started, len(s.queue))
+		}
+		s.mu.Unlock()
+		s.kill()
 	})
 }
 
@@ -175,17 +195,18 @@ func reportsOf(most, bytes int) Reports[string] {
 
 func TestReportsAreBounded(t *testing.T) {
 	s := newTestSet(1)
+	l := s.lineLocked(0)
 	for range 200 {
-		s.pending = append(s.pending, &Attempt[string]{Result: job.Result{Output: strings.Repeat("x", 100)}})
+		l.pending = append(l.pending, &Attempt[string]{Result: job.Result{Output: strings.Repeat("x", 100)}})
 	}
-	if n := len(s.batchLocked(reportsOf(150, 1<<20))); n != 150 {
+	if n := len(l.batchLocked(reportsOf(150, 1<<20))); n != 150 {
 		t.Errorf("%d results in a report of at most 150", n)
 	}
-	if n := len(s.batchLocked(reportsOf(150, 1000))); n != 10 {
+	if n := len(l.batchLocked(reportsOf(150, 1000))); n != 10 {
 		t.Errorf("%d results of 100 bytes in 1000", n)
 	}
-	s.pending[0].Result.Output = strings.Repeat("x", 2000)
-	if n := len(s.batchLocked(reportsOf(150, 1000))); n != 1 {
+	l.pending[0].Result.Output = strings.Repeat("x", 2000)
+	if n := len(l.batchLocked(reportsOf(150, 1000))); n != 1 {
 		t.Errorf("a result that is too large goes alone, not with %d", n-1)
 	}
 }
@@ -194,16 +215,17 @@ func TestReportsAreBounded(t *testing.T) {
 func TestUnacknowledgedGoToTheEnd(t *testing.T) {
 	const most = 1000
 	s := newTestSet(1)
+	l := s.lineLocked(0)
 	for f := range uint64(most + 2) {
 		a := &Attempt[string]{Key: Key{Fence: f}}
-		s.Held[a.Key], s.pending = a, append(s.pending, a)
+		s.Held[a.Key], l.pending = a, append(l.pending, a)
 	}
-	batch := s.batchLocked(reportsOf(most, 1))
-	if n := s.acknowledge(len(batch), []Key{{Fence: 3}, {Fence: most + 1}}); n != 1 {
+	batch := l.batchLocked(reportsOf(most, 1))
+	if n := s.acknowledge(l, len(batch), []Key{{Fence: 3}, {Fence: most + 1}}); n != 1 {
 		t.Fatalf("%d acknowledged; one of the two was not in the report", n)
 	}
-	next := s.batchLocked(reportsOf(most, 1))
-	if next[0].Key.Fence != most || next[1].Key.Fence != most+1 || next[2].Key.Fence != 0 || len(s.pending) != most+1 {
-		t.Fatalf("next: %v, %d in line", next[:3], len(s.pending))
+	next := l.batchLocked(reportsOf(most, 1))
+	if next[0].Key.Fence != most || next[1].Key.Fence != most+1 || next[2].Key.Fence != 0 || len(l.pending) != most+1 {
+		t.Fatalf("next: %v, %d in line", next[:3], len(l.pending))
 	}
 }

@@ -341,8 +341,8 @@ func (w *worker) start() {
 	}
 	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
 		Prefetch: 2, Namespace: w.space, Tags: w.tags, Runners: runners,
-		Leader: &handedTo{far, w.c.rec, w.name}, Clock: w.clock, Pace: w.c.o.pace, DrainTimeout: 10 * time.Second,
-		Logger: slog.New(w.c.logs.handler(w.name))})
+		Groups: executor.OneGroup(&handedTo{far, w.c.rec, w.name}), Clock: w.clock, Pace: w.c.o.pace,
+		DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))})
 	if err != nil {
 		w.c.problem("%s: %v", w.name, err)
 		return
