@@ -85,7 +85,8 @@ func intruder(t *testing.T, hello transport.Hello, ring *keys.Ring) *transport.R
 	m := transport.NewMux(ln, transport.Options{Keys: ring})
 	served := make(chan error, 1)
 	go func() { served <- m.Serve() }()
-	layer, err := transport.NewStreamLayer(m.Raft(), transport.StreamOptions{Keys: ring,
+	hub := transport.NewHub(m.Raft(), transport.HubOptions{})
+	layer, err := hub.Layer(0, transport.StreamOptions{Keys: ring,
 		Handshake: transport.Handshake{Local: func() transport.Hello { return hello },
 			Check: func(transport.Hello) error { return nil }}})
 	if err != nil {
@@ -94,6 +95,7 @@ func intruder(t *testing.T, hello transport.Hello, ring *keys.Ring) *transport.R
 	tr := transport.NewRaftTransport(layer, hclog.NewNullLogger(), transport.RequestLimits{})
 	t.Cleanup(func() {
 		tr.Close()
+		hub.Close()
 		m.Close()
 		<-served
 	})

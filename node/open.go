@@ -45,6 +45,7 @@ type Node struct {
 	lock    *dirlock.Lock
 	mux     *transport.Mux
 	port    *listen.Port
+	hub     *transport.Hub // brings raft connections to the group that they are for
 	layer   *transport.StreamLayer
 	trans   *transport.RaftTransport
 	group   *group
@@ -292,7 +293,8 @@ func (n *Node) serviceOptions() service.Options {
 
 // newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
 func (n *Node) newTransport() (*transport.RaftTransport, error) {
-	layer, err := transport.NewStreamLayer(n.mux.Raft(), transport.StreamOptions{
+	n.hub = transport.NewHub(n.mux.Raft(), transport.HubOptions{OnError: n.connError})
+	layer, err := n.hub.Layer(0, transport.StreamOptions{
 		Advertise: n.advertise,
 		Handshake: transport.Handshake{Local: n.members.Hello, Check: n.members.Check, Expect: n.members.Expect},
 		AddressOf: n.members.AddressOf,

@@ -76,6 +76,9 @@ func (n *Node) release() error {
 	} else if n.trans != nil {
 		errs = append(errs, n.trans.Close())
 	}
+	if n.hub != nil {
+		errs = append(errs, n.hub.Close())
+	}
 	errs = append(errs, n.socket.Remove(n.killed.Load()))
 	if n.mux != nil {
 		errs = append(errs, ignoreClosed(n.mux.Close()))

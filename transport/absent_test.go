@@ -30,7 +30,9 @@ func newPair(t *testing.T) *pair {
 	made := func(id string, dial func(context.Context, string, string) (net.Conn, error)) (*StreamLayer, *queue) {
 		ln := newQueue(namedAddr(id + ":7400"))
 		hello := Hello{ClusterID: "c", NodeID: id, InstanceID: "i-" + id}
-		layer, err := NewStreamLayer(ln, StreamOptions{Dial: dial,
+		hub := NewHub(ln, HubOptions{})
+		t.Cleanup(func() { hub.Close() })
+		layer, err := hub.Layer(0, StreamOptions{Dial: dial,
 			Handshake: Handshake{Local: func() Hello { return hello }, Check: func(Hello) error { return nil }}})
 		if err != nil {
 			t.Fatal(err)

@@ -240,35 +240,41 @@ func greet(rw io.ReadWriter, first []byte, address string, shown keys.Peer, hs H
 	return nil
 }
 
-// receive does the acceptor's part.
-func receive(rw io.ReadWriter, shown keys.Peer, hs Handshake) error {
-	msg, err := readMessage(rw)
+// readHello reads how a dialler introduces itself. It answers nothing.
+func readHello(r io.Reader) (Hello, error) {
+	msg, err := readMessage(r)
 	if err != nil {
-		return err
+		return Hello{}, err
 	}
-	peer, err := decodeHello(msg)
-	if errors.Is(err, errMalformed) {
-		return err // not one of ours: no answer
-	}
-	if err == nil {
-		err = peer.certified(shown)
-	}
-	if err == nil {
-		err = hs.Check(peer)
-	}
-	hello, lerr := appendHello(nil, hs.Local())
+	return decodeHello(msg)
+}
+
+// reply answers a hello with this node's own and with the verdict, which is err.
+func reply(w io.Writer, local, peer Hello, err error) error {
+	hello, lerr := appendHello(nil, local)
 	if lerr != nil {
 		return lerr
 	}
 	answer := appendMessage(nil, hello)
 	answer = appendMessage(answer, appendVerdict(nil, err))
-	if _, werr := rw.Write(answer); werr != nil && err == nil {
-		return werr
-	}
+	_, werr := w.Write(answer)
 	if err != nil {
 		return &RefusedError{Peer: peer, Reason: err.Error(), Err: err}
 	}
-	if msg, err = readMessage(rw); err != nil {
+	return werr
+}
+
+// receive does the acceptor's part with a peer that said hello.
+func receive(rw io.ReadWriter, peer Hello, shown keys.Peer, hs Handshake) error {
+	err := peer.certified(shown)
+	if err == nil {
+		err = hs.Check(peer)
+	}
+	if err := reply(rw, hs.Local(), peer, err); err != nil {
+		return err
+	}
+	msg, err := readMessage(rw)
+	if err != nil {
 		return err
 	}
 	refused, reason, err := decodeVerdict(msg)

@@ -389,10 +389,15 @@ func startMember(t *testing.T, id, addr string, store *raft.InmemStore) *member 
 
 func startMemberWith(t *testing.T, id, addr string, store *raft.InmemStore, heartbeat time.Duration) *member {
 	t.Helper()
-	m := &member{node: startNode(t, id, addr, nil), fsm: &countFSM{}, store: store, log: &syncBuffer{}}
+	return runMember(t, startNode(t, id, addr, nil), raft.ServerID(id), store, heartbeat)
+}
+
+func runMember(t *testing.T, n *node, id raft.ServerID, store *raft.InmemStore, heartbeat time.Duration) *member {
+	t.Helper()
+	m := &member{node: n, fsm: &countFSM{}, store: store, log: &syncBuffer{}}
 	logger := hclog.New(&hclog.LoggerOptions{Output: m.log, Level: hclog.Debug})
 	cfg := raft.DefaultConfig()
-	cfg.LocalID, cfg.Logger = raft.ServerID(id), logger
+	cfg.LocalID, cfg.Logger = id, logger
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat/2
 	m.trans = NewRaftTransport(m.layer, logger, RequestLimits{})
 	r, err := raft.NewRaft(cfg, m.fsm, store, store, raft.NewDiscardSnapshotStore(), m.trans)

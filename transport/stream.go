@@ -17,7 +17,7 @@ import (
 // StreamOptions are the settings of a StreamLayer.
 type StreamOptions struct {
 	// Advertise is the host:port peers reach this node at, usually a name. If
-	// empty it is the listener's own address, which must then be a real one.
+	// empty it is that of the hub's listener, which must then be a real one.
 	Advertise string
 
 	// Handshake is required, with Local and Check.
@@ -26,12 +26,8 @@ type StreamOptions struct {
 	// Keys, if set, makes the connections over TLS, as Options.Keys.
 	Keys *keys.Ring
 
-	// Timeout bounds the handshake of an arriving connection, and a Dial that
-	// was given no timeout; 0 means 5 s.
+	// Timeout bounds a Dial that was given no timeout; 0 means 5 s.
 	Timeout time.Duration
-
-	// MaxPending bounds the arriving connections in a handshake; 0 means 64.
-	MaxPending int
 
 	// AddressOf, if set, says where a server is that the Raft configuration may
 	// have at an outdated address; "" if it does not know better.
@@ -56,14 +52,15 @@ type StreamOptions struct {
 	OnError func(remote net.Addr, err error)
 }
 
-// StreamLayer is a raft.StreamLayer over one side of a Mux. Every connection it
+// StreamLayer is a raft.StreamLayer of one group over a Hub. Every connection it
 // returns, from Accept or Dial, is to a node that passed the handshake.
 type StreamLayer struct {
-	ln        net.Listener
 	opts      StreamOptions
 	advertise net.Addr
-	gate      *gate
+	arriving  *queue // of *arrival, from the hub
+	gate      *gate  // of those in the handshake
 	ready     *queue
+	dropped   func(*StreamLayer) // tells the hub that it is closed
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -76,14 +73,9 @@ type StreamLayer struct {
 	rounds map[string]uint64     // by address, see redialConn
 }
 
-// NewStreamLayer starts to accept on ln, which is Mux.Raft(), and owns it from
-// now on.
-func NewStreamLayer(ln net.Listener, opts StreamOptions) (*StreamLayer, error) {
+func newStreamLayer(opts StreamOptions, maxPending int, dropped func(*StreamLayer)) (*StreamLayer, error) {
 	if opts.Handshake.Local == nil || opts.Handshake.Check == nil {
 		return nil, errors.New("transport: handshake without Local or Check")
-	}
-	if opts.Advertise == "" {
-		opts.Advertise = ln.Addr().String()
 	}
 	if err := checkAdvertise(opts.Advertise); err != nil {
 		return nil, err
@@ -91,18 +83,16 @@ func NewStreamLayer(ln net.Listener, opts StreamOptions) (*StreamLayer, error) {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	if opts.MaxPending <= 0 {
-		opts.MaxPending = 64
-	}
 	if opts.OnError == nil {
 		opts.OnError = func(net.Addr, error) {}
 	}
 	s := &StreamLayer{
-		ln:        ln,
 		opts:      opts,
 		advertise: namedAddr(opts.Advertise),
-		gate:      newGate(opts.MaxPending, opts.OnError),
+		arriving:  newQueue(namedAddr(opts.Advertise)),
+		gate:      newGate(maxPending, opts.OnError),
 		ready:     newQueue(namedAddr(opts.Advertise)),
+		dropped:   dropped,
 		conns:     make(map[net.Conn]struct{}),
 		rounds:    make(map[string]uint64),
 		accepting: make(chan struct{}),
@@ -135,18 +125,15 @@ func (s *StreamLayer) Accept() (net.Conn, error) { return s.ready.Accept() }
 // waits for a slow peer.
 func (s *StreamLayer) accept() {
 	defer close(s.accepting)
-	// When the mux was closed below us, Accept must end as well.
+	// When the hub was closed below us, Accept must end as well.
 	defer s.ready.Close()
 	for s.gate.wait() {
-		conn, err := s.ln.Accept()
+		c, err := s.arriving.Accept()
 		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				s.opts.OnError(nil, err)
-			}
 			return
 		}
+		conn, peer := c.(*arrival).Conn, c.(*arrival).peer
 		s.gate.admit(conn, func(t *ticket) {
-			conn.SetDeadline(time.Now().Add(s.opts.Timeout))
 			ac, hs := &acceptedConn{Conn: conn, layer: s}, s.opts.Handshake
 			hs.Check = func(h Hello) error {
 				err := s.opts.Handshake.Check(h)
@@ -156,7 +143,7 @@ func (s *StreamLayer) accept() {
 				return err
 			}
 			shown, _ := PeerOf(conn)
-			err := s.refused(receive(conn, shown, hs))
+			err := s.refused(receive(conn, peer, shown, hs))
 			if !s.gate.leave(t) {
 				ac.Close() // the gate has closed conn, and said so
 				return
@@ -176,7 +163,8 @@ func (s *StreamLayer) accept() {
 
 // Close stops accepting, ends handshakes and dials, and closes every connection
 // the layer has made or accepted: raft keeps idle ones in a pool and leaves
-// their other ends waiting in a read. It does not close the mux.
+// their other ends waiting in a read. It leaves the hub and its other layers
+// alone.
 func (s *StreamLayer) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -185,7 +173,7 @@ func (s *StreamLayer) Close() error {
 	s.mu.Unlock()
 
 	s.cancel()
-	err := s.ln.Close()
+	s.arriving.Close()
 	s.gate.close()
 	s.ready.Close()
 	for c := range conns {
@@ -193,7 +181,8 @@ func (s *StreamLayer) Close() error {
 	}
 	<-s.accepting
 	s.gate.serving.Wait()
-	return err
+	s.dropped(s)
+	return nil
 }
 
 // track notes a connection for Close; after Close it closes it at once.

@@ -16,9 +16,10 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/port"
 )
 
-// node is one end of the tests: a mux and a stream layer.
+// node is one end of the tests: a mux, a hub and the layer of a group, 0 unless another is said.
 type node struct {
 	mux    *Mux
+	hub    *Hub
 	layer  *StreamLayer
 	errors *errorLog
 	hello  Hello
@@ -28,7 +29,7 @@ func (n *node) addr() raft.ServerAddress { return raft.ServerAddress(n.layer.Add
 
 var errOtherCluster = errors.New("another cluster")
 
-// startNode starts a node of cluster "c" that talks to nodes of its cluster.
+// startNode starts a node of cluster "c" that talks to nodes of its cluster. The timeout of its layer is also the hub's.
 func startNode(t *testing.T, id, addr string, change func(*Options, *StreamOptions)) *node {
 	t.Helper()
 	n := &node{errors: &errorLog{}, hello: Hello{ClusterID: "c", Epoch: 7, NodeID: id, InstanceID: "i-" + id}}
@@ -49,17 +50,18 @@ func startNode(t *testing.T, id, addr string, change func(*Options, *StreamOptio
 		change(&mo, &so)
 	}
 	n.mux = startMux(t, addr, mo)
-	layer, err := NewStreamLayer(n.mux.Raft(), so)
+	n.hub = NewHub(n.mux.Raft(), HubOptions{Timeout: so.Timeout, OnError: n.errors.add})
+	t.Cleanup(func() { n.hub.Close() })
+	layer, err := n.hub.Layer(0, so)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.layer = layer
-	t.Cleanup(func() { layer.Close() })
 	return n
 }
 
 func (n *node) stop() {
-	n.layer.Close()
+	n.hub.Close()
 	n.mux.Close()
 }
 
@@ -259,13 +261,13 @@ func TestAdvertisedNameIsResolvedAtDial(t *testing.T) {
 
 func TestAdvertise(t *testing.T) {
 	hs := Handshake{Local: func() Hello { return Hello{} }, Check: func(Hello) error { return nil }}
-	ln := listen(t, "127.0.0.1:0")
-	defer ln.Close()
+	hub := NewHub(listen(t, "127.0.0.1:0"), HubOptions{})
+	defer hub.Close()
 	for addr, ok := range map[string]bool{
 		"n1.example:7400": true, "10.0.0.1:7400": true, "[::1]:7400": true,
 		"0.0.0.0:7400": false, "[::]:7400": false, ":7400": false, "n1:0": false, "n1": false, "n1:": false,
 	} {
-		s, err := NewStreamLayer(ln, StreamOptions{Advertise: addr, Handshake: hs})
+		s, err := hub.Layer(0, StreamOptions{Advertise: addr, Handshake: hs})
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", addr, err)
 		}
@@ -273,7 +275,7 @@ func TestAdvertise(t *testing.T) {
 			s.Close()
 		}
 	}
-	if _, err := NewStreamLayer(ln, StreamOptions{Advertise: "n1:1"}); err == nil {
+	if _, err := hub.Layer(0, StreamOptions{Advertise: "n1:1"}); err == nil {
 		t.Error("a layer without a handshake")
 	}
 }
