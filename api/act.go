@@ -19,7 +19,7 @@ import (
 // actRoutes are about many jobs at once.
 func actRoutes() []route {
 	return []route{
-		{"POST", "/jobs:act", Operator, Once, jsonStream, (*call).actOnJobs, nil},
+		{"POST", "/jobs:act", Operator, Once, AcrossJobs, jsonStream, (*call).actOnJobs, nil},
 	}
 }
 
@@ -55,7 +55,7 @@ func (c *call) actOnJobs() error {
 	if err != nil {
 		return err
 	}
-	rq.Fingerprint = fingerprint(c.route.method, c.route.path, q.Action, args) // the cursor may be another
+	rq.Fingerprint = wire.Fingerprint(c.route.method, c.route.path, q.Action, args) // the cursor may be another
 	a.rq = rq
 	rc := http.NewResponseController(c.w)
 	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request

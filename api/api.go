@@ -33,6 +33,8 @@ type Options struct {
 	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does.
 	// Workers that come to the wrong node are sent there; nil: they have to find it themselves.
 	Leader func() string
+	// Groups are the Raft groups that have jobs, for workers; none, or nil: there is one group.
+	Groups func() []uint32
 	// Refused, if set, is told of requests that are answered with 400, 401 or 403.
 	Refused func(r *http.Request, err error)
 	// Secure says that the handler stands behind Authorize: without an identity nothing is answered but probes.

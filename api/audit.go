@@ -12,9 +12,9 @@ import (
 // auditRoutes are about who changed what.
 func auditRoutes() []route {
 	return []route{
-		{"GET", "/audit", Admin, ToLeader, emptyBody, (*call).listAudit,
+		{"GET", "/audit", Admin, ToLeader, AcrossAll, emptyBody, (*call).listAudit,
 			params("action object token since until after limit cursor stale")},
-		{"GET", "/audit:export", Admin, Once, streamBody, (*call).exportAudit,
+		{"GET", "/audit:export", Admin, Once, AcrossAll, streamBody, (*call).exportAudit,
 			params("action object token since until after limit stale")},
 	}
 }
@@ -124,8 +124,5 @@ func (c *call) noteBackup() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.NoteBackup(c.ctx, rq, ident); err != nil {
-		return err
-	}
-	return c.noContent()
+	return c.done(c.h.backend.NoteBackup(c.ctx, rq, ident))
 }

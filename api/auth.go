@@ -159,6 +159,32 @@ func Authorize(next http.Handler, auth Auth, self string, limits Limits, endpoin
 	return z
 }
 
+// find is the row of the table that a request is for, if there is one.
+func find(mux *http.ServeMux, r *http.Request) (*demand, *route) {
+	h, _ := mux.Handler(r)
+	d, ok := h.(*demand)
+	if !ok || d.res == nil {
+		return d, nil
+	}
+	path := r.URL.EscapedPath()
+	value, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])
+	if err != nil {
+		return d, nil
+	}
+	verb := ""
+	if i := strings.LastIndexByte(value, ':'); d.res.param != "" && i >= 0 {
+		verb = value[i+1:]
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if rt, ok := d.res.methods[verb][method]; ok {
+		return d, &rt
+	}
+	return d, nil
+}
+
 // demand is what a path asks for. It is an http.Handler so that ServeMux finds it by the rules by which it finds the
 // route; it is not served.
 type demand struct {
@@ -172,30 +198,12 @@ func (*demand) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // needs is what a request asks for. What is not in the table takes a token too: strangers need not know what there is.
 func (z *authorizer) needs(r *http.Request) (Role, Scope, bodyKind) {
-	h, _ := z.mux.Handler(r)
-	d, ok := h.(*demand)
-	if !ok {
-		return Holder, Everywhere, emptyBody
-	}
-	if d.res == nil {
+	d, rt := find(z.mux, r)
+	switch {
+	case d != nil && d.res == nil:
 		return d.role, OfCluster, emptyBody
-	}
-	path := r.URL.EscapedPath()
-	value, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])
-	if err != nil {
-		return Holder, Everywhere, emptyBody
-	}
-	verb := ""
-	if i := strings.LastIndexByte(value, ':'); d.res.param != "" && i >= 0 {
-		verb = value[i+1:]
-	}
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	rt, ok := d.res.methods[verb][method]
-	if !ok {
-		return Holder, Everywhere, emptyBody // of OPTIONS, or a method or an action that there is not
+	case rt == nil:
+		return Holder, Everywhere, emptyBody // of OPTIONS, or a path, a method or an action that there is not
 	}
 	return rt.role, rt.scope(), rt.body
 }

@@ -98,11 +98,14 @@ func (c *call) bulkRequest() (Request, error) {
 func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 	limits := c.h.opts.Bulk
 	rc := http.NewResponseController(c.w)
-	body := io.LimitReader(c.r.Body, limits.Bytes+1)
-	counted := &countingReader{r: body}
-	in := bufio.NewReaderSize(counted, 64<<10)
+	body := &io.LimitedReader{R: c.r.Body, N: limits.Bytes + 1}
+	in := bufio.NewReaderSize(body, 64<<10)
 	k := p.empty()
-	number, used := 0, 0
+	number, err := firstLine(c.r)
+	if err != nil {
+		return err
+	}
+	used := 0
 	send := func() error {
 		if len(k.lines) == 0 {
 			return nil
@@ -137,7 +140,7 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 			return job.Errorf(job.CodeMalformed, "send the rest again",
 				"the body broke off after line %d: %v", number, err)
 		}
-		over := counted.n > limits.Bytes
+		over := body.N <= 0
 		if len(raw) > 0 || tooLong || err == nil {
 			number++
 		}
@@ -174,6 +177,20 @@ func (c *call) readLines(ctx context.Context, p *chunkPipe) error {
 	}
 }
 
+// firstLine is how many lines went before those of a request that is a part of another. The number of a line is in its
+// answer, and of an unnamed job it is a part of what a rerun knows it by.
+func firstLine(r *http.Request) (int, error) {
+	text := r.Header.Get(wire.LinesHeader)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, job.Invalid(wire.LinesHeader, "leave it out", "%q is not a number of lines", text)
+	}
+	return n, nil
+}
+
 func (c *call) decodeLine(raw []byte) (job.Spec, *job.Error) {
 	spec, err := decodeSpec(raw)
 	if err == nil {
@@ -208,17 +225,6 @@ func (k *chunk) readLine(in *bufio.Reader, limit int) (line []byte, tooLong bool
 		}
 		return line[:len(line):len(line)], tooLong, err
 	}
-}
-
-type countingReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
 }
 
 // bulkWriter hands chunks to the backend and writes the answers.

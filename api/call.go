@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"mime"
 	"net/http"
@@ -35,6 +34,7 @@ type call struct {
 	body    []byte
 	ifMatch bool // the version came from If-Match: a mismatch is 412
 	started bool // a stream's answer has begun
+	pending any  // how far something is that goes on after the answer; nil: it is done
 }
 
 func (c *call) ref() string { return c.r.PathValue("ref") }
@@ -184,7 +184,7 @@ func (c *call) request() (Request, error) {
 }
 
 func (c *call) identity() (Request, error) {
-	rq := Request{Fingerprint: fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body), Space: c.space}
+	rq := Request{Fingerprint: wire.Fingerprint(c.r.Method, c.r.URL.Path, c.r.URL.RawQuery, c.body), Space: c.space}
 	if id := IdentityOf(c.r.Context()); id != nil {
 		rq.Owner = id.Token
 	}
@@ -205,18 +205,6 @@ func (c *call) identity() (Request, error) {
 			"this is not a usable key")
 	}
 	return rq, nil
-}
-
-// fingerprint tells two requests under one key apart. It is stored for a day and compared on other nodes, so it may not
-// change.
-func fingerprint(method, path, query string, body []byte) uint64 {
-	f := fnv.New64a()
-	for _, s := range []string{method, path, query} {
-		io.WriteString(f, s) //nolint:errcheck // a hash takes everything
-		f.Write([]byte{0})
-	}
-	f.Write(body)
-	return f.Sum64()
 }
 
 // matchVersion is the version that the caller insists on, 0 for any; inBody is the one that the body named.
@@ -266,6 +254,14 @@ func (c *call) replyJob(status int, j job.Job) error {
 	}
 	c.write(status, append(b, '\n'))
 	return nil
+}
+
+// done answers a change that has nothing to show.
+func (c *call) done(err error) error {
+	if err != nil {
+		return err
+	}
+	return c.noContent()
 }
 
 func (c *call) noContent() error {

@@ -12,12 +12,14 @@ import (
 func clusterRoutes() []route {
 	return []route{
 		// A node that joins has no certificate yet: the leader asks for its join token, and of members for theirs.
-		{"POST", "/cluster:join", Anyone, ToLeader, jsonBody, (*call).clusterJoin, nil},
-		{"POST", "/cluster:remove", Admin, ToLeader, jsonBody, (*call).clusterRemove, nil},
-		{"POST", "/cluster:promote", Admin, ToLeader, jsonBody, (*call).clusterPromote, nil},
-		{"POST", "/cluster:demote", Admin, ToLeader, jsonBody, (*call).clusterDemote, nil},
-		{"POST", "/cluster:transfer", Admin, ToLeader, jsonMaybe, (*call).clusterTransfer, nil},
-		{"GET", "/node", Viewer, Here, emptyBody, (*call).node, params("stale")},
+		{"POST", "/cluster:join", Anyone, ToLeader, Control, jsonBody, (*call).clusterJoin, nil},
+		{"POST", "/cluster:remove", Admin, ToLeader, Control, jsonBody, (*call).clusterRemove, nil},
+		{"POST", "/cluster:move-group", Admin, ToLeader, Control, jsonBody, (*call).clusterMoveGroup, nil},
+		{"POST", "/cluster:promote", Admin, ToLeader, Control, jsonBody, (*call).clusterPromote, nil},
+		{"POST", "/cluster:demote", Admin, ToLeader, Control, jsonBody, (*call).clusterDemote, nil},
+		{"POST", "/cluster:transfer", Admin, ToLeader, Control, jsonMaybe, (*call).clusterTransfer, nil},
+		{"POST", "/cluster:grow-groups", Admin, ToLeader, Control, jsonBody, (*call).clusterGrow, nil},
+		{"GET", "/node", Viewer, Here, AtNode, emptyBody, (*call).node, params("stale")},
 	}
 }
 
@@ -25,12 +27,17 @@ func clusterRoutes() []route {
 // answers on any. Each of them may be repeated: doing what is done already is a success.
 type Cluster interface {
 	Join(context.Context, wire.JoinRequest) (wire.JoinReply, error)
-	Remove(ctx context.Context, id string) error
+	// Remove takes a node out, or has it begin to leave if it has replicas of groups: the answer says how far that is.
+	Remove(ctx context.Context, id string) (wire.Removal, error)
+	// MoveGroup has a group be on other nodes, and says how far that is.
+	MoveGroup(context.Context, wire.MoveGroupRequest) (wire.GroupMove, error)
 	Promote(ctx context.Context, id string) error
 	Demote(ctx context.Context, id string) error
 	// Transfer hands the leadership to a node, or with "" to one that is fit. One whose clock is wrong or not known is
 	// refused unless forced.
 	Transfer(ctx context.Context, id string, force bool) error
+	// Grow has the cluster have so many groups of jobs. It is done some time later.
+	Grow(ctx context.Context, groups int) (wire.Growth, error)
 	Self() wire.NodeInfo
 }
 
@@ -65,6 +72,25 @@ func (c *call) clusterJoin() error {
 	return c.reply(http.StatusOK, r)
 }
 
+func (c *call) clusterMoveGroup() error {
+	m, err := c.cluster()
+	if err != nil {
+		return err
+	}
+	if _, err := c.request(); err != nil {
+		return err
+	}
+	var rq wire.MoveGroupRequest
+	if err := job.DecodeStrict(c.body, &rq); err != nil {
+		return err
+	}
+	out, err := m.MoveGroup(c.ctx, rq)
+	if err != nil {
+		return c.workerError(err)
+	}
+	return c.reply(http.StatusOK, out)
+}
+
 // member is an operation on one member.
 func (c *call) member(needed bool, do func(Cluster, context.Context, wire.NodeRequest) error) error {
 	m, err := c.cluster()
@@ -92,6 +118,9 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, wire.NodeRe
 	if err := do(m, c.ctx, rq); err != nil {
 		return c.workerError(err)
 	}
+	if c.pending != nil {
+		return c.reply(http.StatusAccepted, c.pending)
+	}
 	return c.noContent()
 }
 
@@ -105,7 +134,16 @@ func named(do func(Cluster, context.Context, string) error) func(Cluster, contex
 	}
 }
 
-func (c *call) clusterRemove() error  { return c.member(true, named(Cluster.Remove)) }
+func (c *call) clusterRemove() error {
+	return c.member(true, named(func(m Cluster, ctx context.Context, id string) error {
+		r, err := m.Remove(ctx, id)
+		if err == nil && !r.Removed {
+			c.pending = r
+		}
+		return err
+	}))
+}
+
 func (c *call) clusterPromote() error { return c.member(true, named(Cluster.Promote)) }
 func (c *call) clusterDemote() error  { return c.member(true, named(Cluster.Demote)) }
 
@@ -113,6 +151,25 @@ func (c *call) clusterTransfer() error {
 	return c.member(false, func(m Cluster, ctx context.Context, rq wire.NodeRequest) error {
 		return m.Transfer(ctx, rq.NodeID, rq.Force)
 	})
+}
+
+func (c *call) clusterGrow() error {
+	m, err := c.cluster()
+	if err == nil {
+		_, err = c.request()
+	}
+	var rq wire.GrowRequest
+	if err == nil {
+		err = job.DecodeStrict(c.body, &rq)
+	}
+	if err != nil {
+		return err
+	}
+	g, err := m.Grow(c.ctx, rq.Groups)
+	if err != nil {
+		return c.workerError(err)
+	}
+	return c.reply(http.StatusOK, g)
 }
 
 func (c *call) node() error {

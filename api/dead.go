@@ -13,13 +13,13 @@ import (
 // deadRoutes are about dead letters.
 func deadRoutes() []route {
 	return []route{
-		{"GET", "/dead", Viewer, ToLeader, emptyBody, (*call).listDead, params("job limit cursor stale")},
-		{"GET", "/dead:groups", Viewer, ToLeader, emptyBody, (*call).deadGroups,
+		{"GET", "/dead", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listDead, params("job limit cursor stale")},
+		{"GET", "/dead:groups", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).deadGroups,
 			params("job limit cursor stale")},
-		{"DELETE", "/dead", Operator, ToLeader, jsonMaybe, (*call).purgeDead,
+		{"DELETE", "/dead", Operator, ToLeader, AcrossJobs, jsonMaybe, (*call).purgeDead,
 			params("ids job all group max")},
-		{"GET", "/dead/{ref}", Viewer, ToLeader, emptyBody, (*call).getDead, params("stale")},
-		{"POST", "/dead:redrive", Operator, ToLeader, jsonMaybe, (*call).redriveDead,
+		{"GET", "/dead/{ref}", Viewer, ToLeader, ByLetter, emptyBody, (*call).getDead, params("stale")},
+		{"POST", "/dead:redrive", Operator, ToLeader, AcrossJobs, jsonMaybe, (*call).redriveDead,
 			params("ids job all group max")},
 	}
 }

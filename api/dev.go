@@ -11,7 +11,7 @@ import (
 // devRoutes are for a cluster to play with.
 func devRoutes() []route {
 	return []route{
-		{"POST", "/dev:kill", Admin, Here, jsonBody, (*call).devKill, nil},
+		{"POST", "/dev:kill", Admin, Here, AtNode, jsonBody, (*call).devKill, nil},
 	}
 }
 

@@ -14,12 +14,12 @@ import (
 // insightRoutes are about what becomes of occurrences, and why.
 func insightRoutes() []route {
 	return []route{
-		{"GET", "/jobs/{ref}/occurrences", Viewer, ToLeader, emptyBody, (*call).occurrences,
+		{"GET", "/jobs/{ref}/occurrences", Viewer, ToLeader, ByJob, emptyBody, (*call).occurrences,
 			params("from to limit cursor cells stale")},
-		{"GET", "/jobs/{ref}/stats", Viewer, ToLeader, emptyBody, (*call).jobStats, params("stale")},
-		{"GET", "/jobs/{ref}:why", Viewer, ToLeader, emptyBody, (*call).why, params("stale")},
-		{"GET", "/stats", Viewer, Here, emptyBody, (*call).stats, params("window stale")},
-		{"GET", "/events", Viewer, Here, streamBody, (*call).events, params("topics stale")},
+		{"GET", "/jobs/{ref}/stats", Viewer, ToLeader, ByJob, emptyBody, (*call).jobStats, params("stale")},
+		{"GET", "/jobs/{ref}:why", Viewer, ToLeader, ByJob, emptyBody, (*call).why, params("stale")},
+		{"GET", "/stats", Viewer, Here, AcrossJobs, emptyBody, (*call).stats, params("window stale")},
+		{"GET", "/events", Viewer, Here, AcrossJobs, streamBody, (*call).events, params("topics stale")},
 	}
 }
 

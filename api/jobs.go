@@ -14,21 +14,21 @@ import (
 // jobRoutes are about jobs.
 func jobRoutes() []route {
 	return []route{
-		{"POST", "/jobs", Operator, ToLeader, jsonBody, (*call).createJob, nil},
-		{"GET", "/jobs", Viewer, ToLeader, emptyBody, (*call).listJobs,
+		{"POST", "/jobs", Operator, ToLeader, ByPlace, jsonBody, (*call).createJob, nil},
+		{"GET", "/jobs", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listJobs,
 			params("q status type prefix tag failing limit cursor stale")},
-		{"POST", "/jobs:bulk", Operator, Once, linesBody, (*call).bulk, nil},
-		{"GET", "/jobs/{ref}", Viewer, ToLeader, emptyBody, (*call).getJob, params("stale")},
-		{"PUT", "/jobs/{ref}", Operator, ToLeader, jsonBody, (*call).putJob, params("dry_run")},
-		{"PATCH", "/jobs/{ref}", Operator, ToLeader, patchBody, (*call).patchJob, params("dry_run")},
-		{"DELETE", "/jobs/{ref}", Operator, ToLeader, emptyBody, (*call).deleteJob, nil},
-		{"GET", "/jobs/{ref}/runs", Viewer, ToLeader, emptyBody, (*call).jobRuns,
+		{"POST", "/jobs:bulk", Operator, Once, AcrossJobs, linesBody, (*call).bulk, nil},
+		{"GET", "/jobs/{ref}", Viewer, ToLeader, ByJob, emptyBody, (*call).getJob, params("stale")},
+		{"PUT", "/jobs/{ref}", Operator, ToLeader, ByJob, jsonBody, (*call).putJob, params("dry_run")},
+		{"PATCH", "/jobs/{ref}", Operator, ToLeader, ByJob, patchBody, (*call).patchJob, params("dry_run")},
+		{"DELETE", "/jobs/{ref}", Operator, ToLeader, ByJob, emptyBody, (*call).deleteJob, nil},
+		{"GET", "/jobs/{ref}/runs", Viewer, ToLeader, ByJob, emptyBody, (*call).jobRuns,
 			params("status from to worker error limit cursor stale")},
-		{"POST", "/jobs/{ref}:run", Operator, ToLeader, emptyBody, (*call).runJob, nil},
-		{"POST", "/jobs/{ref}:pause", Operator, ToLeader, emptyBody, (*call).pauseJob, nil},
-		{"POST", "/jobs/{ref}:resume", Operator, ToLeader, emptyBody, (*call).resumeJob, nil},
-		{"POST", "/jobs/{ref}:cancel", Operator, ToLeader, emptyBody, (*call).cancelJob, nil},
-		{"POST", "/jobs/{ref}:backfill", Operator, ToLeader, jsonBody, (*call).backfill, nil},
+		{"POST", "/jobs/{ref}:run", Operator, ToLeader, ByJob, emptyBody, (*call).runJob, nil},
+		{"POST", "/jobs/{ref}:pause", Operator, ToLeader, ByJob, emptyBody, (*call).pauseJob, nil},
+		{"POST", "/jobs/{ref}:resume", Operator, ToLeader, ByJob, emptyBody, (*call).resumeJob, nil},
+		{"POST", "/jobs/{ref}:cancel", Operator, ToLeader, ByJob, emptyBody, (*call).cancelJob, nil},
+		{"POST", "/jobs/{ref}:backfill", Operator, ToLeader, ByJob, jsonBody, (*call).backfill, nil},
 	}
 }
 
@@ -237,30 +237,19 @@ func (c *call) deleteJob() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.DeleteJob(c.ctx, c.ref(), version, rq); err != nil {
-		return err
-	}
-	return c.noContent()
+	return c.done(c.h.backend.DeleteJob(c.ctx, c.ref(), version, rq))
 }
 
-func (c *call) pauseJob() error {
+func (c *call) pauseJob() error { return c.changeJob(c.h.backend.PauseJob) }
+
+func (c *call) resumeJob() error { return c.changeJob(c.h.backend.ResumeJob) }
+
+func (c *call) changeJob(change func(context.Context, string, Request) (job.Job, error)) error {
 	rq, err := c.request()
 	if err != nil {
 		return err
 	}
-	j, err := c.h.backend.PauseJob(c.ctx, c.ref(), rq)
-	if err != nil {
-		return err
-	}
-	return c.replyJob(http.StatusOK, j)
-}
-
-func (c *call) resumeJob() error {
-	rq, err := c.request()
-	if err != nil {
-		return err
-	}
-	j, err := c.h.backend.ResumeJob(c.ctx, c.ref(), rq)
+	j, err := change(c.ctx, c.ref(), rq)
 	if err != nil {
 		return err
 	}

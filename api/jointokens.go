@@ -12,9 +12,9 @@ import (
 // joinTokenRoutes are about the tokens that nodes join a secure cluster with.
 func joinTokenRoutes() []route {
 	return []route{
-		{"POST", "/join-tokens", Admin, ToLeader, jsonMaybe, (*call).createJoinToken, nil},
-		{"GET", "/join-tokens", Admin, ToLeader, emptyBody, (*call).listJoinTokens, params("stale")},
-		{"POST", "/join-tokens/{ref}:revoke", Admin, ToLeader, emptyBody, (*call).revokeJoinToken, nil},
+		{"POST", "/join-tokens", Admin, ToLeader, Control, jsonMaybe, (*call).createJoinToken, nil},
+		{"GET", "/join-tokens", Admin, ToLeader, Control, emptyBody, (*call).listJoinTokens, params("stale")},
+		{"POST", "/join-tokens/{ref}:revoke", Admin, ToLeader, Control, emptyBody, (*call).revokeJoinToken, nil},
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 // pullRoutes are about pull workers.
 func pullRoutes() []route {
 	return []route{
-		{"POST", "/queues/{queue}:poll", Worker, Poll, pullBody, (*call).pullPoll, nil},
-		{"POST", "/queues/{queue}:heartbeat", Worker, ToLeader, jsonBody, (*call).pullHeartbeat, nil},
-		{"POST", "/queues/{queue}:complete", Worker, ToLeader, jsonBody, (*call).pullComplete, nil},
-		{"POST", "/queues/{queue}:fail", Worker, ToLeader, jsonBody, (*call).pullFail, nil},
+		{"POST", "/queues/{queue}:poll", Worker, Poll, ByQueue, pullBody, (*call).pullPoll, nil},
+		{"POST", "/queues/{queue}:heartbeat", Worker, ToLeader, ByQueue, jsonBody, (*call).pullHeartbeat, nil},
+		{"POST", "/queues/{queue}:complete", Worker, ToLeader, ByQueue, jsonBody, (*call).pullComplete, nil},
+		{"POST", "/queues/{queue}:fail", Worker, ToLeader, ByQueue, jsonBody, (*call).pullFail, nil},
 	}
 }
 
@@ -283,8 +283,9 @@ func resolveClaim(field string, ref *job.PullRef) error {
 		if err != nil {
 			return job.Invalid(field+".claim", refRemedy, "%q: %v", ref.Claim, err)
 		}
-		if c.Group != 0 {
-			return job.Invalid(field+".claim", refRemedy, "the cluster has no group %d", c.Group)
+		if c.Group != uint32(c.Run.Job.Group()) {
+			return job.Invalid(field+".claim", refRemedy, "a run of group %d is not one of group %d", c.Run.Job.Group(),
+				c.Group)
 		}
 		if ref.RunID != "" && ref.RunID != c.Run.String() || ref.Fence != 0 && ref.Fence != c.Fence {
 			return job.Invalid(field+".claim", refRemedy, "claim, run_id and fence are not of one claim")

@@ -14,13 +14,13 @@ import (
 // queueRoutes are about queues.
 func queueRoutes() []route {
 	return []route{
-		{"GET", "/queues", Viewer, ToLeader, emptyBody, (*call).listQueues, params("stale")},
-		{"GET", "/queues/{queue}", Viewer, ToLeader, emptyBody, (*call).getQueue, params("stale")},
-		{"PUT", "/queues/{queue}", Operator, ToLeader, jsonBody, (*call).putQueue, nil},
-		{"PATCH", "/queues/{queue}", Operator, ToLeader, patchBody, (*call).patchQueue, nil},
-		{"DELETE", "/queues/{queue}", Operator, ToLeader, emptyBody, (*call).deleteQueue, nil},
-		{"POST", "/queues/{queue}:pause", Operator, ToLeader, emptyBody, (*call).pauseQueue, nil},
-		{"POST", "/queues/{queue}:resume", Operator, ToLeader, emptyBody, (*call).resumeQueue, nil},
+		{"GET", "/queues", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listQueues, params("stale")},
+		{"GET", "/queues/{queue}", Viewer, ToLeader, ByQueue, emptyBody, (*call).getQueue, params("stale")},
+		{"PUT", "/queues/{queue}", Operator, ToLeader, ByQueue, jsonBody, (*call).putQueue, nil},
+		{"PATCH", "/queues/{queue}", Operator, ToLeader, ByQueue, patchBody, (*call).patchQueue, nil},
+		{"DELETE", "/queues/{queue}", Operator, ToLeader, ByQueue, emptyBody, (*call).deleteQueue, nil},
+		{"POST", "/queues/{queue}:pause", Operator, ToLeader, ByQueue, emptyBody, (*call).pauseQueue, nil},
+		{"POST", "/queues/{queue}:resume", Operator, ToLeader, ByQueue, emptyBody, (*call).resumeQueue, nil},
 	}
 }
 
@@ -168,8 +168,5 @@ func (c *call) deleteQueue() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.DeleteQueue(c.ctx, name, version, rq); err != nil {
-		return err
-	}
-	return c.noContent()
+	return c.done(c.h.backend.DeleteQueue(c.ctx, name, version, rq))
 }

@@ -11,7 +11,7 @@ import (
 // rotationRoutes are about the CA of a secure cluster.
 func rotationRoutes() []route {
 	return []route{
-		{"POST", "/cluster:rotate-ca", Admin, ToLeader, jsonMaybe, (*call).rotateCA, nil},
+		{"POST", "/cluster:rotate-ca", Admin, ToLeader, Control, jsonMaybe, (*call).rotateCA, nil},
 	}
 }
 

@@ -41,6 +41,7 @@ type route struct {
 	path   string // a ServeMux pattern, or one followed by :verb
 	role   Role
 	way    Way
+	target Target
 	body   bodyKind
 	serve  func(*call) error
 	query  []string // the parameters it knows
@@ -53,7 +54,7 @@ const anyQuery = "*"
 func params(names string) []string { return strings.Fields(names) }
 
 // routes is the table, put together from those of the parts of the API. Its rows have no names of columns, so that one
-// without a role does not compile.
+// without a role or a target does not compile.
 func routes() []route {
 	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), actRoutes(), insightRoutes(), upcomingRoutes(),
 		runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), pullRoutes(), secretRoutes())), workerRoutes(),
@@ -70,6 +71,7 @@ type Route struct {
 	Method, Path string
 	Role         Role
 	Scope        Scope
+	Target       Target
 	Namespaced   bool // it has the parameter that names a namespace
 }
 
@@ -82,7 +84,7 @@ func Routes() (rows []Route) {
 }
 
 func (rt *route) row() Route {
-	return Route{rt.method, rt.path, rt.role, rt.scope(), slices.Contains(rt.query, namespaceParam)}
+	return Route{rt.method, rt.path, rt.role, rt.scope(), rt.target, slices.Contains(rt.query, namespaceParam)}
 }
 
 // Scope says for which namespace a token must be.
@@ -130,6 +132,7 @@ func resources(table []route) map[string]*resource {
 	out := map[string]*resource{}
 	for _, rt := range table {
 		rt.role.mustBe(rt.path)
+		rt.target.mustBe(rt.path)
 		pattern, verb := rt.path, ""
 		param := ""
 		if i := strings.Index(rt.path, "}:"); i >= 0 {

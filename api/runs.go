@@ -13,14 +13,14 @@ import (
 // runRoutes are about runs and their history.
 func runRoutes() []route {
 	return []route{
-		{"GET", "/runs", Viewer, ToLeader, emptyBody, (*call).listRuns,
+		{"GET", "/runs", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listRuns,
 			params("status job from to worker error limit cursor stale")},
-		{"GET", "/runs:summary", Viewer, ToLeader, emptyBody, (*call).runSummary,
+		{"GET", "/runs:summary", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).runSummary,
 			params("job from to stale")},
-		{"GET", "/runs:export", Viewer, Once, streamBody, (*call).exportRuns, params("after limit stale")},
-		{"GET", "/runs/{ref}", Viewer, ToLeader, emptyBody, (*call).getRun, params("stale")},
-		{"GET", "/runs/{ref}/output", Viewer, ToLeader, emptyBody, (*call).runOutput, params("fence after")},
-		{"POST", "/runs/{ref}:cancel", Operator, ToLeader, emptyBody, (*call).cancelRun, nil},
+		{"GET", "/runs:export", Viewer, Once, AcrossJobs, streamBody, (*call).exportRuns, params("after limit stale")},
+		{"GET", "/runs/{ref}", Viewer, ToLeader, ByRun, emptyBody, (*call).getRun, params("stale")},
+		{"GET", "/runs/{ref}/output", Viewer, ToLeader, ByRun, emptyBody, (*call).runOutput, params("fence after")},
+		{"POST", "/runs/{ref}:cancel", Operator, ToLeader, ByRun, emptyBody, (*call).cancelRun, nil},
 	}
 }
 

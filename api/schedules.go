@@ -13,11 +13,11 @@ import (
 // scheduleRoutes are about schedules and calendars.
 func scheduleRoutes() []route {
 	return []route{
-		{"POST", "/schedule:preview", Viewer, ToLeader, jsonBody, (*call).preview, nil},
-		{"GET", "/calendars", Viewer, ToLeader, emptyBody, (*call).listCalendars, params("stale")},
-		{"GET", "/calendars/{name}", Viewer, ToLeader, emptyBody, (*call).getCalendar, params("stale")},
-		{"PUT", "/calendars/{name}", Operator, ToLeader, jsonBody, (*call).putCalendar, nil},
-		{"DELETE", "/calendars/{name}", Operator, ToLeader, emptyBody, (*call).deleteCalendar, nil},
+		{"POST", "/schedule:preview", Viewer, ToLeader, AcrossJobs, jsonBody, (*call).preview, nil},
+		{"GET", "/calendars", Viewer, ToLeader, Control, emptyBody, (*call).listCalendars, params("stale")},
+		{"GET", "/calendars/{name}", Viewer, ToLeader, Control, emptyBody, (*call).getCalendar, params("stale")},
+		{"PUT", "/calendars/{name}", Operator, ToLeader, Control, jsonBody, (*call).putCalendar, nil},
+		{"DELETE", "/calendars/{name}", Operator, ToLeader, Control, emptyBody, (*call).deleteCalendar, nil},
 	}
 }
 
@@ -119,8 +119,5 @@ func (c *call) deleteCalendar() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.DeleteCalendar(c.ctx, c.r.PathValue("name"), rq); err != nil {
-		return err
-	}
-	return c.noContent()
+	return c.done(c.h.backend.DeleteCalendar(c.ctx, c.r.PathValue("name"), rq))
 }

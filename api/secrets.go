@@ -14,10 +14,10 @@ import (
 // may write a job may have its target receive the value.
 func secretRoutes() []route {
 	return []route{
-		{"GET", "/secrets", Viewer, ToLeader, emptyBody, (*call).listSecrets, params("stale")},
-		{"GET", "/secrets/{name}", Viewer, ToLeader, emptyBody, (*call).getSecret, params("stale")},
-		{"PUT", "/secrets/{name}", Admin, ToLeader, jsonBody, (*call).putSecret, nil},
-		{"DELETE", "/secrets/{name}", Admin, ToLeader, emptyBody, (*call).deleteSecret, params("force")},
+		{"GET", "/secrets", Viewer, ToLeader, Control, emptyBody, (*call).listSecrets, params("stale")},
+		{"GET", "/secrets/{name}", Viewer, ToLeader, Control, emptyBody, (*call).getSecret, params("stale")},
+		{"PUT", "/secrets/{name}", Admin, ToLeader, Control, jsonBody, (*call).putSecret, nil},
+		{"DELETE", "/secrets/{name}", Admin, ToLeader, Control, emptyBody, (*call).deleteSecret, params("force")},
 	}
 }
 
@@ -137,10 +137,7 @@ func (c *call) deleteSecret() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.DeleteSecret(c.ctx, name, force, rq); err != nil {
-		return err
-	}
-	return c.noContent()
+	return c.done(c.h.backend.DeleteSecret(c.ctx, name, force, rq))
 }
 
 // warn says what the owner of a job had better do otherwise, where there is something better.

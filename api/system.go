@@ -14,19 +14,19 @@ import (
 // systemRoutes are about the node and its cluster.
 func systemRoutes() []route {
 	return []route{
-		{"POST", "/cluster:clock-reset", Admin, ToLeader, emptyBody, (*call).clockReset, nil},
-		{"GET", "/status", Viewer, Asking, emptyBody, (*call).status, params("stale")},
-		{"GET", "/openapi.json", Viewer, Here, emptyBody, (*call).openapi, nil},
-		{"GET", "/whoami", Holder, Here, emptyBody, (*call).whoami, nil},
+		{"POST", "/cluster:clock-reset", Admin, ToLeader, AcrossAll, emptyBody, (*call).clockReset, nil},
+		{"GET", "/status", Viewer, Asking, AcrossAll, emptyBody, (*call).status, params("stale")},
+		{"GET", "/openapi.json", Viewer, Here, AtNode, emptyBody, (*call).openapi, nil},
+		{"GET", "/whoami", Holder, Here, AtNode, emptyBody, (*call).whoami, nil},
 	}
 }
 
 // probeRoutes are outside of the prefix: those who call them know nothing of the API.
 func probeRoutes() []route {
 	return []route{
-		{"GET", "/healthz", Anyone, Here, emptyBody, (*call).healthz, nil},
-		{"GET", "/readyz", Anyone, Here, emptyBody, (*call).readyz, nil},
-		{"GET", "/metrics", Viewer, Here, streamBody, (*call).metrics, params(anyQuery)},
+		{"GET", "/healthz", Anyone, Here, AtNode, emptyBody, (*call).healthz, nil},
+		{"GET", "/readyz", Anyone, Here, AtNode, emptyBody, (*call).readyz, nil},
+		{"GET", "/metrics", Viewer, Here, AtNode, streamBody, (*call).metrics, params(anyQuery)},
 	}
 }
 
@@ -64,10 +64,7 @@ func (c *call) clockReset() error {
 	if err != nil {
 		return err
 	}
-	if err := c.h.backend.ClockReset(c.ctx, rq); err != nil {
-		return err
-	}
-	return c.noContent()
+	return c.done(c.h.backend.ClockReset(c.ctx, rq))
 }
 
 func (c *call) healthz() error { return c.health(c.h.backend.Live()) }
@@ -102,9 +99,9 @@ func (c *call) metrics() error {
 // backupRoutes are about backups and what was restored from one.
 func backupRoutes() []route {
 	return []route{
-		{"POST", "/cluster:release", Admin, ToLeader, emptyBody, (*call).release, nil},
-		{"GET", "/backup", Admin, Here, streamBody, (*call).backup, params("stale")},
-		{"POST", "/backup:note", Admin, ToLeader, jsonBody, (*call).noteBackup, nil},
+		{"POST", "/cluster:release", Admin, ToLeader, AcrossAll, emptyBody, (*call).release, nil},
+		{"GET", "/backup", Admin, Here, AcrossAll, streamBody, (*call).backup, params("stale")},
+		{"POST", "/backup:note", Admin, ToLeader, Control, jsonBody, (*call).noteBackup, nil},
 	}
 }
 
@@ -136,7 +133,11 @@ func (c *call) backup() error {
 	info.Headers(h)
 	ctl := http.NewResponseController(c.w)
 	defer deadline(ctl.SetWriteDeadline, 0)
-	deadline(ctl.SetWriteDeadline, c.h.opts.RequestTimeout)
+	limit := c.h.opts.RequestTimeout
+	if c.r.Header.Get(wire.ForwardedHeader) != "" {
+		limit = 0 // a node reads the copies of groups one after the other
+	}
+	deadline(ctl.SetWriteDeadline, limit)
 	c.started = true
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
@@ -149,7 +150,7 @@ func (c *call) backup() error {
 		}
 		n, err := rc.Read(buf)
 		if n > 0 {
-			deadline(ctl.SetWriteDeadline, c.h.opts.RequestTimeout)
+			deadline(ctl.SetWriteDeadline, limit)
 			if _, err := c.w.Write(buf[:n]); err != nil {
 				return err
 			}

@@ -16,10 +16,10 @@ import (
 // tokenRoutes are about API tokens.
 func tokenRoutes() []route {
 	return []route{
-		{"POST", "/tokens", Admin, ToLeader, jsonBody, (*call).createToken, nil},
-		{"GET", "/tokens", Admin, ToLeader, emptyBody, (*call).listTokens, params("stale")},
-		{"POST", "/tokens/{ref}:revoke", Admin, ToLeader, emptyBody, (*call).revokeToken, nil},
-		{"POST", "/tokens/{ref}:resume", Admin, ToLeader, emptyBody, (*call).resumeToken, nil},
+		{"POST", "/tokens", Admin, ToLeader, Control, jsonBody, (*call).createToken, nil},
+		{"GET", "/tokens", Admin, ToLeader, Control, emptyBody, (*call).listTokens, params("stale")},
+		{"POST", "/tokens/{ref}:revoke", Admin, ToLeader, Control, emptyBody, (*call).revokeToken, nil},
+		{"POST", "/tokens/{ref}:resume", Admin, ToLeader, Control, emptyBody, (*call).resumeToken, nil},
 	}
 }
 
@@ -183,12 +183,16 @@ func (c *call) resumeToken() error {
 
 // whoami says who the caller is to this node, and what they may do.
 func (c *call) whoami() error {
+	var groups []uint32
+	if c.h.opts.Groups != nil {
+		groups = c.h.opts.Groups()
+	}
 	id := IdentityOf(c.r.Context())
 	if id == nil {
-		return c.reply(http.StatusOK, wire.Whoami{Name: "anyone", Role: job.RoleAdmin, Shell: true})
+		return c.reply(http.StatusOK, wire.Whoami{Name: "anyone", Role: job.RoleAdmin, Shell: true, Groups: groups})
 	}
 	who := wire.Whoami{Secure: true, Token: id.Token, Name: id.Name, Role: id.Role, Namespace: id.Namespace,
-		Shell: id.Shell, ExpiresAt: id.Expires, WorkerGrant: id.Worker}
+		Shell: id.Shell, ExpiresAt: id.Expires, Groups: groups, WorkerGrant: id.Worker}
 	if id.Node != "" {
 		who.Role = "node"
 	}

@@ -11,9 +11,9 @@ import (
 // upcomingRoutes are about what is to come.
 func upcomingRoutes() []route {
 	return []route{
-		{"GET", "/upcoming", Viewer, ToLeader, emptyBody, (*call).upcoming,
+		{"GET", "/upcoming", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).upcoming,
 			params("from job tag limit cursor stale")},
-		{"GET", "/upcoming:load", Viewer, ToLeader, emptyBody, (*call).upcomingLoad,
+		{"GET", "/upcoming:load", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).upcomingLoad,
 			params("from to step bucket stale")},
 	}
 }

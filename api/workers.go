@@ -19,11 +19,11 @@ import (
 // workerRoutes are about the worker protocol.
 func workerRoutes() []route {
 	return []route{
-		{"POST", "/workers:register", Worker, Here, workerBody, (*call).workerRegister, nil},
-		{"POST", "/workers:poll", Worker, Here, pollBody, (*call).workerPoll, nil},
-		{"POST", "/workers:heartbeat", Worker, Here, workerBody, (*call).workerHeartbeat, nil},
-		{"POST", "/workers:report", Worker, Here, workerBody, (*call).workerReport, nil},
-		{"POST", "/workers:output", Worker, Here, workerBody, (*call).workerOutput, nil},
+		{"POST", "/workers:register", Worker, Here, BySession, workerBody, (*call).workerRegister, nil},
+		{"POST", "/workers:poll", Worker, Here, BySession, pollBody, (*call).workerPoll, nil},
+		{"POST", "/workers:heartbeat", Worker, Here, BySession, workerBody, (*call).workerHeartbeat, nil},
+		{"POST", "/workers:report", Worker, Here, BySession, workerBody, (*call).workerReport, nil},
+		{"POST", "/workers:output", Worker, Here, BySession, workerBody, (*call).workerOutput, nil},
 	}
 }
 

@@ -473,7 +473,7 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	if err != nil {
 		return !rq.bare, broken(ctx, limited, base, key, readError{err})
 	}
-	if rq.out != nil {
+	if rq.out != nil && !rq.done(resp) {
 		// Not strict: a newer node may say more than this client knows.
 		if json.Unmarshal(data, rq.out) != nil || rq.need != "" && !bytes.Contains(data, []byte(`"`+rq.need+`"`)) {
 			return false, notOurs(base, resp)
@@ -513,10 +513,15 @@ func (rq request) ours(resp *http.Response) bool {
 		return media == "application/x-ndjson"
 	case rq.stream != nil:
 		return true
-	case rq.out != nil:
+	case rq.out != nil && !rq.done(resp):
 		return media == "application/json"
 	}
 	return rq.method == http.MethodGet || resp.StatusCode == http.StatusNoContent
+}
+
+// done says that an answer is that something was done, where there is more to be said only while it goes on.
+func (rq request) done(resp *http.Response) bool {
+	return rq.bare && resp.StatusCode == http.StatusNoContent
 }
 
 // make is the HTTP request of a call. What a stream sends counts as a sign of life.

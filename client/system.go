@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
@@ -140,8 +141,38 @@ func (c *Client) member(ctx context.Context, verb, id string) error {
 		bare: true})
 }
 
-// RemoveNode takes a member out of the cluster for good: its data directory cannot come back.
-func (c *Client) RemoveNode(ctx context.Context, id string) error { return c.member(ctx, "remove", id) }
+// RemoveNode takes a member out of the cluster for good: its data directory cannot come back. If it has replicas of
+// groups, other nodes are given them first, which is waited for until ctx ends and goes on after that.
+func (c *Client) RemoveNode(ctx context.Context, id string) error {
+	for {
+		r, err := c.BeginRemoval(ctx, id)
+		if err != nil || r.Removed {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(removalPause):
+		}
+	}
+}
+
+// removalPause is between two looks at how far a removal is.
+const removalPause = 500 * time.Millisecond
+
+// BeginRemoval is RemoveNode that waits for nothing. Repeated, it says how far the removal is.
+func (c *Client) BeginRemoval(ctx context.Context, id string) (r Removal, err error) {
+	err = c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:remove", body: NodeRequest{NodeID: id},
+		bare: true, out: &r})
+	r.NodeID, r.Removed = id, err == nil && len(r.Groups) == 0
+	return r, err
+}
+
+// MoveGroup has a group have its replicas on other nodes. Repeated, it says how far that is.
+func (c *Client) MoveGroup(ctx context.Context, rq MoveGroupRequest) (r GroupMove, err error) {
+	return r, c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:move-group", body: rq, out: &r,
+		need: "group"})
+}
 
 // DevKill kills a node of `carillon dev --nodes 3`. Every other cluster answers that there is no such thing.
 func (c *Client) DevKill(ctx context.Context, rq DevKillRequest) error {
@@ -166,6 +197,12 @@ func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 func (c *Client) ForceTransfer(ctx context.Context, id string) error {
 	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:transfer",
 		body: NodeRequest{NodeID: id, Force: true}})
+}
+
+// GrowGroups has the cluster have so many groups of jobs. It is done some time later: Status shows it until then.
+func (c *Client) GrowGroups(ctx context.Context, groups int) (g Growth, err error) {
+	return g, c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:grow-groups",
+		body: GrowRequest{Groups: groups}, out: &g, need: "want"})
 }
 
 // RotateCA begins to replace the CA and the cluster key of a secure cluster, or gives that up. It is finished when no

@@ -51,6 +51,9 @@ type (
 	ReleaseResult      = wire.ReleaseResult
 	RotateRequest      = wire.RotateRequest
 	Rotation           = wire.Rotation
+	GrowRequest        = wire.GrowRequest
+	Growth             = wire.Growth
+	NewGroup           = wire.NewGroup
 	RunDetail          = wire.RunDetail
 	RunPage            = wire.RunPage
 	LoadQuery          = wire.LoadQuery
@@ -70,12 +73,16 @@ type (
 	Token              = wire.Token
 	TokenCreated       = wire.TokenCreated
 	TokenRequest       = wire.TokenRequest
+	GroupMove          = wire.GroupMove
 	JoinToken          = wire.JoinToken
+	MoveGroupRequest   = wire.MoveGroupRequest
+	Removal            = wire.Removal
 	JoinTokenCreated   = wire.JoinTokenCreated
 	JoinTokenRequest   = wire.JoinTokenRequest
 	Trouble            = wire.Trouble
 	Whoami             = wire.Whoami
 	Why                = wire.Why
+	GroupStatus        = wire.GroupStatus
 	WorkerGrant        = wire.WorkerGrant
 	WorkerStatus       = wire.WorkerStatus
 )

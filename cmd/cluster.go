@@ -24,14 +24,14 @@ const removedText = "%s is no longer a member; stop it, and empty its data direc
 func (a *app) clusterCmd() *cobra.Command {
 	return group("cluster", "Operate a cluster", a.membersCmd(),
 		a.removeCmd(), a.rotateCmd(),
-		a.leaveCmd(),
+		a.leaveCmd(), a.moveGroupCmd(),
 		a.nodeCmd("promote", "Let a node vote",
 			`New nodes are promoted by themselves when they have caught up. This is for one that was demoted.`,
 			"%s votes", (*client.Client).PromoteNode),
 		a.nodeCmd("demote", "Take a node's vote away",
 			`The node goes on to follow and to work, and does not count for a majority, until it is promoted again.`,
 			"%s follows without a vote", (*client.Client).DemoteNode),
-		a.transferCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd(),
+		a.transferCmd(), a.growCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd(),
 		a.initCmd(), a.joinTokenCmd())
 }
 
@@ -58,6 +58,9 @@ a cluster that is not on hold changes nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Release, func(p *printer, r client.ReleaseResult) {
 				switch {
+				case len(r.Waiting) > 0:
+					p.Printf("groups not released yet: %s; they follow by themselves as soon as they have a leader\n",
+						strings.Trim(fmt.Sprint(r.Waiting), "[]"))
 				case !r.Released && !r.Releasing:
 					p.Printf("the cluster is not on hold\n")
 				case r.Releasing:
@@ -187,10 +190,34 @@ func (a *app) leaveCmd() *cobra.Command {
 					return err
 				}
 				id, secure = n.NodeID, isSecure(ctx, c)
-				return c.RemoveNode(ctx, id)
+				return watch.Remove(ctx, c, id, cmd.ErrOrStderr())
 			}, func(p *printer) { p.removed(id, secure) })
 		},
 	}
+}
+
+func (a *app) moveGroupCmd() *cobra.Command {
+	var to []string
+	var noWait bool
+	c := &cobra.Command{
+		Use: "move-group GROUP --to NODE,NODE,NODE", Short: "Have a group on other nodes", Args: cobra.ExactArgs(1),
+		Long: `Replicas are added on the nodes that have none, and the others are removed when all of the new ones have caught up: the group goes on
+meanwhile. Wait, or stop waiting with Ctrl-C: the move goes on. Another move of the same group takes its place.`,
+		Example: "  carillon cluster move-group 5 --to n4,n5,n6",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			group, err := watch.GroupNumber(args[0])
+			if err != nil {
+				return err
+			}
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.GroupMove, error) {
+				rq := client.MoveGroupRequest{Group: group, To: append([]string{}, to...)}
+				return watch.Move(ctx, c, rq, !noWait, cmd.ErrOrStderr())
+			}, func(p *printer, r client.GroupMove) { p.Printf("%s\n", watch.MoveText(r)) })
+		},
+	}
+	c.Flags().StringSliceVar(&to, "to", nil, "the nodes that are to have a replica, one to three")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "say how far it is, and do not wait until it is done")
+	return c
 }
 
 func (a *app) recoverCmd() *cobra.Command {
@@ -259,6 +286,7 @@ func (p *printer) recovered(r datadir.Recovered) {
 	if r.Unsure > 0 {
 		p.Printf("%d log entries were taken over that may not have been committed\n", r.Unsure)
 	}
+	p.renamed(r.Renamed)
 	if len(r.Lost) > 0 {
 		p.Printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
 	}

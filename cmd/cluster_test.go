@@ -20,26 +20,30 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
+// openNode starts a node of a cluster by hand, of its first one without an address to join.
+func openNode(t *testing.T, id string, groups int, join ...string) *node.Node {
+	t.Helper()
+	n, err := node.Open(node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: len(join) == 0,
+		Join: join, Version: "test", Groups: groups, Raft: node.RaftConfig{Heartbeat: time.Second},
+		Store:   node.StoreConfig{MmapSize: 16 << 20, NoSync: true},
+		Members: node.MembersConfig{Interval: 50 * time.Millisecond, StableFor: 50 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := errors.Join(n.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
 // A whole cluster by hand: two nodes, and every command about them.
 func TestClusterCommands(t *testing.T) {
-	open := func(id string, join ...string) *node.Node {
-		n, err := node.Open(node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: len(join) == 0, Join: join, Version: "test",
-			Raft: node.RaftConfig{Heartbeat: 100 * time.Millisecond}, Store: node.StoreConfig{MmapSize: 16 << 20, NoSync: true},
-			Members: node.MembersConfig{Interval: 50 * time.Millisecond, StableFor: 50 * time.Millisecond}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- n.Run(t.Context()) }()
-		t.Cleanup(func() {
-			if err := errors.Join(n.Close(), <-done); err != nil {
-				t.Error(err)
-			}
-		})
-		return n
-	}
-	n1 := open("n1")
-	n2 := open("n2", n1.Addr())
+	n1 := openNode(t, "n1", 0)
+	n2 := openNode(t, "n2", 0, n1.Addr())
 	s := newShell(t)
 	run := func(args ...string) (string, string, int) { return s.run("", append(args, "--addr", n2.Addr())...) }
 	eventually := func(what string, cond func() bool) {
@@ -93,22 +97,7 @@ func TestClusterCommands(t *testing.T) {
 
 // What a user sees of a node that may not join: the reason and the remedy, and a cluster that is as it was.
 func TestBadJoins(t *testing.T) {
-	open := func(id string, join ...string) *node.Node {
-		n, err := node.Open(node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: len(join) == 0, Join: join, Version: "test",
-			Raft: node.RaftConfig{Heartbeat: 300 * time.Millisecond}, Store: node.StoreConfig{MmapSize: 16 << 20, NoSync: true},
-			Members: node.MembersConfig{Interval: 50 * time.Millisecond, StableFor: 50 * time.Millisecond}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- n.Run(t.Context()) }()
-		t.Cleanup(func() {
-			if err := errors.Join(n.Close(), <-done); err != nil {
-				t.Error(err)
-			}
-		})
-		return n
-	}
+	t.Parallel()
 	s := newShell(t)
 	eventually := func(what string, cond func() bool) {
 		t.Helper()
@@ -123,8 +112,8 @@ func TestBadJoins(t *testing.T) {
 		out, _, _ := s.run("", "cluster", "members", "--addr", n.Addr())
 		return strings.Join(strings.Fields(out), " ")
 	}
-	n1 := open("n1")
-	n2 := open("n2", n1.Addr())
+	n1 := openNode(t, "n1", 0)
+	n2 := openNode(t, "n2", 0, n1.Addr())
 	eventually("two voters", func() bool { return strings.Contains(members(n1), "n2 "+n2.Addr()+" voter") })
 
 	dir := func(id, cluster string) string {
@@ -169,7 +158,7 @@ func TestBadJoins(t *testing.T) {
 	}
 
 	// Whom it cannot reach is asked again and again; meanwhile it says so.
-	late := open("n3", "127.0.0.1:1")
+	late := openNode(t, "n3", 0, "127.0.0.1:1")
 	eventually("it says whom it cannot reach", func() bool {
 		out, _, code := s.run("", "status", "--addr", late.Addr())
 		return code == 0 && strings.Contains(out, "has not joined its cluster yet: cannot reach http://127.0.0.1:1: connection refused") &&
@@ -182,7 +171,7 @@ func TestBadJoins(t *testing.T) {
 		t.Error(code, errOut)
 	}
 	// A follower is as good as the leader.
-	n4 := open("n4", n2.Addr())
+	n4 := openNode(t, "n4", 0, n2.Addr())
 	eventually("it votes", func() bool { return strings.Contains(members(n1), "n4 "+n4.Addr()+" voter") })
 }
 

@@ -170,6 +170,7 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		}
 		p.Printf("start it with `carillon server --node-id %s --data-dir %s%s`; it is on hold until "+
 			"`carillon cluster release`\n", r.NodeID, r.DataDir, secure)
+		p.renamed(r.Renamed)
 		if r.Suspended > 0 {
 			p.Printf("%s of the backup: suspended; `carillon token resume ID` makes one valid again, or restore with "+
 				"--keep-tokens\n", plural(r.Suspended, "token"))
@@ -182,4 +183,11 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 				plural(r.Secrets, "secret"))
 		}
 	})
+}
+
+// renamed are jobs whose name another one has.
+func (p *printer) renamed(all []datadir.Renamed) {
+	for _, x := range all {
+		p.Printf("%s is called %s now, and is paused: %s has its name %s\n", x.Job, x.Name, x.Keeper, x.Was)
+	}
 }

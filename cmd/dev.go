@@ -64,6 +64,7 @@ func (a *app) devCmd() *cobra.Command {
 	allowNetworkFS(c.Flags(), &cfg.AllowNetworkFS, "--data-dir")
 	cfg.registerBrokers(c.Flags())
 	raftMultiplier(c.Flags(), &cfg)
+	cfg.Groups.Register(c.Flags())
 	c.Flags().StringVar(&cfg.LogLevel, "log-level", "warn", "debug, info, warn or error")
 	c.Flags().BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
 	return c
@@ -115,7 +116,7 @@ Ctrl-C ends it.
 func runDevCluster(cmd *cobra.Command, cfg ServerConfig, nodes int, temporary bool) error {
 	out := cmd.OutOrStdout()
 	return devcluster.Run(cmd.Context(), devcluster.Options{
-		Nodes: nodes, Listen: cfg.Listen, Dir: cfg.DataDir, Out: out,
+		Nodes: nodes, Listen: cfg.Listen, Dir: cfg.DataDir, Out: out, First: cfg.Groups.Args(),
 		Args: []string{"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots),
 			"--log-level", cfg.LogLevel, "--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier),
 			"--allow-network-fs=" + strconv.FormatBool(cfg.AllowNetworkFS)},

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
@@ -257,6 +258,36 @@ func TestWatch(t *testing.T) {
 	if code := a.execute(ctx, root, &errOut); code != 0 || !strings.Contains(errOut.String(), "for a moment") ||
 		!strings.Contains(out.String(), "n1 (leader)") {
 		t.Error(code, out.String(), errOut.String())
+	}
+}
+
+func TestGroupsOfACluster(t *testing.T) {
+	var got []values.Groups
+	withNode(t, func(_ context.Context, c ServerConfig, _ func(string)) error {
+		got = append(got, c.Groups)
+		return nil
+	})
+	begin := []string{"server", "--node-id", "n1", "--data-dir", "d", "--insecure"}
+	for _, bad := range [][]string{
+		{"--bootstrap", "--groups", "0"}, {"--bootstrap", "--groups", "65"}, {"--bootstrap", "--groups", "x"},
+		{"--bootstrap", "--groups", "-1"}, {"--join", "127.0.0.1:7400", "--groups", "4"},
+	} {
+		_, errOut, code := newShell(t).run("", append(slices.Clone(begin), bad...)...)
+		if code != exit.Usage || !strings.Contains(errOut, "--groups") ||
+			!strings.Contains(errOut, "use a number from 1 to 64") && !strings.Contains(errOut, "leave it out") {
+			t.Errorf("%v: %d %s", bad, code, errOut)
+		}
+	}
+	if len(got) > 0 {
+		t.Errorf("started with %v", got)
+	}
+	for _, good := range [][]string{{"--bootstrap"}, {"--bootstrap", "--groups", "64"}, {"--groups", "4"}} {
+		if _, errOut, code := newShell(t).run("", append(slices.Clone(begin), good...)...); code != 0 {
+			t.Errorf("%v: %d %s", good, code, errOut)
+		}
+	}
+	if want := []values.Groups{0, 64, 4}; !slices.Equal(got, want) {
+		t.Errorf("started with %v, not %v", got, want)
 	}
 }
 

@@ -80,6 +80,8 @@ func (a *app) removeCmd() *cobra.Command {
 		`The node gets no more work and no more entries, and its data directory cannot come back: to use the machine again, empty it and start
 it with --join. The last voter, and a voter without which those who live would be no majority, is refused. A leader hands over first.
 
+If it has replicas of groups, other nodes are given them first. That goes on if you stop waiting with Ctrl-C, and if the node comes back.
+
 With --compromised the CA and the cluster key are replaced as well, and the old ones are not trusted from then on: for a node whose machine, disk
 or keys others may have. It says what else to replace. Repeat it if it was interrupted.`,
 		removedText, (*client.Client).RemoveNode)
@@ -90,12 +92,12 @@ or keys others may have. It says what else to replace. Repeat it if it was inter
 			secure := false
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
 				secure = isSecure(ctx, c)
-				return c.RemoveNode(ctx, args[0])
+				return watch.Remove(ctx, c, args[0], cmd.ErrOrStderr())
 			}, func(p *printer) { p.removed(args[0], secure) })
 		}
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Rotation, error) {
 			quiet := client.WithRaw(ctx, func([]byte) {})
-			if err := c.RemoveNode(quiet, args[0]); err != nil {
+			if err := watch.Remove(quiet, c, args[0], cmd.ErrOrStderr()); err != nil {
 				return client.Rotation{}, err
 			}
 			return c.RotateCA(ctx, client.RotateRequest{DistrustOld: true})

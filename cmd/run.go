@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/devcluster"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/gc"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
@@ -19,6 +20,7 @@ import (
 type ServerConfig struct {
 	NodeID, Listen, Advertise, DataDir string
 	Bootstrap                          bool
+	Groups                             values.Groups
 	Join                               []string
 	RemoveDeadAfter                    time.Duration
 	Lease                              time.Duration
@@ -67,7 +69,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 	}
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir,
-		Bootstrap: cfg.Bootstrap, Join: cfg.Join,
+		Bootstrap: cfg.Bootstrap, Groups: int(cfg.Groups), Join: cfg.Join,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
 		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease,
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),

@@ -72,6 +72,7 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--data-dir")
 	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
+	cfg.Groups.Register(fl)
 	fl.StringSliceVar(&cfg.Join, "join", nil,
 		"host:port of nodes of the cluster to join; ignored when the directory has state")
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0,
@@ -165,6 +166,9 @@ func (c *ServerConfig) validate() error {
 	case c.Bootstrap && len(c.Join) > 0:
 		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it",
 			"--bootstrap and --join exclude each other")
+	case c.Groups != 0 && len(c.Join) > 0:
+		return job.Invalid("--groups", "leave it out: a node that joins has the groups of its cluster",
+			"--groups and --join exclude each other")
 	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
 		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead",
 			"%s is too short", c.RemoveDeadAfter)

@@ -109,16 +109,20 @@ func (p *printer) status(s client.Status) {
 	if s.ClusterID == "" {
 		cluster = "none yet"
 	}
+	rotation := watch.RotationText(s.Rotation)
 	history := fmt.Sprintf("records %d to %d", s.History.First, s.History.Last)
-	if s.History.Last == 0 {
+	switch {
+	case s.History.Records == 0:
 		history = "empty"
+	case s.History.Last == 0:
+		history = plural(int(s.History.Records), "record")
 	}
 	p.Fields(
 		"node", fmt.Sprintf("%s (%s), version %s%s", s.Node, s.State, s.Version, up),
 		"cluster", cluster,
 		"ready", ready,
 		"hold", hold,
-		"rotation", watch.RotationText(s.Rotation),
+		"rotation", rotation,
 		"clock", skew,
 		"jobs", fmt.Sprintf("%d, %s, backlog %s, %s", s.Jobs, plural(s.OpenRuns, "open run"),
 			backlog(s.Backlog, s.BacklogMore), plural(int(s.DeadLetters), "dead letter")),
@@ -139,6 +143,13 @@ func (p *printer) status(s client.Status) {
 	if len(s.Members) > 0 {
 		p.Printf("\n")
 		p.Table(p.memberTable(s))
+	}
+	if len(s.Groups) > 1 {
+		p.Printf("\n")
+		p.Table(p.groupTable(s))
+	}
+	if g := s.Growth; g != nil {
+		p.Printf("\ngrowing from %d to %d groups; waiting: %s\n", g.Groups, g.Want, output.Dash(g.Waiting))
 	}
 	if len(s.Workers) > 0 {
 		var t output.Table
@@ -218,11 +229,26 @@ func (p *printer) memberTable(s client.Status) output.Table {
 	return t
 }
 
+// groupTable is who leads which group, and what is in it.
+func (p *printer) groupTable(s client.Status) output.Table {
+	var t output.Table
+	t.Row("GROUP", "LEADER", "TERM", "MEMBERS", "JOBS", "OPEN RUNS", "BACKLOG", "DEAD", "")
+	for _, g := range s.Groups {
+		t.Row(strconv.FormatUint(uint64(g.ID), 10), cmp.Or(g.Leader, p.Paint(terminal.Red, "none")),
+			strconv.FormatUint(g.Term, 10), output.Dash(strings.Join(g.Members, ",")),
+			strconv.FormatUint(g.Jobs, 10), strconv.Itoa(g.OpenRuns), backlog(g.Backlog, g.BacklogMore),
+			strconv.FormatUint(g.DeadLetters, 10), p.Paint(terminal.Red, g.Problem))
+	}
+	return t
+}
+
 // role is what a member is to its cluster.
 func role(m client.Member) string {
 	switch {
 	case m.Leader:
 		return "leader"
+	case m.Leaving:
+		return "leaving"
 	case m.Standby:
 		return "standby"
 	}

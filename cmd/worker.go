@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/statedir"
@@ -260,19 +261,21 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	if cfg.Token != "" {
 		opts = append(opts, client.WithLeaderToken(cfg.Token))
 	}
-	leader := client.NewLeader(cfg.Join, opts...)
-	defer leader.Close()
-	w, err := executor.New(executor.Options{
-		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
-		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Runners: tools.Runners,
-		Groups: executor.OneGroup(&announcing{Leader: leader, say: func(s job.Session) {
+	var once sync.Once
+	groups := remote.Find(ctx, remote.Options{Addrs: cfg.Join, Leader: opts, Registered: func(s job.Session) {
+		once.Do(func() {
 			types := strings.Join(cfg.Executors, ", ")
 			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d",
 				me.Name, cfg.Slots, types, s.Term)
 			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors",
 				types, "term", s.Term)
-		}}),
-		Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
+		})
+	}})
+	defer groups.Close()
+	w, err := executor.New(executor.Options{
+		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
+		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Runners: tools.Runners,
+		Groups: groups, Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
 	})
 	if err != nil {
 		return err
@@ -282,19 +285,4 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	})
 	defer quiet()
 	return w.Run(ctx)
-}
-
-// announcing says once that the worker has registered.
-type announcing struct {
-	*client.Leader
-	once sync.Once
-	say  func(job.Session)
-}
-
-func (a *announcing) Register(ctx context.Context, r job.Register) (job.Session, error) {
-	s, err := a.Leader.Register(ctx, r)
-	if err == nil && !s.Again { // there is a session: the first answer of a leader only says who it is
-		a.once.Do(func() { a.say(s) })
-	}
-	return s, err
 }

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -110,6 +111,9 @@ func (w *Worker) grantLocked(s *session, p *job.Poll) {
 	p.Number, p.Told = s.polls, g.ready > 0
 	if p.Free < g.granted {
 		p.Wait = 0
+	}
+	if mutant.On(mutant.SlotEarly) {
+		g.granted = p.Free
 	}
 	if g.granted = max(g.granted, p.Free); p.Free > 0 {
 		g.ready = 0 // until the answer tells

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -124,7 +125,7 @@ func (c *ReleaseNames) items() int { return len(c.Items) }
 func (c *ReleaseNames) apply(a *applier) error {
 	return each(a, c.Items, func(it *NameItem) (Outcome, error) {
 		r, ok, err := a.reserved(it)
-		if err != nil || !ok {
+		if err != nil || !ok && (r.Number == 0 || !mutant.On(mutant.ReleaseAny)) {
 			return Outcome{Code: CodeNotFound}, err
 		}
 		return Outcome{Code: CodeOK}, a.b.ReleaseName(r)

@@ -32,6 +32,7 @@ type Config struct {
 	Advertise string // how others reach it; empty: the address it listens on
 	DataDir   string
 	Bootstrap bool     // begin a cluster of one if the directory holds none; ignored otherwise
+	Groups    int      // over how many groups a cluster that it begins has its jobs; 0 and 1: one group has everything
 	Join      []string // addresses of nodes of the cluster to join if the directory holds none; ignored otherwise
 
 	Executors []job.Type            // what the local worker carries out; empty: no local worker
@@ -225,7 +226,7 @@ func (r *RaftConfig) defaults() {
 	setDefault(&r.Heartbeat, heartbeatTimeout*time.Duration(r.Multiplier))
 	setDefault(&r.Election, r.Heartbeat)
 	// As long as raft allows. A leader that steps down sooner than its followers would replace it does so for nothing;
-	// one that was replaced confirms nothing in either case (see quorum).
+	// one that was replaced confirms nothing in either case (see propose.Quorum).
 	setDefault(&r.LeaderLease, r.Heartbeat)
 	// Nothing waits for a follower to apply an entry, so that an idle leader need not hurry to tell it: a message to
 	// each follower every few milliseconds was most of what an idle cluster did.
@@ -264,9 +265,9 @@ func (r *RaftConfig) validate(ttl time.Duration) error {
 }
 
 // raftConfig is what raft wants to know. The timeouts are a trace longer than asked for; see campaignAlone.
-func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
+func (c *Config) raftConfig(number uint64, log *slog.Logger, notify chan<- bool) *raft.Config {
 	rc := raft.DefaultConfig()
-	rc.LocalID = replica.ID(c.NodeID, replica.First)
+	rc.LocalID = replica.ID(c.NodeID, number)
 	rc.HeartbeatTimeout = c.Raft.Heartbeat + time.Millisecond
 	rc.ElectionTimeout = c.Raft.Election + time.Millisecond
 	rc.LeaderLeaseTimeout = c.Raft.LeaderLease
@@ -284,7 +285,7 @@ func (c *Config) raftConfig(notify chan<- bool) *raft.Config {
 	rc.ShutdownOnRemove = false        // removal is a state, not an end
 	rc.PreVoteDisabled = false
 	rc.NoLegacyTelemetry = true
-	rc.Logger = raftslog.New(c.Logger)
+	rc.Logger = raftslog.New(log)
 	return rc
 }
 

@@ -62,7 +62,7 @@ func TestBadDirectories(t *testing.T) {
 	n := start(t, home, small)
 	n.create(job)
 	n.stop()
-	if err := os.Mkdir(filepath.Join(early, datadir.GroupDir), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(early, datadir.GroupDir(0)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{datadir.LogFile, datadir.StateFile} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,14 +15,21 @@ import (
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/meters"
+	"github.com/carillon-scheduler/carillon/node/names"
+	"github.com/carillon-scheduler/carillon/node/propose"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
+	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// group is one Raft group on this node: its log, its state and, while it leads, its scheduler. A node runs one today.
+// group is one Raft group on this node: its log, its state and, while it leads, its scheduler. Every node has a replica
+// of the control group, which has what concerns the whole cluster; host.go has the others.
 type group struct {
+	of        datadir.Replica // which one, and the number of this node's replica
+	control   *group          // nil: this is the control group
 	cfg       *Config
 	log       *slog.Logger
 	files     *datadir.Files
@@ -29,43 +37,57 @@ type group struct {
 	logs      *raftlog.Log
 	snaps     *fsm.Snapshots
 	fsm       *fsm.FSM
-	applier   *applier
-	quorum    *quorum
-	newQuorum func() *quorum
+	applier   *raftlog.Applier
+	quorum    *propose.Quorum
+	newQuorum func() *propose.Quorum
 	raft      *raft.Raft
 	lead      *leadership
 	tracker   *forward.Tracker
 	// parts are begun with every leadership, before it is known to others, and run until it ends.
 	parts  []func(*forward.Epoch) func(context.Context)
-	flight *flight
-	meters *meters.Meters
+	flight *propose.Flight
+	meters *meters.Group
+
+	layer *transport.StreamLayer
+	trans *transport.RaftTransport
+
+	leading, following sync.WaitGroup // what runs until endLead and endFollow
+	endLead, endFollow context.CancelFunc
 
 	members *membership.Members // set before raft starts
+	service *service.Service    // what its API asks for
+	forward *forward.Forwarder  // brings requests to its leader
+	names   *names.Keeper       // nil: this is the control group
 	admin   store.Token         // that a new cluster begins with
 	keys    *keys.Ring          // nil: the cluster is plain
 	vault   *vault.Vault        // of the secrets; of a plain cluster it opens none
 }
 
-// openGroup opens the files of the group. Raft is not running yet.
-func openGroup(cfg *Config, dir *datadir.Dir, m *meters.Meters) (*group, error) {
-	f, err := dir.OpenFiles(datadir.FileOptions{
+// openGroup opens the files of a replica. Raft is not running yet.
+func openGroup(cfg *Config, dir *datadir.Dir, of datadir.Replica, all *meters.Meters) (*group, error) {
+	log := cfg.Logger
+	if of.Group != 0 {
+		log = log.With("group", of.Group)
+	}
+	m := all.Group(of.Group)
+	f, err := dir.OpenFiles(of.Group, datadir.FileOptions{
 		State: store.Options{
 			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync,
 			LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.BeforeWrite("state"),
 		},
-		Level: cfg.supports(), Applied: m.Applied, Logger: cfg.Logger, Fatal: cfg.Fatal,
+		Level: cfg.supports(), Applied: m.Applied, Logger: log, Fatal: cfg.Fatal,
 		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
 	})
 	if err != nil {
 		return nil, err
 	}
-	g := &group{cfg: cfg, log: cfg.Logger, files: f, store: f.State, logs: f.Log, snaps: f.Snapshots, fsm: f.FSM,
-		flight: &flight{}, meters: m}
-	g.applier = newApplier(g.fsm, g.flight)
+	g := &group{of: of, cfg: cfg, log: log, files: f, store: f.State, logs: f.Log, snaps: f.Snapshots, fsm: f.FSM,
+		flight: &propose.Flight{}, meters: m}
+	g.applier = raftlog.NewApplier(g.fsm, raftlog.DelayOf(of.Group), g.flight.Busy)
 	return g, nil
 }
 
-// bootstrap begins a cluster of one.
+// bootstrap begins a group of one.
 func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
 	// Raft writes the term first and the configuration after it. A crash between the two leaves a directory that is
 	// neither empty nor a cluster, and raft would refuse it for ever.
@@ -73,7 +95,7 @@ func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
 		return err
 	}
 	servers := g.cfg.Machine.Servers
-	if servers == nil {
+	if servers == nil || g.control != nil {
 		servers = []raft.Server{{Suffrage: raft.Voter, ID: rc.LocalID, Address: trans.LocalAddr()}}
 	}
 	return raft.BootstrapCluster(rc, g.logs, g.logs, g.snaps, trans, raft.Configuration{Servers: servers})
@@ -87,7 +109,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 		}
 	}()
 	g.lead = newLeadership(g)
-	rc := g.cfg.raftConfig(g.lead.notify)
+	rc := g.cfg.raftConfig(g.of.Number, g.log, g.lead.notify)
 	has, err := g.files.InCluster()
 	if err != nil {
 		return err
@@ -95,6 +117,14 @@ func (g *group) start(trans raft.Transport) (err error) {
 	if !has {
 		joined, _ := g.members.Cluster()
 		switch {
+		case g.control != nil:
+			if begins, err := g.control.members.Begins(g.of); err != nil {
+				return err
+			} else if begins {
+				if err := g.bootstrap(rc, trans); err != nil {
+					return fmt.Errorf("begin group %d: %w", g.of.Group, err)
+				}
+			}
 		case g.cfg.Bootstrap && joined != "" && g.cfg.Machine.ClusterID == "":
 			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin "+
 				"another cluster", g.cfg.DataDir, joined)
@@ -109,9 +139,8 @@ func (g *group) start(trans raft.Transport) (err error) {
 	if g.raft, err = raft.NewRaft(rc, g.applier, g.logs, g.logs, g.snaps, trans); err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	g.newQuorum = func() *quorum {
-		return &quorum{raft: g.raft, trans: trans, id: rc.LocalID, wait: g.cfg.Raft.Election,
-			busy: map[raft.ServerID]bool{}}
+	g.newQuorum = func() *propose.Quorum {
+		return &propose.Quorum{Raft: g.raft, Transport: trans, ID: rc.LocalID, Wait: g.cfg.Raft.Election}
 	}
 	g.quorum = g.newQuorum()
 	g.members.Attach(g.raft)
@@ -150,14 +179,31 @@ func (g *group) compactor() *raftlog.Compactor {
 	}
 }
 
-func (g *group) newScheduler(prop *proposer, term uint64) *scheduler.Scheduler {
+func (g *group) newScheduler(prop *propose.Proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL,
 		Metrics:       g.meters.Hooks(),
 		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew,
 		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace, ByToken: g.cfg.Secure,
-		Vault: g.vault,
+		Vault: g.vault, Calendar: g.calendars(),
 	})
+}
+
+// calendars are where those of the cluster are looked up in; nil: in the group's own state.
+func (g *group) calendars() func(namespace, name string) []byte {
+	if g.control == nil {
+		return nil
+	}
+	return func(namespace, name string) (data []byte) {
+		err := g.control.store.View(func(v *store.View) error {
+			data = v.Calendar(namespace, name)
+			return nil
+		})
+		if err != nil {
+			g.log.Warn("calendars not readable", "error", err)
+		}
+		return data
+	}
 }
 
 // term is the term that raft is in, and whether it has no log yet.
@@ -179,14 +225,17 @@ func (g *group) shutdown(killed bool) error {
 	if g.raft == nil {
 		return nil
 	}
-	if !g.flight.land(landTimeout) {
+	if !g.flight.Land(landTimeout) {
 		g.log.Warn("raft shut down with proposals pending")
 	}
 	err := g.raft.Shutdown().Error()
-	g.applier.close(!killed)
+	g.applier.Close(!killed)
 	return err
 }
 
 const landTimeout = 5 * time.Second
 
-func (g *group) closeFiles() error { return g.files.Close() }
+func (g *group) closeFiles() error {
+	g.meters.Detach()
+	return g.files.Close()
+}

@@ -111,7 +111,7 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 			t.Errorf("%s: %d %s", m.id(), a.status, a.body)
 		}
 		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text,
-			`carillon_hold{reason="clock_skewed"} 1`) {
+			`carillon_hold{group="0",reason="clock_skewed"} 1`) {
 			t.Errorf("%s has no metric of the hold", m.id())
 		}
 	}
@@ -129,7 +129,7 @@ func TestHoldIsSeenEverywhere(t *testing.T) {
 			return s.Ready && len(s.Troubles) == 0
 		})
 		if text := string(m.call("GET", "/metrics", nil).body); !strings.Contains(text,
-			`carillon_hold{reason="clock_skewed"} 0`) {
+			`carillon_hold{group="0",reason="clock_skewed"} 0`) {
 			t.Errorf("%s still has a metric of the hold", m.id())
 		}
 	}

@@ -245,3 +245,44 @@ func TestHandshakeRules(t *testing.T) {
 		t.Errorf("no node is at h:1, not %q", id)
 	}
 }
+
+// A connection is for one group, and comes from a replica that the group has: what Raft says for another group, or what a
+// replica says that was given up and has forgotten its votes, is not let in.
+func TestHandshakeOfGroups(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	const groups = 2
+	c := startGroups(t, groups)
+	m, peer := c.members[0], c.members[1]
+	for number := uint32(1); number <= groups; number++ {
+		in, of := m.hostedGroup(number), peer.hostedGroup(number)
+		other := peer.hostedGroup(groups + 1 - number).members.Hello()
+		good := of.members.Hello()
+		if err := in.members.Check(good); err != nil {
+			t.Fatal(err)
+		}
+		row, _, err := m.members.GroupRow(number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := func(what string, change func(*transport.Hello), want string) {
+			t.Helper()
+			h := good
+			change(&h)
+			if err := in.members.Check(h); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("group %d, %s: %v, want %q", number, what, err, want)
+			}
+		}
+		refused("another group", func(h *transport.Hello) { *h = other }, fmt.Sprintf("speaks for group %d", other.Group))
+		refused("another number", func(h *transport.Hello) { h.Group = other.Group }, "speaks for group")
+		refused("a group begun twice", func(h *transport.Hello) { h.GroupID = other.GroupID }, "speaks for group")
+		refused("the control group", func(h *transport.Hello) { *h = peer.members.Hello() }, "speaks for group 0")
+		refused("a replica of another node", func(h *transport.Hello) { h.Replica = in.members.Hello().Replica },
+			"moved or removed")
+		refused("no replica", func(h *transport.Hello) { h.Replica = 0 }, "moved or removed")
+		good.Replica = row.Last + 1
+		if err := in.members.Check(good); err != nil {
+			t.Errorf("group %d: a replica that this node has not heard of yet: %v", number, err)
+		}
+	}
+}

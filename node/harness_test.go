@@ -26,6 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/propose"
 )
 
 // TestMain lets some more tests run than there are cores: nearly all of their time they wait for clocks, leases and
@@ -38,6 +39,17 @@ func TestMain(m *testing.M) {
 		}
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// long says whether all of it is asked for. Otherwise the longest tests do a part of what they can.
+var long = os.Getenv("CARILLON_LONG") != ""
+
+// onlyLong leaves a test to the runs that may be long.
+func onlyLong(t *testing.T, why string) {
+	t.Helper()
+	if !long {
+		t.Skip(why + "; set CARILLON_LONG=1")
+	}
 }
 
 // realTime marks a test that waits for leases, elections or clocks in real time. It is left out with -short, as the race
@@ -131,7 +143,7 @@ func clientOf(n *Node) *http.Client {
 }
 
 // prop is the proposer of the node's current leadership.
-func (n *testNode) prop() *proposer { return n.tracker.Epoch().Proposer.(*proposer) }
+func (n *testNode) prop() *propose.Proposer { return n.tracker.Epoch().Proposer.(*propose.Proposer) }
 
 // kill ends the node at the end of its test: nothing is drained or handed over, which takes time and is tested by those
 // who call stop.

@@ -58,7 +58,7 @@ func TestHeartbeatsWhileADiskHangs(t *testing.T) {
 	})
 	t.Cleanup(func() { close(release) })
 	leader, follower := nodes[0].group.raft, nodes[1].group.raft
-	nodes[0].trans.Campaign(t.Context())
+	nodes[0].group.trans.Campaign(t.Context())
 	nodes[0].eventually("one leads and the other one follows", func() bool {
 		_, id := follower.LeaderWithID()
 		return nodes[0].tracker.Epoch() != nil && id == servers[0].ID

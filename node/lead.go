@@ -16,13 +16,14 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/propose"
 	"github.com/carillon-scheduler/carillon/notify"
 )
 
 // epoch is one leadership of this node, with what ends it.
 type epoch struct {
 	*forward.Epoch
-	prop   *proposer
+	prop   *propose.Proposer
 	cancel context.CancelFunc
 	done   chan struct{} // closed when everything of it has ended
 }
@@ -121,8 +122,8 @@ var errGaveUp = errors.New("the scheduler stopped by itself")
 // in silence.
 func (l *leadership) again(ctx context.Context, term uint64, failures int, err error) <-chan time.Time {
 	delay := min(retryFirst<<min(failures, 10), retryLimit)
-	l.g.log.Error("takeover failed", "term", term, "error", err, "failures", failures, "again_in",
-		delay)
+	l.g.log.Error("takeover failed", "term", term, "error", err, "failures", failures,
+		"again_in", delay)
 	if failures >= stepDownAfter {
 		l.stepDown(ctx)
 	}
@@ -139,15 +140,22 @@ func (l *leadership) stepDown(ctx context.Context) {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
-	prop := &proposer{raft: g.raft, timeout: g.cfg.Raft.ApplyTimeout, observe: g.meters.Observe, flight: g.flight,
-		allows: g.members.Allows, needs: g.cfg.needs,
-		confirm: func() error { return g.quorum.confirm(term) }}
 	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
-	prop.majority = func() error { return apart.confirm(term) }
+	prop := propose.New(propose.Options{
+		Raft: g.raft, Timeout: g.cfg.Raft.ApplyTimeout, Observe: g.meters.Observe, Flight: g.flight,
+		Allows: g.members.Allows, Needs: g.cfg.needs,
+		Verify: func() error {
+			if err := g.raft.VerifyLeader().Error(); err != nil {
+				return err
+			}
+			return g.quorum.Confirm(term)
+		},
+		Majority: func() error { return apart.Confirm(term) },
+	})
 	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
-	g.applier.flush()
+	g.applier.Flush()
 	if now, leads := g.leads(); !leads || now != term {
 		return errors.New("lost again")
 	}
@@ -158,7 +166,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 		return err
 	}
 	if led := g.cfg.Machine.Leading; led != nil {
-		led(term)
+		led(g.of.Group, term)
 	}
 	sched := g.newScheduler(prop, term)
 	ectx, cancel := context.WithCancel(ctx)
@@ -194,7 +202,7 @@ func (l *leadership) end() {
 	if mutant.On(mutant.ForgetTerm) {
 		return // its goroutines go on, until the node ends
 	}
-	e.prop.ended.Store(true)
+	e.prop.End()
 	e.cancel()
 	<-e.done
 	l.g.log.Info("no longer leading", "term", e.Term)
@@ -237,12 +245,20 @@ func (g *group) barrier(ctx context.Context) error {
 }
 
 // ensureClusterID names a new cluster. The first leader does it, once.
-func (g *group) ensureClusterID(prop *proposer, term uint64) error {
+func (g *group) ensureClusterID(prop *propose.Proposer, term uint64) error {
 	if g.store.Info().ClusterID != "" {
 		return nil
 	}
 	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.Machine.ClusterID,
 		strings.ToLower(crand.Text())), Admin: g.admin}
+	if c := g.control; c != nil {
+		info := c.store.Info()
+		cmd.ClusterID, cmd.Group, cmd.GroupID = info.ClusterID, g.of.Group, g.of.GroupID
+		cmd.Homes, cmd.Groups = info.Homes, info.Groups
+		cmd.Now = max(c.store.Counters().Mark, 1) // and not by a clock that no other node has looked at
+	} else if g.cfg.Groups > 1 {
+		cmd.Homes = uint32(g.cfg.Groups)
+	}
 	if g.keys != nil { // its certificates name the cluster already
 		id, _ := g.keys.Identity()
 		cmd.ClusterID = id.Cluster

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/propose"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
 
@@ -37,19 +38,19 @@ func TestEveryCommandWaitsForItsLevel(t *testing.T) {
 	n := start(t, t.TempDir())
 	e := n.tracker.Epoch()
 	refusal := errors.New("the level is not committed")
-	p := &proposer{raft: n.group.raft, timeout: n.cfg.Raft.ApplyTimeout, flight: n.group.flight}
 	for _, cmd := range everyCommand(t) {
 		level, err := fsm.CommandLevel(cmd)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		p.allows = func(l int) error {
-			if l != level {
-				t.Errorf("%T: asked for level %d", cmd, l)
-			}
-			return refusal
-		}
+		p := propose.New(propose.Options{Raft: n.group.raft, Timeout: n.cfg.Raft.ApplyTimeout, Flight: n.group.flight,
+			Allows: func(l int) error {
+				if l != level {
+					t.Errorf("%T: asked for level %d", cmd, l)
+				}
+				return refusal
+			}})
 		if _, err := p.Propose(cmd).Wait(); !errors.Is(err, refusal) || !errors.Is(err, scheduler.ErrNotApplied) {
 			t.Errorf("%T: %v", cmd, err)
 		}

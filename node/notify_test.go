@@ -170,8 +170,8 @@ func TestFailureAndRecoveryAreToldOnce(t *testing.T) {
 		t.Errorf("%q", h.keys)
 	}
 	m := string(n.call("GET", "/metrics", nil).body)
-	for _, want := range []string{`carillon_notifications_total{outcome="sent"} 2`,
-		"carillon_notifications_pending 0"} {
+	for _, want := range []string{`carillon_notifications_total{group="0",outcome="sent"} 2`,
+		`carillon_notifications_pending{group="0"} 0`} {
 		if !strings.Contains(m, want) {
 			t.Errorf("%s is not in the metrics", want)
 		}

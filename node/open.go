@@ -5,6 +5,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -31,7 +32,9 @@ import (
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/meters"
+	"github.com/carillon-scheduler/carillon/node/names"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
+	"github.com/carillon-scheduler/carillon/node/router"
 	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/node/vault"
@@ -45,10 +48,13 @@ type Node struct {
 	lock    *dirlock.Lock
 	mux     *transport.Mux
 	port    *listen.Port
-	hub     *transport.Hub // brings raft connections to the group that they are for
-	layer   *transport.StreamLayer
-	trans   *transport.RaftTransport
-	group   *group
+	hub     *transport.Hub
+	group   *group   // the control group
+	hosted  *hosting // the others that it has a replica of
+	away    away     // those that it has none of
+	split   atomic.Pointer[router.Split]
+	router  *router.Router
+	keepers *names.Client
 	meters  *meters.Meters
 	service *service.Service
 	handler http.Handler
@@ -86,7 +92,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4), rowsChanged: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4), rowsChanged: make(chan struct{}, 1),
+		hosted: newHosting()}
 	defer func() {
 		if err != nil {
 			n.release()
@@ -111,7 +118,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.dir.DropCutOff()
+	if err := n.dir.Tidy(); err != nil {
+		return nil, err
+	}
 	ln, err := cfg.Machine.ListenOn(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
@@ -134,7 +143,11 @@ func Open(cfg Config) (_ *Node, err error) {
 	}
 	n.meters = meters.New(cfg.Logger)
 	n.refused = &refusals{log: n.cfg.Logger, count: n.meters.Refused}
-	if n.group, err = openGroup(&n.cfg, n.dir, n.meters); err != nil {
+	n.group, err = openGroup(&n.cfg, n.dir, datadir.Replica{Number: replica.First}, n.meters)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.checkGroups(); err != nil {
 		return nil, err
 	}
 	if err := n.security.CheckMode(n.group.store.Info()); err != nil {
@@ -152,41 +165,29 @@ func Open(cfg Config) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	n.tracker = forward.NewTracker(forward.TrackerOptions{
-		Self: cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + applyDelay, Interval: cfg.Machine.Pace.Of(time.Second),
-		Why: func(ctx context.Context) string { return n.members.WhyNoLeader(ctx) },
-	})
-	n.group.tracker = n.tracker
-	n.members = membership.New(n.membership())
-	n.group.members = n.members
-	n.group.keys = n.keys
 	n.group.vault = vault.New(n.group.store, n.keys)
 	n.group.store.Listen(n.rowsMayHaveChanged)
+	n.lookAtSplit()
 	n.disk = n.newDiskWatch()
-	if n.trans, err = n.newTransport(); err != nil {
+	n.prepare(n.group)
+	n.tracker, n.members = n.group.tracker, n.group.members
+	if err := n.members.CheckJoin(context.Background()); err != nil {
 		return nil, err
 	}
-	n.group.snaps.Accept = n.members.Receives
-	if err := n.group.start(cfg.Machine.TransportOf(n.trans)); err != nil {
+	n.hub = transport.NewHub(n.mux.Raft(), transport.HubOptions{OnError: n.hubError})
+	if err := n.startGroup(n.group); err != nil {
 		return nil, err
 	}
-	n.tracker.Watch(n.group.raft)
-	n.service = service.New(n.serviceOptions())
-	n.meters.Attach(meters.State{Store: n.group.store, Raft: n.group.raft, Disk: n.disk, Port: n.port,
-		Insecure: cfg.Insecure,
-		Members:  n.members, Tracker: n.tracker, Backlog: n.service.Backlog})
-	n.group.parts = []func(*forward.Epoch) func(context.Context){
-		n.service.Lead,
-		func(e *forward.Epoch) func(context.Context) { return newOutbox(n.group, e).Run },
-		n.members.Lead,
+	n.keepers = n.newKeepers()
+	n.serve(n.group)
+	n.service, n.forward = n.group.service, n.group.forward
+	n.meters.Attach(meters.State{Disk: n.disk, Port: n.port, Insecure: cfg.Insecure})
+	if err := n.openHosted(); err != nil {
+		return nil, err
 	}
-	n.forward = forward.New(forward.Options{
-		Self: cfg.NodeID, Tracker: n.tracker, Dial: n.dialer, Logger: cfg.Logger, Began: n.started,
-		ErrorLog: raftslog.New(cfg.Logger).StandardLogger(nil),
-		Local:    api.New(n.API()),
-	})
+	n.router = n.newRouter()
 	// here: what is forwarded no longer says where it came from
-	dispatch := n.dispatch(api.ByPath(internalEndpoints(n.members)))
+	dispatch := n.dispatch(api.ByPath(n.internalEndpoints()))
 	members := n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs)
 	n.handler = duplex.Finish(api.Guard(members, cfg.Secure, n.names()...))
 	if n.worker, err = newLocalWorker(n); err != nil {
@@ -211,19 +212,6 @@ func (n *Node) securityOptions() security.Options {
 		Advertise: n.advertise, Now: c.Clock.Now, KeyStep: c.Machine.KeyStep, Logger: c.Logger}
 }
 
-// API is what the node's API stands on, and how it is served. What is forwarded does not come by here.
-func (n *Node) API() (api.Backend, api.Options) {
-	c := &n.cfg
-	return n.service, api.Options{
-		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.add,
-		Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
-		Workers: n.service.Workers(), Pull: n.service.Pull(), Cluster: n.members,
-		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: n.tracker.Addr, Hosts: n.names(),
-		Secure:      c.Secure,
-		SessionKeys: func() ([][]byte, error) { return n.security.SessionKeys(n.group.store.Info().ClusterID) },
-	}
-}
-
 // names are those that the node may be called by.
 func (n *Node) names() []string {
 	return append([]string{n.advertise, n.cfg.Listen}, n.cfg.AllowedHosts...)
@@ -246,73 +234,65 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 	limits := api.Limits{Requests: n.cfg.MaxTokenRequests, BadTokens: n.cfg.MaxBadTokens,
 		Refused: n.meters.Limited, TokenFrom: n.mux.TokenFrom}
 	return api.Authorize(next, n.access, n.cfg.NodeID, limits,
-		slices.Concat(internalEndpoints(n.members), pageEndpoints())...)
+		slices.Concat(n.internalEndpoints(), pageEndpoints())...)
 }
 
-// membership says what this node is, and gives its membership what that stands on.
-func (n *Node) membership() membership.Options {
+// membership says what this node is, and gives its part in a group what that stands on.
+func (n *Node) membership(g *group) membership.Options {
 	c := &n.cfg
-	return membership.Options{
+	o := membership.Options{
 		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(),
 		Insecure: c.Insecure, Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join,
-		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: n.group.store,
-		Tracker: n.tracker, Flight: n.group.flight,
-		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: c.Logger, Fail: n.fail, Dial: n.dialer,
+		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: g.store,
+		Tracker: g.tracker, Flight: g.flight,
+		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: g.log, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
 		Recheck: n.recheckSoon, Step: c.Machine.KeyStep,
 		Outdated: func() ([]fsm.ResealedSecret, error) { return n.group.vault.Outdated() },
 		Pace:     c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
-		Campaign: func(ctx context.Context) { n.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
-		StandNow:  func(s raft.Server) error { return n.group.quorum.standNow(s) },
-		Connected: func(id string) bool { return n.trans.Connected(id) },
+		Campaign: func(ctx context.Context) { g.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
+		StandNow:  func(s raft.Server) error { return g.quorum.StandNow(s) },
+		Connected: func(id string) bool { return g.trans.Connected(id) },
 	}
-}
-
-// serviceOptions give the service what it stands on.
-func (n *Node) serviceOptions() service.Options {
-	c := &n.cfg
-	o := service.Options{
-		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
-		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
-		Store: n.group.store, Raft: n.group.raft, Tracker: n.tracker, Members: n.members, Clock: c.Clock,
-		Logger: c.Logger, Notify: &c.Notify,
-		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
-		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
-		Refused: n.meters.Limited, DevKill: c.DevKill, Pace: c.Machine.Pace,
+	if g.control != nil {
+		o.Skips = nil // they are of the control group
+		o.Of = &membership.ReplicaOf{Group: g.of.Group, GroupID: g.of.GroupID, Number: g.of.Number,
+			Control: g.control.members}
 	}
-	if o.Statfs == nil {
-		o.Statfs = disk.Statfs
-	}
-	if n.keys != nil {
-		o.JoinTokens = n.keys.JoinTokens
-	}
-	o.Vault = n.group.vault
 	return o
 }
 
-// newTransport is raft's way to other nodes: over the one port, between nodes of one cluster only.
-func (n *Node) newTransport() (*transport.RaftTransport, error) {
-	n.hub = transport.NewHub(n.mux.Raft(), transport.HubOptions{OnError: n.connError})
-	layer, err := n.hub.Layer(0, transport.StreamOptions{
+// connect is raft's way to other nodes: over the one port, between nodes of one cluster only.
+func (n *Node) connect(g *group) error {
+	m := g.members
+	layer, err := n.hub.Layer(g.of.Group, transport.StreamOptions{
 		Advertise: n.advertise,
-		Handshake: transport.Handshake{Local: n.members.Hello, Check: n.members.Check, Expect: n.members.Expect},
-		AddressOf: n.members.AddressOf,
-		OnRefused: n.members.OnRefused,
-		OnLost:    n.members.ConnectionLost,
+		Handshake: transport.Handshake{Local: m.Hello, Check: m.Check, Expect: m.Expect},
+		AddressOf: m.AddressOf,
+		OnRefused: m.OnRefused,
+		OnLost:    m.ConnectionLost,
 		OnError:   n.connError,
 		Dial:      n.cfg.Machine.Dial,
 		Keys:      n.keys,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: set --advertise NAME:PORT", err)
+		return fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
-	n.layer = layer
-	limits := transport.RequestLimits{Term: n.group.term, Room: n.disk.SnapshotRoom, LeadsIn: n.members.LeadsIn}
+	g.layer = layer
+	limits := transport.RequestLimits{Term: g.term, Room: n.disk.SnapshotRoom, LeadsIn: m.LeadsIn}
 	if n.cfg.Machine.Transport == nil { // a transport around this one sees all requests
-		limits.Follows = n.members.Follows
+		limits.Follows = m.Follows
 	}
-	return transport.NewRaftTransport(layer, raftslog.New(n.cfg.Logger), limits), nil
+	g.trans = transport.NewRaftTransport(layer, raftslog.New(g.log), limits)
+	return nil
+}
+
+func (n *Node) hubError(remote net.Addr, err error) {
+	if r := new(transport.RefusedError); errors.As(err, &r) {
+		n.members.OnRefused(r)
+	}
+	n.connError(remote, err)
 }
 
 // newDiskWatch watches the room of the data directory.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -47,7 +48,9 @@ func (n *Node) recheck(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.rowsChanged:
-			n.layer.Recheck()
+			for _, g := range n.groups() {
+				g.layer.Recheck()
+			}
 		}
 	}
 }
@@ -56,6 +59,10 @@ func (n *Node) recheck(ctx context.Context) {
 func (n *Node) rowsMayHaveChanged(c *store.Changes) {
 	if c.Nodes || c.Reset {
 		n.recheckSoon()
+	}
+	if c.Groups || c.Reset {
+		n.lookAtSplit()
+		wait.Wake(n.hosted.wake)
 	}
 }
 

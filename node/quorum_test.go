@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/node/propose"
 )
 
 // askTransport is the way from one server to the others, on which a test says what becomes of a question.
@@ -40,10 +40,9 @@ func TestQuorum(t *testing.T) {
 	g := leader.group
 	term := g.raft.CurrentTerm()
 	over := func(ask func(id raft.ServerID, q *raft.RequestPreVoteRequest,
-		r *raft.RequestPreVoteResponse) error) (*quorum, *askTransport) {
-		trans := &askTransport{Transport: g.quorum.trans, ask: ask}
-		return &quorum{raft: g.raft, trans: trans, id: g.quorum.id, wait: 10 * time.Second,
-			busy: map[raft.ServerID]bool{}}, trans
+		r *raft.RequestPreVoteResponse) error) (*propose.Quorum, *askTransport) {
+		trans := &askTransport{Transport: g.quorum.Transport, ask: ask}
+		return &propose.Quorum{Raft: g.raft, Transport: trans, ID: g.quorum.ID, Wait: 10 * time.Second}, trans
 	}
 	others := c.others(leader)
 	near, far := replica.ID(others[0].id(), replica.First), replica.ID(others[1].id(), replica.First)
@@ -55,7 +54,7 @@ func TestQuorum(t *testing.T) {
 	t.Run("the term in which it leads", func(t *testing.T) {
 		q, trans := over(nil)
 		for range 3 { // a server that answered is asked again
-			if err := q.confirm(term); err != nil {
+			if err := q.Confirm(term); err != nil {
 				t.Error(err)
 			}
 		}
@@ -64,19 +63,19 @@ func TestQuorum(t *testing.T) {
 		if n := trans.asked.Load(); n < 3 {
 			t.Errorf("%d questions in three rounds", n)
 		}
-		if err := g.quorum.confirm(term); err != nil {
+		if err := g.quorum.Confirm(term); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("a lower term", func(t *testing.T) {
 		q, _ := over(nil)
-		if err := q.confirm(term - 1); !errors.Is(err, errNoMajority) {
+		if err := q.Confirm(term - 1); !errors.Is(err, propose.ErrNoMajority) {
 			t.Errorf("the others are in term %d, and term %d is confirmed: %v", term, term-1, err)
 		}
 	})
 	t.Run("a higher term than its own", func(t *testing.T) {
 		q, _ := over(yes)
-		if err := q.confirm(term + 1); !errors.Is(err, raft.ErrNotLeader) {
+		if err := q.Confirm(term + 1); !errors.Is(err, raft.ErrNotLeader) {
 			t.Errorf("it is in term %d, and term %d is confirmed: %v", term, term+1, err)
 		}
 	})
@@ -87,7 +86,7 @@ func TestQuorum(t *testing.T) {
 			}
 			return yes(id, q, r)
 		})
-		if err := q.confirm(term); err != nil {
+		if err := q.Confirm(term); err != nil {
 			t.Error(err)
 		}
 	})
@@ -98,7 +97,7 @@ func TestQuorum(t *testing.T) {
 			}
 			return nil
 		})
-		if err := q.confirm(term); err != nil {
+		if err := q.Confirm(term); err != nil {
 			t.Errorf("two of three are in the term: %v", err)
 		}
 	})
@@ -107,7 +106,7 @@ func TestQuorum(t *testing.T) {
 			r.Term = q.Term + 1
 			return nil
 		})
-		if err := q.confirm(term); !errors.Is(err, errNoMajority) {
+		if err := q.Confirm(term); !errors.Is(err, propose.ErrNoMajority) {
 			t.Errorf("both others are in a later term: %v", err)
 		}
 	})
@@ -118,7 +117,7 @@ func TestQuorum(t *testing.T) {
 			}
 			return yes(id, q, r)
 		})
-		if err := q.confirm(term); err != nil {
+		if err := q.Confirm(term); err != nil {
 			t.Errorf("two of three are in the term: %v", err)
 		}
 	})
@@ -128,7 +127,7 @@ func TestQuorum(t *testing.T) {
 			r.Term = q.Term
 			return errCut
 		})
-		if err := q.confirm(term); !errors.Is(err, errNoMajority) {
+		if err := q.Confirm(term); !errors.Is(err, propose.ErrNoMajority) {
 			t.Errorf("no node answered: %v", err)
 		}
 	})
@@ -138,9 +137,9 @@ func TestQuorum(t *testing.T) {
 			<-free
 			return yes(id, q, r)
 		})
-		q.wait = 20 * time.Millisecond
+		q.Wait = 20 * time.Millisecond
 		for range 3 {
-			if err := q.confirm(term); !errors.Is(err, errNoMajority) {
+			if err := q.Confirm(term); !errors.Is(err, propose.ErrNoMajority) {
 				t.Errorf("no node answered: %v", err)
 			}
 		}
@@ -148,13 +147,13 @@ func TestQuorum(t *testing.T) {
 			t.Errorf("two hang, and there are %d questions", n)
 		}
 		close(free) // the late answers do not count; after them they are asked again
-		q.wait = 10 * time.Second
-		leader.eventually("it is confirmed again", func() bool { return q.confirm(term) == nil })
+		q.Wait = 10 * time.Second
+		leader.eventually("it is confirmed again", func() bool { return q.Confirm(term) == nil })
 	})
 	t.Run("a transport that cannot ask", func(t *testing.T) {
-		q := &quorum{raft: g.raft, trans: deafTransport{g.quorum.trans}, id: g.quorum.id, wait: time.Second,
-			busy: map[raft.ServerID]bool{}}
-		if err := q.confirm(term); err != nil {
+		q := &propose.Quorum{Raft: g.raft, Transport: deafTransport{g.quorum.Transport}, ID: g.quorum.ID,
+			Wait: time.Second}
+		if err := q.Confirm(term); err != nil {
 			t.Errorf("raft's own word is all there is then: %v", err)
 		}
 	})
@@ -168,11 +167,11 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 	c := startCluster(t, 3)
 	old := c.leader()
 	term := old.group.raft.CurrentTerm()
-	if err := old.group.quorum.confirm(term); err != nil {
+	if err := old.group.quorum.Confirm(term); err != nil {
 		t.Fatal(err)
 	}
 	c.partition([]*member{old}, c.others(old))
-	if err := old.group.quorum.confirm(term); !errors.Is(err, errNoMajority) {
+	if err := old.group.quorum.Confirm(term); !errors.Is(err, propose.ErrNoMajority) {
 		t.Errorf("it is cut off: %v", err)
 	}
 	old.eventually("another leads", func() bool {
@@ -185,44 +184,10 @@ func TestQuorumOfACutOffLeader(t *testing.T) {
 	})
 	c.heal()
 	old.eventually("it follows", func() bool { return old.service.Ready() == nil && old.tracker.Epoch() == nil })
-	if err := old.group.quorum.confirm(term); err == nil {
+	if err := old.group.quorum.Confirm(term); err == nil {
 		t.Errorf("term %d is over, and it is confirmed", term)
 	}
-	if next := c.leader(); next.group.quorum.confirm(next.group.raft.CurrentTerm()) != nil {
+	if next := c.leader(); next.group.quorum.Confirm(next.group.raft.CurrentTerm()) != nil {
 		t.Error("the new leader is not confirmed")
-	}
-}
-
-// TestVerifyLeaderEndsWithItsCaller: the question goes on without a caller who gave up, and those who came meanwhile
-// get an answer of their own.
-func TestVerifyLeaderEndsWithItsCaller(t *testing.T) {
-	t.Parallel()
-	n := start(t, t.TempDir())
-	asked, free := make(chan struct{}, 10), make(chan error)
-	own := n.prop()
-	p := &proposer{raft: own.raft, flight: own.flight, confirm: func() error {
-		asked <- struct{}{}
-		return <-free
-	}}
-	ctx, cancel := context.WithCancel(context.Background())
-	first := make(chan error, 1)
-	go func() { first <- p.VerifyLeader(ctx) }()
-	<-asked
-	second := make(chan error, 1)
-	go func() { second <- p.VerifyLeader(context.Background()) }()
-	cancel()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("its caller gave up: %v", err)
-	}
-	n.eventually("the second waits", func() bool {
-		p.verify.mu.Lock()
-		defer p.verify.mu.Unlock()
-		return p.verify.next != nil
-	})
-	free <- errNoMajority // to the first question: the second was asked after it
-	<-asked
-	free <- nil
-	if err := <-second; err != nil {
-		t.Errorf("the second got the first one's answer: %v", err)
 	}
 }

@@ -131,7 +131,7 @@ func TestRecoverAloneOnAReceivedState(t *testing.T) {
 // A crash while a file is made leaves nothing that a start stumbles over.
 func TestFilesAreMadeWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, datadir.GroupDir), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, datadir.GroupDir(0)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{datadir.LogFile, datadir.StateFile} {

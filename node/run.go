@@ -12,7 +12,9 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/duplex"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/names"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
+	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/web"
 )
@@ -49,7 +51,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mu.Unlock()
 	defer close(n.ran)
 
-	var serving, following, leading, working sync.WaitGroup
+	var serving, following, working sync.WaitGroup
 	serving.Go(func() {
 		if err := n.mux.Serve(); err != nil {
 			n.fail(fmt.Errorf("listener: %w", err))
@@ -75,19 +77,15 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	followCtx, endFollow := context.WithCancel(context.Background())
 	defer endFollow()
-	following.Go(func() { n.tracker.Run(followCtx) })
-	following.Go(func() { n.service.Follow(followCtx) })
 	following.Go(func() { n.disk.Run(followCtx) })
 	following.Go(func() { n.members.Run(followCtx) })
-	following.Go(func() { n.members.Succeed(followCtx) })
+	n.group.run()
+	n.hosted.start()
+	following.Go(func() { n.followGroups(followCtx) })
 	if n.access != nil {
 		following.Go(func() { n.access.Run(followCtx) })
 	}
 	following.Go(func() { n.recheck(followCtx) })
-	leadCtx, endLead := context.WithCancel(context.Background())
-	defer endLead()
-	leading.Go(func() { n.group.lead.run(leadCtx) })
-	leading.Go(func() { n.group.compactor().Run(leadCtx) })
 	workCtx, endWork := context.WithCancel(context.Background())
 	defer endWork()
 	working.Go(func() { n.worker.run(workCtx) })
@@ -105,19 +103,13 @@ func (n *Node) Run(ctx context.Context) error {
 	// come meanwhile are forwarded once another node leads.
 	endWork()
 	working.Wait()
-	if e := n.tracker.Epoch(); e != nil && failure == nil && !n.killed.Load() {
-		n.members.StampBeforeTransfer(context.Background(), e)
-	}
-	n.tracker.Yield()
-	endLead()
-	leading.Wait() // nothing is proposed any more
-	if !n.killed.Load() {
-		n.yield()
-	}
-	n.tracker.Leave()
+	groups := n.hosted.close() // no more of them are begun
+	n.away.leave()
+	n.eachOf(groups, func(g *group) { g.putDown(failure == nil && !n.killed.Load(), !n.killed.Load()) })
 	n.stopHTTP(srv, local)
 	endFollow()
 	following.Wait()
+	n.eachOf(groups, (*group).unfollow)
 	err := n.release()
 	serving.Wait()
 	n.cfg.Logger.Info("stopped")
@@ -125,12 +117,15 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // internalEndpoints are what nodes ask each other, besides the API.
-func internalEndpoints(m *membership.Members) []api.Endpoint {
+func (n *Node) internalEndpoints() []api.Endpoint {
+	m := n.members
 	return []api.Endpoint{
-		{Path: membership.PeerPath, Role: api.Node, Serve: m.ServePeer},
+		{Path: membership.PeerPath, Role: api.Node, Serve: n.servePeer},
 		{Path: membership.KeysPath, Role: api.Node, Serve: m.ServeKeys},
 		{Path: membership.CertificatePath, Role: api.Node, Serve: m.ServeCertificate},
 		{Path: membership.SelfPath, Role: api.Node, Serve: m.ServeSelf},
+		{Path: membership.ReplicaGonePath, Role: api.Node, Serve: m.ServeReplicaGone},
+		{Path: names.Path, Role: api.Node, Serve: names.Serve(n.keeperOf)},
 	}
 }
 
@@ -145,7 +140,7 @@ func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
 			web.Serve(w, r)
 			return
 		}
-		n.forward.ServeHTTP(w, r)
+		n.route(w, r)
 	})
 }
 
@@ -157,10 +152,25 @@ func (n *Node) Handler() http.Handler { return n.handler }
 
 // Ready says whether the node does its part in its cluster, and if not, why. A cluster on hold is answered for as well:
 // it takes requests.
-func (n *Node) Ready() error { return n.service.Working() }
+func (n *Node) Ready() error { return n.inAllGroups((*service.Service).Working) }
 
 // State is the node's state, for those who compare replicas. It ends with the node.
 func (n *Node) State() *store.Store { return n.group.store }
+
+// States are those of all groups that this node has a replica of, by number.
+func (n *Node) States() map[uint32]*store.Store {
+	out := map[uint32]*store.Store{}
+	for _, g := range n.groups() {
+		out[g.of.Group] = g.store
+	}
+	return out
+}
+
+// LeadsGroup says whether it has taken up that of a group.
+func (n *Node) LeadsGroup(number uint32) bool {
+	g := n.hostedGroup(number)
+	return g != nil && g.tracker.Epoch() != nil
+}
 
 // Leads says whether this node has taken up a leadership.
 func (n *Node) Leads() bool { return n.tracker.Epoch() != nil }

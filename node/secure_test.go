@@ -444,7 +444,7 @@ func TestRemovedNodeIsCutOff(t *testing.T) {
 	for _, m := range rest {
 		m.eventually("no connection of it is open", func() bool {
 			r, _ := m.members.Row(out.id())
-			return r.Removed && !m.trans.Connected(out.id())
+			return r.Removed && !m.group.trans.Connected(out.id())
 		})
 		dial := transport.NodeDial(out.keys, out.cfg.Machine.Dialer(time.Second, 0), nil)
 		hc := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}

@@ -24,27 +24,27 @@ const (
 
 // yield hands the leadership to another voter before this node stops, so that its absence need not be noticed first.
 // Its epoch has ended.
-func (n *Node) yield() {
-	if n.group.raft.State() != raft.Leader || n.alone() {
+func (g *group) yield() {
+	if g.raft.State() != raft.Leader || g.alone() {
 		return
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), yieldTimeout)
 	defer cancel()
-	if err := n.members.PassOn(ctx, yieldTries); err != nil {
-		n.cfg.Logger.Warn("leadership not handed over; the others elect a leader when they miss this one",
+	if err := g.members.PassOn(ctx, yieldTries); err != nil {
+		g.log.Warn("leadership not handed over; the others elect a leader when they miss this one",
 			"error", err)
 		return
 	}
-	if l, other := n.tracker.Wait(context.Background(), time.Now().Add(newsTimeout), forward.Leader.Elsewhere); other {
-		n.cfg.Logger.Info("leadership handed over", "to", l.ID, "took", time.Since(began))
+	if l, other := g.tracker.Wait(context.Background(), time.Now().Add(newsTimeout), forward.Leader.Elsewhere); other {
+		g.log.Info("leadership handed over", "to", l.ID, "took", time.Since(began))
 	}
 }
 
 // alone says whether there is no other voter.
-func (n *Node) alone() bool {
-	for _, s := range n.members.Servers() {
-		if s.Suffrage == raft.Voter && replica.Node(s.ID) != n.cfg.NodeID {
+func (g *group) alone() bool {
+	for _, s := range g.members.Servers() {
+		if s.Suffrage == raft.Voter && replica.Node(s.ID) != g.cfg.NodeID {
 			return false
 		}
 	}
@@ -63,18 +63,14 @@ func (n *Node) release() error {
 	if n.worker != nil {
 		n.worker.close()
 	}
-	if n.forward != nil {
-		n.forward.Close()
-	}
-	if n.members != nil {
-		n.members.Close()
-	}
+	n.away.leave()
 	var errs []error
-	if n.group != nil && n.group.raft != nil {
-		n.trans.StopWaiting()
-		errs = append(errs, n.group.shutdown(n.killed.Load())) // closes the transport
-	} else if n.trans != nil {
-		errs = append(errs, n.trans.Close())
+	groups := n.hosted.close()
+	if n.group != nil {
+		groups = append([]*group{n.group}, groups...)
+	}
+	for _, g := range groups {
+		errs = append(errs, g.end(n.killed.Load()))
 	}
 	if n.hub != nil {
 		errs = append(errs, n.hub.Close())
@@ -83,8 +79,8 @@ func (n *Node) release() error {
 	if n.mux != nil {
 		errs = append(errs, ignoreClosed(n.mux.Close()))
 	}
-	if n.group != nil {
-		errs = append(errs, n.group.closeFiles())
+	for _, g := range groups {
+		errs = append(errs, g.closeFiles())
 	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestTimeoutsFitTogether(t *testing.T) {
 		if err := c.validate(); err != nil {
 			t.Fatalf("multiplier %d: %v", m, err)
 		}
-		rc := c.raftConfig(nil)
+		rc := c.raftConfig(replica.First, c.Logger, nil)
 		if err := raft.ValidateConfig(rc); err != nil {
 			t.Errorf("multiplier %d: %v", m, err)
 		}

@@ -6,20 +6,20 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
-	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 // localWorker is the node's own worker. It speaks the same protocol as all others; while this node leads, only the wire
 // is missing.
 type localWorker struct {
-	n     *Node
-	w     *executor.Worker // nil: this node carries out nothing
-	tools *executor.Tools
-	route *forward.WorkerRoute
+	n      *Node
+	w      *executor.Worker // nil: this node carries out nothing
+	tools  *executor.Tools
+	groups *workerGroups
 }
 
 func newLocalWorker(n *Node) (_ *localWorker, err error) {
@@ -56,19 +56,12 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.route = forward.NewWorkerRoute(forward.WorkerOptions{
-		Tracker: n.tracker, Member: n.members, Stopping: n.stopping.Load,
-		Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause), Dial: n.workerDial(),
-	})
-	var leader executor.Leader = l.route
-	if n.cfg.Machine.Leader != nil {
-		leader = n.cfg.Machine.Leader(leader)
-	}
+	l.groups = newWorkerGroups(n)
 	l.w, err = executor.New(executor.Options{
 		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version,
-		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners, Groups: executor.OneGroup(leader),
-		Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock,
-		Pace: n.cfg.Machine.Pace,
+		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
+		Groups: l.groups, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout,
+		Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
 	})
 	return l, err
 }
@@ -88,6 +81,11 @@ func (l *localWorker) run(ctx context.Context) {
 	if l.w == nil {
 		return
 	}
+	var following sync.WaitGroup
+	defer following.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	following.Go(func() { l.groups.follow(ctx) })
 	if err := l.w.Run(ctx); err != nil {
 		log.Warn("worker stopped", "error", err)
 	}
@@ -104,8 +102,8 @@ func (l *localWorker) close() {
 	if l.tools != nil {
 		l.tools.Close()
 	}
-	if l.route != nil {
-		l.route.Close()
+	if l.groups != nil {
+		l.groups.close()
 	}
 }
 

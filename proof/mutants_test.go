@@ -21,7 +21,8 @@ func TestTheBinaryHasNoMutants(t *testing.T) {
 	if !bytes.Contains(data, []byte("CARILLON_ADDR")) {
 		t.Error("not even what must be in the binary was found in it")
 	}
-	for _, sign := range []string{"CARILLON_MUTANT", "internal/faultpoint/mutant", "dispatchEarly", "skip-fence"} {
+	for _, sign := range []string{"CARILLON_MUTANT", "internal/faultpoint/mutant", "dispatchEarly", "skip-fence",
+		"CARILLON_CRASH", "home-reserved"} {
 		if bytes.Contains(data, []byte(sign)) {
 			t.Errorf("the binary contains %q", sign)
 		}

@@ -45,7 +45,7 @@ func TestStorageErrorEndsTheProcess(t *testing.T) {
 				l.trigger(context.Background(), "manual-0", fmt.Sprintf("before-%d", i))
 			}
 
-			inject := harness.Inject(t, node, c.call, c.errno, c.when, filepath.Join(node.Dir, datadir.GroupDir, c.file))
+			inject := harness.Inject(t, node, c.call, c.errno, c.when, filepath.Join(node.Dir, datadir.GroupDir(0), c.file))
 			acked := l.createUntilItBreaks()
 			state, err := node.AwaitEnd(20 * time.Second)
 			if err != nil {

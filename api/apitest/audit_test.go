@@ -90,8 +90,9 @@ func auditSteps(x, other string) []step {
 // Of members that come and go, of a leadership that is handed on and of a CA that is replaced, package node's tests have
 // real nodes.
 var elsewhere = []string{"POST /api/v1/cluster:rotate-ca", "POST /api/v1/cluster:join", "POST /api/v1/cluster:remove",
-	"POST /api/v1/cluster:transfer",
-	"POST /api/v1/join-tokens", "POST /api/v1/join-tokens/{ref}:revoke",
+	"POST /api/v1/cluster:grow-groups", // TestGrowGroups
+	"POST /api/v1/cluster:move-group", "POST /api/v1/cluster:transfer", "POST /api/v1/join-tokens",
+	"POST /api/v1/join-tokens/{ref}:revoke",
 	// TestSecretsAreRecorded: they need keys.
 	"PUT /api/v1/secrets/{name}", "DELETE /api/v1/secrets/{name}"}
 

@@ -23,6 +23,8 @@ var callers = map[string][]string{
 	"PUT /api/v1/jobs/{ref}": {"Client.PreviewUpdate", "Client.UpdateJob"},
 	// To force a transfer is a decision of its own, with a name of its own.
 	"POST /api/v1/cluster:transfer": {"Client.ForceTransfer", "Client.TransferLeadership"},
+	// One waits until the node is gone, the other shows how far that is.
+	"POST /api/v1/cluster:remove": {"Client.BeginRemoval", "Client.RemoveNode"},
 	// A worker that starts waits for the answer.
 	"GET /api/v1/whoami": {"Client.Granted", "Client.Whoami", "Leader.Groups"},
 }

@@ -27,11 +27,22 @@ func (someCluster) about(id string) error {
 func (c someCluster) Join(_ context.Context, rq wire.JoinRequest) (wire.JoinReply, error) {
 	return wire.JoinReply{ClusterID: "c", Leader: "n1"}, c.about(rq.NodeID)
 }
-func (c someCluster) Remove(_ context.Context, id string) error           { return c.about(id) }
+func (c someCluster) Remove(_ context.Context, id string) (wire.Removal, error) {
+	if id == "n7" {
+		return wire.Removal{NodeID: id, Groups: []uint32{1, 2}}, nil
+	}
+	return wire.Removal{NodeID: id, Removed: true}, c.about(id)
+}
+func (someCluster) MoveGroup(_ context.Context, rq wire.MoveGroupRequest) (wire.GroupMove, error) {
+	return wire.GroupMove{Group: rq.Group, To: rq.To, Leaving: []string{"n2"}}, nil
+}
 func (c someCluster) Promote(_ context.Context, id string) error          { return c.about(id) }
 func (c someCluster) Demote(_ context.Context, id string) error           { return c.about(id) }
 func (c someCluster) Transfer(_ context.Context, id string, _ bool) error { return c.about(id) }
-func (c someCluster) Self() wire.NodeInfo                                 { return wire.NodeInfo{NodeID: "n1"} }
+func (c someCluster) Grow(_ context.Context, n int) (wire.Growth, error) {
+	return wire.Growth{Groups: 1, Want: n, New: []wire.NewGroup{{ID: 1, State: "begun", Replicas: []string{"n1"}}}}, nil
+}
+func (c someCluster) Self() wire.NodeInfo { return wire.NodeInfo{NodeID: "n1"} }
 
 type twice struct{ someCluster }
 

@@ -110,4 +110,10 @@ func TestPullByClaim(t *testing.T) {
 			t.Errorf("%s: %d %s", verb, w.Code, w.Body)
 		}
 	}
+	of3 := job.ClaimRef{Run: job.RunKey{Job: 3<<job.GroupShift | 1, At: 5, Origin: job.OriginManual}, Group: 3, Fence: 7}
+	w := serveWith(t, none, api.Options{Pull: &pulls{}}, "POST", "/api/v1/queues/q:heartbeat", nil,
+		`{"runs":[{"claim":"`+of3.String()+`"}]}`)
+	if w.Code != 200 || !strings.Contains(w.Body.String(), `"run_id":"`+of3.Run.String()+`","fence":7`) {
+		t.Errorf("of group 3: %d %s", w.Code, w.Body)
+	}
 }

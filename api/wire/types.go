@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"net/http"
+	"hash/fnv"
+	"io"
 	"strconv"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -158,6 +160,17 @@ type BulkLine struct {
 	Raw  []byte     // the line as it came: an unnamed job's identity for a rerun
 }
 
+// ID identifies a line without a name under a client's key: a rerun has the same ones.
+func (l *BulkLine) ID(owner, key string) string {
+	h := sha256.New()
+	h.Write([]byte(owner + "\x00" + key + "\x00"))
+	if l.Spec.Namespace != job.DefaultNamespace { // the line itself may leave it to the request
+		h.Write([]byte(l.Spec.Namespace + "\x00"))
+	}
+	h.Write(l.Raw)
+	return "bulk:" + hex.EncodeToString(h.Sum(nil)[:16]) + ":" + strconv.Itoa(l.Line)
+}
+
 // BulkResult answers one line: "created", "exists" (the same job is there already) or "error".
 type BulkResult struct {
 	Line   int        `json:"line"`
@@ -239,132 +252,6 @@ type CalendarList struct {
 	Calendars []schedule.Calendar `json:"calendars"`
 }
 
-// Status is what a node knows of itself and its cluster.
-type Status struct {
-	Node        string            `json:"node"`
-	Version     string            `json:"version"`
-	ClusterID   string            `json:"cluster_id"`
-	Level       int               `json:"level"` // the committed feature level: what every member can do
-	State       string            `json:"state"` // leader, follower, candidate
-	Leader      string            `json:"leader"`
-	Term        uint64            `json:"term"`
-	Ready       bool              `json:"ready"`
-	NotReady    string            `json:"not_ready,omitempty"` // why
-	Insecure    bool              `json:"insecure,omitempty"`  // others reach it, and it asks none of them who they are
-	Now         job.Instant       `json:"now"`
-	StartedAt   job.Instant       `json:"started_at"`
-	Members     []Member          `json:"members"`
-	Workers     []WorkerStatus    `json:"workers"`
-	Jobs        uint64            `json:"jobs"`
-	OpenRuns    int               `json:"open_runs"`
-	Backlog     int64             `json:"backlog"` // due and not claimed; counting stops at 10,000
-	BacklogMore bool              `json:"backlog_more,omitempty"`
-	DeadLetters uint64            `json:"dead_letters"`
-	NextDueAt   job.Instant       `json:"next_due_at,omitzero"`
-	History     HistoryStatus     `json:"history"`
-	Hold        *HoldStatus       `json:"hold,omitempty"`     // restored from a backup and not yet released
-	CA          string            `json:"ca,omitempty"`       // the hash of a secure cluster's CA, as tokens have it
-	Rotation    *Rotation         `json:"rotation,omitempty"` // of the CA; there only while it is under way
-	Raft        map[string]string `json:"raft"`
-	Disk        *DiskSpace        `json:"disk,omitempty"`
-	Skipped     []SkippedEntry    `json:"skipped_entries,omitempty"`
-	Troubles    []Trouble         `json:"troubles,omitempty"` // what is wrong with the cluster or a node of it
-	// Notifications is there only if some could not be sent so far.
-	Notifications *NotificationStatus `json:"notifications,omitempty"`
-}
-
-// Trouble is one thing that is wrong, and what to do about it.
-type Trouble struct {
-	Code   string      `json:"code"`
-	Node   string      `json:"node,omitempty"` // that it is about
-	Since  job.Instant `json:"since,omitzero"` // by the clock of the node that answers
-	Text   string      `json:"text"`
-	Remedy string      `json:"remedy,omitempty"`
-}
-
-// The codes of troubles.
-const (
-	TroubleNoLeader    = "no_leader"
-	TroubleHold        = "hold"        // the leader's clock: nothing is started or created
-	TroubleRestored    = "restored"    // the cluster waits to be released
-	TroubleUnreachable = "unreachable" // a member does not answer
-	TroubleMember      = "member"      // a member is not as it should be
-	TroubleClock       = "clock_skew"  // a member's clock
-	TroubleDisk        = "disk_low"
-	TroubleLag         = "lag"
-	TroubleBacklog     = "no_worker" // work is due that no worker takes
-	TroubleNotReady    = "not_ready"
-	TroubleInsecure    = "insecure"  // no TLS and no tokens, on purpose
-	TroubleRotation    = "rotation"  // of the CA waits for a member
-	TroubleKeys        = "keys_lost" // no voter has the keys of the cluster
-)
-
-// NotificationStatus says that notifications could not be sent so far.
-type NotificationStatus struct {
-	Waiting int         `json:"waiting"` // all that wait to be sent
-	Since   job.Instant `json:"since"`   // of the oldest that could not be sent
-	Error   string      `json:"error"`   // why
-}
-
-// DiskSpace is how much room a node's data directory has.
-type DiskSpace struct {
-	Free  uint64 `json:"free_bytes"`
-	Total uint64 `json:"total_bytes"` // 0: it is not known
-	Limit uint64 `json:"limit_bytes"` // with less than this the leader creates no jobs
-	Low   bool   `json:"low,omitempty"`
-}
-
-// SkippedEntry is an entry of the log that a node was told to pass over, because it cannot be applied.
-type SkippedEntry struct {
-	Index uint64      `json:"index"`
-	Term  uint64      `json:"term"`
-	At    job.Instant `json:"at"` // when it was told
-}
-
-// Member is one server of the cluster.
-type Member struct {
-	ID       string `json:"id"`
-	Address  string `json:"address"`
-	Suffrage string `json:"suffrage"`
-	Leader   bool   `json:"leader"`
-
-	Instance string            `json:"instance_id,omitempty"`
-	Version  string            `json:"version,omitempty"`
-	Level    int               `json:"level,omitempty"`
-	Slots    int               `json:"slots,omitempty"`
-	Tags     map[string]string `json:"tags,omitempty"`
-	Standby  bool              `json:"standby,omitempty"` // stays without a vote until it is promoted
-	JoinedAt job.Instant       `json:"joined_at,omitzero"`
-
-	// As the leader sees it; empty elsewhere.
-	Applied   uint64      `json:"applied_index,omitempty"`
-	LastHeard job.Instant `json:"last_heard,omitzero"`
-	Problem   string      `json:"problem,omitempty"`
-	State     string      `json:"state,omitempty"`   // leader, follower, candidate, unreachable
-	Lag       *uint64     `json:"lag,omitempty"`     // log entries that it had not applied
-	SkewMS    *int64      `json:"skew_ms,omitempty"` // its clock against the majority's
-	Disk      *DiskSpace  `json:"disk,omitempty"`
-}
-
-// WorkerStatus is one worker's session as the leader sees it.
-type WorkerStatus struct {
-	Worker    string            `json:"worker"`
-	Namespace string            `json:"namespace,omitempty"` // whose runs it takes; empty: those of all
-	Types     []job.Type        `json:"types"`
-	Tags      map[string]string `json:"tags,omitempty"`
-	Slots     int               `json:"slots"`
-	Busy      int               `json:"busy"`
-	LastHeard job.Instant       `json:"last_heard"`
-	Where     string            `json:"where,omitempty"`   // host, process and directory, as it told
-	Waiting   bool              `json:"waiting,omitempty"` // not heard since this leadership began, and it has runs
-}
-
-// HistoryStatus is the extent of the history log.
-type HistoryStatus struct {
-	First uint64 `json:"first_seq"`
-	Last  uint64 `json:"last_seq"`
-}
-
 // Problem is an error as it travels: RFC 9457 with the code, field and remedy of job.Error.
 type Problem struct {
 	Type   string `json:"type"`
@@ -410,267 +297,43 @@ type QueueChange struct {
 	Paused      *bool `json:"paused,omitempty"`
 }
 
-// MediaBackup is the content type of a backup.
-const MediaBackup = "application/vnd.carillon.backup"
-
-// The headers of a backup.
-const (
-	HeaderCluster = "Carillon-Cluster"
-	HeaderIndex   = "Carillon-Index"
-	HeaderAge     = "Carillon-Stale-Ms"
-)
-
-// BackupInfo is what a node says of a backup before it sends it.
-type BackupInfo struct {
-	ClusterID string
-	Index     uint64        // the last log entry in it
-	Age       time.Duration // how long ago this was the leader's state, as far as the node knows
-	Size      int64
-}
-
-// Headers writes the info into a response's headers, beside its length.
-func (i BackupInfo) Headers(h http.Header) {
-	h.Set(HeaderCluster, i.ClusterID)
-	h.Set(HeaderIndex, strconv.FormatUint(i.Index, 10))
-	h.Set(HeaderAge, strconv.FormatInt(i.Age.Milliseconds(), 10))
-}
-
-// ReleaseResult says what a release did.
-type ReleaseResult struct {
-	Released  bool        `json:"released"`            // this call ended the hold; false if there was none any more
-	Releasing bool        `json:"releasing,omitempty"` // open runs of the backup are still being recorded as lost
-	At        job.Instant `json:"released_at,omitzero"`
-}
-
-// HoldStatus says that a restored cluster waits to be released.
-type HoldStatus struct {
-	Since       job.Instant `json:"since"` // when the backup was restored
-	FromCluster string      `json:"from_cluster"`
-	FromIndex   uint64      `json:"from_index"`
-	Releasing   bool        `json:"releasing,omitempty"` // released; its open runs are being recorded as lost
-	Remedy      string      `json:"remedy"`
-}
-
-// JoinRequest is how a node asks to become a member, or says that it is one and has changed.
-type JoinRequest struct {
-	NodeID     string            `json:"node_id"`
-	InstanceID string            `json:"instance_id"` // of its data directory
-	Address    string            `json:"address"`     // host:port that it advertises
-	Version    string            `json:"version,omitempty"`
-	Level      int               `json:"level"` // the feature level that it supports
-	Slots      int               `json:"slots,omitempty"`
-	Tags       map[string]string `json:"tags,omitempty"`
-	ClusterID  string            `json:"cluster_id,omitempty"` // the cluster that its directory belongs to, if it does
-	Epoch      uint64            `json:"epoch,omitempty"`
-	Member     bool              `json:"member,omitempty"` // it has state of the cluster: it must still be a member
-
-	// What a secure cluster asks of a new node: a request for a certificate, and that it has a join token. The token's
-	// secret is never sent.
-	CSR       []byte `json:"csr,omitempty"`        // DER
-	JoinToken string `json:"join_token,omitempty"` // its id
-	Proof     []byte `json:"proof,omitempty"`
-}
-
-// JoinReply says which cluster took the node in.
-type JoinReply struct {
-	ClusterID string `json:"cluster_id"`
-	Epoch     uint64 `json:"epoch"`
-	Index     uint64 `json:"index"` // the log entry that made it a member, or moved it
-	Leader    string `json:"leader"`
-
-	Certificate []byte `json:"certificate,omitempty"` // of the node, in DER
-	CA          []byte `json:"ca,omitempty"`
-	// Chain is how former CAs vouch for the CA, and Trusted the ones that count besides while it takes their place.
-	Chain   [][]byte `json:"chain,omitempty"`
-	Trusted [][]byte `json:"trusted,omitempty"`
-}
-
-// NodeRequest names a member.
-type NodeRequest struct {
-	NodeID string `json:"node_id,omitempty"`
-	Force  bool   `json:"force,omitempty"` // of a transfer: also to a node whose clock is wrong or not known
-}
-
-// DevKillRequest names a node of a cluster to play with that is to be killed.
-type DevKillRequest struct {
-	NodeID string `json:"node_id"`
-	Passed bool   `json:"passed,omitempty"` // another node passes it on; it goes no further
-}
-
-// NodeInfo is what one node says of itself alone, leader or not.
-type NodeInfo struct {
-	NodeID     string      `json:"node_id"`
-	InstanceID string      `json:"instance_id"`
-	ClusterID  string      `json:"cluster_id"`
-	Epoch      uint64      `json:"epoch"`
-	Address    string      `json:"address"`
-	Version    string      `json:"version"`
-	Level      int         `json:"level"`
-	State      string      `json:"state"`
-	Leader     string      `json:"leader"`
-	Term       uint64      `json:"term"`
-	Applied    uint64      `json:"applied_index"` // everything up to this log entry is in its state
-	Now        job.Instant `json:"now"`
-	Removed    bool        `json:"removed,omitempty"` // it is no longer a member
-}
-
-// TokenRequest is a token that is to be made.
-type TokenRequest struct {
-	Name      string        `json:"name"`
-	Role      job.TokenRole `json:"role"`
-	Namespace string        `json:"namespace,omitempty"` // empty: all
-	Shell     bool          `json:"shell,omitempty"`     // it may create and edit shell jobs
-	TTL       job.Duration  `json:"ttl,omitempty"`       // 0: it does not expire
-	WorkerGrant
-}
-
-// WorkerGrant bounds the workers of a token with the role worker. What is empty is not bounded.
-type WorkerGrant struct {
-	Queues []string          `json:"queues,omitempty"`
-	Types  []string          `json:"types,omitempty"`
-	Tags   map[string]string `json:"tags,omitempty"`  // that its workers have, whatever they say
-	Slots  int               `json:"slots,omitempty"` // of one worker
-	// Secrets that runs may be handed to them with, "*" for all of the namespace. Without them they get no such run.
-	Secrets []string `json:"secrets,omitempty"`
-}
-
-// Token is a token as it is listed. Its text is kept nowhere.
-type Token struct {
-	ID        string        `json:"id"`
-	Name      string        `json:"name"`
-	Role      job.TokenRole `json:"role"`
-	Namespace string        `json:"namespace,omitempty"`
-	Shell     bool          `json:"shell,omitempty"`
-	Status    string        `json:"status"` // active, expired, revoked or suspended
-	// CA is what the CA is that its text names: current, former, leaving (the next rotation forgets it) or forgotten
-	// (its holder does not find the cluster).
-	CA        string      `json:"ca,omitempty"`
-	CreatedAt job.Instant `json:"created_at"`
-	CreatedBy string      `json:"created_by,omitempty"`
-	ExpiresAt job.Instant `json:"expires_at,omitzero"`
-	RevokedAt job.Instant `json:"revoked_at,omitzero"`
-	RevokedBy string      `json:"revoked_by,omitempty"`
-	WorkerGrant
-}
-
-// TokenCreated is a new token with its text, which is shown once.
-type TokenCreated struct {
-	Token
-	Text string `json:"token,omitempty"`
-}
-
-// TokenList are all tokens.
-type TokenList struct {
-	Tokens []Token `json:"tokens"`
-}
-
-// JoinTokenRequest is a join token that is to be made.
-type JoinTokenRequest struct {
-	TTL  job.Duration `json:"ttl,omitempty"`  // default 1h
-	Uses int          `json:"uses,omitempty"` // how many nodes may join with it; default 1
-}
-
-// JoinToken is a join token as it is listed.
-type JoinToken struct {
-	ID        string      `json:"id"`
-	Status    string      `json:"status"` // active, expired, used up or revoked
-	Uses      int         `json:"uses"`
-	Used      int         `json:"used"`
-	CreatedAt job.Instant `json:"created_at"`
-	CreatedBy string      `json:"created_by,omitempty"`
-	ExpiresAt job.Instant `json:"expires_at"`
-	RevokedAt job.Instant `json:"revoked_at,omitzero"`
-}
-
-// JoinTokenCreated is a new join token with its text.
-type JoinTokenCreated struct {
-	JoinToken
-	Text string `json:"token"`
-}
-
-// JoinTokenList are all join tokens.
-type JoinTokenList struct {
-	Tokens []JoinToken `json:"tokens"`
-}
-
-// AuditQuery selects audit records. What is empty selects nothing.
-type AuditQuery struct {
-	Action string // such as job.create, or the kind of the object alone: job
-	Object string // its id or name
-	Token  string // the caller's: its id or name
-	Since  job.Instant
-	Until  job.Instant
-	After  uint64 // those with a higher number
-	Limit  int
-	Cursor string
-}
-
-// AuditRecord says who changed what.
-type AuditRecord struct {
-	Seq       uint64      `json:"seq"` // without gaps
-	At        job.Instant `json:"at"`
-	Token     string      `json:"token,omitempty"`   // the id of the caller's token
-	Name      string      `json:"name,omitempty"`    // of the token, or the admin socket of a node
-	Address   string      `json:"address,omitempty"` // where the request came from
-	Action    string      `json:"action"`
-	Kind      string      `json:"kind"`
-	ID        string      `json:"id,omitempty"`
-	Object    string      `json:"object,omitempty"` // its name
-	Namespace string      `json:"namespace,omitempty"`
-	Outcome   string      `json:"outcome"` // ok, or why not
-	Request   string      `json:"request,omitempty"`
-	// Of what is about many things: how many were changed, were so already, were refused.
-	Done      int `json:"done,omitempty"`
-	Unchanged int `json:"unchanged,omitempty"`
-	Refused   int `json:"refused,omitempty"`
-}
-
-// AuditPage is a part of the records, newest first.
-type AuditPage struct {
-	Records    []AuditRecord `json:"records"`
-	NextCursor string        `json:"next_cursor,omitempty"`
-}
-
-// Whoami is who a caller is to a node.
-type Whoami struct {
-	Secure    bool          `json:"secure"` // the cluster asks for tokens
-	Token     string        `json:"token,omitempty"`
-	Name      string        `json:"name"`
-	Role      job.TokenRole `json:"role"`
-	Namespace string        `json:"namespace,omitempty"`
-	Shell     bool          `json:"shell,omitempty"`
-	ExpiresAt job.Instant   `json:"expires_at,omitzero"`
-	// Groups are the Raft groups whose leaders have work for workers. None: the cluster has one group.
-	Groups []uint32 `json:"groups,omitempty"`
-	WorkerGrant
-}
-
-// SecretRequest is a secret's new value. It goes in, and never comes out again.
-type SecretRequest struct {
-	Value string   `json:"value"`
-	Hosts []string `json:"hosts,omitempty"` // where it may be sent to, HOST or HOST:PORT; none: anywhere
-}
-
-// Secret is a secret as it is listed, without its value.
-type Secret struct {
-	Name      string      `json:"name"`
-	Namespace string      `json:"namespace"`
-	Version   uint64      `json:"version"` // of the value
-	Status    string      `json:"status"`  // set; missing: its value is sealed with a key that the cluster has not
-	Hosts     []string    `json:"hosts,omitempty"`
-	SetAt     job.Instant `json:"set_at"`
-	SetBy     string      `json:"set_by,omitempty"`
-	Jobs      []string    `json:"jobs,omitempty"`      // the first that refer to it
-	JobCount  int         `json:"job_count,omitempty"` // how many do
-}
-
-// SecretList are the secrets of a namespace, or of all.
-type SecretList struct {
-	Secrets []Secret `json:"secrets"`
-}
-
-// WarningHeader says what was done and is better done otherwise.
-const WarningHeader = "Carillon-Warning"
+// LinesHeader is how many lines went before those of a bulk create that is a part of another.
+const LinesHeader = "Carillon-Lines-Before"
 
 // GroupHeader names a group: between nodes the one that a request is for, of a worker the one whose leader it means.
 const GroupHeader = "Carillon-Group"
+
+// KnownHeader is, between nodes, how many groups of jobs the node knows of that a request came to, if it is several.
+const KnownHeader = "Carillon-Known-Groups"
+
+// Fingerprint tells two requests under one key apart. It is stored for a day and compared on other nodes, so it may not
+// change.
+func Fingerprint(method, path, query string, body []byte) uint64 {
+	f := fnv.New64a()
+	for _, s := range []string{method, path, query} {
+		io.WriteString(f, s) //nolint:errcheck // a hash takes everything
+		f.Write([]byte{0})
+	}
+	f.Write(body)
+	return f.Sum64()
+}
+
+// RequestID is the identity of a request in the state. client: the key is its client's; owner is the token whose key it
+// is.
+func RequestID(owner, key string, client bool) string {
+	switch {
+	case key == "":
+		return ""
+	case owner != "":
+		return "t:" + owner + ":" + key // a key that another token made up is another key
+	case client:
+		return "k:" + key
+	}
+	return "s:" + key
+}
+
+// MissingHeader names the groups that are not in the answer to a stale read, separated by commas.
+const MissingHeader = "Carillon-Missing-Groups"
+
+// WarningHeader says what was done and is better done otherwise.
+const WarningHeader = "Carillon-Warning"

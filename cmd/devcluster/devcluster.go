@@ -56,6 +56,7 @@ type Options struct {
 	Listen  string   // of the first; the others take the next ports
 	Dir     string   // each has a directory and a log of its own in it
 	Args    []string // of `carillon server`, for all of them
+	First   []string // further ones of the node that begins the cluster
 	Env     []string
 	Out     io.Writer
 	Welcome func(first string, others ...string) // all of them vote: it is told their addresses
@@ -75,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 		n.args = append([]string{"server", "--node-id", id, "--listen", n.addr, "--data-dir",
 			filepath.Join(o.Dir, id)}, o.Args...)
 		if i == 0 {
-			n.args = append(n.args, "--bootstrap")
+			n.args = append(append(n.args, "--bootstrap"), o.First...)
 		} else {
 			n.args = append(n.args, "--join", d.nodes[0].addr)
 		}

@@ -158,6 +158,7 @@ var (
 		"GET /api/v1/calendars lists", "`carillon calendars` lists",
 		"GET /api/v1/dead lists", "`carillon dead` lists",
 		"GET /api/v1/status lists", "`carillon cluster members` lists",
+		"GET /api/v1/status names", "`carillon status` names",
 		"the same Idempotency-Key", "the same --idempotency-key",
 		"with Idempotency-Key ", "with --idempotency-key ",
 		"use :run", "use `carillon jobs run`",

@@ -3,6 +3,7 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -63,4 +64,63 @@ func RotationText(r *client.Rotation) string {
 		text += "; still to come: " + strings.Join(r.Missing, ", ")
 	}
 	return text
+}
+
+// Growth waits until a cluster has as many groups as it is to have, and tells how far it is. A node that has not heard
+// of it knows of fewer groups.
+func Growth(ctx context.Context, c *client.Client, g *client.Growth, tell func(string)) error {
+	told := map[string]bool{}
+	for !g.Done {
+		for _, text := range progress(*g) {
+			if !told[text] {
+				tell(text)
+			}
+			told[text] = true
+		}
+		s, known, err := status(ctx, c)
+		if err != nil {
+			return err
+		}
+		have := 0
+		for _, group := range s.Groups {
+			if group.ID != 0 {
+				have++
+			}
+		}
+		switch {
+		case !known:
+		case s.Growth != nil && s.Growth.Want == g.Want:
+			*g = *s.Growth
+		case have >= g.Want:
+			*g = client.Growth{Groups: g.Want, Want: g.Want, Done: true, New: []client.NewGroup{}}
+		}
+	}
+	return nil
+}
+
+// GrowthText says what a cluster has, or is to have. already: it had it before it was asked.
+func GrowthText(g client.Growth, already bool) string {
+	switch {
+	case already && g.Groups == 1:
+		return "it has 1 group already: nothing to do"
+	case already:
+		return fmt.Sprintf("it has %d groups already: nothing to do", g.Groups)
+	case g.Done:
+		return fmt.Sprintf("%d groups take new jobs", g.Groups)
+	}
+	return fmt.Sprintf("the cluster grows from %d to %d groups; `carillon status` shows how far it is", g.Groups,
+		g.Want)
+}
+
+// progress says how far each new group is, and what is waited for.
+func progress(g client.Growth) (lines []string) {
+	for _, n := range g.New {
+		if n.State == "begun" {
+			lines = append(lines, fmt.Sprintf("group %d has begun, on %s", n.ID, strings.Join(n.Replicas, ", ")))
+		}
+	}
+	if g.Waiting != "" {
+		lines = append(lines, "waiting: "+g.Waiting)
+	}
+	return lines
 }

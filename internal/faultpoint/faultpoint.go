@@ -62,11 +62,13 @@ type Node struct {
 	Pace Pace
 	// KeyStep is called between the steps in which keys are written.
 	KeyStep Step
+	// ReplicaStep is called between the steps in which the replica of a group is given up.
+	ReplicaStep Step
 
 	TokenStep Step          // while the first API token is written down
 	Servers   []raft.Server // the whole cluster, bootstrapped on each of its nodes alike
 	ClusterID string        // of a new cluster; "": a random one
-	Leading   func(term uint64)
+	Leading   func(group uint32, term uint64)
 
 	NotifyRetry  time.Duration         // the delay after the first failed try of a notification; 0: as designed
 	BeforeNotify func(context.Context) // called between the claim of a notification and its sending

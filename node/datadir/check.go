@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -19,8 +18,8 @@ import (
 // CheckResult is what a look at a data directory found.
 type CheckResult struct {
 	NodeID, Instance string
-	Stats            store.Stats
-	Index, Term      uint64 // the last entry in the state
+	Stats            store.Stats // of group 0
+	Index, Term      uint64      // the last entry in its state
 	Problems         []string
 }
 
@@ -44,39 +43,67 @@ func Check(dir string) (CheckResult, error) {
 	lock, err := d.lockOffline(dirlock.Options{})
 	if err == nil {
 		defer lock.Close()
+		if err := d.again((*Dir).Whole); err != nil {
+			return res, err
+		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return res, err
 	}
-	for _, name := range []string{LogFile, StateFile} {
-		if fi, err := os.Stat(d.File(name)); err != nil {
-			return res, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
+	if _, err := d.leftovers(); err != nil {
+		res.Problems = append(res.Problems, err.Error())
+		return res, nil
+	}
+	for _, group := range d.groups() {
+		one, err := d.checkGroup(group)
+		if err != nil {
+			return res, inGroup(group, err)
+		}
+		if group == 0 {
+			res.Stats, res.Index, res.Term = one.Stats, one.Index, one.Term
+		}
+		for _, p := range one.Problems {
+			res.Problems = append(res.Problems, inGroup(group, errors.New(p)).Error())
+		}
+	}
+	if len(res.Problems) == 0 {
+		res.Problems, err = d.checkNames(d.groups())
+	}
+	return res, err
+}
+
+// checkGroup looks at the files of one group.
+func (d *Dir) checkGroup(group uint32) (res CheckResult, err error) {
+	for _, name := range []string{logName, stateName} {
+		path := d.groupFile(group, name)
+		if fi, err := os.Stat(path); err != nil {
+			return res, d.noFile(group, name)
 		} else if fi.Size() == 0 { // it is made whole under another name
-			res.Problems = append(res.Problems, store.Damaged(d.File(name), "it is empty").Error())
+			res.Problems = append(res.Problems, store.Damaged(path, "it is empty").Error())
 			continue
 		}
-		if err := store.VerifyPages(d.File(name)); err != nil {
+		if err := store.VerifyPages(path); err != nil {
 			res.Problems = append(res.Problems, err.Error())
 		}
 	}
 	if len(res.Problems) > 0 {
 		return res, nil // there is nothing to look into
 	}
-	problems, stats, err := store.CheckFile(d.File(StateFile))
+	problems, stats, err := store.CheckFile(d.groupFile(group, stateName))
 	if err != nil {
 		return res, err
 	}
 	res.Problems, res.Stats = append(res.Problems, problems...), stats
-	return res, d.checkReach(&res)
+	return res, d.checkReach(group, &res)
 }
 
 // checkReach holds the state against the log and the newest snapshot.
-func (d *Dir) checkReach(res *CheckResult) error {
-	log, err := raftlog.Open(d.File(LogFile), raftlog.Options{LockTimeout: time.Second, ReadOnly: true})
+func (d *Dir) checkReach(group uint32, res *CheckResult) error {
+	log, err := raftlog.Open(d.groupFile(group, logName), raftlog.Options{LockTimeout: time.Second, ReadOnly: true})
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	st, err := store.Open(d.File(StateFile), store.Options{ReadOnly: true})
+	st, err := store.Open(d.groupFile(group, stateName), store.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -86,20 +113,19 @@ func (d *Dir) checkReach(res *CheckResult) error {
 		return fmt.Errorf("data directory %s is at feature level %d and this binary knows levels up to %d: "+
 			"check it with the newer carillon that wrote it", d.Path, level, fsm.Level)
 	}
-	snap, err := d.snapshotMeta()
+	snap, err := d.snapshotMeta(group)
 	if err != nil {
 		return err
 	}
 	c := st.Counters()
 	res.Index, res.Term = c.Index, c.Term
 	if snap.State > c.Index { // the next start takes a snapshot over that was received and not restored
-		h, err := d.pending(snap.ID)
+		h, err := d.pending(group, snap.ID)
 		switch {
 		case err == nil:
 			res.Index, res.Term = h.Index, h.Term
 		case !errors.Is(err, fs.ErrNotExist):
-			res.Problems = append(res.Problems, store.Damaged(filepath.Join(d.File(SnapshotsDir), snap.ID+".snap"),
-				err).Error())
+			res.Problems = append(res.Problems, store.Damaged(d.received(group, snap.ID), err).Error())
 			return nil
 		}
 	}
@@ -115,9 +141,14 @@ type namedSnapshot struct {
 	snapshot
 }
 
+// received is the file of a snapshot that was received.
+func (d *Dir) received(group uint32, id string) string {
+	return d.groupFile(group, snapshotsName+"/"+id+".snap")
+}
+
 // pending reads a snapshot that was received, and verifies it.
-func (d *Dir) pending(id string) (fsm.Header, error) {
-	f, err := os.Open(filepath.Join(d.File(SnapshotsDir), id+".snap"))
+func (d *Dir) pending(group uint32, id string) (fsm.Header, error) {
+	f, err := os.Open(d.received(group, id))
 	if err != nil {
 		return fsm.Header{}, err
 	}
@@ -127,8 +158,8 @@ func (d *Dir) pending(id string) (fsm.Header, error) {
 
 // snapshotMeta is the newest snapshot's metadata. Opening the snapshot store would tidy it up, and a check changes
 // nothing.
-func (d *Dir) snapshotMeta() (s namedSnapshot, err error) {
-	path := filepath.Join(d.File(SnapshotsDir), "snapshot.json")
+func (d *Dir) snapshotMeta(group uint32) (s namedSnapshot, err error) {
+	path := d.groupFile(group, snapshotsName+"/snapshot.json")
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil

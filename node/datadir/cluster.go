@@ -15,7 +15,7 @@ func ClusterOf(dir string, log *slog.Logger) (id string, err error) {
 	}
 	defer lock.Close()
 	var failed error
-	f, err := d.openOffline(log, func(err error) { failed = err })
+	f, err := d.openOffline(0, log, func(err error) { failed = err })
 	if err != nil {
 		return "", errors.Join(err, failed)
 	}

@@ -14,7 +14,7 @@ const CompactExt = ".compact"
 
 // CompactedFile is what a compaction did to one file.
 type CompactedFile struct {
-	Name   string `json:"name"`
+	Name   string `json:"name"` // with its directory, if it is of another group than 0
 	Before int64  `json:"before_bytes"`
 	After  int64  `json:"after_bytes"`
 	Kept   bool   `json:"kept"` // the old one stayed, because the new one would have been no smaller
@@ -36,19 +36,24 @@ func Compact(dir string, step faultpoint.Step) (c Compacted, err error) {
 	}
 	defer lock.Close()
 	c.DataDir, c.NodeID = dir, d.NodeID
-	for _, name := range []string{StateFile, LogFile} {
-		f, err := d.compact(name, step)
-		if err != nil {
-			return c, err
+	for _, group := range d.groups() {
+		for _, name := range []string{stateName, logName} {
+			f, err := d.compact(GroupDir(group)+"/"+name, step)
+			if err != nil {
+				return c, err
+			}
+			if group == 0 {
+				f.Name = name
+			}
+			c.Files = append(c.Files, f)
 		}
-		c.Files = append(c.Files, f)
 	}
 	return c, nil
 }
 
 func (d *Dir) compact(name string, step faultpoint.Step) (f CompactedFile, err error) {
 	path := d.File(name)
-	f.Name = filepath.Base(name)
+	f.Name = name
 	if f.Before, err = fileSize(path); err != nil {
 		return f, err
 	}
@@ -81,11 +86,4 @@ func fileSize(path string) (int64, error) {
 		return 0, err
 	}
 	return fi.Size(), nil
-}
-
-// DropCutOff removes what a compaction left that was cut off.
-func (d *Dir) DropCutOff() {
-	for _, name := range []string{StateFile, LogFile} {
-		os.Remove(d.File(name) + CompactExt)
-	}
 }

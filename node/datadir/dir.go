@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
@@ -24,18 +25,19 @@ import (
 // format is the layout of the data directory. A higher one was written by a newer binary and is refused.
 const format = 1
 
-// The files of a data directory. Those of a Raft group are in a directory of its own.
+// The files of a data directory. Those of a Raft group are in a directory of its own (GroupDir); the ones that have a
+// name here are of group 0, which every node has.
 const (
 	NodeFile     = "node.json"
 	LockFile     = "lock"
-	ProcsDir     = "procs"   // process groups of shell attempts
-	GroupDir     = "group-0" // of the one group that there is
-	LogFile      = GroupDir + "/" + logName
-	StateFile    = GroupDir + "/" + stateName
-	SnapshotsDir = GroupDir + "/snapshots"
+	ProcsDir     = "procs" // process groups of shell attempts
+	LogFile      = groupPrefix + "0/" + logName
+	StateFile    = groupPrefix + "0/" + stateName
+	SnapshotsDir = groupPrefix + "0/" + snapshotsName
 
-	logName   = "raft.db"
-	stateName = "state.db"
+	logName       = "raft.db"
+	stateName     = "state.db"
+	snapshotsName = "snapshots"
 )
 
 // Identity is node.json: which node this directory belongs to. The instance is random, so that a wiped directory
@@ -46,6 +48,11 @@ type Identity struct {
 	Instance string `json:"instance"`
 	Created  string `json:"created"` // by which version
 	ClusterIdentity
+
+	// Replicas are those of groups other than 0, and Removed the last of each group that was removed: what a number
+	// voted must stay known, so none is used again.
+	Replicas []Replica `json:"replicas,omitempty"`
+	Removed  []Replica `json:"removed_replicas,omitempty"`
 
 	// Skips are entries of the log that `carillon cluster recover --skip` said to pass over. They stay here as a record
 	// of it.
@@ -74,6 +81,9 @@ type Dir struct {
 	Path string
 	Identity
 	Fresh bool // nothing was in it
+
+	mu      sync.Mutex       // one at a time writes node.json
+	cluster *ClusterIdentity // what SaveCluster wrote; nil: nothing
 }
 
 // File is the path of one of the directory's files.
@@ -137,14 +147,42 @@ func (d *Dir) Claim() error {
 	return nil
 }
 
+// again reads node.json once more, with the lock in hand: the process that had the directory before may have changed it
+// after it was read. fit refuses what cannot be worked with.
+func (d *Dir) again(fit func(*Dir) error) error {
+	data, err := os.ReadFile(d.File(NodeFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && d.Fresh:
+		return nil
+	case err != nil:
+		return dirError(d.Path, err)
+	}
+	id := d.NodeID
+	d.Identity, d.Fresh = Identity{}, false
+	if err := d.adopt(data, id); err != nil {
+		return err
+	}
+	return fit(d)
+}
+
 // Save writes node.json.
-func (d *Dir) Save() error { return d.write(d.Identity) }
+func (d *Dir) Save() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.write(d.Identity)
+}
 
 // SaveCluster replaces what node.json says about the cluster. What was read at open stays as it is in memory.
 func (d *Dir) SaveCluster(c ClusterIdentity) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	id := d.Identity
 	id.ClusterIdentity = c
-	return d.write(id)
+	if err := d.write(id); err != nil {
+		return err
+	}
+	d.cluster = &c
+	return nil
 }
 
 func (d *Dir) write(id Identity) error {
@@ -197,11 +235,11 @@ func (d *Dir) Whole() error {
 
 // checkLogLost refuses a state without a log before an empty log is put beside it. The log is made first, so that no
 // crash leaves this behind: the file was removed.
-func (d *Dir) checkLogLost() error {
-	if _, err := os.Stat(d.File(LogFile)); !errors.Is(err, fs.ErrNotExist) {
+func (d *Dir) checkLogLost(group uint32) error {
+	if _, err := os.Stat(d.groupFile(group, logName)); !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if _, err := os.Stat(d.File(StateFile)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(d.groupFile(group, stateName)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return fmt.Errorf("data directory %s has lost its %s: put the file back, restore a backup, or remove the "+
@@ -295,12 +333,20 @@ type LockOptions struct {
 
 // Lock takes the lock of a node's directory.
 func (d *Dir) Lock(o LockOptions) (*dirlock.Lock, error) {
-	return d.lock(o.FileSystem, dirlock.Options{Wait: o.Wait, Create: true, Every: o.Beat,
+	lock, err := d.lock(o.FileSystem, dirlock.Options{Wait: o.Wait, Create: true, Every: o.Beat,
 		Taken: func(e *dirlock.HeldError) {
 			o.Fatal(fmt.Errorf("data directory %s was taken while this process did not write to its lock file: it is "+
 				"%w",
 				d.Path, e))
 		}})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.again((*Dir).Whole); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return lock, nil
 }
 
 func (d *Dir) lock(of dirlock.FileSystem, o dirlock.Options) (lock *dirlock.Lock, err error) {

@@ -34,40 +34,47 @@ type FileOptions struct {
 	Trusting       bool         // files that do not fit together are opened, so that tests can show what that leads to
 }
 
-// OpenFiles opens the files and holds them against each other.
-func (d *Dir) OpenFiles(o FileOptions) (_ *Files, err error) {
+// OpenFiles opens the files of a group that this node has a replica of, and holds them against each other.
+func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 	f := &Files{}
 	defer func() {
 		if err != nil {
 			f.Close()
+			err = inGroup(group, err)
 		}
 	}()
-	if err := d.checkLogLost(); err != nil {
+	if _, ok := replicaOf(d.Replicas, group); !ok && group != 0 {
+		return nil, fmt.Errorf("node %s has no replica of it", d.NodeID)
+	}
+	if err := d.checkLogLost(group); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(d.File(GroupDir), 0o700); err != nil {
-		return nil, dirError(d.File(GroupDir), err)
+	dir, logFile := d.File(GroupDir(group)), d.groupFile(group, logName)
+	if group == 0 { // the others are made with their entries in node.json
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, dirError(dir, err)
+		}
 	}
-	if err := store.VerifyPages(d.File(LogFile)); err != nil { // of the state file the store does it
+	if err := store.VerifyPages(logFile); err != nil { // of the state file the store does it
 		return nil, err
 	}
-	f.Log, err = raftlog.Open(d.File(LogFile), raftlog.Options{
+	f.Log, err = raftlog.Open(logFile, raftlog.Options{
 		NoSync: o.State.NoSync, LockTimeout: o.State.LockTimeout, Fatal: o.Fatal, BeforeWrite: o.BeforeLogWrite,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if f.State, err = store.Open(d.File(StateFile), o.State); err != nil {
+	if f.State, err = store.Open(d.groupFile(group, stateName), o.State); err != nil {
 		return nil, err
 	}
 	if err := fsm.CheckLevel(f.State.Info().Level, o.Level); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", d.Path, err)
 	}
 	f.FSM = fsm.New(f.State, fsm.Options{
-		Logger: o.Logger, Fatal: d.withSkipRemedy(o.Fatal), Applied: o.Applied, Level: o.Level,
-		Skip: d.announceSkips(o.Logger, f.State),
+		Logger: o.Logger, Fatal: d.withSkipRemedy(group, o.Fatal), Applied: o.Applied, Level: o.Level,
+		Skip: d.announceSkips(group, o.Logger, f.State),
 	})
-	if f.Snapshots, err = fsm.NewSnapshots(d.File(SnapshotsDir), f.State); err != nil {
+	if f.Snapshots, err = fsm.NewSnapshots(d.groupFile(group, snapshotsName), f.State); err != nil {
 		return nil, err
 	}
 	if err := f.restorePending(o.Logger); err != nil {
@@ -75,8 +82,8 @@ func (d *Dir) OpenFiles(o FileOptions) (_ *Files, err error) {
 	}
 	// The names of new files are safe only once their directory is: a power loss could otherwise take files whose
 	// contents were synced, and everything acknowledged with them.
-	for _, dir := range []string{d.File(GroupDir), d.Path} {
-		if err := store.SyncDir(dir); err != nil {
+	for _, path := range []string{dir, d.Path} {
+		if err := store.SyncDir(path); err != nil {
 			return nil, err
 		}
 	}

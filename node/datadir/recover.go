@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,8 @@ type Recovered struct {
 	KeysLost bool `json:"keys_lost,omitempty"`
 	// NewKey says that the node's own key was not there, and that it has another one. The cluster's were.
 	NewKey bool `json:"new_key,omitempty"`
+	// Renamed are jobs whose name another one has: replicas of several groups end at different moments.
+	Renamed []Renamed `json:"renamed,omitempty"`
 }
 
 // Recover mends a data directory that no node has open. peers are node ids and addresses.
@@ -67,15 +70,14 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 			"directory this is, is not among them", d.NodeID)
 	}
 	var failed error
-	f, err := d.openOffline(log, func(err error) { failed = err })
-	if err != nil {
+	m := &mending{d: d, open: func(group uint32) (*Files, error) {
+		return d.openOffline(group, log, func(err error) { failed = err })
+	}}
+	defer func() { err = errors.Join(err, m.close()) }()
+	if err := m.add(0, replica.First); err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	conf, last, term, err := f.end()
-	if err != nil {
-		return r, err
-	}
+	f, conf, last := m.files[0], m.conf, m.states[0].last
 	if last == 0 || len(conf.Servers) == 0 {
 		return r, fmt.Errorf("%s is not part of a cluster: there is nothing to recover", dir)
 	}
@@ -103,7 +105,7 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	log.Warn("recovery: this node begins again without the others; what only they had is lost, and they must join "+
 		"with empty data directories",
 		"node", d.NodeID, "lost", r.Lost)
-	err = f.beginAgain(d, peers[d.NodeID], last, term, &r)
+	err = m.beginAgain(peers[d.NodeID], &r)
 	if failed != nil {
 		err = failed
 	}
@@ -114,8 +116,9 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 const offlineWait = time.Second
 
 // openOffline opens the files for a command that works without a node.
-func (d *Dir) openOffline(log *slog.Logger, fatal func(error)) (*Files, error) {
-	return d.OpenFiles(FileOptions{State: store.Options{LockTimeout: offlineWait}, Logger: log, Fatal: fatal})
+func (d *Dir) openOffline(group uint32, log *slog.Logger, fatal func(error)) (*Files, error) {
+	return d.OpenFiles(group, FileOptions{State: store.Options{LockTimeout: offlineWait}, Logger: log, Fatal: fatal,
+		Trusting: d.Recovering}) // a recovery that was cut off leaves files that do not fit together
 }
 
 // openStopped takes the data directory of a node that is not running, and keeps others out of it, waiting for a while
@@ -132,14 +135,37 @@ func openStopped(dir string, wait time.Duration, fit func(*Dir) error) (*Dir, *d
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, name := range []string{LogFile, StateFile} {
-		if _, err := os.Stat(d.File(name)); err != nil {
-			lock.Close()
-			return nil, nil, fmt.Errorf("%s holds no %s: it was never started, or the file was lost", dir, name)
-		}
+	if err = d.again(fit); err == nil {
+		err = d.checkThere()
+	}
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
 	}
 	return d, lock, nil
 }
+
+// checkThere refuses a directory that lacks a replica, or one of its files.
+func (d *Dir) checkThere() error {
+	if _, err := d.leftovers(); err != nil {
+		return err
+	}
+	for _, group := range d.groups() {
+		for _, name := range []string{logName, stateName} {
+			if _, err := os.Stat(d.groupFile(group, name)); err != nil {
+				return d.noFile(group, name)
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Dir) noFile(group uint32, name string) error {
+	return fmt.Errorf("%s holds no %s/%s: it was never started, or the file was lost", d.Path, GroupDir(group), name)
+}
+
+// mendable is fit for what changes the log or the members.
+func (d *Dir) mendable() error { return cmp.Or(d.oneGroup(), d.recoverable()) }
 
 // recoverable is fit for a recovery: one that was cut off is gone on with.
 func (d *Dir) recoverable() error {
@@ -184,19 +210,130 @@ func (f *Files) end() (conf raft.Configuration, last, term uint64, err error) {
 	return conf, last, term, nil
 }
 
-const recoverBatch = 256
+// mending is a directory that begins again without the other nodes: with each of its groups, group 0 first.
+type mending struct {
+	d      *Dir
+	open   func(group uint32) (*Files, error)
+	conf   raft.Configuration // the newest of group 0 that this node has heard of
+	files  []*Files
+	states []*restoredState
+}
+
+func (m *mending) close() (err error) {
+	for _, f := range m.files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// add opens the files of a group.
+func (m *mending) add(group uint32, number uint64) error {
+	f, err := m.open(group)
+	if err != nil {
+		return err
+	}
+	m.files = append(m.files, f)
+	conf, last, term, err := f.end()
+	if err != nil {
+		return inGroup(group, err)
+	}
+	if group == 0 {
+		m.conf = conf
+	}
+	m.states = append(m.states, &restoredState{h: fsm.Header{Group: group}, st: f.State, number: number, last: last,
+		term: term})
+	return nil
+}
+
+// addGroups opens the files of all groups of jobs. One that this node has no state of cannot go on here, and the names
+// of the others' jobs would not be whole without it.
+func (m *mending) addGroups() error {
+	var rows []store.GroupRow
+	err := m.files[0].State.View(func(v *store.View) (err error) {
+		rows, err = v.Groups()
+		return err
+	})
+	var lost []string
+	for _, row := range rows {
+		if row.State != store.GroupActive {
+			break // it has no jobs yet, and is made anew
+		}
+		has, _ := replicaOf(m.d.Replicas, row.Number)
+		i := slices.IndexFunc(row.Replicas, func(r store.GroupReplica) bool {
+			return r.Node == m.d.NodeID && r.Number == has.Number
+		})
+		if i < 0 || !slices.Contains(m.d.groups(), row.Number) {
+			lost = append(lost, strconv.FormatUint(uint64(row.Number), 10))
+			continue
+		}
+		if err := m.add(row.Number, has.Number); err != nil {
+			return err
+		}
+		s := m.states[len(m.states)-1]
+		if s.row = row; s.st.Info().ClusterID == "" {
+			lost = append(lost, strconv.FormatUint(uint64(row.Number), 10))
+		}
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("data directory %s has no state of group %s: take a node that has one of every group, or "+
+			"restore a backup", m.d.Path, strings.Join(lost, ", "))
+	}
+	return err
+}
 
 // beginAgain makes a cluster of one out of what this node has. It is what raft.RecoverCluster does, with the state file
 // in the place of a snapshot (that would read the state into a second state machine and leave it unusable). A run that
 // is cut off anywhere is repeated: until it is complete no node opens the directory.
-func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered) error {
+func (m *mending) beginAgain(addr string, r *Recovered) error {
+	if err := m.addGroups(); err != nil {
+		return err
+	}
+	d := m.d
 	d.Peers, d.PeersAt, d.Recovering = nil, 0, true
 	if err := d.Save(); err != nil {
 		return err
 	}
+	least := uint64(0) // one epoch for all: a replica that has no state yet goes by that of group 0
+	for i, f := range m.files {
+		s := m.states[i]
+		unsure, err := f.applyRest(s.last)
+		if err != nil {
+			return inGroup(s.h.Group, err)
+		}
+		r.Unsure += unsure
+		least = max(least, s.st.Info().Epoch+1)
+	}
+	if err := m.files[0].forgetKeys(d, r); err != nil {
+		return err
+	}
+	var err error
+	if r.Renamed, err = renameTwins(m.states); err != nil {
+		return err
+	}
+	for i, f := range m.files {
+		if err := f.raiseEpoch(d, m.states, least, r); err != nil {
+			return inGroup(m.states[i].h.Group, err)
+		}
+	}
+	if err := keepNames(m.states); err != nil {
+		return err
+	}
+	for i, f := range m.files {
+		if err := f.cutLog(d.NodeID, addr, m.states[i]); err != nil {
+			return inGroup(m.states[i].h.Group, err)
+		}
+	}
+	d.Recovering = false
+	return d.Save()
+}
+
+const recoverBatch = 256
+
+// applyRest applies what the log has and the state has not, and says how many entries that are.
+func (f *Files) applyRest(last uint64) (unsure uint64, err error) {
 	applied, _ := f.FSM.Applied()
 	if applied < last {
-		r.Unsure = last - applied
+		unsure = last - applied
 	}
 	var batch []*raft.Log
 	flush := func() error {
@@ -216,29 +353,26 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 			// the newest snapshot has it, and the state has what that has: only barriers and no-ops are missing
 			continue
 		} else if err != nil {
-			return fmt.Errorf("entry %d: %w", i, err)
+			return unsure, fmt.Errorf("entry %d: %w", i, err)
 		}
 		if l.Type == raft.LogCommand || l.Type == raft.LogConfiguration {
 			batch = append(batch, l)
 		}
 		if len(batch) == recoverBatch {
 			if err := flush(); err != nil {
-				return err
+				return unsure, err
 			}
 		}
 	}
-	if err := flush(); err != nil {
-		return err
-	}
-	if err := f.forgetKeys(d, r); err != nil {
-		return err
-	}
-	if err := f.raiseEpoch(d.NodeID, r); err != nil {
-		return err
-	}
-	// The newest snapshot is the state as it is now, under a configuration of this node alone.
-	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: replica.ID(d.NodeID, replica.First),
+	return unsure, flush()
+}
+
+// cutLog makes the state as it is now the newest snapshot, under a configuration of this node alone, and empties the
+// log: what was changed in the state is in no entry of it, and every joiner must take the state as a whole.
+func (f *Files) cutLog(self, addr string, s *restoredState) error {
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: replica.ID(self, s.number),
 		Address: raft.ServerAddress(addr)}}}
+	last, term := s.end()
 	sink, err := f.Snapshots.Create(1, last, term, conf, last, nil)
 	if err != nil {
 		return err
@@ -246,7 +380,6 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 	if err := sink.Close(); err != nil {
 		return err
 	}
-	// What was changed here is in no entry of the log. With an empty one, every joiner must take the state as a whole.
 	first, err := f.Log.FirstIndex()
 	if err != nil {
 		return err
@@ -254,12 +387,9 @@ func (f *Files) beginAgain(d *Dir, addr string, last, term uint64, r *Recovered)
 	if end, err := f.Log.LastIndex(); err != nil {
 		return err
 	} else if first > 0 && end >= first {
-		if err := f.Log.DeleteRange(first, end); err != nil {
-			return err
-		}
+		return f.Log.DeleteRange(first, end)
 	}
-	d.Recovering = false
-	return d.Save()
+	return nil
 }
 
 // forgetKeys makes a cluster plain whose keys are not there: without the key of its CA no node could ever join it. It
@@ -291,7 +421,7 @@ func (f *Files) forgetKeys(d *Dir, r *Recovered) error {
 
 // EpochShift is where the epoch is in fences and job numbers, behind the group: what is given out after a recovery is
 // above everything that the lost members may have given out.
-const EpochShift = 64 - job.GroupBits - job.EpochBits
+const EpochShift = job.EpochShift
 
 // maxEpoch keeps fences below 2^53: many readers of JSON lose digits of a larger number.
 const maxEpoch = 1<<(fsm.FenceBits-EpochShift) - 1
@@ -299,23 +429,22 @@ const maxEpoch = 1<<(fsm.FenceBits-EpochShift) - 1
 // nextEpoch raises the epoch, at least to the one given. What was given out before it stays below everything that is
 // given out after it.
 func nextEpoch(b *store.Batch, info *store.Info, least uint64) error {
+	info.Row = store.GroupRow{} // it names replicas that are no more
 	next := max(info.Epoch+1, least)
 	if next > maxEpoch {
 		return fmt.Errorf("epoch %d is above the highest, %d: there is no room for another", next, maxEpoch)
 	}
-	info.Epoch = next
-	b.C.Fence = max(b.C.Fence, next<<EpochShift)
-	b.C.NextJob = max(b.C.NextJob, next<<EpochShift)
-	return nil
+	return b.RaiseEpoch(info, next)
 }
 
-func (f *Files) raiseEpoch(self string, r *Recovered) error {
+// raiseEpoch makes the state that of a cluster of one.
+func (f *Files) raiseEpoch(d *Dir, states []*restoredState, least uint64, r *Recovered) error {
 	b, err := f.State.Begin()
 	if err != nil {
 		return err
 	}
 	info := b.Info()
-	if err := nextEpoch(b, &info, 0); err != nil {
+	if err := nextEpoch(b, &info, least); err != nil {
 		b.Rollback()
 		return err
 	}
@@ -323,13 +452,18 @@ func (f *Files) raiseEpoch(self string, r *Recovered) error {
 		info.Security = store.Security{}
 	}
 	b.SetInfo(info)
+	if info.Group != 0 {
+		return b.Commit()
+	}
 	var changed []store.Node
 	err = b.EachNode(func(n store.Node) {
 		switch {
-		case n.ID != self && !n.Removed:
-			n.Removed, n.Index = true, b.C.Index
-		case (r.KeysLost || r.NewKey) && n.ID == self && n.Key != "":
-			n.Key = "" // it gets another one
+		case n.ID != d.NodeID && !n.Removed:
+			n.Removed, n.Leaving, n.Index = true, false, b.C.Index
+		case (r.KeysLost || r.NewKey) && n.ID == d.NodeID && n.Key != "":
+			n.Key, n.Leaving = "", false // it gets another one
+		case n.ID == d.NodeID && n.Leaving:
+			n.Leaving = false // there is no other one to go on
 		default:
 			return
 		}
@@ -339,6 +473,9 @@ func (f *Files) raiseEpoch(self string, r *Recovered) error {
 		if err == nil {
 			err = b.PutNode(n)
 		}
+	}
+	if err == nil {
+		err = placeAlone(b, states, d)
 	}
 	if err != nil {
 		b.Rollback()

@@ -63,6 +63,9 @@ type Restored struct {
 	// Keys says what became of the keys of a secure cluster: KeysRestored, KeysLeftOut, or KeysNone if it has none.
 	Keys string `json:"keys"`
 	CA   string `json:"ca,omitempty"` // the hash of the new CA
+
+	Groups  uint32    `json:"groups,omitempty"`  // how many groups of jobs a cluster with several has
+	Renamed []Renamed `json:"renamed,omitempty"` // jobs whose name another one has
 }
 
 // What becomes of the keys of a backup.
@@ -95,7 +98,8 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	if err != nil {
 		return r, err
 	}
-	h, err := readBackupHeader(in, c.Name)
+	parts := backupParts{in: in, name: c.Name, read: c.readHeader}
+	h, err := parts.header()
 	if err != nil {
 		return r, err
 	}
@@ -128,27 +132,34 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 	if err := c.Step.At("begun"); err != nil {
 		return r, err
 	}
-	if err := os.MkdirAll(d.File(GroupDir), 0o700); err != nil {
-		return r, dirError(d.File(GroupDir), err)
-	}
-	if err := h.WriteState(d.File(StateFile), in); err != nil {
-		var disk *fs.PathError
-		if errors.As(err, &disk) && disk.Path == d.File(StateFile) {
-			return r, withRoom(err)
+	states := []*restoredState{{h: h}}
+	for {
+		if err := d.writeState(&c, h, parts.body(h)); err != nil {
+			return r, err
 		}
-		return r, fmt.Errorf("%s: %w; get another copy of the backup, or take another backup", c.Name, err)
+		if !parts.more() {
+			break
+		}
+		if h, err = parts.header(); err != nil {
+			return r, err
+		}
+		states = append(states, &restoredState{h: h})
 	}
 	if err := c.Step.At("state written"); err != nil {
 		return r, err
 	}
-	if err := d.refound(&c, h, held, &r); err != nil {
+	if err := d.refound(&c, states, held, &r); err != nil {
 		return r, err
 	}
 	if held == nil {
 		r.Keys = had
 	}
 	d.ClusterIdentity, d.Restoring = ClusterIdentity{ClusterID: r.ClusterID, Epoch: r.Epoch, CA: r.CA}, false
-	for _, dir := range []string{d.File(GroupDir), d.Path, filepath.Dir(d.Path)} { // the directory itself may be new
+	dirs := []string{d.Path, filepath.Dir(d.Path)} // the directory itself may be new
+	for _, s := range states {
+		dirs = append(dirs, d.File(GroupDir(s.h.Group)))
+	}
+	for _, dir := range dirs {
 		if err := store.SyncDir(dir); err != nil {
 			return r, err
 		}
@@ -166,8 +177,27 @@ func withRoom(err error) error {
 	return err
 }
 
-func readBackupHeader(in io.Reader, name string) (fsm.Header, error) {
+// writeState writes the state file of a group.
+func (d *Dir) writeState(c *RestoreConfig, h fsm.Header, body io.Reader) error {
+	dir, file := d.File(GroupDir(h.Group)), d.groupFile(h.Group, stateName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return dirError(dir, err)
+	}
+	err := h.WriteState(file, body)
+	var disk *fs.PathError
+	switch {
+	case errors.As(err, &disk) && disk.Path == file:
+		return withRoom(err)
+	case err != nil:
+		return fmt.Errorf("%s: %w; get another copy of the backup, or take another backup", c.Name,
+			inGroup(h.Group, err))
+	}
+	return nil
+}
+
+func (c *RestoreConfig) readHeader(in io.Reader) (fsm.Header, error) {
 	h, err := fsm.ReadHeader(in)
+	name := c.Name
 	switch {
 	case err == nil:
 		err = fsm.CheckLevel(h.Level, 0)
@@ -225,7 +255,10 @@ func emptyDir(path string) (d *Dir, made bool, err error) {
 // wipe removes what a restore wrote, node.json last, and the directory itself if that was not there before.
 func (d *Dir) wipe(dir bool) error {
 	var errs []error
-	for _, name := range []string{GroupDir, keys.Dir, NodeFile + ".tmp", NodeFile} {
+	for group := range uint32(job.MaxGroups + 1) {
+		errs = append(errs, os.RemoveAll(d.File(GroupDir(group))))
+	}
+	for _, name := range []string{keys.Dir, NodeFile + ".tmp", NodeFile} {
 		errs = append(errs, os.RemoveAll(d.File(name)))
 	}
 	if dir {
@@ -234,45 +267,60 @@ func (d *Dir) wipe(dir bool) error {
 	return errors.Join(errs...)
 }
 
-// refound makes the state that of a new cluster, and the log and the snapshot that go with it.
-func (d *Dir) refound(c *RestoreConfig, h fsm.Header, held *keys.Authorities, r *Restored) (err error) {
-	st, err := store.Open(d.File(StateFile), store.Options{})
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
+// refound makes the states those of a new cluster, and the logs and the snapshots that go with them.
+func (d *Dir) refound(c *RestoreConfig, states []*restoredState, held *keys.Authorities, r *Restored) (err error) {
+	defer func() {
+		for _, s := range states {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	for _, s := range states {
+		if err := s.open(d, c.Name); err != nil {
+			return err
+		}
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	count, info := st.Counters(), st.Info()
-	if count.Index != h.Index || count.Term != h.Term || info.ClusterID != h.ClusterID {
-		return fmt.Errorf("%s is damaged: its header is about entry %d of cluster %q and its state about entry %d of "+
-			"cluster %q; "+
-			"get another copy of it", c.Name, h.Index, h.ClusterID, count.Index, info.ClusterID)
+	if err := fitTogether(states, c.Name); err != nil {
+		return err
 	}
-	if err := fsm.CheckLevel(info.Level, 0); err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
-	}
+	control := states[0]
 	*r = Restored{
-		DataDir: c.DataDir, NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: info.ClusterID,
-		Index: count.Index, Jobs: count.Jobs,
-		OpenRuns: st.OpenRunCount(), At: job.Instant(count.Mark),
+		DataDir: c.DataDir, NodeID: c.NodeID, ClusterID: strings.ToLower(rand.Text()), FromCluster: control.h.ClusterID,
+		Index: control.h.Index, Groups: control.h.Groups,
 	}
-	st.EachSecret(func(store.SecretKey, *store.Secret) { r.Secrets++ })
+	for _, s := range states {
+		count := s.st.Counters()
+		r.Jobs, r.OpenRuns = r.Jobs+count.Jobs, r.OpenRuns+s.st.OpenRunCount()
+		r.At = earlier(r.At, job.Instant(count.Mark), s.h.Group <= 1) // with several, group 0 has no jobs
+	}
+	control.st.EachSecret(func(store.SecretKey, *store.Secret) { r.Secrets++ })
 	var sec store.Security // the keys of the old cluster are not in its backup
 	if held != nil {
-		if sec, err = d.refoundKeys(*held, info.Security, c.Now, r); err != nil {
+		if sec, err = d.refoundKeys(*held, control.st.Info().Security, c.Now, r); err != nil {
 			return err
 		}
 		if err := c.Step.At("keys written"); err != nil {
 			return err
 		}
 	}
-	if err := changeState(st, c, sec, r); err != nil {
+	if err := c.changeStates(d, states, sec, r); err != nil {
 		return err
 	}
 	if err := c.Step.At("state changed"); err != nil {
 		return err
 	}
+	for _, s := range states {
+		if err := d.beginLog(c, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginLog makes an empty log behind a state, and the snapshot that the state is.
+func (d *Dir) beginLog(c *RestoreConfig, s *restoredState) error {
+	count := s.st.Counters()
 	// Raft must not begin below the term of what was applied: it would vote in terms that are over.
-	log, err := raftlog.Open(d.File(LogFile), raftlog.Options{LockTimeout: time.Second})
+	log, err := raftlog.Open(d.groupFile(s.h.Group, logName), raftlog.Options{LockTimeout: time.Second})
 	if err != nil {
 		return err
 	}
@@ -284,11 +332,11 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, held *keys.Authorities, r 
 	if err != nil {
 		return err
 	}
-	snaps, err := fsm.NewSnapshots(d.File(SnapshotsDir), st)
+	snaps, err := fsm.NewSnapshots(d.groupFile(s.h.Group, snapshotsName), s.st)
 	if err != nil {
 		return err
 	}
-	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: replica.ID(c.NodeID, replica.First),
+	conf := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: replica.ID(c.NodeID, s.number),
 		Address: raft.ServerAddress(c.Advertise)}}}
 	sink, err := snaps.Create(1, count.Index, count.Term, conf, count.Index, nil)
 	if err != nil {
@@ -300,30 +348,50 @@ func (d *Dir) refound(c *RestoreConfig, h fsm.Header, held *keys.Authorities, r 
 	return c.Step.At("snapshot made")
 }
 
-// changeState is everything that a restore changes in the state, in one transaction.
-func changeState(st *store.Store, c *RestoreConfig, sec store.Security, r *Restored) error {
-	b, err := st.Begin()
-	if err != nil {
+// changeStates is everything that a restore changes in the states. In that of each group it is one transaction; names
+// over several groups come after it.
+func (c *RestoreConfig) changeStates(d *Dir, states []*restoredState, sec store.Security, r *Restored) error {
+	var err error
+	if r.Renamed, err = renameTwins(states); err != nil {
 		return err
 	}
+	d.Replicas = nil
+	for _, s := range states[1:] {
+		d.Replicas = append(d.Replicas, Replica{Group: s.h.Group, GroupID: s.row.ID, Number: s.number})
+	}
+	least := c.Epoch // one for all: a replica that has no state yet goes by that of group 0
+	for _, s := range states {
+		least = max(least, s.st.Info().Epoch+1)
+	}
+	for _, s := range states {
+		err := s.change(func(b *store.Batch) error { return c.change(b, d, states, sec, least, r) })
+		if err != nil {
+			return inGroup(s.h.Group, err)
+		}
+	}
+	return keepNames(states)
+}
+
+func (c *RestoreConfig) change(b *store.Batch, d *Dir, states []*restoredState, sec store.Security, epoch uint64,
+	r *Restored) error {
 	info := b.Info()
-	err = nextEpoch(b, &info, c.Epoch)
+	err := nextEpoch(b, &info, epoch)
 	if err == nil {
 		err = b.DropNodes()
 	}
-	if err == nil && !c.KeepTokens {
-		r.Suspended, err = suspendTokens(b)
-	}
-	if err != nil {
-		b.Rollback()
-		return err
+	if err == nil && info.Group == 0 {
+		err = placeAlone(b, states, d)
+		if err == nil && !c.KeepTokens {
+			r.Suspended, err = suspendTokens(b)
+		}
+		info.Security, r.Epoch = sec, info.Epoch
 	}
 	info.Hold = store.Hold{On: true, Since: c.Now.UnixMilli(), Cluster: info.ClusterID, Index: b.C.Index}
 	info.ClusterID = r.ClusterID
-	info.Security = sec
+	// What was growing is as it was before: its new groups are not in the backup.
+	info.Groups, info.Listed, info.Want = states[0].h.Groups, states[0].h.Groups, 0
 	b.SetInfo(info)
-	r.Epoch = info.Epoch
-	return b.Commit()
+	return err
 }
 
 func suspendTokens(b *store.Batch) (n int, err error) {
@@ -339,19 +407,4 @@ func suspendTokens(b *store.Batch) (n int, err error) {
 		n++
 	}
 	return n, nil
-}
-
-// Backup is what a backup says of itself.
-type Backup struct {
-	ClusterID string      `json:"cluster_id"`
-	Epoch     uint64      `json:"epoch"`
-	Index     uint64      `json:"index"` // the last log entry in it
-	Jobs      uint64      `json:"jobs"`
-	At        job.Instant `json:"at"` // the last time that was stamped in it
-}
-
-// CopyBackup copies a backup as it came and verifies it on the way: without an error the copy is whole.
-func CopyBackup(w io.Writer, r io.Reader) (Backup, error) {
-	h, err := fsm.CopyStream(w, r)
-	return Backup{ClusterID: h.ClusterID, Epoch: h.Epoch, Index: h.Index, At: job.Instant(h.Mark), Jobs: h.Jobs}, err
 }

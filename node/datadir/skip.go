@@ -24,7 +24,7 @@ import (
 type SkippedEntry = wire.SkippedEntry
 
 // withSkipRemedy adds the way out to the error of an entry that cannot be applied.
-func (d *Dir) withSkipRemedy(fatal func(error)) func(error) {
+func (d *Dir) withSkipRemedy(group uint32, fatal func(error)) func(error) {
 	return func(err error) {
 		var entry *fsm.EntryError
 		if !errors.As(err, &entry) {
@@ -36,6 +36,10 @@ func (d *Dir) withSkipRemedy(fatal func(error)) func(error) {
 		if errors.As(err, &unknown) {
 			way = "a newer carillon wrote it: start this node with that one"
 		}
+		if group != 0 {
+			fatal(inGroup(group, fmt.Errorf("%w; %s", err, way)))
+			return
+		}
 		fatal(fmt.Errorf("%w; %s. If nothing else helps, stop all nodes, and pass over the entry on every one of "+
 			"them, or their states will differ: "+
 			"carillon cluster recover --data-dir %s --skip %d", err, way, d.Path, entry.Index))
@@ -43,9 +47,12 @@ func (d *Dir) withSkipRemedy(fatal func(error)) func(error) {
 }
 
 // announceSkips returns the entries to pass over, and their terms. It logs them at every start: a state that lacks an
-// entry is not what the log says.
-func (d *Dir) announceSkips(log *slog.Logger, st *store.Store) map[uint64]uint64 {
+// entry is not what the log says. They are entries of group 0.
+func (d *Dir) announceSkips(group uint32, log *slog.Logger, st *store.Store) map[uint64]uint64 {
 	out := map[uint64]uint64{}
+	if group != 0 {
+		return out
+	}
 	applied := st.Counters().Index
 	for _, s := range d.Skips {
 		out[s.Index] = s.Term
@@ -65,14 +72,14 @@ type Skipped struct {
 
 // Skip has a node that is not running pass over an entry of its log from its next start on.
 func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
-	d, lock, err := openStopped(dir, offlineWait, (*Dir).recoverable)
+	d, lock, err := openStopped(dir, offlineWait, (*Dir).mendable)
 	if err != nil {
 		return r, err
 	}
 	defer lock.Close()
 	r.NodeID = d.NodeID
 	var failed error
-	f, err := d.openOffline(log, func(err error) { failed = err })
+	f, err := d.openOffline(0, log, func(err error) { failed = err })
 	if err != nil {
 		return r, errors.Join(err, failed)
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -24,6 +26,14 @@ func ErrNoQuorum(why string) error {
 	}
 	text, remedy, _ := strings.Cut(why, "; ")
 	return job.Errorf(job.CodeNoLeader, remedy, "no leader: %s; nothing was changed", text)
+}
+
+// writeError answers that the group's leader could not be asked. Where there are several groups others may well answer.
+func (f *Forwarder) writeError(w http.ResponseWriter, err error) {
+	if known, ok := errors.AsType[*job.Error](err); ok && f.o.Group != 0 {
+		err = known.InGroup(f.o.Group)
+	}
+	api.WriteError(w, err)
 }
 
 func errNotLeader(l Leader) error {
@@ -98,6 +108,7 @@ func (a *Attempts) Leader(ctx context.Context) (Leader, bool) {
 // has a hiccup. It says false when there is no more time, or there were too many.
 func (a *Attempts) Again(ctx context.Context, l Leader) bool {
 	a.n++
+	a.t.doubt()
 	d := min(20*time.Millisecond+rand.N(60*time.Millisecond), time.Until(a.until))
 	if a.n >= maxTries || d <= 0 || ctx.Err() != nil {
 		return false

@@ -40,12 +40,15 @@ const (
 // Options describe a forwarder.
 type Options struct {
 	Self     string // this node's id
+	Group    uint32 // whose leader is meant
 	Tracker  *Tracker
 	Local    http.Handler // answers what this node can answer
 	Dial     func(timeout, keepAlive time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
 	Logger   *slog.Logger
 	ErrorLog *log.Logger // of net/http's proxy
 	Began    time.Time   // when this node started
+	// Having are the addresses of the nodes that have a replica of the group; nil: this node has one itself.
+	Having func() []string
 }
 
 // Forwarder makes any node answer any request: what only the leader can answer is carried there and back.
@@ -123,6 +126,8 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del(HeaderRepeat)
 	}
 	switch k := kindOf(r); {
+	case f.o.Having != nil && (k == answerHere || k == answerStale):
+		f.elsewhere(w, r)
 	case k == answerHere:
 		f.o.Local.ServeHTTP(w, r)
 	case k == answerStale:
@@ -131,8 +136,10 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case from != "":
 		f.forwarded(w, r)
 	case k == proxyOnce:
+		defer f.t.Use()()
 		f.stream(w, r)
 	default:
+		defer f.t.Use()()
 		f.forwardWithRetry(w, r, k == proxyPoll)
 	}
 }
@@ -179,6 +186,10 @@ func (f *Forwarder) outgoing(ctx context.Context, r *http.Request, l Leader) *ht
 // came in by this node's admin socket has none, and this node answers for them.
 func (f *Forwarder) passedOn(r *http.Request, h http.Header) {
 	h.Set(HeaderForwarded, f.o.Self)
+	// Who knows of one group only means the whole cluster.
+	if h.Del(wire.GroupHeader); f.o.Group != 0 || h.Get(wire.KnownHeader) != "" {
+		h.Set(wire.GroupHeader, strconv.FormatUint(uint64(f.o.Group), 10))
+	}
 	h.Del(wire.LocalHeader)
 	if id := api.IdentityOf(r.Context()); api.IsLocal(r.Context()) || id != nil && id.Local {
 		h.Set(wire.LocalHeader, "true")

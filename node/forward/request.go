@@ -103,7 +103,7 @@ func (c *request) fail() {
 	why := c.f.t.why(c.r.Context())
 	switch {
 	case c.sent && c.poll:
-		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown,
+		c.f.writeError(c.w, job.Errorf(job.CodeOutcomeUnknown,
 			"poll again, with the same session if you have one: what was on its way is delivered then",
 			"the leader was lost while this poll waited"))
 	case c.sent:
@@ -112,13 +112,13 @@ func (c *request) fail() {
 		if what, way, ok := strings.Cut(why, "; "); ok {
 			text, remedy = text+"; there is no leader now: "+what, way+", then "+remedy
 		}
-		api.WriteError(c.w, job.Errorf(job.CodeOutcomeUnknown, remedy, "%s", text))
+		c.f.writeError(c.w, job.Errorf(job.CodeOutcomeUnknown, remedy, "%s", text))
 	case c.f.t.left():
 		api.WriteError(c.w, errStopping())
 	case why == "" && c.err != nil && c.err.Code != job.CodeNotLeader:
-		api.WriteError(c.w, c.err)
+		c.f.writeError(c.w, c.err)
 	default:
-		api.WriteError(c.w, ErrNoQuorum(why))
+		c.f.writeError(c.w, ErrNoQuorum(why))
 	}
 }
 

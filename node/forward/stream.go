@@ -8,7 +8,6 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 
-	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -29,7 +28,7 @@ func (f *Forwarder) stream(w http.ResponseWriter, r *http.Request) {
 		f.o.Local.ServeHTTP(h, r)
 		switch {
 		case h.status == http.StatusMisdirectedRequest:
-			api.WriteError(w, errLostStream)
+			f.writeError(w, errLostStream)
 		case h.held:
 			h.release()
 		}
@@ -71,15 +70,15 @@ func (f *Forwarder) proxy(x *duplex.Exchange, l Leader) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if errors.Is(err, errLostStream) {
-				api.WriteError(w, errLostStream)
+				f.writeError(w, errLostStream)
 				return
 			}
 			if neverConnected(err) || r.Method == http.MethodGet {
-				api.WriteError(w, job.Errorf(job.CodeNoLeader, "try again in a moment",
+				f.writeError(w, job.Errorf(job.CodeNoLeader, "try again in a moment",
 					"the leader %s (%s) does not answer; nothing was changed", l.ID, l.Addr))
 				return
 			}
-			api.WriteError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again",
+			f.writeError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again",
 				"the leader was lost while this was on its way: it may or may not have been done"))
 		},
 		ErrorLog: f.o.ErrorLog,

@@ -96,6 +96,7 @@ type Tracker struct {
 
 	yielded atomic.Bool
 	leaving chan struct{}
+	distant *distant // nil: raft runs here
 
 	mu       sync.Mutex
 	id, addr string

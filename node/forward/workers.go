@@ -25,7 +25,9 @@ type Member interface {
 
 // WorkerOptions describe the local worker's way to the leader.
 type WorkerOptions struct {
-	Tracker  *Tracker
+	Group uint32 // whose leader it is
+	// Tracker follows that group; it returns nil while this node has no replica of it.
+	Tracker  func() *Tracker
 	Member   Member
 	Stopping func() bool
 	Pause    time.Duration // how long a registration waits before it tries again; default RegisterPause
@@ -37,8 +39,8 @@ type WorkerOptions struct {
 // does. When the leader changes, calls to the old one end with CodeNotLeader, and the worker registers with the new
 // one.
 type WorkerRoute struct {
-	o WorkerOptions
-	t *Tracker
+	o      WorkerOptions
+	absent *Tracker // one that knows no leader
 
 	mu    sync.Mutex
 	addrs []string
@@ -52,7 +54,9 @@ const RegisterPause = 25 * time.Millisecond
 // NewWorkerRoute makes a route.
 func NewWorkerRoute(o WorkerOptions) *WorkerRoute {
 	o.Pause = cmp.Or(o.Pause, RegisterPause)
-	return &WorkerRoute{o: o, t: o.Tracker}
+	r := &WorkerRoute{o: o, absent: NewTracker(TrackerOptions{})}
+	r.absent.since = time.Time{} // and is not waited for
+	return r
 }
 
 // remote is the way to the leader at an address, or through any of several nodes.
@@ -63,16 +67,23 @@ func (r *WorkerRoute) remote(addrs ...string) *client.Leader {
 		if r.far != nil {
 			r.far.Close()
 		}
-		r.addrs, r.far = addrs, client.NewLeader(addrs, client.WithDial(r.o.Dial))
+		r.addrs, r.far = addrs, client.NewLeader(addrs, client.WithDial(r.o.Dial), client.WithGroup(r.o.Group))
 	}
 	return r.far
 }
 
+func (r *WorkerRoute) tracker() *Tracker {
+	if t := r.o.Tracker(); t != nil {
+		return t
+	}
+	return r.absent
+}
+
 // around are the other members, for a worker whose own node hears nothing of a leader. That may be because raft is cut
 // off and HTTP is not: the others have a leader then, they say who, and this node's slots need not stand idle. Raft
-// gets a moment to name one first.
+// gets a moment to name one first. A node that stops goes on with this if it has no other way.
 func (r *WorkerRoute) around(l Leader) []string {
-	if l.ID != "" || time.Since(l.Since) < newsWait || r.o.Stopping() && !r.out() {
+	if l.ID != "" || time.Since(l.Since) < newsWait || r.o.Stopping() && !r.out() && r.o.Tracker() != nil {
 		return nil
 	}
 	return r.o.Member.Others()
@@ -81,7 +92,7 @@ func (r *WorkerRoute) around(l Leader) []string {
 // out says that this node was removed from the cluster. It gets no more work then, but what its worker has in hand is
 // finished, and the leader hears of it: otherwise a run that did its work would be done again elsewhere, or be recorded
 // as lost. Raft no longer says who leads.
-func (r *WorkerRoute) out() bool { return r.t.Epoch() == nil && r.o.Member.Removed() }
+func (r *WorkerRoute) out() bool { return r.tracker().Epoch() == nil && r.o.Member.Removed() }
 
 // Close gives up connections.
 func (r *WorkerRoute) Close() {
@@ -115,7 +126,7 @@ func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session
 		default:
 			return s, err
 		}
-		l := r.t.Leader()
+		l := r.tracker().Leader()
 		wait := r.o.Pause
 		if len(r.around(l)) > 0 {
 			wait *= 10 // each try asks all members, and this may go on for as long as a majority is away
@@ -164,7 +175,8 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
 	near func(*scheduler.Scheduler, context.Context, Q) (A, error),
 	far func(*client.Leader, context.Context, Q) (A, error)) (A, error) {
 	var none A
-	l := r.t.Leader()
+	t := r.tracker()
+	l := t.Leader()
 	if l.Epoch != nil {
 		return near(l.Epoch.Scheduler, ctx, q)
 	}
@@ -174,7 +186,7 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
 			return none, ErrNoLeader()
 		}
 	}
-	call, cancel := r.t.Replaced(ctx, l) // as soon as raft names another one, that is who counts
+	call, cancel := t.Replaced(ctx, l) // as soon as raft names another one, that is who counts
 	defer cancel()
 	a, err := far(r.remote(addrs...), call, q)
 	switch code := job.CodeOf(err); {
@@ -184,7 +196,7 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
 	case l.Elsewhere() && (code == job.CodeUnavailable || code == job.CodeOutcomeUnknown):
 		// If it died, the others notice in a moment, and the worker should be there when its successor is. Its own
 		// pauses grow.
-		if r.replaced(ctx, l) {
+		if t.replaced(ctx, l) {
 			return none, errReplaced
 		}
 	}
@@ -195,8 +207,8 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
 const newsWait = time.Second
 
 // replaced waits a little for news that l no longer leads.
-func (r *WorkerRoute) replaced(ctx context.Context, l Leader) bool {
-	_, yes := r.t.Wait(ctx, time.Now().Add(newsWait), func(now Leader) bool {
+func (t *Tracker) replaced(ctx context.Context, l Leader) bool {
+	_, yes := t.Wait(ctx, time.Now().Add(newsWait), func(now Leader) bool {
 		return now.Epoch != nil || now.ID != l.ID || now.Addr != l.Addr
 	})
 	return yes

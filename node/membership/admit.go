@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -96,7 +97,7 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wir
 		m.o.Logger.Info(event, "node", row.ID, "address", row.Address, "version", row.Version)
 	}
 	if !in {
-		if err := m.add(ctx, row); err != nil {
+		if err := m.add(ctx, replica.ID(row.ID, replica.First), row.Address); err != nil {
 			return none, err
 		}
 	}

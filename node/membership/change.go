@@ -15,7 +15,6 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
-	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -155,9 +154,9 @@ func (m *Members) await(ctx context.Context, ask func(*raft.Raft) error) error {
 }
 
 // add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address.
-func (m *Members) add(ctx context.Context, row store.Node) error {
+func (m *Members) add(ctx context.Context, id raft.ServerID, addr string) error {
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.AddNonvoter(replica.ID(row.ID, replica.First), raft.ServerAddress(row.Address), 0, m.o.ApplyTimeout)
+		return r.AddNonvoter(id, raft.ServerAddress(addr), 0, m.o.ApplyTimeout)
 	})
 }
 
@@ -171,21 +170,23 @@ func (m *Members) demote(ctx context.Context, s raft.Server) error {
 func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 	if r, ok := m.Row(id); ok && !r.Removed {
 		cmd := &fsm.RemoveNode{Head: m.asked(ctx, e), ID: id, Instance: r.Instance}
+		if r.Leaving {
+			cmd.Head = m.head(e) // what was asked for is recorded
+		}
 		if _, err := m.propose(ctx, e, cmd); err != nil {
 			return err
 		}
 	}
-	servers := m.Configured()
-	if _, in := FindServer(servers, id); !in {
+	s, in := FindServer(m.Configured(), id)
+	if !in {
 		return nil
 	}
-	err := m.reconfigure(ctx, func(r *raft.Raft) raft.Future {
-		return r.RemoveServer(replica.ID(id, replica.First), 0, m.o.ApplyTimeout)
-	})
+	err := m.reconfigure(ctx, func(r *raft.Raft) raft.Future { return r.RemoveServer(s.ID, 0, m.o.ApplyTimeout) })
 	if err != nil {
 		return job.Errorf(job.CodeOutcomeUnknown, "repeat it to see it done",
 			"node %s is marked as removed, and a leader takes it out as soon as it can: %v", id, err)
 	}
+	m.o.Logger.Info("member removed", "node", id)
 	return nil
 }
 
@@ -222,25 +223,6 @@ func (m *Members) on(ctx context.Context, id string, do func(subject) error) err
 	}
 	m.mu.Unlock()
 	return do(t)
-}
-
-// Remove implements api.Cluster.
-func (m *Members) Remove(ctx context.Context, id string) error {
-	err := m.on(ctx, id, func(t subject) error {
-		// One whose row is marked was removed by an earlier try: to refuse the repeat would say that it was not.
-		if err := m.quorumWithout(t.servers, id); err != nil && !t.row.Removed {
-			return err
-		}
-		if id == m.id() {
-			return m.handOver(ctx, verbRemove)
-		}
-		m.o.Logger.Info("removing a member, as asked", "node", id)
-		return m.drop(ctx, t.e, id)
-	})
-	if r, ok := m.Row(id); ok && r.Removed && job.CodeOf(err) == job.CodeNotFound {
-		return nil // done before
-	}
-	return err
 }
 
 // Promote implements api.Cluster.

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not
@@ -43,7 +44,13 @@ const (
 const (
 	UnfitClock = "clock"
 	UnfitDisk  = "disk"
+	// Spread is none of the leader's: another node is to lead this group, so that each leads about as many.
+	Spread = "spread"
 )
+
+// steadyLooks is how many looks at the members a leadership lasts, and the node that is to have it keeps up, before it
+// goes there: elections that follow each other are not to be made more.
+const steadyLooks = 20
 
 // handover is what a leader does about being unfit.
 type handover struct {
@@ -85,7 +92,10 @@ func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
 func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	why, flaps := m.unfit(e)
 	if why == "" {
-		return "", "", ""
+		if target = m.preferred(e); target != "" {
+			why = Spread
+		}
+		return target, why, ""
 	}
 	if target, kept = m.transferTarget(why, flaps); target == "" {
 		return "", why, kept
@@ -93,7 +103,7 @@ func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := &m.handover
-	if h.handed != "" && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
+	if h.handed != "" && h.handed != Spread && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
 		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less "+
 			"than %s ago, and does not do so again until then", h.handed, passOnEvery)
 	}
@@ -101,6 +111,50 @@ func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 		return "", why, h.state // what failed
 	}
 	return target, why, ""
+}
+
+// firstChoice is the node that is to lead a group if it can: of those that have a replica of it, in the order of their
+// names, the first leads the first group, the second the second, and so on. No node has to count who leads how many.
+// The order in which they got their replicas is another one in each group.
+func firstChoice(row *store.GroupRow) string {
+	var ids []string
+	for _, r := range row.Replicas {
+		if !r.Leaving {
+			ids = append(ids, r.Node)
+		}
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	slices.Sort(ids)
+	return ids[int(row.Number-1)%len(ids)]
+}
+
+// preferred is the node that is to lead a group instead of this one; "": none. A leadership goes back where it was when
+// a node has come back. One that was handed over because of another node's trouble stays for a while.
+func (m *Members) preferred(e *forward.Epoch) string {
+	steady := steadyLooks * m.o.Interval
+	if m.o.Of == nil || time.Since(e.Began) < steady {
+		return ""
+	}
+	row, known, err := m.knownRow()
+	if err != nil || !known {
+		return ""
+	}
+	id := firstChoice(&row)
+	list, _ := m.candidates()
+	i := slices.IndexFunc(list, func(c candidate) bool { return c.id == id })
+	if i < 0 || list[i].off.Abs() > FitSkew || !hasRoom(list[i].disk) || list[i].failed {
+		return ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, p := &m.handover, m.peers[id]
+	if p == nil || time.Since(p.close) < steady || time.Now().Before(h.notUntil) ||
+		h.handed != "" && h.handed != Spread && time.Since(e.Began) < passOnEvery {
+		return ""
+	}
+	return id
 }
 
 // review is called after every look at the members. It returns who is to lead instead of this node, and why, once two
@@ -111,7 +165,11 @@ func (m *Members) review(e *forward.Epoch) (target, why string, again bool) {
 		m.decide(kept, false)
 		return "", "", false
 	}
-	if m.decide("it hands over to "+target, true) < 2 {
+	state := "it hands over to " + target
+	if why == Spread {
+		state = "" // nothing is wrong
+	}
+	if m.decide(state, true) < 2 {
 		return "", "", true
 	}
 	return target, why, false
@@ -144,6 +202,7 @@ type candidate struct {
 
 // candidates are the other voters that answer and keep up and whose clocks are known, and why the rest are none.
 func (m *Members) candidates() (out []candidate, rest []string) {
+	leaving := m.leaving() // it reads the state, which must not be waited for with the lock held
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.Configured() {
@@ -154,6 +213,10 @@ func (m *Members) candidates() (out []candidate, rest []string) {
 		p := m.peers[id]
 		if p == nil || p.problem != "" {
 			rest = append(rest, id+" does not answer")
+			continue
+		}
+		if leaving[id] {
+			rest = append(rest, id+" is leaving")
 			continue
 		}
 		d, known := m.distance(id)
@@ -303,7 +366,9 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 	if err == nil {
 		m.mu.Lock()
 		was := m.handover.passedOn
-		m.handover.passedOn = time.Now()
+		if why != Spread { // this node is fit, and may be handed it again
+			m.handover.passedOn = time.Now()
+		}
 		m.mu.Unlock()
 		if err = m.transfer(ctx, id, handoverTries); err != nil && m.raft.Load().State() == raft.Leader {
 			m.mu.Lock()

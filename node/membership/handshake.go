@@ -3,11 +3,13 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -16,8 +18,12 @@ import (
 func (m *Members) Hello() transport.Hello {
 	id, epoch := m.Cluster()
 	h := transport.Hello{
-		ClusterID: id, Group: m.o.Store.Info().Group, Epoch: epoch,
-		NodeID: m.id(), Replica: replica.First, InstanceID: m.o.Instance, Address: m.address(),
+		ClusterID: id, Group: m.group(), Epoch: epoch,
+		NodeID: m.id(), Replica: m.number(), InstanceID: m.o.Instance, Address: m.address(),
+	}
+	if of := m.o.Of; of != nil {
+		h.GroupID, h.Index = of.GroupID, of.Control.Hello().Index
+		return h
 	}
 	m.mu.Lock()
 	h.Index = m.identity.Index
@@ -46,11 +52,11 @@ func (m *Members) Check(h transport.Hello) error {
 	case h.ClusterID != id:
 		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look "+
 			"at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
-	case h.Group != m.o.Store.Info().Group || h.GroupID != "":
-		return fmt.Errorf("node %s speaks for group %d and reached group %d of node %s: start it with the carillon "+
-			"that the others run", h.NodeID, h.Group, m.o.Store.Info().Group, m.id())
-	case h.Replica != replica.First:
-		return fmt.Errorf("node %s speaks as its replica %d, and this node knows of one replica of a node: start it "+
+	case (h.Group != m.group() || h.GroupID != m.groupID()) && !mutant.On(mutant.WrongGroup):
+		return fmt.Errorf("node %s speaks for group %d (%s) and reached group %d (%s) of node %s: start it with the "+
+			"carillon that the others run", h.NodeID, h.Group, h.GroupID, m.group(), m.groupID(), m.id())
+	case m.o.Of == nil && h.Replica != replica.First:
+		return fmt.Errorf("node %s speaks as its replica %d of group 0, and a node has one: start it "+
 			"with the carillon that the others run", h.NodeID, h.Replica)
 	case h.Epoch < epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
@@ -61,6 +67,9 @@ func (m *Members) Check(h transport.Hello) error {
 	case h.NodeID == m.id():
 		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes "+
 			"have one id; stop one of them", h.NodeID, h.Address)
+	}
+	if err := m.checkReplica(h); err != nil {
+		return err
 	}
 	r, ok := m.Row(h.NodeID)
 	if err := m.vouched(h.Certificate); err != nil {
@@ -95,11 +104,11 @@ func (m *Members) Receives(h fsm.Header) error {
 		return errors.New("a snapshot of the term that this node leads in: a term has one leader")
 	}
 	id, epoch := m.Cluster()
-	if m.o.Trusting || h.ClusterID == id && h.Epoch == epoch {
+	if m.o.Trusting || h.ClusterID == id && h.Epoch == epoch && h.Group == m.group() {
 		return nil
 	}
-	return fmt.Errorf("a snapshot of cluster %q, epoch %d, was sent to a node of cluster %q, epoch %d", h.ClusterID,
-		h.Epoch, id, epoch)
+	return fmt.Errorf("a snapshot of cluster %q, group %d, epoch %d, was sent to a node of cluster %q, group %d, "+
+		"epoch %d", h.ClusterID, h.Group, h.Epoch, id, m.group(), epoch)
 }
 
 // Follows says whether this node follows a leader in a term.
@@ -118,6 +127,9 @@ func (m *Members) LeadsIn(term uint64) bool {
 
 // Expect is who should answer at an address.
 func (m *Members) Expect(address string) string {
+	if m.o.Of != nil {
+		return m.o.Of.Control.Expect(address)
+	}
 	m.mu.Lock()
 	for id, a := range m.identity.Peers {
 		if a == address {
@@ -136,6 +148,9 @@ func (m *Members) Expect(address string) string {
 
 // Override is where `carillon cluster recover` said that a node is, until the cluster itself knows better.
 func (m *Members) Override(id string) string {
+	if m.o.Of != nil {
+		return m.o.Of.Control.Override(id)
+	}
 	m.mu.Lock()
 	a, at := m.identity.Peers[id], m.identity.PeersAt
 	m.mu.Unlock()
@@ -184,7 +199,7 @@ func (m *Members) where(id string) raft.ServerAddress {
 const logAgain = time.Minute
 
 // NotJoined is why a node that is about to join refuses. The leader's first message is often faster than its answer to
-// the join; that is worth a word only if it stays so for joinGrace.
+// the join, or than the beginning of a replica; that is worth a word only if it stays so for joinGrace.
 const (
 	NotJoined = "this node has not joined a cluster yet"
 	joinGrace = 5 * time.Second
@@ -194,11 +209,12 @@ const (
 func (m *Members) OnRefused(e *transport.RefusedError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := fmt.Sprint(e.Peer.NodeID, e.ByPeer)
+	key := fmt.Sprint(e.Peer.NodeID, e.Peer.Group, e.ByPeer)
 	last := m.refused[key]
 	now := time.Now()
 	switch since := now.Sub(last.logged); {
-	case e.Reason == NotJoined && (last.text != e.Reason || since > 2*logAgain):
+	case (e.Reason == NotJoined || strings.HasSuffix(e.Reason, transport.NoReplica)) &&
+		(last.text != e.Reason || since > 2*logAgain):
 		last = entry{e.Reason, now.Add(joinGrace - logAgain)}
 	case last.text != e.Reason || since > logAgain:
 		msg := "refused to talk to a node"
@@ -212,7 +228,8 @@ func (m *Members) OnRefused(e *transport.RefusedError) {
 		clear(m.refused)
 	}
 	m.refused[key] = last
-	if e.ByPeer {
+	// That a node has not begun its replica of a group, or has dropped it, passes without a word of it.
+	if e.ByPeer && m.o.Of == nil {
 		m.why = fmt.Sprintf("node %s refuses this one: %s", e.Peer.NodeID, e.Reason)
 	}
 }

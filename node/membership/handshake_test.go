@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
-// TestNotJoinedYet: the refusal that every join may begin with is logged only if it stays. Others are at once.
+// TestNotJoinedYet: the refusals that joins and replicas may begin with are logged only if they stay. Others are at once.
 func TestNotJoinedYet(t *testing.T) {
 	t.Parallel()
 	said := 0
@@ -36,4 +36,8 @@ func TestNotJoinedYet(t *testing.T) {
 	refuse("it was removed", 3)
 	refuse("it was removed", 3)
 	refuse(NotJoined, 3)
+	replica := "node n2 has no replica of group 3: " + transport.NoReplica
+	refuse(replica, 3)
+	pass(joinGrace + time.Second)
+	refuse(replica, 4)
 }

@@ -357,7 +357,7 @@ func (m *Members) ServeSelf(w http.ResponseWriter, r *http.Request) {
 	ctx := api.WithCaller(r.Context(), rq.By)
 	switch rq.Verb {
 	case verbRemove:
-		err = m.Remove(ctx, row.ID)
+		_, err = m.Remove(ctx, row.ID)
 	case verbDemote:
 		err = m.Demote(ctx, row.ID)
 	default:

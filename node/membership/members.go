@@ -89,6 +89,9 @@ type Options struct {
 	Outdated func() ([]fsm.ResealedSecret, error)
 	Step     faultpoint.Step // between the steps of a rotation; of tests
 
+	// Of says which other group's replicas these are; nil: those of the control group.
+	Of *ReplicaOf
+
 	// Of tests: the cluster that a node belongs to before it joined one, where raft dials a server if not where it
 	// should, and that the rules which refuse a data directory are off.
 	ClusterID string
@@ -142,6 +145,7 @@ type Members struct {
 
 	handover handover
 	tried    tried
+	growing  growing
 }
 
 // entry is a refusal and when it was last logged.
@@ -212,6 +216,13 @@ func (m *Members) address() string { return m.o.Address }
 // Cluster is the cluster and epoch that this node belongs to: as its state says, and before it has one, as it was told
 // when it joined.
 func (m *Members) Cluster() (id string, epoch uint64) {
+	if of := m.o.Of; of != nil {
+		id, epoch = of.Control.Cluster()
+		if info := m.o.Store.Info(); info.ClusterID != "" {
+			epoch = info.Epoch
+		}
+		return id, epoch
+	}
 	if info := m.o.Store.Info(); info.ClusterID != "" {
 		return info.ClusterID, info.Epoch
 	}
@@ -299,6 +310,9 @@ func (m *Members) setWhy(format string, args ...any) {
 
 // Removed says that the cluster no longer has this node.
 func (m *Members) Removed() bool {
+	if m.o.Of != nil {
+		return m.o.Of.Control.Removed()
+	}
 	m.mu.Lock()
 	told := m.removed
 	m.mu.Unlock()
@@ -343,7 +357,7 @@ func (m *Members) Ready() error {
 func (m *Members) Describe(c *wire.Member, applied uint64) {
 	if r, ok := m.Row(c.ID); ok && !r.Removed {
 		c.Instance, c.Version, c.Level, c.Slots, c.Tags = r.Instance, r.Version, r.Level, r.Slots, r.Tags
-		c.Standby, c.JoinedAt = r.Standby, job.Instant(r.JoinedAt)
+		c.Standby, c.Leaving, c.JoinedAt = r.Standby, r.Leaving, job.Instant(r.JoinedAt)
 	}
 	if m.o.Tracker.Epoch() == nil {
 		return

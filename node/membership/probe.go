@@ -36,19 +36,30 @@ type peerState struct {
 	Disk  wire.DiskSpace         `json:"disk"`
 	Skips []datadir.SkippedEntry `json:"skips,omitempty"` // entries that it passes over
 	// Insecure says that it serves without TLS and tokens on purpose.
-	Insecure bool `json:"insecure,omitempty"`
+	Insecure bool   `json:"insecure,omitempty"`
+	Replica  uint64 `json:"replica,omitempty"` // the number of its replica of the group that it was asked about
 	// Log is the last entry in its log; 0: raft does not run there.
-	Log   uint64   `json:"log,omitempty"`
-	CA    string   `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
-	Holds []string `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
+	Log uint64 `json:"log,omitempty"`
+	// Voters are the nodes whose replicas of the group vote, as its leader knows.
+	Voters []string `json:"voters,omitempty"`
+	CA     string   `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
+	Holds  []string `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
 }
 
 // ServePeer answers the probe of another node.
 func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 	m.receiveNotice(r)
-	s := peerState{NodeInfo: m.Self(), Disk: m.o.Disk(), Skips: m.o.Skips, Insecure: m.o.Insecure}
+	s := peerState{NodeInfo: m.Self(), Disk: m.o.Disk(), Skips: m.o.Skips, Insecure: m.o.Insecure,
+		Replica: m.number()}
 	if r := m.raft.Load(); r != nil {
 		s.Log = r.LastIndex()
+	}
+	if m.o.Of != nil && m.o.Tracker.Epoch() != nil {
+		for _, v := range m.Configured() {
+			if v.Suffrage == raft.Voter {
+				s.Voters = append(s.Voters, replica.Node(v.ID))
+			}
+		}
 	}
 	s.CA, s.Holds = m.ownCAs()
 	w.Header().Set("Content-Type", "application/json")
@@ -77,10 +88,10 @@ func (m *Members) Probe(ctx context.Context, addr string) (probeReply, error) {
 
 // probeAs is a probe, of the leader of a term if that is not 0, with what that has to say.
 func (m *Members) probeAs(ctx context.Context, addr string, term uint64, msg *notice) (s probeReply, err error) {
-	return m.probeBy(ctx, m.http.Transport, addr, term, msg)
+	return m.probeBy(ctx, m.http.Transport, addr+PeerPath+m.query(), term, msg)
 }
 
-func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, addr string, term uint64,
+func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, at string, term uint64,
 	msg *notice) (s probeReply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
 	defer cancel()
@@ -92,7 +103,7 @@ func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, addr string
 		}
 		method, body = http.MethodPost, bytes.NewReader(data)
 	}
-	rq, err := http.NewRequestWithContext(ctx, method, "http://"+addr+PeerPath, body)
+	rq, err := http.NewRequestWithContext(ctx, method, "http://"+at, body)
 	if err != nil {
 		return s, err
 	}

@@ -64,6 +64,9 @@ func (k *keptRows) put(id string, r keptRow, gen uint64) {
 
 // Row is a member's row in this node's own state. Its maps are not to be changed.
 func (m *Members) Row(id string) (store.Node, bool) {
+	if m.o.Of != nil {
+		return m.o.Of.Control.Row(id)
+	}
 	r, known, gen := m.kept.get(id)
 	if known {
 		return r.row, r.ok
@@ -84,6 +87,9 @@ func (m *Members) Row(id string) (store.Node, bool) {
 
 // Rows are all rows of living members, by id. Their maps are not to be changed.
 func (m *Members) Rows() (map[string]store.Node, error) {
+	if m.o.Of != nil {
+		return m.groupRows()
+	}
 	k := &m.kept
 	k.mu.Lock()
 	out, gen := maps.Clone(k.all), k.gen
@@ -133,6 +139,9 @@ func (m *Members) Others() (addrs []string) {
 // that node: one that raft refuses would execute runs of a cluster that it is no part of. A leader has all rows, so
 // that, unlike in a handshake, one that is missing is no excuse.
 func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err error) {
+	if m.o.Of != nil {
+		return m.o.Of.Control.Standing(worker, n)
+	}
 	if m.o.Trusting {
 		return false, nil
 	}

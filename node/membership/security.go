@@ -183,7 +183,7 @@ func (m *Members) enrolled(r wire.JoinReply) error {
 func (m *Members) probeKey(ctx context.Context, addr string, key keys.Hash) (probeReply, error) {
 	t := httpClient(transport.KeyDial(m.o.Keys, m.o.Raw(whoTimeout, 0), key)).Transport.(*http.Transport)
 	t.DisableKeepAlives = true
-	return m.probeBy(ctx, t, addr, 0, nil)
+	return m.probeBy(ctx, t, addr+PeerPath+m.query(), 0, nil)
 }
 
 // joinClient is how a node asks to be a member. One that is a member says that it asks for itself: passed on by another

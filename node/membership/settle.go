@@ -25,16 +25,20 @@ const probeAgain = 250 * time.Millisecond
 // cluster's first moment, and the feature level. It drops what was known of the others under an earlier leadership, and
 // perhaps by a clock that was set since.
 func (m *Members) Begin(prop forward.Proposer, term uint64) error {
-	if err := m.putOwnRow(prop, term); err != nil {
-		return err
+	if m.o.Of == nil {
+		if err := m.putOwnRow(prop, term); err != nil {
+			return err
+		}
 	}
 	if err := m.raise(prop, term); err != nil {
 		return err
 	}
-	if err := m.makeSecure(prop, term); err != nil {
-		return err
+	if m.o.Of == nil {
+		if err := m.makeSecure(prop, term); err != nil {
+			return err
+		}
+		m.completeKeys()
 	}
-	m.completeKeys()
 	handed := m.succession(term)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,6 +82,9 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
 					m.log("membership change failed; retrying", "error", err)
 				}
+				if m.o.Of != nil {
+					return
+				}
 				if err := m.settleRotation(ctx, e); err != nil && ctx.Err() == nil {
 					m.log("rotation of the CA not finished; retrying", "error", err)
 				}
@@ -110,13 +117,15 @@ func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 		wg.Go(func() {
 			seen, err := m.probeAs(ctx, string(s.Address), e.Term, msg)
 			r, ok := rows[id]
-			switch {
+			switch number := replica.Number(s.ID); {
 			case err != nil:
 				err = fmt.Errorf("does not answer: %w", err)
 			case seen.NodeID != id:
 				err = fmt.Errorf("node %s answers at its address", seen.NodeID)
 			case ok && seen.InstanceID != r.Instance && !m.o.Trusting:
 				err = errors.New("it has another data directory than the one that joined")
+			case m.o.Of != nil && seen.Replica != number: // the one before it, which is about to go
+				err = fmt.Errorf("it has replica %d, and not %d yet", seen.Replica, number)
 			}
 			if ctx.Err() == nil {
 				m.note(id, seen, err, mine, m.differs(&seen, r, rows[m.id()]))
@@ -161,6 +170,11 @@ func (m *Members) note(id string, seen probeReply, err error, mine uint64, odd s
 
 // settle makes one step towards how the membership should be. Every step may be repeated, by this leader or the next.
 func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
+	for m.o.Of != nil {
+		if more, err := m.settleGroup(ctx, e); !more || err != nil {
+			return err
+		}
+	}
 	rows, err := m.Rows()
 	if err != nil {
 		return err
@@ -169,7 +183,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 	// The rows come first in every change, so what a crash left undone is always raft's part.
 	for id, r := range rows {
 		if _, in := FindServer(servers, id); !in {
-			return m.add(ctx, r)
+			return m.add(ctx, replica.ID(id, replica.First), r.Address)
 		}
 	}
 	for _, s := range servers {
@@ -199,12 +213,25 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 			return m.demote(ctx, s)
 		}
 	}
-	if level := common(rows, servers); level > m.o.Store.Info().Level {
-		m.o.Logger.Info("every member supports a higher feature level", "level", level)
-		_, err := m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
+	if err := m.raiseLevel(ctx, e, servers); err != nil {
+		return err
+	}
+	if done, err := m.removeLeaving(ctx, e, rows, servers); done || err != nil {
 		return err
 	}
 	return m.removeDead(ctx, e, servers)
+}
+
+// raiseLevel commits the feature level that every member supports.
+func (m *Members) raiseLevel(ctx context.Context, e *forward.Epoch, servers []raft.Server) error {
+	rows, err := m.Rows()
+	level := common(rows, servers)
+	if err != nil || level <= m.o.Store.Info().Level {
+		return err
+	}
+	m.o.Logger.Info("every member supports a higher feature level", "level", level)
+	_, err = m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
+	return err
 }
 
 // keepsUp says that a node has been close to the leader for long enough.
@@ -230,6 +257,17 @@ func (m *Members) removeDead(ctx context.Context, e *forward.Epoch, servers []ra
 		m.mu.Unlock()
 		if id == m.id() || !dead || m.quorumWithout(servers, id) != nil {
 			continue
+		}
+		r, known := m.Row(id)
+		if has, err := m.replicasOf(id); err != nil || len(has) > 0 && r.Leaving || !known && len(has) > 0 {
+			continue
+		} else if len(has) > 0 {
+			if m.canLeave(id, has) != nil {
+				continue
+			}
+			m.log("a member that has been silent for too long is to leave", "node", id,
+				"limit", limit)
+			return m.setLeaving(ctx, e, m.head(e), r)
 		}
 		m.log("removing a member that has been silent for too long", "node", id, "limit", limit)
 		return m.drop(ctx, e, id)
@@ -292,6 +330,9 @@ func (m *Members) putOwnRow(prop forward.Proposer, term uint64) error {
 // clock was not looked at yet.
 func (m *Members) headBeforeStamp(term uint64) fsm.Head {
 	now := m.o.Store.Counters().Mark
+	if now == 0 && m.o.Of != nil { // no other node can tell yet whether the clock of the one that begins it is right
+		now = m.o.Of.Control.o.Store.Counters().Mark
+	}
 	if now == 0 {
 		now = m.now()
 	}

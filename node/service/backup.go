@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
@@ -61,8 +62,12 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 	case <-ctx.Done():
 		return info, nil, ctx.Err()
 	}
-	if b.o.Store.Info().ClusterID == "" {
+	switch i := b.o.Store.Info(); {
+	case i.ClusterID == "":
 		return info, nil, job.Errorf(job.CodeNotReady, "ask a node that has joined", "this node has no state yet")
+	case i.Group == 0 && i.Homes > 1 && i.Groups < i.Homes:
+		return info, nil, job.Errorf(job.CodeNotReady, "try again in a moment",
+			"the groups of the cluster are still being made")
 	}
 	size := uint64(b.o.Store.Size())
 	if free, total, err := b.copies.statfs(b.o.DataDir); err == nil {
@@ -73,8 +78,10 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 				job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
 		}
 	}
-	if err := b.recordBackup(ctx); err != nil {
-		return info, nil, err
+	if b.o.Group == 0 { // it is copied before the others, and the record is about all of them
+		if err := b.recordBackup(ctx); err != nil {
+			return info, nil, err
+		}
 	}
 	b.catchUp(ctx)
 	age := b.age()
@@ -89,7 +96,7 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 		return info, nil, fmt.Errorf("copy the state for a backup: %w", err)
 	}
 	b.o.Logger.Info("backup started", "index", h.Index, "bytes", n, "age", age)
-	info = wire.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n}
+	info = wire.BackupInfo{ClusterID: h.ClusterID, Index: h.Index, Age: age, Size: n, Groups: h.Groups}
 	return info, &copied{ReadCloser: rc, free: func() { <-b.copies.slots }}, nil
 }
 
@@ -181,17 +188,20 @@ func holdStatus(h store.Hold) *wire.HoldStatus {
 // it.
 const releaseWait = 5 * time.Second
 
+// Release implements api.Backend. A group of jobs is not released by itself: it follows the control group.
 func (b *Service) Release(ctx context.Context, rq api.Request) (wire.ReleaseResult, error) {
 	var r wire.ReleaseResult
-	o, err := b.changeNamed(ctx, rq, "", func(a attempt) (fsm.Command, error) {
-		return &fsm.Release{Head: a.head, Request: a.req}, nil
-	})
-	if err != nil {
-		return r, err
-	}
-	if r.Released = o.Count > 0; r.Released {
-		b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone", "at",
-			job.Instant(b.o.Store.Info().Released).String())
+	if b.o.Group == 0 {
+		o, err := b.changeNamed(ctx, rq, "", func(a attempt) (fsm.Command, error) {
+			return &fsm.Release{Head: a.head, Request: a.req}, nil
+		})
+		if err != nil {
+			return r, err
+		}
+		if r.Released = o.Count > 0; r.Released {
+			b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone",
+				"at", job.Instant(b.o.Store.Info().Released).String())
+		}
 	}
 	for end := time.Now().Add(releaseWait); b.o.Store.Info().Hold.On && time.Now().Before(end); {
 		if !wait.For(ctx, 20*time.Millisecond) {
@@ -200,5 +210,46 @@ func (b *Service) Release(ctx context.Context, rq api.Request) (wire.ReleaseResu
 	}
 	info := b.o.Store.Info()
 	r.Releasing, r.At = info.Hold.On, job.Instant(info.Released)
+	if b.o.Group != 0 && info.Hold.On && !info.Hold.Releasing {
+		r.Releasing, r.Waiting = false, []uint32{b.o.Group}
+	}
 	return r, nil
+}
+
+// releaseAgain is when a group that could not be released is tried again.
+const releaseAgain = time.Second
+
+// FollowRelease is the part of the leader of a group of jobs that ends its hold when that of the control group is over.
+// It needs no request: a release that was cut off goes on here, and a group that had no leader is released by its next.
+func (b *Service) FollowRelease(control *store.Store) func(*forward.Epoch) func(context.Context) {
+	return func(e *forward.Epoch) func(context.Context) {
+		return func(ctx context.Context) {
+			wake := make(chan struct{}, 1)
+			defer control.Listen(func(*store.Changes) { wait.Wake(wake) })()
+			for b.o.Store.Info().Hold.On {
+				if err := b.releaseAfter(ctx, e, control.Info()); err != nil && ctx.Err() == nil {
+					b.o.Logger.Warn("group not released; trying again", "error", err)
+				}
+				if wait.Within(ctx, wake, b.o.Pace.Of(releaseAgain)); ctx.Err() != nil {
+					return
+				}
+			}
+			<-ctx.Done()
+		}
+	}
+}
+
+// releaseAfter releases the group if the control group was. A state of that which is not of this cluster is one that
+// this node has not got yet.
+func (b *Service) releaseAfter(ctx context.Context, e *forward.Epoch, control store.Info) error {
+	info := b.o.Store.Info()
+	if info.ClusterID != control.ClusterID || info.Hold.Releasing || control.Hold.On && !control.Hold.Releasing {
+		return nil
+	}
+	now, err := e.Scheduler.Stamp()
+	if err != nil {
+		return err
+	}
+	_, err = propose(ctx, e, &fsm.Release{Head: e.Head(now), At: control.Released})
+	return err
 }

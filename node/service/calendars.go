@@ -1,11 +1,8 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +12,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // maxCalendar keeps a calendar far below the size of a log entry.
@@ -68,66 +64,6 @@ func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calend
 		return err
 	})
 	return out, err
-}
-
-const (
-	// viewScan is how many definitions one view looks at for a name, which decodes few of them: about a millisecond.
-	viewScan = 4096
-	// usersShown is how many jobs are named, usersCounted how many are counted, that keep a calendar from being
-	// deleted.
-	usersShown   = 5
-	usersCounted = 1000
-)
-
-// users refuses a calendar that is in use. It looks through all jobs, a few thousand at a time: about 0.15 s per
-// million of those in memory. A job that is created or edited meanwhile may be missed; its calendar is then none, and
-// the scheduler's log says so.
-func (b *Service) users(ctx context.Context, namespace, calendar string) error {
-	known := false
-	err := b.view(func(r *view.Reader) error {
-		known = r.Calendar(namespace, calendar) != nil
-		return nil
-	})
-	if err != nil || !known {
-		return err // the state machine says so
-	}
-	var names []string
-	count := 0
-	var after job.ID
-	for end := false; !end && count < usersCounted; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := b.view(func(r *view.Reader) (err error) {
-			after, end, err = r.JobsWith(calendar, after, viewScan, func(id job.ID, d store.Definition) {
-				if d.Spec.Namespace != namespace || !slices.Contains(d.Spec.Calendars, calendar) {
-					return
-				}
-				if count++; count <= usersShown {
-					names = append(names, cmp.Or(d.Spec.Name, id.String()))
-				}
-			})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if count == 0 {
-		return nil
-	}
-	text := strconv.Itoa(count) + " jobs use"
-	switch {
-	case count == 1:
-		text = "1 job uses"
-	case count >= usersCounted:
-		text = "at least " + text
-	}
-	list := strings.Join(names, ", ")
-	if count > usersShown {
-		list += ", …"
-	}
-	return job.Errorf(job.CodeState, "remove it from those jobs first", "%s the calendar %q: %s", text, calendar, list)
 }
 
 // DeleteCalendar implements api.Backend. One that jobs name stays: they would fire on the days that they were meant to

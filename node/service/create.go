@@ -58,6 +58,9 @@ type creation struct {
 	by      *fsm.Caller // the same one for all of a bulk create's chunk
 	first   bool        // of those that have it
 	batch   *createBatch
+	// again is what a repetition is known by, which a client may send at any time; empty: there is none.
+	again    string
+	reserved *reserved // with several groups: its name
 
 	outcome fsm.Outcome
 	err     error
@@ -331,8 +334,12 @@ func (b *batcher) command(batch []*creation, from uint64, now int64) (*fsm.Creat
 		def := store.Definition{Spec: *c.spec, Version: 1, CreatedAt: now, UpdatedAt: now}
 		begin := len(defs)
 		defs = def.Append(defs)
-		cmd.Items = append(cmd.Items, fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)],
-			Next: c.next, Request: c.request, By: callers.number(c.by)})
+		it := fsm.CreateItem{Job: uint64(id), Def: defs[begin:len(defs):len(defs)], Next: c.next, Request: c.request,
+			By: callers.number(c.by)}
+		if c.reserved != nil {
+			it.Home, it.Reservation = c.reserved.grant.Home, c.reserved.grant.Number
+		}
+		cmd.Items = append(cmd.Items, it)
 		live = append(live, c)
 	}
 	return cmd, live

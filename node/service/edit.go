@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -65,7 +66,7 @@ func removed(ref string, rq api.Request) job.Spec {
 
 // editable checks the new spec of a job by itself. Its namespace is the job's: that never changes, so this look is as
 // good as any.
-func (b *Service) editable(ref string, spec *job.Spec, sc api.Space) error {
+func (b *Service) editable(ctx context.Context, ref string, spec *job.Spec, sc api.Space) error {
 	space := sc.Name()
 	if h, err := b.look(ref, sc); err == nil {
 		space = h.Def.Spec.Namespace
@@ -74,7 +75,7 @@ func (b *Service) editable(ref string, spec *job.Spec, sc api.Space) error {
 		return job.Invalid("namespace", "leave it out, or create the job there and delete this one",
 			"the job is in namespace %q and stays there", space)
 	}
-	return b.check(spec)
+	return b.check(ctx, spec)
 }
 
 // planUpdate checks an edit against the job as it is, and says what becomes of its next occurrence.
@@ -87,7 +88,7 @@ func (b *Service) planUpdate(ctx context.Context, ref string, h *view.Held, spec
 		return plan{}, err
 	}
 	if old := &h.Def.Spec; spec.Schedule != old.Schedule || !slices.Equal(spec.Calendars, old.Calendars) {
-		if err := b.neverRuns(spec); err != nil {
+		if err := b.neverRuns(ctx, spec, time.Now()); err != nil {
 			return plan{}, err
 		}
 	}
@@ -96,18 +97,24 @@ func (b *Service) planUpdate(ctx context.Context, ref string, h *view.Held, spec
 
 func (b *Service) UpdateJob(ctx context.Context, ref string, spec job.Spec, version uint64, rq api.Request) (job.Job,
 	error) {
-	if err := b.editable(ref, &spec, rq.Space); err != nil {
+	if err := b.editable(ctx, ref, &spec, rq.Space); err != nil {
 		return job.Job{}, err
 	}
-	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
-		p, err := b.planUpdate(ctx, ref, &h, &spec, version, a.now)
-		if err != nil {
-			return nil, err
-		}
-		def := store.Definition{Spec: spec, Version: h.Def.Version + 1, CreatedAt: h.Def.CreatedAt,
-			UpdatedAt: a.now, Follows: p.follows}
-		return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: h.Def.Version,
-			Seen: h.Seen(), Def: def.Append(nil), Next: p.next, Dropped: p.gap, After: p.after}, nil
+	o, err := b.changeReserved(ctx, func(held *reserved) (fsm.Outcome, error) {
+		return b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+			p, err := b.planUpdate(ctx, ref, &h, &spec, version, a.now)
+			if err != nil {
+				return nil, err
+			}
+			if *held, err = b.renamed(ctx, &h, &spec, a.req); err != nil {
+				return nil, err
+			}
+			def := store.Definition{Spec: spec, Version: h.Def.Version + 1, CreatedAt: h.Def.CreatedAt,
+				UpdatedAt: a.now, Follows: p.follows}
+			return &fsm.Update{Head: a.head, Request: a.req, Job: uint64(h.ID), Version: h.Def.Version,
+				Seen: h.Seen(), Def: def.Append(nil), Next: p.next, Dropped: p.gap, After: p.after,
+				Home: held.grant.Home, Reservation: held.grant.Number}, nil
+		})
 	})
 	if err != nil {
 		return job.Job{}, err

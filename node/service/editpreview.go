@@ -27,7 +27,7 @@ func (b *Service) PreviewUpdate(ctx context.Context, ref string, spec job.Spec, 
 	if err := b.verify(ctx); err != nil {
 		return out, err
 	}
-	if err := b.editable(ref, &spec, rd.Space); err != nil {
+	if err := b.editable(ctx, ref, &spec, rd.Space); err != nil {
 		return out, err
 	}
 	h, err := b.look(ref, rd.Space)

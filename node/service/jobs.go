@@ -3,16 +3,15 @@ package service
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/view"
@@ -20,16 +19,16 @@ import (
 )
 
 // check normalizes and validates a job. The id matters to H, jitter and @every but not to whether a schedule is right.
-func (b *Service) check(spec *job.Spec) error {
-	if err := b.checkFields(spec); err != nil {
+func (b *Service) check(ctx context.Context, spec *job.Spec) error {
+	if err := b.checkFields(ctx, spec, time.Now()); err != nil {
 		return err
 	}
 	_, err := b.schedules.Compile(spec, 1)
 	return wire.ScheduleError(err)
 }
 
-// checkFields is check without the schedule, which the batcher reads anyway.
-func (b *Service) checkFields(spec *job.Spec) error {
+// checkFields is check without the schedule, which the batcher reads anyway. since is when the job came.
+func (b *Service) checkFields(ctx context.Context, spec *job.Spec, since time.Time) error {
 	if spec.Timezone == "" && strings.Contains(spec.Schedule, "TZ") {
 		// The expression may name the zone itself. Without this the default would contradict it.
 		if s, err := view.Compile(spec, 1); err == nil {
@@ -40,7 +39,7 @@ func (b *Service) checkFields(spec *job.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
-	if err := b.checkSecrets(spec); err != nil {
+	if err := b.again(ctx, since, func() error { return b.checkSecrets(spec) }); err != nil {
 		return err
 	}
 	if spec.Notify != nil {
@@ -51,25 +50,32 @@ func (b *Service) checkFields(spec *job.Spec) error {
 	if len(spec.Calendars) == 0 {
 		return nil
 	}
-	return b.view(func(r *view.Reader) error { return r.CheckCalendars(spec) })
+	return b.again(ctx, since, func() error {
+		return b.view(func(r *view.Reader) error { return r.CheckCalendars(spec) })
+	})
 }
 
 // neverRuns refuses a one-off job that a calendar forbids.
-func (b *Service) neverRuns(spec *job.Spec) error {
+func (b *Service) neverRuns(ctx context.Context, spec *job.Spec, since time.Time) error {
 	if len(spec.Calendars) == 0 || !spec.OneOff() {
 		return nil
 	}
-	return b.view(func(r *view.Reader) error { return r.CheckBlackout(spec) })
+	return b.again(ctx, since, func() error {
+		return b.view(func(r *view.Reader) error { return r.CheckBlackout(spec) })
+	})
 }
 
 func (b *Service) CreateJob(ctx context.Context, spec job.Spec, rq api.Request) (job.Job, bool, error) {
-	if err := cmp.Or(b.check(&spec), api.CheckShell(ctx, &spec)); err != nil {
+	if err := cmp.Or(b.check(ctx, &spec), api.CheckShell(ctx, &spec)); err != nil {
 		return job.Job{}, false, err
 	}
-	if err := b.neverRuns(&spec); err != nil {
+	if err := b.neverRuns(ctx, &spec, time.Now()); err != nil {
 		return job.Job{}, false, err
 	}
 	c := &creation{spec: &spec, size: sizeOf(&spec), batch: &createBatch{}, by: forward.CallerOf(ctx), first: true}
+	if rq.Client {
+		c.again = requestID(rq)
+	}
 	if err := b.create(ctx, []*creation{c}, func(now int64) { c.request = requestOf(rq, now) }); err != nil {
 		return job.Job{}, false, err
 	}
@@ -139,16 +145,24 @@ func (b *Service) create(ctx context.Context, items []*creation, stamp func(now 
 	if items = b.withRoom(items); len(items) == 0 {
 		return nil
 	}
-	batch := items[0].batch
-	batch.add(len(items))
-	b.submit(e, items)
-	select {
-	case <-batch.done:
-		return nil
-	case <-ctx.Done():
-		// The batcher goes on and writes into the creations; they must not be read any more.
-		return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
-			"no answer in time: it may or may not have been done")
+	for tries := 1; ; tries++ {
+		if items = b.reserve(ctx, items); len(items) == 0 {
+			return nil
+		}
+		batch := items[0].batch
+		batch.add(len(items))
+		b.submit(e, items)
+		select {
+		case <-batch.done:
+		case <-ctx.Done():
+			// The batcher goes on and writes into the creations; they must not be read any more.
+			return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
+				"no answer in time: it may or may not have been done")
+		}
+		items = b.decided(items)
+		if len(items) == 0 || tries == reserveTries || !wait.For(ctx, reservePause) {
+			return nil
+		}
 	}
 }
 
@@ -193,7 +207,7 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 	all := make([]creation, len(lines))
 	items := make([]*creation, 0, len(lines))
 	at := make([]int, 0, len(lines)) // the line of each item
-	by := forward.CallerOf(ctx)
+	since, by := time.Now(), forward.CallerOf(ctx)
 	if by != nil {
 		if by.Bulk = true; rq.Client {
 			by.Request = rq.Key
@@ -206,9 +220,9 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 			fail(&out[i], l.Err)
 			continue
 		}
-		err := cmp.Or(b.checkFields(&l.Spec), api.CheckShell(ctx, &l.Spec))
+		err := cmp.Or(b.checkFields(ctx, &l.Spec, since), api.CheckShell(ctx, &l.Spec))
 		if err == nil {
-			err = b.neverRuns(&l.Spec)
+			err = b.neverRuns(ctx, &l.Spec, since)
 		}
 		if err != nil {
 			fail(&out[i], err)
@@ -224,8 +238,11 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 	}
 	err := b.createLines(ctx, items, func(now int64) {
 		for k, c := range items {
+			if c.spec.Name == "" || b.names() != nil {
+				c.again = lines[at[k]].ID(rq.Owner, rq.Key)
+			}
 			if c.spec.Name == "" {
-				c.request = fsm.Request{ID: bulkID(&lines[at[k]], rq), Expires: now + keepClient.Milliseconds()}
+				c.request = fsm.Request{ID: c.again, Expires: now + keepClient.Milliseconds()}
 			}
 		}
 	})
@@ -236,17 +253,6 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 		answer(&out[at[k]], c)
 	}
 	return out, nil
-}
-
-// bulkID identifies an unnamed line of a bulk create.
-func bulkID(l *wire.BulkLine, rq api.Request) string {
-	h := sha256.New()
-	h.Write([]byte(rq.Owner + "\x00" + rq.Key + "\x00"))
-	if l.Spec.Namespace != job.DefaultNamespace { // the line itself may leave it to the request
-		h.Write([]byte(l.Spec.Namespace + "\x00"))
-	}
-	h.Write(l.Raw)
-	return "bulk:" + hex.EncodeToString(h.Sum(nil)[:16]) + ":" + strconv.Itoa(l.Line)
 }
 
 func fail(r *wire.BulkResult, err error) {

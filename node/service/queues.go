@@ -162,6 +162,11 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitin
 func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,
 	rq api.Request) (wire.Queue, error) {
 	key := queueKey(rq.Space, name)
+	if !mustExist {
+		if err := b.hasQueue(ctx, key); err != nil {
+			return wire.Queue{}, err
+		}
+	}
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		c := &fsm.PutQueue{Head: a.head, Request: a.req, Namespace: spaceIn(key.Namespace), Name: name,
 			Version: version}

@@ -1,17 +1,14 @@
 package service
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/view"
+	"github.com/carillon-scheduler/carillon/node/names"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -68,55 +65,19 @@ func (b *Service) Secrets(ctx context.Context, rd api.Read) ([]wire.Secret, erro
 	if len(out) == 0 {
 		return nil, nil
 	}
-	uses, err := b.secretUses(ctx)
+	uses, err := b.allUses(ctx, names.UsesOf{})
+	by := map[store.SecretKey]names.Use{}
+	for _, u := range uses {
+		by[u.Of] = u
+	}
 	for i := range out {
-		if u := uses[store.SecretKey{Namespace: out[i].Namespace, Name: out[i].Name}]; u != nil {
-			out[i].Jobs, out[i].JobCount = u.names, u.count
-		}
+		u := by[store.SecretKey{Namespace: out[i].Namespace, Name: out[i].Name}]
+		out[i].Jobs, out[i].JobCount = u.Jobs, u.Count
+	}
+	if rd.Stale {
+		err = nil // those of a group without a leader are missing
 	}
 	return out, err
-}
-
-// secretUse is which jobs refer to a secret.
-type secretUse struct {
-	names []string // the first ones
-	count int
-}
-
-// secretUses looks through all jobs, as the look for the users of a calendar does.
-func (b *Service) secretUses(ctx context.Context) (map[store.SecretKey]*secretUse, error) {
-	uses := map[store.SecretKey]*secretUse{}
-	var after job.ID
-	for end := false; !end; {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		err := b.view(func(r *view.Reader) (err error) {
-			after, end, err = r.JobsWith(job.SecretScheme, after, viewScan, func(id job.ID, d store.Definition) {
-				for _, name := range secretsOf(&d.Spec) {
-					k := store.SecretKey{Namespace: d.Spec.Namespace, Name: name}
-					if uses[k] == nil {
-						uses[k] = &secretUse{}
-					}
-					if uses[k].count++; uses[k].count <= usersShown {
-						uses[k].names = append(uses[k].names, cmp.Or(d.Spec.Name, id.String()))
-					}
-				}
-			})
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return uses, nil
-}
-
-// secretsOf are the names that a job refers to, each once.
-func secretsOf(spec *job.Spec) []string {
-	names := append(spec.SecretRefs(), spec.Notify.WebhookSecrets()...)
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // DeleteSecret implements api.Backend. One that jobs refer to stays, unless the caller insists.
@@ -147,23 +108,6 @@ func (b *Service) DeleteSecret(ctx context.Context, name string, force bool, rq 
 	return nil
 }
 
-func (b *Service) unused(ctx context.Context, k store.SecretKey) error {
-	if _, ok := b.o.Store.Secret(k); !ok {
-		return nil // the state machine says so
-	}
-	uses, err := b.secretUses(ctx)
-	u := uses[k]
-	if err != nil || u == nil {
-		return err
-	}
-	list := strings.Join(u.names, ", ")
-	if u.count > len(u.names) {
-		list += ", …"
-	}
-	return job.Errorf(job.CodeState, "remove it from those jobs first, or give force: their runs will fail",
-		"jobs refer to the secret %q: %s (%s in all)", k.Name, list, strconv.Itoa(u.count))
-}
-
 // checkSecrets refuses a job that refers to a secret which it would not get.
 func (b *Service) checkSecrets(spec *job.Spec) error {
 	for _, name := range spec.SecretRefs() {
@@ -186,7 +130,7 @@ func (b *Service) checkSecret(spec *job.Spec, field, name string) error {
 		return job.Invalid(field, "make the cluster secure: start the nodes with --secure",
 			"a job of a cluster without keys cannot refer to a secret")
 	}
-	row, ok := b.o.Store.Secret(store.SecretKey{Namespace: spec.Namespace, Name: name})
+	row, ok := b.secretRow(store.SecretKey{Namespace: spec.Namespace, Name: name})
 	if !ok {
 		return job.Invalid(field, "set it first: carillon secret set "+name+" -n "+spec.Namespace,
 			"there is no secret %q in namespace %q", name, spec.Namespace)

@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/insight"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/names"
 	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -41,6 +42,7 @@ type Options struct {
 	DataDir string
 	CopyDir string // where a copy of the state is made, on the file system of the data directory
 
+	Group    uint32 // whose service it is
 	Store    *store.Store
 	Raft     Raft
 	Tracker  *forward.Tracker
@@ -57,11 +59,16 @@ type Options struct {
 	Refused  func(reason api.Refusal, who string) // told of what is refused because it is too much
 	Secure   bool                                 // requests have an identity
 	CAHash   func() keys.Hash                     // of the cluster's CA; nil: it has none
+	Vault    *vault.Vault                         // of the secrets
+	Calendar func(namespace, name string) []byte  // see view.Source
+	Control  *Service                             // of the control group; nil: this is it, or there is one group
+	// OtherUses are the uses of calendars and secrets by jobs of other groups; nil: this is not the control group.
+	OtherUses func(context.Context, names.UsesOf) ([]names.Use, error)
+	Names     *names.Keeper // nil: all names are of this group, the only one that has jobs
+	DevKill   func()        // kills a node of a cluster to play with; nil: it is none
 	// JoinTokens are the join token of an id, by each cluster key that counts, the one in use first; nil: the cluster
 	// is plain. There are none while this node has no keys.
 	JoinTokens func(id string) []keys.Token
-	Vault      *vault.Vault // of the secrets
-	DevKill    func()       // kills a node of a cluster to play with; nil: it is none
 }
 
 // Raft is what the service asks of raft.
@@ -85,6 +92,7 @@ type Service struct {
 	creates atomic.Pointer[batcher] // of the newest leadership
 
 	registering *registering
+	caught      caught
 }
 
 var _ api.Backend = (*Service)(nil)
@@ -92,7 +100,7 @@ var _ api.Backend = (*Service)(nil)
 // New makes the service of a node whose raft runs.
 func New(o Options) *Service {
 	b := &Service{o: o, copies: newCopies(o.Statfs), registering: newRegistering()}
-	b.src = &view.Source{Store: o.Store, Now: b.now, Leads: b.leads}
+	b.src = &view.Source{Store: o.Store, Now: b.now, Leads: b.leads, Calendar: o.Calendar}
 	b.Service = insight.New(insight.Options{NodeID: o.NodeID, Version: o.Version, Source: b.src, Fresh: b.fresh,
 		Status: b.Status, StaleFor: func() time.Duration { return o.Tracker.StaleFor(o.Started) },
 		Stopping: o.Stopping, Logger: o.Logger, Pace: o.Pace})
@@ -158,19 +166,7 @@ func (b *Service) verify(ctx context.Context) error {
 	return nil
 }
 
-// requestID is the identity of a request in the state.
-func requestID(rq api.Request) string {
-	if rq.Key == "" {
-		return ""
-	}
-	if rq.Owner != "" {
-		return "t:" + rq.Owner + ":" + rq.Key // a key that another token made up is another key
-	}
-	if rq.Client {
-		return "k:" + rq.Key
-	}
-	return "s:" + rq.Key
-}
+func requestID(rq api.Request) string { return wire.RequestID(rq.Owner, rq.Key, rq.Client) }
 
 func requestOf(rq api.Request, now int64) fsm.Request {
 	keep := keepStamped
@@ -311,14 +307,9 @@ func (b *Service) replay(ctx context.Context, rq api.Request) (fsm.Outcome, bool
 		return o, false, err
 	}
 	if o.Code == fsm.CodeKeyReused {
-		return o, false, errKeyReused()
+		return o, false, names.KeyReused()
 	}
 	return o, o.Replay, nil
-}
-
-func errKeyReused() error {
-	return job.Errorf(job.CodeKeyReused, "use a new key for a new request",
-		"this Idempotency-Key belongs to another request")
 }
 
 // outcomeError is what an outcome that changed nothing means; ref is how the caller named the thing.
@@ -329,14 +320,14 @@ func outcomeError(o fsm.Outcome, ref string) error {
 	case fsm.CodeNotFound:
 		return view.NoJob(ref)
 	case fsm.CodeDuplicate, fsm.CodeExists:
-		return &job.Error{Code: job.CodeDuplicateName, Field: "name",
-			Message: "the job " + o.Job.String() + " has that name already",
-			Remedy:  "choose another name, or edit that job"}
+		return names.Taken(o.Job)
+	case fsm.CodePending:
+		return names.Pending(ref)
 	case fsm.CodeConflict:
 		return job.Errorf(job.CodeVersionConflict, "read the job again and repeat the change",
 			"the job is at version %d by now", o.Version)
 	case fsm.CodeKeyReused:
-		return errKeyReused()
+		return names.KeyReused()
 	case fsm.CodeRefused:
 		remedy := ""
 		if o.Text == fsm.TextHold {

@@ -1,11 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +71,8 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	err := b.view(func(r *view.Reader) error {
 		s.ClusterID, s.Level, s.Jobs, s.DeadLetters = r.Info.ClusterID, r.Info.Level, r.C.Jobs, r.C.Dead
 		s.Hold, s.CA = holdStatus(r.Info.Hold), r.Info.Security.CA
-		s.History = wire.HistoryStatus{First: r.C.HistFloor + 1, Last: r.C.HistSeq}
+		s.History = wire.HistoryStatus{Records: r.C.HistSeq - r.C.HistFloor, First: r.C.HistFloor + 1,
+			Last: r.C.HistSeq}
 		if r.C.HistSeq == 0 {
 			s.History.First = 0
 		}
@@ -82,12 +85,26 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	if err == nil {
 		s.Notifications, err = b.notifications()
 	}
-	s.Rotation = b.o.Members.Rotating()
+	s.Rotation, s.Growth = b.o.Members.Rotating(), b.o.Members.Growing()
 	s.Troubles = b.troubles(ctx, &s)
 	if p, other := o.Tracker.Elsewhere(); other && !rd.Stale {
 		b.askLeader(ctx, p, &s)
 	}
+	s.Groups = []wire.GroupStatus{groupStatus(b.o.Group, &s)}
 	return s, err
+}
+
+// groupStatus is the part of a status that is about the group itself.
+func groupStatus(group uint32, s *wire.Status) wire.GroupStatus {
+	g := wire.GroupStatus{ID: group, Leader: s.Leader, Term: s.Term, Members: []string{}, Jobs: s.Jobs,
+		OpenRuns: s.OpenRuns, Backlog: s.Backlog, BacklogMore: s.BacklogMore, DeadLetters: s.DeadLetters}
+	for _, m := range s.Members {
+		g.Members = append(g.Members, m.ID)
+	}
+	if s.Leader == "" {
+		g.Problem = s.NotReady
+	}
+	return g
 }
 
 // statusTimeout bounds how long a node asks the leader for what only that knows.
@@ -97,7 +114,12 @@ const statusTimeout = time.Second
 func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	c := client.New(p.Addr, client.WithHTTPClient(b.o.Client()), client.WithAttempts(1), client.WithStale())
+	opts := []client.Option{client.WithHTTPClient(b.o.Client()), client.WithAttempts(1), client.WithStale()}
+	if info := b.o.Store.Info(); max(info.Homes, info.Listed) > 1 { // its part in this group, and not the whole cluster
+		opts = append(opts, client.WithHeader(wire.ForwardedHeader, b.o.NodeID),
+			client.WithHeader(wire.GroupHeader, strconv.FormatUint(uint64(b.o.Group), 10)))
+	}
+	c := client.New(p.Addr, opts...)
 	far, err := c.Status(ctx)
 	switch {
 	case err != nil:
@@ -105,6 +127,7 @@ func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Statu
 	case far.State == "leader":
 		s.Members, s.Workers, s.Troubles = far.Members, far.Workers, merge(far.Troubles, s.Troubles)
 		s.Insecure = s.Insecure || far.Insecure
+		s.Growth = cmp.Or(far.Growth, s.Growth) // it knows what it waits for
 	}
 }
 

@@ -164,6 +164,14 @@ func Forbids(all []*schedule.Blackout, t time.Time) bool {
 	return slices.ContainsFunc(all, func(b *schedule.Blackout) bool { return b.Contains(t) })
 }
 
+// Calendar is a calendar of a namespace, as JSON; nil: there is none.
+func (r *Reader) Calendar(namespace, name string) []byte {
+	if look := r.src.Calendar; look != nil {
+		return look(namespace, name)
+	}
+	return r.View.Calendar(namespace, name)
+}
+
 // Blackouts are the calendars of a job. One that does not exist forbids nothing here; create and edit refuse it.
 func (r *Reader) Blackouts(namespace string, names []string) ([]*schedule.Blackout, error) {
 	var out []*schedule.Blackout

@@ -26,6 +26,8 @@ type Source struct {
 	Store *store.Store
 	Now   func() int64
 	Leads func() *scheduler.Scheduler // nil unless this node leads
+	// Calendar is a calendar as JSON, where those of the cluster are in another state; nil: they are in this one.
+	Calendar func(namespace, name string) []byte
 }
 
 // View calls fn with a view of the state.
@@ -48,10 +50,18 @@ func (r *Reader) Find(ref string, sc api.Space) (job.ID, error) {
 				"%q may be the name of several jobs", ref)
 		}
 		var ok bool
-		if id, ok = r.Named(sc.Name(), ref); !ok {
-			return 0, r.notIn(ref, sc)
+		if id, ok = r.Named(sc.Name(), ref); ok {
+			return id, nil
 		}
-		return id, nil
+		// A name whose home is here may be kept for another group. That one knows whether a job has it already.
+		kept, ok, err := r.Reservation(job.NameRef{Kind: job.NameJob, Namespace: sc.Name(), Name: ref})
+		switch {
+		case err != nil:
+			return 0, err
+		case ok:
+			return 0, job.OtherGroup(kept.Group)
+		}
+		return 0, r.notIn(ref, sc)
 	}
 	def, err := r.Def(id)
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 // Class says to which class a path below a data directory belongs. Empty: it is none of its files.
 func Class(dir, path string) string {
 	rel, err := filepath.Rel(dir, path)
-	rel = strings.TrimPrefix(rel, datadir.GroupDir+"/")
+	rel = strings.TrimPrefix(rel, datadir.GroupDir(0)+"/")
 	switch {
 	case err != nil || rel == ".." || strings.HasPrefix(rel, "../"), isSocket(dir, path):
 		return ""

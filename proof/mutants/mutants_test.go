@@ -78,13 +78,21 @@ var hints = map[mutant.Mutant][]try{
 	mutant.StaleCalendar:   {{"remember", 1}, {"remember", 2}},
 	mutant.RestoreFires:    {{"restored", 1}, {"restored", 2}},
 	mutant.WrongNamespace:  {{"namesakes", 1}, {"namesakes", 2}},
+	mutant.DropReservation: {{"names", 1}, {"names", 2}},
+	mutant.GrowEarly:       {{"grow-behind", 3}, {"grow-behind", 6}, {"grow-behind", 2}},
 }
 
-// byTest is the test of a package that finds a fault which simulated clusters cannot have: they are plain.
+// byTest is the test of a package that finds a fault which simulated clusters cannot have or show: they are plain, their
+// replicas stay where they are, and what a worker is given in excess it gives back.
 var byTest = map[mutant.Mutant]struct{ pkg, name string }{
-	mutant.ResealSkips:   {"node/vault", "TestAllSecretsAreResealed"},
-	mutant.TrustReplaced: {"internal/keys", "TestDistrustedCA"},
-	mutant.RotateEarly:   {"fsm", "TestRotationEndsWithTheLastMember"},
+	mutant.ReleaseAny:     {"node/names", "TestLateReleaseLeavesTheNextJobItsName"},
+	mutant.SlotEarly:      {"executor", "TestCreditComesBackWithTheAnswer"},
+	mutant.WrongGroup:     {"node", "TestHandshakeOfGroups"},
+	mutant.ReusedReplica:  {"node/datadir", "TestReplicaNumbersAreNotUsedAgain"},
+	mutant.RevivedReplica: {"node", "TestHandshakeOfGroups"},
+	mutant.ResealSkips:    {"node/vault", "TestAllSecretsAreResealed"},
+	mutant.TrustReplaced:  {"internal/keys", "TestDistrustedCA"},
+	mutant.RotateEarly:    {"fsm", "TestRotationEndsWithTheLastMember"},
 }
 
 // finding is a line of the table.

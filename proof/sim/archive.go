@@ -21,21 +21,30 @@ type archive struct {
 	floors  []checker.Floor
 	gone    map[job.ID]job.Instant
 	leaders []checker.Takeover
+	outages map[checker.Outage]struct{} // every one that was ever committed; the state forgets old ones
 }
 
 func newArchive() *archive {
 	return &archive{records: map[uint64]job.Run{}, stamps: map[uint64]job.Instant{}, seen: map[uint64]job.Instant{},
-		gone: map[job.ID]job.Instant{}}
+		gone: map[job.ID]job.Instant{}, outages: map[checker.Outage]struct{}{}}
 }
 
-// file follows a store until the process that has it ends.
-func (c *cluster) file(st *store.Store, done <-chan struct{}) {
+// archiveOf is that of a group. The caller has the lock.
+func (r *recorder) archiveOf(group uint32) *archive {
+	if r.archives[group] == nil {
+		r.archives[group] = newArchive()
+	}
+	return r.archives[group]
+}
+
+// file follows a group's store until the process that has it ends.
+func (c *cluster) file(group uint32, st *store.Store, done <-chan struct{}) {
 	wake := make(chan struct{}, 1)
 	changed := map[job.ID]bool{}
 	stop := st.Listen(func(ch *store.Changes) {
 		n := st.Counters()
 		c.rec.mu.Lock()
-		a := c.rec.archive
+		a := c.rec.archiveOf(group)
 		news := n.HistSeq > a.seq || len(ch.Jobs) > 0 || len(a.floors) == 0 && n.HistFloor > 0 ||
 			len(a.floors) > 0 && n.HistFloor > a.floors[len(a.floors)-1].Seq
 		for _, id := range ch.Jobs {
@@ -60,9 +69,9 @@ func (c *cluster) file(st *store.Store, done <-chan struct{}) {
 			c.rec.mu.Lock()
 			ids := slices.Collect(maps.Keys(changed))
 			clear(changed)
-			from := c.rec.archive.seq
+			from := c.rec.archiveOf(group).seq
 			c.rec.mu.Unlock()
-			err := st.View(func(v *store.View) error { return c.copyNews(v, from, ids) })
+			err := st.View(func(v *store.View) error { return c.copyNews(group, v, from, ids) })
 			if err != nil && !errors.Is(err, store.ErrClosed) {
 				c.problem("the history cannot be read: %v", err)
 			}
@@ -70,11 +79,11 @@ func (c *cluster) file(st *store.Store, done <-chan struct{}) {
 	})
 }
 
-func (c *cluster) copyNews(v *store.View, from uint64, ids []job.ID) error {
+func (c *cluster) copyNews(group uint32, v *store.View, from uint64, ids []job.ID) error {
 	now := c.t.instant()
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
-	a := c.rec.archive
+	a := c.rec.archiveOf(group)
 	err := v.EachRecord(from, func(seq uint64, r store.Record) bool {
 		if _, known := a.records[seq]; !known {
 			a.records[seq], a.stamps[seq], a.seen[seq] = runOf(seq, &r), job.Instant(r.Recorded), now
@@ -117,11 +126,11 @@ func runOf(seq uint64, r *store.Record) job.Run {
 	return run
 }
 
-// whole makes the history what was ever committed, and notes what of it is left.
-func (c *cluster) whole(f *checker.Final) {
+// whole makes the history of a group what was ever committed, and notes what of it is left.
+func (c *cluster) whole(group uint32, f *checker.Final) {
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
-	a := c.rec.archive
+	a := c.rec.archiveOf(group)
 	f.Recorded, f.Seen, f.Cleaned = maps.Clone(a.stamps), maps.Clone(a.seen), maps.Clone(a.gone)
 	if c.o.historyAge == 0 && c.o.historyCount == 0 {
 		return
@@ -140,10 +149,11 @@ func (c *cluster) whole(f *checker.Final) {
 }
 
 // leads notes the leaderships of a node.
-func (c *cluster) leads(id string) func(uint64) {
-	return func(term uint64) {
+func (c *cluster) leads(id string) func(uint32, uint64) {
+	return func(group uint32, term uint64) {
 		c.rec.mu.Lock()
 		defer c.rec.mu.Unlock()
-		c.rec.archive.leaders = append(c.rec.archive.leaders, checker.Takeover{Node: id, Term: term, At: c.t.instant()})
+		a := c.rec.archiveOf(group)
+		a.leaders = append(a.leaders, checker.Takeover{Node: id, Term: term, At: c.t.instant()})
 	}
 }

@@ -103,6 +103,15 @@ func (c *cluster) do(pc plannedCall) {
 	case "rebirth":
 		c.rebirth(pc)
 		return
+	case "grow":
+		c.grow(pc)
+		return
+	case "make":
+		c.makeJob(pc)
+		return
+	case "list":
+		c.listJobs(pc)
+		return
 	}
 	name, id := c.current(pc.job)
 	ref := id.String()
@@ -124,7 +133,7 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
-	case "update", "redefine":
+	case "update", "redefine", "rename":
 		c.update(pc, rng, ref, call)
 	case "pause":
 		call.Kind = checker.CallPause
@@ -213,9 +222,13 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	spec := j.Spec
 	other := c.p.jobs[rng.IntN(len(c.p.jobs))].spec
 	change := rng.IntN(6)
-	if pc.kind == "redefine" { // only what an attempt is made of
+	switch pc.kind {
+	case "redefine": // only what an attempt is made of
 		change = -1
 		spec.Timeout = job.Duration(pick(rng, 4*time.Second, 5*time.Minute))
+	case "rename": // to what others want, too
+		change = -1
+		spec.Name = pick(rng, "alias-0", "alias-1", fmt.Sprintf("own-%d", pc.job))
 	}
 	switch change {
 	case 0, 1:

@@ -44,6 +44,10 @@ type cluster struct {
 	names    map[int]string // of the planned jobs, as they are called now
 	keys     int
 	asked    []asked // what was answered
+	made     map[int]*madeJob
+
+	listed     chan struct{} // closed when the first node hears that there are new groups
+	listedOnce sync.Once
 }
 
 // event notes something for the log of the seed.
@@ -67,11 +71,11 @@ func (c *cluster) problem(format string, args ...any) {
 
 func newCluster(p *plan, dir string, l *logs) *cluster {
 	c := &cluster{seed: p.seed, o: p.o, p: p, logs: l, kinds: map[string]int{}, ids: map[string]job.ID{},
-		names: map[int]string{}}
+		names: map[int]string{}, made: map[int]*madeJob{}, listed: make(chan struct{})}
 	c.t = &times{start: time.Now(), base: p.o.base}
 	c.net = newNetwork(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
 	c.rec = &recorder{t: c.t, calm: make(chan struct{}), behaviours: map[string]*behaviour{},
-		outages: map[checker.Outage]struct{}{}, archive: newArchive()}
+		archives: map[uint32]*archive{}}
 	for i := range p.o.nodes {
 		id := memberOf(i)
 		s := &server{c: c, id: id, host: c.net.host(id), dir: dataDir(dir, id), clock: &clock{t: c.t}}
@@ -100,8 +104,8 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	return c
 }
 
-// noteOutages keeps every outage that was ever committed; the state forgets old ones.
-func (c *cluster) noteOutages(st *store.Store) func(*store.Changes) {
+// noteOutages keeps every outage of a group.
+func (c *cluster) noteOutages(group uint32, st *store.Store) func(*store.Changes) {
 	seen := 0
 	var last store.Outage
 	return func(*store.Changes) {
@@ -112,8 +116,9 @@ func (c *cluster) noteOutages(st *store.Store) func(*store.Changes) {
 		seen, last = len(list), list[len(list)-1]
 		c.rec.mu.Lock()
 		defer c.rec.mu.Unlock()
+		a := c.rec.archiveOf(group)
 		for _, o := range list {
-			c.rec.outages[checker.Outage{From: job.Instant(o.From), To: job.Instant(o.To)}] = struct{}{}
+			a.outages[checker.Outage{From: job.Instant(o.From), To: job.Instant(o.To)}] = struct{}{}
 		}
 	}
 }
@@ -139,7 +144,7 @@ func (c *cluster) up() bool {
 				return fmt.Errorf("%s is a %s", m.ID, m.Suffrage)
 			}
 		}
-		return nil
+		return c.groupsUp(c.o.groups)
 	})
 }
 

@@ -41,6 +41,17 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"frozen":      frozen,
 	"flood":       flood,
 	"namesakes":   namesakes,
+	"names":       names,
+
+	"stale-home":     staleHome,
+	"late-release":   lateRelease,
+	"aborted-create": abortedCreate,
+	"one-lease":      oneLease,
+	"lost-credit":    lostCredit,
+	"grow":           growStorm,
+	"grow-behind":    growBehind,
+	"grow-begin":     growBegin,
+	"grow-keys":      growKeys,
 }
 
 func directedPlan(name string, seed uint64) *plan {

@@ -40,7 +40,7 @@ func (c *cluster) inflict(f plannedFault) {
 	kind := f.kind
 	switch kind {
 	case "kill-leader", "cut-leader", "pause-leader", "clock-leader", "freeze-leader":
-		if i := c.leader(); i >= 0 {
+		if i := c.aLeader(f.x); i >= 0 {
 			s = c.servers[i]
 		}
 		kind = kind[:len(kind)-len("-leader")]
@@ -178,6 +178,10 @@ func (c *cluster) inflict(f plannedFault) {
 		done = c.deafLeader(f)
 	case "late-leader":
 		done = c.lateLeader(f, rng)
+	case "behind":
+		done = c.behind(f, rng)
+	case "cut-one":
+		done = c.cutOne(f)
 	case "clone-worker":
 		done = c.cloneWorker(f)
 	case "same-name":

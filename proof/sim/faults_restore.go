@@ -164,7 +164,7 @@ func (r *recorder) forget(b backup, to *checker.Restored) {
 		return e.Fence > b.at.Fence
 	})
 	r.handed = slices.DeleteFunc(r.handed, func(h checker.Handed) bool { return h.Fence > b.at.Fence })
-	a := r.archive
+	a := r.archiveOf(0)
 	for seq := range a.records {
 		if seq > b.at.HistSeq {
 			delete(a.records, seq)
@@ -172,9 +172,9 @@ func (r *recorder) forget(b backup, to *checker.Restored) {
 		}
 	}
 	a.seq = b.at.HistSeq
-	for o := range r.outages {
+	for o := range a.outages {
 		if int64(o.To) > int64(b.at.Mark) {
-			delete(r.outages, o)
+			delete(a.outages, o)
 		}
 	}
 	r.log = append(r.log, fmt.Sprintf("what was done after the backup is forgotten: %d runs", len(to.Done)))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -55,6 +56,9 @@ func (c *cluster) settle() bool {
 			if n := len(c.servers) + len(c.workers); registered < n {
 				return fmt.Errorf("%d of %d workers are registered", registered, n)
 			}
+			if err := c.grown(ctx); err != nil {
+				return err
+			}
 			return c.overdue(c.servers[i])
 		})
 }
@@ -66,7 +70,16 @@ func (c *cluster) overdue(s *server) error {
 		return errors.New("the leader is gone")
 	}
 	until := c.t.now().Add(-slack).UnixMilli()
-	return l.n.State().View(func(v *store.View) error {
+	for _, st := range l.n.States() {
+		if err := overdueIn(st, until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func overdueIn(st *store.Store, until int64) error {
+	return st.View(func(v *store.View) error {
 		for lane := range job.Lane(job.Lanes) {
 			var found *store.DueEntry
 			if err := v.ScanDue(store.DueKey{Lane: lane}, until,
@@ -89,18 +102,21 @@ func (c *cluster) final() (in checker.Input, ok bool) {
 		if i < 0 {
 			continue
 		}
-		st := c.servers[i].current().n.State()
-		before, at := st.Counters(), c.t.instant()
+		l := c.servers[i].current()
+		if l == nil {
+			continue
+		}
+		states := l.n.States()
+		before, at := counters(states), c.t.instant()
 		f, err := c.read(c.clients[i])
 		if err != nil {
 			c.event("read: %v", err)
 			continue
 		}
 		in = c.seen()
-		if st.Counters() != before || c.t.instant() != at {
+		if !maps.Equal(counters(states), before) || c.t.instant() != at {
 			continue
 		}
-		c.whole(&f)
 		in.Final, in.TTL, in.Latency = f, c.o.ttl, c.o.latency
 		in.Recovery, in.Voters = c.o.recovery, len(c.servers)
 		in.Final.At, in.Final.Slack = at, slack
@@ -128,11 +144,7 @@ func (c *cluster) seen() (in checker.Input) {
 	in.Handed = slices.Clone(c.rec.handed)
 	in.Notified = append([]checker.Notified{}, c.rec.told...)
 	in.Restored = c.rec.restored
-	in.Takeovers = slices.Clone(c.rec.archive.leaders)
 	in.Calls = slices.Clone(c.rec.calls)
-	for o := range c.rec.outages {
-		in.Outages = append(in.Outages, o)
-	}
 	in.Tags, in.Namespaces = map[string]map[string]string{}, map[string]string{}
 	for _, s := range c.servers {
 		in.Tags[s.id] = nodeTags
@@ -146,7 +158,6 @@ func (c *cluster) seen() (in checker.Input) {
 		in.Pull = append(in.Pull, p.name)
 		in.Namespaces[p.name] = cmp.Or(p.space, job.DefaultNamespace)
 	}
-	slices.SortFunc(in.Outages, func(a, b checker.Outage) int { return int(a.From - b.From) })
 	return in
 }
 
@@ -205,17 +216,18 @@ func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 // near is how far apart replicas may be for their states to be noted: they are expensive to read.
 const near = 20
 
-// atOneIndex notes the states in which the replicas are, and returns those of an index at which all of them were seen.
-func (c *cluster) atOneIndex(states map[uint64]map[string]string) (map[string]string, error) {
+// atOneIndex notes the states in which the replicas of a group are, and returns those of an index at which all of them
+// were seen.
+func (c *cluster) atOneIndex(group uint32, states map[uint64]map[string]string) (map[string]string, error) {
 	at, of := map[string]uint64{}, map[string]*store.Store{}
 	low, high := uint64(math.MaxUint64), uint64(0)
 	for _, s := range c.servers {
-		l := s.current()
-		if l == nil {
-			return nil, fmt.Errorf("%s is down", s.id)
+		st := s.state(group)
+		if st == nil {
+			return nil, fmt.Errorf("%s is down, or has no replica of group %d", s.id, group)
 		}
-		of[s.id] = l.n.State()
-		at[s.id] = of[s.id].Counters().Index
+		of[s.id] = st
+		at[s.id] = st.Counters().Index
 		low, high = min(low, at[s.id]), max(high, at[s.id])
 	}
 	if high-low > near {
@@ -243,18 +255,18 @@ func (c *cluster) atOneIndex(states map[uint64]map[string]string) (map[string]st
 	return nil, fmt.Errorf("they are between %d and %d", low, high)
 }
 
-// replicas compares the states at one index and checks each.
+// replicas compares the states of a group at one index and checks each.
 //
 // They need not be at that index together. Followers hear that an entry is committed with the next one, or when nothing
 // was to be sent for a CommitTimeout, which is a second or more here: where something is committed every second, they
 // are behind the leader for all but milliseconds.
-func (c *cluster) replicas() map[string]string {
+func (c *cluster) replicas(group uint32) map[string]string {
 	var digests map[string]string
 	states := map[uint64]map[string]string{} // digests by index and server
 	ok := c.eventually(10*time.Minute+100*c.o.raft.Heartbeat, "all replicas have applied the same",
 		func(context.Context) (err error) {
 			for range 50 {
-				if digests, err = c.atOneIndex(states); err == nil {
+				if digests, err = c.atOneIndex(group, states); err == nil {
 					return nil
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -267,16 +279,16 @@ func (c *cluster) replicas() map[string]string {
 	first := c.servers[0]
 	for _, s := range c.servers {
 		if digests[s.id] != digests[first.id] {
-			keys, err := first.current().n.State().Differs(s.current().n.State()) // as they are by now
-			c.problem("replicas differ: %s has %s, %s has %s: %q %v", first.id, digests[first.id], s.id, digests[s.id],
-				keys, err)
+			keys, err := first.state(group).Differs(s.state(group)) // as they are by now
+			c.problem("replicas of group %d differ: %s has %s, %s has %s: %q %v", group, first.id, digests[first.id],
+				s.id, digests[s.id], keys, err)
 		}
-		problems, _, err := s.current().n.State().Check()
+		problems, _, err := s.state(group).Check()
 		if err != nil {
-			c.problem("check of %s: %v", s.id, err)
+			c.problem("check of %s, group %d: %v", s.id, group, err)
 		}
 		for _, p := range problems {
-			c.problem("check of %s: %s", s.id, p)
+			c.problem("check of %s, group %d: %s", s.id, group, p)
 		}
 	}
 	return digests

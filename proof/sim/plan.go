@@ -16,6 +16,8 @@ import (
 type options struct {
 	profile      string
 	nodes        int
+	groups       int // that have jobs when it begins; 0: one group has everything
+	grow         int // how many it has in the end; 0: as many as when it begins
 	workers      int
 	slots        int
 	ttl          time.Duration
@@ -118,6 +120,8 @@ func newPlan(seed uint64) *plan {
 	p.more(rand.New(rand.NewPCG(seed, 20)))
 	if o.profile == "storm" {
 		p.namespaces(rand.New(rand.NewPCG(seed, 21)))
+		p.groups(rand.New(rand.NewPCG(seed, 22)))
+		p.growth(rand.New(rand.NewPCG(seed, 23)))
 	}
 	return p
 }

@@ -22,7 +22,8 @@ type Result struct {
 	Profile   string
 	Simulated time.Duration
 	Faults    map[string]int
-	Input     checker.Input
+	Input     checker.Input   // of everything
+	Groups    []checker.Input // of each group that has jobs
 	Report    checker.Report
 	Problems  []string
 	Log       []string
@@ -70,8 +71,17 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 			c.play()
 			if c.settle() {
 				if in, ok := c.final(); ok {
-					in.Final.Digests = c.replicas()
-					r.Input = in
+					c.problems = append(c.problems, sameNames(in.Final.Jobs)...)
+					var wrong []string
+					in.Final.Jobs, wrong = c.splitMade(in.Final.Jobs)
+					c.problems = append(c.problems, wrong...)
+					r.Input, r.Groups = in, c.apart(in)
+					for i, group := range c.o.jobGroups() {
+						r.Groups[i].Final.Digests = c.replicas(group)
+					}
+					if c.o.groups > 0 { // otherwise it is one of those
+						c.replicas(0)
+					}
 				}
 			}
 		}
@@ -81,7 +91,7 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 	})
 	os.RemoveAll(filepath.Clean(dir))
 	if len(r.Problems) == 0 {
-		r.Report = verdict(r.Input)
+		r.Report = verdict(r.Groups)
 		for _, p := range r.Report.Problems {
 			r.Problems = append(r.Problems, p.String())
 		}
@@ -92,8 +102,9 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 // Describe is what a person needs to look into a seed.
 func (r *Result) Describe() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d (%s, %d nodes, %d workers, %d jobs, %d calls, %d faults planned, %s simulated)\n", r.Seed,
-		r.Profile, r.Plan.o.nodes, r.Plan.o.workers,
+	fmt.Fprintf(&b, "seed %d (%s, %d nodes, %d groups, then %d, %d workers, %d jobs, %d calls, %d faults planned, %s "+
+		"simulated)\n", r.Seed, r.Profile, r.Plan.o.nodes, max(1, r.Plan.o.groups), max(1, r.Plan.o.most()),
+		r.Plan.o.workers,
 		len(r.Plan.jobs), len(r.Plan.calls), len(r.Plan.faults), r.Simulated.Round(time.Second))
 	for i, p := range r.Problems {
 		if i == 20 {
@@ -111,6 +122,9 @@ func (p *plan) replay() string {
 	name := ""
 	if p.name != "" {
 		name = "CARILLON_SIM_PLAN=" + p.name + " "
+	}
+	if forced := os.Getenv(groupsVariable); forced != "" {
+		name += groupsVariable + "=" + forced + " "
 	}
 	return fmt.Sprintf("%sCARILLON_SIM_SEED=%d go test ./proof/sim -run 'TestSeed$' -v", name, p.seed)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 var runnerTypes = []job.Type{job.TypeHTTP, job.TypeShell, job.TypeQueue}
@@ -157,6 +158,7 @@ func (s *server) open() error {
 	o := &s.c.o
 	cfg := node.Config{
 		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
+		Groups:    o.groups,
 		Executors: o.takes(), Slots: o.slots, Tags: nodeTags, Version: "sim",
 		Logger:        slog.New(&coldLog{Handler: s.c.logs.handler(s.id), p: p}),
 		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40),
@@ -199,8 +201,7 @@ func (s *server) open() error {
 		return errDisk
 	}
 	l.n = n
-	n.State().Listen(s.c.noteOutages(n.State()))
-	s.c.file(n.State(), l.done)
+	s.c.follow(l)
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	s.mu.Lock()
@@ -264,6 +265,14 @@ func (l *life) die() {
 	l.thaw()
 }
 
+// state is this server's replica of a group; nil: it has none right now.
+func (s *server) state(group uint32) *store.Store {
+	if l := s.current(); l != nil {
+		return l.n.States()[group]
+	}
+	return nil
+}
+
 func (s *server) current() *life {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +332,6 @@ type worker struct {
 	mu   sync.Mutex
 	proc *process
 	w    *executor.Worker
-	far  *client.Leader
 	stop context.CancelFunc
 	done chan struct{}
 }
@@ -334,27 +342,29 @@ func (w *worker) start() {
 	for _, s := range w.c.servers {
 		addrs = append(addrs, s.host.addr)
 	}
-	far := client.NewLeader(addrs, client.WithDial(w.host.dial(p.dead)))
+	ctx, cancel := context.WithCancel(context.Background())
+	groups, hangUp := w.far(ctx, addrs, client.WithDial(w.host.dial(p.dead)))
 	runners := map[job.Type]executor.Runner{}
 	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
 	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
 		Prefetch: 2, Namespace: w.space, Tags: w.tags, Runners: runners,
-		Groups: executor.OneGroup(&handedTo{far, w.c.rec, w.name}), Clock: w.clock, Pace: w.c.o.pace,
+		Groups: groups, Clock: w.clock, Pace: w.c.o.pace,
 		DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))})
 	if err != nil {
 		w.c.problem("%s: %v", w.name, err)
+		cancel()
+		hangUp()
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	w.mu.Lock()
-	w.proc, w.w, w.far, w.stop, w.done = p, x, far, cancel, done
+	w.proc, w.w, w.stop, w.done = p, x, cancel, done
 	w.mu.Unlock()
 	w.c.bg.Go(func() {
 		x.Run(ctx)
-		far.Close()
+		hangUp()
 		cancel()
 		close(done)
 	})

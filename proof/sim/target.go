@@ -37,10 +37,9 @@ type recorder struct {
 	handed     []checker.Handed
 	calls      []checker.Call
 	faults     []*checker.Fault
-	outages    map[checker.Outage]struct{}
 	behaviours map[string]*behaviour // by name of the job, as checker.In has it
 	log        []string
-	archive    *archive
+	archives   map[uint32]*archive // by group
 	told       []checker.Notified
 	restored   *checker.Restored
 }

@@ -43,16 +43,24 @@ const (
 	SerialFirst            // catch-up runs push the live schedule aside
 	InventNext             // the last run by max_runs leaves an occurrence behind it that does not exist
 	// What is remembered, and for how long.
-	TrimMore       // history is trimmed by one record too many
-	CleanEarly     // a one-off goes before its retention is over
-	ForgetRequests // the outcomes of requests are forgotten when the leader changes
-	RepeatNotice   // what another leader may have sent is sent again
-	NewestFirst    // what waits for its turn starts newest first
-	HalfLease      // an inherited lease lasts half as long as it should
-	RetryUncounted // a retry does not count towards the limit of its queue
-	StaleCalendar  // a calendar that was changed holds as it was
-	RestoreFires   // what was due before the release of a restored cluster runs in it
-	WrongNamespace // runs are claimed for workers of other namespaces
+	TrimMore        // history is trimmed by one record too many
+	CleanEarly      // a one-off goes before its retention is over
+	ForgetRequests  // the outcomes of requests are forgotten when the leader changes
+	RepeatNotice    // what another leader may have sent is sent again
+	NewestFirst     // what waits for its turn starts newest first
+	HalfLease       // an inherited lease lasts half as long as it should
+	RetryUncounted  // a retry does not count towards the limit of its queue
+	StaleCalendar   // a calendar that was changed holds as it was
+	RestoreFires    // what was due before the release of a restored cluster runs in it
+	WrongNamespace  // runs are claimed for workers of other namespaces
+	DropReservation // a name that its home keeps for a job of another group is given to a second one
+	// Several groups.
+	ReleaseAny     // a release of a name that was given anew since, under another number, frees it
+	SlotEarly      // a slot is offered to a leader before the one that had it has answered that it gives it up
+	WrongGroup     // a node that speaks for another group is let in
+	ReusedReplica  // a data directory takes a replica under a number that it had before
+	RevivedReplica // a replica that was given up is let in
+	GrowEarly      // new groups take jobs before the nodes and the other groups know of them
 	// Keys and secrets.
 	ResealSkips   // a secret stays sealed with the cluster key that was replaced
 	TrustReplaced // a CA that is distrusted goes on to vouch for nodes

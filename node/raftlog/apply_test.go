@@ -1,8 +1,9 @@
-package node
+package raftlog
 
 import (
 	"errors"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,10 +16,11 @@ import (
 
 // applierTest is an applier over a store, with entries to put into it.
 type applierTest struct {
-	*applier
-	t    *testing.T
-	st   *store.Store
-	last uint64
+	*Applier
+	proposing atomic.Bool
+	t         *testing.T
+	st        *store.Store
+	last      uint64
 }
 
 func newApplierTest(t *testing.T, edit ...func(*store.Options)) *applierTest {
@@ -30,9 +32,10 @@ func newApplierTest(t *testing.T, edit ...func(*store.Options)) *applierTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &applierTest{applier: newApplier(fsm.New(st, fsm.Options{}), &flight{}), t: t, st: st}
+	h := &applierTest{t: t, st: st}
+	h.Applier = NewApplier(fsm.New(st, fsm.Options{}), ApplyDelay, h.proposing.Load)
 	t.Cleanup(func() {
-		h.close(false)
+		h.Close(false)
 		st.Close()
 	})
 	return h
@@ -80,23 +83,23 @@ func TestFollowerAppliesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newApplierTest(t)
 		applied := 0
-		h.applier.FSM = fsm.New(h.st, fsm.Options{Applied: func(entries int, _ time.Duration) { applied++ }})
+		h.Applier.BatchingFSM = fsm.New(h.st, fsm.Options{Applied: func(int, time.Duration) { applied++ }})
 		for range 5 {
 			if h.give(1) {
 				t.Error("answered at once")
 			}
-			time.Sleep(applyDelay / 10)
+			time.Sleep(ApplyDelay / 10)
 		}
 		synctest.Wait()
 		h.want(0)
-		time.Sleep(applyDelay / 2)
+		time.Sleep(ApplyDelay / 2)
 		synctest.Wait()
 		h.want(5)
 		if applied != 1 {
 			t.Errorf("%d transactions", applied)
 		}
 		h.give(1)
-		time.Sleep(applyDelay)
+		time.Sleep(ApplyDelay)
 		synctest.Wait()
 		h.want(6)
 	})
@@ -107,12 +110,12 @@ func TestProposalsAreAppliedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newApplierTest(t)
 		h.give(3)
-		h.flight.Enter()
+		h.proposing.Store(true)
 		if !h.give(2) {
 			t.Error("no reply for a proposal that is waited for")
 		}
 		h.want(5)
-		h.flight.Leave()
+		h.proposing.Store(false)
 		h.give(1)
 		h.want(5)
 	})
@@ -147,16 +150,17 @@ func TestHeldEntriesComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newApplierTest(t)
 		h.give(2)
-		h.flush()
+		h.Flush()
 		h.give(2)
-		h.close(false)
-		time.Sleep(2 * applyDelay)
+		h.Close(false)
+		time.Sleep(2 * ApplyDelay)
 		synctest.Wait()
 		h.want(2)
 
-		next := &applierTest{applier: newApplier(fsm.New(h.st, fsm.Options{}), &flight{}), t: t, st: h.st}
+		next := &applierTest{t: t, st: h.st}
+		next.Applier = NewApplier(fsm.New(h.st, fsm.Options{}), ApplyDelay, next.proposing.Load)
 		next.ApplyBatch([]*raft.Log{next.entry(), next.entry(), next.entry(), next.entry()})
-		next.close(true)
+		next.Close(true)
 		next.want(4)
 	})
 }
@@ -171,7 +175,7 @@ func TestEntriesComeWhileTheDiskHangs(t *testing.T) {
 			}
 		})
 		h.give(1)
-		time.Sleep(2 * applyDelay)
+		time.Sleep(2 * ApplyDelay)
 		h.give(1) // waits for the disk
 		time.Sleep(2 * time.Second)
 		synctest.Wait()

@@ -1,4 +1,4 @@
-package node
+package propose
 
 import (
 	"context"
@@ -17,13 +17,13 @@ func TestConfirm(t *testing.T) {
 		var mu sync.Mutex
 		asked := 0
 		var answer error
-		p := &proposer{flight: &flight{}, majority: func() error {
+		p := New(Options{Flight: &Flight{}, Majority: func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
 			time.Sleep(20 * time.Millisecond)
 			return answer
-		}}
+		}})
 		want := func(age time.Duration, ok bool, questions int) {
 			t.Helper()
 			err := p.Confirm(ctx, age)
@@ -76,9 +76,36 @@ func TestConfirm(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
-		p.ended.Store(true)
-		if err := p.Confirm(ctx, time.Millisecond); !errors.Is(err, errEnded) {
+		p.End()
+		if err := p.Confirm(ctx, time.Millisecond); !errors.Is(err, ErrEnded) {
 			t.Error(err)
+		}
+	})
+}
+
+// The question goes on without a caller who gave up, and those who came meanwhile get an answer of their own.
+func TestVerifyLeaderEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, free := make(chan struct{}, 10), make(chan error)
+		p := New(Options{Flight: &Flight{}, Verify: func() error {
+			asked <- struct{}{}
+			return <-free
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- p.VerifyLeader(ctx) }()
+		<-asked
+		go func() { second <- p.VerifyLeader(t.Context()) }()
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("its caller gave up: %v", err)
+		}
+		synctest.Wait()       // the second waits
+		free <- ErrNoMajority // to the first question: the second was asked after it
+		<-asked
+		free <- nil
+		if err := <-second; err != nil {
+			t.Errorf("the second got the first one's answer: %v", err)
 		}
 	})
 }

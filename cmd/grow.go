@@ -1,0 +1,46 @@
+package cmd
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/cmd/watch"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func (a *app) growCmd() *cobra.Command {
+	var noWait bool
+	c := &cobra.Command{
+		Use: "grow-groups N", Short: "Have more Raft groups for jobs", Args: cobra.ExactArgs(1),
+		Long: `N is how many groups of jobs there are to be in all, from 2 to 64. The cluster works meanwhile. Jobs stay in the groups that they are
+in, and new ones are spread over all. A group is never given up again.
+
+It waits until the new groups take jobs and says which have begun. The cluster goes on if the command is interrupted; repeating it
+shows how far that is.`,
+		Example: "  carillon cluster grow-groups 4",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil {
+				return job.Invalid("N", fmt.Sprintf("use a number from 2 to %d", job.MaxGroups),
+					"%q is no number of groups", args[0])
+			}
+			ctx, c := a.keyed(cmd.Context()), a.client()
+			g, err := c.GrowGroups(ctx, n)
+			already := g.Done
+			if err == nil && !noWait {
+				err = watch.Growth(ctx, c, &g, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) })
+			}
+			if err != nil {
+				if ctx.Err() != nil && g.Want > 0 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "the cluster goes on to grow to %d groups\n", g.Want)
+				}
+				return err
+			}
+			return a.result(cmd, g, func(p *printer) { p.Printf("%s\n", watch.GrowthText(g, already)) })
+		},
+	}
+	c.Flags().BoolVar(&noWait, "no-wait", false, "until it has begun only")
+	return c
+}

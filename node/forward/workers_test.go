@@ -1,0 +1,59 @@
+package forward
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+type member struct{ others []string }
+
+func (m member) Ref() *job.NodeRef { return &job.NodeRef{Cluster: "c", Instance: "i"} }
+func (m member) Removed() bool     { return false }
+func (m member) Alone() bool       { return false }
+func (m member) Others() []string  { return m.others }
+
+// A node without a replica of a group finds its leader through those that have one, also while it stops: its worker has
+// results to hand in. Calls name the group, but that of a cluster which has one.
+func TestWorkerRouteOfAGroup(t *testing.T) {
+	for group, header := range map[uint32]string{0: "", 3: "3"} {
+		node := func(answer func(http.ResponseWriter)) string {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Values(wire.GroupHeader); len(got) > 1 || r.Header.Get(wire.GroupHeader) != header {
+					t.Errorf("group %d: %s is sent to %q", group, r.URL.Path, got)
+				}
+				w.Header().Set("Content-Type", wire.MediaJSON)
+				answer(w)
+			}))
+			t.Cleanup(srv.Close)
+			return srv.Listener.Addr().String()
+		}
+		say := func(v any) func(http.ResponseWriter) {
+			return func(w http.ResponseWriter) {
+				if err := json.NewEncoder(w).Encode(v); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		leads := node(say(job.Session{SessionRef: job.SessionRef{Worker: "w", Group: group, Term: 5}}))
+		follows := node(func(w http.ResponseWriter) {
+			w.Header().Set(wire.LeaderHeader, leads)
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			say(wire.Problem{Error: job.Error{Code: job.CodeNotLeader}})(w)
+		})
+		r := NewWorkerRoute(WorkerOptions{Group: group, Tracker: func() *Tracker { return nil },
+			Member: member{[]string{follows}}, Stopping: func() bool { return true }})
+		defer r.Close()
+		s, err := r.Register(t.Context(), job.Register{Worker: "w"})
+		if err != nil || s.Term != 5 || s.Group != group {
+			t.Errorf("group %d: %+v, %v", group, s, err)
+		}
+		if _, err := r.Heartbeat(t.Context(), job.Heartbeat{Session: s.SessionRef}); err != nil {
+			t.Errorf("group %d: %v", group, err)
+		}
+	}
+}
