@@ -20,6 +20,7 @@ type Options struct {
 	Dir    string // for its data
 	Secure bool   // the cluster that is started has TLS and asks for tokens
 	Nodes  int
+	Groups int // Raft groups with jobs
 	Target string
 
 	Jobs     int // that are due, or to be created
@@ -67,7 +68,8 @@ func Open(ctx context.Context, o Options) (*Bench, error) {
 	}
 	o.Progress("starting the cluster", 0, 0)
 	var err error
-	b.cluster, err = StartCluster(ctx, o.Binary, o.Dir, o.Nodes, o.Secure, append(flags, o.NodeFlags...)...)
+	b.cluster, err = StartCluster(ctx, o.Binary, o.Dir, o.Nodes, o.Groups, o.Secure,
+		append(flags, o.NodeFlags...)...)
 	return b, err
 }
 
@@ -75,7 +77,8 @@ func Open(ctx context.Context, o Options) (*Bench, error) {
 func (b *Bench) Close() { b.cluster.Stop() }
 
 func (b *Bench) result(scenario string, s client.Status) *Result {
-	return &Result{Scenario: scenario, Target: b.o.Target, Secure: b.o.Secure, Nodes: len(s.Members), Jobs: s.Jobs}
+	return &Result{Scenario: scenario, Target: b.o.Target, Secure: b.o.Secure, Nodes: len(s.Members),
+		Groups: max(0, len(s.Groups)-1), Jobs: s.Jobs}
 }
 
 // target starts what carries the runs out, and returns how to make jobs for it and how to hear what it did.
@@ -85,14 +88,20 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 		if err != nil {
 			return t, err
 		}
-		return target{typ: "http", payload: fmt.Sprintf(`{"url":%q,"method":"POST","body":{"bench":true}}`, w.url),
+		return target{typ: "http", payloads: []string{
+			fmt.Sprintf(`{"url":%q,"method":"POST","body":{"bench":true}}`, w.url)},
 			effects: w.effects, stop: func() { _ = w.srv.Close() }}, nil
 	}
 	dir, err := os.MkdirTemp(b.o.Dir, "workers-")
 	if err != nil {
 		return t, err
 	}
-	w, err := startCrew(b.cluster, dir, b.o.Workers, b.o.Slots, b.o.Target == TargetPull)
+	s, err := b.cluster.ready(ctx)
+	if err != nil {
+		return t, err
+	}
+	queues := queuesOf(len(s.Groups) - 1)
+	w, err := startCrew(b.cluster, dir, b.o.Workers, b.o.Slots, b.o.Target == TargetPull, queues)
 	if err != nil {
 		return t, err
 	}
@@ -102,8 +111,11 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 			return t, err
 		}
 	}
-	return target{typ: "queue", payload: `{"queue":"` + benchQueue + `","data":{"bench":true}}`, effects: w.effects,
-		crew: w, stop: w.stop}, nil
+	t = target{typ: "queue", effects: w.effects, crew: w, stop: w.stop}
+	for _, q := range queues {
+		t.payloads = append(t.payloads, `{"queue":"`+q+`","data":{"bench":true}}`)
+	}
+	return t, nil
 }
 
 // begin is how a scenario with runs begins: with some idle jobs, with what carries the runs out, and with a client of
@@ -136,10 +148,11 @@ func (b *Bench) account(ctx context.Context, c *client.Client, t target, r *Resu
 
 // target is what carries runs out.
 type target struct {
-	typ, payload string
-	effects      func() ([]effect, error) // ends it, and says what it did
-	crew         *crew
-	stop         func() // ends it, whatever happened; twice is fine
+	typ      string
+	payloads []string                 // of the jobs, in turn
+	effects  func() ([]effect, error) // ends it, and says what it did
+	crew     *crew
+	stop     func() // ends it, whatever happened; twice is fine
 }
 
 // registered waits until all workers of a crew have a session.
@@ -253,6 +266,9 @@ func (b *Bench) recorded(ctx context.Context, c *client.Client, base uint64, n i
 			return now, err
 		}
 		done := s.History.Last - base
+		if len(s.Groups) > 1 { // each has a history of its own; what is neither due nor open is recorded
+			done = uint64(max(0, n-int(s.Backlog)-s.OpenRuns))
+		}
 		b.o.Progress("running", int(done), n)
 		switch {
 		case done >= uint64(n):

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -43,8 +45,10 @@ type process struct {
 // Remote is a cluster that runs already.
 func Remote(binary, addr string) *Cluster { return &Cluster{binary: binary, addrs: []string{addr}} }
 
-// StartCluster starts a cluster of n processes below dir and waits until all of them vote. extra goes to every node.
-func StartCluster(ctx context.Context, binary, dir string, n int, secure bool, extra ...string) (*Cluster, error) {
+// StartCluster starts a cluster of n processes and some Raft groups below dir and waits until all of them vote. extra
+// goes to every node.
+func StartCluster(ctx context.Context, binary, dir string, n, groups int, secure bool,
+	extra ...string) (*Cluster, error) {
 	c := &Cluster{binary: binary}
 	if secure {
 		flags, err := c.makeKeys(ctx, dir)
@@ -63,7 +67,9 @@ func StartCluster(ctx context.Context, binary, dir string, n int, secure bool, e
 			"--log-level", "warn",
 			"--history-max-count", "1000000000"}
 		if i == 0 {
-			args = append(args, "--bootstrap")
+			if args = append(args, "--bootstrap"); groups > 1 {
+				args = append(args, "--groups", strconv.Itoa(groups))
+			}
 		} else {
 			args = append(args, "--join", c.addrs[0])
 		}
@@ -78,7 +84,7 @@ func StartCluster(ctx context.Context, binary, dir string, n int, secure bool, e
 	}
 	err := c.enter(ctx, dir, secure)
 	if err == nil {
-		_, err = c.ready(ctx)
+		err = c.begun(ctx, n, groups)
 	}
 	if err == nil && secure {
 		err = c.makeToken(ctx, dir)
@@ -88,6 +94,33 @@ func StartCluster(ctx context.Context, binary, dir string, n int, secure bool, e
 		return nil, err
 	}
 	return c, nil
+}
+
+// begun waits until the cluster is ready, and of several groups until each has its replicas and leaders are where they
+// stay: to move them is no part of what is measured.
+func (c *Cluster) begun(ctx context.Context, n, groups int) error {
+	// The table of groups is written step by step, some steps for each group.
+	for until := time.Now().Add(readyLimit + time.Duration(groups)*10*time.Second); ; {
+		s, err := c.ready(ctx)
+		if err != nil || groups <= 1 {
+			return err
+		}
+		whole, leads := 0, map[string]int{}
+		for _, g := range s.Groups {
+			if g.ID != 0 && g.Leader != "" && len(g.Members) == min(n, 3) {
+				whole++
+				leads[g.Leader]++
+			}
+		}
+		if most := slices.Max(append(slices.Collect(maps.Values(leads)), 0)); whole == groups &&
+			most <= (groups+min(n, 3)-1)/min(n, 3) {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("%d of %d groups have all replicas, and leaders are %v", whole, groups, leads)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
 }
 
 func freeAddr() (string, error) {

@@ -115,12 +115,15 @@ func idle(from time.Time) maker {
 }
 
 // dueAt makes jobs that are due once a year, at one second.
-func dueAt(at time.Time, prefix, typ, payload string) maker {
+func dueAt(at time.Time, prefix string, to target) maker {
 	at = at.UTC()
-	rest := fmt.Sprintf(`","type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`, typ, at.Second(), at.Minute(),
-		at.Hour(), at.Day(), int(at.Month()), payload)
+	rest := make([]string, len(to.payloads))
+	for i, payload := range to.payloads {
+		rest[i] = fmt.Sprintf(`","type":%q,"schedule":"%d %d %d %d %d *","payload":%s}`, to.typ, at.Second(),
+			at.Minute(), at.Hour(), at.Day(), int(at.Month()), payload)
+	}
 	return func(w *bytes.Buffer, i int) {
 		t := appendName(text(w.AvailableBuffer()).str(`{"name":"`), prefix, i)
-		w.Write(append(t, rest...))
+		w.Write(append(t, rest[i%len(rest)]...))
 	}
 }

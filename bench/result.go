@@ -12,6 +12,7 @@ type Result struct {
 	Target   string  `json:"target,omitempty"`
 	Secure   bool    `json:"secure,omitempty"`
 	Nodes    int     `json:"nodes"`
+	Groups   int     `json:"groups,omitempty"`  // with jobs, if there are several
 	Jobs     uint64  `json:"jobs"`              // in the cluster
 	Runs     int     `json:"runs,omitempty"`    // that were measured
 	Created  int     `json:"created,omitempty"` // jobs
@@ -75,8 +76,8 @@ func (r *Result) judged() *Result {
 	if len(r.Problems) == 0 {
 		return r
 	}
-	return &Result{Scenario: r.Scenario, Target: r.Target, Secure: r.Secure, Nodes: r.Nodes, Jobs: r.Jobs, Runs: r.Runs,
-		Created: r.Created, Lost: r.Lost, Repeated: r.Repeated, Problems: r.Problems}
+	return &Result{Scenario: r.Scenario, Target: r.Target, Secure: r.Secure, Nodes: r.Nodes, Groups: r.Groups,
+		Jobs: r.Jobs, Runs: r.Runs, Created: r.Created, Lost: r.Lost, Repeated: r.Repeated, Problems: r.Problems}
 }
 
 // Lines is the result for people: a name and a value each.
@@ -93,7 +94,11 @@ func (r *Result) Lines() (out [][2]string) {
 	if r.Secure {
 		title += ", secure"
 	}
-	add(true, "scenario", "%s, %d nodes", title, r.Nodes)
+	nodes := fmt.Sprintf("%d nodes", r.Nodes)
+	if r.Groups > 1 {
+		nodes += fmt.Sprintf(", %d groups", r.Groups)
+	}
+	add(true, "scenario", "%s, %s", title, nodes)
 	add(r.Jobs > 0, "jobs in the cluster", "%s", count(float64(r.Jobs)))
 	add(r.LoadRate > 0, "loaded", "%s jobs/s", count(r.LoadRate))
 	in := ""

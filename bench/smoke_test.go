@@ -72,6 +72,33 @@ func TestHotOnRealProcesses(t *testing.T) {
 	}
 }
 
+// Clusters with several groups are measured in the same way, and compared with each other.
+func TestGroupsOnRealProcesses(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"0", "65", "x", "1,65", ""} {
+		if stdout, stderr, code := run(t, "bench", "submit", "--groups", bad); code != 2 ||
+			!strings.Contains(stderr, "--groups") {
+			t.Errorf("%q: exit %d\n%s%s", bad, code, stdout, stderr)
+		}
+	}
+	stdout, stderr, code := run(t, "bench", "submit", "--groups", "1,2", "--nodes", "1", "--duration", "1s", "--clients", "4")
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "submit, 1 nodes, 2 groups") ||
+		!strings.Contains(stdout, "rate                 2 groups: ") || !strings.Contains(stdout, " of 1 group (") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	if os.Getenv("CARILLON_LONG") == "" {
+		t.Skip("runs over several groups take another ten seconds; set CARILLON_LONG=1")
+	}
+	for _, target := range []string{"noop", "queue"} {
+		stdout, stderr, code := run(t, "bench", "hot", "--groups", "2", "--jobs", "100", "--workers", "1", "--slots", "50",
+			"--target", target)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "hot, target "+target+", 3 nodes, 2 groups") ||
+			!strings.Contains(stdout, "lost, repeated       0, 0") {
+			t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+		}
+	}
+}
+
 // A secure cluster is measured in the same way, by workers of both kinds, and in pairs with a plain one.
 func TestSecureOnRealProcesses(t *testing.T) {
 	t.Parallel()
@@ -87,8 +114,8 @@ func TestSecureOnRealProcesses(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &c); err != nil || code != 0 || stderr != "" {
 		t.Fatalf("%v, exit %d\n%s%s", err, code, stdout, stderr)
 	}
-	if len(c.Pairs) != 1 || c.Pairs[0].Plain.Secure || !c.Pairs[0].Secure.Secure || c.Pairs[0].Secure.Runs < 20 ||
-		len(c.Ratios) < 3 || c.Ratios[0].Figure != "rate" {
+	if len(c.Rounds) != 1 || len(c.Rounds[0]) != 2 || c.Rounds[0][0].Result.Secure || !c.Rounds[0][1].Result.Secure ||
+		c.Rounds[0][1].Result.Runs < 20 || len(c.Ratios) < 3 || c.Ratios[0].Figure != "rate" {
 		t.Error(stdout)
 	}
 	for _, args := range [][]string{{"--secure", "--addr", "127.0.0.1:1"}, {"--pairs", "1", "--addr", "127.0.0.1:1"},

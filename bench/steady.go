@@ -15,7 +15,7 @@ import (
 func everySecond(prefix string, t target) maker {
 	return func(w *bytes.Buffer, i int) {
 		fmt.Fprintf(w, `{"name":%q,"type":%q,"schedule":"@every 1s","overlap":"allow","payload":%s}`, name(prefix, i),
-			t.typ, t.payload)
+			t.typ, t.payloads[i%len(t.payloads)])
 	}
 }
 

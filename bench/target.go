@@ -12,11 +12,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -83,14 +85,14 @@ type crew struct {
 	files   []string
 }
 
-func startCrew(c *Cluster, dir string, n, slots int, pull bool) (*crew, error) {
+func startCrew(c *Cluster, dir string, n, slots int, pull bool, queues []string) (*crew, error) {
 	w := &crew{}
 	for i := range n {
 		name := fmt.Sprintf("bench-%d", i)
 		file := filepath.Join(dir, name+".effects")
 		args := []string{"bench", "worker", "--name", name, "--slots", fmt.Sprint(slots), "--effects", file}
 		if pull {
-			args = append(args, "--pull")
+			args = append(args, "--pull", "--queues", strings.Join(queues, ","))
 		}
 		if c.token != "" {
 			args = append(args, "--token-file", c.token)
@@ -133,13 +135,27 @@ type WorkerOptions struct {
 	Name    string
 	Slots   int
 	Join    []string
-	Effects string // file for what it did
-	Pull    bool   // by the pull API
-	Token   string // of a secure cluster
+	Effects string   // file for what it did
+	Pull    bool     // by the pull API
+	Queues  []string // that it polls by that
+	Token   string   // of a secure cluster
 }
 
-// benchQueue is where the runs are.
-const benchQueue = "bench"
+// queuesOf are where the runs are: in each of several groups, which a queue is in one of.
+func queuesOf(groups int) []string {
+	if groups <= 1 {
+		return []string{"bench"}
+	}
+	queues := make([]string, groups)
+	for i, found := 0, 0; found < groups; i++ {
+		q := fmt.Sprint("bench-", i)
+		if g := job.HomeOf(job.NameQueue, job.DefaultNamespace, q, uint32(groups)); queues[g-1] == "" {
+			queues[g-1] = q
+			found++
+		}
+	}
+	return queues
+}
 
 // RunWorker is the process of such a worker. What it was given is written down when it ends.
 func RunWorker(ctx context.Context, o WorkerOptions) error {
@@ -150,11 +166,11 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	if o.Token != "" {
 		opts = append(opts, client.WithLeaderToken(o.Token))
 	}
-	leader := client.NewLeader(o.Join, opts...)
-	defer leader.Close()
+	groups := remote.Find(ctx, remote.Options{Addrs: o.Join, Leader: opts})
+	defer groups.Close()
 	r := &recorder{}
 	w, err := executor.New(executor.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Tags: map[string]string{},
-		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Groups: executor.OneGroup(leader),
+		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Groups: groups,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
@@ -167,19 +183,20 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 func runPull(ctx context.Context, o WorkerOptions) error {
 	r := &recorder{}
 	var all sync.WaitGroup
-	for i := range pullLoops {
+	for i := range pullLoops * len(o.Queues) {
+		queue := o.Queues[i%len(o.Queues)]
 		all.Go(func() {
 			c := (&Cluster{admin: o.Token}).at(o.Join[i%len(o.Join)])
 			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns),
 				Wait: job.Duration(time.Second)}
 			for ctx.Err() == nil {
-				got, err := c.PullPoll(ctx, benchQueue, q)
+				got, err := c.PullPoll(ctx, queue, q)
 				if err != nil {
 					time.Sleep(100 * time.Millisecond)
 					continue
 				}
 				q.Session = got.Session
-				r.pulled(c, q, got.Runs)
+				r.pulled(c, queue, q, got.Runs)
 			}
 		})
 	}
@@ -191,7 +208,7 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 const pullLoops = 2
 
 // pulled does the work of some runs and reports it, until that is accepted.
-func (r *recorder) pulled(c *client.Client, q job.PullPoll, runs []job.PullRun) {
+func (r *recorder) pulled(c *client.Client, queue string, q job.PullPoll, runs []job.PullRun) {
 	if len(runs) == 0 {
 		return
 	}
@@ -205,7 +222,7 @@ func (r *recorder) pulled(c *client.Client, q job.PullPoll, runs []job.PullRun) 
 		report.Runs = append(report.Runs, job.PullResult{PullRef: job.PullRef{Claim: x.Claim}})
 	}
 	for {
-		if _, err := c.PullReport(context.Background(), benchQueue, report); err == nil {
+		if _, err := c.PullReport(context.Background(), queue, report); err == nil {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/bench"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -119,10 +119,17 @@ func (a *app) benchScenario(use, short string,
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	flags(o, &benchFlags{c})
 	var pairs int
+	var groups []int
 	c.Flags().IntVar(&pairs, "pairs", 0,
-		"measure plain and secure clusters in turn, so many of each, and say how they compare")
+		"measure plain and secure clusters in turn, or those with several --groups, so many of each, and compare them")
+	c.Flags().IntSliceVar(&groups, "groups", []int{1},
+		"how many Raft groups have the jobs; of several numbers, such as 1,4,8, clusters are measured in turn")
 	compare := a.benchDir(o, func(cmd *cobra.Command, bar *progress) error {
-		return a.benchCompare(cmd, o, pairs, run, bar)
+		variants := bench.PlainAndSecure()
+		if len(groups) > 1 {
+			variants = bench.WithGroups(groups)
+		}
+		return a.benchCompare(cmd, o, variants, max(pairs, 1), run, bar)
 	})
 	measure := a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
 		r, err := run(b, cmd.Context())
@@ -133,12 +140,17 @@ func (a *app) benchScenario(use, short string,
 		return a.benchResult(cmd, r)
 	})
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
+		for _, o.Groups = range groups {
+			if err := benchValid(cmd, o); err != nil {
+				return err
+			}
+		}
+		switch several := pairs > 0 || len(groups) > 1; {
 		case pairs < 0:
 			return job.Invalid("--pairs", "use a number from 1 up", "%d pairs", pairs)
-		case pairs > 0 && cmd.Flags().Changed("addr"):
-			return job.Invalid("--pairs", "leave --addr out", "pairs are of clusters that this command starts")
-		case pairs > 0:
+		case several && cmd.Flags().Changed("addr"):
+			return job.Invalid("--pairs", "leave --addr out", "compared are clusters that this command starts")
+		case several:
 			return compare(cmd, args)
 		}
 		return measure(cmd, args)
@@ -146,11 +158,11 @@ func (a *app) benchScenario(use, short string,
 	return c
 }
 
-// benchCompare measures plain and secure clusters in turn.
-func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, pairs int,
+// benchCompare measures clusters of several kinds in turn.
+func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, variants []bench.Variant, rounds int,
 	run func(*bench.Bench, context.Context) (*bench.Result, error), bar *progress) error {
 	var wrong []error
-	got, err := bench.Compare(cmd.Context(), *o, pairs, run, func(r *bench.Result) {
+	got, err := bench.Compare(cmd.Context(), *o, variants, rounds, run, func(r *bench.Result) {
 		bar.clear()
 		if len(r.Problems) > 0 || !a.json {
 			wrong = append(wrong, a.benchResult(cmd, r))
@@ -162,9 +174,7 @@ func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, pairs int,
 		return err
 	}
 	if a.json {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		return enc.Encode(got)
+		return output.Indented(cmd.OutOrStdout(), got)
 	}
 	for _, l := range got.Lines() {
 		fmt.Fprintf(cmd.OutOrStdout(), "%-20s %s\n", l[0], l[1])
@@ -183,6 +193,7 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 	f.target(o)
 	c.Flags().IntSliceVar(&sizes, "sizes", []int{100_000, 1_000_000}, "how many jobs the cluster holds, smallest first")
 	c.Flags().StringVar(&plot, "plot", "", "file for a picture of it (SVG)")
+	c.Flags().IntVar(&o.Groups, "groups", 1, "how many Raft groups have the jobs")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if len(sizes) == 0 || slices.Min(sizes) <= 0 || !slices.IsSorted(sizes) {
 			return job.Invalid("--sizes", "use numbers such as 100000,1000000",
@@ -280,6 +291,10 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 		return job.Invalid("--secure", "leave it out",
 			"it is for a cluster that this command starts, and --addr is there")
 	}
+	if o.Groups < 1 || o.Groups > job.MaxGroups || o.Groups > 1 && o.Addr != "" {
+		return job.Invalid("--groups", fmt.Sprintf("use a number from 1 to %d, without --addr", job.MaxGroups),
+			"%d groups", o.Groups)
+	}
 	if o.Nodes < 1 || o.Nodes > 7 {
 		return job.Invalid("--nodes", "use 1, 3 or 5", "%d nodes", o.Nodes)
 	}
@@ -293,9 +308,7 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 // benchResult prints a result. One whose work was wrong is a failure.
 func (a *app) benchResult(cmd *cobra.Command, r *bench.Result) error {
 	if a.json {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(r); err != nil {
+		if err := output.Indented(cmd.OutOrStdout(), r); err != nil {
 			return err
 		}
 	} else {
@@ -326,6 +339,7 @@ func (a *app) benchWorkerCmd() *cobra.Command {
 	c.Flags().IntVar(&o.Slots, "slots", 4096, "how many runs it takes at once")
 	c.Flags().StringSliceVar(&o.Join, "join", nil, "addresses of nodes")
 	c.Flags().BoolVar(&o.Pull, "pull", false, "by the pull API")
+	c.Flags().StringSliceVar(&o.Queues, "queues", nil, "what it polls by that")
 	c.Flags().StringVar(&o.Effects, "effects", "", "file for what it did")
 	return c
 }

@@ -72,7 +72,7 @@ var only = map[string][]string{
 	"scheduler":        {"node", "node/meters", "node/service", "node/insight", "node/view", "node/forward", "node/propose", "notify"},
 	"scheduler/decide": {"scheduler"},
 	"scheduler/stamp":  {"node", "node/meters", "node/service", "node/membership", "scheduler"},
-	"executor/remote":  {"cmd"},
+	"executor/remote":  {"cmd", "bench"},
 	"fsm/stream":       {"fsm"},
 	"wheel":            {"scheduler"},
 	"transport":        {"node", "node/membership", "node/listen", "node/raftslog"},

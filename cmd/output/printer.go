@@ -123,6 +123,13 @@ func JSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
+// Indented writes JSON that people read too.
+func Indented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
 // Raw writes an answer as it came. One without a body is an empty object, so that a program always gets JSON.
 func Raw(w io.Writer, raw []byte) error {
 	_, err := io.WriteString(w, cmp.Or(strings.TrimRight(string(raw), "\n"), "{}")+"\n")
