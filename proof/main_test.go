@@ -37,6 +37,15 @@ func heavy(t *testing.T) {
 	}
 }
 
+// scenario marks a heavy test that the plain run leaves out: other tests have what it is about in small.
+func scenario(t *testing.T) {
+	t.Helper()
+	heavy(t)
+	if !harness.Long() {
+		t.Skip("a long scenario; set CARILLON_LONG=1")
+	}
+}
+
 // beside marks a heavy test that runs beside others, unless its load is that of the long variant.
 func beside(t *testing.T) {
 	t.Helper()
