@@ -32,11 +32,11 @@ func TestCIFailsWithEachStep(t *testing.T) {
 {"Action":"pass","Package":"x","Test":"TestX"}
 {"Action":"pass","Package":"x"}
 `
-	run := func(script, record string, fail int) (string, int, error) {
-		dir := t.TempDir()
-		for name, text := range map[string]string{
-			// A directory can be made once: that counts calls, also of those at the same time.
-			"go": `n=1; while ! mkdir "$CALLS/$n" 2>/dev/null; do n=$((n+1)); done
+	// Before anything runs: a file that is still open for writing in a process that another one has just forked cannot be run.
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		// A directory can be made once: that counts calls, also of those at the same time.
+		"go": `n=1; while ! mkdir "$CALLS/$n" 2>/dev/null; do n=$((n+1)); done
 case "$*" in *build*) for a; do case $a in */carillon|*/again) printf '#!/bin/sh\n' >"$a"; chmod +x "$a";; esac; done;; esac
 record=; for a; do case $last in --jsonfile) record=$a; printf '%s' "$RECORD" >"$a";; esac; last=$a; done
 if [ "$n" != "$FAIL" ]; then
@@ -45,12 +45,13 @@ if [ "$n" != "$FAIL" ]; then
 fi
 [ -z "$record" ] || printf '%s' "$FAILS" >"$record"
 echo "no success: $*"; exit 1`,
-			"gofmt": `true`, "strace": `true`, "chromium": `true`, "file": `echo "statically linked"`,
-		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+		"gofmt": `true`, "strace": `true`, "chromium": `true`, "file": `echo "statically linked"`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
 		}
+	}
+	run := func(script, record string, fail int) (string, int, error) {
 		calls := t.TempDir()
 		cmd := exec.Command(bash, script)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+calls, fmt.Sprint("FAIL=", fail), "VERDICT="+bin,
