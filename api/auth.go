@@ -218,12 +218,12 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	role, scope, body := z.needs(r)
 	if role == Anyone {
-		if node == "" {
-			leave, err := func() {}, error(nil)
-			if from := sourceOf(r, node); r.ContentLength > maxStrangerBody {
+		// Who asks a node that passes it on is as strange as who asks here.
+		if node == "" || r.Header.Get(wire.ForwardedHeader) != "" {
+			leave, err := z.bounds.stranger(sourceOf(r, node), r.Method == http.MethodPost)
+			if err == nil && r.ContentLength > maxStrangerBody {
+				leave()
 				err = job.Errorf(job.CodeTooLarge, "send less", "without a token: at most %d bytes", maxStrangerBody)
-			} else if from.IsValid() && r.Method == http.MethodPost { // to join; the rest is only read
-				leave, err = z.bounds.enter(&Identity{Token: from.String(), Name: from.String()}, openJoin)
 			}
 			if err != nil {
 				z.refuse(w, r, err)
@@ -233,6 +233,11 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxStrangerBody)
 		}
 		z.next.ServeHTTP(w, r)
+		return
+	}
+	if role == Node && len(r.Header.Values(wire.AddressHeader)) > 0 {
+		z.refuse(w, r, job.Errorf(job.CodeForbidden, "ask that node yourself",
+			"what nodes ask each other is never passed on for others"))
 		return
 	}
 	id, err := z.identify(r, node, role)

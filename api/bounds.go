@@ -20,6 +20,8 @@ type Limits struct {
 	Requests int
 	// BadTokens is how many that are none an address may send at once, and as many a minute; 0: DefaultBadTokens.
 	BadTokens int
+	// Joins is how often an address may ask to join in a minute, and as often at once; 0: DefaultJoins.
+	Joins int
 	// Refused is told of each request that was refused, with the reason and whose it was; nil: nothing is. It must not
 	// block.
 	Refused func(reason Refusal, who string)
@@ -37,7 +39,8 @@ const (
 	RefusedPolls    Refusal = "polls"      // too many polls of a token waited
 	RefusedStreams  Refusal = "streams"    // too many streams of a token were open
 	RefusedLarge    Refusal = "large"      // too many large messages of a token's workers were under way
-	RefusedJoins    Refusal = "joins"      // too many requests to join from an address were under way
+	RefusedJoins    Refusal = "joins"      // too many requests to join, from an address or in all
+	RefusedReads    Refusal = "strangers"  // too many other requests without a token, from an address or in all
 	RefusedGuesses  Refusal = "bad_tokens" // too many tokens from an address were none
 	// The leader says these itself; the first: workers of a token registered too often.
 	RefusedRegistrations Refusal = "registrations"
@@ -46,7 +49,7 @@ const (
 
 // Refusals are all of them.
 var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedLarge,
-	RefusedJoins, RefusedGuesses, RefusedRegistrations, RefusedWorkers}
+	RefusedJoins, RefusedReads, RefusedGuesses, RefusedRegistrations, RefusedWorkers}
 
 const (
 	// DefaultTokenRequests is what a node takes of one token in a second: about half of the creates that a fast disk
@@ -55,6 +58,13 @@ const (
 	// DefaultBadTokens is what a node looks at of one address. A token has 256 bits and is not guessed: this is about
 	// the work, and about followers, where an unknown token may wait for news of the leader.
 	DefaultBadTokens = 60
+	// DefaultJoins is for many nodes behind one address that are started together.
+	DefaultJoins = 600
+	// strangerReads is what a node answers of one address in a second without a token: probes and the page. Five times
+	// as many at once after a rest.
+	strangerReads = 200
+	// allStrangers is how many times that all addresses together have.
+	allStrangers = 10
 	// maxSources is how many addresses, and how many tokens, are remembered.
 	maxSources = 1 << 14
 	// The requests of one token that may be under way. A stream is a backup, an export, a bulk create, an action on
@@ -105,6 +115,8 @@ type bounds struct {
 	limits   Limits
 	requests *ratelimit.Limiter[string]     // by token
 	guesses  *ratelimit.Limiter[netip.Addr] // by where they come from
+	joins    *ratelimit.Crowd[netip.Addr]   // without a token
+	reads    *ratelimit.Crowd[netip.Addr]
 
 	mu   sync.Mutex
 	open map[string]*[openKinds]int // by token
@@ -112,9 +124,32 @@ type bounds struct {
 
 func newBounds(l Limits) *bounds {
 	l.Requests, l.BadTokens = cmp.Or(l.Requests, DefaultTokenRequests), cmp.Or(l.BadTokens, DefaultBadTokens)
+	l.Joins = cmp.Or(l.Joins, DefaultJoins)
 	return &bounds{limits: l, open: map[string]*[openKinds]int{},
+		joins:    ratelimit.NewCrowd[netip.Addr](float64(l.Joins)/60, l.Joins, maxSources, allStrangers),
+		reads:    ratelimit.NewCrowd[netip.Addr](strangerReads, 5*strangerReads, maxSources, allStrangers),
 		requests: ratelimit.New[string](float64(l.Requests), 2*l.Requests, maxSources),
 		guesses:  ratelimit.New[netip.Addr](float64(l.BadTokens)/60, l.BadTokens, maxSources)}
+}
+
+// stranger counts a request of who shows no token until it leaves, or refuses it. What a node passes on has no source
+// here: it was counted there.
+func (b *bounds) stranger(from netip.Addr, joins bool) (leave func(), err error) {
+	if !from.IsValid() {
+		return func() {}, nil
+	}
+	of, why := b.reads, RefusedReads
+	if joins {
+		of, why = b.joins, RefusedJoins
+	}
+	if wait := of.Take(from); wait > 0 {
+		return nil, b.refuse(why, from.String(), wait, "wait for as long as Retry-After says",
+			"too many requests without a token, from %s or in all", from)
+	}
+	if !joins {
+		return func() {}, nil
+	}
+	return b.enter(&Identity{Token: from.String(), Name: from.String()}, openJoin)
 }
 
 // tooMany is a refusal for a time.

@@ -11,7 +11,7 @@ import (
 // clusterRoutes are about membership.
 func clusterRoutes() []route {
 	return []route{
-		// A node that joins has no certificate yet: the leader asks for its join token, and of members for theirs.
+		// A node that joins has no certificate yet: the leader asks for its join token.
 		{"POST", "/cluster:join", Anyone, ToLeader, Control, jsonBody, (*call).clusterJoin, nil},
 		{"POST", "/cluster:remove", Admin, ToLeader, Control, jsonBody, (*call).clusterRemove, nil},
 		{"POST", "/cluster:move-group", Admin, ToLeader, Control, jsonBody, (*call).clusterMoveGroup, nil},

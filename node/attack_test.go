@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -53,7 +54,8 @@ func TestAttackByJoining(t *testing.T) {
 			var called atomic.Int64
 			fake := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				called.Add(1)
-				io.WriteString(w, `{"node_id":"evil","instance_id":"i","applied_index":1000000,"now_us":1}`)
+				io.WriteString(w, `{"node_id":"evil","instance_id":"i","applied_index":1000000,"now_us":1,`+
+					fmt.Sprintf(`"level":%d}`, fsm.Level))
 			}))
 			defer fake.Close()
 			rq := wire.JoinRequest{NodeID: "evil", InstanceID: "i", Address: fake.Listener.Addr().String(),

@@ -90,6 +90,8 @@ type Config struct {
 	MaxTokenRequests int
 	// MaxBadTokens is how many requests of one address may have a token that is none, a minute; 0: 60.
 	MaxBadTokens int
+	// MaxJoins is how often one address may ask to join, a minute; 0: 600.
+	MaxJoins int
 
 	// For tests of upgrades: the feature level to support, 0: that of the binary; and the level that a command needs,
 	// nil: fsm.CommandLevel.

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -190,11 +191,9 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", x.id(), err)
 		}
 	}
-	rq := clone.members.Request()
-	rq.Member = true
-	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState ||
-		!strings.Contains(err.Error(), "is running at "+m.cfg.Listen) {
-		t.Errorf("the leader: %v", err)
+	a := c.leader().call("POST", membership.AnnouncePath, clone.members.Request())
+	if p := a.problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "is running at "+m.cfg.Listen) {
+		t.Errorf("the leader: %d %s", a.status, a.body)
 	}
 	for _, x := range c.others(m) {
 		if r, _ := x.members.Row(m.id()); r.Address != m.cfg.Listen {

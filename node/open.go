@@ -231,7 +231,7 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 			})
 		},
 	})
-	limits := api.Limits{Requests: n.cfg.MaxTokenRequests, BadTokens: n.cfg.MaxBadTokens,
+	limits := api.Limits{Requests: n.cfg.MaxTokenRequests, BadTokens: n.cfg.MaxBadTokens, Joins: n.cfg.MaxJoins,
 		Refused: n.meters.Limited, TokenFrom: n.mux.TokenFrom}
 	return api.Authorize(next, n.access, n.cfg.NodeID, limits,
 		slices.Concat(n.internalEndpoints(), pageEndpoints())...)

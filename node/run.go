@@ -126,6 +126,7 @@ func (n *Node) internalEndpoints() []api.Endpoint {
 		{Path: membership.SelfPath, Role: api.Node, Serve: m.ServeSelf},
 		{Path: membership.ReplicaGonePath, Role: api.Node, Serve: m.ServeReplicaGone},
 		{Path: names.Path, Role: api.Node, Serve: names.Serve(n.keeperOf)},
+		{Path: membership.AnnouncePath, Role: api.Node, Serve: m.ServeAnnounce},
 	}
 }
 

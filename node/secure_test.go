@@ -226,7 +226,7 @@ func TestJoinTokenIsWrong(t *testing.T) {
 		"another cluster": {ask(other.JoinToken(good.ID)), "secret of the join token"},
 		"another key":     {stolen, "secret of the join token"}, "another node": {renamed, "secret of the join token"},
 		"no token":    {bare, "without a join token"},
-		"as a member": {member, "did not show the certificate"}, "as the leader": {own, "did not show the certificate"},
+		"as a member": {member, "says that it is a member"}, "as the leader": {own, "says that it is a member"},
 	} {
 		p := lead.call("POST", "/api/v1/cluster:join", tc.rq).problem()
 		if p.Code != job.CodeForbidden || !strings.Contains(p.Message, tc.says) || p.Remedy == "" {

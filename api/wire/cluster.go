@@ -210,7 +210,8 @@ type JoinRequest struct {
 	Tags       map[string]string `json:"tags,omitempty"`
 	ClusterID  string            `json:"cluster_id,omitempty"` // the cluster that its directory belongs to, if it does
 	Epoch      uint64            `json:"epoch,omitempty"`
-	Member     bool              `json:"member,omitempty"` // it has state of the cluster: it must still be a member
+	// Member is refused: a member says what it is to the leader, over a connection of its own.
+	Member bool `json:"member,omitempty"`
 
 	// What a secure cluster asks of a new node: a request for a certificate, and that it has a join token. The token's
 	// secret is never sent.

@@ -180,6 +180,11 @@ func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerContext{}, p)
 }
 
+// WithoutPeer is a context of what a node passes on for another caller: its certificate does not stand behind it.
+func WithoutPeer(ctx context.Context) context.Context {
+	return context.WithValue(ctx, peerContext{}, nil)
+}
+
 // PeerOf is the node whose verified certificate stands behind a request; false: there is none, as with any request to
 // a cluster without TLS.
 func PeerOf(ctx context.Context) (Peer, bool) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -124,6 +125,10 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if from == "" {
 		r.Header.Del(HeaderKey)
 		r.Header.Del(HeaderRepeat)
+	} else {
+		// The connection is that of the node that passes it on, which is not who asks. Who does has shown a token, or
+		// is nobody.
+		r = r.WithContext(keys.WithoutPeer(r.Context()))
 	}
 	switch k := kindOf(r); {
 	case f.o.Having != nil && (k == answerHere || k == answerStale):

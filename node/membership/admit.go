@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,23 +15,39 @@ import (
 )
 
 // Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server
-// without a row could not be told from a stranger.
+// without a row could not be told from a stranger. Who says to be a member is refused: that is not for a route that
+// anybody may call and that nodes pass on (announce.go).
 func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply, error) {
-	return m.admit(ctx, rq, false)
-}
-
-// admit is Join, of this node itself if own.
-func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wire.JoinReply, error) {
 	var none wire.JoinReply
-	if rq.InstanceID == m.o.Instance && !rq.Member {
+	if rq.Member {
+		return none, job.Errorf(job.CodeForbidden, "start it with the carillon that the leader runs",
+			"node %s says that it is a member: members say that to the leader, over a connection of their own",
+			rq.NodeID)
+	}
+	if rq.InstanceID == m.o.Instance {
 		return none, job.Errorf(job.CodeState, "give --join the address of another node", "this is node %s itself",
 			m.id())
 	}
-	e, err := m.o.Tracker.Leading()
+	if _, err := m.o.Tracker.Leading(); err != nil {
+		return none, err
+	}
+	by, err := m.authenticate(rq)
 	if err != nil {
 		return none, err
 	}
-	by, err := m.authenticate(ctx, rq, own)
+	key := ""
+	if by != nil {
+		key = by.key.String()
+	}
+	return m.admit(ctx, rq, by, key, false)
+}
+
+// admit makes a node a member, or the row of one true. by is nil for members, and on a plain cluster; key is the hash
+// of the key that the node has shown.
+func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission, key string,
+	member bool) (wire.JoinReply, error) {
+	var none wire.JoinReply
+	e, err := m.o.Tracker.Leading()
 	if err != nil {
 		return none, err
 	}
@@ -45,13 +62,16 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wir
 	servers := m.Configured()
 	_, in := FindServer(servers, rq.NodeID)
 	switch {
-	case rq.Member && (known && (old.Removed || old.Instance != rq.InstanceID) || !known && !in):
+	case member && (known && (old.Removed || old.Instance != rq.InstanceID) || !known && !in):
 		// A leader that was replaced without knowing it must not say this: the node that hears it stops to take part.
 		if err := e.Proposer.VerifyLeader(ctx); err != nil {
 			return none, forward.ErrNoLeader()
 		}
-		return none, job.Errorf(job.CodeNotFound, "empty its data directory and start it with --join",
-			"node %s with this data directory is not a member of the cluster", rq.NodeID)
+		return none, errNoMember
+	case member && known && m.o.Keys != nil && old.Key != "" && old.Key != key:
+		return none, job.Errorf(job.CodeForbidden,
+			"put its keys back, or remove the node, empty its data directory and let it join again",
+			"node %s shows another key than the one that its data directory joined with", rq.NodeID)
 	case known && !old.Removed && old.Instance != rq.InstanceID && !m.o.Trusting:
 		// Raft would give the new directory the old one's vote.
 		return none, m.duplicate(ctx, rq, old.Address)
@@ -62,11 +82,10 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wir
 		return m.certified(by, old)
 	}
 	row := m.rowOf(rq)
+	row.Key = key
 	token := ""
 	if by != nil {
-		row.Key, token = by.key.String(), by.token
-	} else {
-		row.Key = m.keyOf(ctx, own)
+		token = by.token
 	}
 	if known && !old.Removed {
 		row.Standby = old.Standby
@@ -82,11 +101,14 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, own bool) (wir
 		}
 	}
 	if rq.NodeID != m.id() {
-		if err := m.reachable(ctx, rq, by); err != nil {
+		if err := m.reachable(ctx, rq, by, cmp.Or(old.Key, key)); err != nil {
 			return none, err
 		}
 	}
 	if !known || old.Removed || differs(old, row) {
+		if err := m.addressFree(rq); err != nil {
+			return none, err
+		}
 		if err := m.putRow(ctx, e, m.asked(ctx, e), row, token); err != nil {
 			return none, err
 		}
@@ -130,6 +152,9 @@ func (m *Members) duplicate(ctx context.Context, rq wire.JoinRequest, addr strin
 		rq.NodeID, state, addr)
 }
 
+// maxRowField bounds what a node says of itself and becomes a part of its row.
+const maxRowField = 255
+
 // admissible checks what does not depend on the other members.
 func (m *Members) admissible(rq wire.JoinRequest) error {
 	id, epoch := m.Cluster()
@@ -138,6 +163,9 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 	}
 	if err := datadir.CheckAddress(rq.Address); err != nil {
 		return job.Invalid("address", "set --advertise NAME:PORT", "%v", err)
+	}
+	if len(rq.InstanceID) > maxRowField || len(rq.Version) > maxRowField || len(rq.Address) > maxRowField {
+		return job.Invalid("instance_id", "", "what a node says of itself is longer than %d bytes", maxRowField)
 	}
 	level := m.o.Store.Info().Level
 	if m.o.Trusting {
@@ -159,20 +187,48 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 	return nil
 }
 
-// reachable makes sure that the address leads to who it should.
-func (m *Members) reachable(ctx context.Context, rq wire.JoinRequest, by *admission) error {
+// addressFree refuses a node at the address of another one before anything is proposed: what is refused is to leave
+// nothing in the log. The state machine decides.
+func (m *Members) addressFree(rq wire.JoinRequest) error {
+	rows, err := m.Rows()
+	if err != nil {
+		return err
+	}
+	for id, r := range rows {
+		if id != rq.NodeID && r.Address == rq.Address {
+			return job.Errorf(job.CodeState, "set another --advertise, or remove that node",
+				"node %s has the address %s", id, rq.Address)
+		}
+	}
+	return nil
+}
+
+// reachable makes sure that the address leads to who it should, and that the node is there what it says here: its level
+// decides about that of the cluster, and a request can claim any. On a secure cluster what answers has the key, and if
+// it is a member its certificate.
+func (m *Members) reachable(ctx context.Context, rq wire.JoinRequest, by *admission, key string) error {
 	ask := m.Probe
-	if by != nil {
+	switch {
+	case by != nil:
 		ask = func(ctx context.Context, addr string) (probeReply, error) { return m.probeKey(ctx, addr, by.key) }
+	case m.o.Keys != nil:
+		ask = func(ctx context.Context, addr string) (probeReply, error) {
+			return m.probeInstance(ctx, addr, rq.NodeID, rq.InstanceID, key)
+		}
 	}
 	info, err := ask(ctx, rq.Address)
-	if err != nil {
+	switch {
+	case err != nil:
 		return job.Errorf(job.CodeUnavailable, "check --advertise and the firewall",
 			"node %s (the leader) cannot reach node %s at %s: %v", m.id(), rq.NodeID, rq.Address, err)
-	}
-	if info.NodeID != rq.NodeID || info.InstanceID != rq.InstanceID {
+	case info.NodeID != rq.NodeID || info.InstanceID != rq.InstanceID:
 		return job.Errorf(job.CodeState, "set --advertise to an address that leads to this node and no other",
 			"at %s the leader finds node %s and not node %s", rq.Address, info.NodeID, rq.NodeID)
+	case info.Level != rq.Level || info.Version != rq.Version:
+		return job.Errorf(job.CodeState, "start it again",
+			"node %s is said to be version %s with feature level %d, and says at %s that it is version %s with "+
+				"level %d",
+			rq.NodeID, rq.Version, rq.Level, rq.Address, info.Version, info.Level)
 	}
 	return nil
 }

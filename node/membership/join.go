@@ -1,8 +1,8 @@
 package membership
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
 // Request is what this node says when it joins.
@@ -103,16 +102,28 @@ func (m *Members) ask(ctx context.Context, addrs []string) error {
 	if err != nil {
 		return err
 	}
-	reply, err := m.search(ctx, addrs, rq)
+	var reply wire.JoinReply
+	err = m.search(ctx, addrs, func(ctx context.Context, addr string) (hint string, err error) {
+		reply, hint, err = m.joinClient(addr).Join(ctx, rq)
+		return hint, err
+	})
+	if errors.Is(err, errOnlySelf) {
+		return job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap",
+			"%s is this node itself", strings.Join(addrs, ", "))
+	}
 	if err != nil {
 		return err
 	}
 	return m.joined(reply)
 }
 
+// errOnlySelf is what a search ends with that found no other node to ask.
+var errOnlySelf = errors.New("no other node to ask")
+
 // search puts a question to each address, and to the node that is named there as the leader, until one decides it.
-func (m *Members) search(ctx context.Context, addrs []string, rq wire.JoinRequest) (wire.JoinReply, error) {
-	var last error
+func (m *Members) search(ctx context.Context, addrs []string,
+	ask func(ctx context.Context, addr string) (hint string, err error)) error {
+	last := errOnlySelf
 	todo := slices.Clone(addrs)
 	for hints := 0; len(todo) > 0; {
 		addr := todo[0]
@@ -124,10 +135,10 @@ func (m *Members) search(ctx context.Context, addrs []string, rq wire.JoinReques
 			continue
 		}
 		one, cancel := context.WithTimeout(ctx, joinTimeout)
-		reply, hint, err := m.joinClient(addr, rq.Member).Join(one, rq)
+		hint, err := ask(one, addr)
 		cancel()
-		if err == nil || permanent(err) || rq.Member && job.CodeOf(err) == job.CodeNotFound {
-			return reply, err
+		if err == nil || permanent(err) || errors.Is(err, errNoMember) {
+			return err
 		}
 		last = err
 		if hint != "" && hints < 3 && hint != addr {
@@ -135,11 +146,7 @@ func (m *Members) search(ctx context.Context, addrs []string, rq wire.JoinReques
 			todo = append([]string{hint}, todo...)
 		}
 	}
-	if last == nil && !rq.Member {
-		last = job.Invalid("--join", "name another node of the cluster, or begin one with --bootstrap",
-			"%s is this node itself", strings.Join(addrs, ", "))
-	}
-	return wire.JoinReply{}, cmp.Or(last, forward.ErrNoLeader())
+	return last
 }
 
 // joined keeps what the leader said, before anything else may happen.
@@ -206,10 +213,10 @@ func (m *Members) follow(ctx context.Context) {
 			return
 		}
 		fails++
-		switch code := job.CodeOf(err); {
+		switch {
 		case err == nil:
 			fails = 0
-		case code == job.CodeNotFound:
+		case errors.Is(err, errNoMember):
 			m.mu.Lock()
 			m.removed = true
 			m.mu.Unlock()
@@ -241,36 +248,4 @@ func (m *Members) outdated() bool {
 	}
 	_, in := FindServer(servers, want.ID)
 	return !in || differs(have, want)
-}
-
-// announce says to the leader what this node is. CodeNotFound: it is no longer a member.
-func (m *Members) announce(ctx context.Context) error {
-	rq := m.Request()
-	rq.Member = true
-	if m.o.Tracker.Epoch() != nil {
-		ctx, cancel := context.WithTimeout(ctx, joinTimeout)
-		defer cancel()
-		_, err := m.admit(ctx, rq, true)
-		return err
-	}
-	var todo []string
-	add := func(a string) {
-		if a != "" && a != m.address() && !slices.Contains(todo, a) {
-			todo = append(todo, a)
-		}
-	}
-	add(m.o.Tracker.Addr())
-	rows, err := m.Rows()
-	if err != nil {
-		return err
-	}
-	for id, r := range rows {
-		add(m.Override(id))
-		add(r.Address)
-	}
-	for _, a := range m.o.Join {
-		add(a)
-	}
-	_, err = m.search(ctx, todo, rq)
-	return err
 }

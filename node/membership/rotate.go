@@ -121,17 +121,6 @@ func (m *Members) vouched(p keys.Peer) error {
 		"its data directory and let it join again", p.Node)
 }
 
-// keyOf is the hash of the key that a member shows which asks for something; "" on a plain cluster.
-func (m *Members) keyOf(ctx context.Context, own bool) string {
-	if own {
-		return m.ownKey()
-	}
-	if p, ok := keys.PeerOf(ctx); ok && m.o.Keys != nil {
-		return p.Key.String()
-	}
-	return ""
-}
-
 // ownCAs are the CA that this node's certificate is from, and those whose keys it has.
 func (m *Members) ownCAs() (ca string, holds []string) {
 	if m.o.Keys == nil {

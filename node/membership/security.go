@@ -26,6 +26,7 @@ const (
 	KeysPath        = "/internal/v1/keys"        // GET: for a voter that lost them; POST: for one that is to vote
 	CertificatePath = "/internal/v1/certificate" // POST: a node's certificate is renewed
 	SelfPath        = "/internal/v1/self"        // POST: a leader has the next one remove or demote it
+	AnnouncePath    = "/internal/v1/announce"    // POST: a member says what it is; of plain clusters too
 )
 
 const (
@@ -64,17 +65,10 @@ func (m *Members) ownKey() string {
 	return h.String()
 }
 
-// authenticate says how a secure cluster knows a node that asks to be a member; nil: by its certificate, or because the
-// cluster is plain. It comes before anything that the request could bring about, a call back included.
-func (m *Members) authenticate(ctx context.Context, rq wire.JoinRequest, own bool) (*admission, error) {
-	if m.o.Keys == nil || own {
-		return nil, nil
-	}
-	if rq.Member {
-		if p, ok := keys.PeerOf(ctx); !ok || p.Node != rq.NodeID || p.Instance != rq.InstanceID {
-			return nil, job.Errorf(job.CodeForbidden, "start it with --secure and the keys that it joined with",
-				"node %s did not show the certificate that it joined with", rq.NodeID)
-		}
+// authenticate says how a secure cluster knows a node that asks to be a member; nil: the cluster is plain. It comes
+// before anything that the request could bring about, a call back included.
+func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
+	if m.o.Keys == nil {
 		return nil, nil
 	}
 	if len(rq.CSR) == 0 || rq.JoinToken == "" {
@@ -186,31 +180,22 @@ func (m *Members) probeKey(ctx context.Context, addr string, key keys.Hash) (pro
 	return m.probeBy(ctx, t, addr+PeerPath+m.query(), 0, nil)
 }
 
-// joinClient is how a node asks to be a member. One that is a member says that it asks for itself: passed on by another
-// node, its certificate would be lost on the way.
-func (m *Members) joinClient(addr string, member bool) *client.Client {
-	switch {
-	case m.o.Keys == nil:
+// probeInstance asks a member who it is. It must have the certificate of its data directory, and the key that it joined
+// with; "": that is not known yet.
+func (m *Members) probeInstance(ctx context.Context, addr, node, instance, key string) (probeReply, error) {
+	dial := transport.InstanceDial(m.o.Keys, m.o.Raw(whoTimeout, 0), node, instance, key)
+	t := httpClient(dial).Transport.(*http.Transport)
+	t.DisableKeepAlives = true
+	return m.probeBy(ctx, t, addr+PeerPath+m.query(), 0, nil)
+}
+
+// joinClient is how a node asks to be a member.
+func (m *Members) joinClient(addr string) *client.Client {
+	if m.o.Keys == nil {
 		return m.client(addr)
-	case !member:
-		return client.New(addr, client.WithHTTPClient(m.enroll), client.WithAttempts(1), client.WithStale(),
-			client.WithUserAgent("carillon-node/"+m.o.Version))
 	}
-	own := &http.Client{Transport: asNode{m.id(), m.http.Transport}, CheckRedirect: m.http.CheckRedirect}
-	return client.New(addr, client.WithHTTPClient(own), client.WithAttempts(1), client.WithStale(),
+	return client.New(addr, client.WithHTTPClient(m.enroll), client.WithAttempts(1), client.WithStale(),
 		client.WithUserAgent("carillon-node/"+m.o.Version))
-}
-
-// asNode makes requests that are not passed on.
-type asNode struct {
-	id string
-	by http.RoundTripper
-}
-
-func (a asNode) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set(forward.HeaderForwarded, a.id)
-	return a.by.RoundTrip(r)
 }
 
 // Belongs says whether the node behind a connection is a member, as far as this node knows, or was removed.

@@ -33,7 +33,7 @@ func (k *Keys) MembersOnly(next http.Handler, belongs func(keys.Peer) bool) http
 
 // leaving is what a node that was removed may still ask for.
 var leaving = map[string]bool{
-	"/api/v1/cluster:join":      true,
+	"/internal/v1/announce":     true,
 	"/api/v1/workers:register":  true,
 	"/api/v1/workers:heartbeat": true,
 	"/api/v1/workers:report":    true,
