@@ -63,7 +63,7 @@ func TestBackupOverGroups(t *testing.T) {
 	node := func(i int) *testNode { return c.members[i%3].testNode }
 	made := map[string]job.ID{}
 	for i := range jobs {
-		j := node(i).create(tg.spec(fmt.Sprint("job-", i), "@every 1s"))
+		j := node(i).make(tg.spec(fmt.Sprint("job-", i), "@every 1s"))
 		made[j.Name] = j.ID
 	}
 	for i := range jobs / 2 { // most of these have names of other groups then

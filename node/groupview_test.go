@@ -50,7 +50,7 @@ func TestMetricsOfGroups(t *testing.T) {
 	c := startGroups(t, groups)
 	in := map[uint32]float64{0: 0}
 	for i := range jobs {
-		j := c.members[i%3].create(map[string]any{"name": fmt.Sprint("job-", i), "type": "http", "schedule": "@manual",
+		j := c.members[i%3].make(map[string]any{"name": fmt.Sprint("job-", i), "type": "http", "schedule": "@manual",
 			"payload": map[string]any{"url": "http://127.0.0.1:1/"}})
 		in[uint32(j.ID.Group())]++
 	}

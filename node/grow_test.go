@@ -76,6 +76,17 @@ func (n *testNode) keyedJob(body any, key string) job.Job {
 	return j
 }
 
+// make creates a job whose name no other has, also while leaders come and go.
+func (n *testNode) make(body any) job.Job {
+	n.t.Helper()
+	a := n.persist("POST", "/api/v1/jobs", body)
+	var j job.Job
+	if err := json.Unmarshal(a.body, &j); err != nil || a.status != 201 && a.status != 200 || j.ID == 0 {
+		n.t.Fatalf("%d %s", a.status, a.body)
+	}
+	return j
+}
+
 // listed are the ids of all jobs that a node lists, in pages.
 func (n *testNode) listed() (ids []job.ID) {
 	n.t.Helper()
