@@ -122,7 +122,11 @@ func TestSeeds(t *testing.T) {
 	if n := number(t, "CARILLON_SIM_SEEDS", 0); n > 0 {
 		seeds = nil
 		for seed := uint64(1); seed <= uint64(n); seed++ {
-			if seed <= 10 || newPlan(seed).o.profile != "season" { // one is enough here
+			p := newPlan(seed)
+			switch {
+			case seed > 10 && p.o.profile == "season": // one is enough here
+			case seed > 20 && p.o.most() > 1 && !long: // three are: they cost several times as much
+			default:
 				seeds = append(seeds, seed)
 			}
 		}
@@ -227,8 +231,12 @@ func TestLong(t *testing.T) {
 	}
 }
 
+// large are directed plans that take ten seconds of a processor and more.
+var large = []string{"aborted-create", "grow-begin", "grow-behind", "grow-keys", "late-release", "lost-credit",
+	"stale-home"}
+
 // TestDirected runs the plans that are made for one thing to happen: CARILLON_SIM_DIRECTED seeds of each, two if it may
-// be long, and otherwise one seed of every sixth that is not too large.
+// be long, and otherwise one seed of every sixth. Those that are large are left out unless it may be long.
 func TestDirected(t *testing.T) {
 	n, step := number(t, "CARILLON_SIM_DIRECTED", 0), 1
 	switch {
@@ -238,8 +246,8 @@ func TestDirected(t *testing.T) {
 		n, step = 1, 6
 	}
 	names := slices.Sorted(maps.Keys(directed))
-	if step > 1 { // those that grow simulate up to 27 replicas
-		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "grow") })
+	if !long { // these simulate up to 27 replicas, some for long; names, one-lease and grow are left
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(large, name) })
 	}
 	for k, name := range names {
 		if k%step != 0 {
