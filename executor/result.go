@@ -51,30 +51,9 @@ func stopped(r job.Result, cause error, timeout time.Duration) job.Result {
 	return r
 }
 
-// head is the beginning of a text, at most n bytes of valid UTF-8.
-func head(s string, n int) string {
-	s = text(s)
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-// tail is the end of a text, at most n bytes of valid UTF-8.
-func tail(s string, n int) string {
-	s = text(s)
-	if len(s) <= n {
-		return s
-	}
-	i := len(s) - n
-	for i < len(s) && !utf8.RuneStart(s[i]) {
-		i++
-	}
-	return s[i:]
-}
+// head is the beginning of a text, at most n bytes of it; tail is its end.
+func head(s string, n int) string { return job.Head(text(s), n) }
+func tail(s string, n int) string { return job.Tail(text(s), n) }
 
 // text replaces what is not UTF-8. A rune that was cut in two at either end is dropped instead: it was fine where it
 // came from.

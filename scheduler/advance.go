@@ -200,7 +200,7 @@ func (l *loop) sendQuarantines() {
 		l.quarantined++
 		l.s.log.Warn("job quarantined", "job", q.key.Job, "why", q.why)
 		cmd := &fsm.Quarantine{Head: l.s.head(l.now), Job: uint64(q.key.Job), Gen: q.gen,
-			Why: headOf(q.why, job.MaxErrorBytes)}
+			Why: job.Head(q.why, job.MaxErrorBytes)}
 		l.submit(cmd, func(reply *fsm.Reply, err error) {
 			l.quarantined--
 			switch {

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
@@ -208,16 +207,4 @@ func TestStarvingLoopSeesFreedSlots(t *testing.T) {
 			t.Errorf("the next run came %s after the slot was free", d)
 		}
 	})
-}
-
-func TestTruncationKeepsText(t *testing.T) {
-	for _, s := range []string{"", "abc", "aé", "éé", "日本語", "a\xff\xfeb", "\xc3"} {
-		for n := range 8 {
-			for _, got := range []string{headOf(s, n), tailOf(s, n)} {
-				if len(got) > n || !utf8.ValidString(got) {
-					t.Errorf("%q cut to %d: %q", s, n, got)
-				}
-			}
-		}
-	}
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
@@ -243,13 +241,13 @@ func (s *Scheduler) completeCommand(h fsm.Head, trusted bool, batch []*pending) 
 			if c.Error == nil {
 				c.Error = make([]string, n)
 			}
-			c.Error[i] = headOf(text, job.MaxErrorBytes)
+			c.Error[i] = job.Head(text, job.MaxErrorBytes)
 		}
 		if r.Output != "" {
 			if c.Output == nil {
 				c.Output = make([]string, n)
 			}
-			c.Output[i] = tailOf(r.Output, job.MaxOutputBytes)
+			c.Output[i] = job.Tail(r.Output, job.MaxOutputBytes)
 		}
 	}
 	return c
@@ -404,28 +402,4 @@ func (s *Scheduler) completeAhead() (sub submission, ok bool) {
 		return sub, false
 	}
 	return s.completion(batch)
-}
-
-// headOf is the beginning of a text, at most n bytes of valid UTF-8; tailOf is its end.
-func headOf(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-func tailOf(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	i := len(s) - n
-	for i < len(s) && !utf8.RuneStart(s[i]) {
-		i++
-	}
-	return s[i:]
 }
