@@ -59,8 +59,8 @@ type JobBackend interface {
 }
 
 // readOnly are the fields that answers have and a spec has not.
-var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "open_runs",
-	"runs_started", "wait_reason", "failing", "last_notification", "version", "created_at", "updated_at"}
+var readOnly = []string{"job_id", "status", "next_run_at", "last_run_at", "last_run_status", "last_success_at",
+	"open_runs", "runs_started", "wait_reason", "failing", "last_notification", "version", "created_at", "updated_at"}
 
 // decodeSpec reads a job as its owner writes it.
 func decodeSpec(data []byte) (job.Spec, error) {

@@ -11,7 +11,7 @@ const maxTime = 1 << 48
 
 // notRun accounts for occurrences that do not run: they join the interval in the state, or that is written out first.
 func (a *applier) notRun(id job.ID, s *store.State, i store.Interval) error {
-	if i.Empty() {
+	if a.reply.Ends.Missed(i); i.Empty() {
 		return nil
 	}
 	s.LastNominal = max(s.LastNominal, i.Last)
@@ -27,7 +27,7 @@ func (a *applier) notRun(id job.ID, s *store.State, i store.Interval) error {
 
 // apart records occurrences that do not run by themselves: the interval in the state is about others.
 func (a *applier) apart(id job.ID, s *store.State, i store.Interval) error {
-	if i.Empty() {
+	if a.reply.Ends.Missed(i); i.Empty() {
 		return nil
 	}
 	_, err := a.b.Append(&store.Record{Job: id, Recorded: a.now, Interval: i}, s)

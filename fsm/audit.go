@@ -276,8 +276,6 @@ func (c *DeleteQueue) object(*applier) (object, error) { return inSpace(c.Namesp
 func (c *PutSecret) object(*applier) (object, error)    { return inSpace(c.Namespace, c.Name) }
 func (c *DeleteSecret) object(*applier) (object, error) { return inSpace(c.Namespace, c.Name) }
 
-func (*ResealSecrets) object(*applier) (object, error) { return object{}, nil }
-
 func inSpace(namespace, name string) (object, error) {
 	return object{Object: name, Namespace: cmp.Or(namespace, job.DefaultNamespace)}, nil
 }
@@ -296,13 +294,12 @@ func (c *CreateToken) object(*applier) (store.AuditObject, error) {
 	return store.AuditObject{ID: c.Token.ID, Object: c.Token.Name, Namespace: c.Token.Namespace}, nil
 }
 
-func (c *RevokeToken) object(a *applier) (object, error) { return a.tokenObject(c.ID) }
-
 func (a *applier) tokenObject(id string) (object, error) {
 	t, _ := a.b.Token(id)
 	return object{ID: id, Object: t.Name, Namespace: t.Namespace}, nil
 }
 
+func (c *RevokeToken) object(a *applier) (object, error)   { return a.tokenObject(c.ID) }
 func (c *CreateJoinToken) object(*applier) (object, error) { return object{ID: c.Token.ID}, nil }
 func (c *RevokeJoinToken) object(*applier) (object, error) { return object{ID: c.ID}, nil }
 func (c *PutNode) object(*applier) (object, error)         { return object{ID: c.Node.ID}, nil }
@@ -317,6 +314,7 @@ func (c *PutNode) action() string {
 
 func (*ClockReset) object(*applier) (store.AuditObject, error) { return store.AuditObject{}, nil }
 func (*Release) object(*applier) (store.AuditObject, error)    { return store.AuditObject{}, nil }
+func (*ResealSecrets) object(*applier) (object, error)         { return object{}, nil }
 func (c *GrowGroups) object(*applier) (object, error)          { return object{ID: fmt.Sprint(c.Groups)}, nil }
 
 // Note records what a caller does that no other command does: what changes Raft's configuration, and what is only read

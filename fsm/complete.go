@@ -66,7 +66,7 @@ func (c *Complete) apply(a *applier) error {
 		if err := a.after(k.Job, s, p); err != nil {
 			return err
 		}
-		a.outcome(Outcome{Code: CodeOK, Run: k})
+		a.outcome(Outcome{Code: CodeOK, Run: k, Class: row.Class})
 	}
 	return nil
 }

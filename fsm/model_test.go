@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"testing"
 
@@ -24,16 +25,27 @@ type model struct {
 	serial   map[job.RunKey]bool       // catch-up runs that were started
 	told     map[uint64]store.Notice   // every notification that there ever was, by number
 	toldLast map[job.ID]store.NotifyOn // of jobs that tell both: the newest
+	ended    map[string]int64          // what the replies count, by kind
 }
 
 func newModel(w *world) *model {
 	return &model{w: w, live: map[job.RunKey]uint64{}, runs: map[job.RunKey]bool{}, passed: map[job.ID][]int64{}, before: map[job.ID]int64{}, policies: map[job.ID]store.State{},
-		told: map[uint64]store.Notice{}, toldLast: map[job.ID]store.NotifyOn{}}
+		told: map[uint64]store.Notice{}, toldLast: map[job.ID]store.NotifyOn{}, ended: map[string]int64{}}
 }
 
 // saw holds the outcomes of one command against the promises.
 func (m *model) saw(cmd Command, r *Reply) {
 	m.w.Helper()
+	for _, e := range r.Ends.All {
+		if e.Attempt {
+			m.ended["attempt"] += int64(e.Count)
+		} else {
+			m.ended["run "+e.Status.String()] += int64(e.Count)
+		}
+	}
+	for _, n := range r.Ends.NotRun {
+		m.ended["not run "+n.Reason.String()] += n.Count
+	}
 	switch c := cmd.(type) {
 	case *Claim:
 		for i, o := range r.Items {
@@ -211,10 +223,25 @@ func beyondMaxRuns(cmd Command) bool {
 func (m *model) account() {
 	m.w.Helper()
 	type interval struct{ first, last int64 }
+	type attempt struct {
+		run    job.RunKey
+		key    string
+		number uint16
+	}
+	ended, attempts := map[string]int64{}, map[attempt]bool{}
 	intervals := map[job.ID][]interval{}
 	ran := map[job.RunKey]bool{}
 	err := m.w.st.View(func(v *store.View) error {
 		return v.EachRecord(0, func(_ uint64, r store.Record) bool {
+			if !r.Interval.Empty() {
+				ended["not run "+r.Reason.String()] += r.Interval.Count
+			} else if r.Status != job.RunFailed {
+				ended["run "+r.Status.String()]++
+			}
+			if a := (attempt{r.Run(), r.Key, r.Attempt}); a.number > 0 && !attempts[a] {
+				attempts[a] = true
+				ended["attempt"]++
+			}
 			if r.Interval.Empty() {
 				ran[r.Run()] = true
 			} else if r.Reason != job.ReasonAlreadyRan {
@@ -230,7 +257,11 @@ func (m *model) account() {
 	for id, s := range l.states {
 		if !s.NotRun.Empty() {
 			intervals[id] = append(intervals[id], interval{s.NotRun.First, s.NotRun.Last})
+			ended["not run "+s.NotRun.Reason.String()] += s.NotRun.Count
 		}
+	}
+	if !maps.Equal(ended, m.ended) {
+		m.w.Fatalf("the history has %v, the replies count %v", ended, m.ended)
 	}
 	for id, times := range m.passed {
 		for _, at := range times {

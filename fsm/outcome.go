@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
+	"github.com/carillon-scheduler/carillon/fsm/ends"
 	msg "github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -39,6 +40,7 @@ type Outcome struct {
 	Job     job.ID     `codec:"j,omitempty"`
 	Version uint64     `codec:"v,omitempty"` // reserve: the number of the reservation
 	Run     job.RunKey `codec:"r,omitempty"`
+	Class   uint32     `codec:"-"` // complete: that of the run
 	Fence   uint64     `codec:"f,omitempty"`
 	Attempt uint16     `codec:"a,omitempty"`
 	Group   uint32     `codec:"g,omitempty"` // reserve: which has the job, or is to make it
@@ -55,6 +57,7 @@ type Outcome struct {
 type Reply struct {
 	Items     []Outcome
 	Canceling []Canceling
+	Ends      ends.Tally
 }
 
 // Canceling is a claimed run whose worker is to be told to stop.

@@ -33,17 +33,17 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 			s.Active--
 		}
 		// While a leader holds, stamps stand still and a run may end after the last one: retention counts from its end.
-		s.LastStatus, s.LastAt = rec.Status, max(a.now, min(rec.EndedAt, maxTime))
+		s.Ended(rec.Status, max(a.now, min(rec.EndedAt, maxTime)))
 		if !r.Serial && !r.Delayed && s.Overlap != store.OverlapAllow {
 			s.BusyUntil = a.now
 		}
 		if err := a.judge(k, s, rec); err != nil {
 			return 0, err
 		}
-	}
-	if s == nil {
+	} else {
 		rec.Namespace = a.b.Namespace(r.Class)
 	}
+	a.reply.Ends.Closed(r, rec)
 	return a.b.Append(rec, s)
 }
 
@@ -135,6 +135,7 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 	switch res {
 	case ResultRetry:
 		rec.Status = job.RunFailed
+		a.reply.Ends.Attempt(row, rec)
 		if _, err := a.b.Append(rec, s); err != nil {
 			return err
 		}
@@ -163,8 +164,7 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 
 // again puts a run back into the due index, or holds it if its job is paused.
 func (a *applier) again(k job.RunKey, old *store.Row, next store.Row, s *store.State, status job.RunStatus,
-	ready int64,
-) error {
+	ready int64) error {
 	next.Status, next.Ready = status, min(max(ready, 0), maxTime)
 	next.Worker, next.Incarnation, next.Owner = "", 0, 0
 	next.Lane, next.Class, next.AtMostOnce = s.Lane, s.Class, s.AtMostOnce // an edit may have come since the claim
@@ -201,6 +201,7 @@ func (a *applier) workerLost(k job.RunKey, row *store.Row, s *store.State) error
 	case row.Losses+1 >= maxLosses:
 		return a.die(k, row, s, rec)
 	default:
+		a.reply.Ends.Attempt(row, rec)
 		if _, err := a.b.Append(rec, s); err != nil {
 			return err
 		}

@@ -135,6 +135,7 @@ func writeJob(w *jsontext.Writer, s *Job) {
 	writeInstant(w, "next_run_at", s.NextRunAt)
 	writeInstant(w, "last_run_at", s.LastRunAt)
 	w.Leave(s.LastRunStatus == 0)
+	someInstant(w, "last_success_at", s.LastSuccessAt)
 	w.Int("open_runs", int64(s.OpenRuns))
 	w.Int("runs_started", int64(s.RunsStarted))
 	w.SomeStr("wait_reason", s.WaitReason)

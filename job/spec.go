@@ -218,6 +218,9 @@ const (
 	StatusQuarantined Status = "quarantined"
 )
 
+// Statuses are all of them.
+var Statuses = [...]Status{StatusScheduled, StatusPaused, StatusCompleted, StatusFailed, StatusQuarantined}
+
 // Job is a job as the API returns it.
 type Job struct {
 	ID     ID     `json:"job_id"`
@@ -226,6 +229,7 @@ type Job struct {
 	NextRunAt     Instant   `json:"next_run_at"`
 	LastRunAt     Instant   `json:"last_run_at"`
 	LastRunStatus RunStatus `json:"last_run_status,omitempty"`
+	LastSuccessAt Instant   `json:"last_success_at,omitzero"`
 	OpenRuns      int       `json:"open_runs"`
 	RunsStarted   int       `json:"runs_started"`
 	WaitReason    string    `json:"wait_reason,omitempty"` // why a due job is not running, or why it is quarantined

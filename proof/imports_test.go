@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide", "scheduler/stamp"},
 	{"executor/remote"}, {"executor"},
-	{"fsm"}, {"fsm/stream"}, {"store"},
+	{"fsm"}, {"fsm/ends", "fsm/stream"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
 	{"internal/enroll", "internal/login", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/mergepatch", "internal/worker"},
 	{"job"},
@@ -73,6 +73,7 @@ var only = map[string][]string{
 	"scheduler/decide": {"scheduler"},
 	"scheduler/stamp":  {"node", "node/meters", "node/service", "node/membership", "scheduler"},
 	"executor/remote":  {"cmd", "bench"},
+	"fsm/ends":         {"fsm"},
 	"fsm/stream":       {"fsm"},
 	"wheel":            {"scheduler"},
 	"transport":        {"node", "node/membership", "node/listen", "node/raftslog"},
@@ -191,6 +192,9 @@ func TestPackagesStaySmall(t *testing.T) {
 		}
 		lines := 0
 		for _, f := range p.GoFiles {
+			if strings.HasSuffix(f, "_gen.go") {
+				continue // it is generated, and its source is read instead
+			}
 			text, err := os.ReadFile(filepath.Join(p.Dir, f))
 			if err != nil {
 				t.Fatal(err)

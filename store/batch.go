@@ -194,7 +194,7 @@ func (b *Batch) PutState(id job.ID, s *State, p Place) error {
 	if !had {
 		b.countJob(s.Class, 1)
 	}
-	b.setSpot(id, packSpot(p))
+	b.setSpot(id, packSpot(p, s))
 	return nil
 }
 

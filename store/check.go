@@ -452,6 +452,9 @@ func (c *checker) index(have *index) {
 		}
 		return true
 	})
+	if have.status != c.idx.status {
+		c.bad("the index counts %d jobs by their status, there are %d", have.status, c.idx.status)
+	}
 	if have.inHand != c.idx.inHand {
 		c.bad("the index counts %d runs that workers have, there are %d", have.inHand, c.idx.inHand)
 	}

@@ -255,9 +255,9 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 // The index in memory is compared as well.
 func TestCheckComparesTheIndex(t *testing.T) {
 	for name, spoil := range map[string]func(*index){
-		"a job elsewhere":    func(x *index) { x.set(jobClaimed, packSpot(Place{Ready: 1, At: 1})) },
+		"a job elsewhere":    func(x *index) { x.set(jobClaimed, packSpot(Place{Ready: 1, At: 1}, nil)) },
 		"a job that is gone": func(x *index) { x.set(jobBad, spot{}) },
-		"a job too many":     func(x *index) { x.set(5000, packSpot(Place{Parked: true})) },
+		"a job too many":     func(x *index) { x.set(5000, packSpot(Place{Parked: true}, &State{})) },
 		"a run that is gone": func(x *index) { x.setOpen(jobManual, x.open[jobManual][:1]) },
 		"a run in no state": func(x *index) {
 			x.open[jobManual] = []OpenRef{{At: 500, Origin: 2, Status: job.RunClaimed}, x.open[jobManual][1]}

@@ -142,11 +142,11 @@ func TestKeysSort(t *testing.T) {
 func TestPlacesFitIntoTheIndex(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := Place{Lane: job.Lane(rapid.IntRange(0, 3).Draw(rt, "l")), Ready: rapid.Int64Range(-1<<54, 1<<54).Draw(rt, "r"), At: rapid.Int64().Draw(rt, "a")}
-		if got, ok := packSpot(p).place(); !ok || got != p {
+		if got, ok := packSpot(p, nil).place(); !ok || got != p {
 			rt.Fatalf("%+v, want %+v", got, p)
 		}
 	})
-	if got, ok := packSpot(Place{Parked: true, Ready: 5}).place(); !ok || got != (Place{Parked: true}) {
+	if got, ok := packSpot(Place{Parked: true, Ready: 5}, &State{}).place(); !ok || got != (Place{Parked: true}) {
 		t.Fatalf("%+v", got)
 	}
 	if _, ok := (spot{}).place(); ok {
@@ -158,8 +158,8 @@ func TestPlacesFitIntoTheIndex(t *testing.T) {
 func TestTheIndexFreesEmptyChunks(t *testing.T) {
 	x := newIndex()
 	for id := job.ID(1); id <= 5000; id++ {
-		x.set(id, packSpot(Place{Ready: int64(id)}))
-		x.set(id, packSpot(Place{Ready: int64(id) + 1}))
+		x.set(id, packSpot(Place{Ready: int64(id)}, nil))
+		x.set(id, packSpot(Place{Ready: int64(id) + 1}, nil))
 	}
 	if len(x.chunks) != 5 || x.jobs() != 5000 {
 		t.Fatalf("%d chunks, %d jobs", len(x.chunks), x.jobs())

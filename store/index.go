@@ -51,8 +51,9 @@ type index struct {
 	chunks  map[uint64]*chunk // by job number / chunkSize; a chunk whose jobs are all gone is freed
 	open    map[job.ID][]OpenRef
 	openLen int
-	inHand  int      // of those: claimed or canceling
-	classes []string // by class number
+	status  [len(job.Statuses)]int // how many jobs there are of each
+	inHand  int                    // of those: claimed or canceling
+	classes []string               // by class number
 	classOf map[string]uint32
 	queues  queueIndex
 	spaces  spaceIndex
@@ -74,16 +75,26 @@ type chunk struct {
 
 // spot packs a place into 16 bytes: ten million of them are kept.
 type spot struct {
-	ready int64 // ready time << 8 | lane << 2 | parked << 1 | present
+	ready int64 // ready time << 8 | lane << 2 | parked << 1 | present; of a parked job its status << 8
 	at    int64
 }
 
-func packSpot(p Place) spot {
-	s := spot{ready: p.Ready<<8 | int64(p.Lane)<<2 | 1, at: p.At}
+// packSpot packs a place, and of a parked job its status: one that is due is scheduled.
+func packSpot(p Place, s *State) spot {
 	if p.Parked {
-		s = spot{ready: 1<<1 | 1}
+		return spot{ready: int64(slices.Index(job.Statuses[:], s.Status(true)))<<8 | 1<<1 | 1}
 	}
-	return s
+	return spot{ready: p.Ready<<8 | int64(p.Lane)<<2 | 1, at: p.At}
+}
+
+// count counts a job for its status.
+func (x *index) count(s spot, n int) {
+	switch s.ready & 3 {
+	case 1:
+		x.status[0] += n
+	case 3:
+		x.status[s.ready>>8] += n
+	}
 }
 
 func (s spot) place() (Place, bool) {
@@ -125,6 +136,8 @@ func (x *index) set(id job.ID, s spot) {
 	case *old != (spot{}) && s == (spot{}):
 		c.used--
 	}
+	x.count(*old, -1)
+	x.count(s, 1)
 	*old = s
 	if c.used == 0 {
 		delete(x.chunks, n)
@@ -177,7 +190,7 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 		if x.get(d.Job) != (spot{}) {
 			return nil, fmt.Errorf("%w: %s has two occurrence entries", errCorrupt, d.Job)
 		}
-		x.set(d.Job, packSpot(Place{Lane: d.Lane, Ready: d.Ready, At: d.At}))
+		x.set(d.Job, packSpot(Place{Lane: d.Lane, Ready: d.Ready, At: d.At}, nil))
 		x.countState(v)
 	}
 	c = tx.Bucket(bucketParked).Cursor()
@@ -189,7 +202,8 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 		if x.get(id) != (spot{}) {
 			return nil, fmt.Errorf("%w: %s is both parked and due", errCorrupt, id)
 		}
-		x.set(id, packSpot(Place{Parked: true}))
+		s, _ := DecodeState(v) //nolint:errcheck // one that cannot be read is found when it is needed
+		x.set(id, packSpot(Place{Parked: true}, &s))
 		x.countState(v)
 	}
 	c = tx.Bucket(bucketRuns).Cursor()

@@ -327,7 +327,7 @@ func TestClassesAreNumberedInOrder(t *testing.T) {
 func TestTheIndexIsNeverTheTruth(t *testing.T) {
 	s := newTest(t)
 	populate(t, s)
-	s.idx.set(jobClaimed, packSpot(Place{Ready: 1, At: 1}))
+	s.idx.set(jobClaimed, packSpot(Place{Ready: 1, At: 1}, nil))
 	view(t, s, func(v *View) {
 		if _, _, _, err := v.State(jobClaimed); err == nil || !strings.Contains(err.Error(), "not where the index says") {
 			t.Errorf("%v", err)

@@ -47,6 +47,7 @@ type State struct {
 	ByHand      uint32 // manual and backfill runs that were made
 	LastStatus  job.RunStatus
 	LastAt      int64 // when it ended
+	LastSuccess int64 // when a run last succeeded
 
 	Active  uint32 // open runs other than waiting ones
 	Waiting uint32 // runs that wait behind those; a redrive of many dead letters makes many
@@ -77,6 +78,14 @@ func (s *State) Status(parked bool) job.Status {
 		return job.StatusCompleted
 	}
 	return job.StatusFailed // what it was there for did not happen
+}
+
+// Ended notes how a run of the job ended, and when.
+func (s *State) Ended(status job.RunStatus, at int64) {
+	s.LastStatus, s.LastAt = status, at
+	if status == job.RunSucceeded {
+		s.LastSuccess = at
+	}
 }
 
 // stateClassAt is where the class is in the stored form: buildIndex reads it without the rest.
@@ -145,6 +154,7 @@ func (s *State) encodeTo(w *writer) {
 	w.uvar(uint64(s.ByHand))
 	w.u8(uint8(s.LastStatus))
 	w.i64(s.LastAt)
+	w.ivar(s.LastAt - s.LastSuccess)
 	w.u32(s.Active)
 	w.u32(s.Waiting)
 	w.u32(s.Dead)
@@ -202,6 +212,7 @@ func DecodeState(b []byte) (State, error) {
 	s.ByHand = uint32(r.uvar())
 	s.LastStatus = job.RunStatus(r.u8())
 	s.LastAt = r.i64()
+	s.LastSuccess = s.LastAt - r.ivar()
 	s.Active = r.u32()
 	s.Waiting = r.u32()
 	s.Dead = r.u32()

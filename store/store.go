@@ -278,6 +278,13 @@ func (s *Store) Info() Info {
 	return s.info
 }
 
+// JobsByStatus is how many jobs there are of each of job.Statuses.
+func (s *Store) JobsByStatus() [len(job.Statuses)]int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.idx.status
+}
+
 // OpenRunCount is how many runs are open.
 func (s *Store) OpenRunCount() int {
 	s.mu.RLock()

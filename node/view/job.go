@@ -23,6 +23,7 @@ func (r *Reader) Job(id job.ID) (job.Job, error) {
 	j := job.Job{
 		ID: id, Status: h.Status(), Spec: h.Def.Spec,
 		NextRunAt: job.Instant(r.NextRun(&h)), LastRunAt: job.Instant(h.State.LastAt),
+		LastSuccessAt: job.Instant(h.State.LastSuccess),
 		LastRunStatus: h.State.LastStatus,
 		OpenRuns:      len(r.Open(id)), RunsStarted: int(h.State.Runs + h.State.ByHand),
 		Version: h.Def.Version, CreatedAt: job.Instant(h.Def.CreatedAt), UpdatedAt: job.Instant(h.Def.UpdatedAt),
