@@ -25,6 +25,7 @@ type Options struct {
 	RequestTimeout time.Duration // default 30 s; a bulk create or an export has it per chunk
 	Bulk           BulkLimits
 	Metrics        http.Handler  // serves /metrics; nil: 404
+	JobMetrics     http.Handler  // serves /metrics/jobs; nil: 404
 	DebugPprof     bool          // serves /debug/pprof/
 	Workers        Workers       // serves the worker protocol; nil: 503
 	MaxPollWait    time.Duration // of a worker's poll; default a minute

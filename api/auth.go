@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -183,6 +184,23 @@ func find(mux *http.ServeMux, r *http.Request) (*demand, *route) {
 		return d, &rt
 	}
 	return d, nil
+}
+
+var templates = sync.OnceValue(func() *http.ServeMux {
+	mux := http.NewServeMux()
+	for pattern, res := range resources(routes()) {
+		mux.Handle(pattern, &demand{res: res})
+	}
+	return mux
+})
+
+// Template is the row of the table that a request is for, as method and path: of these there are only so many, whatever
+// is asked for. waits says that how long it takes is up to its caller, or to what is waited for.
+func Template(r *http.Request) (method, path string, waits bool) {
+	if _, rt := find(templates(), r); rt != nil {
+		return rt.method, rt.path, rt.body.streams() && rt.path != "/metrics" || rt.body.polls()
+	}
+	return "", "", false
 }
 
 // demand is what a path asks for. It is an http.Handler so that ServeMux finds it by the rules by which it finds the

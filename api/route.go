@@ -104,13 +104,14 @@ var scopes = map[string]Scope{
 	"upcoming":     InNamespace,
 	"audit":        InNamespace,
 	"openapi.json": Everywhere, "whoami": Everywhere,
+	"/metrics/jobs": InNamespace,
 }
 
 func (rt *route) scope() Scope {
 	rest, _ := strings.CutPrefix(rt.path, prefix+"/")
 	part, _, _ := strings.Cut(rest, "/")
 	part, _, _ = strings.Cut(part, ":")
-	return scopes[part]
+	return max(scopes[part], scopes[rt.path])
 }
 
 // resource is one ServeMux pattern: its methods, and for each :verb behind it the methods of that.

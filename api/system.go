@@ -23,11 +23,13 @@ func systemRoutes() []route {
 
 // probeRoutes are outside of the prefix: those who call them know nothing of the API.
 func probeRoutes() []route {
-	return []route{
+	return append(namespaced([]route{
+		{"GET", "/metrics/jobs", Viewer, Here, AtNode, emptyBody, (*call).jobMetrics, params("prefix")},
+	}), []route{
 		{"GET", "/healthz", Anyone, Here, AtNode, emptyBody, (*call).healthz, nil},
 		{"GET", "/readyz", Anyone, Here, AtNode, emptyBody, (*call).readyz, nil},
 		{"GET", "/metrics", Viewer, Here, AtNode, streamBody, (*call).metrics, params(anyQuery)},
-	}
+	}...)
 }
 
 // SystemBackend is what the routes of the node itself stand on.
@@ -93,6 +95,16 @@ func (c *call) metrics() error {
 		return nil
 	}
 	c.h.opts.Metrics.ServeHTTP(c.w, c.r)
+	return nil
+}
+
+// jobMetrics are those of single jobs. They are read by a request of the same caller, which looks at namespaces itself.
+func (c *call) jobMetrics() error {
+	if c.h.opts.JobMetrics == nil {
+		c.h.noRoute(c.w, c.r)
+		return nil
+	}
+	c.h.opts.JobMetrics.ServeHTTP(c.w, c.r.WithContext(c.ctx))
 	return nil
 }
 

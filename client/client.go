@@ -103,7 +103,7 @@ func namespaced(path string) bool {
 	case "jobs", "runs", "dead", "schedule", "calendars", "queues", "secrets", "audit", "stats", "events", "upcoming":
 		return ok
 	}
-	return false
+	return path == "/metrics/jobs"
 }
 
 // WithTLSConfig makes connections by TLS: addresses without a scheme are https.

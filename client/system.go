@@ -61,14 +61,21 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 
 // OpenAPI reads the description of the API.
 func (c *Client) OpenAPI(ctx context.Context) ([]byte, error) {
-	return c.fetch(ctx, prefix+"/openapi.json")
+	return c.fetch(ctx, prefix+"/openapi.json", nil)
 }
 
 // Metrics reads the node's metrics in Prometheus' text format.
-func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.fetch(ctx, "/metrics") }
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.fetch(ctx, "/metrics", nil) }
 
-func (c *Client) fetch(ctx context.Context, path string) (data []byte, err error) {
-	err = c.do(ctx, request{method: http.MethodGet, path: path, stream: func(r io.Reader) error {
+// JobMetrics reads those of single jobs whose names begin with a prefix, at most 1,000.
+func (c *Client) JobMetrics(ctx context.Context, namePrefix string) (data []byte, err error) {
+	v := url.Values{}
+	set(v, "prefix", namePrefix)
+	return c.fetch(ctx, "/metrics/jobs", v)
+}
+
+func (c *Client) fetch(ctx context.Context, path string, query url.Values) (data []byte, err error) {
+	err = c.do(ctx, request{method: http.MethodGet, path: path, query: query, stream: func(r io.Reader) error {
 		var err error
 		if data, err = io.ReadAll(r); err != nil {
 			return readError{err}

@@ -22,8 +22,8 @@ type Options struct {
 	// Fatal is called with an error after which the process must end: the state could not be written, or an entry could
 	// not be read. It does not return in production.
 	Fatal func(error)
-	// Applied, if set, is told how long each batch took and how many entries it had.
-	Applied func(entries int, took time.Duration)
+	// Applied, if set, is told of each batch what its entries were answered with, and how long it took.
+	Applied func(logs []*raft.Log, replies []any, took time.Duration)
 	// Skip are entries to pass over, with their terms (`carillon cluster recover --skip`): for one that cannot be
 	// applied. Every node must be given the same ones.
 	Skip map[uint64]uint64
@@ -83,7 +83,7 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 		return fill(out, f.fail(err))
 	}
 	if f.o.Applied != nil {
-		f.o.Applied(len(logs), time.Since(started))
+		f.o.Applied(logs, out, time.Since(started))
 	}
 	return out
 }

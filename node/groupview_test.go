@@ -59,23 +59,63 @@ func TestMetricsOfGroups(t *testing.T) {
 	}
 	c.members[0].eventually("the metrics of each group are its own", func() bool {
 		for number, n := range in {
-			leaders := 0.0
+			leaders, sum := 0.0, 0.0
 			for _, m := range c.members {
 				all := m.groupMetrics()
-				if len(all["carillon_leader"]) != groups+1 || all["carillon_apply_seconds_count"][number] == 0 ||
-					all["carillon_jobs"][number] != n {
+				if len(all["carillon_leader"]) != groups+1 || all["carillon_apply_seconds_count"][number] == 0 {
 					return false
 				}
 				leaders += all["carillon_leader"][number]
-				if _, says := all["carillon_backlog"][number]; says != (m.hostedGroup(number).tracker.Epoch() != nil) {
-					return false // only the leader does
+				// Only the leader says what all replicas have: a sum over nodes is what the cluster has.
+				for _, name := range []string{"carillon_jobs{status=\"scheduled\"}", "carillon_backlog_runs",
+					"carillon_backlog_oldest_seconds", "carillon_open_runs", "carillon_dead_letters"} {
+					value, says := all[name][number]
+					if says != (m.hostedGroup(number).tracker.Epoch() != nil) {
+						return false
+					}
+					if strings.HasPrefix(name, "carillon_jobs") {
+						sum += value
+					}
 				}
 			}
-			if leaders != 1 {
+			if leaders != 1 || sum != n {
 				return false
 			}
 		}
 		return true
+	})
+}
+
+// The metrics of single jobs are those of all groups, whichever node is asked.
+func TestMetricsOfJobsInGroups(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	c := startGroups(t, 3)
+	tg := newTarget(t)
+	in := map[uint32]bool{}
+	const jobs = 12
+	for i := range jobs {
+		j := c.members[i%3].create(tg.spec(fmt.Sprint("job-", i), "@manual"))
+		in[uint32(j.ID.Group())] = true
+	}
+	if len(in) < 2 {
+		t.Fatalf("groups: %v", in)
+	}
+	c.members[0].call("POST", "/api/v1/jobs/job-3:run", nil)
+	for _, m := range c.members {
+		m.eventually("every node knows of the success", func() bool {
+			text := string(m.call("GET", "/metrics/jobs?prefix=job-", nil).body)
+			return strings.Count(text, "\ncarillon_job_failing{") == jobs &&
+				strings.Contains(text, `carillon_job_last_success_timestamp_seconds{job_name="job-3",namespace="default"} `) &&
+				strings.Count(text, "\ncarillon_job_last_success") == 1 && strings.Contains(text, "carillon_jobs_omitted 0")
+		})
+	}
+	tg.set(500)
+	c.members[0].create(tg.spec("bad", "@manual", "retry", map[string]any{"max_retries": 0}))
+	c.members[1].call("POST", "/api/v1/jobs/bad:run", nil)
+	c.members[2].eventually("a job fails", func() bool {
+		return strings.Contains(string(c.members[2].call("GET", "/metrics/jobs", nil).body),
+			`carillon_job_failing{job_name="bad",namespace="default"} 1`)
 	})
 }
 
@@ -85,12 +125,12 @@ func TestMetricsOfAGroupThatLeft(t *testing.T) {
 	t.Parallel()
 	n := start(t, t.TempDir())
 	n.group.meters.Detach()
-	n.group.meters.Applied(0, 0)
+	n.group.meters.Applied(nil, nil, 0)
 	if all := n.groupMetrics(); len(all["carillon_leader"]) != 0 || all["carillon_apply_seconds_count"][0] == 0 {
 		t.Errorf("%v", all)
 	}
 	before := n.groupMetrics()["carillon_apply_seconds_count"][0]
-	n.meters.Group(0).Applied(0, 0)
+	n.meters.Group(0).Applied(nil, nil, 0)
 	if after := n.groupMetrics()["carillon_apply_seconds_count"][0]; after <= before {
 		t.Errorf("%v after %v", after, before)
 	}

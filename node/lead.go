@@ -140,6 +140,7 @@ func (l *leadership) stepDown(ctx context.Context) {
 // begin takes up the leadership of a term: barrier first, so that the state holds everything committed before.
 func (l *leadership) begin(ctx context.Context, term uint64) error {
 	g := l.g
+	g.meters.Leading(term)
 	apart := g.newQuorum() // one that hangs is not asked twice; that is not to keep the other from asking
 	prop := propose.New(propose.Options{
 		Raft: g.raft, Timeout: g.cfg.Raft.ApplyTimeout, Observe: g.meters.Observe, Flight: g.flight,

@@ -54,7 +54,7 @@ func TestCreateFiresAndRecords(t *testing.T) {
 	}
 	body := string(n.call("GET", "/metrics", nil).body)
 	for _, name := range []string{"schedule_lag_seconds_count", "run_duration_seconds_count",
-		`runs_total{group="0",status="succeeded"}`, `dead_letters{group="0"} 0`, "backlog",
+		`runs_total{group="0",status="succeeded",type="http"}`, `dead_letters{group="0"} 0`, "backlog",
 		`worker_slots{group="0",state="free"}`, `claims_total{group="0",outcome="claimed"}`, `leader{group="0"} 1`,
 		"apply_seconds_count", "clock_skew_seconds"} {
 		if !strings.Contains(body, "\ncarillon_"+name) {

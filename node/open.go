@@ -141,7 +141,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.dir.Claim(); err != nil {
 		return nil, err
 	}
-	n.meters = meters.New(cfg.Logger)
+	n.meters = meters.New(cfg.Logger, cfg.Version)
 	n.refused = &refusals{log: n.cfg.Logger, count: n.meters.Refused}
 	n.group, err = openGroup(&n.cfg, n.dir, datadir.Replica{Number: replica.First}, n.meters)
 	if err != nil {
@@ -189,7 +189,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	// here: what is forwarded no longer says where it came from
 	dispatch := n.dispatch(api.ByPath(n.internalEndpoints()))
 	members := n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs)
-	n.handler = duplex.Finish(api.Guard(members, cfg.Secure, n.names()...))
+	n.handler = duplex.Finish(n.meters.Timed(api.Guard(members, cfg.Secure, n.names()...)))
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}

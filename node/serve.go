@@ -39,7 +39,7 @@ func (n *Node) serve(g *group) {
 		Local:    api.New(n.apiOf(g)),
 	})
 	g.meters.Attach(meters.GroupState{Store: g.store, Raft: g.raft, Members: g.members, Tracker: g.tracker,
-		Backlog: g.service.Backlog})
+		Backlog: g.service.Backlog, Now: g.now})
 	g.parts = []func(*forward.Epoch) func(context.Context){
 		g.service.Lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(g, e).Run },
@@ -62,7 +62,7 @@ func (n *Node) apiOf(g *group) (api.Backend, api.Options) {
 	c := &n.cfg
 	return groupBackend{g.service, n}, api.Options{
 		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.add,
-		Metrics: n.meters.Handler(), DebugPprof: c.DebugPprof,
+		Metrics: n.meters.Handler(), JobMetrics: meters.Jobs(http.HandlerFunc(n.route)), DebugPprof: c.DebugPprof,
 		Workers: g.service.Workers(), Pull: g.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: g.tracker.Addr, Hosts: n.names(),
 		Secure: c.Secure, Groups: n.jobGroups,

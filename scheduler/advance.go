@@ -172,9 +172,6 @@ func (l *loop) advanced(batch []advance, reply *fsm.Reply) {
 			continue
 		}
 		l.settled(a.key)
-		if f := l.s.o.Metrics.NotRun; f != nil && a.decision.Gap.Count > 0 {
-			f(a.decision.Gap.Reason, a.decision.Gap.Count)
-		}
 		if a.decision.Next.At != 0 {
 			l.mark(store.DueMark{Lane: a.key.Lane, Ready: a.decision.Next.Ready})
 		}

@@ -434,7 +434,7 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 			l.settled(p.DueKey)
 			if p.Kind == store.KindOccurrence && m.Lag != nil {
 				// A one-off for a time in the past is late only from when it was created.
-				m.Lag(time.Duration(now-max(p.Ready, p.job.def.CreatedAt)) * time.Millisecond)
+				m.Lag(p.Run(), time.Duration(now-max(p.Ready, p.job.def.CreatedAt))*time.Millisecond)
 			}
 		case fsm.CodeSkipped, fsm.CodeQueued:
 			l.settled(p.DueKey)

@@ -88,7 +88,7 @@ func ptr[T any](v T) *T { return &v }
 func TestOneOffsInThePast(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		var lags []time.Duration
-		w.opts.Metrics.Lag = func(d time.Duration) { lags = append(lags, d) }
+		w.opts.Metrics.Lag = func(_ job.RunKey, d time.Duration) { lags = append(lags, d) }
 		w.lead()
 		f := w.worker("w1", 4, nil).mustJoin()
 		past := time.Now().Add(-30 * time.Minute).UTC().Format(time.RFC3339)

@@ -53,7 +53,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 		case mono-x.heard <= s.leaseTime():
 			s.takeBackLocked(x, mono)
 		case len(x.claims) == 0 && x.reserved == 0:
-			s.removeLocked(x)
+			s.expireLocked(x)
 		default:
 			silent = true
 		}
@@ -145,11 +145,19 @@ func (l *loop) endSilent() {
 		if mono-x.heard > s.leaseTime() {
 			s.log.Warn("session expired; its runs are taken back", "worker", x.key.worker,
 				"incarnation", x.key.incarnation, "runs", len(x.claims), "silent", mono-x.heard)
-			s.removeLocked(x)
+			s.expireLocked(x)
 		}
 	}
 	s.mu.Unlock()
 	l.sendExpired()
+}
+
+// expireLocked ends a session whose lease is over.
+func (s *Scheduler) expireLocked(x *session) {
+	if f := s.o.Metrics.Expired; f != nil && !x.gone {
+		f()
+	}
+	s.removeLocked(x)
 }
 
 // removeLocked ends a session; what it has in hand is taken from it.
@@ -213,24 +221,16 @@ func (l *loop) sendExpired() {
 		cmd.Fence = append(cmd.Fence, c.fence)
 	}
 	l.expiring = true
-	s.submit(cmd, func(reply *fsm.Reply, err error) {
-		taken := 0
+	s.submit(cmd, func(_ *fsm.Reply, err error) {
 		s.mu.Lock()
-		for i, c := range batch {
-			switch {
-			case err != nil:
+		for _, c := range batch {
+			if err != nil {
 				s.toExpire = append(s.toExpire, c) // doing it twice is harmless: the fence tells
-			default:
+			} else {
 				c.x.drop(c)
-				if i < len(reply.Items) && reply.Items[i].Code == fsm.CodeOK {
-					taken++
-				}
 			}
 		}
 		s.mu.Unlock()
-		if f := s.o.Metrics.Expired; f != nil && taken > 0 {
-			f(taken)
-		}
 		s.post(func() {
 			l.expiring = false
 			if err != nil {

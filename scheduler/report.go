@@ -255,7 +255,6 @@ func (s *Scheduler) completeCommand(h fsm.Head, trusted bool, batch []*pending) 
 
 // completed closes the claims whose results are in the log and answers those who reported them.
 func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
-	counts := map[fsm.Result]int{}
 	s.mu.Lock()
 	s.reports--
 	for i, p := range batch {
@@ -264,11 +263,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 		var ack *job.Ack
 		switch {
 		case err == nil:
-			ok := reply.Items[i].Code == fsm.CodeOK
-			ack = &job.Ack{Fence: c.fence, Stale: !ok}
-			if ok {
-				counts[p.end.Result]++
-			}
+			ack = &job.Ack{Fence: c.fence, Stale: reply.Items[i].Code != fsm.CodeOK}
 			c.x.drop(c)
 		case s.ended:
 		case len(p.calls) == 0:
@@ -286,27 +281,6 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	}
 	wait.Wake(s.completeWake)
 	s.freed()
-	f := s.o.Metrics.Completed
-	if f == nil {
-		return
-	}
-	for r, n := range counts {
-		f(statusOf(r), n)
-	}
-}
-
-func statusOf(r fsm.Result) job.RunStatus {
-	switch r {
-	case fsm.ResultRetry:
-		return job.RunFailed
-	case fsm.ResultDead:
-		return job.RunDead
-	case fsm.ResultCanceled:
-		return job.RunCanceled
-	case fsm.ResultReturned:
-		return job.RunPending
-	}
-	return job.RunSucceeded
 }
 
 const (

@@ -89,14 +89,15 @@ const (
 
 // Metrics are hooks; each may be nil and none may block.
 type Metrics struct {
-	Lag       func(d time.Duration)              // an occurrence was claimed this long after it was ready
-	Claims    func(outcome string, n int)        // claimed, skipped, queued, stale, busy, not_applied, unknown
-	Completed func(result job.RunStatus, n int)  // results that were committed, by what they mean for the run
-	NotRun    func(reason job.Reason, n int64)   // occurrences that were recorded as not run
-	Expired   func(n int)                        // runs taken from workers that were lost
-	Full      func(worker string)                // a worker got no session because there are too many
-	Loop      func(took time.Duration, busy int) // a turn of the loop, and how many entries are in memory
+	Lag     func(run job.RunKey, d time.Duration) // an occurrence was claimed this long after it was ready
+	Claims  func(outcome string, n int)           // by one of ClaimOutcomes
+	Expired func()                                // the lease of a session ended
+	Full    func(worker string)                   // a worker got no session because there are too many
+	Loop    func(took time.Duration, busy int)    // a turn of the loop, and how many entries are in memory
 }
+
+// ClaimOutcomes are what becomes of claims.
+var ClaimOutcomes = []string{"claimed", "skipped", "queued", "stale", "busy", "not_applied", "unknown"}
 
 // Scheduler is one leadership at work. It is never restarted.
 type Scheduler struct {

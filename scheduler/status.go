@@ -11,11 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-const (
-	// lateLimit is how late the loop, or a claim that could be made, may be before this node is not ready.
-	lateLimit  = 5 * time.Second
-	maxBacklog = 10_000
-)
+// lateLimit is how late the loop, or a claim that could be made, may be before this node is not ready.
+const lateLimit = 5 * time.Second
 
 // Ready is nil while runs are given out as they should be.
 func (s *Scheduler) Ready() error {
@@ -230,29 +227,4 @@ func (s *Scheduler) Started(worker string, incarnation, fence uint64) (job.Insta
 		}
 	}
 	return 0, false
-}
-
-// Backlog counts what is due and not claimed, up to 10,000; more says that there is more.
-func (s *Scheduler) Backlog() (n int64, more bool, err error) {
-	now := s.o.Clock.Now().UnixMilli()
-	err = s.st.View(func(v *store.View) error {
-		for lane := range job.Lane(job.Lanes) {
-			err := v.ScanDue(store.DueKey{Lane: lane}, now, func(e store.DueEntry) bool {
-				if e.Kind == store.KindCleanup {
-					return true
-				}
-				if n == maxBacklog {
-					more = true
-					return false
-				}
-				n++
-				return true
-			})
-			if err != nil || more {
-				return err
-			}
-		}
-		return nil
-	})
-	return n, more, err
 }

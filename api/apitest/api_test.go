@@ -399,6 +399,8 @@ func TestRoutes(t *testing.T) {
 		{"healthz", "GET", "/healthz", nil, "", 200, "", `ok`},
 		{"readyz", "GET", "/readyz", nil, "", 200, "", `ok`},
 		{"metrics", "GET", "/metrics?name[]=x", nil, "", 200, "", `carillon_leader`},
+		{"metrics of jobs", "GET", "/metrics/jobs?prefix=hello", nil, "", 200, "", `carillon_leader`},
+		{"metrics of jobs, unknown parameter", "GET", "/metrics/jobs?name=x", nil, "", 400, job.CodeUnknownField, `name`},
 		{"no route", "GET", "/nothing", nil, "", 404, job.CodeNotFound, `openapi.json`},
 		{"create token", "POST", "/tokens", nil, `{"name":"bob","role":"operator","namespace":"default","shell":true,"ttl":"720h"}`, 201, "", `"token":"ct1.`},
 		{"create worker's token", "POST", "/tokens", nil, `{"name":"w1","role":"worker","queues":["mail"],"types":["queue"],"tags":{"a":"b"},"slots":5}`, 201, "", `"slots":5`},
@@ -453,7 +455,7 @@ func TestRoutes(t *testing.T) {
 			if path != "/healthz" && path != "/readyz" && !strings.HasPrefix(path, "/metrics") {
 				path = "/api/v1" + path
 			}
-			w := serveWith(t, someJoins{f.Backend}, api.Options{Metrics: metrics, Workers: f.Options.Workers, Pull: &pulls{}, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, headers, tt.body)
+			w := serveWith(t, someJoins{f.Backend}, api.Options{Metrics: metrics, JobMetrics: metrics, Workers: f.Options.Workers, Pull: &pulls{}, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, headers, tt.body)
 			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
 				t.Fatalf("%d, want %d with %q:\n%s", w.Code, tt.status, tt.want, w.Body)
 			}

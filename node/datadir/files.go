@@ -26,7 +26,7 @@ type Files struct {
 type FileOptions struct {
 	State   store.Options // the log gets NoSync and LockTimeout from it
 	Level   int           // the feature level to support
-	Applied func(entries int, took time.Duration)
+	Applied func(logs []*raft.Log, replies []any, took time.Duration)
 	Logger  *slog.Logger
 	Fatal   func(error) // ends the process after a storage error, or at an entry that cannot be applied
 

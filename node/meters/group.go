@@ -1,8 +1,10 @@
 package meters
 
 import (
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -10,16 +12,13 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/ends"
+	"github.com/carillon-scheduler/carillon/internal/metric"
+	"github.com/carillon-scheduler/carillon/internal/traceid"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/forward"
-	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/scheduler"
-	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// groupLabel is the number of a Raft group.
-const groupLabel = "group"
 
 var (
 	// lagBuckets resolve the goals: p50 10 ms, p99 50 ms.
@@ -28,38 +27,64 @@ var (
 	commitBuckets   = []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5}
 )
 
+// The values of labels, which are all there from the start: an increase from nothing is none to Prometheus.
+var (
+	runStatuses     = []job.RunStatus{job.RunSucceeded, job.RunDead, job.RunCanceled, job.RunExpired, job.RunLost}
+	attemptStatuses = []job.RunStatus{job.RunSucceeded, job.RunFailed, job.RunCanceled, job.RunLost}
+	notRunReasons   = []job.Reason{job.ReasonOverlap, job.ReasonQueueFull, job.ReasonOutage, job.ReasonPaused,
+		job.ReasonBlackout, job.ReasonDeadline, job.ReasonReplaced, job.ReasonCanceled, job.ReasonDeleted,
+		job.ReasonEdited, job.ReasonQuarantined, job.ReasonAlreadyRan, job.ReasonRestored, job.ReasonWaiting,
+		job.ReasonPast}
+	noticeOutcomes = []string{"sent", "retried", "unknown", "failed"}
+)
+
+const (
+	// groupLabel is the number of a Raft group.
+	groupLabel  = "group"
+	typeLabel   = "type"
+	statusLabel = "status"
+)
+
 // events are what is counted of all groups that a node has a replica of.
 type events struct {
-	lag, duration, apply, propose  *prometheus.HistogramVec
-	runs, notRun, claims, notified *prometheus.CounterVec
+	lag, duration, apply, propose            *prometheus.HistogramVec
+	runs, attempts, notRun, claims, notified *prometheus.CounterVec
+	sessionsExpired, leaderChanges           *prometheus.CounterVec
 }
 
 func newEvents() *events {
-	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "carillon_" + name, Help: help,
-			Buckets: buckets}, []string{groupLabel})
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: "carillon_" + name, Help: help, Buckets: buckets}
 	}
 	return &events{
-		lag: histogram("schedule_lag_seconds", "How long after it was ready an occurrence was claimed.",
-			lagBuckets),
-		duration: histogram("run_duration_seconds",
-			"How long attempts took, from their start to their end as their workers saw it.", durationBuckets),
-		apply: histogram("apply_seconds", "How long it took to apply a batch of log entries to the state.",
-			commitBuckets),
-		propose: histogram("commit_seconds", "How long it took from proposing a command to its answer.",
-			commitBuckets),
-		runs: counter("runs_total", "Ends of attempts that were committed, by status.", groupLabel, "status"),
-		notRun: counter("not_run_total", "Occurrences that were recorded as not run, by reason.", groupLabel,
-			"reason"),
+		lag: prometheus.NewHistogramVec(metric.Native(histogram("schedule_lag_seconds",
+			"How long after it was ready an occurrence was claimed.", lagBuckets)), []string{groupLabel}),
+		duration: prometheus.NewHistogramVec(metric.Native(histogram("run_duration_seconds",
+			"How long attempts took, from their start to their end as their workers saw it.", durationBuckets)),
+			[]string{groupLabel, typeLabel}),
+		apply: prometheus.NewHistogramVec(histogram("apply_seconds",
+			"How long it took to apply a batch of log entries to the state.", commitBuckets), []string{groupLabel}),
+		propose: prometheus.NewHistogramVec(histogram("commit_seconds",
+			"How long it took from proposing a command to its answer.", commitBuckets), []string{groupLabel}),
+		runs: counter("runs_total", "Runs that ended for good, by status. Counted by the leader.",
+			groupLabel, typeLabel, statusLabel),
+		attempts: counter("attempts_total", "Attempts that ended, by status: the last one of a run that is dead is "+
+			"failed as those before it. Counted by the leader.", groupLabel, typeLabel, statusLabel),
+		notRun: counter("not_run_total", "Occurrences that were recorded as not run, by reason. Counted by the leader.",
+			groupLabel, "reason"),
 		claims: counter("claims_total", "Claims that were proposed, by outcome.", groupLabel, "outcome"),
 		notified: counter("notifications_total",
 			"Tries to send a notification that were recorded, by outcome: sent, retried, unknown, failed.",
 			groupLabel, "outcome"),
+		sessionsExpired: counter("sessions_expired_total",
+			"Sessions of workers that fell silent for as long as their lease. Counted by the leader.", groupLabel),
+		leaderChanges: counter("leader_changes_total", "How often this node began to lead.", groupLabel),
 	}
 }
 
 func (a *events) all() []prometheus.Collector {
-	return []prometheus.Collector{a.lag, a.duration, a.apply, a.propose, a.runs, a.notRun, a.claims, a.notified}
+	return []prometheus.Collector{a.lag, a.duration, a.apply, a.propose, a.runs, a.attempts, a.notRun, a.claims,
+		a.notified, a.sessionsExpired, a.leaderChanges}
 }
 
 // Group are the metrics of one group.
@@ -69,34 +94,144 @@ type Group struct {
 	label  string
 	state  GroupState
 
-	lag, duration, apply, propose  prometheus.Observer
-	runs, notRun, claims, notified *prometheus.CounterVec
+	lag, apply, propose                      prometheus.Observer
+	duration                                 prometheus.ObserverVec
+	runs, attempts, notRun, claims, notified *prometheus.CounterVec
+	sessionsExpired, leaderChanges           prometheus.Counter
+
+	traces   atomic.Pointer[traceid.Sampler]
+	exemplar atomic.Int64 // when there was the last one
+
+	store atomic.Pointer[store.Store]
+	led   atomic.Pointer[[]uint64] // the last terms in which this node led
+	mu    sync.Mutex
+	types map[uint32]string // by class
 }
 
 // Group are the metrics of a group: what was counted before a replica left the node goes on when it comes back.
 func (m *Meters) Group(number uint32) *Group {
 	a, label := m.events, strconv.FormatUint(uint64(number), 10)
 	of := prometheus.Labels{groupLabel: label}
-	return &Group{m: m, number: number, label: label,
-		lag: a.lag.With(of), duration: a.duration.With(of), apply: a.apply.With(of), propose: a.propose.With(of),
-		runs: a.runs.MustCurryWith(of), notRun: a.notRun.MustCurryWith(of), claims: a.claims.MustCurryWith(of),
-		notified: a.notified.MustCurryWith(of),
+	g := &Group{m: m, number: number, label: label, types: map[uint32]string{},
+		lag: a.lag.With(of), duration: a.duration.MustCurryWith(of), apply: a.apply.With(of),
+		propose: a.propose.With(of),
+		runs:    a.runs.MustCurryWith(of), attempts: a.attempts.MustCurryWith(of), notRun: a.notRun.MustCurryWith(of),
+		claims: a.claims.MustCurryWith(of), notified: a.notified.MustCurryWith(of),
+		sessionsExpired: a.sessionsExpired.With(of), leaderChanges: a.leaderChanges.With(of),
 	}
+	g.led.Store(&[]uint64{})
+	for _, t := range job.Types() {
+		g.duration.WithLabelValues(t)
+		for _, s := range runStatuses {
+			g.runs.WithLabelValues(t, s.String())
+		}
+		for _, s := range attemptStatuses {
+			g.attempts.WithLabelValues(t, s.String())
+		}
+	}
+	for _, r := range notRunReasons {
+		g.notRun.WithLabelValues(r.String())
+	}
+	for _, o := range scheduler.ClaimOutcomes {
+		g.claims.WithLabelValues(o)
+	}
+	for _, o := range noticeOutcomes {
+		g.notified.WithLabelValues(o)
+	}
+	return g
 }
 
-// Hooks are what the scheduler calls.
-func (g *Group) Hooks() scheduler.Metrics {
+// Hooks are what the scheduler calls. Of the runs that traces has recorded some become exemplars; nil: none is.
+func (g *Group) Hooks(traces *traceid.Sampler) scheduler.Metrics {
+	g.traces.Store(traces)
 	return scheduler.Metrics{
-		Lag:       func(d time.Duration) { g.lag.Observe(d.Seconds()) },
-		Claims:    func(outcome string, n int) { g.claims.WithLabelValues(outcome).Add(float64(n)) },
-		Completed: func(s job.RunStatus, n int) { g.runs.WithLabelValues(s.String()).Add(float64(n)) },
-		Full:      func(worker string) { g.m.Limited(api.RefusedWorkers, worker) },
-		NotRun:    func(r job.Reason, n int64) { g.notRun.WithLabelValues(r.String()).Add(float64(n)) },
+		Lag:     func(run job.RunKey, d time.Duration) { g.observe(g.lag, d.Seconds(), run) },
+		Claims:  func(outcome string, n int) { g.claims.WithLabelValues(outcome).Add(float64(n)) },
+		Expired: g.sessionsExpired.Inc,
+		Full:    func(worker string) { g.m.Limited(api.RefusedWorkers, worker) },
 	}
 }
 
-// Applied is told by the state machine of every batch.
-func (g *Group) Applied(_ int, took time.Duration) { g.apply.Observe(took.Seconds()) }
+// exemplarEvery is how often a run may become an exemplar: a histogram keeps the last one of each bucket, and it costs
+// more than the observation.
+const exemplarEvery = 10 * time.Millisecond
+
+// observe counts something of a run, whose trace leads from the histogram to what happened.
+func (g *Group) observe(h prometheus.Observer, v float64, run job.RunKey) {
+	if traces, st := g.traces.Load(), g.store.Load(); traces != nil && st != nil {
+		now, last := time.Now().UnixNano(), g.exemplar.Load()
+		if now-last >= int64(exemplarEvery) && g.exemplar.CompareAndSwap(last, now) {
+			trace := traceid.Of(st.Info().ClusterID, run)
+			if x, ok := h.(prometheus.ExemplarObserver); ok && traces.Sampled(trace) {
+				x.ObserveWithExemplar(v, prometheus.Labels{"trace_id": trace.String()})
+				return
+			}
+		}
+	}
+	h.Observe(v)
+}
+
+// ledKept is how many terms are remembered: an entry may be applied after the term that it was written in, but not
+// many terms later.
+const ledKept = 16
+
+// Leading is told of a term in which this node leads, before it proposes anything.
+func (g *Group) Leading(term uint64) {
+	old := *g.led.Load()
+	if slices.Contains(old, term) {
+		return // another try to take up the same leadership
+	}
+	led := append(slices.Clone(old[max(0, len(old)-ledKept+1):]), term)
+	g.led.Store(&led)
+	g.leaderChanges.Inc()
+}
+
+// Applied is told by the state machine of every batch. An entry is counted by the node that led in its term: that is
+// one, and it applies it too, also when it leads no more. The reply that a proposal waits for would be forgotten then.
+func (g *Group) Applied(logs []*raft.Log, replies []any, took time.Duration) {
+	g.apply.Observe(took.Seconds())
+	led := *g.led.Load()
+	for i, l := range logs {
+		if r, ok := replies[i].(*fsm.Reply); ok && slices.Contains(led, l.Term) {
+			g.ended(&r.Ends)
+		}
+	}
+}
+
+func (g *Group) ended(t *ends.Tally) {
+	for _, e := range t.All {
+		c := g.runs
+		if e.Attempt {
+			c = g.attempts
+		}
+		c.WithLabelValues(g.typeOf(e.Class), e.Status.String()).Add(float64(e.Count))
+	}
+	for _, n := range t.NotRun {
+		g.notRun.WithLabelValues(n.Reason.String()).Add(float64(n.Count))
+	}
+}
+
+// typeOf is the type of the jobs of a class. Classes are never changed.
+func (g *Group) typeOf(class uint32) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t, ok := g.types[class]; ok {
+		return t
+	}
+	st := g.store.Load()
+	if st == nil {
+		return ""
+	}
+	var t string
+	err := st.View(func(v *store.View) error {
+		t = string(job.ParseClass(v.Class(class)).Type)
+		return nil
+	})
+	if err == nil {
+		g.types[class] = t
+	}
+	return t
+}
 
 // Observe sees every command that was answered.
 func (g *Group) Observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) {
@@ -105,125 +240,19 @@ func (g *Group) Observe(cmd fsm.Command, reply *fsm.Reply, took time.Duration) {
 	if !ok {
 		return
 	}
+	var h prometheus.Observer
+	var class uint32
 	for i := range reply.Items {
-		if reply.Items[i].Code == fsm.CodeOK && c.Started[i] != 0 && c.Ended[i] >= c.Started[i] {
-			g.duration.Observe(float64(c.Ended[i]-c.Started[i]) / 1000)
+		o := &reply.Items[i]
+		if o.Code != fsm.CodeOK || c.Started[i] == 0 || c.Ended[i] < c.Started[i] {
+			continue
 		}
+		if h == nil || o.Class != class {
+			h, class = g.duration.WithLabelValues(g.typeOf(o.Class)), o.Class
+		}
+		g.observe(h, float64(c.Ended[i]-c.Started[i])/1000, o.Run)
 	}
 }
 
 // Notified counts a try to send a notification.
 func (g *Group) Notified(outcome string) { g.notified.WithLabelValues(outcome).Inc() }
-
-// GroupState is what a group has that is no event.
-type GroupState struct {
-	Store   *store.Store
-	Raft    *raft.Raft
-	Members *membership.Members
-	Tracker *forward.Tracker
-	Backlog func() (int64, error) // what is due and not claimed
-}
-
-// Attach adds the metrics of a group's state, when all of that is open.
-func (g *Group) Attach(s GroupState) {
-	g.state = s
-	g.m.groups.put(g.number, g)
-}
-
-// Detach takes them away: the files of the group are about to be closed.
-func (g *Group) Detach() { g.m.groups.put(g.number, nil) }
-
-// groups collect the states of the groups that a node has a replica of.
-type groups struct {
-	mu sync.Mutex // held while they are read
-	by map[uint32]*Group
-
-	deadLetters, backlog, jobs, openRuns, slots *prometheus.Desc
-	leader, skew, outbox, hold                  *prometheus.Desc
-}
-
-func newGroups() *groups {
-	return &groups{
-		by:          map[uint32]*Group{},
-		deadLetters: desc("dead_letters", "Dead letters that wait to be redriven or purged.", groupLabel),
-		backlog: desc("backlog", "Entries that are due and not claimed; counting stops at 10,000. On the leader.",
-			groupLabel),
-		jobs:     desc("jobs", "Jobs.", groupLabel),
-		openRuns: desc("open_runs", "Open runs: pending, waiting, claimed or retrying.", groupLabel),
-		outbox:   desc("notifications_pending", "Notifications that wait to be sent.", groupLabel),
-		slots: desc("worker_slots", "Slots of all registered workers, by state. On the leader.", groupLabel,
-			"state"),
-		leader: desc("leader", "1 on the leader, 0 elsewhere.", groupLabel),
-		hold: desc("hold",
-			"1 while the cluster holds for this reason and nothing is started: the leader's clock, or "+
-				"a restore. On every node.", groupLabel, "reason"),
-		skew: desc("clock_skew_seconds", "How far a node's clock is from the majority's. On the leader.", groupLabel,
-			"node"),
-	}
-}
-
-// put is how a group comes, or with nil goes.
-func (a *groups) put(number uint32, g *Group) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if g == nil {
-		delete(a.by, number)
-	} else {
-		a.by[number] = g
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (a *groups) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{a.deadLetters, a.backlog, a.jobs, a.openRuns, a.outbox, a.slots, a.leader,
-		a.skew, a.hold} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector: what is a state and not an event is read when it is asked for.
-func (a *groups) Collect(ch chan<- prometheus.Metric) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, g := range a.by {
-		a.collect(ch, g)
-	}
-}
-
-func (a *groups) collect(ch chan<- prometheus.Metric, g *Group) {
-	put := func(d *prometheus.Desc, v float64, labels ...string) {
-		gauge(ch, d, v, append([]string{g.label}, labels...)...)
-	}
-	s := &g.state
-	c := s.Store.Counters()
-	put(a.deadLetters, float64(c.Dead))
-	put(a.jobs, float64(c.Jobs))
-	put(a.openRuns, float64(s.Store.OpenRunCount()))
-	put(a.outbox, float64(s.Store.NoticeCount()))
-	held := stamp.HoldNone
-	if h := s.Members.Hold(); h != nil {
-		held = h.Kind
-	}
-	for _, k := range stamp.HoldKinds() {
-		put(a.hold, boolValue(k == held), string(k))
-	}
-	put(a.hold, boolValue(s.Store.Info().Hold.On), "restored")
-	if s.Raft.State() != raft.Leader {
-		put(a.leader, 0)
-		return
-	}
-	put(a.leader, 1)
-	if n, err := s.Backlog(); err == nil { // otherwise the node is closing: there is nothing to say
-		put(a.backlog, float64(n))
-	}
-	busy, slots := 0, 0
-	if e := s.Tracker.Epoch(); e != nil {
-		for _, w := range e.Scheduler.Workers() {
-			busy += w.Busy
-			slots += w.Slots
-		}
-	}
-	s.Members.EachSkew(func(node string, d time.Duration) { put(a.skew, d.Seconds(), node) })
-	put(a.slots, float64(busy), "busy")
-	put(a.slots, float64(max(0, slots-busy)), "free")
-}

@@ -6,12 +6,12 @@ package meters
 import (
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/carillon-scheduler/carillon/internal/egress"
+	"github.com/carillon-scheduler/carillon/internal/metric"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/listen"
@@ -23,10 +23,12 @@ type Meters struct {
 	state    State
 	events   *events
 	groups   *groups
+	began    time.Time
 
 	egressDenied *prometheus.CounterVec
 	refusals     *prometheus.CounterVec
 	limited      *limited
+	http         *prometheus.HistogramVec
 
 	diskFree, diskLimit            *prometheus.Desc
 	connections, refused, insecure *prometheus.Desc
@@ -49,11 +51,13 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // New makes the metrics of events. Those of the state follow with Attach.
-func New(log *slog.Logger) *Meters {
+func New(log *slog.Logger, version string) *Meters {
 	m := &Meters{
-		registry: prometheus.NewRegistry(),
+		registry: metric.New(version),
 		events:   newEvents(),
 		groups:   newGroups(),
+		began:    time.Now(),
+		http:     newHTTP(),
 		egressDenied: counter("egress_denied_total",
 			"Connections of http and message jobs and of webhooks that the rules of egress denied, by class.", "class"),
 		refusals: counter("requests_refused_total",
@@ -68,8 +72,15 @@ func New(log *slog.Logger) *Meters {
 	}
 	m.limited = newLimited(log, counter("limited_total",
 		"Requests that were refused because a token, an address or a worker asked for too much, by reason.", "reason"))
-	m.registry.MustRegister(m.egressDenied, m.refusals, m.limited.counter, m.groups,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, c := range []egress.Class{egress.Loopback, egress.LinkLocal, egress.Metadata, egress.Unspecified,
+		egress.Multicast, egress.Broadcast, egress.Operator, egress.Unknown} {
+		m.egressDenied.WithLabelValues(string(c))
+	}
+	for _, c := range []job.Code{job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeUnauthenticated,
+		job.CodeForbidden, job.CodeTooManyRequests} {
+		m.refusals.WithLabelValues(string(c))
+	}
+	m.registry.MustRegister(m.egressDenied, m.refusals, m.limited.counter, m.http, m.groups)
 	m.registry.MustRegister(m.events.all()...)
 	return m
 }
@@ -80,9 +91,12 @@ func (m *Meters) Attach(s State) {
 	m.registry.MustRegister(m)
 }
 
+// Register adds metrics that another part of the node keeps.
+func (m *Meters) Register(c prometheus.Collector) { m.registry.MustRegister(c) }
+
 // Handler serves them.
 func (m *Meters) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return metric.Handler(m.registry)
 }
 
 // EgressDenied counts a connection that the rules of egress denied.

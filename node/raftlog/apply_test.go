@@ -83,7 +83,7 @@ func TestFollowerAppliesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newApplierTest(t)
 		applied := 0
-		h.Applier.BatchingFSM = fsm.New(h.st, fsm.Options{Applied: func(int, time.Duration) { applied++ }})
+		h.Applier.BatchingFSM = fsm.New(h.st, fsm.Options{Applied: func([]*raft.Log, []any, time.Duration) { applied++ }})
 		for range 5 {
 			if h.give(1) {
 				t.Error("answered at once")

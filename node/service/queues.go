@@ -72,7 +72,7 @@ func (b *Service) showQueue(ctx context.Context, k job.QueueKey) (wire.Queue, er
 
 // describeQueues adds what is not in the queues' rows: their backlog, and what the leader knows of workers.
 func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]wire.Queue, error) {
-	backlog, more, err := b.queueBacklog(ctx)
+	backlog, err := b.Backlog(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -80,14 +80,14 @@ func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]w
 	e := b.o.Tracker.Epoch()
 	err = b.view(func(r *view.Reader) error {
 		for i, u := range all {
-			w := backlog[u.Key()]
+			w := backlog.Queues[u.Key()]
 			q := wire.Queue{Namespace: u.Namespace, Name: u.Name, Declared: u.Declared,
 				Concurrency: u.Concurrency, Paused: u.Paused, Jobs: u.Jobs, Running: u.Claimed,
-				Backlog: w.n, BacklogMore: more, OldestDueAt: job.Instant(w.oldest), Version: u.Version,
+				Backlog: w.Count, BacklogMore: backlog.More, OldestDueAt: job.Instant(w.Oldest), Version: u.Version,
 				UpdatedAt: job.Instant(u.UpdatedAt)}
 			if e != nil {
 				q.Workers = append([]string{}, e.Scheduler.QueueWorkers(u.Key())...)
-				if w.n > 0 {
+				if w.Count > 0 {
 					class := job.Class{Namespace: u.Namespace, Type: job.TypeQueue, Queue: u.Name}
 					q.WaitReason = e.Scheduler.ClassReason(r.View, class.String())
 				}
@@ -99,22 +99,32 @@ func (b *Service) describeQueues(ctx context.Context, all []store.QueueUse) ([]w
 	return out, err
 }
 
-type waitingWork struct {
-	n      int64
-	oldest int64
+// Backlog is what is due and not claimed, in all and of each queue. More says that there is more.
+type Backlog struct {
+	DueWork
+	Queues map[job.QueueKey]DueWork
+	More   bool
 }
 
-// queueBacklog counts what is due and not claimed, by queue, in views that are short. It gives up in a lane that has
-// very much; more says that it did, and the counts are the least there is.
-func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitingWork, more bool, err error) {
-	out = map[job.QueueKey]waitingWork{}
+// DueWork is how much is due and not claimed, and since when; 0: there is none.
+type DueWork struct{ Count, Oldest int64 }
+
+func (w *DueWork) add(ready int64) {
+	if w.Count++; w.Oldest == 0 || ready < w.Oldest {
+		w.Oldest = ready
+	}
+}
+
+// Backlog counts what is due and not claimed in views that are short. It gives up in a lane that has very much.
+func (b *Service) Backlog(ctx context.Context) (out Backlog, err error) {
+	out.Queues = map[job.QueueKey]DueWork{}
 	queues := map[uint32]job.QueueKey{}
 	now := b.now()
 	for lane := range job.Lane(job.Lanes) {
 		from := store.DueKey{Lane: lane}
 		for seen, end := 0, false; !end; {
 			if err := ctx.Err(); err != nil {
-				return nil, false, err
+				return out, err
 			}
 			err := b.view(func(r *view.Reader) error {
 				n := 0
@@ -125,7 +135,7 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitin
 						return false
 					}
 					if seen == backlogScan {
-						more = true
+						out.More = true
 						return false
 					}
 					n++
@@ -133,6 +143,7 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitin
 					if e.Kind == store.KindCleanup {
 						return true
 					}
+					out.add(e.Ready)
 					key, ok := queues[e.Class]
 					if !ok {
 						class := job.ParseClass(r.Class(e.Class))
@@ -142,21 +153,19 @@ func (b *Service) queueBacklog(ctx context.Context) (out map[job.QueueKey]waitin
 						queues[e.Class] = key
 					}
 					if key.Name != "" {
-						w := out[key]
-						if w.n++; w.oldest == 0 || e.Ready < w.oldest {
-							w.oldest = e.Ready
-						}
-						out[key] = w
+						w := out.Queues[key]
+						w.add(e.Ready)
+						out.Queues[key] = w
 					}
 					return true
 				})
 			})
 			if err != nil {
-				return nil, false, err
+				return out, err
 			}
 		}
 	}
-	return out, more, nil
+	return out, nil
 }
 
 func (b *Service) PutQueue(ctx context.Context, name string, change wire.QueueChange, version uint64, mustExist bool,

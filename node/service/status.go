@@ -196,15 +196,6 @@ func (b *Service) disk() *wire.DiskSpace {
 	return nil
 }
 
-// Backlog counts what is due and not claimed.
-func (b *Service) Backlog() (n int64, err error) {
-	err = b.view(func(r *view.Reader) error {
-		n, _, err = dueWork(r.View, b.now())
-		return err
-	})
-	return n, err
-}
-
 // Working is Ready without regard to a hold.
 func (b *Service) Working() error {
 	if b.o.Stopping() {
