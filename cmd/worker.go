@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/executor/meters"
 	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
@@ -41,6 +42,7 @@ type workerConfig struct {
 	AllowNetworkFS            bool
 	Drain                     time.Duration
 	LogLevel, LogFormat, Vers string
+	MetricsListen             string
 	Token                     string
 }
 
@@ -107,6 +109,8 @@ func (a *app) workerCmd() *cobra.Command {
 	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a "+
 		"restart ends what a killed predecessor left running")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--state-dir")
+	fl.StringVar(&cfg.MetricsListen, "metrics-listen", "",
+		"host:port to serve Prometheus metrics on, to all who reach it: it asks for no token (default nowhere)")
 	fl.DurationVar(&cfg.Drain, "drain-timeout", 30*time.Second, "how long it lets runs go on when it is to stop")
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
@@ -147,6 +151,9 @@ func (c *workerConfig) validate() error {
 		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
 	case c.Prefetch < 0 || c.Prefetch > 65536:
 		return job.Invalid("--prefetch", "use 0 to 65536", "a prefetch of %d", c.Prefetch)
+	case c.MetricsListen != "" && !isAddress(c.MetricsListen):
+		return job.Invalid("--metrics-listen", "use host:port, such as 127.0.0.1:7490", "%q is not an address",
+			c.MetricsListen)
 	case c.Drain <= 0:
 		return job.Invalid("--drain-timeout", "use a duration such as 30s", "%s is no time to finish", c.Drain)
 	}
@@ -272,14 +279,22 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		})
 	}})
 	defer groups.Close()
+	m := meters.New(cfg.Vers, cfg.types())
+	stop, err := m.Listen(cfg.MetricsListen, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	w, err := executor.New(executor.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
 		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Runners: tools.Runners,
-		Groups: groups, Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
+		Groups: groups, OnAttempt: m.Attempt,
+		Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
 	})
 	if err != nil {
 		return err
 	}
+	m.Watch(w)
 	quiet := context.AfterFunc(ctx, func() {
 		notice(stderr, cfg.LogFormat, stoppingText, "stopping", "detail", stoppingText)
 	})

@@ -163,6 +163,26 @@ func (w *Worker) Stats() (busy, slots int) {
 	return w.set.Busy, w.o.Slots
 }
 
+// Standing is what a worker has in hand, and who has given it that.
+type Standing struct {
+	Busy, Slots int
+	Waiting     int             // results that no leader has acknowledged
+	Registered  map[uint32]bool // by group: whether it has a session with the leader
+}
+
+// Standing says how the worker is.
+func (w *Worker) Standing() Standing {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := Standing{Busy: w.set.Busy, Slots: w.o.Slots, Registered: map[uint32]bool{}}
+	for _, g := range w.groups {
+		_, done := w.set.CountLocked(g.number)
+		s.Waiting += done
+		s.Registered[g.number] = g.session != nil
+	}
+	return s
+}
+
 // Run works until ctx ends, then drains: it takes no more work, returns what it has not started, waits for what runs
 // (at most DrainTimeout, then it stops it) and hands in all results. Everything it started has ended when it returns.
 // The error says that some results could not be handed in.
