@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -122,7 +123,7 @@ var errGaveUp = errors.New("the scheduler stopped by itself")
 // in silence.
 func (l *leadership) again(ctx context.Context, term uint64, failures int, err error) <-chan time.Time {
 	delay := min(retryFirst<<min(failures, 10), retryLimit)
-	l.g.log.Error("takeover failed", "term", term, "error", err, "failures", failures,
+	l.g.log.Error("takeover failed", event.TakeoverFailed, "term", term, "error", err, "failures", failures,
 		"again_in", delay)
 	if failures >= stepDownAfter {
 		l.stepDown(ctx)
@@ -189,7 +190,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) error {
 		close(e.done)
 	}()
 	l.set(e)
-	g.log.Info("leading", "term", term)
+	g.log.Info("leading", event.Leading, "term", term)
 	return nil
 }
 
@@ -206,7 +207,7 @@ func (l *leadership) end() {
 	e.prop.End()
 	e.cancel()
 	<-e.done
-	l.g.log.Info("no longer leading", "term", e.Term)
+	l.g.log.Info("no longer leading", event.NotLeading, "term", e.Term)
 }
 
 func (l *leadership) set(e *epoch) {

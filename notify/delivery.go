@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -159,7 +160,7 @@ func (o *Outbox) report(d *delivery, sent, unknown, failed store.Channels, note 
 			log.Warn("notification outcome unknown; not sent again", "error", note)
 		case failed & ch:
 			outcome = job.NotificationFailed
-			log.Error("notification given up", "error", note)
+			log.Error("notification given up", event.NotificationGivenUp, "error", note)
 		default:
 			log.Warn("notification not sent; will be retried", "error", note)
 		}

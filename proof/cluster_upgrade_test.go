@@ -27,7 +27,7 @@ func replace(t *testing.T, n *harness.Node, binary string) {
 func (l *load) raised() (n int) {
 	for _, x := range l.cl.Nodes {
 		n += bytes.Count(x.Log(),
-			fmt.Appendf(nil, `msg="every member supports a higher feature level" level=%d`, fsm.Level+1))
+			fmt.Appendf(nil, `event=feature_level_raised level=%d`, fsm.Level+1))
 	}
 	return n
 }

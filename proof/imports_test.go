@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"internal/enroll", "internal/login", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/mergepatch", "internal/traceid", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
-	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/faultpoint/crash", "internal/faultpoint/mutant", "internal/fieldgen",
+	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/faultpoint/crash", "internal/faultpoint/mutant", "internal/fieldgen",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/metric", "internal/pack", "internal/ratelimit", "internal/replica",
 		"internal/sbom", "internal/sealer", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }

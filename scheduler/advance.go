@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler/decide"
 	"github.com/carillon-scheduler/carillon/store"
@@ -195,7 +196,6 @@ func (l *loop) sendQuarantines() {
 		q := l.bad[0]
 		l.bad = l.bad[1:]
 		l.quarantined++
-		l.s.log.Warn("job quarantined", "job", q.key.Job, "why", q.why)
 		cmd := &fsm.Quarantine{Head: l.s.head(l.now), Job: uint64(q.key.Job), Gen: q.gen,
 			Why: job.Head(q.why, job.MaxErrorBytes)}
 		l.submit(cmd, func(reply *fsm.Reply, err error) {
@@ -207,6 +207,7 @@ func (l *loop) sendQuarantines() {
 			case err != nil:
 				l.lostProposal(1, "quarantine", err)
 			case reply.Items[0].Code == fsm.CodeOK:
+				l.s.log.Warn("job quarantined", event.JobQuarantined, "job", q.key.Job, "why", q.why)
 				l.settled(q.key)
 			default:
 				l.refused(q.key)

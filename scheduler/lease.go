@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -143,7 +144,7 @@ func (l *loop) endSilent() {
 			continue
 		}
 		if mono-x.heard > s.leaseTime() {
-			s.log.Warn("session expired; its runs are taken back", "worker", x.key.worker,
+			s.log.Warn("session expired; its runs are taken back", event.SessionExpired, "worker", x.key.worker,
 				"incarnation", x.key.incarnation, "runs", len(x.claims), "silent", mono-x.heard)
 			s.expireLocked(x)
 		}

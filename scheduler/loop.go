@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/wheel"
 )
@@ -70,6 +72,7 @@ type loop struct {
 	pause    time.Duration // after a refusal
 	pauseEnd time.Duration
 	scanErr  string
+	held     bool // the log says that this leader holds
 	hinted   bool // sessions with credit were told that runs wait
 	behind   bool // the last turn left something to be read
 	unfilled bool // the wheels do not reach as far ahead as they should
@@ -124,6 +127,7 @@ func (l *loop) turn() time.Duration {
 	if err == nil {
 		more = l.work(now, mono)
 	} else {
+		l.noteHold()
 		l.resume()
 	}
 	if mono-l.lastTick >= l.s.maxSleep() {
@@ -250,6 +254,14 @@ func (l *loop) applied(what string, n int, key func(i int) store.DueKey, reply *
 // accepted ends the pause.
 func (l *loop) accepted() { l.pause = 0 }
 
+// noteHold says that a hold has begun.
+func (l *loop) noteHold() {
+	if c := l.s.Clock(); !l.held && c.Kind != stamp.HoldNone {
+		l.held = true
+		l.s.log.Warn("hold begun: nothing is started", event.HoldBegun, "reason", c.Why, "remedy", c.Remedy)
+	}
+}
+
 // resume ends a hold: the time in which no leader stamped is committed as an outage, as after a takeover.
 func (l *loop) resume() {
 	if l.resuming {
@@ -265,7 +277,8 @@ func (l *loop) resume() {
 		if err != nil {
 			l.refusedAll(err)
 		} else if l.s.stamp.Resumed() {
-			l.s.log.Info("hold ended; the leader stamps again", "outages", l.s.outageTexts())
+			l.held = false
+			l.s.log.Info("hold ended; the leader stamps again", event.HoldEnded, "outages", l.s.outageTexts())
 		}
 	})
 }

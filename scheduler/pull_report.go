@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -308,8 +309,8 @@ func (s *Scheduler) endPullLeasesLocked(x *session, mono time.Duration) {
 			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, TimedOut: true,
 				StartedAt: c.started, Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)}, nil)
 		default:
-			s.log.Warn("lease of a pulled run expired; it is taken back", "worker", x.key.worker, "run", c.run,
-				"fence", c.fence)
+			s.log.Warn("lease of a pulled run expired; it is taken back", event.LeaseExpired, "worker", x.key.worker,
+				"run", c.run, "fence", c.fence)
 			s.takeAwayLocked(c)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -45,7 +46,7 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	}
 	s.version++
 	s.serving = true
-	s.log.Info("scheduler serving", "inherited_sessions", len(claims), "outages", outages)
+	s.log.Info("scheduler serving", event.Takeover, "inherited_sessions", len(claims), "outages", outages)
 	return nil
 }
 
@@ -67,6 +68,9 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 		if now, ok := s.stamp.Resume(); ok {
 			_, err := s.o.Proposer.Propose(&fsm.Stamp{Head: s.head(now), Takeover: true}).Wait()
 			if err == nil && s.stamp.Resumed() {
+				if said != stamp.HoldNone {
+					s.log.Info("hold ended; the leader takes over", event.HoldEnded)
+				}
 				return nil
 			}
 			if err != nil && !errors.Is(err, ErrNotApplied) {
@@ -75,7 +79,11 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 			}
 			pause = min(2*pause, pauseLimit)
 		} else if c := s.Clock(); c.Kind != said && s.o.Clock.Mono()-began > sayAfter {
-			s.log.Warn("takeover waits: the leader holds", "reason", c.Why, "remedy", c.Remedy)
+			if said == stamp.HoldNone {
+				s.log.Warn("hold begun: the takeover waits", event.HoldBegun, "reason", c.Why, "remedy", c.Remedy)
+			} else {
+				s.log.Warn("hold goes on for another reason", "reason", c.Why, "remedy", c.Remedy)
+			}
 			said = c.Kind
 		}
 		wait.For(ctx, min(pause, tickEvery))
@@ -165,7 +173,7 @@ func (l *loop) onHold() bool {
 			s.log.Info("open runs of the backup recorded as lost", "runs", n)
 		}
 		if !s.st.Info().Hold.On {
-			s.log.Warn("hold released: this cluster claims and fires from here on")
+			s.log.Warn("hold released: this cluster claims and fires from here on", event.HoldEnded)
 		}
 	})
 	return true

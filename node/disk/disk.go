@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -105,9 +106,9 @@ func (d *Watch) look() {
 	switch {
 	case now.Low && !was.Low:
 		d.o.Warn("disk almost full: this node creates no jobs while it leads, and hands over to a node with room",
-			"data_dir", d.o.Path, "space", Text(now), "limit", job.Bytes(now.Limit).String())
+			event.DiskLow, "data_dir", d.o.Path, "space", Text(now), "limit", job.Bytes(now.Limit).String())
 	case was.Low && !now.Low:
-		d.o.Warn("disk has room again", "data_dir", d.o.Path, "space", Text(now))
+		d.o.Warn("disk has room again", event.DiskRoom, "data_dir", d.o.Path, "space", Text(now))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -112,11 +113,11 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission,
 		if err := m.putRow(ctx, e, m.asked(ctx, e), row, token); err != nil {
 			return none, err
 		}
-		event := "member updated"
+		what, name := "member updated", event.MemberUpdated
 		if !in {
-			event = "member added"
+			what, name = "member added", event.MemberAdded
 		}
-		m.o.Logger.Info(event, "node", row.ID, "address", row.Address, "version", row.Version)
+		m.o.Logger.Info(what, name, "node", row.ID, "address", row.Address, "version", row.Version)
 	}
 	if !in {
 		if err := m.add(ctx, replica.ID(row.ID, replica.First), row.Address); err != nil {

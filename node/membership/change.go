@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -186,7 +187,7 @@ func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 		return job.Errorf(job.CodeOutcomeUnknown, "repeat it to see it done",
 			"node %s is marked as removed, and a leader takes it out as soon as it can: %v", id, err)
 	}
-	m.o.Logger.Info("member removed", "node", id)
+	m.o.Logger.Info("member removed", event.MemberRemoved, "node", id)
 	return nil
 }
 

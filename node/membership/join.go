@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -175,7 +176,7 @@ func (m *Members) joined(r wire.JoinReply) error {
 	m.mu.Lock()
 	m.identity, m.why = h, ""
 	m.mu.Unlock()
-	m.o.Logger.Info("joined", "cluster", r.ClusterID, "leader", r.Leader)
+	m.o.Logger.Info("joined", event.Joined, "cluster", r.ClusterID, "leader", r.Leader)
 	return nil
 }
 
@@ -223,7 +224,7 @@ func (m *Members) follow(ctx context.Context) {
 			if time.Since(said) > logAgain {
 				said = time.Now()
 				m.o.Logger.Error("this node was removed from the cluster: stop it; to bring it back, empty its data "+
-					"directory and start it with --join", "node", m.id())
+					"directory and start it with --join", event.Removed, "node", m.id())
 			}
 		case permanent(err):
 			m.setWhy("%v", err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -238,7 +239,7 @@ func (m *Members) tend(ctx context.Context) {
 		m.log("certificate not renewed; trying again", "ends", m.o.Keys.NotAfter(), "error", err)
 		return
 	}
-	m.o.Logger.Info("certificate renewed", "ends", m.o.Keys.NotAfter())
+	m.o.Logger.Info("certificate renewed", event.CertificateRenewed, "ends", m.o.Keys.NotAfter())
 }
 
 // completeKeys gets a new leader the keys that it lacks, before it hands out anything: a run whose secrets cannot be

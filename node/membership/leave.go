@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
@@ -116,7 +117,7 @@ func (m *Members) Remove(ctx context.Context, id string) (left wire.Removal, err
 			if err := m.canLeave(id, has); err != nil {
 				return err
 			}
-			m.o.Logger.Info("a member is to leave, as asked", "node", id, "groups", left.Groups)
+			m.o.Logger.Info("a member is to leave, as asked", event.MemberLeaving, "node", id, "groups", left.Groups)
 			return m.setLeaving(ctx, t.e, m.asked(ctx, t.e), t.row)
 		}
 		if id == m.id() {

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -204,7 +205,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 			if err := m.handKeys(ctx, r); err != nil {
 				return err
 			}
-			m.o.Logger.Info("node caught up and votes from now on", "node", id)
+			m.o.Logger.Info("node caught up and votes from now on", event.MemberVotes, "node", id)
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
 				return rf.AddVoter(s.ID, s.Address, 0, m.o.ApplyTimeout)
 			})
@@ -229,8 +230,9 @@ func (m *Members) raiseLevel(ctx context.Context, e *forward.Epoch, servers []ra
 	if err != nil || level <= m.o.Store.Info().Level {
 		return err
 	}
-	m.o.Logger.Info("every member supports a higher feature level", "level", level)
-	_, err = m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level})
+	if _, err = m.propose(ctx, e, &fsm.SetLevel{Head: m.head(e), Level: level}); err == nil {
+		m.o.Logger.Info("feature level raised: every member supports it", event.LevelRaised, "level", level)
+	}
 	return err
 }
 
@@ -265,7 +267,7 @@ func (m *Members) removeDead(ctx context.Context, e *forward.Epoch, servers []ra
 			if m.canLeave(id, has) != nil {
 				continue
 			}
-			m.log("a member that has been silent for too long is to leave", "node", id,
+			m.log("a member that has been silent for too long is to leave", event.MemberLeaving, "node", id,
 				"limit", limit)
 			return m.setLeaving(ctx, e, m.head(e), r)
 		}

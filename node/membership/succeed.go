@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -63,7 +64,7 @@ func (m *Members) succeed(ctx context.Context, leader string) (next string) {
 		}
 	}
 	if m.follows(leader) && (turn == 0 || m.gone(ctx, leader)) {
-		m.o.Logger.Info("leader gone: standing for election", "leader", leader, "turn", turn)
+		m.o.Logger.Info("leader gone: standing for election", event.Standing, "leader", leader, "turn", turn)
 		m.o.Campaign(ctx)
 	}
 	return ""

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -112,6 +113,15 @@ func routine(msg string, args []any) bool {
 	return false
 }
 
+// joins says that a line is about a node that is about to join: the leader writes to it before the answer to its
+// request has arrived. That is no reason to worry unless it stays so until the line is due again.
+func joins(args []any) bool {
+	return slices.ContainsFunc(args, func(a any) bool {
+		err, ok := a.(error)
+		return ok && errors.Is(err, keys.ErrJoining)
+	})
+}
+
 func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 	v := slogLevel(level)
 	if v >= slog.LevelWarn && routine(msg, args) {
@@ -122,7 +132,7 @@ func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 	}
 	if v >= slog.LevelWarn {
 		times, ok := l.repeats.again(msg, args, time.Now())
-		if !ok {
+		if !ok || times == 0 && joins(args) {
 			return
 		}
 		if times > 0 {
@@ -130,6 +140,9 @@ func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 		}
 	}
 	for i, a := range args {
+		if i%2 == 0 && slices.Contains([]any{slog.TimeKey, slog.LevelKey, slog.MessageKey, "event"}, a) {
+			args[i] = fmt.Sprint("raft_", a) // a line has its own, and a key twice is no JSON
+		}
 		if f, ok := a.(hclog.Format); ok && len(f) > 0 { // hclog.Fmt("%+v", x)
 			args[i] = f[len(f)-1]
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -53,6 +54,7 @@ func TestRaftIsQuietWhenNothingIsWrong(t *testing.T) {
 		{false, previousMsg, raft.ErrLogNotFound},
 		{false, "failed to appendEntries to", refused},
 		{false, "failed to heartbeat to", refused},
+		{false, "failed to appendEntries to", fmt.Errorf("dial: %w", keys.ErrJoining)},
 		{true, previousMsg, os.ErrClosed},
 		{true, "failed to appendEntries to", os.ErrDeadlineExceeded},
 		{true, "failed to get log", raft.ErrLogNotFound},
@@ -62,5 +64,20 @@ func TestRaftIsQuietWhenNothingIsWrong(t *testing.T) {
 		if loud := out.Len() > 0; loud != c.loud {
 			t.Errorf("%s, %v: %s", c.msg, c.err, out.String())
 		}
+	}
+}
+
+// Raft has attributes called as what every line begins with. A line of JSON has each key once.
+func TestRaftKeysAreNotTheLines(t *testing.T) {
+	var out bytes.Buffer
+	l := New(slog.New(slog.NewJSONHandler(&out, nil)))
+	l.Warn("failed to contact", "server-id", "n1", "time", 7, "msg", "x", "level", 2, "event", "y")
+	for _, key := range []string{"time", "msg", "level", "event"} {
+		if n := strings.Count(out.String(), `"`+key+`":`); n > 1 || key == "event" && n > 0 {
+			t.Errorf("%d times %s: %s", n, key, &out)
+		}
+	}
+	if !strings.Contains(out.String(), `"raft_time":7`) {
+		t.Errorf("logged %s", &out)
 	}
 }

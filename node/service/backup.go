@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -167,7 +168,7 @@ func errHold(h store.Hold) error {
 func (b *Service) sayHold() {
 	if h := b.o.Store.Info().Hold; h.On {
 		b.o.Logger.Warn("cluster on hold: it was restored from a backup, and nothing runs until it is released",
-			"restored_at", job.Instant(h.Since).String(),
+			event.Restored, "restored_at", job.Instant(h.Since).String(),
 			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", view.HoldRemedy)
 	}
 }
@@ -200,7 +201,7 @@ func (b *Service) Release(ctx context.Context, rq api.Request) (wire.ReleaseResu
 		}
 		if r.Released = o.Count > 0; r.Released {
 			b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone",
-				"at", job.Instant(b.o.Store.Info().Released).String())
+				event.Released, "at", job.Instant(b.o.Store.Info().Released).String())
 		}
 	}
 	for end := time.Now().Add(releaseWait); b.o.Store.Info().Hold.On && time.Now().Before(end); {

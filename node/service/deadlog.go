@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/event"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -46,7 +47,8 @@ func (l *deadLog) run(ctx context.Context) {
 			l.say(seq)
 		}
 		if more > 0 {
-			l.b.o.Logger.Warn("more dead letters", "count", more, "remedy", "`carillon dead` lists them")
+			l.b.o.Logger.Warn("more dead letters", event.DeadLettersMore, "count", more,
+				"remedy", "`carillon dead` lists them")
 		}
 		if len(seqs) == deadLogBurst && !wait.For(ctx, deadLogPause) {
 			return
@@ -82,6 +84,7 @@ func (l *deadLog) say(seq uint64) {
 	if err != nil || !found { // purged or redriven meanwhile
 		return
 	}
-	l.b.o.Logger.Warn("dead letter", "namespace", d.Namespace, "job", d.JobName, "job_id", d.JobID.String(),
-		"run", d.RunID, "dead_id", seq, "attempt", d.Attempt, "reason", d.Reason.String(), "error", d.Error)
+	l.b.o.Logger.Warn("dead letter", event.DeadLetter, "namespace", d.Namespace, "job", d.JobName,
+		"job_id", d.JobID.String(), "run", d.RunID, "dead_id", seq, "attempt", d.Attempt,
+		"reason", d.Reason.String(), "error", d.Error)
 }
