@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/devcluster"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -40,7 +42,8 @@ func (a *app) devCmd() *cobra.Command {
 				defer func() { err = errors.Join(err, os.RemoveAll(cfg.DataDir)) }()
 			}
 			cfg.readEnv(a.env)
-			if err := cfg.validate(); err != nil {
+			cfg.Traces, err = otlp.FromEnv(a.env)
+			if err = cmp.Or(err, cfg.validate()); err != nil {
 				return err
 			}
 			switch {

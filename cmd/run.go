@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/gc"
+	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -40,6 +41,7 @@ type ServerConfig struct {
 	MaxConnections, MaxTokenRequests   int
 	AllowedHosts                       []string
 	Notify                             notify.Settings
+	Traces                             *otlp.Config
 	enroll.Settings
 }
 
@@ -80,7 +82,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		Secure:       cfg.Secure, Insecure: cfg.Insecure,
 		Keys: node.KeysConfig{On: cfg.Secure, From: cfg.From, Token: cfg.Token,
 			TLSCert: cfg.TLSCert, TLSKey: cfg.TLSKey},
-		Notify: cfg.Notify, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
+		Notify: cfg.Notify, Traces: cfg.Traces, Egress: cfg.Egress, AllowNetworkFS: cfg.AllowNetworkFS,
 		Raft: node.RaftConfig{Multiplier: cfg.RaftMultiplier, SnapshotInterval: cfg.SnapshotInterval,
 			SnapshotThreshold: cfg.SnapshotThreshold}, Store: node.StoreConfig{NoSync: noSync},
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
+	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
@@ -48,7 +49,8 @@ func (a *app) serverCmd() *cobra.Command {
 			if cfg.Notify, err = tells.settings(a.env); err != nil {
 				return err
 			}
-			if err := cfg.validate(); err != nil {
+			cfg.Traces, err = otlp.FromEnv(a.env)
+			if err = cmp.Or(err, cfg.validate()); err != nil {
 				return err
 			}
 			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, cfg.Advertise, len(cfg.Join) > 0); err != nil {

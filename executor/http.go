@@ -195,10 +195,14 @@ func mark(h http.Header) {
 
 // runHeaders is what a target is told about the run, in a header each.
 func runHeaders(a job.Assignment) [][2]string {
-	return [][2]string{{"Idempotency-Key", a.Key}, {"Carillon-Job", a.Run.Job.String()},
+	h := [][2]string{{"Idempotency-Key", a.Key}, {"Carillon-Job", a.Run.Job.String()},
 		{"Carillon-Run", a.Run.String()},
 		{"Carillon-Scheduled-At", scheduledAt(a)}, {"Carillon-Attempt", strconv.Itoa(a.Attempt)},
-		{"Carillon-Fence", strconv.FormatUint(a.Fence, 10)}, {"traceparent", traceparent(a.Traceparent)}}
+		{"Carillon-Fence", strconv.FormatUint(a.Fence, 10)}}
+	if t := traceparent(a.Traceparent); t != "" {
+		h = append(h, [2]string{"traceparent", t})
+	}
+	return h
 }
 
 func scheduledAt(a job.Assignment) string { return job.Instant(a.Run.At).String() }

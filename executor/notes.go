@@ -5,6 +5,7 @@ package executor
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 const (
 	envFence = "CARILLON_FENCE="
 	envRun   = "CARILLON_RUN="
-	envTrace = "TRACEPARENT="
+	envMark  = "CARILLON_MARK="
 )
 
 const (
@@ -44,7 +45,7 @@ type groupNote struct {
 	Ends  int64  `json:"ends"`  // when the job's timeout will have ended the group, in milliseconds since boot
 	Fence uint64 `json:"fence"`
 	Run   string `json:"run"`
-	Trace string `json:"traceparent"`
+	Mark  string `json:"mark"`
 	PGID  int    `json:"pgid,omitempty"`
 	Start uint64 `json:"start,omitempty"` // of the leader, in clock ticks since boot
 
@@ -52,7 +53,7 @@ type groupNote struct {
 }
 
 // note writes the first note of an attempt.
-func (s *Shell) note(a job.Assignment, trace string) (*groupNote, error) {
+func (s *Shell) note(a job.Assignment, mark string) (*groupNote, error) {
 	if s.o.Dir == "" || s.place.Boot == "" {
 		return nil, nil // without /proc nothing could be recognised again
 	}
@@ -61,12 +62,15 @@ func (s *Shell) note(a job.Assignment, trace string) (*groupNote, error) {
 		timeout = time.Duration(job.DefaultTimeout)
 	}
 	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence,
-		Run: a.Run.String(), Trace: trace, path: filepath.Join(s.o.Dir, keyOf(a).String()+noteSuffix)}
+		Run: a.Run.String(), Mark: mark, path: filepath.Join(s.o.Dir, keyOf(a).String()+noteSuffix)}
 	if err := n.write(); err != nil {
 		return nil, fmt.Errorf("not started: %w", err)
 	}
 	return n, nil
 }
+
+// newMark is what tells an attempt from all others, also those of a cluster that was restored from the same backup.
+func newMark() string { return strings.ToLower(rand.Text()) }
 
 // started adds the group's number. Should that fail the first note stands; it leads to the command by its environment.
 func (n *groupNote) started(pid int) {
@@ -211,7 +215,7 @@ func (n *groupNote) find() ([]int, error) {
 		// One member is proof for all of them: the number of a group is not given out again while the group has a
 		// member.
 		if n.PGID != 0 && p.group == n.PGID && p.carries(n.marks()...) ||
-			n.PGID == 0 && p.carries(append(n.marks(), envTrace+n.Trace)...) {
+			n.PGID == 0 && p.carries(append(n.marks(), envMark+n.Mark)...) {
 			seen[p.group] = true
 			groups = append(groups, p.group)
 		}
@@ -220,7 +224,7 @@ func (n *groupNote) find() ([]int, error) {
 }
 
 // marks are in the environment of every process of the group, unless it changed that. Without a group number they do
-// not suffice: two clusters on one machine may both have a run of job 1 under fence 1. The trace id is random.
+// not suffice: two clusters on one machine may both have a run of job 1 under fence 1. The mark is random.
 func (n *groupNote) marks() []string {
 	return []string{envFence + strconv.FormatUint(n.Fence, 10), envRun + n.Run}
 }

@@ -138,9 +138,9 @@ func bystander(t *testing.T, env ...string) *exec.Cmd {
 
 // Who is ended, and who is not: above all not a process that has the number by chance.
 func TestKillLeftoversKnowsWhom(t *testing.T) {
-	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	marked := []string{"CARILLON_FENCE=12", "CARILLON_RUN=r_3.v8.s", "TRACEPARENT=" + trace}
-	note := groupNote{Fence: 12, Run: "r_3.v8.s", Trace: trace}
+	const mark = "gqkzmuf7yp5xr2xaxhf3vlgqfe"
+	marked := []string{"CARILLON_FENCE=12", "CARILLON_RUN=r_3.v8.s", "CARILLON_MARK=" + mark}
+	note := groupNote{Fence: 12, Run: "r_3.v8.s", Mark: mark}
 	for name, c := range map[string]struct {
 		env    []string
 		change func(n *groupNote, pid int, start uint64)
@@ -153,7 +153,7 @@ func TestKillLeftoversKnowsWhom(t *testing.T) {
 			func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, false},
 		"a longer fence":             {[]string{"CARILLON_FENCE=123", marked[1]}, func(n *groupNote, pid int, start uint64) { n.PGID, n.Start = pid, start+1 }, false},
 		"before the second note":     {marked, func(*groupNote, int, uint64) {}, true},
-		"another cluster's same run": {append(marked[:2:2], "TRACEPARENT=00-1"+trace[4:]), func(*groupNote, int, uint64) {}, false},
+		"another cluster's same run": {append(marked[:2:2], "CARILLON_MARK=a"+mark[1:]), func(*groupNote, int, uint64) {}, false},
 		"another boot":               {marked, func(n *groupNote, pid int, start uint64) { n.Place.Boot, n.PGID, n.Start = "another", pid, start }, false},
 		"a copy of the directory":    {marked, func(n *groupNote, pid int, start uint64) { n.Place.Inode++; n.PGID, n.Start = pid, start }, false},
 		"a copy, same inode":         {marked, func(n *groupNote, pid int, start uint64) { n.Place.Birth--; n.PGID, n.Start = pid, start }, false},
@@ -221,7 +221,7 @@ func TestKillLeftoversOddFiles(t *testing.T) {
 // What runs in another PID namespace cannot be seen or ended from here. The worker waits until it has ended by itself.
 func TestLeftoversOfAnotherNamespaceAreWaitedFor(t *testing.T) {
 	dir := t.TempDir()
-	n := groupNote{Fence: 12, Run: "r_3.v8.s", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", PGID: 7,
+	n := groupNote{Fence: 12, Run: "r_3.v8.s", Mark: "gqkzmuf7yp5xr2xaxhf3vlgqfe", PGID: 7,
 		Ends: (bootTime() + time.Hour).Milliseconds(), path: filepath.Join(dir, "12.json")}
 	n.Place, _ = PlaceOf(dir)
 	n.Place.PIDs = "pid:[1] since 2"

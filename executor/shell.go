@@ -128,7 +128,7 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, stdin []byte) job.Result {
 	out := newTailBuffer(liveBytes)
 	watchable(ctx, out)
-	trace := traceparent(a.Traceparent)
+	mark := newMark()
 	who, err := s.identity(p)
 	if err != nil {
 		return failure("%v", err)
@@ -137,7 +137,7 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 	if l.Limits, err = s.limitsFor(p); err != nil {
 		return failure("%v", err)
 	}
-	cmd, err := s.command(p, a, trace, who)
+	cmd, err := s.command(p, a, mark, who)
 	if err != nil {
 		return failure("%v", err)
 	}
@@ -148,7 +148,7 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
 
-	note, err := s.note(a, trace)
+	note, err := s.note(a, mark)
 	if err != nil {
 		return failure("%v", err)
 	}
@@ -185,7 +185,7 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 
 // command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets
 // are.
-func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string, who *user.User) (*exec.Cmd, error) {
+func (s *Shell) command(p job.ShellPayload, a job.Assignment, mark string, who *user.User) (*exec.Cmd, error) {
 	home := s.home
 	if who != nil {
 		home = "/"
@@ -207,7 +207,10 @@ func (s *Shell) command(p job.ShellPayload, a job.Assignment, trace string, who 
 	env = append(env,
 		"CARILLON_JOB="+a.Run.Job.String(), "CARILLON_JOB_NAME="+a.JobName, envRun+a.Run.String(),
 		"CARILLON_SCHEDULED_AT="+scheduledAt(a), "CARILLON_ATTEMPT="+strconv.Itoa(a.Attempt),
-		envFence+strconv.FormatUint(a.Fence, 10), "CARILLON_IDEMPOTENCY_KEY="+a.Key, envTrace+trace)
+		envFence+strconv.FormatUint(a.Fence, 10), "CARILLON_IDEMPOTENCY_KEY="+a.Key, envMark+mark)
+	if t := traceparent(a.Traceparent); t != "" {
+		env = append(env, "TRACEPARENT="+t)
+	}
 	argv := p.Argv
 	if len(argv) == 0 {
 		argv = []string{"/bin/sh", "-c", p.Command}

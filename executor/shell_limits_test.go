@@ -131,7 +131,7 @@ func TestShellUser(t *testing.T) {
 			return s.Run(within(t, 20*time.Second), shellJob(t, job.ShellPayload{Command: script, User: user, Limits: l}))
 		}
 		r := run(unprivileged, "id -un; id -G; echo $HOME $USER; pwd; cat /proc/self/environ | tr '\\0' '\\n' | cut -d= -f1 | sort | tr '\\n' ' '", job.ShellLimits{})
-		want := "nobody\n65534\n/ nobody\n/\nCARILLON_ATTEMPT CARILLON_FENCE CARILLON_IDEMPOTENCY_KEY CARILLON_JOB CARILLON_JOB_NAME CARILLON_RUN CARILLON_SCHEDULED_AT HOME LOGNAME PATH PWD TRACEPARENT USER "
+		want := "nobody\n65534\n/ nobody\n/\nCARILLON_ATTEMPT CARILLON_FENCE CARILLON_IDEMPOTENCY_KEY CARILLON_JOB CARILLON_JOB_NAME CARILLON_MARK CARILLON_RUN CARILLON_SCHEDULED_AT HOME LOGNAME PATH PWD USER "
 		if strings.ReplaceAll(r.Output, "PWD ", "") != strings.ReplaceAll(want, "PWD ", "") {
 			t.Errorf("%s\n%s\nwant\n%s", r.Error, r.Output, want)
 		}

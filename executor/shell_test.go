@@ -129,7 +129,8 @@ func TestShellEnvironment(t *testing.T) {
 	a := shellJob(t, job.ShellPayload{Argv: []string{"env"}, Env: map[string]string{"ZONE": "a", "CARILLON_FENCE": "1", "TRACEPARENT": "x"}})
 	a.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	r := s.Run(t.Context(), a)
-	got := strings.Split(strings.TrimSpace(r.Output), "\n")
+	got := slices.DeleteFunc(strings.Split(strings.TrimSpace(r.Output), "\n"),
+		func(line string) bool { return strings.HasPrefix(line, envMark) })
 	want := []string{"PATH=" + defaultPath, "HOME=" + os.Getenv("HOME"), "ZONE=a", "CARILLON_JOB=j_1a", "CARILLON_JOB_NAME=nightly",
 		"CARILLON_RUN=" + a.Run.String(), "CARILLON_SCHEDULED_AT=2027-03-01T09:00:00Z", "CARILLON_ATTEMPT=2", "CARILLON_FENCE=77",
 		"CARILLON_IDEMPOTENCY_KEY=the-key", "TRACEPARENT=" + a.Traceparent}

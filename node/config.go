@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -54,6 +55,7 @@ type Config struct {
 
 	Members MembersConfig
 	Notify  notify.Settings
+	Traces  *otlp.Config // where the spans of runs go; nil: nowhere
 	// Egress says what http and message jobs, and webhooks, may connect to. A node that is reached over the loopback
 	// interface only allows loopback addresses, too.
 	Egress egress.Config

@@ -182,10 +182,10 @@ func (g *group) compactor() *raftlog.Compactor {
 func (g *group) newScheduler(prop *propose.Proposer, term uint64) *scheduler.Scheduler {
 	return scheduler.New(scheduler.Options{
 		Store: g.store, Proposer: prop, Term: term, Clock: g.cfg.Clock, Logger: g.log, TTL: g.cfg.TTL,
-		Metrics:       g.meters.Hooks(nil),
+		Metrics:       g.meters.Hooks(g.cfg.Traces.Sampler()),
 		HistoryMaxAge: g.cfg.HistoryMaxAge, HistoryMaxCount: g.cfg.HistoryMaxCount, Skew: g.members.Skew,
 		Standing: g.members.Standing, Pace: g.cfg.Machine.Pace, ByToken: g.cfg.Secure,
-		Vault: g.vault, Calendar: g.calendars(),
+		Vault: g.vault, Calendar: g.calendars(), Traces: g.cfg.Traces.Sampler(),
 	})
 }
 

@@ -37,6 +37,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/router"
 	"github.com/carillon-scheduler/carillon/node/security"
 	"github.com/carillon-scheduler/carillon/node/service"
+	"github.com/carillon-scheduler/carillon/node/tracing"
 	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -63,6 +64,7 @@ type Node struct {
 	forward *forward.Forwarder
 	refused *refusals
 	disk    *disk.Watch
+	traces  *tracing.Tracer
 	members *membership.Members
 	access  *access.Tokens // nil: everybody may do everything
 	socket  *listen.Socket // nil: there is none
@@ -142,6 +144,8 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.meters = meters.New(cfg.Logger, cfg.Version)
+	n.traces = tracing.New(cfg.Traces, cfg.NodeID, cfg.Version, cfg.Clock.Now, cfg.Logger)
+	n.meters.Register(n.traces)
 	n.refused = &refusals{log: n.cfg.Logger, count: n.meters.Refused}
 	n.group, err = openGroup(&n.cfg, n.dir, datadir.Replica{Number: replica.First}, n.meters)
 	if err != nil {

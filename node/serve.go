@@ -43,7 +43,7 @@ func (n *Node) serve(g *group) {
 	g.parts = []func(*forward.Epoch) func(context.Context){
 		g.service.Lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(g, e).Run },
-		g.members.Lead, g.names.Lead,
+		g.members.Lead, g.names.Lead, n.traces.Lead(g.store),
 	}
 	if g.control != nil {
 		g.parts = append(g.parts, g.service.FollowRelease(g.control.store))

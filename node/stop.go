@@ -72,6 +72,7 @@ func (n *Node) release() error {
 	for _, g := range groups {
 		errs = append(errs, g.end(n.killed.Load()))
 	}
+	n.traces.Close(n.killed.Load())
 	if n.hub != nil {
 		errs = append(errs, n.hub.Close())
 	}

@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"encoding/hex"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -348,7 +346,7 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 			s.lacksLocked(c, f)
 			continue
 		}
-		c.assignment = f.into(assignment(s.o.Term, c, o.Key, &p.job.def.Spec))
+		c.assignment = f.into(s.assignment(c, o.Key, &p.job.def.Spec))
 		c.unmasked = f.hides()
 		if i > 0 && mutant.On(mutant.MixPayload) {
 			c.assignment.Payload = claims[i-1].job.def.Spec.Payload
@@ -365,7 +363,7 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 	}
 }
 
-func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignment {
+func (s *Scheduler) assignment(c *claim, key string, spec *job.Spec) *job.Assignment {
 	if key == "" {
 		k := c.run
 		if k.Origin == job.OriginSchedule && mutant.On(mutant.ReuseKey) {
@@ -377,25 +375,10 @@ func assignment(term uint64, c *claim, key string, spec *job.Spec) *job.Assignme
 	if space == job.DefaultNamespace {
 		space = "" // it is not sent
 	}
-	return &job.Assignment{Term: term, Run: c.run, JobName: spec.Name, Namespace: space,
+	return &job.Assignment{Term: s.o.Term, Run: c.run, JobName: spec.Name, Namespace: space,
 		Attempt: int(c.attempt), Fence: c.fence, Key: key, Type: spec.Type, Payload: spec.Payload,
-		Timeout: spec.Timeout, Delivery: spec.Delivery, Traceparent: traceparent(), ClaimedAt: job.Instant(c.claimedAt)}
-}
-
-func traceparent() string {
-	var id [24]byte
-	for i := 0; i < len(id); i += 8 {
-		n := rand.Uint64() | 1 // all zeros would be invalid
-		for j := range 8 {
-			id[i+j] = byte(n >> (8 * j))
-		}
-	}
-	out := make([]byte, 0, 55)
-	out = append(out, "00-"...)
-	out = hex.AppendEncode(out, id[:16])
-	out = append(out, '-')
-	out = hex.AppendEncode(out, id[16:])
-	return string(append(out, "-01"...))
+		Timeout: spec.Timeout, Delivery: spec.Delivery, ClaimedAt: job.Instant(c.claimedAt),
+		Traceparent: s.o.Traces.Traceparent(s.cluster, c.run, c.fence)}
 }
 
 // claimed does the loop's bookkeeping after a batch.

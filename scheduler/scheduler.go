@@ -16,6 +16,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/traceid"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
@@ -55,6 +56,8 @@ type Options struct {
 	Clock    stamp.Clock  // nil: the machine's
 	Logger   *slog.Logger // nil: silent
 	Metrics  Metrics      // zero value: none
+	// Traces decides which runs are traced, for what their targets are told; nil: none are, and targets decide.
+	Traces *traceid.Sampler
 
 	TTL     time.Duration // of a session's lease; 0: 30 s
 	HoldFor time.Duration // how long a clock must be steady after a jump; 0: 10 s
@@ -103,10 +106,12 @@ var ClaimOutcomes = []string{"claimed", "skipped", "queued", "stale", "busy", "n
 type Scheduler struct {
 	o     Options
 	group uint32 // whose leader this is
-	log   *slog.Logger
-	st    *store.Store
-	stamp *stamp.Stamper
-	feed  *feed
+	// cluster is its id, from which trace ids are derived.
+	cluster string
+	log     *slog.Logger
+	st      *store.Store
+	stamp   *stamp.Stamper
+	feed    *feed
 
 	wake         chan struct{} // the loop should turn
 	completeWake chan struct{} // the completer should look
@@ -156,8 +161,9 @@ func New(o Options) *Scheduler {
 	if o.HoldFor <= 0 {
 		o.HoldFor = defaultHoldFor
 	}
+	info := o.Store.Info()
 	s := &Scheduler{
-		o: o, group: o.Store.Info().Group, log: o.Logger.With("term", o.Term), st: o.Store,
+		o: o, group: info.Group, cluster: info.ClusterID, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
 		sessions: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1, early: map[uint64]struct{}{},
 		pulled: map[uint64]*claim{},

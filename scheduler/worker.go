@@ -192,7 +192,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 				if def, ok, err := v.Definition(c.run.Job); err == nil && ok &&
 					(def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
 					fills[i] = s.fill(&def.Spec, def.Spec.SecretRefs())
-					out[i] = fills[i].into(assignment(s.o.Term, c, row.Key, &def.Spec))
+					out[i] = fills[i].into(s.assignment(c, row.Key, &def.Spec))
 				}
 			}
 			return nil

@@ -40,6 +40,8 @@ var (
 	CertificateRenewed = of("certificate_renewed")
 	Restored           = of("restored")
 	Released           = of("released")
+	SpansNotExported   = of("spans_not_exported")
+	SpansExported      = of("spans_exported")
 )
 
 func of(name string) slog.Attr { return slog.String("event", name) }
