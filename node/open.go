@@ -62,7 +62,7 @@ type Node struct {
 	worker  *localWorker
 	tracker *forward.Tracker
 	forward *forward.Forwarder
-	refused *refusals
+	refused *access.Refusals
 	disk    *disk.Watch
 	traces  *tracing.Tracer
 	members *membership.Members
@@ -146,7 +146,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.meters = meters.New(cfg.Logger, cfg.Version)
 	n.traces = tracing.New(cfg.Traces, cfg.NodeID, cfg.Version, cfg.Clock.Now, cfg.Logger)
 	n.meters.Register(n.traces)
-	n.refused = &refusals{log: n.cfg.Logger, count: n.meters.Refused}
+	n.refused = &access.Refusals{Log: n.cfg.Logger, Count: n.meters.Refused}
 	n.group, err = openGroup(&n.cfg, n.dir, datadir.Replica{Number: replica.First}, n.meters)
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (n *Node) authorized(next http.Handler) http.Handler {
 	}
 	n.access = access.New(access.Options{
 		Store: n.group.store, Now: n.group.now, Leads: func() bool { return n.tracker.Epoch() != nil },
-		Refused: n.refused.add,
+		Refused: n.refused.Add,
 		Votes: func(id string) bool {
 			return slices.ContainsFunc(n.members.Servers(), func(s raft.Server) bool {
 				return s.Suffrage == raft.Voter && replica.Node(s.ID) == id

@@ -61,7 +61,7 @@ func (n *Node) API() (api.Backend, api.Options) { return n.apiOf(n.group) }
 func (n *Node) apiOf(g *group) (api.Backend, api.Options) {
 	c := &n.cfg
 	return groupBackend{g.service, n}, api.Options{
-		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.add,
+		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.Add,
 		Metrics: n.meters.Handler(), JobMetrics: meters.Jobs(http.HandlerFunc(n.route)), DebugPprof: c.DebugPprof,
 		Workers: g.service.Workers(), Pull: g.service.Pull(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: g.tracker.Addr, Hosts: n.names(),

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"node/meters", "node/tracing"}, {"node/service"}, {"node/names"}, {"node/insight"}, {"node/view"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/forward"}, {"node/access"},
 	{"node/propose", "node/vault"}, {"node/datadir"}, {"node/raftlog"},
 	{"node/listen", "node/raftslog"},
-	{"api", "web"}, {"api/guard"},
+	{"api", "web"}, {"api/guard", "api/openapi"},
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide", "scheduler/stamp"},
 	{"executor/meters", "executor/remote"}, {"executor"},

@@ -1,4 +1,4 @@
-package node
+package access
 
 import (
 	"errors"
@@ -12,11 +12,11 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// refusals counts the requests that were refused before anything was proposed, and logs some of them. They leave no
+// Refusals counts the requests that were refused before anything was proposed, and logs some of them. They leave no
 // audit record: a stranger who knocks could push out those of what was done.
-type refusals struct {
-	log   *slog.Logger
-	count func(job.Code)
+type Refusals struct {
+	Log   *slog.Logger
+	Count func(job.Code)
 
 	mu   sync.Mutex
 	last time.Time
@@ -26,13 +26,13 @@ type refusals struct {
 // refusalPause is how long nothing is logged after a refusal that was.
 const refusalPause = time.Second
 
-// add is told of a request that was refused.
-func (f *refusals) add(r *http.Request, err error) {
+// Add is told of a request that was refused.
+func (f *Refusals) Add(r *http.Request, err error) {
 	var e *job.Error
 	if !errors.As(err, &e) {
 		return
 	}
-	f.count(e.Code)
+	f.Count(e.Code)
 	f.mu.Lock()
 	now := time.Now()
 	if now.Sub(f.last) < refusalPause {
@@ -47,7 +47,7 @@ func (f *refusals) add(r *http.Request, err error) {
 	if id := api.IdentityOf(r.Context()); id != nil {
 		who = id.Name
 	}
-	f.log.Info("request refused", "code", e.Code, "method", logged(r.Method), "path", logged(r.URL.Path),
+	f.Log.Info("request refused", "code", e.Code, "method", logged(r.Method), "path", logged(r.URL.Path),
 		"address", api.AddressOf(r), "name", who, "error", logged(e.Message), "not_logged_before", more)
 }
 
