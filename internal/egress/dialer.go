@@ -131,19 +131,25 @@ func (p *Policy) Transport(t *http.Transport, timeout time.Duration, trusted ...
 	exempt := p.Dialer(timeout, trusted...).trusted
 	t.DialContext = p.Dialer(timeout, HostPort(p.proxy)).DialContext
 	t.Proxy = func(r *http.Request) (*url.URL, error) {
-		addr := HostPort(r.URL)
-		host, port, err := splitPort(addr)
-		if err != nil {
-			return nil, err
+		named := []string{HostPort(r.URL)}
+		if r.URL.Scheme == "http" && r.Host != "" {
+			// net/http asks the proxy for what the header Host says, and not for what the URL does.
+			named = append(named, HostPort(&url.URL{Scheme: r.URL.Scheme, Host: r.Host}))
 		}
-		if exempt[hostPort(host, port)] {
-			return p.proxy, nil
-		}
-		if d := p.judgeUnresolved(addr, host, port); d != nil {
-			if p.o.OnDenied != nil {
-				p.o.OnDenied(d)
+		for _, addr := range named {
+			host, port, err := splitPort(addr)
+			if err != nil {
+				return nil, err
 			}
-			return nil, d
+			if exempt[hostPort(host, port)] {
+				continue
+			}
+			if d := p.judgeUnresolved(addr, host, port); d != nil {
+				if p.o.OnDenied != nil {
+					p.o.OnDenied(d)
+				}
+				return nil, d
+			}
 		}
 		return p.proxy, nil
 	}

@@ -375,6 +375,7 @@ func TestProxy(t *testing.T) {
 	base := Options{Control: r.control, OnDenied: func(*Denied) { counted++ }, Config: Config{
 		Proxy: "http://127.0.0.1:3128", Allow: []string{"trusted.example.com", "127.0.0.9"},
 		Deny: []string{"shut.example.com", "10.0.0.0/8"}}}
+	host := ""
 	call := func(o Options, url string, trusted ...string) Class {
 		t.Helper()
 		var tr http.Transport
@@ -382,6 +383,9 @@ func TestProxy(t *testing.T) {
 		rq, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if host != "" {
+			rq.Host = host
 		}
 		resp, err := tr.RoundTrip(rq)
 		if err == nil {
@@ -417,6 +421,16 @@ func TestProxy(t *testing.T) {
 	if counted == 0 {
 		t.Error("denials were not counted")
 	}
+	// The proxy is asked for what the header Host says.
+	for name, want := range map[string]Class{"other.example.com": "", "public.example.com:8080": "", "10.1.1.1": Operator,
+		"127.0.0.1:8080": Loopback, "localhost": Loopback, "shut.example.com": Operator, "169.254.169.254": Metadata,
+		"127.0.0.1:80/x": Unknown, "127.0.0.1 x": Unknown, "１２７.０.０.１": Unknown} {
+		host = name
+		if got := call(base, "http://public.example.com/"); got != want {
+			t.Errorf("Host: %s: %q, want %q", name, got, want)
+		}
+	}
+	host = ""
 	if got := call(base, "http://127.0.0.1:9/x", "127.0.0.1:9"); got != "" {
 		t.Errorf("what the operator configured is denied: %s", got)
 	}
