@@ -205,18 +205,38 @@ func (m *Masker) cover(text []byte, first int) []bool {
 		mark(0, first)
 	}
 	for f := range m.forms {
-		form := m.forms[f].text
-		for from, done := 0, 0; ; {
-			i := bytes.Index(text[from:], form)
+		form := &m.forms[f]
+		for from := 0; ; {
+			i := bytes.Index(text[from:], form.text)
 			if i < 0 {
 				break
 			}
-			end := from + i + len(form)
-			mark(max(from+i, done), end)
-			from, done = from+i+1, end
+			from += i
+			mark(from, from+len(form.text))
+			from = form.overlaps(text, from+len(form.text), mark)
 		}
 	}
 	return covered
+}
+
+// overlaps marks the occurrences that begin in one which ends at a place, or in what may be the beginning of another,
+// and returns where the next one may begin. It looks at each byte once. To search again from the second byte of each
+// would, for a value that repeats itself, take the time of the value for every byte of the text.
+func (f *form) overlaps(text []byte, at int, mark func(from, to int)) int {
+	done, k := at, f.fail[len(f.text)-1]
+	for ; k > 0 && at < len(text); at++ {
+		for k > 0 && text[at] != f.text[k] {
+			k = f.fail[k-1]
+		}
+		if text[at] == f.text[k] {
+			k++
+		}
+		if k == len(f.text) {
+			mark(max(done, at+1-k), at+1)
+			done, k = at+1, f.fail[k-1]
+		}
+	}
+	return at - k
 }
 
 // pending is how many bytes at the end of a text may be the beginning of a value.

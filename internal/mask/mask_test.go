@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -180,3 +181,39 @@ func BenchmarkWriter(b *testing.B) {
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// Values that repeat themselves overlap themselves: all of their bytes are covered, and no others.
+func TestValuesThatOverlapThemselves(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		value, text := make([]byte, mask.MinLength+random.IntN(6)), make([]byte, random.IntN(60))
+		for _, b := range [][]byte{value, text} {
+			for i := range b {
+				b[i] = "ab"[random.IntN(8)/7]
+			}
+		}
+		got, want := bytes.Clone(text), bytes.Clone(text)
+		for i := range text {
+			if bytes.HasPrefix(text[i:], value) {
+				copy(want[i:], bytes.Repeat([]byte("*"), len(value)))
+			}
+		}
+		if mask.New(string(value)).Blot(got); !bytes.Equal(got, want) {
+			t.Fatalf("%q in %q: %q, want %q", value, text, got, want)
+		}
+	}
+}
+
+// The time that it takes does not grow with the length of a value that repeats itself.
+func BenchmarkValueThatRepeatsItself(b *testing.B) {
+	text := strings.Repeat("a", 1<<20)
+	for _, n := range []int{64, 8192} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			m := mask.New(strings.Repeat("a", n))
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				m.String(text)
+			}
+		})
+	}
+}
