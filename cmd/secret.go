@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,6 +25,9 @@ func (a *app) secretCmd() *cobra.Command {
 		a.secretSetCmd(), a.secretListCmd(), a.secretDeleteCmd())
 }
 
+// anyHost stands for every host in --hosts and in the list.
+const anyHost = "any"
+
 func (a *app) secretSetCmd() *cobra.Command {
 	var file string
 	var hosts []string
@@ -40,16 +44,21 @@ func (a *app) secretSetCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if slices.Equal(hosts, []string{anyHost}) {
+				hosts = []string{}
+			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Secret, error) {
 				return c.PutSecret(ctx, args[0], client.SecretRequest{Value: value, Hosts: hosts})
 			}, func(p *printer, s client.Secret) {
-				p.Printf("set secret %s of namespace %s, version %d\n", s.Name, s.Namespace, s.Version)
+				p.Printf("set secret %s of namespace %s, version %d, for %s\n", s.Name, s.Namespace, s.Version,
+					cmp.Or(strings.Join(s.Hosts, ", "), "any host"))
 			})
 		},
 	}
 	c.Flags().StringVar(&file, "from-file", "", "file with the value")
 	c.Flags().StringSliceVar(&hosts, "hosts", nil,
-		"hosts that it may be sent to, HOST or HOST:PORT (default any); shell and queue jobs cannot use it then")
+		"hosts that it may be sent to, HOST or HOST:PORT (default those that it has, of a new one any; "+anyHost+
+			" widens it again); shell and queue jobs cannot use it then")
 	return c
 }
 
@@ -107,7 +116,7 @@ func (p *printer) secrets(all []client.Secret) {
 			jobs += " and " + strconv.Itoa(more) + " more"
 		}
 		t.Row(spaces.column(s.Namespace, s.Name, strconv.FormatUint(s.Version, 10), status,
-			cmp.Or(strings.Join(s.Hosts, ", "), "any"), p.WhenCell(s.SetAt), output.Dash(s.SetBy),
+			cmp.Or(strings.Join(s.Hosts, ", "), anyHost), p.WhenCell(s.SetAt), output.Dash(s.SetBy),
 			output.Dash(jobs))...)
 	}
 	p.Table(t)

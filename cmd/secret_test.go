@@ -43,8 +43,19 @@ func TestSecretCommands(t *testing.T) {
 		return stdout, stderr
 	}
 	if stdout, _ := want(exit.OK, value+"\n", "secret", "set", "api-key", "-n", "team-a", "--hosts", "h,api.example.com:443"); stdout !=
-		"set secret api-key of namespace team-a, version 1\n" {
+		"set secret api-key of namespace team-a, version 1, for h, api.example.com:443\n" {
 		t.Error(stdout)
+	}
+	// A new value does not widen where it may go; that takes a word.
+	for _, set := range []struct {
+		args []string
+		want string
+	}{{nil, "version 2, for h, api.example.com:443"}, {[]string{"--hosts", "any"}, "version 3, for any host"},
+		{nil, "version 4, for any host"}, {[]string{"--hosts", "h,api.example.com:443"}, "version 5, for h, api.example.com:443"}} {
+		args := append([]string{"secret", "set", "api-key", "-n", "team-a"}, set.args...)
+		if stdout, _ := want(exit.OK, value+"\n", args...); !strings.HasSuffix(stdout, set.want+"\n") {
+			t.Errorf("%q: %s, want %s", set.args, stdout, set.want)
+		}
 	}
 	if stdout, _ := want(exit.OK, "", "secret", "set", "api-key", "--from-file", file); !strings.Contains(stdout, "version 1") {
 		t.Error(stdout)

@@ -137,8 +137,10 @@ type Whoami struct {
 
 // SecretRequest is a secret's new value. It goes in, and never comes out again.
 type SecretRequest struct {
-	Value string   `json:"value"`
-	Hosts []string `json:"hosts,omitempty"` // where it may be sent to, HOST or HOST:PORT; none: anywhere
+	Value string `json:"value"`
+	// Hosts are where it may be sent to, HOST or HOST:PORT; an empty list: anywhere. Without one a secret that there is
+	// keeps its hosts: a new value must not widen where it goes.
+	Hosts []string `json:"hosts,omitzero"`
 }
 
 // Secret is a secret as it is listed, without its value.

@@ -19,16 +19,18 @@ func (b *Service) PutSecret(ctx context.Context, name string, s wire.SecretReque
 	k := store.SecretKey{Namespace: rq.Space.Name(), Name: name}
 	by := callerOf(ctx)
 	_, err := b.changeNamed(ctx, rq, name, func(a attempt) (fsm.Command, error) {
-		version := uint64(1)
+		version, hosts := uint64(1), s.Hosts
 		if row, ok := b.o.Store.Secret(k); ok {
-			version = row.Version + 1
+			if version = row.Version + 1; hosts == nil {
+				hosts = row.Hosts
+			}
 		}
 		sealed, err := b.o.Vault.Seal(k, version, s.Value)
 		if err != nil {
 			return nil, err
 		}
 		return &fsm.PutSecret{Head: a.head, Request: a.req, Namespace: spaceIn(k.Namespace), Name: name,
-			Version: version, Sealed: sealed, Hosts: s.Hosts, SetBy: by}, nil
+			Version: version, Sealed: sealed, Hosts: hosts, SetBy: by}, nil
 	})
 	if err != nil {
 		return wire.Secret{}, err
