@@ -32,9 +32,11 @@ const (
 	// maxTokenProcesses is how many processes of workers may register with one token under one leadership: a sixteenth
 	// of the numbers that there are for them.
 	maxTokenProcesses = 1 << 15
-	// registerRate is how many registrations a second are taken of one token when it has used up what it may do at
-	// once: for each the leader asks the other voters.
-	registerRate = 64
+	// registerRate is how many registrations a second are taken of one token when it has used up registerBurst: for
+	// each the leader asks the other voters. All workers that a token may have come back twice at once: the last leader
+	// was lost, and the one before, and each registers twice with a leader that is new to it.
+	registerRate  = 64
+	registerBurst = 4 * scheduler.MaxTokenSessions
 	// maxRegistering is how many tokens are remembered for that.
 	maxRegistering = 1 << 14
 )
@@ -49,7 +51,7 @@ type registering struct {
 }
 
 func newRegistering() *registering {
-	return &registering{rate: ratelimit.New[string](registerRate, maxTokenProcesses, maxRegistering)}
+	return &registering{rate: ratelimit.New[string](registerRate, registerBurst, maxRegistering)}
 }
 
 func (g *registering) enter(x *scheduler.Scheduler, id *api.Identity, r *job.Register) error {
