@@ -85,14 +85,15 @@ var hints = map[mutant.Mutant][]try{
 // byTest is the test of a package that finds a fault which simulated clusters cannot have or show: they are plain, their
 // replicas stay where they are, and what a worker is given in excess it gives back.
 var byTest = map[mutant.Mutant]struct{ pkg, name string }{
-	mutant.ReleaseAny:     {"node/names", "TestLateReleaseLeavesTheNextJobItsName"},
-	mutant.SlotEarly:      {"executor", "TestCreditComesBackWithTheAnswer"},
-	mutant.WrongGroup:     {"node", "TestHandshakeOfGroups"},
-	mutant.ReusedReplica:  {"node/datadir", "TestReplicaNumbersAreNotUsedAgain"},
-	mutant.RevivedReplica: {"node", "TestHandshakeOfGroups"},
-	mutant.ResealSkips:    {"node/vault", "TestAllSecretsAreResealed"},
-	mutant.TrustReplaced:  {"internal/keys", "TestDistrustedCA"},
-	mutant.RotateEarly:    {"fsm", "TestRotationEndsWithTheLastMember"},
+	mutant.ReleaseAny:      {"node/names", "TestLateReleaseLeavesTheNextJobItsName"},
+	mutant.SlotEarly:       {"executor", "TestCreditComesBackWithTheAnswer"},
+	mutant.WrongGroup:      {"node", "TestHandshakeOfGroups"},
+	mutant.ReusedReplica:   {"node/datadir", "TestReplicaNumbersAreNotUsedAgain"},
+	mutant.RevivedReplica:  {"node", "TestHandshakeOfGroups"},
+	mutant.SecretElsewhere: {"executor", "TestHTTPRedirectsAwayFromTheHostsOfSecrets"},
+	mutant.ResealSkips:     {"node/vault", "TestAllSecretsAreResealed"},
+	mutant.TrustReplaced:   {"internal/keys", "TestDistrustedCA"},
+	mutant.RotateEarly:     {"fsm", "TestRotationEndsWithTheLastMember"},
 }
 
 // finding is a line of the table.

@@ -62,8 +62,9 @@ const (
 	RevivedReplica // a replica that was given up is let in
 	GrowEarly      // new groups take jobs before the nodes and the other groups know of them
 	// Keys and secrets.
-	ResealSkips   // a secret stays sealed with the cluster key that was replaced
-	TrustReplaced // a CA that is distrusted goes on to vouch for nodes
-	RotateEarly   // a rotation ends before every member has a certificate of the new CA
+	SecretElsewhere // a redirect takes the value of a secret to a host that is not one of its own
+	ResealSkips     // a secret stays sealed with the cluster key that was replaced
+	TrustReplaced   // a CA that is distrusted goes on to vouch for nodes
+	RotateEarly     // a rotation ends before every member has a certificate of the new CA
 	count
 )

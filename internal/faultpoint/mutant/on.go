@@ -63,6 +63,7 @@ var names = [count]string{
 	ReusedReplica:   "reused-replica",
 	RevivedReplica:  "revived-replica",
 	GrowEarly:       "grow-early",
+	SecretElsewhere: "secret-elsewhere",
 	ResealSkips:     "reseal-skips",
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
