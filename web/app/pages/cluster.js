@@ -32,7 +32,7 @@ export default function Cluster() {
         rows=${[['Jobs', count(s.jobs)], ['Open runs', count(s.open_runs)],
         ['Backlog', count(s.backlog) + (s.backlog_more ? '+' : '')], ['Dead letters', count(s.dead_letters)],
         ['Next due', html`<${Time} at=${s.next_due_at}/>`], ['History',
-        `${count(s.history.last_seq && s.history.last_seq - s.history.first_seq + 1)} records`],
+        `${count(s.history.records)} records`],
         ['Notifications', s.notifications?.waiting ?
         `${count(s.notifications.waiting)} wait: ${s.notifications.error}` : '']]}/></div><//></div>`}<//>`
 }
@@ -61,7 +61,7 @@ function Node({ m, s, changed }) {
   return html`<section class=${'panel node' + (m.leader ? ' leads' : '') + (gone ? ' gone' : '')} aria-label=${m.id}>
     <h3>${m.leader && html`<${Icon} name="crown" title="leads"/>`}${m.id}<span class="grow"></span>
       <span class=${'pill ' + (gone ? 'bad' : m.problem ? 'warn' : 'good')}><span class="dot"></span>
-      ${gone ? 'unreachable' : m.leader ? 'leader' : m.suffrage}</span></h3>
+      ${gone ? 'unreachable' : m.leaving ? 'leaving' : m.leader ? 'leader' : m.suffrage}</span></h3>
     ${m.problem && html`<p class="small s-missed">${m.problem}</p>`}
     <${Facts} rows=${[['Address', html`<code>${m.address}</code>`], ['Version',
       `${m.version ?? '–'}, level ${m.level ?? '–'}`], ['Behind', m.lag == null ? '–' : m.lag ?
@@ -83,7 +83,7 @@ function Node({ m, s, changed }) {
         { node_id: m.id })}>Promote<//>`}
       <${Act} role="admin" className="danger" not=${alone}
         onClick=${() => about(`Remove ${m.id}?`, 'For good: its data directory cannot come back.', 'Remove',
-        `${m.id} was removed.`, '/cluster:remove',
+        `${m.id} ${s.groups?.length > 1 ? 'is leaving' : 'was removed'}.`, '/cluster:remove',
         true)}>Remove<//></div></section>`
 }
 

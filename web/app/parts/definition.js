@@ -2,8 +2,9 @@
 import { html, useState } from '../ui.js'
 import { Dialog } from './bits.js'
 
-const said = ['job_id', 'status', 'next_run_at', 'last_run_at', 'last_run_status', 'open_runs', 'runs_started',
-  'wait_reason', 'failing', 'last_notification', 'version', 'created_at', 'updated_at', 'description']
+const said = ['job_id', 'status', 'next_run_at', 'last_run_at', 'last_run_status', 'last_success_at',
+  'open_runs', 'runs_started', 'wait_reason', 'failing', 'last_notification', 'version', 'created_at', 'updated_at',
+  'description']
 
 /** What its owner wrote: without what only the cluster says. */
 export const definition = (job) => Object.fromEntries(Object.entries(job).filter(([k]) => !said.includes(k)))
