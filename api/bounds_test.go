@@ -147,7 +147,7 @@ func TestLargeMessagesOfWorkersCount(t *testing.T) {
 }
 
 // A token may be revoked after its request was let through and before its body is read: the deadline of the body takes
-// the place of the one that ends the request, and nobody waits for what may never come.
+// the place of the one that ends the request, so that no goroutine waits for a body that may never come.
 func TestNoBodyIsReadOfARevokedToken(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(job.Errorf(job.CodeUnauthenticated, "", "revoked"))

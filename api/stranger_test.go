@@ -59,10 +59,10 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// nobody knows no token.
-type nobody struct{ Auth }
+// unknown refuses every token.
+type unknown struct{ Auth }
 
-func (nobody) Refused(*http.Request, error) {}
+func (unknown) Refused(*http.Request, error) {}
 
 // What a node passes on for a stranger is read as far as a stranger's, and is none of what nodes ask each other.
 func TestPassedOnForAStranger(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPassedOnForAStranger(t *testing.T) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}
-	}), nobody{}, "n1", Limits{}, Endpoint{"/internal/x", Node, nil})
+	}), unknown{}, "n1", Limits{}, Endpoint{"/internal/x", Node, nil})
 	send := func(path string, size int64, headers ...string) int {
 		r := httptest.NewRequest("POST", path, strings.NewReader(strings.Repeat("x", maxStrangerBody+100)))
 		r.ContentLength = size

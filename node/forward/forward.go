@@ -126,8 +126,8 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del(HeaderKey)
 		r.Header.Del(HeaderRepeat)
 	} else {
-		// The connection is that of the node that passes it on, which is not who asks. Who does has shown a token, or
-		// is nobody.
+		// The connection is that of the node that passes it on, which is not the caller. The caller is the one whom
+		// the token names; without a token it is a stranger.
 		r = r.WithContext(keys.WithoutPeer(r.Context()))
 	}
 	switch k := kindOf(r); {

@@ -138,7 +138,7 @@ func TestStreamLosesItsLeaderEarly(t *testing.T) {
 }
 
 // A token may be revoked before its request's body is read: the deadline of the body takes the place of the one that
-// ends the request, and nobody waits for what may never come.
+// ends the request, so that no goroutine waits for a body that may never come.
 func TestNoBodyIsReadOfARevokedToken(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(job.Errorf(job.CodeUnauthenticated, "", "revoked"))

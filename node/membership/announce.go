@@ -99,8 +99,8 @@ func (m *Members) tell(ctx context.Context, addr string, body []byte) (leader st
 	return "", nil
 }
 
-// ServeAnnounce hears what a member says of itself. On a secure cluster that is who made the connection, by its
-// certificate, and nobody else.
+// ServeAnnounce hears what a member says of itself. On a secure cluster the member is the one whose certificate the
+// connection shows.
 func (m *Members) ServeAnnounce(w http.ResponseWriter, r *http.Request) {
 	if _, err := m.o.Tracker.Leading(); err != nil {
 		if a := m.o.Tracker.Addr(); a != "" {
