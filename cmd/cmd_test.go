@@ -25,6 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/jobflags"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
@@ -223,7 +224,7 @@ func (s *shell) end(a job.Assignment, after time.Duration, r job.Result) {
 }
 
 // typeLists takes the lists of job types, which register themselves, out of the texts.
-var typeLists = strings.NewReplacer(strings.Join(executor.NodeTypes(), ", "), "NODE-TYPES", choices(), "CHOICES")
+var typeLists = strings.NewReplacer(strings.Join(executor.NodeTypes(), ", "), "NODE-TYPES", jobflags.Choices(), "CHOICES")
 
 // golden compares with testdata/NAME.golden.
 func golden(t *testing.T, got string) {

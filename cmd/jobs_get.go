@@ -44,7 +44,7 @@ func (a *app) jobsGetCmd() *cobra.Command {
 // can be submitted into another.
 func specYAML(s job.Spec) ([]byte, error) {
 	s.Namespace = unusual(s.Namespace)
-	raw, err := compactJSON(s)
+	raw, err := output.Compact(s)
 	if err != nil {
 		return nil, err
 	}

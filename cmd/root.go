@@ -141,7 +141,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
 	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
 	add("node", a.inNamespace(a.auditCmd())...)
-	add("local", a.scheduleCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
+	add("local", a.scheduleCmd(), a.importCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
 	return root
 }
 

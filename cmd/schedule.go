@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/importer"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -17,6 +18,11 @@ import (
 func (a *app) scheduleCmd() *cobra.Command {
 	return group("schedule", "Try schedule expressions, without a node", a.scheduleNextCmd(), a.scheduleDescribeCmd(),
 		a.scheduleCheckCmd())
+}
+
+func (a *app) importCmd() *cobra.Command {
+	from := importer.App{Env: a.env, Now: a.now, JSON: func() bool { return a.json }}
+	return group("import", "Print job files made from another scheduler's jobs, without a node", importer.Crontab(from))
 }
 
 // scheduleFlags are what a schedule depends on beside its expression.

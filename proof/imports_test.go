@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/devcluster", "cmd/exit", "cmd/values", "cmd/watch"}, {"cmd/output"},
+	{"cmd"}, {"cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"scheduler"}, {"scheduler/decide", "scheduler/stamp"},
 	{"executor/meters", "executor/remote"}, {"executor"},
 	{"fsm"}, {"fsm/ends", "fsm/stream"}, {"store"},
-	{"transport"}, {"client"}, {"api/wire"}, {"wheel"}, {"schedule"},
+	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "wheel"}, {"schedule"},
 	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/mergepatch", "internal/traceid", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
@@ -49,8 +49,10 @@ var only = map[string][]string{
 	"cmd":              {""},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd"},
-	"cmd/output":       {"cmd", "cmd/exit"},
-	"cmd/values":       {"cmd"},
+	"cmd/importer":     {"cmd"},
+	"cmd/jobflags":     {"cmd"},
+	"cmd/output":       {"cmd", "cmd/exit", "cmd/importer", "cmd/jobflags"},
+	"cmd/values":       {"cmd", "cmd/jobflags"},
 	"cmd/watch":        {"cmd"},
 	"bench":            {"cmd"},
 	"node":             {"cmd", "api/apitest"},
@@ -83,10 +85,11 @@ var only = map[string][]string{
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
 	"client":                 {"cmd", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
+	"internal/crontab":       {"cmd/importer"},
 	"internal/duplex":        {"api", "node", "node/forward"},
 	"internal/enroll":        {"cmd"},
 	"internal/fieldgen":      {},
-	"internal/jobfile":       {"cmd"},
+	"internal/jobfile":       {"cmd", "cmd/importer"},
 	"internal/login":         {"cmd"},
 	"internal/mergepatch":    {"api"},
 	"internal/otlp/otlptest": {},

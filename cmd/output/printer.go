@@ -2,6 +2,7 @@
 package output
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -134,4 +135,13 @@ func Indented(w io.Writer, v any) error {
 func Raw(w io.Writer, raw []byte) error {
 	_, err := io.WriteString(w, cmp.Or(strings.TrimRight(string(raw), "\n"), "{}")+"\n")
 	return err
+}
+
+// Compact is json.Marshal without the escapes that only HTML needs.
+func Compact(v any) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	if err := JSON(&buf, v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(buf.Bytes()), nil
 }

@@ -1,4 +1,4 @@
-package cmd
+package jobflags
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
@@ -70,7 +71,7 @@ func (f *kindFlags) payload() (job.Type, json.RawMessage, error) {
 		}
 	}
 	if n != 1 {
-		return "", nil, usage("give one of "+choices()+", or a file", "%s",
+		return "", nil, usage("give one of "+Choices()+", or a file", "%s",
 			map[bool]string{true: "the job has nothing to do", false: "the job has several things to do"}[n == 0])
 	}
 	for _, flag := range f.flags {
@@ -83,12 +84,12 @@ func (f *kindFlags) payload() (job.Type, json.RawMessage, error) {
 	if err != nil {
 		return typ, nil, err
 	}
-	raw, err := compactJSON(p)
+	raw, err := output.Compact(p)
 	return typ, raw, err
 }
 
-// choices are the flags that say what a job does.
-func choices() string {
+// Choices are the flags that say what a job does.
+func Choices() string {
 	var names []string
 	for _, k := range executor.Kinds() {
 		for _, c := range k.Submit {

@@ -1,0 +1,272 @@
+// Package importer has the commands that print the jobs of other schedulers as job files. They need no node.
+package importer
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/internal/crontab"
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// App is what the commands know of the process.
+type App struct {
+	Env  func(string) string
+	Now  func() time.Time
+	JSON func() bool // lines of JSON instead of YAML
+}
+
+// crontabFlags are what a crontab does not say itself.
+type crontabFlags struct {
+	zone, host, user, prefix string
+	anyHost, asWorker, mail  bool
+	column, noColumn         bool
+	timeout                  time.Duration
+}
+
+// Crontab makes the command for the tables of cron.
+func Crontab(a App) *cobra.Command {
+	var f crontabFlags
+	c := &cobra.Command{
+		Use:   "crontab FILE|DIR|- ...",
+		Short: "Print the jobs of crontabs as job files",
+		Long: `Print a job file for every line of the crontabs, to be read, corrected and submitted. Nothing is submitted.
+
+The jobs keep cron's meaning: the same times, environment and user, on the same host; runs may overlap, and nothing is
+repeated or made up for. A note on standard error says what is different, line by line. Lines that cannot be a job are
+left out and said, and the exit code is then 1.`,
+		Example: `  crontab -l | carillon import crontab - > jobs.yaml
+  carillon import crontab /etc/crontab /etc/cron.d > jobs.yaml
+  carillon import crontab - --host web1 --tz Europe/Berlin < web1.crontab | carillon submit -`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(a, cmd, args) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.zone, "tz", "",
+		"IANA time zone that cron ran in (default that of this machine); CRON_TZ in a file wins")
+	fl.StringVar(&f.host, "host", "", "machine that the jobs run on: their workers need the tag host with this value "+
+		"(default this machine)")
+	fl.BoolVar(&f.anyHost, "any-host", false, "let the jobs run on any worker")
+	fl.StringVar(&f.user, "user", "", "user that the jobs of a file without a column for the user run as (default the "+
+		"worker's)")
+	fl.BoolVar(&f.asWorker, "as-worker", false, "leave users out: all jobs run as the worker's user")
+	fl.BoolVar(&f.column, "user-column", false,
+		"the sixth field is a user (default for /etc/crontab and files in a directory cron.d)")
+	fl.BoolVar(&f.noColumn, "no-user-column", false, "the sixth field begins the command")
+	fl.BoolVar(&f.mail, "mail", false,
+		"mail the addresses of MAILTO when a job begins to fail and when it works again; "+
+			"the nodes need --smtp-addr")
+	fl.StringVar(&f.prefix, "prefix", "", "put this before the names of the jobs")
+	fl.DurationVar(&f.timeout, "timeout", 24*time.Hour, "how long a run may take; cron has no limit")
+	c.MarkFlagsMutuallyExclusive("host", "any-host")
+	c.MarkFlagsMutuallyExclusive("user", "as-worker")
+	c.MarkFlagsMutuallyExclusive("user-column", "no-user-column")
+	return c
+}
+
+// crontabFile is a file with what its place says of it.
+type crontabFile struct {
+	name   string
+	data   []byte
+	column bool   // it has users
+	user   string // whose it is
+}
+
+func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
+	if f.timeout <= 0 {
+		return job.Invalid("--timeout", "use a duration such as 24h", "%s is not a time that a run may take", f.timeout)
+	}
+	zone := f.zone
+	if zone == "" {
+		zone = a.hostZone()
+	}
+	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
+		return job.Invalid("--tz", "use a name such as Europe/Berlin", "%q is not an IANA time zone", zone)
+	}
+	host := f.host
+	if host == "" && !f.anyHost {
+		name, err := os.Hostname()
+		if err != nil {
+			return job.Invalid("--host", "give --host NAME or --any-host", "this machine has no name: %v", err)
+		}
+		host = name
+	}
+	var files []crontabFile
+	for _, arg := range args {
+		some, err := f.open(cmd.InOrStdin(), arg)
+		if err != nil {
+			return err
+		}
+		files = append(files, some...)
+	}
+	r := crontab.NewReader(crontab.Options{Zone: zone, Host: host, AsWorker: f.asWorker, Mail: f.mail,
+		Prefix: f.prefix, Timeout: f.timeout, Now: a.Now()})
+	jobs, left := 0, 0
+	for _, file := range files {
+		for _, l := range r.Read(file.data, file.column, file.user) {
+			place := fmt.Sprintf("%s:%d", file.name, l.Number)
+			if l.Job != nil {
+				check := *l.Job
+				check.Normalize()
+				if err := check.Validate(); err != nil {
+					l.Job, l.Err = nil, err.Error()
+				}
+			}
+			if l.Job != nil {
+				if err := a.print(cmd.OutOrStdout(), place, l, jobs == 0); err != nil {
+					return err
+				}
+				jobs++
+			}
+			for _, n := range l.Notes {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", place, n)
+			}
+			if l.Err != "" {
+				left++
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: left out: %s\n    %s\n", place, l.Err, l.Text)
+			}
+		}
+	}
+	if jobs > 0 && host != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: the jobs wait for a worker with the tag host=%s: start the node or "+
+			"worker of that machine with --tags host=%[1]s, or import with --any-host\n", host)
+	}
+	if left > 0 {
+		return fmt.Errorf("left out %s, see above; %s printed", count(left, "line"), count(jobs, "job"))
+	}
+	return nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// printImported prints one job: a line of JSON with --json, otherwise a YAML document below the line that it was.
+func (a App) print(w io.Writer, place string, l crontab.Line, first bool) error {
+	if a.JSON() {
+		return output.JSON(w, l.Job)
+	}
+	raw, err := output.Compact(l.Job)
+	if err != nil {
+		return err
+	}
+	text, err := jobfile.ToYAML(raw)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if !first {
+		b.WriteString("---\n")
+	}
+	fmt.Fprintf(&b, "# %s: %s\n", place, l.Text)
+	for _, n := range l.Notes {
+		fmt.Fprintf(&b, "# Note: %s.\n", n)
+	}
+	b.Write(text)
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// open reads a file, all files of a directory, or the standard input.
+func (f *crontabFlags) open(stdin io.Reader, arg string) ([]crontabFile, error) {
+	if arg == "-" {
+		data, err := readTable(stdin, "standard input")
+		return []crontabFile{f.placed("crontab", data)}, err
+	}
+	info, err := os.Stat(arg)
+	if err != nil {
+		return nil, job.Errorf(job.CodeNotFound, "name a file, a directory, or - for standard input", "%v", err)
+	}
+	names := []string{arg}
+	if info.IsDir() {
+		entries, err := os.ReadDir(arg)
+		if err != nil {
+			return nil, err
+		}
+		names = nil
+		for _, e := range entries {
+			// As cron does: no hidden files, no copies of editors and package managers.
+			if e.Type().IsRegular() && !strings.ContainsAny(e.Name(), ".~#") {
+				names = append(names, filepath.Join(arg, e.Name()))
+			}
+		}
+		slices.Sort(names)
+	}
+	files := make([]crontabFile, 0, len(names))
+	for _, name := range names {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		data, err := readTable(file, name)
+		file.Close()
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f.placed(name, data))
+	}
+	return files, nil
+}
+
+// maxTable bounds a crontab. Cron itself takes a few thousand lines.
+const maxTable = 16 << 20
+
+func readTable(r io.Reader, name string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxTable+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(data) > maxTable {
+		return nil, job.Errorf(job.CodeTooLarge, "is it a crontab?", "%s is larger than %d bytes", name, maxTable)
+	}
+	return data, nil
+}
+
+// placed says whether a file has a column for the user, and whose it is otherwise, by where it lies: crontabs of users
+// have their names.
+func (f *crontabFlags) placed(name string, data []byte) crontabFile {
+	full, err := filepath.Abs(name)
+	if err != nil {
+		full = name
+	}
+	dir := filepath.Base(filepath.Dir(full))
+	file := crontabFile{name: name, data: data, user: f.user}
+	file.column = f.column || !f.noColumn && (full == "/etc/crontab" || dir == "cron.d")
+	spools := []string{"/var/spool/cron/crontabs", "/var/spool/cron", "/var/cron/tabs"}
+	if !file.column && slices.Contains(spools, filepath.Dir(full)) {
+		file.user = cmp.Or(f.user, filepath.Base(full))
+	}
+	return file
+}
+
+// hostZone is the zone of this machine by its name.
+func (a App) hostZone() string {
+	if tz := strings.TrimPrefix(a.Env("TZ"), ":"); tz != "" {
+		return tz
+	}
+	if link, err := filepath.EvalSymlinks("/etc/localtime"); err == nil {
+		if _, name, ok := strings.Cut(link, "zoneinfo/"); ok {
+			return strings.TrimPrefix(name, "posix/")
+		}
+	}
+	if text, err := os.ReadFile("/etc/timezone"); err == nil {
+		if name := strings.TrimSpace(string(text)); name != "" {
+			return name
+		}
+	}
+	return "UTC"
+}
