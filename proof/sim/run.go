@@ -14,7 +14,11 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/watch"
 )
+
+// stuckAfter is for how much of real time virtual time may stand still. On a busy machine a seed may take minutes.
+const stuckAfter = 5 * time.Minute
 
 // Result is what one seed gave.
 type Result struct {
@@ -55,16 +59,16 @@ func runPlan(t *testing.T, p *plan, l *logs) *Result {
 	seed := p.seed
 	r := &Result{Seed: seed, Profile: p.o.profile, Plan: p}
 	dir := scratch(t)
-	w := newWatch(stuckAfter, func(stacks string) {
+	w := watch.New(stuckAfter, func(stacks string) {
 		panic(fmt.Sprintf("%s does not get on: is a lock held while its holder sleeps?\n  replay: %s\n\n%s",
 			p, p.replay(), stacks))
 	})
-	defer w.stop()
+	defer w.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		alive, end := context.WithCancel(context.Background())
 		defer end()
-		go w.beat(alive, p.o.length/200)
+		go w.Beat(alive, p.o.length/200)
 		c := newCluster(p, dir, l)
 		if c.up() {
 			c.calendars()

@@ -1,4 +1,5 @@
-package sim
+// Package watch notices that the virtual time of a simulation stands still.
+package watch
 
 import (
 	"context"
@@ -10,20 +11,17 @@ import (
 	"time"
 )
 
-// stuckAfter is for how much of real time virtual time may stand still. On a busy machine a seed may take minutes.
-const stuckAfter = 5 * time.Minute
-
-// watch notices that virtual time stands still: a goroutine that waits for a mutex whose holder waits for time, or for
+// Watch notices that virtual time stands still: a goroutine that waits for a mutex whose holder waits for time, or for
 // another mutex, keeps it from going on.
-type watch struct {
+type Watch struct {
 	beats  atomic.Int64
 	bubble atomic.Pointer[string] // as the headers of stacks name it; nil: it has not begun to beat
 	done   chan struct{}
 }
 
-// newWatch calls stuck, once, if there was no beat for that long, with the stacks that keep time from going on.
-func newWatch(after time.Duration, stuck func(stacks string)) *watch {
-	w := &watch{done: make(chan struct{})}
+// New calls stuck, once, if there was no beat for that long, with the stacks that keep time from going on.
+func New(after time.Duration, stuck func(stacks string)) *Watch {
+	w := &Watch{done: make(chan struct{})}
 	go func() {
 		last, since := int64(-1), time.Now()
 		for {
@@ -43,10 +41,11 @@ func newWatch(after time.Duration, stuck func(stacks string)) *watch {
 	return w
 }
 
-func (w *watch) stop() { close(w.done) }
+// Stop ends it.
+func (w *Watch) Stop() { close(w.done) }
 
-// beat counts while the virtual time of its bubble goes on, until ctx ends.
-func (w *watch) beat(ctx context.Context, every time.Duration) {
+// Beat counts while the virtual time of its bubble goes on, until ctx ends.
+func (w *Watch) Beat(ctx context.Context, every time.Duration) {
 	name := bubbleName.FindString(stacks(false))
 	w.bubble.Store(&name)
 	t := time.NewTicker(every)

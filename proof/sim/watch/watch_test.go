@@ -1,4 +1,4 @@
-package sim
+package watch
 
 import (
 	"context"
@@ -20,15 +20,15 @@ func TestStacksOfASimulationThatStandsStill(t *testing.T) {
 	}()
 	outside := make(chan struct{}) // as a mutex, a channel of no bubble: time does not go on while one waits for it
 	var got string
-	w := newWatch(time.Second, func(stacks string) {
+	w := New(time.Second, func(stacks string) {
 		got = stacks
 		close(outside)
 	})
-	defer w.stop()
+	defer w.Stop()
 	synctest.Test(t, func(*testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		go w.beat(ctx, time.Second)
+		go w.Beat(ctx, time.Second)
 		var all sync.WaitGroup
 		all.Go(waitsForTime)
 		all.Go(func() { keepsTime(outside) })
@@ -37,10 +37,10 @@ func TestStacksOfASimulationThatStandsStill(t *testing.T) {
 	})
 	close(other)
 	<-otherEnds
-	if n := strings.Count(got, "sim.keepsTime("); n != 2 {
+	if n := strings.Count(got, "watch.keepsTime("); n != 2 {
 		t.Errorf("%d of 2 that wait for no time are shown", n)
 	}
-	for _, name := range []string{"waitsForTime", "keepsAnotherBubble", "newWatch", ").beat("} {
+	for _, name := range []string{"waitsForTime", "keepsAnotherBubble", "watch.New", ").Beat("} {
 		if strings.Contains(got, name) {
 			t.Errorf("%s is shown", name)
 		}
