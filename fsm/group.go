@@ -17,6 +17,7 @@ type Init struct {
 	GroupID   string      `codec:"i,omitempty"` // random; empty for group 0
 	Homes     uint32      `codec:"o,omitempty"` // with how many groups of jobs the cluster begins; 1: all is in group 0
 	Groups    uint32      `codec:"n,omitempty"` // how many take new jobs
+	Epoch     uint64      `codec:"e,omitempty"` // that of the cluster, which was recovered or restored before
 }
 
 func (c *Init) apply(a *applier) error {
@@ -37,10 +38,10 @@ func (c *Init) apply(a *applier) error {
 	}
 	info.ClusterID, info.Group, info.GroupID = c.ClusterID, c.Group, c.GroupID
 	info.Homes, info.Groups = c.Homes, c.Groups
+	err := a.b.RaiseEpoch(&info, c.Epoch) // and job numbers to those of the group
 	a.b.SetInfo(info)
-	a.b.C.NextJob = max(a.b.C.NextJob, uint64(c.Group)<<job.GroupShift)
 	a.outcome(Outcome{Code: CodeOK})
-	return nil
+	return err
 }
 
 // PutGroup writes a row of the table of groups. Version is that of the row it was made from; 0: there is none. In

@@ -97,6 +97,17 @@ func TestInitRefusesTooManyGroups(t *testing.T) {
 	}
 }
 
+// A group that is begun after a recovery is of the cluster's epoch from its first entry on, and so is what it gives out.
+func TestGroupOfALaterEpoch(t *testing.T) {
+	w := newWorld(t)
+	w.want(CodeOK, &Init{ClusterID: "c", Group: 3, GroupID: "g", Homes: 1, Groups: 4, Epoch: 2})
+	const first = 2 << job.EpochShift
+	if c := w.st.Counters(); w.st.Info().Epoch != 2 || c.Fence != first || c.NextJob != 3<<job.GroupShift|first {
+		t.Errorf("epoch %d, %+v", w.st.Info().Epoch, c)
+	}
+	w.check()
+}
+
 // With one group names have no homes: nothing of all this is there.
 func TestOneGroupReservesNothing(t *testing.T) {
 	w := newWorld(t)

@@ -256,7 +256,7 @@ func (g *group) ensureClusterID(prop *propose.Proposer, term uint64) error {
 	if c := g.control; c != nil {
 		info := c.store.Info()
 		cmd.ClusterID, cmd.Group, cmd.GroupID = info.ClusterID, g.of.Group, g.of.GroupID
-		cmd.Homes, cmd.Groups = info.Homes, info.Groups
+		cmd.Homes, cmd.Groups, cmd.Epoch = info.Homes, info.Groups, info.Epoch
 		cmd.Now = max(c.store.Counters().Mark, 1) // and not by a clock that no other node has looked at
 	} else if g.cfg.Groups > 1 {
 		cmd.Homes = uint32(g.cfg.Groups)
