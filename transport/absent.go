@@ -85,6 +85,9 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, r
 	if !isHeartbeat(req) {
 		t.absent.wait(id, maxAbsence)
 	}
+	if err := t.mayAsk(); err != nil {
+		return err
+	}
 	err := t.NetworkTransport.AppendEntries(id, to, req, resp)
 	// A connection that broke off says nothing, the next one may hold; and a peer that refuses is there.
 	if notDialled(err) {
@@ -97,7 +100,10 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, r
 
 // StopWaiting ends the waiting for absent peers. It comes before raft's
 // Shutdown, which closes the transport only after the last request.
-func (t *RaftTransport) StopWaiting() { t.absent.end() }
+func (t *RaftTransport) StopWaiting() {
+	t.absent.end()
+	t.stopWaiting.Do(func() { close(t.waiting) })
+}
 
 // isHeartbeat tells heartbeats from entries as the receiving transport does.
 func isHeartbeat(req *raft.AppendEntriesRequest) bool {

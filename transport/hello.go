@@ -47,6 +47,7 @@ type RefusedError struct {
 	Peer   Hello  // as far as it is known
 	ByPeer bool   // the peer refused us
 	Reason string // in the words of who refused
+	At     string // the address that was dialled; empty: the peer dialled
 	Err    error  // what Check returned, if we refused
 }
 
@@ -217,7 +218,10 @@ func greet(rw io.ReadWriter, first []byte, address string, shown keys.Peer, hs H
 	case err != nil:
 		return err
 	case refused:
-		return &RefusedError{Peer: peer, ByPeer: true, Reason: reason}
+		if helloErr != nil || peer.certified(shown) != nil {
+			peer.Certificate = keys.Peer{} // what it says of itself is nothing that its certificate bears out
+		}
+		return &RefusedError{Peer: peer, ByPeer: true, Reason: reason, At: address}
 	}
 	err = helloErr
 	if err == nil {
@@ -235,7 +239,7 @@ func greet(rw io.ReadWriter, first []byte, address string, shown keys.Peer, hs H
 		return werr
 	}
 	if err != nil {
-		return &RefusedError{Peer: peer, Reason: err.Error(), Err: err}
+		return &RefusedError{Peer: peer, Reason: err.Error(), Err: err, At: address}
 	}
 	return nil
 }

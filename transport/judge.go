@@ -22,6 +22,10 @@ type RequestLimits struct {
 	Follows func(term uint64) bool
 	// LeadsIn says whether this server leads in a term: no other server has a snapshot of that term for it.
 	LeadsIn func(term uint64) bool
+	// Ready, if set, holds all requests up, in either direction, until it is closed.
+	Ready <-chan struct{}
+	// Apart says why this server takes no part: it answers no request and makes none. nil: it does.
+	Apart func() error
 }
 
 const (
@@ -119,7 +123,14 @@ func (t *RaftTransport) serve() {
 
 // receive hands a request to raft, or refuses it.
 func (t *RaftTransport) receive(peer Hello, one *oneConn, rpc raft.RPC, heartbeat bool) {
-	if err := t.judge(peer, rpc); err != nil {
+	if !t.ready(one.done) {
+		return
+	}
+	err := t.apart()
+	if err == nil {
+		err = t.judge(peer, rpc)
+	}
+	if err != nil {
 		err = fmt.Errorf("transport: refused a request of node %q: %w", peer.NodeID, err)
 		t.layer.opts.OnError(one.conn.RemoteAddr(), err)
 		t.layer.refused(&RefusedError{Peer: peer, Reason: err.Error(), Err: err})

@@ -49,6 +49,9 @@ type RaftTransport struct {
 	closing sync.Once
 	serving sync.WaitGroup
 
+	waiting     chan struct{} // closed by StopWaiting
+	stopWaiting sync.Once
+
 	mu   sync.Mutex
 	term uint64 // this server was at least in it
 }
@@ -58,7 +61,8 @@ type RaftTransport struct {
 func NewRaftTransport(sl *StreamLayer, logger hclog.Logger, limits RequestLimits) *RaftTransport {
 	t := &RaftTransport{NetworkTransport: newRaftTransport(outgoing{sl, sl.ctx.Done()}, sl.addressProvider(), logger,
 		raftTimeout), layer: sl, logger: logger, timeout: raftTimeout, limits: limits,
-		rpcs: make(chan raft.RPC), beats: make(chan raft.RPC, 1), done: make(chan struct{})}
+		rpcs: make(chan raft.RPC), beats: make(chan raft.RPC, 1), done: make(chan struct{}),
+		waiting: make(chan struct{})}
 	t.serving.Go(t.serve)
 	t.serving.Go(t.passHeartbeats)
 	return t
@@ -149,11 +153,14 @@ func (t *RaftTransport) Close() error {
 
 // AppendEntriesPipeline is how a leader sends entries to a peer that keeps up.
 func (t *RaftTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	if err := t.mayAsk(); err != nil {
+		return nil, err
+	}
 	p, err := t.NetworkTransport.AppendEntriesPipeline(id, to)
 	if err != nil {
 		return nil, err
 	}
-	return &pipeline{p, t.timeout}, nil
+	return &pipeline{p, t.timeout, t.apart}, nil
 }
 
 // pipeline gives up when an append waits too long. The reader of the answers
@@ -165,10 +172,14 @@ func (t *RaftTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAd
 type pipeline struct {
 	raft.AppendPipeline
 	patience time.Duration
+	apart    func() error
 }
 
 func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if err := p.apart(); err != nil {
+		return nil, err
+	}
 	t := time.AfterFunc(p.patience, func() { _ = p.Close() })
 	defer t.Stop()
 	return p.AppendPipeline.AppendEntries(req, resp)

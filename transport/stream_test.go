@@ -137,8 +137,11 @@ func refused(byPeer bool, reason string) func(error) bool {
 func TestHandshakeRefused(t *testing.T) {
 	t.Run("by the acceptor", func(t *testing.T) {
 		a, b := startNode(t, "a", "127.0.0.1:0", nil), startNode(t, "b", "127.0.0.1:0", nil)
-		a.hello.ClusterID = "other"
+		a.hello.ClusterID, b.hello.Epoch = "other", 9
 		_, err := a.layer.Dial(b.addr(), long)
+		if r := new(RefusedError); !errors.As(err, &r) || r.At != string(b.addr()) || r.Peer.Epoch != 9 {
+			t.Errorf("what is known of who refused: %+v", r)
+		}
 		if !refused(true, errOtherCluster.Error())(err) || !strings.Contains(err.Error(), `node "b"`) {
 			t.Errorf("Dial: %v", err)
 		}
