@@ -219,7 +219,7 @@ func TestHandshakeRules(t *testing.T) {
 	}{
 		{"another cluster", func(h *transport.Hello) { h.ClusterID = "other" }, "nothing to say"},
 		{"no cluster", func(h *transport.Hello) { h.ClusterID = "" }, "nothing to say"},
-		{"an epoch after", func(h *transport.Hello) { h.Epoch++ }, "node n1 was not part"},
+		{"an epoch after", func(h *transport.Hello) { h.NodeID, h.Epoch = "n9", h.Epoch+1 }, "node n1 was not part"},
 		{"another group", func(h *transport.Hello) { h.Group = 3 }, "group 3"},
 		{"a group begun twice", func(h *transport.Hello) { h.GroupID = "x" }, "group 0"},
 		{"another replica", func(h *transport.Hello) { h.Replica++ }, "replica 2"},

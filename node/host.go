@@ -94,7 +94,8 @@ func (n *Node) hostedGroup(number uint32) *group {
 }
 
 // partIn is a group that this node takes part in; nil: it has no replica, or one that does not hear of the leader
-// because it was not taken in yet, or has been taken out. Then the way to the leader is that of a node without one.
+// because it was not taken in yet, has been taken out, or is from before a recovery. Then the way to the leader is that
+// of a node without one.
 func (n *Node) partIn(number uint32) *group {
 	g := n.hostedGroup(number)
 	if g == nil || number == 0 || g.tracker.Leader().Known() || g.members.TakesPart() {
@@ -236,6 +237,7 @@ func (g *group) run() {
 	g.following.Go(func() { g.tracker.Run(follow) })
 	g.following.Go(func() { g.service.Follow(follow) })
 	g.following.Go(func() { g.members.Succeed(follow) })
+	g.following.Go(func() { g.members.TakePart(follow, func() { wait.Wake(g.lead.wake) }) })
 	g.leading.Go(func() { g.lead.run(lead) })
 	g.leading.Go(func() { g.compactor().Run(lead) })
 }

@@ -219,12 +219,13 @@ func (l *leadership) set(e *epoch) {
 	l.g.tracker.SetEpoch(e.Epoch)
 }
 
-// leads is the term in which this node leads right now. The term is read on both sides of the state: terms only grow,
-// so two equal ones mean that the state belongs to it.
+// leads is the term in which this node leads right now; it does not while its replica takes no part, whatever raft
+// says. The term is read on both sides of the state: terms only grow, so two equal ones mean that the state belongs to
+// it.
 func (g *group) leads() (uint64, bool) {
 	before := g.raft.CurrentTerm()
 	state := g.raft.State()
-	return before, state == raft.Leader && g.raft.CurrentTerm() == before
+	return before, state == raft.Leader && g.raft.CurrentTerm() == before && g.members.TakesNoPart() == nil
 }
 
 // barrier waits until everything committed so far is in the state.

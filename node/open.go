@@ -247,7 +247,8 @@ func (n *Node) membership(g *group) membership.Options {
 	o := membership.Options{
 		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(),
 		Insecure: c.Insecure, Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join,
-		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster, Store: g.store,
+		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster,
+		Superseded: n.dir.SupersededIn(g.of.Group), Supersede: n.dir.Supersede, Store: g.store,
 		Tracker: g.tracker, Flight: g.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: g.log, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
@@ -258,6 +259,7 @@ func (n *Node) membership(g *group) membership.Options {
 		Campaign: func(ctx context.Context) { g.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,
 		StandNow:  func(s raft.Server) error { return g.quorum.StandNow(s) },
 		Connected: func(id string) bool { return g.trans.Connected(id) },
+		Greet:     func(addr string, timeout time.Duration) { g.trans.Greet(addr, timeout) },
 	}
 	if g.control != nil {
 		o.Skips = nil // they are of the control group
@@ -284,7 +286,8 @@ func (n *Node) connect(g *group) error {
 		return fmt.Errorf("%w: set --advertise NAME:PORT", err)
 	}
 	g.layer = layer
-	limits := transport.RequestLimits{Term: g.term, Room: n.disk.SnapshotRoom, LeadsIn: m.LeadsIn}
+	limits := transport.RequestLimits{Term: g.term, Room: n.disk.SnapshotRoom, LeadsIn: m.LeadsIn,
+		Ready: m.Asked(), Apart: m.Superseded}
 	if n.cfg.Machine.Transport == nil { // a transport around this one sees all requests
 		limits.Follows = m.Follows
 	}

@@ -261,9 +261,9 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 			x.open(t)
 		}
 		others := c.others(m)
-		others[0].eventually("the others have a leader", func() bool { return others[0].leads() || others[1].leads() })
 		if rules {
 			for _, x := range others {
+				x.outlived(m.id())
 				if err := m.members.Check(x.members.Hello()); err == nil ||
 					!strings.Contains(err.Error(), "empty its data directory") {
 					t.Errorf("%v", err)
@@ -275,6 +275,7 @@ func TestWhyOtherEpochsAreRefused(t *testing.T) {
 			}
 			return
 		}
+		others[0].eventually("the others have a leader", func() bool { return others[0].leads() || others[1].leads() })
 		m.eventually("the recovered node follows one that does not know what it acknowledged", func() bool {
 			p, other := m.tracker.Elsewhere()
 			if m.leads() || !other {

@@ -57,8 +57,8 @@ func Code(err error) int {
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused,
 		job.CodeStale, job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
 		return Conflict
-	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeOutcomeUnknown, job.CodeUnavailable,
-		job.CodeTooManyRequests, job.CodeStorageFull, job.CodeDiskLow:
+	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeSuperseded, job.CodeOutcomeUnknown,
+		job.CodeUnavailable, job.CodeTooManyRequests, job.CodeStorageFull, job.CodeDiskLow:
 		return Unavailable
 	}
 	return Failure

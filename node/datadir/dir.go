@@ -54,6 +54,9 @@ type Identity struct {
 	Replicas []Replica `json:"replicas,omitempty"`
 	Removed  []Replica `json:"removed_replicas,omitempty"`
 
+	// Superseded are the groups whose cluster went on at a later epoch, without this node.
+	Superseded []Superseded `json:"superseded,omitempty"`
+
 	// Skips are entries of the log that `carillon cluster recover --skip` said to pass over. They stay here as a record
 	// of it.
 	Skips []SkippedEntry `json:"skipped_entries,omitempty"`

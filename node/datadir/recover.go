@@ -303,6 +303,9 @@ func (m *mending) beginAgain(addr string, r *Recovered) error {
 		r.Unsure += unsure
 		least = max(least, s.st.Info().Epoch+1)
 	}
+	for _, s := range d.Superseded { // this side is the right one, says who does this
+		least = max(least, s.Epoch+1)
+	}
 	if err := m.files[0].forgetKeys(d, r); err != nil {
 		return err
 	}
@@ -323,7 +326,7 @@ func (m *mending) beginAgain(addr string, r *Recovered) error {
 			return inGroup(m.states[i].h.Group, err)
 		}
 	}
-	d.Recovering = false
+	d.Recovering, d.Superseded = false, nil
 	return d.Save()
 }
 

@@ -84,10 +84,10 @@ func (d *Dir) RemoveReplica(group uint32, step faultpoint.Step) error {
 	if !ok {
 		return fmt.Errorf("node %s has no replica of group %d", d.NodeID, group)
 	}
-	without := func(list []Replica) []Replica {
+	others := func(list []Replica) []Replica {
 		return slices.DeleteFunc(slices.Clone(list), func(r Replica) bool { return r.Group == group })
 	}
-	if err := d.saveReplicas(without(d.Replicas), append(without(d.Removed), r)); err != nil {
+	if err := d.saveReplicas(others(d.Replicas), append(others(d.Removed), r)); err != nil {
 		return err
 	}
 	if err := step.At("entry removed"); err != nil {
@@ -112,10 +112,14 @@ func (d *Dir) saveReplicas(replicas, removed []Replica) error {
 		id.ClusterIdentity = *d.cluster
 	}
 	id.Replicas, id.Removed = replicas, removed
+	id.Superseded = slices.DeleteFunc(slices.Clone(d.Superseded), func(s Superseded) bool {
+		_, has := replicaOf(replicas, s.Group)
+		return s.Group != 0 && !has // with its replica that of a group goes
+	})
 	if err := d.write(id); err != nil {
 		return err
 	}
-	d.Replicas, d.Removed = replicas, removed
+	d.Replicas, d.Removed, d.Superseded = replicas, removed, id.Superseded
 	return nil
 }
 

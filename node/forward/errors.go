@@ -51,7 +51,9 @@ func errStopping() error {
 // sent on if there is none any more.
 func (t *Tracker) Leading() (*Epoch, error) {
 	l := t.Leader()
-	switch {
+	switch err := t.Halted(); {
+	case err != nil:
+		return nil, err
 	case l.Epoch != nil:
 		return l.Epoch, nil
 	case l.Elsewhere():

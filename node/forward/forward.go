@@ -138,6 +138,8 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case k == answerStale:
 		w.Header().Set(HeaderStale, strconv.FormatInt(f.t.StaleFor(f.o.Began).Milliseconds(), 10))
 		f.o.Local.ServeHTTP(w, r)
+	case f.t.Halted() != nil:
+		f.writeError(w, f.t.Halted())
 	case from != "":
 		f.forwarded(w, r)
 	case k == proxyOnce:

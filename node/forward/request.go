@@ -100,6 +100,10 @@ func (c *request) fail() {
 		api.WriteError(c.w, err)
 		return
 	}
+	if err := c.f.t.Halted(); err != nil && !c.sent {
+		c.f.writeError(c.w, err)
+		return
+	}
 	why := c.f.t.why(c.r.Context())
 	switch {
 	case c.sent && c.poll:
@@ -171,7 +175,7 @@ func (c *request) serveLocal() bool {
 
 // sendToLeader has the request answered by another node. It says false if there is no answer that counts.
 func (c *request) sendToLeader(l Leader) bool {
-	ctx, cancel := c.f.t.Replaced(c.r.Context(), l)
+	ctx, cancel := c.f.t.Replaced(c.r.Context(), l, nil)
 	defer cancel()
 	transport := c.f.short
 	if c.poll {

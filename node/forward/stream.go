@@ -42,7 +42,7 @@ var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment",
 
 func (f *Forwarder) proxy(x *duplex.Exchange, l Leader) {
 	w, r := x.W, x.R
-	ctx, cancel := f.t.Replaced(r.Context(), l)
+	ctx, cancel := f.t.Replaced(r.Context(), l, nil)
 	defer cancel()
 	// A connection that is lost, or given up because another node leads, is no end of the request to net/http: it first
 	// waits until its read of the body ends, which a client that pauses does not do.

@@ -95,6 +95,7 @@ type Tracker struct {
 	obs  *raft.Observer
 
 	yielded atomic.Bool
+	halted  atomic.Pointer[error]
 	leaving chan struct{}
 	distant *distant // nil: raft runs here
 
@@ -176,6 +177,9 @@ func (t *Tracker) Epoch() *Epoch {
 func (t *Tracker) Leader() Leader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.Halted() != nil {
+		return Leader{Changed: t.changed, Since: t.since, self: t.o.Self}
+	}
 	return Leader{ID: t.id, Addr: t.addr, Epoch: t.epoch, Changed: t.changed, Since: t.since, self: t.o.Self}
 }
 
@@ -209,6 +213,8 @@ func (t *Tracker) Wait(ctx context.Context, until time.Time, want func(Leader) b
 		switch {
 		case want(l):
 			return l, true
+		case t.Halted() != nil:
+			return l, false
 		case late == nil && !until.IsZero():
 			timer := time.NewTimer(time.Until(until))
 			defer timer.Stop()
@@ -229,8 +235,9 @@ func (t *Tracker) Wait(ctx context.Context, until time.Time, want func(Leader) b
 
 // Replaced ends a context when another node than l is known to lead. A leader that hangs does not answer and does not
 // close its connections; that others elected a new one is how this is noticed. A leader that is merely not known for a
-// moment is waited for.
-func (t *Tracker) Replaced(ctx context.Context, l Leader) (context.Context, context.CancelFunc) {
+// moment is waited for. halted, if not nil, ends it as well.
+func (t *Tracker) Replaced(ctx context.Context, l Leader, halted <-chan struct{}) (context.Context,
+	context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		for now := l; ; {
@@ -238,8 +245,11 @@ func (t *Tracker) Replaced(ctx context.Context, l Leader) (context.Context, cont
 			case <-ctx.Done():
 				return
 			case <-now.Changed:
+			case <-halted:
+				cancel(errReplaced)
+				return
 			}
-			if now = t.Leader(); now.ID != "" && (now.ID != l.ID || now.Addr != l.Addr) {
+			if now = t.Leader(); t.Halted() != nil || now.ID != "" && (now.ID != l.ID || now.Addr != l.Addr) {
 				cancel(errReplaced)
 				return
 			}
@@ -251,6 +261,23 @@ func (t *Tracker) Replaced(ctx context.Context, l Leader) (context.Context, cont
 // leadsSoon says that raft made this node the leader, and that its epoch is about to begin. A node that has put down
 // its leadership to stop is still raft's leader for a moment.
 func (t *Tracker) leadsSoon() bool { return t.raft.State() == raft.Leader && !t.yielded.Load() }
+
+// Halt says why this node has no part in the group any more: nobody leads as far as it is concerned, and what needs a
+// leader is answered with that.
+func (t *Tracker) Halt(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.halted.Store(&err)
+	t.notifyLocked()
+}
+
+// Halted is what Halt was told; nil: nothing.
+func (t *Tracker) Halted() error {
+	if err := t.halted.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Yield says that this node puts its leadership down, to stop.
 func (t *Tracker) Yield() { t.yielded.Store(true) }

@@ -21,6 +21,9 @@ type Member interface {
 	Removed() bool     // the cluster no longer has this node
 	Alone() bool       // the cluster has no other node
 	Others() []string  // addresses of the other members
+	// Superseded is why the node has no part in the cluster any more; own is closed when that comes about.
+	Superseded() error
+	Halted() (own, node <-chan struct{})
 }
 
 // WorkerOptions describe the local worker's way to the leader.
@@ -103,6 +106,15 @@ func (r *WorkerRoute) Close() {
 	}
 }
 
+// halted refuses all calls of a node that has no part in the cluster any more. The worker gives up what it has in hand,
+// as at the end of its lease.
+func (r *WorkerRoute) halted() error {
+	if err := r.o.Member.Superseded(); err != nil {
+		return job.Errorf(job.CodeStale, "", "%v", err)
+	}
+	return nil
+}
+
 // Register waits for a leader, as long as it may: an election or a takeover is over in a moment, and until then this
 // node's slots stand idle.
 func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session, error) {
@@ -175,6 +187,9 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
 	near func(*scheduler.Scheduler, context.Context, Q) (A, error),
 	far func(*client.Leader, context.Context, Q) (A, error)) (A, error) {
 	var none A
+	if err := r.halted(); err != nil {
+		return none, err
+	}
 	t := r.tracker()
 	l := t.Leader()
 	if l.Epoch != nil {
@@ -186,11 +201,14 @@ func route[Q, A any](ctx context.Context, r *WorkerRoute, q Q,
 			return none, ErrNoLeader()
 		}
 	}
-	call, cancel := t.Replaced(ctx, l) // as soon as raft names another one, that is who counts
+	halted, _ := r.o.Member.Halted()
+	call, cancel := t.Replaced(ctx, l, halted) // as soon as raft names another one, that is who counts
 	defer cancel()
 	a, err := far(r.remote(addrs...), call, q)
 	switch code := job.CodeOf(err); {
 	case err == nil || ctx.Err() != nil:
+	case r.halted() != nil:
+		return none, r.halted()
 	case errors.Is(context.Cause(call), errReplaced):
 		return none, errReplaced
 	case l.Elsewhere() && (code == job.CodeUnavailable || code == job.CodeOutcomeUnknown):

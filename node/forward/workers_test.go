@@ -16,6 +16,9 @@ func (m member) Ref() *job.NodeRef { return &job.NodeRef{Cluster: "c", Instance:
 func (m member) Removed() bool     { return false }
 func (m member) Alone() bool       { return false }
 func (m member) Others() []string  { return m.others }
+func (m member) Superseded() error { return nil }
+
+func (m member) Halted() (own, node <-chan struct{}) { return nil, nil }
 
 // A node without a replica of a group finds its leader through those that have one, also while it stops: its worker has
 // results to hand in. Calls name the group, but that of a cluster which has one.

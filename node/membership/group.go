@@ -67,11 +67,13 @@ func (m *Members) groupRows() (map[string]store.Node, error) {
 	return out, nil
 }
 
-// TakesPart says that this node's replica is one of its group, and is to stay that, as far as this node knows.
+// TakesPart says that this node's replica is one of its group, and is to stay that, as far as this node knows. One that
+// the group went on without does not.
 func (m *Members) TakesPart() bool {
 	row, known, err := m.knownRow()
 	id := replica.ID(m.id(), m.number())
-	return err == nil && slices.ContainsFunc(m.Configured(), func(s raft.Server) bool { return s.ID == id }) &&
+	return err == nil && m.superseded.heard.Load() == nil &&
+		slices.ContainsFunc(m.Configured(), func(s raft.Server) bool { return s.ID == id }) &&
 		(!known || slices.ContainsFunc(row.Replicas, func(r store.GroupReplica) bool {
 			return r.Node == m.id() && r.Number == m.number() && !r.Leaving
 		}))

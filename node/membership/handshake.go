@@ -45,6 +45,7 @@ func (m *Members) Check(h transport.Hello) error {
 	if m.o.Trusting {
 		return nil
 	}
+	m.hearHello(h, "")
 	id, epoch := m.Cluster()
 	switch {
 	case id == "":
@@ -64,6 +65,8 @@ func (m *Members) Check(h transport.Hello) error {
 	case h.Epoch > epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
 			"%d): empty its data directory and let it join again", h.Epoch, m.id(), epoch)
+	case m.Superseded() != nil:
+		return m.Superseded()
 	case h.NodeID == m.id():
 		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes "+
 			"have one id; stop one of them", h.NodeID, h.Address)
@@ -207,6 +210,9 @@ const (
 
 // OnRefused remembers why two nodes do not talk, and says it where it is seen.
 func (m *Members) OnRefused(e *transport.RefusedError) {
+	if e.At != "" {
+		m.hearHello(e.Peer, e.At)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := fmt.Sprint(e.Peer.NodeID, e.Peer.Group, e.ByPeer)

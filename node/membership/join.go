@@ -193,6 +193,9 @@ func (m *Members) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		if m.Superseded() != nil {
+			continue // whoever leads has nothing for it
+		}
 		m.tend(ctx)
 		r := m.raft.Load()
 		outdated := m.outdated()

@@ -61,6 +61,8 @@ type Options struct {
 
 	Identity     datadir.ClusterIdentity
 	Save         func(datadir.ClusterIdentity) error // replaces it in the data directory
+	Superseded   *datadir.Superseded                 // what the data directory says of the group; nil: nothing
+	Supersede    func(datadir.Superseded) error      // writes it there
 	Store        *store.Store
 	Tracker      *forward.Tracker
 	Flight       Flight
@@ -76,6 +78,8 @@ type Options struct {
 	StandNow  func(s raft.Server) error         // asks a voter to stand for election at once
 	Turn      time.Duration                     // between the voters that could succeed a leader
 	Connected func(id string) bool              // says whether a connection for Raft that a node made is open
+	// Greet shakes hands with the node at an address, as for Raft, and hangs up.
+	Greet func(addr string, timeout time.Duration)
 
 	// Keys are those of the node; nil: the cluster is plain. Dial then makes connections with them, and Raw without.
 	Keys  *keys.Ring
@@ -146,6 +150,8 @@ type Members struct {
 	handover handover
 	tried    tried
 	growing  growing
+
+	superseded superseded
 }
 
 // entry is a refusal and when it was last logged.
@@ -180,6 +186,15 @@ func New(o Options) *Members {
 	m.trouble.asking = make(chan struct{}, 1)
 	m.trouble.asking <- struct{}{}
 	m.changing <- struct{}{}
+	m.superseded.halted, m.superseded.asked = make(chan struct{}), make(chan struct{})
+	if _, epoch := m.Cluster(); o.Superseded != nil && o.Superseded.Epoch > epoch {
+		m.superseded.heard.Store(o.Superseded)
+		close(m.superseded.halted)
+		o.Logger.Error(m.Superseded().Error(), "node", o.NodeID)
+	}
+	if err := m.Superseded(); err != nil {
+		o.Tracker.Halt(err)
+	}
 	return m
 }
 
@@ -329,6 +344,9 @@ func (m *Members) Removed() bool {
 
 // Ready says why this node is not a working part of the cluster.
 func (m *Members) Ready() error {
+	if err := m.Superseded(); err != nil {
+		return err
+	}
 	if m.Removed() {
 		return job.Errorf(job.CodeNotReady,
 			"stop it; to bring it back, empty its data directory and start it with --join",

@@ -42,8 +42,10 @@ type peerState struct {
 	Log uint64 `json:"log,omitempty"`
 	// Voters are the nodes whose replicas of the group vote, as its leader knows.
 	Voters []string `json:"voters,omitempty"`
-	CA     string   `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
-	Holds  []string `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
+	// Heard is the later epoch that it has heard of, if it takes no part any more.
+	Heard *datadir.Superseded `json:"superseded,omitempty"`
+	CA    string              `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
+	Holds []string            `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
 }
 
 // ServePeer answers the probe of another node.
@@ -61,6 +63,7 @@ func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	s.Heard = m.superseded.heard.Load()
 	s.CA, s.Holds = m.ownCAs()
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer
@@ -88,7 +91,10 @@ func (m *Members) Probe(ctx context.Context, addr string) (probeReply, error) {
 
 // probeAs is a probe, of the leader of a term if that is not 0, with what that has to say.
 func (m *Members) probeAs(ctx context.Context, addr string, term uint64, msg *notice) (s probeReply, err error) {
-	return m.probeBy(ctx, m.http.Transport, addr+PeerPath+m.query(), term, msg)
+	if s, err = m.probeBy(ctx, m.http.Transport, addr+PeerPath+m.query(), term, msg); err == nil {
+		m.hearProbe(&s, addr)
+	}
+	return s, err
 }
 
 func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, at string, term uint64,

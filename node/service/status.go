@@ -33,6 +33,9 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	o := &b.o
 	now := b.now()
 	_, leader := o.Raft.LeaderWithID()
+	if o.Members.Superseded() != nil {
+		leader = "" // whoever leads does not lead this node
+	}
 	s := wire.Status{
 		Node: o.NodeID, Version: o.Version, State: membership.StateName(o.Raft.State()), Leader: replica.Node(leader),
 		Term: o.Raft.CurrentTerm(), Now: job.Instant(now), StartedAt: job.At(o.Started), Raft: raftStats(o.Raft),
@@ -200,6 +203,9 @@ func (b *Service) disk() *wire.DiskSpace {
 func (b *Service) Working() error {
 	if b.o.Stopping() {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
+	}
+	if err := b.o.Members.Superseded(); err != nil {
+		return err
 	}
 	if e := b.o.Tracker.Epoch(); e != nil {
 		if h := b.o.Members.OwnHold(e); h != nil {

@@ -28,6 +28,10 @@ import (
 // troubles are what this node knows to be wrong.
 func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	var out []wire.Trouble
+	if err, ok := errors.AsType[*job.Error](b.o.Members.Superseded()); ok {
+		return []wire.Trouble{{Code: wire.TroubleSuperseded, Node: s.Node, Text: "node " + s.Node + ": " + err.Message,
+			Remedy: err.Remedy}}
+	}
 	if s.Leader == "" && len(s.Members) > 0 { // a node that has not joined yet says that instead
 		out = append(out, b.leaderless(ctx))
 	}

@@ -99,6 +99,7 @@ func Check(in *Input) Report {
 	c.cleaned()
 	c.notices()
 	c.restored()
+	c.epochs()
 	c.replicas()
 	c.stalled()
 	c.rep.Jobs = len(c.order)

@@ -11,6 +11,8 @@ type Takeover struct {
 	Node string
 	Term uint64
 	At   job.Instant
+	// Epoch is that of the cluster as the node knew it.
+	Epoch uint64
 }
 
 // Trimmed is what is known of a history that does not keep everything. Final.History is then all that was ever
@@ -58,6 +60,7 @@ const (
 	RuleRequest Rule = "request" // a repeated request was not answered by its first outcome
 	RuleTrim    Rule = "trim"    // a record or a job was removed too early, or kept for too long
 	RuleNotice  Rule = "notice"  // a notification was invented, sent again or never sent
+	RuleEpoch   Rule = "epoch"   // nodes that a recovery gave up led beside those that went on
 	RuleRestore Rule = "restore" // a restored cluster did what the one before may have done
 )
 

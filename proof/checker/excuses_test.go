@@ -30,7 +30,7 @@ func TestHeldTakeover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(nil)
 			s.in.TTL = ttl
-			s.in.Takeovers = []Takeover{{"n2", 3, job.Instant(minute(1) + tc.at)}}
+			s.in.Takeovers = []Takeover{{Node: "n2", Term: 3, At: job.Instant(minute(1) + tc.at)}}
 			s.fault(FaultStop, "n3", minute(1)+tc.stop, minute(1)+tc.stop+1000)
 			s.fault(FaultClock, tc.node, minute(1)-20_000, minute(1)+20_000)
 			s.in.Faults[1].Amount = tc.amount
@@ -122,7 +122,7 @@ func TestUnsureLeader(t *testing.T) {
 			for _, n := range tc.nodes {
 				s.in.Final.Digests[n] = "x"
 			}
-			s.in.Takeovers = []Takeover{{"n3", 2, job.Instant(minute(0))}}
+			s.in.Takeovers = []Takeover{{Node: "n3", Term: 2, At: job.Instant(minute(0))}}
 			for _, f := range tc.faults {
 				s.in.Faults = append(s.in.Faults, Fault{Kind: f.kind, Node: f.node, Peer: f.peer, Amount: f.amount,
 					From: job.Instant(minute(1) + f.from), To: job.Instant(minute(1) + f.to)})

@@ -90,7 +90,7 @@ func TestMemory(t *testing.T) {
 // inherited is a run whose worker is cut off; a takeover comes half a second later, and the run is taken from it so
 // long after that.
 func inherited(s *scene, millis int64) *Input {
-	s.in.Takeovers = []Takeover{{"n2", 3, job.Instant(minute(1) + 500)}}
+	s.in.Takeovers = []Takeover{{Node: "n2", Term: 3, At: job.Instant(minute(1) + 500)}}
 	s.fault(FaultCut, worker, minute(1)+100, minute(1)+45_000)
 	s.attempt(sched(minute(1)), 1, worker, minute(1), 500+millis, Canceled, job.RunFailed, job.ReasonWorkerLost)
 	s.in.Effects[0].End = job.Instant(minute(1) + 500 + millis + 20) // it went on until then, and gave up by itself
@@ -106,7 +106,7 @@ func inherited(s *scene, millis int64) *Input {
 func between(s *scene, millis int64) *Input {
 	lost := minute(1) + 10_000 + millis
 	s.in.ClockError = 6 * time.Second
-	s.in.Takeovers = []Takeover{{"n2", 3, job.Instant(minute(1) + 10_000)}, {"n3", 4, job.Instant(lost + 5000)}}
+	s.in.Takeovers = []Takeover{{Node: "n2", Term: 3, At: job.Instant(minute(1) + 10_000)}, {Node: "n3", Term: 4, At: job.Instant(lost + 5000)}}
 	s.fault(FaultPause, worker, minute(1)+9000, lost+20_000)
 	s.attempt(sched(minute(1)), 1, worker, minute(1), lost-minute(1), Canceled, job.RunFailed, job.ReasonWorkerLost)
 	s.in.Effects[0].End = job.Instant(lost + 20_000)

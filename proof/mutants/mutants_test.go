@@ -77,6 +77,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.RetryUncounted:  {{"limits", 1}, {"limits", 2}},
 	mutant.StaleCalendar:   {{"remember", 1}, {"remember", 2}},
 	mutant.RestoreFires:    {{"restored", 1}, {"restored", 2}},
+	mutant.OldEpoch:        {{"recovered", 1}, {"recovered", 2}},
 	mutant.WrongNamespace:  {{"namesakes", 1}, {"namesakes", 2}},
 	mutant.DropReservation: {{"names", 1}, {"names", 2}},
 	mutant.GrowEarly:       {{"grow-behind", 3}, {"grow-behind", 6}, {"grow-behind", 2}},

@@ -151,9 +151,18 @@ func (c *cluster) whole(group uint32, f *checker.Final) {
 // leads notes the leaderships of a node.
 func (c *cluster) leads(id string) func(uint32, uint64) {
 	return func(group uint32, term uint64) {
+		epoch := uint64(0)
+		for _, s := range c.servers {
+			if s.id != id {
+				continue
+			}
+			if st := s.state(group); st != nil {
+				epoch = st.Info().Epoch
+			}
+		}
 		c.rec.mu.Lock()
 		defer c.rec.mu.Unlock()
 		a := c.rec.archiveOf(group)
-		a.leaders = append(a.leaders, checker.Takeover{Node: id, Term: term, At: c.t.instant()})
+		a.leaders = append(a.leaders, checker.Takeover{Node: id, Term: term, At: c.t.instant(), Epoch: epoch})
 	}
 }

@@ -38,6 +38,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"remember":    remember,
 	"limits":      limits,
 	"restored":    restored,
+	"recovered":   recovered,
 	"frozen":      frozen,
 	"flood":       flood,
 	"namesakes":   namesakes,

@@ -136,6 +136,8 @@ func (c *cluster) inflict(f plannedFault) {
 		s.disk.set(0, 1+rng.IntN(20))
 		time.Sleep(f.lasts)
 		s.disk.set(0, 0)
+	case "recover":
+		done = c.recover(f, rng)
 	case "restore":
 		done = c.restore(f, rng)
 	case "cut-transfer":

@@ -66,5 +66,7 @@ const (
 	ResealSkips     // a secret stays sealed with the cluster key that was replaced
 	TrustReplaced   // a CA that is distrusted goes on to vouch for nodes
 	RotateEarly     // a rotation ends before every member has a certificate of the new CA
+	// Clusters that went on without some of their nodes.
+	OldEpoch // a node goes on although it heard that the cluster was recovered without it
 	count
 )

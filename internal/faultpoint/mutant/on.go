@@ -67,6 +67,7 @@ var names = [count]string{
 	ResealSkips:     "reseal-skips",
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
+	OldEpoch:        "old-epoch",
 }
 
 var active atomic.Uint32

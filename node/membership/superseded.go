@@ -1,0 +1,204 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/transport"
+)
+
+// After a recovery the nodes that were given up may come back as they were, and they may be a majority of the cluster
+// that they know. They must not go on with it: a node that hears of a later epoch of its cluster from a member that it
+// knows writes that down and takes no part any more.
+
+// superseded is what a node has heard of a later epoch of its group.
+type superseded struct {
+	hearing sync.Mutex // one at a time writes it down
+	heard   atomic.Pointer[datadir.Superseded]
+	halted  chan struct{} // closed when there is something in heard
+	asked   chan struct{} // closed when the members were asked, before raft says the first word
+	asking  sync.Once
+}
+
+// Superseded is why this node's replica takes no part in its group any more; nil: it does.
+func (m *Members) Superseded() error {
+	s := m.record()
+	if s == nil {
+		return nil
+	}
+	what := "this node's data"
+	if s.Group != 0 {
+		what = fmt.Sprintf("this node's replica of group %d", s.Group)
+	}
+	return job.Errorf(job.CodeSuperseded, "empty its data directory and let it join again; only if this side is to go "+
+		"on instead: stop node "+s.Node+" and those with it for good, and run `carillon cluster recover` here",
+		"%s is from before the recovery (epoch %d, the cluster is at epoch %d, as node %s says): it takes no part in "+
+			"the cluster", what, s.Own, s.Epoch, s.Node)
+}
+
+// record is what was heard: by this group, or by the control group, which is about the whole node.
+func (m *Members) record() *datadir.Superseded {
+	if m.o.Of != nil {
+		if s := m.o.Of.Control.record(); s != nil {
+			return s
+		}
+	}
+	return m.superseded.heard.Load()
+}
+
+// Halted are closed when the replica ceases to take part: the first for its own sake, the other, which may be nil, with
+// the whole node.
+func (m *Members) Halted() (own, node <-chan struct{}) {
+	if m.o.Of != nil {
+		node = m.o.Of.Control.superseded.halted
+	}
+	return m.superseded.halted, node
+}
+
+// Asked is closed when the members were asked whether the cluster went on without this node. Raft says nothing before.
+func (m *Members) Asked() <-chan struct{} { return m.superseded.asked }
+
+// TakesNoPart is why this node may not lead right now; nil: it may.
+func (m *Members) TakesNoPart() error {
+	select {
+	case <-m.superseded.asked:
+	default:
+		return job.Errorf(job.CodeNotReady, "wait a moment",
+			"this node has just started and asks the other members first")
+	}
+	return m.Superseded()
+}
+
+// TakePart lets raft speak when the members were asked whether the cluster went on without this node, and ends this
+// node's part in the group if it did. look is called when it may lead, and when it may not any more.
+func (m *Members) TakePart(ctx context.Context, look func()) {
+	m.askMembers(ctx)
+	look()
+	own, node := m.Halted()
+	select {
+	case <-own:
+	case <-node:
+	case <-ctx.Done():
+		return
+	}
+	m.o.Tracker.Halt(m.Superseded())
+	look()
+}
+
+// askMembers asks every member that this node knows once, side by side, for a second at most, before raft may vote or
+// lead. Nodes that were given up by a recovery and are started together would otherwise elect a leader within
+// milliseconds, and execute until one of them happens to hear of the later epoch. A port that refuses the connection is
+// an answer. Who has no part in a cluster yet asks nobody.
+func (m *Members) askMembers(ctx context.Context) {
+	defer m.superseded.asking.Do(func() { close(m.superseded.asked) })
+	if m.o.Of != nil {
+		select {
+		case <-m.o.Of.Control.Asked():
+		case <-ctx.Done():
+			return
+		}
+	}
+	if m.o.Trusting || m.Superseded() != nil || len(m.Configured()) == 0 {
+		return
+	}
+	at := map[string]string{}
+	rows, err := m.Rows()
+	if err != nil {
+		m.log("rows of the members not readable", "error", err)
+	}
+	for id, r := range rows {
+		at[id] = r.Address
+	}
+	for _, s := range m.Configured() {
+		at[replica.Node(s.ID)] = string(m.AddressOf(s.ID))
+	}
+	delete(at, m.id())
+	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, addr := range at {
+		// Both ways are heard by: a node that was given up gets no answer by HTTP in a secure cluster, and only a probe
+		// says what the other one was told itself.
+		asking.Go(func() { m.o.Greet(addr, whoTimeout) })
+		asking.Go(func() {
+			_, _ = m.Probe(ctx, addr) //nolint:errcheck // it hears what there is to hear
+		})
+	}
+	asking.Wait()
+}
+
+// hearHello looks at how another node introduced itself: to this node, which dialled the address at, or, if that is
+// empty, was dialled.
+func (m *Members) hearHello(h transport.Hello, at string) {
+	id, _ := m.Cluster()
+	if h.ClusterID != id || h.Group != m.group() || h.GroupID != m.groupID() {
+		return
+	}
+	if m.o.Keys != nil {
+		if p := h.Certificate; p.Node != h.NodeID || p.Instance != h.InstanceID || p.Cluster != id ||
+			m.vouched(p) != nil {
+			return
+		}
+	}
+	m.hear(h.Epoch, h.NodeID, h.NodeID, h.InstanceID, at)
+}
+
+// hearProbe looks at the answer of the node at an address. In a secure cluster the connection is to a node that the
+// CA vouches for.
+func (m *Members) hearProbe(s *probeReply, at string) {
+	id, _ := m.Cluster()
+	if s.ClusterID != id {
+		return
+	}
+	epoch, by := s.Epoch, s.NodeID
+	if h := s.Heard; h != nil && h.Epoch > epoch { // it was told itself, and may be the only one left that was
+		epoch, by = h.Epoch, h.Node
+	}
+	m.hear(epoch, by, s.NodeID, s.InstanceID, at)
+}
+
+// hear acts on the word of a node of this cluster that one of them, by, is at an epoch. It is on the disk before
+// anything follows from it: a node that forgot it would vote after its next start.
+func (m *Members) hear(epoch uint64, by, node, instance, at string) {
+	_, own := m.Cluster()
+	if epoch <= own || m.o.Trusting || m.Superseded() != nil ||
+		!m.knows(node, instance, at) || mutant.On(mutant.OldEpoch) {
+		return
+	}
+	s := &m.superseded
+	s.hearing.Lock()
+	defer s.hearing.Unlock()
+	if s.heard.Load() != nil {
+		return
+	}
+	rec := datadir.Superseded{Group: m.group(), Own: own, Epoch: epoch, Node: by, At: job.Instant(m.now())}
+	err := m.o.Supersede(rec)
+	s.heard.Store(&rec)
+	close(s.halted)
+	m.o.Logger.Error(m.Superseded().Error(), "node", m.id())
+	if err != nil {
+		m.o.Fail(fmt.Errorf("write down that the cluster went on without this node: %w", err))
+	}
+}
+
+// knows says that a node is a member as far as this one knows. The word of others counts for nothing, or any stranger
+// could stop a node. In a secure cluster a member is who has a certificate, which is looked at before. In a plain one
+// it is who has the data directory of its row, or answers where this node dials that member; a member whose row this
+// node does not have yet is known by raft's configuration. Who was removed is none.
+func (m *Members) knows(node, instance, at string) bool {
+	r, ok := m.Row(node)
+	switch {
+	case ok && r.Instance == instance:
+		return !r.Removed
+	case m.o.Keys != nil:
+		return true
+	}
+	s, in := FindServer(m.Servers(), node)
+	return in && (at == "" && !ok || at == string(s.Address))
+}

@@ -1,0 +1,104 @@
+package proof
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/harness"
+)
+
+// TestNodesFromBeforeARecovery: n2 and n3 are killed, n1 begins again alone, and the two come back with their old
+// directories. They are a majority of the cluster that they know: neither leads, nothing is done twice, status says why,
+// and with an empty directory n2 is taken in again.
+func TestNodesFromBeforeARecovery(t *testing.T) {
+	beside(t)
+	ctx := context.Background()
+	binary := harness.Build(t)
+	target := harness.NewTarget(t)
+	c := harness.NewCluster(t, binary, 3)
+	n1, old := c.Nodes[0], c.Nodes[1:]
+	for _, name := range []string{"one", "two", "three"} {
+		if _, err := c.Leader().Client.CreateJob(ctx, job.Spec{Name: name, Type: job.TypeHTTP, Schedule: "@every 1s",
+			Payload: []byte(`{"url":"` + target.URL + `/` + name + `"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fires := func() {
+		t.Helper()
+		was := target.Done()
+		harness.Eventually(t, harness.ReadyLimit, "jobs run", func() bool { return target.Done() >= was+3 })
+	}
+	fires()
+	for _, n := range old {
+		n.Kill("a majority is lost")
+	}
+	n1.Stop()
+	if _, err := carillon(t, binary, "cluster", "recover", "--data-dir", n1.Dir, "--peers", "n1="+n1.Addr); err != nil {
+		t.Fatal(err)
+	}
+	n1.Start()
+	fires()
+	back := time.Now()
+	for _, n := range old {
+		if err := n.Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range old {
+		harness.Eventually(t, harness.ReadyLimit, n.ID+" says why it takes no part", func() bool {
+			s, err := n.Client.Status(ctx)
+			if err == nil && (s.State == "leader" || s.Ready) {
+				t.Fatalf("%s: %+v", n.ID, s)
+			}
+			return err == nil && len(s.Troubles) == 1 && s.Troubles[0].Code == wire.TroubleSuperseded
+		})
+		if err := n.Client.Ready(ctx); job.CodeOf(err) != job.CodeSuperseded {
+			t.Errorf("%s: %v", n.ID, err)
+		}
+		if out, _ := carillon(t, binary, "status", "--addr", n.Addr); !strings.Contains(out, "empty its data directory") {
+			t.Errorf("%s: %s", n.ID, out)
+		}
+	}
+	fires()
+	// It is remembered, whoever is there at the next start.
+	n1.Stop()
+	for _, n := range old {
+		n.Stop()
+		if err := n.Launch(); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, harness.ReadyLimit, n.ID+" answers", func() bool {
+			return job.CodeOf(n.Client.Ready(ctx)) == job.CodeSuperseded
+		})
+	}
+	n1.Start()
+	n2 := old[0]
+	n2.Stop()
+	if err := os.Rename(n2.Dir, filepath.Join(t.TempDir(), "before")); err != nil {
+		t.Fatal(err)
+	}
+	n2.Start()
+	harness.Eventually(t, harness.ReadyLimit, "n2 votes again", func() bool {
+		s, err := n1.Client.Status(ctx)
+		return err == nil && len(s.Members) == 2 && s.Members[1].Suffrage == "voter"
+	})
+	fires()
+	keys := map[string]int{}
+	for _, s := range target.Seen() {
+		if s.Arrived.Before(back) {
+			continue // a run whose worker was killed is repeated
+		}
+		if s.Fence < epochOne {
+			t.Errorf("%s was called by the nodes from before the recovery", s.Key)
+		}
+		if keys[s.Key]++; keys[s.Key] == 2 {
+			t.Errorf("%s was called twice", s.Key)
+		}
+	}
+}
