@@ -203,6 +203,43 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 	m.eventually("the original is well", func() bool { return m.service.Ready() == nil })
 }
 
+// An original that stands still does not answer, and is not gone: its copy is not taken in, and when it goes on it is the
+// member that it was.
+func TestCopyOfAFrozenNodeIsRefused(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	c := startJoined(t, 3)
+	m := c.others(c.leader())[0]
+	m.stop()
+	dir := filepath.Join(t.TempDir(), "copy")
+	copyDir(t, m.cfg.DataDir, dir)
+	m.restart()
+	c.awaitVoters(3)
+
+	m.link.paused.Store(true)
+	clone := c.newMember(m.id(), c.leader().joinAddr())
+	clone.cfg.DataDir = dir
+	clone.open(t)
+	defer clone.kill()
+	rq := clone.members.Request()
+	rq.Member = true
+	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState ||
+		!strings.Contains(err.Error(), "takes connections and does not answer") {
+		t.Errorf("the copy of a node that stands still: %v", err)
+	}
+	for _, x := range c.others(m) {
+		if r, _ := x.members.Row(m.id()); r.Address != m.cfg.Listen {
+			t.Errorf("the copy moved its original to %s", r.Address)
+		}
+	}
+	m.link.paused.Store(false)
+	m.eventually("the original is well", func() bool { return m.service.Ready() == nil })
+	clone.eventually("the copy is told what it is", func() bool {
+		err := clone.service.Ready()
+		return err != nil && strings.Contains(err.Error(), "copied")
+	})
+}
+
 func TestHandshakeRules(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 2)

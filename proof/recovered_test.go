@@ -102,3 +102,52 @@ func TestNodesFromBeforeARecovery(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyOfAFrozenNode: a copy of n3's directory is started elsewhere while n3 is frozen for longer than the leader asks
+// for it. The copy is not taken in, and n3 goes on as the member that it was.
+func TestCopyOfAFrozenNode(t *testing.T) {
+	beside(t)
+	ctx := context.Background()
+	binary := harness.Build(t)
+	c := harness.NewCluster(t, binary, 3)
+	n3 := c.Nodes[2]
+	if n3 == c.Leader() {
+		n3 = c.Nodes[1]
+	}
+	n3.Stop()
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := harness.CopyDir(dir, n3.Dir); err != nil {
+		t.Fatal(err)
+	}
+	n3.Start()
+	clone := harness.NewNode(t, binary, dir)
+	clone.ID, clone.Join = n3.ID, []string{c.Leader().Addr}
+	thaw := n3.Freeze("longer than the leader asks")
+	if err := clone.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.ReadyLimit, "the leader has asked for the original", func() bool {
+		err := clone.Client.Ready(ctx)
+		if err == nil {
+			t.Fatal("the copy is taken in")
+		}
+		return strings.Contains(err.Error(), "takes connections and does not answer")
+	})
+	thaw()
+	harness.Eventually(t, harness.ReadyLimit, "the copy is told what it is", func() bool {
+		err := clone.Client.Ready(ctx)
+		return err != nil && strings.Contains(err.Error(), "copied")
+	})
+	if err := n3.AwaitReady(); err != nil {
+		t.Error(err)
+	}
+	s, err := c.Leader().Client.Status(ctx)
+	for _, m := range s.Members {
+		if m.ID == n3.ID && m.Address != n3.Addr {
+			t.Errorf("the copy moved its original to %s", m.Address)
+		}
+	}
+	if err != nil || len(s.Members) != 3 {
+		t.Errorf("%+v %v", s, err)
+	}
+}

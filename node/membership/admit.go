@@ -92,12 +92,8 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission,
 		row.Standby = old.Standby
 		if old.Address != row.Address && rq.NodeID != m.id() {
 			// It moved, or it was copied. One of the two lives where the row says.
-			if info, err := m.probePatiently(ctx, old.Address); err == nil && info.NodeID == rq.NodeID &&
-				info.InstanceID == rq.InstanceID {
-				return none, job.Errorf(job.CodeState,
-					"stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
-					"node %s is running at %s and now speaks from %s: its data directory was copied",
-					rq.NodeID, old.Address, rq.Address)
+			if err := m.leftFor(ctx, rq, old.Address); err != nil {
+				return none, err
 			}
 		}
 	}
@@ -126,6 +122,31 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission,
 	}
 	now, _ := m.Row(rq.NodeID)
 	return m.certified(by, now)
+}
+
+// leftFor makes sure that a member is no longer where its row has it, before it is believed that it moved. A process
+// that stands still (it was stopped, its disk hangs) does not answer, but its port takes connections: it goes on as
+// soon as it can, and is the one that joined. Where not even a connection is made the machine is gone, or cut off from
+// this node; that looks the same from here, and a node must be able to move from a machine that died.
+func (m *Members) leftFor(ctx context.Context, rq wire.JoinRequest, at string) error {
+	info, err := m.probePatiently(ctx, at)
+	switch {
+	case err == nil && info.NodeID == rq.NodeID && info.InstanceID == rq.InstanceID:
+		return job.Errorf(job.CodeState,
+			"stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
+			"node %s is running at %s and now speaks from %s: its data directory was copied",
+			rq.NodeID, at, rq.Address)
+	case !errors.Is(err, errSilent):
+		return nil
+	}
+	c, err := m.o.Raw(whoTimeout, 0)(ctx, "tcp", at)
+	if err != nil {
+		return nil //nolint:nilerr // nobody is there
+	}
+	_ = c.Close()
+	return job.Errorf(job.CodeState, "stop what listens at "+at+"; if this is a copy, stop this one",
+		"node %s is known at %s, where something takes connections and does not answer, and now speaks from %s: it is "+
+			"not taken in as long as the other may go on", rq.NodeID, at, rq.Address)
 }
 
 // probePatiently asks a node that may be busy: to take one that is slow for one that is gone would let its copy in.

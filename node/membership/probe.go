@@ -135,6 +135,9 @@ func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, at string, 
 	return s, nil
 }
 
+// errSilent says that nobody answered: the node is gone, cut off, or stands still.
+var errSilent = fmt.Errorf("no answer within %s", whoTimeout)
+
 // plainly is why a node does not answer, in words for a reader who knows its address already.
 func plainly(err error) error {
 	var op *net.OpError
@@ -142,7 +145,7 @@ func plainly(err error) error {
 	var dns *net.DNSError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("no answer within %s", whoTimeout)
+		return errSilent
 	case errors.As(err, &dns):
 		return fmt.Errorf("its name %q cannot be resolved: %s", dns.Name, dns.Err)
 	case errors.As(err, &sys):
