@@ -12,7 +12,6 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
-	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -247,7 +246,7 @@ func (b *bulkWriter) run(chunks <-chan *chunk) error {
 		}
 		buf = buf[:0]
 		for i := range results {
-			if buf, err = appendResult(buf, &results[i]); err != nil {
+			if buf, err = wire.AppendResult(buf, &results[i]); err != nil {
 				return err
 			}
 		}
@@ -302,36 +301,7 @@ func (b *bulkWriter) create(chunk []wire.BulkLine) ([]wire.BulkResult, error) {
 		}
 		b.fail = job.Errorf(job.CodeUnavailable, "send it again",
 			"not tried: an earlier line failed with %q", e.Message)
-		return answerAll(chunk, e), nil
+		return wire.AnswerAll(chunk, e), nil
 	}
-	return answerAll(chunk, b.fail), nil
-}
-
-func answerAll(chunk []wire.BulkLine, e *job.Error) []wire.BulkResult {
-	out := make([]wire.BulkResult, len(chunk))
-	for i, line := range chunk {
-		out[i] = wire.BulkResult{Line: line.Line, Status: "error", Name: line.Spec.Name, Error: e}
-		if line.Err != nil {
-			out[i].Error = line.Err
-		}
-	}
-	return out
-}
-
-// appendResult writes a line's answer, for most of them without reflection.
-func appendResult(b []byte, r *wire.BulkResult) ([]byte, error) {
-	if r.Error != nil || !jsontext.Plain(r.Name) || !jsontext.Plain(r.Status) {
-		var buf bytes.Buffer
-		err := encode(&buf, r)
-		return append(b, buf.Bytes()...), err
-	}
-	b = strconv.AppendInt(append(b, `{"line":`...), int64(r.Line), 10)
-	b = append(append(b, `,"status":"`...), r.Status...)
-	if r.JobID != nil {
-		b = append(append(b, `","job_id":"`...), r.JobID.String()...)
-	}
-	if r.Name != "" {
-		b = append(append(b, `","name":"`...), r.Name...)
-	}
-	return append(b, "\"}\n"...), nil
+	return wire.AnswerAll(chunk, b.fail), nil
 }

@@ -216,7 +216,7 @@ func TestOpenAPIEnums(t *testing.T) {
 		return slices.Sorted(slices.Values(out))
 	}
 	var codes []string
-	for c := range statuses {
+	for c := range wire.Statuses {
 		codes = append(codes, string(c))
 	}
 	if got := enum("Problem", "properties", "code", "enum"); !slices.Equal(got, slices.Sorted(slices.Values(codes))) {

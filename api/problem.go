@@ -1,58 +1,13 @@
 package api
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
-
-// statuses maps codes to what HTTP says; job/errors.go has the same numbers as comments.
-var statuses = map[job.Code]int{
-	job.CodeInvalid:          http.StatusBadRequest,
-	job.CodeUnknownField:     http.StatusBadRequest,
-	job.CodeMalformed:        http.StatusBadRequest,
-	job.CodeTooLarge:         http.StatusRequestEntityTooLarge,
-	job.CodeNotFound:         http.StatusNotFound,
-	job.CodeDuplicateName:    http.StatusConflict,
-	job.CodeVersionConflict:  http.StatusConflict,
-	job.CodeOverlap:          http.StatusConflict,
-	job.CodeState:            http.StatusConflict,
-	job.CodeKeyReused:        http.StatusUnprocessableEntity,
-	job.CodeStale:            http.StatusConflict,
-	job.CodeNotLeader:        http.StatusMisdirectedRequest,
-	job.CodeOtherGroup:       http.StatusMisdirectedRequest,
-	job.CodeNoLeader:         http.StatusServiceUnavailable,
-	job.CodeNotReady:         http.StatusServiceUnavailable,
-	job.CodeSuperseded:       http.StatusServiceUnavailable,
-	job.CodeOutcomeUnknown:   http.StatusServiceUnavailable,
-	job.CodeUnavailable:      http.StatusServiceUnavailable,
-	job.CodeStorageFull:      http.StatusInsufficientStorage,
-	job.CodeDiskLow:          http.StatusInsufficientStorage,
-	job.CodeUnauthenticated:  http.StatusUnauthorized,
-	job.CodeForbidden:        http.StatusForbidden,
-	job.CodeTooManyRequests:  http.StatusTooManyRequests,
-	job.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
-	job.CodeUnsupportedMedia: http.StatusUnsupportedMediaType,
-	job.CodePrecondition:     http.StatusPreconditionFailed,
-	job.CodeInternal:         http.StatusInternalServerError,
-	job.CodeSessionUnknown:   http.StatusConflict,
-	job.CodeUnknownQueue:     http.StatusNotFound,
-	job.CodeWorkerNameInUse:  http.StatusConflict,
-	job.CodeWorkerForked:     http.StatusConflict,
-}
-
-// StatusOf is the HTTP status of a code.
-func StatusOf(code job.Code) int {
-	if s, ok := statuses[code]; ok {
-		return s
-	}
-	return http.StatusInternalServerError
-}
 
 // failCall answers a route's error.
 func (h *handler) failCall(c *call, err error) {
@@ -68,7 +23,7 @@ func (h *handler) failCall(c *call, err error) {
 	var known *job.Error
 	if errors.As(err, &known) {
 		if c.ifMatch && known.Code == job.CodeVersionConflict {
-			writeProblem(c.w, http.StatusPreconditionFailed, known)
+			wire.WriteProblem(c.w, http.StatusPreconditionFailed, known)
 			return
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -96,38 +51,17 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		known = job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
 	}
-	status := StatusOf(known.Code)
+	status := wire.StatusOf(known.Code)
 	if h.opts.Refused != nil && (status == http.StatusBadRequest || status == http.StatusUnauthorized ||
 		status == http.StatusForbidden) {
 		h.opts.Refused(r, known)
 	}
-	writeProblem(w, status, known)
+	wire.WriteProblem(w, status, known)
 }
 
 // WriteError answers with an error from outside of the routes.
 func WriteError(w http.ResponseWriter, err error) {
 	known := job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
 	_ = errors.As(err, &known)
-	writeProblem(w, StatusOf(known.Code), known)
-}
-
-func writeProblem(w http.ResponseWriter, status int, e *job.Error) {
-	p := wire.Problem{Type: "urn:carillon:error:" + string(e.Code), Title: http.StatusText(status), Status: status,
-		Error: *e}
-	body, err := json.Marshal(p)
-	if err != nil { // cannot be: strings only
-		panic(err)
-	}
-	header := w.Header()
-	header.Del("ETag")
-	header.Del("Location")
-	header.Set("Content-Type", "application/problem+json")
-	switch status {
-	case http.StatusServiceUnavailable:
-		header.Set("Retry-After", "1")
-	case http.StatusTooManyRequests:
-		header.Set("Retry-After", cmp.Or(header.Get("Retry-After"), "1"))
-	}
-	w.WriteHeader(status)
-	w.Write(append(body, '\n')) //nolint:errcheck // there is no one to tell
+	wire.WriteProblem(w, wire.StatusOf(known.Code), known)
 }

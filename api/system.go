@@ -83,7 +83,7 @@ func (c *call) health(err error) error {
 		return job.Errorf(job.CodeNotReady, "", "the node is not ready")
 	}
 	e := &job.Error{}
-	if !errors.As(err, &e) || StatusOf(e.Code) != http.StatusServiceUnavailable {
+	if !errors.As(err, &e) || wire.StatusOf(e.Code) != http.StatusServiceUnavailable {
 		e = job.Errorf(job.CodeNotReady, "", "%v", err)
 	}
 	return e

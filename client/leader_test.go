@@ -23,6 +23,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/port"
@@ -343,7 +344,7 @@ func TestLeaderErrors(t *testing.T) {
 		t.Run(string(tt.code), func(t *testing.T) {
 			for _, n := range nodes {
 				n.before(func(w http.ResponseWriter, _ *http.Request) bool {
-					problem(w, api.StatusOf(tt.code), tt.code)
+					problem(w, wire.StatusOf(tt.code), tt.code)
 					return true
 				})
 			}

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -183,7 +182,7 @@ func inGroup(group uint32, e *job.Error) *job.Error {
 
 // absent says that an error is about a group that cannot be asked now.
 func absent(err error) bool {
-	switch api.StatusOf(job.CodeOf(err)) {
+	switch wire.StatusOf(job.CodeOf(err)) {
 	case http.StatusServiceUnavailable, http.StatusMisdirectedRequest:
 		return true
 	}

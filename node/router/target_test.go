@@ -171,7 +171,7 @@ func TestOtherAnswersPass(t *testing.T) {
 			api.WriteError(rw, job.Errorf(code, "", "x"))
 		})
 		rec := call(t, w, "GET", "/jobs/here", "", nil)
-		if rec.Code != api.StatusOf(code) || rec.Header().Get(wire.LeaderHeader) != "there" || len(w.asked) != 1 {
+		if rec.Code != wire.StatusOf(code) || rec.Header().Get(wire.LeaderHeader) != "there" || len(w.asked) != 1 {
 			t.Errorf("%s: %d %v, asked %q", code, rec.Code, rec.Header(), w.asked)
 		}
 	}

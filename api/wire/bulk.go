@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// AnswerAll answers all lines with an error, those that have one of their own with that.
+func AnswerAll(chunk []BulkLine, e *job.Error) []BulkResult {
+	out := make([]BulkResult, len(chunk))
+	for i, line := range chunk {
+		out[i] = BulkResult{Line: line.Line, Status: "error", Name: line.Spec.Name, Error: e}
+		if line.Err != nil {
+			out[i].Error = line.Err
+		}
+	}
+	return out
+}
+
+// AppendResult writes a line's answer, for most of them without reflection.
+func AppendResult(b []byte, r *BulkResult) ([]byte, error) {
+	if r.Error != nil || !jsontext.Plain(r.Name) || !jsontext.Plain(r.Status) {
+		var buf bytes.Buffer
+		enc := json.NewEncoder(&buf)
+		enc.SetEscapeHTML(false)
+		err := enc.Encode(r)
+		return append(b, buf.Bytes()...), err
+	}
+	b = strconv.AppendInt(append(b, `{"line":`...), int64(r.Line), 10)
+	b = append(append(b, `,"status":"`...), r.Status...)
+	if r.JobID != nil {
+		b = append(append(b, `","job_id":"`...), r.JobID.String()...)
+	}
+	if r.Name != "" {
+		b = append(append(b, `","name":"`...), r.Name...)
+	}
+	return append(b, "\"}\n"...), nil
+}
