@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 )
 
 // past is a log of random commands and what they were answered with, one entry a batch.
@@ -127,9 +129,9 @@ func install(t *testing.T, a, b *world, index uint64) {
 	}
 }
 
-func newSnapshots(t testing.TB, w *world) *Snapshots {
+func newSnapshots(t testing.TB, w *world) *snapshots.Store {
 	t.Helper()
-	s, err := NewSnapshots(filepath.Join(filepath.Dir(w.path), "snapshots"), w.st)
+	s, err := snapshots.New(filepath.Join(filepath.Dir(w.path), "snapshots"), w.st)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -17,7 +18,7 @@ type member struct {
 	id    raft.ServerID
 	logs  *raft.InmemStore
 	trans *raft.InmemTransport
-	snaps *Snapshots
+	snaps *snapshots.Store
 	raft  *raft.Raft
 }
 

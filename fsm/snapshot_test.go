@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -20,7 +21,7 @@ import (
 var testConf = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1:7400"}, {Suffrage: raft.Nonvoter, ID: "n2", Address: "n2:7400"}}}
 
 // takeSnapshot does what raft does when it takes one: Persist leaves the sink empty.
-func takeSnapshot(t testing.TB, s *Snapshots, index, term uint64) *raft.SnapshotMeta {
+func takeSnapshot(t testing.TB, s *snapshots.Store, index, term uint64) *raft.SnapshotMeta {
 	t.Helper()
 	sink, err := s.Create(1, index, term, testConf, 1, nil)
 	if err != nil {
@@ -37,7 +38,7 @@ func takeSnapshot(t testing.TB, s *Snapshots, index, term uint64) *raft.Snapshot
 }
 
 // readStream is the state that goes with a snapshot, read as raft reads it: exactly Size bytes.
-func readStream(t testing.TB, s *Snapshots, id string) []byte {
+func readStream(t testing.TB, s *snapshots.Store, id string) []byte {
 	t.Helper()
 	meta, rc, err := s.Open(id)
 	if err != nil {
@@ -55,14 +56,14 @@ func readStream(t testing.TB, s *Snapshots, id string) []byte {
 }
 
 // receive does what installSnapshot does up to, and without, the restore.
-func receive(t testing.TB, from, to *Snapshots, meta *raft.SnapshotMeta) {
+func receive(t testing.TB, from, to *snapshots.Store, meta *raft.SnapshotMeta) {
 	t.Helper()
 	if err := writeSink(to, meta, readStream(t, from, meta.ID)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func writeSink(to *Snapshots, meta *raft.SnapshotMeta, data []byte) error {
+func writeSink(to *snapshots.Store, meta *raft.SnapshotMeta, data []byte) error {
 	sink, err := to.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
 	if err != nil {
 		return err
@@ -78,9 +79,9 @@ func writeSink(to *Snapshots, meta *raft.SnapshotMeta, data []byte) error {
 	return sink.Close()
 }
 
-func files(t testing.TB, s *Snapshots) string {
+func files(t testing.TB, s *snapshots.Store) string {
 	t.Helper()
-	all, err := os.ReadDir(s.dir)
+	all, err := os.ReadDir(s.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,14 +111,14 @@ func TestASnapshotIsMetadataOnly(t *testing.T) {
 	}
 	takeSnapshot(t, s, 5, 1)
 	meta := takeSnapshot(t, s, w.index, 1)
-	if files(t, s) != metaFile {
+	if files(t, s) != snapshots.MetaFile {
 		t.Fatalf("%s", files(t, s))
 	}
 	if meta.Index != w.index || meta.Term != 1 || meta.Version != 1 || len(meta.Configuration.Servers) != 2 || meta.Configuration.Servers[1] != testConf.Servers[1] || meta.ConfigurationIndex != 1 {
 		t.Fatalf("%+v", meta)
 	}
 	// It is still there after a restart: synthesising it would let the log grow for ever.
-	again, err := NewSnapshots(s.dir, w.st)
+	again, err := snapshots.New(s.Dir, w.st)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestAReceivedSnapshotIsRestored(t *testing.T) {
 	}
 	// The file is only needed until then.
 	s := newSnapshots(t, b)
-	if files(t, s) != metaFile {
+	if files(t, s) != snapshots.MetaFile {
 		t.Fatalf("%s", files(t, s))
 	}
 	// What it would send on is its own state now, which is further.
@@ -190,7 +191,7 @@ func TestPendingAfterACrashBeforeTheRestore(t *testing.T) {
 	// And once more from the beginning: nothing is pending now.
 	b.st.Close()
 	b.open()
-	if to = newSnapshots(t, b); files(t, to) != metaFile {
+	if to = newSnapshots(t, b); files(t, to) != snapshots.MetaFile {
 		t.Fatalf("%s", files(t, to))
 	}
 }
@@ -226,7 +227,7 @@ func TestAStateOlderThanItsSnapshotIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.open()
-	if _, err := NewSnapshots(filepath.Join(filepath.Dir(w.path), "snapshots"), w.st); err == nil || !strings.Contains(err.Error(), "lost") {
+	if _, err := snapshots.New(filepath.Join(filepath.Dir(w.path), "snapshots"), w.st); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Fatalf("%v", err)
 	}
 }
@@ -307,13 +308,13 @@ func TestTheNextSnapshotReplacesOneThatWasNotRestored(t *testing.T) {
 	a, b := populated(t), newWorld(t)
 	from, to := newSnapshots(t, a), newSnapshots(t, b)
 	receive(t, from, to, takeSnapshot(t, from, a.index, 1))
-	if err := os.WriteFile(to.received("1-"+fmt.Sprint(a.index)), []byte("rotten"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(to.Dir, "1-"+fmt.Sprint(a.index)+snapshots.ReceivedExt), []byte("rotten"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a.create(T(100), nil)
 	meta := takeSnapshot(t, from, a.index, 1)
 	receive(t, from, to, meta)
-	if got := files(t, to); got != meta.ID+receivedExt+" "+metaFile {
+	if got := files(t, to); got != meta.ID+snapshots.ReceivedExt+" "+snapshots.MetaFile {
 		t.Fatal(got)
 	}
 	_, rc, err := to.Open(meta.ID)
@@ -346,7 +347,7 @@ func TestAnOlderSnapshotOfItsOwnDoesNotReplaceANewerOne(t *testing.T) {
 	c.create(T(5), nil)
 	from, to := newSnapshots(t, a), newSnapshots(t, c)
 	receive(t, from, to, takeSnapshot(t, from, a.index, 1))
-	if meta := takeSnapshot(t, to, c.index, 1); meta.Index != c.index || files(t, to) != metaFile {
+	if meta := takeSnapshot(t, to, c.index, 1); meta.Index != c.index || files(t, to) != snapshots.MetaFile {
 		t.Fatalf("%+v %s", meta, files(t, to))
 	}
 }
@@ -380,8 +381,8 @@ func TestLeftoversOfACrashAreRemoved(t *testing.T) {
 	w := populated(t)
 	s := newSnapshots(t, w)
 	takeSnapshot(t, s, w.index, 1)
-	for _, name := range []string{"copy-123.tmp", "7-7.snap.tmp", metaFile + ".tmp", "3-3.snap"} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte("x"), 0o600); err != nil {
+	for _, name := range []string{"copy-123.tmp", "7-7.snap.tmp", snapshots.MetaFile + ".tmp", "3-3.snap"} {
+		if err := os.WriteFile(filepath.Join(s.Dir, name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -392,7 +393,7 @@ func TestLeftoversOfACrashAreRemoved(t *testing.T) {
 	if _, err := os.Stat(restoreFile(w.path)); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal("half a restore is left over")
 	}
-	if s = newSnapshots(t, w); files(t, s) != metaFile {
+	if s = newSnapshots(t, w); files(t, s) != snapshots.MetaFile {
 		t.Fatalf("%s", files(t, s))
 	}
 	sink, err := s.Create(1, 99, 1, testConf, 1, nil)
@@ -403,13 +404,13 @@ func TestLeftoversOfACrashAreRemoved(t *testing.T) {
 	if err := sink.Cancel(); err != nil {
 		t.Fatal(err)
 	}
-	if sink.Cancel() != nil || sink.Close() != nil || files(t, s) != metaFile {
+	if sink.Cancel() != nil || sink.Close() != nil || files(t, s) != snapshots.MetaFile {
 		t.Fatalf("%s", files(t, s))
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, metaFile), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Dir, snapshots.MetaFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewSnapshots(s.dir, w.st); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, err := snapshots.New(s.Dir, w.st); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Fatalf("%v", err)
 	}
 }
@@ -533,7 +534,7 @@ func TestSnapshotNotAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	snaps, err := NewSnapshots(t.TempDir(), st)
+	snaps, err := snapshots.New(t.TempDir(), st)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -35,7 +36,7 @@ type group struct {
 	files     *datadir.Files
 	store     *store.Store
 	logs      *raftlog.Log
-	snaps     *fsm.Snapshots
+	snaps     *snapshots.Store
 	fsm       *fsm.FSM
 	applier   *raftlog.Applier
 	quorum    *propose.Quorum

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -43,7 +44,7 @@ func received(t *testing.T, back uint64) (dir string, index uint64) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	snaps, err := fsm.NewSnapshots(filepath.Join(dir, datadir.SnapshotsDir), st)
+	snaps, err := snapshots.New(filepath.Join(dir, datadir.SnapshotsDir), st)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -19,7 +20,7 @@ type Files struct {
 	Log       *raftlog.Log
 	State     *store.Store
 	FSM       *fsm.FSM
-	Snapshots *fsm.Snapshots
+	Snapshots *snapshots.Store
 }
 
 // FileOptions say how files are opened.
@@ -74,7 +75,7 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 		Logger: o.Logger, Fatal: d.withSkipRemedy(group, o.Fatal), Applied: o.Applied, Level: o.Level,
 		Skip: d.announceSkips(group, o.Logger, f.State),
 	})
-	if f.Snapshots, err = fsm.NewSnapshots(d.groupFile(group, snapshotsName), f.State); err != nil {
+	if f.Snapshots, err = snapshots.New(d.groupFile(group, snapshotsName), f.State); err != nil {
 		return nil, err
 	}
 	if err := f.restorePending(o.Logger); err != nil {

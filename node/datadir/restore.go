@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
@@ -332,7 +333,7 @@ func (d *Dir) beginLog(c *RestoreConfig, s *restoredState) error {
 	if err != nil {
 		return err
 	}
-	snaps, err := fsm.NewSnapshots(d.groupFile(s.h.Group, snapshotsName), s.st)
+	snaps, err := snapshots.New(d.groupFile(s.h.Group, snapshotsName), s.st)
 	if err != nil {
 		return err
 	}

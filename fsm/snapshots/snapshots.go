@@ -1,4 +1,6 @@
-package fsm
+// Package snapshots is raft's snapshot store. A snapshot that this node took is metadata only: the fsynced state file
+// is the snapshot, at or past that index. One that came from another node is a file until it is restored.
+package snapshots
 
 import (
 	"cmp"
@@ -17,24 +19,25 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Snapshots is raft's snapshot store. A snapshot that this node took is metadata only: the fsynced state file is the
-// snapshot, at or past that index. One that came from another node is a file until it is restored. Opening the former
-// makes a pinned copy, because a read transaction must not wait for a slow follower.
-type Snapshots struct {
-	dir string
+// Store is that of a group. Opening a snapshot that this node took makes a pinned copy of the state, because a read
+// transaction must not wait for a slow follower.
+type Store struct {
+	Dir string // where its files are
 	st  *store.Store
 	// Accept, if set, refuses a snapshot that another node sends, by its header.
-	Accept func(Header) error
+	Accept func(stream.Header) error
 
 	mu sync.Mutex // guards the files in dir, for short work only: a copy is made without it
 }
 
 const (
-	metaFile    = "snapshot.json"
-	receivedExt = ".snap"
+	// MetaFile is the metadata of the newest snapshot.
+	MetaFile = "snapshot.json"
+	// ReceivedExt is what the name of a snapshot that was received ends with.
+	ReceivedExt = ".snap"
 )
 
-// record is what metaFile holds.
+// record is what MetaFile holds.
 type record struct {
 	raft.SnapshotMeta
 	// State is the last entry in the state that goes with the snapshot. It is lower than Index where no-ops and
@@ -46,12 +49,12 @@ type record struct {
 	StateTerm uint64 `json:"state_term,omitempty"`
 }
 
-// NewSnapshots opens the snapshot store in dir and removes what a crash left half-written.
-func NewSnapshots(dir string, st *store.Store) (*Snapshots, error) {
+// New opens the snapshot store in dir and removes what a crash left half-written.
+func New(dir string, st *store.Store) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Snapshots{dir: dir, st: st}
+	s := &Store{Dir: dir, st: st}
 	if err := s.remove(".tmp", func(string) bool { return true }); err != nil {
 		return nil, err
 	}
@@ -70,11 +73,11 @@ func NewSnapshots(dir string, st *store.Store) (*Snapshots, error) {
 	return s, nil
 }
 
-func (s *Snapshots) received(id string) string { return filepath.Join(s.dir, id+receivedExt) }
+func (s *Store) received(id string) string { return filepath.Join(s.Dir, id+ReceivedExt) }
 
 // Pending is a snapshot that was received but not yet restored when the process ended: the caller restores
 // it before it starts raft. Nil if there is none.
-func (s *Snapshots) Pending() (io.ReadCloser, error) {
+func (s *Store) Pending() (io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.read()
@@ -91,7 +94,7 @@ func (s *Snapshots) Pending() (io.ReadCloser, error) {
 // State is the last entry in the state that goes with the newest snapshot; entries after it up to the snapshot's own
 // index never reach a state machine. term is 0 unless the state was received and is past that index. 0 if there is no
 // snapshot.
-func (s *Snapshots) State() (index, term uint64, err error) {
+func (s *Store) State() (index, term uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.read()
@@ -103,30 +106,30 @@ func (s *Snapshots) State() (index, term uint64, err error) {
 
 // collect removes received files that are not the newest snapshot, and that one too once the state has caught up with
 // it.
-func (s *Snapshots) collect() error {
+func (s *Store) collect() error {
 	m, err := s.read()
 	if err != nil {
 		return err
 	}
-	return s.remove(receivedExt, func(id string) bool {
+	return s.remove(ReceivedExt, func(id string) bool {
 		return m == nil || m.ID != id || m.State <= s.st.Counters().Index
 	})
 }
 
 // supersede removes every received file but that of the newest snapshot, which is about to be restored even if the
 // state is further on: an operator may be putting an older one back.
-func (s *Snapshots) supersede(newest string) error {
-	return s.remove(receivedExt, func(id string) bool { return id != newest })
+func (s *Store) supersede(newest string) error {
+	return s.remove(ReceivedExt, func(id string) bool { return id != newest })
 }
 
-func (s *Snapshots) remove(ext string, unneeded func(name string) bool) error {
-	names, err := os.ReadDir(s.dir)
+func (s *Store) remove(ext string, unneeded func(name string) bool) error {
+	names, err := os.ReadDir(s.Dir)
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
 		if name, ok := strings.CutSuffix(n.Name(), ext); ok && unneeded(name) {
-			if err := os.Remove(filepath.Join(s.dir, n.Name())); err != nil {
+			if err := os.Remove(filepath.Join(s.Dir, n.Name())); err != nil {
 				return err
 			}
 		}
@@ -134,8 +137,8 @@ func (s *Snapshots) remove(ext string, unneeded func(name string) bool) error {
 	return nil
 }
 
-func (s *Snapshots) read() (*record, error) {
-	path := filepath.Join(s.dir, metaFile)
+func (s *Store) read() (*record, error) {
+	path := filepath.Join(s.Dir, MetaFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -152,12 +155,12 @@ func (s *Snapshots) read() (*record, error) {
 }
 
 // write makes m the newest snapshot.
-func (s *Snapshots) write(m *record) error {
+func (s *Store) write(m *record) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, metaFile)
+	path := filepath.Join(s.Dir, MetaFile)
 	err = stream.WriteSynced(path+".tmp", func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
@@ -168,11 +171,11 @@ func (s *Snapshots) write(m *record) error {
 	if err := os.Rename(path+".tmp", path); err != nil {
 		return err
 	}
-	return store.SyncDir(s.dir)
+	return store.SyncDir(s.Dir)
 }
 
 // List is the newest snapshot, if there is one; older ones say nothing that it does not.
-func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
+func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.read()
@@ -183,10 +186,10 @@ func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
 }
 
 // Create begins a snapshot.
-func (s *Snapshots) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64,
+func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64,
 	_ raft.Transport) (raft.SnapshotSink, error) {
 	if version != 1 {
-		return nil, fmt.Errorf("fsm: snapshot version %d", version)
+		return nil, fmt.Errorf("snapshot version %d", version)
 	}
 	id := fmt.Sprintf("%d-%d", term, index)
 	return &sink{s: s, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term, Configuration: conf,
@@ -194,12 +197,12 @@ func (s *Snapshots) Create(version raft.SnapshotVersion, index, term uint64, con
 }
 
 // Open is the state that goes with a snapshot.
-func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	m, f, err := s.open(id)
 	if err != nil || f != nil {
 		return m, f, err
 	}
-	_, size, rc, err := Stream(s.st, s.dir)
+	_, size, rc, err := stream.Open(s.st, s.Dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -208,7 +211,7 @@ func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 }
 
 // open finds the snapshot, and its file if it was received.
-func (s *Snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (s *Store) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.read()
@@ -216,7 +219,7 @@ func (s *Snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		return nil, nil, err
 	}
 	if m == nil || m.ID != id {
-		return nil, nil, fmt.Errorf("fsm: there is no snapshot %q", id)
+		return nil, nil, fmt.Errorf("there is no snapshot %q", id)
 	}
 	f, err := os.Open(s.received(id))
 	if errors.Is(err, os.ErrNotExist) {
@@ -230,7 +233,7 @@ func (s *Snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 
 // sink receives a snapshot. Nothing written means: the state file is the snapshot.
 type sink struct {
-	s    *Snapshots
+	s    *Store
 	meta raft.SnapshotMeta
 	f    *os.File
 	done bool
@@ -288,7 +291,7 @@ func (k *sink) Close() error {
 			os.Remove(k.f.Name())
 			return err
 		}
-		if err := store.SyncDir(k.s.dir); err != nil {
+		if err := store.SyncDir(k.s.Dir); err != nil {
 			return err
 		}
 	}
@@ -303,12 +306,12 @@ func (k *sink) Close() error {
 
 // verify reads back what was received, syncs and closes it: a snapshot that cannot be restored must not become the
 // newest one.
-func (k *sink) verify() (Header, error) {
+func (k *sink) verify() (stream.Header, error) {
 	_, err := k.f.Seek(0, io.SeekStart)
 	if err != nil {
-		return Header{}, err
+		return stream.Header{}, err
 	}
-	h, err := ReadHeader(k.f)
+	h, err := stream.ReadHeader(k.f)
 	if err == nil && k.s.Accept != nil {
 		err = k.s.Accept(h)
 	}
