@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -199,7 +200,7 @@ func (s *stepper) all(ctx context.Context, rows []store.GroupRow, taking, groups
 	for _, row := range rows {
 		voters := 1
 		if row.Number > taking {
-			voters = min(s.m.Voters(), cmp.Or(row.Size, maxReplicas))
+			voters = min(s.m.Voters(), cmp.Or(row.Size, placement.MaxReplicas))
 		}
 		if err := s.activate(ctx, row.Number, groups, voters); err != nil {
 			return err

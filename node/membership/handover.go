@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,22 +9,18 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // A leader that cannot do its work while another node could hands over: its clock is not the majority's, so it may not
 // stamp, or its disk is almost full, so it may not create. Raft elects a node that has the log, and asks for neither.
 
 const (
-	// FitSkew is how far from the majority's the clock of a node may be that is given the leadership on purpose: well
-	// inside of what makes a leader hold, so that an error of the measurement does not send the leadership round.
-	FitSkew = stamp.MaxSkew / 2
 	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different
 	// things (a link that is slow one way, two disks near their limits) it would go round between them and nothing
 	// would be done at all.
@@ -42,8 +37,8 @@ const (
 
 // The reasons for which a leader hands over by itself.
 const (
-	UnfitClock = "clock"
-	UnfitDisk  = "disk"
+	UnfitClock = placement.UnfitClock
+	UnfitDisk  = placement.UnfitDisk
 	// Spread is none of the leader's: another node is to lead this group, so that each leads about as many.
 	Spread = "spread"
 )
@@ -77,7 +72,7 @@ func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
 	c := e.Scheduler.Clock()
 	flaps = c.Kind == stamp.HoldJumped && c.For > keepsJumping
 	switch {
-	case known && (d.Abs() > stamp.MaxSkew || flaps || c.Kind == stamp.HoldJumped && d.Abs() > FitSkew):
+	case known && (d.Abs() > stamp.MaxSkew || flaps || c.Kind == stamp.HoldJumped && d.Abs() > placement.FitSkew):
 		if mutant.On(mutant.KeepLeading) {
 			return "", false
 		}
@@ -113,23 +108,6 @@ func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	return target, why, ""
 }
 
-// firstChoice is the node that is to lead a group if it can: of those that have a replica of it, in the order of their
-// names, the first leads the first group, the second the second, and so on. No node has to count who leads how many.
-// The order in which they got their replicas is another one in each group.
-func firstChoice(row *store.GroupRow) string {
-	var ids []string
-	for _, r := range row.Replicas {
-		if !r.Leaving {
-			ids = append(ids, r.Node)
-		}
-	}
-	if len(ids) == 0 {
-		return ""
-	}
-	slices.Sort(ids)
-	return ids[int(row.Number-1)%len(ids)]
-}
-
 // preferred is the node that is to lead a group instead of this one; "": none. A leadership goes back where it was when
 // a node has come back. One that was handed over because of another node's trouble stays for a while.
 func (m *Members) preferred(e *forward.Epoch) string {
@@ -141,10 +119,10 @@ func (m *Members) preferred(e *forward.Epoch) string {
 	if err != nil || !known {
 		return ""
 	}
-	id := firstChoice(&row)
+	id := placement.Leader(&row)
 	list, _ := m.candidates()
-	i := slices.IndexFunc(list, func(c candidate) bool { return c.id == id })
-	if i < 0 || list[i].off.Abs() > FitSkew || !hasRoom(list[i].disk) || list[i].failed {
+	i := slices.IndexFunc(list, func(c placement.Candidate) bool { return c.ID == id })
+	if i < 0 || list[i].Off.Abs() > placement.FitSkew || !placement.HasRoom(list[i].Disk) || list[i].Failed {
 		return ""
 	}
 	m.mu.Lock()
@@ -191,17 +169,8 @@ func (m *Members) decide(state string, found bool) int {
 	return h.rounds
 }
 
-// candidate is a member that could lead.
-type candidate struct {
-	id      string
-	off     time.Duration // from the majority's clock
-	applied uint64
-	disk    wire.DiskSpace
-	failed  bool
-}
-
 // candidates are the other voters that answer and keep up and whose clocks are known, and why the rest are none.
-func (m *Members) candidates() (out []candidate, rest []string) {
+func (m *Members) candidates() (out []placement.Candidate, rest []string) {
 	leaving := m.leaving() // it reads the state, which must not be waited for with the lock held
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,8 +196,9 @@ func (m *Members) candidates() (out []candidate, rest []string) {
 			rest = append(rest, "the clock of "+id+" is not known")
 		default:
 			at, tried := m.handover.failed[id]
-			out = append(out, candidate{id: id, off: d, applied: p.seen.Applied, disk: p.seen.Disk, failed: tried &&
-				time.Since(at) < handoverPauseMax})
+			out = append(out, placement.Candidate{ID: id, Off: d, Applied: p.seen.Applied, Disk: p.seen.Disk,
+				Failed: tried &&
+					time.Since(at) < handoverPauseMax})
 		}
 	}
 	return out, rest
@@ -265,9 +235,9 @@ func (m *Members) distance(id string) (time.Duration, bool) {
 func (m *Members) transferTarget(why string, flaps bool) (id, none string) {
 	list, rest := m.candidates()
 	own, _ := m.Skew()
-	fit, unfit := fitToLead(list, why, own, flaps)
+	fit, unfit := placement.FitToLead(list, why, own, flaps)
 	if len(fit) > 0 {
-		return slices.MinFunc(fit, byFitness).id, ""
+		return slices.MinFunc(fit, placement.ByFitness).ID, ""
 	}
 	if rest = append(rest, unfit...); len(rest) == 0 {
 		return "", "" // there is no other voter
@@ -276,62 +246,20 @@ func (m *Members) transferTarget(why string, flaps bool) (id, none string) {
 	return "", "no other node can take over: " + strings.Join(rest, ", ")
 }
 
-// fitToLead are the candidates that may lead instead of a node that is unfit; rest says why the others may not. own is
-// how far its own clock is from the majority's.
-func fitToLead(list []candidate, why string, own time.Duration, flaps bool) (fit []candidate, rest []string) {
-	for _, c := range list {
-		switch {
-		case mutant.On(mutant.WrongSuccessor) && why == UnfitClock:
-			fit = append(fit, c)
-		case c.off.Abs() > FitSkew:
-			rest = append(rest, fmt.Sprintf("the clock of %s differs by %s from the majority's", c.id,
-				c.off.Round(100*time.Millisecond)))
-		case why == UnfitClock && !flaps && c.off.Abs() >= own.Abs():
-			rest = append(rest, "the clock of "+c.id+" is no nearer to the majority's")
-		case why == UnfitDisk && !hasRoom(c.disk):
-			rest = append(rest, c.id+" has too little room as well")
-		default:
-			fit = append(fit, c)
-		}
-	}
-	return fit, rest
-}
-
-// byFitness orders by who should lead: one that did not fail to take over lately, has room, has the most of the log,
-// and the best clock.
-func byFitness(a, b candidate) int {
-	if mutant.On(mutant.WrongSuccessor) {
-		return -cmp.Compare(a.off.Abs(), b.off.Abs())
-	}
-	rank := func(yes bool) int {
-		if yes {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(rank(a.failed), rank(b.failed)), cmp.Compare(rank(a.disk.Low), rank(b.disk.Low)),
-		-cmp.Compare(a.applied, b.applied),
-		cmp.Compare(a.off.Abs(), b.off.Abs()), cmp.Compare(a.id, b.id))
-}
-
 // TransferTarget is the node that a leader which is unfit is about to hand over to; "": none.
 func (m *Members) TransferTarget(e *forward.Epoch) string {
 	target, _, _ := m.plan(e)
 	return target
 }
 
-// hasRoom says that a disk has room for a leader, and some more: one just above its limit would hand over again in a
-// moment.
-func hasRoom(d wire.DiskSpace) bool { return d.Total > 0 && !d.Low && d.Free >= d.Limit+d.Limit/2 }
-
 // successor is who should lead after a planned transfer to no node in particular, "" if no node is known to be fit.
 func (m *Members) successor() string {
 	list, _ := m.candidates()
-	list = slices.DeleteFunc(list, func(c candidate) bool { return c.off.Abs() > FitSkew })
+	list = slices.DeleteFunc(list, func(c placement.Candidate) bool { return c.Off.Abs() > placement.FitSkew })
 	if len(list) == 0 {
 		return ""
 	}
-	return slices.MinFunc(list, byFitness).id
+	return slices.MinFunc(list, placement.ByFitness).ID
 }
 
 // CheckClock refuses to let a node lead whose clock is known to be wrong, or is not known: it would hold.
@@ -343,12 +271,12 @@ func (m *Members) CheckClock(id string) error {
 		return job.Errorf(job.CodeState,
 			"bring the other nodes back first, or repeat it with --force (\"force\": true)",
 			"how far the clock of node %s is from the majority's is not known; a leader with a wrong clock holds", id)
-	case d.Abs() > FitSkew:
+	case d.Abs() > placement.FitSkew:
 		return job.Errorf(job.CodeState,
 			"set its clock right, choose another node, or repeat it with --force (\"force\": true)",
 			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: "+
 				"beyond %s a leader holds, and nothing would run",
-			id, d.Round(time.Millisecond), FitSkew, stamp.MaxSkew)
+			id, d.Round(time.Millisecond), placement.FitSkew, stamp.MaxSkew)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (m *Members) canLeave(id string, has []store.GroupRow) error {
 				livingLeft++
 			}
 		}
-		if _, ok := p.another(g, id); ok {
+		if _, ok := p.Another(g, id); ok {
 			left, livingLeft = left+1, livingLeft+1
 		}
 		if living*2 <= len(g.Replicas) || livingLeft*2 <= left {

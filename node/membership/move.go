@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -32,9 +33,9 @@ func (m *Members) MoveGroup(ctx context.Context, rq wire.MoveGroupRequest) (wire
 			"group 0 has a replica on every node and cannot be moved")
 	case len(to) != len(rq.To):
 		return none, job.Invalid("to", "name each node once", "a node is named twice")
-	case len(to) == 0 || len(to) > maxReplicas:
+	case len(to) == 0 || len(to) > placement.MaxReplicas:
 		return none, job.Invalid("to", "name one to three nodes", "a group has one to %d replicas, and not %d",
-			maxReplicas, len(to))
+			placement.MaxReplicas, len(to))
 	}
 	if err := m.lock(ctx); err != nil {
 		return none, err

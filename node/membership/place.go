@@ -3,14 +3,18 @@ package membership
 import (
 	"context"
 	crand "crypto/rand"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -71,10 +75,10 @@ func (m *Members) place(e *forward.Epoch, led func(group uint32) bool, groups ui
 	for number := uint32(1); number <= groups; number++ {
 		i := slices.IndexFunc(rows, func(r store.GroupRow) bool { return r.Number == number })
 		if i < 0 {
-			begin := p.least()
+			begin := p.Least()
 			return true, m.putGroup(e, store.GroupRow{Number: number, ID: strings.ToLower(crand.Text()), Begin: begin,
 				State: store.GroupPreparing, Replicas: []store.GroupReplica{{Node: begin, Number: replica.First,
-					Instance: p.instances[begin]}}})
+					Instance: p.Instances[begin]}}})
 		}
 		row := rows[i]
 		if row.State == store.GroupPreparing {
@@ -84,7 +88,7 @@ func (m *Members) place(e *forward.Epoch, led func(group uint32) bool, groups ui
 			row.State = store.GroupActive
 			return true, m.putGroup(e, row)
 		}
-		if next, ok := p.next(row); ok {
+		if next, ok := p.Next(row); ok {
 			return true, m.putGroup(e, next)
 		}
 	}
@@ -105,4 +109,50 @@ func notWritten(reply *fsm.Reply, err error) error {
 		return job.Errorf(job.CodeState, "", "%s (%d)", o.Text, o.Code)
 	}
 	return nil
+}
+
+// placing is what is known of the nodes now.
+func (m *Members) placing(rows []store.GroupRow) (*placement.Nodes, error) {
+	nodes, err := m.Rows()
+	if err != nil {
+		return nil, err
+	}
+	p := &placement.Nodes{Self: m.id(), Able: map[string]bool{}, Timely: map[string]bool{},
+		Instances: map[string]string{}, Load: map[string]int{}}
+	servers := m.Configured()
+	disk := m.o.Disk()
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		if s, in := FindServer(servers, id); !in || s.Suffrage != raft.Voter {
+			if !nodes[id].Leaving { // it was given its replicas when it voted
+				p.Instances[id] = nodes[id].Instance
+			}
+			continue
+		}
+		p.Voters = append(p.Voters, id)
+		if nodes[id].Leaving {
+			continue
+		}
+		p.Instances[id] = nodes[id].Instance
+		low := disk.Low
+		if id != m.id() {
+			m.mu.Lock()
+			peer := m.peers[id]
+			answers := peer != nil && peer.problem == "" && !peer.seen.at.IsZero()
+			low = !answers || peer.seen.Disk.Low
+			m.mu.Unlock()
+		}
+		m.mu.Lock()
+		off, known := m.distance(id)
+		m.mu.Unlock()
+		p.Timely[id] = known && off.Abs() <= placement.FitSkew
+		p.Able[id] = !low
+	}
+	for _, row := range rows {
+		for _, r := range row.Replicas {
+			if !r.Leaving {
+				p.Load[r.Node]++
+			}
+		}
+	}
+	return p, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -157,7 +158,7 @@ func (m *Members) handOff(ctx context.Context, e *forward.Epoch, row *store.Grou
 	m.mu.Unlock()
 	to := m.successor()
 	if to == "" { // none whose clock is known; any that stays will do
-		to = firstChoice(row)
+		to = placement.Leader(row)
 	}
 	if wait || to == "" || to == m.id() {
 		return nil

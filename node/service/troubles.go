@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
+	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
@@ -129,7 +130,7 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 				Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
 		}
 		if m.SkewMS != nil {
-			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > membership.FitSkew {
+			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > placement.FitSkew {
 				out = append(out, wire.Trouble{Code: wire.TroubleClock, Node: m.ID,
 					Remedy: "set the clock of that machine right",
 					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, "+

@@ -1,4 +1,4 @@
-package membership
+package placement
 
 import (
 	"fmt"
@@ -35,21 +35,21 @@ func namesOf(row store.GroupRow) string {
 
 // newPlacing has voters, of which some cannot be given a replica ("!n2"), some leave ("-n2"), some have clocks that are
 // wrong or not known ("~n2") and some have other replicas ("n2:5").
-func newPlacing(nodes string) *placing {
-	p := &placing{self: "n1", able: map[string]bool{}, timely: map[string]bool{}, instances: map[string]string{},
-		load: map[string]int{}}
+func newPlacing(nodes string) *Nodes {
+	p := &Nodes{Self: "n1", Able: map[string]bool{}, Timely: map[string]bool{}, Instances: map[string]string{},
+		Load: map[string]int{}}
 	for _, id := range strings.Fields(nodes) {
 		name, load, _ := strings.Cut(strings.TrimLeft(id, "!-~"), ":")
-		p.voters = append(p.voters, name)
-		p.timely[name] = id[0] != '~'
+		p.Voters = append(p.Voters, name)
+		p.Timely[name] = id[0] != '~'
 		if load != "" {
 			n := 0
 			fmt.Sscan(load, &n) //nolint:errcheck // of this test
-			p.load[name] = n
+			p.Load[name] = n
 		}
 		if id[0] != '-' {
-			p.instances[name] = "of-" + name
-			p.able[name] = id[0] != '!'
+			p.Instances[name] = "of-" + name
+			p.Able[name] = id[0] != '!'
 		}
 	}
 	return p
@@ -88,7 +88,7 @@ func TestPlacement(t *testing.T) {
 			row.Size = c.size
 			last := row.Last
 			for range 20 {
-				next, ok := p.next(row)
+				next, ok := p.Next(row)
 				if ok {
 					old := row
 					next.Last = max(next.Last, next.Replicas[len(next.Replicas)-1].Number)
@@ -123,7 +123,7 @@ func TestNewGroupsBeginOnTheEmptiestNode(t *testing.T) {
 		"n1:8 n2:8 n3:8 !n4 n5 n6": "n5", "-n2 !n3": "n1",
 		// Its first leader's clock is the majority's at first.
 		"n1:8 n2:4 ~n3": "n2", "n1:8 ~n2 ~n3": "n1", "~n1:8 ~n2": "n1"} {
-		if got := newPlacing(nodes).least(); got != want {
+		if got := newPlacing(nodes).Least(); got != want {
 			t.Errorf("%s: %s, want %s", nodes, got, want)
 		}
 	}

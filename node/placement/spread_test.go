@@ -1,4 +1,4 @@
-package membership
+package placement
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ func TestLeadersAreSpreadWhateverTheOrder(t *testing.T) {
 			row.Replicas = append(row.Replicas, store.GroupReplica{Node: id})
 		}
 		before := slices.Clone(row.Replicas)
-		leads[firstChoice(&row)]++
+		leads[Leader(&row)]++
 		if !slices.Equal(row.Replicas, before) {
 			t.Errorf("the row was changed: %v", row.Replicas)
 		}
@@ -28,7 +28,7 @@ func TestLeadersAreSpreadWhateverTheOrder(t *testing.T) {
 			t.Errorf("of six groups %s leads %d", id, leads[id])
 		}
 	}
-	if got := firstChoice(&store.GroupRow{Number: 3}); got != "" {
+	if got := Leader(&store.GroupRow{Number: 3}); got != "" {
 		t.Errorf("a group without replicas is led by %q", got)
 	}
 }
