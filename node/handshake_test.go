@@ -221,11 +221,9 @@ func TestCopyOfAFrozenNodeIsRefused(t *testing.T) {
 	clone.cfg.DataDir = dir
 	clone.open(t)
 	defer clone.kill()
-	rq := clone.members.Request()
-	rq.Member = true
-	if _, err := c.leader().members.Join(t.Context(), rq); job.CodeOf(err) != job.CodeState ||
-		!strings.Contains(err.Error(), "takes connections and does not answer") {
-		t.Errorf("the copy of a node that stands still: %v", err)
+	a := c.leader().call("POST", membership.AnnouncePath, clone.members.Request())
+	if p := a.problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "takes connections and does not answer") {
+		t.Errorf("the copy of a node that stands still: %d %s", a.status, a.body)
 	}
 	for _, x := range c.others(m) {
 		if r, _ := x.members.Row(m.id()); r.Address != m.cfg.Listen {
