@@ -22,8 +22,6 @@ const (
 	natsPing = 10 * time.Second
 	// natsWrite bounds a write to a server that does not read: the client holds its lock meanwhile.
 	natsWrite = 5 * time.Second
-	// deniedWait is how long the client takes to tell us which subject was refused, at most.
-	deniedWait = 50 * time.Millisecond
 )
 
 // natsBroker is a NATS server or cluster. The client does not reconnect by itself: a message that was written to a
@@ -51,6 +49,8 @@ type natsConn struct {
 
 	mu      sync.Mutex
 	denied  map[string]time.Time            // subjects that the server does not let us publish to, since when
+	heard   error                           // the last error that the client told us of
+	hear    map[error][]func()              // who waits until the client has told us of which error
 	waiting map[string]map[*outgoing]func() // who waits for an acknowledgement from which subject, and how to end that
 }
 
@@ -170,7 +170,8 @@ func (b *natsBroker) connection(ctx context.Context) (*natsConn, error) {
 }
 
 func (b *natsBroker) dial() {
-	c := &natsConn{denied: map[string]time.Time{}, waiting: map[string]map[*outgoing]func(){}}
+	c := &natsConn{denied: map[string]time.Time{}, hear: map[error][]func(){},
+		waiting: map[string]map[*outgoing]func(){}}
 	dialer := &natsDialer{Dialer: b.dialer}
 	c.alive, c.end = context.WithCancel(context.Background())
 	scheme := "nats://"
@@ -225,9 +226,11 @@ func (b *natsBroker) publish(ctx context.Context, m outgoing) (string, error) {
 	// On its own: against a server that hangs, the client waits for its own lock, and no context ends that.
 	b.wg.Go(func() {
 		defer func() { <-b.sending }()
-		ctx, stop := context.WithCancel(ctx)
+		sent, give := context.WithCancel(ctx)
+		defer give()
+		defer context.AfterFunc(c.alive, give)()
+		ctx, stop := context.WithCancel(sent)
 		defer stop()
-		defer context.AfterFunc(c.alive, stop)()
 		began := time.Now()
 		var a answer
 		if m.JetStream {
@@ -237,7 +240,7 @@ func (b *natsBroker) publish(ctx context.Context, m outgoing) (string, error) {
 		} else {
 			a.receipt, a.err = c.send(ctx, msg)
 		}
-		if err := c.refused(m.Subject, began); err != nil {
+		if err := c.refused(sent, m.Subject, began); a.err == nil || errors.As(err, &hopeless{}) {
 			a.err = err
 		}
 		var op *net.OpError
@@ -280,16 +283,21 @@ func (c *natsConn) deny(err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if _, rest, ok := strings.Cut(err.Error(), `Publish to "`); ok {
 		if subject, _, ok := strings.Cut(rest, `"`); ok {
-			c.mu.Lock()
 			c.denied[subject] = time.Now()
 			for _, stop := range c.waiting[subject] {
 				stop()
 			}
-			c.mu.Unlock()
 		}
 	}
+	c.heard = err
+	for _, tell := range c.hear[err] {
+		tell()
+	}
+	delete(c.hear, err)
 }
 
 // await notes who waits for an acknowledgement; stop nil: no longer.
@@ -311,21 +319,25 @@ func (c *natsConn) await(m *outgoing, stop func()) {
 
 // refused says whether the server refused a message that was sent to a subject after a time. To a publisher of core
 // NATS a refused message looks like any other, but the refusal was read from the connection before the answer to the
-// flush.
-func (c *natsConn) refused(subject string, since time.Time) error {
-	for end := time.Now().Add(deniedWait); errors.Is(c.nc.LastError(),
-		nats.ErrPermissionViolation); time.Sleep(deniedWait / 20) {
-		c.mu.Lock()
-		at, ok := c.denied[subject]
+// flush. The client keeps the last error itself and tells of all of them in their order, on a goroutine of its own: a
+// refusal of this message was told of when the last one was. However long that takes it is waited for, or a message
+// that nobody got would count as published.
+func (c *natsConn) refused(ctx context.Context, subject string, since time.Time) error {
+	c.mu.Lock()
+	last := c.nc.LastError()
+	if errors.Is(last, nats.ErrPermissionViolation) && last != c.heard { // each refusal is an error value of its own
+		told, tell := context.WithCancel(ctx)
+		defer tell()
+		c.hear[last] = append(c.hear[last], tell)
 		c.mu.Unlock()
-		if ok && !at.Before(since) {
-			return hopeless{fmt.Errorf("the server does not let this worker publish to %q", subject)}
-		}
-		if time.Now().After(end) {
-			break
-		}
+		<-told.Done()
+		c.mu.Lock()
 	}
-	return nil
+	defer c.mu.Unlock()
+	if at, ok := c.denied[subject]; ok && !at.Before(since) {
+		return hopeless{fmt.Errorf("the server does not let this worker publish to %q", subject)}
+	}
+	return ctx.Err() // ended: nobody knows
 }
 
 // explain says what an error of the client means for the message.

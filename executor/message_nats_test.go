@@ -179,7 +179,7 @@ func TestMessageNATSRefused(t *testing.T) {
 			{Username: "test", Password: "test"}}
 	})
 	m := newTestMessage(t, "b=nats://u:secret@"+n.addr(), "wrong=nats://u:other@"+n.addr())
-	run := func(p job.MessagePayload) job.Result { return m.Run(within(t, 3*time.Second), messageJob(t, 1, p)) }
+	run := func(p job.MessagePayload) job.Result { return m.Run(within(t, time.Minute), messageJob(t, 1, p)) }
 	wantFailure(t, run(job.MessagePayload{Broker: "b", Subject: "s", Data: json.RawMessage(`"` + strings.Repeat("x", 4096) + `"`)}), true, "4096 bytes", "2048")
 	wantFailure(t, run(job.MessagePayload{Broker: "wrong", Subject: "allowed"}), false, "cannot connect", "uthorization")
 	wantFailure(t, run(job.MessagePayload{Broker: n.url(), Subject: "allowed"}), false, "cannot connect", "uthorization")
@@ -197,6 +197,43 @@ func TestMessageNATSRefused(t *testing.T) {
 	}
 	wg.Wait()
 	wantFailure(t, run(job.MessagePayload{Broker: "b", Subject: "denied.too", JetStream: true}), true, "does not let this worker publish")
+}
+
+// The client tells of a refusal on a goroutine of its own, which may get its turn late: the attempt waits for it, or a message that the
+// server dropped would count as published.
+func TestMessageNATSRefusedLate(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "u", Password: "secret", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"allowed"}}}}}
+	})
+	m := newTestMessage(t, "b=nats://u:secret@"+n.addr())
+	run := func(subject string) job.Result {
+		return m.Run(within(t, time.Minute), messageJob(t, 1, job.MessagePayload{Broker: "b", Subject: subject}))
+	}
+	if r := run("allowed"); r.Outcome != job.OutcomeSucceeded {
+		t.Fatal(r.Error)
+	}
+	m.mu.Lock()
+	b := m.brokers["b"].broker.(*natsBroker)
+	m.mu.Unlock()
+	c, err := b.connection(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		time.Sleep(200 * time.Millisecond) // its turn comes late
+		c.deny(err)
+	})
+	var wg sync.WaitGroup
+	for _, subject := range []string{"denied", "denied.too"} { // the client keeps the last error only
+		wg.Go(func() {
+			wantFailure(t, run(subject), true, "does not let this worker publish", `"`+subject+`"`)
+		})
+	}
+	wg.Wait()
+	if r := run("allowed"); r.Outcome != job.OutcomeSucceeded {
+		t.Error(r.Error)
+	}
 }
 
 // The server dies and comes back nine times during a thousand runs: the stream has every one of them, once.

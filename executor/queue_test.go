@@ -28,7 +28,7 @@ func TestQueueCommandRunsInItsDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &Queue{Shell: s, Command: "./send", Dir: dir}
-	r := q.Run(within(t, 20*time.Second), job.Assignment{Payload: payload})
+	r := q.Run(within(t, time.Minute), job.Assignment{Payload: payload})
 	if r.Outcome != job.OutcomeSucceeded || r.Output != "{\"to\":\"ada\"}\nmail\n" {
 		t.Errorf("%+v", r)
 	}

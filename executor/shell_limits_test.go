@@ -38,7 +38,7 @@ func TestShellLimits(t *testing.T) {
 			dir := t.TempDir()
 			run := func(script string, l job.ShellLimits) job.Result {
 				t.Helper()
-				return s.Run(within(t, 20*time.Second), shellJob(t, job.ShellPayload{Command: script, Dir: dir, Limits: l}))
+				return s.Run(within(t, time.Minute), shellJob(t, job.ShellPayload{Command: script, Dir: dir, Limits: l}))
 			}
 			if r := run("ulimit -n; ulimit -f; ulimit -t", job.ShellLimits{}); r.Outcome != job.OutcomeSucceeded || r.Output != "100\n8192\n10\n" {
 				t.Errorf("the worker's own limits: %+v", r)
@@ -128,7 +128,7 @@ func TestShellUser(t *testing.T) {
 		s := newTestShell(t, ShellOptions{Users: []string{unprivileged}, Cgroup: cgroup})
 		run := func(user, script string, l job.ShellLimits) job.Result {
 			t.Helper()
-			return s.Run(within(t, 20*time.Second), shellJob(t, job.ShellPayload{Command: script, User: user, Limits: l}))
+			return s.Run(within(t, time.Minute), shellJob(t, job.ShellPayload{Command: script, User: user, Limits: l}))
 		}
 		r := run(unprivileged, "id -un; id -G; echo $HOME $USER; pwd; cat /proc/self/environ | tr '\\0' '\\n' | cut -d= -f1 | sort | tr '\\n' ' '", job.ShellLimits{})
 		want := "nobody\n65534\n/ nobody\n/\nCARILLON_ATTEMPT CARILLON_FENCE CARILLON_IDEMPOTENCY_KEY CARILLON_JOB CARILLON_JOB_NAME CARILLON_MARK CARILLON_RUN CARILLON_SCHEDULED_AT HOME LOGNAME PATH PWD USER "
