@@ -1,9 +1,11 @@
 package proof
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -39,8 +41,8 @@ func copied(b *harness.Evidence, lost int) *forged {
 }
 
 // plain is a record from the middle of the history, of a run that succeeded at once: of a job of the load with this
-// overlap policy.
-func (f *forged) plain(overlap string) int {
+// overlap policy, and one that fits.
+func (f *forged) plain(overlap string, fits ...func(r *job.Run) bool) int {
 	h := f.Final.History
 	for k := range h {
 		i := (len(h)/2 + k) % len(h)
@@ -49,7 +51,8 @@ func (f *forged) plain(overlap string) int {
 			!strings.HasPrefix(r.JobName, "every-") {
 			continue
 		}
-		if j := f.job(r.JobID); j != nil && j.Overlap == overlap && f.seen(r.Fence) >= 0 && !f.troubled(r) {
+		if j := f.job(r.JobID); j != nil && j.Overlap == overlap && f.seen(r.Fence) >= 0 && !f.troubled(r) &&
+			!slices.ContainsFunc(fits, func(fits func(*job.Run) bool) bool { return !fits(r) }) {
 			return i
 		}
 	}
@@ -74,6 +77,18 @@ func (f *forged) job(id job.ID) *job.Job {
 
 func (f *forged) seen(fence uint64) int {
 	return slices.IndexFunc(f.Seen, func(s harness.Seen) bool { return s.Fence == fence })
+}
+
+// after is when the next run of the same job was claimed; 0: there is none. It may be far away: a job that nobody led
+// for a while fires again when somebody does.
+func (f *forged) after(r *job.Run) (next job.Instant) {
+	for _, h := range f.Final.History {
+		if h.JobID == r.JobID && h.RunID != "" && h.RunID != r.RunID && h.Fence > r.Fence &&
+			(next == 0 || h.ClaimedAt < next) {
+			next = h.ClaimedAt
+		}
+	}
+	return next
 }
 
 // gap is a record of occurrences of the load that did not run.
@@ -231,10 +246,16 @@ var forgeries = map[string]forgery{
 			job.Run{Seq: last.Seq + 1, JobID: r.JobID, JobName: r.JobName, Status: job.RunSkipped, Reason: job.ReasonOverlap,
 				First: r.ScheduledAt, Last: r.ScheduledAt, Count: 1, FinishedAt: r.FinishedAt})
 	})},
-	"two at once": {checker.RuleOverlap, true, of(job.OverlapSkip, func(f *forged, r *job.Run, s *harness.Seen) {
-		late := r.ScheduledAt + 5000
-		r.FinishedAt, s.Answered = late, late.Time()
-	})},
+	"two at once": {checker.RuleOverlap, true, func(f *forged) bool {
+		i := f.plain(job.OverlapSkip, func(r *job.Run) bool { return f.after(r) != 0 })
+		if i < 0 {
+			return false
+		}
+		r := &f.Final.History[i]
+		late := f.after(r) + 5000
+		r.FinishedAt, f.Seen[f.seen(r.Fence)].Answered = late, late.Time()
+		return true
+	}},
 	"a gap is dropped": {checker.RuleLost, false, ofGap(func(f *forged, r *job.Run) {
 		seq := r.Seq
 		f.Final.History = slices.DeleteFunc(f.Final.History, func(h job.Run) bool { return h.Seq == seq })
@@ -281,6 +302,26 @@ var forgeries = map[string]forgery{
 		f.Final.Digests["n1"] = "another"
 		return true
 	}},
+}
+
+// A history in which a job fires again after a minute only, and last of all another one that fired once, still offers a
+// run that is open when the next one is claimed.
+func TestForgedOverlap(t *testing.T) {
+	f := &forged{}
+	for i, at := range []job.Instant{1000, 2000, 62_000, 63_000} {
+		id := job.ID(1 + i%3) // 1, 2, 3, 1
+		f.Final.History = append(f.Final.History, job.Run{Seq: uint64(i + 1), RunID: fmt.Sprint("r", i), JobID: id, JobName: "every-0", Attempt: 1,
+			Status: job.RunSucceeded, Origin: job.OriginSchedule, ScheduledAt: at, ClaimedAt: at + 10, FinishedAt: at + 50, Fence: uint64(i + 1)})
+		f.Seen = append(f.Seen, harness.Seen{Fence: uint64(i + 1), Answered: (at + 40).Time()})
+		f.Final.Jobs = append(f.Final.Jobs, job.Job{ID: id, Spec: job.Spec{Overlap: job.OverlapSkip}})
+	}
+	if !forgeries["two at once"].forge(f) {
+		t.Fatal("this history does not offer it")
+	}
+	first, last := f.Final.History[0], f.Final.History[3]
+	if first.FinishedAt < last.ClaimedAt+1000 || f.Seen[0].Answered.Before(last.ClaimedAt.Time()) {
+		t.Errorf("one ends at %v, the other is claimed at %v", first.FinishedAt, last.ClaimedAt)
+	}
 }
 
 // teeth forges the history that was just accepted in every way that it offers, and sees each refused: what is collected
