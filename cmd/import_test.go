@@ -96,3 +96,26 @@ func TestImportCrontabArguments(t *testing.T) {
 		}
 	}
 }
+
+// The jobs of a Dkron server: what becomes of each.
+func TestImportDkron(t *testing.T) {
+	s := newShell(t)
+	stdout, stderr, code := s.run("", "import", "dkron", "testdata/dkron.json", "--tz", "Europe/Berlin")
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	golden(t, stdout+"=== standard error\n"+stderr)
+	if made, said, code := s.run(stdout, "submit", "-"); code != 0 || !strings.HasPrefix(made, "12 created") {
+		t.Errorf("%d %s %s", code, made, said)
+	}
+	stdout, _, _ = s.run("", "import", "dkron", "testdata/dkron.json", "--tz", "Europe/Berlin", "--disabled", "--mail")
+	if !strings.Contains(stdout, "name: 'off'") || !strings.Contains(stdout, "- ops@example.com") {
+		t.Error(stdout)
+	}
+	for _, in := range []string{"", "{}", "null", "[1]", `{"name":1}`, "not JSON"} {
+		if stdout, stderr, code := s.run(in, "import", "dkron", "-"); (code == 0) != (in == "null") || stdout != "" ||
+			strings.Contains(stderr, "panic") {
+			t.Errorf("%q: %d %q %q", in, code, stdout, stderr)
+		}
+	}
+}

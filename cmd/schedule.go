@@ -22,7 +22,8 @@ func (a *app) scheduleCmd() *cobra.Command {
 
 func (a *app) importCmd() *cobra.Command {
 	from := importer.App{Env: a.env, Now: a.now, JSON: func() bool { return a.json }}
-	return group("import", "Print job files made from another scheduler's jobs, without a node", importer.Crontab(from))
+	return group("import", "Print job files made from another scheduler's jobs, without a node", importer.Crontab(from),
+		importer.Dkron(from))
 }
 
 // scheduleFlags are what a schedule depends on beside its expression.

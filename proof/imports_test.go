@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"scheduler"}, {"scheduler/decide", "scheduler/stamp"},
 	{"executor/meters", "executor/remote"}, {"executor"},
 	{"fsm"}, {"fsm/ends", "fsm/snapshots"}, {"fsm/stream"}, {"store"},
-	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "wheel"}, {"schedule"},
+	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "internal/dkron", "wheel"}, {"internal/daylight"}, {"schedule"},
 	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/mergepatch", "internal/traceid", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
@@ -88,6 +88,8 @@ var only = map[string][]string{
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
 	"client":                 {"cmd", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
 	"internal/crontab":       {"cmd/importer"},
+	"internal/daylight":      {"internal/crontab", "internal/dkron"},
+	"internal/dkron":         {"cmd/importer"},
 	"internal/duplex":        {"api", "node", "node/forward"},
 	"internal/enroll":        {"cmd"},
 	"internal/fieldgen":      {},

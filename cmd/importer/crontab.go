@@ -1,8 +1,6 @@
-// Package importer has the commands that print the jobs of other schedulers as job files. They need no node.
 package importer
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -14,18 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/crontab"
-	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
-
-// App is what the commands know of the process.
-type App struct {
-	Env  func(string) string
-	Now  func() time.Time
-	JSON func() bool // lines of JSON instead of YAML
-}
 
 // crontabFlags are what a crontab does not say itself.
 type crontabFlags struct {
@@ -87,12 +76,9 @@ func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
 	if f.timeout <= 0 {
 		return job.Invalid("--timeout", "use a duration such as 24h", "%s is not a time that a run may take", f.timeout)
 	}
-	zone := f.zone
-	if zone == "" {
-		zone = a.hostZone()
-	}
-	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
-		return job.Invalid("--tz", "use a name such as Europe/Berlin", "%q is not an IANA time zone", zone)
+	zone, err := a.zone(f.zone)
+	if err != nil {
+		return err
 	}
 	host := f.host
 	if host == "" && !f.anyHost {
@@ -112,79 +98,27 @@ func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
 	}
 	r := crontab.NewReader(crontab.Options{Zone: zone, Host: host, AsWorker: f.asWorker, Mail: f.mail,
 		Prefix: f.prefix, Timeout: f.timeout, Now: a.Now()})
-	jobs, left := 0, 0
+	out := printer{app: a, cmd: cmd}
 	for _, file := range files {
 		for _, l := range r.Read(file.data, file.column, file.user) {
-			place := fmt.Sprintf("%s:%d", file.name, l.Number)
-			if l.Job != nil {
-				check := *l.Job
-				check.Normalize()
-				if err := check.Validate(); err != nil {
-					l.Job, l.Err = nil, err.Error()
-				}
-			}
-			if l.Job != nil {
-				if err := a.print(cmd.OutOrStdout(), place, l, jobs == 0); err != nil {
-					return err
-				}
-				jobs++
-			}
-			for _, n := range l.Notes {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: note: %s\n", place, n)
-			}
-			if l.Err != "" {
-				left++
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: left out: %s\n    %s\n", place, l.Err, l.Text)
+			err := out.print(found{place: fmt.Sprintf("%s:%d", file.name, l.Number), text: l.Text, spec: l.Job,
+				notes: l.Notes, err: l.Err})
+			if err != nil {
+				return err
 			}
 		}
 	}
-	if jobs > 0 && host != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: the jobs wait for a worker with the tag host=%s: start the node or "+
-			"worker of that machine with --tags host=%[1]s, or import with --any-host\n", host)
+	if out.jobs > 0 && host != "" {
+		out.note("the jobs wait for a worker with the tag host=%s: start the node or worker of that machine with "+
+			"--tags host=%[1]s, or import with --any-host", host)
 	}
-	if left > 0 {
-		return fmt.Errorf("left out %s, see above; %s printed", count(left, "line"), count(jobs, "job"))
-	}
-	return nil
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// printImported prints one job: a line of JSON with --json, otherwise a YAML document below the line that it was.
-func (a App) print(w io.Writer, place string, l crontab.Line, first bool) error {
-	if a.JSON() {
-		return output.JSON(w, l.Job)
-	}
-	raw, err := output.Compact(l.Job)
-	if err != nil {
-		return err
-	}
-	text, err := jobfile.ToYAML(raw)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if !first {
-		b.WriteString("---\n")
-	}
-	fmt.Fprintf(&b, "# %s: %s\n", place, l.Text)
-	for _, n := range l.Notes {
-		fmt.Fprintf(&b, "# Note: %s.\n", n)
-	}
-	b.Write(text)
-	_, err = w.Write(b.Bytes())
-	return err
+	return out.end("line")
 }
 
 // open reads a file, all files of a directory, or the standard input.
 func (f *crontabFlags) open(stdin io.Reader, arg string) ([]crontabFile, error) {
 	if arg == "-" {
-		data, err := readTable(stdin, "standard input")
+		data, err := readAll(stdin, "standard input")
 		return []crontabFile{f.placed("crontab", data)}, err
 	}
 	info, err := os.Stat(arg)
@@ -212,7 +146,7 @@ func (f *crontabFlags) open(stdin io.Reader, arg string) ([]crontabFile, error) 
 		if err != nil {
 			return nil, err
 		}
-		data, err := readTable(file, name)
+		data, err := readAll(file, name)
 		file.Close()
 		if err != nil {
 			return nil, err
@@ -220,20 +154,6 @@ func (f *crontabFlags) open(stdin io.Reader, arg string) ([]crontabFile, error) 
 		files = append(files, f.placed(name, data))
 	}
 	return files, nil
-}
-
-// maxTable bounds a crontab. Cron itself takes a few thousand lines.
-const maxTable = 16 << 20
-
-func readTable(r io.Reader, name string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxTable+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(data) > maxTable {
-		return nil, job.Errorf(job.CodeTooLarge, "is it a crontab?", "%s is larger than %d bytes", name, maxTable)
-	}
-	return data, nil
 }
 
 // placed says whether a file has a column for the user, and whose it is otherwise, by where it lies: crontabs of users
@@ -251,22 +171,4 @@ func (f *crontabFlags) placed(name string, data []byte) crontabFile {
 		file.user = cmp.Or(f.user, filepath.Base(full))
 	}
 	return file
-}
-
-// hostZone is the zone of this machine by its name.
-func (a App) hostZone() string {
-	if tz := strings.TrimPrefix(a.Env("TZ"), ":"); tz != "" {
-		return tz
-	}
-	if link, err := filepath.EvalSymlinks("/etc/localtime"); err == nil {
-		if _, name, ok := strings.Cut(link, "zoneinfo/"); ok {
-			return strings.TrimPrefix(name, "posix/")
-		}
-	}
-	if text, err := os.ReadFile("/etc/timezone"); err == nil {
-		if name := strings.TrimSpace(string(text)); name != "" {
-			return name
-		}
-	}
-	return "UTC"
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/carillon-scheduler/carillon/internal/daylight"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -204,13 +205,13 @@ func (t *table) entry(l *Line) {
 		return
 	}
 	t.zone(l, wild)
+	if l.Job == nil {
+		return
+	}
 	t.mail(l)
 	t.delay(l)
 	if t.o.Host != "" {
 		spec.Workers = map[string]string{"host": t.o.Host}
-	}
-	if l.Job == nil {
-		return
 	}
 	spec.Name = t.name(spec)
 }
@@ -271,7 +272,20 @@ func (t *table) zone(l *Line, wild bool) {
 		l.note("TZ=%s is the command's; cron read the schedule in the zone of the host, here %s", tz, zone)
 	}
 	l.Job.Timezone = zone
-	daylight(l, wild, t.o.Now)
+	// A job with a wildcard in minute or hour follows the wall clock, and so has nothing in an hour that is left out
+	// and runs in both of an hour that comes twice. Any other runs right after the hour that is left out, and in the
+	// first of the two.
+	gap, overlap := daylight.GapAfter, daylight.OverlapFirst
+	if wild {
+		gap, overlap = daylight.GapSkip, daylight.OverlapBoth
+	}
+	if err := daylight.Keep(l.Job, gap, overlap, t.o.Now); err != nil {
+		l.fail("%v", err)
+		return
+	}
+	if !wild && daylight.SeveralInGap(l.Job, t.o.Now) {
+		l.note("where the clock goes forward cron makes up for every run that is left out; Carillon runs once")
+	}
 }
 
 func (t *table) mail(l *Line) {
@@ -304,7 +318,7 @@ func (t *table) mail(l *Line) {
 // delay is cronie's RANDOM_DELAY: minutes, of which each start of cron takes a part by chance.
 func (t *table) delay(l *Line) {
 	text, ok := t.env["RANDOM_DELAY"]
-	if !ok || l.Job == nil {
+	if !ok {
 		return
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(text))
