@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/devcluster"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/job"
@@ -76,7 +77,7 @@ func (a *app) devCmd() *cobra.Command {
 // onlyLoopback keeps other machines away from a node that runs shell jobs for every client.
 func onlyLoopback(listen string) error {
 	host, _, err := net.SplitHostPort(listen)
-	if err != nil || !isAddress(listen) {
+	if err != nil || !values.IsAddress(listen) {
 		return job.Invalid("--listen", "use host:port, such as "+client.DefaultAddr, "%q is not an address", listen)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {

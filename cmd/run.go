@@ -22,7 +22,7 @@ type ServerConfig struct {
 	NodeID, Listen, Advertise, DataDir string
 	Bootstrap                          bool
 	Groups                             values.Groups
-	Join                               []string
+	Join, Cluster                      []string
 	RemoveDeadAfter                    time.Duration
 	Lease                              time.Duration
 	RaftMultiplier                     int
@@ -71,7 +71,7 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 	}
 	n, err := node.Open(node.Config{
 		NodeID: cfg.NodeID, Listen: cfg.Listen, Advertise: cfg.Advertise, DataDir: cfg.DataDir,
-		Bootstrap: cfg.Bootstrap, Groups: int(cfg.Groups), Join: cfg.Join,
+		Bootstrap: cfg.Bootstrap, Groups: int(cfg.Groups), Join: cfg.Join, Cluster: cfg.Cluster,
 		Members:   node.MembersConfig{RemoveDeadAfter: cfg.RemoveDeadAfter},
 		Executors: cfg.types(), Slots: cfg.Slots, Brokers: brokers, Shell: cfg.Shell, Tags: cfg.Tags, TTL: cfg.Lease,
 		Version: version().Version, Logger: processLog(cfg.LogLevel, cfg.LogFormat),

@@ -35,8 +35,10 @@ func (a *app) serverCmd() *cobra.Command {
 	var safe enroll.Flags
 	c := &cobra.Command{
 		Use: "server", Short: "Run a node", Args: cobra.NoArgs,
-		Example: "  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --bootstrap\n" +
-			"  carillon server --node-id n2 --listen 10.0.0.2:7400 --data-dir /var/lib/carillon " +
+		Example: "  carillon cluster init --out keys        # once; copy keys to the three machines\n" +
+			"  carillon server --node-id n1 --listen 10.0.0.1:7400 --data-dir /var/lib/carillon --keys-from keys \\\n" +
+			"    --cluster 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400        # the same --cluster on all of them\n" +
+			"  carillon server --node-id n4 --listen 10.0.0.4:7400 --data-dir /var/lib/carillon " +
 			"--join 10.0.0.1:7400 --token-file join.token",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Tags, err = values.Pairs("--tags", tags); err != nil {
@@ -46,6 +48,9 @@ func (a *app) serverCmd() *cobra.Command {
 				return err
 			}
 			cfg.readEnv(a.env)
+			if text := a.env("CARILLON_CLUSTER"); text != "" && len(cfg.Cluster) == 0 {
+				cfg.Cluster = strings.Split(text, ",")
+			}
 			if cfg.Notify, err = tells.settings(a.env); err != nil {
 				return err
 			}
@@ -53,7 +58,8 @@ func (a *app) serverCmd() *cobra.Command {
 			if err = cmp.Or(err, cfg.validate()); err != nil {
 				return err
 			}
-			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, cfg.Advertise, len(cfg.Join) > 0); err != nil {
+			if cfg.Settings, err = safe.Settings(a.env, cfg.Listen, cfg.Advertise,
+				len(cfg.Join)+len(cfg.Cluster) > 0); err != nil {
 				return err
 			}
 			// What the node is, the log is to say, and not only what was asked for.
@@ -73,7 +79,12 @@ func (a *app) serverCmd() *cobra.Command {
 	fl.StringVar(&cfg.Advertise, "advertise", "", "name:port under which others reach it (default --listen)")
 	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--data-dir")
-	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false, "begin a new cluster; ignored when the directory has state")
+	fl.StringSliceVar(&cfg.Cluster, "cluster", nil,
+		"host:port of all nodes of the cluster, this one too, the same on all of them (or CARILLON_CLUSTER): they "+
+			"found it together, or join it")
+	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false,
+		"begin a new cluster of this node alone, without asking any other; ignored when the directory has state, or "+
+			"with --cluster")
 	cfg.Groups.Register(fl)
 	fl.StringSliceVar(&cfg.Join, "join", nil,
 		"host:port of nodes of the cluster to join; ignored when the directory has state")
@@ -148,7 +159,7 @@ func (c *ServerConfig) validate() error {
 		return err
 	}
 	for _, a := range c.Join {
-		if host, _, err := net.SplitHostPort(a); !isAddress(a) || err != nil || host == "" {
+		if host, _, err := net.SplitHostPort(a); !values.IsAddress(a) || err != nil || host == "" {
 			return job.Invalid("--join", "use host:port of a node of the cluster, such as 10.0.0.1:7400",
 				"%q is not an address", a)
 		}
@@ -166,8 +177,8 @@ func (c *ServerConfig) validate() error {
 		return job.Invalid("--data-dir", "give it a directory; `carillon dev` needs none",
 			"a node needs a place for its state")
 	case c.Bootstrap && len(c.Join) > 0:
-		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it",
-			"--bootstrap and --join exclude each other")
+		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it; or "+
+			"give all nodes the same --cluster", "--bootstrap and --join exclude each other")
 	case c.Groups != 0 && len(c.Join) > 0:
 		return job.Invalid("--groups", "leave it out: a node that joins has the groups of its cluster",
 			"--groups and --join exclude each other")
@@ -183,9 +194,9 @@ func (c *ServerConfig) validate() error {
 	case c.Lease != 0 && c.Lease < time.Second:
 		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it",
 			"%s is too short", c.Lease)
-	case !isAddress(c.Listen):
+	case !values.IsAddress(c.Listen):
 		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
-	case c.Advertise != "" && !isAddress(c.Advertise):
+	case c.Advertise != "" && !values.IsAddress(c.Advertise):
 		return job.Invalid("--advertise", "use name:port, such as n1.example.com:7400",
 			"%q is not an address", c.Advertise)
 	case c.RaftMultiplier < 1 || c.RaftMultiplier > node.MaxMultiplier:
@@ -200,17 +211,7 @@ func (c *ServerConfig) validate() error {
 	case c.HistoryMaxCount == 0:
 		return job.Invalid("--history-max-count", "use at least 1", "no history at all")
 	}
-	return checkLogging(c.LogLevel, c.LogFormat)
-}
-
-func checkLogging(level, format string) error {
-	switch {
-	case !slices.Contains([]string{"debug", "info", "warn", "error"}, level):
-		return job.Invalid("--log-level", "use debug, info, warn or error", "there is no level %q", level)
-	case !slices.Contains([]string{"text", "json"}, format):
-		return job.Invalid("--log-format", "use text or json", "there is no format %q", format)
-	}
-	return nil
+	return values.Logging(c.LogLevel, c.LogFormat)
 }
 
 // diskLimit reads --min-free-disk.
@@ -237,16 +238,6 @@ func diskLimit(s string) (node.DiskLimit, error) {
 				"%s would be %d bytes", s, b)
 	}
 	return node.DiskLimit{Bytes: uint64(b), Off: b == 0}, nil
-}
-
-// isAddress says whether a text is host:port with a port that there can be; the host may be missing.
-func isAddress(s string) bool {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil || strings.ContainsAny(host, " /@") {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
-	return err == nil
 }
 
 const stoppingText = "stopping: what runs is finished first; interrupt again to stop at once"
@@ -324,7 +315,7 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 		}
 		return s, nil
 	}
-	if !isAddress(f.smtp.Addr) || strings.HasPrefix(f.smtp.Addr, ":") {
+	if !values.IsAddress(f.smtp.Addr) || strings.HasPrefix(f.smtp.Addr, ":") {
 		return s, job.Invalid("--smtp-addr", "use host:port, such as mail.example.com:587", "%q is not an address",
 			f.smtp.Addr)
 	}

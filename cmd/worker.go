@@ -151,18 +151,18 @@ func (c *workerConfig) validate() error {
 		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
 	case c.Prefetch < 0 || c.Prefetch > 65536:
 		return job.Invalid("--prefetch", "use 0 to 65536", "a prefetch of %d", c.Prefetch)
-	case c.MetricsListen != "" && !isAddress(c.MetricsListen):
+	case c.MetricsListen != "" && !values.IsAddress(c.MetricsListen):
 		return job.Invalid("--metrics-listen", "use host:port, such as 127.0.0.1:7490", "%q is not an address",
 			c.MetricsListen)
 	case c.Drain <= 0:
 		return job.Invalid("--drain-timeout", "use a duration such as 30s", "%s is no time to finish", c.Drain)
 	}
-	return cmp.Or(c.checkJoin(), checkLogging(c.LogLevel, c.LogFormat))
+	return cmp.Or(c.checkJoin(), values.Logging(c.LogLevel, c.LogFormat))
 }
 
 func (c *workerConfig) checkJoin() error {
 	for _, addr := range c.Join {
-		if !strings.Contains(addr, "://") && !isAddress(addr) {
+		if !strings.Contains(addr, "://") && !values.IsAddress(addr) {
 			return job.Invalid("--join", "use host:port of a node, such as 10.0.0.1:7400", "%q is not an address", addr)
 		}
 	}

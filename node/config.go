@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/disk"
+	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftslog"
 	"github.com/carillon-scheduler/carillon/node/security"
@@ -35,6 +36,9 @@ type Config struct {
 	Bootstrap bool     // begin a cluster of one if the directory holds none; ignored otherwise
 	Groups    int      // over how many groups a cluster that it begins has its jobs; 0 and 1: one group has everything
 	Join      []string // addresses of nodes of the cluster to join if the directory holds none; ignored otherwise
+	// Cluster are the addresses of all nodes that form a cluster, this one included: it founds or joins it by what the
+	// others say. If the directory holds a cluster, they only help to find the others.
+	Cluster []string
 
 	Executors []job.Type            // what the local worker carries out; empty: no local worker
 	Slots     int                   // how many runs it works on at once
@@ -148,6 +152,7 @@ func (c *Config) defaults() {
 	setDefault(&c.TTL, c.Raft.sessionTTL())
 	setDefault(&c.Store.LockTimeout, time.Second)
 	c.Members.Defaults()
+	c.Bootstrap = c.Bootstrap && len(c.Cluster) == 0 // the list says who founds
 	c.MinFreeDisk.Defaults()
 	if c.Fatal == nil {
 		logger := c.Logger
@@ -181,10 +186,17 @@ func (c *Config) validate() error {
 		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it",
 			"both --bootstrap and --join were given")
 	}
+	if len(c.Cluster) > 0 && len(c.Join) > 0 {
+		return job.Invalid("--join", "give --cluster alone: a node with it joins the cluster of its list, if there is "+
+			"one", "both --cluster and --join were given")
+	}
 	for _, a := range c.Join {
 		if err := datadir.CheckAddress(a); err != nil {
 			return job.Invalid("--join", "use HOST:PORT of a node of the cluster", "%s: %v", a, err)
 		}
+	}
+	if err := formation.CheckList(c.Cluster); err != nil {
+		return err
 	}
 	if c.Slots < 1 || c.Slots > 65536 {
 		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 )
 
@@ -137,7 +138,7 @@ func TestOnLoopback(t *testing.T) {
 	for addr, want := range map[string]bool{"127.0.0.1:7400": true, "127.8.0.1:1": true, "[::1]:7400": true,
 		"localhost:7400": true, "0.0.0.0:7400": false, "[::]:7400": false, ":7400": false, "10.0.0.1:7400": false,
 		"n1.example.com:7400": false, "localhost.example.com:7400": false, "nonsense": false} {
-		if got := onLoopback(addr); got != want {
+		if got := listen.OnLoopback(addr); got != want {
 			t.Errorf("%s: %v", addr, got)
 		}
 	}

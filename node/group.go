@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/meters"
@@ -88,14 +89,13 @@ func openGroup(cfg *Config, dir *datadir.Dir, of datadir.Replica, all *meters.Me
 	return g, nil
 }
 
-// bootstrap begins a group of one.
-func (g *group) bootstrap(rc *raft.Config, trans raft.Transport) error {
+// bootstrap begins a group of one, or, if there are founders, of those.
+func (g *group) bootstrap(rc *raft.Config, trans raft.Transport, servers []raft.Server) error {
 	// Raft writes the term first and the configuration after it. A crash between the two leaves a directory that is
 	// neither empty nor a cluster, and raft would refuse it for ever.
 	if err := raftlog.SetTerm(g.logs, 0); err != nil {
 		return err
 	}
-	servers := g.cfg.Machine.Servers
 	if servers == nil || g.control != nil {
 		servers = []raft.Server{{Suffrage: raft.Voter, ID: rc.LocalID, Address: trans.LocalAddr()}}
 	}
@@ -122,7 +122,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 			if begins, err := g.control.members.Begins(g.of); err != nil {
 				return err
 			} else if begins {
-				if err := g.bootstrap(rc, trans); err != nil {
+				if err := g.bootstrap(rc, trans, nil); err != nil {
 					return fmt.Errorf("begin group %d: %w", g.of.Group, err)
 				}
 			}
@@ -130,10 +130,14 @@ func (g *group) start(trans raft.Transport) (err error) {
 			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin "+
 				"another cluster", g.cfg.DataDir, joined)
 		case g.cfg.Bootstrap:
-			if err := g.bootstrap(rc, trans); err != nil {
+			if err := g.bootstrap(rc, trans, g.cfg.Machine.Servers); err != nil {
 				return fmt.Errorf("begin a cluster: %w", err)
 			}
-		case len(g.cfg.Join) == 0 && joined == "":
+		case joined != "" && len(g.founders()) > 0: // it ended between the two steps of formation
+			if err := g.bootstrap(rc, trans, g.founders()); err != nil {
+				return fmt.Errorf("begin the cluster of --cluster: %w", err)
+			}
+		case len(g.cfg.Join) == 0 && len(g.cfg.Cluster) == 0 && joined == "":
 			return errNoCluster(g.cfg.DataDir)
 		} // otherwise raft starts without a configuration and waits for a leader's word
 	}
@@ -149,8 +153,24 @@ func (g *group) start(trans raft.Transport) (err error) {
 }
 
 func errNoCluster(dir string) error {
-	return fmt.Errorf("data directory %s holds no cluster: begin one with --bootstrap, or join "+
-		"one with --join HOST:PORT", dir)
+	return fmt.Errorf("data directory %s holds no cluster: give all nodes of one the same --cluster, begin one with "+
+		"--bootstrap, or join one with --join HOST:PORT", dir)
+}
+
+// founders are the servers of the cluster that the nodes of --cluster have founded; none: they have not.
+func (g *group) founders() []raft.Server {
+	if f := g.members.Identity().Formation; f != nil {
+		return formation.Servers(f.Members)
+	}
+	return nil
+}
+
+// found begins the group while raft runs.
+func (g *group) found(servers []raft.Server) error {
+	if err := g.raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
+		return err
+	}
+	return g.campaignAlone()
 }
 
 // campaignAlone makes a server that is the only voter stand for election at once instead of waiting up to a second for

@@ -252,8 +252,12 @@ func (g *group) ensureClusterID(prop *propose.Proposer, term uint64) error {
 	if g.store.Info().ClusterID != "" {
 		return nil
 	}
-	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(g.cfg.Machine.ClusterID,
+	formed, _ := g.members.Cluster()
+	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(formed,
 		strings.ToLower(crand.Text())), Admin: g.admin}
+	if f := g.members.Identity().Formation; f != nil && g.control == nil {
+		cmd.Admin = f.Admin // whoever is the first to lead
+	}
 	if c := g.control; c != nil {
 		info := c.store.Info()
 		cmd.ClusterID, cmd.Group, cmd.GroupID = info.ClusterID, g.of.Group, g.of.GroupID

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/access"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/disk"
+	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -39,6 +39,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/node/tracing"
 	"github.com/carillon-scheduler/carillon/node/vault"
+	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -66,6 +67,7 @@ type Node struct {
 	disk    *disk.Watch
 	traces  *tracing.Tracer
 	members *membership.Members
+	former  *formation.Former
 	access  *access.Tokens // nil: everybody may do everything
 	socket  *listen.Socket // nil: there is none
 	started time.Time
@@ -107,7 +109,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.dir, err = datadir.Open(cfg.DataDir, cfg.NodeID, cfg.Version); err != nil {
 		return nil, err
 	}
-	if n.dir.Fresh && !cfg.Bootstrap && len(cfg.Join) == 0 {
+	if n.dir.Fresh && !cfg.Bootstrap && len(cfg.Join) == 0 && len(cfg.Cluster) == 0 {
 		return nil, errNoCluster(n.dir.Path)
 	}
 	if err := n.dir.Whole(); err != nil {
@@ -127,12 +129,20 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another --listen", cfg.Listen, err)
 	}
-	n.advertise = cmp.Or(cfg.Advertise, defaultAdvertise(ln.Addr().String()))
-	if n.security, err = security.Open(n.securityOptions()); err != nil {
+	n.advertise = cmp.Or(cfg.Advertise, listen.DefaultAdvertise(ln.Addr().String()))
+	if n.dir.Fresh {
+		err = formation.CheckSelf(cfg.Cluster, n.advertise)
+	}
+	if err == nil {
+		n.security, err = security.Open(n.securityOptions())
+	}
+	if err != nil {
 		ln.Close()
 		return nil, err
 	}
-	n.keys = n.security.Ring()
+	if n.keys = n.security.Ring(); n.keys != nil && n.keys.Authority() == nil {
+		n.cfg.Join = append(n.cfg.Join, formation.Others(cfg.Cluster, n.advertise)...) // that is all it can do
+	}
 	n.port = listen.Bound(ln, listen.PortOptions{Max: cfg.MaxConnections, Logger: n.cfg.Logger,
 		Servers: func() []raft.Server { return n.members.Servers() }})
 	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys, Public: n.security.Public(),
@@ -175,6 +185,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.disk = n.newDiskWatch()
 	n.prepare(n.group)
 	n.tracker, n.members = n.group.tracker, n.group.members
+	if err := n.forms(); err != nil {
+		return nil, err
+	}
 	if err := n.members.CheckJoin(context.Background()); err != nil {
 		return nil, err
 	}
@@ -213,7 +226,23 @@ const (
 func (n *Node) securityOptions() security.Options {
 	c := &n.cfg
 	return security.Options{Config: c.Keys, Dir: n.dir, Bootstrap: c.Bootstrap, Joins: len(c.Join) > 0,
+		Forms:     len(c.Cluster) > 0,
 		Advertise: n.advertise, Now: c.Clock.Now, KeyStep: c.Machine.KeyStep, Logger: c.Logger}
+}
+
+// forms has the node form a cluster with those of --cluster. On a secure cluster only who has its keys can.
+func (n *Node) forms() (err error) {
+	c := &n.cfg
+	n.former, err = formation.New(formation.Options{
+		List: c.Cluster, Advertise: n.advertise, Vouched: n.keys != nil, Members: n.members,
+		Bootstrap:  func(s []raft.Server) error { return n.group.found(s) },
+		NewCluster: func() (string, store.Token, error) { return n.security.NewCluster(c.Secure, c.Machine.TokenStep) },
+		Pace:       c.Machine.Pace.Of, Logger: c.Logger,
+	})
+	if len(c.Cluster) > 0 && len(c.Join) == 0 {
+		n.members.Form(n.former)
+	}
+	return err
 }
 
 // names are those that the node may be called by.
@@ -317,36 +346,12 @@ func (n *Node) newDiskWatch() *disk.Watch {
 // machine's other services as well, so there loopback addresses are allowed.
 func (n *Node) newEgress() (*egress.Policy, error) {
 	return egress.New(egress.Options{
-		Config: n.cfg.Egress, Loopback: onLoopback(n.mux.Addr().String()) && onLoopback(n.advertise),
+		Config: n.cfg.Egress, Loopback: listen.OnLoopback(n.mux.Addr().String()) && listen.OnLoopback(n.advertise),
 		OnDenied: func(d *egress.Denied) {
 			n.meters.EgressDenied(d.Class)
 			n.cfg.Logger.Warn("egress denied", "target", d.Target, "class", d.Class, "rule", d.Rule)
 		},
 	})
-}
-
-// onLoopback says whether an address is reached over the loopback interface.
-func onLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// defaultAdvertise is the address listened on, or this machine's name if that is no address that others could dial.
-func defaultAdvertise(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
-		return listen
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		if name, err := os.Hostname(); err == nil && name != "" {
-			host = name
-		}
-	}
-	return net.JoinHostPort(host, port)
 }
 
 func (n *Node) connError(remote net.Addr, err error) {

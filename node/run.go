@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
+	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/names"
@@ -127,6 +128,7 @@ func (n *Node) internalEndpoints() []api.Endpoint {
 		{Path: membership.ReplicaGonePath, Role: api.Node, Serve: m.ServeReplicaGone},
 		{Path: names.Path, Role: api.Node, Serve: names.Serve(n.keeperOf)},
 		{Path: membership.AnnouncePath, Role: api.Node, Serve: m.ServeAnnounce},
+		{Path: formation.Path, Role: api.Node, Serve: n.former.Serve},
 	}
 }
 

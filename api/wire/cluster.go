@@ -69,6 +69,8 @@ const (
 	TroubleInsecure    = "insecure"  // no TLS and no tokens, on purpose
 	TroubleRotation    = "rotation"  // of the CA waits for a member
 	TroubleKeys        = "keys_lost" // no voter has the keys of the cluster
+
+	TroubleOtherCluster = "other_cluster" // an address of --cluster belongs to another cluster
 )
 
 // NotificationStatus says that notifications could not be sent so far.

@@ -34,6 +34,12 @@ var (
 	MemberRemoved = of("member_removed")
 	LevelRaised   = of("feature_level_raised")
 
+	// Formation.
+	Forming          = of("forming")
+	FormationRefused = of("formation_refused")
+	Formed           = of("formed")
+	OtherCluster     = of("other_cluster")
+
 	// The node and its cluster.
 	DiskLow            = of("disk_low")
 	DiskRoom           = of("disk_room")

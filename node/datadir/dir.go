@@ -77,6 +77,9 @@ type ClusterIdentity struct {
 	// Peers are addresses that `carillon cluster recover` was given. They hold against rows up to entry PeersAt.
 	Peers   map[string]string `json:"peers,omitempty"`
 	PeersAt uint64            `json:"peers_at,omitempty"`
+
+	// Formation is how the nodes of --cluster begin it; nil: it was begun otherwise.
+	Formation *Formation `json:"formation,omitempty"`
 }
 
 // Dir is an opened data directory.

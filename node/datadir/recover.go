@@ -326,7 +326,7 @@ func (m *mending) beginAgain(addr string, r *Recovered) error {
 			return inGroup(m.states[i].h.Group, err)
 		}
 	}
-	d.Recovering, d.Superseded = false, nil
+	d.Recovering, d.Superseded, d.Formation = false, nil, nil
 	return d.Save()
 }
 

@@ -56,6 +56,11 @@ func (m *Members) announce(ctx context.Context) error {
 	for _, a := range m.o.Join {
 		add(a)
 	}
+	if f := m.Identity().Formation; f != nil {
+		for _, r := range f.Members {
+			add(r.Address)
+		}
+	}
 	body, err := json.Marshal(rq)
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func (m *Members) Check(h transport.Hello) error {
 	}
 	switch {
 	case !ok:
-		return nil
+		return m.checkFounder(h)
 	case m.o.Keys != nil && r.Instance == h.InstanceID && !r.Removed && h.Index > r.Index:
 		return nil // it moved, and says so itself
 	case m.o.Keys != nil && r.Instance != h.InstanceID && h.Certificate.Joined > r.Index:

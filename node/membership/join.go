@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -57,8 +58,15 @@ const (
 
 // Run gets the node into its cluster and keeps its row true.
 func (m *Members) Run(ctx context.Context) {
-	if servers := m.Configured(); len(servers) == 0 && len(m.o.Join) > 0 {
-		if err := m.join(ctx); err != nil {
+	enter := m.join
+	if f := m.o.Former; f != nil {
+		enter = f.Run
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		watching.Go(func() { f.Watch(ctx) })
+	}
+	if servers := m.Configured(); len(servers) == 0 && (len(m.o.Join) > 0 || m.o.Former != nil) {
+		if err := enter(ctx); err != nil {
 			if ctx.Err() == nil {
 				m.setWhy("%v", err)
 				m.o.Fail(fmt.Errorf("join: %w", err))

@@ -57,6 +57,7 @@ type Options struct {
 	Slots    int
 	Tags     map[string]string
 	Join     []string               // addresses of nodes of the cluster to join
+	Former   Former                 // of a node with --cluster; nil: it has none
 	Skips    []datadir.SkippedEntry // entries of the log that it passes over
 
 	Identity     datadir.ClusterIdentity
@@ -141,6 +142,8 @@ type Members struct {
 	mu         sync.Mutex
 	identity   datadir.ClusterIdentity // what node.json says
 	why        string                  // why this node is not a working part of the cluster, if it is not
+	waits      said                    // why it is not part of a cluster yet
+	mentions   said                    // what is wrong with the addresses of --cluster
 	removed    bool                    // the cluster said so
 	refused    map[string]entry        // handshakes that failed, by peer
 	peers      map[string]*peer        // the leader's view
@@ -356,6 +359,9 @@ func (m *Members) Ready() error {
 	why := m.why
 	m.mu.Unlock()
 	if servers := m.Configured(); len(servers) == 0 {
+		if err := m.unformed(); err != nil {
+			return err
+		}
 		why = cmp.Or(why, "it waits for the leader's first word")
 		return job.Errorf(job.CodeNotReady, "wait; if it stays so, start the nodes that --join names, or correct it",
 			"this node has not joined its cluster yet: %s", why)

@@ -27,6 +27,9 @@ const probeAgain = 250 * time.Millisecond
 // perhaps by a clock that was set since.
 func (m *Members) Begin(prop forward.Proposer, term uint64) error {
 	if m.o.Of == nil {
+		if err := m.putFounders(prop, term); err != nil {
+			return err
+		}
 		if err := m.putOwnRow(prop, term); err != nil {
 			return err
 		}

@@ -21,8 +21,9 @@ import (
 type superseded struct {
 	hearing sync.Mutex // one at a time writes it down
 	heard   atomic.Pointer[datadir.Superseded]
-	halted  chan struct{} // closed when there is something in heard
-	asked   chan struct{} // closed when the members were asked, before raft says the first word
+	other   atomic.Pointer[error] // why else it takes no part: see StandStill
+	halted  chan struct{}         // closed when there is something in heard or other
+	asked   chan struct{}         // closed when the members were asked, before raft says the first word
 	asking  sync.Once
 }
 
@@ -30,7 +31,7 @@ type superseded struct {
 func (m *Members) Superseded() error {
 	s := m.record()
 	if s == nil {
-		return nil
+		return m.stands()
 	}
 	what := "this node's data"
 	if s.Group != 0 {
@@ -122,6 +123,9 @@ func (m *Members) askMembers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
+	if m.o.Former != nil {
+		asking.Go(func() { m.o.Former.Look(ctx) })
+	}
 	for _, addr := range at {
 		// Both ways are heard by: a node that was given up gets no answer by HTTP in a secure cluster, and only a probe
 		// says what the other one was told itself.
@@ -174,7 +178,7 @@ func (m *Members) hear(epoch uint64, by, node, instance, at string) {
 	s := &m.superseded
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
-	if s.heard.Load() != nil {
+	if s.heard.Load() != nil || s.other.Load() != nil {
 		return
 	}
 	rec := datadir.Superseded{Group: m.group(), Own: own, Epoch: epoch, Node: by, At: job.Instant(m.now())}

@@ -34,6 +34,7 @@ func (k *Keys) MembersOnly(next http.Handler, belongs func(keys.Peer) bool) http
 // leaving is what a node that was removed may still ask for.
 var leaving = map[string]bool{
 	"/internal/v1/announce":     true,
+	"/internal/v1/formation":    true, // and one that lost its directory
 	"/api/v1/workers:register":  true,
 	"/api/v1/workers:heartbeat": true,
 	"/api/v1/workers:report":    true,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type Options struct {
 	Dir       *datadir.Dir
 	Bootstrap bool   // it begins a cluster
 	Joins     bool   // it was given nodes of a cluster to join
+	Forms     bool   // it was given all nodes of a cluster, which it forms with them, or joins
 	Advertise string // how others reach it
 	Now       func() time.Time
 	KeyStep   faultpoint.Step
@@ -121,6 +123,11 @@ func (k *Keys) fitIdentity() error {
 		return errNotSecure(d)
 	}
 	if _, has := ring.Identity(); !has {
+		if k.o.Token.ID == "" && k.o.Forms {
+			return job.Invalid("--keys-from", "make keys once with `carillon cluster init --out DIR`, copy DIR to "+
+				"every machine, and give each node --keys-from DIR; if the cluster is not to be secure, give "+
+				"--insecure instead", "nodes form a secure cluster with keys that all of them have")
+		}
 		if k.o.Token.ID == "" {
 			return job.Invalid("--token", "get one from a node of the cluster with `carillon cluster token "+
 				"create`; if the cluster is not secure, give --insecure instead",
@@ -143,6 +150,9 @@ func (k *Keys) takeAuthority() error {
 		}
 	}
 	begins := !o.Joins || d.ClusterID != "" && d.CA == "" // others get them when they vote
+	if _, err := os.Stat(filepath.Join(o.From, keys.ClusterFile)); o.Forms && o.Token.ID != "" && err != nil {
+		begins = false // it joins by the token, if there is a cluster
+	}
 	if ring.Authority() == nil && o.From != "" && begins {
 		a, err := keys.ReadAuthority(o.From)
 		if err != nil {
@@ -165,6 +175,13 @@ func (k *Keys) takeAuthority() error {
 		var err error
 		if k.first, err = firstToken(a, o.From, d.Path); err != nil {
 			return err
+		}
+	}
+	if a := ring.Authority(); a != nil && o.Forms && o.From != "" {
+		// All nodes were given it, and whoever is the first to lead makes it known.
+		if t, err := keys.ReadTokenFile(keys.JoinToken, filepath.Join(o.From, keys.JoinTokenFile)); err == nil &&
+			t == a.JoinToken(t.ID) {
+			k.first = t
 		}
 	}
 	return nil

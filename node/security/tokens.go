@@ -1,10 +1,12 @@
 package security
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
@@ -56,6 +58,19 @@ func (k *Keys) FirstAdmin(step faultpoint.Step) (store.Token, error) {
 	sum := t.Sum()
 	return store.Token{ID: t.ID, Name: "admin", Sum: sum[:], Role: string(job.RoleAdmin), Shell: true,
 		CA: t.CA.String(), CreatedBy: "bootstrap"}, nil
+}
+
+// NewCluster is the id of a cluster that the nodes of a list found, and, if it asks for tokens, the first of those.
+func (k *Keys) NewCluster(tokens bool, step faultpoint.Step) (id string, admin store.Token, err error) {
+	id = strings.ToLower(rand.Text())
+	if k.ring != nil {
+		own, _ := k.ring.Identity()
+		id = own.Cluster
+	}
+	if tokens {
+		admin, err = k.FirstAdmin(step)
+	}
+	return id, admin, err
 }
 
 // JoinToken is the join token that the cluster began with, if this node began it and the file is still there.

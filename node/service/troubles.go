@@ -30,7 +30,11 @@ import (
 func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	var out []wire.Trouble
 	if err, ok := errors.AsType[*job.Error](b.o.Members.Superseded()); ok {
-		return []wire.Trouble{{Code: wire.TroubleSuperseded, Node: s.Node, Text: "node " + s.Node + ": " + err.Message,
+		code := wire.TroubleSuperseded
+		if err.Code != job.CodeSuperseded {
+			code = wire.TroubleOtherCluster
+		}
+		return []wire.Trouble{{Code: code, Node: s.Node, Text: "node " + s.Node + ": " + err.Message,
 			Remedy: err.Remedy}}
 	}
 	if s.Leader == "" && len(s.Members) > 0 { // a node that has not joined yet says that instead
@@ -49,6 +53,9 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	if ids := b.o.Members.Insecure(); len(ids) > 0 {
 		s.Insecure = true
 		out = append(out, insecure(ids))
+	}
+	if text, remedy := b.o.Members.Mentioned(); text != "" {
+		out = append(out, wire.Trouble{Code: wire.TroubleOtherCluster, Node: s.Node, Text: text, Remedy: remedy})
 	}
 	e := b.o.Tracker.Epoch()
 	if e == nil {

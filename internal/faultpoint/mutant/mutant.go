@@ -68,5 +68,7 @@ const (
 	RotateEarly     // a rotation ends before every member has a certificate of the new CA
 	// Clusters that went on without some of their nodes.
 	OldEpoch // a node goes on although it heard that the cluster was recovered without it
+	// Clusters that begin.
+	FoundAlone // the first node of --cluster founds without asking the others
 	count
 )

@@ -68,6 +68,7 @@ var names = [count]string{
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
 	OldEpoch:        "old-epoch",
+	FoundAlone:      "found-alone",
 }
 
 var active atomic.Uint32
