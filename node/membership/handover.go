@@ -227,7 +227,7 @@ func (m *Members) distance(id string) (time.Duration, bool) {
 			offsets = append(offsets, o-its)
 		}
 	}
-	d, known := nearMajority(offsets, voters)
+	d, known := stamp.NearMajority(offsets, voters)
 	return -d, known
 }
 

@@ -26,6 +26,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/memberrows"
+	"github.com/carillon-scheduler/carillon/node/placement"
+	"github.com/carillon-scheduler/carillon/node/quorum"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -131,7 +134,7 @@ type Members struct {
 	enroll *http.Client
 	tended time.Time                 // when the keys were last looked after; of follow alone
 	raft   atomic.Pointer[raft.Raft] // nil until it runs; handshakes may come earlier
-	kept   keptRows
+	kept   memberrows.Cache
 
 	lost chan string // a leader whose connection ended
 
@@ -148,10 +151,10 @@ type Members struct {
 	refused    map[string]entry        // handshakes that failed, by peer
 	peers      map[string]*peer        // the leader's view
 	lastNotice lastNotice              // the last notice of a leader
-	trouble    trouble
+	quorum     *quorum.Look
 
 	handover handover
-	tried    tried
+	tried    placement.Tried
 	growing  growing
 
 	superseded superseded
@@ -185,9 +188,8 @@ func New(o Options) *Members {
 		m.enroll = httpClient(transport.PinnedDial(o.Keys, o.Raw(whoTimeout, 0)))
 		o.Keys.Recognise(m.recognise)
 	}
-	m.o.Store.Listen(m.kept.changed)
-	m.trouble.asking = make(chan struct{}, 1)
-	m.trouble.asking <- struct{}{}
+	m.o.Store.Listen(m.kept.Changed)
+	m.quorum = quorum.New()
 	m.changing <- struct{}{}
 	m.superseded.halted, m.superseded.asked = make(chan struct{}), make(chan struct{})
 	if _, epoch := m.Cluster(); o.Superseded != nil && o.Superseded.Epoch > epoch {

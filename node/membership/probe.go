@@ -2,7 +2,6 @@ package membership
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,10 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -163,22 +159,12 @@ const sampleAge = 10 * time.Second
 
 // Skew is how far this node's clock is from the majority's, if that is known. The only voter is the majority.
 func (m *Members) Skew() (time.Duration, bool) {
-	d, ok := nearMajority(m.offsets())
+	d, ok := stamp.NearMajority(m.offsets())
 	return -d, ok
 }
 
-// nearMajority is how far from our clock one has to look to find a majority of all voters' (ours is one of them). That
-// is stricter than the distance from the median: of three clocks that all differ, one is the median, and no two agree.
-func nearMajority(offsets []time.Duration, voters int) (time.Duration, bool) {
-	if len(offsets) <= voters/2 {
-		return 0, false
-	}
-	slices.SortFunc(offsets, func(a, b time.Duration) int { return cmp.Compare(a.Abs(), b.Abs()) })
-	return offsets[voters/2], true
-}
-
 // median is the majority's clock minus ours.
-func (m *Members) median() (time.Duration, bool) { return medianOf(m.offsets()) }
+func (m *Members) median() (time.Duration, bool) { return stamp.Median(m.offsets()) }
 
 // offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also
 // on behalf of a reader of the store, so it must never wait for the store itself: raft's own list of servers says all
@@ -210,22 +196,6 @@ func (m *Members) offset(id string) (time.Duration, bool) {
 	return p.seen.offset(m.o.Clock), true
 }
 
-// medianOf is the middle of the offsets if they are a majority's. Of two in the middle the one that is farther from
-// ours counts: with two clocks that disagree there is no majority on our side.
-func medianOf(offsets []time.Duration, voters int) (time.Duration, bool) {
-	if len(offsets) < 2 || len(offsets) <= voters/2 {
-		return 0, false
-	}
-	slices.Sort(offsets)
-	m := offsets[len(offsets)/2]
-	if len(offsets)%2 == 0 {
-		if other := offsets[len(offsets)/2-1]; other.Abs() > m.Abs() {
-			m = other
-		}
-	}
-	return m, true
-}
-
 // EachSkew calls fn with how far each member's clock is from the majority's, as far as that is known.
 func (m *Members) EachSkew(fn func(node string, d time.Duration)) {
 	median, known := m.median()
@@ -243,89 +213,15 @@ func (m *Members) EachSkew(fn func(node string, d time.Duration)) {
 	}
 }
 
-// trouble is why there is no leader, as it was last found out.
-type trouble struct {
-	asking chan struct{} // holds one token: once for all who want to know
-	mu     sync.Mutex
-	text   string
-	asked  time.Time
-}
-
-const (
-	// troubleAge is how long the reason is believed before the others are asked again.
-	troubleAge = time.Second
-	// troubleKept is how long it is shown by who does not wait for an answer.
-	troubleKept = 5 * time.Second
-)
-
 // Missing is WhyNoLeader without asking: a health check must not wait for nodes that hang. follow asks while no node
 // leads.
-func (m *Members) Missing() string {
-	t := &m.trouble
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if time.Since(t.asked) > troubleKept {
-		return ""
-	}
-	return t.text
-}
+func (m *Members) Missing() string { return m.quorum.Last() }
 
 // WhyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under
 // way.
 func (m *Members) WhyNoLeader(ctx context.Context) string {
-	t := &m.trouble
-	select {
-	case <-t.asking:
-		defer func() { t.asking <- struct{}{} }()
-	case <-ctx.Done(): // the client has left
-		return ""
-	}
-	t.mu.Lock()
-	if time.Since(t.asked) < troubleAge {
-		defer t.mu.Unlock()
-		return t.text
-	}
-	t.mu.Unlock()
-
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	missing := map[string]bool{}
-	voters := 0
-	servers := m.Servers()
-	for _, s := range servers {
-		if s.Suffrage != raft.Voter {
-			continue
-		}
-		voters++
-		if replica.Node(s.ID) == m.id() {
-			continue
-		}
-		wg.Go(func() {
-			if _, err := m.Probe(context.WithoutCancel(ctx), string(s.Address)); err != nil {
-				mu.Lock()
-				missing[replica.Node(s.ID)] = true
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	why := ""
-	if voters > 0 && voters-len(missing) <= voters/2 {
-		var names []string
-		for _, s := range servers {
-			if missing[replica.Node(s.ID)] {
-				names = append(names, fmt.Sprintf("%s (%s)", replica.Node(s.ID), s.Address))
-			}
-		}
-		verb, start := "are", "start one of them"
-		if len(missing) == 1 {
-			verb, start = "is", "start it"
-		}
-		why = fmt.Sprintf("%d of %d voters %s unreachable: %s; %s, or run `carillon cluster recover` if "+
-			"they are gone for good", len(missing), voters, verb, strings.Join(names, ", "), start)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text, t.asked = why, time.Now()
-	return why
+	return m.quorum.Missing(ctx, m.id(), m.Servers(), func(ctx context.Context, addr string) error {
+		_, err := m.Probe(ctx, addr)
+		return err
+	})
 }

@@ -113,21 +113,6 @@ func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
 	return by, nil
 }
 
-// JoinToken is the row of a join token as it is listed.
-func JoinToken(t store.JoinToken, now int64) wire.JoinToken {
-	status := "active"
-	switch {
-	case t.RevokedAt != 0:
-		status = "revoked"
-	case t.Used >= t.Uses:
-		status = "used up"
-	case now >= t.ExpiresAt:
-		status = "expired"
-	}
-	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, CreatedAt: job.Instant(t.CreatedAt),
-		CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
-}
-
 var errNoKeys = job.Errorf(job.CodeUnavailable, "try again; put "+keys.ClusterFile+" back on one voter if all lost it",
 	"the leader has lost the keys of the cluster and asks the other voters for them")
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -33,44 +32,11 @@ const (
 	lookEvery = 20 * time.Millisecond
 )
 
-// tried are the servers to which a transfer was tried in one term: a new term replicates anew and knows nothing of the
-// requests of the one before.
-type tried struct {
-	mu   sync.Mutex
-	term uint64
-	to   map[raft.ServerID]int // how often
-}
-
-// begin notes a try and returns how many there were before it. It is noted before raft is asked: the caller may have
-// given up waiting for the answer, and the next must not ask again.
-func (t *tried) begin(id raft.ServerID, term uint64) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if term < t.term {
-		return 0 // that term is over, and raft is not asked in it
-	}
-	if t.term != term {
-		t.term, t.to = term, map[raft.ServerID]int{}
-	}
-	t.to[id]++
-	return t.to[id] - 1
-}
-
-// times is how often a transfer to a server was tried in a term.
-func (t *tried) times(id raft.ServerID, term uint64) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.term != term {
-		return 0
-	}
-	return t.to[id]
-}
-
 // transferTo tries once to hand the leadership to a voter. One that it was tried with before must have caught up first.
 func (m *Members) transferTo(ctx context.Context, s raft.Server) error {
 	r := m.raft.Load()
 	term := r.CurrentTerm()
-	if m.tried.begin(s.ID, term) > 0 {
+	if m.tried.Begin(s.ID, term) > 0 {
 		if err := m.caughtUp(ctx, s, r.LastIndex()); err != nil {
 			return err
 		}
@@ -127,7 +93,7 @@ func (m *Members) caughtUp(ctx context.Context, s raft.Server, want uint64) erro
 func (m *Members) heir() (raft.Server, bool) {
 	servers := m.Servers()
 	term := m.raft.Load().CurrentTerm()
-	if s, ok := FindServer(servers, m.successor()); ok && m.tried.times(s.ID, term) == 0 {
+	if s, ok := FindServer(servers, m.successor()); ok && m.tried.Times(s.ID, term) == 0 {
 		return s, true
 	}
 	servers = slices.DeleteFunc(servers, func(s raft.Server) bool {
@@ -145,7 +111,7 @@ func (m *Members) heir() (raft.Server, bool) {
 		return 0
 	}
 	return slices.MinFunc(servers, func(a, b raft.Server) int {
-		return cmp.Or(cmp.Compare(m.tried.times(a.ID, term), m.tried.times(b.ID, term)),
+		return cmp.Or(cmp.Compare(m.tried.Times(a.ID, term), m.tried.Times(b.ID, term)),
 			-cmp.Compare(applied(a), applied(b)), cmp.Compare(a.ID, b.ID))
 	}), true
 }

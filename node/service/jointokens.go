@@ -10,7 +10,6 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -49,7 +48,7 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 	if !o.Replay {
 		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "by", row.CreatedBy)
 	}
-	out := wire.JoinTokenCreated{JoinToken: membership.JoinToken(stored, b.now())}
+	out := wire.JoinTokenCreated{JoinToken: joinToken(stored, b.now())}
 	for _, t := range b.o.JoinTokens(stored.ID) { // the cluster key may have been replaced since
 		if sum := t.Sum(); bytes.Equal(sum[:], stored.Sum) {
 			out.Text = t.Text()
@@ -65,7 +64,7 @@ func (b *Service) JoinTokens(ctx context.Context, rd api.Read) ([]wire.JoinToken
 	}
 	var out []wire.JoinToken
 	for _, t := range b.o.Store.Info().Security.Joins {
-		out = append(out, membership.JoinToken(t, b.now()))
+		out = append(out, joinToken(t, b.now()))
 	}
 	return out, nil
 }
@@ -89,5 +88,20 @@ func (b *Service) RevokeJoinToken(ctx context.Context, id string, rq api.Request
 		b.o.Logger.Info("join token revoked", "token", id, "by", callerOf(ctx))
 	}
 	t, _ := b.o.Store.Info().Security.Join(id)
-	return membership.JoinToken(t, b.now()), nil
+	return joinToken(t, b.now()), nil
+}
+
+// joinToken is the row of a join token as it is listed.
+func joinToken(t store.JoinToken, now int64) wire.JoinToken {
+	status := "active"
+	switch {
+	case t.RevokedAt != 0:
+		status = "revoked"
+	case t.Used >= t.Uses:
+		status = "used up"
+	case now >= t.ExpiresAt:
+		status = "expired"
+	}
+	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, CreatedAt: job.Instant(t.CreatedAt),
+		CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
 }
