@@ -2,6 +2,7 @@ package proof
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -83,9 +84,10 @@ var (
 	inline      = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestReadmeKillTheLeader does what the README tells a reader to do: three copies, and then kill the leader. Only the
-// ports and the directories are others.
-func TestReadmeKillTheLeader(t *testing.T) {
+// TestReadmeThreeCopies does what the README tells a reader to do: three copies, and then kill the first, start it again
+// with the same command, and once more with its directory lost: there is one cluster, and what was in it is still there.
+// Only the ports and the directories are others.
+func TestReadmeThreeCopies(t *testing.T) {
 	heavy(t)
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(harness.Sources(t), "README.md"))
@@ -97,12 +99,13 @@ func TestReadmeKillTheLeader(t *testing.T) {
 		t.Fatal("the README no longer says how to start three copies")
 	}
 	var then []string
-	for _, m := range inline.FindAllStringSubmatch(part[2], 3) {
-		then = append(then, m[1])
+	for _, m := range inline.FindAllStringSubmatch(part[2], 5) {
+		then = append(then, strings.ReplaceAll(m[1], "\n", " "))
 	}
-	if len(then) != 3 || !strings.HasPrefix(then[0], "kill -9 ") || !strings.HasPrefix(then[1], "carillon status ") ||
-		!strings.HasPrefix(then[2], "carillon runs ") {
-		t.Fatalf("the README no longer says how to kill the leader: %q", then)
+	if len(then) != 5 || !strings.HasPrefix(then[0], "kill -9 ") || !strings.HasPrefix(then[1], "carillon status ") ||
+		!strings.HasPrefix(then[2], "carillon runs ") || !strings.HasPrefix(then[3], "rm -r ") ||
+		!strings.HasPrefix(then[4], "carillon cluster remove n1 ") {
+		t.Fatalf("the README no longer says how to kill a node: %q", then)
 	}
 	dir, pairs := t.TempDir(), []string{}
 	for i := range 3 {
@@ -112,7 +115,7 @@ func TestReadmeKillTheLeader(t *testing.T) {
 	ours := strings.NewReplacer(pairs...)
 	addr := pairs[5] // of the second, which is asked
 	s := openTerminal(t, harness.Build(t))
-	submit := ""
+	submit, first := "", ""
 	for i, line := range strings.Split(strings.TrimSpace(part[1]), "\n") {
 		line = ours.Replace(line)
 		if strings.HasPrefix(line, "carillon submit ") {
@@ -121,10 +124,11 @@ func TestReadmeKillTheLeader(t *testing.T) {
 		}
 		before, comment, _ := strings.Cut(line, "#")
 		if strings.HasSuffix(strings.TrimSpace(before), "&") { // what a server says does not belong between the answers
-			line = strings.Replace(before, " &", fmt.Sprintf(" >%s 2>&1 &", filepath.Join(dir, fmt.Sprintf("log%d", i))), 1)
+			line = strings.Replace(before, " &", fmt.Sprintf(" >>%s 2>&1 &", filepath.Join(dir, fmt.Sprintf("log%d", i))), 1)
+			first = cmp.Or(first, line)
 		}
 		said, ok := s.types(line)
-		if !strings.HasSuffix(strings.TrimSpace(line), "&") {
+		if strings.Contains(line, "carillon status ") {
 			// It may come before the nodes are there; a person asks again.
 			if !harness.Within(harness.ReadyLimit,
 				func() bool { said, ok = s.types(line); return ok && strings.Contains(said, "n3") }) {
@@ -147,9 +151,6 @@ func TestReadmeKillTheLeader(t *testing.T) {
 		}
 		return ok && st.Ready && voters == 3 && len(st.Workers) == 3
 	})
-	if st, _ := status(); st.Leader != "n1" {
-		t.Skipf("%s leads, and the README kills the first", st.Leader)
-	}
 	if said, ok := s.types(submit); submit == "" || !ok {
 		t.Fatalf("%q: %s", submit, said)
 	}
@@ -170,7 +171,7 @@ func TestReadmeKillTheLeader(t *testing.T) {
 		t.Fatalf("%s: %s", then[0], said)
 	}
 	var said string
-	harness.Eventually(t, harness.ReadyLimit, "`"+then[1]+"` shows another leader", func() bool {
+	harness.Eventually(t, harness.ReadyLimit, "`"+then[1]+"` shows who leads", func() bool {
 		var ok bool
 		said, ok = s.types(ours.Replace(then[1]))
 		st, known := status()
@@ -179,4 +180,40 @@ func TestReadmeKillTheLeader(t *testing.T) {
 	t.Logf("%s\n%s", ours.Replace(then[1]), said)
 	// Should the killed one have been at work on a run, the next ones are skipped until its lease ends.
 	harness.Eventually(t, 2*time.Minute, "the runs go on", func() bool { return ran(killed) })
+
+	before, _ := status()
+	back := func(what string) {
+		t.Helper()
+		harness.Eventually(t, harness.ReadyLimit, what, func() bool {
+			out, ok := s.types("carillon status --json --addr " + pairs[1])
+			var st client.Status
+			return ok && json.Unmarshal([]byte(out), &st) == nil && st.Ready && st.ClusterID == before.ClusterID &&
+				len(st.Members) == 3
+		})
+	}
+	start := func() {
+		t.Helper()
+		if said, ok := s.types(first); !ok {
+			t.Fatalf("%s: %s", first, said)
+		}
+	}
+	start()
+	back("it is back")
+	if said, ok := s.types("kill -9 %%; " + ours.Replace(then[3])); !ok { // the newest job of the shell
+		t.Fatalf("%s: %s", then[3], said)
+	}
+	start()
+	harness.Eventually(t, harness.ReadyLimit, "n1 says what to do", func() bool {
+		said, _ = s.types("carillon status --addr " + pairs[1])
+		return strings.Contains(said, "carillon cluster remove n1") && strings.Contains(said, "none yet")
+	})
+	t.Logf("%s\n%s", first, said)
+	harness.Eventually(t, harness.ReadyLimit, "`"+then[4]+"`", func() bool {
+		said, ok := s.types(ours.Replace(then[4]))
+		return ok && strings.Contains(said, "no longer a member")
+	})
+	back("it is a member again")
+	if said, ok := s.types("carillon jobs get tick --addr " + pairs[1]); !ok {
+		t.Errorf("the job is gone: %s", said)
+	}
 }

@@ -95,6 +95,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.ResealSkips:     {"node/vault", "TestAllSecretsAreResealed"},
 	mutant.TrustReplaced:   {"internal/keys", "TestDistrustedCA"},
 	mutant.RotateEarly:     {"fsm", "TestRotationEndsWithTheLastMember"},
+	mutant.FoundAlone:      {"node/formation", "TestRandomSchedules"},
 }
 
 // finding is a line of the table.
