@@ -35,10 +35,11 @@ type Members interface {
 	SaveIdentity(change func(*datadir.ClusterIdentity), then func() error) error
 	Ask(ctx context.Context, addrs []string) error             // asks to be taken in
 	Get(ctx context.Context, addr, path string, out any) error // asks another node
-	Rows() (map[string]store.Node, error)                      // of the members
-	Waits(text, remedy string)                                 // says why this node is not part of a cluster yet
-	StandStill(err error)                                      // ends this node's part in its cluster
-	Mentions(text, remedy string)                              // says what else is wrong; "": nothing
+	// Alone says that the cluster has no other node, as raft's configuration has it: rows come one by one.
+	Alone() bool
+	Waits(text, remedy string)    // says why this node is not part of a cluster yet
+	StandStill(err error)         // ends this node's part in its cluster
+	Mentions(text, remedy string) // says what else is wrong; "": nothing
 }
 
 // Options say what a node is to form a cluster with.
@@ -297,11 +298,10 @@ func (f *Former) join(ctx context.Context, addrs []string) time.Duration {
 // further members goes on, or an address in a unit file that became that of another cluster would stop it, and says so.
 func (f *Former) Look(ctx context.Context) {
 	own, _ := f.o.Members.Cluster()
-	rows, err := f.o.Members.Rows()
-	if own == "" || err != nil || len(f.list) == 0 {
+	if own == "" || len(f.list) == 0 {
 		return
 	}
-	alone := len(rows) == 1
+	alone := f.o.Members.Alone()
 	answers := f.ask(ctx)
 	for _, addr := range f.list {
 		a, asked := answers[addr]

@@ -40,6 +40,7 @@ type proc struct {
 	dies   bool // at the next write, after or before it
 	booted []raft.Server
 	said   string
+	stands error
 }
 
 var errDied = errors.New("the process died")
@@ -110,11 +111,11 @@ func (p *proc) SaveIdentity(change func(*datadir.ClusterIdentity), then func() e
 	}
 	return nil
 }
-func (p *proc) Ask(context.Context, []string) error  { return errors.New("not taken in") }
-func (p *proc) Rows() (map[string]store.Node, error) { return nil, nil }
-func (p *proc) Waits(text, _ string)                 { p.said = text }
-func (p *proc) StandStill(error)                     {}
-func (p *proc) Mentions(string, string)              {}
+func (p *proc) Ask(context.Context, []string) error { return errors.New("not taken in") }
+func (p *proc) Alone() bool                         { return len(p.booted) == 1 }
+func (p *proc) Waits(text, _ string)                { p.said = text }
+func (p *proc) StandStill(err error)                { p.stands = err }
+func (p *proc) Mentions(text, _ string)             { p.said = text }
 
 // Get asks a process at an address, any of those that run there.
 func (p *proc) Get(_ context.Context, addr, _ string, out any) error {
@@ -281,5 +282,27 @@ func TestRandomSchedules(t *testing.T) {
 		"without a cluster in spite of one list", schedules, formedAtAll, tookOver, refused, stuck)
 	if formedAtAll < schedules/8 || tookOver == 0 || refused == 0 {
 		t.Error("they are not of all kinds")
+	}
+}
+
+// A node that is alone in its cluster stands still beside another one; one with further members goes on, and says so.
+func TestLook(t *testing.T) {
+	for size := 1; size <= 3; size++ {
+		w := &world{rng: rand.New(rand.NewPCG(1, 100))}
+		other, p := w.start("b:1", abc), w.start("a:1", abc)
+		other.memory.ClusterID, p.memory.ClusterID = "theirs", "ours"
+		p.booted = make([]raft.Server, size)
+		for range 20 { // some questions are not answered
+			if p.f.Look(t.Context()); p.said != "" || p.stands != nil {
+				break
+			}
+		}
+		if alone := size == 1; (p.stands != nil) != alone || (p.said == "") != alone {
+			t.Errorf("of %d: %v, %q", size, p.stands, p.said)
+		}
+		other.memory.ClusterID = "ours"
+		if p.f.Look(t.Context()); p.said != "" {
+			t.Errorf("of %d: %q", size, p.said)
+		}
 	}
 }
