@@ -30,6 +30,10 @@ func (c *Init) apply(a *applier) error {
 		a.outcome(Outcome{Code: CodeRefused, Text: fmt.Sprintf("there are at most %d groups", job.MaxGroups)})
 		return nil
 	}
+	if a.b.C.Jobs > 0 && (c.Group > 0 || c.Homes > 1) { // they would be where their names and queues are not
+		a.outcome(Outcome{Code: CodeRefused, Text: "there are jobs already, of one group"})
+		return nil
+	}
 	if c.Admin.ID != "" {
 		if o, err := a.createToken(c.Admin); err != nil || o.Code != CodeOK {
 			a.outcome(o)

@@ -97,6 +97,15 @@ func TestInitRefusesTooManyGroups(t *testing.T) {
 	}
 }
 
+// A log that has jobs is not made that of another group, nor are their names given homes elsewhere: nothing reserved them.
+func TestInitRefusesGroupsForJobs(t *testing.T) {
+	w := newWorld(t)
+	w.create(T(10), func(s *job.Spec) { s.Name = "a" })
+	w.unchanged(CodeRefused, &Init{ClusterID: "c", Homes: 7}, &Init{ClusterID: "c", Group: 3, GroupID: "g"})
+	w.want(CodeOK, &Init{ClusterID: "c", Homes: 1})
+	w.check()
+}
+
 // A group that is begun after a recovery is of the cluster's epoch from its first entry on, and so is what it gives out.
 func TestGroupOfALaterEpoch(t *testing.T) {
 	w := newWorld(t)
