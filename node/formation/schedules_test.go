@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,9 +23,10 @@ import (
 // world is addresses with processes. Several may have been started for one address (a directory that was lost, a second
 // machine that took the name over); who answers there is as the asker happens to find it.
 type world struct {
-	rng   *rand.Rand
-	procs []*proc
-	log   []string
+	asking sync.Mutex // a node asks all others at once
+	rng    *rand.Rand
+	procs  []*proc
+	log    []string
 }
 
 // proc is a process with its data directory. What is on the disk survives its death.
@@ -119,6 +121,8 @@ func (p *proc) Mentions(text, _ string)             { p.said = text }
 
 // Get asks a process at an address, any of those that run there.
 func (p *proc) Get(_ context.Context, addr, _ string, out any) error {
+	p.w.asking.Lock()
+	defer p.w.asking.Unlock()
 	var there []*proc
 	for _, q := range p.w.procs {
 		if q.up && q.addr == addr {
