@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/guard"
+	"github.com/carillon-scheduler/carillon/api/lines"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -48,14 +49,8 @@ type Options struct {
 	Hosts []string
 }
 
-// BulkLimits bounds one bulk create. Zero means the default.
-type BulkLimits struct {
-	Bytes      int64 // of the whole request; default 256 MiB
-	Lines      int   // of the whole request; default 1,000,000
-	LineBytes  int   // default 256 KiB
-	ChunkLines int   // what goes to the backend at once; default 4,000
-	ChunkBytes int   // default 1 MiB
-}
+// BulkLimits bounds one request that is a job a line. Zero means the default.
+type BulkLimits = lines.Limits
 
 func (o *Options) defaults() {
 	if o.Logger == nil {
@@ -67,18 +62,7 @@ func (o *Options) defaults() {
 	if o.RequestTimeout <= 0 {
 		o.RequestTimeout = 30 * time.Second
 	}
-	def := func(p *int, v int) {
-		if *p <= 0 {
-			*p = v
-		}
-	}
-	if o.Bulk.Bytes <= 0 {
-		o.Bulk.Bytes = 256 << 20
-	}
-	def(&o.Bulk.Lines, 1_000_000)
-	def(&o.Bulk.LineBytes, 256<<10)
-	def(&o.Bulk.ChunkLines, 4000)
-	def(&o.Bulk.ChunkBytes, 1<<20)
+	o.Bulk.Defaults()
 }
 
 type handler struct {

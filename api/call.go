@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/lines"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -165,14 +166,8 @@ func (c *call) tooLarge(limit int64) error {
 	return job.Errorf(job.CodeTooLarge, remedy, "the body is larger than %d bytes", limit)
 }
 
-// deadline sets a deadline on the connection, none for 0. A connection that has no deadlines (a test's) goes without.
-func deadline(set func(time.Time) error, d time.Duration) {
-	t := time.Time{}
-	if d > 0 {
-		t = time.Now().Add(d)
-	}
-	_ = set(t) //nolint:errcheck // unsupported is fine
-}
+// deadline is lines.Deadline.
+func deadline(set func(time.Time) error, d time.Duration) { lines.Deadline(set, d) }
 
 // request is the identity of a mutating request, which its record names too.
 func (c *call) request() (Request, error) {
