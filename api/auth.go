@@ -223,7 +223,7 @@ func (z *authorizer) needs(r *http.Request) (Role, Scope, bodyKind) {
 	case rt == nil:
 		return Holder, Everywhere, emptyBody // of OPTIONS, or a path, a method or an action that there is not
 	}
-	return rt.role, rt.scope(), rt.body
+	return rt.needs(r), rt.scope(), rt.body
 }
 
 func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,8 @@ func jobRoutes() []route {
 		{"GET", "/jobs", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listJobs,
 			params("q status type prefix tag failing limit cursor stale")},
 		{"POST", "/jobs:bulk", Operator, Once, AcrossJobs, linesBody, (*call).bulk, nil},
+		{"POST", "/jobs:apply", Operator, Once, AcrossJobs, linesBody, (*call).applyJobs,
+			params("dry_run set take_over calendars")},
 		{"GET", "/jobs/{ref}", Viewer, ToLeader, ByJob, emptyBody, (*call).getJob, params("stale")},
 		{"PUT", "/jobs/{ref}", Operator, ToLeader, ByJob, jsonBody, (*call).putJob, params("dry_run")},
 		{"PATCH", "/jobs/{ref}", Operator, ToLeader, ByJob, patchBody, (*call).patchJob, params("dry_run")},
@@ -39,6 +41,8 @@ type JobBackend interface {
 	// BulkCreate creates many; each line has its own result, in order. rq.Key may be empty here: named lines are safe
 	// to repeat by their name, unnamed ones by their content.
 	BulkCreate(ctx context.Context, lines []wire.BulkLine, rq Request) ([]wire.BulkResult, error)
+	// ApplyJobs creates, changes or leaves jobs as they are, by their names; each line has its own result, in order.
+	ApplyJobs(ctx context.Context, lines []wire.BulkLine, o wire.ApplyOptions, rq Request) ([]wire.ApplyResult, error)
 	GetJob(ctx context.Context, ref string, rd Read) (job.Job, error)
 	ListJobs(ctx context.Context, q wire.JobQuery, rd Read) (wire.JobPage, error)
 	// UpdateJob replaces the spec, of which an empty namespace means the one that the job is in. version 0 means any;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -252,8 +253,23 @@ func (c *call) allowed() bool {
 	if id == nil {
 		return false
 	}
-	_, ok := id.may(c.route.role, c.route.scope())
+	_, ok := id.may(c.route.needs(c.r), c.route.scope())
 	return ok
+}
+
+// needs is the role that a request needs. What an apply would do, which changes nothing, a viewer may ask: checks of
+// changes in Git have no business with more.
+func (rt *route) needs(r *http.Request) Role {
+	if rt.path == prefix+"/jobs:apply" && onlyLooks(r) {
+		return Viewer
+	}
+	return rt.role
+}
+
+// onlyLooks says that a request asks for a dry run, beyond doubt.
+func onlyLooks(r *http.Request) bool {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	return err == nil && len(q["dry_run"]) == 1 && q.Get("dry_run") == "true"
 }
 
 // Way says which node answers the requests of a route. It is the same for all methods of a path.

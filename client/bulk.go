@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -24,6 +26,52 @@ const (
 // BulkCreate creates a job for every line of NDJSON and calls fn with each line's result, in order. It returns an error
 // when lines remain unanswered; sending the same input again is safe.
 func (c *Client) BulkCreate(ctx context.Context, r io.Reader, fn func(BulkResult) error) error {
+	rq := request{path: prefix + "/jobs:bulk"}
+	return sendLines(ctx, c, r, rq, func(in *resultReader) (BulkResult, error) { return in.next() },
+		func(r *BulkResult) *BulkResult { return r }, fn)
+}
+
+// ApplyJobs creates the job of every line of NDJSON, changes the one that has its name, or leaves it as it is, and
+// calls fn with each line's result, in order. It returns an error when lines remain unanswered; sending the same input
+// again is safe.
+func (c *Client) ApplyJobs(ctx context.Context, r io.Reader, o ApplyOptions, fn func(ApplyResult) error) error {
+	q := url.Values{}
+	for name, given := range map[string]bool{"dry_run": o.DryRun, "take_over": o.TakeOver} {
+		if given {
+			q.Set(name, "true")
+		}
+	}
+	if o.Set != "" {
+		q.Set("set", o.Set)
+	}
+	if len(o.Calendars) > 0 {
+		q.Set("calendars", strings.Join(o.Calendars, ","))
+	}
+	rq := request{path: prefix + "/jobs:apply", query: q}
+	return sendLines(ctx, c, r, rq, nextApplied, func(r *ApplyResult) *BulkResult { return &r.BulkResult }, fn)
+}
+
+func nextApplied(in *resultReader) (res ApplyResult, err error) {
+	for {
+		line, err := in.line()
+		if text := bytes.TrimSpace(line); len(text) > 0 && (err == nil || errors.Is(err, io.EOF)) {
+			if jsonErr := json.Unmarshal(text, &res); jsonErr != nil && err != nil { // it broke off in the middle
+				return res, io.ErrUnexpectedEOF
+			} else if jsonErr != nil {
+				return res, jsonErr
+			}
+			return res, nil
+		}
+		if err != nil {
+			return res, err
+		}
+	}
+}
+
+// sendLines sends lines in requests like rq, and calls fn with the result of each. next reads a result, base is what
+// all kinds of them have.
+func sendLines[R any](ctx context.Context, c *Client, r io.Reader, rq request, next func(*resultReader) (R, error),
+	base func(*R) *BulkResult, fn func(R) error) error {
 	in := bufio.NewReaderSize(r, 256<<10)
 	first := 0 // lines before this request
 	size := 0  // of the last one: the next is probably as large
@@ -34,7 +82,8 @@ func (c *Client) BulkCreate(ctx context.Context, r io.Reader, fn func(BulkResult
 			return job.Errorf(job.CodeMalformed, "", "the input broke off after line %d: %v", first+lines, err)
 		}
 		if len(bytes.TrimSpace(body)) > 0 {
-			if err := c.bulk(ctx, body, first, fn); err != nil {
+			rq.raw = body
+			if err := sendBody(ctx, c, rq, first, next, base, fn); err != nil {
 				return err
 			}
 		}
@@ -65,38 +114,41 @@ func cutLines(in *bufio.Reader, size int) (body []byte, lines int, err error) {
 	return body, lines, nil
 }
 
-// bulk sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole, and
+// sendBody sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole, and
 // what was answered already is not reported twice.
-func (c *Client) bulk(ctx context.Context, body []byte, first int, fn func(BulkResult) error) error {
+func sendBody[R any](ctx context.Context, c *Client, rq request, first int, next func(*resultReader) (R, error),
+	base func(*R) *BulkResult, fn func(R) error) error {
 	reported := 0
 	pause := c.pause
 	for attempt := 1; ; attempt++ {
 		answered := 0
 		var callerErr error
 		last := attempt >= c.attempts
-		err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/jobs:bulk", raw: body,
-			media: "application/x-ndjson", noKey: true, lines: true, stream: func(r io.Reader) error {
-				in := resultReader{in: bufio.NewReaderSize(r, 64<<10)}
-				for {
-					res, err := in.next()
-					if errors.Is(err, io.EOF) {
-						return nil
-					} else if err != nil {
-						return readError{err}
-					}
-					if answered++; answered <= reported {
-						continue
-					}
-					if res.Error != nil && passes(res.Error.Code) && !last {
-						return readError{res.Error}
-					}
-					reported++
-					res.Line += first
-					if callerErr = fn(res); callerErr != nil {
-						return callerErr
-					}
+		rq.method, rq.media, rq.noKey, rq.lines = http.MethodPost, "application/x-ndjson", true, true
+		rq.stream = func(r io.Reader) error {
+			in := resultReader{in: bufio.NewReaderSize(r, 64<<10)}
+			for {
+				res, err := next(&in)
+				if errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return readError{err}
 				}
-			}})
+				if answered++; answered <= reported {
+					continue
+				}
+				b := base(&res)
+				if b.Error != nil && passes(b.Error.Code) && !last {
+					return readError{b.Error}
+				}
+				reported++
+				b.Line += first
+				if callerErr = fn(res); callerErr != nil {
+					return callerErr
+				}
+			}
+		}
+		err := c.do(ctx, rq)
 		if err == nil || callerErr != nil || job.CodeOf(err) != job.CodeOutcomeUnknown || last || ctx.Err() != nil {
 			return err
 		}

@@ -5,7 +5,10 @@ import "github.com/carillon-scheduler/carillon/api/wire"
 // What travels is declared in package wire, which the server has in common with this one. A program that uses the
 // client needs to import nothing else.
 type (
+	ApplyOptions       = wire.ApplyOptions
+	ApplyResult        = wire.ApplyResult
 	BackfillRequest    = wire.BackfillRequest
+	ChangedField       = wire.ChangedField
 	AuditPage          = wire.AuditPage
 	AuditQuery         = wire.AuditQuery
 	AuditRecord        = wire.AuditRecord

@@ -148,6 +148,9 @@ func (s *Spec) OneOff() bool {
 // Manual says whether the job has no schedule of its own.
 func (s *Spec) Manual() bool { return s.Schedule == ScheduleManual }
 
+// SetTag is the tag that names the set of a job: jobs that are applied together, from one place.
+const SetTag = "carillon-set"
+
 // ScheduleManual is the schedule of a job that runs only when triggered.
 const ScheduleManual = "@manual"
 

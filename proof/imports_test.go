@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -47,11 +47,12 @@ var layers = [][]string{
 // stopped importing is taken off, or it could begin again without anybody's deciding so.
 var only = map[string][]string{
 	"cmd":              {""},
+	"cmd/applier":      {"cmd"},
 	"cmd/devcluster":   {"cmd"},
-	"cmd/exit":         {"cmd"},
+	"cmd/exit":         {"cmd", "cmd/applier"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
-	"cmd/output":       {"cmd", "cmd/exit", "cmd/importer", "cmd/jobflags"},
+	"cmd/output":       {"cmd", "cmd/applier", "cmd/exit", "cmd/importer", "cmd/jobflags"},
 	"cmd/values":       {"cmd", "cmd/jobflags"},
 	"cmd/watch":        {"cmd"},
 	"bench":            {"cmd"},
@@ -89,14 +90,14 @@ var only = map[string][]string{
 	"notify":           {"cmd", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":                 {"cmd", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
+	"client":                 {"cmd", "cmd/applier", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
 	"internal/crontab":       {"cmd/importer"},
 	"internal/daylight":      {"internal/crontab", "internal/dkron"},
 	"internal/dkron":         {"cmd/importer"},
 	"internal/duplex":        {"api", "api/lines", "node", "node/forward"},
 	"internal/enroll":        {"cmd"},
 	"internal/fieldgen":      {},
-	"internal/jobfile":       {"cmd", "cmd/importer"},
+	"internal/jobfile":       {"cmd", "cmd/applier", "cmd/importer"},
 	"internal/login":         {"cmd"},
 	"internal/mergepatch":    {"api"},
 	"internal/otlp/otlptest": {},

@@ -54,6 +54,7 @@ func auditSteps(x, other string) []step {
 	return []step{
 		{"POST /api/v1/jobs", "/jobs", manual, "job.create", x + "-job", 0},
 		{"POST /api/v1/jobs:bulk", "/jobs:bulk", fmt.Sprintf(line+"\n"+line+"\n", x, 1, x, 2), "job.create", "", 2},
+		{"POST /api/v1/jobs:apply", "/jobs:apply", fmt.Sprintf(line+"\n"+line+"\n"+line+"\n", x, 1, x, 3, x, 4), "job.create", "", 2},
 		{"PUT /api/v1/jobs/{ref}", "/jobs/" + x + "-job", manual, "job.update", x + "-job", 0},
 		{"PATCH /api/v1/jobs/{ref}", "/jobs/" + x + "-job", `{"priority":"high"}`, "job.update", x + "-job", 0},
 		{"POST /api/v1/jobs/{ref}:pause", "/jobs/" + x + "-job:pause", "", "job.pause", x + "-job", 0},

@@ -39,6 +39,7 @@ var uncalled = map[string]string{
 // calls are arguments of methods that zero values do not lead to a route, or not to all of theirs.
 var calls = map[string][][]any{
 	"Client.PullReport": {{"x", job.PullReport{}}, {"x", job.PullReport{Failed: true}}}, // complete and fail are one call
+	"Client.ApplyJobs":  {{strings.NewReader(spec), client.ApplyOptions{}, func(client.ApplyResult) error { return nil }}},
 	"Client.BulkCreate": {{strings.NewReader(spec), func(client.BulkResult) error { return nil }}},
 	"Client.Events":     {{[]string{"stats"}, func(client.Event) error { return nil }}},
 	"Client.PatchJob":   {{"x", client.Patch(`{}`), uint64(0)}},

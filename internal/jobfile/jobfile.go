@@ -105,6 +105,7 @@ func Read(in io.Reader, name string) ([]Document, error) {
 func jsonDocuments(data []byte, name string) ([]Document, error) {
 	var docs []Document
 	dec := json.NewDecoder(bytes.NewReader(data))
+	line, counted := 1, 0 // up to where
 	for {
 		var raw json.RawMessage
 		err := dec.Decode(&raw)
@@ -121,7 +122,9 @@ func jsonDocuments(data []byte, name string) ([]Document, error) {
 			return nil, fmt.Errorf("%s:%d: %w", name, line,
 				job.Errorf(job.CodeMalformed, "", "this is not JSON: %v", err))
 		}
-		line := 1 + bytes.Count(data[:int(dec.InputOffset())-len(raw)], []byte("\n"))
+		begin := int(dec.InputOffset()) - len(raw)
+		line += bytes.Count(data[counted:begin], []byte("\n"))
+		counted = begin
 		var list []json.RawMessage
 		if raw[0] == '[' && json.Unmarshal(raw, &list) == nil {
 			for _, one := range list {

@@ -92,11 +92,29 @@ func writeYAML(b *strings.Builder, v any, indent string) {
 			return
 		}
 		b.WriteString(" " + scalar(v))
+	case json.Number:
+		b.WriteString(" " + numberYAML(v.String()))
 	case nil:
 		b.WriteString(" null")
-	default: // a number or a truth
+	default: // a truth
 		fmt.Fprintf(b, " %v", v)
 	}
+}
+
+// numberYAML writes a number so that every reader of YAML takes it for one: 1e3 is a text to those of version 1.1, which
+// want a point in front of the exponent and a sign behind it.
+func numberYAML(s string) string {
+	mantissa, exponent, ok := strings.Cut(strings.ToLower(s), "e")
+	if !ok {
+		return s
+	}
+	if !strings.Contains(mantissa, ".") {
+		mantissa += ".0"
+	}
+	if !strings.HasPrefix(exponent, "-") && !strings.HasPrefix(exponent, "+") {
+		exponent = "+" + exponent
+	}
+	return mantissa + "e" + exponent
 }
 
 var (

@@ -180,7 +180,7 @@ func TestOtherAnswersPass(t *testing.T) {
 // Every route of several groups has a way to be put together: none ends in a method that the backend has not.
 func TestEveryRouteIsAnswered(t *testing.T) {
 	variable := regexp.MustCompile(`\{\w+\}`)
-	bodies := map[string]string{"/jobs:bulk": `{"name":"x"}`, "/jobs:act": `{"action":"pause","filter":{"all":true}}`,
+	bodies := map[string]string{"/jobs:bulk": `{"name":"x"}`, "/jobs:apply": `{"name":"x"}`, "/jobs:act": `{"action":"pause","filter":{"all":true}}`,
 		"/schedule:preview": `{"schedule":"@manual"}`, "/dead:redrive": `{"all":true}`, "/dead": `{"all":true}`}
 	for _, row := range api.Routes() {
 		if row.Target < api.ByLetter {
