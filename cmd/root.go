@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/applier"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/login"
@@ -97,7 +98,7 @@ Submit a job to it:              carillon submit --name hello --schedule '@every
 See what ran, and when:          carillon runs hello
 
 Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 5 unreachable or unavailable,
-70 a node whose storage failed.`,
+6 diff found changes, 70 a node whose storage failed.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
@@ -136,13 +137,20 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			root.AddCommand(c)
 		}
 	}
-	add("use", a.inNamespace(a.submitCmd(), a.jobsCmd(), a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(),
-		a.secretCmd(), a.upcomingCmd())...)
+	add("use", a.inNamespace(a.submitCmd(), applier.Apply(a.applier()), applier.Diff(a.applier()), a.jobsCmd(),
+		a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.secretCmd(), a.upcomingCmd())...)
 	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
 	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
 	add("node", a.inNamespace(a.auditCmd())...)
 	add("local", a.scheduleCmd(), a.importCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
 	return root
+}
+
+// applier is what apply and diff know of the process.
+func (a *app) applier() applier.App {
+	return applier.App{Client: a.client, Keyed: a.keyed, JSON: func() bool { return a.json },
+		Printer: func(cmd *cobra.Command) *output.Printer { return &a.printer(cmd).Printer },
+		Report:  func(w io.Writer, err error) { a.report(w, err) }}
 }
 
 func (a *app) wantsColor(w io.Writer) bool {

@@ -6,20 +6,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/internal/jsontext"
-	"github.com/carillon-scheduler/carillon/job"
 )
-
-// AnswerAll answers all lines with an error, those that have one of their own with that.
-func AnswerAll(chunk []BulkLine, e *job.Error) []BulkResult {
-	out := make([]BulkResult, len(chunk))
-	for i, line := range chunk {
-		out[i] = BulkResult{Line: line.Line, Status: "error", Name: line.Spec.Name, Error: e}
-		if line.Err != nil {
-			out[i].Error = line.Err
-		}
-	}
-	return out
-}
 
 // AppendResult writes a line's answer, for most of them without reflection.
 func AppendResult(b []byte, r *BulkResult) ([]byte, error) {

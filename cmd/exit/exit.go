@@ -24,8 +24,12 @@ const (
 	NotFound    = 3
 	Conflict    = 4
 	Unavailable = 5
+	Changes     = 6 // diff found something that apply would change
 	// 70 is that of a node that ended because its storage failed: package node.
 )
+
+// ErrChanges ends a command that found what it was asked to look for. Nothing is said about it.
+var ErrChanges = errors.New("something would change")
 
 // badUsage is what cobra refuses: an unknown command or flag, a wrong number of arguments.
 type badUsage struct {
@@ -38,8 +42,11 @@ func BadUsage(err error, cmd *cobra.Command) error { return badUsage{err, cmd} }
 
 // Code is what a program sees of an error.
 func Code(err error) int {
-	if err == nil {
+	switch {
+	case err == nil:
 		return OK
+	case errors.Is(err, ErrChanges):
+		return Changes
 	}
 	var e *job.Error
 	if !errors.As(err, &e) {
@@ -74,6 +81,9 @@ type failure struct {
 // JSON says in one line of JSON what went wrong and how to get out of it.
 func JSON(w io.Writer, err error) int {
 	f := failure{ExitCode: Code(err)}
+	if f.ExitCode == Changes {
+		return f.ExitCode
+	}
 	var e *job.Error
 	var bad badUsage
 	switch {
@@ -104,7 +114,7 @@ func where(err error, e *job.Error) string {
 // Text says on standard error what went wrong and how to get out of it.
 func Text(w io.Writer, err error) int {
 	code := Code(err)
-	if err == nil {
+	if err == nil || code == Changes {
 		return code
 	}
 	if errors.Is(err, context.Canceled) {
