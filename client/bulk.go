@@ -114,8 +114,8 @@ func cutLines(in *bufio.Reader, size int) (body []byte, lines int, err error) {
 	return body, lines, nil
 }
 
-// sendBody sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole, and
-// what was answered already is not reported twice.
+// sendBody sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole,
+// and what was answered already is not reported twice.
 func sendBody[R any](ctx context.Context, c *Client, rq request, first int, next func(*resultReader) (R, error),
 	base func(*R) *BulkResult, fn func(R) error) error {
 	reported := 0

@@ -355,7 +355,7 @@ func (r *run) planPrune(docs []*document) (gone []job.Job, err error) {
 	return gone, nil
 }
 
-// pruneJobs deletes what planPrune found. Each must still be as it was then: it may have been taken over by another set.
+// pruneJobs deletes what planPrune found. Each must still be as it was then: another set may have taken it over.
 func (r *run) pruneJobs(gone []job.Job) error {
 	if r.prune && r.failed > 0 {
 		if !r.JSON() {

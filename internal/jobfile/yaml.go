@@ -101,8 +101,8 @@ func writeYAML(b *strings.Builder, v any, indent string) {
 	}
 }
 
-// numberYAML writes a number so that every reader of YAML takes it for one: 1e3 is a text to those of version 1.1, which
-// want a point in front of the exponent and a sign behind it.
+// numberYAML writes a number so that every reader of YAML takes it for one: 1e3 is a text to those of version 1.1,
+// which want a point in front of the exponent and a sign behind it.
 func numberYAML(s string) string {
 	mantissa, exponent, ok := strings.Cut(strings.ToLower(s), "e")
 	if !ok {

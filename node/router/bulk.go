@@ -28,7 +28,8 @@ func (b *backend) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 // is to have it.
 func (b *backend) ApplyJobs(ctx context.Context, lines []wire.BulkLine, _ wire.ApplyOptions,
 	_ api.Request) ([]wire.ApplyResult, error) {
-	s := &splitter[wire.ApplyResult]{rt: b.rt, base: func(r *wire.ApplyResult) *wire.BulkResult { return &r.BulkResult }}
+	base := func(r *wire.ApplyResult) *wire.BulkResult { return &r.BulkResult }
+	s := &splitter[wire.ApplyResult]{rt: b.rt, base: base}
 	return s.split(ctx, lines, func(l *wire.BulkLine) uint32 {
 		return b.rt.o.Home(job.NameJob, l.Spec.Namespace, l.Spec.Name)
 	})
