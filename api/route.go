@@ -104,7 +104,7 @@ var scopes = map[string]Scope{
 	"queues": InNamespace, "secrets": InNamespace, "workers": InNamespace, "stats": InNamespace, "events": InNamespace,
 	"upcoming":     InNamespace,
 	"audit":        InNamespace,
-	"openapi.json": Everywhere, "whoami": Everywhere,
+	"openapi.json": Everywhere, "schemas": Everywhere, "whoami": Everywhere,
 	"/metrics/jobs": InNamespace,
 }
 

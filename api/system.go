@@ -17,6 +17,7 @@ func systemRoutes() []route {
 		{"POST", "/cluster:clock-reset", Admin, ToLeader, AcrossAll, emptyBody, (*call).clockReset, nil},
 		{"GET", "/status", Viewer, Asking, AcrossAll, emptyBody, (*call).status, params("stale")},
 		{"GET", "/openapi.json", Viewer, Here, AtNode, emptyBody, (*call).openapi, nil},
+		{"GET", "/schemas/job.json", Viewer, Here, AtNode, emptyBody, (*call).jobSchema, nil},
 		{"GET", "/whoami", Holder, Here, AtNode, emptyBody, (*call).whoami, nil},
 	}
 }

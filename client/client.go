@@ -398,7 +398,7 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	limit time.Duration) (again bool, err error) {
 	target := base + rq.path
 	if c.stale && rq.method == http.MethodGet && strings.HasPrefix(rq.path, prefix) &&
-		!strings.HasSuffix(rq.path, "/openapi.json") {
+		!strings.HasSuffix(rq.path, "/openapi.json") && !strings.HasPrefix(rq.path, prefix+"/schemas/") {
 		if rq.query == nil {
 			rq.query = url.Values{}
 		}

@@ -64,6 +64,11 @@ func (c *Client) OpenAPI(ctx context.Context) ([]byte, error) {
 	return c.fetch(ctx, prefix+"/openapi.json", nil)
 }
 
+// JobSchema reads the JSON Schema of job files.
+func (c *Client) JobSchema(ctx context.Context) ([]byte, error) {
+	return c.fetch(ctx, prefix+"/schemas/job.json", nil)
+}
+
 // Metrics reads the node's metrics in Prometheus' text format.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.fetch(ctx, "/metrics", nil) }
 

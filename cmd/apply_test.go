@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
 )
 
 const applyFiles = `kind: queue
@@ -180,5 +181,23 @@ func TestApplyPrunes(t *testing.T) {
 		if !strings.Contains(stdout, name+" ") {
 			t.Errorf("%s is gone: %s", name, stdout)
 		}
+	}
+}
+
+// docs/job.schema.json, which editors take, is what nodes serve.
+func TestDocsHaveTheSchemaOfJobFiles(t *testing.T) {
+	s := newShell(t)
+	served, err := client.New(s.addr).JobSchema(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "../docs/job.schema.json"
+	if *update {
+		if err := os.WriteFile(file, served, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(file); err != nil || string(have) != string(served) {
+		t.Errorf("%s is not what is served: run `go test ./cmd -run Schema -update` (%v)", file, err)
 	}
 }

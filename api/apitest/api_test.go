@@ -400,6 +400,7 @@ func TestRoutes(t *testing.T) {
 		{"rotate the CA, more", "POST", "/cluster:rotate-ca", nil, `{"now":true}`, 400, job.CodeUnknownField, ``},
 		{"node", "GET", "/node", nil, "", 200, "", `"node_id":"n1"`},
 		{"status", "GET", "/status", nil, "", 200, "", `"state":"leader"`},
+		{"the schema of job files", "GET", "/schemas/job.json", nil, "", 200, "", `"$schema"`},
 		{"openapi", "GET", "/openapi.json", nil, "", 200, "", `"3.1.0"`},
 		{"healthz", "GET", "/healthz", nil, "", 200, "", `ok`},
 		{"readyz", "GET", "/readyz", nil, "", 200, "", `ok`},

@@ -134,6 +134,9 @@ func conform(doc dict, schema, v any, where string) error {
 	if ref, ok := s["$ref"].(string); ok {
 		return conform(doc, resolve(doc, ref), v, where)
 	}
+	if err := conformMore(doc, s, v, where); err != nil {
+		return err
+	}
 	if any, ok := s["anyOf"].([]any); ok {
 		var last error
 		for _, one := range any {
@@ -166,6 +169,39 @@ func conform(doc dict, schema, v any, where string) error {
 	}
 	if m, ok := v.(dict); ok {
 		return conformObject(doc, s, m, where)
+	}
+	return nil
+}
+
+// conformMore has the keywords that only the schema of job files uses.
+func conformMore(doc, s dict, v any, where string) error {
+	all, _ := s["allOf"].([]any)
+	for _, one := range all {
+		if err := conform(doc, one, v, where); err != nil {
+			return err
+		}
+	}
+	if cond, ok := s["if"]; ok {
+		branch := s["then"]
+		if conform(doc, cond, v, where) != nil {
+			branch = s["else"]
+		}
+		if branch != nil {
+			if err := conform(doc, branch, v, where); err != nil {
+				return err
+			}
+		}
+	}
+	if want, ok := s["const"]; ok && v != want {
+		return fmt.Errorf("%s: %v is not %v", where, v, want)
+	}
+	if n, ok := v.(float64); ok {
+		if least, ok := s["minimum"].(float64); ok && n < least {
+			return fmt.Errorf("%s: %v is less than %v", where, n, least)
+		}
+		if most, ok := s["maximum"].(float64); ok && n > most {
+			return fmt.Errorf("%s: %v is more than %v", where, n, most)
+		}
 	}
 	return nil
 }
