@@ -96,8 +96,8 @@ func StartCluster(ctx context.Context, binary, dir string, n, groups int, secure
 	return c, nil
 }
 
-// begun waits until the cluster is ready, and of several groups until each has its replicas and leaders are where they
-// stay: to move them is no part of what is measured.
+// begun waits until the cluster is ready, and of several groups until each has its replicas, every node knows that they
+// take jobs, and leaders are where they stay: to move them is no part of what is measured.
 func (c *Cluster) begun(ctx context.Context, n, groups int) error {
 	// The table of groups is written step by step, some steps for each group.
 	for until := time.Now().Add(readyLimit + time.Duration(groups)*10*time.Second); ; {
@@ -113,14 +113,32 @@ func (c *Cluster) begun(ctx context.Context, n, groups int) error {
 			}
 		}
 		if most := slices.Max(append(slices.Collect(maps.Values(leads)), 0)); whole == groups &&
-			most <= (groups+min(n, 3)-1)/min(n, 3) {
+			most <= (groups+min(n, 3)-1)/min(n, 3) && c.growing(ctx, groups) == "" {
 			return nil
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("%d of %d groups have all replicas, and leaders are %v", whole, groups, leads)
+			why := cmp.Or(c.growing(ctx, groups), "all nodes know them")
+			return fmt.Errorf("%d of %d groups have all replicas, leaders are %v, and %s", whole, groups, leads, why)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+// growing says which node does not know yet that all groups take jobs: it would send new ones to a group that refuses
+// them.
+func (c *Cluster) growing(ctx context.Context, groups int) string {
+	for _, a := range c.addrs {
+		node := c.at(a, client.WithAttempts(1), client.WithTimeout(readyLimit/12), client.WithStale())
+		switch s, err := node.Status(ctx); {
+		case err != nil:
+			return err.Error()
+		case s.Growth != nil:
+			return fmt.Sprintf("to %s %d of them take jobs", s.Node, s.Growth.Groups)
+		case len(s.Groups) <= groups: // the control group is one more
+			return fmt.Sprintf("%s knows %d, with the control group", s.Node, len(s.Groups))
+		}
+	}
+	return ""
 }
 
 func freeAddr() (string, error) {

@@ -197,7 +197,13 @@ func startGroups(t *testing.T, groups uint32, change ...func(*Config)) *cluster 
 		c.Raft.Heartbeat = time.Second // a leader is to be lost by the test, not by a busy machine
 	}}, change...)...)
 	for _, m := range c.members {
-		m.eventually(m.id()+" knows that all groups take jobs", func() bool { return m.split.Load().Groups == groups })
+		m.eventually(m.id()+" knows that all groups take jobs", func() bool {
+			several, growth := m.split.Load().Several(), m.members.Growing() // before what it is held against
+			if got := m.group.store.Info().Groups; several && growth == nil && got < groups {
+				t.Errorf("the status of %s says that all is done, and %d of %d groups take jobs", m.id(), got, groups)
+			}
+			return m.split.Load().Groups == groups
+		})
 		for number := uint32(1); number <= groups; number++ {
 			m.eventually(fmt.Sprintf("%s has a replica of group %d that votes", m.id(), number), func() bool {
 				g := m.hostedGroup(number)

@@ -32,8 +32,13 @@ type growing struct {
 // wanted is how many groups of jobs there are to be; 1: what there is is in group 0.
 func wanted(info *store.Info) uint32 { return max(info.Homes, info.Want, 1) }
 
-// having is how many groups of jobs there are.
-func having(info *store.Info) uint32 { return max(info.Homes, info.Groups, 1) }
+// having is how many groups take jobs. In a cluster that begins with several none does at first.
+func having(info *store.Info) uint32 {
+	if info.Homes > 1 {
+		return info.Groups
+	}
+	return max(info.Groups, 1)
+}
 
 // Grow implements api.Cluster: it says how many groups there are to be, and the leader brings that about.
 func (m *Members) Grow(ctx context.Context, groups int) (wire.Growth, error) {
@@ -90,13 +95,10 @@ func (m *Members) Growth() (g wire.Growth, err error) {
 	return g, err
 }
 
-// Growing is the same while it is under way, or nil.
+// Growing is the same while it is under way, or nil. It is under way in a cluster that begins with several groups, too:
+// before these take jobs, no job can be created.
 func (m *Members) Growing() *wire.Growth {
 	if m.o.Of != nil {
-		return nil
-	}
-	info := m.o.Store.Info()
-	if info.Want <= info.Groups {
 		return nil
 	}
 	g, err := m.Growth()
