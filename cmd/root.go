@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/applier"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/settings"
 	"github.com/carillon-scheduler/carillon/internal/login"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
@@ -140,9 +141,15 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	add("use", a.inNamespace(a.submitCmd(), applier.Apply(a.applier()), applier.Diff(a.applier()), a.jobsCmd(),
 		a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.secretCmd(), a.upcomingCmd())...)
 	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
-	add("node", a.devCmd(), a.serverCmd(), a.workerCmd(), a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
+	lasting := []*cobra.Command{a.devCmd(), a.serverCmd(), a.workerCmd()}
+	for _, c := range lasting {
+		settings.Add(c, a.env)
+	}
+	add("node", lasting...)
+	add("node", a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
 	add("node", a.inNamespace(a.auditCmd())...)
-	add("local", a.scheduleCmd(), a.importCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(), a.versionCmd())
+	add("local", a.scheduleCmd(), a.importCmd(), a.configCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(),
+		a.versionCmd())
 	return root
 }
 

@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/settings"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -37,10 +36,8 @@ func notice(w io.Writer, format, text, event string, attrs ...any) {
 	fmt.Fprintln(w, text)
 }
 
-// secretFlags are logged without their values: only the names before the first "=" are.
-var secretFlags = []string{"broker", "egress-proxy", "notify-webhook", "token"}
-
-// logStart writes which binary starts, and with which settings. What could be a secret is hidden.
+// logStart writes which binary starts, and with which settings that are not the defaults; `carillon config show` has
+// all of them. What could be a secret is hidden.
 func logStart(cmd *cobra.Command, what, level, format string) {
 	v := version()
 	attrs := []any{"version", v.Version, "go", v.Go, "platform", v.Platform}
@@ -50,37 +47,13 @@ func logStart(cmd *cobra.Command, what, level, format string) {
 	var config []any
 	inherited := cmd.InheritedFlags()
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name == "help" || inherited.Lookup(f.Name) != nil {
+		if !f.Changed || f.Name == "help" || inherited.Lookup(f.Name) != nil {
 			return
 		}
-		value := f.Value.String()
-		if slices.Contains(secretFlags, f.Name) {
-			value = namesOnly(f.Value)
-		}
-		config = append(config, f.Name, value)
+		config = append(config, f.Name, settings.Shown(f))
 	})
 	newLogger(cmd.ErrOrStderr(), level, format).Info(what+" starting",
 		append(attrs, slog.Group("config", config...))...)
-}
-
-// namesOnly is a list of NAME=VALUE without the values.
-func namesOnly(v pflag.Value) string {
-	list, ok := v.(pflag.SliceValue)
-	if !ok {
-		if v.String() == "" {
-			return ""
-		}
-		return "hidden"
-	}
-	var names []string
-	for _, s := range list.GetSlice() {
-		name, _, named := strings.Cut(s, "=")
-		if !named {
-			name = "hidden"
-		}
-		names = append(names, name)
-	}
-	return "[" + strings.Join(names, ",") + "]"
 }
 
 // wantsJSON also knows when the command line could not be read as far as the flag.

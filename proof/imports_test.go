@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/applier"}, {"cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -53,6 +53,7 @@ var only = map[string][]string{
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
 	"cmd/output":       {"cmd", "cmd/applier", "cmd/exit", "cmd/importer", "cmd/jobflags"},
+	"cmd/settings":     {"cmd"},
 	"cmd/values":       {"cmd", "cmd/jobflags"},
 	"cmd/watch":        {"cmd"},
 	"bench":            {"cmd"},

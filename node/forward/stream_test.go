@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -52,17 +53,17 @@ var somePart = someLine + strings.Repeat(" ", 8<<10) + "\n"
 // partBody says when more is asked for than a part of a body has.
 type partBody struct {
 	io.ReadCloser
-	left int
+	left atomic.Int64 // net/http reads what is left from another goroutine than the forwarder
+	once sync.Once
 	more chan struct{}
 }
 
 func (b *partBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		b.left--
-		close(b.more)
+	if b.left.Load() <= 0 {
+		b.once.Do(func() { close(b.more) })
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.left -= n
+	b.left.Add(int64(-n))
 	return n, err
 }
 
@@ -185,7 +186,9 @@ func TestAClientThatPausesIsAnswered(t *testing.T) {
 				f = newForwarder(t, elect, http.NotFoundHandler())
 				follower := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					r = r.WithContext(r.Context())
-					r.Body = &partBody{r.Body, len(somePart), paused}
+					part := &partBody{ReadCloser: r.Body, more: paused}
+					part.left.Store(int64(len(somePart)))
+					r.Body = part
 					f.ServeHTTP(w, r)
 				}))
 				defer follower.Close()
