@@ -54,7 +54,7 @@ func (c *call) applyJobs() error {
 			return c.h.backend.ApplyJobs(ctx, some, o, rq)
 		},
 		Refuse: func(r wire.BulkResult) wire.ApplyResult { return wire.ApplyResult{BulkResult: r} },
-		Append: func(b []byte, r *wire.ApplyResult) ([]byte, error) { return lines.AppendJSON(b, r) },
+		Append: func(b []byte, r *wire.ApplyResult) ([]byte, error) { return wire.AppendJSON(b, r) },
 	})
 }
 

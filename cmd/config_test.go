@@ -171,4 +171,13 @@ func TestWrongSettings(t *testing.T) {
 	if w := origins(t, s, "server", "--config", path); w["node-id"].Value != "n1" {
 		t.Errorf("%+v", w)
 	}
+	// A flag of all commands reads its variable itself, and no file.
+	s.env["CARILLON_TIMEOUT_FILE"] = filepath.Join(dir, "a")
+	if w := origins(t, s, "worker"); w["timeout"].From != "default" {
+		t.Errorf("%+v", w["timeout"])
+	}
+	s.env["CARILLON_TIMEOUT"] = "7s"
+	if w := origins(t, s, "worker"); w["timeout"].From != "CARILLON_TIMEOUT" {
+		t.Errorf("%+v", w["timeout"])
+	}
 }

@@ -44,7 +44,8 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	}
 	head := fmt.Sprintf(
 		"# Job %s. Save to apply, leave unchanged to cancel.\n"+
-			"version: %d # refuses the edit if the job has changed meanwhile\n", nameAndID(j), j.Version)
+			"version: %d # refuses the edit if the job has changed meanwhile\n",
+		output.NameAndID(j.Name, j.ID), j.Version)
 	before := append([]byte(head), text...)
 	f, err := os.CreateTemp("", "carillon-edit-*.yaml")
 	if err != nil {
@@ -124,7 +125,7 @@ func (a *app) changeJob(cmd *cobra.Command, done string,
 		if next == ", paused" {
 			next = ""
 		}
-		p.Printf("%s %s%s\n", done, nameAndID(j), next)
+		p.Printf("%s %s%s\n", done, output.NameAndID(j.Name, j.ID), next)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -44,7 +45,7 @@ func (a *app) jobsGetCmd() *cobra.Command {
 // can be submitted into another.
 func specYAML(s job.Spec) ([]byte, error) {
 	s.Namespace = unusual(s.Namespace)
-	raw, err := output.Compact(s)
+	raw, err := jsontext.Marshal(s)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/jobflags"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -81,7 +82,7 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 		case replayed:
 			done = "already submitted"
 		}
-		p.Printf("%s %s%s\n", done, nameAndID(j), nextRun(p, j))
+		p.Printf("%s %s%s\n", done, output.NameAndID(j.Name, j.ID), nextRun(p, j))
 	})
 }
 
@@ -89,7 +90,7 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 // a file of several. The node compares them, as it does for those.
 func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string,
 	taken error) (j job.Job, there bool, err error) {
-	line, err := output.Compact(spec)
+	line, err := jsontext.Marshal(spec)
 	if err != nil {
 		return j, false, err
 	}
@@ -120,13 +121,6 @@ func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string,
 	}
 	j, err = c.GetJob(ctx, r.JobID.String())
 	return j, r.Status == "exists", err
-}
-
-func nameAndID(j job.Job) string {
-	if j.Name == "" {
-		return j.ID.String()
-	}
-	return j.Name + " (" + j.ID.String() + ")"
 }
 
 func nextRun(p *printer, j job.Job) string {

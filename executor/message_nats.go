@@ -321,7 +321,7 @@ func (c *natsConn) await(m *outgoing, stop func()) {
 // NATS a refused message looks like any other, but the refusal was read from the connection before the answer to the
 // flush. The client keeps the last error itself and tells of all of them in their order, on a goroutine of its own: a
 // refusal of this message was told of when the last one was. However long that takes it is waited for, or a message
-// that nobody got would count as published.
+// that no server took would count as published.
 func (c *natsConn) refused(ctx context.Context, subject string, since time.Time) error {
 	c.mu.Lock()
 	last := c.nc.LastError()
@@ -337,7 +337,7 @@ func (c *natsConn) refused(ctx context.Context, subject string, since time.Time)
 	if at, ok := c.denied[subject]; ok && !at.Before(since) {
 		return hopeless{fmt.Errorf("the server does not let this worker publish to %q", subject)}
 	}
-	return ctx.Err() // ended: nobody knows
+	return ctx.Err() // it ended before the server said anything
 }
 
 // explain says what an error of the client means for the message.

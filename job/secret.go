@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/internal/mask"
 )
 
@@ -208,13 +209,11 @@ func eachText(raw []byte, fn func(payloadText) (string, bool, error)) ([]byte, e
 }
 
 func quote(s string) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil {
+	b, err := jsontext.Marshal(s)
+	if err != nil {
 		return []byte(`""`) // a string is always encoded
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return b
 }
 
 // checkSecrets says what is wrong with the references of a payload. Whether the secrets are there is not known here.

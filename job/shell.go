@@ -88,6 +88,14 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 
 var userRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
+// UserName says whether a text can be the name of a user of a worker's machine.
+func UserName(s string) bool { return userRE.MatchString(s) }
+
+// ShellVariable says whether a job may set a variable of this name for its command.
+func ShellVariable(name string) bool {
+	return envRE.MatchString(name) && !strings.HasPrefix(name, "CARILLON_")
+}
+
 // CheckShell checks the payload of a shell job.
 func CheckShell(data []byte) *Error {
 	var p ShellPayload
@@ -107,7 +115,7 @@ func CheckShell(data []byte) *Error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
 		v := p.Env[k]
-		if !envRE.MatchString(k) || strings.HasPrefix(k, "CARILLON_") || strings.ContainsRune(v, 0) {
+		if !ShellVariable(k) || strings.ContainsRune(v, 0) {
 			return Invalid("payload.env", "use letters, digits and _; CARILLON_… is set by Carillon",
 				"%q is not a usable variable", k)
 		}
@@ -115,7 +123,7 @@ func CheckShell(data []byte) *Error {
 	if strings.ContainsRune(p.Command, 0) {
 		return Invalid("payload.command", "", "the command contains a zero byte")
 	}
-	if p.User != "" && !userRE.MatchString(p.User) {
+	if p.User != "" && !UserName(p.User) {
 		return Invalid("payload.user", "use the name of a user of the worker's machine", "%q is not the name of a user",
 			p.User)
 	}

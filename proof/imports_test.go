@@ -52,7 +52,7 @@ var only = map[string][]string{
 	"cmd/exit":         {"cmd", "cmd/applier"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
-	"cmd/output":       {"cmd", "cmd/applier", "cmd/exit", "cmd/importer", "cmd/jobflags"},
+	"cmd/output":       {"cmd", "cmd/applier", "cmd/exit", "cmd/importer"},
 	"cmd/settings":     {"cmd"},
 	"cmd/values":       {"cmd", "cmd/jobflags"},
 	"cmd/watch":        {"cmd"},

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/internal/jsontext"
@@ -11,11 +9,7 @@ import (
 // AppendResult writes a line's answer, for most of them without reflection.
 func AppendResult(b []byte, r *BulkResult) ([]byte, error) {
 	if r.Error != nil || !jsontext.Plain(r.Name) || !jsontext.Plain(r.Status) {
-		var buf bytes.Buffer
-		enc := json.NewEncoder(&buf)
-		enc.SetEscapeHTML(false)
-		err := enc.Encode(r)
-		return append(b, buf.Bytes()...), err
+		return AppendJSON(b, r)
 	}
 	b = strconv.AppendInt(append(b, `{"line":`...), int64(r.Line), 10)
 	b = append(append(b, `,"status":"`...), r.Status...)
@@ -26,4 +20,10 @@ func AppendResult(b []byte, r *BulkResult) ([]byte, error) {
 		b = append(append(b, `","name":"`...), r.Name...)
 	}
 	return append(b, "\"}\n"...), nil
+}
+
+// AppendJSON writes a line of JSON without the escapes that only HTML needs.
+func AppendJSON(b []byte, v any) ([]byte, error) {
+	text, err := jsontext.Marshal(v)
+	return append(append(b, text...), '\n'), err
 }

@@ -342,7 +342,7 @@ func (r *run) planPrune(docs []*document) (gone []job.Job, err error) {
 	if len(gone) > r.pruneMax {
 		var names []string
 		for _, j := range gone[:min(len(gone), 5)] {
-			names = append(names, nameAndID(j.Name, j.ID))
+			names = append(names, output.NameAndID(j.Name, j.ID))
 		}
 		more := ""
 		if len(gone) > len(names) {
@@ -370,7 +370,7 @@ func (r *run) pruneJobs(gone []job.Job) error {
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("deleting %s: %w", nameAndID(j.Name, j.ID), err)
+				return fmt.Errorf("deleting %s: %w", output.NameAndID(j.Name, j.ID), err)
 			}
 		}
 		r.deleted++
@@ -382,17 +382,10 @@ func (r *run) pruneJobs(gone []job.Job) error {
 		case r.diff:
 			r.showDeleted(j)
 		case r.dryRun:
-			r.p.Printf("would delete %s\n", nameAndID(j.Name, id))
+			r.p.Printf("would delete %s\n", output.NameAndID(j.Name, id))
 		default:
-			r.p.Printf("deleted %s\n", nameAndID(j.Name, id))
+			r.p.Printf("deleted %s\n", output.NameAndID(j.Name, id))
 		}
 	}
 	return r.p.Err
-}
-
-func nameAndID(name string, id job.ID) string {
-	if name == "" {
-		return id.String()
-	}
-	return name + " (" + id.String() + ")"
 }

@@ -84,10 +84,11 @@ func find(args []string, recursive bool) (files []string, err error) {
 			continue
 		}
 		err = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err // there may be no entry
+			}
 			hidden := strings.HasPrefix(e.Name(), ".")
 			switch {
-			case err != nil:
-				return err
 			case e.IsDir() && path != arg && (hidden || !recursive):
 				return fs.SkipDir
 			case e.IsDir() || hidden || !slices.Contains(extensions, filepath.Ext(path)):
@@ -203,7 +204,7 @@ func (d *document) decodeJob(text []byte) error {
 	return nil
 }
 
-// twice refuses input that says two things about one name: which of them is meant nobody knows.
+// twice refuses input that says two things about one name: it does not say which of them is meant.
 func twice(docs []*document) error {
 	type key struct{ kind, namespace, name string }
 	seen := map[key]*document{}

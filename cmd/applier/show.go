@@ -16,7 +16,7 @@ import (
 func (r *run) sayDone(d *document, res client.ApplyResult) {
 	title := d.title()
 	if res.JobID != nil {
-		title = nameAndID(title, *res.JobID)
+		title = output.NameAndID(title, *res.JobID)
 	}
 	done := res.Status
 	if r.dryRun {
@@ -57,7 +57,7 @@ func short(raw json.RawMessage) string {
 func (r *run) showDiff(d *document, res client.ApplyResult) error {
 	title := d.title()
 	if res.JobID != nil {
-		title = nameAndID(title, *res.JobID)
+		title = output.NameAndID(title, *res.JobID)
 	}
 	if res.Status == "created" {
 		r.p.Printf("--- (none)\n+++ %s, %s\n", title, d.where())
@@ -88,7 +88,7 @@ func (r *run) showDiff(d *document, res client.ApplyResult) error {
 }
 
 func (r *run) showDeleted(j job.Job) {
-	r.p.Printf("--- %s\n+++ (none), pruned\n", nameAndID(j.Name, j.ID))
+	r.p.Printf("--- %s\n+++ (none), pruned\n", output.NameAndID(j.Name, j.ID))
 	r.p.Printf("%s\n", r.p.Paint(terminal.Red, "-name: "+j.Name))
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -72,7 +73,7 @@ func (p *printer) job(f found) error {
 	if p.app.JSON() {
 		return output.JSON(w, f.spec)
 	}
-	raw, err := output.Compact(f.spec)
+	raw, err := jsontext.Marshal(f.spec)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// maxInput bounds a file. Nobody's crontab comes near it.
+// maxInput bounds a file: no crontab comes near it.
 const maxInput = 64 << 20
 
 func readAll(r io.Reader, name string) ([]byte, error) {

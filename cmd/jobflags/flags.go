@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/values"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -168,5 +168,5 @@ func value(flag, s string) (json.RawMessage, error) {
 	if t := strings.TrimSpace(s); json.Valid([]byte(t)) && strings.ContainsAny(t[:1], "{[\"") {
 		return json.RawMessage(t), nil
 	}
-	return output.Compact(s)
+	return jsontext.Marshal(s)
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -84,7 +84,7 @@ func (f *kindFlags) payload() (job.Type, json.RawMessage, error) {
 	if err != nil {
 		return typ, nil, err
 	}
-	raw, err := output.Compact(p)
+	raw, err := jsontext.Marshal(p)
 	return typ, raw, err
 }
 

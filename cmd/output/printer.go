@@ -2,7 +2,6 @@
 package output
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -89,6 +88,14 @@ func (p *Printer) More(cursor string) {
 	}
 }
 
+// NameAndID is how a job is called in a sentence.
+func NameAndID(name string, id job.ID) string {
+	if name == "" {
+		return id.String()
+	}
+	return name + " (" + id.String() + ")"
+}
+
 // Dash stands where there is nothing.
 func Dash(s string) string { return cmp.Or(s, "-") }
 
@@ -135,13 +142,4 @@ func Indented(w io.Writer, v any) error {
 func Raw(w io.Writer, raw []byte) error {
 	_, err := io.WriteString(w, cmp.Or(strings.TrimRight(string(raw), "\n"), "{}")+"\n")
 	return err
-}
-
-// Compact is json.Marshal without the escapes that only HTML needs.
-func Compact(v any) (json.RawMessage, error) {
-	var buf bytes.Buffer
-	if err := JSON(&buf, v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(buf.Bytes()), nil
 }

@@ -105,6 +105,12 @@ func each(cmd *cobra.Command, do func(*pflag.Flag) error) (err error) {
 func fromEnvironment(cmd *cobra.Command, f *pflag.Flag, env func(string) string) (where string, err error) {
 	name := Variable(f.Name)
 	value := env(name)
+	if cmd.InheritedFlags().Lookup(f.Name) != nil { // those of all commands read it themselves
+		if value == "" {
+			name = ""
+		}
+		return name, nil
+	}
 	if path := env(name + "_FILE"); path != "" && cmd.Flags().Lookup(f.Name+"-file") == nil {
 		if value != "" {
 			return "", job.Invalid(name+"_FILE", "set one of them", "%s is set too", name)
@@ -117,9 +123,6 @@ func fromEnvironment(cmd *cobra.Command, f *pflag.Flag, env func(string) string)
 	}
 	if value == "" {
 		return "", nil
-	}
-	if cmd.InheritedFlags().Lookup(f.Name) != nil {
-		return name, nil // those of all commands read it themselves
 	}
 	list := []string{value}
 	if f.Value.Type() == "stringArray" { // their values may have commas

@@ -12,7 +12,7 @@ import (
 )
 
 // command makes the payload of what stands after the times and the user.
-func (t *table) command(l *Line, text string) {
+func (t *table) command(l *Line, text string) (p job.ShellPayload, ok bool) {
 	for len(text) > 1 && text[0] == '-' { // cronie's and OpenBSD's options
 		option, rest := cutField(text)
 		for _, o := range option[1:] {
@@ -23,7 +23,7 @@ func (t *table) command(l *Line, text string) {
 				l.Job.Overlap = job.OverlapSkip
 			default:
 				l.fail("%q is no option of cron: -n, -q, -s", option)
-				return
+				return p, false
 			}
 		}
 		text = rest
@@ -31,7 +31,7 @@ func (t *table) command(l *Line, text string) {
 	command, input, hasInput := splitInput(text)
 	if strings.TrimSpace(command) == "" {
 		l.fail("there is no command")
-		return
+		return p, false
 	}
 	if strings.HasSuffix(command, `\`) && !hasInput {
 		l.note("cron does not join lines: the \\ at the end is a part of the command")
@@ -42,11 +42,11 @@ func (t *table) command(l *Line, text string) {
 		if !bourne.MatchString(shell) {
 			l.fail("the text after %% is the command's input, and how %s takes it in a script is not known: put "+
 				"it into a script", shell)
-			return
+			return p, false
 		}
 		command = hereDocument(command, input)
 	}
-	p := job.ShellPayload{Env: env, Dir: env["HOME"]}
+	p = job.ShellPayload{Env: env, Dir: env["HOME"]}
 	if shell == "/bin/sh" {
 		p.Command = command
 	} else {
@@ -54,9 +54,9 @@ func (t *table) command(l *Line, text string) {
 	}
 	if p.Dir != "" && !path.IsAbs(p.Dir) {
 		l.fail("HOME=%s is not an absolute path", p.Dir)
-		return
+		return p, false
 	}
-	t.setPayload(l.Job, p)
+	return p, true
 }
 
 var bourne = regexp.MustCompile(`(^|/)(sh|bash|dash|ash|ksh|mksh|zsh)$`)
@@ -126,8 +126,7 @@ var (
 )
 
 // name makes a name of what a command runs; the second of a name gets a number.
-func (t *table) name(s *job.Spec) string {
-	p := t.payload(s)
+func (t *table) name(p *job.ShellPayload) string {
 	text := p.Command
 	if text == "" {
 		text = p.Argv[len(p.Argv)-1]

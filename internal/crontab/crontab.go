@@ -5,7 +5,6 @@ package crontab
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/internal/daylight"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -112,8 +112,6 @@ var ours = map[string]string{
 	"CONTENT_TRANSFER_ENCODING": "it is about cron's mail",
 }
 
-var nameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 // checkVariable says what is lost of a variable; the environment of a job leaves it out.
 func (t *table) checkVariable(l *Line, name, value string) {
 	switch why := ours[name]; {
@@ -127,9 +125,9 @@ func (t *table) checkVariable(l *Line, name, value string) {
 	}
 }
 
-// carried says whether a job may have a variable: the server's rules.
+// carried says whether a job may have a variable. What refers to a secret here was plain text there.
 func carried(name, value string) bool {
-	return nameRE.MatchString(name) && !strings.HasPrefix(name, "CARILLON_") && !strings.Contains(value, "secret://")
+	return job.ShellVariable(name) && !strings.Contains(value, "secret://")
 }
 
 // words are cron's names of schedules, with whether cron takes them for wildcards.
@@ -196,16 +194,8 @@ func (t *table) entry(l *Line) {
 		}
 	}
 	l.Job = spec
-	t.command(l, rest)
-	if l.Job == nil {
-		return
-	}
-	t.owner(l, user)
-	if l.Job == nil {
-		return
-	}
-	t.zone(l, wild)
-	if l.Job == nil {
+	p, ok := t.command(l, rest)
+	if !ok || !t.owner(l, &p, user) || !t.zone(l, wild) {
 		return
 	}
 	t.mail(l)
@@ -213,39 +203,23 @@ func (t *table) entry(l *Line) {
 	if t.o.Host != "" {
 		spec.Workers = map[string]string{"host": t.o.Host}
 	}
-	spec.Name = t.name(spec)
+	spec.Name = t.name(&p)
+	var err error
+	if spec.Payload, err = jsontext.Marshal(p); err != nil {
+		l.fail("%v", err)
+	}
 }
 
-var userRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
-
-func (t *table) owner(l *Line, user string) {
+func (t *table) owner(l *Line, p *job.ShellPayload, user string) bool {
 	if user == "" || t.o.AsWorker {
-		return
+		return true
 	}
-	if !userRE.MatchString(user) {
+	if !job.UserName(user) {
 		l.fail("%q is not the name of a user; of FreeBSD's user:group/class only the user can be carried over", user)
-		return
+		return false
 	}
-	p := t.payload(l.Job)
 	p.User = user
-	t.setPayload(l.Job, p)
-}
-
-func (t *table) payload(s *job.Spec) (p job.ShellPayload) {
-	if err := json.Unmarshal(s.Payload, &p); err != nil {
-		panic(err) // it was written here
-	}
-	return p
-}
-
-func (t *table) setPayload(s *job.Spec, p job.ShellPayload) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(p); err != nil {
-		panic(err) // it is text only
-	}
-	s.Payload = bytes.TrimSpace(b.Bytes())
+	return true
 }
 
 // standardPath is what cron gives a command whose table has no PATH.
@@ -262,11 +236,11 @@ func (t *table) environment() map[string]string {
 	return env
 }
 
-func (t *table) zone(l *Line, wild bool) {
+func (t *table) zone(l *Line, wild bool) bool {
 	zone := cmp.Or(t.env["CRON_TZ"], t.o.Zone, "UTC")
 	if _, err := time.LoadLocation(zone); err != nil {
 		l.fail("%q is not a zone of the IANA database: correct CRON_TZ or --tz", zone)
-		return
+		return false
 	}
 	if tz := t.env["TZ"]; tz != "" && t.env["CRON_TZ"] == "" && tz != zone {
 		l.note("TZ=%s is the command's; cron read the schedule in the zone of the host, here %s", tz, zone)
@@ -281,11 +255,12 @@ func (t *table) zone(l *Line, wild bool) {
 	}
 	if err := daylight.Keep(l.Job, gap, overlap, t.o.Now); err != nil {
 		l.fail("%v", err)
-		return
+		return false
 	}
 	if !wild && daylight.SeveralInGap(l.Job, t.o.Now) {
 		l.note("where the clock goes forward cron makes up for every run that is left out; Carillon runs once")
 	}
+	return true
 }
 
 func (t *table) mail(l *Line) {

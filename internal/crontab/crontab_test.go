@@ -1,6 +1,7 @@
 package crontab
 
 import (
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -44,7 +45,11 @@ func payload(t *testing.T, l Line) job.ShellPayload {
 	if l.Job == nil {
 		t.Fatalf("%q: %s", l.Text, l.Err)
 	}
-	return (&table{}).payload(l.Job)
+	var p job.ShellPayload
+	if err := json.Unmarshal(l.Job.Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // Cron's own reading of the variables: see env.c.

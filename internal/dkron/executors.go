@@ -1,7 +1,6 @@
 package dkron
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -49,15 +49,10 @@ func (c *conversion) executor() error {
 	return fmt.Errorf("there is no executor like %s: http, shell, nats and kafka can be carried over", c.from.Executor)
 }
 
-func (c *conversion) payload(t job.Type, p any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(p); err != nil {
-		return err
-	}
-	c.Spec.Type, c.Spec.Payload = t, bytes.TrimSpace(b.Bytes())
-	return nil
+func (c *conversion) payload(t job.Type, p any) (err error) {
+	c.Spec.Type = t
+	c.Spec.Payload, err = jsontext.Marshal(p)
+	return err
 }
 
 func (c *conversion) message(p job.MessagePayload, text string) error {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 )
 
 // ToYAML writes JSON as YAML for an editor: fields in the order they have, scripts as blocks, and every text that YAML
@@ -133,13 +135,11 @@ func scalar(s string) string {
 	if isCron(s) {
 		return "'" + s + "'"
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil { // cannot be
+	b, err := jsontext.Marshal(s)
+	if err != nil { // cannot be
 		return strconv.Quote(s)
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return string(b)
 }
 
 // isCron recognises what is read most often: a schedule looks better in single quotes, which change nothing in it.

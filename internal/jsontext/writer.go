@@ -1,6 +1,10 @@
 package jsontext
 
-import "strconv"
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
 
 // Writer writes the fields of JSON objects, byte by byte as encoding/json would without its escapes for HTML. Once Bad
 // is set, there was a value that only that package can write, and B is worthless.
@@ -84,6 +88,15 @@ func (w *Writer) Raw(name string, v []byte) {
 
 // Leave gives up unless a field that this package does not write is empty.
 func (w *Writer) Leave(empty bool) { w.Bad = w.Bad || !empty }
+
+// Marshal is json.Marshal without the escapes that only HTML needs: the & of a payload stays one.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
 
 // Plain says that a string looks the same in JSON.
 func Plain(s string) bool {

@@ -2,10 +2,10 @@
 package mergepatch
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -37,11 +37,11 @@ func Read(body []byte) (Patch, error) {
 
 // Apply is the patched spec, as text: who reads it knows which fields there are.
 func (p Patch) Apply(current job.Spec) ([]byte, error) {
-	before, err := marshal(current)
+	before, err := jsontext.Marshal(current)
 	if err != nil {
 		return nil, err
 	}
-	change, err := marshal(p.raw)
+	change, err := jsontext.Marshal(p.raw)
 	if err != nil {
 		return nil, err
 	}
@@ -72,19 +72,7 @@ func merge(target, change []byte) ([]byte, error) {
 		}
 		merged[k] = inner
 	}
-	return marshal(merged)
-}
-
-// marshal is json.Marshal without the escapes that only HTML needs: a patch must not rewrite the & of a payload it does
-// not touch.
-func marshal(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	return jsontext.Marshal(merged)
 }
 
 // checkCase refuses "Name" where the job has "name". Decoding ignores case, so both would stand in the merged object

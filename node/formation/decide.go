@@ -116,38 +116,38 @@ func confused(in Input) (text, remedy string) {
 
 // belong is what to do where nodes belong to a cluster already.
 func belong(in Input) (Decision, bool) {
-	var in1 []string // addresses of nodes of the cluster
+	var formed []string // addresses of nodes of the cluster
 	var first State
 	for _, addr := range in.others() {
 		s := in.Answers[addr].State
 		if in.Answers[addr].Err != nil || s.ClusterID == "" {
 			continue
 		}
-		if len(in1) > 0 && s.ClusterID != first.ClusterID {
+		if len(formed) > 0 && s.ClusterID != first.ClusterID {
 			return Decision{Do: Refuse,
-				Text: fmt.Sprintf("the node at %s belongs to cluster %s, and the one at %s to cluster %s", in1[0],
+				Text: fmt.Sprintf("the node at %s belongs to cluster %s, and the one at %s to cluster %s", formed[0],
 					first.ClusterID, addr, s.ClusterID),
 				Remedy: "find out which cluster is the right one; stop the nodes of the other, empty their data " +
 					"directories, and start them again"}, true
 		}
-		if len(in1) == 0 {
+		if len(formed) == 0 {
 			first = s
 		}
-		in1 = append(in1, addr)
+		formed = append(formed, addr)
 		if sameList(in, s) && s.founded(in.Self.Node, in.Self.Ballot) {
 			return Decision{Do: Adopt, From: s}, true
 		}
 	}
-	if len(in1) == 0 {
+	if len(formed) == 0 {
 		return Decision{}, false
 	}
-	for _, addr := range in1 {
+	for _, addr := range formed {
 		if s := in.Answers[addr].State; len(s.List) > 0 && !sameList(in, s) && !in.Vouched {
 			return Decision{Do: Refuse, Text: differ(in, addr), Remedy: "give this node the list of the others; to " +
-				"add a node to a cluster, start it with --join " + in1[0] + " instead of --cluster"}, true
+				"add a node to a cluster, start it with --join " + formed[0] + " instead of --cluster"}, true
 		}
 	}
-	return Decision{Do: Join, Addrs: in1}, true
+	return Decision{Do: Join, Addrs: formed}, true
 }
 
 // founded says that a cluster was founded with a node, by the ballot that it has promised.

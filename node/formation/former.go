@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -283,13 +284,12 @@ func (f *Former) join(ctx context.Context, addrs []string) time.Duration {
 	if err == nil || ctx.Err() != nil {
 		return 0
 	}
-	d := Decision{Do: Refuse, Text: "the cluster of " + strings.Join(addrs, " and ") + " does not take this node in: " +
-		err.Error(), Remedy: "look at the log of its leader"}
-	if known, ok := err.(*job.Error); ok {
-		d.Text = "the cluster of " + strings.Join(addrs, " and ") + " does not take this node in: " + known.Message
-		d.Remedy = cmp.Or(known.Remedy, d.Remedy)
+	why, remedy := err.Error(), "look at the log of its leader"
+	if known, ok := errors.AsType[*job.Error](err); ok {
+		why, remedy = known.Message, cmp.Or(known.Remedy, remedy)
 	}
-	f.wait(d)
+	f.wait(Decision{Do: Refuse, Remedy: remedy,
+		Text: "the cluster of " + strings.Join(addrs, " and ") + " does not take this node in: " + why})
 	return refusedWait
 }
 
