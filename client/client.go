@@ -350,7 +350,7 @@ func (c *Client) round(ctx context.Context, rq request, key string, t *tries) (a
 		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable:
 			failed = append(failed, err)
 			err = cmp.Or(t.unknown, err)
-		case job.CodeSuperseded: // another may be of the cluster as it is now, but this one will not be
+		case job.CodeStopped: // another may be of the cluster as it is now, but this one will not be
 			failed, strange = append(failed, err), strange+1
 		case job.CodeUnauthenticated:
 			if again { // another may still be known by that CA, but this one will not be
@@ -447,7 +447,7 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	if resp.StatusCode >= 400 {
 		e := readProblem(resp)
 		switch e.Code {
-		case job.CodeNoLeader, job.CodeNotLeader, job.CodeOutcomeUnknown, job.CodeNotReady, job.CodeSuperseded:
+		case job.CodeNoLeader, job.CodeNotLeader, job.CodeOutcomeUnknown, job.CodeNotReady, job.CodeStopped:
 			return true, e
 		case job.CodeTooManyRequests:
 			if rq.after != nil {

@@ -295,7 +295,7 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 	switch p.Code {
 	case job.CodeNotLeader:
 		a.kind, a.hint = elsewhere, resp.Header.Get(LeaderHeader)
-	case job.CodeNoLeader, job.CodeSuperseded:
+	case job.CodeNoLeader, job.CodeStopped:
 		a.kind = elsewhere
 	case job.CodeUnavailable:
 		if l.group != "" { // it may have no replica of the group

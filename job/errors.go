@@ -26,7 +26,7 @@ const (
 	CodeNotLeader        Code = "not_leader"             // 421
 	CodeNoLeader         Code = "no_leader"              // 503: there is no leader right now; nothing was changed
 	CodeNotReady         Code = "not_ready"              // 503: this node is starting, stopping or holding
-	CodeSuperseded       Code = "superseded"             // 503: the cluster was recovered without this node
+	CodeStopped          Code = "stopped"                // 503: this node takes no part in the cluster any more
 	CodeOutcomeUnknown   Code = "outcome_unknown"        // 503: it may have been done; repeat it with the same key
 	CodeUnavailable      Code = "unavailable"            // 503: overloaded or something is missing; nothing changed
 	CodeStorageFull      Code = "storage_full"           // 507

@@ -29,20 +29,20 @@ import (
 // These are attacks by a stranger who reaches the port of a node and knows what it tells everybody. On a plain cluster
 // they succeed, which is why one belongs into a trusted network; on a secure one nothing changes.
 
-// standing is what an attack must not change.
-type standing struct {
+// footing is what an attack must not change.
+type footing struct {
 	digest string
 	term   uint64
 	leads  bool
 }
 
-func standingOf(t *testing.T, n *testNode) standing {
+func footingOf(t *testing.T, n *testNode) footing {
 	t.Helper()
 	d, err := n.group.store.Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return standing{d, n.group.raft.CurrentTerm(), n.group.raft.State() == raft.Leader}
+	return footing{d, n.group.raft.CurrentTerm(), n.group.raft.State() == raft.Leader}
 }
 
 // Attack 1: become a member by saying so. The leader's call back goes wherever the request says.
@@ -60,7 +60,7 @@ func TestAttackByJoining(t *testing.T) {
 			defer fake.Close()
 			rq := wire.JoinRequest{NodeID: "evil", InstanceID: "i", Address: fake.Listener.Addr().String(),
 				Level: fsm.Level}
-			before := standingOf(t, n)
+			before := footingOf(t, n)
 			a := n.call("POST", "/api/v1/cluster:join", rq)
 			_, in := n.members.Row("evil")
 			if name == "plain" {
@@ -69,7 +69,7 @@ func TestAttackByJoining(t *testing.T) {
 				}
 				return
 			}
-			if a.status != 403 || in || called.Load() != 0 || standingOf(t, n) != before {
+			if a.status != 403 || in || called.Load() != 0 || footingOf(t, n) != before {
 				t.Errorf("%d %s, %d calls back", a.status, a.body, called.Load())
 			}
 		})
@@ -134,7 +134,7 @@ func TestAttackAsAPeer(t *testing.T) {
 	for name, change := range modes(t) {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, t.TempDir(), change)
-			before := standingOf(t, n)
+			before := footingOf(t, n)
 			h := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica.ID("evil", replica.First)),
 				Addr: []byte("127.0.0.1:1")}
 			to := raft.ServerAddress(n.Addr())
@@ -145,7 +145,7 @@ func TestAttackAsAPeer(t *testing.T) {
 				// The highest term that there is would be the end of all elections: it is refused anywhere.
 				err := tr.AppendEntries("n1/1", to, &raft.AppendEntriesRequest{RPCHeader: h, Term: 1<<64 - 1,
 					Entries: []*raft.Log{{Index: 1}}}, &raft.AppendEntriesResponse{})
-				if err == nil || standingOf(t, n) != before {
+				if err == nil || footingOf(t, n) != before {
 					t.Errorf("%s: the last term was taken: %v", who, err)
 				}
 				err = tr.AppendEntries("n1/1", to, &raft.AppendEntriesRequest{RPCHeader: h, Term: before.term + 10},
@@ -157,8 +157,8 @@ func TestAttackAsAPeer(t *testing.T) {
 					}
 					continue
 				}
-				if err == nil || err2 == nil || standingOf(t, n) != before {
-					t.Errorf("%s: %v, %v, %+v", who, err, err2, standingOf(t, n))
+				if err == nil || err2 == nil || footingOf(t, n) != before {
+					t.Errorf("%s: %v, %v, %+v", who, err, err2, footingOf(t, n))
 				}
 			}
 		})
@@ -200,14 +200,14 @@ func TestAttackBySnapshot(t *testing.T) {
 				// Of the term in which the node leads: raft would go on leading with the configuration that came with it,
 				// and the node would end over a server that it does not know.
 				n.eventually("it leads", func() bool { return n.tracker.Epoch() != nil })
-				before := standingOf(t, n)
-				if err := send(tr, n.group.store.Info().ClusterID, 0); err == nil || standingOf(t, n) != before {
-					t.Errorf("%s: a second leader of the term: %v, %+v", who, err, standingOf(t, n))
+				before := footingOf(t, n)
+				if err := send(tr, n.group.store.Info().ClusterID, 0); err == nil || footingOf(t, n) != before {
+					t.Errorf("%s: a second leader of the term: %v, %+v", who, err, footingOf(t, n))
 				}
 				if err := send(tr, "another", 10); err == nil || jobs() != 0 {
 					t.Errorf("%s: the state of another cluster was taken: %v", who, err)
 				}
-				before = standingOf(t, n)
+				before = footingOf(t, n)
 				err := send(tr, n.group.store.Info().ClusterID, 10) // further ahead than elections meanwhile bring it
 				if name == "plain" {
 					if err != nil || jobs() != 1 {
@@ -215,8 +215,8 @@ func TestAttackBySnapshot(t *testing.T) {
 					}
 					continue
 				}
-				if err == nil || standingOf(t, n) != before {
-					t.Errorf("%s: %v, %+v", who, err, standingOf(t, n))
+				if err == nil || footingOf(t, n) != before {
+					t.Errorf("%s: %v, %+v", who, err, footingOf(t, n))
 				}
 			}
 		})

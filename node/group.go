@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/propose"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/node/service"
+	"github.com/carillon-scheduler/carillon/node/standing"
 	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
@@ -49,6 +50,8 @@ type group struct {
 	parts  []func(*forward.Epoch) func(context.Context)
 	flight *propose.Flight
 	meters *meters.Group
+	// standing says whether the replica takes part.
+	standing *standing.Standing
 
 	layer *transport.StreamLayer
 	trans *transport.RaftTransport

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
+	"github.com/carillon-scheduler/carillon/node/standing"
 )
 
 // A node has a replica of the control group, and of those other groups that the table of groups says. The leader of the
@@ -127,8 +128,23 @@ func (n *Node) prepare(g *group) {
 		Interval: n.cfg.Machine.Pace.Of(time.Second),
 		Why:      func(ctx context.Context) string { return g.members.WhyNoLeader(ctx) },
 	})
+	g.standing = n.standingOf(g)
 	g.members, g.keys = membership.New(n.membership(g)), n.keys
 	g.snaps.Accept = g.members.Receives
+}
+
+// standingOf is whether the replica of a group takes part, as the data directory says.
+func (n *Node) standingOf(g *group) *standing.Standing {
+	o := standing.Options{Save: n.dir.Stop, Logger: g.log, Fail: n.fail}
+	epoch := n.dir.Epoch
+	if g.control != nil {
+		o.Node, epoch = g.control.standing, g.control.store.Info().Epoch
+	}
+	if info := g.store.Info(); info.ClusterID != "" {
+		epoch = info.Epoch
+	}
+	o.Was = n.dir.StoppedIn(g.of.Group, epoch)
+	return standing.New(o)
 }
 
 // startGroup connects a group to its replicas on other nodes, and runs raft.

@@ -225,7 +225,7 @@ func (l *leadership) set(e *epoch) {
 func (g *group) leads() (uint64, bool) {
 	before := g.raft.CurrentTerm()
 	state := g.raft.State()
-	return before, state == raft.Leader && g.raft.CurrentTerm() == before && g.members.TakesNoPart() == nil
+	return before, state == raft.Leader && g.raft.CurrentTerm() == before && g.standing.TakesNoPart() == nil
 }
 
 // barrier waits until everything committed so far is in the state.

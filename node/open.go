@@ -277,7 +277,7 @@ func (n *Node) membership(g *group) membership.Options {
 		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(),
 		Insecure: c.Insecure, Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join,
 		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster,
-		Superseded: n.dir.SupersededIn(g.of.Group), Supersede: n.dir.Supersede, Store: g.store,
+		Standing: g.standing, Store: g.store,
 		Tracker: g.tracker, Flight: g.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: g.log, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
@@ -316,7 +316,7 @@ func (n *Node) connect(g *group) error {
 	}
 	g.layer = layer
 	limits := transport.RequestLimits{Term: g.term, Room: n.disk.SnapshotRoom, LeadsIn: m.LeadsIn,
-		Ready: m.Asked(), Apart: m.Superseded}
+		Ready: g.standing.Asked(), Apart: g.standing.Err}
 	if n.cfg.Machine.Transport == nil { // a transport around this one sees all requests
 		limits.Follows = m.Follows
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // writtenDown is what node.json says of epochs that the cluster reached without the node.
-func (m *member) writtenDown() []datadir.Superseded {
+func (m *member) writtenDown() []datadir.Stopped {
 	m.t.Helper()
 	data, err := os.ReadFile(m.dir.File(datadir.NodeFile))
 	if err != nil {
@@ -28,7 +28,7 @@ func (m *member) writtenDown() []datadir.Superseded {
 	if err := json.Unmarshal(data, &id); err != nil {
 		m.t.Fatal(err)
 	}
-	return id.Superseded
+	return id.Stopped
 }
 
 // reopen starts a stopped node on the port it had.
@@ -42,7 +42,7 @@ func (m *member) reopen() {
 func (m *member) outlived(by string) {
 	m.t.Helper()
 	m.eventually(m.id()+" says that it takes no part", func() bool {
-		return job.CodeOf(m.members.Superseded()) == job.CodeSuperseded && !m.leads()
+		return job.CodeOf(m.members.Stopped()) == job.CodeStopped && !m.leads()
 	})
 	if at := m.writtenDown(); len(at) != 1 || at[0].Group != 0 || at[0].Node != by || at[0].Epoch <= at[0].Own || at[0].At == 0 {
 		m.t.Errorf("%s has written down %+v", m.id(), at)
@@ -91,16 +91,16 @@ func testOutlivedMajority(t *testing.T, mode func(*Config)) {
 			t.Errorf("raft of %s leads", x.id())
 		}
 		a := x.call("POST", "/api/v1/jobs", unclaimedJob("lost"))
-		if p := a.problem(); a.status != http.StatusServiceUnavailable || p.Code != job.CodeSuperseded ||
+		if p := a.problem(); a.status != http.StatusServiceUnavailable || p.Code != job.CodeStopped ||
 			!strings.Contains(p.Remedy, "empty its data directory") {
 			t.Errorf("%s: %d %s", x.id(), a.status, a.body)
 		}
 		if a := x.call("GET", "/readyz", nil); a.status != http.StatusServiceUnavailable ||
-			a.problem().Code != job.CodeSuperseded {
+			a.problem().Code != job.CodeStopped {
 			t.Errorf("%s is ready: %d %s", x.id(), a.status, a.body)
 		}
 		s := ok[wire.Status](x.testNode, "GET", "/api/v1/status", nil)
-		if s.Ready || s.Leader != "" || len(s.Troubles) != 1 || s.Troubles[0].Code != wire.TroubleSuperseded ||
+		if s.Ready || s.Leader != "" || len(s.Troubles) != 1 || s.Troubles[0].Code != wire.TroubleStopped ||
 			!strings.Contains(s.Troubles[0].Text, "epoch 0, the cluster is at epoch 1") || s.Troubles[0].Remedy == "" {
 			t.Errorf("%s: %+v", x.id(), s)
 		}
@@ -117,7 +117,7 @@ func testOutlivedMajority(t *testing.T, mode func(*Config)) {
 		x.outlived("n1")
 	}
 	a, b := old[0], old[1]
-	if err := b.members.Check(a.members.Hello()); job.CodeOf(err) != job.CodeSuperseded {
+	if err := b.members.Check(a.members.Hello()); job.CodeOf(err) != job.CodeStopped {
 		t.Errorf("%v", err)
 	}
 	if n := led.Load(); n > 0 {
@@ -179,7 +179,7 @@ func TestOutlivedWhileRunning(t *testing.T) {
 	m.reopen()
 	m.eventually("it goes on alone", m.leads)
 	for _, x := range rest {
-		x.eventually(x.id()+" hears of it", func() bool { return x.members.Superseded() != nil && !x.leads() })
+		x.eventually(x.id()+" hears of it", func() bool { return x.members.Stopped() != nil && !x.leads() })
 		x.eventually(x.id()+" does nothing", func() bool { return x.worker.busy() == 0 })
 	}
 	select {
@@ -219,7 +219,7 @@ func TestWhoCanSupersede(t *testing.T) {
 			t.Errorf("%s is let in", name)
 		}
 		m.members.OnRefused(&transport.RefusedError{Peer: h, ByPeer: true, Reason: "no", At: "127.0.0.1:1"})
-		if err := m.members.Superseded(); err != nil {
+		if err := m.members.Stopped(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestWhoCanSupersede(t *testing.T) {
 	h.Epoch = 7
 	peer.members.OnRefused(&transport.RefusedError{Peer: transport.Hello{ClusterID: h.ClusterID, NodeID: m.id(),
 		Replica: replica.First, InstanceID: "joined anew", Epoch: 7}, ByPeer: true, Reason: "no", At: m.cfg.Listen})
-	if err := peer.members.Superseded(); err == nil {
+	if err := peer.members.Stopped(); err == nil {
 		t.Error("who answers in the place of a member is not believed")
 	}
 	if err := m.members.Check(h); err == nil {
@@ -249,7 +249,7 @@ func TestStartAsksTheMembers(t *testing.T) {
 	for i, m := range c.members {
 		m.cfg.Machine.Leading = func(uint32, uint64) {
 			select {
-			case <-m.members.Asked():
+			case <-m.group.standing.Asked():
 			default:
 				wait[i].Store(true)
 			}
@@ -292,7 +292,7 @@ func TestRecoveredClusterGrows(t *testing.T) {
 				return g != nil && len(votersOf(g)) == 2 && g.store.Info().Epoch == 1
 			})
 		}
-		if err := x.members.Superseded(); err != nil {
+		if err := x.members.Stopped(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -56,9 +56,9 @@ func TestNodesFromBeforeARecovery(t *testing.T) {
 			if err == nil && (s.State == "leader" || s.Ready) {
 				t.Fatalf("%s: %+v", n.ID, s)
 			}
-			return err == nil && len(s.Troubles) == 1 && s.Troubles[0].Code == wire.TroubleSuperseded
+			return err == nil && len(s.Troubles) == 1 && s.Troubles[0].Code == wire.TroubleStopped
 		})
-		if err := n.Client.Ready(ctx); job.CodeOf(err) != job.CodeSuperseded {
+		if err := n.Client.Ready(ctx); job.CodeOf(err) != job.CodeStopped {
 			t.Errorf("%s: %v", n.ID, err)
 		}
 		if out, _ := carillon(t, binary, "status", "--addr", n.Addr); !strings.Contains(out, "empty its data directory") {
@@ -74,7 +74,7 @@ func TestNodesFromBeforeARecovery(t *testing.T) {
 			t.Fatal(err)
 		}
 		harness.Eventually(t, harness.ReadyLimit, n.ID+" answers", func() bool {
-			return job.CodeOf(n.Client.Ready(ctx)) == job.CodeSuperseded
+			return job.CodeOf(n.Client.Ready(ctx)) == job.CodeStopped
 		})
 	}
 	n1.Start()

@@ -57,7 +57,7 @@ type Trouble struct {
 const (
 	TroubleNoLeader    = "no_leader"
 	TroubleHold        = "hold"        // the leader's clock: nothing is started or created
-	TroubleSuperseded  = "superseded"  // the node is from before a recovery, and takes no part
+	TroubleStopped     = "stopped"     // a node takes no part: its state is from before a recovery, or differs
 	TroubleRestored    = "restored"    // the cluster waits to be released
 	TroubleUnreachable = "unreachable" // a member does not answer
 	TroubleMember      = "member"      // a member is not as it should be

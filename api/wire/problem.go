@@ -25,7 +25,7 @@ var Statuses = map[job.Code]int{
 	job.CodeOtherGroup:       http.StatusMisdirectedRequest,
 	job.CodeNoLeader:         http.StatusServiceUnavailable,
 	job.CodeNotReady:         http.StatusServiceUnavailable,
-	job.CodeSuperseded:       http.StatusServiceUnavailable,
+	job.CodeStopped:          http.StatusServiceUnavailable,
 	job.CodeOutcomeUnknown:   http.StatusServiceUnavailable,
 	job.CodeUnavailable:      http.StatusServiceUnavailable,
 	job.CodeStorageFull:      http.StatusInsufficientStorage,

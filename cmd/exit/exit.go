@@ -64,7 +64,7 @@ func Code(err error) int {
 	case job.CodeDuplicateName, job.CodeVersionConflict, job.CodeOverlap, job.CodeState, job.CodeKeyReused,
 		job.CodeStale, job.CodePrecondition, job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked:
 		return Conflict
-	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeSuperseded, job.CodeOutcomeUnknown,
+	case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeStopped, job.CodeOutcomeUnknown,
 		job.CodeUnavailable, job.CodeTooManyRequests, job.CodeStorageFull, job.CodeDiskLow:
 		return Unavailable
 	}

@@ -54,8 +54,8 @@ type Identity struct {
 	Replicas []Replica `json:"replicas,omitempty"`
 	Removed  []Replica `json:"removed_replicas,omitempty"`
 
-	// Superseded are the groups whose cluster went on at a later epoch, without this node.
-	Superseded []Superseded `json:"superseded,omitempty"`
+	// Stopped is why replicas take no part in their groups any more.
+	Stopped []Stopped `json:"stopped,omitempty"`
 
 	// Skips are entries of the log that `carillon cluster recover --skip` said to pass over. They stay here as a record
 	// of it.

@@ -303,7 +303,7 @@ func (m *mending) beginAgain(addr string, r *Recovered) error {
 		r.Unsure += unsure
 		least = max(least, s.st.Info().Epoch+1)
 	}
-	for _, s := range d.Superseded { // this side is the right one, says who does this
+	for _, s := range d.Stopped { // this side is the right one, says who does this
 		least = max(least, s.Epoch+1)
 	}
 	if err := m.files[0].forgetKeys(d, r); err != nil {
@@ -326,7 +326,7 @@ func (m *mending) beginAgain(addr string, r *Recovered) error {
 			return inGroup(m.states[i].h.Group, err)
 		}
 	}
-	d.Recovering, d.Superseded, d.Formation = false, nil, nil
+	d.Recovering, d.Stopped, d.Formation = false, nil, nil
 	return d.Save()
 }
 

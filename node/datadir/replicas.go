@@ -112,14 +112,14 @@ func (d *Dir) saveReplicas(replicas, removed []Replica) error {
 		id.ClusterIdentity = *d.cluster
 	}
 	id.Replicas, id.Removed = replicas, removed
-	id.Superseded = slices.DeleteFunc(slices.Clone(d.Superseded), func(s Superseded) bool {
+	id.Stopped = slices.DeleteFunc(slices.Clone(d.Stopped), func(s Stopped) bool {
 		_, has := replicaOf(replicas, s.Group)
 		return s.Group != 0 && !has // with its replica that of a group goes
 	})
 	if err := d.write(id); err != nil {
 		return err
 	}
-	d.Replicas, d.Removed, d.Superseded = replicas, removed, id.Superseded
+	d.Replicas, d.Removed, d.Stopped = replicas, removed, id.Stopped
 	return nil
 }
 

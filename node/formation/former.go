@@ -39,7 +39,7 @@ type Members interface {
 	// Alone says that the cluster has no other node, as raft's configuration has it: rows come one by one.
 	Alone() bool
 	Waits(text, remedy string)    // says why this node is not part of a cluster yet
-	StandStill(err error)         // ends this node's part in its cluster
+	StandStill(err *job.Error)    // ends this node's part in its cluster
 	Mentions(text, remedy string) // says what else is wrong; "": nothing
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -116,7 +117,7 @@ func (p *proc) SaveIdentity(change func(*datadir.ClusterIdentity), then func() e
 func (p *proc) Ask(context.Context, []string) error { return errors.New("not taken in") }
 func (p *proc) Alone() bool                         { return len(p.booted) == 1 }
 func (p *proc) Waits(text, _ string)                { p.said = text }
-func (p *proc) StandStill(err error)                { p.stands = err }
+func (p *proc) StandStill(err *job.Error)           { p.stands = err }
 func (p *proc) Mentions(text, _ string)             { p.said = text }
 
 // Get asks a process at an address, any of those that run there.

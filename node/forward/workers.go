@@ -21,8 +21,8 @@ type Member interface {
 	Removed() bool     // the cluster no longer has this node
 	Alone() bool       // the cluster has no other node
 	Others() []string  // addresses of the other members
-	// Superseded is why the node has no part in the cluster any more; own is closed when that comes about.
-	Superseded() error
+	// Stopped is why the node has no part in the cluster any more; own is closed when that comes about.
+	Stopped() error
 	Halted() (own, node <-chan struct{})
 }
 
@@ -109,7 +109,7 @@ func (r *WorkerRoute) Close() {
 // halted refuses all calls of a node that has no part in the cluster any more. The worker gives up what it has in hand,
 // as at the end of its lease.
 func (r *WorkerRoute) halted() error {
-	if err := r.o.Member.Superseded(); err != nil {
+	if err := r.o.Member.Stopped(); err != nil {
 		return job.Errorf(job.CodeStale, "", "%v", err)
 	}
 	return nil

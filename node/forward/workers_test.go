@@ -16,7 +16,7 @@ func (m member) Ref() *job.NodeRef { return &job.NodeRef{Cluster: "c", Instance:
 func (m member) Removed() bool     { return false }
 func (m member) Alone() bool       { return false }
 func (m member) Others() []string  { return m.others }
-func (m member) Superseded() error { return nil }
+func (m member) Stopped() error    { return nil }
 
 func (m member) Halted() (own, node <-chan struct{}) { return nil, nil }
 

@@ -86,24 +86,9 @@ func (m *Members) Mentioned() (text, remedy string) {
 }
 
 // StandStill ends this node's part in its cluster until it is started again.
-func (m *Members) StandStill(why error) {
-	s := &m.superseded
-	s.hearing.Lock()
-	defer s.hearing.Unlock()
-	if s.other.CompareAndSwap(nil, &why) && s.heard.Load() == nil {
-		close(s.halted)
-	}
-}
-
-// stands is why this node stands still; nil: it does not.
-func (m *Members) stands() error {
-	if m.o.Of != nil {
-		return m.o.Of.Control.stands()
-	}
-	if why := m.superseded.other.Load(); why != nil {
-		return *why
-	}
-	return nil
+func (m *Members) StandStill(why *job.Error) {
+	m.o.Standing.StandStill(datadir.Stopped{Reason: datadir.StoppedOtherCluster, Text: why.Message, Remedy: why.Remedy,
+		At: job.Instant(m.now())})
 }
 
 // Get asks another node for a path.

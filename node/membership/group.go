@@ -72,7 +72,7 @@ func (m *Members) groupRows() (map[string]store.Node, error) {
 func (m *Members) TakesPart() bool {
 	row, known, err := m.knownRow()
 	id := replica.ID(m.id(), m.number())
-	return err == nil && m.superseded.heard.Load() == nil &&
+	return err == nil && m.o.Standing.Own() == nil &&
 		slices.ContainsFunc(m.Configured(), func(s raft.Server) bool { return s.ID == id }) &&
 		(!known || slices.ContainsFunc(row.Replicas, func(r store.GroupReplica) bool {
 			return r.Node == m.id() && r.Number == m.number() && !r.Leaving

@@ -65,8 +65,8 @@ func (m *Members) Check(h transport.Hello) error {
 	case h.Epoch > epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
 			"%d): empty its data directory and let it join again", h.Epoch, m.id(), epoch)
-	case m.Superseded() != nil:
-		return m.Superseded()
+	case m.Stopped() != nil:
+		return m.Stopped()
 	case h.NodeID == m.id():
 		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes "+
 			"have one id; stop one of them", h.NodeID, h.Address)

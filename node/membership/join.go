@@ -201,7 +201,7 @@ func (m *Members) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if m.Superseded() != nil {
+		if m.Stopped() != nil {
 			continue // whoever leads has nothing for it
 		}
 		m.tend(ctx)

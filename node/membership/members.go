@@ -29,6 +29,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/memberrows"
 	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/node/quorum"
+	"github.com/carillon-scheduler/carillon/node/standing"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -65,8 +66,7 @@ type Options struct {
 
 	Identity     datadir.ClusterIdentity
 	Save         func(datadir.ClusterIdentity) error // replaces it in the data directory
-	Superseded   *datadir.Superseded                 // what the data directory says of the group; nil: nothing
-	Supersede    func(datadir.Superseded) error      // writes it there
+	Standing     *standing.Standing                  // whether the replica takes part
 	Store        *store.Store
 	Tracker      *forward.Tracker
 	Flight       Flight
@@ -156,8 +156,6 @@ type Members struct {
 	handover handover
 	tried    placement.Tried
 	growing  growing
-
-	superseded superseded
 }
 
 // entry is a refusal and when it was last logged.
@@ -191,13 +189,7 @@ func New(o Options) *Members {
 	m.o.Store.Listen(m.kept.Changed)
 	m.quorum = quorum.New()
 	m.changing <- struct{}{}
-	m.superseded.halted, m.superseded.asked = make(chan struct{}), make(chan struct{})
-	if _, epoch := m.Cluster(); o.Superseded != nil && o.Superseded.Epoch > epoch {
-		m.superseded.heard.Store(o.Superseded)
-		close(m.superseded.halted)
-		o.Logger.Error(m.Superseded().Error(), "node", o.NodeID)
-	}
-	if err := m.Superseded(); err != nil {
+	if err := m.Stopped(); err != nil {
 		o.Tracker.Halt(err)
 	}
 	return m
@@ -349,7 +341,7 @@ func (m *Members) Removed() bool {
 
 // Ready says why this node is not a working part of the cluster.
 func (m *Members) Ready() error {
-	if err := m.Superseded(); err != nil {
+	if err := m.Stopped(); err != nil {
 		return err
 	}
 	if m.Removed() {

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,10 +39,10 @@ type peerState struct {
 	Log uint64 `json:"log,omitempty"`
 	// Voters are the nodes whose replicas of the group vote, as its leader knows.
 	Voters []string `json:"voters,omitempty"`
-	// Heard is the later epoch that it has heard of, if it takes no part any more.
-	Heard *datadir.Superseded `json:"superseded,omitempty"`
-	CA    string              `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
-	Holds []string            `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
+	// Stopped is why it takes no part; nil: it does.
+	Stopped *datadir.Stopped `json:"stopped,omitempty"`
+	CA      string           `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
+	Holds   []string         `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
 }
 
 // ServePeer answers the probe of another node.
@@ -59,7 +60,7 @@ func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	s.Heard = m.superseded.heard.Load()
+	s.Stopped = cmp.Or(m.o.Standing.Own(), m.o.Standing.Why())
 	s.CA, s.Holds = m.ownCAs()
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer

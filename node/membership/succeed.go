@@ -63,7 +63,7 @@ func (m *Members) succeed(ctx context.Context, leader string) (next string) {
 			due = nil
 		}
 	}
-	if m.TakesNoPart() == nil && m.follows(leader) && (turn == 0 || m.gone(ctx, leader)) {
+	if m.o.Standing.TakesNoPart() == nil && m.follows(leader) && (turn == 0 || m.gone(ctx, leader)) {
 		m.o.Logger.Info("leader gone: standing for election", event.Standing, "leader", leader, "turn", turn)
 		m.o.Campaign(ctx)
 	}

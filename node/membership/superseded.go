@@ -2,9 +2,7 @@ package membership
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/replica"
@@ -17,79 +15,19 @@ import (
 // that they know. They must not go on with it: a node that hears of a later epoch of its cluster from a member that it
 // knows writes that down and takes no part any more.
 
-// superseded is what a node has heard of a later epoch of its group.
-type superseded struct {
-	hearing sync.Mutex // one at a time writes it down
-	heard   atomic.Pointer[datadir.Superseded]
-	other   atomic.Pointer[error] // why else it takes no part: see StandStill
-	halted  chan struct{}         // closed when there is something in heard or other
-	asked   chan struct{}         // closed when the members were asked, before raft says the first word
-	asking  sync.Once
-}
+// WhyStopped is why this node's replica takes no part in its group; nil: it does.
+func (m *Members) WhyStopped() *datadir.Stopped { return m.o.Standing.Why() }
 
-// Superseded is why this node's replica takes no part in its group any more; nil: it does.
-func (m *Members) Superseded() error {
-	s := m.record()
-	if s == nil {
-		return m.stands()
-	}
-	what := "this node's data"
-	if s.Group != 0 {
-		what = fmt.Sprintf("this node's replica of group %d", s.Group)
-	}
-	return job.Errorf(job.CodeSuperseded, "empty its data directory and let it join again; only if this side is to go "+
-		"on instead: stop node "+s.Node+" and those with it for good, and run `carillon cluster recover` here",
-		"%s is from before the recovery (epoch %d, the cluster is at epoch %d, as node %s says): it takes no part in "+
-			"the cluster", what, s.Own, s.Epoch, s.Node)
-}
+// Stopped is the same as an error.
+func (m *Members) Stopped() error { return m.o.Standing.Err() }
 
-// record is what was heard: by this group, or by the control group, which is about the whole node.
-func (m *Members) record() *datadir.Superseded {
-	if m.o.Of != nil {
-		if s := m.o.Of.Control.record(); s != nil {
-			return s
-		}
-	}
-	return m.superseded.heard.Load()
-}
-
-// Halted are closed when the replica ceases to take part: the first for its own sake, the other, which may be nil, with
-// the whole node.
-func (m *Members) Halted() (own, node <-chan struct{}) {
-	if m.o.Of != nil {
-		node = m.o.Of.Control.superseded.halted
-	}
-	return m.superseded.halted, node
-}
-
-// Asked is closed when the members were asked whether the cluster went on without this node. Raft says nothing before.
-func (m *Members) Asked() <-chan struct{} { return m.superseded.asked }
-
-// TakesNoPart is why this node may not lead right now; nil: it may.
-func (m *Members) TakesNoPart() error {
-	select {
-	case <-m.superseded.asked:
-	default:
-		return job.Errorf(job.CodeNotReady, "wait a moment",
-			"this node has just started and asks the other members first")
-	}
-	return m.Superseded()
-}
+// Halted are closed when the replica ceases to take part, for its own sake and with the whole node.
+func (m *Members) Halted() (own, node <-chan struct{}) { return m.o.Standing.Halted() }
 
 // TakePart lets raft speak when the members were asked whether the cluster went on without this node, and ends this
 // node's part in the group if it did. look is called when it may lead, and when it may not any more.
 func (m *Members) TakePart(ctx context.Context, look func()) {
-	m.askMembers(ctx)
-	look()
-	own, node := m.Halted()
-	select {
-	case <-own:
-	case <-node:
-	case <-ctx.Done():
-		return
-	}
-	m.o.Tracker.Halt(m.Superseded())
-	look()
+	m.o.Standing.Follow(ctx, m.askMembers, m.o.Tracker.Halt, look)
 }
 
 // askMembers asks every member that this node knows once, side by side, for a second at most, before raft may vote or
@@ -97,15 +35,7 @@ func (m *Members) TakePart(ctx context.Context, look func()) {
 // milliseconds, and execute until one of them happens to hear of the later epoch. A port that refuses the connection is
 // an answer. Who has no part in a cluster yet asks nobody.
 func (m *Members) askMembers(ctx context.Context) {
-	defer m.superseded.asking.Do(func() { close(m.superseded.asked) })
-	if m.o.Of != nil {
-		select {
-		case <-m.o.Of.Control.Asked():
-		case <-ctx.Done():
-			return
-		}
-	}
-	if m.o.Trusting || m.Superseded() != nil || len(m.Configured()) == 0 {
+	if m.o.Trusting || m.Stopped() != nil || len(m.Configured()) == 0 {
 		return
 	}
 	at := map[string]string{}
@@ -161,34 +91,21 @@ func (m *Members) hearProbe(s *probeReply, at string) {
 		return
 	}
 	epoch, by := s.Epoch, s.NodeID
-	if h := s.Heard; h != nil && h.Epoch > epoch { // it was told itself, and may be the only one left that was
+	if h := s.Stopped; h != nil && h.Group == m.group() && h.Epoch > epoch {
+		// It was told itself, and may be the only one left that was.
 		epoch, by = h.Epoch, h.Node
 	}
 	m.hear(epoch, by, s.NodeID, s.InstanceID, at)
 }
 
-// hear acts on the word of a node of this cluster that one of them, by, is at an epoch. It is on the disk before
-// anything follows from it: a node that forgot it would vote after its next start.
+// hear acts on the word of a node of this cluster that one of them, by, is at an epoch.
 func (m *Members) hear(epoch uint64, by, node, instance, at string) {
 	_, own := m.Cluster()
-	if epoch <= own || m.o.Trusting || m.Superseded() != nil ||
+	if epoch <= own || m.o.Trusting || m.Stopped() != nil ||
 		!m.knows(node, instance, at) || mutant.On(mutant.OldEpoch) {
 		return
 	}
-	s := &m.superseded
-	s.hearing.Lock()
-	defer s.hearing.Unlock()
-	if s.heard.Load() != nil || s.other.Load() != nil {
-		return
-	}
-	rec := datadir.Superseded{Group: m.group(), Own: own, Epoch: epoch, Node: by, At: job.Instant(m.now())}
-	err := m.o.Supersede(rec)
-	s.heard.Store(&rec)
-	close(s.halted)
-	m.o.Logger.Error(m.Superseded().Error(), "node", m.id())
-	if err != nil {
-		m.o.Fail(fmt.Errorf("write down that the cluster went on without this node: %w", err))
-	}
+	m.o.Standing.Stop(datadir.Superseded(m.group(), own, epoch, by, job.Instant(m.now())))
 }
 
 // knows says that a node is a member as far as this one knows. The word of others counts for nothing, or any stranger

@@ -33,7 +33,7 @@ func (b *Service) Status(ctx context.Context, rd api.Read) (wire.Status, error) 
 	o := &b.o
 	now := b.now()
 	_, leader := o.Raft.LeaderWithID()
-	if o.Members.Superseded() != nil {
+	if o.Members.Stopped() != nil {
 		leader = "" // whoever leads does not lead this node
 	}
 	s := wire.Status{
@@ -204,7 +204,7 @@ func (b *Service) Working() error {
 	if b.o.Stopping() {
 		return job.Errorf(job.CodeNotReady, "", "this node is stopping")
 	}
-	if err := b.o.Members.Superseded(); err != nil {
+	if err := b.o.Members.Stopped(); err != nil {
 		return err
 	}
 	if e := b.o.Tracker.Epoch(); e != nil {

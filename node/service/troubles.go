@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/disk"
+	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/placement"
@@ -29,9 +30,9 @@ import (
 // troubles are what this node knows to be wrong.
 func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	var out []wire.Trouble
-	if err, ok := errors.AsType[*job.Error](b.o.Members.Superseded()); ok {
-		code := wire.TroubleSuperseded
-		if err.Code != job.CodeSuperseded {
+	if err, ok := errors.AsType[*job.Error](b.o.Members.Stopped()); ok {
+		code := wire.TroubleStopped
+		if b.o.Members.WhyStopped().Reason == datadir.StoppedOtherCluster {
 			code = wire.TroubleOtherCluster
 		}
 		return []wire.Trouble{{Code: code, Node: s.Node, Text: "node " + s.Node + ": " + err.Message,

@@ -79,7 +79,7 @@ func (c *cluster) recover(f plannedFault, rng *rand.Rand) bool {
 		return l != nil && l.n.Leads()
 	})
 	for _, s := range rest {
-		if l := s.current(); !split && (l == nil || job.CodeOf(l.n.Ready()) != job.CodeSuperseded) {
+		if l := s.current(); !split && (l == nil || job.CodeOf(l.n.Ready()) != job.CodeStopped) {
 			c.problem("%s does not say that the cluster went on without it", s.id)
 		}
 		if !s.kill() {

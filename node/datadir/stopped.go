@@ -1,0 +1,85 @@
+package datadir
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Stopped is why a replica takes no part in its group any more: it does not vote, lead or execute anything. It is
+// written to node.json, so that a start does not forget it. Only an operator can say that this side is the right one,
+// by a recovery of it.
+type Stopped struct {
+	Group  uint32      `json:"group"` // that of group 0 is about the whole node
+	Reason string      `json:"reason"`
+	Text   string      `json:"text"`
+	Remedy string      `json:"remedy"`
+	Node   string      `json:"by_node,omitempty"` // the member it was heard from; empty: not known
+	At     job.Instant `json:"at"`                // when it was found out, by the node's own clock
+
+	Own   uint64 `json:"own_epoch,omitempty"` // of StoppedSuperseded
+	Epoch uint64 `json:"epoch,omitempty"`     // that of the cluster by then
+}
+
+// StoppedSuperseded is the reason of a replica that heard of a later epoch of its cluster: that was recovered without
+// this node, and what the directory has is from before that.
+const StoppedSuperseded = "superseded"
+
+// StoppedOtherCluster is the reason of a node that is alone in its cluster, and was told addresses that belong to
+// another one. It is not written down: the addresses, or what is there, may be put right.
+const StoppedOtherCluster = "other_cluster"
+
+// Superseded is why the replica of a group takes no part that is at an epoch, while a node of its cluster is at a later
+// one.
+func Superseded(group uint32, own, epoch uint64, node string, at job.Instant) Stopped {
+	what := "this node's data"
+	if group != 0 {
+		what = fmt.Sprintf("this node's replica of group %d", group)
+	}
+	return Stopped{Group: group, Reason: StoppedSuperseded, Own: own, Epoch: epoch, Node: node, At: at,
+		Text: fmt.Sprintf("%s is from before the recovery (epoch %d, the cluster is at epoch %d, as node %s says): it "+
+			"takes no part in the cluster", what, own, epoch, node),
+		Remedy: "empty its data directory and let it join again; only if this side is to go on instead: stop node " +
+			node + " and those with it for good, and run `carillon cluster recover` here"}
+}
+
+// Err is what requests are answered with that need a part in the group.
+func (s *Stopped) Err() error { return job.Errorf(job.CodeStopped, s.Remedy, "%s", s.Text) }
+
+// Stop writes down why a replica takes no part. When it returns, that is on the disk. The first reason stays.
+func (d *Dir) Stop(s Stopped) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if stoppedIn(d.Stopped, s.Group) != nil {
+		return nil
+	}
+	id := d.Identity
+	if d.cluster != nil {
+		id.ClusterIdentity = *d.cluster
+	}
+	id.Stopped = append(slices.Clone(d.Stopped), s)
+	if err := d.write(id); err != nil {
+		return err
+	}
+	d.Stopped = id.Stopped
+	return nil
+}
+
+// StoppedIn is what was written down about the replica of a group that is at an epoch; nil: nothing that counts.
+func (d *Dir) StoppedIn(group uint32, epoch uint64) *Stopped {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := stoppedIn(d.Stopped, group)
+	if s != nil && s.Reason == StoppedSuperseded && s.Epoch <= epoch {
+		return nil // it is at that epoch by now
+	}
+	return s
+}
+
+func stoppedIn(list []Stopped, group uint32) *Stopped {
+	if i := slices.IndexFunc(list, func(s Stopped) bool { return s.Group == group }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
