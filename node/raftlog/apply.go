@@ -3,6 +3,7 @@ package raftlog
 import (
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -46,14 +47,41 @@ type Applier struct {
 	bytes  int
 	timer  *time.Timer
 	closed bool
+
+	seen        sync.Mutex // guards the rest, for a moment only
+	index, term uint64     // the last entry that raft has handed over, or that is in the state
+}
+
+// stateMachine says besides what raft asks how far it is.
+type stateMachine interface {
+	raft.BatchingFSM
+	Applied() (index, term uint64)
 }
 
 var _ raft.BatchingFSM = (*Applier)(nil)
 
 // NewApplier stands before a state machine. What other leaders propose is held back for at most delay; busy says that a
 // proposal of this node is under way.
-func NewApplier(f raft.BatchingFSM, delay time.Duration, busy func() bool) *Applier {
-	return &Applier{BatchingFSM: f, delay: delay, busy: busy, turn: make(chan struct{}, 1)}
+func NewApplier(f stateMachine, delay time.Duration, busy func() bool) *Applier {
+	a := &Applier{BatchingFSM: f, delay: delay, busy: busy, turn: make(chan struct{}, 1)}
+	a.index, a.term = f.Applied()
+	return a
+}
+
+// Applied is the last entry that raft has handed over: it is in the state, or held back. It waits for no disk.
+func (a *Applier) Applied() (index, term uint64) {
+	a.seen.Lock()
+	defer a.seen.Unlock()
+	return a.index, a.term
+}
+
+// handedOver notes the last entry. Those that come again after a start are in the state already.
+func (a *Applier) handedOver(l *raft.Log) {
+	a.seen.Lock()
+	defer a.seen.Unlock()
+	if l.Index > a.index {
+		a.index, a.term = l.Index, l.Term
+	}
 }
 
 func (a *Applier) lock()   { a.turn <- struct{}{} }
@@ -64,6 +92,7 @@ func (a *Applier) Apply(l *raft.Log) any { return a.ApplyBatch([]*raft.Log{l})[0
 
 // ApplyBatch applies entries, or holds them back.
 func (a *Applier) ApplyBatch(logs []*raft.Log) []any {
+	a.handedOver(logs[len(logs)-1])
 	a.lock()
 	defer a.unlock()
 	n := len(a.held)
@@ -115,7 +144,13 @@ func (a *Applier) Snapshot() (raft.FSMSnapshot, error) {
 // Restore replaces the state.
 func (a *Applier) Restore(rc io.ReadCloser) error {
 	a.Flush()
-	return a.BatchingFSM.Restore(rc)
+	err := a.BatchingFSM.Restore(rc)
+	if f, ok := a.BatchingFSM.(stateMachine); ok && err == nil {
+		a.seen.Lock()
+		a.index, a.term = f.Applied()
+		a.seen.Unlock()
+	}
+	return err
 }
 
 // Close ends it before the files are closed. What is held back is applied, unless the node is to end as a killed

@@ -131,6 +131,26 @@ func TestHeldEntriesAreBounded(t *testing.T) {
 	})
 }
 
+// What is held back counts as applied: it is committed.
+func TestHeldEntriesCountAsApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newApplierTest(t)
+		h.give(3)
+		h.want(0)
+		if index, term := h.Applied(); index != 3 || term != 1 {
+			t.Errorf("applied up to %d of term %d", index, term)
+		}
+		h.Flush()
+		next := NewApplier(fsm.New(h.st, fsm.Options{}), ApplyDelay, h.proposing.Load)
+		defer next.Close(false)
+		h.last = 0
+		next.ApplyBatch([]*raft.Log{h.entry()}) // comes again after a start
+		if index, _ := next.Applied(); index != 3 {
+			t.Errorf("applied up to %d", index)
+		}
+	})
+}
+
 // Raft compacts its log by what it handed over, so a snapshot has all of it.
 func TestSnapshotHasWhatWasHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,6 +42,13 @@ type Log struct {
 	beforeWrite func() error
 	appended    appended
 	cache       cache
+	guard       guard
+}
+
+// guard says what of the log is in the state; see Log.Guard.
+type guard struct {
+	applied func() (index, term uint64)
+	differs func(first, applied uint64)
 }
 
 // Open opens the log file and makes it if it is not there. Its freelist is not synced: it would be rewritten at every
@@ -161,6 +168,33 @@ func Term(s raft.StableStore) (uint64, error) {
 // SetTerm sets raft's own term, before raft starts.
 func SetTerm(s raft.StableStore, term uint64) error { return s.SetUint64(keyTerm, term) }
 
+// ErrApplied says that raft was to cut off what is in the state.
+var ErrApplied = errors.New("raft log: entries that were applied are not cut off")
+
+// Guard keeps the end of the log that is in the state from being cut off. Raft cuts off entries that another leader
+// has others in place of, and none that were committed; so one that was applied and is to go says that a majority has
+// forgotten it, and that this replica's state is another one than theirs. differs is told, by raft's own goroutine.
+// applied is the last entry that the state machine was given. It is called before raft starts.
+func (l *Log) Guard(applied func() (index, term uint64), differs func(first, applied uint64)) {
+	l.guard = guard{applied, differs}
+}
+
+// cutsApplied says whether entries from first on are in the state. A state that came with a snapshot may be further on
+// than its log, whose end is then from before it, and of other terms.
+func (l *Log) cutsApplied(first uint64) (applied uint64, cuts bool) {
+	if l.guard.applied == nil {
+		return 0, false
+	}
+	applied, term := l.guard.applied()
+	return applied, first <= applied && l.Has(applied, term)
+}
+
+// Has says whether an entry of a term is in the log.
+func (l *Log) Has(index, term uint64) bool {
+	var e raft.Log
+	return l.GetLog(index, &e) == nil && e.Term == term
+}
+
 // deleteChunk bounds one transaction of a compaction: appends wait for it.
 const deleteChunk = 4096
 
@@ -171,6 +205,12 @@ func (l *Log) DeleteRange(first, last uint64) error {
 	end, err := l.LastIndex()
 	if err != nil {
 		return l.failed("read", err)
+	}
+	if last >= end {
+		if applied, cuts := l.cutsApplied(first); cuts {
+			l.guard.differs(first, applied)
+			return fmt.Errorf("%w: from entry %d, and %d is in the state", ErrApplied, first, applied)
+		}
 	}
 	l.cache.clear()
 	if last >= end {

@@ -135,3 +135,45 @@ func TestEveryFailingWriteIsFatal(t *testing.T) {
 		})
 	}
 }
+
+// What is in the state is not cut off, whatever raft says; the rest of the log goes as always.
+func TestAppliedEntriesAreNotCutOff(t *testing.T) {
+	t.Parallel()
+	l := testLog(t, func(err error) { t.Error(err) })
+	fill(t, l, 1, 100, 3)
+	index, term := uint64(90), uint64(3)
+	var told [][2]uint64
+	l.Guard(func() (uint64, uint64) { return index, term }, func(first, applied uint64) {
+		told = append(told, [2]uint64{first, applied})
+	})
+	for _, first := range []uint64{90, 50, 1} {
+		if err := l.DeleteRange(first, 100); !errors.Is(err, ErrApplied) {
+			t.Errorf("from %d: %v", first, err)
+		}
+		if got := told[len(told)-1]; got != [2]uint64{first, 90} {
+			t.Errorf("told %v", got)
+		}
+	}
+	if first, last := bounds(t, l); first != 1 || last != 100 {
+		t.Errorf("the log has %d to %d", first, last)
+	}
+	told = nil
+	if err := l.DeleteRange(91, 100); err != nil { // was never applied
+		t.Error(err)
+	}
+	if err := l.DeleteRange(1, 80); err != nil { // a compaction
+		t.Error(err)
+	}
+	// A state that was received is past the log, or past where the log is that of its leader.
+	index, term = 300, 5
+	if err := l.DeleteRange(88, 90); err != nil {
+		t.Error(err)
+	}
+	index, term = 85, 5
+	if err := l.DeleteRange(84, 87); err != nil {
+		t.Error(err)
+	}
+	if first, last := bounds(t, l); first != 81 || last != 83 || len(told) > 0 {
+		t.Errorf("the log has %d to %d, and %v was told", first, last, told)
+	}
+}
