@@ -9,6 +9,9 @@ import (
 type Stamp struct {
 	Head     `codec:"h"`
 	Takeover bool `codec:"o,omitempty"`
+	// Index and Chain say which state the leader has: every replica compares its own with it; see package chain.
+	Index uint64 `codec:"i,omitempty"`
+	Chain uint64 `codec:"c,omitempty"`
 }
 
 func (c *Stamp) apply(a *applier) error {
@@ -17,22 +20,8 @@ func (c *Stamp) apply(a *applier) error {
 	}
 	if c.Takeover {
 		info := a.b.Info()
-		edge := a.b.LeftEdge()
-		// Whatever still waits in the index decides which outages matter: an entry that is due at or before the end of
-		// one may have fallen into it.
-		kept := make([]store.Outage, 0, len(info.Outages)+1)
-		for _, o := range info.Outages {
-			if o.To >= edge {
-				kept = append(kept, o)
-			}
-		}
-		if a.mark > 0 && c.Head.Now-a.mark > minOutage {
-			kept = append(kept, store.Outage{From: a.mark, To: c.Head.Now})
-		}
-		if len(kept) > maxOutages {
-			kept = kept[len(kept)-maxOutages:]
-		}
-		info.Outages = kept
+		gap := store.Outage{From: a.mark, To: c.Head.Now}
+		info.NoteOutage(gap, a.b.LeftEdge(), a.mark > 0 && gap.To-gap.From > minOutage, maxOutages)
 		a.b.SetInfo(info)
 	}
 	a.outcome(Outcome{Code: CodeOK})

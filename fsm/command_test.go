@@ -109,7 +109,7 @@ func samples() map[string]Command {
 		"redrive":     &Redrive{h, q, []uint64{5, 6}, "team-a"},
 		"purge":       &Purge{h, q, []uint64{5, 6}, "team-a"},
 		"trim":        &Trim{h, T(0), 1000, 50},
-		"stamp":       &Stamp{h, true},
+		"stamp":       &Stamp{h, true, 1 << 40, 1<<64 - 2},
 		"calendar":    &Calendar{h, q, "team-a", "holidays", []byte(`{"days":[]}`)},
 		"quarantine":  &Quarantine{h, 1, 4, "bad schedule"},
 		"clock_reset": &ClockReset{h, q},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/fsm/chain"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -27,6 +28,8 @@ type Options struct {
 	// Skip are entries to pass over, with their terms (`carillon cluster recover --skip`): for one that cannot be
 	// applied. Every node must be given the same ones.
 	Skip map[uint64]uint64
+	// Differs, if set, is told that this replica's state is another one than the leader's.
+	Differs func(chain.Difference)
 	// Level is the feature level that this process supports; 0: that of the binary.
 	Level int
 }
@@ -36,6 +39,7 @@ type FSM struct {
 	st     *store.Store
 	o      Options
 	broken atomic.Pointer[error]
+	Recent chain.Recent // which entries it applied
 }
 
 var (
@@ -53,7 +57,9 @@ func New(st *store.Store, o Options) *FSM {
 	}
 	o.Level = cmp.Or(o.Level, Level)
 	os.Remove(restoreFile(st.Path())) // of a restore that did not get to its end
-	return &FSM{st: st, o: o}
+	f := &FSM{st: st, o: o}
+	f.Recent.Reset(st.Counters())
+	return f
 }
 
 // Applied is the last entry that is in the state. Barriers and no-ops never get here, so raft's own index may be
@@ -82,6 +88,7 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 	if err := f.applyAll(logs, out); err != nil {
 		return fill(out, f.fail(err))
 	}
+	f.Recent.Tell(f.o.Differs)
 	if f.o.Applied != nil {
 		f.o.Applied(logs, out, time.Since(started))
 	}
@@ -124,6 +131,9 @@ func (f *FSM) applyOne(b *store.Batch, l *raft.Log) (reply any, err error) {
 	if reply, err = apply(b, cmd, l.Term); err == nil {
 		err = CheckLevel(b.Info().Level, f.o.Level)
 	}
+	if s, ok := cmd.(*Stamp); ok && s.Term == l.Term {
+		f.Recent.Hear(chain.Point{Index: s.Index, Chain: s.Chain})
+	}
 	return reply, err
 }
 
@@ -147,6 +157,7 @@ func (f *FSM) applyAll(logs []*raft.Log, out []any) error {
 		}
 		changed = true
 		b.C.Index, b.C.Term = l.Index, l.Term
+		b.C.Chain = f.Recent.Add(b.C.Chain, l, f.o.Skip[l.Index] == l.Term)
 		if l.Type != raft.LogCommand {
 			continue // configuration entries come along in a batch; only their index matters here
 		}

@@ -67,7 +67,7 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 				return fmt.Errorf("the state is of cluster %s, epoch %d, and its header says %s, epoch %d",
 					info.ClusterID, info.Epoch, h.ClusterID, h.Epoch)
 			}
-			if c.Index != h.Index || c.Term != h.Term {
+			if c.Index != h.Index || c.Term != h.Term || c.Chain != h.Chain {
 				return fmt.Errorf("the state is at %d/%d and its header says %d/%d", c.Index, c.Term, h.Index, h.Term)
 			}
 			return nil
@@ -80,6 +80,7 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 		os.Remove(tmp)
 		return fmt.Errorf("fsm: restore: %w", err)
 	}
+	f.Recent.Reset(f.st.Counters())
 	f.o.Logger.Info("state restored from a snapshot", "index", h.Index, "term", h.Term)
 	return nil
 }

@@ -139,7 +139,7 @@ func (w *world) unchanged(code Code, cmds ...Command) {
 			}
 		}
 		after := w.st.Counters()
-		after.Index, after.Term, after.Mark = count.Index, count.Term, count.Mark
+		after.Index, after.Term, after.Mark, after.Chain = count.Index, count.Term, count.Mark, count.Chain
 		if w.digest() != before || after != count {
 			w.Fatalf("%+v changed the state: %+v, before %+v", c, after, count)
 		}

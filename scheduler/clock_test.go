@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -182,6 +183,36 @@ func TestCommitStamp(t *testing.T) {
 		}
 		if c := w.s.Clock(); c.Kind != stamp.HoldJumped || c.For < time.Second || c.For > 3*time.Second || c.Remedy == "" {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// Every stamp says which state the leader has. One comes every ten seconds, also where other commands move the clock
+// all the time.
+func TestStampsSayWhichState(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead() // its first stamp is the first entry of all
+		var mu sync.Mutex
+		stamps := 0
+		w.setFault(func(cmd fsm.Command) (error, bool) {
+			if s, ok := cmd.(*fsm.Stamp); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				if stamps++; s.Chain == 0 || s.Index == 0 {
+					t.Errorf("a stamp without a state: %+v", s)
+				}
+			}
+			return nil, false
+		})
+		end := w.clock.Now().Add(time.Minute)
+		for w.clock.Now().Before(end) { // none of these is a stamp
+			w.do(&fsm.Trim{Head: w.head(), Limit: 1})
+			time.Sleep(time.Second)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if stamps < 5 || stamps > 8 {
+			t.Errorf("%d stamps in a minute", stamps)
 		}
 	})
 }

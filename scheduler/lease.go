@@ -28,7 +28,7 @@ func (l *loop) tick(mono time.Duration, stamping bool) {
 	l.lookAtLeases(mono, late, stamping)
 	l.watch(mono, stamping)
 	if stamping {
-		l.idleStamp()
+		l.regularStamp(mono)
 		l.trim(mono)
 	}
 	for k, w := range l.suspects {
@@ -243,13 +243,15 @@ func (l *loop) sendExpired() {
 	})
 }
 
-// idleStamp commits the clock when nothing else has for a while, so that an outage is known to a few seconds.
-func (l *loop) idleStamp() {
-	if l.stamping || l.now-l.s.st.Counters().Mark < l.s.o.Pace.Of(stampEvery).Milliseconds() {
+// regularStamp commits the clock when nothing else has for a while, so that an outage is known to a few seconds. While
+// other commands do, it is committed as often for the sake of what it says of the leader's state.
+func (l *loop) regularStamp(mono time.Duration) {
+	every := l.s.o.Pace.Of(stampEvery)
+	if l.stamping || l.now-l.s.st.Counters().Mark < every.Milliseconds() && mono-l.lastStamp < every {
 		return
 	}
-	l.stamping = true
-	l.submit(&fsm.Stamp{Head: l.s.head(l.now)}, func(_ *fsm.Reply, err error) {
+	l.stamping, l.lastStamp = true, mono
+	l.submit(l.s.newStamp(l.now, false), func(_ *fsm.Reply, err error) {
 		if l.stamping = false; err != nil {
 			l.refusedAll(err)
 		}

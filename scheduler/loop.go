@@ -65,17 +65,18 @@ type loop struct {
 
 	resuming, stamping, verifying, trimming, losing bool
 
-	lastTick time.Duration
-	guarded  time.Duration // when the slow sweep last read
-	lastTrim time.Duration
-	progress time.Duration // when a claim was last committed, or nothing waited
-	pause    time.Duration // after a refusal
-	pauseEnd time.Duration
-	scanErr  string
-	held     bool // the log says that this leader holds
-	hinted   bool // sessions with credit were told that runs wait
-	behind   bool // the last turn left something to be read
-	unfilled bool // the wheels do not reach as far ahead as they should
+	lastTick  time.Duration
+	guarded   time.Duration // when the slow sweep last read
+	lastTrim  time.Duration
+	lastStamp time.Duration // when a stamp was last proposed for its own sake
+	progress  time.Duration // when a claim was last committed, or nothing waited
+	pause     time.Duration // after a refusal
+	pauseEnd  time.Duration
+	scanErr   string
+	held      bool // the log says that this leader holds
+	hinted    bool // sessions with credit were told that runs wait
+	behind    bool // the last turn left something to be read
+	unfilled  bool // the wheels do not reach as far ahead as they should
 }
 
 func newLoop(s *Scheduler) *loop {
@@ -88,7 +89,7 @@ func newLoop(s *Scheduler) *loop {
 		n.begin(0)
 	}
 	mono := s.o.Clock.Mono()
-	l.lastTick, l.progress, l.lastTrim = mono, mono, mono
+	l.lastTick, l.progress, l.lastTrim, l.lastStamp = mono, mono, mono, mono
 	l.guarded = mono - s.maxSleep()
 	return l
 }
@@ -272,7 +273,7 @@ func (l *loop) resume() {
 		return
 	}
 	l.resuming = true
-	l.submit(&fsm.Stamp{Head: l.s.head(now), Takeover: true}, func(_ *fsm.Reply, err error) {
+	l.submit(l.s.newStamp(now, true), func(_ *fsm.Reply, err error) {
 		l.resuming = false
 		if err != nil {
 			l.refusedAll(err)

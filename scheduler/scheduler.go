@@ -284,8 +284,14 @@ func (s *Scheduler) CommitStamp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Propose(ctx, &fsm.Stamp{Head: s.head(now)})
+	_, err = s.Propose(ctx, s.newStamp(now, false))
 	return err
+}
+
+// newStamp commits the clock, and with it which state this leader has.
+func (s *Scheduler) newStamp(now int64, takeover bool) *fsm.Stamp {
+	c := s.st.Counters()
+	return &fsm.Stamp{Head: s.head(now), Takeover: takeover, Index: c.Index, Chain: c.Chain}
 }
 
 // Clock is the state of the leader's clock.

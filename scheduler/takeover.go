@@ -66,7 +66,7 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s.lastTurn.Store(int64(s.o.Clock.Mono()))
 		if now, ok := s.stamp.Resume(); ok {
-			_, err := s.o.Proposer.Propose(&fsm.Stamp{Head: s.head(now), Takeover: true}).Wait()
+			_, err := s.o.Proposer.Propose(s.newStamp(now, true)).Wait()
 			if err == nil && s.stamp.Resumed() {
 				if said != stamp.HoldNone {
 					s.log.Info("hold ended; the leader takes over", event.HoldEnded)

@@ -81,7 +81,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 		if got, err := decodeRecord(rec.encode()); err != nil || got != rec {
 			rt.Fatalf("\n got %+v\nwant %+v (%v)", got, rec, err)
 		}
-		c := Counters{Index: r.Fence, Term: 2, NextJob: 3, Fence: 4, HistSeq: 5, HistFloor: 6, Mark: rec.Recorded, Jobs: 7, Dead: 8}
+		c := Counters{Index: r.Fence, Term: 2, NextJob: 3, Fence: 4, HistSeq: 5, HistFloor: 6, Mark: rec.Recorded, Jobs: 7, Dead: 8, Chain: r.Fence}
 		if got, err := decodeCounters(c.encode()); err != nil || got != c {
 			rt.Fatalf("%+v %v", got, err)
 		}

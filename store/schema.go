@@ -148,12 +148,14 @@ type Counters struct {
 	Audits        uint64 // how many there are in the ordinary ring
 	GuardedAudits uint64 // how many there are of what gives access
 	SecretAudits  uint64 // how many there are of secrets
+
+	Chain uint64 // a hash over all entries in this state, each with the one before it; see package fsm
 }
 
 func (c *Counters) encode() []byte {
 	w := writer{b: make([]byte, 0, 120)}
 	for _, v := range [...]uint64{c.Index, c.Term, c.NextJob, c.Fence, c.HistSeq, c.HistFloor, uint64(c.Mark), c.Jobs,
-		c.Dead, c.AuditSeq, c.Audits, c.GuardedAudits, c.SecretAudits} {
+		c.Dead, c.AuditSeq, c.Audits, c.GuardedAudits, c.SecretAudits, c.Chain} {
 		w.u64(v)
 	}
 	return w.b
@@ -163,7 +165,7 @@ func decodeCounters(b []byte) (c Counters, err error) {
 	r := reader{b: b}
 	var mark uint64
 	for _, p := range []*uint64{&c.Index, &c.Term, &c.NextJob, &c.Fence, &c.HistSeq, &c.HistFloor, &mark, &c.Jobs,
-		&c.Dead, &c.AuditSeq, &c.Audits, &c.GuardedAudits, &c.SecretAudits} {
+		&c.Dead, &c.AuditSeq, &c.Audits, &c.GuardedAudits, &c.SecretAudits, &c.Chain} {
 		*p = r.u64()
 	}
 	c.Mark = int64(mark)
@@ -175,6 +177,21 @@ func decodeCounters(b []byte) (c Counters, err error) {
 type Outage struct {
 	From int64 `json:"from"` // exclusive
 	To   int64 `json:"to"`   // the takeover
+}
+
+// NoteOutage drops the outages that nothing waiting can have fallen into: nothing in the index is due before edge. It
+// adds one if that is long enough, and keeps so many at most.
+func (i *Info) NoteOutage(o Outage, edge int64, long bool, most int) {
+	kept := make([]Outage, 0, len(i.Outages)+1)
+	for _, old := range i.Outages {
+		if old.To >= edge {
+			kept = append(kept, old)
+		}
+	}
+	if long {
+		kept = append(kept, o)
+	}
+	i.Outages = kept[max(0, len(kept)-most):]
 }
 
 // Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and the operator has not yet

@@ -19,6 +19,7 @@ type Header struct {
 	Format    int    `json:"format"`
 	Index     uint64 `json:"index"` // the last entry in the state: at or past the last command of the snapshot
 	Term      uint64 `json:"term"`
+	Chain     uint64 `json:"chain"` // the hash over all entries in it
 	ClusterID string `json:"cluster_id"`
 	Group     uint32 `json:"group"`
 	Epoch     uint64 `json:"epoch"`
@@ -137,9 +138,9 @@ func Open(st *store.Store, dir string) (h Header, size int64, rc io.ReadCloser, 
 		f.Close()
 		return h, 0, nil, err
 	}
-	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, ClusterID: c.Info.ClusterID,
-		Group: c.Info.Group, Epoch: c.Info.Epoch, Size: c.Size, Sum: c.Sum, Level: c.Info.Level, Jobs: c.Counters.Jobs,
-		Mark: c.Counters.Mark}
+	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, Chain: c.Counters.Chain,
+		ClusterID: c.Info.ClusterID, Group: c.Info.Group, Epoch: c.Info.Epoch, Size: c.Size, Sum: c.Sum,
+		Level: c.Info.Level, Jobs: c.Counters.Jobs, Mark: c.Counters.Mark}
 	if c.Info.Group == 0 {
 		h.Groups = c.Info.Groups
 	}

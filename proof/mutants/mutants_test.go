@@ -96,6 +96,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.TrustReplaced:   {"internal/keys", "TestDistrustedCA"},
 	mutant.RotateEarly:     {"fsm", "TestRotationEndsWithTheLastMember"},
 	mutant.FoundAlone:      {"node/formation", "TestRandomSchedules"},
+	mutant.TrustChain:      {"fsm", "TestReplicaThatDiffersIsTold"},
 }
 
 // finding is a line of the table.

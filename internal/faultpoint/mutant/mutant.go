@@ -67,7 +67,8 @@ const (
 	TrustReplaced   // a CA that is distrusted goes on to vouch for nodes
 	RotateEarly     // a rotation ends before every member has a certificate of the new CA
 	// Clusters that went on without some of their nodes.
-	OldEpoch // a node goes on although it heard that the cluster was recovered without it
+	OldEpoch   // a node goes on although it heard that the cluster was recovered without it
+	TrustChain // a replica that differs from the leader goes on
 	// Clusters that begin.
 	FoundAlone // the first node of --cluster founds without asking the others
 	count

@@ -64,6 +64,7 @@ var names = [count]string{
 	RevivedReplica:  "revived-replica",
 	GrowEarly:       "grow-early",
 	SecretElsewhere: "secret-elsewhere",
+	TrustChain:      "trust-chain",
 	ResealSkips:     "reseal-skips",
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
