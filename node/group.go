@@ -10,8 +10,10 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/chain"
 	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -75,21 +77,46 @@ func openGroup(cfg *Config, dir *datadir.Dir, of datadir.Replica, all *meters.Me
 		log = log.With("group", of.Group)
 	}
 	m := all.Group(of.Group)
+	g := &group{of: of, cfg: cfg, log: log, flight: &propose.Flight{}, meters: m}
 	f, err := dir.OpenFiles(of.Group, datadir.FileOptions{
 		State: store.Options{
 			MmapSize: cfg.Store.MmapSize, RecentNames: cfg.Store.RecentNames, NoSync: cfg.Store.NoSync,
 			LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.BeforeWrite("state"),
 		},
 		Level: cfg.supports(), Applied: m.Applied, Logger: log, Fatal: cfg.Fatal,
+		Differs:        func(d chain.Difference) { g.differs(datadir.Hashed(d)) },
 		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
 	})
 	if err != nil {
 		return nil, err
 	}
-	g := &group{of: of, cfg: cfg, log: log, files: f, store: f.State, logs: f.Log, snaps: f.Snapshots, fsm: f.FSM,
-		flight: &propose.Flight{}, meters: m}
+	g.files, g.store, g.logs, g.snaps, g.fsm = f, f.State, f.Log, f.Snapshots, f.FSM
 	g.applier = raftlog.NewApplier(g.fsm, raftlog.DelayOf(of.Group), g.flight.Busy)
+	if !cfg.Machine.Trusting {
+		f.Log.Guard(g.applier.Applied, func(at, to uint64) { g.differs(datadir.CutBack(at, to)) })
+	}
 	return g, nil
+}
+
+// differs stops the node: its state of the group is another one than the leader's. Raft's goroutines call it.
+func (g *group) differs(d datadir.Difference) {
+	d.Group, d.Leader = g.of.Group, g.members.LeaderID()
+	if !g.cfg.Machine.Trusting {
+		g.standing.Stop(d.Stopped(g.cfg.NodeID, job.At(g.cfg.Clock.Now())))
+	}
+}
+
+// receives says whether a snapshot that a leader sends may take the place of the state.
+func (g *group) receives(h fsm.Header) error {
+	if err := g.members.Receives(h); err != nil || g.cfg.Machine.Trusting {
+		return err
+	}
+	g.applier.Flush()
+	d, err := g.files.GoesOn(h)
+	if d != nil {
+		g.differs(*d)
+	}
+	return err
 }
 
 // bootstrap begins a group of one, or, if there are founders, of those.

@@ -94,6 +94,14 @@ func (n *Node) hostedGroup(number uint32) *group {
 	return n.hosted.by[number]
 }
 
+// filesOf are the files of a group that this node has a replica of; nil: it has none.
+func (n *Node) filesOf(number uint32) *datadir.Files {
+	if g := n.hostedGroup(number); g != nil {
+		return g.files
+	}
+	return nil
+}
+
 // partIn is a group that this node takes part in; nil: it has no replica, or one that does not hear of the leader
 // because it was not taken in yet, has been taken out, or is from before a recovery. Then the way to the leader is that
 // of a node without one.
@@ -128,23 +136,13 @@ func (n *Node) prepare(g *group) {
 		Interval: n.cfg.Machine.Pace.Of(time.Second),
 		Why:      func(ctx context.Context) string { return g.members.WhyNoLeader(ctx) },
 	})
-	g.standing = n.standingOf(g)
-	g.members, g.keys = membership.New(n.membership(g)), n.keys
-	g.snaps.Accept = g.members.Receives
-}
-
-// standingOf is whether the replica of a group takes part, as the data directory says.
-func (n *Node) standingOf(g *group) *standing.Standing {
-	o := standing.Options{Save: n.dir.Stop, Logger: g.log, Fail: n.fail}
-	epoch := n.dir.Epoch
+	at := standing.Options{Dir: n.dir, Group: g.of.Group, Store: g.store, Logger: g.log, Fail: n.fail}
 	if g.control != nil {
-		o.Node, epoch = g.control.standing, g.control.store.Info().Epoch
+		at.Node = g.control.standing
 	}
-	if info := g.store.Info(); info.ClusterID != "" {
-		epoch = info.Epoch
-	}
-	o.Was = n.dir.StoppedIn(g.of.Group, epoch)
-	return standing.New(o)
+	g.standing = standing.New(at)
+	g.members, g.keys = membership.New(n.membership(g)), n.keys
+	g.snaps.Accept = g.receives
 }
 
 // startGroup connects a group to its replicas on other nodes, and runs raft.

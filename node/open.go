@@ -283,6 +283,7 @@ func (n *Node) membership(g *group) membership.Options {
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),
 		Recheck: n.recheckSoon, Step: c.Machine.KeyStep,
 		Outdated: func() ([]fsm.ResealedSecret, error) { return n.group.vault.Outdated() },
+		Files:    n.filesOf,
 		Pace:     c.Machine.Pace.Of, Disk: func() wire.DiskSpace { return n.disk.Last() },
 		ClusterID: c.Machine.ClusterID, Where: c.Machine.Where, Trusting: c.Machine.Trusting,
 		Campaign: func(ctx context.Context) { g.trans.Campaign(ctx) }, Turn: c.Raft.Heartbeat / 2,

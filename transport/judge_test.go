@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,6 +195,40 @@ func TestTermFarAhead(t *testing.T) {
 				t.Errorf("a new server and term %d: %v", term, err)
 			}
 		}
+	}
+}
+
+// A server that takes no part answers nothing and asks for nothing, over connections that are open too.
+func TestServerThatTakesNoPart(t *testing.T) {
+	ca := newAuthority(t)
+	var stopped atomic.Bool
+	b := startJudged(t, ca, "b", RequestLimits{Apart: func() error {
+		if stopped.Load() {
+			return errors.New("it differs")
+		}
+		return nil
+	}})
+	a := startJudged(t, ca, "a", RequestLimits{})
+	all := func(from, to *judged, id string) (granted int) {
+		for kind, err := range send(from.RaftTransport, to.addr(), headerOf(id, 1), 5) {
+			if err == nil {
+				granted++
+			} else if !strings.Contains(err.Error(), "it differs") && kind != "snapshot" {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		return granted
+	}
+	if n, m := all(a, b, "a"), all(b, a, "b"); n != 5 || m != 5 {
+		t.Fatalf("%d and %d kinds of request are granted", n, m)
+	}
+	seen := a.requests() + b.requests()
+	stopped.Store(true)
+	if n, m := all(a, b, "a"), all(b, a, "b"); n != 0 || m != 0 {
+		t.Errorf("%d and %d kinds of request are granted", n, m)
+	}
+	if n := a.requests() + b.requests(); n != seen {
+		t.Errorf("raft saw %d of them", n-seen)
 	}
 }
 

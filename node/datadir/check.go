@@ -20,7 +20,18 @@ type CheckResult struct {
 	NodeID, Instance string
 	Stats            store.Stats // of group 0
 	Index, Term      uint64      // the last entry in its state
+	Chain            uint64      // the hash over all entries up to it
 	Problems         []string
+	Ends             []End // how far each group is
+}
+
+// End is the last entry in a state, and what the state is of.
+type End struct {
+	Group     uint32
+	ClusterID string
+	Epoch     uint64
+	Index     uint64
+	Chain     uint64
 }
 
 // Check verifies a data directory without changing it: the invariants of the state, and that log, snapshot and state
@@ -59,8 +70,9 @@ func Check(dir string) (CheckResult, error) {
 			return res, inGroup(group, err)
 		}
 		if group == 0 {
-			res.Stats, res.Index, res.Term = one.Stats, one.Index, one.Term
+			res.Stats, res.Index, res.Term, res.Chain = one.Stats, one.Index, one.Term, one.Chain
 		}
+		res.Ends = append(res.Ends, End{group, one.Stats.Info.ClusterID, one.Stats.Info.Epoch, one.Index, one.Chain})
 		for _, p := range one.Problems {
 			res.Problems = append(res.Problems, inGroup(group, errors.New(p)).Error())
 		}
@@ -118,12 +130,12 @@ func (d *Dir) checkReach(group uint32, res *CheckResult) error {
 		return err
 	}
 	c := st.Counters()
-	res.Index, res.Term = c.Index, c.Term
+	res.Index, res.Term, res.Chain = c.Index, c.Term, c.Chain
 	if snap.State > c.Index { // the next start takes a snapshot over that was received and not restored
 		h, err := d.pending(group, snap.ID)
 		switch {
 		case err == nil:
-			res.Index, res.Term = h.Index, h.Term
+			res.Index, res.Term, res.Chain = h.Index, h.Term, h.Chain
 		case !errors.Is(err, fs.ErrNotExist):
 			res.Problems = append(res.Problems, store.Damaged(d.received(group, snap.ID), err).Error())
 			return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/chain"
 	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
@@ -28,6 +29,7 @@ type FileOptions struct {
 	State   store.Options // the log gets NoSync and LockTimeout from it
 	Level   int           // the feature level to support
 	Applied func(logs []*raft.Log, replies []any, took time.Duration)
+	Differs func(chain.Difference) // see fsm.Options
 	Logger  *slog.Logger
 	Fatal   func(error) // ends the process after a storage error, or at an entry that cannot be applied
 
@@ -73,7 +75,8 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 	}
 	f.FSM = fsm.New(f.State, fsm.Options{
 		Logger: o.Logger, Fatal: d.withSkipRemedy(group, o.Fatal), Applied: o.Applied, Level: o.Level,
-		Skip: d.announceSkips(group, o.Logger, f.State),
+		Differs: o.Differs,
+		Skip:    d.announceSkips(group, o.Logger, f.State),
 	})
 	if f.Snapshots, err = snapshots.New(d.groupFile(group, snapshotsName), f.State); err != nil {
 		return nil, err

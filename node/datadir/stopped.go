@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/chain"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -20,11 +22,16 @@ type Stopped struct {
 
 	Own   uint64 `json:"own_epoch,omitempty"` // of StoppedSuperseded
 	Epoch uint64 `json:"epoch,omitempty"`     // that of the cluster by then
+	Index uint64 `json:"index,omitempty"`     // of StoppedDiffers: the states differ at this entry, or before it
 }
 
-// StoppedSuperseded is the reason of a replica that heard of a later epoch of its cluster: that was recovered without
-// this node, and what the directory has is from before that.
-const StoppedSuperseded = "superseded"
+const (
+	// StoppedSuperseded is the reason of a replica that heard of a later epoch of its cluster: that was recovered
+	// without this node, and what the directory has is from before that.
+	StoppedSuperseded = "superseded"
+	// StoppedDiffers is the reason of a replica whose state is another one than the leader's.
+	StoppedDiffers = "differs"
+)
 
 // StoppedOtherCluster is the reason of a node that is alone in its cluster, and was told addresses that belong to
 // another one. It is not written down: the addresses, or what is there, may be put right.
@@ -42,6 +49,60 @@ func Superseded(group uint32, own, epoch uint64, node string, at job.Instant) St
 			"takes no part in the cluster", what, own, epoch, node),
 		Remedy: "empty its data directory and let it join again; only if this side is to go on instead: stop node " +
 			node + " and those with it for good, and run `carillon cluster recover` here"}
+}
+
+// Difference is how the state of a group was found to be another one than the leader's.
+type Difference struct {
+	Group  uint32
+	Leader string // empty: not known
+	Index  uint64 // they differ there, or before it
+	How    string
+}
+
+// CutBack is the difference that shows when raft is to cut off entries that were applied.
+func CutBack(first, applied uint64) Difference {
+	return Difference{Index: first, How: fmt.Sprintf("the leader has another entry %d, and the state of this node has "+
+		"all up to entry %d", first, applied)}
+}
+
+// Hashed is the difference that shows in a hash over the log.
+func Hashed(d chain.Difference) Difference { return Difference{Index: d.Mine.Index, How: d.String()} }
+
+// Stopped is why a node with such a state takes no part. It is about the whole node, whichever group it shows in: the
+// groups have one data directory, and what happened to that happened to all of them.
+func (d Difference) Stopped(node string, at job.Instant) Stopped {
+	what, whose := "the state of this node", "the leader's"
+	if d.Group != 0 {
+		what = fmt.Sprintf("this node's state of group %d", d.Group)
+	}
+	if d.Leader != "" {
+		whose = "that of the leader " + d.Leader
+	}
+	return Stopped{Reason: StoppedDiffers, At: at, Index: d.Index, Node: d.Leader,
+		Text: fmt.Sprintf("%s differs from %s at entry %d or before it (%s): a data directory was put back from an "+
+			"older copy, or lost what it had written", what, whose, d.Index, d.How),
+		Remedy: fmt.Sprintf("find out which side is right; to keep the leader's, run `carillon cluster remove %s`, "+
+			"empty the data directory of that node and start it with --join", node)}
+}
+
+// GoesOn says whether a snapshot is of the history that the state is of, and as far. A state that is further on is
+// replaced only by one that is too: what was applied was committed, and a leader has it. Two leaders may be behind all
+// the same, for a moment: one whose snapshot was on its way for long, and one that sends it because this node's log
+// ends before its state, which came with a snapshot. Those are refused, and no difference.
+func (f *Files) GoesOn(h fsm.Header) (*Difference, error) {
+	index, term := f.FSM.Applied()
+	d, known := f.FSM.Recent.Compare(chain.Point{Index: h.Index, Chain: h.Chain})
+	err := fmt.Errorf("a snapshot that ends at entry %d was sent to a node that has all up to %d", h.Index, index)
+	switch {
+	case d != nil:
+		return new(Hashed(*d)), err
+	case h.Index >= index:
+		return nil, nil
+	case !known && f.Log.Has(index, term):
+		return &Difference{Index: index, How: fmt.Sprintf("the leader sends a state that ends at entry %d, and that "+
+			"of this node has all up to entry %d", h.Index, index)}, err
+	}
+	return nil, err
 }
 
 // Err is what requests are answered with that need a part in the group.

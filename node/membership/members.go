@@ -97,6 +97,9 @@ type Options struct {
 	Outdated func() ([]fsm.ResealedSecret, error)
 	Step     faultpoint.Step // between the steps of a rotation; of tests
 
+	// Files are those of a group that this node has a replica of; nil: it has none.
+	Files func(group uint32) *datadir.Files
+
 	// Of says which other group's replicas these are; nil: those of the control group.
 	Of *ReplicaOf
 
@@ -394,7 +397,7 @@ func (m *Members) Describe(c *wire.Member, applied uint64) {
 	if p == nil {
 		return
 	}
-	if c.State, c.Problem = p.seen.State, cmp.Or(p.problem, p.odd); p.problem != "" {
+	if c.State, c.Problem = p.seen.State, cmp.Or(p.problem, p.stopped(), p.odd); p.problem != "" {
 		c.State = "unreachable"
 	}
 	if p.seen.at.IsZero() {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/disk"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/placement"
@@ -30,13 +30,8 @@ import (
 // troubles are what this node knows to be wrong.
 func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	var out []wire.Trouble
-	if err, ok := errors.AsType[*job.Error](b.o.Members.Stopped()); ok {
-		code := wire.TroubleStopped
-		if b.o.Members.WhyStopped().Reason == datadir.StoppedOtherCluster {
-			code = wire.TroubleOtherCluster
-		}
-		return []wire.Trouble{{Code: code, Node: s.Node, Text: "node " + s.Node + ": " + err.Message,
-			Remedy: err.Remedy}}
+	if why := b.o.Members.WhyStopped(); why != nil {
+		return []wire.Trouble{stopped(s.Node, why)} // of the others it hears nothing
 	}
 	if s.Leader == "" && len(s.Members) > 0 { // a node that has not joined yet says that instead
 		out = append(out, b.leaderless(ctx))
@@ -69,6 +64,16 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	out = append(out, b.o.Members.KeyTroubles(s)...)
 	out = append(out, b.unmatched(e)...)
 	return append(out, b.notReady(s, out)...)
+}
+
+// stopped says that a member takes no part, and why.
+func stopped(id string, why *datadir.Stopped) wire.Trouble {
+	code := wire.TroubleStopped
+	if why.Reason == datadir.StoppedOtherCluster {
+		code = wire.TroubleOtherCluster
+	}
+	return wire.Trouble{Code: code, Node: id, Since: why.At,
+		Text: "node " + id + " takes no part: " + why.Text, Remedy: why.Remedy}
 }
 
 // leaderless is why no node leads.
@@ -133,6 +138,8 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 				Text:   text,
 				Remedy: "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"})
 			continue
+		case b.o.Members.StoppedPeer(m.ID) != nil:
+			out = append(out, stopped(m.ID, b.o.Members.StoppedPeer(m.ID)))
 		case m.Problem != "":
 			out = append(out, wire.Trouble{Code: wire.TroubleMember, Node: m.ID,
 				Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})

@@ -12,13 +12,15 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // Options are what the standing of a replica is made from.
 type Options struct {
-	Was    *datadir.Stopped            // what the data directory says of the group; nil: nothing
-	Save   func(datadir.Stopped) error // writes it there
-	Node   *Standing                   // that of the whole node, which is the control group's; nil: it is this one
+	Dir    *datadir.Dir
+	Group  uint32
+	Store  *store.Store // the state of the replica
+	Node   *Standing    // that of the whole node, which is the control group's; nil: it is this one
 	Logger *slog.Logger
 	Fail   func(error) // ends the node
 }
@@ -36,8 +38,12 @@ type Standing struct {
 // New makes the standing of a replica whose raft does not run yet.
 func New(o Options) *Standing {
 	s := &Standing{o: o, halted: make(chan struct{}), asked: make(chan struct{})}
-	if o.Was != nil {
-		s.halt(*o.Was)
+	epoch := o.Dir.Epoch
+	if info := o.Store.Info(); info.ClusterID != "" {
+		epoch = info.Epoch
+	}
+	if was := o.Dir.StoppedIn(o.Group, epoch); was != nil {
+		s.halt(*was)
 	}
 	return s
 }
@@ -107,7 +113,7 @@ func (s *Standing) Stop(why datadir.Stopped) {
 	if s.Own() != nil {
 		return
 	}
-	err := s.o.Save(why)
+	err := s.o.Dir.Stop(why)
 	s.halt(why)
 	if err != nil {
 		s.o.Fail(fmt.Errorf("write down that this replica takes no part any more: %w", err))

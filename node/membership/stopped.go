@@ -1,0 +1,53 @@
+package membership
+
+import (
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/fsm/chain"
+	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node/datadir"
+)
+
+// StoppedPeer is why another member takes no part, as it told this leader; nil: it does, or does not answer.
+func (m *Members) StoppedPeer(id string) *datadir.Stopped {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.peers[id]; p != nil {
+		return p.seen.Stopped
+	}
+	return nil
+}
+
+// LeaderID is the node that leads, as far as raft knows; empty: none. It may be asked by raft's own goroutines.
+func (m *Members) LeaderID() string {
+	r := m.raft.Load()
+	if r == nil {
+		return ""
+	}
+	_, id := r.LeaderWithID()
+	return replica.Node(id)
+}
+
+// stopped is why it takes no part, in words.
+func (p *peer) stopped() string {
+	if p.seen.Stopped == nil {
+		return ""
+	}
+	return p.seen.Stopped.Text
+}
+
+// LogHash implements api.Cluster.
+func (m *Members) LogHash(group uint32, index uint64) (wire.LogHash, error) {
+	f := m.o.Files(group)
+	if f == nil {
+		return wire.LogHash{}, job.Errorf(job.CodeNotFound, "ask another node", "node %s has no replica of group %d",
+			m.id(), group)
+	}
+	id, epoch := m.Cluster()
+	h := wire.LogHash{NodeID: m.id(), ClusterID: id, Epoch: epoch, Group: group, Index: index}
+	h.Oldest, h.Applied = f.FSM.Recent.Bounds()
+	if hash, known := f.FSM.Recent.At(index); known {
+		h.Hash = chain.Text(hash)
+	}
+	return h, nil
+}
