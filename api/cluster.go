@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
@@ -19,6 +20,7 @@ func clusterRoutes() []route {
 		{"POST", "/cluster:demote", Admin, ToLeader, Control, jsonBody, (*call).clusterDemote, nil},
 		{"POST", "/cluster:transfer", Admin, ToLeader, Control, jsonMaybe, (*call).clusterTransfer, nil},
 		{"POST", "/cluster:grow-groups", Admin, ToLeader, Control, jsonBody, (*call).clusterGrow, nil},
+		{"GET", "/node/log-hash", Viewer, Here, AtNode, emptyBody, (*call).nodeLogHash, params("stale group index")},
 		{"GET", "/node", Viewer, Here, AtNode, emptyBody, (*call).node, params("stale")},
 	}
 }
@@ -39,6 +41,8 @@ type Cluster interface {
 	// Grow has the cluster have so many groups of jobs. It is done some time later.
 	Grow(ctx context.Context, groups int) (wire.Growth, error)
 	Self() wire.NodeInfo
+	// LogHash is the hash over the log of a group up to an entry, if this node has a replica of the group.
+	LogHash(group uint32, index uint64) (wire.LogHash, error)
 }
 
 func (c *call) cluster() (Cluster, error) {
@@ -181,4 +185,38 @@ func (c *call) node() error {
 		return err
 	}
 	return c.reply(http.StatusOK, m.Self())
+}
+
+func (c *call) nodeLogHash() error {
+	m, err := c.cluster()
+	if err != nil {
+		return err
+	}
+	if _, err := c.read(); err != nil {
+		return err
+	}
+	number := func(name string, bits int) (uint64, error) {
+		text, err := c.one(name)
+		if err != nil || text == "" {
+			return 0, err
+		}
+		n, err := strconv.ParseUint(text, 10, bits)
+		if err != nil {
+			return 0, job.Invalid(name, "give a number", "%q is none", text)
+		}
+		return n, nil
+	}
+	group, err := number("group", 32)
+	if err != nil {
+		return err
+	}
+	index, err := number("index", 64)
+	if err != nil {
+		return err
+	}
+	h, err := m.LogHash(uint32(group), index)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, h)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
@@ -106,6 +107,13 @@ func (c *Client) probe(ctx context.Context, path string) error {
 func (c *Client) Node(ctx context.Context) (n NodeInfo, err error) {
 	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/node", out: &n})
 	return n, err
+}
+
+// LogHash reads the hash over the log of a group up to an entry, as the node at the address has it.
+func (c *Client) LogHash(ctx context.Context, group uint32, index uint64) (h LogHash, err error) {
+	q := url.Values{"group": {strconv.FormatUint(uint64(group), 10)}, "index": {strconv.FormatUint(index, 10)}}
+	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/node/log-hash", query: q, out: &h})
+	return h, err
 }
 
 // Join asks for membership once. A node that does not lead names the one that does in leader.

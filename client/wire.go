@@ -37,6 +37,7 @@ type (
 	JoinRequest        = wire.JoinRequest
 	Member             = wire.Member
 	NodeInfo           = wire.NodeInfo
+	LogHash            = wire.LogHash
 	NodeRequest        = wire.NodeRequest
 	BackupNote         = wire.BackupNote
 	NotificationStatus = wire.NotificationStatus

@@ -97,7 +97,7 @@ func (p *printer) members(s client.Status) {
 		if m.JoinedAt != 0 && s.Now != 0 {
 			joined = output.Relative(m.JoinedAt.Time().Sub(s.Now.Time()).Truncate(time.Second))
 		}
-		t.Row(m.ID, m.Address, role(m), output.Dash(m.Version), level, joined, applied,
+		t.Row(m.ID, m.Address, output.Role(m), output.Dash(m.Version), level, joined, applied,
 			p.Paint(terminal.Red, m.Problem))
 	}
 	p.Table(t)

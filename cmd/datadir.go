@@ -8,26 +8,48 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/compare"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
 func (a *app) checkCmd() *cobra.Command {
-	return &cobra.Command{
+	var against string
+	c := &cobra.Command{
 		Use: "check DATA-DIR", Short: "Verify the invariants of a data directory that no node has open",
 		Args: cobra.ExactArgs(1),
+		Long: `With --against it also asks a running node whether its state came about by the same log entries, up to the
+last one in the directory. A node knows that of its last 16,384 entries since it started.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			checked, err := checkData(args[0])
 			if err != nil {
 				return err
 			}
 			found := checked.Problems
-			if err := a.result(cmd, checkResult{args[0], len(found), append([]string{}, found...)}, func(p *printer) {
+			var compared []compare.Result
+			if against != "" && len(found) == 0 {
+				a.addr = against
+				if compared, err = compare.With(cmd.Context(), a.client(), checked.Ends); err != nil {
+					return err
+				}
+				for _, c := range compared {
+					if c.Result == compare.Differs {
+						found = append(found, c.Text)
+					}
+				}
+			}
+			result := checkResult{args[0], len(found), append([]string{}, found...), compared}
+			if err := a.result(cmd, result, func(p *printer) {
 				for _, problem := range found {
 					p.Printf("%s\n", problem)
 				}
 				if len(found) == 0 {
 					p.Printf("%s is sound\n", args[0])
+				}
+				for _, c := range compared {
+					if c.Result != compare.Differs {
+						p.Printf("%s\n", c.Text)
+					}
 				}
 			}); err != nil || len(found) == 0 {
 				return err
@@ -36,12 +58,15 @@ func (a *app) checkCmd() *cobra.Command {
 				"%s has %s", args[0], plural(len(found), "problem"))
 		},
 	}
+	c.Flags().StringVar(&against, "against", "", "address of a running node to compare the directory with")
+	return c
 }
 
 type checkResult struct {
-	DataDir  string   `json:"data_dir"`
-	Problems int      `json:"problems"`
-	Findings []string `json:"findings"`
+	DataDir  string           `json:"data_dir"`
+	Problems int              `json:"problems"`
+	Findings []string         `json:"findings"`
+	Against  []compare.Result `json:"against,omitempty"`
 }
 
 // noDataDir is the answer to a command that was not told which directory to work on.

@@ -1,10 +1,13 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -304,5 +307,59 @@ func TestRaftMultiplierIsBounded(t *testing.T) {
 				t.Errorf("%s %s: %d %s", args[0], bad, code, errOut)
 			}
 		}
+	}
+}
+
+// TestCheckAgainst compares a directory with what a running node says of its log.
+func TestCheckAgainst(t *testing.T) {
+	old := checkData
+	t.Cleanup(func() { checkData = old })
+	checkData = func(string) (datadir.CheckResult, error) {
+		return datadir.CheckResult{Ends: []datadir.End{{ClusterID: "c", Epoch: 1, Index: 7, Chain: 255},
+			{Group: 2, ClusterID: "c", Epoch: 1, Index: 9, Chain: 1}}}, nil
+	}
+	for name, tc := range map[string]struct {
+		zero, two client.LogHash // two without a cluster: that node has no replica
+		code      int
+		want      []string
+	}{
+		"same": {client.LogHash{Hash: "00000000000000ff"}, client.LogHash{Hash: "0000000000000001"}, 0,
+			[]string{"d is sound", "group 0 is the same as that of node n1 up to entry 7", "up to entry 9"}},
+		"differs": {client.LogHash{Hash: "00000000000000fe"}, client.LogHash{Hash: "0000000000000001"}, exit.Failure,
+			[]string{"group 0 differs from that of node n1 at entry 7 or before it"}},
+		"too old": {client.LogHash{Oldest: 100, Applied: 200}, client.LogHash{Oldest: 1, Applied: 8}, 0,
+			[]string{"ends at entry 7, and node n1 knows entries from 100 on", "ends at entry 9, and that of node n1 at 8"}},
+		"elsewhere": {client.LogHash{ClusterID: "other", Hash: "00000000000000fe"}, client.LogHash{NodeID: "none"}, 0,
+			[]string{"node n1 is in cluster other", "has no replica"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				q := r.URL.Query()
+				h := tc.zero
+				if q.Get("group") == "2" {
+					h = tc.two
+				}
+				if h.NodeID == "none" {
+					w.Header().Set("Content-Type", "application/problem+json")
+					w.WriteHeader(http.StatusNotFound)
+					fmt.Fprint(w, `{"code":"not_found","title":"none","status":404}`)
+					return
+				}
+				h.NodeID, h.ClusterID, h.Epoch = "n1", cmp.Or(h.ClusterID, "c"), 1
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(h)
+			}))
+			defer srv.Close()
+			s := newShell(t)
+			out, errOut, code := s.run("", "check", "d", "--against", srv.URL)
+			for _, want := range tc.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("no %q in %s%s", want, out, errOut)
+				}
+			}
+			if code != tc.code {
+				t.Errorf("exit %d: %s%s", code, out, errOut)
+			}
+		})
 	}
 }

@@ -128,9 +128,9 @@ func (p *printer) status(s client.Status) {
 			backlog(s.Backlog, s.BacklogMore), plural(int(s.DeadLetters), "dead letter")),
 		"next due", p.When(s.NextDueAt),
 		"history", history,
-		"disk", p.disk(s),
+		"disk", p.DiskSpace(s),
 	)
-	p.troubles(s)
+	p.Troubles(s)
 	if n := s.Notifications; n != nil {
 		p.Printf("%s\n", p.Paint(terminal.Red,
 			fmt.Sprintf("%s not sent yet, some since %s: %s", plural(n.Waiting, "notification"), n.Since, n.Error)))
@@ -142,7 +142,7 @@ func (p *printer) status(s client.Status) {
 	}
 	if len(s.Members) > 0 {
 		p.Printf("\n")
-		p.Table(p.memberTable(s))
+		p.Table(p.Members(s))
 	}
 	if len(s.Groups) > 1 {
 		p.Printf("\n")
@@ -171,64 +171,6 @@ func (p *printer) status(s client.Status) {
 	}
 }
 
-// troubles are what is wrong, a line each: what, since when, and what to do.
-func (p *printer) troubles(s client.Status) {
-	for _, t := range s.Troubles {
-		if t.Code == client.TroubleRestored && s.Hold != nil {
-			continue // it has a line of its own
-		}
-		since := ""
-		if t.Since != 0 && s.Now > t.Since {
-			since = ", since " + output.Relative(t.Since.Time().Sub(s.Now.Time()))
-		}
-		p.Printf("%s %s%s: %s\n", p.Paint(terminal.Red, "!"), t.Text, since, output.Dash(t.Remedy))
-	}
-}
-
-// disk is a line about the room on the node's disk. What a low one means depends on who leads.
-func (p *printer) disk(s client.Status) string {
-	d := s.Disk
-	if d == nil {
-		return ""
-	}
-	text := fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
-	switch {
-	case !d.Low:
-		return text
-	case s.State == "leader":
-		text += fmt.Sprintf("; below %s it creates no jobs while it leads", job.Bytes(d.Limit))
-	default:
-		text += fmt.Sprintf("; it should have %s. Jobs are created through the leader", job.Bytes(d.Limit))
-	}
-	return p.Paint(terminal.Red, "ALMOST FULL: ") + text
-}
-
-// memberTable is who is a member, how far behind it is and what is wrong with it. What only the leader knows is missing
-// without one.
-func (p *printer) memberTable(s client.Status) output.Table {
-	var t output.Table
-	t.Row("MEMBER", "ADDRESS", "ROLE", "LAG", "SKEW", "HEARD", "DISK", "")
-	for _, m := range s.Members {
-		lag, skew, heard, disk, problem := "-", "-", "-", "-", m.Problem
-		if m.Lag != nil {
-			lag = strconv.FormatUint(*m.Lag, 10)
-		}
-		if m.SkewMS != nil {
-			skew = fmt.Sprintf("%dms", *m.SkewMS)
-		}
-		if m.LastHeard != 0 && s.Now != 0 {
-			heard = output.Relative(min(0, m.LastHeard.Time().Sub(s.Now.Time())))
-		}
-		if m.Disk != nil {
-			if disk = job.Bytes(m.Disk.Free).String() + " free"; m.Disk.Low {
-				disk = p.Paint(terminal.Red, disk)
-			}
-		}
-		t.Row(m.ID, m.Address, role(m), lag, skew, heard, disk, p.Paint(terminal.Red, problem))
-	}
-	return t
-}
-
 // groupTable is who leads which group, and what is in it.
 func (p *printer) groupTable(s client.Status) output.Table {
 	var t output.Table
@@ -240,19 +182,6 @@ func (p *printer) groupTable(s client.Status) output.Table {
 			strconv.FormatUint(g.DeadLetters, 10), p.Paint(terminal.Red, g.Problem))
 	}
 	return t
-}
-
-// role is what a member is to its cluster.
-func role(m client.Member) string {
-	switch {
-	case m.Leader:
-		return "leader"
-	case m.Leaving:
-		return "leaving"
-	case m.Standby:
-		return "standby"
-	}
-	return m.Suffrage
 }
 
 func joinTypes(types []job.Type) string {

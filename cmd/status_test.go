@@ -50,11 +50,11 @@ func TestStatusShowsTroubles(t *testing.T) {
 	p := printer{a: &app{}}
 	low := client.Status{State: "follower",
 		Disk: &client.DiskSpace{Free: 100 << 20, Total: 10 << 30, Limit: 512 << 20, Low: true}}
-	if text := p.disk(low); !strings.Contains(text, "created through the leader") || strings.Contains(text, "no jobs") {
+	if text := p.DiskSpace(low); !strings.Contains(text, "created through the leader") || strings.Contains(text, "no jobs") {
 		t.Error(text)
 	}
 	low.State = "leader"
-	if text := p.disk(low); !strings.Contains(text, "creates no jobs while it leads") {
+	if text := p.DiskSpace(low); !strings.Contains(text, "creates no jobs while it leads") {
 		t.Error(text)
 	}
 }

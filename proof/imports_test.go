@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/applier"}, {"cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/compare", "cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide", "scheduler/stamp"},
 	{"executor/meters", "executor/remote"}, {"executor"},
-	{"fsm"}, {"fsm/ends", "fsm/snapshots"}, {"fsm/stream"}, {"store"},
+	{"fsm"}, {"fsm/ends", "fsm/snapshots"}, {"fsm/chain", "fsm/stream"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "internal/dkron", "wheel"}, {"internal/daylight"}, {"schedule"},
 	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/mergepatch", "internal/traceid", "internal/worker"},
 	{"job"},
@@ -48,6 +48,7 @@ var layers = [][]string{
 var only = map[string][]string{
 	"cmd":              {""},
 	"cmd/applier":      {"cmd"},
+	"cmd/compare":      {"cmd"},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd", "cmd/applier"},
 	"cmd/importer":     {"cmd"},
@@ -92,7 +93,7 @@ var only = map[string][]string{
 	"notify":           {"cmd", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":                 {"cmd", "cmd/applier", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
+	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
 	"internal/crontab":       {"cmd/importer"},
 	"internal/daylight":      {"internal/crontab", "internal/dkron"},
 	"internal/dkron":         {"cmd/importer"},

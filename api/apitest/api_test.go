@@ -399,6 +399,8 @@ func TestRoutes(t *testing.T) {
 		{"rotate the CA, both", "POST", "/cluster:rotate-ca", nil, `{"abort":true,"distrust_old":true}`, 400, job.CodeInvalid, `"field":"abort"`},
 		{"rotate the CA, more", "POST", "/cluster:rotate-ca", nil, `{"now":true}`, 400, job.CodeUnknownField, ``},
 		{"node", "GET", "/node", nil, "", 200, "", `"node_id":"n1"`},
+		{"log hash", "GET", "/node/log-hash?group=2&index=7", nil, "", 200, "", `"index":7,"hash":"00000000000000ff"`},
+		{"log hash of no entry", "GET", "/node/log-hash?index=x", nil, "", 400, "invalid", `is none`},
 		{"status", "GET", "/status", nil, "", 200, "", `"state":"leader"`},
 		{"the schema of job files", "GET", "/schemas/job.json", nil, "", 200, "", `"$schema"`},
 		{"openapi", "GET", "/openapi.json", nil, "", 200, "", `"3.1.0"`},

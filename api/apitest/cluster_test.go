@@ -43,6 +43,9 @@ func (c someCluster) Grow(_ context.Context, n int) (wire.Growth, error) {
 	return wire.Growth{Groups: 1, Want: n, New: []wire.NewGroup{{ID: 1, State: "begun", Replicas: []string{"n1"}}}}, nil
 }
 func (c someCluster) Self() wire.NodeInfo { return wire.NodeInfo{NodeID: "n1"} }
+func (c someCluster) LogHash(group uint32, index uint64) (wire.LogHash, error) {
+	return wire.LogHash{NodeID: "n1", Group: group, Index: index, Hash: "00000000000000ff"}, nil
+}
 
 type twice struct{ someCluster }
 

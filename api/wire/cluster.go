@@ -291,6 +291,18 @@ type NodeInfo struct {
 	Removed    bool        `json:"removed,omitempty"` // it is no longer a member
 }
 
+// LogHash is what one node knows of the entries in its state: two that applied the same have the same hash.
+type LogHash struct {
+	NodeID    string `json:"node_id"`
+	ClusterID string `json:"cluster_id"`
+	Epoch     uint64 `json:"epoch"`
+	Group     uint32 `json:"group"`
+	Index     uint64 `json:"index"`          // that was asked about
+	Hash      string `json:"hash,omitempty"` // over all entries up to it; empty: not known
+	Oldest    uint64 `json:"oldest"`         // the first entry whose hash is known
+	Applied   uint64 `json:"applied_index"`  // the last one
+}
+
 // GrowRequest asks for more groups of jobs.
 type GrowRequest struct {
 	Groups int `json:"groups"` // how many there are to be
