@@ -100,6 +100,7 @@ func Check(in *Input) Report {
 	c.notices()
 	c.restored()
 	c.epochs()
+	c.states()
 	c.replicas()
 	c.stalled()
 	c.rep.Jobs = len(c.order)

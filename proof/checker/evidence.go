@@ -15,6 +15,15 @@ type Takeover struct {
 	Epoch uint64
 }
 
+// Replica is the state that a node's replica had at one moment.
+type Replica struct {
+	Node    string
+	At      job.Instant
+	Index   uint64 // the last entry in it
+	Digest  string
+	Stopped bool // it takes no part, and says so
+}
+
 // Trimmed is what is known of a history that does not keep everything. Final.History is then all that was ever
 // committed.
 type Trimmed struct {

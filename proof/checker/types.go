@@ -26,6 +26,7 @@ type Input struct {
 	Takeovers []Takeover
 	Notified  []Notified // optional: every notification that arrived
 	Restored  *Restored
+	States    []Replica // optional: which states replicas had, where a fault could make them differ
 	Final     Final
 
 	TTL        time.Duration // of a session's lease; 0 = 30 s

@@ -39,6 +39,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"limits":      limits,
 	"restored":    restored,
 	"recovered":   recovered,
+	"put-back":    putBack,
 	"frozen":      frozen,
 	"flood":       flood,
 	"namesakes":   namesakes,

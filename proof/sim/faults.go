@@ -138,6 +138,8 @@ func (c *cluster) inflict(f plannedFault) {
 		s.disk.set(0, 0)
 	case "recover":
 		done = c.recover(f, rng)
+	case "put-back":
+		done = c.putBack(f, rng)
 	case "restore":
 		done = c.restore(f, rng)
 	case "cut-transfer":

@@ -144,6 +144,7 @@ func (c *cluster) seen() (in checker.Input) {
 	in.Handed = slices.Clone(c.rec.handed)
 	in.Notified = append([]checker.Notified{}, c.rec.told...)
 	in.Restored = c.rec.restored
+	in.States = slices.Clone(c.rec.states)
 	in.Calls = slices.Clone(c.rec.calls)
 	in.Tags, in.Namespaces = map[string]map[string]string{}, map[string]string{}
 	for _, s := range c.servers {

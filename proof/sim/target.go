@@ -42,6 +42,7 @@ type recorder struct {
 	archives   map[uint32]*archive // by group
 	told       []checker.Notified
 	restored   *checker.Restored
+	states     []checker.Replica
 }
 
 func (r *recorder) behaviour(name string) *behaviour {

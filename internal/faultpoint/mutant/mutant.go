@@ -68,7 +68,8 @@ const (
 	RotateEarly     // a rotation ends before every member has a certificate of the new CA
 	// Clusters that went on without some of their nodes.
 	OldEpoch   // a node goes on although it heard that the cluster was recovered without it
-	TrustChain // a replica that differs from the leader goes on
+	TrustChain // a replica does not compare the hash over its log with the leader's
+	TwoStates  // a replica that is found to differ from the leader goes on
 	// Clusters that begin.
 	FoundAlone // the first node of --cluster founds without asking the others
 	count

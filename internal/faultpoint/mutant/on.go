@@ -65,6 +65,7 @@ var names = [count]string{
 	GrowEarly:       "grow-early",
 	SecretElsewhere: "secret-elsewhere",
 	TrustChain:      "trust-chain",
+	TwoStates:       "two-states",
 	ResealSkips:     "reseal-skips",
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
