@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -24,7 +25,7 @@ type cluster struct {
 	o       options
 	p       *plan
 	t       *times
-	net     *network
+	net     *network.Network
 	rec     *recorder
 	logs    *logs
 	servers []*server
@@ -73,19 +74,19 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	c := &cluster{seed: p.seed, o: p.o, p: p, logs: l, kinds: map[string]int{}, ids: map[string]job.ID{},
 		names: map[int]string{}, made: map[int]*madeJob{}, listed: make(chan struct{})}
 	c.t = &times{start: time.Now(), base: p.o.base}
-	c.net = newNetwork(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
+	c.net = network.New(rand.New(rand.NewPCG(p.seed, 2)), p.o.latency)
 	c.rec = &recorder{t: c.t, calm: make(chan struct{}), behaviours: map[string]*behaviour{},
 		archives: map[uint32]*archive{}}
 	for i := range p.o.nodes {
 		id := memberOf(i)
-		s := &server{c: c, id: id, host: c.net.host(id), dir: dataDir(dir, id), clock: &clock{t: c.t}}
+		s := &server{c: c, id: id, host: c.net.Host(id), dir: dataDir(dir, id), clock: &clock{t: c.t}}
 		s.disk.rng = rand.New(rand.NewPCG(p.seed, 100+uint64(i)))
 		c.servers = append(c.servers, s)
 	}
 	for i := range p.o.workers {
 		name := fmt.Sprintf("w%d", i+1)
 		c.workers = append(c.workers,
-			&worker{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, tags: remoteTags})
+			&worker{c: c, name: name, host: c.net.Host(name), clock: &clock{t: c.t}, tags: remoteTags})
 	}
 	if n := len(c.workers); p.o.kept && n > 1 {
 		c.workers[n-1].space = otherSpace
@@ -93,13 +94,13 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	for i, pl := range p.o.pullers {
 		c.pullers = append(c.pullers, newPuller(c, i, pl))
 	}
-	c.receive(c.net.host("hooks"))
-	here := c.net.host("client")
-	c.http = &http.Client{Transport: &http.Transport{DialContext: here.dial(nil), MaxIdleConnsPerHost: 4,
+	c.receive(c.net.Host("hooks"))
+	here := c.net.Host("client")
+	c.http = &http.Client{Transport: &http.Transport{DialContext: here.Dial(nil), MaxIdleConnsPerHost: 4,
 		IdleConnTimeout: time.Minute}}
 	for _, s := range c.servers {
 		c.clients = append(c.clients,
-			client.New(s.host.addr, client.WithHTTPClient(c.http), client.WithAttempts(1), client.WithTimeout(0)))
+			client.New(s.host.Addr, client.WithHTTPClient(c.http), client.WithAttempts(1), client.WithTimeout(0)))
 	}
 	return c
 }

@@ -94,11 +94,11 @@ func (c *cluster) cutOne(f plannedFault) bool {
 	}
 	s, w := c.servers[i], c.workers[f.a%len(c.workers)]
 	x := c.fault(checker.FaultCut, w.name, s.id, 0)
-	c.net.cut(w.name, s.id)
-	c.net.cut(s.id, w.name)
+	c.net.Cut(w.name, s.id)
+	c.net.Cut(s.id, w.name)
 	time.Sleep(f.lasts)
-	c.net.heal(w.name, s.id)
-	c.net.heal(s.id, w.name)
+	c.net.Heal(w.name, s.id)
+	c.net.Heal(s.id, w.name)
 	c.over(x)
 	return true
 }

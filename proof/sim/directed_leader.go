@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
 // These plans make a leader unfit while others could do its work: by its clock, for good, or by its disk. The cluster
@@ -194,7 +195,7 @@ func (c *cluster) transferHung(f plannedFault, rng *rand.Rand) bool {
 	time.Sleep(2 * time.Second) // it lacks what was committed since
 	c.transfer(f.b, heir.id)
 	c.transfer(f.b, heir.id)
-	c.isolate(old.host, f.lasts, rng, func(h *host) bool { return h.name != "client" })
+	c.isolate(old.host, f.lasts, rng, func(h *network.Host) bool { return h.Name != "client" })
 	works()
 	c.over(slow)
 	time.Sleep(5 * time.Second)

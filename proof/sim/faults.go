@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
 // fault notes that something is broken from now on.
@@ -66,7 +67,7 @@ func (c *cluster) inflict(f plannedFault) {
 			time.Sleep(min(f.lasts, 20*time.Second))
 		}
 	case "cut":
-		c.isolate(s.host, f.lasts, rng, func(h *host) bool { return h.name != "client" || rng.IntN(2) == 0 })
+		c.isolate(s.host, f.lasts, rng, func(h *network.Host) bool { return h.Name != "client" || rng.IntN(2) == 0 })
 	case "cut-half":
 		side := map[string]bool{s.id: true, other.id: true}
 		for _, w := range c.workers {
@@ -78,9 +79,9 @@ func (c *cluster) inflict(f plannedFault) {
 		c.split(side, f.lasts, rng)
 	case "one-way":
 		x := c.fault(checker.FaultCut, s.id, other.id, 0)
-		c.net.cut(s.id, other.id)
+		c.net.Cut(s.id, other.id)
 		time.Sleep(f.lasts)
-		c.net.heal(s.id, other.id)
+		c.net.Heal(s.id, other.id)
 		c.over(x)
 	case "link":
 		d := between(rng, 20*time.Millisecond, 3*time.Second)
@@ -88,13 +89,13 @@ func (c *cluster) inflict(f plannedFault) {
 		for _, o := range c.servers {
 			if o != s {
 				xs = append(xs, c.fault(checker.FaultLink, s.id, o.id, d))
-				c.net.delay(s.id, o.id, d)
+				c.net.Delay(s.id, o.id, d)
 			}
 		}
 		time.Sleep(f.lasts)
 		for i, o := range c.servers {
 			if o != s {
-				c.net.delay(s.id, o.id, 0)
+				c.net.Delay(s.id, o.id, 0)
 			}
 			if i < len(xs) {
 				c.over(xs[i])
@@ -103,7 +104,7 @@ func (c *cluster) inflict(f plannedFault) {
 	case "reset":
 		x := c.fault(checker.FaultLink, s.id, "", 0)
 		for range 5 {
-			c.net.breakOff(s.host, func(*host) bool { return rng.IntN(2) == 0 })
+			c.net.BreakOff(s.host, func(*network.Host) bool { return rng.IntN(2) == 0 })
 			time.Sleep(min(f.lasts/5, 5*time.Second))
 		}
 		c.over(x)
@@ -234,18 +235,18 @@ func (c *cluster) stopServer(s *server, lasts time.Duration) bool {
 }
 
 // isolate cuts a host off from others, both ways.
-func (c *cluster) isolate(h *host, lasts time.Duration, rng *rand.Rand, from func(*host) bool) {
-	side := map[string]bool{h.name: true}
+func (c *cluster) isolate(h *network.Host, lasts time.Duration, rng *rand.Rand, from func(*network.Host) bool) {
+	side := map[string]bool{h.Name: true}
 	for _, o := range c.hosts() {
 		if o != h && !from(o) {
-			side[o.name] = true
+			side[o.Name] = true
 		}
 	}
 	c.split(side, lasts, rng)
 }
 
-func (c *cluster) hosts() []*host {
-	var out []*host
+func (c *cluster) hosts() []*network.Host {
+	var out []*network.Host
 	for _, s := range c.servers {
 		out = append(out, s.host)
 	}
@@ -261,25 +262,25 @@ func (c *cluster) hosts() []*host {
 // split lets nothing pass between one side and the rest. Connections that were cut break off at the end, or go on.
 func (c *cluster) split(side map[string]bool, lasts time.Duration, rng *rand.Rand) {
 	var xs []*checker.Fault
-	var pairs [][2]*host
+	var pairs [][2]*network.Host
 	hosts := c.hosts()
 	for _, a := range hosts {
 		for _, b := range hosts {
-			if side[a.name] && !side[b.name] {
-				pairs = append(pairs, [2]*host{a, b})
-				xs = append(xs, c.fault(checker.FaultCut, a.name, b.name, 0))
-				c.net.cut(a.name, b.name)
-				c.net.cut(b.name, a.name)
+			if side[a.Name] && !side[b.Name] {
+				pairs = append(pairs, [2]*network.Host{a, b})
+				xs = append(xs, c.fault(checker.FaultCut, a.Name, b.Name, 0))
+				c.net.Cut(a.Name, b.Name)
+				c.net.Cut(b.Name, a.Name)
 			}
 		}
 	}
 	time.Sleep(lasts)
 	reset := rng.IntN(2) == 0
 	for i, p := range pairs {
-		c.net.heal(p[0].name, p[1].name)
-		c.net.heal(p[1].name, p[0].name)
+		c.net.Heal(p[0].Name, p[1].Name)
+		c.net.Heal(p[1].Name, p[0].Name)
 		if reset {
-			c.net.breakOff(p[0], func(h *host) bool { return h == p[1] })
+			c.net.BreakOff(p[0], func(h *network.Host) bool { return h == p[1] })
 		}
 		c.over(xs[i])
 	}
@@ -290,7 +291,7 @@ type machine interface {
 	start()
 	kill() bool
 	end() bool
-	where() (name string, h *host, p *process)
+	where() (name string, h *network.Host, p *process)
 }
 
 func (c *cluster) inflictWorker(w machine, kind string, f plannedFault, rng *rand.Rand) {
@@ -311,13 +312,13 @@ func (c *cluster) inflictWorker(w machine, kind string, f plannedFault, rng *ran
 		}
 		c.over(x)
 	case "cut":
-		c.isolate(h, f.lasts, rng, func(*host) bool { return true })
+		c.isolate(h, f.lasts, rng, func(*network.Host) bool { return true })
 	case "pause":
 		x := c.fault(checker.FaultPause, name, "", 0)
 		p.freeze()
-		c.net.pause(h, true)
+		c.net.Pause(h, true)
 		time.Sleep(f.lasts)
-		c.net.pause(h, false)
+		c.net.Pause(h, false)
 		p.thaw()
 		c.over(x)
 	}

@@ -5,22 +5,23 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
 // speechless cuts the ways from some hosts to others and returns what mends them.
-func (c *cluster) speechless(from, to []*host) (mend func()) {
+func (c *cluster) speechless(from, to []*network.Host) (mend func()) {
 	var xs []*checker.Fault
 	for _, a := range from {
 		for _, b := range to {
-			xs = append(xs, c.fault(checker.FaultCut, a.name, b.name, 0))
-			c.net.cut(a.name, b.name)
+			xs = append(xs, c.fault(checker.FaultCut, a.Name, b.Name, 0))
+			c.net.Cut(a.Name, b.Name)
 		}
 	}
 	return func() {
 		i := 0
 		for _, a := range from {
 			for _, b := range to {
-				c.net.heal(a.name, b.name)
+				c.net.Heal(a.Name, b.Name)
 				c.over(xs[i])
 				i++
 			}
@@ -38,13 +39,13 @@ func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
 		return false
 	}
 	old, w := c.servers[i], c.workers[f.a%len(c.workers)]
-	var others []*host
+	var others []*network.Host
 	for _, s := range c.servers {
 		if s != old {
 			others = append(others, s.host)
 		}
 	}
-	one, it := []*host{old.host}, []*host{w.host}
+	one, it := []*network.Host{old.host}, []*network.Host{w.host}
 
 	arrives := c.speechless(one, it)
 	time.Sleep(between(rng, 4*time.Second, 6*time.Second))
@@ -56,7 +57,7 @@ func (c *cluster) lateLeader(f plannedFault, rng *rand.Rand) bool {
 	time.Sleep(c.o.ttl*2/3 + between(rng, 4*time.Second, 6*time.Second))
 
 	back, forth := c.speechless(others, it), c.speechless(it, others)
-	c.net.breakOff(w.host, func(h *host) bool { return h != old.host })
+	c.net.BreakOff(w.host, func(h *network.Host) bool { return h != old.host })
 	arrives()
 	time.Sleep(pick(rng, c.o.ttl*2/3-c.o.ttl/5-4*time.Second, c.o.ttl*2/3+5*time.Second))
 
@@ -78,8 +79,8 @@ func (c *cluster) deafLeader(f plannedFault) bool {
 		return false
 	}
 	old := c.servers[i]
-	side := []*host{old.host, c.workers[f.a%len(c.workers)].host, c.pullers[f.a%len(c.pullers)].host}
-	var others []*host
+	side := []*network.Host{old.host, c.workers[f.a%len(c.workers)].host, c.pullers[f.a%len(c.pullers)].host}
+	var others []*network.Host
 	for _, s := range c.servers {
 		if s != old {
 			others = append(others, s.host)
@@ -104,7 +105,7 @@ func (c *cluster) cutTransfer(f plannedFault, rng *rand.Rand) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.isolate(w.host, f.lasts, rng, func(*host) bool { return true })
+		c.isolate(w.host, f.lasts, rng, func(*network.Host) bool { return true })
 	}()
 	time.Sleep(pause)
 	ok := c.transfer(f.b, "")

@@ -52,7 +52,7 @@ func (c *cluster) recover(f plannedFault, rng *rand.Rand) bool {
 			return false
 		}
 	}
-	r, err := datadir.Recover(first.dir, map[string]string{first.id: first.host.addr}, slog.New(slog.DiscardHandler))
+	r, err := datadir.Recover(first.dir, map[string]string{first.id: first.host.Addr}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		c.problem("recover: %v", err)
 		return false

@@ -117,7 +117,7 @@ func (c *cluster) restore(f plannedFault, rng *rand.Rand) bool {
 	}
 	first := c.servers[0]
 	if _, err := datadir.Restore(datadir.RestoreConfig{Backup: bytes.NewReader(b.data), Name: "backup",
-		DataDir: first.dir, NodeID: first.id, Advertise: first.host.addr, Version: "sim", Now: c.t.now()}); err != nil {
+		DataDir: first.dir, NodeID: first.id, Advertise: first.host.Addr, Version: "sim", Now: c.t.now()}); err != nil {
 		c.problem("restore: %v", err)
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
 // clones: while a worker lives, a second process with its name is started, with a copy of its directory or with none:
@@ -35,7 +36,7 @@ func (c *cluster) double(w *worker) *worker {
 	c.kinds["double"]++
 	n := c.kinds["double"]
 	c.mu.Unlock()
-	d := &worker{c: c, name: w.name, host: c.net.host(fmt.Sprintf("%s-double-%d", w.name, n)), clock: &clock{t: c.t},
+	d := &worker{c: c, name: w.name, host: c.net.Host(fmt.Sprintf("%s-double-%d", w.name, n)), clock: &clock{t: c.t},
 		tags:   w.tags,
 		secret: fmt.Sprintf("of double %d of %s", n, w.name)}
 	d.start()
@@ -60,11 +61,11 @@ func (c *cluster) sameName(f plannedFault) bool {
 	w := c.workers[f.a%len(c.workers)]
 	d := c.double(w)
 	time.Sleep(2 * time.Second)
-	var nodes []*host
+	var nodes []*network.Host
 	for _, s := range c.servers {
 		nodes = append(nodes, s.host)
 	}
-	hears, speaks := c.speechless(nodes, []*host{w.host}), c.speechless([]*host{w.host}, nodes)
+	hears, speaks := c.speechless(nodes, []*network.Host{w.host}), c.speechless([]*network.Host{w.host}, nodes)
 	moved := c.transfer(f.b, "")
 	time.Sleep(5 * time.Second)
 	hears()

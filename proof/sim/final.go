@@ -22,9 +22,7 @@ const slack = 2 * time.Second
 
 // settle waits until the cluster has recovered from everything and has no backlog.
 func (c *cluster) settle() bool {
-	c.net.mu.Lock()
-	c.net.latency = 0
-	c.net.mu.Unlock()
+	c.net.SetLatency(0)
 	close(c.rec.calm)
 	hb := c.o.raft.Heartbeat
 	time.Sleep(2*c.o.ttl + 30*time.Second + 10*hb)

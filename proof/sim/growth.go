@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -113,7 +114,7 @@ func (c *cluster) behind(f plannedFault, rng *rand.Rand) bool {
 	}
 	away := (lead + 1 + f.a%(len(c.servers)-1)) % len(c.servers)
 	if s := c.servers[away]; rng.IntN(2) == 0 {
-		c.isolate(s.host, f.lasts, rng, func(*host) bool { return true })
+		c.isolate(s.host, f.lasts, rng, func(*network.Host) bool { return true })
 	} else if !c.killServer(s, f.lasts) {
 		return false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
 // plannedPuller is a pull worker of a plan.
@@ -67,7 +68,7 @@ func (o *options) takes() []job.Type {
 type puller struct {
 	c     *cluster
 	name  string
-	host  *host
+	host  *network.Host
 	clock *clock
 	plannedPuller
 
@@ -79,7 +80,7 @@ type puller struct {
 
 func newPuller(c *cluster, i int, p plannedPuller) *puller {
 	name := fmt.Sprintf("p%d", i+1)
-	return &puller{c: c, name: name, host: c.net.host(name), clock: &clock{t: c.t}, plannedPuller: p}
+	return &puller{c: c, name: name, host: c.net.Host(name), clock: &clock{t: c.t}, plannedPuller: p}
 }
 
 func (p *puller) start() {
@@ -90,11 +91,11 @@ func (p *puller) start() {
 		Tags: remoteTags, DrainTimeout: 10 * time.Second,
 		Clock: p.clock.Elapsed, Logger: slog.New(p.c.logs.handler(p.name)),
 		Handler: func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
-		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.dial(proc.dead),
+		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.Dial(proc.dead),
 			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
 	}
 	for _, s := range p.c.servers {
-		w.Addrs = append(w.Addrs, s.host.addr)
+		w.Addrs = append(w.Addrs, s.host.Addr)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -125,7 +126,7 @@ func (p *puller) kill() bool {
 	proc.mu.Lock()
 	close(proc.dead)
 	proc.mu.Unlock()
-	p.c.net.breakOff(p.host, func(*host) bool { return true })
+	p.c.net.BreakOff(p.host, func(*network.Host) bool { return true })
 	proc.thaw()
 	stop()
 	return true
@@ -142,7 +143,7 @@ func (p *puller) end() bool {
 	return true
 }
 
-func (p *puller) where() (string, *host, *process) {
+func (p *puller) where() (string, *network.Host, *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.name, p.host, p.proc
@@ -225,11 +226,11 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 // inflictPuller breaks what stands between a pull worker and the cluster, one way or slowly. The rest is as with any
 // other worker.
 func (c *cluster) inflictPuller(p *puller, kind string, f plannedFault, rng *rand.Rand) {
-	var servers []*host
+	var servers []*network.Host
 	for _, s := range c.servers {
 		servers = append(servers, s.host)
 	}
-	it := []*host{p.host}
+	it := []*network.Host{p.host}
 	switch kind {
 	case "deaf":
 		mend := c.speechless(servers, it)
@@ -243,11 +244,11 @@ func (c *cluster) inflictPuller(p *puller, kind string, f plannedFault, rng *ran
 		d := between(rng, 20*time.Millisecond, 3*time.Second)
 		x := c.fault(checker.FaultLink, p.name, "", d)
 		for _, s := range servers {
-			c.net.delay(p.name, s.name, d)
+			c.net.Delay(p.name, s.Name, d)
 		}
 		time.Sleep(f.lasts)
 		for _, s := range servers {
-			c.net.delay(p.name, s.name, 0)
+			c.net.Delay(p.name, s.Name, 0)
 		}
 		c.over(x)
 	default:

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/notify"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
 // hooksURL is where notifications go.
@@ -16,8 +17,8 @@ const hooksURL = "http://hooks:7400/told"
 
 // receive writes down every notification that arrives. It takes all of them, so that one which comes again was sent
 // again.
-func (c *cluster) receive(at *host) {
-	ln, err := at.listen("")
+func (c *cluster) receive(at *network.Host) {
+	ln, err := at.Listen("")
 	if err != nil {
 		panic(err)
 	}

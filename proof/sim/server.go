@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/proof/sim/network"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -27,7 +28,7 @@ var runnerTypes = []job.Type{job.TypeHTTP, job.TypeShell, job.TypeQueue}
 type server struct {
 	c     *cluster
 	id    string
-	host  *host
+	host  *network.Host
 	dir   string
 	clock *clock
 	disk  disk
@@ -157,7 +158,7 @@ func (s *server) open() error {
 	l := &life{process: p, s: s, done: make(chan struct{})}
 	o := &s.c.o
 	cfg := node.Config{
-		NodeID: s.id, Listen: s.host.addr, Advertise: s.host.addr, DataDir: s.dir, Bootstrap: s.id == "n1",
+		NodeID: s.id, Listen: s.host.Addr, Advertise: s.host.Addr, DataDir: s.dir, Bootstrap: s.id == "n1",
 		Groups:    o.groups,
 		Executors: o.takes(), Slots: o.slots, Tags: nodeTags, Version: "sim",
 		Logger:        slog.New(&coldLog{Handler: s.c.logs.handler(s.id), p: p}),
@@ -169,8 +170,8 @@ func (s *server) open() error {
 		Machine: node.Machine{
 			Node: faultpoint.Node{
 				NoSocket: true,
-				Listen:   s.host.listen,
-				Dial:     s.host.dial(p.dead), Write: func(string) error { return s.disk.write(p) },
+				Listen:   s.host.Listen,
+				Dial:     s.host.Dial(p.dead), Write: func(string) error { return s.disk.write(p) },
 				Leading: s.c.leads(s.id), DiskSpace: s.disk.space, Pace: o.pace,
 			},
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t},
@@ -183,7 +184,7 @@ func (s *server) open() error {
 		cfg.Bootstrap = false
 		for _, o := range s.c.servers {
 			if o != s && (s.wiped || o.id == "n1") {
-				cfg.Join = append(cfg.Join, o.host.addr)
+				cfg.Join = append(cfg.Join, o.host.Addr)
 			}
 		}
 	}
@@ -196,7 +197,7 @@ func (s *server) open() error {
 		return err
 	}
 	if p.gone() { // the disk failed in the middle of it
-		s.c.net.vanish(s.host)
+		s.c.net.Vanish(s.host)
 		n.Kill()
 		return errDisk
 	}
@@ -261,7 +262,7 @@ func (l *life) die() {
 	}
 	close(l.dead)
 	l.mu.Unlock()
-	l.s.c.net.vanish(l.s.host)
+	l.s.c.net.Vanish(l.s.host)
 	l.thaw()
 }
 
@@ -321,7 +322,7 @@ func (s *server) stop() bool {
 type worker struct {
 	c     *cluster
 	name  string
-	host  *host
+	host  *network.Host
 	clock *clock
 	tags  map[string]string
 	space string // whose runs it takes; empty: those of all
@@ -340,10 +341,10 @@ func (w *worker) start() {
 	p := newProcess(w.name)
 	var addrs []string
 	for _, s := range w.c.servers {
-		addrs = append(addrs, s.host.addr)
+		addrs = append(addrs, s.host.Addr)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	groups, hangUp := w.far(ctx, addrs, client.WithDial(w.host.dial(p.dead)))
+	groups, hangUp := w.far(ctx, addrs, client.WithDial(w.host.Dial(p.dead)))
 	runners := map[job.Type]executor.Runner{}
 	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
@@ -381,7 +382,7 @@ func (w *worker) kill() bool {
 	p.mu.Lock()
 	close(p.dead)
 	p.mu.Unlock()
-	w.c.net.breakOff(w.host, func(*host) bool { return true })
+	w.c.net.BreakOff(w.host, func(*network.Host) bool { return true })
 	p.thaw()
 	x.Kill()
 	<-done
@@ -401,7 +402,7 @@ func (w *worker) end() bool {
 	return true
 }
 
-func (w *worker) where() (string, *host, *process) {
+func (w *worker) where() (string, *network.Host, *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.name, w.host, w.proc

@@ -1,4 +1,5 @@
-package sim
+// Package network connects simulated machines in memory and in virtual time.
+package network
 
 import (
 	"context"
@@ -11,64 +12,66 @@ import (
 	"time"
 )
 
-// network connects hosts in memory, in the bubble's time. A connection is as TCP makes it: bytes arrive in order or not
+// Network connects hosts in memory, in the bubble's time. A connection is as TCP makes it: bytes arrive in order or not
 // at all. While a way is cut, what is on it waits, as retransmissions do; new connections need both ways.
-type network struct {
+type Network struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	latency time.Duration // of a connection, at most; each has its own
-	hosts   map[string]*host
+	hosts   map[string]*Host
 	cuts    map[[2]string]int           // from, to: how many faults cut it
 	slow    map[[2]string]time.Duration // from, to: how late a message may be
 	changed chan struct{}               // closed and replaced when a way opens or a host comes or goes
 	conns   map[*conn]struct{}          // both ends
 }
 
-// host is a place on the network. A process that dies and comes back is the same host.
-type host struct {
-	name, addr string
-	net        *network
+// Host is a place on the network. A process that dies and comes back is the same host.
+type Host struct {
+	Name, Addr string
+	net        *Network
 	ln         *listener // under net.mu
 	paused     bool      // under net.mu
 }
 
-func newNetwork(rng *rand.Rand, latency time.Duration) *network {
-	return &network{rng: rng, latency: latency, hosts: map[string]*host{}, cuts: map[[2]string]int{},
+// New makes a network without hosts.
+func New(rng *rand.Rand, latency time.Duration) *Network {
+	return &Network{rng: rng, latency: latency, hosts: map[string]*Host{}, cuts: map[[2]string]int{},
 		slow:    map[[2]string]time.Duration{},
 		changed: make(chan struct{}), conns: map[*conn]struct{}{}}
 }
 
-func (n *network) host(name string) *host {
+// Host adds a host.
+func (n *Network) Host(name string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := &host{name: name, addr: name + ":7400", net: n}
-	n.hosts[h.addr] = h
+	h := &Host{Name: name, Addr: name + ":7400", net: n}
+	n.hosts[h.Addr] = h
 	return h
 }
 
-func (n *network) openLocked(from, to *host) bool {
-	return from == to || n.cuts[[2]string{from.name, to.name}] == 0 && !from.paused && !to.paused
+func (n *Network) openLocked(from, to *Host) bool {
+	return from == to || n.cuts[[2]string{from.Name, to.Name}] == 0 && !from.paused && !to.paused
 }
 
-func (n *network) open(from, to *host) bool {
+func (n *Network) open(from, to *Host) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.openLocked(from, to)
 }
 
 // delayOf is how long a message takes.
-func (n *network) delayOf(s *stream) time.Duration {
+func (n *Network) delayOf(s *stream) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := time.Duration(s.delay * float64(n.latency))
-	if extra := n.slow[[2]string{s.from.name, s.to.name}]; extra > 0 && n.rng.IntN(4) == 0 {
+	if extra := n.slow[[2]string{s.from.Name, s.to.Name}]; extra > 0 && n.rng.IntN(4) == 0 {
 		d += time.Duration(n.rng.Int64N(int64(extra)))
 	}
 	return d
 }
 
 // update changes something about the ways, and tells everybody who waits.
-func (n *network) update(fn func()) {
+func (n *Network) update(fn func()) {
 	n.mu.Lock()
 	fn()
 	close(n.changed)
@@ -83,17 +86,22 @@ func (n *network) update(fn func()) {
 	}
 }
 
-func (n *network) cut(from, to string)  { n.update(func() { n.cuts[[2]string{from, to}]++ }) }
-func (n *network) heal(from, to string) { n.update(func() { n.cuts[[2]string{from, to}]-- }) }
+// Cut cuts the way from one host to another.
+func (n *Network) Cut(from, to string) { n.update(func() { n.cuts[[2]string{from, to}]++ }) }
 
-func (n *network) delay(a, b string, d time.Duration) {
+// Heal mends it, once for each cut.
+func (n *Network) Heal(from, to string) { n.update(func() { n.cuts[[2]string{from, to}]-- }) }
+
+// Delay is how late messages between two hosts may be from now on.
+func (n *Network) Delay(a, b string, d time.Duration) {
 	n.update(func() { n.slow[[2]string{a, b}], n.slow[[2]string{b, a}] = d, d })
 }
 
-func (n *network) pause(h *host, on bool) { n.update(func() { h.paused = on }) }
+// Pause has a host stand still, or go on.
+func (n *Network) Pause(h *Host, on bool) { n.update(func() { h.paused = on }) }
 
-// breakOff resets connections of a host that pick chooses by their other end.
-func (n *network) breakOff(h *host, pick func(peer *host) bool) {
+// BreakOff resets connections of a host that pick chooses by their other end.
+func (n *Network) BreakOff(h *Host, pick func(peer *Host) bool) {
 	n.mu.Lock()
 	var hit []*conn
 	for c := range n.conns {
@@ -107,14 +115,14 @@ func (n *network) breakOff(h *host, pick func(peer *host) bool) {
 	}
 }
 
-func (n *network) forget(c *conn) {
+func (n *Network) forget(c *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.conns, c)
 }
 
-// vanish is what the network sees of a process that dies: its port is closed, its connections are reset.
-func (n *network) vanish(h *host) {
+// Vanish is what the network sees of a process that dies: its port is closed, its connections are reset.
+func (n *Network) Vanish(h *Host) {
 	n.mu.Lock()
 	ln := h.ln
 	h.ln = nil
@@ -122,24 +130,24 @@ func (n *network) vanish(h *host) {
 	if ln != nil {
 		ln.shut()
 	}
-	n.breakOff(h, func(*host) bool { return true })
+	n.BreakOff(h, func(*Host) bool { return true })
 	n.update(func() {})
 }
 
-// listen opens the host's port.
-func (h *host) listen(string) (net.Listener, error) {
+// Listen opens the host's port.
+func (h *Host) Listen(string) (net.Listener, error) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	if h.ln != nil {
-		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: addr(h.addr), Err: syscall.EADDRINUSE}
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: addr(h.Addr), Err: syscall.EADDRINUSE}
 	}
 	h.ln = &listener{h: h, queue: make(chan *conn, 256), done: make(chan struct{}), gone: make(chan struct{})}
 	return h.ln, nil
 }
 
-// dial connects from this host. It ends with ctx, or a little after TCP would have given up; gone, if not nil, is the
+// Dial connects from this host. It ends with ctx, or a little after TCP would have given up; gone, if not nil, is the
 // death of the process that dials.
-func (h *host) dial(gone <-chan struct{}) func(ctx context.Context, network, address string) (net.Conn, error) {
+func (h *Host) Dial(gone <-chan struct{}) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		c, err := h.net.connect(ctx, h, address, gone)
 		if err != nil {
@@ -151,7 +159,7 @@ func (h *host) dial(gone <-chan struct{}) func(ctx context.Context, network, add
 
 var errHostDead = errors.New("the process is gone")
 
-func (n *network) connect(ctx context.Context, from *host, address string, gone <-chan struct{}) (net.Conn, error) {
+func (n *Network) connect(ctx context.Context, from *Host, address string, gone <-chan struct{}) (net.Conn, error) {
 	giveUp := time.NewTimer(2 * time.Minute)
 	defer giveUp.Stop()
 	for {
@@ -196,7 +204,7 @@ func (n *network) connect(ctx context.Context, from *host, address string, gone 
 	}
 }
 
-func (n *network) joinLocked(from, to *host) (*conn, bool) {
+func (n *Network) joinLocked(from, to *Host) (*conn, bool) {
 	delay := n.rng.Float64()
 	there, back := newStream(n, from, to, delay), newStream(n, to, from, delay)
 	near := &conn{net: n, local: from, remote: to, in: back, out: there}
@@ -213,7 +221,7 @@ func (n *network) joinLocked(from, to *host) (*conn, bool) {
 
 // listener is a host's port.
 type listener struct {
-	h     *host
+	h     *Host
 	queue chan *conn
 	once  sync.Once
 	done  chan struct{} // closed by its owner
@@ -264,4 +272,11 @@ func (l *listener) drain() {
 	}
 }
 
-func (l *listener) Addr() net.Addr { return addr(l.h.addr) }
+func (l *listener) Addr() net.Addr { return addr(l.h.Addr) }
+
+// SetLatency changes how late messages of new connections may be.
+func (n *Network) SetLatency(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency = d
+}

@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"io"
@@ -15,8 +15,8 @@ const sendBuffer = 1 << 20
 // stream is one direction of a connection: what is written arrives after a delay, in order, and not while the way is
 // cut.
 type stream struct {
-	net      *network
-	from, to *host
+	net      *Network
+	from, to *Host
 	delay    float64 // how far from the other end: a share of the network's latency
 
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ type chunk struct {
 	data []byte
 }
 
-func newStream(n *network, from, to *host, delay float64) *stream {
+func newStream(n *Network, from, to *Host, delay float64) *stream {
 	return &stream{net: n, from: from, to: to, delay: delay, wake: make(chan struct{})}
 }
 
@@ -172,8 +172,8 @@ func (s *stream) setWrite(t time.Time) {
 
 // conn is one end of a connection.
 type conn struct {
-	net           *network
-	local, remote *host
+	net           *Network
+	local, remote *Host
 	in, out       *stream
 	once          sync.Once
 	peer          *conn
@@ -197,14 +197,14 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// breakOff is a reset: both ends notice.
+// BreakOff is a reset: both ends notice.
 func (c *conn) breakOff() {
 	c.in.reset(syscall.ECONNRESET)
 	c.out.reset(syscall.ECONNRESET)
 }
 
-func (c *conn) LocalAddr() net.Addr  { return addr(c.local.addr) }
-func (c *conn) RemoteAddr() net.Addr { return addr(c.remote.addr) }
+func (c *conn) LocalAddr() net.Addr  { return addr(c.local.Addr) }
+func (c *conn) RemoteAddr() net.Addr { return addr(c.remote.Addr) }
 
 func (c *conn) SetDeadline(t time.Time) error {
 	c.in.setRead(t)
