@@ -51,9 +51,9 @@ type Node struct {
 	mux     *transport.Mux
 	port    *listen.Port
 	hub     *transport.Hub
-	group   *group   // the control group
-	hosted  *hosting // the others that it has a replica of
-	away    away     // those that it has none of
+	group   *group        // the control group
+	hosted  *hosting      // the others that it has a replica of
+	away    *forward.Away // those that it has none of
 	split   atomic.Pointer[router.Split]
 	router  *router.Router
 	keepers *names.Client
@@ -185,6 +185,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.disk = n.newDiskWatch()
 	n.prepare(n.group)
 	n.tracker, n.members = n.group.tracker, n.group.members
+	n.away = n.newAway()
 	if err := n.forms(); err != nil {
 		return nil, err
 	}
@@ -243,6 +244,15 @@ func (n *Node) forms() (err error) {
 		n.members.Form(n.former)
 	}
 	return err
+}
+
+// newAway makes the ways to groups that this node has no replica of.
+func (n *Node) newAway() *forward.Away {
+	c := &n.cfg
+	return forward.NewAway(forward.AwayOptions{LeaderOf: n.members.LeaderOf, Having: n.members.Having},
+		forward.TrackerOptions{Self: c.NodeID, Interval: c.Machine.Pace.Of(time.Second)},
+		forward.Options{Self: c.NodeID, Dial: n.dialer, Logger: c.Logger, Began: n.started,
+			ErrorLog: raftslog.New(c.Logger).StandardLogger(nil)})
 }
 
 // names are those that the node may be called by.

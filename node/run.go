@@ -105,7 +105,7 @@ func (n *Node) Run(ctx context.Context) error {
 	endWork()
 	working.Wait()
 	groups := n.hosted.close() // no more of them are begun
-	n.away.leave()
+	n.away.Leave()
 	n.eachOf(groups, func(g *group) { g.putDown(failure == nil && !n.killed.Load(), !n.killed.Load()) })
 	n.stopHTTP(srv, local)
 	endFollow()

@@ -149,7 +149,7 @@ func (n *Node) newKeepers() *names.Client {
 			if g := n.partIn(number); g != nil {
 				return g.tracker.Addr()
 			}
-			t := n.away.group(n, number).tracker
+			t := n.away.Tracker(number)
 			defer t.Use()()
 			return t.Addr()
 		}}
@@ -209,7 +209,7 @@ func (n *Node) handlerOf(number uint32) http.Handler {
 	if g := n.partIn(number); g != nil {
 		return g.forward
 	}
-	return n.away.group(n, number).forward
+	return n.away.Forwarder(number)
 }
 
 // route has a request answered by the group that it is about.

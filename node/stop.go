@@ -63,7 +63,9 @@ func (n *Node) release() error {
 	if n.worker != nil {
 		n.worker.close()
 	}
-	n.away.leave()
+	if n.away != nil {
+		n.away.Leave()
+	}
 	var errs []error
 	groups := n.hosted.close()
 	if n.group != nil {
