@@ -19,7 +19,7 @@ func TestDirectoryPutBack(t *testing.T) {
 	beside(t)
 	ctx := context.Background()
 	binary := harness.Build(t)
-	c := harness.NewCluster(t, binary, 3)
+	c := harness.NewCluster(t, binary, 3, "--lease", "4s") // the session of a worker that is gone ends soon
 	n1, n2, n3 := c.Nodes[0], c.Nodes[1], c.Nodes[2]
 	create := func(name string) {
 		t.Helper()
