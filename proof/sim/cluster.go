@@ -33,7 +33,8 @@ type cluster struct {
 	pullers []*puller
 	clients []*client.Client // one a node
 	http    *http.Client
-	hooks   *http.Server // receives notifications
+	hooks   *http.Server        // receives notifications
+	forms   map[string][]string // by node: the addresses that it is to form a cluster with; nil: n1 begins it
 
 	bg     sync.WaitGroup // processes and their supervisors
 	ending atomic.Bool

@@ -158,8 +158,8 @@ func (s *server) open() error {
 	l := &life{process: p, s: s, done: make(chan struct{})}
 	o := &s.c.o
 	cfg := node.Config{
-		NodeID: s.id, Listen: s.host.Addr, Advertise: s.host.Addr, DataDir: s.dir, Bootstrap: s.id == "n1",
-		Groups:    o.groups,
+		NodeID: s.id, Listen: s.host.Addr, Advertise: s.host.Addr, DataDir: s.dir,
+		Bootstrap: s.c.forms == nil && s.id == "n1", Groups: o.groups, Cluster: s.c.forms[s.id],
 		Executors: o.takes(), Slots: o.slots, Tags: nodeTags, Version: "sim",
 		Logger:        slog.New(&coldLog{Handler: s.c.logs.handler(s.id), p: p}),
 		HistoryMaxAge: cmp.Or(o.historyAge, 100*365*24*time.Hour), HistoryMaxCount: cmp.Or(o.historyCount, 1<<40),
@@ -180,7 +180,7 @@ func (s *server) open() error {
 		Fatal: l.fatal,
 	}
 	s.mu.Lock()
-	if s.wiped || s.id != "n1" {
+	if s.c.forms == nil && (s.wiped || s.id != "n1") {
 		cfg.Bootstrap = false
 		for _, o := range s.c.servers {
 			if o != s && (s.wiped || o.id == "n1") {
