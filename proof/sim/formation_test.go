@@ -16,6 +16,9 @@ import (
 // do. CARILLON_SCHEDULES says how many.
 func TestFormationSchedules(t *testing.T) {
 	schedules := 8
+	if testing.Short() {
+		schedules = 2
+	}
 	if s := os.Getenv("CARILLON_SCHEDULES"); s != "" {
 		schedules, _ = strconv.Atoi(s)
 	}

@@ -29,6 +29,9 @@ func withCluster(t *testing.T, do func(*testing.T, *cluster)) {
 func TestRestartedFollower(t *testing.T) {
 	for _, down := range []time.Duration{5 * time.Second, 30 * time.Second, 3 * time.Minute} {
 		t.Run(down.String(), func(t *testing.T) {
+			if testing.Short() && down > time.Minute {
+				t.Skip("takes long")
+			}
 			t.Parallel()
 			withCluster(t, func(t *testing.T, c *cluster) {
 				for i := range 4 {

@@ -69,6 +69,9 @@ func replay(t *testing.T, p *plan, l *logs) *Result {
 // TestReplay runs a seed twice. What was planned must be the same, and done the same; how far the course of events
 // agrees beyond that is said under -v.
 func TestReplay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, on one processor")
+	}
 	const seed = 4
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var runs [2]*Result
@@ -116,9 +119,12 @@ func number(t *testing.T, variable string, otherwise int) int {
 }
 
 // TestSeeds runs the first seeds, as many as CARILLON_SIM_SEEDS says; without it some of them: storms, one with clocks
-// that drift, and a season.
+// that drift, and a season; in short, which is how the race detector runs them, those that take the least.
 func TestSeeds(t *testing.T) {
 	seeds := []uint64{1, 3, 4, 8, 10}
+	if testing.Short() {
+		seeds = []uint64{3, 4, 8}
+	}
 	if n := number(t, "CARILLON_SIM_SEEDS", 0); n > 0 {
 		seeds = nil
 		for seed := uint64(1); seed <= uint64(n); seed++ {
@@ -236,12 +242,14 @@ var large = []string{"aborted-create", "grow-begin", "grow-behind", "grow-keys",
 	"stale-home"}
 
 // TestDirected runs the plans that are made for one thing to happen: CARILLON_SIM_DIRECTED seeds of each, two if it may
-// be long, and otherwise one seed of every sixth. Those that are large are left out unless it may be long.
+// be long, and otherwise one seed of every sixth, or twelfth in short. Those that are large are left out unless it may be long.
 func TestDirected(t *testing.T) {
 	n, step := number(t, "CARILLON_SIM_DIRECTED", 0), 1
 	switch {
 	case n == 0 && long:
 		n = 2
+	case n == 0 && testing.Short():
+		n, step = 1, 12
 	case n == 0:
 		n, step = 1, 6
 	}
