@@ -52,12 +52,17 @@ type Options struct {
 // BulkLimits bounds one request that is a job a line. Zero means the default.
 type BulkLimits = lines.Limits
 
+const (
+	defaultMaxBody   = 1 << 20
+	defaultBulkBytes = 256 << 20
+)
+
 func (o *Options) defaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.MaxBody <= 0 {
-		o.MaxBody = 1 << 20
+		o.MaxBody = defaultMaxBody
 	}
 	if o.RequestTimeout <= 0 {
 		o.RequestTimeout = 30 * time.Second
@@ -95,11 +100,11 @@ func Guard(next http.Handler, secure bool, hosts ...string) http.Handler {
 // debugEndpoints are served with Options.DebugPprof.
 func debugEndpoints() []Endpoint {
 	return []Endpoint{
-		{"/debug/pprof/", Admin, pprof.Index},
-		{"/debug/pprof/cmdline", Admin, pprof.Cmdline},
-		{"/debug/pprof/profile", Admin, pprof.Profile},
-		{"/debug/pprof/symbol", Admin, pprof.Symbol},
-		{"/debug/pprof/trace", Admin, pprof.Trace},
+		{"/debug/pprof/", Admin, NoBody, pprof.Index},
+		{"/debug/pprof/cmdline", Admin, NoBody, pprof.Cmdline},
+		{"/debug/pprof/profile", Admin, NoBody, pprof.Profile},
+		{"/debug/pprof/symbol", Admin, 64 << 10, pprof.Symbol},
+		{"/debug/pprof/trace", Admin, NoBody, pprof.Trace},
 	}
 }
 
@@ -110,7 +115,7 @@ func (h *handler) outer(next http.Handler) http.Handler {
 		server += "/" + strings.ReplaceAll(h.opts.Version, " ", "_")
 	}
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w := &responseWriter{ResponseWriter: rw}
+		w := &guard.ResponseWriter{ResponseWriter: rw}
 		begin := time.Now()
 		defer func() {
 			if p := recover(); p != nil {
@@ -119,12 +124,12 @@ func (h *handler) outer(next http.Handler) http.Handler {
 				}
 				h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path,
 					"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				if w.status != 0 {
+				if w.Status != 0 {
 					panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 				}
 				h.fail(w, r, errors.New("panic"))
 			}
-			h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.status,
+			h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.Status,
 				"took", time.Since(begin))
 		}()
 		header := w.Header()
@@ -135,7 +140,7 @@ func (h *handler) outer(next http.Handler) http.Handler {
 			h.noRoute(w, r) // ServeMux would answer these in its own words
 			return
 		}
-		if err := lostName(r.URL.Path); err != nil {
+		if err := guard.LostName(prefix, r.URL.Path); err != nil {
 			h.fail(w, r, err)
 			return
 		}
@@ -143,51 +148,10 @@ func (h *handler) outer(next http.Handler) http.Handler {
 	})
 }
 
-// lostName refuses a path in which a name would be lost: ServeMux sends such a request elsewhere, where it means
-// something else.
-func lostName(path string) error {
-	rest, ok := strings.CutPrefix(path, prefix+"/")
-	if !ok {
-		return nil
-	}
-	for part := range strings.SplitSeq(strings.TrimSuffix(rest, "/"), "/") {
-		switch name, _, verb := strings.Cut(part, ":"); {
-		case part == "" || verb && name == "":
-			return job.Errorf(job.CodeInvalid, "give the name or the id", "a name in the path %s is empty", path)
-		case name == "." || name == "..":
-			return job.Errorf(job.CodeInvalid, "give the name or the id", "%q in the path %s is not a name", name, path)
-		}
-	}
-	return nil
-}
-
 func (h *handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	h.fail(w, r, job.Errorf(job.CodeNotFound, "GET "+prefix+"/openapi.json lists the routes",
 		"there is nothing at %s", r.URL.Path))
 }
-
-// responseWriter remembers whether an answer has begun.
-type responseWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *responseWriter) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *responseWriter) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 type (
 	stampKey struct{}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -154,7 +155,7 @@ func Authorize(next http.Handler, auth Auth, self string, limits Limits, endpoin
 		z.mux.Handle(pattern, &demand{res: res})
 	}
 	for _, e := range slices.Concat(debugEndpoints(), endpoints) {
-		e.Role.mustBe(e.Path)
+		e.mustBe()
 		z.mux.Handle(e.Path, &demand{role: e.Role})
 	}
 	return z
@@ -239,16 +240,17 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// Who asks a node that passes it on is as strange as who asks here.
 		if node == "" || r.Header.Get(wire.ForwardedHeader) != "" {
 			leave, err := z.bounds.stranger(sourceOf(r, node), r.Method == http.MethodPost)
-			if err == nil && r.ContentLength > maxStrangerBody {
+			if err == nil && r.ContentLength > membudget.MostOfStranger {
 				leave()
-				err = job.Errorf(job.CodeTooLarge, "send less", "without a token: at most %d bytes", maxStrangerBody)
+				err = job.Errorf(job.CodeTooLarge, "send less", "without a token: at most %d bytes",
+					membudget.MostOfStranger)
 			}
 			if err != nil {
 				z.refuse(w, r, err)
 				return
 			}
 			defer leave()
-			r.Body = http.MaxBytesReader(w, r.Body, maxStrangerBody)
+			r.Body = http.MaxBytesReader(w, r.Body, membudget.MostOfStranger)
 		}
 		z.next.ServeHTTP(w, r)
 		return
@@ -296,10 +298,6 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func revokes(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, prefix+"/tokens/") && strings.HasSuffix(r.URL.Path, ":revoke")
 }
-
-// maxStrangerBody is what is read of who shows no token, as a node that joins: it is in memory before anything is known
-// of them.
-const maxStrangerBody = 16 << 10
 
 // refuse answers a request that is not let through.
 func (z *authorizer) refuse(w http.ResponseWriter, r *http.Request, err error) {

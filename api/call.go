@@ -12,7 +12,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/lines"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -114,19 +114,19 @@ func (c *call) readBody() error {
 	if kind == linesBody || kind == streamBody || c.route.method == http.MethodGet {
 		return nil
 	}
-	limit := c.h.opts.MaxBody
-	if kind == workerBody || kind == pollBody {
-		limit = maxWorkerBody
-	}
-	if c.r.ContentLength > limit {
-		return c.tooLarge(limit)
+	limit := c.route.most()
+	if limit == defaultMaxBody || c.route.role == Anyone && !c.h.opts.Secure {
+		limit = c.h.opts.MaxBody
 	}
 	rc := http.NewResponseController(c.w)
 	deadline(rc.SetReadDeadline, c.h.opts.RequestTimeout)
 	if err := Revoked(c.r.Context()); err != nil {
 		return err // this deadline may have taken the place of the one that ends the request
 	}
-	body, err := io.ReadAll(io.LimitReader(c.r.Body, limit+1))
+	body, err := membudget.ReadBody(c.r, limit)
+	if errors.Is(err, membudget.ErrTooLarge) {
+		return c.tooLarge(limit)
+	}
 	if err != nil {
 		// The deadline stays: net/http would otherwise wait for the rest before it sends the answer.
 		c.w.Header().Set("Connection", "close")
@@ -134,14 +134,7 @@ func (c *call) readBody() error {
 		if errors.As(err, &large) { // the limit of one without a token
 			return c.tooLarge(large.Limit)
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return job.Errorf(job.CodeMalformed, "send it faster",
-				"the body did not arrive within %s", c.h.opts.RequestTimeout)
-		}
-		return job.Errorf(job.CodeMalformed, "", "the body broke off: %v", err)
-	}
-	if int64(len(body)) > limit {
-		return c.tooLarge(limit)
+		return membudget.Explain(err, limit)
 	}
 	deadline(rc.SetReadDeadline, 0)
 	c.body = body

@@ -99,7 +99,7 @@ func roleOf(method, path string) Role {
 	return 0
 }
 
-// What is added without a role is noticed when the handler is made, not when it is abused.
+// What is added without a role or without a bound is noticed when the handler is made, not when it is abused.
 func TestNoRoutePassesWithoutARole(t *testing.T) {
 	refused := func(f func()) (why any) {
 		defer func() { why = recover() }()
@@ -113,6 +113,15 @@ func TestNoRoutePassesWithoutARole(t *testing.T) {
 	} {
 		if why, _ := refused(f).(string); !strings.Contains(why, "/x has no role") {
 			t.Errorf("%s without a role: %q", name, why)
+		}
+	}
+	for name, f := range map[string]func(){
+		"a route":     func() { h.register([]route{{method: "GET", path: "/x", role: Viewer, target: Control}}) },
+		"an endpoint": func() { ByPath([]Endpoint{{Path: "/x", Role: Admin}}) },
+		"another":     func() { Authorize(nil, nil, "n1", Limits{}, Endpoint{Path: "/x", Role: Admin}) },
+	} {
+		if why, _ := refused(f).(string); !strings.Contains(why, "/x has no bound") {
+			t.Errorf("%s without a bound: %q", name, why)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/carillon-scheduler/carillon/api/guard"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -18,7 +20,7 @@ const prefix = "/api/v1"
 type bodyKind uint8
 
 const (
-	emptyBody  bodyKind = iota
+	emptyBody  bodyKind = iota + 1
 	jsonBody            // one JSON value, needed
 	jsonMaybe           // one JSON value or nothing
 	patchBody           // a merge patch
@@ -29,6 +31,28 @@ const (
 	pollBody            // the same, and the route sets the time limit
 	pullBody            // one JSON value or nothing, and the route sets the time limit
 )
+
+// bodyBytes is how many bytes are read of each kind. A kind without a row has no bound, and does not start.
+var bodyBytes = map[bodyKind]int64{emptyBody: defaultMaxBody, jsonBody: defaultMaxBody, jsonMaybe: defaultMaxBody,
+	patchBody: defaultMaxBody, jsonStream: defaultMaxBody, pullBody: defaultMaxBody, linesBody: defaultBulkBytes,
+	streamBody: 0, workerBody: maxWorkerBody, pollBody: maxWorkerBody}
+
+func (k bodyKind) mustBe(path string) {
+	if _, ok := bodyBytes[k]; !ok {
+		panic(fmt.Sprintf("the route %s has no bound: say in its table what body it reads", path))
+	}
+}
+
+// most is how many bytes of a body are read.
+func (rt *route) most() int64 {
+	switch {
+	case rt.method == http.MethodGet:
+		return 0
+	case rt.role == Anyone:
+		return membudget.MostOfStranger
+	}
+	return bodyBytes[rt.body]
+}
 
 // streams says that a request or its answer may go on for as long as its caller likes.
 func (k bodyKind) streams() bool { return k == linesBody || k == streamBody || k == jsonStream }
@@ -135,6 +159,7 @@ func resources(table []route) map[string]*resource {
 	for _, rt := range table {
 		rt.role.mustBe(rt.path)
 		rt.target.mustBe(rt.path)
+		rt.body.mustBe(rt.path)
 		pattern, verb := rt.path, ""
 		param := ""
 		if i := strings.Index(rt.path, "}:"); i >= 0 {
@@ -343,15 +368,26 @@ func (r Role) mustBe(path string) {
 type Endpoint struct {
 	Path  string
 	Role  Role
+	Body  int64 // how many bytes of one are read
 	Serve http.HandlerFunc
 }
 
-// ByPath looks endpoints up. It panics about one without a role.
+// NoBody is the bound of an endpoint that reads none.
+const NoBody int64 = -1
+
+// mustBe panics about an endpoint without a role, or without a bound.
+func (e *Endpoint) mustBe() {
+	if e.Role.mustBe(e.Path); e.Body == 0 {
+		panic(fmt.Sprintf("the endpoint %s has no bound: say how many bytes it reads", e.Path))
+	}
+}
+
+// ByPath looks endpoints up, which have their bodies within the bounds. It panics about one that says none.
 func ByPath(list []Endpoint) map[string]http.HandlerFunc {
 	out := make(map[string]http.HandlerFunc, len(list))
 	for _, e := range list {
-		e.Role.mustBe(e.Path)
-		out[e.Path] = e.Serve
+		e.mustBe()
+		out[e.Path] = guard.Bounded(e.Serve, max(e.Body, 0), WriteError)
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -72,9 +73,9 @@ func TestPassedOnForAStranger(t *testing.T) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}
-	}), unknown{}, "n1", Limits{}, Endpoint{"/internal/x", Node, nil})
+	}), unknown{}, "n1", Limits{}, Endpoint{"/internal/x", Node, NoBody, nil})
 	send := func(path string, size int64, headers ...string) int {
-		r := httptest.NewRequest("POST", path, strings.NewReader(strings.Repeat("x", maxStrangerBody+100)))
+		r := httptest.NewRequest("POST", path, strings.NewReader(strings.Repeat("x", membudget.MostOfStranger+100)))
 		r.ContentLength = size
 		r = r.WithContext(keys.WithPeer(r.Context(), keys.Peer{Identity: keys.Identity{Node: "n2"}}))
 		for i := 0; i < len(headers); i += 2 {
@@ -84,7 +85,7 @@ func TestPassedOnForAStranger(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w.Code
 	}
-	for _, size := range []int64{maxStrangerBody + 100, -1} {
+	for _, size := range []int64{membudget.MostOfStranger + 100, -1} {
 		if got := send(prefix+"/cluster:join", size, wire.ForwardedHeader, "n2"); got != 413 {
 			t.Errorf("%d bytes of a stranger: %d", size, got)
 		}

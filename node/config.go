@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
@@ -314,6 +315,7 @@ type Machine struct {
 	WorkerClock executor.Clock
 	// Leader is put between the local worker and the leader.
 	Leader func(executor.Leader) executor.Leader
+	Memory membudget.Limits // the zero value has the defaults
 	// ProposeNotice is put between the outbox and the log.
 	ProposeNotice func(cmd fsm.Command, next func(fsm.Command) (*fsm.Reply, error)) (*fsm.Reply, error)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/duplex"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/access"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -72,6 +73,7 @@ type Node struct {
 	socket  *listen.Socket // nil: there is none
 	started time.Time
 
+	memory      *membudget.Budget // for what is in memory of requests
 	security    *security.Keys
 	keys        *keys.Ring    // of security; nil: the cluster is plain
 	rowsChanged chan struct{} // a row of a member changed
@@ -97,7 +99,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, started: time.Now(), broken: make(chan error, 4), rowsChanged: make(chan struct{}, 1),
-		hosted: newHosting()}
+		hosted: newHosting(), memory: membudget.New(cfg.Machine.Memory)}
 	defer func() {
 		if err != nil {
 			n.release()

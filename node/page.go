@@ -9,8 +9,8 @@ import (
 // its reader for a token.
 func pageEndpoints() []api.Endpoint {
 	return []api.Endpoint{
-		{Path: "/{$}", Role: api.Anyone, Serve: web.Serve},
-		{Path: "/ui", Role: api.Anyone, Serve: web.Serve},
-		{Path: web.Path, Role: api.Anyone, Serve: web.Serve},
+		{Path: "/{$}", Role: api.Anyone, Body: api.NoBody, Serve: web.Serve},
+		{Path: "/ui", Role: api.Anyone, Body: api.NoBody, Serve: web.Serve},
+		{Path: web.Path, Role: api.Anyone, Body: api.NoBody, Serve: web.Serve},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -121,21 +122,24 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) internalEndpoints() []api.Endpoint {
 	m := n.members
 	return []api.Endpoint{
-		{Path: membership.PeerPath, Role: api.Node, Serve: n.servePeer},
-		{Path: membership.KeysPath, Role: api.Node, Serve: m.ServeKeys},
-		{Path: membership.CertificatePath, Role: api.Node, Serve: m.ServeCertificate},
-		{Path: membership.SelfPath, Role: api.Node, Serve: m.ServeSelf},
-		{Path: membership.ReplicaGonePath, Role: api.Node, Serve: m.ServeReplicaGone},
-		{Path: names.Path, Role: api.Node, Serve: names.Serve(n.keeperOf)},
-		{Path: membership.AnnouncePath, Role: api.Node, Serve: m.ServeAnnounce},
-		{Path: formation.Path, Role: api.Node, Serve: n.former.Serve},
+		{Path: membership.PeerPath, Role: api.Node, Body: membership.MaxMessage, Serve: n.servePeer},
+		{Path: membership.KeysPath, Role: api.Node, Body: membership.MaxMessage, Serve: m.ServeKeys},
+		{Path: membership.CertificatePath, Role: api.Node, Body: membership.MaxMessage, Serve: m.ServeCertificate},
+		{Path: membership.SelfPath, Role: api.Node, Body: membership.MaxMessage, Serve: m.ServeSelf},
+		{Path: membership.ReplicaGonePath, Role: api.Node, Body: membership.MaxMessage, Serve: m.ServeReplicaGone},
+		{Path: names.Path, Role: api.Node, Body: names.MaxMessage, Serve: names.Serve(n.keeperOf)},
+		{Path: membership.AnnouncePath, Role: api.Node, Body: membership.MaxMessage, Serve: m.ServeAnnounce},
+		{Path: formation.Path, Role: api.Node, Body: membership.MaxMessage, Serve: n.former.Serve},
 	}
 }
 
 // dispatch answers other nodes and browsers, and has everything else answered by the node that can.
 func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if serve := internal[r.URL.Path]; serve != nil {
+		serve := internal[r.URL.Path]
+		ctx, end := n.memory.Begin(r.Context(), n.holder(r.Context(), serve != nil))
+		defer end()
+		if r = r.WithContext(ctx); serve != nil {
 			serve(w, r)
 			return
 		}
@@ -145,6 +149,19 @@ func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
 		}
 		n.route(w, r)
 	})
+}
+
+// holder is by whose share of the node's memory a request is read.
+func (n *Node) holder(ctx context.Context, internal bool) membudget.Who {
+	switch id := api.IdentityOf(ctx); {
+	case internal || id != nil && (id.Node != "" || id.Local):
+		return membudget.Who{Kind: membudget.Member}
+	case id != nil:
+		return membudget.Who{Kind: membudget.Caller, Token: id.Token}
+	case n.cfg.Secure:
+		return membudget.Who{Kind: membudget.Stranger}
+	}
+	return membudget.Who{Kind: membudget.Caller}
 }
 
 // Addr is the address listened on.

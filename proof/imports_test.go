@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"executor/meters", "executor/remote"}, {"executor"},
 	{"fsm"}, {"fsm/ends", "fsm/snapshots"}, {"fsm/chain", "fsm/stream"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "internal/dkron", "wheel"}, {"internal/daylight"}, {"schedule"},
-	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/mergepatch", "internal/traceid", "internal/worker"},
+	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/membudget", "internal/mergepatch", "internal/traceid", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint"},
 	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/faultpoint/crash", "internal/faultpoint/mutant", "internal/fieldgen",

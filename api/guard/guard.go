@@ -90,3 +90,21 @@ func hostname(hostport string) string {
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
+
+// LostName refuses a path in which a name would be lost: ServeMux sends such a request elsewhere, where it means
+// something else. prefix is that of the paths with names.
+func LostName(prefix, path string) error {
+	rest, ok := strings.CutPrefix(path, prefix+"/")
+	if !ok {
+		return nil
+	}
+	for part := range strings.SplitSeq(strings.TrimSuffix(rest, "/"), "/") {
+		switch name, _, verb := strings.Cut(part, ":"); {
+		case part == "" || verb && name == "":
+			return job.Errorf(job.CodeInvalid, "give the name or the id", "a name in the path %s is empty", path)
+		case name == "." || name == "..":
+			return job.Errorf(job.CodeInvalid, "give the name or the id", "%q in the path %s is not a name", name, path)
+		}
+	}
+	return nil
+}

@@ -11,10 +11,12 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -73,7 +75,7 @@ func (s *Stream[R]) Serve(ctx context.Context, x *duplex.Exchange) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.ctx = ctx
-	p := &chunkPipe{full: make(chan *chunk), used: make(chan *chunk, 1)}
+	full := make(chan *chunk)
 	done := make(chan struct{})
 	var panicked any
 	var err error
@@ -84,10 +86,10 @@ func (s *Stream[R]) Serve(ctx context.Context, x *duplex.Exchange) error {
 			cancel()             // the reader need not go on when its chunks are not taken,
 			x.Hurry()            // nor wait for more
 		}()
-		err = s.answer(p)
+		err = s.answer(full)
 	}()
-	readErr := s.read(ctx, p)
-	close(p.full)
+	readErr := s.read(ctx, full)
+	close(full)
 	<-done
 	if panicked != nil {
 		panic(panicked)
@@ -108,38 +110,58 @@ func (s *Stream[R]) begin() {
 	}
 }
 
-// chunk is what goes to the backend at once. Two of them go round: one is read while the other is with the backend. A
-// stream takes no more memory than that, however long it is and however slowly its answers are taken.
+// chunk is what goes to the backend at once. One is read while another is with the backend. A stream takes no more
+// memory than that, however long it is and however slowly its answers are taken.
 type chunk struct {
 	lines []wire.BulkLine
 	text  []byte // what the lines are in
+	held  *membudget.Held
+	begun bool // there is room for it
 }
 
-type chunkPipe struct {
-	full chan *chunk
-	used chan *chunk // answered, and not used any more
-}
+// chunks are those that are not used now.
+var chunks = sync.Pool{New: func() any { return &chunk{} }}
 
-// empty is a chunk to read into.
-func (p *chunkPipe) empty() *chunk {
-	select {
-	case k := <-p.used:
-		clear(k.lines) // what it held should not live as long as the request
-		k.lines, k.text = k.lines[:0], k.text[:0]
-		return k
-	default:
-		return &chunk{}
+// readAhead is what is read of a stream before it is cut into lines.
+const readAhead = 64 << 10
+
+// newChunk waits for room for a chunk of a stream of which something has come: one that pauses between two has none.
+// All of it is taken at once: streams with a part of a chunk each that wait for each other would never get on.
+func (s *Stream[R]) newChunk(ctx context.Context) (*chunk, error) {
+	size := int64(s.Limits.ChunkBytes + s.Limits.LineBytes + readAhead)
+	if n := s.r.ContentLength; n >= 0 {
+		size = min(size, n)
 	}
+	wait, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	held, err := membudget.Chunk(wait, size)
+	if err != nil {
+		return nil, err
+	}
+	k := chunks.Get().(*chunk)
+	k.held, k.begun = held, true
+	return k, nil
+}
+
+// free gives the room of a chunk back, and the chunk itself if nobody else has it.
+func (k *chunk) free(again bool) {
+	held := k.held
+	if k.held, k.begun = nil, false; again {
+		clear(k.lines) // what it held should not live on
+		k.lines, k.text = k.lines[:0], k.text[:0]
+		chunks.Put(k)
+	}
+	held.Release()
 }
 
 // read cuts the body into chunks. Where a chunk ends depends on the content alone, never on how the network
 // delivered it.
-func (s *Stream[R]) read(ctx context.Context, p *chunkPipe) error {
+func (s *Stream[R]) read(ctx context.Context, full chan<- *chunk) error {
 	limits := s.Limits
 	rc := http.NewResponseController(s.w)
 	body := &io.LimitedReader{R: s.r.Body, N: limits.Bytes + 1}
-	in := bufio.NewReaderSize(body, 64<<10)
-	k := p.empty()
+	in := bufio.NewReaderSize(body, readAhead)
+	k := &chunk{}
 	number, err := firstLine(s.r)
 	if err != nil {
 		return err
@@ -154,19 +176,30 @@ func (s *Stream[R]) read(ctx context.Context, p *chunkPipe) error {
 			return err
 		}
 		select {
-		case p.full <- k:
-			k = p.empty()
+		case full <- k:
+			k = &chunk{}
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	hurry := func() error {
+		Deadline(rc.SetReadDeadline, s.Timeout)
+		// A revocation sets one that has passed, after it ended the context: ours may have taken its place. So does the
+		// writer of the answers when it ends.
+		return ctx.Err()
+	}
 	for {
 		if in.Buffered() == 0 { // about to wait for the network
-			Deadline(rc.SetReadDeadline, s.Timeout)
-			// A revocation sets one that has passed, after it ended the context: ours may have taken its place. So does
-			// the writer of the answers when it ends.
-			if err := ctx.Err(); err != nil {
+			if err := hurry(); err != nil {
+				return err
+			}
+		}
+		if _, err := in.Peek(1); err == nil && !k.begun {
+			if k, err = s.newChunk(ctx); err == nil {
+				err = hurry() // the wait was not the sender's
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -252,11 +285,11 @@ func (k *chunk) readLine(in *bufio.Reader, limit int) (line []byte, tooLong bool
 }
 
 // answer hands chunks to the backend and writes the answers.
-func (s *Stream[R]) answer(p *chunkPipe) error {
+func (s *Stream[R]) answer(full <-chan *chunk) error {
 	var buf []byte
 	rc := http.NewResponseController(s.w)
 	defer Deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
-	for k := range p.full {
+	for k := range full {
 		results, err := s.do(k.lines)
 		if err != nil {
 			return err // and whatever the backend still does with the chunk, nothing else touches it
@@ -267,12 +300,7 @@ func (s *Stream[R]) answer(p *chunkPipe) error {
 				return err
 			}
 		}
-		if s.fail == nil { // an error may mean that the backend is not done with it
-			select {
-			case p.used <- k:
-			default:
-			}
-		}
+		k.free(s.fail == nil) // an error may mean that the backend is not done with it
 		s.begin()
 		// A client that does not read while it sends would otherwise wait for us as we wait for it.
 		Deadline(rc.SetWriteDeadline, s.Timeout)

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -25,7 +26,12 @@ func (f *Forwarder) forwardWithRetry(w http.ResponseWriter, r *http.Request, pol
 	c := &request{f: f, w: w, r: r, poll: poll}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		c.key = rand.Text()
-		if !c.buffer() {
+		switch err := c.buffer(); {
+		case job.CodeOf(err) == job.CodeUnavailable: // there is no room for it
+			w.Header().Set("Connection", "close")
+			api.WriteError(w, err)
+			return
+		case err != nil:
 			f.o.Local.ServeHTTP(w, r) // too large, or broken off: the API knows how to say it
 			return
 		}
@@ -60,39 +66,23 @@ type request struct {
 }
 
 // buffer reads the body so that it can be sent more than once. If that does not work it gives back what was read.
-func (c *request) buffer() bool {
+func (c *request) buffer() error {
 	if c.r.Body == nil || c.r.Body == http.NoBody {
-		return true
-	}
-	if c.r.ContentLength > maxBuffered {
-		return false
+		return nil
 	}
 	rc := http.NewResponseController(c.w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // unsupported is fine
-	var body io.Reader = c.r.Body
 	if err := api.Revoked(c.r.Context()); err != nil {
-		body = failingReader{err} // this deadline may have taken the place of the one that ends the request
+		c.r.Body = membudget.Refused(err, c.r.Body) // this deadline may have taken the place of the one that ends it
+		return err
 	}
-	data, err := io.ReadAll(io.LimitReader(body, maxBuffered+1))
-	if err == nil && len(data) <= maxBuffered {
+	data, err := membudget.ReadBody(c.r, maxBuffered)
+	if err == nil {
 		_ = rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
-		c.body = data
-		return true
 	}
-	rest := io.Reader(c.r.Body)
-	if err != nil {
-		rest = failingReader{err}
-	}
-	c.r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(data), rest), c.r.Body}
-	return false
+	c.body = data
+	return err
 }
-
-type failingReader struct{ err error }
-
-func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // fail answers a request that no leader took, with the voters that are missing if that is why.
 func (c *request) fail() {
@@ -156,7 +146,7 @@ func (c *request) serveLocal() bool {
 	}
 	r := c.r.WithContext(ctx)
 	if c.body != nil {
-		r.Body = io.NopCloser(bytes.NewReader(c.body))
+		r.Body = membudget.Kept(c.body)
 	}
 	w := &holdingWriter{to: c.w, header: http.Header{}}
 	c.f.o.Local.ServeHTTP(w, r)
@@ -211,7 +201,9 @@ func (c *request) sendToLeader(l Leader) bool {
 		return false
 	}
 	defer resp.Body.Close()
-	head, err := io.ReadAll(io.LimitReader(resp.Body, maxBuffered))
+	held := membudget.Answer(ctx)
+	defer held.Release()
+	head, whole, err := readHead(resp.Body, held)
 	if err != nil {
 		c.broken(l, err)
 		return false
@@ -226,12 +218,33 @@ func (c *request) sendToLeader(l Leader) bool {
 	if _, err := c.w.Write(head); err != nil {
 		return true
 	}
-	if len(head) == maxBuffered {
+	if !whole {
 		if _, err := io.Copy(c.w, resp.Body); err != nil {
 			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 		}
 	}
 	return true
+}
+
+// freeAnswer is what is kept of every answer. Most are smaller.
+const freeAnswer = 32 << 10
+
+// readHead reads an answer up to what is kept of one, if there is room for it in the budget. It does not wait for that:
+// what it asks for has been done by then. An answer that is not kept as a whole is passed through; if it breaks off, so
+// does that of the client, who has to ask again.
+func readHead(body io.Reader, held *membudget.Held) (head []byte, whole bool, err error) {
+	var buf bytes.Buffer
+	for room := int64(freeAnswer); ; room *= 2 {
+		_, err := io.CopyN(&buf, body, room-int64(buf.Len()))
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf.Bytes(), true, nil
+		case err != nil:
+			return nil, false, err
+		case room >= maxBuffered || !held.Grow(room):
+			return buf.Bytes(), false, nil
+		}
+	}
 }
 
 // broken notes a try without an answer. Only if no connection could be made is it certain that nothing was done.

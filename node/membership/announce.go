@@ -83,7 +83,7 @@ func (m *Members) tell(ctx context.Context, addr string, body []byte) (leader st
 		return "", plainly(err)
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBody))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	if err != nil {
 		return "", plainly(err)
 	}

@@ -87,7 +87,7 @@ func (m *Members) internal(ctx context.Context, method string, to store.Node, pa
 		return plainly(err)
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBody))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	if err != nil {
 		return plainly(err)
 	}
@@ -122,7 +122,7 @@ func (m *Members) peer(r *http.Request) (store.Node, error) {
 }
 
 func readInternal(w http.ResponseWriter, r *http.Request, into any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxKeysBody))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxMessage))
 	if err == nil {
 		err = json.Unmarshal(data, into)
 	}

@@ -183,7 +183,7 @@ func (m *Members) post(ctx context.Context, addr, path string, what any) error {
 		return plainly(err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBody))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	if err == nil && resp.StatusCode >= 300 {
 		err = errors.New(resp.Status + ": " + string(text))
 	}

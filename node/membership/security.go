@@ -37,7 +37,8 @@ const (
 	tendEvery = 5 * time.Second
 	// completeTimeout bounds for how long a new leader asks for keys before it does anything else.
 	completeTimeout = 3 * time.Second
-	maxKeysBody     = 64 << 10
+	// MaxMessage is what is read of a message between members.
+	MaxMessage = 64 << 10
 )
 
 // admission is why a secure cluster lets a new node in.

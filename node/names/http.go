@@ -27,8 +27,8 @@ const Path = "/internal/v1/names"
 const (
 	// MaxItems is how many names an ask may have of each kind: they become one entry of a log.
 	MaxItems = 256
-	// maxMessage is how long an ask or an answer may be.
-	maxMessage = 4 << 20
+	// MaxMessage is how long an ask or an answer may be.
+	MaxMessage = 4 << 20
 )
 
 // Call has the leader of a group do something about names. An error says that it may or may not have been done; all of
@@ -102,7 +102,7 @@ func serve(w http.ResponseWriter, r *http.Request, keeper func(group uint32) *Ke
 		return a, job.Errorf(job.CodeNotFound, "ask another node", "this node has no replica of group %d", group)
 	}
 	var q Ask
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&q); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxMessage)).Decode(&q); err != nil {
 		return a, job.Invalid("", "", "this is not an ask about names: %v", err)
 	}
 	if err = k.Do(r.Context(), &q, &a); job.CodeOf(err) == job.CodeNotLeader {
@@ -173,7 +173,7 @@ func (c *Client) post(ctx context.Context, addr string, group uint32, q *Ask, a 
 		return "", err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	if err != nil {
 		return "", err
 	}

@@ -108,7 +108,7 @@ func TestServeRefusesWhatIsNoAsk(t *testing.T) {
 		{"POST", "9", `{"from":2}`, 404},
 		{"POST", "1", `{`, 400},
 		{"POST", "1", `{"from":99}`, 400},
-		{"POST", "1", `{"from":2,"reserve":[` + strings.Repeat(" ", maxMessage) + `]}`, 400},
+		{"POST", "1", `{"from":2,"reserve":[` + strings.Repeat(" ", MaxMessage) + `]}`, 400},
 	} {
 		r := httptest.NewRequest(x.method, Path, strings.NewReader(x.body))
 		r.Header.Set(wire.GroupHeader, x.group)

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -77,7 +78,7 @@ func request(ctx context.Context, of *http.Request, method, path string, q url.V
 			r.ContentLength = int64(sized.Len())
 		}
 	}
-	return r.WithContext(ctx)
+	return r.WithContext(membudget.Nested(ctx))
 }
 
 // answer takes an answer: what of it is whole is given to each, cut behind a separator.

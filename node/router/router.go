@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -149,7 +149,7 @@ const maxFollowed = 4
 func (rt *Router) follow(w http.ResponseWriter, r *http.Request, group uint32, body []byte, what string, keyed bool) {
 	ask := func(group uint32) *holdingWriter {
 		held := &holdingWriter{to: w, header: http.Header{}, absent: keyed}
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.Body = membudget.Kept(body)
 		rt.send(held, r, group, true)
 		return held
 	}
@@ -276,31 +276,9 @@ func (rt *Router) toSession(w http.ResponseWriter, r *http.Request) {
 // readBody reads a body and leaves it in the request, to be read again. Of one that is too large or broken the part
 // that was read is put back, for the API to find the same.
 func readBody(r *http.Request, limit int64) (body []byte, whole bool) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, true
-	}
-	if r.ContentLength > limit {
-		return nil, false
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	if err == nil && int64(len(body)) <= limit {
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		return body, true
-	}
-	rest := io.Reader(r.Body)
-	if err != nil {
-		rest = failingReader{err}
-	}
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(body), rest), r.Body}
-	return nil, false
+	body, err := membudget.ReadBody(r, limit)
+	return body, err == nil
 }
-
-type failingReader struct{ err error }
-
-func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // holdingWriter holds back an answer that may say that another group is to be asked. All others pass.
 type holdingWriter struct {

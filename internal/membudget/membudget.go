@@ -1,0 +1,234 @@
+// Package membudget bounds the bytes of requests and answers that a node has in memory, over all connections and
+// streams. Limits of a request or a connection do not add up to that: HTTP/2 has many streams a connection.
+package membudget
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Limits are the sizes of the pools, in bytes. Zero values take the defaults.
+type Limits struct {
+	Callers   int64         // bodies of holders of tokens, and on a plain cluster of all; default 128 MiB
+	Bulk      int64         // chunks of their bulk creates; default 64 MiB
+	Members   int64         // bodies of other nodes and of the admin socket; default 64 MiB
+	Strangers int64         // bodies of callers without a token, where one is asked for; default 4 MiB
+	Answers   int64         // answers of the leader that are kept until they are whole; default 32 MiB
+	Wait      time.Duration // how long a body waits for room; default 5 s
+}
+
+// Kind is what is known of a caller. Each kind has a pool of its own, so that none waits behind callers of whom less is
+// known.
+type Kind uint8
+
+// The kinds.
+const (
+	Caller   Kind = iota // the holder of a token, or anybody on a plain cluster
+	Member               // a node, or the admin socket of one
+	Stranger             // shows no token on a cluster that asks for one
+)
+
+// Who makes a request.
+type Who struct {
+	Kind  Kind
+	Token string // its id; empty: it has no share of its own
+}
+
+const (
+	// tokenShare is which part of a pool one token may have: who sends slowly keeps only themselves waiting.
+	tokenShare = 4
+	// MostOfStranger is what is read of a body that comes without a token: nothing is known of its sender yet.
+	MostOfStranger = 16 << 10
+	// smallOfMember is up to which size messages of members do not wait. By those, members find out who leads and who
+	// is alive.
+	smallOfMember = 16 << 10
+)
+
+// Budget is what a node has for the requests that it works on.
+type Budget struct {
+	wait                                       time.Duration
+	callers, bulk, members, strangers, answers *pool
+}
+
+// New makes a budget.
+func New(l Limits) *Budget {
+	return &Budget{wait: cmp.Or(l.Wait, 5*time.Second), callers: newPool(cmp.Or(l.Callers, 128<<20)),
+		bulk: newPool(cmp.Or(l.Bulk, 64<<20)), members: newPool(cmp.Or(l.Members, 64<<20)),
+		strangers: newPool(cmp.Or(l.Strangers, 4<<20)), answers: newPool(cmp.Or(l.Answers, 32<<20))}
+}
+
+// Use is what is held of a pool.
+type Use struct {
+	Held, Most int64 // now, and at any time
+	Waiting    int   // requests
+}
+
+// Uses are those of all pools, by name.
+func (b *Budget) Uses() map[string]Use {
+	return map[string]Use{"callers": b.callers.use(), "bulk": b.bulk.use(), "members": b.members.use(),
+		"strangers": b.strangers.use(), "answers": b.answers.use()}
+}
+
+// account is what one request holds.
+type account struct {
+	b      *Budget
+	who    Who
+	nested bool
+	*holdings
+}
+
+type holdings struct {
+	mu  sync.Mutex
+	all map[*Held]bool
+}
+
+type accountKey struct{}
+
+// Begin opens the account of a request, in its context. What it still holds at its end is given back then.
+func (b *Budget) Begin(ctx context.Context, who Who) (_ context.Context, end func()) {
+	a := &account{b: b, who: who, holdings: &holdings{}}
+	return context.WithValue(ctx, accountKey{}, a), a.end
+}
+
+// Nested is for a request that another one is answered with. It is counted and never waits: the other one would wait
+// for it with its own part in hand, and if all did so, none would get on.
+func Nested(ctx context.Context) context.Context {
+	a := of(ctx)
+	if a == nil {
+		return ctx
+	}
+	n := *a
+	n.nested = true
+	return context.WithValue(ctx, accountKey{}, &n)
+}
+
+func of(ctx context.Context) *account {
+	a, _ := ctx.Value(accountKey{}).(*account)
+	return a
+}
+
+func (h *holdings) end() {
+	h.mu.Lock()
+	all := h.all
+	h.all = nil
+	h.mu.Unlock()
+	for held := range all {
+		held.Keep(0)
+	}
+}
+
+func (a *account) hold(p *pool, n int64) *Held {
+	held := &Held{p: p, n: n, of: a.holdings}
+	switch {
+	case p == a.b.answers && a.who.Kind == Stranger:
+		held.who = "strangers" // they have one share together; ids of tokens have another form
+	case a.who.Kind == Caller:
+		held.who = a.who.Token
+	}
+	return held
+}
+
+func (h *holdings) add(held *Held) *Held {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil {
+		h.all = map[*Held]bool{}
+	}
+	h.all[held] = true
+	return held
+}
+
+// body waits for room for a body. A size that is not known is negative: then it is most.
+func (a *account) body(ctx context.Context, size, most int64) (*Held, error) {
+	if size < 0 {
+		size = most
+	}
+	if a == nil || size == 0 {
+		return nil, nil
+	}
+	p := a.b.callers
+	switch a.who.Kind {
+	case Stranger:
+		p, size = a.b.strangers, min(size, MostOfStranger)
+	case Member:
+		p = a.b.members
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.b.wait)
+	defer cancel()
+	return a.take(ctx, p, size)
+}
+
+// Chunk waits until ctx ends for room for a chunk of a bulk create. Without an account there is no bound.
+func Chunk(ctx context.Context, size int64) (*Held, error) {
+	a := of(ctx)
+	if a == nil {
+		return nil, nil
+	}
+	p := a.b.bulk
+	switch a.who.Kind {
+	case Stranger:
+		p = a.b.strangers
+	case Member:
+		p = a.b.members
+	}
+	return a.take(ctx, p, size)
+}
+
+func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) {
+	held := a.hold(p, size)
+	if a.nested || a.who.Kind == Member && size <= smallOfMember {
+		p.force(held)
+		return a.add(held), nil
+	}
+	held.n = min(size, p.most(held)) // one that is larger gets in when there is nothing else
+	if p.acquire(ctx, held) {
+		return a.add(held), nil
+	}
+	if e, ok := context.Cause(ctx).(*job.Error); ok { //nolint:errorlint // it is a cause, and of this type or none
+		return nil, e // the token was revoked
+	}
+	return nil, job.Errorf(job.CodeUnavailable, "try again in a moment, with fewer or smaller requests at once",
+		"too many bytes of requests are in this node's memory; nothing was done")
+}
+
+// Answer is a part of the budget for answers that grows without waiting.
+func Answer(ctx context.Context) *Held {
+	a := of(ctx)
+	if a == nil {
+		return nil
+	}
+	return a.add(a.hold(a.b.answers, 0))
+}
+
+// Held is a part of the budget. A nil one is without a bound.
+type Held struct {
+	p   *pool
+	who string
+	n   int64 // guarded by the pool
+	of  *holdings
+}
+
+// Grow takes more if there is room.
+func (h *Held) Grow(n int64) bool { return h == nil || h.p.grow(h, n) }
+
+// Keep gives back all but n bytes.
+func (h *Held) Keep(n int64) {
+	if h != nil {
+		h.p.keep(h, n)
+	}
+}
+
+// Release gives all back. It may be called again.
+func (h *Held) Release() {
+	if h == nil {
+		return
+	}
+	h.Keep(0)
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	delete(h.of.all, h)
+}
