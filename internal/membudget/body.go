@@ -43,9 +43,9 @@ type refused struct {
 // Refused stands for a body that is not to be read, and says why.
 func Refused(err error, body io.Closer) io.ReadCloser { return refused{failing{err}, body} }
 
-// ReadBody reads a body of up to limit bytes when there is room for it in the budget of the request's context, and holds
-// that until the request ends. It can be called again, by whoever the request is handed to: a body that could not be
-// read is left in the request as it was found, or with its error.
+// ReadBody reads a body of up to limit bytes when there is room for it in the budget of the request's context, and
+// holds that until the request ends. It can be called again, by whoever the request is handed to: a body that could not
+// be read is left in the request as it was found, or with its error.
 func ReadBody(r *http.Request, limit int64) ([]byte, error) {
 	var held *Held
 	switch b := r.Body.(type) {
