@@ -106,6 +106,19 @@ func IdentityOf(ctx context.Context) *Identity {
 	return id
 }
 
+// ShareOf is by whose share of the node's memory a request is read. between says that it is one between nodes.
+func ShareOf(ctx context.Context, secure, between bool) membudget.Who {
+	switch id := IdentityOf(ctx); {
+	case between || id != nil && (id.Node != "" || id.Local):
+		return membudget.Who{Kind: membudget.Member}
+	case id != nil:
+		return membudget.Who{Kind: membudget.Caller, Token: id.Token}
+	case secure:
+		return membudget.Who{Kind: membudget.Stranger}
+	}
+	return membudget.Who{Kind: membudget.Caller}
+}
+
 // CredentialOf is the caller's own header, for what is asked on their behalf.
 func CredentialOf(ctx context.Context) string {
 	if id := IdentityOf(ctx); id != nil {

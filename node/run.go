@@ -10,7 +10,6 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/internal/duplex"
-	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/node/formation"
 	"github.com/carillon-scheduler/carillon/node/listen"
 	"github.com/carillon-scheduler/carillon/node/membership"
@@ -141,7 +140,7 @@ func (n *Node) internalEndpoints() []api.Endpoint {
 func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serve := internal[r.URL.Path]
-		ctx, end := n.memory.Begin(r.Context(), n.holder(r.Context(), serve != nil))
+		ctx, end := n.memory.Begin(r.Context(), api.ShareOf(r.Context(), n.cfg.Secure, serve != nil))
 		defer end()
 		if r = r.WithContext(ctx); serve != nil {
 			serve(w, r)
@@ -153,19 +152,6 @@ func (n *Node) dispatch(internal map[string]http.HandlerFunc) http.Handler {
 		}
 		n.route(w, r)
 	})
-}
-
-// holder is by whose share of the node's memory a request is read.
-func (n *Node) holder(ctx context.Context, internal bool) membudget.Who {
-	switch id := api.IdentityOf(ctx); {
-	case internal || id != nil && (id.Node != "" || id.Local):
-		return membudget.Who{Kind: membudget.Member}
-	case id != nil:
-		return membudget.Who{Kind: membudget.Caller, Token: id.Token}
-	case n.cfg.Secure:
-		return membudget.Who{Kind: membudget.Stranger}
-	}
-	return membudget.Who{Kind: membudget.Caller}
 }
 
 // Addr is the address listened on.
