@@ -123,7 +123,9 @@ func (c *call) readBody() error {
 	if err := Revoked(c.r.Context()); err != nil {
 		return err // this deadline may have taken the place of the one that ends the request
 	}
-	body, err := membudget.ReadBody(c.r, limit)
+	// On a copy: by the body of the request as it came, net/http knows that it has to be patient with one that was not
+	// read to its end.
+	body, err := membudget.ReadBody(c.r.WithContext(c.r.Context()), limit)
 	if errors.Is(err, membudget.ErrTooLarge) {
 		return c.tooLarge(limit)
 	}
