@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 	if args := os.Getenv(crewEnv); args != "" {
 		os.Exit(crewMain(args))
 	}
+	if args := os.Getenv(attackEnv); args != "" {
+		os.Exit(attackMain(args))
+	}
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })

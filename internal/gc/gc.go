@@ -9,10 +9,10 @@ import (
 )
 
 // A node's live memory is small beside what passes through it: with Go's default it would collect garbage dozens of
-// times a second under load, a tenth of its work. So a collection waits until 256 MiB were allocated, or as much as is
+// times a second under load, a tenth of its work. So a collection waits until 192 MiB were allocated, or as much as is
 // alive if that is more.
 const (
-	garbage    = 256 << 20
+	garbage    = 192 << 20
 	maxPercent = 800
 )
 
