@@ -268,31 +268,31 @@ func TestChunks(t *testing.T) {
 
 // Room for answers is had at once or not at all. Small messages of members never wait.
 func TestNeverWaits(t *testing.T) {
-	b := New(Limits{Answers: 100, Members: 100, Wait: time.Hour})
-	ctx, end := b.Begin(t.Context(), Who{Kind: Stranger})
-	h := Answer(ctx)
-	if !h.Grow(20) || h.Grow(20) {
-		t.Error("strangers have not a quarter")
-	}
-	holds(t, b, "answers", 20, 0)
-	member, endMember := b.Begin(t.Context(), Who{Kind: Member})
-	if !Answer(member).Grow(80) || Answer(member).Grow(1) {
-		t.Error("a member has not the rest")
-	}
-	end()
-	endMember()
-	holds(t, b, "answers", 0, 0)
-	full := read(b, Who{Kind: Member}, 100<<10, 100<<10, true)
-	defer full.end()
-	for b.Uses()["members"].Held == 0 { // another goroutine takes it
-		time.Sleep(time.Millisecond)
-	}
-	probe := read(b, Who{Kind: Member}, smallOfMember, 64<<10, false)
-	if err := <-probe.said; err != nil {
-		t.Error(err)
-	}
-	probe.end()
-	if !Answer(t.Context()).Grow(1<<40) || Nested(t.Context()) == nil {
-		t.Error("without an account there is no bound")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Limits{Answers: 100, Members: 100, Wait: time.Hour})
+		ctx, end := b.Begin(t.Context(), Who{Kind: Stranger})
+		h := Answer(ctx)
+		if !h.Grow(20) || h.Grow(20) {
+			t.Error("strangers have not a quarter")
+		}
+		holds(t, b, "answers", 20, 0)
+		member, endMember := b.Begin(t.Context(), Who{Kind: Member})
+		if !Answer(member).Grow(80) || Answer(member).Grow(1) {
+			t.Error("a member has not the rest")
+		}
+		end()
+		endMember()
+		holds(t, b, "answers", 0, 0)
+		full := read(b, Who{Kind: Member}, 100<<10, 100<<10, true)
+		defer full.end()
+		synctest.Wait() // another goroutine takes it
+		probe := read(b, Who{Kind: Member}, smallOfMember, 64<<10, false)
+		if err := <-probe.said; err != nil {
+			t.Error(err)
+		}
+		probe.end()
+		if !Answer(t.Context()).Grow(1<<40) || Nested(t.Context()) == nil {
+			t.Error("without an account there is no bound")
+		}
+	})
 }
