@@ -108,11 +108,12 @@ func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
 			}
 		}
 	}
+	err = out.end("line")
 	if out.jobs > 0 && host != "" {
 		out.note("the jobs wait for a worker with the tag host=%s: start the node or worker of that machine with "+
 			"--tags host=%[1]s, or import with --any-host", host)
 	}
-	return out.end("line")
+	return err
 }
 
 // open reads a file, all files of a directory, or the standard input.

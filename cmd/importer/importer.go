@@ -38,6 +38,8 @@ type printer struct {
 	app        App
 	cmd        *cobra.Command
 	jobs, left int
+	notes      []string            // what is different, each once, in the order of the first place
+	places     map[string][]string // by note
 }
 
 func (p *printer) print(f found) error {
@@ -55,7 +57,13 @@ func (p *printer) print(f found) error {
 		p.jobs++
 	}
 	for _, n := range f.notes {
-		fmt.Fprintf(p.cmd.ErrOrStderr(), "%s: note: %s\n", f.place, n)
+		if p.places[n] == nil {
+			p.notes = append(p.notes, n)
+		}
+		if p.places == nil {
+			p.places = map[string][]string{}
+		}
+		p.places[n] = append(p.places[n], f.place)
 	}
 	if f.err != "" {
 		p.left++
@@ -103,8 +111,23 @@ func (p *printer) note(format string, args ...any) {
 	fmt.Fprintf(p.cmd.ErrOrStderr(), "note: "+format+"\n", args...)
 }
 
-// end says whether something was left out: a program must not take the rest for all of it.
+// placesShown is how many places are named of one note: MAILTO at the top of a file is about every line of it.
+const placesShown = 8
+
+// end says what is different, and whether something was left out: a program must not take the rest for all of it.
 func (p *printer) end(what string) error {
+	for _, n := range p.notes {
+		all := p.places[n]
+		also := ""
+		if len(all) > 1 {
+			also = " (also " + strings.Join(all[1:min(placesShown, len(all))], ", ")
+			if more := len(all) - placesShown; more > 0 {
+				also += fmt.Sprintf(" and %d more", more)
+			}
+			also += ")"
+		}
+		fmt.Fprintf(p.cmd.ErrOrStderr(), "%s: note: %s%s\n", all[0], n, also)
+	}
 	if p.left == 0 {
 		return nil
 	}
