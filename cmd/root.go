@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/applier"
+	"github.com/carillon-scheduler/carillon/cmd/bencher"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/settings"
@@ -146,7 +147,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		settings.Add(c, a.env)
 	}
 	add("node", lasting...)
-	add("node", a.clusterCmd(), a.tokenCmd(), a.backupCmd(), a.benchCmd())
+	add("node", a.clusterCmd(), a.tokenCmd(), a.backupCmd(), bencher.Cmd(a.bencher()))
 	add("node", a.inNamespace(a.auditCmd())...)
 	add("local", a.scheduleCmd(), a.importCmd(), a.configCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(),
 		a.versionCmd())
@@ -158,6 +159,12 @@ func (a *app) applier() applier.App {
 	return applier.App{Client: a.client, Keyed: a.keyed, JSON: func() bool { return a.json },
 		Printer: func(cmd *cobra.Command) *output.Printer { return &a.printer(cmd).Printer },
 		Report:  func(w io.Writer, err error) { a.report(w, err) }}
+}
+
+// bencher is what the measurements know of the process.
+func (a *app) bencher() bencher.App {
+	return bencher.App{Addr: func() string { return a.addr }, JSON: func() bool { return a.json }, Env: a.env,
+		Token: func() (string, error) { return a.credentials.find(a) }}
 }
 
 func (a *app) wantsColor(w io.Writer) bool {

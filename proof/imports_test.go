@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/applier"}, {"cmd/compare", "cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -48,16 +48,17 @@ var layers = [][]string{
 var only = map[string][]string{
 	"cmd":              {""},
 	"cmd/applier":      {"cmd"},
+	"cmd/bencher":      {"cmd"},
 	"cmd/compare":      {"cmd"},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd", "cmd/applier"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
-	"cmd/output":       {"cmd", "cmd/applier", "cmd/exit", "cmd/importer"},
+	"cmd/output":       {"cmd", "cmd/applier", "cmd/bencher", "cmd/exit", "cmd/importer"},
 	"cmd/settings":     {"cmd"},
 	"cmd/values":       {"cmd", "cmd/jobflags"},
 	"cmd/watch":        {"cmd"},
-	"bench":            {"cmd"},
+	"bench":            {"cmd/bencher"},
 	"node":             {"cmd", "api/apitest"},
 	"node/service":     {"node", "node/meters"},
 	"node/names":       {"node", "node/service"},

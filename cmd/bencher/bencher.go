@@ -1,4 +1,5 @@
-package cmd
+// Package bencher has the commands that measure a cluster: `carillon bench`.
+package bencher
 
 import (
 	"context"
@@ -19,46 +20,59 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-func (a *app) benchCmd() *cobra.Command {
-	return group("bench", "Measure a cluster: three processes that it starts, or one that is there (--addr)",
-		a.benchScenario("hot", "Many jobs due in one second: how long until all are run and recorded",
+// App is what the commands know of the process.
+type App struct {
+	Addr  func() string // where the cluster is, if --addr is given
+	Token func() (string, error)
+	JSON  func() bool
+	Env   func(string) string
+}
+
+// Cmd is `carillon bench`.
+func Cmd(app App) *cobra.Command {
+	a := &app
+	c := &cobra.Command{Use: "bench", Args: cobra.NoArgs,
+		Short: "Measure a cluster: three processes that it starts, or one that is there (--addr)",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(
+		a.scenario("hot", "Many jobs due in one second: how long until all are run and recorded",
 			(*bench.Bench).Hot,
-			func(o *bench.Options, f *benchFlags) {
+			func(o *bench.Options, f *flags) {
 				f.jobs(o, 100_000)
 				f.idle(o)
 				f.target(o)
 			}),
-		a.benchScenario("steady", "A fixed number of runs a second", (*bench.Bench).Steady,
-			func(o *bench.Options, f *benchFlags) {
+		a.scenario("steady", "A fixed number of runs a second", (*bench.Bench).Steady,
+			func(o *bench.Options, f *flags) {
 				f.rate(o, 2000)
 				f.duration(o, 30*time.Second)
 				f.idle(o)
 				f.target(o)
 			}),
-		a.benchScenario("lag", "How late runs start when there is nothing else to do", (*bench.Bench).Lag,
-			func(o *bench.Options, f *benchFlags) {
+		a.scenario("lag", "How late runs start when there is nothing else to do", (*bench.Bench).Lag,
+			func(o *bench.Options, f *flags) {
 				f.rate(o, 100)
 				f.duration(o, 30*time.Second)
 				f.idle(o)
 				f.target(o)
 			}),
-		a.benchScenario("failover",
+		a.scenario("failover",
 			"Kill the leader again and again: how long nothing starts, and whether anything is lost or repeated",
-			(*bench.Bench).Failover, func(o *bench.Options, f *benchFlags) {
+			(*bench.Bench).Failover, func(o *bench.Options, f *flags) {
 				f.rate(o, 500)
 				f.Flags().IntVar(&o.Kills, "kills", 10, "how many times")
 				f.idle(o)
 				f.workers(o)
 				o.Target = bench.TargetNoop
 			}),
-		a.benchScenario("idle", "What a cluster costs that has nothing to do", (*bench.Bench).IdleCPU,
-			func(o *bench.Options, f *benchFlags) {
+		a.scenario("idle", "What a cluster costs that has nothing to do", (*bench.Bench).IdleCPU,
+			func(o *bench.Options, f *flags) {
 				f.duration(o, time.Minute)
 				f.Flags().IntVar(&o.Idle, "idle", 100, "how many jobs that are not due")
 				o.OwnWorkers = true
 			}),
-		a.benchScenario("elections", "Keep the machine busy: how often a leader that is alive is replaced",
-			(*bench.Bench).Elections, func(o *bench.Options, f *benchFlags) {
+		a.scenario("elections", "Keep the machine busy: how often a leader that is alive is replaced",
+			(*bench.Bench).Elections, func(o *bench.Options, f *flags) {
 				f.rate(o, 10)
 				f.duration(o, 10*time.Minute)
 				f.Flags().IntVar(&o.Load, "load", 8, "how many busy processes beside the nodes")
@@ -66,82 +80,83 @@ func (a *app) benchCmd() *cobra.Command {
 				f.workers(o)
 				o.Target = bench.TargetNoop
 			}),
-		a.benchScenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit,
-			func(o *bench.Options, f *benchFlags) {
+		a.scenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit,
+			func(o *bench.Options, f *flags) {
 				f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
 				f.Flags().IntVar(&o.Bulk, "bulk", 0, "how many jobs each request creates (default one, by itself)")
 				f.duration(o, 10*time.Second)
 			}),
-		a.benchScenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them",
-			(*bench.Bench).Load, func(o *bench.Options, f *benchFlags) {
+		a.scenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them",
+			(*bench.Bench).Load, func(o *bench.Options, f *flags) {
 				f.jobs(o, 1_000_000)
 			}),
-		a.benchGrowthCmd(),
-		a.benchWorkerCmd(),
-		benchSpinCmd())
+		a.growthCmd(),
+		a.workerCmd(),
+		spinCmd())
+	return c
 }
 
-// benchFlags adds flags that scenarios share.
-type benchFlags struct{ *cobra.Command }
+// flags adds flags that scenarios share.
+type flags struct{ *cobra.Command }
 
-func (f *benchFlags) jobs(o *bench.Options, n int) {
+func (f *flags) jobs(o *bench.Options, n int) {
 	f.Flags().IntVar(&o.Jobs, "jobs", n, "how many jobs")
 }
 
-func (f *benchFlags) idle(o *bench.Options) {
+func (f *flags) idle(o *bench.Options) {
 	f.Flags().IntVar(&o.Idle, "idle", 0, "how many more jobs that are not due")
 }
 
-func (f *benchFlags) rate(o *bench.Options, n int) {
+func (f *flags) rate(o *bench.Options, n int) {
 	f.Flags().IntVar(&o.Rate, "rate", n, "runs a second")
 }
 
-func (f *benchFlags) duration(o *bench.Options, d time.Duration) {
+func (f *flags) duration(o *bench.Options, d time.Duration) {
 	f.Flags().DurationVar(&o.Duration, "duration", d, "for how long")
 }
 
-func (f *benchFlags) target(o *bench.Options) {
+func (f *flags) target(o *bench.Options) {
 	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop,
 		"noop: workers in processes of their own that answer at once; queue: the same by the pull API; "+
 			"http: a local server")
 	f.workers(o)
 }
 
-func (f *benchFlags) workers(o *bench.Options) {
+func (f *flags) workers(o *bench.Options) {
 	f.Flags().IntVar(&o.Workers, "workers", 3, "how many worker processes")
 	f.Flags().IntVar(&o.Slots, "slots", 4096, "slots of each worker")
 }
 
-func (a *app) benchScenario(use, short string,
+func (a *App) scenario(use, short string,
 	run func(*bench.Bench, context.Context) (*bench.Result, error),
-	flags func(*bench.Options, *benchFlags)) *cobra.Command {
+	register func(*bench.Options, *flags)) *cobra.Command {
 	o := &bench.Options{}
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
-	flags(o, &benchFlags{c})
+	register(o, &flags{c})
 	var pairs int
 	var groups []int
 	c.Flags().IntVar(&pairs, "pairs", 0,
 		"measure plain and secure clusters in turn, or those with several --groups, so many of each, and compare them")
 	c.Flags().IntSliceVar(&groups, "groups", []int{1},
 		"how many Raft groups have the jobs; of several numbers, such as 1,4,8, clusters are measured in turn")
-	compare := a.benchDir(o, func(cmd *cobra.Command, bar *progress) error {
+	compare := a.inDir(o, func(cmd *cobra.Command, bar *progress) error {
 		variants := bench.PlainAndSecure()
 		if len(groups) > 1 {
 			variants = bench.WithGroups(groups)
 		}
-		return a.benchCompare(cmd, o, variants, max(pairs, 1), run, bar)
+		return a.compare(cmd, o, variants, max(pairs, 1), run, bar)
 	})
-	measure := a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
+	measure := a.inCluster(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
 		r, err := run(b, cmd.Context())
 		bar.clear()
 		if err != nil {
 			return err
 		}
-		return a.benchResult(cmd, r)
+		return a.result(cmd, r)
 	})
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, o.Groups = range groups {
-			if err := benchValid(cmd, o); err != nil {
+			if err := valid(cmd, o); err != nil {
 				return err
 			}
 		}
@@ -158,14 +173,14 @@ func (a *app) benchScenario(use, short string,
 	return c
 }
 
-// benchCompare measures clusters of several kinds in turn.
-func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, variants []bench.Variant, rounds int,
+// compare measures clusters of several kinds in turn.
+func (a *App) compare(cmd *cobra.Command, o *bench.Options, variants []bench.Variant, rounds int,
 	run func(*bench.Bench, context.Context) (*bench.Result, error), bar *progress) error {
 	var wrong []error
 	got, err := bench.Compare(cmd.Context(), *o, variants, rounds, run, func(r *bench.Result) {
 		bar.clear()
-		if len(r.Problems) > 0 || !a.json {
-			wrong = append(wrong, a.benchResult(cmd, r))
+		if len(r.Problems) > 0 || !a.JSON() {
+			wrong = append(wrong, a.result(cmd, r))
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 	})
@@ -173,7 +188,7 @@ func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, variants []benc
 	if err = errors.Join(append(wrong, err)...); err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON() {
 		return output.Indented(cmd.OutOrStdout(), got)
 	}
 	for _, l := range got.Lines() {
@@ -182,13 +197,13 @@ func (a *app) benchCompare(cmd *cobra.Command, o *bench.Options, variants []benc
 	return nil
 }
 
-func (a *app) benchGrowthCmd() *cobra.Command {
+func (a *App) growthCmd() *cobra.Command {
 	o := &bench.Options{}
 	var sizes []int
 	var plot string
 	c := &cobra.Command{Use: "growth", Short: "The hot second again, with more and more jobs that are not due",
 		Args: cobra.NoArgs}
-	f := &benchFlags{c}
+	f := &flags{c}
 	f.jobs(o, 50_000)
 	f.target(o)
 	c.Flags().IntSliceVar(&sizes, "sizes", []int{100_000, 1_000_000}, "how many jobs the cluster holds, smallest first")
@@ -201,11 +216,11 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 		}
 		return nil
 	}
-	c.RunE = a.benchRun(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
+	c.RunE = a.inCluster(c, o, func(cmd *cobra.Command, b *bench.Bench, bar *progress) error {
 		var wrong []error
 		results, err := b.Growth(cmd.Context(), sizes, func(r *bench.Result) {
 			bar.clear()
-			if err := a.benchResult(cmd, r); err != nil {
+			if err := a.result(cmd, r); err != nil {
 				wrong = append(wrong, err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
@@ -222,14 +237,14 @@ func (a *app) benchGrowthCmd() *cobra.Command {
 	return c
 }
 
-// benchRun adds the flags that all scenarios have, and starts the cluster around one.
-func (a *app) benchRun(c *cobra.Command, o *bench.Options,
+// inCluster adds the flags that all scenarios have, and starts the cluster around one.
+func (a *App) inCluster(c *cobra.Command, o *bench.Options,
 	run func(*cobra.Command, *bench.Bench, *progress) error) func(*cobra.Command, []string) error {
 	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many processes to start")
 	c.Flags().StringVar(&o.Dir, "data-dir", "", "directory for their data (default a temporary one)")
 	c.Flags().StringSliceVar(&o.NodeFlags, "node-flag", nil, "more flags for every node, such as --node-flag=--pprof")
 	c.Flags().BoolVar(&o.Secure, "secure", false, "start a secure cluster: TLS, and tokens")
-	return a.benchDir(o, func(cmd *cobra.Command, bar *progress) error {
+	return a.inDir(o, func(cmd *cobra.Command, bar *progress) error {
 		b, err := bench.Open(cmd.Context(), *o)
 		if err != nil {
 			return err
@@ -240,14 +255,14 @@ func (a *app) benchRun(c *cobra.Command, o *bench.Options,
 	})
 }
 
-// benchDir checks the options of a scenario and gives it a directory.
-func (a *app) benchDir(o *bench.Options,
+// inDir checks the options of a scenario and gives it a directory.
+func (a *App) inDir(o *bench.Options,
 	run func(*cobra.Command, *progress) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) (err error) {
 		if cmd.Flags().Changed("addr") {
-			o.Addr = a.addr
+			o.Addr = a.Addr()
 		}
-		if err := benchValid(cmd, o); err != nil {
+		if err := valid(cmd, o); err != nil {
 			return err
 		}
 		if o.Binary, err = os.Executable(); err != nil {
@@ -261,14 +276,14 @@ func (a *app) benchDir(o *bench.Options,
 		} else if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 			return err
 		}
-		bar := &progress{w: terminal.Raw(cmd.ErrOrStderr()), off: a.env("TERM") == "dumb"}
+		bar := &progress{w: terminal.Raw(cmd.ErrOrStderr()), off: a.Env("TERM") == "dumb"}
 		o.Progress = bar.show
 		return run(cmd, bar)
 	}
 }
 
-// benchValid refuses what there is nothing to measure with. c says which flags the scenario has.
-func benchValid(c *cobra.Command, o *bench.Options) error {
+// valid refuses what there is nothing to measure with. c says which flags the scenario has.
+func valid(c *cobra.Command, o *bench.Options) error {
 	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetPull, bench.TargetHTTP}, o.Target) {
 		return job.Invalid("--target", "use noop, queue or http", "there is no target %q", o.Target)
 	}
@@ -305,9 +320,9 @@ func benchValid(c *cobra.Command, o *bench.Options) error {
 	return nil
 }
 
-// benchResult prints a result. One whose work was wrong is a failure.
-func (a *app) benchResult(cmd *cobra.Command, r *bench.Result) error {
-	if a.json {
+// result prints a result. One whose work was wrong is a failure.
+func (a *App) result(cmd *cobra.Command, r *bench.Result) error {
+	if a.JSON() {
 		if err := output.Indented(cmd.OutOrStdout(), r); err != nil {
 			return err
 		}
@@ -322,15 +337,15 @@ func (a *app) benchResult(cmd *cobra.Command, r *bench.Result) error {
 	return nil
 }
 
-// benchWorkerCmd is the process of a worker that answers at once. The scenarios start it.
-func (a *app) benchWorkerCmd() *cobra.Command {
+// workerCmd is the process of a worker that answers at once. The scenarios start it.
+func (a *App) workerCmd() *cobra.Command {
 	var o bench.WorkerOptions
 	c := &cobra.Command{Use: "worker", Hidden: true, Short: "A worker that answers at once", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if !cmd.Flags().Changed("token-file") { // what `carillon login` kept is not for these nodes
 				return bench.RunWorker(cmd.Context(), o)
 			}
-			if o.Token, err = a.credentials.find(a); err != nil {
+			if o.Token, err = a.Token(); err != nil {
 				return err
 			}
 			return bench.RunWorker(cmd.Context(), o)
@@ -344,8 +359,8 @@ func (a *app) benchWorkerCmd() *cobra.Command {
 	return c
 }
 
-// benchSpinCmd is a process that keeps a processor busy. The scenarios start it.
-func benchSpinCmd() *cobra.Command {
+// spinCmd is a process that keeps a processor busy. The scenarios start it.
+func spinCmd() *cobra.Command {
 	return &cobra.Command{Use: "spin", Hidden: true, Short: "Keep a processor busy", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) { bench.Spin(cmd.Context()) }}
 }
