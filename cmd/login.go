@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -27,12 +28,28 @@ func (c *credentials) register(fl *pflag.FlagSet) {
 	fl.StringVar(&c.file, "token-file", "", "file with the API token (or CARILLON_TOKEN_FILE)")
 }
 
-// find is the token to use, as its text. Environment and flags come before what `carillon login` kept, and that is for
-// the cluster that it was kept for only: a token must not be shown at another address.
+// find is the token to use, as its text. What is typed comes before the environment, and that before a context, whose
+// token is for its own addresses only: it must not be shown at another one.
 func (c *credentials) find(a *app) (string, error) {
 	text, file := c.text, c.file
+	err := a.choose()
+	if a.context != "" && err != nil {
+		return "", err // another cluster than the one that was named must not get the token, nor the request
+	}
+	kept := a.kept.Covers(a.addr)
+	if text == "" && file == "" && kept && a.contextTyped() {
+		text, file = a.kept.Token, a.kept.TokenFile
+	}
 	if text == "" && file == "" {
 		text, file = a.env("CARILLON_TOKEN"), a.env("CARILLON_TOKEN_FILE")
+	}
+	if text == "" && file == "" {
+		if err != nil {
+			return "", err
+		}
+		if kept {
+			text, file = a.kept.Token, a.kept.TokenFile
+		}
 	}
 	switch {
 	case text != "" && file != "":
@@ -40,34 +57,116 @@ func (c *credentials) find(a *app) (string, error) {
 	case file != "":
 		t, err := keys.ReadTokenFile(keys.APIToken, file)
 		return t.Text(), err
-	case text != "":
-		return text, nil
 	}
-	kept, err := login.Read(a.env)
-	if err != nil || kept.Addr != a.addr {
-		return "", err
+	return text, nil
+}
+
+// chosen is the context of a command.
+type chosen struct {
+	context string // its name; empty: the current one
+	kept    login.Context
+	keptErr error
+	known   bool // kept and keptErr are
+}
+
+// contextTyped says that --context was: then what the context says comes before the environment.
+func (a *app) contextTyped() bool { return a.typed("context") }
+
+// choose looks at the context once, and gives what was not typed its value: address and namespace. What is wrong with
+// the contexts is said when one is needed.
+func (a *app) choose() error {
+	if a.known {
+		return a.keptErr
 	}
-	return kept.Token, nil
+	a.known = true
+	all, err := login.Read(a.env)
+	if err == nil {
+		a.kept, err = all.Choose(a.context)
+	}
+	if a.keptErr = err; err == nil && (a.context != "" || all.Current != "") && a.kept.Addr == "" {
+		a.kept.Addr = client.DefaultAddr
+	}
+	if a.kept.Addr != "" && !a.typed("addr") && (a.contextTyped() || a.env("CARILLON_ADDR") == "") {
+		a.addr = a.kept.Addr
+	}
+	if a.spaces.name != "" { // it was typed
+		return a.keptErr
+	}
+	space := ""
+	if a.kept.Covers(a.addr) {
+		space = a.kept.Namespace
+	}
+	a.spaces.name, a.spaces.from = cmp.Or(a.env(namespaceEnv), space), namespaceEnv
+	if space != "" && a.contextTyped() {
+		a.spaces.name = space
+	}
+	return a.keptErr
+}
+
+// typed says that a flag of all commands was given.
+func (a *app) typed(flag string) bool { return a.flags != nil && a.flags.Changed(flag) }
+
+// caOption makes a client trust the CA that --ca-file, the environment or the context names, and no other. hasToken
+// says that there is a token, which names the CA itself.
+func (a *app) caOption(hasToken bool) client.Option {
+	kept := a.kept
+	if !kept.Covers(a.addr) {
+		kept = login.Context{}
+	}
+	before := a.contextTyped() && !a.typed("ca-file") // the context comes before --ca-file's variable
+	file, hash := string(a.ca), ""
+	if file == "" || before && kept.CA+kept.CAFile != "" {
+		file, hash = kept.CAFile, kept.CA
+	}
+	switch {
+	case file != "":
+		return caFile(file).option()
+	case hash == "" || hasToken:
+		return nil
+	}
+	h, err := keys.ParseHash(hash)
+	if err != nil {
+		return client.WithError(err)
+	}
+	return client.WithTLSConfig(keys.ClientConfig(h))
 }
 
 func (a *app) loginCmd() *cobra.Command {
-	return &cobra.Command{
+	var namespace string
+	c := &cobra.Command{
 		Use: "login ADDR", Short: "Keep an address and an API token for the commands that follow",
 		Args: cobra.ExactArgs(1),
-		Long: "Asks the node at ADDR whose the token is, and keeps both, readable for this user only. The token is " +
+		Long: "Asks the node at ADDR whose the token is, and keeps both as a context, readable for this user only. " +
+			"The context is called default unless --context names it, and becomes the current one. The token is " +
 			"read from --token-file, the environment or standard input; on a terminal it is asked for and not shown.",
 		Example: "  carillon login 10.0.0.1:7400\n" +
-			"  carillon login 10.0.0.1:7400,10.0.0.2:7400 --token-file admin.token",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.login(cmd, args[0]) },
+			"  carillon login 10.0.0.1:7400,10.0.0.2:7400 --token-file admin.token\n" +
+			"  carillon login 10.0.0.1:7400 --context staging -n team-a",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.login(cmd, args[0], namespace) },
 	}
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the commands that use the context")
+	return c
 }
 
-func (a *app) login(cmd *cobra.Command, addr string) error {
+func (a *app) login(cmd *cobra.Command, addr, namespace string) error {
+	name := cmp.Or(a.context, login.DefaultName)
+	if err := login.CheckName("--context", name); err != nil {
+		return err
+	}
+	if namespace != "" {
+		if err := job.CheckNamespace(namespace); err != nil {
+			return err
+		}
+	}
 	path := login.File(a.env)
 	if path == "" {
-		return job.Invalid(login.Env, "name a file", "there is no home directory to keep the token in")
+		return job.Invalid(login.EnvDir, "name a directory", "there is no home directory to keep the token in")
 	}
-	a.addr = "" // nothing that was kept for another one
+	all, err := login.Read(a.env)
+	if err != nil {
+		return err
+	}
+	a.chosen = chosen{known: true} // nothing that was kept before
 	text, err := a.credentials.find(a)
 	if err == nil && text == "" {
 		text, err = askToken(cmd)
@@ -75,7 +174,6 @@ func (a *app) login(cmd *cobra.Command, addr string) error {
 	if err != nil {
 		return err
 	}
-	a.addr = addr
 	var t keys.Token
 	opts := a.clientOptions()
 	if text != "" {
@@ -84,6 +182,13 @@ func (a *app) login(cmd *cobra.Command, addr string) error {
 		}
 		opts = append(opts, client.WithToken(t.Text()))
 	}
+	var ca keys.Hash
+	if a.ca != "" {
+		if ca, err = keys.ReadCAFile("--ca-file", string(a.ca)); err != nil {
+			return err
+		}
+		opts = append(opts, a.ca.option())
+	}
 	who, err := client.New(addr, opts...).Whoami(cmd.Context())
 	if err != nil {
 		return err
@@ -91,12 +196,20 @@ func (a *app) login(cmd *cobra.Command, addr string) error {
 	if !who.Secure {
 		t = keys.Token{} // it would not be asked for, and be read by everybody between here and there
 	}
-	if err := login.Write(path, login.For(addr, t)); err != nil {
+	kept := login.For(addr, t)
+	if kept.Namespace = namespace; ca != (keys.Hash{}) {
+		kept.CA = ca.String()
+	}
+	if all.Contexts == nil {
+		all.Contexts = map[string]login.Context{}
+	}
+	all.Contexts[name], all.Current = kept, name
+	if err := all.Write(path); err != nil {
 		return err
 	}
 	return a.result(cmd, who, func(p *printer) {
 		p.Printf("%s: %s\n", addr, whoText(who))
-		p.Printf("kept in %s\n", path)
+		p.Printf("kept as context %s in %s\n", name, path)
 	})
 }
 

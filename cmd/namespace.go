@@ -12,14 +12,16 @@ const namespaceEnv = "CARILLON_NAMESPACE"
 // spaces is which namespace a command is about.
 type spaces struct {
 	name string // empty: the node's choice, which is the usual one
+	from string // what says so, if it is not the flag
 	all  bool
 }
 
 // inNamespace gives commands, and those below them, the flag that names a namespace.
 func (a *app) inNamespace(cmds ...*cobra.Command) []*cobra.Command {
 	for _, c := range cmds {
-		c.PersistentFlags().StringVarP(&a.spaces.name, "namespace", "n", a.env(namespaceEnv),
-			"namespace of the jobs, queues, calendars and secrets, default if nothing is said (or "+namespaceEnv+")")
+		c.PersistentFlags().StringVarP(&a.spaces.name, "namespace", "n", "",
+			"namespace of the jobs, queues, calendars and secrets, default if nothing is said "+
+				"(or "+namespaceEnv+")")
 	}
 	return cmds
 }
@@ -42,7 +44,7 @@ func (s *spaces) check(cmd *cobra.Command) error {
 	if err := job.CheckNamespace(s.name); err != nil {
 		said := *err.(*job.Error) //nolint:errorlint // it is one, and is not wrapped
 		if said.Field = "--namespace"; !f.Changed {
-			said.Field = namespaceEnv
+			said.Field = s.from
 		}
 		return &said
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/applier"
 	"github.com/carillon-scheduler/carillon/cmd/bencher"
+	"github.com/carillon-scheduler/carillon/cmd/contexts"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/settings"
@@ -35,6 +36,8 @@ type app struct {
 	limit  requestLimit
 	spaces spaces
 	credentials
+	chosen
+	flags *pflag.FlagSet // of all commands
 	ca    caFile
 	talks *client.Client // made when the first request is
 	work  func(context.Context, workerConfig, io.Writer) error
@@ -109,9 +112,13 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			if a.env("TERM") != "dumb" { // which understands no escape codes, and so draws nothing in place
 				a.width = width(cmd.OutOrStdout())
 			}
+			if completes(cmd) { // the flags are those of the command that is being typed: they are not read yet
+				return nil
+			}
 			if err := emptyNames(cmd, args); err != nil {
 				return err
 			}
+			a.choose() //nolint:errcheck // it is said when the context is needed
 			if err := a.spaces.check(cmd); err != nil {
 				return err
 			}
@@ -123,9 +130,11 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		},
 	}
 	fl := root.PersistentFlags()
-	kept, _ := login.Read(a.env) // what is wrong with it is said when its token is needed
-	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), kept.Addr, client.DefaultAddr),
+	a.flags = fl
+	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
 		"address of a node, or of several, a,b,c: tried in turn; or unix:PATH (or CARILLON_ADDR)")
+	fl.StringVar(&a.context, "context", a.env(login.EnvName),
+		"the context to use, as `login` kept it, instead of the current one (or "+login.EnvName+")")
 	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)
@@ -141,7 +150,8 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	}
 	add("use", a.inNamespace(a.submitCmd(), applier.Apply(a.applier()), applier.Diff(a.applier()), a.jobsCmd(),
 		a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.secretCmd(), a.upcomingCmd())...)
-	add("use", a.statusCmd(), a.loginCmd(), a.whoamiCmd())
+	add("use", a.statusCmd(), a.loginCmd(), contexts.Logout(a.contexts()), contexts.Cmd(a.contexts()),
+		a.whoamiCmd())
 	lasting := []*cobra.Command{a.devCmd(), a.serverCmd(), a.workerCmd()}
 	for _, c := range lasting {
 		settings.Add(c, a.env)
@@ -159,6 +169,14 @@ func (a *app) applier() applier.App {
 	return applier.App{Client: a.client, Keyed: a.keyed, JSON: func() bool { return a.json },
 		Printer: func(cmd *cobra.Command) *output.Printer { return &a.printer(cmd).Printer },
 		Report:  func(w io.Writer, err error) { a.report(w, err) }}
+}
+
+// contexts is what the commands about contexts know of the process.
+func (a *app) contexts() contexts.App {
+	return contexts.App{Env: a.env, Name: func() string { return a.context },
+		Result: func(cmd *cobra.Command, v any, human func(*output.Printer)) error {
+			return a.result(cmd, v, func(p *printer) { human(&p.Printer) })
+		}}
 }
 
 // bencher is what the measurements know of the process.
@@ -184,15 +202,16 @@ func width(w io.Writer) int {
 // client is the one of this process: it remembers which node answers.
 func (a *app) client() *client.Client {
 	if a.talks == nil {
+		text, err := a.credentials.find(a)
 		opts := append(a.clientOptions(), client.WithNamespace(a.spaces.asked()))
-		switch text, err := a.credentials.find(a); {
+		switch {
 		case err != nil:
 			opts = append(opts, client.WithError(err))
 		case text != "":
 			opts = append(opts, client.WithToken(text))
 		}
-		if a.ca != "" {
-			opts = append(opts, a.ca.option())
+		if ca := a.caOption(text != ""); ca != nil {
+			opts = append(opts, ca)
 		}
 		a.talks = client.New(a.addr, opts...)
 	}
@@ -295,6 +314,11 @@ func strictCompletion(root *cobra.Command) {
 	}
 }
 
+// completes says that a shell asks what could be typed next. The word that is being typed may be empty.
+func completes(cmd *cobra.Command) bool {
+	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
+}
+
 // requestLimit is --timeout: how long a command may wait for answers. It is the client's own limits unless it is given.
 type requestLimit struct {
 	d    time.Duration
@@ -329,7 +353,7 @@ func (l *requestLimit) check() error {
 
 // namingFlags are the flags that name one thing. Given and empty they are a variable that is not set, and without this
 // the command would be about everything, or about something without a name.
-var namingFlags = []string{"name", "job", "queue", "namespace"}
+var namingFlags = []string{"name", "job", "queue", "namespace", "context"}
 
 // emptyNames refuses arguments and names that are empty.
 func emptyNames(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ func keyedShell(t *testing.T) (*shell, string) {
 		}
 	})
 	return &shell{t: t, addr: "unix:" + filepath.Join(dir, node.AdminSocket), node: func() *apitest.Node { return n },
-		env: map[string]string{"CARILLON_CONTEXT": filepath.Join(dir, "context.json")}}, dir
+		env: map[string]string{"CARILLON_CONFIG_DIR": dir}}, dir
 }
 
 func TestRotateCommands(t *testing.T) {

@@ -29,7 +29,7 @@ func TestSecretCommands(t *testing.T) {
 		}
 	})
 	s := &shell{t: t, addr: "unix:" + filepath.Join(dir, node.AdminSocket), node: func() *apitest.Node { return n },
-		env: map[string]string{"CARILLON_CONTEXT": filepath.Join(dir, "context.json")}}
+		env: map[string]string{"CARILLON_CONFIG_DIR": dir}}
 	const value = "hunter2 hunter2"
 	file := filepath.Join(t.TempDir(), "value")
 	if err := os.WriteFile(file, []byte(value+"\r\n"), 0o600); err != nil {

@@ -169,7 +169,7 @@ type caFile string
 
 func (f *caFile) register(fl *pflag.FlagSet, env func(string) string) {
 	fl.StringVar((*string)(f), "ca-file", env("CARILLON_CA_FILE"),
-		"ca.pem of a secure cluster, for who has no token of it (or CARILLON_CA_FILE)")
+		"ca.pem of a secure cluster, if there is no token: that names the CA itself (or CARILLON_CA_FILE)")
 }
 
 // option makes a client trust the CA, and no other.

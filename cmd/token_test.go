@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/login"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
@@ -21,7 +22,7 @@ import (
 func secureShell(t *testing.T) (s *shell, admin string) {
 	t.Helper()
 	n := apitest.Start(t, apitest.Secure)
-	s = &shell{t: t, addr: n.Addr(), env: map[string]string{"CARILLON_CONTEXT": filepath.Join(t.TempDir(), "c", "context.json")},
+	s = &shell{t: t, addr: n.Addr(), env: map[string]string{"CARILLON_CONFIG_DIR": filepath.Join(t.TempDir(), "c")},
 		node: func() *apitest.Node { return n }}
 	data, err := os.ReadFile(filepath.Join(n.Dir, node.AdminTokenFile))
 	if err != nil {
@@ -158,14 +159,14 @@ func TestLogin(t *testing.T) {
 	}
 	other := keys.NewToken(keys.APIToken, keys.Hash{}).Text()
 	s.want(exit.Failure, other, "login", addr)
-	if _, err := os.Stat(s.env["CARILLON_CONTEXT"]); err == nil {
+	if _, err := os.Stat(login.File(s.app().env)); err == nil {
 		t.Error("a token was kept that is not one")
 	}
 	stdout, _ := s.want(exit.OK, admin+"\n", "login", addr)
 	if !strings.Contains(stdout, "role admin") || strings.Contains(stdout, admin) {
 		t.Error(stdout)
 	}
-	if fi, err := os.Stat(s.env["CARILLON_CONTEXT"]); err != nil || fi.Mode().Perm() != 0o600 {
+	if fi, err := os.Stat(login.File(s.app().env)); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi, err)
 	}
 	s.want(exit.OK, "", "jobs")
@@ -183,7 +184,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the token was shown to another address: %q", seen)
 	}
 	// What is damaged is said, and what needs no token works on.
-	if err := os.WriteFile(s.env["CARILLON_CONTEXT"], []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(login.File(s.app().env), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, stderr := s.want(exit.Usage, "", "--addr", addr, "jobs"); !strings.Contains(stderr, "log in again") {
@@ -195,7 +196,7 @@ func TestLogin(t *testing.T) {
 // A cluster that asks for no token is logged in to by its address alone.
 func TestLoginToAPlainCluster(t *testing.T) {
 	s := newShell(t)
-	s.env["CARILLON_CONTEXT"] = filepath.Join(t.TempDir(), "context.json")
+	s.env["CARILLON_CONFIG_DIR"] = t.TempDir()
 	stdout, _ := s.want(exit.OK, "", "login", s.addr)
 	if !strings.Contains(stdout, "asks for no token") {
 		t.Error(stdout)

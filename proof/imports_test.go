@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -50,11 +50,12 @@ var only = map[string][]string{
 	"cmd/applier":      {"cmd"},
 	"cmd/bencher":      {"cmd"},
 	"cmd/compare":      {"cmd"},
+	"cmd/contexts":     {"cmd"},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd", "cmd/applier"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
-	"cmd/output":       {"cmd", "cmd/applier", "cmd/bencher", "cmd/exit", "cmd/importer"},
+	"cmd/output":       {"cmd", "cmd/applier", "cmd/bencher", "cmd/contexts", "cmd/exit", "cmd/importer"},
 	"cmd/settings":     {"cmd"},
 	"cmd/values":       {"cmd", "cmd/jobflags"},
 	"cmd/watch":        {"cmd"},
@@ -102,7 +103,7 @@ var only = map[string][]string{
 	"internal/enroll":        {"cmd"},
 	"internal/fieldgen":      {},
 	"internal/jobfile":       {"cmd", "cmd/applier", "cmd/importer"},
-	"internal/login":         {"cmd"},
+	"internal/login":         {"cmd", "cmd/contexts"},
 	"internal/mergepatch":    {"api"},
 	"internal/otlp/otlptest": {},
 	"internal/sbom":          {},

@@ -1,27 +1,52 @@
-// Package login keeps what `carillon login` found out, for the commands that follow: where a cluster is, and the API
-// token for it.
+// Package login keeps what `carillon login` found out, for the commands that follow: named contexts, each of which says
+// where a cluster is, how it is recognised, and the API token for it.
 package login
 
 import (
+	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Env names another file than the usual one.
-const Env = "CARILLON_CONTEXT"
+const (
+	// EnvName names the context to use instead of the current one.
+	EnvName = "CARILLON_CONTEXT"
+	// EnvDir is the directory of the file, instead of the usual one.
+	EnvDir = "CARILLON_CONFIG_DIR"
+	// DefaultName is the context that a login writes if none is named.
+	DefaultName = "default"
 
-// Context is what is kept.
+	fileName = "config.yaml"
+	maxFile  = 1 << 20
+)
+
+// Context is a cluster as the commands reach it. The fields are named like the flags.
 type Context struct {
-	Addr  string `json:"addr"`
-	CA    string `json:"ca,omitempty"` // the hash of the cluster's CA
-	Token string `json:"token,omitempty"`
+	Addr      string `yaml:"addr"`              // one address, or several: a,b,c
+	CA        string `yaml:"ca,omitempty"`      // the hash of the cluster's CA
+	CAFile    string `yaml:"ca-file,omitempty"` // its certificate
+	Token     string `yaml:"token,omitempty"`
+	TokenFile string `yaml:"token-file,omitempty"`
+	Namespace string `yaml:"namespace,omitempty"`
+}
+
+// Config is the file.
+type Config struct {
+	Current  string             `yaml:"current,omitempty"`
+	Contexts map[string]Context `yaml:"contexts"`
 }
 
 // For is a context with a token; its zero value is none.
@@ -36,10 +61,10 @@ func For(addr string, t keys.Token) Context {
 	return c
 }
 
-// File is where the context is; empty: nowhere.
+// File is where the contexts are; empty: nowhere.
 func File(env func(string) string) string {
-	if path := env(Env); path != "" {
-		return path
+	if dir := env(EnvDir); dir != "" {
+		return filepath.Join(dir, fileName)
 	}
 	dir := env("XDG_CONFIG_HOME")
 	if dir == "" {
@@ -49,36 +74,173 @@ func File(env func(string) string) string {
 		}
 		dir = filepath.Join(home, ".config")
 	}
-	return filepath.Join(dir, "carillon", "context.json")
+	return filepath.Join(dir, "carillon", fileName)
 }
 
-// Read is what was kept; nothing before a login.
-func Read(env func(string) string) (c Context, err error) {
+// Read is what was kept; nothing before a login. A file that others can read or write is refused: its tokens may be
+// known to them, and its addresses may be theirs.
+func Read(env func(string) string) (c Config, err error) {
 	path := File(env)
 	if path == "" {
 		return c, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := readOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &c)
+	var e *job.Error
+	if errors.As(err, &e) {
+		return c, err
+	}
+	if err == nil && len(bytes.TrimSpace(data)) > 0 {
+		err = yaml.UnmarshalWithOptions(data, &c, yaml.Strict())
 	}
 	if err != nil {
-		return c, job.Invalid(Env, "remove the file, and log in again", "%s cannot be read: %v", path, err)
+		// The message of the parser quotes the lines around the mistake, and one of them may be a token.
+		what, _, _ := strings.Cut(err.Error(), "\n")
+		return Config{}, job.Invalid(path, "correct the file; or remove it, and log in again", "it cannot be read: %s",
+			what)
+	}
+	for name, kept := range c.Contexts {
+		if err := kept.check(path, name); err != nil {
+			return Config{}, err
+		}
 	}
 	return c, nil
 }
 
-// Write keeps a context, readable for its owner only.
-func Write(path string, c Context) error {
-	data, err := json.MarshalIndent(c, "", "  ")
+func readOwn(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case fi.Size() > maxFile:
+		return nil, errors.New("it is too large")
+	case runtime.GOOS != "windows" && fi.Mode().Perm()&0o077 != 0:
+		return nil, job.Invalid(path, "make it yours alone: chmod 600 "+path+
+			"; replace tokens that others may have read",
+			"others on this machine can read or write it (mode %04o)", fi.Mode().Perm())
+	}
+	data := make([]byte, fi.Size())
+	n, err := f.Read(data)
+	if n == len(data) {
+		err = nil
+	}
+	return data[:n], err
+}
+
+// check refuses what no login writes.
+func (c Context) check(path, name string) error {
+	wrong := func(remedy, what string) error {
+		return job.Invalid(path, remedy, "context %q: %s", name, what)
+	}
+	switch {
+	case !validName.MatchString(name):
+		return wrong(nameRemedy, "it cannot be called that")
+	case c.Token != "" && c.TokenFile != "":
+		return wrong("keep one of them", "it has token and token-file")
+	case c.CA != "" && c.CAFile != "":
+		return wrong("keep one of them", "it has ca and ca-file")
+	}
+	if c.CA != "" {
+		if _, err := keys.ParseHash(c.CA); err != nil {
+			return wrong("log in again, or give ca-file", "ca: "+err.Error())
+		}
+	}
+	if c.Namespace != "" {
+		if err := job.CheckNamespace(c.Namespace); err != nil {
+			return wrong("correct it", err.Error())
+		}
+	}
+	return nil
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+const nameRemedy = "use letters, digits, dots, dashes and underscores, at most 63"
+
+// CheckName refuses what no context can be called. field is where the name was given.
+func CheckName(field, name string) error {
+	if !validName.MatchString(name) {
+		return job.Invalid(field, nameRemedy, "%q cannot be the name of a context", name)
+	}
+	return nil
+}
+
+// Names are those of all contexts, in order.
+func (c Config) Names() []string { return slices.Sorted(maps.Keys(c.Contexts)) }
+
+// Get is the context of a name.
+func (c Config) Get(name string) (Context, error) {
+	kept, ok := c.Contexts[name]
+	if !ok {
+		return kept, job.Errorf(job.CodeNotFound, c.remedy(name), "there is no context %q", name)
+	}
+	return kept, nil
+}
+
+// Choose is the context that a command uses: the one that is named, or else the current one, or none.
+func (c Config) Choose(name string) (Context, error) {
+	if name == "" && c.Current == "" {
+		return Context{}, nil
+	}
+	kept, err := c.Get(cmp.Or(name, c.Current))
+	if err != nil { // that a thing was not found would be said of what the command asked for
+		return kept, job.Invalid("--context", c.remedy(cmp.Or(name, c.Current)), "there is no context %q",
+			cmp.Or(name, c.Current))
+	}
+	return kept, nil
+}
+
+func (c Config) remedy(name string) string {
+	how := "`carillon login ADDR --context " + name + "` makes it"
+	if len(c.Contexts) == 0 {
+		return how
+	}
+	return "there are " + strings.Join(c.Names(), ", ") + "; " + how
+}
+
+// Covers says whether all of some addresses are the context's: a token is shown to no other.
+func (c Context) Covers(addr string) bool {
+	own := addresses(c.Addr)
+	return addr != "" && !slices.ContainsFunc(addresses(addr), func(s string) bool { return !slices.Contains(own, s) })
+}
+
+func addresses(list string) (all []string) {
+	for s := range strings.SplitSeq(list, ",") {
+		all = append(all, strings.TrimSpace(s))
+	}
+	return all
+}
+
+// Write keeps the contexts, readable for their owner only. The file is the old or the new one, never a part of either.
+func (c Config) Write(path string) (err error) {
+	data, err := yaml.Marshal(c)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return keys.WriteFile(path, append(data, '\n'), nil)
+	f, err := os.CreateTemp(dir, fileName+".*") // for its owner only; two logins at a time have one each
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // the first error counts
+	}
+	return err
 }

@@ -3,47 +3,109 @@ package login_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/login"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
-func TestContextComesBack(t *testing.T) {
-	dir := t.TempDir()
+func TestWhereContextsAre(t *testing.T) {
 	vars := map[string]string{}
 	env := func(k string) string { return vars[k] }
-	if path := login.File(env); path != "" {
-		t.Errorf("without a home it is at %q", path)
+	for _, c := range []struct{ name, value, want string }{
+		{"", "", ""},
+		{"HOME", "/h", "/h/.config/carillon/config.yaml"},
+		{"XDG_CONFIG_HOME", "/x", "/x/carillon/config.yaml"},
+		{login.EnvDir, "/c", "/c/config.yaml"},
+	} {
+		vars[c.name] = c.value
+		if got := login.File(env); got != filepath.FromSlash(c.want) {
+			t.Errorf("%s: %q", c.name, got)
+		}
 	}
-	vars["HOME"] = dir
-	path := login.File(env)
-	if want := filepath.Join(dir, ".config", "carillon", "context.json"); path != want {
-		t.Errorf("%q", path)
-	}
-	if c, err := login.Read(env); err != nil || c != (login.Context{}) {
+}
+
+func TestContextsComeBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	env := func(k string) string { return map[string]string{login.EnvDir: dir}[k] }
+	if c, err := login.Read(env); err != nil || len(c.Contexts) != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	tok := keys.NewToken(keys.APIToken, keys.Hash{1})
 	want := login.For("a:1", tok)
-	if err := login.Write(path, want); err != nil {
-		t.Fatal(err)
+	want.Namespace = "team-a"
+	c := login.Config{Current: "x", Contexts: map[string]login.Context{"x": want, "y": {Addr: "b:1"}}}
+	for range 2 { // the second replaces the first
+		if err := c.Write(login.File(env)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got, err := login.Read(env); err != nil || got != want || got.Token != tok.Text() || got.CA == "" {
+	got, err := login.Read(env)
+	if err != nil || got.Contexts["x"] != want || want.Token != tok.Text() || want.CA == "" || len(got.Contexts) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
+	if fi, err := os.Stat(login.File(env)); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi, err)
 	}
-	vars["XDG_CONFIG_HOME"] = filepath.Join(dir, "x")
-	if path := login.File(env); path != filepath.Join(dir, "x", "carillon", "context.json") {
-		t.Errorf("%q", path)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
 	}
-	vars[login.Env] = filepath.Join(dir, "damaged")
-	if err := os.WriteFile(vars[login.Env], []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+	for name, addr := range map[string]string{"": "a:1", "x": "a:1", "y": "b:1"} {
+		if k, err := got.Choose(name); err != nil || k.Addr != addr {
+			t.Errorf("%q: %+v, %v", name, k, err)
+		}
 	}
-	if c, err := login.Read(env); err == nil {
-		t.Errorf("%+v", c)
+	if _, err := got.Choose("z"); job.CodeOf(err) != job.CodeInvalid || !strings.Contains(err.Error(), "x, y") {
+		t.Error(err)
+	}
+	if _, err := got.Get("z"); job.CodeOf(err) != job.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+func TestAddressesOfAContext(t *testing.T) {
+	c := login.Context{Addr: "a:1, b:1"}
+	for addr, want := range map[string]bool{"a:1": true, "b:1,a:1": true, "a:1,c:1": false, "c:1": false, "": false,
+		"a:1,": false} {
+		if c.Covers(addr) != want {
+			t.Errorf("%q: %v", addr, !want)
+		}
+	}
+}
+
+// A file that cannot be right is refused, and what is said of it has no token in it.
+func TestContextsThatAreRefused(t *testing.T) {
+	secret := keys.NewToken(keys.APIToken, keys.Hash{1}).Text()
+	for name, c := range map[string]struct {
+		text string
+		mode os.FileMode
+		says string
+	}{
+		"damaged":       {"contexts: {a: {token: " + secret + ", addr: [}}", 0o600, "log in again"},
+		"unknown field": {"contexts:\n  a:\n    token: " + secret + "\n    adr: x\n", 0o600, "adr"},
+		"two tokens":    {"contexts: {a: {token: " + secret + ", token-file: f}}", 0o600, "token-file"},
+		"two CAs":       {"contexts: {a: {ca: x, ca-file: f}}", 0o600, "ca-file"},
+		"no hash":       {"contexts: {a: {ca: x}}", 0o600, "SHA-256"},
+		"namespace":     {"contexts: {a: {namespace: Team A}}", 0o600, "namespace"},
+		"name":          {"contexts: {'a b': {addr: x}}", 0o600, "called"},
+		"group":         {"contexts: {a: {addr: x}}", 0o640, "chmod 600"},
+		"others":        {"contexts: {a: {addr: x}}", 0o604, "chmod 600"},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "config.yaml")
+		if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, c.mode); err != nil { // whatever the umask is
+			t.Fatal(err)
+		}
+		got, err := login.Read(func(k string) string { return map[string]string{login.EnvDir: dir}[k] })
+		if job.CodeOf(err) != job.CodeInvalid || len(got.Contexts) != 0 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		} else if said := err.Error(); !strings.Contains(said, c.says) || strings.Contains(said, secret) {
+			t.Errorf("%s: %s", name, said)
+		}
 	}
 }
