@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 )
 
 func (a *app) auditCmd() *cobra.Command {
@@ -47,7 +48,8 @@ func (a *app) auditFilters(c *cobra.Command, q *client.AuditQuery) func() error 
 	fl.StringVar(&until, "until", "", "before this time")
 	fl.Uint64Var(&q.After, "after", 0, "records with a higher number")
 	return func() error {
-		return a.instants(time.Local, timeFlag{"--since", since, &q.Since}, timeFlag{"--until", until, &q.Until})
+		return a.instants(time.Local, values.Before, timeFlag{"--since", since, &q.Since},
+			timeFlag{"--until", until, &q.Until})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 )
 
@@ -19,6 +20,11 @@ func jobQuestion[T any](a *app, name, short string, call func(*client.Client, co
 	return a.jobCmd(name, short, func(cmd *cobra.Command, ref string) error {
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (T, error) { return call(c, ctx, ref) }, human)
 	})
+}
+
+func (a *app) whyCmd() *cobra.Command {
+	return jobQuestion(a, "why", "Say why a job does not run now, or when it will", (*client.Client).Why,
+		(*printer).whyNot)
 }
 
 func (p *printer) whyNot(w client.Why) {
@@ -43,7 +49,8 @@ func (a *app) jobsOccurrencesCmd() *cobra.Command {
 	var from, to string
 	c := a.jobCmd("occurrences", "Show what became of each occurrence of a job, and what comes next",
 		func(cmd *cobra.Command, ref string) error {
-			if err := a.instants(a.loc, timeFlag{"--from", from, &q.From}, timeFlag{"--to", to, &q.To}); err != nil {
+			err := a.instants(a.loc, values.Before, timeFlag{"--from", from, &q.From}, timeFlag{"--to", to, &q.To})
+			if err != nil {
 				return err
 			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.OccurrencePage, error) {

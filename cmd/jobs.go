@@ -17,12 +17,14 @@ import (
 
 func (a *app) jobsCmd() *cobra.Command {
 	c := a.jobsListCmd("jobs", "List jobs, and look at or change one")
-	c.AddCommand(a.jobsListCmd("list", "List jobs"), a.jobsGetCmd(), a.jobsEditCmd(),
+	get, create := a.jobsGetCmd(), a.submitCmd()
+	get.Aliases = []string{"describe", "show"}
+	create.Use, create.Short = "create [FILE|-]...", "The same as carillon submit"
+	c.AddCommand(a.jobsListCmd("list", "List jobs"), get, create, a.jobsEditCmd(),
 		a.jobAction("pause", "Stop a job from firing until it is resumed", "paused", (*client.Client).PauseJob),
 		a.jobAction("resume", "Undo a pause or a quarantine", "resumed", (*client.Client).ResumeJob),
 		a.jobsRunCmd(), a.jobsCancelCmd(), a.jobsBackfillCmd(), a.jobsDeleteCmd(), a.jobsOccurrencesCmd(),
-		jobQuestion(a, "why", "Say why a job does not run now, or when it will", (*client.Client).Why,
-			(*printer).whyNot),
+		a.whyCmd(),
 		jobQuestion(a, "stats", "Show how the last runs of a job went", (*client.Client).JobStats,
 			func(p *printer, s client.JobStats) { p.JobStats(s) }))
 	return c
@@ -34,7 +36,8 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	var tags []string
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs,
 		Aliases: map[string][]string{"list": {"ls"}, "jobs": {"job"}}[use]}
-	c.Flags().StringVar(&status, "status", "", "scheduled, paused, completed, failed or quarantined")
+	c.Flags().StringVar(&status, "status", "", "scheduled, paused, completed, failed or quarantined; or failing: "+
+		"its last run failed")
 	c.Flags().StringVar(&kind, "type", "", strings.Join(job.Types(), ", "))
 	c.Flags().StringVar(&q.Prefix, "prefix", "", "beginning of the name")
 	c.Flags().StringArrayVar(&tags, "tag", nil, "label k=v; repeatable")
@@ -42,6 +45,9 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		q.Status, q.Type = job.Status(status), job.Type(kind)
+		if q.Failing = status == "failing"; q.Failing { // lists show it as a status
+			q.Status = ""
+		}
 		if q.Tags, err = values.Pairs("--tag", tags); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
+	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -167,14 +168,16 @@ func (a *app) jobsBackfillCmd() *cobra.Command {
 			if from == "" || to == "" {
 				return usage("give --from and --to, both ends are included", "a backfill needs an interval")
 			}
-			if err := a.instants(a.loc, timeFlag{"--from", from, &b.From}, timeFlag{"--to", to, &b.To}); err != nil {
+			err := a.instants(a.loc, values.Before, timeFlag{"--from", from, &b.From}, timeFlag{"--to", to, &b.To})
+			if err != nil {
 				return err
 			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.BackfillResult, error) {
 				return c.Backfill(ctx, ref, b)
 			}, (*printer).backfill)
 		})
-	c.Flags().StringVar(&from, "from", "", "beginning: RFC 3339, or date and time in the local zone")
+	c.Flags().StringVar(&from, "from", "",
+		"beginning: RFC 3339, date and time in the local zone, or 2h for two hours ago")
 	c.Flags().StringVar(&to, "to", "", "end")
 	c.Flags().IntVar(&b.Max, "max", 0, "refuse to make more runs than this (default 100, at most 1000)")
 	c.Flags().BoolVar(&b.DryRun, "dry-run", false, "only show what would run")

@@ -129,6 +129,14 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			return a.limit.check()
 		},
 	}
+	var showVersion bool
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version of this binary")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if showVersion {
+			return a.showVersion(cmd)
+		}
+		return cmd.Help()
+	}
 	fl := root.PersistentFlags()
 	a.flags = fl
 	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
@@ -149,7 +157,8 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		}
 	}
 	add("use", a.inNamespace(a.submitCmd(), applier.Apply(a.applier()), applier.Diff(a.applier()), a.jobsCmd(),
-		a.runsCmd(), a.deadCmd(), a.queuesCmd(), a.calendarsCmd(), a.secretCmd(), a.upcomingCmd())...)
+		a.runsCmd(), a.logsCmd(), a.whyCmd(), a.deadCmd(),
+		a.queuesCmd(), a.calendarsCmd(), a.secretCmd(), a.upcomingCmd())...)
 	add("use", a.statusCmd(), a.loginCmd(), contexts.Logout(a.contexts()), contexts.Cmd(a.contexts()),
 		a.whoamiCmd())
 	lasting := []*cobra.Command{a.devCmd(), a.serverCmd(), a.workerCmd()}

@@ -281,39 +281,82 @@ func (a *app) runsTailCmd() *cobra.Command {
 			"over all its attempts.",
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		cl := a.client()
-		var last job.RunOutput
-		var seen tailSeen
-		for {
-			o, err := cl.RunOutput(cmd.Context(), args[0], last.Fence, last.Next)
-			if err != nil {
-				return err
-			}
-			text := o.Text
-			for _, n := range tailNotes(last, o, follow) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "--- %s\n", n)
-			}
-			if o.Fence != last.Fence {
-				seen = tailSeen{}
-			}
-			if o.Done {
-				text = seen.rest(text)
-			}
-			seen.add(text)
-			if a.json {
-				err = output.JSON(cmd.OutOrStdout(), o)
-			} else {
-				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
-			}
-			if o.Done && follow && o.Status != job.RunSucceeded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "--- the run is %s\n", o.Status)
-			}
-			if err != nil || o.Done || !follow {
-				return err
-			}
-			last = o
+	c.RunE = func(cmd *cobra.Command, args []string) error { return a.tail(cmd, args[0], follow) }
+	return c
+}
+
+// tail prints what a run wrote, and with follow what it goes on to write.
+func (a *app) tail(cmd *cobra.Command, run string, follow bool) error {
+	cl := a.client()
+	var last job.RunOutput
+	var seen tailSeen
+	for {
+		o, err := cl.RunOutput(cmd.Context(), run, last.Fence, last.Next)
+		if err != nil {
+			return err
 		}
+		text := o.Text
+		for _, n := range tailNotes(last, o, follow) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "--- %s\n", n)
+		}
+		if o.Fence != last.Fence {
+			seen = tailSeen{}
+		}
+		if o.Done {
+			text = seen.rest(text)
+		}
+		seen.add(text)
+		if a.json {
+			err = output.JSON(cmd.OutOrStdout(), o)
+		} else {
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+		}
+		if o.Done && follow && o.Status != job.RunSucceeded {
+			fmt.Fprintf(cmd.ErrOrStderr(), "--- the run is %s\n", o.Status)
+		}
+		if err != nil || o.Done || !follow {
+			return err
+		}
+		last = o
+	}
+}
+
+// logsCmd is tail by the name of the job.
+func (a *app) logsCmd() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use: "logs JOB|RUN", Short: "Print what the newest run of a job wrote, or what a run did",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeJobs,
+		Long: "Print the output of the newest run of a job that has begun, or of the run that is named: of a shell " +
+			"job that runs what it has written so far, of a finished one the end that is kept. With --follow it goes " +
+			"on until that run is finished, over all its attempts.",
+		Example: "  carillon logs backup\n  carillon logs backup -f",
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := job.ParseRunKey(args[0]); err == nil {
+			return a.tail(cmd, args[0], follow)
+		}
+		page, err := a.client().JobRuns(cmd.Context(), args[0], client.RunQuery{Limit: 100})
+		if err != nil {
+			return err
+		}
+		var newest job.Run
+		for _, r := range page.Runs { // open ones first, then the newest
+			if r.RunID != "" && r.StartedAt > newest.StartedAt {
+				newest = r
+			}
+		}
+		if newest.RunID == "" {
+			return job.Errorf(job.CodeNotFound, "`carillon why "+args[0]+
+				"` says what it waits for, and `carillon runs "+args[0]+"` what became of it",
+				"no run of %s has begun", args[0])
+		}
+		if !a.json {
+			fmt.Fprintf(cmd.ErrOrStderr(), "--- run %s, %s, started %s\n", newest.RunID, newest.Status,
+				a.printer(cmd).When(newest.StartedAt))
+		}
+		return a.tail(cmd, newest.RunID, follow)
 	}
 	return c
 }

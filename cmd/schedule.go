@@ -51,7 +51,8 @@ func (f *scheduleFlags) preview(a *app, args []string, count int) (client.Previe
 	if l, err := time.LoadLocation(p.Timezone); err == nil && p.Timezone != "" {
 		loc = l
 	}
-	err := a.instants(loc, timeFlag{"--from", f.from, &p.From}, timeFlag{"--start-at", f.start, &p.StartAt},
+	err := a.instants(loc, values.After, timeFlag{"--from", f.from, &p.From},
+		timeFlag{"--start-at", f.start, &p.StartAt},
 		timeFlag{"--end-at", f.end, &p.EndAt})
 	if err != nil {
 		return client.PreviewResult{}, err

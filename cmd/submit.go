@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/applier"
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/jobflags"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
@@ -25,16 +27,18 @@ import (
 func (a *app) submitCmd() *cobra.Command {
 	var f jobflags.Flags
 	c := &cobra.Command{
-		Use:   "submit [FILE|-]",
-		Short: "Submit a job from flags, or jobs from a file",
-		Long: `Submit a job described by flags, or the jobs of a JSON, NDJSON or YAML file ("-" for standard input). A YAML file may hold
-several documents and an NDJSON file any number of lines; submitting the same file again is safe.`,
+		Use:   "submit [FILE|-]...",
+		Short: "Submit a job from flags, or jobs from files",
+		Long: `Submit a job described by flags, or the jobs of JSON, NDJSON or YAML files ("-" for standard input). A YAML
+file may hold several documents and an NDJSON file any number of lines; submitting the same file again is safe.`,
 		Example: `  carillon submit --name hello --schedule '@every 2s' --http http://127.0.0.1:8080/
   carillon submit --at +5s --shell 'date'
   carillon submit --name report --schedule '0 9 * * MON-FRI' --tz Europe/Berlin --http https://example.com/report --body '{"day":"today"}'
-  carillon submit jobs.yaml`,
-		Args: cobra.MaximumNArgs(1),
+  carillon submit jobs.yaml
+  carillon submit -f jobs/ -f more.yaml`,
 	}
+	var named []string
+	c.Flags().StringArrayVarP(&named, "filename", "f", nil, "file, directory, or - for standard input; repeatable")
 	f.Register(c.Flags())
 	var limit requestLimit
 	limit.register(c.Flags(), "request-timeout", a.env) // --timeout is the job's here
@@ -43,12 +47,12 @@ several documents and an NDJSON file any number of lines; submitting the same fi
 			return err
 		}
 		a.limit = limit
-		if len(args) == 1 {
+		if args = append(args, named...); len(args) > 0 {
 			if name := f.First(cmd.Flags()); name != "" {
 				return usage("put it into the file, or leave the file out",
 					"--%s says something about the job, and so does the file", name)
 			}
-			return a.submitFile(cmd, args[0])
+			return a.submitFiles(cmd, args)
 		}
 		spec, err := f.Spec(cmd.Flags(), a.now())
 		if err != nil {
@@ -141,6 +145,43 @@ func ref(j job.Job) string {
 		return j.Name + " -n " + space
 	}
 	return cmp.Or(j.Name, j.ID.String())
+}
+
+// submitFiles submits the files that are named, and those of directories, one after another.
+func (a *app) submitFiles(cmd *cobra.Command, args []string) error {
+	files, err := applier.Files(args, false)
+	switch {
+	case err != nil:
+		return err
+	case len(files) == 0:
+		return usage("name a directory with files that end in .yaml, .json or .ndjson", "there is no job file in %s",
+			strings.Join(args, ", "))
+	case len(files) == 1:
+		return a.submitFile(cmd, files[0])
+	case a.key != "":
+		return job.Invalid("--idempotency-key", "submit them one by one, or leave it out: submitting again is safe",
+			"it is the key of one request, and there are %d files", len(files))
+	}
+	var first error
+	failed := 0
+	for _, path := range files {
+		err := a.submitFile(cmd, path)
+		switch exit.Code(err) {
+		case exit.OK:
+			continue
+		case exit.Unavailable: // the others would say the same
+			return err
+		}
+		failed++
+		first = cmp.Or(first, err)
+		a.report(cmd.ErrOrStderr(), err)
+	}
+	if first == nil {
+		return nil
+	}
+	return &job.Error{Code: cmp.Or(job.CodeOf(first), job.CodeInternal),
+		Message: fmt.Sprintf("%d of %d files were not submitted whole", failed, len(files)),
+		Remedy:  "correct them and submit all again: what is there already is left as it is"}
 }
 
 // submitFile submits what is in a file: one job as one request, several as a bulk create.

@@ -13,13 +13,13 @@ type timeFlag struct {
 	to         *job.Instant
 }
 
-// instants reads the flags that are given. Times without an offset are in loc.
-func (a *app) instants(loc *time.Location, flags ...timeFlag) error {
+// instants reads the flags that are given. Times without an offset are in loc, those without a sign on a side.
+func (a *app) instants(loc *time.Location, side values.Side, flags ...timeFlag) error {
 	for _, t := range flags {
 		if t.text == "" {
 			continue
 		}
-		at, err := values.Instant(t.flag, t.text, a.now(), loc)
+		at, err := values.Instant(t.flag, t.text, a.now(), loc, side)
 		if err != nil {
 			return err
 		}

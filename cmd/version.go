@@ -44,17 +44,17 @@ func version() versionInfo {
 }
 
 func (a *app) versionCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this binary", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := version()
-			return a.result(cmd, v, func(p *printer) {
-				commit := v.Commit
-				if commit != "" {
-					commit = " (" + commit[:min(12, len(commit))] + ")"
-				}
-				p.Printf("carillon %s%s %s %s\n", v.Version, commit, v.Go, v.Platform)
-			})
-		},
-	}
+	return &cobra.Command{Use: "version", Short: "Print the version of this binary", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.showVersion(cmd) }}
+}
+
+func (a *app) showVersion(cmd *cobra.Command) error {
+	v := version()
+	return a.result(cmd, v, func(p *printer) {
+		commit := v.Commit
+		if commit != "" {
+			commit = " (" + commit[:min(12, len(commit))] + ")"
+		}
+		p.Printf("carillon %s%s %s %s\n", v.Version, commit, v.Go, v.Platform)
+	})
 }

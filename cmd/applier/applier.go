@@ -132,7 +132,7 @@ func (r *run) run() error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	files, err := find(r.files, r.recursive)
+	files, err := Files(r.files, r.recursive)
 	if err != nil {
 		return err
 	}

@@ -69,8 +69,8 @@ func (d *document) at(err error) error {
 // extensions are those of files in a directory that are read.
 var extensions = []string{".yaml", ".yml", ".json", ".ndjson", ".jsonl"}
 
-// find lists the files that arguments name.
-func find(args []string, recursive bool) (files []string, err error) {
+// Files lists the files that arguments name.
+func Files(args []string, recursive bool) (files []string, err error) {
 	for _, arg := range args {
 		info, err := os.Stat(arg)
 		switch {

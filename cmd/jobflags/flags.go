@@ -36,9 +36,11 @@ type Flags struct {
 
 // Register adds them to a command's.
 func (f *Flags) Register(fl *pflag.FlagSet) {
+	others := map[string]bool{}
+	fl.VisitAll(func(flag *pflag.Flag) { others[flag.Name] = true })
 	fl.StringVar(&f.name, "name", "", "name of the job; without one it is known by its id")
 	fl.StringVar(&f.schedule, "schedule", "", "cron expression, \"@every 90s\", RRULE, RFC 3339 instant or @manual")
-	fl.StringVar(&f.at, "at", "", "run once: RFC 3339, \"+90s\" or \"in 10m\"")
+	fl.StringVar(&f.at, "at", "", "run once: 10m, +1d, 09:00 (the next one in the zone of --tz), or RFC 3339")
 	fl.StringVar(&f.tz, "tz", "", "IANA time zone of the schedule (default UTC)")
 	f.kinds.register(fl)
 	fl.StringVar(&f.priority, "priority", "", "critical, high, normal or low (default normal)")
@@ -69,7 +71,11 @@ func (f *Flags) Register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
 	fl.StringVar(&f.dstOverlap, "dst-overlap", "", "first or both")
 	fl.StringVar(&f.keyTemplate, "key-template", "", "template of the idempotency key that the target receives")
-	fl.VisitAll(func(flag *pflag.Flag) { f.names = append(f.names, flag.Name) })
+	fl.VisitAll(func(flag *pflag.Flag) {
+		if !others[flag.Name] {
+			f.names = append(f.names, flag.Name)
+		}
+	})
 }
 
 // First is a flag that was given and that describes the job.
@@ -114,17 +120,22 @@ func (f *Flags) Spec(fl *pflag.FlagSet, now time.Time) (job.Spec, error) {
 			return s, err
 		}
 	}
-	if s.StartAt, err = instant("--start-at", f.startAt, now); err != nil {
+	loc, err := time.LoadLocation(f.tz)             // UTC if it is empty
+	if err != nil && f.at+f.startAt+f.endAt != "" { // otherwise the node says so
+		return s, job.Invalid("--tz", "use an IANA name such as UTC, Europe/London or America/New_York",
+			"unknown time zone %q", f.tz)
+	}
+	if s.StartAt, err = instant("--start-at", f.startAt, now, loc); err != nil {
 		return s, err
 	}
-	if s.EndAt, err = instant("--end-at", f.endAt, now); err != nil {
+	if s.EndAt, err = instant("--end-at", f.endAt, now, loc); err != nil {
 		return s, err
 	}
 	switch {
 	case f.schedule != "" && f.at != "":
 		return s, usage("give one of them", "--schedule and --at are both given")
 	case f.at != "":
-		at, err := values.Instant("--at", f.at, now, nil)
+		at, err := values.Instant("--at", f.at, now, loc, values.After)
 		if err != nil {
 			return s, err
 		}
@@ -137,11 +148,11 @@ func (f *Flags) Spec(fl *pflag.FlagSet, now time.Time) (job.Spec, error) {
 	return s, err
 }
 
-func instant(flag, text string, now time.Time) (job.Instant, error) {
+func instant(flag, text string, now time.Time, loc *time.Location) (job.Instant, error) {
 	if text == "" {
 		return 0, nil
 	}
-	at, err := values.Instant(flag, text, now, nil)
+	at, err := values.Instant(flag, text, now, loc, values.After)
 	if err != nil {
 		return 0, err
 	}

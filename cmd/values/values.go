@@ -2,29 +2,32 @@
 package values
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Instant reads a time as people give it: RFC 3339, "+90s", "in 10m", "now", or a date and time without an offset in a
-// zone.
-func Instant(flag, s string, now time.Time, loc *time.Location) (time.Time, error) {
+// Side says what a duration or a time of day without a sign or a date means.
+type Side int
+
+// The sides.
+const (
+	Neither Side = iota // a duration needs a sign; a time of day is the next one
+	After               // 10m is in ten minutes, 09:00 the next one
+	Before              // 10m is ten minutes ago, 09:00 the last one
+)
+
+// Instant reads a time as people give it: RFC 3339, "+90s", "in 10m", "-1d", "10m ago", "now", or a date and time, or a
+// time of day, without an offset in a zone.
+func Instant(flag, s string, now time.Time, loc *time.Location, side Side) (time.Time, error) {
 	text := strings.TrimSpace(s)
-	rest, relative := strings.CutPrefix(text, "+")
-	if !relative {
-		rest, relative = strings.CutPrefix(strings.ToLower(text), "in ")
-	}
-	if relative {
-		d, err := time.ParseDuration(strings.ReplaceAll(strings.TrimSpace(rest), " ", ""))
-		if err != nil || d < 0 {
-			return time.Time{}, job.Invalid(flag, "use a duration such as +90s or \"in 10m\"", "%q is not a time", s)
-		}
-		return now.Add(d), nil
-	}
 	if strings.EqualFold(text, "now") {
 		return now, nil
+	}
+	if d, ok := relative(strings.ToLower(text), side); ok {
+		return now.Add(d), nil
 	}
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
@@ -37,9 +40,73 @@ func Instant(flag, s string, now time.Time, loc *time.Location) (time.Time, erro
 				return t, nil
 			}
 		}
+		for _, layout := range []string{"15:04", "15:04:05"} {
+			if t, err := time.Parse(layout, text); err == nil {
+				return ofDay(t, now.In(loc), side), nil
+			}
+		}
 	}
-	return time.Time{}, job.Invalid(flag, "use RFC 3339 as in 2027-03-01T09:00:00Z, +90s or \"in 10m\"",
+	return time.Time{}, job.Invalid(flag,
+		"use RFC 3339 as in 2027-03-01T09:00:00Z, +90s, \"in 10m\", \"10m ago\" or a time of day such as 09:00",
 		"%q is not a time", s)
+}
+
+// relative reads how far from now a time is.
+func relative(text string, side Side) (time.Duration, bool) {
+	sign := map[Side]time.Duration{After: 1, Before: -1}[side]
+	for _, mark := range []struct {
+		cut  func(string, string) (string, bool)
+		text string
+		sign time.Duration
+	}{{strings.CutPrefix, "+", 1}, {strings.CutPrefix, "in ", 1}, {strings.CutPrefix, "-", -1},
+		{strings.CutSuffix, " ago", -1}} {
+		if rest, ok := mark.cut(text, mark.text); ok {
+			text, sign = rest, mark.sign
+			break
+		}
+	}
+	d, err := span(strings.ReplaceAll(text, " ", ""))
+	return sign * d, err == nil && d >= 0 && sign != 0
+}
+
+// span is a duration that may begin with weeks and days of 24 hours: 1w2d12h.
+func span(text string) (total time.Duration, err error) {
+	for _, unit := range []struct {
+		name string
+		d    time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		count, rest, ok := strings.Cut(text, unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(count, 10, 12) // ten years of days, and more weeks
+		if err != nil {
+			return 0, err
+		}
+		if total, text = total+time.Duration(n)*unit.d, rest; text == "" {
+			return total, nil
+		}
+	}
+	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") {
+		return 0, strconv.ErrSyntax
+	}
+	d, err := time.ParseDuration(text)
+	return total + d, err
+}
+
+// ofDay is the next or the last time of a day, in the zone of now.
+func ofDay(t, now time.Time, side Side) time.Time {
+	at := func(day int) time.Time {
+		return time.Date(now.Year(), now.Month(), now.Day()+day, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+	}
+	switch today := at(0); {
+	case side == Before && today.After(now):
+		return at(-1)
+	case side != Before && !today.After(now):
+		return at(1)
+	default:
+		return today
+	}
 }
 
 // Pairs reads repeated k=v flags.
