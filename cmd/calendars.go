@@ -41,13 +41,13 @@ func (p *printer) calendars(all []schedule.Calendar) {
 	t.Row(spaces.column("NAMESPACE", "NAME", "TIMEZONE", "DATES", "WEEKDAYS", "DAILY", "WINDOWS")...)
 	for _, c := range all {
 		t.Row(spaces.column(c.Namespace, c.Name, output.Dash(c.Timezone),
-			output.Dash(short30(c.Dates)), output.Dash(short30(c.Weekdays)),
-			output.Dash(short30(c.Daily)), output.Dash(number(len(c.Windows))))...)
+			output.Dash(p.short30(c.Dates)), output.Dash(p.short30(c.Weekdays)),
+			output.Dash(p.short30(c.Daily)), output.Dash(number(len(c.Windows))))...)
 	}
 	p.Table(t)
 }
 
-func short30(list []string) string { return output.Short(strings.Join(list, ", "), 30) }
+func (p *printer) short30(list []string) string { return p.Cut(strings.Join(list, ", "), 30) }
 
 func (p *printer) calendar(c schedule.Calendar) {
 	var windows []string
@@ -74,10 +74,9 @@ func (a *app) calendarsSetCmd() *cobra.Command {
 			if cal.Name = cmp.Or(name, cal.Name); cal.Name == "" {
 				return doc.At(job.Invalid("name", "put it into the file, or give --name", "a calendar needs a name"))
 			}
-			return doc.At(a.show(cmd, func(ctx context.Context, c *client.Client) error {
-				_, err := c.PutCalendar(ctx, cal)
-				return err
-			}, func(p *printer) { p.Printf("set calendar %s\n", cal.Name) }))
+			return doc.At(ask(a, cmd, func(c *client.Client, ctx context.Context) (schedule.Calendar, error) {
+				return c.PutCalendar(ctx, cal)
+			}, func(p *printer, _ schedule.Calendar) { p.Printf("set calendar %s\n", cal.Name) }))
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the calendar, instead of the one in the file")

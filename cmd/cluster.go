@@ -78,12 +78,16 @@ func (a *app) membersCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "members", Short: "List the members", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(a, cmd, (*client.Client).Status, (*printer).members)
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (output.Members, error) {
+				s, err := c.Status(ctx)
+				return output.Members{Status: s}, err
+			}, (*printer).members)
 		},
 	}
 }
 
-func (p *printer) members(s client.Status) {
+func (p *printer) members(m output.Members) {
+	s := m.Status
 	var t output.Table
 	t.Row("MEMBER", "ADDRESS", "ROLE", "VERSION", "LEVEL", "JOINED", "APPLIED", "")
 	for _, m := range s.Members {

@@ -42,6 +42,9 @@ comes before the environment (CARILLON_NODE_ID for --node-id, CARILLON_BROKER_FI
 			case err != nil:
 				return job.Errorf(job.CodeInvalid, "`carillon "+target.Name()+" --help` lists the flags", "%v", err)
 			}
+			if err := a.form.Settle(cmd); err != nil {
+				return err
+			}
 			all, err := settings.Fill(target, a.env)
 			if err != nil {
 				return err

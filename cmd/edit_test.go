@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -115,7 +116,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 			Timezone: words.Draw(t, "zone"),
 			Payload:  json.RawMessage(`{"url":"http://x/","body":` + string(body) + `}`),
 			Tags:     map[string]string{words.Draw(t, "tag"): words.Draw(t, "value of tag")}}
-		text, err := specYAML(want)
+		text, err := output.SpecYAML(want)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	if err != nil {
 		return err
 	}
-	text, err := specYAML(j.Spec)
+	text, err := output.SpecYAML(j.Spec)
 	if err != nil {
 		return err
 	}
@@ -68,11 +68,7 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	}
 	if bytes.Equal(bytes.TrimSpace(after), bytes.TrimSpace(before)) || len(bytes.TrimSpace(after)) == 0 {
 		os.Remove(path)
-		if a.json {
-			return output.Raw(cmd.OutOrStdout(), nil)
-		}
-		a.printer(cmd).Printf("nothing changed\n")
-		return nil
+		return a.result(cmd, struct{}{}, func(p *printer) { p.Printf("nothing changed\n") })
 	}
 	// By id: the edit may be a new name.
 	if err := a.editFromFile(cmd, j.ID.String(), path); err != nil {

@@ -16,40 +16,19 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
-	"github.com/carillon-scheduler/carillon/internal/jobfile"
-	"github.com/carillon-scheduler/carillon/internal/jsontext"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
 
 func (a *app) jobsGetCmd() *cobra.Command {
-	var asYAML bool
-	c := a.jobCmd("get", "Show one job", func(cmd *cobra.Command, ref string) error {
-		return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Job, error) { return c.GetJob(ctx, ref) },
-			func(p *printer, j job.Job) {
-				if !asYAML {
-					p.job(j)
-				} else if text, err := specYAML(j.Spec); err != nil {
-					p.Err = err
-				} else {
-					p.Printf("%s", text)
-				}
-			})
-	})
-	c.Flags().BoolVar(&asYAML, "yaml", false, "print a job file, ready to be submitted elsewhere")
-	return c
-}
-
-// specYAML is a spec as a job file, its fields in their usual order. The usual namespace is left out, so that the file
-// can be submitted into another.
-func specYAML(s job.Spec) ([]byte, error) {
-	s.Namespace = unusual(s.Namespace)
-	raw, err := jsontext.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	return jobfile.ToYAML(raw)
+	return a.jobCmd("get", "Show one job; -o yaml prints a job file, ready for apply",
+		func(cmd *cobra.Command, ref string) error {
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (output.JobFile, error) {
+				j, err := c.GetJob(ctx, ref)
+				return output.JobFile{Job: j}, err
+			}, func(p *printer, j output.JobFile) { p.job(j.Job) })
+		})
 }
 
 func (p *printer) job(j job.Job) {
@@ -111,7 +90,7 @@ func (p *printer) value(v any) string {
 	case map[string]string:
 		return labels(v)
 	case json.RawMessage:
-		return output.Short(string(v), 200)
+		return p.Cut(string(v), 200)
 	case job.Missed:
 		return missedText(v)
 	case *job.Notify:
@@ -185,7 +164,7 @@ func (p *printer) notification(j job.Job) string {
 		text += ", again " + p.When(n.NextTryAt)
 	}
 	if n.Error != "" {
-		text += " (" + output.Short(n.Error, 200) + ")"
+		text += " (" + p.Cut(n.Error, 200) + ")"
 	}
 	return text
 }

@@ -42,7 +42,7 @@ func TestNotifyGolden(t *testing.T) {
 		[]string{"submit", "--name", "pay", "--schedule", "@manual", "--shell", "date", "--notify-webhook", "ops",
 			"--notify-email", "a@example.com", "--notify-email", "b@example.com"},
 		[]string{"jobs", "get", "pay"},
-		[]string{"jobs", "get", "pay", "--yaml"},
+		[]string{"jobs", "get", "pay", "-o", "yaml"},
 		[]string{"submit", "--name", "one", "--schedule", "@manual", "--shell", "date", "--notify-webhook",
 			"https://hooks.example.com/x", "--notify-on", "failure", "--json"},
 		[]string{"submit", "--schedule", "@manual", "--shell", "date", "--notify-on", "failure"},

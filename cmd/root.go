@@ -32,7 +32,8 @@ type app struct {
 	args   []string // of the command line
 	addr   string
 	key    string // of a mutating request
-	json   bool
+	json   bool   // form is JSON
+	form   output.Choice
 	limit  requestLimit
 	spaces spaces
 	credentials
@@ -115,6 +116,9 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			if completes(cmd) { // the flags are those of the command that is being typed: they are not read yet
 				return nil
 			}
+			if err := a.form.Settle(cmd); err != nil {
+				return err
+			}
 			if err := emptyNames(cmd, args); err != nil {
 				return err
 			}
@@ -143,7 +147,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		"address of a node, or of several, a,b,c: tried in turn; or unix:PATH (or CARILLON_ADDR)")
 	fl.StringVar(&a.context, "context", a.env(login.EnvName),
 		"the context to use, as `login` kept it, instead of the current one (or "+login.EnvName+")")
-	fl.BoolVar(&a.json, "json", false, "print the API's JSON, and errors as JSON on standard error")
+	a.form.Register(root, &a.json, a.env)
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)
 	a.credentials.register(fl)
@@ -176,6 +180,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 // applier is what apply and diff know of the process.
 func (a *app) applier() applier.App {
 	return applier.App{Client: a.client, Keyed: a.keyed, JSON: func() bool { return a.json },
+		Names:   func() bool { return a.form.Form == output.FormName },
 		Printer: func(cmd *cobra.Command) *output.Printer { return &a.printer(cmd).Printer },
 		Report:  func(w io.Writer, err error) { a.report(w, err) }}
 }
@@ -251,33 +256,36 @@ type printer struct {
 }
 
 func (a *app) printer(cmd *cobra.Command) *printer {
-	return &printer{a: a, Printer: output.Printer{W: cmd.OutOrStdout(), Now: a.now(), Zone: a.loc, Color: a.color,
-		Width: a.width}}
+	return &printer{a: a, Printer: a.form.Printer(output.Printer{W: cmd.OutOrStdout(), Now: a.now(), Zone: a.loc,
+		Color: a.color, Width: a.width})}
 }
 
-// show makes one call and prints its answer: exactly the API's JSON with --json, otherwise what human writes.
+// show is ask for a call without an answer, or with one that has no name.
 func (a *app) show(cmd *cobra.Command, call func(context.Context, *client.Client) error, human func(*printer)) error {
-	var raw []byte
-	ctx := client.WithRaw(a.keyed(cmd.Context()), func(b []byte) { raw = b })
-	if err := call(ctx, a.client()); err != nil {
-		return err
-	}
-	if a.json {
-		return output.Raw(cmd.OutOrStdout(), raw)
-	}
-	p := a.printer(cmd)
-	human(p)
-	return p.Err
+	return ask(a, cmd, func(c *client.Client, ctx context.Context) (struct{}, error) {
+		return struct{}{}, call(ctx, c)
+	}, func(p *printer, _ struct{}) { human(p) })
 }
 
-// ask is show for a call that has an answer.
+// ask makes one call and prints its answer: in the form that was asked for, or what human writes.
 func ask[T any](a *app, cmd *cobra.Command, call func(*client.Client, context.Context) (T, error),
 	human func(*printer, T)) error {
 	var answer T
-	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-		answer, err = call(c, ctx)
+	if err := a.form.Check(cmd, answer, a.spaces.all); err != nil {
 		return err
-	}, func(p *printer) { human(p, answer) })
+	}
+	var raw []byte
+	ctx := client.WithRaw(a.keyed(cmd.Context()), func(b []byte) { raw = b })
+	answer, err := call(a.client(), ctx)
+	if err != nil {
+		return err
+	}
+	if done, err := a.form.Print(cmd.OutOrStdout(), raw, answer, a.spaces.all); done {
+		return err
+	}
+	p := a.printer(cmd)
+	human(p, answer)
+	return p.Err
 }
 
 // askAbout is a command that makes one call about the one thing that it names.
@@ -292,8 +300,8 @@ func askAbout[T any](a *app, use, short string, call func(*client.Client, contex
 
 // result prints what a command found out without a node.
 func (a *app) result(cmd *cobra.Command, v any, human func(*printer)) error {
-	if a.json {
-		return output.JSON(cmd.OutOrStdout(), v)
+	if done, err := a.form.Value(cmd, v); done {
+		return err
 	}
 	p := a.printer(cmd)
 	human(p)
@@ -367,7 +375,7 @@ var namingFlags = []string{"name", "job", "queue", "namespace", "context"}
 // emptyNames refuses arguments and names that are empty.
 func emptyNames(cmd *cobra.Command, args []string) error {
 	for i, arg := range args {
-		if strings.TrimSpace(arg) == "" {
+		if strings.TrimSpace(arg) == "" && cmd.Name() != cobra.ShellCompRequestCmd { // there it is a tab after a space
 			return usage("is a variable not set?", "argument %d is empty", i+1)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/settings"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -58,18 +59,7 @@ func logStart(cmd *cobra.Command, what, level, format string) {
 
 // wantsJSON also knows when the command line could not be read as far as the flag.
 func (a *app) wantsJSON() bool {
-	if a.json {
-		return true
-	}
-	for _, arg := range a.args {
-		switch arg {
-		case "--json", "--json=true":
-			return !a.parsed
-		case "--":
-			return false
-		}
-	}
-	return false
+	return a.json || !a.parsed && output.WantsJSON(a.args)
 }
 
 // report says what went wrong and how to get out of it, as text, as one line of JSON or as one of the log.

@@ -65,9 +65,8 @@ file may hold several documents and an NDJSON file any number of lines; submitti
 
 // submitOne creates one job and says when it runs.
 func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
-	var j job.Job
 	var replayed, there bool
-	return a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
+	return ask(a, cmd, func(c *client.Client, ctx context.Context) (j job.Job, err error) {
 		warned := client.WithWarnings(ctx, func(text string) {
 			if !a.json {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
@@ -77,8 +76,8 @@ func (a *app) submitOne(cmd *cobra.Command, spec job.Spec, file string) error {
 		if job.CodeOf(err) == job.CodeDuplicateName {
 			j, there, err = sameJob(ctx, c, spec, file, err)
 		}
-		return err
-	}, func(p *printer) {
+		return j, err
+	}, func(p *printer, j job.Job) {
 		done := "submitted"
 		switch {
 		case there:
@@ -224,6 +223,9 @@ func (a *app) submitFile(cmd *cobra.Command, path string) error {
 
 // submitBulk reports every line that failed where it stands, and then how many did what.
 func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.BulkResult) error) error {
+	if err := a.form.Lines(cmd); err != nil {
+		return err
+	}
 	ctx := a.keyed(cmd.Context())
 	created, exists, failed := 0, 0, 0
 	var first *job.Error
@@ -247,6 +249,8 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.Bul
 		}
 		if r.Error != nil {
 			a.report(cmd.ErrOrStderr(), place(r))
+		} else if r.JobID != nil && r.Status == "created" {
+			return a.form.Made(cmd.OutOrStdout(), r.Name, *r.JobID)
 		}
 		return nil
 	})

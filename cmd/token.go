@@ -104,7 +104,11 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 	if made.Namespace != "" {
 		where = " in namespace " + made.Namespace
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "token %s (%s): role %s%s, %s\n", made.ID, made.Name, made.Role, where, until)
+	said := cmd.ErrOrStderr()
+	if a.form.Quiet {
+		said = io.Discard
+	}
+	fmt.Fprintf(said, "token %s (%s): role %s%s, %s\n", made.ID, made.Name, made.Role, where, until)
 	if out == "" {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), made.Text)
 		return err
@@ -117,7 +121,7 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 	if made.Role == job.RoleWorker {
 		next = "carillon worker --join " + addr
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "its text is in %s, for this user only, and is not shown again; use it with: "+
+	fmt.Fprintf(said, "its text is in %s, for this user only, and is not shown again; use it with: "+
 		"%s --token-file %s\n", out, next, out)
 	return nil
 }

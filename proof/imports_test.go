@@ -102,7 +102,7 @@ var only = map[string][]string{
 	"internal/duplex":        {"api", "api/lines", "node", "node/forward"},
 	"internal/enroll":        {"cmd"},
 	"internal/fieldgen":      {},
-	"internal/jobfile":       {"cmd", "cmd/applier", "cmd/importer"},
+	"internal/jobfile":       {"cmd", "cmd/applier", "cmd/importer", "cmd/output"},
 	"internal/login":         {"cmd", "cmd/contexts"},
 	"internal/mergepatch":    {"api"},
 	"internal/otlp/otlptest": {},

@@ -23,6 +23,7 @@ type App struct {
 	Client  func() *client.Client
 	Keyed   func(context.Context) context.Context
 	JSON    func() bool
+	Names   func() bool // only the names of what was changed are printed
 	Printer func(*cobra.Command) *output.Printer
 	Report  func(io.Writer, error) // says what is wrong with a document
 }
@@ -261,6 +262,9 @@ func (r *run) done(d *document, res client.ApplyResult) error {
 		res.Line = d.Line
 		r.json(line{Kind: d.kind, Where: d.where(), ApplyResult: res})
 	case res.Status == "unchanged":
+	case r.Names() && !r.dryRun:
+		_, err := fmt.Fprintln(r.cmd.OutOrStdout(), d.name)
+		return err
 	case r.diff:
 		return r.showDiff(d, res)
 	default:

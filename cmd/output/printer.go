@@ -1,4 +1,5 @@
-// Package output writes for people: tables that fit the terminal, colours, times as they are read. Programs get JSON.
+// Package output writes for people: tables that fit the terminal, colours, times as they are read. For programs it
+// writes JSON, YAML or names.
 package output
 
 import (
@@ -21,7 +22,8 @@ type Printer struct {
 	Now   time.Time
 	Zone  *time.Location // times are shown in it
 	Color bool
-	Width int   // of the terminal; 0 if there is none
+	Width int   // of the terminal; 0 if there is none, or if it does not matter
+	Wide  bool  // nothing is shortened
 	Err   error // the first one
 }
 
@@ -119,6 +121,14 @@ func Short(s string, n int) string {
 		s += " …"
 	}
 	return s
+}
+
+// Cut is Short, unless nothing is to be shortened: then it is the whole text on one line.
+func (p *Printer) Cut(s string, n int) string {
+	if p.Wide {
+		return Line(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), " "))
+	}
+	return Short(s, n)
 }
 
 // Line is the first line of a text, however long.

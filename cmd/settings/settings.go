@@ -55,8 +55,8 @@ func Variable(flag string) string {
 }
 
 // elsewhere are flags of all commands that are no settings of a process: the environment gives an Idempotency-Key to
-// the commands of a shell job, --json, --addr and --context are for single requests.
-var elsewhere = []string{"help", fileFlag, "json", "idempotency-key", "addr", "context"}
+// the commands of a shell job, --addr, --context and how to print are for single requests.
+var elsewhere = []string{"help", fileFlag, "json", "idempotency-key", "addr", "context", "output", "quiet"}
 
 // Fill sets the flags that were not typed, and says of each where its value comes from.
 func Fill(cmd *cobra.Command, env func(string) string) ([]Setting, error) {
