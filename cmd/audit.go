@@ -23,18 +23,17 @@ func (a *app) auditCmd() *cobra.Command {
 			"  carillon audit --object nightly -n team-a",
 	}
 	filters := a.auditFilters(c, &q)
-	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
-	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	part := pages(c, &q.Limit, 50, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := filters(); err != nil {
 			return err
 		}
-		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.AuditPage, error) {
+		return askPages(a, cmd, part, func(c *client.Client, ctx context.Context) (client.AuditPage, error) {
 			return c.Audit(ctx, q)
 		}, (*printer).Audit)
 	}
 	c.AddCommand(a.auditExportCmd())
-	return a.listsAll(c)
+	return a.watched(a.listsAll(c))
 }
 
 // auditFilters gives a command the flags that select records.

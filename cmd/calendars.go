@@ -23,12 +23,12 @@ func (a *app) calendarsCmd() *cobra.Command {
 }
 
 func (a *app) calendarsListCmd(use, short string) *cobra.Command {
-	return a.listsAll(&cobra.Command{
+	return a.watched(a.listsAll(&cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Calendars, (*printer).calendars)
 		},
-	})
+	}))
 }
 
 func (p *printer) calendars(all []schedule.Calendar) {

@@ -75,7 +75,7 @@ a cluster that is not on hold changes nothing.`,
 }
 
 func (a *app) membersCmd() *cobra.Command {
-	return &cobra.Command{
+	return a.watched(&cobra.Command{
 		Use: "members", Short: "List the members", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (output.Members, error) {
@@ -83,7 +83,7 @@ func (a *app) membersCmd() *cobra.Command {
 				return output.Members{Status: s}, err
 			}, (*printer).members)
 		},
-	}
+	})
 }
 
 func (p *printer) members(m output.Members) {

@@ -545,7 +545,7 @@ func TestGolden(t *testing.T) {
 		"status": {
 			{"status"},
 			{"status", "--json"},
-			{"status", "--watch", "--interval", "1ms"},
+			{"status", "--watch=1ms"},
 			{"cluster", "clock-reset"},
 			{"cluster", "clock-reset", "--json"},
 		},

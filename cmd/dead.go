@@ -25,14 +25,13 @@ func (a *app) deadListCmd(use, short string) *cobra.Command {
 	var q client.DeadQuery
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	c.Flags().StringVar(&q.Job, "job", "", "of one job")
-	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
-	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	part := pages(c, &q.Limit, 50, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.DeadPage, error) {
+		return askPages(a, cmd, part, func(c *client.Client, ctx context.Context) (client.DeadPage, error) {
 			return c.DeadLetters(ctx, q)
 		}, (*printer).dead)
 	}
-	return a.listsAll(c)
+	return a.watched(a.listsAll(c))
 }
 
 func (p *printer) dead(page client.DeadPage) {
@@ -47,7 +46,9 @@ func (p *printer) dead(page client.DeadPage) {
 		t.Row(spaces.column(d.Namespace, strconv.FormatUint(d.Seq, 10), runJob(d.Run), p.WhenCell(d.ScheduledAt),
 			p.WhenCell(d.FinishedAt), output.Dash(number(d.Attempt)), p.why(d.Run))...)
 	}
-	t.Text("redrive them: carillon dead redrive ID... | --job JOB | --all")
+	if !p.Unfinished {
+		t.Text("redrive them: carillon dead redrive ID... | --job JOB | --all")
+	}
 	p.Table(t)
 	p.More(page.NextCursor)
 }

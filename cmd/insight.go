@@ -86,5 +86,5 @@ func (a *app) upcomingCmd() *cobra.Command {
 			p.Table(t)
 		})
 	}
-	return a.listsAll(c)
+	return a.watched(a.listsAll(c))
 }

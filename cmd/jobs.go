@@ -41,8 +41,7 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	c.Flags().StringVar(&kind, "type", "", strings.Join(job.Types(), ", "))
 	c.Flags().StringVar(&q.Prefix, "prefix", "", "beginning of the name")
 	c.Flags().StringArrayVar(&tags, "tag", nil, "label k=v; repeatable")
-	c.Flags().IntVar(&q.Limit, "limit", 100, "how many, at most 1000")
-	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	part := pages(c, &q.Limit, 100, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		q.Status, q.Type = job.Status(status), job.Type(kind)
 		if q.Failing = status == "failing"; q.Failing { // lists show it as a status
@@ -51,22 +50,24 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 		if q.Tags, err = values.Pairs("--tag", tags); err != nil {
 			return err
 		}
-		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JobPage, error) {
+		return askPages(a, cmd, part, func(c *client.Client, ctx context.Context) (client.JobPage, error) {
 			return c.ListJobs(ctx, q)
 		}, (*printer).jobs)
 	}
-	return a.listsAll(c)
+	return a.watched(a.listsAll(c))
 }
 
 func (p *printer) jobs(page client.JobPage) {
 	if len(page.Jobs) == 0 {
 		p.Printf("no jobs\n")
+		p.More(page.NextCursor) // a page of a filter may be empty
 		return
 	}
 	var t output.Table
 	head := []string{"NAME", "ID", "TYPE", p.Paint(terminal.Plain, "STATUS"), "NEXT RUN", "LAST RUN", "SCHEDULE"}
 	// A terminal has no room for a column of reasons: there each is a line of its own.
-	waiting := p.Width == 0 && slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" })
+	waiting := p.Width == 0 && (p.Several() ||
+		slices.ContainsFunc(page.Jobs, func(j job.Job) bool { return j.WaitReason != "" }))
 	if waiting {
 		head = append(head, "WAITING")
 	}

@@ -22,13 +22,13 @@ import (
 )
 
 func (a *app) jobsGetCmd() *cobra.Command {
-	return a.jobCmd("get", "Show one job; -o yaml prints a job file, ready for apply",
+	return a.watched(a.jobCmd("get", "Show one job; -o yaml prints a job file, ready for apply",
 		func(cmd *cobra.Command, ref string) error {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (output.JobFile, error) {
 				j, err := c.GetJob(ctx, ref)
 				return output.JobFile{Job: j}, err
 			}, func(p *printer, j output.JobFile) { p.job(j.Job) })
-		})
+		}))
 }
 
 func (p *printer) job(j job.Job) {

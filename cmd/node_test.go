@@ -257,7 +257,7 @@ func TestWatch(t *testing.T) {
 	var out, errOut strings.Builder
 	root.SetOut(&out)
 	root.SetErr(&errOut)
-	a.args = []string{"status", "--watch", "--interval", "100ms"}
+	a.args = []string{"status", "--watch=100ms"}
 	if code := a.execute(ctx, root, &errOut); code != 0 || !strings.Contains(errOut.String(), "for a moment") ||
 		!strings.Contains(out.String(), "n1 (leader)") {
 		t.Error(code, out.String(), errOut.String())

@@ -26,12 +26,12 @@ func (a *app) queuesCmd() *cobra.Command {
 }
 
 func (a *app) queuesListCmd(use, short string) *cobra.Command {
-	return a.listsAll(&cobra.Command{
+	return a.watched(a.listsAll(&cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Queues, (*printer).queues)
 		},
-	})
+	}))
 }
 
 func (p *printer) queues(all []client.Queue) {

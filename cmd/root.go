@@ -111,7 +111,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			a.parsed = true
 			a.color = a.wantsColor(cmd.OutOrStdout())
 			if a.env("TERM") != "dumb" { // which understands no escape codes, and so draws nothing in place
-				a.width = width(cmd.OutOrStdout())
+				a.width, _ = size(cmd.OutOrStdout())
 			}
 			if completes(cmd) { // the flags are those of the command that is being typed: they are not read yet
 				return nil
@@ -203,14 +203,12 @@ func (a *app) wantsColor(w io.Writer) bool {
 	return a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" && terminal.Is(w)
 }
 
-// width is how many columns the terminal has, 0 if it is none.
-func width(w io.Writer) int {
-	f, ok := terminal.File(w)
-	if !ok {
-		return 0
+// size is how many columns and lines the terminal has, 0 if it is none.
+func size(w io.Writer) (columns, lines int) {
+	if f, ok := terminal.File(w); ok {
+		columns, lines, _ = term.GetSize(int(f.Fd())) // 0 with an error
 	}
-	columns, _, _ := term.GetSize(int(f.Fd())) // 0 with an error
-	return columns
+	return columns, lines
 }
 
 // client is the one of this process: it remembers which node answers.
@@ -280,6 +278,7 @@ func ask[T any](a *app, cmd *cobra.Command, call func(*client.Client, context.Co
 	if err != nil {
 		return err
 	}
+	a.form.Saw(raw)
 	if done, err := a.form.Print(cmd.OutOrStdout(), raw, answer, a.spaces.all); done {
 		return err
 	}

@@ -19,7 +19,8 @@ import (
 func (a *app) runsCmd() *cobra.Command {
 	c := a.runsListCmd("runs [JOB]", "List what ran and what did not, and look at or cancel a run")
 	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"),
-		askAbout(a, "get RUN", "Show one run with its attempts", (*client.Client).GetRun, (*printer).runDetail),
+		a.watched(askAbout(a, "get RUN", "Show one run with its attempts", (*client.Client).GetRun,
+			(*printer).runDetail)),
 		a.runsTailCmd(), a.runsCancelCmd(), a.runsExportCmd())
 	return c
 }
@@ -34,8 +35,7 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs and " +
 			"what is due and not claimed, or with a finished --status their history."}
 	c.Flags().StringSliceVar(&statuses, "status", nil, "only "+runStatusNames)
-	c.Flags().IntVar(&q.Limit, "limit", 50, "how many, at most 1000")
-	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended")
+	part := pages(c, &q.Limit, 50, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Statuses = nil
 		for _, s := range statuses {
@@ -45,7 +45,7 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			}
 			q.Statuses = append(q.Statuses, st)
 		}
-		return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.RunPage, error) {
+		return askPages(a, cmd, part, func(c *client.Client, ctx context.Context) (client.RunPage, error) {
 			if len(args) == 1 {
 				return c.JobRuns(ctx, args[0], q)
 			}
@@ -58,12 +58,13 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			p.runs(page, len(args) == 0)
 		})
 	}
-	return a.listsAll(c)
+	return a.watched(a.listsAll(c))
 }
 
 func (p *printer) runs(page client.RunPage, withJob bool) {
 	if len(page.Runs) == 0 {
 		p.Printf("no runs\n")
+		p.More(page.NextCursor)
 		return
 	}
 	var t output.Table

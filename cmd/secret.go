@@ -92,10 +92,11 @@ func readSecret(cmd *cobra.Command, name, file string) (string, error) {
 }
 
 func (a *app) secretListCmd() *cobra.Command {
-	return a.listsAll(&cobra.Command{Use: "list", Short: "List secrets, without their values", Args: cobra.NoArgs,
+	return a.watched(a.listsAll(&cobra.Command{
+		Use: "list", Short: "List secrets, without their values", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Secrets, (*printer).secrets)
-		}})
+		}}))
 }
 
 func (p *printer) secrets(all []client.Secret) {

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -19,71 +18,21 @@ import (
 )
 
 func (a *app) statusCmd() *cobra.Command {
-	var watch, ready bool
-	var every time.Duration
+	var ready bool
 	c := &cobra.Command{Use: "status", Short: "Show the node, its cluster and its work", Args: cobra.NoArgs}
-	c.Flags().BoolVar(&watch, "watch", false, "show it again and again until interrupted")
 	c.Flags().BoolVar(&ready, "ready", false, "exit with 5 unless the node is ready: for health checks")
-	c.Flags().DurationVar(&every, "interval", time.Second, "with --watch: how often")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !watch {
-			s, err := a.status(cmd)
-			if err == nil && ready && !s.Ready {
-				err = job.Errorf(job.CodeNotReady, "", "node %s is not ready: %s", s.Node, s.NotReady)
-			}
-			return err
+		var s client.Status
+		err := ask(a, cmd, func(c *client.Client, ctx context.Context) (_ client.Status, err error) {
+			s, err = c.Status(ctx)
+			return s, err
+		}, (*printer).status)
+		if err == nil && ready && !s.Ready {
+			err = job.Errorf(job.CodeNotReady, "", "node %s is not ready: %s", s.Node, s.NotReady)
 		}
-		if every < 100*time.Millisecond {
-			return usage("use at least 100ms", "--interval %s is too short", every)
-		}
-		return a.watchStatus(cmd, every)
-	}
-	return c
-}
-
-func (a *app) status(cmd *cobra.Command) (s client.Status, err error) {
-	err = a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
-		s, err = c.Status(ctx)
 		return err
-	}, func(p *printer) { p.status(s) })
-	return s, err
-}
-
-const clearScreen = "\x1b[H\x1b[2J"
-
-// watchStatus goes on over errors: a node that is being restarted is what one watches for.
-func (a *app) watchStatus(cmd *cobra.Command, every time.Duration) error {
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
-	redraw := a.width > 0 && !a.json
-	for {
-		var page bytes.Buffer // drawn at once: a screen that is empty while the node is asked flickers
-		if redraw {
-			page.WriteString(clearScreen)
-			cmd.SetOut(terminal.To(&page))
-		}
-		if _, err := a.status(cmd); err != nil && ctx.Err() == nil {
-			if redraw {
-				a.report(cmd.OutOrStdout(), err)
-			} else {
-				a.report(cmd.ErrOrStderr(), err)
-			}
-		}
-		if redraw && ctx.Err() == nil {
-			if _, err := terminal.Raw(out).Write(page.Bytes()); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every):
-		}
-		if redraw {
-			a.width = width(out) // it may have been resized
-		} else if !a.json {
-			fmt.Fprintln(out)
-		}
 	}
+	return a.watched(c)
 }
 
 func (p *printer) status(s client.Status) {

@@ -127,10 +127,10 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 }
 
 func (a *app) tokenListCmd() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List API tokens, without their texts", Args: cobra.NoArgs,
+	return a.watched(&cobra.Command{Use: "list", Short: "List API tokens, without their texts", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Tokens, (*printer).tokens)
-		}}
+		}})
 }
 
 func (p *printer) tokens(all []client.Token) {

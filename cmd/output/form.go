@@ -2,6 +2,8 @@ package output
 
 import (
 	"cmp"
+	"encoding/binary"
+	"hash/fnv"
 	"io"
 	"maps"
 	"slices"
@@ -41,6 +43,15 @@ type Choice struct {
 	typed, env Form
 	asksJSON   bool
 	isJSON     *bool
+	seen       uint64 // a hash of the answers so far
+}
+
+// Saw notes an answer, so that a watch knows whether there is another one.
+func (c *Choice) Saw(raw []byte) {
+	h := fnv.New64a()
+	_ = binary.Write(h, binary.LittleEndian, c.seen)
+	_, _ = h.Write(raw)
+	c.seen = h.Sum64()
 }
 
 // Register gives all commands the flags. isJSON is kept as the flags are read: an error in a later one is JSON too.

@@ -25,7 +25,15 @@ type Printer struct {
 	Width int   // of the terminal; 0 if there is none, or if it does not matter
 	Wide  bool  // nothing is shortened
 	Err   error // the first one
+
+	// Parts says that a table comes in several: the columns of the first are those of all. More are to come while
+	// Unfinished.
+	Parts, Unfinished bool
+	columns           []int
 }
+
+// Several says that this table is one of several parts, which have the same columns.
+func (p *Printer) Several() bool { return p.Parts && (p.Unfinished || p.columns != nil) }
 
 // Printf writes a text.
 func (p *Printer) Printf(format string, args ...any) {
@@ -85,7 +93,7 @@ func (p *Printer) Fields(pairs ...string) {
 
 // More tells how to get the next page.
 func (p *Printer) More(cursor string) {
-	if cursor != "" {
+	if cursor != "" && !p.Unfinished {
 		p.Printf("more: --cursor %s\n", cursor)
 	}
 }

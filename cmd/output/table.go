@@ -69,14 +69,23 @@ func (p *Printer) Table(t Table) {
 	if t.Wrap {
 		room = 0
 	}
+	if p.Parts && p.columns != nil {
+		t.rows = t.rows[min(1, len(t.rows)):] // the head is there
+	}
 	widths := t.fit(room)
+	if p.Parts && p.columns != nil {
+		widths = p.columns
+	}
+	p.columns = widths
 	for _, r := range t.rows {
 		line := r.text
 		for i, c := range r.cells {
-			c = cut(strings.Replace(c, Detail, "", 1), widths[i])
+			if c = strings.Replace(c, Detail, "", 1); room > 0 { // otherwise only a later part could be wider
+				c = cut(c, widths[i])
+			}
 			line += c
 			if i < len(r.cells)-1 {
-				line += strings.Repeat(" ", widths[i]-Visible(c)+gap)
+				line += strings.Repeat(" ", max(0, widths[i]-Visible(c))+gap)
 			}
 		}
 		if line = strings.TrimRight(line, " "); room > 0 {
