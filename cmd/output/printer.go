@@ -112,7 +112,7 @@ func Dash(s string) string { return cmp.Or(s, "-") }
 // escapes are the codes by which programs colour what they write and steer the terminal.
 var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
 
-// Short is the first line of a text, not longer than n.
+// Short is the first line of a text, in at most n columns.
 func Short(s string, n int) string {
 	s, _, more := strings.Cut(strings.TrimSpace(s), "\n")
 	s = escapes.ReplaceAllString(s, "")
@@ -122,8 +122,8 @@ func Short(s string, n int) string {
 		}
 		return r
 	}, s)
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
+	if Visible(s) > n {
+		return cut(s, n)
 	}
 	if more {
 		s += " …"

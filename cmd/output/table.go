@@ -2,7 +2,6 @@ package output
 
 import (
 	"fmt"
-	"iter"
 	"strings"
 	"unicode/utf8"
 
@@ -144,47 +143,4 @@ func shrink(widths []int, i, least, over int) int {
 		over -= take
 	}
 	return over
-}
-
-// Visible is how many columns a text takes on the screen.
-func Visible(s string) (n int) {
-	for range runes(s) {
-		n++
-	}
-	return n
-}
-
-// runes are the visible runes of a text, with where each begins.
-func runes(s string) iter.Seq2[int, rune] {
-	return func(yield func(int, rune) bool) {
-		colour := false
-		for i, r := range s {
-			switch {
-			case r == '\x1b':
-				colour = true
-			case colour:
-				colour = r != 'm'
-			case r != 0 && !yield(i, r):
-				return
-			}
-		}
-	}
-}
-
-// cut shortens a text to n columns.
-func cut(s string, n int) string {
-	if Visible(s) <= n {
-		return s
-	}
-	seen, end := 0, 0
-	for i := range runes(s) {
-		if seen++; seen == n {
-			end = i
-			break
-		}
-	}
-	if s = s[:end] + "…"; strings.Contains(s, "\x1b") {
-		s += terminal.Reset
-	}
-	return s
 }
