@@ -48,8 +48,8 @@ func columns(r rune) int {
 func isRegion(r rune) bool { return r >= regionA && r <= regionZ }
 
 // characters are what a reader takes for one character each: where it begins and how many columns it has. Colours and
-// marks of details have none. Accents, the parts of an emoji and the two letters of a flag belong together, as terminals
-// draw them: a text that is cut between them would show something else.
+// marks of details have none. Accents, the parts of an emoji and the two letters of a flag belong together, as
+// terminals draw them: a text that is cut between them would show something else.
 func characters(s string) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		colour, begin, cols := false, -1, 0
