@@ -87,6 +87,24 @@ func TestDocsHaveEveryCommand(t *testing.T) {
 	walk(newApp().root())
 }
 
+// In the help of a flag, pflag takes what stands in backquotes for the name of its value.
+func TestHelpOfFlagsHasNoBackquotes(t *testing.T) {
+	var look func(*cobra.Command)
+	look = func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Usage, "`") {
+				t.Errorf("%s --%s: %s", c.CommandPath(), f.Name, f.Usage)
+			}
+		})
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	root := newApp().root()
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { root.Flags().AddFlag(f) })
+	look(root)
+}
+
 // Every error code is in the description of the API.
 func TestDocsHaveEveryCode(t *testing.T) {
 	text := read(t, "../docs/api.md")

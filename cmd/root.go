@@ -146,7 +146,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
 		"address of a node, or of several, a,b,c: tried in turn; or unix:PATH (or CARILLON_ADDR)")
 	fl.StringVar(&a.context, "context", a.env(login.EnvName),
-		"the context to use, as `login` kept it, instead of the current one (or "+login.EnvName+")")
+		"the context to use, as login kept it, instead of the current one (or "+login.EnvName+")")
 	a.form.Register(root, &a.json, a.env)
 	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
 	a.limit.register(fl, "timeout", a.env)

@@ -16,7 +16,7 @@ type Groups int
 func (g *Groups) Register(fl *pflag.FlagSet) {
 	fl.Var(g, "groups",
 		"with --bootstrap: over how many Raft groups the cluster has its jobs, 1 to 64; more by "+
-			"`cluster grow-groups` (default 1)")
+			"'cluster grow-groups' (default 1)")
 }
 
 func (g *Groups) String() string {

@@ -61,7 +61,7 @@ func (f *Flags) Register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.token, "token", "", "join token of a secure cluster; others on this machine can see it, so rather "+
 		"use --token-file (or CARILLON_TOKEN)")
 	fl.StringVar(&f.tokenFile, "token-file", "", "file with the join token (or CARILLON_TOKEN_FILE)")
-	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that `carillon cluster init` wrote: keys to begin a secure "+
+	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that carillon cluster init wrote: keys to begin a secure "+
 		"cluster with, or the token to join it")
 	fl.StringVar(&f.tlsCert, "tls-cert", "", "certificate of another CA for browsers, with those that lead to it; for "+
 		"clients that ask for its hosts; read again when it changes")

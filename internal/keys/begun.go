@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// BegunFile is where a directory that `carillon cluster init` wrote says which data directory began the cluster. A
+// BegunFile is where a directory that carillon cluster init wrote says which data directory began the cluster. A
 // first node whose disk is gone and which is started again with the same flags would otherwise begin a second cluster
 // under the same keys, beside the one that its fellow members still are.
 const BegunFile = "begun"
