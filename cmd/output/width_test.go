@@ -42,6 +42,9 @@ func TestCut(t *testing.T) {
 			t.Errorf("%q in %d: %q, want %q", c.text, c.n, got, c.want)
 		}
 	}
+}
+
+func TestCutFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, n := rapid.String().Draw(t, "text"), rapid.IntRange(1, 20).Draw(t, "columns")
 		got := cut(text, n)
