@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/habits"
 )
 
 func TestVersionFlag(t *testing.T) {
@@ -124,5 +125,88 @@ func TestSubmitAt(t *testing.T) {
 	}
 	if _, errOut := s.want(exit.Usage, "", "submit", "--shell", "date", "--at", "09:00", "--tz", "Nowhere"); !strings.Contains(errOut, "Nowhere") {
 		t.Error(errOut)
+	}
+}
+
+// What people type out of habit works, or is answered with one command that does it.
+func TestHabits(t *testing.T) {
+	for typed, want := range map[string]string{
+		"ls": "jobs", "list": "jobs", "get jobs": "jobs", "get job x": "jobs get x", "describe job x": "jobs get x", "get x": "jobs get x",
+		"run x": "jobs run x", "delete x": "jobs delete x", "delete job x": "jobs delete x", "rm x": "jobs delete x", "ps": "runs",
+		"create -f x.yaml": "submit -f x.yaml", "add x.yaml": "submit x.yaml", "crontab -l": "jobs", "crontab -e": "jobs edit JOB",
+		"crontab tab": "import crontab tab", "exec x": "jobs run x", "top": "status --watch", "node status": "cluster members",
+		"server members": "cluster members", "operator raft list-peers": "cluster members", "member list": "cluster members",
+		"endpoint health": "status", "workflow list": "jobs", "schedule create": "submit FILE", "schedule list": "jobs", "start": "dev",
+		"stop x": "jobs pause x", "init": "cluster init --out DIR", "edit x": "jobs edit x", "edit": "jobs edit JOB", "pause x": "jobs pause x",
+		"trigger x": "jobs run x", "resume x": "jobs resume x", "kill x": "jobs cancel x", "snapshot save f": "backup f",
+		"config use-context prod": "context use prod", "job status x": "jobs get x", "history x": "runs x", "tail x": "logs -f x",
+		"--addr 127.0.0.1:1 --json=false run x": "jobs run x", "nodes": "cluster members", "retry x": "dead redrive --job x",
+		"delete my'job": "jobs delete 'my'\\''job'",
+		"subimt":        "submit", "schedule nxt": "schedule next", "statsu": "status", "jobs lst": "jobs list", "contex": "context",
+	} {
+		s := newShell(t)
+		out, errOut, code := s.run("", strings.Fields(typed)...)
+		if says := "hint: did you mean `carillon " + want + "`?\n"; code != exit.Usage || out != "" || strings.Count(errOut, "\n") != 2 ||
+			!strings.Contains(errOut, "error: there is no command `carillon ") || !strings.HasSuffix(errOut, says) {
+			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)
+		}
+	}
+	s := newShell(t)
+	// What is suggested is a command line that is understood.
+	for _, typed := range habits.Typed() {
+		_, errOut, code := s.run("", strings.Fields(typed)...)
+		_, means, _ := strings.Cut(errOut, "did you mean `carillon ")
+		means, _, _ = strings.Cut(means, "`?")
+		cmd, rest, err := s.app().root().Find(strings.Fields(means))
+		if err == nil {
+			if err = cmd.ParseFlags(rest); err == nil {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+		}
+		if code != exit.Usage || err != nil || !cmd.HasParent() {
+			t.Errorf("%s: exit %d, %q: %v", typed, code, means, err)
+		}
+	}
+	s.populate()
+	file := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(file, []byte("name: y\nschedule: '@manual'\ntype: shell\npayload: {command: date}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, typed := range []string{"version", "--version", "help", "config", "job run report", "jobs create -f " + file, "apply -f " + file,
+		"logs hello", "why hello", "job ls", "jobs describe hello", "jobs rm report", "help jobs", "context", "runs hello"} {
+		if out, errOut, code := s.run("", strings.Fields(typed)...); code != exit.OK {
+			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)
+		}
+	}
+	for typed, want := range map[string]string{
+		"xyzzy":         "error: there is no command `carillon xyzzy`\nhint: `carillon --help` lists the commands\n",
+		"jobs xyzzy":    "error: there is no command `carillon jobs xyzzy`\nhint: `carillon jobs --help` lists the commands\n",
+		"version extra": "error: `carillon version` takes no argument, and \"extra\" is one\nhint: `carillon version --help` says more\n",
+	} {
+		if out, errOut, code := s.run("", strings.Fields(typed)...); code != exit.Usage || out != "" || errOut != want {
+			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)
+		}
+	}
+}
+
+// Who leaves out what is meant is told what is missing, and where to find it.
+func TestMissingArguments(t *testing.T) {
+	s := newShell(t)
+	for typed, want := range map[string]string{
+		"jobs get":       "say which job: carillon jobs get JOB\nhint: `carillon jobs` lists them",
+		"why":            "say which job: carillon why JOB\nhint: `carillon jobs` lists them",
+		"logs":           "say which job or run: carillon logs JOB|RUN\nhint: `carillon jobs` lists the jobs",
+		"runs get":       "say which run: carillon runs get RUN\nhint: `carillon runs JOB` lists them",
+		"queues get":     "say which one: carillon queues get NAME\nhint: `carillon queues list` lists them",
+		"context use":    "say which one: carillon context use NAME\nhint: `carillon context list` lists them",
+		"token revoke":   "say which token: carillon token revoke TOKEN\nhint: `carillon token list` lists them",
+		"login":          "say which address: carillon login ADDR\nhint: for example 10.0.0.1:7400, or several with commas",
+		"dead get":       "say which one: carillon dead get ID\nhint: `carillon dead list` lists them",
+		"cluster remove": "say which node: carillon cluster remove NODE\nhint: `carillon cluster members` lists them",
+		"jobs get a b":   "2 arguments are not what `carillon jobs get JOB` takes\nhint: `carillon jobs get --help` says more",
+	} {
+		if out, errOut, code := s.run("", strings.Fields(typed)...); code != exit.Usage || out != "" || errOut != "error: "+want+"\n" {
+			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)
+		}
 	}
 }

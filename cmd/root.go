@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/bencher"
 	"github.com/carillon-scheduler/carillon/cmd/contexts"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
+	"github.com/carillon-scheduler/carillon/cmd/habits"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/settings"
 	"github.com/carillon-scheduler/carillon/internal/login"
@@ -70,7 +71,11 @@ func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer
 	root.SetArgs(a.args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.parsed {
-		err = exit.BadUsage(err, cmd)
+		better := habits.Explain(err, cmd, a.args)
+		if better == nil {
+			better = exit.BadUsage(err, cmd)
+		}
+		err = better
 	}
 	return a.report(stderr, err)
 }

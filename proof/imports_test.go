@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{""}, // main.go
-	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -53,6 +53,7 @@ var only = map[string][]string{
 	"cmd/contexts":     {"cmd"},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd", "cmd/applier"},
+	"cmd/habits":       {"cmd"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
 	"cmd/output":       {"cmd", "cmd/applier", "cmd/bencher", "cmd/contexts", "cmd/exit", "cmd/importer"},
