@@ -43,6 +43,7 @@ type shell struct {
 	env   map[string]string
 	color bool
 	width int
+	asked bool // standard input is that of somebody at a terminal
 
 	node   func() *apitest.Node // what the commands reach; it is started when the first of them does
 	wrap   func(api.Backend) api.Backend
@@ -68,7 +69,7 @@ func newShell(t *testing.T) *shell {
 }
 
 func (s *shell) app() *app {
-	return &app{now: func() time.Time { return noon }, loc: time.UTC, work: runWorker, env: func(k string) string {
+	return &app{now: func() time.Time { return noon }, loc: time.UTC, work: runWorker, person: func(io.Reader) bool { return s.asked }, env: func(k string) string {
 		if k == "CARILLON_ADDR" {
 			return s.addr
 		}
@@ -378,7 +379,7 @@ func TestGolden(t *testing.T) {
 			{"runs", "export", "-n", "team-a"},
 			{"dead", "-A"},
 			{"dead", "-n", "team-a"},
-			{"dead", "purge", "-n", "team-a", "--all"},
+			{"dead", "purge", "-n", "team-a", "--all", "--yes"},
 			{"queues", "set", "mail", "-n", "team-a", "--concurrency", "2"},
 			{"queues", "-A"},
 			{"<name: days\ndates: [12-25]\n"},
@@ -502,7 +503,7 @@ func TestGolden(t *testing.T) {
 			{"dead", "redrive", "4", "--all"},
 			{"dead", "redrive", "4"},
 			{"dead", "purge", "--job", "hello", "--json"},
-			{"dead", "purge", "--all"},
+			{"dead", "purge", "--all"}, {"dead", "purge", "--all", "--yes"},
 			{"dead"},
 			{"dead", "--json"},
 		},

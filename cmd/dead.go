@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -100,6 +101,10 @@ func (a *app) deadAction(name, short, done string,
 	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
 	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
 	c.Flags().BoolVar(&q.All, "all", false, "all there are in the namespace")
+	var sure confirmation
+	if name == "purge" {
+		sure.register(c)
+	}
 	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if q.IDs, err = deadIDs(args); err != nil {
 			return err
@@ -112,6 +117,12 @@ func (a *app) deadAction(name, short, done string,
 		}
 		if given != 1 {
 			return usage("give the numbers, --job or --all", "it is not clear which dead letters are meant")
+		}
+		if name == "purge" && len(q.IDs) == 0 {
+			err := sure.ask(a, cmd, q.All, func() (string, error) { return a.purged(cmd, q) })
+			if err != nil {
+				return err
+			}
 		}
 		var r client.DeadResult
 		err = a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
@@ -131,4 +142,20 @@ func (a *app) deadAction(name, short, done string,
 		return err
 	}
 	return c
+}
+
+// purged says what a purge would remove.
+func (a *app) purged(cmd *cobra.Command, q client.DeadQuery) (string, error) {
+	page, err := a.client().DeadLetters(cmd.Context(), client.DeadQuery{Job: q.Job, Limit: 1000})
+	if err != nil {
+		return "", err
+	}
+	count := plural(len(page.Dead), "dead letter")
+	if page.NextCursor != "" {
+		count = "more than " + count
+	}
+	if q.Job != "" {
+		return "This removes " + count + " of " + q.Job + ".", nil
+	}
+	return "This removes " + count + ", all of namespace " + cmp.Or(a.spaces.name, job.DefaultNamespace) + ".", nil
 }

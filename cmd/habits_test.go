@@ -1,11 +1,14 @@
 package cmd
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/habits"
 )
@@ -209,4 +212,42 @@ func TestMissingArguments(t *testing.T) {
 			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)
 		}
 	}
+}
+
+// What cannot be undone is asked about at a terminal. A script is trusted with what it names, and not with everything.
+func TestQuestions(t *testing.T) {
+	s := newShell(t)
+	s.populate()
+	count := func() int {
+		t.Helper()
+		page, err := s.node().Backend.DeadLetters(t.Context(), client.DeadQuery{Limit: 100}, api.Read{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Dead)
+	}
+	had := count()
+	if _, errOut := s.want(exit.Usage, "y\n", "dead", "purge", "--all"); !strings.Contains(errOut, "give --yes") {
+		t.Error(errOut)
+	}
+	s.asked = true
+	for _, no := range []string{"", "n\n", "\n", "maybe\n"} {
+		_, errOut := s.want(exit.Usage, no, "dead", "purge", "--all")
+		if want := fmt.Sprintf("This removes %s, all of namespace default. This cannot be undone. Go on? [y/N] ", plural(had, "dead letter")); !strings.HasPrefix(errOut, want) {
+			t.Error(errOut)
+		}
+		s.want(exit.Usage, no, "dead", "purge", "--job", "hello")
+		s.want(exit.Usage, no, "cluster", "remove", "n9")
+		s.want(exit.Usage, no, "secret", "delete", "nosuch")
+	}
+	if n := count(); n != had || n == 0 {
+		t.Errorf("%d of %d are left", n, had)
+	}
+	s.want(exit.OK, "y\n", "dead", "purge", "--all")
+	if n := count(); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+	s.want(exit.OK, "", "dead", "purge", "--all", "--yes")
+	s.asked = false
+	s.want(exit.OK, "", "dead", "purge", "--job", "hello")
 }

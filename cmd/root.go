@@ -46,13 +46,18 @@ type app struct {
 	now   func() time.Time
 	loc   *time.Location // times are shown in it
 	env   func(string) string
-	color bool // decided when a command starts
-	width int  // of the terminal; 0 if there is none
+	// person says that somebody can be asked at a standard input; tests have one who answers
+	person func(io.Reader) bool
+	color  bool // decided when a command starts
+	width  int  // of the terminal; 0 if there is none
 
 	parsed bool // the command line was understood: errors from here on are not about usage
 }
 
-func newApp() *app { return &app{now: time.Now, loc: time.Local, env: os.Getenv, work: runWorker} }
+func newApp() *app {
+	return &app{now: time.Now, loc: time.Local, env: os.Getenv, work: runWorker,
+		person: isPerson}
+}
 
 // Main runs the command line and returns the exit code of the process.
 func Main() int {

@@ -87,7 +87,15 @@ or keys others may have. It says what else to replace. Repeat it if it was inter
 		removedText, (*client.Client).RemoveNode)
 	c.Flags().BoolVar(&compromised, "compromised", false,
 		"others may have its keys: replace the CA and the cluster key")
+	var sure confirmation
+	sure.register(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		err := sure.ask(a, cmd, false, func() (string, error) {
+			return "This takes " + args[0] + " out of the cluster; its data directory cannot come back.", nil
+		})
+		if err != nil {
+			return err
+		}
 		if !compromised {
 			secure := false
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {

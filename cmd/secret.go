@@ -125,12 +125,20 @@ func (p *printer) secrets(all []client.Secret) {
 
 func (a *app) secretDeleteCmd() *cobra.Command {
 	var force bool
+	var sure confirmation
 	c := &cobra.Command{Use: "delete NAME", Short: "Delete a secret that no job refers to", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			err := sure.ask(a, cmd, false, func() (string, error) {
+				return "This deletes the secret " + args[0] + "; its value is nowhere else.", nil
+			})
+			if err != nil {
+				return err
+			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (struct{}, error) {
 				return struct{}{}, c.DeleteSecret(ctx, args[0], force)
 			}, func(p *printer, _ struct{}) { p.Printf("deleted secret %s\n", args[0]) })
 		}}
+	sure.register(c)
 	c.Flags().BoolVar(&force, "force", false, "delete it although jobs refer to it: their runs will fail")
 	return c
 }

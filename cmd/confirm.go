@@ -1,0 +1,53 @@
+package cmd
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// confirmation is --yes.
+type confirmation struct{ yes bool }
+
+func (c *confirmation) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask: it is meant")
+}
+
+// ask asks on a terminal whether something that cannot be undone is meant; what says what that is, and is called only
+// if there is somebody to ask. Without a terminal a script is trusted with what it names, and not with everything.
+func (c *confirmation) ask(a *app, cmd *cobra.Command, everything bool, what func() (string, error)) error {
+	switch person := a.person(cmd.InOrStdin()); {
+	case c.yes || !person && !everything:
+		return nil
+	case !person:
+		return job.Invalid("--yes", "give --yes if it is meant",
+			"this is about everything there is, and cannot be undone")
+	}
+	text, err := what()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s This cannot be undone. Go on? [y/N] ", text)
+	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && line == "" {
+		fmt.Fprintln(cmd.ErrOrStderr())
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return job.Errorf(job.CodeInvalid, "answer y, or give --yes", "nothing was changed")
+}
+
+// isPerson says that a terminal is read: somebody can be asked.
+func isPerson(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
