@@ -71,6 +71,13 @@ func Main() int {
 	return a.execute(ctx, root, root.ErrOrStderr())
 }
 
+// CommandLine is the whole of it, to be described: with no one's environment in its defaults.
+func CommandLine() *cobra.Command {
+	a := newApp()
+	a.env = func(string) string { return "" }
+	return a.root()
+}
+
 func (a *app) execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	strictCompletion(root)
 	root.SetArgs(a.args)
