@@ -35,8 +35,17 @@ func (c *confirmation) ask(a *app, cmd *cobra.Command, everything bool, what fun
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s This cannot be undone. Go on? [y/N] ", text)
-	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if err != nil && line == "" {
+	answer := make(chan string, 1)
+	go func() { // Ctrl-C ends the question, and does not end a read
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // what there is is the answer
+		answer <- line
+	}()
+	line := ""
+	select {
+	case line = <-answer:
+	case <-cmd.Context().Done():
+	}
+	if !strings.HasSuffix(line, "\n") {
 		fmt.Fprintln(cmd.ErrOrStderr())
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {

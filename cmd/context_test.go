@@ -131,6 +131,7 @@ func TestContexts(t *testing.T) {
 	want(exit.NotFound, "", "nosuch", "context", "use", "nosuch")
 	want(exit.NotFound, "", "nosuch", "context", "remove", "nosuch")
 	want(exit.Usage, "", `there is no context "nosuch"`, "--context", "nosuch", "jobs")
+	want(exit.Usage, "", "is not of the context default", "--context", "default", "--addr", plain.addr, "whoami")
 	want(exit.OK, "", "default\nplay\n:4", "__complete", "context", "use", "")
 	want(exit.OK, "", "is forgotten here", "logout")
 	want(exit.OK, "", "has no token", "logout")

@@ -37,6 +37,11 @@ func (c *credentials) find(a *app) (string, error) {
 		return "", err // another cluster than the one that was named must not get the token, nor the request
 	}
 	kept := a.kept.Covers(a.addr)
+	if text+file == "" && a.contextTyped() && a.typed("addr") && !kept && a.kept.Addr != "" {
+		// Without the context's token and CA the request would go out readable.
+		return "", job.Invalid("--addr", "leave out --addr or --context", "%s is not of the context %s, which has %s",
+			a.addr, a.context, a.kept.Addr)
+	}
 	if text == "" && file == "" && kept && a.contextTyped() {
 		text, file = a.kept.Token, a.kept.TokenFile
 	}
@@ -191,6 +196,9 @@ func (a *app) login(cmd *cobra.Command, addr, namespace string) error {
 	}
 	who, err := client.New(addr, opts...).Whoami(cmd.Context())
 	if err != nil {
+		return err
+	}
+	if addr, err = login.Absolute(addr); err != nil {
 		return err
 	}
 	if !who.Secure {

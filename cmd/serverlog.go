@@ -64,6 +64,7 @@ func (a *app) wantsJSON() bool {
 
 // report says what went wrong and how to get out of it, as text, as one line of JSON or as one of the log.
 func (a *app) report(w io.Writer, err error) int {
+	w = exit.Masked(w)
 	switch {
 	case err != nil && a.logsJSON():
 		return exit.Log(newLogger(w, "info", "json"), err)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -130,6 +131,8 @@ func nextRun(p *printer, j job.Job) string {
 	switch {
 	case j.Status == job.StatusPaused:
 		return ", paused"
+	case j.NextRunAt != 0 && p.overdue(j.NextRunAt) > time.Minute:
+		return ", which was due " + p.When(j.NextRunAt) + " and runs now"
 	case j.NextRunAt != 0:
 		return ", next run " + p.When(j.NextRunAt)
 	case strings.EqualFold(j.Schedule, "@manual"):

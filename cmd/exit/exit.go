@@ -111,6 +111,21 @@ func where(err error, e *job.Error) string {
 	return ""
 }
 
+// Masked takes tokens out of what is said about an error: one that was put into the wrong place of a file or a flag is
+// quoted by those that say so.
+func Masked(w io.Writer) io.Writer { return masked{w} }
+
+type masked struct{ w io.Writer }
+
+var tokenRE = regexp.MustCompile(`\b(c[jt]1\.)[A-Za-z0-9._-]{8,}`)
+
+func (m masked) Write(b []byte) (int, error) {
+	if _, err := m.w.Write(tokenRE.ReplaceAll(b, []byte("$1…"))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // Text says on standard error what went wrong and how to get out of it.
 func Text(w io.Writer, err error) int {
 	code := Code(err)
@@ -171,6 +186,7 @@ var (
 		"GET /api/v1/status names", "`carillon status` names",
 		"the same Idempotency-Key", "the same --idempotency-key",
 		"with Idempotency-Key ", "with --idempotency-key ",
+		"choose another name, or edit that job", "choose another name; `carillon apply -f FILE` changes the job",
 		"use :run", "use `carillon jobs run`",
 		"raise max", "raise --max",
 		", or read with ?stale=true", "",

@@ -112,7 +112,8 @@ func WantsJSON(args []string) bool {
 // node, or a value, and have all; whether that has names is known by its type.
 var without = map[string][]Form{
 	"apply": {FormYAML}, "diff": {FormYAML, FormName},
-	"runs tail": {FormYAML, FormName}, "runs export": {FormYAML, FormName}, "audit export": {FormYAML, FormName},
+	"runs tail": {FormYAML, FormName}, "logs": {FormYAML, FormName},
+	"runs export": {FormYAML, FormName}, "audit export": {FormYAML, FormName},
 	"import crontab": {FormYAML, FormName}, "import dkron": {FormYAML, FormName},
 	"server": {FormYAML, FormName}, "dev": {FormYAML, FormName}, "worker": {FormYAML, FormName},
 	"backup": {FormYAML, FormName}, "token create": {FormYAML, FormName},

@@ -30,7 +30,10 @@ const (
 	DefaultName = "default"
 
 	fileName = "config.yaml"
-	maxFile  = 1 << 20
+	maxFile  = 64 << 10
+	// maxNesting is how many lists and maps in brackets a file may have: the parser takes minutes for thousands in each
+	// other, and no login writes any.
+	maxNesting = 100
 )
 
 // Context is a cluster as the commands reach it. The fields are named like the flags.
@@ -92,6 +95,9 @@ func Read(env func(string) string) (c Config, err error) {
 	if errors.As(err, &e) {
 		return c, err
 	}
+	if err == nil && bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > maxNesting {
+		err = errors.New("it has too many brackets")
+	}
 	if err == nil && len(bytes.TrimSpace(data)) > 0 {
 		err = yaml.UnmarshalWithOptions(data, &c, yaml.Strict())
 	}
@@ -110,6 +116,15 @@ func Read(env func(string) string) (c Config, err error) {
 }
 
 func readOwn(path string) ([]byte, error) {
+	if fi, err := os.Stat(path); err == nil && !fi.Mode().IsRegular() { // to open a pipe would wait for a writer
+		return nil, errors.New("it is not a file")
+	}
+	dir := filepath.Dir(path)
+	if fi, err := os.Stat(dir); err == nil && runtime.GOOS != "windows" && fi.Mode()&0o022 != 0 &&
+		fi.Mode()&os.ModeSticky == 0 {
+		return nil, job.Invalid(dir, "make it yours alone: chmod 700 "+dir,
+			"others on this machine can replace the files in it (mode %04o)", fi.Mode().Perm())
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -146,6 +161,16 @@ func (c Context) check(path, name string) error {
 		return wrong("keep one of them", "it has token and token-file")
 	case c.CA != "" && c.CAFile != "":
 		return wrong("keep one of them", "it has ca and ca-file")
+	}
+	for _, addr := range addresses(c.Addr) {
+		if path, ok := strings.CutPrefix(addr, "unix:"); ok && !filepath.IsAbs(path) {
+			return wrong("write the whole path", "addr: the socket of "+addr+" would be another one in each directory")
+		}
+	}
+	for field, path := range map[string]string{"ca-file": c.CAFile, "token-file": c.TokenFile} {
+		if path != "" && !filepath.IsAbs(path) {
+			return wrong("write the whole path", field+": the file would be another one in each directory")
+		}
 	}
 	if c.CA != "" {
 		if _, err := keys.ParseHash(c.CA); err != nil {
@@ -209,6 +234,21 @@ func (c Config) remedy(name string) string {
 func (c Context) Covers(addr string) bool {
 	own := addresses(c.Addr)
 	return addr != "" && !slices.ContainsFunc(addresses(addr), func(s string) bool { return !slices.Contains(own, s) })
+}
+
+// Absolute is a list of addresses with the whole paths of its sockets: a context is used in every directory.
+func Absolute(addr string) (string, error) {
+	all := addresses(addr)
+	for i, s := range all {
+		if path, ok := strings.CutPrefix(s, "unix:"); ok {
+			path, err := filepath.Abs(path)
+			if err != nil {
+				return "", err
+			}
+			all[i] = "unix:" + path
+		}
+	}
+	return strings.Join(all, ","), nil
 }
 
 func addresses(list string) (all []string) {

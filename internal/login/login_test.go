@@ -1,8 +1,10 @@
 package login_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -107,5 +109,53 @@ func TestContextsThatAreRefused(t *testing.T) {
 		} else if said := err.Error(); !strings.Contains(said, c.says) || strings.Contains(said, secret) {
 			t.Errorf("%s: %s", name, said)
 		}
+	}
+}
+
+// A context is used in every directory, and by its owner only: what it names is named whole, and what is no file of
+// theirs is not read.
+func TestContextsThatLeadElsewhere(t *testing.T) {
+	for name, text := range map[string]string{
+		"a socket":     "contexts: {a: {addr: 'unix:admin.sock'}}",
+		"a token file": "contexts: {a: {addr: 'x:1', token-file: t}}",
+		"a CA":         "contexts: {a: {addr: 'x:1', ca-file: ca.pem}}",
+		"brackets":     "contexts: " + strings.Repeat("[", 60000),
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := login.Read(func(v string) string { return map[string]string{login.EnvDir: dir}[v] }); err == nil {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("contexts: {a: {addr: 'x:1'}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	env := func(v string) string { return map[string]string{login.EnvDir: dir}[v] }
+	if runtime.GOOS != "windows" {
+		if c, err := login.Read(env); err == nil {
+			t.Errorf("a directory that others can write: %+v", c)
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := login.Read(env); err != nil || c.Contexts["a"].Addr != "x:1" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "config.yaml")), os.Mkdir(filepath.Join(dir, "config.yaml"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := login.Read(env); err == nil {
+		t.Errorf("a directory: %+v", c)
+	}
+	addr, err := login.Absolute("unix:admin.sock,x:1")
+	if here, _ := os.Getwd(); err != nil || addr != "unix:"+filepath.Join(here, "admin.sock")+",x:1" {
+		t.Errorf("%s, %v", addr, err)
 	}
 }
