@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/login"
+	"github.com/carillon-scheduler/carillon/node"
 )
 
 // A value that is typed comes before that of a context that is typed, that before the environment, that before the
@@ -174,4 +175,17 @@ func TestContextsThatOthersCanRead(t *testing.T) {
 			t.Errorf("%v: %s", args, stderr)
 		}
 	}
+}
+
+// A socket is kept by its whole path: in another directory the same words would lead to a stranger's.
+func TestLoginAtASocket(t *testing.T) {
+	s, dir := keyedShell(t)
+	t.Chdir(dir)
+	s.addr = ""
+	s.want(exit.OK, "", "login", "unix:"+node.AdminSocket)
+	t.Chdir(t.TempDir())
+	if out, _ := s.want(exit.OK, "", "context", "show"); !strings.Contains(out, "unix:"+filepath.Join(dir, node.AdminSocket)) {
+		t.Error(out)
+	}
+	s.want(exit.OK, "", "whoami")
 }

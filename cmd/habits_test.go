@@ -1,11 +1,15 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/client"
@@ -67,27 +71,23 @@ func TestLogs(t *testing.T) {
 		t.Error(errOut)
 	}
 	s.want(exit.NotFound, "", "logs", "nosuch")
+	s.want(exit.Usage, "", "logs", "hello", "-o", "yaml")
+	spec, _ := s.want(exit.OK, "", "jobs", "get", "hello", "-o", "yaml")
+	s.want(exit.OK, strings.Replace(spec, "overlap: skip", "overlap: allow", 1), "apply", "-f", "-")
+	s.must("jobs", "run", "hello") // it waits, and has written nothing
+	if _, errOut = s.want(exit.OK, "", "logs", "hello"); !strings.HasPrefix(errOut, "--- run "+s.running+", running, started ") {
+		t.Error(errOut)
+	}
 }
 
 func TestSubmitSeveralFiles(t *testing.T) {
 	s := newShell(t)
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	spec := func(name string) string {
 		return "name: " + name + "\nschedule: '@manual'\ntype: shell\npayload: {command: date}\n"
 	}
-	a, b := write("a.yaml", spec("a")), write("b.yaml", spec("b")+"---\n"+spec("b2"))
-	write("more/c.yml", spec("c"))
-	write("more/README.md", "no job")
+	dir := applyIn(t, map[string]string{"a.yaml": spec("a"), "b.yaml": spec("b") + "---\n" + spec("b2"),
+		"more/c.yml": spec("c"), "more/README.md": "no job", "bad.yaml": "name: x\nschedul: never\n", "d.yaml": spec("d")})
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 	out, _ := s.want(exit.OK, "", "submit", a, b, "-f", filepath.Join(dir, "more"))
 	for _, want := range []string{"submitted a (", "2 created", "submitted c ("} {
 		if !strings.Contains(out, want) {
@@ -95,8 +95,7 @@ func TestSubmitSeveralFiles(t *testing.T) {
 		}
 	}
 	// One that is wrong does not keep the others back, and is said where it stands.
-	bad, d := write("bad.yaml", "name: x\nschedul: never\n"), write("d.yaml", spec("d"))
-	out, errOut := s.want(exit.Usage, "", "submit", "-f", bad, "-f", d)
+	out, errOut := s.want(exit.Usage, "", "submit", "-f", filepath.Join(dir, "bad.yaml"), "-f", filepath.Join(dir, "d.yaml"))
 	if !strings.Contains(out, "submitted d (") || !strings.Contains(errOut, "bad.yaml:") ||
 		!strings.Contains(errOut, "1 of 2 files were not submitted whole") {
 		t.Errorf("%s%s", out, errOut)
@@ -122,6 +121,10 @@ func TestSubmitAt(t *testing.T) {
 		if out, _ := s.want(exit.OK, "", args...); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", at, out)
 		}
+	}
+	if out, _ := s.want(exit.OK, "", "submit", "--shell", "date", "--at", "2020-01-01T09:00:00Z"); !strings.Contains(out, "which was due ") ||
+		!strings.Contains(out, "runs now") {
+		t.Error(out)
 	}
 	if _, errOut := s.want(exit.Usage, "", "submit", "--shell", "date", "--at", "tomorrow"); !strings.Contains(errOut, "09:00") {
 		t.Error(errOut)
@@ -211,6 +214,23 @@ func TestMissingArguments(t *testing.T) {
 		if out, errOut, code := s.run("", strings.Fields(typed)...); code != exit.Usage || out != "" || errOut != "error: "+want+"\n" {
 			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)
 		}
+	}
+}
+
+// Ctrl-C at a question is an answer, though the terminal is still being read.
+func TestQuestionIsInterrupted(t *testing.T) {
+	in, out := io.Pipe()
+	defer out.Close()
+	cmd := &cobra.Command{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd.SetContext(ctx)
+	cmd.SetIn(in)
+	cmd.SetErr(io.Discard)
+	a := newApp()
+	a.person = func(io.Reader) bool { return true }
+	err := (&confirmation{}).ask(a, cmd, true, func() (string, error) { cancel(); return "All goes.", nil })
+	if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Error(err)
 	}
 }
 

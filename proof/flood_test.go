@@ -56,12 +56,7 @@ func TestFlood(t *testing.T) {
 	lags := newLagTarget(t)
 	c := startFlooded(t)
 	admin := c.admin()
-	for i := range 50 {
-		if _, err := admin.CreateJob(t.Context(), job.Spec{Name: fmt.Sprint("tick-", i), Type: job.TypeHTTP,
-			Schedule: "@every 1s", Payload: fmt.Appendf(nil, `{"url":%q}`, lags.URL)}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	lags.feed(t, admin)
 	token := func(name string) string {
 		made, err := admin.CreateToken(t.Context(), client.TokenRequest{Name: name, Role: job.RoleWorker})
 		if err != nil {
@@ -261,6 +256,17 @@ func newLagTarget(t *testing.T) *lagTarget {
 	}))
 	t.Cleanup(l.Close)
 	return l
+}
+
+// feed makes the jobs whose lags are looked at.
+func (l *lagTarget) feed(t *testing.T, admin *client.Client) {
+	t.Helper()
+	for i := range 50 {
+		if _, err := admin.CreateJob(t.Context(), job.Spec{Name: fmt.Sprint("tick-", i), Type: job.TypeHTTP,
+			Schedule: "@every 1s", Payload: fmt.Appendf(nil, `{"url":%q}`, l.URL)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // next are the lags of the next runs, sorted. It fails if nothing runs.

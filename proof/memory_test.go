@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -35,12 +34,7 @@ func TestLargeBodiesOfManyStreams(t *testing.T) {
 	lags := newLagTarget(t)
 	c := startFlooded(t)
 	admin := c.admin()
-	for i := range 50 {
-		if _, err := admin.CreateJob(t.Context(), job.Spec{Name: fmt.Sprint("tick-", i), Type: job.TypeHTTP,
-			Schedule: "@every 1s", Payload: fmt.Appendf(nil, `{"url":%q}`, lags.URL)}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	lags.feed(t, admin)
 	team, err := admin.CreateToken(t.Context(), client.TokenRequest{Name: "team-a", Role: job.RoleOperator, Namespace: "team-a"})
 	if err != nil {
 		t.Fatal(err)

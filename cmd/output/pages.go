@@ -2,11 +2,11 @@ package output
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"reflect"
 
 	"github.com/carillon-scheduler/carillon/internal/jobfile"
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
 )
 
 // tableRows are measured together, and kept in memory for it. Of a longer list the rest is printed in the columns that
@@ -70,42 +70,17 @@ func (p *Pages[T]) page(page T, raw []byte, last bool) error {
 	return err
 }
 
-// member is one of an object, as it came.
-type member struct {
-	key   string
-	value json.RawMessage
-}
-
-func members(raw []byte) (out []member, err error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		m := member{key: key.(string)}
-		if err := dec.Decode(&m.value); err != nil {
-			return nil, err
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
 // json writes the elements of a page as those of the one document that all pages are. Behind them is what the last page
 // says, but how much was looked at for it alone.
 func (p *Pages[T]) json(raw []byte, last bool) error {
-	all, err := members(raw)
+	all, err := jsontext.Members(raw)
 	if err != nil {
 		return err
 	}
 	var b bytes.Buffer
-	items := bytes.TrimSpace(all[0].value)
+	items := bytes.TrimSpace(all[0].Value)
 	if !p.begun {
-		b.WriteString(`{"` + all[0].key + `":[`)
+		b.WriteString(`{"` + all[0].Key + `":[`)
 		p.begun = true
 	}
 	if items = bytes.TrimSpace(items[1 : len(items)-1]); len(items) > 0 {
@@ -118,9 +93,9 @@ func (p *Pages[T]) json(raw []byte, last bool) error {
 	if last {
 		b.WriteByte(']')
 		for _, m := range all[1:] {
-			if m.key != "scanned" {
-				b.WriteString(`,"` + m.key + `":`)
-				b.Write(m.value)
+			if m.Key != "scanned" {
+				b.WriteString(`,"` + m.Key + `":`)
+				b.Write(m.Value)
 			}
 		}
 		b.WriteString("}\n")
@@ -131,11 +106,11 @@ func (p *Pages[T]) json(raw []byte, last bool) error {
 
 // yaml writes the elements of a page below the one key that all pages have.
 func (p *Pages[T]) yaml(raw []byte, last bool) error {
-	all, err := members(raw)
+	all, err := jsontext.Members(raw)
 	if err != nil {
 		return err
 	}
-	text, err := jobfile.ToYAML([]byte(`{"` + all[0].key + `":` + string(all[0].value) + `}`))
+	text, err := jobfile.ToYAML([]byte(`{"` + all[0].Key + `":` + string(all[0].Value) + `}`))
 	if err != nil {
 		return err
 	}

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// member is one member of a JSON object, in the order of the text.
-type member struct {
-	key   string
-	value json.RawMessage
-}
+	"github.com/carillon-scheduler/carillon/internal/jsontext"
+)
 
 // document puts the declared fields into the schemas of an OpenAPI document. The rest of it stays as it is.
 func (d *declaration) document(text []byte) ([]byte, error) {
@@ -21,14 +17,14 @@ func (d *declaration) document(text []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		have, err := members(append(append([]byte("{"), text[begin:end]...), '}'))
+		have, err := jsontext.Members(append(append([]byte("{"), text[begin:end]...), '}'))
 		if err != nil {
 			return nil, fmt.Errorf("the schema %s: %w", name, err)
 		}
-		var out []member
+		var out []jsontext.Member
 		if name == answer { // its own fields are described by hand
-			out = slices.DeleteFunc(slices.Clone(have), func(m member) bool {
-				return !slices.ContainsFunc(d.structs[answer], func(f field) bool { return f.json == m.key })
+			out = slices.DeleteFunc(slices.Clone(have), func(m jsontext.Member) bool {
+				return !slices.ContainsFunc(d.structs[answer], func(f field) bool { return f.json == m.Key })
 			})
 			out = append(out, d.schemas("Spec", have)...)
 		} else {
@@ -39,9 +35,9 @@ func (d *declaration) document(text []byte) ([]byte, error) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			b.WriteString("\n     " + encoded(m.key) + ": ")
-			if err := json.Indent(&b, m.value, "     ", " "); err != nil {
-				return nil, fmt.Errorf("the schema of %s.%s: %w", name, m.key, err)
+			b.WriteString("\n     " + encoded(m.Key) + ": ")
+			if err := json.Indent(&b, m.Value, "     ", " "); err != nil {
+				return nil, fmt.Errorf("the schema of %s.%s: %w", name, m.Key, err)
 			}
 		}
 		text = slices.Concat(text[:begin], b.Bytes(), []byte("\n    "), text[end:])
@@ -62,20 +58,20 @@ func properties(text []byte, name string) (begin, end int, err error) {
 }
 
 // schemas are the properties of a struct. What has any form is described by hand, as have says.
-func (d *declaration) schemas(name string, have []member) (out []member) {
+func (d *declaration) schemas(name string, have []jsontext.Member) (out []jsontext.Member) {
 	for _, f := range d.structs[name] {
 		k, _ := d.kind(&f)
-		m := member{key: f.json}
+		m := jsontext.Member{Key: f.json}
 		typ := strings.TrimPrefix(f.typ, "*")
 		switch {
 		case d.isStruct(typ):
-			m.value = json.RawMessage(`{"$ref": "#/components/schemas/` + typ + `"}`)
+			m.Value = json.RawMessage(`{"$ref": "#/components/schemas/` + typ + `"}`)
 		case k.schema != "":
-			m.value = schema(&f, k)
+			m.Value = schema(&f, k)
 		default:
 			for _, h := range have {
-				if h.key == f.json {
-					m.value = h.value
+				if h.Key == f.json {
+					m.Value = h.Value
 				}
 			}
 		}
@@ -125,24 +121,4 @@ func encoded(s string) string {
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(s) // a string can always be written
 	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// members takes an object apart.
-func members(text []byte) (out []member, err error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		m := member{key: key.(string)}
-		if err := dec.Decode(&m.value); err != nil {
-			return nil, err
-		}
-		out = append(out, m)
-	}
-	return out, nil
 }
