@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -251,8 +250,8 @@ func TestRotationIsCutOff(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		ok[wire.Secret](c.leader().testNode, "PUT", "/api/v1/secrets/"+name, map[string]any{"value": "value of " + name})
 	}
-	elections, stride := 0, 2
-	if os.Getenv("CARILLON_LONG") != "" {
+	elections, stride := 0, 4
+	if long {
 		stride = 1
 	}
 	for at := 1; ; at += stride {

@@ -378,17 +378,20 @@ func TestDurabilityThatAPageCacheCannotFake(t *testing.T) {
 		if harness.Long() {
 			rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 3)), 50, 35, 15))
 		} else {
-			rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 3)), 9, 7, 4))
+			rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 3)), 5, 3, 2))
 		}
 	})
 	t.Run("without workers", func(t *testing.T) {
 		binary := harness.Build(t)
 		rec := record(t, binary, false, 0)
-		rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 4)), 3, 2, 2))
+		rec.cutAll(t, binary, rec.cuts(rand.New(rand.NewPCG(seed, 4)), 2, 1, 1))
 	})
 
 	// The same test must be able to fail: without fsync it does.
 	t.Run("nosync", func(t *testing.T) {
+		if !harness.Long() {
+			t.Skip("it takes a build of its own; set CARILLON_LONG=1")
+		}
 		binary := harness.Build(t, "carillon_nosync")
 		rec := record(t, binary, true, 0)
 		for _, c := range rec.cuts(rand.New(rand.NewPCG(seed, 5)), 4, 0, 0) {

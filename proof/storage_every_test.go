@@ -232,7 +232,7 @@ func TestEveryWriteFailsOnce(t *testing.T) {
 	t.Logf("calls in a small life: log %d, state %d, snapshot %d, dir %d", count.Calls(harness.ClassLog),
 		count.Calls(harness.ClassState), count.Calls(harness.ClassSnapshot), count.Calls(harness.ClassDir))
 
-	some := map[string]int{harness.ClassLog: 4, harness.ClassState: 4, harness.ClassSnapshot: 4, harness.ClassDir: 2}
+	some := map[string]int{harness.ClassLog: 2, harness.ClassState: 2, harness.ClassSnapshot: 2, harness.ClassDir: 1}
 	var sum tally
 	t.Run("life", func(t *testing.T) {
 		for _, class := range []string{harness.ClassLog, harness.ClassState, harness.ClassSnapshot, harness.ClassDir} {
