@@ -124,6 +124,9 @@ func (p *puller) collect(ctx context.Context) {
 		if err == nil && len(r.Runs) == 0 {
 			break
 		}
+		p.mu.Lock()
+		p.set.HearLocked(err)
+		p.mu.Unlock()
 		wait.For(ctx, collectPause+rand.N(collectPause))
 	}
 	p.mu.Lock()

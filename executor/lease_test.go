@@ -388,6 +388,48 @@ func TestDrainCollectsFromTheNextLeader(t *testing.T) {
 	}
 }
 
+// A leader whose log is slow has claims for the worker that it cannot tell of yet, and says so for longer than a change of leaders takes. The worker stays until it
+// knows them, and returns them; not beyond the time that what runs would have.
+func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
+	more := job.Errorf(job.CodeUnavailable, "poll again", "runs for the worker are on their way")
+	for name, tc := range map[string]struct {
+		slow   time.Duration
+		learns bool
+	}{"slow": {5 * worker.CollectTimeout, true}, "for good": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(o *Options, _ *bench) { o.DrainTimeout = 30 * time.Second }, func(b *bench) {
+				b.leader.mu.Lock()
+				b.leader.after = func(call string) error { // what was assigned is not told
+					if call == "poll" {
+						return more
+					}
+					return nil
+				}
+				b.leader.mu.Unlock()
+				b.leader.assign(work(1)...)
+				synctest.Wait()
+				began := time.Now()
+				b.stop()
+				if tc.learns {
+					b.after(tc.slow)
+					b.leader.mu.Lock()
+					b.leader.after = nil
+					b.leader.mu.Unlock()
+				}
+				if err := <-b.ended; err != nil {
+					t.Fatal(err)
+				}
+				if tc.learns {
+					b.wantResult(1, job.OutcomeReturned, "")
+				} else if took := time.Since(began); took < 30*time.Second || took > 45*time.Second { // the bubble's time
+					t.Errorf("took %v", took)
+				}
+				b.wantStarted()
+			})
+		})
+	}
+}
+
 // A worker with nothing in hand does not wait for long where there is no leader.
 func TestDrainIdleWithoutLeader(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {

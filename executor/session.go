@@ -316,6 +316,11 @@ func (w *Worker) pollLoop(s *session) {
 		}
 		began := time.Now()
 		req, reply, err := w.poll(s)
+		if draining {
+			w.mu.Lock()
+			w.set.HearLocked(err)
+			w.mu.Unlock()
+		}
 		switch {
 		case err == nil:
 			b.Reset()

@@ -17,7 +17,8 @@ const (
 	// leader takes back when the lease ends.
 	flushTimeout = 10 * time.Second
 	// CollectTimeout bounds how long a drained worker tries to learn what else it was given. It is longer than a change
-	// of leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows.
+	// of leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows. A
+	// leader that answers that there is more on its way begins it anew.
 	CollectTimeout = 3 * time.Second
 	// LastPollTimeout bounds one poll of those that do that.
 	LastPollTimeout = time.Second
@@ -146,6 +147,33 @@ func (s *Set[W]) await(limit time.Duration, cond func() bool) bool {
 	}
 }
 
+// awaitAll waits until all is collected. A leader whose disk is slow says for as long as that lasts that more is on its
+// way; to leave then would lose it.
+func (s *Set[W]) awaitAll(until time.Time, collected func() bool) bool {
+	for !s.await(CollectTimeout, collected) {
+		s.o.Mu.Lock()
+		expects := time.Since(s.expects) < CollectTimeout
+		s.o.Mu.Unlock()
+		select {
+		case <-s.Killed:
+			return false
+		default:
+			if !expects || time.Now().After(until) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// HearLocked takes the answer to a poll of a worker that drains: a leader that has more on its way says that it has to
+// be asked again.
+func (s *Set[W]) HearLocked(err error) {
+	if err == nil || job.CodeOf(err) == job.CodeUnavailable {
+		s.expects = time.Now()
+	}
+}
+
 // Changed has Drain look again whether all is collected.
 func (s *Set[W]) Changed() { wait.Wake(s.changed) }
 
@@ -169,6 +197,7 @@ func (s *Set[W]) Drain(timeout time.Duration, collected, settled func() bool) {
 	s.o.Mu.Lock()
 	s.CloseLocked()
 	s.o.Mu.Unlock()
+	until := time.Now().Add(timeout)
 	if !s.await(timeout, func() bool { return s.Busy == 0 }) {
 		s.o.Mu.Lock()
 		s.o.Log.Warn("stopping attempts that did not end in time", "running", s.Busy, "after", timeout)
@@ -180,6 +209,6 @@ func (s *Set[W]) Drain(timeout time.Duration, collected, settled func() bool) {
 		s.o.Mu.Unlock()
 	}
 	s.Attempts.Wait()
-	all := s.await(CollectTimeout, collected)
+	all := s.awaitAll(until, collected)
 	s.await(flushTimeout-CollectTimeout, func() bool { return len(s.Held) == 0 && (!all || settled()) })
 }

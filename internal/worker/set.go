@@ -89,6 +89,7 @@ type Set[W any] struct {
 
 	o       Options[W]
 	changed chan struct{}       // a latch, for Drain
+	expects time.Time           // when a leader last said that there may be more for a worker that drains
 	queue   []*Attempt[W]       // not started, oldest first
 	lines   map[uint32]*line[W] // by group
 }
